@@ -1,4 +1,6 @@
-"""The Python API: the work of the command line as functions, after `import poet_host as poet`.
+"""The Python API, which has functions for what the commands do. An example:
+
+import poet_host as poet
 
 graph = poet.load("resnet-digits")
 with poet.connect("native") as board:
@@ -37,7 +39,7 @@ from ..schedule.schedule import Schedule
 from ..sim.start_board import new_storage as new_storage, prepare_storage, start_board
 from .connection import Connection, arena_for as arena_for, connect, runs_here as runs_here
 
-# The command line uses the names imported as `name as name`. They are not part of the public API.
+# Names that are imported as `name as name` are for the command line, not for users of the API.
 from .models import export, load, load_graph as load_graph
 from .planning import (
     ALL_METHODS as ALL_METHODS,

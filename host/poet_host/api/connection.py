@@ -29,15 +29,15 @@ from ..sim.start_board import start_board
 from .inputs import checked
 from .planning import encode, solve
 
-# The calibrating schedule gets this share of the other plan's peak RAM, so that it pages more.
+# The calibration run gets this share of the peak RAM of the validation run, so it pages more.
 VALIDATION_RAM = 0.8
-VALIDATION_LIMIT_S = 10.0  # time limit for solving each of the two plans
-ENDING_S = 2.0  # time to wait until a simulated board's process ends, after its port is closed
-USB = ":usb"  # suffix of a simulated board's port that connects by USB
+VALIDATION_LIMIT_S = 10.0  # time limit for solving each of the two plans that `validate` runs
+ENDING_S = 2.0  # time in which a simulated board must exit after its link broke
+USB = ":usb"  # suffix of a simulated board's port name: connect by USB, not by UART
 
 
 class Connection(Closing):
-    """An open board, as a context manager: `device` sends requests, `board` holds its facts."""
+    """An open link to a board, as a context manager. `device` sends requests to the board."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class Connection(Closing):
         self.device = device
         self.board = device.board
         self.running = running
-        self.written: tuple[int, int] | None = None  # model CRC and step of the last Run's weights
+        self.written: tuple[int, int] | None = None  # model CRC and step of weights trained last
         self._stack = stack
 
     @property
     def is_emulated(self) -> bool:
-        """True if QEMU runs the board's program. Times then differ from a real board's times."""
+        """True if QEMU runs the board's program: times then differ from those of a real board."""
         return isinstance(self.running, NativeBoard) and self.running.is_emulated
 
     def __repr__(self) -> str:
@@ -68,8 +68,7 @@ class Connection(Closing):
     ) -> Profile:
         """Measure the costs of the operators of `graph`, and of the storage.
 
-        Returns a profile with these costs. If there is a profile `before`, its costs are in the
-        result too.
+        Returns a profile with these costs. If `before` is a profile, the result has its costs too.
         """
         x, y = example(graph)
         values = {**start_values(graph, seed=0), graph.data: x, graph.label: y}
@@ -80,7 +79,7 @@ class Connection(Closing):
     def meter(
         self, profile: Profile, log: Path, supply_mv: float, ask: Callable[[], None]
     ) -> Profile:
-        """Return `profile` with powers from a power meter's log, which replace those in board.toml.
+        """Return `profile` with powers from a power meter's log instead of those in board.toml.
 
         This method holds the board in each of its power states while the meter records. It then
         calls `ask`, which asks the user to save the recording as the file `log`, and waits for that
@@ -97,24 +96,24 @@ class Connection(Closing):
     ) -> tuple[Profile, Validation]:
         """Run two schedules of `graph`: one calibrates the profile, one checks the new profile.
 
-        The first run adds costs to the profile that can only be measured while a schedule runs. The
-        second run compares the new profile's prediction with the times that the board measures.
+        Some costs can be measured only while a schedule runs: the first run adds these costs to the
+        profile. The second run compares the new profile's prediction with the measured times.
 
         The card must hold no weights, and is empty afterwards. Raises BadInput if the card holds
-        weights, or if no schedule that fits the board is found within seconds.
+        weights, or if no schedule that fits the board is found within VALIDATION_LIMIT_S.
         """
         info = self.device.hello()
         if info.committed_step != NOTHING_COMMITTED and info.committed_model:
             raise BadInput(
                 "the board's card holds weights, which a schedule would replace: use another card, "
-                "or erase it with `poet-host profile --erase-card`"
+                "or erase this card with `poet-host profile --erase-card`"
             )
         problem = Problem(cost_graph(graph, profile), int(info.arena_bytes), profile=profile)
         plan = _fitting(problem)
         if plan is None:
             raise BadInput(
-                f"no schedule of {graph.name} that fits {info.arena_bytes:,} bytes of RAM was "
-                f"found within {VALIDATION_LIMIT_S:.0f} s"
+                f"no schedule of {graph.name} for the {info.arena_bytes:,} bytes of RAM of the "
+                f"board was found within {VALIDATION_LIMIT_S:.0f} s: use a smaller model"
             )
         tight_bytes = int(VALIDATION_RAM * (plan.peak_bytes or 0))
         tight = _fitting(replace(problem, ram_bytes=tight_bytes)) or plan
@@ -138,7 +137,7 @@ class Connection(Closing):
             ended = self.running.wait(ENDING_S)
         self.close()
         if ended:
-            raise LinkBroken(f"the simulated {self.board.name} stopped: {ended}") from error
+            raise LinkBroken(f"the simulated board {self.board.name} stopped: {ended}") from error
 
 
 def connect(
@@ -152,16 +151,17 @@ def connect(
     `port`: a serial device such as /dev/ttyACM0, a pyserial URL, or `auto`. `native` and ports such
     as `sim:mkr1000` start a board on this computer; `sim:mkr1000:usb` connects by USB, not by UART.
 
-    If this call starts a board, `storage` is the file of its card (None: a temporary file), and
-    closing the connection ends the board. `arena_bytes` is the native board's RAM, such as 65536 or
-    "64KiB".
+    If this call starts a board, `storage` is the image file of the board's card (None: a temporary
+    file), and closing the connection stops the board. `arena_bytes` is the RAM for tensors of a
+    native board, such as 65536 or "64KiB".
     """
     port = str(port)
     starts = runs_here(port)
     board = port.removeprefix("sim:")
     if storage is not None and not starts:
         raise BadInput(
-            f"port {port}: only a board that runs on this computer can have a storage file"
+            f"port {port}: only a board that runs on this computer can use a card image: omit "
+            "`storage`"
         )
     with ExitStack() as stack:
         running = None
@@ -171,21 +171,23 @@ def connect(
             )
             port = running.port
         elif arena_bytes is not None:
-            raise BadInput(f"port {port}: the arena size can be set only for the port native")
+            raise BadInput(
+                f"port {port}: only the port `native` accepts an arena size: omit `arena_bytes`"
+            )
         device = stack.enter_context(devices.connect(port))
         return Connection(device, stack.pop_all(), running)
 
 
 def runs_here(port: str) -> bool:
-    """Return whether `connect` starts a board on this computer for `port`."""
+    """Return True if `connect` starts a board on this computer for this `port`."""
     return port == "native" or port.startswith("sim:")
 
 
 def arena_for(schedule: Schedule, port: str | None, storage: Path | None = None) -> int | None:
     """Return the bytes of RAM that a native board needs for a schedule.
 
-    If there is a card file `storage`, the bytes also suffice for the plan on that card, which may
-    have another layout. If the board is not native, the result is None: its RAM is fixed.
+    If the card image `storage` exists, the bytes also suffice for the plan on that card, which may
+    need more RAM. Returns None if the board is not native, because the RAM is then fixed.
     """
     if port not in (None, "native"):
         return None
@@ -197,9 +199,9 @@ def arena_for(schedule: Schedule, port: str | None, storage: Path | None = None)
 
 
 def _fitting(problem: Problem) -> Plan | None:
-    """Return keep-everything if it fits the RAM budget, else the best plan that is found soon.
+    """Return the keep-everything plan if it fits the RAM budget.
 
-    Returns None if no plan is found within VALIDATION_LIMIT_S.
+    Otherwise, return the best plan that is found within VALIDATION_LIMIT_S, or None.
     """
     keep = problem.keep_everything
     if keep and (keep.peak_bytes or 0) <= problem.ram_bytes:

@@ -1,6 +1,6 @@
-"""Convert the arguments of the Python API to the package's own values.
+"""Convert the arguments of the Python API to the types of this package.
 
-Tensors and loaders of PyTorch are recognised by their methods: torch is never imported here.
+Tensors and loaders of PyTorch are recognised by their methods, without an import of torch.
 """
 
 import inspect
@@ -83,8 +83,8 @@ def as_dataset(data: Data) -> Dataset:
 
     `data` is a name or path (see load_data), arrays, lists or tensors, or a PyTorch DataLoader or
     Dataset. Arrays are in a tuple (x, y) or (x, y, x_test, y_test), or in a mapping with these
-    keys. A loader is read once, in its order. If it does not shuffle, every epoch keeps this order.
-    Raises BadInput for anything else, and for a loader without a length.
+    keys. The batches of a loader are read once. If the loader does not shuffle, every epoch keeps
+    their order. Raises BadInput for anything else, and for a loader without a length.
     """
     if isinstance(data, str | os.PathLike):
         return load_data(os.fspath(data))
@@ -94,7 +94,10 @@ def as_dataset(data: Data) -> Dataset:
         return replace(data, **_halves(vars(data)))
     if isinstance(data, Mapping):
         if not {"x", "y"} <= data.keys() <= set(NAMES):
-            raise BadInput("data: a mapping needs the keys x and y, and may have x_test and y_test")
+            raise BadInput(
+                "data: a mapping must have the keys x and y. Its only other keys can be x_test and "
+                "y_test"
+            )
         return Dataset("data", **_halves(data))
     if isinstance(data, tuple | list):
         if len(data) not in (2, 4):
@@ -113,7 +116,7 @@ def _halves(given: Mapping[str, Any]) -> dict[str, Any]:
         if (value := given.get(name)) is not None
     }
     if "x" not in arrays or "y" not in arrays:
-        raise BadInput("data: x and y must be arrays, not None")
+        raise BadInput("data: x or y is None: pass an array for each of them")
     return arrays
 
 
@@ -123,7 +126,8 @@ def _read(data: Any) -> Dataset:
     loads = hasattr(data, "__iter__")
     if not loads and not hasattr(data, "__getitem__"):
         raise BadInput(
-            f"data: a value of type {what} holds no samples: pass (x, y), a DataLoader or a path"
+            f"data: a value of type {what} holds no samples: pass arrays (x, y), a DataLoader or a "
+            "path"
         )
     try:
         count = len(data)
@@ -137,23 +141,28 @@ def _read(data: Any) -> Dataset:
     for pair in found:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise BadInput(
-                f"data: an item of the {what} is a {type(pair).__name__}, not a pair (x, y): pass "
-                "arrays (x, y)"
+                f"data: an item of the {what} is a {type(pair).__name__}, not a pair (x, y): make "
+                "each item a pair, or pass arrays (x, y)"
             )
         pairs.append([as_array(one, f"data: {name}") for one, name in zip(pair, "xy", strict=True)])
     if not pairs:
-        raise BadInput(f"data: the {what} is empty: pass one with samples")
+        raise BadInput(f"data: the {what} has no samples: add samples")
     joined = np.concatenate if loads else np.stack
     try:
         x, y = (joined(parts) for parts in zip(*pairs, strict=True))
     except ValueError as error:
-        raise BadInput(f"data: samples of this {what} differ in shape ({error})") from error
+        raise BadInput(
+            f"data: samples of this {what} differ in shape ({error}): give them all the same shape"
+        ) from error
     ordered = type(getattr(data, "sampler", None)).__name__ == _SORTED
     return Dataset(what, x, y, shuffle=not ordered)
 
 
 def as_array(value: Any, what: str) -> Array:
-    """Convert an array, tensor or list to a NumPy array. A BadInput begins with `what`."""
+    """Convert an array, tensor or list to a NumPy array.
+
+    If this is impossible, raises BadInput with a message that begins with `what`.
+    """
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu().numpy()
@@ -161,19 +170,21 @@ def as_array(value: Any, what: str) -> Array:
             value = np.stack([as_array(item, what) for item in value])
         found: Array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise BadInput(f"{what}: this is not an array of numbers ({error})") from error
+        raise BadInput(f"{what}: this cannot become an array of numbers ({error})") from error
     if found.dtype == object:
-        raise BadInput(f"{what}: a {type(value).__name__} is not an array of numbers")
+        raise BadInput(
+            f"{what}: a {type(value).__name__} is not an array of numbers: pass numbers only"
+        )
     return found
 
 
 def as_schedule(schedule: Schedule | str | Path) -> Schedule:
-    """Return a schedule as it is, or the schedule in a .poet file."""
+    """Return the schedule in a .poet file. A Schedule is returned unchanged."""
     return schedule if isinstance(schedule, Schedule) else Schedule.load(schedule)
 
 
 def as_profile(profile: Profile | Board | str | Path) -> Profile:
-    """Return a profile as it is, the profile in a file, or the estimated profile of a board."""
+    """Return a Profile unchanged, load the profile in a file, or estimate that of a board."""
     if isinstance(profile, Profile):
         return profile
     if isinstance(profile, Board):
@@ -182,14 +193,14 @@ def as_profile(profile: Profile | Board | str | Path) -> Profile:
         return estimate_profile(str(profile))
     if not Path(profile).is_file():
         raise BadInput(
-            f"profile {profile}: this is neither a board ({', '.join(board_names())}) nor a file "
-            "that `poet-host profile` wrote"
+            f"profile {profile}: there is no such board or file. Name a board "
+            f"({', '.join(board_names())}), or a file that `poet-host profile` wrote"
         )
     return Profile.load(profile)
 
 
 def as_weights(weights: Weights | str | Path, graph: Graph) -> Weights:
-    """Return weights as arrays, by node name. A path names a .safetensors file."""
+    """Return a map from node names to arrays. `weights`: such a map, or a .safetensors file."""
     if isinstance(weights, str | os.PathLike):
         return load_weights(weights, graph)
     if isinstance(weights, SavedWeights):
@@ -198,9 +209,9 @@ def as_weights(weights: Weights | str | Path, graph: Graph) -> Weights:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Make a function raise BadInput for arguments that do not fit its annotations.
+    """Decorate a function: raise BadInput for an argument that does not fit its type annotation.
 
-    The function receives Python numbers in place of NumPy scalars.
+    NumPy scalars are converted to Python numbers before the function is called.
     """
     name = f"poet.{function.__qualname__}"
     signature = inspect.signature(function)
@@ -242,7 +253,7 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """Describe a type in words. None is omitted: it means that the argument is left out."""
+    """Describe a type in words. In a union, None (an omitted argument) is not mentioned."""
     kind = get_origin(hint) or hint
     if kind is Literal:
         return " or ".join(map(repr, get_args(hint)))

@@ -1,4 +1,4 @@
-"""Load a model (name, file or PyTorch module) as a training graph, and export it to .onnx."""
+"""Load a model (name, file or PyTorch module) as a training graph. Export a graph to .onnx."""
 
 import warnings
 from pathlib import Path
@@ -33,16 +33,16 @@ def load(
     train: str | None = None,
     batchnorm: str | None = None,
 ) -> Graph | CostGraph:
-    """Load a model as a training graph, or the file of a cost graph.
+    """Load the training graph of a model, or a cost graph from a file.
 
     `model` is a built-in model's name (see MODELS), the path of an .onnx file or of a cost graph
-    (.json), or a torch.nn.Module. A module needs an `example` of its input. For the options see
-    TrainingOptions; `lr` is another name of `learning_rate`.
+    (.json), or a torch.nn.Module. A module needs an `example` of its input. TrainingOptions
+    describes the options; `lr` is another name for `learning_rate`.
 
-    Issues a PoetWarning if the PyTorch module cannot load some of the trained weights.
+    Issues a PoetWarning if the PyTorch module of the model cannot load some of the trained weights.
     """
     if lr is not None and learning_rate is not None:
-        raise BadInput("`lr` is another name of `learning_rate`: pass only one of them")
+        raise BadInput("`lr` is another name for `learning_rate`: pass only one of them")
     options = TrainingOptions(
         batch=batch, sequence_length=sequence_length, loss=loss, optimizer=optimizer,
         learning_rate=learning_rate if lr is None else lr, momentum=momentum,
@@ -50,14 +50,15 @@ def load(
     )  # fmt: skip
     if not is_module(model) and not isinstance(model, str | Path):
         raise BadInput(
-            "poet.load takes the name of a built-in model, the path of an .onnx or .json file, or "
-            f"a torch.nn.Module with an example, but not a value of type {type(model).__name__}"
+            f"poet.load cannot load a value of type {type(model).__name__}: pass the name of a "
+            "built-in model, the path of an .onnx or .json file, or a torch.nn.Module and an "
+            "example of its input"
         )
     if str(model).endswith(".json"):
         for name in options.given():
             raise BadInput(
-                f"{model} is a cost graph: omit `{name}`, an option for built-in models and .onnx "
-                "files"
+                f"{model} is a cost graph: omit `{name}`, which only built-in models and .onnx "
+                "files accept"
             )
         return load_cost_graph(model)
     graph = load_graph(model, example, options)
@@ -66,7 +67,7 @@ def load(
 
 
 def _warn(graph: Graph) -> None:
-    """Warn about weights that the PyTorch module cannot load, at the line that calls the API."""
+    """Warn about weights that the PyTorch module cannot load. The warning names the caller's line."""
     if text := notice(graph):
         warnings.warn(text, PoetWarning, stacklevel=4)
 
@@ -74,7 +75,7 @@ def _warn(graph: Graph) -> None:
 def export(graph: Graph, weights: Weights | str | Path) -> bytes:
     """Return the bytes of an .onnx file with trained weights: see onnx.exporter.export.
 
-    Issues a PoetWarning if the PyTorch module cannot load some of these weights.
+    Issues a PoetWarning if the PyTorch module of the model cannot load some of these weights.
     """
     _warn(graph)
     return export_model(graph, as_weights(weights, graph))
@@ -83,19 +84,19 @@ def export(graph: Graph, weights: Weights | str | Path) -> bytes:
 def load_graph(model: Any, example: Any = None, options: TrainingOptions = DEFAULTS) -> Graph:
     """Return the training graph of a model.
 
-    For an unknown name, raises BadInput that lists the built-in models.
+    Raises BadInput, which lists the built-in models, if the name is unknown.
     """
     if is_module(model):
         return train_onnx(export_module(model, example), type(model).__name__, options)
     if example is not None:
         raise BadInput(
-            f"model {model}: an example of the input is needed only for a torch.nn.Module: omit it"
+            f"model {model}: only a torch.nn.Module needs an example of its input: omit `example`"
         )
     if str(model).lower().endswith(".onnx"):
         return load_onnx(model, options)
     if model not in MODELS:
         raise BadInput(
             f"there is no model {str(model)!r}. The built-in models are {', '.join(MODELS)}. The "
-            "name of a file must end in .onnx for your own model, and in .json for a cost graph"
+            "name of a model file must end in .onnx, and the name of a cost graph file in .json"
         )
     return load_model(str(model), options)

@@ -31,11 +31,11 @@ Costs = Profile | Board | str | Path
 
 
 def costs_of(graph: Graph | CostGraph, profile: Costs | None) -> CostGraph:
-    """Return the cost graph of `graph`. If `graph` is a cost graph, it needs no `profile`."""
+    """Return the cost graph of `graph` with the costs of `profile`, or `graph` if it is one."""
     if isinstance(graph, CostGraph):
         return graph
     if profile is None:
-        raise BadInput(f"{graph.name} has no costs yet: pass a profile")
+        raise BadInput(f"the costs of {graph.name} are unknown: pass a profile or a board")
     return cost_graph(graph, as_profile(profile))
 
 
@@ -49,13 +49,13 @@ def problem(
     """Return the problem of planning a training step of `graph` within `ram` and `deadline`.
 
     The problem holds the costs of the graph and the keep-everything plan. `profile` is a measured
-    profile or its file. For a board or a board's name, the costs are estimated. A cost graph needs
+    profile or its file; or a board or its name, whose costs are then estimated. A cost graph needs
     no profile.
 
-    `ram` is a number of bytes, or a text such as "24KiB" or "50%" of what keep-everything needs. If
-    it is None, the budget is the arena of the profile's board; a larger `ram` is accepted, for
-    studies. `deadline` is a number of milliseconds, a text such as "1.2x" of keep-everything's
-    time, or None. Raises BadInput for a limit that cannot be read.
+    `ram` is a number of bytes, or a text such as "24KiB" or "50%" (100%: what keep-everything
+    needs). If `ram` is None, the budget is the arena of the profile's board; a larger budget is
+    accepted, for studies. `deadline` is a number of milliseconds, a text such as "1.2x" (1x: the
+    time of keep-everything), or None. Raises BadInput for a limit that cannot be parsed.
     """
     known = None if profile is None else as_profile(profile)
     return problem_of(costs_of(graph, known), ram, deadline, known)
@@ -76,9 +76,9 @@ def solve(
     """Return the plan with the least energy for a problem, or the plan that `method` makes.
 
     solve(graph, profile, ram=..., deadline=...) is short for solve(problem(...)). The search stops
-    when the relative distance of the energy from its bound is at most `gap`; None is DEFAULT_GAP.
-    If no plan is found, the result has the status "infeasible" or "unknown". `encode` raises an
-    error for such a plan.
+    when it is proved that no plan saves more than the share `gap` of the best plan's energy (None:
+    DEFAULT_GAP). If no plan is found, the result has the status "infeasible" or "unknown". `encode`
+    raises an error for such a result.
     """
     if not isinstance(graph, Problem):
         wanted = problem(graph, profile, ram=ram, deadline=deadline)
@@ -86,8 +86,8 @@ def solve(
         wanted = graph
     else:
         raise BadInput(
-            "a poet.Problem already has its limits: pass `profile`, `ram` and `deadline` to "
-            "poet.problem"
+            "a poet.Problem already has its profile and limits: pass `profile`, `ram` and "
+            "`deadline` to poet.problem instead"
         )
     if not (isfinite(time_limit_s) and time_limit_s > 0):
         raise BadInput(f"the time limit must be a positive number, not {time_limit_s} s")
@@ -101,7 +101,7 @@ def solve(
 
 
 def _keep_everything_within(problem: Problem) -> Plan:
-    """Return the keep-everything plan, or an infeasible plan if it exceeds the limits.
+    """Return the keep-everything plan if it meets the limits, otherwise an infeasible plan.
 
     Raises BadInput if the graph has no keep-everything plan.
     """
@@ -128,7 +128,7 @@ def _keep_everything_within(problem: Problem) -> Plan:
 def step_without_search(graph: Graph, profile: Profile) -> dict[str, Any]:
     """Return the RAM, energy and time of a training step on the board of `profile`.
 
-    The step is planned without search. Energy and time are None if no plan was found within the
+    The step is planned without search. Energy and time are None if no plan was found that fits the
     arena of the board.
     """
     costs = costs_of(graph, profile)
@@ -147,9 +147,9 @@ def step_without_search(graph: Graph, profile: Profile) -> dict[str, Any]:
 
 
 def why_no_plan(graph: Graph | CostGraph, plan: Plan) -> str:
-    """Return a text that names the limit that no plan meets, and the smallest limit that works.
+    """Return a text that names the limit that no plan meets, and the smallest possible limit.
 
-    For RAM, the text also names the operator that needs the most, if it is known.
+    For a RAM limit, the text also names the operator that needs the most RAM, if it is known.
     """
     kernels = {node.name: node.op for node in graph} if isinstance(graph, Graph) else {}
     costs = plan.problem.graph if plan.problem else None
@@ -179,15 +179,15 @@ def encode(
 ) -> Schedule:
     """Return the schedule of a plan: encode(graph, plan).
 
-    The meta part of the schedule holds `about`, and the costs that the plan was solved for. A plan
-    that does not come from `solve` needs its profile: encode(graph, profile, plan). Raises
-    Infeasible or OutOfTime if the plan has no statements, and BadInput if it was solved for another
-    graph.
+    The meta part of the schedule holds `about`, and the costs that the plan was solved for. If the
+    plan does not come from `solve`, pass the profile too: encode(graph, profile, plan). Raises
+    Infeasible or OutOfTime if the plan has no statements, and BadInput if the plan was solved for
+    another graph.
     """
     if isinstance(profile, Plan):
         profile, plan = None, profile
     if plan is None:
-        raise BadInput("poet.encode: the plan is missing: call encode(graph, plan)")
+        raise BadInput("poet.encode received no plan: call encode(graph, plan)")
     if profile is not None or (plan.problem is None and isinstance(graph, CostGraph)):
         known = None if profile is None else as_profile(profile)
         limits = plan.ram_bytes, plan.deadline_us
@@ -196,11 +196,14 @@ def encode(
         raise Infeasible(why_no_plan(graph, plan), plan.smallest_ram_bytes)
     if plan.status == "unknown":
         raise OutOfTime(
-            "the time limit ended before the search found a plan, or proved that none exists: "
+            "the search reached its time limit with neither a plan nor a proof that none exists: "
             "allow more time"
         )
     if plan.problem is None:
-        raise BadInput("this plan does not come from poet.solve: call encode(graph, profile, plan)")
+        raise BadInput(
+            "the costs of this plan are unknown, because it does not come from poet.solve: call "
+            "encode(graph, profile, plan)"
+        )
     costs, known, keep = plan.problem.graph, plan.problem.profile, plan.problem.keep_everything
     _check_same(graph, costs)
     meta = {
@@ -222,11 +225,13 @@ def encode(
 
 
 def _check_same(graph: Graph | CostGraph, costs: CostGraph) -> None:
-    """Raise BadInput unless `costs` are those of `graph`."""
+    """Raise BadInput unless `costs` is the cost graph of `graph`."""
     if isinstance(graph, CostGraph):
         same = graph == costs
     else:
         sizes = [(node.name, node.size_bytes) for node in graph]
         same = sizes == [(node.name, node.bytes) for node in costs.nodes]
     if not same:
-        raise BadInput(f"the plan was solved for another graph, not for this {graph.name}")
+        raise BadInput(
+            f"the plan was not solved for this graph {graph.name}: pass the graph that it was solved for"
+        )

@@ -1,4 +1,4 @@
-"""Train and evaluate on a board, and write cards with which a board trains alone."""
+"""Train and evaluate on a board, and write cards for boards that train without a host."""
 
 import os
 from collections.abc import Callable
@@ -31,9 +31,9 @@ from ..schedule.schedule import Schedule
 from .connection import Connection
 from .inputs import Data, as_dataset, as_schedule, as_weights
 
-_MIN_IMAGE_BYTES = 64 << 20  # size of the smallest new card image; it takes disk space as it fills
+_MIN_IMAGE_BYTES = 64 << 20  # size of the smallest new card image, a sparse file
 _MIB = 1 << 20
-_RESERVED_BYTES = 4 * _MIB  # space on a card before the tensors, with a margin
+_RESERVED_BYTES = 4 * _MIB  # space before the tensors on a card, and a margin
 
 
 def train(
@@ -58,7 +58,7 @@ def train(
     `first_step` steps; or, with `resume`, from the weights that the board has committed.
     `erase_card` erases the board's card first. `on_step` is called after every step. If `stopped()`
     is true after a step, the run ends there. `before_moving` is called before the card's weights
-    are written in another layout. If it is None, a temporary file keeps these weights.
+    are written in another layout. If `before_moving` is None, a temporary file keeps the weights.
 
     Raises BadInput if the data or the weights do not fit, or if weights on the card would be lost;
     Diverged if the loss or a parameter is not finite; LinkBroken if the board no longer answers.
@@ -95,7 +95,7 @@ def start_training(
     erase_card: bool,
     before_moving: BeforeMoving,
 ) -> Training:
-    """Send schedule and weights to a board that `check_training` has accepted."""
+    """Send schedule and weights to the board. Call `check_training` before."""
     if erase_card:
         connection.device.format()
     try:
@@ -112,7 +112,7 @@ def start_training(
 class Backup:
     """A file that keeps a card's weights while the card is written in another layout.
 
-    Without a `path` the file is temporary. `report` is called with a message about the file.
+    If `path` is None, the file is temporary. `report` is called with a message about the file.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Backup:
     ) -> None:
         self._graph, self._path, self._report = graph, path, report
         self._is_temporary = path is None
-        self._step: int | None = None  # step of the weights in the file
+        self._step: int | None = None  # step of the weights in the file; None: no file yet
 
     def __call__(self, weights: Weights, step: int) -> None:
         if self._path is None:
@@ -135,7 +135,7 @@ class Backup:
         self._report(f"{self._path} holds the weights of step {step} while the card is rewritten")
 
     def name_in(self, error: BaseException) -> None:
-        """Add the path of the file to an error's message, if the card may have lost its weights."""
+        """If the card may have lost its weights, add the path of this backup to the error's text."""
         if self._step is not None:
             error.args = (
                 f"{error}; the card may have lost its weights of step {self._step}. To continue, "
@@ -144,7 +144,7 @@ class Backup:
             )
 
     def remove(self) -> None:
-        """Delete the file if it is temporary. The card holds the weights by then."""
+        """Delete the file if it is temporary. Call this once the card holds the weights again."""
         if self._is_temporary and self._path is not None:
             self._path.unlink(missing_ok=True)
 
@@ -158,10 +158,10 @@ def check_training(
 ) -> int | None:
     """Raise BadInput if training would fail, before anything is written or erased.
 
-    Raises BadInput, too, if weights on the card would be lost. Three kinds of weights may be lost:
-    those that training resumes, those that this connection has trained, and those that `erase_card`
-    deletes. If `start.weights` have been trained for one step or more, they may replace weights of
-    the same model on the card. Then the result is the step of the weights on the card.
+    Raises BadInput, too, if weights on the card would be lost, unless this connection has trained
+    them or `erase_card` deletes them. If `start.weights` have been trained for one step or more,
+    they may replace weights of the same model. Then returns the step of the replaced weights,
+    otherwise None.
     """
     graph, device = schedule.graph, connection.device
     if start.resume:
@@ -178,10 +178,10 @@ def check_training(
 
 
 def last_step(data: FittedData, epochs: int, steps: int | None) -> int:
-    """Return the step at which training for `epochs` epochs, or until step `steps`, ends."""
+    """Return the last step of training for `epochs` epochs or, if it is given, until `steps`."""
     count, what = (epochs, "epochs") if steps is None else (steps, "steps")
     if not isinstance(count, int) or count < 1:
-        raise BadInput(f"{what} must be a whole number, 1 or more, not {count!r}")
+        raise BadInput(f"{what} must be a whole number of 1 or more, not {count!r}")
     return epochs * data.steps_per_epoch if steps is None else steps
 
 
@@ -195,11 +195,11 @@ def evaluate(
     samples: int | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Compute loss and accuracy on the board. The weights that it has committed do not change.
+    """Compute loss and accuracy on the board. The weights on its card do not change.
 
-    If `weights` is None, the committed weights are used. `half` is "held-out" (the default if
-    samples are held out) or "training". `samples` limits the evaluation to the first samples of the
-    half.
+    If `weights` is None, the weights on the card are used. `half` is "held-out" (the default if
+    samples are held out) or "training". `samples` limits the evaluation to this number of samples,
+    from the first one on.
     """
     schedule = as_schedule(schedule)
     fitted = fit(as_dataset(data), schedule.graph)
@@ -230,7 +230,8 @@ def write_card(
 
     The board will train until step `steps`, or for `epochs` epochs. The other options are those of
     `train`. The board begins when it is switched on and no host sends requests. Raises BadInput if
-    the data does not fit, if no step is left, or if weights on the card would be lost.
+    the data does not fit the model, if no step is left to train, or if weights on the card would be
+    lost.
     """
     schedule = as_schedule(schedule)
     device = connection.device
@@ -244,13 +245,13 @@ def write_card(
         first, names = found.step, found.classes
         if found.weights is not None:
             raise BadInput(
-                "this schedule needs another layout of the weights on the card. First run `train "
-                "--resume` for one step, which writes the weights in that layout"
+                "the weights on the card do not have the layout that this schedule needs. First run "
+                "`train --resume` with this schedule for one step, which changes the layout"
             )
     if first >= last:
         raise BadInput(
             f"nothing is left to train: step {first} is already done, and training ends after step "
-            f"{last}"
+            f"{last}. Allow more steps or epochs"
         )
     fitted = numbered(fitted, names, is_trained=resume or start.weights is not None)
     job = make_job(schedule, fitted, seed, first, last - first)
@@ -276,7 +277,7 @@ def card_image_bytes(schedule: Schedule, data: FittedData, seed: int, first: int
 def read_card(
     schedule: Schedule | str | Path, connection: Connection
 ) -> tuple[JobState | None, Weights]:
-    """Return the progress and the losses of a board that trains alone, and its weights."""
+    """Return progress and losses of training without a host, and the weights on the card."""
     schedule = as_schedule(schedule)
     device = connection.device
     found = resumed(device, schedule)

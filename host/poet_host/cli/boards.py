@@ -15,14 +15,14 @@ from .console import emit, say, show_table
 from .options import json_option
 
 NATIVE = "native"
-REPLY_PATIENCE_S = 2.0  # time to wait for a reply: a computing board replies late
+REPLY_PATIENCE_S = 2.0  # time to wait for a reply: a board that computes replies late
 
 
 @click.command()
 @click.option(
     "--port", "-p", metavar="PORT", shell_complete=completion.ports,
     show_default="ports with known USB ids",
-    help="Query the board at this port too, even if the USB ids of the port are unknown.",
+    help="Query this port in addition to the ports with known USB ids.",
 )  # fmt: skip
 @json_option
 def boards(port: str | None, as_json: bool) -> None:
@@ -81,7 +81,7 @@ def boards(port: str | None, as_json: bool) -> None:
 
 
 def _port_facts(port: SerialPort, *, query: bool) -> dict[str, Any]:
-    """Return the facts of a port for --json.
+    """Return what is known about a port, by JSON key.
 
     A port without known USB ids is queried only if `query` is True.
     """

@@ -18,7 +18,7 @@ from .options import check_writable, json_option, output
 def build(board: str, file: Path, as_json: bool) -> None:
     """Write the firmware of BOARD to a file.
 
-    The file is an ELF image, which tools other than `poet-host flash` can upload. For a board that
+    The file is an ELF image, which `poet-host flash` and other tools can upload. For a board that
     runs Linux, the file is an executable program.
     """
     check_writable(file)

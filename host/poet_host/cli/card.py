@@ -31,13 +31,14 @@ from .storage import check_image
 
 _port_option = click.option(
     "--port", "-p", metavar="PORT", shell_complete=completion.ports, show_default="none",
-    help="Port of a board with the card in it. `poet-host train --help` lists the kinds of PORT.",
+    help="Port of the board that contains the card. `poet-host train --help` lists the kinds of "
+    "PORT.",
 )  # fmt: skip
 
 
 @click.group()
 def card() -> None:
-    """Write or read the card of a board that trains without a host."""
+    """Write or read the SD card of a board that trains without a host."""
 
 
 @card.command()
@@ -46,8 +47,8 @@ def card() -> None:
 @click.option(
     "--output", "-o", "image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     show_default="the card in the board at --port",
-    help="Write to this card image, and create it if it does not exist. It changes when all is "
-    "written. Copy it to a card with dd.",
+    help="Write to this card image, which is created if it does not exist. An existing image "
+    "changes only when everything has been written. Copy the image to an SD card with dd.",
 )  # fmt: skip
 @_port_option
 @duration_options
@@ -57,8 +58,8 @@ def card() -> None:
 )  # fmt: skip
 @click.option(
     "--resume", is_flag=True,
-    help="Continue after the last step on the card. With --load-weights, continue after the last "
-    "step in that file instead.",
+    help="Continue after the last step on the card. With --load-weights, continue after the step "
+    "of the weights in that file instead.",
 )  # fmt: skip
 @erase_option
 @storage_option
@@ -82,13 +83,13 @@ def write(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Write schedule, initial weights and data to a card.
+    """Write schedule, initial weights and data to an SD card.
 
     A board with this card trains without a host. Training starts when the board is switched on and
     no host sends requests. After a power cut, training continues.
     """
     if (image is None) == (port is None):
-        raise BadInput("name the card: either an image with -o FILE, or a board with --port PORT")
+        raise BadInput("name one card: either an image with -o FILE, or a board with --port PORT")
     if epochs is not None and steps is not None:
         raise BadInput("--epochs and --steps exclude each other: omit one")
     if image and storage:
@@ -112,11 +113,14 @@ def write(
         raise BadInput("--resume needs the weights on the card: omit --erase-card")
     is_new = image is not None and not image.exists()
     if is_new and from_card:
-        raise BadInput(f"--resume needs the weights on the card, but {image} does not exist")
+        raise BadInput(
+            f"--resume needs the weights on the card, but the image {image} does not exist: name "
+            "the image of the previous run, or omit --resume"
+        )
     if first >= last:
         raise BadInput(
             f"nothing is left to train: step {first:,} is already done, and training ends after "
-            f"step {last:,}"
+            f"step {last:,}. Allow more --steps or --epochs"
         )
     size_bytes = None
     if is_new:
@@ -160,8 +164,8 @@ def read(
 ) -> None:
     """Show how far a board has trained without a host.
 
-    Reads the card of the board at --port, or the card image --storage. The board at --port stops
-    training. Switch the board off and on to continue.
+    Reads the card of the board at --port, or the card image --storage. This command stops the
+    training of the board at --port. Switch the board off and on to continue the training.
     """
     if port is None and storage is None:
         raise BadInput("name the card: an image with --storage FILE, or a board with --port PORT")
@@ -174,7 +178,7 @@ def read(
     ) as connection:
         state, weights = api.read_card(loaded, connection)
         committed = int(connection.device.info.committed_step)
-        # The card does not name a board if only a host has trained with it.
+        # The card does not name the board if every step was trained with a host.
         trainer = (state and state.board) or connection.board.name
     if save_weights:
         api.save_weights(save_weights, graph, weights, committed)
@@ -199,7 +203,10 @@ def read(
 def _check_card_is_kept(port: str | None, storage: Path | None) -> None:
     """Raise BadInput if the board's card would be deleted at the end of this command."""
     if port and storage is None and api.runs_here(port):
-        raise BadInput(f"the board {port} has a temporary card: name a card image with --storage")
+        raise BadInput(
+            f"the board {port} has a temporary card, which is deleted when the command ends: name "
+            "a card image with --storage"
+        )
 
 
 def _facts(graph: Graph, state: JobState | None) -> dict[str, object]:

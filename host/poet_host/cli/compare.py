@@ -30,32 +30,32 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
 )
 @click.option(
     "--board", "boards", multiple=True, metavar="LIST", show_default="the boards of --profile",
-    help="Boards, separated by commas.",
+    help="Plan for these boards, separated by commas.",
 )  # fmt: skip
 @click.option(
     "--profile", "profiles", multiple=True, metavar="LIST", show_default="estimate",
-    help="Costs, separated by commas: `estimate` (estimated from the description of each board), "
-    "`paper` (from the figures of the POET paper) or a file that `poet-host profile` wrote.",
+    help="Sources of the costs, separated by commas: `estimate` (the description of each board), "
+    "`paper` (the figures of the POET paper) or a file that `poet-host profile` wrote.",
 )  # fmt: skip
 @click.option(
     "--budgets", default="100%,75%,50%,40%,30%", show_default=True, metavar="LIST",
     help="RAM budgets, separated by commas: bytes, a size such as 24KiB, or a share such as 50%. "
-    "100% is the RAM of a step in which every tensor stays in RAM.",
+    "100% is the RAM that a training step needs if every tensor stays in RAM.",
 )  # fmt: skip
 @click.option(
     "--deadlines", default="none", show_default=True, metavar="LIST",
-    help="Longest times of a step, separated by commas: milliseconds, a multiple such as 1.2x, or "
-    "none. 1x is the step time when every tensor stays in RAM.",
+    help="Deadlines of a training step, separated by commas: milliseconds, a multiple such as "
+    "1.2x, or none. 1x is the time that the step takes if every tensor stays in RAM.",
 )  # fmt: skip
 @click.option(
     "--methods", default=",".join(METHODS), show_default="all", metavar="LIST",
-    help="Methods, separated by commas. See the list below.",
+    help="Planning methods, separated by commas. The list below describes them.",
 )  # fmt: skip
 @time_limit_option
 @click.option(
     "--gap", type=FiniteRange(0, 1), default=0.0, show_default=True, metavar="G",
-    help="Stop each search when the energy of the best plan is proved to be within this share of "
-    "the minimum, such as 0.01. 0 requires a proof that no plan is better.",
+    help="Stop each search when it is proved that no plan saves more than this share of the best "
+    "plan's energy, such as 0.01. 0 requires a proof that no plan is better.",
 )  # fmt: skip
 @click.option(
     "--output", "-o", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
@@ -65,7 +65,7 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
 )  # fmt: skip
 @click.option(
     "--jobs", "-j", type=click.IntRange(1), default=cores, metavar="N",
-    show_default="the number of processors", help="Number of points to solve at the same time.",
+    show_default="the number of processors", help="Solve this number of points in parallel.",
 )  # fmt: skip
 @model_options
 @json_option
@@ -87,7 +87,7 @@ def compare(
 
     MODEL is a built-in model, an .onnx file or a cost graph. A point is one combination of model,
     board, profile, method, budget and deadline. The table has a row for each point. All plans are
-    verified. With an --output folder, the same command continues after an interruption.
+    verified. If a comparison with --output is interrupted, the same command continues it.
     """
     chosen = _methods(methods)
     limits = _some_words(budgets, "--budgets"), _some_words(deadlines, "--deadlines")
@@ -116,7 +116,7 @@ def _methods(text: str) -> list[str]:
 
 
 def _words(*lists: str) -> list[str]:
-    """Return the words in lists that are separated by commas. No word is repeated."""
+    """Return the distinct words of lists whose words are separated by commas."""
     words = (word.strip() for text in lists for word in text.split(","))
     return list(dict.fromkeys(word for word in words if word))
 
@@ -124,7 +124,7 @@ def _words(*lists: str) -> list[str]:
 def _some_words(text: str, option: str) -> list[str]:
     words = _words(text)
     if not words:
-        raise BadInput(f"{option} {text!r} is empty: write at least one value")
+        raise BadInput(f"{option} {text!r} has no value: write at least one value")
     return words
 
 
@@ -133,7 +133,7 @@ def _cases(
 ) -> Iterator[Case]:
     """Yield a case for every model on every board with every profile."""
     if boards and profiles and not {"estimate", "paper"} & set(profiles):
-        raise BadInput("measured profiles already name their board: omit --board")
+        raise BadInput("each measured profile already names its board: omit --board")
     for model in dict.fromkeys(models):
         graph = api.load(model, **options)
         if isinstance(graph, CostGraph):
@@ -203,7 +203,7 @@ def _show(found: list[tuple[Point, Result]]) -> None:
 
 
 def _notes(found: list[tuple[Point, Result]]) -> dict[str, list[str]]:
-    """Return, for each note, the names of the methods that it is about.
+    """Return a map from each note to the names of the methods that have this note.
 
     A note states a change to a method (marked `*`), or why the method has no plan.
     """
@@ -220,7 +220,7 @@ def _row(point: Point, result: Result) -> tuple[str, ...]:
     row = result.row
 
     def shown(key: str, scale: float = 1.0) -> str:
-        """Return six significant digits, or all digits before the point; "" for no value."""
+        """Return a value as text with six significant digits, or as a whole number; "" for None."""
         if row[key] is None:
             return ""
         number = row[key] if scale == 1.0 else row[key] / scale

@@ -12,7 +12,7 @@ MODEL_SUFFIXES = (".onnx", ".json", ".poet")
 
 
 def models(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return built-in models, model files, and folders. The name of a folder ends in a slash."""
+    """Return the built-in models, and the model files and folders, that complete `incomplete`."""
     before = incomplete[: incomplete.rfind("/") + 1]
     found = [*api.MODELS]
     try:
@@ -22,7 +22,7 @@ def models(context: click.Context, parameter: click.Parameter, incomplete: str) 
             elif path.suffix in MODEL_SUFFIXES:
                 found.append(before + path.name)
     except OSError:
-        pass  # the folder does not exist
+        pass  # the folder cannot be listed
     return [name for name in found if name.startswith(incomplete)]
 
 

@@ -25,27 +25,27 @@ from rich.text import Text
 from .. import api
 from ..data.classes import Classes
 
-TABLE_WIDTH = 110  # in characters, if stdout is not a terminal
-PROGRESS_LINE_S = 60.0  # interval of progress lines, if stderr is not a terminal
+TABLE_WIDTH = 110  # width of a table in characters, if stdout is not a terminal
+PROGRESS_LINE_S = 60.0  # time between two progress lines, if stderr is not a terminal
 
 
 class Report(Protocol):
-    """A callback for progress: steps done, steps in total (0: unknown), and a text about them.
+    """A callback that reports progress: `done` of `total` steps (0: unknown), and a text `word`.
 
-    If stderr is not a terminal, the callback prints one line per minute, and a line for each call
-    with `is_line`.
+    If stderr is not a terminal, the callback prints at most one line per minute. A call with
+    `is_line` always prints a line.
     """
 
     def __call__(self, done: int, total: int, word: str, is_line: bool = False) -> None: ...
 
 
 def count_steps(report: Report) -> Callable[[int, int], None]:
-    """Return a callback (done, total) that passes both numbers to `report`, as steps."""
+    """Return a callback (done, total) that passes both numbers and the word "steps" to `report`."""
     return lambda done, total: report(done, total, "steps")
 
 
 def _stderr() -> Console:
-    # Make a new console for each message, because tests and shells may redirect stderr.
+    # Make a new console for each message, because stderr may be redirected between messages.
     return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
@@ -81,7 +81,7 @@ def emit(value: Mapping[str, Any]) -> None:
 
 
 def failure(message: str, code: int) -> dict[str, object]:
-    """Return the keys that every JSON object of a failed command has."""
+    """Return the keys that a failed command adds to its JSON object."""
     return {"error": message, "exit_code": code}
 
 

@@ -14,19 +14,20 @@ from .options import json_option
 @click.command()
 @click.option(
     "--port", type=click.Choice(PORTS), default=PORTS[0], show_default=True,
-    help="Board to train on: `sim:BOARD` (a simulated board) or `native`.",
+    help="Board to train on: `sim:BOARD` (a simulated chip) or `native` (a process on this "
+    "computer).",
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("poet-demo"),
     show_default=True, metavar="DIR",
-    help="Write the profile, plan, schedule, run and weights to this folder.",
+    help="Write the profile, plan, schedule, measurements and weights to this folder.",
 )  # fmt: skip
 @json_option
 def demo(port: str, out: Path, as_json: bool) -> None:
     """Train a small network in 24 KiB of RAM on a simulated board.
 
-    Runs all steps from a model to trained weights, and compares these with weights that are
-    trained in unlimited memory. Takes about two minutes.
+    Shows the whole workflow, from a model to trained weights. Compares the trained weights with
+    the result of training in unlimited memory. Takes about two minutes.
     """
     started_s = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
@@ -54,7 +55,7 @@ def _ratio(ours: float | None, kept: float | None) -> str:
 
 
 def _facts(demo: Demo) -> list[tuple[str, str, str]]:
-    """Return rows of the final table: name, value of the schedule, value of keeping everything."""
+    """Return rows of the final table: name, value within 24 KiB, value in unlimited memory."""
     found: dict[str, Any] = demo.to_json()
 
     def row(name: str, key: str, scale: float, unit: str, digits: int) -> tuple[str, str, str]:

@@ -29,17 +29,18 @@ from .console import Report, count_steps, progress, say, to_json
 
 MODEL = "resnet-digits"
 NATIVE = "native"
-# Deadlines by port, as multiples of the time that a step takes if it keeps everything. On a chip,
-# paging takes less time but more energy than recomputing. A tight deadline therefore makes a plan
-# use both. On a computer, paging takes processor time too, and such a deadline may be impossible.
+# Deadline for each port, as a multiple of the time of a step in which every tensor stays in RAM.
+# On a chip, paging takes less time but more energy than recomputing.
+# On a chip, a tight deadline therefore makes a plan use both paging and recomputing.
+# On a computer, paging takes processor time too, so a tight deadline may be impossible.
 # If no plan is found within the deadline, the demo continues without a deadline.
 DEADLINES = {"sim:mkr1000": "1.1x", "sim:nrf52840_dk": "1.1x", NATIVE: "1.5x"}
 PORTS = tuple(DEADLINES)
-RAM_BYTES = 24 * 1024  # free RAM of an MKR1000, which has 32 KiB
+RAM_BYTES = 24 * 1024  # RAM that the firmware leaves free on an MKR1000, which has 32 KiB
 GAP = 0.01
 SOLVING_S = 45.0
 SAMPLES = 512
-KNOWN_DIGITS = 7  # the initial weights are trained on the digits 0 to 6
+KNOWN_DIGITS = 7  # the initial weights are trained on seven classes, the digits 0 to 6
 PRETRAINING_EPOCHS = 3
 SEED = 0
 
@@ -57,7 +58,7 @@ class Reporter:
         self.results.clear()
         with progress(f"{self.count:2}. {title}") as report:
             yield report
-        for text in self.results:  # printed when the progress bar has ended
+        for text in self.results:  # print them after the progress bar has ended
             say(f"    {text}")
 
     def result(self, text: str) -> None:
@@ -66,13 +67,13 @@ class Reporter:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a training step with its commit.
+    """The cost of a training step, including its commit.
 
     Energy is estimated: the time in each power state, times the power of that state.
     """
 
     time_us: float | None
-    energy_uj: float | None  # without the energy of the sleeping board
+    energy_uj: float | None  # without the base power that the board draws even when it sleeps
     total_energy_uj: float | None
     measured: bool  # True: time_us was measured in a run; False: it is predicted from the profile
 
@@ -144,7 +145,7 @@ class Demo:
         }
 
     def trained(self, run: Run) -> dict[str, Any]:
-        """Return those weights of a run that training updates."""
+        """Return the weights of the run, without those that training does not update."""
         return {node.name: run.weights[node.name] for node in self.graph.trainable}
 
 
@@ -168,7 +169,7 @@ def run_demo(out: Path, port: str) -> Demo:
     """Run all steps with a board at `port`, and write their results to the folder `out`.
 
     `port` is one of PORTS. Raises PoetError if the trained weights differ from those of training in
-    unlimited memory: see `check`.
+    unlimited memory, or if another check of the results fails.
     """
     graph, reporter = api.load_graph(MODEL), Reporter()
     known, ten = split(api.load_data("digits"))
@@ -214,7 +215,7 @@ def run_demo(out: Path, port: str) -> Demo:
 
 
 def _start(port: str, reporter: Reporter) -> api.Connection:
-    """Start a board. If a simulated chip cannot run here, the error names the native board."""
+    """Start a board. If a simulated chip cannot run here, the error suggests the native board."""
     with reporter.step(f"starting the board {port}"):
         try:
             connection = api.connect(port, arena_bytes=RAM_BYTES if port == NATIVE else None)
@@ -222,7 +223,7 @@ def _start(port: str, reporter: Reporter) -> api.Connection:
             if port == NATIVE or isinstance(error, BadInput):
                 raise
             raise PoetError(
-                f"{error}. On a native board, the demo can still run: `poet-host demo --port "
+                f"{error}. Run the demo on the native board instead: `poet-host demo --port "
                 f"{NATIVE}`"
             ) from error
         info = connection.device.info
@@ -237,18 +238,19 @@ def check(demo: Demo) -> None:
     """Raise PoetError if the results of the demo are wrong.
 
     The weights of both runs must be equal bit for bit, and training must change every trained
-    tensor. The trace must recompute and page as many activations as the plan. The board must stay
-    within the RAM budget.
+    tensor. The trace must contain as many recomputations and transfers of activations as the plan.
+    The board must stay within the RAM budget.
     """
     run, keep = demo.trained(demo.run), demo.trained(demo.keep)
     differing = [name for name in run if run[name].tobytes() != keep[name].tobytes()]
     if differing:
         raise PoetError(
-            f"{differing[0]} differs from the same weights after training in unlimited memory"
+            f"the trained tensor {differing[0]} differs from the result of training in unlimited "
+            "memory"
         )
     unchanged = [name for name in run if run[name].tobytes() == demo.initial[name].tobytes()]
     if unchanged:
-        raise PoetError(f"training did not change {unchanged[0]}")
+        raise PoetError(f"training did not change the tensor {unchanged[0]}")
     planned, traced = _activations(demo.graph, demo.plan), demo.run.counts()
     if not any(planned.values()):
         raise PoetError(
@@ -263,7 +265,7 @@ def check(demo: Demo) -> None:
             )
     if demo.run.peak_bytes > demo.plan.ram_bytes:
         raise PoetError(
-            f"the board used {demo.run.peak_bytes:,} bytes, more than the budget of "
+            f"the board used {demo.run.peak_bytes:,} bytes of RAM, more than the budget of "
             f"{demo.plan.ram_bytes:,} bytes"
         )
 
@@ -293,7 +295,10 @@ def _activations(graph: Graph, plan: Plan) -> dict[str, int]:
 def _validate(
     connection: api.Connection, graph: Graph, measured: Profile, report: Report
 ) -> tuple[Profile, str]:
-    """Return the calibrated profile, and a text that compares its prediction with a run."""
+    """Return the calibrated profile, and a text that compares its prediction with a run.
+
+    If validation is impossible, return the profile `measured`, and the reason.
+    """
     try:
         profile, found = connection.validate(graph, measured, count_steps(report))
     except BadInput as error:
@@ -314,7 +319,7 @@ def _pretrain(graph: Graph, data: Dataset, report: Report) -> Weights:
 
 
 def _train_both(trainings: list[Training], steps: int, reporter: Reporter) -> list[Run]:
-    """Train in turn on two boards: other work of this computer then slows down both alike."""
+    """Train each step on both boards in turn, so that other processes slow down both alike."""
     with reporter.step(f"training {steps} steps on both boards in turn") as report:
         for done in range(steps):
             losses = [training.step().loss for training in trainings]

@@ -27,7 +27,7 @@ from .options import json_option
 NATIVE = "native"
 PACKAGES = ("numpy", "highspy", "pyserial", "cffi", "cobs", "safetensors", "click", "rich")
 
-# The smallest graph that needs a solver: a plan within 8 bytes must recompute or page b.
+# A small graph to test the solver: a plan within 8 bytes must recompute or page tensor b.
 CHAIN = CostGraph(
     "chain",
     (
@@ -43,14 +43,14 @@ CHAIN = CostGraph(
 @dataclass(frozen=True)
 class Check:
     name: str
-    find: Callable[[], str]  # returns what is installed; raises an error if it is unusable
-    only_for: str = ""  # the only feature that needs this check; empty: poet-host itself needs it
+    find: Callable[[], str]  # describes what is installed; raises an error if it is unusable
+    only_for: str = ""  # the only feature for which this check matters; empty: all of poet-host
 
 
 @click.command()
 @json_option
 def doctor(as_json: bool) -> int:
-    """Check that this computer has all that poet-host needs.
+    """Check that this computer has everything that poet-host needs.
 
     Prints how to install what is missing. The exit code is 1 if poet-host cannot run, or if you
     have no permission to open the port of a connected board.
@@ -100,7 +100,7 @@ def _solver() -> str:
     plan = api.solve(CHAIN, ram=8)
     if plan.status != "optimal":
         raise PoetError(
-            f"HiGHS found no optimal plan for a test of five operators (status: {plan.status}): "
+            f"the solver HiGHS found no optimal plan for a test graph (status: {plan.status}): "
             "run `pip install --force-reinstall highspy`"
         )
     return f"HiGHS {version('highspy')} solves: {plan.status} in {plan.solve_s:.2f} s"
@@ -121,7 +121,7 @@ def _ports() -> str:
 
 
 def _permissions() -> str:
-    """Describe the permission to open ports. Raises PoetError if a known board's port is closed."""
+    """Describe the permissions of serial ports. Raises PoetError if a board's port is denied."""
     if os.name == "nt":
         return "every user may open serial ports"
     closed = [port for port in serial_ports() if not os.access(port.path, os.R_OK | os.W_OK)]
@@ -138,17 +138,17 @@ def _permissions() -> str:
 
 
 def _cross_compiler() -> str:
-    """Return the cross compiler. Raises PoetError if it does not start, or has no C library."""
+    """Describe the cross compiler. Raises PoetError if it does not start or finds no C library."""
     build = recipe(simulated_boards()[0])
     program = find_compiler(build)
     compiler = compiler_version(build)
     reinstall = "run 'apt install --reinstall gcc-arm-none-eabi libnewlib-arm-none-eabi'"
     if not compiler:
-        raise PoetError(f"{program} does not start: {reinstall}")
-    query = [program, "-print-file-name=libc.a"]  # prints only `libc.a` if the file does not exist
+        raise PoetError(f"the cross compiler {program} does not start: {reinstall}")
+    query = [program, "-print-file-name=libc.a"]  # prints a path only if the file exists
     library = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
     if not Path(library).is_absolute():
-        raise PoetError(f"{program} cannot find its C library: {reinstall}")
+        raise PoetError(f"the cross compiler {program} cannot find the C library: {reinstall}")
     return f"{build.compiler} {compiler} at {program}"
 
 
@@ -161,7 +161,7 @@ def _linux() -> str:
 
 
 def _loaders() -> str:
-    """Return the upload program of each board. Raises PoetError if a board has none."""
+    """Describe the upload program of each board. Raises PoetError if a program is missing."""
     found, missing = [], []
     for name in simulated_boards():
         try:
@@ -177,11 +177,11 @@ def _loaders() -> str:
 
 
 def _platformio() -> str:
-    """Return PlatformIO from the PATH, or from the virtual environment of this Python."""
+    """Describe the PlatformIO on the PATH, or in the virtual environment of this Python."""
     installed = Path(sys.executable).with_name("pio")
     program = shutil.which("pio") or (str(installed) if installed.exists() else None)
     if program is None:
-        raise PoetError("pio is not on the PATH: run `pip install platformio`")
+        raise PoetError("PlatformIO (`pio`) is not on the PATH: run `pip install platformio`")
     done = subprocess.run(
         [program, "--version"], capture_output=True, text=True, check=False,
         stdin=subprocess.DEVNULL,
@@ -189,7 +189,8 @@ def _platformio() -> str:
     if done.returncode != 0:
         reason = f" ({lines[-1]})" if (lines := done.stderr.strip().splitlines()) else ""
         raise PoetError(
-            f"{program} does not start{reason}: run `pip install --force-reinstall platformio`"
+            f"PlatformIO at {program} does not start{reason}: run `pip install --force-reinstall "
+            "platformio`"
         )
     return f"{done.stdout.strip()} at {program}"
 

@@ -32,7 +32,7 @@ from .options import (
 @click.option(
     "--half", type=click.Choice(["held-out", "training"]),
     show_default="held-out, or training if no samples are held out",
-    help="Use the held-out samples or the training samples.",
+    help="Evaluate on the samples that are held out from training, or on the training samples.",
 )  # fmt: skip
 @click.option(
     "--samples", type=click.IntRange(1), metavar="N", show_default="all",
@@ -61,8 +61,8 @@ def evaluate(
     """
     if weights is None and storage is None and api.runs_here(port):
         raise BadInput(
-            f"the board {port} has a temporary card without weights. Name a card image with "
-            "weights by --storage, or a file of weights by --weights"
+            f"the board {port} has an empty temporary card. Name a card image with weights "
+            "(--storage FILE), or a file of weights (--weights FILE)"
         )
     loaded = Schedule.load(schedule)
     graph = loaded.graph

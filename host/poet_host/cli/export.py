@@ -15,12 +15,12 @@ from .options import check_writable, json_option, output, schedule_argument
 @schedule_argument
 @click.option(
     "--weights", "-w", required=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="Trained weights: the .safetensors file that `poet-host train` wrote.",
+    help="Use the trained weights in this .safetensors file, which `poet-host train` wrote.",
 )  # fmt: skip
 @output("--output", "-o", suffix=".onnx", required=True, help="Write the model to this .onnx file.")
 @json_option
 def export(schedule: Path, weights: Path, output: Path, as_json: bool) -> None:
-    """Write the trained model of a schedule as an .onnx file."""
+    """Export the model of a schedule, with trained weights, to an .onnx file."""
     check_writable(output)
     graph = Schedule.load(schedule).graph
     model = api.export(graph, api.load_weights(weights, graph))

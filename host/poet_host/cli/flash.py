@@ -19,20 +19,20 @@ from .options import json_option
 @click.option(
     "--port", "-p", default="auto", show_default=True, metavar="PORT",
     shell_complete=completion.ports,
-    help="Serial port of the firmware after the upload. `auto`: the only port with the USB ids of "
-    "the board.",
+    help="Serial port at which the firmware answers after the upload. `auto` chooses the only port "
+    "with the USB ids of the board.",
 )  # fmt: skip
 @click.option(
     "--upload-port", metavar="PORT", show_default="same as --port",
-    help="Serial port of the boot loader.",
+    help="Serial port of the boot loader, which receives the firmware.",
 )  # fmt: skip
 @click.option(
     "--tool", metavar="PROGRAM", show_default="the first one installed",
-    help="Upload with this program.",
+    help="Upload the firmware with this program.",
 )  # fmt: skip
 @click.option(
     "--image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    show_default="build the firmware", help="Upload this ELF image.",
+    show_default="build the firmware", help="Upload this ELF image instead of a new build.",
 )  # fmt: skip
 @json_option
 def flash(
@@ -46,7 +46,8 @@ def flash(
     """Build the firmware, upload it, and check that the board answers."""
     if api.runs_here(port):
         raise BadInput(
-            f"{port} runs on this computer and needs no upload. Name the port of a real board"
+            f"the board {port} runs on this computer and needs no upload. Name the port of a real "
+            "board"
         )
     done = api.flash(board, port, upload_port=upload_port, tool=tool, image=image, report=say)
     say(f"{board} {done.info.unique_id} answers at {done.port}")

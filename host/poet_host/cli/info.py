@@ -72,7 +72,7 @@ def _graph(model: str, options: dict[str, Any]) -> Graph:
         return Schedule.load(model).graph
     graph = api.load(model, **options)
     if not isinstance(graph, Graph):
-        raise BadInput(f"{model} is a cost graph, which has no layers: use `poet-host solve`")
+        raise BadInput(f"{model} is a cost graph, which has no layers: name a model or a schedule")
     return graph
 
 
@@ -97,7 +97,7 @@ def is_loss_assumed(model: str, options: dict[str, Any]) -> bool:
 
 
 def show_model(summary: Summary, *, is_assumed: bool, max_rows: int | None = None) -> None:
-    """Print tables of at most `max_rows` layers and of the training options.
+    """Print a table of at most `max_rows` layers, and a table of the training options.
 
     `is_assumed`: the user named no loss, so the default loss is used.
     """

@@ -46,8 +46,8 @@ EPILOG = """Exit codes: 0 done; 1 failed; 2 usage or bad input; 3 no such device
 def commands(context: click.Context) -> None:
     """Train neural networks on boards whose RAM cannot hold a training step.
 
-    `poet-host demo` shows all steps on a simulated board. For your own model, `solve` finds a
-    schedule, and `train` runs it on a board.
+    `poet-host demo` shows the whole workflow on a simulated board. For your own model, `solve`
+    finds a schedule, and `train` runs the schedule on a board.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -88,7 +88,7 @@ def _run(arguments: Sequence[str]) -> int:
     except Ended as ended:
         return _fail(arguments, f"ended by {ended.name}", ended.exit_code)
     except BrokenPipeError:
-        # The reader of stdout is gone. Python writes the rest of the output at exit: discard it.
+        # Nobody reads stdout any more. Discard the output that Python would write at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except MemoryError as error:
@@ -111,9 +111,9 @@ def _fail(arguments: Sequence[str], message: str, code: int) -> int:
 
 
 def main() -> None:
-    if os.name == "nt":  # on Windows, pipes and files have another encoding than UTF-8
+    if os.name == "nt":  # Windows does not encode pipes and files as UTF-8 by default
         for stream in (sys.stdout, sys.stderr):
             cast(TextIOWrapper, stream).reconfigure(encoding="utf-8")
-    # After SIGTERM and SIGHUP, too, simulated boards must end, and temporary cards must be deleted.
+    # SIGTERM and SIGHUP must end simulated boards and delete temporary cards, too.
     end_by_signals()
     sys.exit(run(sys.argv[1:]))

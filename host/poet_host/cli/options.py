@@ -19,7 +19,7 @@ from ..onnx.importer import DEFAULT_LOSS, LOSSES
 from ..profile.profile import Profile
 from . import completion
 
-# Suffixes of file formats that this program or other programs use.
+# Known suffixes of file formats, which poet-host or other programs use.
 SUFFIXES = frozenset(
     f".{name}"
     for name in (
@@ -28,13 +28,13 @@ SUFFIXES = frozenset(
     )
 )  # fmt: skip
 MAX_SEED = 2**31 - 1
-_PROBE_BYTES = 1 << 22  # bytes that are written to a temporary file, to check the disk
+_PROBE_BYTES = 1 << 22  # most bytes that are written to a temporary file to check the disk
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FiniteRange(click.FloatRange):
-    """A range of floats. Unlike click.FloatRange, it refuses nan."""
+    """A click.FloatRange that refuses NaN and infinity."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -46,33 +46,34 @@ class FiniteRange(click.FloatRange):
 
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else."
+    "--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else, on stdout."
 )
 model_argument = click.argument("model", shell_complete=completion.models)
 schedule_argument = click.argument("schedule", type=click.Path(path_type=Path), metavar="NAME.poet")
 profile_option = click.option(
     "--profile", "profile_name", metavar="FILE", show_default="estimate",
     help="Use the costs in this file, which `poet-host profile` wrote. With --board, FILE can also "
-    "be `estimate` (estimated from the description of the board) or `paper` (from the figures "
+    "be `estimate` (costs from the description of the board) or `paper` (costs from the figures "
     "of the POET paper).",
 )  # fmt: skip
 port_option = click.option(
     "--port", "-p", required=True, metavar="PORT", shell_complete=completion.ports,
-    help="Port of the board: a device (/dev/ttyACM0), a pyserial URL (socket://TOKEN@host:port) or "
-    "`auto`. `native` and `sim:BOARD` start a board on this computer for this command only; "
-    "`sim:BOARD:usb` connects to the USB port of that board.",
+    help="Port of the board: a serial device (/dev/ttyACM0), a pyserial URL "
+    "(socket://TOKEN@host:port) or `auto` (the first serial port at which a board answers). "
+    "`native` and `sim:BOARD` start a board on this computer for the time of this command. "
+    "`sim:BOARD:usb` connects to the simulated board by USB, not by UART.",
 )  # fmt: skip
 storage_option = click.option(
     "--storage", type=click.Path(path_type=Path), metavar="FILE",
-    show_default="a temporary image", help="Card image of a board that runs on this computer.",
+    show_default="a temporary image", help="Card image for a board that runs on this computer.",
 )  # fmt: skip
 
 
 def board_option(default: str) -> Callable[[F], F]:
     return click.option(
         "--board", metavar="BOARD", shell_complete=completion.boards, show_default=default,
-        help="Estimate costs from the description of this board. `poet-host boards` lists all "
-        "boards.",
+        help="Estimate energy and time from the description of this board. `poet-host boards` "
+        "lists all boards.",
     )  # fmt: skip
 
 
@@ -89,7 +90,7 @@ training_seed_option = seed_option(
 
 
 class _Renamed(click.Option):
-    """An option with a new name first, then old names. Old names work, but --help omits them."""
+    """An option with old names. They still work, but --help shows only the first, current name."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         names, self.opts = self.opts, self.opts[:1]
@@ -106,7 +107,7 @@ erase_option = click.option(
 
 
 def _all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Return one decorator that adds several options. --help lists them in this order."""
+    """Return one decorator that adds several options. --help lists them in the given order."""
 
     def add(command: F) -> F:
         for option in reversed(options):
@@ -119,32 +120,33 @@ def _all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
 data_options = _all_of(
     click.option(
         "--data", required=True, metavar="DATA",
-        help="Samples and labels. A .npz file or a folder of .npy files contains x and y, and can "
-        "contain x_test and y_test. A .csv file contains the labels in its last column. "
-        "`digits` is a built-in data set. Random samples: synthetic:SHAPE:CLASSES or "
-        "tokens:LENGTH:WORDS:CLASSES.",
+        help="Samples and labels: an .npz file or a folder of .npy files (arrays x and y, and "
+        "optionally x_test and y_test), a .csv file (labels in the last column), `digits` (a "
+        "built-in data set), or random samples (synthetic:SHAPE:CLASSES or "
+        "tokens:LENGTH:WORDS:CLASSES).",
     ),
     click.option(
         "--normalize", default="none", show_default=True, metavar="HOW",
-        help="Normalise samples: none, scale (to 0..1), standard (by the mean and standard "
-        "deviation of each channel) or MEAN:STD, such as 0.5:0.25.",
+        help="Normalise samples: none, scale (to 0..1), standard (each channel to mean 0 and "
+        "standard deviation 1) or MEAN:STD (subtract MEAN, divide by STD), such as 0.5:0.25.",
     ),
     click.option(
         "--test-split", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="SHARE",
         show_default="only x_test and y_test of DATA",
-        help="Hold out this share of the samples, such as 0.2. --seed determines which samples.",
+        help="Hold out this share of the samples from training, such as 0.2. The --seed "
+        "determines which samples are held out.",
     ),
     click.option(
         "--header", type=click.Choice(("yes", "no")),
         callback=lambda _, __, chosen: chosen and chosen == "yes",
         show_default="yes if that row has only words",
-        help="Treat the first row of a .csv file as a header row.",
+        help="Whether the first row of a .csv file is a header row.",
     ),
 )  # fmt: skip
 duration_options = _all_of(
     click.option(
         "--shuffle/--no-shuffle", default=True, show_default=True,
-        help="Use a new order of the samples in each epoch.",
+        help="Use a new random order of the samples in each epoch.",
     ),
     click.option(
         "--epochs", type=click.IntRange(1), metavar="N", show_default="1",
@@ -152,7 +154,7 @@ duration_options = _all_of(
     ),
     click.option(
         "--steps", type=click.IntRange(1), metavar="N", show_default="the end of --epochs",
-        help="Stop after step N, counted from the first step of the first run.",
+        help="Stop after step N. A resumed run continues the count of steps.",
     ),
 )  # fmt: skip
 model_options = _all_of(
@@ -162,12 +164,13 @@ model_options = _all_of(
     ),
     click.option(
         "--sequence-length", type=click.IntRange(1), metavar="N", show_default="that of the model",
-        help="Tokens in a text, for bert-* and for .onnx models without a fixed sequence length.",
+        help="Number of tokens in each text, for bert-* models and for .onnx models with a dynamic "
+        "axis for the sequence length.",
     ),
     click.option(
         "--loss", type=click.Choice(list(LOSSES)),
         show_default=f"{DEFAULT_LOSS} for an output of (batch, classes)",
-        help="Loss function, for .onnx models only.",
+        help="Train an .onnx model with this loss function. Not for built-in models.",
     ),
     click.option(
         "--optimizer", type=click.Choice(OPTIMISERS),
@@ -177,16 +180,16 @@ model_options = _all_of(
     click.option(
         "--learning-rate", "--lr", type=FiniteRange(0, min_open=True), metavar="RATE",
         show_default="that of a built-in model; 0.01 for .onnx, 0.001 with adam",
-        help="Learning rate: the factor of the gradient in an update.",
+        help="Learning rate of the optimiser.",
     ),
     click.option(
         "--momentum", type=FiniteRange(0, 1, max_open=True), metavar="SHARE",
         show_default="that of a built-in model; 0 for .onnx, 0.9 with --optimizer momentum",
-        help="Share of the previous update that is added to the next update.",
+        help="Momentum: the share of each update that is added to the next update.",
     ),
     click.option(
         "--weight-decay", type=FiniteRange(0), metavar="FACTOR", show_default="0",
-        help="Factor of the weights that is added to the gradient.",
+        help="Weight decay: this multiple of each weight is added to its gradient.",
     ),
     click.option(
         "--train", metavar="PARTS", show_default="all",
@@ -195,7 +198,7 @@ model_options = _all_of(
     ),
     click.option(
         "--batchnorm", type=click.Choice(BATCHNORM), show_default="train",
-        help="Train the batchnorm layers, or freeze their parameters and statistics.",
+        help="Train batchnorm layers, or keep their parameters and statistics frozen.",
     ),
 )  # fmt: skip
 
@@ -222,10 +225,10 @@ def profile_of(board: str | None, profile_name: str | None) -> Profile:
 def output(
     flag: str, *names: str, suffix: str = "", is_strict: bool = True, **settings: Any
 ) -> Callable[[F], F]:
-    """Return an option for a file to write. The name of the file must end in `suffix`.
+    """Return a click option that names a file to write. The name must end in `suffix`.
 
     The option raises BadInput for a name with another suffix. If `is_strict` is False, it refuses
-    only the suffixes in SUFFIXES. Streams such as /dev/stdout may have any name.
+    only other suffixes that are in SUFFIXES. Streams such as /dev/stdout may have any name.
     """
     if not settings.get("required"):
         settings["show_default"] = "not written"
@@ -242,27 +245,27 @@ def output(
 
 
 def model_files(model: str) -> list[str]:
-    """Return the paths of MODEL and of its weights. A built-in model has no files."""
+    """Return the paths of a model file and of its external weights; [] for a built-in model."""
     return [model, f"{model}.data"] if Path(model).suffix else []
 
 
 def check_writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) -> None:
-    """Raise BadInput if one of `paths` cannot be written, before hours of work.
+    """Raise BadInput if one of `paths` cannot be written. Call this before hours of work.
 
-    Two of `paths` must not be the same file. None of them may be a file in `read`: the command
-    reads these files.
+    `read`: the files that the command reads. Raises BadInput, too, if one of `paths` is such a file
+    or if two of `paths` are the same file.
     """
-    # realpath, because Path.resolve raises RuntimeError for links in a circle.
+    # Use realpath, because Path.resolve raises RuntimeError if symbolic links form a loop.
     used = {os.path.realpath(path): "reads" for path in read if path is not None}
     for path in paths:
         if path is None:
             continue
         real = os.path.realpath(path)
         if use := used.get(real):
-            raise BadInput(f"{path}: this command also {use} this file. Write to another file")
+            raise BadInput(f"{path}: the command also {use} this file. Write to another file")
         used[real] = "writes"
         if path.is_dir():
-            raise BadInput(f"{path} cannot be written: the path is a folder")
+            raise BadInput(f"{path} cannot be written, because it is a folder. Name a file")
         if is_stream(path):
             continue
         folder = Path(real).parent
@@ -273,11 +276,11 @@ def check_writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) 
         except OSError as error:
             raise BadInput(f"{path} cannot be written: {error.strerror}") from error
         if path.is_symlink() and Path(real).is_symlink():
-            raise BadInput(f"{path} cannot be written: its symbolic links form a circle")
+            raise BadInput(f"{path} cannot be written: its symbolic links form a loop")
 
 
 def check_space(sizes: Mapping[Path, int]) -> None:
-    """Raise BadInput if the disks have no space for files of these sizes, in bytes."""
+    """Raise BadInput if a disk has too little space. `sizes`: the bytes of each file to write."""
     needed: dict[int, int] = {}  # by disk, in bytes
     for path, size_bytes in sizes.items():
         if is_stream(path):
@@ -288,7 +291,7 @@ def check_space(sizes: Mapping[Path, int]) -> None:
         try:
             if shutil.disk_usage(folder).free < needed[disk]:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            with TemporaryFile(dir=folder) as file:  # only writing can show a disk quota
+            with TemporaryFile(dir=folder) as file:  # only writing can exceed a disk quota
                 file.write(bytes(min(size_bytes, _PROBE_BYTES)))
                 file.flush()
                 os.fsync(file.fileno())

@@ -24,7 +24,7 @@ from .options import (
 )
 
 SUPPLY_MV = 3300.0  # supply voltage of the boards that have a firmware image
-PROFILING_BYTES = 64 << 20  # arena of a native board; operators that do not fit are not measured
+PROFILING_BYTES = 64 << 20  # arena of a native board; larger operators are not measured
 
 
 @click.command()
@@ -33,9 +33,9 @@ PROFILING_BYTES = 64 << 20  # arena of a native board; operators that do not fit
 @output("--output", "-o", required=True, help="Write the profile to this file.")
 @click.option(
     "--validate/--no-validate", "validated", default=True, show_default=True,
-    help="Run two schedules of each MODEL after the measurement. Calibrate the profile with the "
-    "first one, and compare the second one with the prediction. The card must not hold "
-    "weights.",
+    help="After the measurement, run two schedules of each MODEL. The first run calibrates the "
+    "profile. The second run is compared with the prediction of that profile. The card must not "
+    "hold weights.",
 )  # fmt: skip
 @click.option(
     "--power-log", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
@@ -74,11 +74,11 @@ def profile(
     chosen = TrainingOptions(**options)
     graphs = [api.load_graph(model, options=chosen) for model in models or ("resnet-digits",)]
     if supply_mv is not None and power_log is None:
-        raise BadInput("--supply-mv needs --power-log, the log of a power meter")
+        raise BadInput("--supply-mv needs the log of a power meter: name it with --power-log")
     if power_log and power_log.exists():
         raise BadInput(
-            f"--power-log: {power_log} already exists. Name a new file for the recording of this "
-            "run"
+            f"--power-log: {power_log} already exists. Name a new file, to which you export the "
+            "recording of this command"
         )
     arena = PROFILING_BYTES if port == "native" else None
     with api.connect(port, storage=storage, arena_bytes=arena) as connection:

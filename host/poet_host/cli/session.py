@@ -31,14 +31,14 @@ class Session:
         self.validations: list[Validated] = []
         self.best: Validated | None = None  # the validation with the lowest loss
         self.report: Report | None = None
-        self.write_error = ""  # why weights could not be saved during training
+        self.write_error = ""  # why weights could not be saved during training; empty: no error
         self._save_weights, self._best_path, self._save_every = save_weights, best, save_every
-        self._losses: list[float] = []  # losses of the steps of this epoch
+        self._losses: list[float] = []  # losses of the steps so far in this epoch
 
     def load_best(self) -> None:
         """Validate the best weights of the previous run.
 
-        From now on, only better weights replace them.
+        After this call, only weights with a lower loss replace them.
         """
         assert self._best_path is not None
         weights = api.load_weights(self._best_path, self.training.graph)
@@ -61,7 +61,7 @@ class Session:
     def on_step(self, step: Step, last: int) -> None:
         """Log, report, validate and save after a step.
 
-        The step is logged first, so that the log has every step that the screen has shown.
+        Logging comes first, so that the log contains every step that the screen has shown.
         """
         self.log.step(step)
         self._losses.append(step.loss)
@@ -109,7 +109,7 @@ class Session:
         api.save_weights(path, self.training.graph, weights, step, self.training.classes)
 
     def save(self, run: Run, run_path: Path | None) -> None:
-        """Save the run, and the weights after its last finite step if it has such a step."""
+        """Save the run and its last committed weights. Save no weights if step 1 diverged."""
         written: list[Path | None] = []
         done = run.last_step or self.begun
         if done or run.ended != "not_finite":

@@ -25,16 +25,16 @@ from .options import check_writable, json_option, output, schedule_argument
 @schedule_argument
 @click.option(
     "--run", "run_path", type=click.Path(path_type=Path), metavar="RUN.json", show_default="none",
-    help="Show the measurements of a run too. `train` writes this file with `--run`, from the "
-    "same schedule.",
+    help="Show the measurements in this file too, which `poet-host train --run` wrote for the same "
+    "schedule.",
 )  # fmt: skip
 @output(
     "--html",
-    help="Write one web page that needs no other file. It shows lanes, memory, and why tensors are "
-    "paged or recomputed.",
+    help="Write a self-contained web page. It shows processor, transfers and RAM over time, and "
+    "why tensors are paged or recomputed.",
 )
 @output("--trace", help="Write a trace for ui.perfetto.dev or chrome://tracing to this file.")
-@output("--png", help="Draw lanes and arena into this PNG file.")
+@output("--png", help="Draw processor, transfers and RAM over time into this PNG file.")
 @json_option
 def show(
     schedule: Path,
@@ -46,7 +46,7 @@ def show(
 ) -> None:
     """Show a schedule as a listing, a web page, a trace or a picture.
 
-    Prints the listing if no file is written.
+    Prints the listing if no option names a file to write.
     """
     files = (html, trace, png)
     check_writable(*files, read=(schedule, run_path))
@@ -76,9 +76,9 @@ def _run_of(schedule: Schedule, path: Path) -> Run:
     run = load_run(path, {})
     if run.plan_crc != schedule.header.crc:
         raise BadInput(
-            f"{path} is a run of another schedule: of {run.model} on {run.board}, with the plan "
-            f"CRC {run.plan_crc:08x} instead of {schedule.header.crc:08x}. Name the .poet file of "
-            "that run"
+            f"{path} is a run of another schedule ({run.model} on {run.board}, plan CRC "
+            f"{run.plan_crc:08x} instead of {schedule.header.crc:08x}). Name the .poet file that "
+            "this run used"
         )
     return run
 
@@ -135,7 +135,7 @@ def _show_comparison(schedule: Schedule, run: Run, found: tuple[Comparison, ...]
 
 
 def _error(predicted_us: float | None, measured_us: float, same: bool) -> str:
-    """Return the error of a prediction in per cent; empty if the plan is for another board."""
+    """Return the error of a prediction in per cent; "" if the plan is for another board."""
     if not (same and predicted_us and measured_us):
         return ""
     return f"{predicted_us / measured_us - 1:+.1%}"

@@ -2,7 +2,7 @@
 
 If the parent process ignores SIGTERM or SIGHUP, as `nohup` does, these signals stay ignored. SIGINT
 always ends the command. Shells let the background jobs of a script ignore SIGINT, but a user who
-sends SIGINT to a job wants it to end. Windows has no SIGHUP.
+sends SIGINT to such a job wants to end the job. Windows has no SIGHUP.
 """
 
 import os
@@ -62,9 +62,9 @@ def _handled(handler: Callable[[int, object], object]) -> Iterator[None]:
 
 @contextmanager
 def keyboard_interrupts() -> Iterator[Callable[[], int]]:
-    """Make every signal raise KeyboardInterrupt. The work catches it and returns its best result.
+    """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt, so that a search can end early.
 
-    Yields a function that returns the number of the received signal, or 0.
+    Yields a function that returns the number of the received signal, or 0 if there was none.
     """
     received = 0
 
@@ -89,7 +89,7 @@ def stop_requests(message: str) -> Iterator[Callable[[], int]]:
 
     The first signal also prints `message`. SIGHUP only requests a stop, because shells and the
     system may send it twice. Yields a function that returns the number of the signal that requested
-    the stop, or 0.
+    the stop, or 0 if there was none.
     """
     requested = 0
     messages: SimpleQueue[str] = SimpleQueue()
@@ -111,8 +111,8 @@ def stop_requests(message: str) -> Iterator[Callable[[], int]]:
         for text in iter(messages.get, ""):
             say(text)
 
-    # A thread prints the message: the signal may interrupt a print, and a second print must not
-    # begin inside the first.
+    # A thread prints the message, because a signal handler must not print:
+    # the signal may have interrupted another print.
     printer = threading.Thread(target=print_messages, daemon=True)
     printer.start()
     try:
@@ -132,7 +132,7 @@ def _leave_terminal(number: int) -> None:
         return
     null = os.open(os.devnull, os.O_WRONLY)
     for output in (1, 2):
-        with suppress(OSError):  # raised if the output is closed
+        with suppress(OSError):  # raised if this output stream is closed
             if stat.S_ISCHR(os.fstat(output).st_mode):
                 os.dup2(null, output)
     os.close(null)

@@ -27,25 +27,28 @@ from .signals import stop_requests
 @click.option(
     "--listen", metavar="[ADDRESS:]PORT", show_default="a serial port",
     help="Listen at a TCP port, for hosts on other computers. Without an ADDRESS, only this "
-    "computer can connect. Hosts need the token in the printed URL. The variable POET_TOKEN sets "
-    "it; else it is random. A host without a request for 60 s is disconnected when another one "
-    "waits. Only for native and boards that run Linux.",
+    "computer can connect. Hosts need the token in the printed URL. The environment variable "
+    "POET_TOKEN sets the token; if it is not set, the token is random. A host that has sent no "
+    "request for 60 s is disconnected if another host waits. Only for native and boards that run "
+    "Linux.",
 )  # fmt: skip
 @click.option(
     "--card-fault", "faults", multiple=True, metavar="KIND:FIRST[:TIMES[:ARGUMENT]]",
     show_default="none",
-    help="Make TIMES accesses of the card fail, from access number FIRST on. Each block that is "
-    "read or written is one access; the first one has number 1. KIND: "
-    f"{', '.join(FAULT_KINDS)}. ARGUMENT depends on KIND: the delay in microseconds of a slow "
-    "block, the number of bytes that a torn write keeps, the number of blocks that a misdirected "
-    "write is too far, the bit that a flipped write inverts, the number of blocks until a late "
-    "error is reported (0: only in the status), or 1 if a power cut destroys the erase group.",
+    help="Let the card fail at TIMES blocks, from block FIRST on. Read blocks and written blocks "
+    "are counted separately, from 1. Faults in reading count read blocks, all others count written "
+    "blocks. KIND: "
+    f"{', '.join(FAULT_KINDS)}. ARGUMENT is the delay in microseconds (slow_read, slow_write), the "
+    "number of bytes that are kept (torn_write), the distance to the right place in blocks "
+    "(misdirected_write), the bit that is inverted (flipped_write), the number of blocks until the "
+    "error is reported (late_error; 0: only in the status), or 1 to destroy the erase group "
+    "(power_cut).",
 )  # fmt: skip
 @click.option(
     "--card", metavar="NAME", show_default=f"that of the board, {DEFAULT_CARD}",
-    help="Simulate this card. NAME: " + ", ".join(load_cards()) + ".",
+    help=f"Simulate one of these cards: {', '.join(load_cards())}.",
 )  # fmt: skip
-@click.option("--usb", is_flag=True, help="Connect to the USB of the chip, not to its UART.")
+@click.option("--usb", is_flag=True, help="Connect to the chip by USB, not by UART.")
 @storage_option
 @json_option
 def simulate(
@@ -60,8 +63,8 @@ def simulate(
 ) -> int:
     """Start BOARD on this computer and print its serial port.
 
-    BOARD is one of: `native`; a board whose chip is simulated (mkr1000); a Linux board, which QEMU
-    runs (rpi4b). The board runs until Ctrl-C.
+    BOARD is `native`, a board with a simulated chip (such as mkr1000), or a board that runs Linux
+    in QEMU (such as rpi4b). The board runs until Ctrl-C.
     """
     size = None if arena is None else size_bytes(arena, "--arena")
     card_faults = [CardFault.parse(text) for text in faults]
@@ -90,5 +93,5 @@ def simulate(
         message = f"--card-fault cut the power of {board}. {kept}"
     else:
         message = f"the board {board} stopped: {reason}"
-    say(f"poet-host: {message}")  # no JSON: stdout already has its one object, the port
+    say(f"poet-host: {message}")  # not JSON: stdout already has its only object, the port
     return PoetError.exit_code

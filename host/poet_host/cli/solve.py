@@ -44,7 +44,7 @@ _SEARCH_ENDS: dict[str, str] = {  # by Plan.stopped_by
 
 time_limit_option = click.option(
     "--time-limit", type=FiniteRange(0.1), default=60.0, show_default=True, metavar="S",
-    help="Longest time to search for a plan, in seconds.",
+    help="Time limit of the search for a plan, in seconds.",
 )  # fmt: skip
 
 
@@ -54,22 +54,22 @@ time_limit_option = click.option(
 @profile_option
 @click.option(
     "--ram", metavar="LIMIT", show_default="the arena of the board",
-    help="RAM budget: bytes, a size such as 24KiB, or a share such as 50%. 100% is the RAM of a "
-    "step in which every tensor stays in RAM.",
+    help="RAM budget: bytes, a size such as 24KiB, or a share such as 50%. 100% is the RAM that a "
+    "training step needs if every tensor stays in RAM.",
 )  # fmt: skip
 @click.option(
     "--beyond-arena", is_flag=True,
-    help="Allow a --ram that exceeds the arena of the board. The schedule is for studies only: the "
-    "board cannot run it.",
+    help="Allow a --ram that exceeds the arena (RAM for tensors) of the board. The schedule is for "
+    "studies only: the board cannot run it.",
 )  # fmt: skip
 @click.option(
     "--deadline", metavar="LIMIT", show_default="none",
-    help="Longest time of a step: milliseconds, a multiple such as 1.2x, or none. 1x is the step "
-    "time when every tensor stays in RAM.",
+    help="Deadline of a training step: milliseconds, a multiple such as 1.2x, or none. 1x is the "
+    "time that the step takes if every tensor stays in RAM.",
 )  # fmt: skip
 @click.option(
     "--deadline-us", type=float, metavar="US", show_default="the limit of --deadline",
-    help="Longest time of a step, in microseconds.",
+    help="Deadline of a training step, in microseconds.",
 )  # fmt: skip
 @click.option(
     "--method", type=click.Choice(api.ALL_METHODS), default="poet", show_default=True,
@@ -81,15 +81,15 @@ time_limit_option = click.option(
 @click.option(
     "--gap", type=FiniteRange(0, 1), metavar="G",
     show_default=f"{DEFAULT_GAP}, and any plan exits with 0",
-    help="Stop when the energy of the best plan is proved to be within this share of the minimum, "
-    "such as 0.01. The exit code is 6 if the best plan is not within the share. 0 requires a "
-    "proof that no plan is better.",
+    help="Stop when it is proved that no plan saves more than this share of the best plan's "
+    "energy, such as 0.01. 0 requires a proof that no plan is better. The exit code is 6 if the "
+    "search ends without this proof.",
 )  # fmt: skip
 @click.option(
     "--unplaced",
     is_flag=True,
-    help="Limit only the total number of bytes in RAM, and choose no offsets. Such a plan cannot "
-    "become a schedule.",
+    help="Limit only the total number of bytes in RAM, and assign no memory offsets to tensors. "
+    "Such a plan cannot become a schedule.",
 )
 @output("--output", "-o", suffix=".poet", help="Write the schedule to this .poet file.")
 @output(
@@ -126,7 +126,10 @@ def solve(
         raise BadInput(f"--deadline-us {deadline_us}: the deadline must be a positive number")
     check_writable(output, plan_path, read=(*model_files(model), profile_name))
     if unplaced and output:
-        raise BadInput("a schedule needs offsets: omit --unplaced, or write only a --plan")
+        raise BadInput(
+            "--unplaced assigns no memory offsets, which a schedule needs: omit --unplaced or "
+            "--output"
+        )
     graph = api.load(model, **options)
     profile = _profile(graph, board, profile_name)
     limit = deadline if deadline_us is None else f"{deadline_us!r}us"
@@ -182,7 +185,7 @@ def _profile(
 
 
 def _state(energy: float | None, bound: float | None, gap: float | None, seconds: float) -> str:
-    """Return a text about the search: the energy of the best plan, and the proved minimum."""
+    """Describe the state of the search: the energy of the best plan, and its lower bound."""
 
     def text(value: float | None) -> str:
         return "?" if value is None else f"{value:,.1f}"

@@ -26,7 +26,7 @@ def storage() -> None:
 @click.option("--force", is_flag=True, help="Replace an existing file. All weights in it are lost.")
 @json_option
 def prepare(file: Path, size: str, force: bool, as_json: bool) -> None:
-    """Create FILE, a card image with an empty poet partition."""
+    """Create FILE, a card image with an empty partition for poet-host."""
     check_image(file)
     if file.exists() and not force:
         raise BadInput(f"{file} already exists: choose another name, or replace it with --force")

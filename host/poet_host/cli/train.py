@@ -36,8 +36,8 @@ from .options import (
 from .session import Session
 from .signals import stop_requests
 
-RUN_BYTES = 64 << 10  # approximate size of a run.json without its steps
-STEP_BYTES = 512  # upper limit for the size of a step in run.json
+RUN_BYTES = 64 << 10  # approximate size of a run.json file without its steps
+STEP_BYTES = 512  # upper limit for the size of one step in a run.json file
 
 
 @click.command()
@@ -48,17 +48,17 @@ STEP_BYTES = 512  # upper limit for the size of a step in run.json
 @click.option(
     "--learning-rate", "--lr", type=FiniteRange(0, min_open=True), metavar="RATE",
     show_default="that of the schedule",
-    help="Learning rate: the factor of the gradient in an update.",
+    help="Learning rate of the optimiser.",
 )  # fmt: skip
 @click.option(
     "--momentum", type=FiniteRange(0, 1, max_open=True), metavar="SHARE",
     show_default="that of the schedule",
-    help="Share of the previous update that is added to the next update, for schedules that were "
-    "solved with momentum.",
+    help="Momentum: the share of each update that is added to the next update. Only for schedules "
+    "that were solved with momentum.",
 )  # fmt: skip
 @click.option(
     "--weight-decay", type=FiniteRange(0), metavar="FACTOR", show_default="that of the schedule",
-    help="Factor of the weights that is added to the gradient.",
+    help="Weight decay: this multiple of each weight is added to its gradient.",
 )  # fmt: skip
 @output(
     "--save-weights", required=True, suffix=".safetensors", is_strict=False,
@@ -66,12 +66,12 @@ STEP_BYTES = 512  # upper limit for the size of a step in run.json
 )  # fmt: skip
 @click.option(
     "--save-every", type=click.IntRange(1), metavar="N", show_default="only at the end",
-    help="Write the weights after every N steps too, to the file of --save-weights.",
+    help="Write the weights to the --save-weights file after every N steps, not only at the end.",
 )  # fmt: skip
 @click.option(
     "--validate", "validated", is_flag=True,
     help="After each epoch, compute loss and accuracy of the held-out samples on this computer. "
-    "Keep the best weights in NAME.best.safetensors.",
+    "Keep the weights with the lowest loss in NAME.best.safetensors.",
 )  # fmt: skip
 @click.option(
     "--load-weights", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
@@ -79,7 +79,7 @@ STEP_BYTES = 512  # upper limit for the size of a step in run.json
 )  # fmt: skip
 @output(
     "--run", "run_path",
-    help="Write losses, times and the trace of the run to this JSON file when it ends.",
+    help="When the run ends, write its losses, times and trace to this JSON file.",
 )  # fmt: skip
 @output(
     "--log", "log_path",
@@ -88,7 +88,7 @@ STEP_BYTES = 512  # upper limit for the size of a step in run.json
 @click.option(
     "--resume", is_flag=True,
     help="Continue after the last step that the board committed. With --load-weights, continue "
-    "after the last step in that file. The state of the optimiser continues too.",
+    "after the step of the weights in that file. The state of the optimiser is restored too.",
 )  # fmt: skip
 @erase_option
 @click.option(
@@ -124,7 +124,7 @@ def train(
     seed: int,
     as_json: bool,
 ) -> int:
-    """Train on a board using a schedule, and save the weights."""
+    """Run a schedule on a board to train its model, and save the weights."""
     if epochs is not None and steps is not None:
         raise BadInput("--epochs and --steps exclude each other: omit one")
     from_board = resume and load_weights is None
@@ -132,8 +132,8 @@ def train(
         raise BadInput("--resume needs the weights on the card: omit --erase-card")
     if from_board and storage is None and api.runs_here(port):
         raise BadInput(
-            f"--resume: the board {port} has a temporary card without weights. Name the card image "
-            "of the previous run by --storage, or a file of its weights by --load-weights"
+            f"--resume: the board {port} has an empty temporary card. Name the card image of the "
+            "previous run (--storage FILE), or its weights (--load-weights FILE)"
         )
     best = save_weights.with_suffix(".best.safetensors") if validated else None
     check_writable(save_weights, best, run_path, log_path, read=(schedule, storage, data))
@@ -158,7 +158,8 @@ def train(
     last = api.last_step(dataset, epochs or 1, steps)
     if strict_deadline and loaded.meta["plan"].get("deadline_us") is None:
         raise BadInput(
-            f"--strict-deadline: {schedule} has no deadline. Solve it again with --deadline"
+            f"--strict-deadline: the schedule {schedule} has no deadline. Run `poet-host solve` "
+            "again with --deadline"
         )
     _check_space(graph, last - first, save_weights, best, run_path)
     ram = api.arena_for(loaded, port, storage if from_board else None)
@@ -235,7 +236,7 @@ def _check_space(
 
 
 def _failure(log: Log, session: Session, run: Run, strict_deadline: bool) -> dict[str, object]:
-    """Return JSON keys that name why the command fails after training; {} if it does not fail."""
+    """Return the JSON keys of an error if the command fails after training, otherwise {}."""
     message = ""
     if log.broken:
         message = f"{log.broken}. The weights are saved, but the log is incomplete"
@@ -280,7 +281,7 @@ def _facts(
             met = "met" if not missed else f"missed in {missed:,} of {len(run.steps):,} steps"
             rows.append(("deadline of the schedule", f"{_ms(run.deadline_us)}, {met}"))
     if run.measured_energy_uj is not None:
-        # The energy of a step as `solve` defines it: without commit, host and sleeping board.
+        # `solve` counts the energy of a step without commit, answers to the host and base power.
         rows.append(("energy of a step (estimated)", f"{run.measured_energy_uj:,.1f} uJ"))
         if is_predicted:
             rows.append(("- predicted by solve", f"{run.predicted_energy_uj:,.1f} uJ"))

@@ -67,7 +67,7 @@ def load(
 
 
 def _warn(graph: Graph) -> None:
-    """Warn about weights that the PyTorch module cannot load. The warning names the caller's line."""
+    """Warn, at the caller's line, about weights that the PyTorch module cannot load."""
     if text := notice(graph):
         warnings.warn(text, PoetWarning, stacklevel=4)
 

@@ -31,7 +31,7 @@ Costs = Profile | Board | str | Path
 
 
 def costs_of(graph: Graph | CostGraph, profile: Costs | None) -> CostGraph:
-    """Return the cost graph of `graph` with the costs of `profile`, or `graph` if it is one."""
+    """Return `graph` with the costs in `profile`. A cost graph is returned unchanged."""
     if isinstance(graph, CostGraph):
         return graph
     if profile is None:
@@ -233,5 +233,6 @@ def _check_same(graph: Graph | CostGraph, costs: CostGraph) -> None:
         same = sizes == [(node.name, node.bytes) for node in costs.nodes]
     if not same:
         raise BadInput(
-            f"the plan was not solved for this graph {graph.name}: pass the graph that it was solved for"
+            f"the plan was solved for another graph, not for this {graph.name}: pass the graph of "
+            "the plan"
         )

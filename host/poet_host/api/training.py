@@ -135,7 +135,7 @@ class Backup:
         self._report(f"{self._path} holds the weights of step {step} while the card is rewritten")
 
     def name_in(self, error: BaseException) -> None:
-        """If the card may have lost its weights, add the path of this backup to the error's text."""
+        """Add the path of this backup to the error, if the card may have lost its weights."""
         if self._step is not None:
             error.args = (
                 f"{error}; the card may have lost its weights of step {self._step}. To continue, "
@@ -178,7 +178,7 @@ def check_training(
 
 
 def last_step(data: FittedData, epochs: int, steps: int | None) -> int:
-    """Return the last step of training for `epochs` epochs or, if it is given, until `steps`."""
+    """Return the last step: `steps`, or the last step of epoch `epochs` if `steps` is None."""
     count, what = (epochs, "epochs") if steps is None else (steps, "steps")
     if not isinstance(count, int) or count < 1:
         raise BadInput(f"{what} must be a whole number of 1 or more, not {count!r}")
@@ -245,8 +245,8 @@ def write_card(
         first, names = found.step, found.classes
         if found.weights is not None:
             raise BadInput(
-                "the weights on the card do not have the layout that this schedule needs. First run "
-                "`train --resume` with this schedule for one step, which changes the layout"
+                "the weights on the card do not have the layout that this schedule needs. First "
+                "run `train --resume` with this schedule for one step, which changes the layout"
             )
     if first >= last:
         raise BadInput(

@@ -13,12 +13,12 @@ DIGITS = Path(__file__).with_name("digits.npz")
 DIGITS_HELD_OUT = 360
 SYNTHETIC_SAMPLES = 512
 SYNTHETIC_HELD_OUT = 128
-_SIZE = r"\d{1,30}"  # int() refuses numbers of very many digits
+_SIZE = r"\d{1,30}"  # int() refuses numbers with thousands of digits
 Halves = tuple[Array, Array, Array, Array]  # x, y, and the held-out x_test, y_test
 
 
 def digits() -> Halves:
-    """Return scikit-learn's 1,797 digits in shape (N, 1, 8, 8), pixels divided by 16.
+    """Return scikit-learn's 1,797 images of digits in shape (N, 1, 8, 8), with pixels from 0 to 1.
 
     The last 360 digits are held out.
     """
@@ -30,7 +30,7 @@ def digits() -> Halves:
 
 
 def synthetic(spec: str) -> Halves:
-    """Return samples: each is the random pattern of its class, plus noise.
+    """Return random samples. Each sample is the random pattern of its class, plus noise.
 
     Every call returns the same samples.
     """
@@ -38,7 +38,10 @@ def synthetic(spec: str) -> Halves:
     shape = tuple(int(size) for size in found[1].split("x")) if found else ()
     classes = int(found[2]) if found else 0
     if not prod(shape) * classes:
-        raise BadInput(f"data {spec!r}: write synthetic:SHAPE:CLASSES, as synthetic:3x32x32:10")
+        raise BadInput(
+            f"data {spec!r}: write synthetic:SHAPE:CLASSES with numbers of 1 or more, such as "
+            "synthetic:3x32x32:10"
+        )
     count = SYNTHETIC_SAMPLES + SYNTHETIC_HELD_OUT
     if prod(shape) * (count + classes) > 2**28:
         raise BadInput(
@@ -57,14 +60,15 @@ def tokens(spec: str) -> Halves:
     """Return texts of LENGTH tokens about CLASSES topics. Every call returns the same texts.
 
     A text is token 1, then words, then zeros. Token 1 and the words fill at least a quarter of the
-    text. A word is drawn from eight words of the text's topic, or, with probability 1/2, from all.
+    text. With probability 1/2, a word is drawn from the eight words of the text's topic, otherwise
+    from all words.
     """
     found = re.fullmatch(rf"tokens:({_SIZE}):({_SIZE}):({_SIZE})", spec)
     length, words, classes = (int(size) for size in found.groups()) if found else (0, 0, 0)
     if length < 2 or not 12 <= words <= 2**31 or classes < 1:
         raise BadInput(
-            f"data {spec!r}: write tokens:LENGTH:WORDS:CLASSES, as tokens:64:512:10. LENGTH must "
-            f"be 2 or more, WORDS 12 to {2**31}, CLASSES 1 or more"
+            f"data {spec!r}: write tokens:LENGTH:WORDS:CLASSES, such as tokens:64:512:10. LENGTH "
+            f"must be 2 or more, WORDS 12 to {2**31}, CLASSES 1 or more"
         )
     count = SYNTHETIC_SAMPLES + SYNTHETIC_HELD_OUT
     if length * count + 8 * classes > 2**28:

@@ -1,8 +1,8 @@
-"""Names of classes. When training begins, each word that is a label in a table gets a number.
+"""Names of classes: the words that are labels in a table, each with the number of its class.
 
-The names are stored with the weights, in the file of weights and on the card. In every later table,
-a class has the number that its name had first. For some samples, the CRC-32 of the table row and
-its class are stored too. If a later table has these rows with exchanged names, it is refused.
+The names are stored with the weights, in the weights file and on the card. So a name has the same
+number in every later table. For some samples, the CRC-32 of the table row and the class are stored
+too. A later table is refused if these rows show that class names have been exchanged.
 """
 
 import zlib
@@ -14,13 +14,13 @@ import numpy as np
 from ..errors import BadInput, quoted
 
 Array = np.ndarray[Any, np.dtype[Any]]
-EXAMPLES = 4  # number of samples of each class whose CRC-32 is stored
+EXAMPLES = 4  # most samples of each class whose CRC-32 is stored
 
 
 class Classes(tuple[str, ...]):
     """Names of classes, in the order of their numbers. Empty if the labels are plain numbers.
 
-    `examples` maps the CRC-32 of a row to its class.
+    `examples` maps the CRC-32 of a table row to the number of the row's class.
     """
 
     examples: Mapping[int, int]
@@ -30,15 +30,15 @@ class Classes(tuple[str, ...]):
     ) -> "Classes":
         given = tuple(names) if isinstance(names, Iterable) else (names,)
         if not all(isinstance(name, str) and name for name in given):
-            raise BadInput(f"names of classes must be texts, not {quoted(given)}")
+            raise BadInput(f"names of classes must be non-empty texts, not {quoted(given)}")
         if len(set(given)) < len(given):
-            raise BadInput(f"names of classes must differ: {_listed(given)}")
+            raise BadInput(f"two classes have the same name: {_listed(given)}. Rename one of them")
         made = super().__new__(cls, given)
         made.examples = examples or {}
         return made
 
     def to_json(self) -> dict[str, Any] | None:
-        """Return the names and at most EXAMPLES examples of each class, or None without names."""
+        """Return the names and at most EXAMPLES examples per class; None if there are no names."""
         kept: dict[str, int] = {}
         counts = [0] * len(self)
         for crc, number in sorted(self.examples.items()):
@@ -52,7 +52,7 @@ NO_NAMES = Classes()
 
 
 def classes_from_json(value: Any) -> Classes:
-    """Return the classes in the JSON of a file or card.
+    """Return the classes from their JSON in a weights file or on a card.
 
     Raises BadInput, ValueError, TypeError or KeyError if the JSON is wrong.
     """
@@ -63,7 +63,7 @@ def classes_from_json(value: Any) -> Classes:
     if not all(
         isinstance(example, int) and 0 <= example < len(names) for example in examples.values()
     ):
-        raise ValueError("an example has a class without a name")
+        raise ValueError("the class number of an example is outside the list of names")
     return Classes(names, examples)
 
 
@@ -82,34 +82,35 @@ def examples_of(rows: Array, labels: Array) -> dict[int, int]:
 
 
 def numbers_by(known: Classes, found: Classes, where: str) -> Array:
-    """Return, for each class in `found`, its number in `known`.
+    """Return the number in `known` of each class in `found`.
 
     Raises BadInput, with a message that begins with `where`, if a name in `found` is not in
-    `known`, or if the examples that both have show that names were exchanged.
+    `known`, or if the examples in both of them show that names were exchanged.
     """
     new = [name for name in found if name not in known]
     if new:
         raise BadInput(
-            f"{where}: the class {quoted(new[0])} is new; the weights know {_listed(known)}. "
-            "Correct the names, or train new weights"
+            f"{where}: the weights were trained without the class {quoted(new[0])}. Their classes "
+            f"are {_listed(known)}. Correct the names, or train new weights"
         )
     numbers = [known.index(name) for name in found]
     exchanged = _exchanged(known, {crc: numbers[c] for crc, c in found.examples.items()})
     if exchanged:
         old, now = (quoted(known[number]) for number in exchanged)
         raise BadInput(
-            f"{where}: its classes were renamed; rows that were {old} in training are {now} here. "
-            "Use the names of the training data, or train new weights"
+            f"{where}: names of classes were exchanged. Rows with the label {old} in training now "
+            f"have the label {now}. Use the names of the training data, or train new weights"
         )
     return np.asarray(numbers, dtype=np.int32)
 
 
 def _exchanged(known: Classes, found: Mapping[int, int]) -> tuple[int, int] | None:
-    """Return a renamed class, as (number in `known`, number in `found`), if names were exchanged.
+    """Return an exchanged class as (old number, new number); None if no names were exchanged.
 
-    Names were exchanged if two or more classes have other numbers in `found`, and all rows of a
-    class still have one number. If someone corrects the labels of single rows, the rows of a class
-    have two numbers.
+    `known.examples` has the old number of a row's class, `found` the new number. Names were
+    exchanged if two or more classes have a new number, the rows of each class all have the same new
+    number, and no two classes have the same new number. Otherwise, labels of single rows were
+    corrected.
     """
     became: dict[int, set[int]] = {}
     for crc, number in known.examples.items():

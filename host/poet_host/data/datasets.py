@@ -31,8 +31,8 @@ class Dataset:
     y: Array
     x_test: Array | None = None
     y_test: Array | None = None
-    flat: bool = False  # samples are rows of a table, to be reshaped as the model needs
-    classes: Classes = NO_NAMES  # names of the classes, if the labels were words
+    flat: bool = False  # True: samples are rows of a table, to be reshaped for the model
+    classes: Classes = NO_NAMES  # names of the classes, if the labels in the file were words
     shuffle: bool = True  # False: every epoch visits the samples in the order of `x`
 
     def __post_init__(self) -> None:
@@ -57,9 +57,9 @@ def load_data(
     `spec`: `digits`, `synthetic:SHAPE:CLASSES` (such as synthetic:3x32x32:10),
     `tokens:LENGTH:WORDS:CLASSES` (such as tokens:64:512:10), or the path of an .npz file, a folder
     of .npy files or a .csv file. `normalize`: see `normalized`. `test_split`: the share of samples
-    to hold out, which `seed` chooses. Without `shuffle`, every epoch visits the samples in their
-    order. `header`: True if the first row of a .csv file is a header row. With None, the first row
-    is a header row if it has only words.
+    to hold out, which `seed` chooses. If `shuffle` is False, every epoch visits the samples in the
+    order of the data. `header`: whether the first row of a .csv file is a header row; None: it is
+    one if it contains only words.
     """
     check_seed(seed)
     dataset = replace(_load(spec, header), shuffle=shuffle)
@@ -70,7 +70,7 @@ def load_data(
 
 def check_seed(seed: int) -> None:
     if not isinstance(seed, int | np.integer) or not 0 <= seed <= LARGEST_WHOLE:
-        raise BadInput(f"a seed of {seed!r}: use a whole number from 0 to {LARGEST_WHOLE}")
+        raise BadInput(f"the seed {seed!r} is not a whole number from 0 to {LARGEST_WHOLE}")
 
 
 def _load(spec: str | Path, header: bool | None) -> Dataset:
@@ -87,7 +87,7 @@ def _load(spec: str | Path, header: bool | None) -> Dataset:
         return _of_file(path, read_folder(path))
     if not path.is_file():
         raise BadInput(
-            f"data: there is no file {path}: use an .npz file, a folder of .npy files, a .csv "
+            f"data: there is no file {path}. Name an .npz file, a folder of .npy files, a .csv "
             "file, `digits`, synthetic:SHAPE:CLASSES or tokens:LENGTH:WORDS:CLASSES"
         )
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
@@ -96,8 +96,8 @@ def _load(spec: str | Path, header: bool | None) -> Dataset:
         return replace(_of_file(path, arrays), flat=True, classes=Classes(names, examples))
     if path.suffix.lower() in _CONVERTED:
         raise BadInput(
-            f"data {path}: {path.suffix} files are not read. Load the samples in Python, and save "
-            "them with numpy.savez('data.npz', x=samples, y=labels)"
+            f"data {path}: poet-host cannot read {path.suffix} files. Load the samples in Python, "
+            "and save them with numpy.savez('data.npz', x=samples, y=labels)"
         )
     return _of_file(path, read_npz(path))
 
@@ -111,13 +111,15 @@ def _split(dataset: Dataset, share: float, seed: int) -> Dataset:
     if dataset.x_test is not None:
         raise BadInput(f"data {dataset.name} has held-out samples already: omit --test-split")
     if not dataset.x.ndim or not dataset.y.ndim or len(dataset.x) != len(dataset.y):
-        raise BadInput(f"data {dataset.name}: x and y do not have the same number of samples")
+        raise BadInput(
+            f"data {dataset.name}: x and y must have the same number of samples, one label for each"
+        )
     count = len(dataset.x)
     held = round(count * share) if 0 < share < 1 else 0
     if not 0 < held < count:
         raise BadInput(
             f"data {dataset.name}: a test split of {share} of {count} samples leaves none to "
-            "train on, or none to test with"
+            "train on, or none to test with. Choose another share"
         )
     order = np.random.default_rng(seed).permutation(count)
     test, rest = np.sort(order[:held]), np.sort(order[held:])
@@ -129,13 +131,13 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
     """Return the data set with normalised samples. Statistics come from training samples alone.
 
     `how` is "none", "scale" (the smallest number becomes 0, the largest becomes 1), "standard"
-    (each channel, which is an index of a sample's first axis, gets mean 0 and standard deviation
-    1), or "MEAN:STD" (subtract MEAN from all numbers, then divide them by STD).
+    (each channel gets mean 0 and standard deviation 1; channels are the first axis of a sample), or
+    "MEAN:STD" (subtract MEAN from all numbers, then divide them by STD).
     """
     if how == "none":
         return dataset
     if dataset.x.dtype.kind not in "fiub" or not dataset.x.size:
-        raise BadInput(f"data {dataset.name}: x holds no numbers that could be normalised")
+        raise BadInput(f"data {dataset.name}: x holds no numbers, so it cannot be normalised")
     x = finite(f"data {dataset.name}", "x", dataset.x)
     shift: Any
     scale: Any
@@ -155,8 +157,8 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
             values: Array = ((samples - shift) / scale).astype(np.float32)
         if not np.isfinite(values).all():
             raise BadInput(
-                f"data {dataset.name}: normalized by {how}, samples are too large for 32-bit "
-                "floats: choose another --normalize"
+                f"data {dataset.name}: after normalisation with {how}, samples are too large for "
+                "32-bit floats. Choose another --normalize"
             )
         return values
 
@@ -189,8 +191,8 @@ def finite(where: str, name: str, array: Array) -> Array:
     bad = ~np.isfinite(values)
     if bad.any():
         raise BadInput(
-            f"{where}: {name} holds NaN or infinity ({int(bad.sum())} numbers, the first in sample "
-            f"{int(np.argwhere(bad)[0][0])}); clean the data first"
+            f"{where}: {name} holds {int(bad.sum())} values that are NaN or infinite, the first in "
+            f"sample {int(np.argwhere(bad)[0][0])}. Correct or remove them"
         )
     return values
 

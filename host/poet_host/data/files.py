@@ -19,9 +19,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = dict[str, Array]
 
 NAMES = ("x", "y", "x_test", "y_test")
-_ALSO = {"x_train": "x", "y_train": "y"}  # as Keras calls them
-_EXACT = 2**53  # a 64-bit float holds every whole number up to this one
-_UNREADABLE = (  # what NumPy and zipfile raise for damaged, encrypted or unknown files
+_ALSO = {"x_train": "x", "y_train": "y"}  # the usual names in Keras
+_EXACT = 2**53  # 64-bit floats represent every whole number up to this one exactly
+_UNREADABLE = (  # exceptions of NumPy and zipfile for damaged, encrypted or unknown files
     OSError, TypeError, ValueError, EOFError, RuntimeError, OverflowError, SyntaxError,
     struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
 )  # fmt: skip
@@ -32,24 +32,26 @@ def read_npz(path: Path) -> Arrays:
         opened = np.load(path, allow_pickle=False)
         if not isinstance(opened, np.lib.npyio.NpzFile):
             raise BadInput(
-                f"data {path}: this is a single array; save x and y with numpy.savez, or put "
-                "x.npy and y.npy into a folder"
+                f"data {path}: the file holds a single array. Save x and y with numpy.savez, or "
+                "put x.npy and y.npy into a folder"
             )
         with opened:
-            # If an entry is not an array, NumPy returns the bytes of the entry.
+            # NumPy returns bytes for an entry of the file that is not an array.
             names = _names(opened.files)
             arrays = {ours: opened[name] for name, ours in names.items()}
             broken = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
             others = [name for name in opened.files if name not in names]
     except _UNREADABLE as error:
         raise BadInput(
-            f"data {path}: this is not a readable .npz file of plain arrays. The name of a table "
-            "must end in .csv"
+            f"data {path}: this is not a readable .npz file of plain arrays. Save x and y with "
+            "numpy.savez. If the file is a table, its name must end in .csv"
         ) from error
     except MemoryError as error:
         raise _too_large(path, error) from error
     if broken:
-        raise BadInput(f"data {path}: {broken[0]} is not an array: save it with numpy.savez")
+        raise BadInput(
+            f"data {path}: the entry {broken[0]} is not an array. Save arrays with numpy.savez"
+        )
     return _checked(path, arrays, others)
 
 
@@ -66,22 +68,24 @@ def read_folder(path: Path) -> Arrays:
             array = np.load(file, allow_pickle=False)
         except _UNREADABLE as error:
             raise BadInput(
-                f"data {file}: this is not a readable .npy file of plain numbers: save it with "
-                "numpy.save"
+                f"data {file}: this is not a readable .npy file of plain numbers. Save the array "
+                "with numpy.save"
             ) from error
         except MemoryError as error:
             raise _too_large(file, error) from error
         if not isinstance(array, np.ndarray):
             array.close()
-            raise BadInput(f"data {file}: this is an .npz file: save one array with numpy.save")
+            raise BadInput(
+                f"data {file}: this is an .npz file, not a .npy file. Save an array with numpy.save"
+            )
         arrays[names[file.stem]] = array
     return _checked(path, arrays, others)
 
 
 def _names(given: list[str]) -> dict[str, str]:
-    """Return a map from the names in a file to x, y, x_test and y_test.
+    """Return a map from the names of given arrays to x, y, x_test and y_test.
 
-    Other names are left out. If a file has no x, its x_train is x; the same holds for y.
+    Other names are left out. If there is no x, x_train is used as x; y_train likewise as y.
     """
     ours = {name: name for name in NAMES if name in given}
     return ours | {also: name for also, name in _ALSO.items() if also in given and name not in ours}
@@ -96,14 +100,14 @@ def _too_large(path: Path, error: MemoryError) -> BadInput:
 
 
 def _checked(path: Path, arrays: Arrays, others: list[str]) -> Arrays:
-    """Return `arrays`. Raises BadInput if x, y, or one of x_test and y_test is missing.
+    """Return `arrays`. Raises BadInput if x or y is missing, or only one of x_test and y_test.
 
     `others`: names of further arrays, which only the error message lists.
     """
     if not {"x", "y"} <= arrays.keys() or ("x_test" in arrays) != ("y_test" in arrays):
         raise BadInput(
-            f"data {path}: it holds {listed(sorted([*arrays, *others])) or 'no arrays'}; it must "
-            "hold x and y, and x_test with y_test if samples are held out"
+            f"data {path}: found {listed(sorted([*arrays, *others])) or 'no arrays'}. Provide x "
+            "and y, and either both or neither of x_test and y_test"
         )
     return arrays
 
@@ -111,10 +115,10 @@ def _checked(path: Path, arrays: Arrays, others: list[str]) -> Arrays:
 def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str, ...]]:
     """Read a table. Each row is a sample, and the last column is its label.
 
-    Returns the arrays, and the names of the classes if labels are words. `header`: True if the
-    first row is a header row. With None, the first row is a header row if it has only words.
-    Columns are separated by comma, semicolon or tab. If labels are whole numbers, they are classes.
-    Other numbers are targets. If labels are words, their alphabetical order numbers the classes.
+    Returns the arrays, and the names of the classes if labels are words. `header`: whether the
+    first row is a header row; None: it is one if it contains only words. Columns are separated by
+    comma, semicolon or tab. Labels that are whole numbers are classes, other numbers are targets of
+    a regression. Labels that are words are classes, which are numbered in alphabetical order.
     """
     rows = _rows(path)
     first = rows[0][1]
@@ -123,21 +127,22 @@ def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str,
     if header:
         rows = rows[1:]
     if not rows:
-        raise BadInput(f"data {path}: it has a header row and no samples")
+        raise BadInput(f"data {path}: the file has a header row but no samples: add rows")
     with np.errstate(over="ignore"):  # a later check refuses infinity
         x = np.array([_numbers(path, line, cells[:-1]) for line, cells in rows], np.float32)
     labels = [cells[-1] for _, cells in rows]
     if "" in labels:
         raise BadInput(
-            f"data {path}, line {rows[labels.index('')][0]}: its last column, the label, is empty: "
-            "complete the row, or leave it out"
+            f"data {path}, line {rows[labels.index('')][0]}: the last column, the label, is empty: "
+            "complete or delete the row"
         )
     if not all(_is_number(label) for label in labels):
         if any(_is_number(label) for label in labels):
             line = next(n for n, cells in rows if _is_number(cells[-1]) != _is_number(labels[0]))
             raise BadInput(
-                f"data {path}, line {line}: of this label and the first row's, only one is a "
-                "number. Use only numbers or only words, or --header yes for a header row"
+                f"data {path}, line {line}: only one of this label and the first label is a "
+                "number. Use only numbers or only words. If the first row is a header row, use "
+                "--header yes"
             )
         names = tuple(sorted(set(labels)))
         return {"x": x, "y": np.array([names.index(label) for label in labels], np.int32)}, names
@@ -145,7 +150,7 @@ def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str,
     if not np.isfinite(targets).all():
         line = rows[int(np.argmin(np.isfinite(targets)))][0]
         raise BadInput(
-            f"data {path}, line {line}: the label is not a finite number: clean the data"
+            f"data {path}, line {line}: the label is not a finite number: correct or delete the row"
         )
     exact = bool((targets == np.floor(targets)).all()) and np.abs(targets).max() <= _EXACT
     whole = exact and not any("." in label for label in labels)
@@ -155,7 +160,7 @@ def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str,
 
 
 def _rows(path: Path) -> list[tuple[int, list[str]]]:
-    """Return the number and the cells of each line that is not empty."""
+    """Return the line number and the cells of each row that is not empty."""
     text = read_text(path).removeprefix("\ufeff")
     first = text.lstrip(" \r\n").splitlines()[:1]
     separator = max(",;\t", key="".join(first).count)
@@ -169,19 +174,20 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
                 rows.append((read, cells))
     except csv.Error as error:
         raise BadInput(
-            f"data {path}, line {read + 1}: this is not CSV ({error}): check where its quotes end"
+            f"data {path}, line {read + 1}: this is not valid CSV ({error}): check the quotation "
+            "marks"
         ) from error
     if not rows or len(rows[0][1]) < 2:
         raise BadInput(
-            f"data {path}: a row must have at least two columns, the last one the label, separated "
-            "by comma, semicolon or tab"
+            f"data {path}: rows need at least two columns, separated by comma, semicolon or tab. "
+            "The last column is the label"
         )
     columns = len(rows[0][1])
     for line, cells in rows:
         if len(cells) != columns:
             raise BadInput(
                 f"data {path}, line {line}: it has {len(cells)} columns, but the first line has "
-                f"{columns}: complete the row, or leave it out"
+                f"{columns}: complete or delete the row"
             )
     return rows
 
@@ -199,6 +205,6 @@ def _numbers(path: Path, line: int, cells: list[str]) -> list[float]:
         if not _is_number(cell):
             raise BadInput(
                 f"data {path}, line {line}, column {column}: {quoted(cell)} is not a number. "
-                "Words are for labels in the last column and for a header row (--header yes)"
+                "Only the last column and a header row (--header yes) may contain words"
             )
     return [float(cell) for cell in cells]

@@ -1,6 +1,7 @@
-"""Data in the types and shapes of a graph, and the batch of each step.
+"""Convert data to the types and shapes of a graph, and select the batch of each step.
 
-The batch of a step depends on (seed, step) alone, so a run can resume at any committed step.
+The batch of a step depends only on the seed and the step. So a run can resume at any committed
+step.
 """
 
 from collections.abc import Callable
@@ -29,9 +30,9 @@ class FittedData(Dataset):
 
 
 def fit(dataset: Dataset, graph: Graph) -> FittedData:
-    """Return the data set in the graph's types. Raises BadInput if it does not fit the model.
+    """Return the data set in the graph's types. Raises BadInput if the data does not fit the model.
 
-    If the data set is fitted to this graph object already, it is returned unchanged.
+    A data set that has already been fitted to this graph object is returned unchanged.
     """
     if isinstance(dataset, FittedData) and dataset.graph is graph:
         return dataset
@@ -55,7 +56,7 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
     data, label = graph[graph.data], graph[graph.label]
     if dataset.flat:
         x, y = _shaped(x, data.shape[1:]), _shaped(y, label.shape[1:])
-        if data.dtype == "int32" and _whole(x):  # a table's cells are read as floats
+        if data.dtype == "int32" and _whole(x):  # the cells of a table were read as floats
             x = x.astype(np.int64)
     wanted_shapes = data.shape[1:], label.shape[1:]
     for array, wanted, array_name in zip((x, y), wanted_shapes, names, strict=True):
@@ -67,8 +68,8 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
             )
         if array.dtype.kind not in "fiub":
             raise BadInput(
-                f"{where}: {array_name} holds {array.dtype}, which is not a type of numbers: save "
-                "numbers"
+                f"{where}: {array_name} holds {array.dtype}, which is not a numeric type. Convert "
+                "the array to numbers"
             )
     if len(x) != len(y):
         raise BadInput(
@@ -79,8 +80,8 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
         raise BadInput(f"{where}: {names[0]} holds no samples: add samples")
     if dataset.classes and label.dtype == "float32":
         raise BadInput(
-            f"{where}: labels are words, but {graph.name} learns numbers: write numbers, or solve "
-            "the model with --loss cross-entropy"
+            f"{where}: labels are words, but {graph.name} learns numbers. Write labels as numbers, "
+            "or solve the model with --loss cross-entropy"
         )
     if data.dtype == "int32":
         samples = _indices(where, names[0], "token", x, tokens_of(graph), "words")
@@ -94,9 +95,9 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
 def numbered(data: FittedData, known: Classes, *, is_trained: bool = True) -> FittedData:
     """Return the data set with its classes numbered as in the weights.
 
-    `known` are the classes of the weights. If it is empty, classes keep their alphabetical numbers.
+    `known`: the classes of the weights; if empty, classes keep their alphabetical numbers.
     `is_trained`: True if the weights are trained. Raises BadInput for a class that is not in
-    `known`, or if trained weights do not name their classes and the number of classes differs.
+    `known`, or if trained weights have no class names and another number of classes than the data.
     """
     graph = data.graph
     found, count, where = data.classes, classes_of(graph), f"data {data.name}"
@@ -107,14 +108,14 @@ def numbered(data: FittedData, known: Classes, *, is_trained: bool = True) -> Fi
     )
     if max(len(found), len(known)) > count or labels.max() >= len(found):
         raise BadInput(
-            f"{where}: it names {len(found)} classes, but {graph.name} has {count}. Name each "
-            "label, or use a model with the same number of classes"
+            f"{where}: {len(found)} classes have names, but {graph.name} has {count} classes. Name "
+            "the class of each label, or use a model with the same number of classes"
         )
     if not known:
         if is_trained and len(found) != count:
             raise BadInput(
-                f"{where}: it has {len(found)} classes, but {graph.name} has {count}, and the "
-                "weights do not name their classes. Write labels as numbers"
+                f"{where}: the data has {len(found)} classes, but {graph.name} has {count}. The "
+                "weights do not name their classes, so write labels as numbers"
             )
         return data
     numbers = numbers_by(known, found, where)
@@ -128,7 +129,7 @@ def classes_of(graph: Graph) -> int:
 
 
 def tokens_of(graph: Graph) -> int:
-    """Return the number of words in the embedding table of a model's tokens."""
+    """Return the vocabulary size: the number of rows in the table that embeds the tokens."""
     table = next(node for node in graph if node.op == "embedding" and graph.data in node.inputs)
     return graph[table.inputs[1]].shape[0]
 
@@ -169,7 +170,7 @@ def _indices(where: str, name: str, what: str, values: Array, count: int, of: st
     if len(wrong):
         raise BadInput(
             f"{where}: {what} {values[tuple(wrong[0])]} of sample {wrong[0][0]} is not in "
-            f"0..{count - 1}, the {count} {of} of the model: change the data, or the model"
+            f"0..{count - 1}, because the model has {count} {of}. Change the data or the model"
         )
     result: Array = np.ascontiguousarray(values, dtype=np.int32)
     return result
@@ -181,7 +182,7 @@ def _whole(values: Array) -> bool:
 
 
 def example(graph: Graph) -> tuple[Array, Array]:
-    """Return samples and labels of one batch, for measurements of operators."""
+    """Return samples and labels of one batch, with which operators can be measured."""
     data, label = graph[graph.data], graph[graph.label]
     classes = classes_of(graph)
     if data.shape[1:] == (1, 8, 8) and label.shape[1:] == () and classes >= 10:
@@ -212,7 +213,7 @@ def batch_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> tuple[A
 def samples_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> Array:
     """Return the indices of the samples of step `step`, counted from 0.
 
-    `seed` and the number of the epoch define the order of the samples in a shuffled epoch.
+    If epochs are shuffled, `seed` and the number of the epoch determine the order of the samples.
     """
     epoch, place = divmod(step, steps_per_epoch(dataset, batch))
     count = len(dataset.x)

@@ -1,8 +1,8 @@
 """Absences of tensors from RAM: what a schedule recomputes and pages, and at what cost.
 
 An absence begins when a tensor that is needed again leaves RAM. It ends when the tensor comes back.
-Its cost is the recomputation or page-in, and the page-out if only this absence needed it. The
-schedule costs as much as computing and loading all tensors once, plus the costs of all absences.
+An absence costs a recomputation or a page-in, plus a page-out if no other absence needed the
+page-out. The schedule costs as much as computing and loading all tensors once, plus all absences.
 """
 
 from bisect import bisect_left
@@ -19,7 +19,7 @@ from .lanes import Box, Kind, View
 
 @dataclass(frozen=True)
 class Cost:
-    """Busy time of a lane, and energy."""
+    """Time for which the processor or the transfers are busy, and energy."""
 
     time_us: float
     energy_uj: float
@@ -35,19 +35,19 @@ class Absence:
     back: int  # index of the statement that brings the tensor back
     left_us: float
     back_us: float
-    how: Kind  # how the tensor comes back: "again" (recomputed) or "page_in"
+    how: Kind  # way in which the tensor comes back: "again" (recomputed) or "page_in"
     spent: Cost
-    hidden_us: float  # time of the transfers during which the processor computes
-    instead: Cost | None  # cost of paging instead of recomputing, or the reverse; None: impossible
+    hidden_us: float  # part of the transfer time during which the processor computes
+    instead: Cost | None  # cost of the other way to come back; None: impossible
     missing: tuple[str, ...]  # inputs for a recomputation that are not in RAM at `back`
-    without_bytes: int  # most bytes in RAM if the tensor had stayed; perhaps they cannot be placed
-    place_taken: bool  # True: other tensors use the bytes of the tensor during the absence
+    without_bytes: int  # peak of bytes in RAM if the tensor had stayed, without regard to offsets
+    place_taken: bool  # True: other tensors use some of the tensor's bytes during the absence
 
 
 def absences(
     graph: CostGraph, statements: Sequence[Statement | Wait], view: View
 ) -> tuple[Absence, ...]:
-    """Return all absences of a plan, in the order in which they begin. `view` shows the plan."""
+    """Return all absences of a plan, in the order in which they begin. `view`: the plan's view."""
     stays: dict[str, list[Box]] = defaultdict(list)
     for box in sorted(view.boxes, key=lambda box: box.statement):
         if not box.workspace:
@@ -72,7 +72,7 @@ def _paging(node: CostNode, outs: int) -> Cost:
 def _in_place(other: Box, before: Box, back: int) -> bool:
     """Return True if the box `other` uses bytes of the box `before` during an absence.
 
-    The absence begins at the end of `before`, and ends at statement `back`.
+    The absence begins at the end of `before`, and ends at the statement with index `back`.
     """
     meanwhile = before.until <= other.until and other.statement < back
     low, high = other.offset, other.offset + other.size_bytes
@@ -92,7 +92,7 @@ class _Find:
         computes = [bar for bar in view.bars if bar.kind in ("forward", "again")]
         self.busy = [(bar.begin_us, bar.end_us) for bar in computes]  # in order
         self.begins = [begin for begin, _ in self.busy]
-        self.returned: dict[str, int] = {}  # statement of the latest page-in of each tensor
+        self.returned: dict[str, int] = {}  # index of the latest page-in of each tensor
         self.outs: dict[str, list[int]] = defaultdict(list)
         for index, statement in enumerate(statements):
             if isinstance(statement, Statement) and statement.op == "page_out":
@@ -104,8 +104,8 @@ class _Find:
         hidden_us = 0.0
         instead: Cost | None
         if after.kind == "page_in":
-            # The cost of a page-out counts for the first page-in after it. A kept tensor is written
-            # anyway.
+            # The cost of a page-out counts for the first page-in after the page-out.
+            # A tensor with `keep` is paged out in any case, so its page-outs do not count.
             own = [] if node.keep else [i for i in outs if i > self.returned.get(node.name, -1)]
             self.returned[node.name] = after.statement
             spent = _paging(node, len(own))
@@ -142,7 +142,7 @@ class _Find:
         )
 
     def _hidden(self, index: int) -> float:
-        """Return the time for which the processor computes while the transfer `index` runs."""
+        """Return how long the processor computes during the transfer at statement `index`."""
         timed = self.view.times[index]
         assert timed
         hidden_us = 0.0

@@ -1,4 +1,4 @@
-"""Compare a recorded run with what its schedule predicted, by kind of work."""
+"""Compare the times of a recorded run with the predictions of its schedule, by kind of work."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,20 +17,20 @@ BETWEEN = "between statements"
 
 @dataclass(frozen=True)
 class Comparison:
-    """The statements of a step that do the same kind of work: a kernel, transfers, or waits."""
+    """Times of all statements of a step with one kind of work: a kernel, transfers, or waits."""
 
     what: str
     count: int
-    predicted_us: float | None  # None for BETWEEN: other predictions include that time
-    measured_us: float  # the sum of medians over the traced steps
+    predicted_us: float | None  # None for BETWEEN, whose time is part of the other predictions
+    measured_us: float  # sum of the median time of each statement
 
 
 def compare_run(
     schedule: Schedule, statements: Sequence[Statement | Wait], plan: View, run: Run
 ) -> tuple[Comparison, ...]:
-    """Return a row for each kind of work, the longest measured time first.
+    """Return a row for each kind of work, in descending order of measured time.
 
-    The last row is the measured time between statements, which no trace contains.
+    An additional last row has the measured time between statements, which no trace contains.
     """
     names = {name: i for i, name in enumerate(schedule.names)}
     kernels = isa.by_code("KERNEL")
@@ -64,6 +64,6 @@ def compare_run(
 
 
 def step_us(run: Run) -> float | None:
-    """Return the median time of a step, without its commit and the answers to the host."""
+    """Return the median time of a step without commit and answers to the host, or None."""
     times_us = [step.time_us - step.overhead_us for step in run.steps]
     return median(times_us) if times_us else None

@@ -1,7 +1,7 @@
-"""Show a step over time: bars in two lanes, tensors as boxes in the arena, bytes in use.
+"""Views of a step over time: bars in two lanes, tensors as boxes in the arena, bytes in use.
 
-A plan and a recorded run have the same view: the plan's times follow from its costs, the run's
-times from the board's trace.
+The lanes are the processor and the transfers. The view of a plan has times that are computed from
+costs. The view of a recorded run has the times of the board's trace.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ WORDS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Bar:
-    """The time in which a statement keeps its lane busy."""
+    """The time in which a statement keeps the processor or the transfers busy."""
 
     statement: int  # index of the statement
     node: str  # name of the tensor; "" for the commit, and for a wait for all transfers
@@ -44,13 +44,13 @@ class Box:
     """A tensor in the arena: bytes [offset, offset + size_bytes) from `begin_us` to `end_us`."""
 
     statement: int  # index of the statement that creates the tensor; -1: in RAM at the start
-    until: int  # statement that frees or overwrites the tensor; if none, number of statements
+    until: int  # index of the statement that removes the tensor; if none, number of statements
     node: str
     kind: Kind
     offset: int
     size_bytes: int
     begin_us: float
-    ready_us: float  # the content is complete from this time on
+    ready_us: float  # the time from which the content is complete
     end_us: float
     workspace: bool = False  # True: the workspace of operator `node`, not its output
 
@@ -62,14 +62,14 @@ class View:
     name: str
     bars: tuple[Bar, ...]
     boxes: tuple[Box, ...]
-    used: tuple[tuple[float, int], ...]  # (microseconds, bytes in RAM from then on)
-    in_use: tuple[int, ...]  # the most bytes in RAM during each statement
+    used: tuple[tuple[float, int], ...]  # pairs (time in us, bytes in RAM from then on)
+    in_use: tuple[int, ...]  # largest number of bytes in RAM during each statement
     times: tuple[Timed | None, ...]  # times of each statement; None for a wait in a plan
     end_us: float
 
     @property
     def peak(self) -> Box | None:
-        """The first box whose end is at the highest offset in the arena."""
+        """The first box, in time, of those that reach the highest offset in the arena."""
         return max(self.boxes, key=lambda b: (b.offset + b.size_bytes, -b.begin_us), default=None)
 
 
@@ -78,9 +78,10 @@ def planned(
     statements: Sequence[Statement | Wait],
     start: Mapping[str, int | None] = MappingProxyType({}),
 ) -> View:
-    """Return the view of a placed plan that the verifier accepts, with times from its costs.
+    """Return the view of a plan, with times that are computed from the costs in `graph`.
 
-    `start`: offsets of the tensors that are in RAM at the start (`plan.start_offsets`).
+    The plan must have offsets and be accepted by the verifier. `start`: offsets of the tensors that
+    are in RAM at the start (`plan.start_offsets`).
     """
     walk = _Walk(graph, statements, planned_times(graph, statements))
     for name, offset in start.items():
@@ -93,14 +94,14 @@ def recorded(
 ) -> View:
     """Return the view of a step as the board traced it.
 
-    Each statement has the times of the latest step that traced it. A board that traces few
-    statements per step records another window of statements in each step. After a window from a
-    slower step, statements begin later, so that bars of a lane do not overlap. Raises BadInput that
-    begins with `where` if the trace has gaps, or other statements than the schedule.
+    Some boards trace only some of the statements in each step. Each statement has the times of the
+    latest step that traced it. If statements from different steps would overlap in a lane, the
+    later statement is delayed. Raises BadInput, with a message that begins with `where`, if
+    statements are missing from the trace or differ from those of the schedule.
     """
     _check_trace(statements, run, where)
     times: list[Timed | None] = []
-    processor_us = transfers_us = 0.0  # the ends of the two lanes so far
+    processor_us = transfers_us = 0.0  # end of the latest statement in each lane
     for traced in sorted(run.trace, key=lambda traced: traced.statement):
         is_transfer = traced.op in TRANSFERS
         begin_us = max(traced.begin_us, processor_us, transfers_us if is_transfer else 0.0)
@@ -121,8 +122,8 @@ def recorded(
 def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -> None:
     if not run.trace:
         raise BadInput(
-            f"{where} has no trace: its board cannot trace, or no step was left to train. Choose "
-            "a run that trained steps"
+            f"{where} has no trace: the board cannot record traces, or the run trained no step. "
+            "Choose a run with a trace"
         )
     by_number = {traced.statement: traced for traced in run.trace}
     for number, traced in by_number.items():
@@ -131,11 +132,13 @@ def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -
         if about != (traced.op, traced.node):
             raise BadInput(
                 f"{where}: statement {number} of the trace is "
-                f"{named(f'{traced.op} {traced.node}')}, but not in the schedule: use the schedule "
-                "that the run was trained with"
+                f"{named(f'{traced.op} {traced.node}')}, but the schedule has another statement "
+                "there: use the schedule of the run"
             )
     if len(by_number) < len(run.trace):
-        raise BadInput(f"{where}: the trace contains a statement twice: train again")
+        raise BadInput(
+            f"{where}: the trace contains a statement twice: train again to record a new trace"
+        )
     if missing := len(statements) - len(by_number):
         steps = len(run.steps) * -(-len(statements) // len(by_number))
         raise BadInput(
@@ -146,7 +149,7 @@ def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -
 
 @dataclass
 class _Walk:
-    """Makes a view: follows the tensors in RAM from statement to statement."""
+    """Makes a view. For this, it follows the tensors in RAM from statement to statement."""
 
     graph: CostGraph
     statements: Sequence[Statement | Wait]
@@ -197,7 +200,7 @@ class _Walk:
             self._use(timed.end_us, -node.workspace_bytes)
 
     def _page_in(self, index: int, statement: Statement, timed: Timed) -> None:
-        """Show a page-in. Its tensor uses memory as soon as the page-in is queued."""
+        """Show a page-in. The tensor occupies RAM as soon as the page-in is queued."""
         self._bar(index, statement.node, "page_in", timed.begin_us, timed.end_us)
         times = (timed.reached_us, timed.end_us)
         self.enter(index, statement.node, "page_in", statement.offset, *times)

@@ -1,7 +1,7 @@
-"""One HTML page that shows a schedule and a recorded run. It needs no other file.
+"""A self-contained HTML page that shows a schedule and, if there is one, a recorded run.
 
 The page contains the files of web/, and the data as JSON. The scripts of web/ draw the data. Rows
-of the data are lists because there may be thousands: base.js names their columns.
+of the data are lists, not objects, because there may be thousands. base.js names the columns.
 """
 
 import json
@@ -25,13 +25,13 @@ from .comparison import compare_run, step_us
 from .lanes import WORDS, Kind, View
 
 _WEB = Path(__file__).parent / "web"
-# These scripts are parts of one program. The last script starts the program.
+# These scripts form one program, in this order. The last script starts the program.
 _SCRIPTS = ("base", "scale", "chart", "why", "totals", "detail", "tables", "run", "controls")
 _KINDS: tuple[Kind, ...] = tuple(WORDS)
 
 
 def page(schedule: Schedule, views: Sequence[View], run: Run | None = None) -> str:
-    """Return the page. It shows the planned view and, if there is a `run`, the recorded view."""
+    """Return the HTML page. `views`: the view of the plan and, if there is a run, its view."""
     data = page_data(schedule, views, run)
     # Escape `<`: names in the data must not end the script element or begin a comment.
     text = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
@@ -83,7 +83,7 @@ def page_data(schedule: Schedule, views: Sequence[View], run: Run | None = None)
 def _tensors(schedule: Schedule) -> list[list[Any]]:
     """Return a row for each tensor.
 
-    The columns are: name; operator or role; bytes; how often it is computed, paged in, paged out;
+    The columns are: name; operator or role; bytes; numbers of computations, page-ins, page-outs;
     energy and time of one computation, page-in and page-out.
     """
     model, costs = schedule.model, costs_of_schedule(schedule)
@@ -104,7 +104,8 @@ def _tensors(schedule: Schedule) -> list[list[Any]]:
 def _view(view: View, number: dict[str, int]) -> dict[str, Any]:
     """Return a view as JSON.
 
-    Its lists have rows of bars (BAR), of boxes (BOX), and of (time, bytes in use from then on).
+    BAR and BOX in base.js name the columns of "bars" and "boxes". The rows of "used" are pairs
+    (time, bytes in use from then on).
     """
     peak = view.peak
     return {

@@ -19,7 +19,7 @@ Event = dict[str, Any]
 
 
 def chrome_trace(schedule: Schedule, views: Sequence[View]) -> dict[str, Any]:
-    """Return the trace as a JSON object. The first view is process 1."""
+    """Return the trace as a JSON object. The number of a process is that of its view, from 1."""
     texts = _texts(schedule)
     events: list[Event] = []
     for pid, view in enumerate(views, 1):
@@ -36,7 +36,7 @@ def chrome_trace(schedule: Schedule, views: Sequence[View]) -> dict[str, Any]:
 
 
 def _texts(schedule: Schedule) -> dict[str, Event]:
-    """Return the arguments of the slices of each tensor, by the tensor's name."""
+    """Return, by the name of each tensor, the `args` that its events have in the trace."""
     model = schedule.model
     found: dict[str, Event] = {}
     for number, (name, tensor) in enumerate(zip(schedule.names, model.tensors, strict=True)):
@@ -90,7 +90,7 @@ def _flows(pid: int, view: View) -> Iterator[Event]:
 
 
 def _counter(pid: int, view: View) -> Iterator[Event]:
-    """Yield the bytes in RAM, for each time at which they change."""
+    """Yield a counter event for each time at which the number of bytes in RAM changes."""
     values = {round(time_us * 1e3): used for time_us, used in view.used}
     for time_ns, used in values.items():
         yield {

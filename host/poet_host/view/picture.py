@@ -9,7 +9,7 @@ from ..plan.plan import Plan, start_offsets
 from ..plan.problem import CostGraph
 from .lanes import TRANSFERS, WORDS, Kind, View, planned
 
-# The colours differ in lightness, so that a grey print is legible. web/page.css has the same hues.
+# The colours differ in lightness, so that a grey print is legible. web/page.css has these hues.
 COLOURS: dict[Kind, str] = {
     "forward": "#2f5d8c",
     "again": "#e08030",
@@ -18,17 +18,17 @@ COLOURS: dict[Kind, str] = {
     "wait": "#dfe3e8",
     "commit": "#6b5b95",
 }
-LABELS: dict[Kind, str] = {"page_in": "black"}  # colour of text on these bars; white on all others
+LABELS: dict[Kind, str] = {"page_in": "black"}  # text colour on these boxes; white on others
 
 
 def draw(graph: CostGraph, plan: Plan, *, title: str) -> bytes:
-    """Draw a placed plan as a PNG. Raises BadInput if matplotlib is missing."""
+    """Return a PNG picture of a plan with offsets. Raises BadInput if matplotlib is missing."""
     view = planned(graph, plan.statements, start_offsets(graph, plan))
     return draw_views([view], title=title, ram_bytes=plan.ram_bytes)
 
 
 def draw_views(views: Sequence[View], *, title: str, ram_bytes: int) -> bytes:
-    """Draw views of one step below one another, on one time axis. Return the bytes of a PNG file.
+    """Return a PNG picture of views, one below another, with a common time axis.
 
     Raises BadInput if matplotlib is missing.
     """
@@ -36,7 +36,9 @@ def draw_views(views: Sequence[View], *, title: str, ram_bytes: int) -> bytes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise BadInput("a picture needs matplotlib: try `pip install 'poet-host[plot]'`") from error
+        raise BadInput(
+            "matplotlib, which draws the picture, is missing: run `pip install 'poet-host[plot]'`"
+        ) from error
     end_ms = max((view.end_us for view in views), default=0.0) / 1e3
     figure = Figure(figsize=(14, 7.5 * len(views)), layout="constrained")
     FigureCanvasAgg(figure)

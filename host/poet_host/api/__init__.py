@@ -1,4 +1,4 @@
-"""The Python API, which has functions for what the commands do. An example:
+"""The Python API: functions that do what the commands of poet-host do. An example:
 
 import poet_host as poet
 

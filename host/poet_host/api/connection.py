@@ -32,7 +32,7 @@ from .planning import encode, solve
 # The calibration run gets this share of the peak RAM of the validation run, so it pages more.
 VALIDATION_RAM = 0.8
 VALIDATION_LIMIT_S = 10.0  # time limit for solving each of the two plans that `validate` runs
-ENDING_S = 2.0  # time in which a simulated board must exit after its link broke
+ENDING_S = 2.0  # time to wait until a simulated board exits after its link broke
 USB = ":usb"  # suffix of a simulated board's port name: connect by USB, not by UART
 
 
@@ -68,7 +68,7 @@ class Connection(Closing):
     ) -> Profile:
         """Measure the costs of the operators of `graph`, and of the storage.
 
-        Returns a profile with these costs. If `before` is a profile, the result has its costs too.
+        Returns a profile with these costs and, if there is a profile `before`, with its costs.
         """
         x, y = example(graph)
         values = {**start_values(graph, seed=0), graph.data: x, graph.label: y}

@@ -170,10 +170,13 @@ def as_array(value: Any, what: str) -> Array:
             value = np.stack([as_array(item, what) for item in value])
         found: Array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise BadInput(f"{what}: this cannot become an array of numbers ({error})") from error
+        raise BadInput(
+            f"{what}: the value cannot be converted to an array of numbers ({error})"
+        ) from error
     if found.dtype == object:
         raise BadInput(
-            f"{what}: a {type(value).__name__} is not an array of numbers: pass numbers only"
+            f"{what}: a {type(value).__name__} is not an array of numbers: pass an array, a tensor "
+            "or a list of numbers"
         )
     return found
 

@@ -147,7 +147,7 @@ def step_without_search(graph: Graph, profile: Profile) -> dict[str, Any]:
 
 
 def why_no_plan(graph: Graph | CostGraph, plan: Plan) -> str:
-    """Return a text that names the limit that no plan meets, and the smallest possible limit.
+    """Return a text with the limit that no plan meets, and the smallest limit that a plan meets.
 
     For a RAM limit, the text also names the operator that needs the most RAM, if it is known.
     """

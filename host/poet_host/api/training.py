@@ -31,7 +31,7 @@ from ..schedule.schedule import Schedule
 from .connection import Connection
 from .inputs import Data, as_dataset, as_schedule, as_weights
 
-_MIN_IMAGE_BYTES = 64 << 20  # size of the smallest new card image, a sparse file
+_MIN_IMAGE_BYTES = 64 << 20  # minimum size of a new card image, which is a sparse file
 _MIB = 1 << 20
 _RESERVED_BYTES = 4 * _MIB  # space before the tensors on a card, and a margin
 
@@ -95,7 +95,7 @@ def start_training(
     erase_card: bool,
     before_moving: BeforeMoving,
 ) -> Training:
-    """Send schedule and weights to the board. Call `check_training` before."""
+    """Send schedule and weights to the board. Call `check_training` first."""
     if erase_card:
         connection.device.format()
     try:

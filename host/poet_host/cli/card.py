@@ -58,8 +58,8 @@ def card() -> None:
 )  # fmt: skip
 @click.option(
     "--resume", is_flag=True,
-    help="Continue after the last step on the card. With --load-weights, continue after the step "
-    "of the weights in that file instead.",
+    help="Continue after the last step on the card. With --load-weights FILE, continue after the "
+    "step of the weights in FILE instead.",
 )  # fmt: skip
 @erase_option
 @storage_option

@@ -60,12 +60,12 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
 @click.option(
     "--output", "-o", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
     show_default="not written",
-    help="Write the table and the plans to this folder. Points that are already in the folder are "
-    "not solved again.",
+    help="Write the table and the plans to this folder. Rows of the table that are already in the "
+    "folder are not solved again.",
 )  # fmt: skip
 @click.option(
     "--jobs", "-j", type=click.IntRange(1), default=cores, metavar="N",
-    show_default="the number of processors", help="Solve this number of points in parallel.",
+    show_default="the number of processors", help="Number of plans to solve in parallel.",
 )  # fmt: skip
 @model_options
 @json_option
@@ -116,7 +116,7 @@ def _methods(text: str) -> list[str]:
 
 
 def _words(*lists: str) -> list[str]:
-    """Return the distinct words of lists whose words are separated by commas."""
+    """Return the distinct words of comma-separated lists."""
     words = (word.strip() for text in lists for word in text.split(","))
     return list(dict.fromkeys(word for word in words if word))
 
@@ -220,7 +220,10 @@ def _row(point: Point, result: Result) -> tuple[str, ...]:
     row = result.row
 
     def shown(key: str, scale: float = 1.0) -> str:
-        """Return a value as text with six significant digits, or as a whole number; "" for None."""
+        """Return a value as text; "" for None.
+
+        Integers and values of 100,000 or more have no decimals. Others have six significant digits.
+        """
         if row[key] is None:
             return ""
         number = row[key] if scale == 1.0 else row[key] / scale

@@ -46,7 +46,7 @@ SEED = 0
 
 
 class Reporter:
-    """Prints numbered steps on stderr, each with its progress and then its results."""
+    """Prints, for each step of the demo, its number, its progress and then its results."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -58,7 +58,7 @@ class Reporter:
         self.results.clear()
         with progress(f"{self.count:2}. {title}") as report:
             yield report
-        for text in self.results:  # print them after the progress bar has ended
+        for text in self.results:  # print the results after the progress bar has ended
             say(f"    {text}")
 
     def result(self, text: str) -> None:
@@ -100,7 +100,7 @@ class Demo:
     schedule: Schedule
     run: Run  # within RAM_BYTES
     keep: Run  # the run that keeps everything in RAM, on a native board
-    keep_cost: Cost  # cost of keeping everything on the board of `run`, even if RAM is too small
+    keep_cost: Cost  # keep-everything on the board of `run`, even if its RAM is too small
     keep_all_bytes: int
     accuracy_before: float
     accuracy_after: float
@@ -145,7 +145,7 @@ class Demo:
         }
 
     def trained(self, run: Run) -> dict[str, Any]:
-        """Return the weights of the run, without those that training does not update."""
+        """Return the weights that training updates, with their values after `run`."""
         return {node.name: run.weights[node.name] for node in self.graph.trainable}
 
 

@@ -121,7 +121,10 @@ def _ports() -> str:
 
 
 def _permissions() -> str:
-    """Describe the permissions of serial ports. Raises PoetError if a board's port is denied."""
+    """Describe the permissions of serial ports.
+
+    Raises PoetError if the user may not open the port of a known board.
+    """
     if os.name == "nt":
         return "every user may open serial ports"
     closed = [port for port in serial_ports() if not os.access(port.path, os.R_OK | os.W_OK)]
@@ -177,7 +180,7 @@ def _loaders() -> str:
 
 
 def _platformio() -> str:
-    """Describe the PlatformIO on the PATH, or in the virtual environment of this Python."""
+    """Describe the PlatformIO program on the PATH, or in the virtual environment of Python."""
     installed = Path(sys.executable).with_name("pio")
     program = shutil.which("pio") or (str(installed) if installed.exists() else None)
     if program is None:

@@ -114,6 +114,6 @@ def main() -> None:
     if os.name == "nt":  # Windows does not encode pipes and files as UTF-8 by default
         for stream in (sys.stdout, sys.stderr):
             cast(TextIOWrapper, stream).reconfigure(encoding="utf-8")
-    # SIGTERM and SIGHUP must end simulated boards and delete temporary cards, too.
+    # SIGTERM and SIGHUP, like Ctrl-C, must end simulated boards and delete temporary cards.
     end_by_signals()
     sys.exit(run(sys.argv[1:]))

@@ -28,7 +28,7 @@ SUFFIXES = frozenset(
     )
 )  # fmt: skip
 MAX_SEED = 2**31 - 1
-_PROBE_BYTES = 1 << 22  # most bytes that are written to a temporary file to check the disk
+_PROBE_BYTES = 1 << 22  # maximum size of the temporary file that tests the disk
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,7 +65,8 @@ port_option = click.option(
 )  # fmt: skip
 storage_option = click.option(
     "--storage", type=click.Path(path_type=Path), metavar="FILE",
-    show_default="a temporary image", help="Card image for a board that runs on this computer.",
+    show_default="a temporary image",
+    help="Use this card image for a board that runs on this computer.",
 )  # fmt: skip
 
 
@@ -90,7 +91,7 @@ training_seed_option = seed_option(
 
 
 class _Renamed(click.Option):
-    """An option with old names. They still work, but --help shows only the first, current name."""
+    """An option with a current name, then old names. --help shows only the current name."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         names, self.opts = self.opts, self.opts[:1]
@@ -291,7 +292,7 @@ def check_space(sizes: Mapping[Path, int]) -> None:
         try:
             if shutil.disk_usage(folder).free < needed[disk]:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            with TemporaryFile(dir=folder) as file:  # only writing can exceed a disk quota
+            with TemporaryFile(dir=folder) as file:  # only a write reveals a disk quota
                 file.write(bytes(min(size_bytes, _PROBE_BYTES)))
                 file.flush()
                 os.fsync(file.fileno())

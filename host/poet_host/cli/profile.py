@@ -77,8 +77,8 @@ def profile(
         raise BadInput("--supply-mv needs the log of a power meter: name it with --power-log")
     if power_log and power_log.exists():
         raise BadInput(
-            f"--power-log: {power_log} already exists. Name a new file, to which you export the "
-            "recording of this command"
+            f"--power-log: {power_log} already exists. Name a new file, to which you will "
+            "export the recording"
         )
     arena = PROFILING_BYTES if port == "native" else None
     with api.connect(port, storage=storage, arena_bytes=arena) as connection:

@@ -36,8 +36,8 @@ from .signals import stop_requests
     "--card-fault", "faults", multiple=True, metavar="KIND:FIRST[:TIMES[:ARGUMENT]]",
     show_default="none",
     help="Let the card fail at TIMES blocks, from block FIRST on. Read blocks and written blocks "
-    "are counted separately, from 1. Faults in reading count read blocks, all others count written "
-    "blocks. KIND: "
+    "are counted separately, from 1. Faults in reading count read blocks, other faults count "
+    "written blocks. KIND: "
     f"{', '.join(FAULT_KINDS)}. ARGUMENT is the delay in microseconds (slow_read, slow_write), the "
     "number of bytes that are kept (torn_write), the distance to the right place in blocks "
     "(misdirected_write), the bit that is inverted (flipped_write), the number of blocks until the "
@@ -93,5 +93,5 @@ def simulate(
         message = f"--card-fault cut the power of {board}. {kept}"
     else:
         message = f"the board {board} stopped: {reason}"
-    say(f"poet-host: {message}")  # not JSON: stdout already has its only object, the port
+    say(f"poet-host: {message}")  # on stderr: with --json, stdout already has its one object
     return PoetError.exit_code

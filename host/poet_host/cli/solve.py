@@ -89,7 +89,7 @@ time_limit_option = click.option(
     "--unplaced",
     is_flag=True,
     help="Limit only the total number of bytes in RAM, and assign no memory offsets to tensors. "
-    "Such a plan cannot become a schedule.",
+    "The plan cannot become a schedule.",
 )
 @output("--output", "-o", suffix=".poet", help="Write the schedule to this .poet file.")
 @output(

@@ -71,7 +71,8 @@ STEP_BYTES = 512  # upper limit for the size of one step in a run.json file
 @click.option(
     "--validate", "validated", is_flag=True,
     help="After each epoch, compute loss and accuracy of the held-out samples on this computer. "
-    "Keep the weights with the lowest loss in NAME.best.safetensors.",
+    "Keep the weights with the lowest loss in NAME.best.safetensors if --save-weights is "
+    "NAME.safetensors.",
 )  # fmt: skip
 @click.option(
     "--load-weights", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
@@ -87,8 +88,8 @@ STEP_BYTES = 512  # upper limit for the size of one step in a run.json file
 )  # fmt: skip
 @click.option(
     "--resume", is_flag=True,
-    help="Continue after the last step that the board committed. With --load-weights, continue "
-    "after the step of the weights in that file. The state of the optimiser is restored too.",
+    help="Continue after the last step that the board committed. With --load-weights FILE, "
+    "continue after the step of the weights in FILE. The state of the optimiser is restored too.",
 )  # fmt: skip
 @erase_option
 @click.option(

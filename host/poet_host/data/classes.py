@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import BadInput, quoted
 
 Array = np.ndarray[Any, np.dtype[Any]]
-EXAMPLES = 4  # most samples of each class whose CRC-32 is stored
+EXAMPLES = 4  # maximum number of samples per class whose CRC-32 is stored
 
 
 class Classes(tuple[str, ...]):

@@ -58,8 +58,8 @@ def load_data(
     `tokens:LENGTH:WORDS:CLASSES` (such as tokens:64:512:10), or the path of an .npz file, a folder
     of .npy files or a .csv file. `normalize`: see `normalized`. `test_split`: the share of samples
     to hold out, which `seed` chooses. If `shuffle` is False, every epoch visits the samples in the
-    order of the data. `header`: whether the first row of a .csv file is a header row; None: it is
-    one if it contains only words.
+    order of the data. `header`: whether the first row of a .csv file is a header row; None: it is a
+    header row if it contains only words.
     """
     check_seed(seed)
     dataset = replace(_load(spec, header), shuffle=shuffle)
@@ -112,7 +112,7 @@ def _split(dataset: Dataset, share: float, seed: int) -> Dataset:
         raise BadInput(f"data {dataset.name} has held-out samples already: omit --test-split")
     if not dataset.x.ndim or not dataset.y.ndim or len(dataset.x) != len(dataset.y):
         raise BadInput(
-            f"data {dataset.name}: x and y must have the same number of samples, one label for each"
+            f"data {dataset.name}: x and y must have the same length: one label for each sample"
         )
     count = len(dataset.x)
     held = round(count * share) if 0 < share < 1 else 0

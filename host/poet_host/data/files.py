@@ -19,7 +19,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = dict[str, Array]
 
 NAMES = ("x", "y", "x_test", "y_test")
-_ALSO = {"x_train": "x", "y_train": "y"}  # the usual names in Keras
+_ALSO = {"x_train": "x", "y_train": "y"}  # names that Keras uses
 _EXACT = 2**53  # 64-bit floats represent every whole number up to this one exactly
 _UNREADABLE = (  # exceptions of NumPy and zipfile for damaged, encrypted or unknown files
     OSError, TypeError, ValueError, EOFError, RuntimeError, OverflowError, SyntaxError,
@@ -85,7 +85,7 @@ def read_folder(path: Path) -> Arrays:
 def _names(given: list[str]) -> dict[str, str]:
     """Return a map from the names of given arrays to x, y, x_test and y_test.
 
-    Other names are left out. If there is no x, x_train is used as x; y_train likewise as y.
+    Other names are left out. If there is no x, x_train is used as x. The same holds for y.
     """
     ours = {name: name for name in NAMES if name in given}
     return ours | {also: name for also, name in _ALSO.items() if also in given and name not in ours}
@@ -116,9 +116,9 @@ def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str,
     """Read a table. Each row is a sample, and the last column is its label.
 
     Returns the arrays, and the names of the classes if labels are words. `header`: whether the
-    first row is a header row; None: it is one if it contains only words. Columns are separated by
-    comma, semicolon or tab. Labels that are whole numbers are classes, other numbers are targets of
-    a regression. Labels that are words are classes, which are numbered in alphabetical order.
+    first row is a header row; None: it is a header row if it contains only words. Columns are
+    separated by comma, semicolon or tab. Labels that are whole numbers are classes, other numbers
+    are targets of a regression. Labels that are words are classes, numbered in alphabetical order.
     """
     rows = _rows(path)
     first = rows[0][1]
@@ -140,9 +140,8 @@ def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str,
         if any(_is_number(label) for label in labels):
             line = next(n for n, cells in rows if _is_number(cells[-1]) != _is_number(labels[0]))
             raise BadInput(
-                f"data {path}, line {line}: only one of this label and the first label is a "
-                "number. Use only numbers or only words. If the first row is a header row, use "
-                "--header yes"
+                f"data {path}, line {line}: this label and the first label must both be numbers "
+                "or both be words. If the first row is a header row, use --header yes"
             )
         names = tuple(sorted(set(labels)))
         return {"x": x, "y": np.array([names.index(label) for label in labels], np.int32)}, names

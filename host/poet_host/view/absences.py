@@ -2,7 +2,8 @@
 
 An absence begins when a tensor that is needed again leaves RAM. It ends when the tensor comes back.
 An absence costs a recomputation or a page-in, plus a page-out if no other absence needed the
-page-out. The schedule costs as much as computing and loading all tensors once, plus all absences.
+page-out. The cost of a schedule is that of computing and loading all tensors once, plus the costs
+of all absences.
 """
 
 from bisect import bisect_left
@@ -38,7 +39,7 @@ class Absence:
     how: Kind  # way in which the tensor comes back: "again" (recomputed) or "page_in"
     spent: Cost
     hidden_us: float  # part of the transfer time during which the processor computes
-    instead: Cost | None  # cost of the other way to come back; None: impossible
+    instead: Cost | None  # cost of paging, not recomputing, or vice versa; None: impossible
     missing: tuple[str, ...]  # inputs for a recomputation that are not in RAM at `back`
     without_bytes: int  # peak of bytes in RAM if the tensor had stayed, without regard to offsets
     place_taken: bool  # True: other tensors use some of the tensor's bytes during the absence
@@ -92,7 +93,7 @@ class _Find:
         computes = [bar for bar in view.bars if bar.kind in ("forward", "again")]
         self.busy = [(bar.begin_us, bar.end_us) for bar in computes]  # in order
         self.begins = [begin for begin, _ in self.busy]
-        self.returned: dict[str, int] = {}  # index of the latest page-in of each tensor
+        self.returned: dict[str, int] = {}  # statement index of each tensor's latest page-in
         self.outs: dict[str, list[int]] = defaultdict(list)
         for index, statement in enumerate(statements):
             if isinstance(statement, Statement) and statement.op == "page_out":

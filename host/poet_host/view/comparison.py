@@ -17,12 +17,12 @@ BETWEEN = "between statements"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Times of all statements of a step with one kind of work: a kernel, transfers, or waits."""
+    """The times of all statements of one kind in a step: a kernel, transfers, or waits."""
 
     what: str
     count: int
     predicted_us: float | None  # None for BETWEEN, whose time is part of the other predictions
-    measured_us: float  # sum of the median time of each statement
+    measured_us: float  # sum over all these statements of the median time
 
 
 def compare_run(
@@ -64,6 +64,6 @@ def compare_run(
 
 
 def step_us(run: Run) -> float | None:
-    """Return the median time of a step without commit and answers to the host, or None."""
+    """Return the median time of a step, excluding commit and answers to the host."""
     times_us = [step.time_us - step.overhead_us for step in run.steps]
     return median(times_us) if times_us else None

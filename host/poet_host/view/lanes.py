@@ -1,4 +1,4 @@
-"""Views of a step over time: bars in two lanes, tensors as boxes in the arena, bytes in use.
+"""Views of a training step: bars in two lanes, tensors as boxes in the arena, bytes in use.
 
 The lanes are the processor and the transfers. The view of a plan has times that are computed from
 costs. The view of a recorded run has the times of the board's trace.
@@ -57,7 +57,7 @@ class Box:
 
 @dataclass(frozen=True)
 class View:
-    """One step over time, planned or measured."""
+    """One training step over time, planned or measured."""
 
     name: str
     bars: tuple[Bar, ...]
@@ -69,7 +69,7 @@ class View:
 
     @property
     def peak(self) -> Box | None:
-        """The first box, in time, of those that reach the highest offset in the arena."""
+        """The box that reaches the highest offset in the arena; the earliest if several do."""
         return max(self.boxes, key=lambda b: (b.offset + b.size_bytes, -b.begin_us), default=None)
 
 
@@ -133,7 +133,7 @@ def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -
             raise BadInput(
                 f"{where}: statement {number} of the trace is "
                 f"{named(f'{traced.op} {traced.node}')}, but the schedule has another statement "
-                "there: use the schedule of the run"
+                "there: use the schedule with which this run was trained"
             )
     if len(by_number) < len(run.trace):
         raise BadInput(
@@ -149,7 +149,7 @@ def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -
 
 @dataclass
 class _Walk:
-    """Makes a view. For this, it follows the tensors in RAM from statement to statement."""
+    """Makes a view by following the tensors in RAM from statement to statement."""
 
     graph: CostGraph
     statements: Sequence[Statement | Wait]

@@ -19,7 +19,7 @@ Event = dict[str, Any]
 
 
 def chrome_trace(schedule: Schedule, views: Sequence[View]) -> dict[str, Any]:
-    """Return the trace as a JSON object. The number of a process is that of its view, from 1."""
+    """Return the trace as a JSON object. Each view is a process, numbered from 1."""
     texts = _texts(schedule)
     events: list[Event] = []
     for pid, view in enumerate(views, 1):
@@ -36,7 +36,7 @@ def chrome_trace(schedule: Schedule, views: Sequence[View]) -> dict[str, Any]:
 
 
 def _texts(schedule: Schedule) -> dict[str, Event]:
-    """Return, by the name of each tensor, the `args` that its events have in the trace."""
+    """Return a map from the names of tensors to the `args` of their events in the trace."""
     model = schedule.model
     found: dict[str, Event] = {}
     for number, (name, tensor) in enumerate(zip(schedule.names, model.tensors, strict=True)):

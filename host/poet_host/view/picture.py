@@ -1,4 +1,4 @@
-"""Draw a schedule, or a schedule and a recorded run, as a picture: lanes and arena over time."""
+"""Draw a schedule, and a recorded run if there is one: processor, transfers, RAM over time."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -18,7 +18,7 @@ COLOURS: dict[Kind, str] = {
     "wait": "#dfe3e8",
     "commit": "#6b5b95",
 }
-LABELS: dict[Kind, str] = {"page_in": "black"}  # text colour on these boxes; white on others
+LABELS: dict[Kind, str] = {"page_in": "black"}  # text colour on such boxes; white on others
 
 
 def draw(graph: CostGraph, plan: Plan, *, title: str) -> bytes:

@@ -67,9 +67,9 @@ def test_files_of_other_kinds_are_refused_with_a_way(tmp_path: Path, name: str) 
 
 
 def test_a_folder_without_samples_or_labels_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="it holds x; it must hold x and y"):
+    with pytest.raises(BadInput, match="found x, but the data must hold x and y"):
         load_data(folder(tmp_path / "a", x=np.zeros(3)))
-    with pytest.raises(BadInput, match="it holds no arrays"):
+    with pytest.raises(BadInput, match="found no arrays"):
         load_data(folder(tmp_path / "b"))
     broken = folder(tmp_path / "c", y=np.zeros(3))
     (broken / "x.npy").write_bytes(b"no array")
@@ -214,7 +214,9 @@ def test_a_first_row_of_words_is_not_a_sample(tmp_path: Path) -> None:
 
 def test_an_unclosed_quote_swallows_no_rows(tmp_path: Path) -> None:
     text = '1,2,rose\n3,4,"iris\n5,6,rose\n7,8,iris\n'
-    with pytest.raises(BadInput, match=r"line 2: this is not CSV .*: check where its quotes end"):
+    with pytest.raises(
+        BadInput, match=r"line 2: this is not valid CSV .*: check the quotation marks"
+    ):
         load_data(table(tmp_path / "t.csv", text))
 
 
@@ -249,8 +251,8 @@ def test_other_numbers_are_targets_of_a_regression(tmp_path: Path) -> None:
         ("1,2,0\n1,2,one\n", "line 2: .*--header yes"),
         ("1,nan,0\n" * 4, "x holds NaN"),
         ("1,1e39,0\n" * 4, "x holds NaN or infinity"),
-        ("1,2,a\n1,2,\n", "line 2: its last column, the label, is empty"),
-        ("1,2,0,\n1,2,1,\n", "line 1: its last column, the label, is empty"),
+        ("1,2,a\n1,2,\n", "line 2: the last column, the label, is empty"),
+        ("1,2,0,\n1,2,1,\n", "line 1: the last column, the label, is empty"),
         ("1,2,1e30\n" * 4, "labels must be integers, 0 or more$"),
         ("1,2,1e300\n" * 4, "labels must be integers, 0 or more$"),
         ("1,2,1.0\n" * 4, r"y\.astype\(int\).* 3, not 3\.0"),
@@ -330,7 +332,9 @@ def test_mean_and_deviation_may_be_given() -> None:
 def test_large_numbers_are_normalised_or_refused() -> None:
     far = Dataset("far", np.array([[-3e38], [3e38], [0]]), np.zeros(3))
     assert normalized(far, "scale").x.tolist() == [[0], [1], [0.5]]
-    with pytest.raises(BadInput, match="far: normalized by 0:1e-9, samples are too large"):
+    with pytest.raises(
+        BadInput, match="far: after normalisation with 0:1e-9, samples are too large"
+    ):
         normalized(far, "0:1e-9")
 
 
@@ -374,7 +378,7 @@ def test_a_table_may_hold_tokens(tmp_path: Path) -> None:
     graph = training_graph(b.model(b.softmax_xent(b.linear(words, 2))), Sgd(0.1))
     found = fit(load_data(table(tmp_path / "t.csv", "0,1,4,0\n3,3,3,1\n")), graph)
     assert (found.x.dtype, found.x.tolist()) == (np.int32, [[0, 1, 4], [3, 3, 3]])
-    with pytest.raises(BadInput, match=r"token 5 of sample 1 is not in 0\.\.4, the 5 words"):
+    with pytest.raises(BadInput, match=r"token 5 of sample 1 is not in 0\.\.4, .* 5 words"):
         fit(load_data(table(tmp_path / "t.csv", "0,1,4,0\n3,5,3,1\n")), graph)
     for cell in ("0.5", "nan", "1e999", "1e30"):
         with pytest.raises(

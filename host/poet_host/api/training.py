@@ -245,8 +245,8 @@ def write_card(
         first, names = found.step, found.classes
         if found.weights is not None:
             raise BadInput(
-                "the weights on the card do not have the layout that this schedule needs. First "
-                "run `train --resume` with this schedule for one step, which changes the layout"
+                "the weights on the card have another layout than this schedule needs. First run "
+                "`train --resume` with this schedule for one step, which changes the layout"
             )
     if first >= last:
         raise BadInput(

@@ -263,7 +263,7 @@ def check_writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) 
             continue
         real = os.path.realpath(path)
         if use := used.get(real):
-            raise BadInput(f"{path}: the command also {use} this file. Write to another file")
+            raise BadInput(f"{path}: this command also {use} the file. Write to another file")
         used[real] = "writes"
         if path.is_dir():
             raise BadInput(f"{path} cannot be written, because it is a folder. Name a file")

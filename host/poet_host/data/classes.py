@@ -98,8 +98,8 @@ def numbers_by(known: Classes, found: Classes, where: str) -> Array:
     if exchanged:
         old, now = (quoted(known[number]) for number in exchanged)
         raise BadInput(
-            f"{where}: names of classes were exchanged. Rows with the label {old} in training now "
-            f"have the label {now}. Use the names of the training data, or train new weights"
+            f"{where}: classes were renamed. Rows with the label {old} in training now have the "
+            f"label {now}. Use the names of the training data, or train new weights"
         )
     return np.asarray(numbers, dtype=np.int32)
 

@@ -70,7 +70,7 @@ def load_data(
 
 def check_seed(seed: int) -> None:
     if not isinstance(seed, int | np.integer) or not 0 <= seed <= LARGEST_WHOLE:
-        raise BadInput(f"the seed {seed!r} is not a whole number from 0 to {LARGEST_WHOLE}")
+        raise BadInput(f"a seed of {seed!r}: use a whole number from 0 to {LARGEST_WHOLE}")
 
 
 def _load(spec: str | Path, header: bool | None) -> Dataset:
@@ -191,8 +191,8 @@ def finite(where: str, name: str, array: Array) -> Array:
     bad = ~np.isfinite(values)
     if bad.any():
         raise BadInput(
-            f"{where}: {name} holds {int(bad.sum())} values that are NaN or infinite, the first in "
-            f"sample {int(np.argwhere(bad)[0][0])}. Correct or remove them"
+            f"{where}: {name} holds NaN or infinity: {int(bad.sum())} numbers, the first in sample "
+            f"{int(np.argwhere(bad)[0][0])}. Correct or remove these samples"
         )
     return values
 

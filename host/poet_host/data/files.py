@@ -106,8 +106,8 @@ def _checked(path: Path, arrays: Arrays, others: list[str]) -> Arrays:
     """
     if not {"x", "y"} <= arrays.keys() or ("x_test" in arrays) != ("y_test" in arrays):
         raise BadInput(
-            f"data {path}: found {listed(sorted([*arrays, *others])) or 'no arrays'}. Provide x "
-            "and y, and either both or neither of x_test and y_test"
+            f"data {path}: found {listed(sorted([*arrays, *others])) or 'no arrays'}, but the data "
+            "must hold x and y, and either both or neither of x_test and y_test"
         )
     return arrays
 
@@ -127,7 +127,7 @@ def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str,
     if header:
         rows = rows[1:]
     if not rows:
-        raise BadInput(f"data {path}: the file has a header row but no samples: add rows")
+        raise BadInput(f"data {path}: the file has a header row and no samples: add rows")
     with np.errstate(over="ignore"):  # a later check refuses infinity
         x = np.array([_numbers(path, line, cells[:-1]) for line, cells in rows], np.float32)
     labels = [cells[-1] for _, cells in rows]

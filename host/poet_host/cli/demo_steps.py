@@ -100,7 +100,7 @@ class Demo:
     schedule: Schedule
     run: Run  # within RAM_BYTES
     keep: Run  # the run that keeps everything in RAM, on a native board
-    keep_cost: Cost  # keep-everything on the board of `run`, even if its RAM is too small
+    keep_cost: Cost  # cost of keep-everything on the board of `run`, even if it does not fit
     keep_all_bytes: int
     accuracy_before: float
     accuracy_after: float
@@ -273,7 +273,7 @@ def check(demo: Demo) -> None:
 def _activations(graph: Graph, plan: Plan) -> dict[str, int]:
     """Return how often a plan recomputes and pages activations.
 
-    The keys are those of Run.counts.
+    The keys of the result are those of Run.counts.
     """
     found = dict.fromkeys(
         (f"activation_{name}s" for name in ("recompute", "page_out", "page_in")), 0

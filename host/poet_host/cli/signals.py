@@ -111,8 +111,8 @@ def stop_requests(message: str) -> Iterator[Callable[[], int]]:
         for text in iter(messages.get, ""):
             say(text)
 
-    # A thread prints the message, because a signal handler must not print:
-    # the signal may have interrupted another print.
+    # A thread prints the message, because the signal may have interrupted another print.
+    # A second print must not begin inside the first print.
     printer = threading.Thread(target=print_messages, daemon=True)
     printer.start()
     try:

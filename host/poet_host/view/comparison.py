@@ -22,7 +22,7 @@ class Comparison:
     what: str
     count: int
     predicted_us: float | None  # None for BETWEEN, whose time is part of the other predictions
-    measured_us: float  # sum over all these statements of the median time
+    measured_us: float  # sum of the median times of the statements
 
 
 def compare_run(

@@ -125,7 +125,7 @@ def train(
     seed: int,
     as_json: bool,
 ) -> int:
-    """Run a schedule on a board to train its model, and save the weights."""
+    """Train the model of a schedule on a board, and save the weights."""
     if epochs is not None and steps is not None:
         raise BadInput("--epochs and --steps exclude each other: omit one")
     from_board = resume and load_weights is None

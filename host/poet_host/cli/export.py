@@ -20,7 +20,7 @@ from .options import check_writable, json_option, output, schedule_argument
 @output("--output", "-o", suffix=".onnx", required=True, help="Write the model to this .onnx file.")
 @json_option
 def export(schedule: Path, weights: Path, output: Path, as_json: bool) -> None:
-    """Write the model of a schedule, with trained weights, to an .onnx file."""
+    """Write the trained model of a schedule to an .onnx file."""
     check_writable(output)
     graph = Schedule.load(schedule).graph
     model = api.export(graph, api.load_weights(weights, graph))

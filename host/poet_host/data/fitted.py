@@ -108,8 +108,8 @@ def numbered(data: FittedData, known: Classes, *, is_trained: bool = True) -> Fi
     )
     if max(len(found), len(known)) > count or labels.max() >= len(found):
         raise BadInput(
-            f"{where}: {len(found)} classes have names, but {graph.name} has {count} classes. Name "
-            "the class of each label, or use a model with the same number of classes"
+            f"{where}: the data names {len(found)} classes, but {graph.name} has {count}. Name the "
+            "class of each label, or use a model with the same number of classes"
         )
     if not known:
         if is_trained and len(found) != count:

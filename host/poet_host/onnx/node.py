@@ -131,7 +131,7 @@ class ImportedNode:
         if not isinstance(value, Constant):
             if name in self.context.unknown:
                 raise Unknown
-            raise Unsupported(f"the input {name} is computed from the data, but must be constant")
+            raise Unsupported(f"the input {name} is computed from the data, but must be a constant")
         return value
 
     def integers(self, number: int, attribute: str) -> list[int] | None:
@@ -149,7 +149,7 @@ class ImportedNode:
         return None if found is None else float(found)
 
     def scalar(self, number: int) -> float | None:
-        """Return one of the node's two inputs, if it is a constant number that is not trained.
+        """Return one of the node's two inputs, if it is a single constant number, not trained.
 
         Return None otherwise, or if this number has more axes than the other input.
         """

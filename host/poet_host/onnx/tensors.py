@@ -225,7 +225,7 @@ def _pow(node: ImportedNode) -> Tensor:
     given = node.constant(1).value
     power = float(given.reshape(-1)[0]) if given.size == 1 else 0.0
     if power not in (1, 2, 3, 4):
-        raise Unsupported("the exponent must be 1, 2, 3 or 4: use Mul for other powers")
+        raise Unsupported("the exponent must be 1, 2, 3 or 4: use Mul for other integer powers")
     x = y = node.tensor(0)
     for left in range(int(power) - 1, 0, -1):
         y = node.layer("mul", (y, x), name=None if left == 1 else node.helper_name("power"))

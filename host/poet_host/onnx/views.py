@@ -104,7 +104,7 @@ def _transpose(node: ImportedNode) -> Tensor | Deferred:
     whole = tuple(x.order[axis] for axis in order)
     pads = tuple(x.pads[axis] for axis in order) if x.pads else ()
     large = [axis for axis in whole if x.tensor.shape[axis] != 1]
-    if large == sorted(large):  # only axes of size 1 move: needs no layer
+    if large == sorted(large):  # only axes of size 1 move, so no layer is needed
         seen = Tensor(x.tensor.name, tuple(x.tensor.shape[axis] for axis in whole))
         return replace(x, tensor=seen, order=tuple(range(len(whole))), pads=pads)
     return replace(x, order=whole, pads=pads)

@@ -91,7 +91,7 @@ class Walk:
         return plain and {reader.op for reader in readers} == {"Concat"}
 
     def _build(self, node: OnnxNode) -> None:
-        """Add the layers of a node. Nodes that depend on shapes alone become constants."""
+        """Add the layers of a node. If it depends on shapes alone, its outputs become constants."""
         rule, output = self.rules.get(node.op), node.outputs[0]
         try:
             self._fold_shape(node)

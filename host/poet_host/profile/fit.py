@@ -1,4 +1,4 @@
-"""Predict the time of operators with unmeasured shapes: fit measured times to the work."""
+"""Predict the times of unmeasured operators: fit a function of their work to measured times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -128,7 +128,7 @@ class Profile:
 
     @cached_property
     def fitted(self) -> Mapping[str, Rates]:
-        """Return the rates fitted to each kernel, by its name; rates of all kernels have key ""."""
+        """Return the rates fitted to each kernel, by name. The key "" has those of all kernels."""
         groups: dict[str, list[tuple[Work, float]]] = {}
         for name, measured in self.operators.items():
             for group in (name.partition(" ")[0], ""):

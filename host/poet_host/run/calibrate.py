@@ -173,8 +173,8 @@ def _reading(observed: Observed, traced_us: float) -> float:
 def _gaps(records: Sequence[Any], tick_us: float) -> Iterable[tuple[str, int, float]]:
     """Yield (kind, pages, time in us) for each processor statement except the first.
 
-    The time is that since the end of the previous processor statement. `pages` is the number of
-    page statements between the two.
+    The time begins at the end of the previous processor statement. `pages` is the number of page
+    statements between the two.
     """
     names = {row.code: row.name for row in isa.rows("STATEMENT")}
     end, pages = None, 0

@@ -66,7 +66,10 @@ class JobState:
         return self.first + self.steps
 
     def noted(self) -> list[tuple[int, float | None]]:
-        """Return (step, loss) of the steps. An unknown loss, after a power cut, is None."""
+        """Return (step, loss) for each step.
+
+        The loss is None if the power failed before the loss was recorded.
+        """
         known = (loss if isfinite(loss) else None for loss in self.losses.tolist())
         return list(enumerate(known, self.first + 1))
 

@@ -32,7 +32,7 @@ class Trace:
 
     @property
     def windows(self) -> int:
-        """Return the number of steps that trace all statements; 0 if the board cannot trace."""
+        """Return the number of steps needed to trace all statements; 0 without tracing."""
         return -(-len(self.statements) // self.capacity) if self.capacity else 0
 
     def window(self, step: int) -> tuple[int, int]:

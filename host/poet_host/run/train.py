@@ -106,7 +106,7 @@ class Training:
 
         If `more` is True, the next batch is sent while the board computes this step. If the board
         refuses the next batch, BoardError is raised after this step. Raises LinkBroken if the board
-        no longer answers. If it raises Diverged, the previous step stays committed.
+        no longer answers. If Diverged is raised, the previous step stays committed.
         """
         device, step = self.device, self.committed
         self._refused = None

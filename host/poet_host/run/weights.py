@@ -51,7 +51,7 @@ def save_weights(
 
 
 def step_of_weights(path: Path | str) -> int:
-    """Return the step of the weights in a file. Raises BadInput if the file does not state it."""
+    """Return the number of steps that trained the weights in a file. Raises BadInput if unknown."""
     step = _about(path).get("step")
     if not isinstance(step, int) or not 0 <= step < 2**32 - 1:
         raise BadInput(

@@ -137,7 +137,7 @@ class _Policy:
 
 
 def candidates(graph: CostGraph) -> list[Candidate]:
-    """Return for each computed tensor the pair of successive accesses with the longest FT."""
+    """Return for each computed tensor the longest free time between two successive accesses."""
     at: dict[int, list[int]] = {}
     begin: dict[int, float] = {}
     now_us = 0.0

@@ -15,7 +15,7 @@ from ..solver.events import Event, energy_uj, events_of
 from ..solver.settings import Settings, Stopwatch
 from .completion import EXTENSION, Completion, complete
 
-MAX_ROUNDS = 8  # attempts, each with less RAM for the drafts, while no placement fits
+MAX_ROUNDS = 8  # most attempts; each gives the drafts less RAM, until a placement fits
 _LOST = "a tensor that an update overwrites is needed again, and there is no storage"
 
 

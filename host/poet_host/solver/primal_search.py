@@ -49,14 +49,14 @@ BASELINE_TIME_SHARE = 0.5  # share of the time left for all seed plans; most nee
 BASELINE_TIME_SHARE_DEADLINE = 0.15  # share for all seed plans, with early transfers
 
 MAX_TIME_WEIGHTS = 8  # tried for a deadline
-# After each try, the factor becomes factor ** decay.
+# After each try, the factor that changes the weight is raised to the power of the decay.
 TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6
 # Share of the time left for each weight, and share of that time for each depth limit:
 WEIGHTED_TIME_SHARE, WEIGHTED_LIMIT_TIME_SHARE = 0.1, 0.4
 
 NEIGHBOURHOOD_DEPTHS, MAX_NEIGHBOURHOOD_COLUMNS = (16, 6, 4, 3, 2), 40_000
 NEIGHBOURHOOD_SHARE = 0.1  # share of the stages in the first neighbourhood
-# After each neighbourhood, the share is multiplied by the growth (if solved) or the decay.
+# The share of stages grows after a neighbourhood that was solved, and shrinks after others.
 NEIGHBOURHOOD_GROWTH, NEIGHBOURHOOD_DECAY = 1.1, 0.8
 NEIGHBOURHOOD_LIMIT_S = 3.0
 IMPROVEMENTS_PER_GAP = 20  # an improvement below `overhead_gap_uj` divided by this does not count

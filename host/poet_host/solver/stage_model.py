@@ -161,7 +161,7 @@ def _stage(
         if pageable and (model.allows_repeats or before.get(i) != ALWAYS_IN_RAM):
             paged[i] = program.binary(nodes[i].page_in_uj)
             _on_storage(model, i, paged[i])
-    # A tensor that nothing in the stage touches keeps its column of U.
+    # A tensor that nothing in this stage touches keeps the previous stage's column of U.
     used = {i: column for i, column in before.items() if last[i] >= t}
     stage = Stage(None if end else t, before, computed, paged, used)
     model.stages.append(stage)

@@ -171,6 +171,7 @@ def test_poet_starts_from_them_and_its_ablations_do_not(monkeypatch: pytest.Monk
         assert (run.func, run.args, run.keywords) == (solve, (), {"method": method})
 
 
+@pytest.mark.slow
 def test_a_seed_plan_is_the_plan_of_its_method() -> None:
     """They differ only in when transfers start, which the search decides again."""
     graph, count = GENERATED[1], 0

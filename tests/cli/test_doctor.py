@@ -82,6 +82,7 @@ def test_an_empty_path_fails(
     assert "missing" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "check", "named"),
     [

@@ -33,6 +33,7 @@ MKR = ("--board", "mkr1000", "--gap", 1, "--json")
 # Budgets and the arena.
 
 
+@pytest.mark.slow
 def test_the_default_budget_is_the_arena(poet_host: Command, tmp_path: Path) -> None:
     out, measured = tmp_path / "x.poet", tmp_path / "p.json"
     by_board = poet_host("solve", "resnet-digits", *MKR, "-o", out)

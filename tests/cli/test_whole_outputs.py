@@ -203,6 +203,7 @@ def test_pictures(commands: Commands, inputs: Path) -> None:
     walk(commands, command, {"m.png": ending(b"IEND\xaeB`\x82")}, most=10)
 
 
+@pytest.mark.slow
 def test_pages(commands: Commands, inputs: Path) -> None:
     out = commands.out
     command: tuple[object, ...] = ("show", inputs / "m.poet", "--html", out / "m.html")
@@ -210,6 +211,7 @@ def test_pages(commands: Commands, inputs: Path) -> None:
     walk(commands, command, {"m.html": ending(b"</html>"), "t.json": read_json})
 
 
+@pytest.mark.slow
 def test_models(commands: Commands, tmp_path: Path) -> None:
     layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 2))
     content = legacy(layers, torch.zeros(1, 3, 4))
@@ -221,6 +223,7 @@ def test_models(commands: Commands, tmp_path: Path) -> None:
     walk(commands, command, {"m.onnx": lambda path: onnx.checker.check_model(str(path))})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", ["mkr1000", "rpi4b"])
 def test_firmware(commands: Commands, board: str) -> None:
     compiler = {"mkr1000": "arm-none-eabi-gcc", "rpi4b": "aarch64-linux-gnu-gcc"}[board]

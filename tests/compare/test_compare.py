@@ -238,6 +238,7 @@ def test_ctrl_c_leaves_the_table_and_a_rerun_goes_on(tmp_path: Path) -> None:
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
 
 
+@pytest.mark.slow
 def test_nobody_goes_on_when_the_command_is_killed(tmp_path: Path) -> None:
     process = subprocess.Popen(
         long_command(tmp_path, "checkpoint-all,poet-remat"), stdout=subprocess.DEVNULL,

@@ -63,6 +63,7 @@ def test_a_reset_at_any_byte_of_a_write_mounts_again(bench: Maker, name: str) ->
     assert lost_after_a_reset(bench(name)) == []
 
 
+@pytest.mark.slow
 def test_strict_cards_are_lost_by_a_driver_that_does_not_stop_the_write(tmp_path: Path) -> None:
     """What the driver did before: 74 clocks, then CMD0."""
     common = tmp_path / "common"
@@ -192,6 +193,7 @@ def fuzz(program: Path, seed: int, limit: int) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_no_disturbance_of_the_wire_goes_unnoticed(tmp_path: Path) -> None:
     """20 seconds with new rounds each day, sanitizers on; `make fuzz-card` goes on for longer."""
     program = tmp_path / "fuzz"
@@ -202,6 +204,7 @@ def test_no_disturbance_of_the_wire_goes_unnoticed(tmp_path: Path) -> None:
     assert min(counts.values()) > counts["rounds"] // 100 > 10, counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "rule", "replaced"),
     [

@@ -50,6 +50,7 @@ def test_every_kernel_stays_inside_its_tensors() -> None:
     assert " passed" in run.stdout
 
 
+@pytest.mark.slow
 def test_the_sanitizer_sees_a_kernel_that_leaves_its_tensor() -> None:
     run = sanitized("-c", LEAVES_ITS_TENSOR)
     assert run.returncode != 0

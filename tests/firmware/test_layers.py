@@ -119,12 +119,14 @@ def test_no_file_includes_what_its_folder_may_not_know() -> None:
     assert foreign_includes(resource("firmware")) == []
 
 
+@pytest.mark.slow
 def test_a_call_of_a_later_file_is_found(broken: Path, tmp_path: Path) -> None:
     with (broken / "src" / "store.c").open("a") as file:
         file.write("int poet_wrong(struct poet *p) { return poet_begin(p, 0); }\n")
     assert upward_uses(broken, tmp_path) == ["src/store.c uses poet_begin of src/objects.c"]
 
 
+@pytest.mark.slow
 def test_a_call_between_two_operator_families_is_found(broken: Path, tmp_path: Path) -> None:
     with (broken / "kernels" / "pool.c").open("a") as file:
         file.write("void poet_wrong(const struct poet_call *call) { poet_relu(call); }\n")

@@ -224,6 +224,7 @@ def test_wrong_arguments_are_errors(arguments: list[str]) -> None:
 # Training.
 
 
+@pytest.mark.slow
 def test_whole_steps_of_two_plans_give_the_same_bits(board: NativeBoard) -> None:
     with connect(board.port) as device:
         seen = {}
@@ -240,6 +241,7 @@ def test_whole_steps_of_two_plans_give_the_same_bits(board: NativeBoard) -> None
             assert min(ticks, cpu_ticks) > 0
 
 
+@pytest.mark.slow
 def test_a_step_of_a_whole_network_equals_the_reference(storage: Path) -> None:
     """The trained tensors on the board have the bits that NumPy computes for each operator."""
     graph = models.load("resnet-digits")

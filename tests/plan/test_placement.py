@@ -141,6 +141,7 @@ def training_like(seed: int, layers: int) -> list[Block]:
     return blocks
 
 
+@pytest.mark.slow
 def test_training_like_lifetimes_reach_the_live_peak() -> None:
     for seed in range(12):
         blocks = training_like(seed, 80)

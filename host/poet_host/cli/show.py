@@ -25,8 +25,8 @@ from .options import check_writable, json_option, output, schedule_argument
 @schedule_argument
 @click.option(
     "--run", "run_path", type=click.Path(path_type=Path), metavar="RUN.json", show_default="none",
-    help="In addition, show the measurements in this file, which `poet-host train --run FILE` wrote "
-    "for the same schedule.",
+    help="In addition, show the measurements in this file, which `poet-host train --run FILE` "
+    "wrote for the same schedule.",
 )  # fmt: skip
 @output(
     "--html",

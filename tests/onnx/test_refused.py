@@ -176,7 +176,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
             opset=18,
             keep_aspect_ratio_policy="not_larger",
         ),
-        "not_larger.* stretch",
+        "not_larger.* `stretch`",
     ),
     "groups of unequal size": (
         with_gain("GroupNormalization", IMAGE, {"s": random(4), "b": random(4)}, 21, num_groups=3),

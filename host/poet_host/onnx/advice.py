@@ -10,7 +10,7 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
     ),
     "control flow that depends on the data is not supported: export the model for one shape of "
     "input, without branches and loops": ("If", "Loop", "NonZero", "Scan"),
-    "it has no gradient: end the model before it": (
+    "this operator has no gradient: end the model before it": (
         *("ArgMax", "ArgMin", "NonMaxSuppression", "OneHot", "TopK"),
     ),
     "this activation is not supported: use Relu, LeakyRelu, Gelu, HardSwish, or x * Sigmoid(x)": (
@@ -23,7 +23,7 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
     "this normalisation is not supported: use BatchNormalization or LayerNormalization": (
         *("LRN", "LpNormalization", "MeanVarianceNormalization", "RMSNormalization"),
     ),
-    "random operators other than Dropout are not supported: remove it from the model": (
+    "random operators other than Dropout are not supported: remove the operator": (
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"),
         "RandomUniformLike",
     ),

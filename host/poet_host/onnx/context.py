@@ -125,10 +125,10 @@ class Context:
         return readers[0]
 
     def with_batch(self, x: Shape, shape: list[int]) -> list[int]:
-        """Return `shape` with the batch size of the import in place of the file's batch size.
+        """Return `shape`, with the file's batch size replaced by the batch size of this import.
 
-        A node of the file changes the shape `x` of a tensor to `shape`. The batch size is replaced
-        only if it has a separate axis: in a merged axis it cannot be found.
+        In the file, a node changes the shape of a tensor from `x` to `shape`. The batch size is
+        replaced only if it has its own axis: in a merged axis it cannot be found.
         """
         batch = self.builder.data.shape[0]
         for i, size in enumerate(shape):
@@ -181,9 +181,9 @@ class Context:
         shape: Shape,
         role: Role = "parameter",
     ) -> Node:
-        """Return the stored node whose first value is `given`.
+        """Return the graph's node for a parameter or state whose first value is `given`.
 
-        If `given` has several constants, each of them is a row of the node.
+        If `given` has several constants, each of them is a row of this value.
         """
         names = tuple(name for constant in given for name in constant.source.names)
         if sum(constant.value.size for constant in given) != prod(shape):
@@ -224,7 +224,7 @@ class Context:
         return found
 
     def stored(self, layer: str, given: Constant, role: Role) -> Tensor:
-        """Return a constant as a stored tensor of the model."""
+        """Return the tensor of a constant, which becomes a parameter or state of the graph."""
         shape = given.value.shape or (1,)
         node = self.parameter(layer, "value", (given,), shape, role)
         kept = self._stored.get(node.name)
@@ -237,7 +237,10 @@ class Context:
         return kept
 
     def part_of(self, layer: str, given: Constant) -> Tensor:
-        """Return a part of one of the file's tensors. The whole tensor is stored and trained."""
+        """Return the tensor of `given`, a constant that is a part of a larger tensor in the file.
+
+        The larger tensor becomes one parameter, from which a layer takes the part.
+        """
         assert given.part
         whole = Constant(self.model.constants[given.source.names[0]], given.source)
         kept = self.stored(layer, whole, "parameter")

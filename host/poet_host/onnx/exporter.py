@@ -22,8 +22,8 @@ def export(graph: Graph, values: Mapping[str, NDArray[Any]]) -> bytes:
     if not graph.origin:
         raise BadInput(
             f"{graph.name} is a built-in model, but only models imported from ONNX or PyTorch can "
-            "be exported to .onnx. Use the .safetensors file that `train --save-weights` writes. "
-            "This file has PyTorch's names"
+            "be exported to .onnx. Use the .safetensors file that `train --save-weights` writes: "
+            "its weights have the names that PyTorch uses"
         )
     onnx = onnx_package()
     proto = onnx.load_model_from_string(graph.origin)

@@ -39,9 +39,10 @@ class Constant:
 
     @property
     def has_file_axes(self) -> bool:
-        """Return True if `value` has the file's axes, reversed if `source.transposed` is True.
+        """Return True if `value` has the shape of the tensor in the file.
 
-        The tensor in the file may have additional axes of size 1 before these axes.
+        The axes are compared in reverse order if `source.transposed` is True. The tensor in the
+        file may have additional axes of size 1 at its front.
         """
         file, rank = self.source.shape, self.value.ndim
         front, own = file[: len(file) - rank], file[len(file) - rank :]
@@ -51,7 +52,7 @@ class Constant:
 
 
 def computed(name: str, value: Array) -> Constant:
-    """Return a constant for `value`, which nodes of the file compute as their output `name`."""
+    """Return `value` as a Constant. In the file, nodes compute it as the tensor `name`."""
     return Constant(value, Source((name,), value.shape), computed=True)
 
 
@@ -131,7 +132,7 @@ def _rows(
 def _is_only_added(model: OnnxModel, node: OnnxNode) -> bool:
     """Return True if a node's output is only added to tensors that are not constants.
 
-    Then the output may be a single row instead of equal rows, because the addition repeats it.
+    Then one row can replace an output of several equal rows, because the addition broadcasts it.
     """
     readers = [reader for reader in model.nodes if node.outputs[0] in reader.inputs]
     known = {name for other in model.nodes if not other.inputs for name in other.outputs}

@@ -212,7 +212,7 @@ def _normed(
 
 
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield each pair (weight, bias) that uses all `names`. A missing name is ""."""
+    """Yield each way to assign all `names` to (weight, bias). "" stands for a missing one."""
     for weight in (*names, ""):
         for bias in (*names, ""):
             if {weight, bias} - {""} == set(names) and (weight != bias or not names):

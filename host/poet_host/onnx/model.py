@@ -95,7 +95,7 @@ class OnnxModel:
             dim.dim_value = size
         try:
             inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
-        except onnx_errors(onnx):  # without shapes, an error lists fewer of the problems
+        except onnx_errors(onnx):  # optional: without shapes, fewer problems are reported at once
             return {}
         found = {
             value.name: _sizes(value)

@@ -113,9 +113,9 @@ class ImportedNode:
         return made
 
     def is_normalised(self, number: int, first: bool) -> bool:
-        """Return True if the input is the normalised data of the model.
+        """Return True if the input is the model's data after a normalisation.
 
-        If `first` is True, the input may also be the data before normalisation.
+        If `first` is True, the original data count too: this node may begin the normalisation.
         """
         value = self._value(number)
         tensor = value.tensor if isinstance(value, Deferred) else value
@@ -135,23 +135,23 @@ class ImportedNode:
         return value
 
     def integers(self, number: int, attribute: str) -> list[int] | None:
-        """Return the integers of an input, or of the attribute that older opsets have instead."""
+        """Return the integers that an input holds. In older opsets, `attribute` holds them."""
         if self.has(number):
             return [int(value) for value in self.constant(number).value.reshape(-1)]
         found = self.attribute(attribute)
         return None if found is None else [int(value) for value in found]
 
     def number(self, number: int, attribute: str) -> float | None:
-        """Return the number of an input, or of the attribute that older opsets have instead."""
+        """Return the float that an input holds. In older opsets, `attribute` holds it."""
         if self.has(number):
             return float(self.constant(number).value.reshape(-1)[0])
         found = self.attribute(attribute)
         return None if found is None else float(found)
 
     def scalar(self, number: int) -> float | None:
-        """Return one of the node's two inputs, if it is a single constant number, not trained.
+        """Return the value of an input that is a single number, constant and not trained.
 
-        Return None otherwise, or if this number has more axes than the other input.
+        Return None for any other input, or if it has more axes than the node's other input.
         """
         value = self._value(number)
         if not isinstance(value, Constant) or not self.is_tensor(1 - number):
@@ -191,10 +191,11 @@ class ImportedNode:
         return whole.transposed
 
     def stored(self, number: int, train_scalar: bool = False, frozen: bool = False) -> Tensor:
-        """Return an input as a tensor. A constant becomes a stored tensor.
+        """Return an input as a tensor. A constant becomes a parameter (trained) or a state.
 
-        A constant of the file with several numbers is trained, unless `frozen` is True. A single
-        number is trained if `train_scalar` is True, or if it is known to be a parameter.
+        If the file contains the constant and it has several numbers, it is trained, unless
+        `frozen` is True. A single number is trained if `train_scalar` is True, or if it is known
+        to be a parameter.
         """
         if self.is_tensor(number):
             return self.tensor(number)
@@ -207,9 +208,9 @@ class ImportedNode:
         return context.stored(self.helper_name("constant"), given, role)
 
     def inverse(self, number: int) -> Tensor:
-        """Return the reciprocal of a constant input as a stored tensor.
+        """Return the reciprocal of a constant input as a state, which is not trained.
 
-        In the file, the division by the constant becomes a product with this tensor.
+        In the imported model, a product with this tensor replaces the division.
         """
         given, old = self.weight(number), self.onnx.input(number)
         name = self.context.free_name(f"{old}.inverse")
@@ -226,7 +227,7 @@ class ImportedNode:
     # Masks.
 
     def sample_values(self, number: int) -> list[Array] | None:
-        """Return the value of an input for each sample text.
+        """Return the value of an input for each random test text (tokens.sample_texts).
 
         Return None if the value depends on more than tokens and constants.
         """
@@ -237,7 +238,11 @@ class ImportedNode:
         return [value.value] * texts if isinstance(value, Constant) else None
 
     def added_mask(self, number: int) -> list[Array] | None:
-        """Return, for each text, True where the input hides a score. None if it is not a mask."""
+        """Return which attention scores are hidden if the node adds the input to the scores.
+
+        The result has an array for each sample text, with True for a hidden score. It is None if
+        the input is not a mask.
+        """
         values = self.sample_values(number)
         hidden = [value <= LOW for value in values or []]
         if not values or not any(map(np.any, hidden)):
@@ -246,9 +251,9 @@ class ImportedNode:
         return hidden if plain else None
 
     def masked(self, number: int, hidden: list[Array]) -> Deferred:
-        """Return an input, the scores of an attention, with a mask.
+        """Add a mask to an input, which holds attention scores, and return the result.
 
-        `hidden`: for each sample text, True where a softmax must ignore the score.
+        `hidden` has an array for each sample text, with True where a softmax ignores the score.
         """
         scores = self.deferred(number)
         found = mask_of(hidden, self.context.texts, scores.shape)
@@ -271,10 +276,11 @@ class ImportedNode:
     # Methods for the only reader of this node's output: one layer can do the work of both nodes.
 
     def factor_after(self, rank: int) -> float:
-        """Return the constant factor by which the only reader of the output multiplies it.
+        """Return the constant by which a later node multiplies this node's output.
 
-        Return 1 if there is no such reader. The rule of this node must apply the factor, because
-        no layer is added for the reader. `rank` is the number of the output's axes.
+        Return 1 if there is no such node, or if it is not the only reader of the output. No layer
+        is added for the later node, so the layer of this node must apply the factor. `rank` is the
+        number of the output's axes.
         """
         output = self.onnx.outputs[0]
         after = self.context.only_reader(output)
@@ -297,8 +303,8 @@ class ImportedNode:
 
         The Add must be the only reader of the output, and add the constant along `axis`. Then no
         layer is added for the Add. The output must have as many axes as the data. Return None
-        without a bias. Zeros that nodes compute are not a bias: exporters write them for layers
-        without bias.
+        without a bias, and for zeros that other nodes compute: exporters write such zeros for
+        layers without bias.
         """
         found = self.weight(number) if self.has(number) else self._added(size, axis)
         return None if found is None or (found.computed and not found.value.any()) else found
@@ -331,7 +337,7 @@ class ImportedNode:
             raise Unsupported(str(error).partition("): ")[2] or str(error)) from error
 
     def parameter(self, layer: str, slot: str, given: Constant, shape: Shape | None = None) -> Node:
-        """Return the stored node of a layer's parameter, with `given` as its first value."""
+        """Return the graph's node for a layer's parameter. Its first value is `given`."""
         shape = given.value.shape if shape is None else shape
         return self.context.parameter(layer, slot, (given,), shape)
 
@@ -340,7 +346,7 @@ class ImportedNode:
         return Node(f"{layer}.{slot}", shape, role="state", start=start)
 
     def running(self, layer: str, mean: Constant, variance: Constant) -> Node:
-        """Return the stored node of a batchnorm's running statistics."""
+        """Return the graph's node for the running mean and variance of a batchnorm."""
         shape = (2, *mean.value.shape)
         return self.context.parameter(layer, RUNNING[1:], (mean, variance), shape, "state")
 
@@ -353,9 +359,10 @@ class ImportedNode:
         return self.context.free_name(f"{self.name}.{what}")
 
     def layer_name(self, *parameters: Constant | None) -> str:
-        """Return an unused name for a layer: the name of the module that has these parameters.
+        """Return an unused name for a layer, taken from the names of its `parameters` in the file.
 
-        If no name of a parameter contains a module, return the name of the node.
+        For example, the name is `conv1` if a parameter is called `conv1.weight`. If no parameter
+        has such a name, the name of the node is used.
         """
         for name in (given.source.names[0] for given in parameters if given):
             if _ENDINGS.search(name) and plain_name(_ENDINGS.sub("", name)):

@@ -140,8 +140,8 @@ def _matmul(node: ImportedNode) -> Tensor | Deferred:
 def _product(node: ImportedNode) -> Tensor | Deferred:
     """Add a matrix product whose second factor is computed from the data.
 
-    The kernels of attention read tensors (batch, length, heads x width). So no layer has to move
-    the axis of the heads.
+    The products of an attention become layers of their own kind. These layers read tensors of
+    shape (batch, length, heads x width), so the axis of the heads need not be moved.
     """
     if not node.is_tensor(0):
         rank = len(node.deferred(1).order)
@@ -174,7 +174,7 @@ def _joined(x: Tensor) -> Tensor:
 
 
 def _is_matrix_transpose(side: Deferred) -> bool:
-    """Return True if `side` only exchanges its last two axes."""
+    """Return True if the deferred transpose of `side` exchanges only the last two axes."""
     rank = len(side.order)
     return side.order == (*range(rank - 2), rank - 1, rank - 2)
 
@@ -253,7 +253,10 @@ def _groupnorm(node: ImportedNode) -> Tensor:
 
 
 def _normed_groups(node: ImportedNode, x: Tensor, groups: int, seen: Shape) -> Tensor:
-    """Normalise groups of channels, then scale and shift them with tensors of the shape `seen`."""
+    """Normalise groups of channels. Then multiply by a scale and add a bias.
+
+    The scale and the bias are read in the shape `seen`, which fits the data.
+    """
     rows = Tensor(x.name, (x.shape[0] * groups, prod(x.shape[1:]) // groups))
     name = node.helper_name("normed")
     fixed = {

@@ -1,7 +1,7 @@
 """Find trained weights that cannot be loaded back into the PyTorch module of a model.
 
 Exporters compute tensors from several parameters (weight normalisation), fold batchnorm into the
-layer before it, and number tensors without a name. Training changes these tensors, but the module
+layer before it, and use numbers as names of tensors. Training changes these tensors, but the module
 does not have them: `load_state_dict` with strict=False ignores them without a message.
 """
 
@@ -19,7 +19,11 @@ MOST_NAMES = 20  # in one message
 
 
 def with_returning(graph: Graph, model: OnnxModel) -> Graph:
-    """Return the graph, with `lost` and `made_up`: names of weights that do not fit the module."""
+    """Return the graph with its fields `lost` and `made_up`, two lists of names.
+
+    `lost`: parameters of the module that the trained weights will not contain. `made_up`: trained
+    tensors that an exporter computed, folded or renamed, so that the module cannot load them.
+    """
     folded = {name for node in model.proto.graph.node if is_folded(node) for name in node.input[1:]}
     known = model.trained | model.frozen
     saved: set[str] = set()
@@ -45,10 +49,10 @@ def notice(graph: Graph) -> str:
     """Return a warning about weights that cannot be loaded into the module, or an empty text."""
     lost, made_up = (listed(names, MOST_NAMES) for names in (graph.lost, graph.made_up))
     if lost:
-        instead = f" Trained instead: {made_up}." if made_up else ""
+        instead = f" The graph trains these tensors instead: {made_up}." if made_up else ""
         return (
-            f"{graph.name}: these parameters of the module will not return: {lost}."
-            f"{instead} Make them plain parameters before poet.load, as "
+            f"{graph.name}: the trained weights will not contain these parameters of the module: "
+            f"{lost}.{instead} Convert the module's parameters to plain ones before poet.load, as "
             "torch.nn.utils.parametrize.remove_parametrizations does (docs/how-to/own-model.md)"
         )
     if made_up:

@@ -97,7 +97,9 @@ def _bound(which: str) -> Rule:
             if number is not None:
                 low, high = (number, None) if which == "Max" else (None, number)
                 return _clipped(node, low, high, x)
-        raise Unsupported(f"{which} is supported only for a tensor and a constant number")
+        raise Unsupported(
+            f"the operator `{which}` is supported only for a tensor and a constant number"
+        )
 
     return rule
 
@@ -127,7 +129,8 @@ def _largest(node: ImportedNode) -> Tensor:
     over = sorted({axis_of(axis, rank) for axis in axes})
     if not over or 0 in over:
         raise Unsupported(
-            "ReduceMax over the batch is not supported: set `axes` to axes after the batch"
+            "the operator `ReduceMax` is not supported over the axis of the batch: set `axes` to "
+            "later axes"
         )
     lead = [axis for axis in range(rank) if axis not in over]
     order = tuple(x.order[axis] for axis in (*lead, *over))
@@ -157,7 +160,10 @@ def _add(node: ImportedNode) -> Tensor | Deferred:
 
 
 def _where(node: ImportedNode) -> Tensor | Deferred:
-    """Apply an attention mask: Where sets scores to minus infinity, or softmax outputs to zero."""
+    """Apply an attention mask that the file applies with the operator `Where`.
+
+    `Where` sets hidden scores to minus infinity, or hidden outputs of a softmax to zero.
+    """
     condition = node.sample_values(0)
     for x, other, allowed in ((1, 2, True), (2, 1, False)):
         fill = node.sample_values(other)
@@ -174,13 +180,16 @@ def _where(node: ImportedNode) -> Tensor | Deferred:
         if fill and not any(map(np.any, fill)) and node.is_masked(x, hidden):
             return node.deferred(x)
     raise Unsupported(
-        "Where is supported only as an attention mask before a softmax: it must hide padding "
-        "(token 0) or later tokens"
+        "the operator `Where` is supported only as an attention mask before a softmax: it must "
+        "hide padding (token 0) or later tokens"
     )
 
 
 def _is_nan(node: ImportedNode) -> Constant:
-    """Return False for each element: training stops anyway if NaN makes the loss not finite."""
+    """Replace `IsNaN` by the constant False.
+
+    If a NaN makes the loss not finite, training stops anyway.
+    """
     shape = node.deferred(0).shape
     return computed(node.onnx.outputs[0], np.zeros(shape, bool))
 
@@ -272,8 +281,8 @@ def _softmax(node: ImportedNode) -> Tensor | Deferred:
 
 def _log_softmax(node: ImportedNode) -> Tensor:
     raise Unsupported(
-        "LogSoftmax is supported only at the end of the model and over the classes, where the loss "
-        "replaces it: move it to the end, or use Softmax"
+        "the operator `LogSoftmax` is supported only at the end of the model, over the axis of the "
+        "classes: the loss then replaces it. Move it to the end, or use Softmax"
     )
 
 

@@ -1,7 +1,8 @@
 """Import rules of ONNX operators that only move, select or repeat numbers.
 
 operators.py explains the rules. A Tensor is a name and a shape, so most of these rules add no
-layer. The operations of a Deferred tensor become layers only if the node that reads it needs them.
+layer. Others defer an operation (context.Deferred): it becomes a layer only if the next node cannot
+do it.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ LEFT_OUT = -inf  # padding that does not change the maximum of a window
 
 
 def plain(x: Deferred) -> Deferred:
-    """Return `x`. Raises Unsupported if it has a mask, because its axes or signs will change."""
+    """Return `x`, whose axes or signs the node changes. Raises Unsupported if `x` has a mask."""
     if x.mask:
         raise Unsupported(
             "the node changes attention scores after the mask: apply the mask directly before the "
@@ -118,7 +119,9 @@ def _pad(node: ImportedNode) -> Deferred:
     if filling not in (0, LEFT_OUT):
         raise Unsupported(f"the node pads with {filling}: pad with zeros instead")
     if mode != "constant":
-        raise Unsupported(f"the padding mode {mode} is not supported: use constant, with zeros")
+        raise Unsupported(
+            f"the padding mode {mode} is not supported: pad with zeros, in the mode `constant`"
+        )
     axes = [axis_of(axis, rank) for axis in (node.integers(3, "axes") or range(rank))]
     pads = [[0, 0] for _ in range(rank)]
     for axis, *pair in zip(axes, sides[: len(axes)], sides[len(axes) :], strict=True):
@@ -266,7 +269,7 @@ def _resize(node: ImportedNode) -> Tensor:
     """Resize by repeating each number: only integer factors with mode nearest are supported."""
     x, policy = node.tensor(0), node.attribute("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
-        raise Unsupported(f"`keep_aspect_ratio_policy` {policy} is not supported: use stretch")
+        raise Unsupported(f"`keep_aspect_ratio_policy` {policy} is not supported: use `stretch`")
     rank = len(x.shape)
     axes = [axis_of(axis, rank) for axis in node.attribute("axes") or range(rank)]
     if node.has(3):
@@ -284,8 +287,8 @@ def _resize(node: ImportedNode) -> Tensor:
         _repeats(size, whole, how, nearest) for size, whole in zip(x.shape, wanted, strict=True)
     ):
         raise Unsupported(
-            "this resizing is not supported: use the mode nearest, and integer factors that repeat "
-            "each number equally often"
+            "this resizing is not supported: use the mode `nearest`, with integer factors, so that "
+            "each number is repeated equally often"
         )
     return _repeated(node, x, tuple(wanted), each=True)
 

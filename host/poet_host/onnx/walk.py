@@ -77,7 +77,9 @@ class Walk:
         try:
             self.values |= fold(self.model, node, known)
         except Exception as error:  # noqa: BLE001 - of onnx's reference implementation
-            reason = f"it cannot be computed ({error}): simplify the model and export it again"
+            reason = (
+                f"the node cannot be computed ({error}): simplify the model and export it again"
+            )
             self._report(node, ADVICE.get(node.op, reason))
 
     def _is_repeated_for_samples(self, node: OnnxNode) -> bool:
@@ -113,7 +115,9 @@ class Walk:
             self._report(node, str(problem))
         except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
             reason = f"{type(error).__name__}: {error}"
-            self._report(node, f"it violates the ONNX standard ({reason}): export the model again")
+            self._report(
+                node, f"the node violates the ONNX standard ({reason}): export the model again"
+            )
 
     def _evaluate_tokens(self, node: OnnxNode) -> None:
         """Evaluate a node for the sample texts, if it depends on tokens and constants alone."""

@@ -37,8 +37,8 @@ class Rates:
 def fit_rates(points: Sequence[tuple[Work, float]]) -> Rates:
     """Fit non-negative rates to `points` (work, time in us) by least squares of the relative error.
 
-    At most half as many rates as points are above 0, and at least one of these rates is not
-    `base_us`. Otherwise a few points would lead to wrong times for larger operators.
+    The number of rates above 0 is at most half the number of points, and at least one of these
+    rates is not `base_us`. Otherwise a few points would lead to wrong times for larger operators.
     """
     rows = [(1.0, work.macs, work.other_flops, work.bytes, work.loops) for work, _ in points]
     found = _least_squares(rows, [time for _, time in points], least=(1, 2, 3, 4))

@@ -1,8 +1,8 @@
-"""Measure a board: the times of each distinct operator, of transfers and of commits.
+"""Measure the times of a board: for each distinct operator, for storage transfers and for commits.
 
-If a board computes floats in software, the time depends on the numbers. So operators run on the
-values of a real training step. The time of an operator that does not fit the board's arena is
-predicted instead.
+A commit makes the weights of a step valid on the storage. If a board computes floats in software,
+the time depends on the numbers. So operators run on the values of a real training step. The time of
+an operator that does not fit the board's arena is predicted instead.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,8 @@ SAMPLE_US = 500.0  # shortest time of a sample; a board's clock ticks about once
 ENOUGH_US = 50_000.0  # if a sample takes this long or longer, one sample is enough
 MAX_REPEAT = 65_535  # runs in one request
 MAX_TRANSFER_BLOCKS = 128  # number of blocks in the largest measured transfer
-MOVED_BLOCKS = 256  # moved blocks for each size: enough for a mean with the card's pauses
+# Blocks moved to measure each size of a tensor: so many that the mean includes the card's pauses.
+MOVED_BLOCKS = 256
 COMMITS = 64  # in one sample
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
@@ -52,8 +53,8 @@ def measure(
     """Return the profile of `board`, measured on `device`, for the operators of `graph`.
 
     `stored_values`: parameters, states, data and label of a step, by node name. The board's storage
-    must be formatted. Blocks that a model uses are not overwritten. Measurements take seconds on
-    fast boards, and minutes on slow boards.
+    must be formatted. No block of the storage that a model uses is overwritten. Measurements take
+    seconds on fast boards, and minutes on slow boards.
     """
     arena_bytes = int(device.info.arena_bytes)
     todo = [node for node in distinct(graph) if _Places.of(node, graph).bytes <= arena_bytes]
@@ -160,7 +161,7 @@ def probe_record(node: Node) -> bytes:
 
 
 def _transfer_sizes(arena_bytes: int) -> list[int]:
-    """Return sizes that exactly fill 2^n blocks, and sizes whose last block is nearly empty."""
+    """Return tensor sizes (bytes) that fill 2^n storage blocks, or leave the last nearly empty."""
     most = min(MAX_TRANSFER_BLOCKS, arena_bytes // _BLOCK)
     counts = [2**i for i in range(most.bit_length())]
     full = [count * _BLOCK - _TRAILER for count in counts]
@@ -176,7 +177,10 @@ def _transfer(device: Device, write: bool, size_bytes: int) -> _Times:
 
 
 def _lane(found: Mapping[int, Sequence[_Times]]) -> Lane:
-    """Return the Lane that fits the measured transfers. `found` has their times by tensor size."""
+    """Fit a Lane, the coefficients of transfer times, to measured transfers.
+
+    `found` has the measured times of transfers by the size of the tensor in bytes.
+    """
     sizes = [(moved_bytes(size_bytes), size_bytes % _BLOCK) for size_bytes in found]
     times_us, cpu_us = (
         [_typical([times[kind] for times in samples]) for samples in found.values()]

@@ -51,8 +51,8 @@ def hold_states(
 ) -> tuple[State, ...]:
     """Let the board compute, write and read, each for some seconds. Return the three states.
 
-    `rest` is called before and after each state. The board's storage must be formatted. Blocks that
-    a model uses are not overwritten.
+    `rest` is called before and after each state. The board's storage must be formatted. No
+    block of the storage that a model uses is overwritten.
     """
     states = []
     rest()
@@ -76,9 +76,9 @@ def _compute(device: Device) -> State:
 
 
 def _transfer(name: Literal["write", "read"], device: Device) -> State:
-    """Let the board move data without a pause, and return this state.
+    """Let the board write or read its storage without a pause. Return the times of this state.
 
-    The state's times include the processor's work between the transfers.
+    The times include the processor's work between the transfers.
     """
     size = min(TRANSFER_BYTES, int(device.info.arena_bytes) // 4 * 4)
     write = name == "write"
@@ -164,7 +164,7 @@ def powers(times_ms: Array, currents_ua: Array, states: Sequence[State], supply_
     found = Power(compute_uw, storage["read"], storage["write"], base_uw)
     if min(found.compute_uw, found.page_in_uw, found.page_out_uw, found.base_uw) < 0:
         raise BadInput(
-            "the power of a state, computed from the meter's log, is negative: supply the SD card "
+            "the power of a state, computed from the meter's log, is negative: power the SD card "
             "through the meter too"
         )
     return found
@@ -217,6 +217,7 @@ def _matching(periods: Sequence[tuple[int, int]], wanted_ms: Sequence[float]) ->
     seen = ", ".join(f"{length / 1e3:.2f}" for length in lengths[:12]) or "none"
     held = ", ".join(f"{wanted / 1e3:.2f}" for wanted in wanted_ms)
     raise BadInput(
-        f"the board held its states for {held} s, but the meter's log shows activity for {seen} s. "
+        f"the board computed, wrote and read for {held} s, but the meter's log shows activity for "
+        f"{seen} s. "
         "Start recording before the command starts, and stop when the command asks for the log"
     )

@@ -65,15 +65,16 @@ class Lane:
 
 @dataclass(frozen=True)
 class StatementCosts:
-    """Processor time of a statement in addition to the time of its kernel or transfer.
+    """Processor times of a schedule's statements, without their kernels and transfers.
 
-    In this time the board decodes the statement and reads the model's records.
+    In these times the board decodes the statements and reads the model's records.
     """
 
     compute_us: Amount = 0.0
-    page_us: Amount = 0.0  # for a page-in or page-out, and its share of wait statements
+    page_us: Amount = 0.0  # for a page-in or page-out, plus a share of the time of waits
     free_us: Amount = 0.0
-    reading: _Share = 0.0  # share of these times in which the processor sleeps and storage is read
+    # Share of the times above in which the processor sleeps and storage is read.
+    reading: _Share = 0.0
 
 
 @dataclass(frozen=True)
@@ -151,12 +152,12 @@ class Profile:
         return time_us + around_us, energy_uj
 
     def _around_uj(self, time_us: float) -> float:
-        """Return the energy (uJ) for `time_us` of statements outside of kernels and transfers."""
+        """Return the energy (uJ) if statements take `time_us`, without kernels and transfers."""
         reading, power = self.statements.reading, self.power
         return time_us * ((1 - reading) * power.compute_uw + reading * power.page_in_uw) / 1e6
 
     def transfer(self, size_bytes: int, *, is_page: bool = False) -> Transfer:
-        """Return the costs of moving the blocks of a tensor and its trailer to and from storage.
+        """Return the costs of moving a tensor to and from storage, in whole blocks with a trailer.
 
         `is_page`: True if the tensor is not needed after the step. Such tensors do not share erase
         groups with tensors that are needed after the step.
@@ -179,7 +180,10 @@ class Profile:
 
     @property
     def commit_uj(self) -> float:
-        """Return the energy (uJ) of the commit of a step, without the sleeping board's energy."""
+        """Return the energy (uJ) of a commit, which makes a step's weights valid on storage.
+
+        The energy of the sleeping board is not included.
+        """
         return self.commit_us * self.power.page_out_uw / 1e6
 
     def merged(self, other: "Profile") -> "Profile":
@@ -207,12 +211,16 @@ class Profile:
 
 
 def moved_bytes(size_bytes: int) -> int:
-    """Return the number of bytes in the blocks that hold a tensor and its trailer."""
+    """Return the bytes of the storage blocks that hold a tensor and its trailer (with a CRC)."""
     return -(-(size_bytes + _TRAILER) // _BLOCK) * _BLOCK
 
 
 def signature(node: Node) -> str:
-    """Return a text of all that affects an operator's time: kernel, sink, input count, sizes."""
+    """Return a text of all that affects an operator's time.
+
+    It has the kernel, the number of inputs, the sizes, and the sink (how the kernel uses a
+    gradient).
+    """
     sizes = [name for name in isa.kernels()[node.op].fields if name in isa.SIZES]
     words = [node.op, node.sink, f"inputs={len(node.inputs)}"]
     words += [f"{name}={int(node.attrs.get(name, 0))}" for name in sizes]
@@ -288,7 +296,10 @@ def _paper_profile(board: Board) -> Profile:
 
 
 def profile_from_json(value: Any, where: str = "profile") -> Profile:
-    """Return the profile in a JSON value. Messages of BadInput begin with `where`."""
+    """Read a profile from a JSON value. Raises BadInput if it is invalid.
+
+    The message begins with the argument `where`, which names the source of the value.
+    """
     plain = of_format(value, FORMAT, VERSION, where, "use a file that `poet-host profile` wrote")
     operators = plain.get("operators")
     if isinstance(operators, dict):  # check operators one by one, so that errors name them

@@ -40,10 +40,11 @@ class Observed:
 
 
 def observe(training: Training, progress: Progress | None = None) -> Observed:
-    """Run steps until every statement is traced, and MAX_STEPS or MAX_TIME_US is reached.
+    """Run steps until MAX_STEPS or MAX_TIME_US is reached, and measure them.
 
-    The first step fills the board's cache and does not count. On a computer, other processes slow
-    steps down, so only the fastest steps are kept.
+    If the trace does not cover every statement by then, more steps run until it does. The first
+    step fills the board's cache and does not count. On a computer, other processes slow steps
+    down, so only the fastest steps are kept.
     """
     training.step()
     steps: list[Step] = []
@@ -66,7 +67,10 @@ def observe(training: Training, progress: Progress | None = None) -> Observed:
 
 
 def fastest(times_us: Sequence[float], windows: int) -> list[int]:
-    """Return the indices of the fastest quarter of the steps, chosen for each trace window."""
+    """Return the indices of the fastest quarter of the steps.
+
+    The steps trace `windows` parts of the schedule in turn. The quarter is chosen for each part.
+    """
     kept: list[int] = []
     for window in range(windows):
         steps = sorted(range(window, len(times_us), windows), key=lambda step: times_us[step])
@@ -78,11 +82,12 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     """Return the profile with the costs that only a running schedule shows.
 
     These are the times between statements, and the extra time of page-outs, compared with a
-    measurement of page-outs alone. A card pauses when a write goes to another erase group than the
-    previous write. If a page-out of an update follows another such page-out, its mean extra time is
-    added to every page-out. The remaining extra time is divided among the page-outs of tensors that
-    are not updates (`page_turn_us`). Without such tensors, it is added to the commit: the card
-    pauses once, between the commit record and the first update.
+    measurement of page-outs alone. Tensors that a step updates (such as weights) lie in other erase
+    groups of the card than other tensors. The card pauses when a write goes to another erase group
+    than the previous write. Where two page-outs of updated tensors follow each other, the mean
+    extra time of the second one is added to every page-out. The remaining extra time is divided
+    among the page-outs of other tensors (`page_turn_us`). Without such page-outs, it is added to
+    the commit: the card pauses once, between the commit record and the first updated tensor.
     """
     outs = _outs(graph, observed)
     expected_us = {
@@ -118,9 +123,10 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
 
 
 def _unattended(lane: Lane) -> Lane:
-    """Return the lane without processor time, because on a computer a thread runs the transfers.
+    """Return a computer's coefficients of transfer times, with a processor time of 0.
 
-    The time to hand a transfer to the thread is part of the time between statements.
+    A thread of the computer runs the transfers. The time to pass a transfer to the thread is part
+    of the time between statements.
     """
     return replace(lane, cpu_base_us=0.0, cpu_us_per_byte=0.0, cpu_us_per_rest_byte=0.0)
 
@@ -138,8 +144,8 @@ def statement_costs(observed: Observed) -> StatementCosts:
     """Return the mean time between the statements of a trace, by kind of statement.
 
     The processor runs the statements compute, free, wait and end one after another. Between two of
-    these, the board decodes the second one and all page statements before it, which the transfer
-    lane runs.
+    these, it decodes the second one, and the page-ins and page-outs that lie between the two.
+    The transfers themselves run at the same time as the processor.
     """
     found = [gap for records in observed.records for gap in _gaps(records, observed.tick_us)]
     alone = {
@@ -171,10 +177,10 @@ def _reading(observed: Observed, traced_us: float) -> float:
 
 
 def _gaps(records: Sequence[Any], tick_us: float) -> Iterable[tuple[str, int, float]]:
-    """Yield (kind, pages, time in us) for each processor statement except the first.
+    """Yield (kind, pages, time in us) for each compute, free, wait and end, except the first.
 
-    The time begins at the end of the previous processor statement. `pages` is the number of page
-    statements between the two.
+    The time begins at the end of the previous one of these statements. `pages` is the number of
+    page-ins and page-outs between the two.
     """
     names = {row.code: row.name for row in isa.rows("STATEMENT")}
     end, pages = None, 0
@@ -220,7 +226,10 @@ class Validation:
 def validation(
     graph: Graph, profile: Profile, costs: CostGraph, plan: Plan, observed: Observed
 ) -> Validation:
-    """Compare the predicted costs of a plan with its run. `costs` must be priced by `profile`."""
+    """Compare the costs that a plan predicts for a step with the measured steps in `observed`.
+
+    `costs` must be the cost graph that is made with `profile`.
+    """
     promised = verify(Problem(costs, plan.ram_bytes), _unclaimed(plan))
     predicted_us = promised.time_us + profile.commit_us
     base_uj = profile.power.base_uw * predicted_us / 1e6

@@ -35,7 +35,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Note:
-    """A note of the host on a card. The note with the highest `sequence` is the newest one."""
+    """What the host writes to a card about the model whose weights the card holds.
+
+    The note with the highest `sequence` is the newest one.
+    """
 
     model_crc: int
     model: str  # name of the model
@@ -170,10 +173,10 @@ def check_replaceable(
     """Raise BadInput if training would delete weights or a job that the user may still need.
 
     The user may need weights that were trained for one step or more, weights of another model, and
-    an unfinished job. `written`: model CRC and step of weights that may be deleted, because the
-    caller has them. `first_step`: if it is above 0, training continues from a file after this step.
-    Then weights of the same model may be replaced, and the step of the card's weights is returned.
-    Otherwise None is returned.
+    an unfinished job. `written`: (model CRC, step) of weights that may be deleted, because the
+    caller has a copy of them. If `first_step` is above 0, training continues after this step from
+    weights in a file. Then weights of the same model may be replaced, and the step of the card's
+    weights is returned. Otherwise None is returned.
     """
     found = held(device)
     if found is None or (found.model_crc, found.step) == written:
@@ -288,7 +291,7 @@ def _in_own_layout(device: Device, found: Held, graph: Graph) -> Weights:
 
 
 def _parts(device: Device) -> tuple[bytes, bytes]:
-    """Return the model part and the plan part that lie on the card."""
+    """Read the model and the plan that lie on the card, as the bytes that Device.load needs."""
     size = isa.record_size("poet_model")
     model_bytes = part_size(isa.unpack("poet_model", device.read(MODEL, 0, size)))
     size = isa.record_size("poet_plan_header")

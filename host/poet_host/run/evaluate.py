@@ -96,11 +96,12 @@ def evaluate(
     samples: int | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Evaluate weights on a board, with the first `samples` samples of one half of `data`.
+    """Evaluate weights on a board, with the training samples or the held-out samples of `data`.
 
-    If `samples` is None, all samples of the half are used. half_of explains `half`. Raises BadInput
-    if there are no such samples, Infeasible if the model's forward part does not fit the board's
-    arena, and PoetError if the loss is not finite.
+    `half` chooses between the two; half_of explains its default. Only the first `samples` of them
+    are used, or all if `samples` is None. Raises BadInput if there are no such samples, Infeasible
+    if the model's forward part does not fit the board's arena, and PoetError if the loss is not
+    finite.
     """
     if samples is not None and samples < 1:
         raise BadInput(f"{samples} samples cannot be evaluated: choose 1 sample or more")
@@ -148,14 +149,13 @@ def _check_weights(graph: Graph, weights: Weights) -> None:
 
 
 def half_of(dataset: Dataset, half: Half | None) -> Half:
-    """Return `half`. Raises BadInput if the data does not have this half.
+    """Return which samples of the data to use: "training" or "held-out".
 
-    None means "held-out" if samples are held out, otherwise "training".
+    This is `half`, unless it is None. None means "held-out" if the data has held-out samples,
+    otherwise "training". Raises BadInput if the data does not have the chosen samples.
     """
     if half not in (None, *get_args(Half)):
-        raise BadInput(
-            f"the data has no half called {half!r}: choose one of {', '.join(get_args(Half))}"
-        )
+        raise BadInput(f"`half` ({half!r}) is unknown: choose one of {', '.join(get_args(Half))}")
     if dataset.x_test is not None:
         return half or "held-out"
     if half == "held-out":

@@ -169,4 +169,4 @@ def _room(device: Device) -> int:
         if error.name == "bad_object":
             return error.detail
         raise
-    raise AssertionError("the board accepted a read after the end of the job area")
+    raise AssertionError("the board accepted a read beyond the card's area for jobs")

@@ -55,7 +55,8 @@ class StartingPoint:
     """The weights from which training starts. Raises BadInput if a number is out of range."""
 
     seed: int = 0  # seed of new weights, and of the order of samples
-    weights: Weights | None = field(default=None, repr=False)  # by node; missing weights are new
+    # First values of weights, by node name. Weights without an entry get new values.
+    weights: Weights | None = field(default=None, repr=False)
     first_step: int = 0  # number of steps that `weights` have been trained for
     resume: bool = False  # True: start from the weights that the board has committed
 
@@ -110,7 +111,7 @@ class Training:
         """
         device, step = self.device, self.committed
         self._refused = None
-        # Prepare the next batch before this step: the board may wait for it during this step.
+        # Prepare the next batch now: while a step runs, the board may wait for the batch to arrive.
         following = self._batch(step + 1) if more else ()
         meanwhile = (lambda: self._send_ahead(step + 1, following)) if more else None
         try:

@@ -46,7 +46,7 @@ def save_weights(
     about: dict[str, Any] = {"model": graph.name}
     about |= {} if step is None else {"step": step}
     about |= {"classes": names.to_json()} if names else {}
-    # Write the description as one text, because safetensors writes several texts in any order.
+    # Write one metadata entry, because safetensors writes several entries in no fixed order.
     write_whole(path, tensors_to_bytes(named, metadata={_ABOUT: json.dumps(about)}))
 
 

@@ -104,7 +104,7 @@ def test_a_loss_of_nan_is_an_error() -> None:
     ("how", "message"),
     [
         ({"half": "held-out"}, "held out"),
-        ({"half": "best"}, "half .*'best'"),
+        ({"half": "best"}, "`half` .*'best'"),
         ({"samples": 0}, "^0 samples"),
     ],
 )

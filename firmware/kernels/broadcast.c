@@ -35,8 +35,9 @@ static struct steps steps_of(const uint32_t size[4], uint32_t axes) {
   return steps;
 }
 
-/* Return the offset, in floats, of element `i` of a tensor with the given sizes
- * and steps. */
+/* Return the distance, in floats, from the start of a tensor to its element
+ * `i`. `i` counts in row-major order over `size`. `steps` has the distance from
+ * one element to the next along each axis. */
 static uint32_t place_of(uint32_t i, const uint32_t size[4],
                          const struct steps *steps) {
   uint32_t place = 0;
@@ -48,8 +49,9 @@ static uint32_t place_of(uint32_t i, const uint32_t size[4],
 
 enum combination { ADD, SUB, MUL };
 
-/* Combine `count` elements of a and b. The steps, from one element to the next,
- * are numbers of floats. */
+/* Set `count` elements of y to the sum, difference or product (`kind`) of an
+ * element of a and one of b. a_step and b_step are the distances, in floats,
+ * from one element to the next. */
 static void combine_row(enum combination kind, float *y, const float *a,
                         uint32_t a_step, const float *b, uint32_t b_step,
                         uint32_t count) {
@@ -60,9 +62,9 @@ static void combine_row(enum combination kind, float *y, const float *a,
   }
 }
 
-/* Combine input a with b, each repeated along its axes. If a is not repeated,
- * and b is not repeated or is one number, the whole tensor is handled as one
- * row. */
+/* Set y to the sum, difference or product (`kind`) of a, the first input, and
+ * b. a is repeated along a_axes, and b along b_axes. If a is not repeated, and
+ * b is not repeated or is one number, handle the whole tensor as one row. */
 static void combine(const struct poet_call *call, enum combination kind,
                     uint32_t a_axes, const float *b, uint32_t b_axes) {
   const struct poet_op *op = call->op;
@@ -130,9 +132,9 @@ static float sum_of(const uint32_t size[4], const float *x,
   return sum;
 }
 
-/* Sum x, or x * z if z is not NULL, along the axes whose bits are set in the
- * low half of `variant`. z has size 1 along the axes whose bits are set in the
- * high half. `inputs` is the number of the kernel's own inputs. */
+/* Sum x, or x * z if z is not NULL, along axis i of (n, c, h, w) if bit i of
+ * `variant` is set. z has size 1 along axis i if bit 4 + i is set. `inputs` is
+ * the number of inputs before those of the sink (sink.h). */
 static void reduce(const struct poet_call *call, const float *z,
                    uint32_t inputs) {
   const struct poet_op *op = call->op;

@@ -1,12 +1,12 @@
 /*
  * conv2d.c - two-dimensional convolution with groups, and its two gradients.
  *
- * Shapes name the fields of struct poet_op. Output channel k reads the c /
- * groups input channels of its group. The outer loops select planes; the inner
- * functions add one element of the window at a time, over all outputs for which
- * this element lies inside of the input. So padding costs no time, and each
- * output sums its terms in the order of kernel.h: over c / groups, kernel_h,
- * kernel_w.
+ * The letters in shapes, such as (n, c, h, w), are fields of struct poet_op.
+ * Output channel k reads the c / groups input channels of its group. The outer
+ * loops select planes; the inner functions add one element of the window at a
+ * time, over all outputs for which this element lies inside of the input. So
+ * padding costs no time, and each output sums its terms in the order of
+ * kernel.h: over c / groups, kernel_h, kernel_w.
  */
 #include <string.h>
 
@@ -16,8 +16,9 @@
 /* One element of the window, and the outputs for which this element lies inside
  * of the input and not in the padding: rows row_begin to row_end - 1, columns
  * column_begin to column_end - 1. For output (row, column), the window element
- * lies on element row * stride_h * w + column * stride_w + shift of the input
- * plane, modulo 2^32: `shift` may be negative. */
+ * lies on the element of the input plane with this index: row * stride_h * w +
+ * column * stride_w + shift. The sum is computed modulo 2^32, so that the
+ * unsigned field `shift` can stand for a negative number. */
 struct tap {
   uint32_t row_begin, row_end;
   uint32_t column_begin, column_end;

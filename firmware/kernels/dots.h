@@ -6,8 +6,9 @@
 
 #define POET_DOTS 4u
 
-/* One row, and the columns that are multiplied with the row. Steps are numbers
- * of floats. */
+/* A row, and several columns of the same length: poet_dots computes the dot
+ * product of the row and each column. a_step, b_step and `next` are distances
+ * in memory, in floats. */
 struct poet_dots {
   const float *a;          /* the row, (count) */
   const float *b;          /* the first column, (count) */

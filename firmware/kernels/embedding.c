@@ -29,8 +29,9 @@ void poet_embedding(const struct poet_call *call) {
 /* number of columns that are summed in one pass over the tokens */
 #define TOGETHER 8u
 
-/* Row k of the gradient is the sum of dy over all tokens equal to k. The sink
- * receives every row, also the rows that no token selects. */
+/* Row k of the gradient is the sum of dy over all tokens equal to k. poet_sink,
+ * which stores or applies the gradient, receives every row of the gradient: a
+ * row that no token selects is 0. */
 void poet_embedding_grad(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t *tokens = call->in[0]; /* (n) */

@@ -16,9 +16,9 @@ struct matrix {
   uint32_t sample, head, row, column;
 };
 
-/* Return the steps of a (rows, columns) matrix. Flag 1: the matrix is stored
- * transposed. Flag 4: in memory, each row of a head is followed by the same row
- * of the next head. */
+/* Return the steps of a (rows, columns) matrix. `flags & 1`: the matrix is
+ * stored transposed. `flags & 4`: the heads lie side by side, so in memory
+ * each row of a head is followed by the same row of the next head. */
 static struct matrix matrix_of(const struct poet_op *op, uint32_t rows,
                                uint32_t columns, uint32_t flags) {
   const uint32_t width = flags & 1 ? rows : columns;
@@ -30,8 +30,8 @@ static struct matrix matrix_of(const struct poet_op *op, uint32_t rows,
                          .column = flags & 1 ? row : 1};
 }
 
-/* Compute the row of y that begins at element `i`: the row in `dots` times
- * matrix b. */
+/* Compute one row of y: the row of a to which `dots` points, times matrix b.
+ * The row begins at element `i` of the output. */
 static void multiply(const struct poet_call *call, struct poet_dots *dots,
                      const float *b, uint32_t i) {
   const struct poet_op *op = call->op;

@@ -45,7 +45,8 @@ void poet_concat(const struct poet_call *call) {
   }
 }
 
-/* Copy channels oh to oh + k - 1 of the input. */
+/* Copy k channels of the input, from channel `oh` on. (Here the field `oh` of
+ * struct poet_op is the index of a channel, not a height.) */
 void poet_slice(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t plane = op->h * op->w;

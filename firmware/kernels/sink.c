@@ -1,5 +1,6 @@
-/* sink.c - the sinks of isa.def. A call reads and writes only the elements
- * whose gradient it receives, so a kernel may pass its gradient in pieces. */
+/* sink.c - the sinks of isa.def, which use the gradient that a kernel computes.
+ * A call reads and writes only the elements whose gradient it receives, so a
+ * kernel may pass its gradient in several calls. */
 #include "sink.h"
 
 #include <stddef.h>

@@ -22,8 +22,9 @@ void poet_momentum_step(const struct poet_call *call) {
   }
 }
 
-/* A decaying average over all steps. Its weights sum to 1 from the first step
- * on, so this is Adam's moment with the bias correction included. */
+/* Average the gradients of all steps, or their squares if `squared`. Older
+ * gradients have smaller factors. From the first step on, the factors sum to 1,
+ * so the average is Adam's moment with the bias correction included. */
 static void average(const struct poet_call *call, int squared) {
   const struct poet_op *op = call->op;
   const float *dw = call->in[0];

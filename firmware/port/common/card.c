@@ -11,16 +11,16 @@
  *   any other error: card_give_up -> retry -> card_initialise -> ...
  *
  * State: struct card. The fields from `job` to `faulty` are valid from
- * card_start to the job's `ended`. The other fields describe the card that was
- * initialised last. Later jobs use them too.
+ * card_start until the callback `ended` of the job is called. The other fields
+ * describe the card that was initialised last. Later jobs use them too.
  *
- * Why a written block is safe: the card has accepted it and is no longer busy,
- * and after the stop token CMD13 reports no error of any block since CMD25. If
- * the card refuses a block, ACMD22 returns the number of blocks that are
- * written, and the job continues after them. After any other error, the job
- * continues at the first block since CMD25. If the card had to be initialised
- * again, its CID is compared first, so that the job never writes to another
- * card.
+ * Why a written block is safe: the card has accepted it and is no longer busy.
+ * After the stop token, CMD13 has also reported no error of any block since
+ * CMD25, the start of the write. If the card refuses a block, ACMD22 returns
+ * the number of blocks that are written, and the job continues after them.
+ * After any other error, the job starts again at the first block since CMD25.
+ * If the card had to be initialised again, its CID is compared first, so that
+ * the job never writes to another card.
  */
 #include "card.h"
 
@@ -33,8 +33,8 @@
 enum {
   TOKEN_MANY = 0xfc,
   TOKEN_STOP = 0xfd,
-  /* bytes that stop a write: a free byte, the stop token, and N_BR of up to 8
-   * bytes */
+  /* number of bytes exchanged to stop a write: one byte 0xff, the stop token,
+   * and the delay N_BR of up to 8 bytes */
   STOP_SIZE = 10,
   DATA_ACCEPTED = 5,
   DATA_MASK = 0x1f,
@@ -157,8 +157,9 @@ static void stop_command(void) {
   sd_command(SD_STOP, 0, stop_asked);
 }
 
-/* After it has refused a block, a card may understand only CMD12 (7.3.3.1).
- * Other cards then treat CMD12 as an illegal command. */
+/* After a refused block, some cards ignore the stop token and understand only
+ * CMD12 (7.3.3.1), so CMD12 follows the token. To the other cards, which the
+ * token has stopped, CMD12 is only an illegal command. */
 static void refused_stop_asked(void) {
   sd_wait(true, stop_command, card_give_up);
 }

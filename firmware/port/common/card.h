@@ -25,10 +25,10 @@ struct card_job {
   /* Called while DMA moves a block: the first `count` blocks of the job are
    * final and can be processed. */
   void (*meanwhile)(uint32_t count);
-  /* Called when the card has accepted block `index`, or when the block has
-   * arrived. If the result is false, the job ends after this block. After an
-   * error, the job may write blocks again for which this function was already
-   * called. */
+  /* Called after each block: in a write, when the card has accepted block
+   * `index`; in a read, when the block has arrived. Return false to end the job
+   * after this block. After an error, the job may write blocks again for which
+   * this function was already called. */
   bool (*passed)(uint32_t index);
   /* Called when the job has ended. `error` is 0, or -1 after an error. The
    * function may start the next job. */

@@ -12,13 +12,15 @@ enum { REGISTER = 16 }; /* bytes of CSD and CID */
 
 extern struct card {
   const struct card_job *job; /* NULL: none runs */
-  uint32_t index;             /* block of the job that is being transferred */
-  uint32_t base;              /* first block of the job since CMD18 or CMD25 */
-  uint32_t failed_at;         /* block of the latest retry */
-  uint32_t job_retries;       /* of all blocks of the job */
-  uint8_t block_retries; /* retries since the job last got beyond `failed_at` */
-  bool faulty;           /* block `index` has failed */
-  bool ready;            /* the card is initialised */
+  uint32_t index;       /* the current block, counted from the job's first */
+  uint32_t base;        /* block at which the last CMD18 or CMD25 started */
+  uint32_t failed_at;   /* block of the latest retry */
+  uint32_t job_retries; /* of all blocks of the job */
+  /* number of retries in a row without progress; the count restarts when a
+   * block after `failed_at` fails */
+  uint8_t block_retries;
+  bool faulty; /* block `index` has failed */
+  bool ready;  /* the card is initialised */
   bool version2, high_capacity;
   uint8_t known_cid[REGISTER]; /* of the card that was mounted */
   uint8_t bytes[REGISTER + 2]; /* bytes of a received register, with the CRC */

@@ -76,14 +76,14 @@ static inline void chip_unlock(uint32_t was) {
 static inline void chip_sleep(void) {
   __asm volatile("dsb\n wfi" ::: "memory");
 }
-#else /* tests on other processors define these functions */
+#else /* on other processors, the tests define these three */
 uint32_t chip_lock(void);
 void chip_unlock(uint32_t was);
 void chip_sleep(void);
 #endif
 
-/* Lock out the lane's interrupts, but not the interrupt of the UART: the lock
- * may last longer than the UART takes to receive a byte. */
+/* Lock out the interrupts that run the transfer lane (lane.c), but not that of
+ * the UART: the lock may last longer than the UART takes to receive a byte. */
 uint32_t chip_lock_lane(void);
 void chip_unlock_lane(uint32_t was);
 

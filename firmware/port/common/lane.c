@@ -1,25 +1,26 @@
 /*
- * lane.c - the transfer lane: it runs the library's transfers in order, in
- * interrupts, and runs synchronous requests between two blocks of a transfer.
+ * lane.c - the transfer lane: interrupts run a queue of transfers between RAM
+ * and the SD card. A synchronous request, for whose end the thread waits, runs
+ * between two blocks of a transfer.
  *
- * Two clients share the card, through card_start:
+ * Two functions give work to the card:
  * - lane_submit appends a transfer to a list. Interrupts move its blocks while
  *   the thread computes.
  * - request() runs one synchronous job and sleeps until it ends. It has
- *   priority: transfer_passed ends the card's job at the next block, and the
- *   transfer later continues at block `moved`.
+ *   priority: transfer_passed ends the job of a transfer at the next block.
+ *   Later the transfer continues at block `moved`.
  *
- * State: struct lane. Interrupts change it, so the thread touches it only with
- * the lane's interrupts locked out (chip_lock_lane). `first` to `last` are the
+ * State: struct lane. Interrupts change it, so the thread touches it only while
+ * these interrupts are locked out (chip_lock_lane). `first` to `last` are the
  * submitted transfers; `moved`, `passed`, `checked` and `crc` belong to
  * `first`. `busy` is set while the card has a job, `asked` from the start of a
  * synchronous request to its end.
  *
  * Order: transfer_ended takes the transfer out of the list and fills in all
  * fields before it sets `done`, because the library may reuse the transfer
- * from then on. The thread sleeps with all interrupts locked out: an interrupt
- * that comes after the check for work still wakes the core, so no wake-up is
- * lost.
+ * from then on. The thread checks for work and then sleeps with all interrupts
+ * locked out: an interrupt that comes after the check still wakes the core, so
+ * no wake-up is lost.
  */
 #include "lane.h"
 
@@ -39,9 +40,11 @@ static struct {
   /* the card job of a transfer; it must not change until the job ends */
   struct card_job job;
   struct card_job request; /* the same for a synchronous request */
-  uint32_t moved;   /* blocks that the transfer's earlier jobs have moved */
-  uint32_t passed;  /* the same, with this job's blocks */
-  uint32_t checked; /* blocks of the transfer that `crc` covers */
+  /* number of blocks that earlier jobs of the transfer `first` have moved */
+  uint32_t moved;
+  uint32_t passed; /* the same, with the blocks of its current job */
+  /* number of the transfer's blocks, from its first on, that are in `crc` */
+  uint32_t checked;
   uint32_t crc;
   uint32_t started; /* start of the card's job: ticks */
   struct poet_usage usage;
@@ -62,11 +65,11 @@ static void ended(const struct card_job *job) {
   lane.busy = false;
 }
 
-/* -- transfers: full blocks move directly, others through `bounce` -- */
+/* -- transfers: DMA moves full blocks from or to the tensor itself, and the
+ * last blocks through the buffer `bounce` -- */
 
-/* Add blocks to the CRC while DMA moves the next one. The index of a block that
- * is repeated after an error is below `checked`, so the block is not added
- * twice. */
+/* Add blocks to the CRC while DMA moves the next one. After an error, a block
+ * may move again: its index is below `checked`, so it is not added twice. */
 static void transfer_meanwhile(uint32_t count) {
   const struct poet_transfer *transfer = lane.first;
   count += lane.moved;
@@ -149,8 +152,8 @@ static void request_ended(int error) {
   start_next();
 }
 
-/* Start the next job, if the card is free. Called with the lane's interrupts
- * locked out, or from one of them. */
+/* Start the next job, if the card is free. The caller is an interrupt of the
+ * card or of its timer, or has locked out these interrupts. */
 static void start_next(void) {
   if (lane.busy) {
     return;

@@ -1,7 +1,8 @@
 /*
- * lane.h - the transfer lane of a bare-metal port: it runs the library's
- * transfers in order, and synchronous requests between two of their blocks.
- * Most functions are those of struct poet_port (port.h).
+ * lane.h - the transfer lane of a bare-metal port: it moves tensors between RAM
+ * and the SD card, in the order of lane_submit. lane_read and lane_write run
+ * between two blocks of such a transfer. Most functions are those of struct
+ * poet_port (port.h).
  */
 #ifndef POET_LANE_H
 #define POET_LANE_H
@@ -16,7 +17,8 @@ void lane_submit(void *context, struct poet_transfer *transfer);
 void lane_usage(void *context, struct poet_usage *usage);
 /* Return true if a transfer has ended since the last call. */
 bool lane_noticed(void);
-/* Call chip_sleep, and add the time to the usage `asleep`. */
+/* Call chip_sleep, and add the time slept to `asleep`, which lane_usage
+ * returns. */
 void lane_sleep(void);
 
 #endif

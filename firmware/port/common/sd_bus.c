@@ -16,7 +16,8 @@
 #include "poet/records.h"
 
 enum {
-  /* lowest index of a response: after one free byte and six bytes of command */
+  /* lowest index, in the received bytes, at which a response may begin: one
+   * byte 0xff and the six bytes of the command are sent before it */
   RESPONSE_AT = 7,
   /* bytes of a command's exchange: RESPONSE_AT bytes, N_CR of up to 8 bytes,
    * and the response */

@@ -7,9 +7,10 @@
  * describe the control transfer in progress; a new SETUP packet may end this
  * transfer at any time.
  *
- * Order: `address` and `touched` take effect only after the status stage.
- * During that stage, the host still uses the old address. It must also see that
- * its request has succeeded before the board restarts.
+ * Order: `address`, the new address, and `touched`, a request to restart, take
+ * effect only after the status stage. During that stage, the host still uses
+ * the old address. The stage also reports to the host that its request has
+ * succeeded, so it must be complete before the board restarts.
  *
  * All functions run at the interrupt level of the controller, except usb_start.
  */

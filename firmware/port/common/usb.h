@@ -91,9 +91,10 @@ void chip_usb_attach(void);
 /* Use this address from now on. The caller is usb_status_ended. If the hardware
  * itself executes SET_ADDRESS, this function does nothing. */
 void chip_usb_address(uint8_t address);
-/* True: open NOTICE, DATA_OUT and DATA_IN. Each begins with DATA0, not halted
- * and without a buffer. False: close them. In both cases, buffers that were
- * passed to these endpoints earlier are free. */
+/* If `configured`, open the endpoints NOTICE, DATA_OUT and DATA_IN: not halted,
+ * without a buffer, and with DATA0 as the first packet. Otherwise close them.
+ * In both cases, buffers that were passed to these endpoints earlier are free.
+ */
 void chip_usb_configure(bool configured);
 /* Send a packet of 0 to USB_PACKET bytes. `data` must be in RAM, aligned to 4,
  * and must not change until the call of usb_sent. Each endpoint sends only one

@@ -40,7 +40,7 @@ enum {
   QUEUE = 64,
   TRACE = 32768,
 #ifdef POET_POISON
-  CACHE = 1, /* for tests: almost every access then reads storage */
+  CACHE = 1, /* one block, so that tests read storage at almost every access */
 #else
   CACHE = 64,
 #endif

@@ -10,10 +10,10 @@
  * State: `line`, the connection to the host, and `listener`, the socket that
  * accepts hosts; -1 if closed. With a pseudo-terminal, `line` stays open. The
  * system buffers bytes that arrive while no code reads. `wanted` is the first
- * line that a host must send; native_serial_token sets it. `first` has the
- * bytes that the host has sent of its first line, `first_size` so far. At the
- * end of that line, `admitted` or `refused` is set. `last_ms` is the time when
- * the host connected or, if later, when bytes were last received or sent.
+ * line that a host must send; native_serial_token sets it. `first` holds the
+ * part of the host's first line that has arrived: `first_size` bytes. At the
+ * end of that line, `admitted` or `refused` is set. `last_ms` is the time
+ * when the host connected or, if later, when bytes were last received or sent.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -1,13 +1,15 @@
 /*
  * chip.c - nRF52840: clocks, timer and UART of the development kit.
  *
- * State: `ring` and `incoming`, written by the UART's interrupt: DMA fills one
- * of two single-byte buffers while the other is emptied. DMA owns `sending`
- * while `sent` is false.
+ * State: `ring` holds the bytes that the UART has received. DMA stores the next
+ * byte in one of the two bytes of `incoming`; meanwhile the UART's interrupt
+ * copies the other byte to `ring`. The thread may change `sending` only while
+ * `sent` is true: otherwise DMA reads it.
  *
- * Order: the crystal runs before the UART starts, which needs its accuracy. An
- * event register is cleared before the task that sets it is started, or before
- * its interrupt is enabled; otherwise the new event would be lost.
+ * Order: the crystal runs before the UART is started, because the UART needs
+ * the accuracy of the crystal. An event register is cleared before the start of
+ * the task that sets it, or before its interrupt is enabled; otherwise the new
+ * event would be lost.
  */
 #include "chip.h"
 

@@ -52,7 +52,7 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
   if (out) {
     memcpy(bounce, out, size);
   } else if (!in) {
-    /* Without `out` and `in`, send bytes 0xff. */
+    /* If both `out` and `in` are NULL, send bytes 0xff. */
     memset(bounce, 0xff, size);
   }
   SPIM_TXD_PTR = (uint32_t)(uintptr_t)bounce;

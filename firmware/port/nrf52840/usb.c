@@ -260,7 +260,8 @@ static void restart(uint8_t endpoint) {
   USBD_DTOGGLE = USBD_DATA0 | endpoint;
 }
 
-/* Drop a packet that waits until the host fetches it, as nrfx does. */
+/* Drop a packet that the host has not fetched yet. The registers are written as
+ * in Nordic's nrfx. */
 static void disarm(uint8_t endpoint) {
   USBD_TEST_SELECT = 0x7b6 + 2 * ((endpoint & NUMBER) - 1u);
   USBD_TEST_VALUE |= 1u << 1;

@@ -34,8 +34,9 @@ enum {
 
 static struct {
   struct usb_bank banks[ENDPOINTS][2];
-  uint32_t setup[3]; /* a SETUP packet, and its CRC if the bank has space */
-  bool status;       /* the status stage is in progress */
+  /* a SETUP packet; the controller adds its CRC if the bank's size allows it */
+  uint32_t setup[3];
+  bool status; /* the status stage is in progress */
 } controller;
 
 static unsigned number(uint8_t endpoint) {
@@ -50,8 +51,9 @@ static struct usb_bank *bank(uint8_t endpoint) {
   return &controller.banks[number(endpoint)][direction(endpoint)];
 }
 
-/* Let the next SETUP go to a buffer of its own, with a limit of 8 bytes. Only a
- * SETUP that arrives during a data stage goes to the buffer for data. */
+/* Let endpoint 0 receive the next SETUP in `controller.setup`, with a limit of
+ * 8 bytes. If a data stage receives a packet first, the next SETUP goes to the
+ * buffer of that stage instead. */
 static void await_setup(void) {
   struct usb_bank *to = bank(USB_CONTROL_OUT);
   /* Set the size before the address, because a SETUP may arrive at once. */
@@ -149,8 +151,9 @@ void chip_usb_touched(void) {
 
 /* -- interrupt -- */
 
-/* Handle the end of a stage. If a SETUP is pending, it arrived after the end of
- * the stage. */
+/* Handle the end of a stage of a control transfer. A SETUP that is pending has
+ * arrived later: a status stage is complete all the same, but any other stage
+ * belongs to a transfer that the host has abandoned. */
 static void stage_ended(unsigned flags) {
   if (controller.status) {
     controller.status = false;
@@ -165,8 +168,9 @@ static void stage_ended(unsigned flags) {
 }
 
 /* Copy the packet and prepare the buffer before RXSTP is cleared: until then,
- * the controller accepts no other SETUP. Buffers that were passed to the
- * controller after the SETUP arrived belong to the abandoned transfer. */
+ * the controller accepts no other SETUP. Take back buffers that were passed to
+ * the controller after the SETUP arrived: they belong to the abandoned
+ * transfer. */
 static void take_setup(void) {
   const uint32_t *packet =
       (const uint32_t *)(uintptr_t)bank(USB_CONTROL_OUT)->address;

@@ -1,4 +1,4 @@
-"""capuchin: page tensors at no cost in time, then save the most memory per second of overhead.
+"""capuchin: first page what costs no time, then choose by memory saved per second of overhead.
 
 X. Peng et al., *Capuchin: Tensor-based GPU Memory Management for Deep Learning*, ASPLOS 2020,
 891-905 (hybrid policy). The policy runs one step in which every tensor stays in RAM, and measures
@@ -14,7 +14,7 @@ tensors in RAM or on storage. The best tensor is paged or recomputed, whichever 
 Then the remaining tensors are rated again, since tensors that their recomputation needs may have
 left RAM. Only time counts, not energy.
 
-Enough memory is saved when the whole step fits RAM. The sum of the saved bytes does not decide.
+Tensors are chosen until the whole step fits RAM, not until a given number of bytes is saved.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
             "such as poet"
         )
     policy = _Policy(graph)
-    extended: list[Draft] = []  # the first drafts that fit, even if stored tensors leave RAM
+    extended: list[Draft] = []  # the first drafts that fit; parameters may leave RAM in them
     while True:
         proposed = [Draft(policy.events(collective)) for collective in (True, False)]
         completed = [(draft, complete(graph, draft.events, ram_bytes)) for draft in proposed]
@@ -114,7 +114,8 @@ class _Policy:
     def events(self, collective: bool) -> list[Event]:
         """Return the events of a step in which all chosen tensors leave RAM.
 
-        `collective`: keep a tensor that was recomputed for another tensor, if it is needed later.
+        `collective` concerns a tensor that is recomputed only to recompute another tensor. True:
+        it stays in RAM if it is needed later. False: it leaves RAM at once.
         """
         nodes, replay = self.graph.nodes, Replay(self.graph)
         leaving: dict[int, list[int]] = {}

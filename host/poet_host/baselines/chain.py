@@ -122,8 +122,8 @@ def _groups(
 ) -> list[list[int]]:
     """Group the backward nodes by block.
 
-    A node belongs to the first block whose input or inner tensors are needed by this node or by an
-    earlier backward node.
+    A node belongs to block l if it, or an earlier backward node, needs the input of block l or a
+    tensor inside block l. If this is true of several blocks, the first of them counts.
     """
     groups: list[list[int]] = [[] for _ in range(blocks)]
     group = blocks - 1
@@ -141,7 +141,7 @@ def _groups(
 class Walk(Replay):
     """The events of a chain's step, appended block by block (see replay.py).
 
-    `drop` and `page_out` remove tensors from RAM, except those that must not be recomputed.
+    `drop` and `page_out` remove a tensor from RAM, unless its node must be computed only once.
     """
 
     def __init__(self, chain: Chain) -> None:
@@ -150,9 +150,10 @@ class Walk(Replay):
         self.advances = 0  # how often a block was computed for its output alone
 
     def forward(self, block: int, *, tape: bool) -> None:
-        """Compute a block: the first time all nodes, later only the missing nodes that are needed.
+        """Compute a block. If it was computed before, compute only what is missing and needed.
 
-        `tape` True: keep the block's tape in RAM. False: keep only the block's output.
+        `tape` True: keep the tensors that the backward pass needs (the block's tape) and the
+        output in RAM. False: keep only the output.
         """
         chain = self.chain
         output = chain.outputs[block]
@@ -169,7 +170,7 @@ class Walk(Replay):
         self.drop(i for i in chain.blocks[block] if i not in kept)
 
     def backward(self, block: int) -> None:
-        """Compute the backward group of a block whose tape is in RAM."""
+        """Compute the backward nodes of a block. The tensors kept for them must be in RAM."""
         for i in self.chain.groups[block]:
             self.ensure(self.graph.nodes[i].inputs)
             self.compute(i)

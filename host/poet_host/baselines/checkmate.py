@@ -1,16 +1,18 @@
-"""checkmate: optimal rematerialisation, while all stored tensors stay in RAM.
+"""checkmate: optimal rematerialisation, while data and parameters stay in RAM.
 
 P. Jain et al., *Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization*, MLSys
 2020, arXiv 1910.02653. In every stage, an integer program chooses which tensors are recomputed
 (R_t,i) and which are kept (S_t,i), at the least cost. Inputs and parameters take a constant part of
 memory: U_t,0 begins with M_input + 2 M_param, where the factor 2 stands for parameters and their
 gradients. In this project gradients take no memory of their own, since the update is part of the
-gradient's kernel. This module has two cases:
+gradient's kernel. Stored tensors are those that no operator computes, such as data and parameters.
+This module has two cases:
 
-  published: stored tensors are paged in at the start and stay to the end. An update overwrites
-  its parameter in RAM, and is paged out at once. The program is solved for the rest of RAM.
-  extension, if stored tensors leave too little RAM: stored tensors may be paged, as in
-  `poet-remat`.
+  published: stored tensors are paged in at the start and stay in RAM to the end. An update
+  overwrites its parameter in RAM, and the result is paged out at once. The integer program plans
+  the other tensors in the rest of RAM.
+  extension, if stored tensors leave too little RAM for the others: stored tensors may leave RAM
+  between uses, as in the method `poet-remat`.
 
 Both cases use this planner's own integer program (stage_model.py), for rematerialisation alone. The
 program does not fix the order within stages, so it allows every schedule that Checkmate's program
@@ -29,8 +31,8 @@ from ..solver.settings import Settings, Stopwatch
 from ..solver.solve import solve
 from .completion import EXTENSION
 
-MAX_ROUNDS = 4  # attempts to meet the deadline, each with an earlier deadline for the program
-DEADLINE_FACTOR = 0.97  # multiplies the program's deadline after each round
+MAX_ROUNDS = 4  # most attempts; each plans for an earlier deadline than the one before
+DEADLINE_FACTOR = 0.97  # the deadline of an attempt, divided by that of the attempt before
 MIN_TIME_LIMIT_S = 0.1
 
 
@@ -60,7 +62,10 @@ def _solved(problem: Problem, settings: Settings, limit_s: float) -> Plan:
 
 
 def results_only(graph: CostGraph) -> CostGraph:
-    """Return the graph without stored tensors. Nodes that overwrite stored tensors get size 0."""
+    """Return the graph without its stored tensors, such as data and parameters.
+
+    A node that overwrites a stored tensor uses the memory of that tensor, so the node gets size 0.
+    """
     number: dict[int, int] = {}
     nodes: list[CostNode] = []
     inside: set[int] = set()  # results that lie in the memory of a stored tensor
@@ -93,14 +98,16 @@ def _published(
     settings: Settings,
     clock: Stopwatch,
 ) -> Plan | None:
-    """Plan the computed tensors, then add the stored tensors and the page-outs of kept tensors.
+    """Plan the computed tensors, then add the transfers.
 
-    Return None if the program has no solution, or if its solution needs a tensor that an update
-    overwrote.
+    The transfers are the page-ins of stored tensors, such as parameters, and the page-outs of
+    results that must be on storage at the end. Return None if the integer program has no solution,
+    or if its solution needs a tensor that an update overwrote.
     """
     limit_us, bound_uj = problem.deadline_us, None
     for _ in range(MAX_ROUNDS):
-        left_s = clock.left_s - settings.time_limit_s / 2  # keep half of the time for the extension
+        # Keep half of the time for a second plan, in which data and parameters may leave RAM.
+        left_s = clock.left_s - settings.time_limit_s / 2
         solved = _solved(replace(inner, deadline_us=limit_us), settings, left_s)
         if not solved.statements:
             break
@@ -131,10 +138,11 @@ def _given_uj(graph: CostGraph) -> float:
 def _with_residents(
     graph: CostGraph, solved: Plan, base_bytes: int | None
 ) -> tuple[Statement, ...] | None:
-    """Add the stored tensors to the solved statements, from offset 0 on, below the results.
+    """Add the transfers to the plan `solved`. Stored tensors lie below the results in RAM.
 
-    `base_bytes`: bytes to add to the offset of each result; None if the plan has no offsets.
-    Return None if a node needs an overwritten tensor.
+    The page-ins of stored tensors come first; results that must be on storage at the end are paged
+    out. `base_bytes`: bytes to add to the offset of each result; None if the plan has no offsets.
+    Return None if a node needs a tensor that was overwritten.
     """
     place: dict[int, int | None] = {}
     out: list[Statement] = []

@@ -4,8 +4,8 @@ T. Chen et al., *Training Deep Nets with Sublinear Memory Cost*, arXiv 1604.0617
 Algorithm 3 (memory planning with budget b), and the paper's search for the best b. A segment ends
 at the first possible output after the segment's tensors exceed b bytes. The paper tries values of b
 around sqrt(xy), where x is the bytes of outputs, and y the bytes of the largest segment. This
-module may try every b that gives different segments, as Jain et al. do for Checkmate (arXiv
-1910.02653).
+module tries a selection of b. If none of them fits RAM, it tries every b that gives other segments,
+as Jain et al. do for Checkmate (arXiv 1910.02653).
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,10 @@ def _of_sizes(chain: Chain, tried: Sequence[int]) -> list[Draft]:
 
 
 def block_bytes(chain: Chain, block: int) -> int:
-    """Return the bytes of a block's tape and output, which Algorithm 3 adds to `temp`."""
+    """Return the bytes of a block's output, and of its tensors that the backward pass needs.
+
+    Algorithm 3 adds these bytes to `temp`.
+    """
     output = chain.outputs[block]
     dropped = chain.tapes[block] | ({output} if output is not None else set())
     return sum(chain.graph.nodes[i].bytes for i in dropped)
@@ -58,7 +61,10 @@ def segment_ends(chain: Chain, size_bytes: int) -> list[int]:
 
 
 def sizes(chain: Chain) -> list[int]:
-    """Return all segment sizes that may give different segments. Size 0 keeps every output."""
+    """Return the values of b (in bytes) at which the segments may change.
+
+    With b = 0, every block is a segment, so every output is kept.
+    """
     blocks = [block_bytes(chain, block) for block in range(len(chain) - 1)]
     sums = {0}
     for first in range(len(blocks)):

@@ -2,11 +2,11 @@
 
 A method decides what is computed and which computed tensors are paged, as a list of events. This
 module adds the rest, which is the same for all methods. A tensor is freed right after the last
-event that needs it. A kept tensor is paged out right after its first computation. A stored tensor
-(data, parameter) is paged in before its first use and stays to its last use, as long as RAM allows.
-If RAM is short, stored tensors leave RAM between two uses: first those whose page-in costs the
-least energy for the memory that they free. A method for computers whose parameters always fit RAM
-does not cover this case, so the note of the plan mentions the case.
+event that needs it. A tensor that must be on storage at the end is paged out right after its first
+computation. A stored tensor (data, parameter) is paged in before its first use and stays to its
+last use, as long as RAM allows. If RAM is short, stored tensors leave RAM between two uses: first
+those whose page-in costs the least energy for the memory that they free. A published method may
+assume that parameters always fit RAM. So if they leave RAM, the plan's note says so.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,8 @@ class _Stay:
     node: int
     begin: int
     end: int
-    inherits: bool = False  # whether the tensor overwrites an input, whose bytes count at `begin`
+    # Whether it overwrites an input. Then both share memory, and only the input counts at `begin`.
+    inherits: bool = False
 
 
 def complete(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> Completion:
@@ -84,9 +85,10 @@ def complete(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> Compl
 def _with_kept(graph: CostGraph, events: Sequence[Event]) -> list[Event] | None:
     """Add the transfers that the graph itself requires, as the keep-everything plan does.
 
-    A kept tensor is paged out right after its first computation. A result that is needed after
-    another node overwrote it is paged out too, and paged in again. Return None if the graph has no
-    storage and such a result, or a kept tensor, is overwritten.
+    A result that must be on storage at the end is paged out right after its first computation. So
+    is a result that is needed after another node overwrote it; it is paged in again for this use.
+    Without storage, return None if a node overwrites a result that is needed later, or that must
+    outlive the step.
     """
     nodes = graph.nodes
     there: set[int | None] = set()
@@ -198,9 +200,10 @@ def _stored_stays(uses: dict[int, list[int]], held: set[tuple[int, int]]) -> lis
 
 
 def _residents(graph: CostGraph, uses: dict[int, list[int]], end: int) -> list[_Stay] | None:
-    """Without storage, return when stored tensors are in RAM: from the start to their last use.
+    """Return when data and parameters are in RAM, for a board without storage.
 
-    Return None if a kept tensor is overwritten.
+    They are in RAM from the start of the step to their last use, or to its end if they must outlive
+    the step. Return None if one that must outlive the step is overwritten.
     """
     stays = []
     overwritten = {node.overwrites for node in graph.nodes}

@@ -1,13 +1,16 @@
-"""griewank: the binomial schedule of Revolve.
+"""griewank: the binomial schedule of Revolve, which recomputes the fewest steps of a chain.
 
-A. Griewank, A. Walther, *Algorithm 799: Revolve*, ACM TOMS 26(1), 2000, 19-45. To reverse a chain
-of l steps with c checkpoints (the start of the chain is one of them), a schedule needs at least
+A. Griewank, A. Walther, *Algorithm 799: Revolve*, ACM TOMS 26(1), 2000, 19-45. A chain of l steps
+runs forward, then backward. Each backward step needs the state before its forward step. RAM keeps c
+of these states, the checkpoints (the start of the chain is one of them). The other states are
+recomputed from the checkpoints. In addition to the l forward steps, every schedule recomputes at
+least
 
     t(l, c) = r l - beta(c + 1, r - 1),   beta(c, r) = (c + r choose c),
 
-forward steps in addition to the l steps that every reversal computes. Here r is the smallest number
-of repetitions with beta(c, r) >= l. The theory assumes steps of equal cost and states of equal
-size. In this module a step is a block of the chain, and c is chosen for the RAM budget.
+forward steps, where r is the smallest number of repetitions with beta(c, r) >= l. The theory
+assumes steps of equal cost and states of equal size. In this module a step is a block of the chain,
+and c is chosen for the RAM budget.
 """
 
 from collections.abc import Sequence
@@ -35,7 +38,10 @@ def least_advances(steps: int, checkpoints: int) -> int:
 
 
 def revolve(chain: Chain, checkpoints: int) -> Walk:
-    """Return the Walk that reverses the chain. The start of the chain counts as a checkpoint."""
+    """Return the events (a `Walk`) that compute the chain forward and backward.
+
+    `checkpoints`: most states in RAM at the same time. The start of the chain is one of them.
+    """
     walk = Walk(chain)
     todo = [(0, len(chain), checkpoints, False)]
     while todo:

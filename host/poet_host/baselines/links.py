@@ -70,7 +70,10 @@ def links_of(chain: Chain, weigh: Weigh = energy) -> Links:
 
 
 def _last_groups(chain: Chain) -> dict[int, tuple[int, int]]:
-    """Return (own group, last group that uses it) of each backward tensor used by another group."""
+    """Return (own group, last group) for each backward tensor that a later group uses.
+
+    The last group is the last one that uses the tensor. Groups run in descending order.
+    """
     made = {i: g for g, group in enumerate(chain.groups) for i in group}
     used: dict[int, int] = {}
     for g, group in enumerate(chain.groups):

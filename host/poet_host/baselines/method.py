@@ -15,7 +15,8 @@ from ..solver.events import Event, energy_uj, events_of
 from ..solver.settings import Settings, Stopwatch
 from .completion import EXTENSION, Completion, complete
 
-MAX_ROUNDS = 8  # most attempts; each gives the drafts less RAM, until a placement fits
+# Most attempts to place a draft. Each asks for drafts that need less RAM than the last ones.
+MAX_ROUNDS = 8
 _LOST = "a tensor that an update overwrites is needed again, and there is no storage"
 
 
@@ -55,10 +56,11 @@ def cheapest_plan(
 
     If the plan is cheaper when stored tensors leave RAM between uses, its note says that they do.
 
-    The plan is "infeasible" if no draft of the method can fit, with any placement and order of
-    transfers. It is "unknown" if only the placements and orders that were tried do not fit, or if
-    `drafts` raises GaveUp. `every` False: `drafts` leaves out some drafts that fit RAM, so it
-    proves nothing if all drafts are late. Raises DoesNotApply if `drafts` raises it.
+    The plan is "infeasible" if it is proved that no draft fits, whatever the placement and the
+    order of transfers. It is "unknown" if a placement or order that was not tried might fit, or if
+    `drafts` raises GaveUp. `every`: whether `drafts` returns every draft that fits RAM. Only then
+    is the plan "infeasible" if all drafts miss the deadline. Raises DoesNotApply if `drafts`
+    raises it.
     """
     clock = Stopwatch(settings.time_limit_s)
     plan = _cheapest_plan(drafts, problem, settings, every, clock)
@@ -113,7 +115,10 @@ def _cheapest_plan(
 
 
 def transfer_effort(problem: Problem, settings: Settings) -> Effort:
-    """Return "none" for seed plans without a deadline, and "full" for all other plans."""
+    """Return the effort to start transfers early: "none" for seed plans without a deadline.
+
+    For all other plans it is "full".
+    """
     return "full" if settings.below_uj is None or problem.deadline_us is not None else "none"
 
 
@@ -127,7 +132,10 @@ def _is_wanted(graph: CostGraph, completion: Completion, below_uj: float | None)
 
 
 def _rank(graph: CostGraph, draft: Draft, completion: Completion) -> tuple[float, bool, bool]:
-    """Return a sort key: the energy; at equal energy, published drafts before extended drafts."""
+    """Return a sort key for drafts: those of low energy come first.
+
+    At equal energy, drafts whose parameters stay in RAM come before those whose parameters leave.
+    """
     return round(_cost_uj(graph, completion), 9), completion.exits > 0, EXTENSION in draft.note
 
 

@@ -9,6 +9,8 @@ options, over all s':
     tape s:       cost(tape s) + C(s + 1, t, m - tape)
     checkpoint:   cost(forward s ... s' - 1) + C(s', t, m - x) + C(s, s' - 1, m),   x = x_(s' - 1)
 
+The tape of a link is the set of its forward tensors that the backward pass needs. To tape a link is
+to compute it forward and to keep its tape.
 The publication restricts the class of schedules as follows. A tensor is offloaded only in the first
 forward pass, and comes back once, in the backward pass. Only the input of a link is offloaded, from
 its last forward use until a link that needs it runs backward. The table C plans all recomputation,
@@ -110,7 +112,10 @@ class Programme:
             self.first[s] = np.minimum.reduce([cost for _, _, cost in self.first_options(s)])
 
     def options(self, s: int, t: int) -> "list[tuple[int, Table]]":
-        """Return the options of C(s, t) as (s', costs by free slots). s' = s: link s is taped."""
+        """Return the options of C(s, t) as (s', costs by free slots).
+
+        s' = s means that link s is computed, and its tensors for the backward pass stay in RAM.
+        """
         links, found = self.links, []
         need = max(self.tape[s] + self.arriving[t], self.backward[s])
         if s == t:
@@ -154,9 +159,9 @@ class Programme:
 
 
 def _less(cost: Table, slots: int) -> Table:
-    """Return costs in which entry m is the cost with m - `slots` free slots.
+    """Shift costs: entry m of the result is entry m - `slots` of `cost`.
 
-    The cost is infinite for fewer than 0 slots. Costs above the last entry of `cost` equal it.
+    If m - `slots` is negative, the entry is infinite. If it is too high, the last entry is used.
     """
     if slots <= 0:
         more = np.full(-slots, cost[-1])
@@ -211,7 +216,11 @@ class _Tracer:
             self.again(s, k - 1, free)
 
     def _go(self, s: int, k: int, t: int) -> None:
-        """If k = s, tape link s. Otherwise compute links s to k - 1, and keep their last output."""
+        """Compute the links from s on, by the option that leads to link k.
+
+        k = s: compute link s, and keep its tensors that the backward pass needs. Otherwise compute
+        links s to k - 1, and keep only the output of link k - 1.
+        """
         walk = self.walk
         if k == s:
             walk.forward(s, tape=True)

@@ -71,7 +71,10 @@ class Scheduler:
 
 
 def poet(problem: Problem, settings: Settings) -> Plan:
-    """Find the plan of least energy. No seed plan that was made needs less energy.
+    """Find the plan of least energy.
+
+    The search may also make plans by other methods (seed plans). Its result needs no more energy
+    than any of these.
 
     S. G. Patil et al., *POET: Training Neural Networks on Tiny Devices with Integrated
     Rematerialization and Paging*, ICML 2022, arXiv 2207.07697. Figure 4 of the paper has two

@@ -39,7 +39,7 @@ COLUMNS = (
 )  # fmt: skip
 INAPPLICABLE = "inapplicable"  # the status of a row whose method does not apply to the graph
 _NUMBERS = ("energy_uj", "time_us", "peak_bytes", "gap", "solve_s")
-ENDING_S = 10.0  # longest wait for the pool's thread to end after the pool's processes
+ENDING_S = 10.0  # longest wait for the pool's thread, after the pool's processes have ended
 
 Progress = Callable[[int, int, str], None]
 Job = dict[str, Any]
@@ -56,7 +56,10 @@ class Case:
 
     @property
     def keeping(self) -> Plan | None:
-        """Return the plan to which limits such as `50%` or `1.2x` refer; None if there is none."""
+        """Return the keep-everything plan; None if the graph has none.
+
+        A limit such as `50%` is a share of its RAM, and `1.2x` is a multiple of its time.
+        """
         return self.costs.keep_everything
 
     @cached_property
@@ -282,13 +285,13 @@ def sweep(
 
 @contextmanager
 def _signals_delayed() -> Iterator[None]:
-    """Call the handlers of signals only at the end of the block, which starts processes.
+    """Delay signal handlers to the end of the `with` block, in which processes are started.
 
-    An exception in the midst of starting a process would leave the process without a parent.
+    If a handler raised an exception while a process starts, the process would have no parent.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python calls handlers in the main thread alone
+        yield  # nothing to delay: Python runs signal handlers only in the main thread
         return
     before = {
         number: signal.signal(number, lambda number, frame: received.append(number))

@@ -32,9 +32,10 @@ def load_cost_graph(path: Path | str) -> CostGraph:
 
 
 def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
-    """Make the cost graph of a parsed JSON value.
+    """Read a cost graph from a parsed JSON value.
 
-    Raises BadInput. Its message begins with `where`, and names the node at fault.
+    Raises BadInput with a message that names the node at fault. The message begins with the
+    argument `where`, the name of the source, such as a file.
     """
     top = of_format(value, FORMAT, VERSION, where, "use the file of a cost graph")
     rows = top.pop("nodes", None)
@@ -104,7 +105,9 @@ def _node(row: Mapping[str, Any], order: Mapping[str, int], storage: bool, where
             )
         positions["overwrites"] = order[row["overwrites"]]
     if row.get("stored") is True and names:
-        raise BadInput(f'{where}: a stored node has no inputs. Write "inputs": [], or no "stored"')
+        raise BadInput(
+            f'{where}: a "stored" node must have no inputs. Write "inputs": [], or delete "stored"'
+        )
     needed = (*(() if row.get("stored") else _COMPUTING), *(_PAGING if storage else ()))
     for key in needed:
         if key not in row:

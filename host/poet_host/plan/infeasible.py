@@ -40,7 +40,7 @@ def bytes_of(
 ) -> int:
     """Return the bytes that tensors and a workspace take, one after another at aligned offsets.
 
-    The block with the most padding comes last, where its padding does not count.
+    Each is padded to the alignment, except the last. The one with the most padding comes last.
     """
     sizes = [graph.nodes[i].bytes for i in tensors]
     sizes += [workspace_bytes] if workspace_bytes else []
@@ -63,8 +63,8 @@ def why_infeasible(
 ) -> str:
     """Return a message with the limit that no plan meets, and a limit that works, if known.
 
-    If `costs` is given, the message names the operator that alone needs the smallest budget.
-    `kernel_of` returns the kernel of the node with a given name.
+    If `costs` is given, and one operator alone needs the smallest RAM budget that works, the
+    message names this operator. `kernel_of` returns the kernel of the node with a given name.
     """
     ram = f"a RAM budget of {plan.ram_bytes:,} bytes"
     if plan.smallest_deadline_us is not None:

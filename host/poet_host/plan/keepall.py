@@ -16,9 +16,10 @@ def keep_everything(graph: CostGraph) -> Plan:
     """Make the plan that computes every node once, in order, and keeps tensors to their last use.
 
     A computed tensor is freed after its last use, or at once if it has no use. A stored tensor is
-    paged in right before its first use. A kept tensor is paged out when it is computed. If a node
-    overwrites a tensor before the tensor's last use, the tensor is paged out and in again. Nothing
-    else is paged. The plan is placed; `peak_bytes` is the height of the placement.
+    paged in right before its first use. A tensor that must be on storage at the end is paged out
+    when it is computed. If a node overwrites a tensor before the tensor's last use, the tensor is
+    paged out and in again. Nothing else is paged. The plan is placed; `peak_bytes` is the height of
+    the placement.
 
     Raises BadInput if a tensor is overwritten before its last use in a graph without storage.
     """
@@ -32,7 +33,8 @@ def keep_everything(graph: CostGraph) -> Plan:
 def last_uses(graph: CostGraph) -> list[int]:
     """Return for each tensor the index of the last node that uses it; -1 if no node does.
 
-    Without storage, a kept tensor is needed until the end: the index is `len(graph.nodes)`.
+    Without storage, a tensor that must outlive the step stays in RAM to the end: the index is
+    `len(graph.nodes)`.
     """
     end = len(graph.nodes)
     last = [end if node.keep and not graph.storage else -1 for node in graph.nodes]
@@ -77,7 +79,10 @@ class _Builder:
         return self.out
 
     def _paged_out(self) -> set[int]:
-        """Return the computed tensors that are kept, or used after a node overwrote them."""
+        """Return the computed tensors that the plan pages out.
+
+        Each must be on storage at the end, or is needed after another node overwrote it.
+        """
         nodes = self.graph.nodes
         pages = {i for i, node in enumerate(nodes) if node.keep and not node.stored}
         overwritten: set[int] = set()
@@ -93,8 +98,8 @@ class _Builder:
             return
         over = self.graph.nodes[node.overwrites].name
         raise BadInput(
-            f'{self.graph.name}, node "{node.name}": the node overwrites "{over}", which a later '
-            f'node needs. Plan with storage, so that "{over}" can be paged in again'
+            f'{self.graph.name}, node "{node.name}": the node overwrites "{over}", but a later '
+            f'node needs "{over}". Plan with storage, which can hold a copy of "{over}"'
         )
 
     def _free(self, tensors: Sequence[int]) -> None:

@@ -72,8 +72,8 @@ def ram_bytes(limit: str | float, keep_all_bytes: int | None) -> int:
         return size_bytes(text, "RAM budget", _OR_A_SHARE)
     if keep_all_bytes is None:
         raise BadInput(
-            f"{what}: the graph has no keep-everything plan to which a share could refer. Write "
-            "bytes, such as 24576"
+            f"{what}: a share refers to the plan that keeps every tensor in RAM, but the graph has "
+            "no such plan. Write bytes, such as 24576"
         )
     # A Fraction is exact: 33.3 % of 1000 bytes are 333 bytes. With floats, the result is 332.
     return bounded(int(Fraction(found[1]) / 100 * keep_all_bytes), what)
@@ -96,8 +96,8 @@ def deadline_us(text: str | float | None, keep_all_us: float | None) -> float | 
     number, unit = float(found[1]), (found[2] or "").lower()
     if unit == "x" and keep_all_us is None:
         raise BadInput(
-            f"deadline {text!r}: the graph has no keep-everything plan to which a multiple "
-            "could refer. Write milliseconds, such as 15"
+            f"deadline {text!r}: a multiple refers to the plan that keeps every tensor in RAM, but "
+            "the graph has no such plan. Write milliseconds, such as 15"
         )
     limit = number * {"x": keep_all_us or 0.0, "us": 1.0}.get(unit, 1e3)
     if not (math.isfinite(limit) and limit > 0):

@@ -2,10 +2,11 @@
 
 Two blocks that live at the same time must not overlap in memory. To decide whether all blocks fit
 below a capacity is NP-complete (dynamic storage allocation). So several methods run, cheapest
-first: first fit in several orders; a local search that moves blocks which end above the capacity
-forward in the order; a depth-first search that is complete for small problems. Orders close to the
-order in time come first: a board also chooses offsets by first fit in time, and a schedule encodes
-such an offset in one bit. Limits count steps, not time, so that equal input gives equal offsets.
+first: first fit, which places blocks in several orders; a local search, which places blocks earlier
+if they end above the capacity; a depth-first search that is complete for small problems. Orders
+that differ little from the order in time are tried first, since they give small schedules: a board
+also chooses offsets by first fit in time, and a schedule encodes such an offset in one bit. Limits
+count steps, not time, so that equal input gives equal offsets.
 """
 
 import random
@@ -14,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 4  # offsets are multiples of this many bytes
-MAX_STEPS_SHORT, MAX_STEPS_LONG = 500_000, 3_000_000  # limits of a local search, in pairs of blocks
+# Limits of a local search: the number of pairs of blocks that it compares.
+MAX_STEPS_SHORT, MAX_STEPS_LONG = 500_000, 3_000_000
 MAX_TREE_STEPS = 200_000  # limit of each depth-first search, in blocks tried
 MIN_STEPS_PER_TRY = 200  # of the local search
 SEED = 1
@@ -138,7 +140,7 @@ class _Packer:
                 ends = map(int.__add__, tree.offsets, self.size)
                 self._fits(Packing(tuple(tree.offsets), max(ends)))
                 return
-            if tree.steps < MAX_TREE_STEPS:  # proved that no packing fits: find a low one
+            if tree.steps < MAX_TREE_STEPS:  # proved: no packing fits, so find a low one
                 self._search_orders(order, packing, MAX_STEPS_SHORT)
                 return
         self._search_orders(order, packing, MAX_STEPS_LONG)
@@ -153,9 +155,10 @@ class _Packer:
         ]
 
     def _orders(self, in_time: list[int]) -> Iterator[list[int]]:
-        """Yield orders of all blocks. In most orders, the blocks that a key puts first come first.
+        """Yield orders in which to place the blocks.
 
-        The other blocks stay in the order of time. The last orders sort all blocks by a key.
+        Most orders move a part of the blocks to the front, such as the largest sixteenth. Within
+        both parts, blocks stay in the order of time. The last orders sort all blocks by a key.
         """
         for part in (16, 8, 4, 2):
             for key in self._keys():
@@ -192,7 +195,10 @@ class _Packer:
         return Packing(tuple(offsets), height)
 
     def _search_orders(self, order: list[int], packing: Packing, most_steps: int) -> bool:
-        """Move blocks that end above the capacity forward in the order. Return True if all fit."""
+        """Search for an order in which all blocks fit. Return whether it was found.
+
+        Each try places a block that ends above the capacity earlier, or moves a neighbour of it.
+        """
         excess = self._excess(packing)
         steps = MIN_STEPS_PER_TRY + sum(map(len, self.near))
         for _ in range(most_steps // steps):

@@ -76,9 +76,10 @@ class Plan:
 def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
     """Return the offsets of the tensors that are in RAM at the start, by name.
 
-    These are the stored tensors of a graph without storage. If the plan has no initial offsets,
-    the tensors lie one after another from offset 0 in the graph's order, each at a multiple of 4.
-    An offset is None if the plan has initial offsets, but none for that tensor.
+    Without storage, these are all tensors that no node computes, such as parameters. With storage,
+    there are none. If the plan has no initial offsets, the tensors lie one after another from
+    offset 0 in the graph's order, each at a multiple of 4. An offset is None if the plan has
+    initial offsets, but none for that tensor.
     """
     if graph.storage:
         return {}
@@ -117,9 +118,10 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
 
 
 def plan_from_json(value: Any, where: str = "plan") -> Plan:
-    """Make the plan of a parsed JSON value. The message of a BadInput begins with `where`.
+    """Read a plan from a parsed JSON value. This checks only the form; `verify` checks the laws.
 
-    This function checks only the form; `verify` checks the laws.
+    Raises BadInput. The message begins with the argument `where`, the name of the source, such as
+    a file.
     """
     plain = of_format(value, FORMAT, VERSION, where, "use a file that `solve --plan` wrote")
     offsets = convert(

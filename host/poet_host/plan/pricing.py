@@ -10,8 +10,9 @@ from .problem import CostGraph, CostNode
 def cost_graph(graph: Graph, profile: Profile, storage: bool = True) -> CostGraph:
     """Price every node of `graph` on the profile's board, in the graph's order.
 
-    Data, parameters and state are `stored`. A node that updates one of these is `keep` and `once`.
-    Without storage nothing can be paged, and the stored nodes start in RAM.
+    Data, parameters and state get the flag `stored`. A node that updates one of these gets two
+    flags: `keep`, since its result must be on storage at the end, and `once`, since it must not be
+    computed again. Without storage nothing can be paged, and the stored nodes start in RAM.
     """
     index = {node.name: i for i, node in enumerate(graph)}
     nodes = []

@@ -37,7 +37,7 @@ class CostNode:
     page_out_cpu_us: Cost = 0.0  # processor time that a page-out uses
     stored: bool = False  # whether the tensor is on storage at the start and never computed
     keep: bool = False  # whether the tensor must be on storage at the end
-    overwrites: int | None = None  # index of an equally large input whose memory is used
+    overwrites: int | None = None  # index of an input of equal size whose memory the output takes
     workspace_bytes: Count = 0  # RAM that the computation needs in addition to inputs and output
     once: bool = False  # whether the node must be computed exactly once (an update of training)
 
@@ -66,7 +66,10 @@ class CostGraph:
 
     @cached_property
     def keep_everything(self) -> "Plan | None":
-        """Return the plan to which limits such as `50%` or `1.2x` refer; None if there is none."""
+        """Return the keep-everything plan; None if the graph has none.
+
+        A limit such as `50%` is a share of its RAM, and `1.2x` is a multiple of its time.
+        """
         from .keepall import keep_everything  # imported here, since keepall imports this module
 
         try:

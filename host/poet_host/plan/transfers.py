@@ -23,9 +23,9 @@ from .timeline import Clock, Span, lanes, time_us, timeline
 
 LOOKAHEAD = 8  # page-ins considered at once, in the order in which they are needed
 MAX_RANDOM_PASSES = 40  # passes with randomly changed priorities
-MAX_DISPATCHES = 10_000  # most statements in all random passes together
+MAX_DISPATCHES = 10_000  # limit of (number of random passes) x (number of statements)
 MAX_PLACEMENTS = 5  # attempts to place a faster order
-LAST_RANK = 1 << 30  # sorts after the ranks of all inputs of a node
+LAST_RANK = 1 << 30  # sort rank above the index of every input of a node
 SEED = 1
 
 
@@ -237,12 +237,12 @@ class _Dispatcher:
             self._emit(now)
 
     def _busy(self, i: int) -> bool:
-        """Return whether a transfer of the tensor is running or has not started yet."""
+        """Return whether a transfer of the tensor is running or waits to start."""
         waiting = any(self.tensors[s] == i for s in self.outs)
         return waiting or self.clock.idle(i) > self.clock.p
 
     def _free_idle(self, now: int) -> None:
-        """Emit each postponed free of a tensor whose transfers have ended."""
+        """Emit each `free` that waited for transfers of its tensor, if these have ended."""
         for s in list(self.frees):
             if not self._busy(self.tensors[s]):
                 self._free_late(now, s)
@@ -268,7 +268,7 @@ class _Dispatcher:
 
 
 def _movable_from(graph: CostGraph, statements: Sequence[Statement]) -> list[int]:
-    """Return for each statement the first position after all earlier statements on its tensor."""
+    """Return how early each statement may run: after the previous statement on its tensor."""
     last: dict[int, int] = {}
     first: list[int] = []
     for s, statement in enumerate(statements):
@@ -345,7 +345,7 @@ class _Memory:
         self.used[now:s] += self.size[k]
 
     def keep_from(self, s: int) -> None:
-        """Keep the tensor that statement `s` frees in RAM, until `forced[s]` at the latest."""
+        """Postpone the `free` at position `s`, to position `forced[s]` at the latest."""
         k = self.freed[s]
         limit = self.created_again.get(s, len(self.used) - 1)
         if self.placed:
@@ -365,7 +365,7 @@ class _Memory:
         self.end[k] = now
 
     def _place(self, k: int, now: int) -> int | None:
-        """Return an offset for life k from `now` on: the old one if it is free; None if none is."""
+        """Return a free offset for life k from `now` on, if possible the old one; None if none."""
         size = int(self.size[k])
         alive = (self.begin < self.end[k]) & (self.end > now) & (self.size > 0)
         alive[k] = False
@@ -388,7 +388,7 @@ def _offset_of(life: Life, statements: Sequence[Statement]) -> int | None:
 
 
 def _created_again(statements: Sequence[Statement]) -> dict[int, int]:
-    """Return for each free the next position that creates the same tensor, if there is one."""
+    """Return for each `free` the next position at which its tensor is created again, if any."""
     following: dict[str, int] = {}
     again: dict[int, int] = {}
     for s in reversed(range(len(statements))):

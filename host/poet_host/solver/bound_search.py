@@ -1,7 +1,8 @@
 """Bound search: find higher and higher lower bounds of the energy of all plans.
 
-It solves the stage model (stage_model.py) with every recomputation that a plan better than the
-incumbent can afford. The incumbent is proved optimal when the bound reaches its energy.
+It solves the stage model (stage_model.py), an integer program. The incumbent is the best plan so
+far. The model offers every recomputation that a plan of less energy may contain. The incumbent is
+proved optimal when the bound reaches its energy.
 """
 
 from ..plan.problem import TOLERANCE
@@ -15,7 +16,7 @@ from .stage_model import StageModel
 from .workers import Channel
 
 RELAXED = DepthLimit(1, needs_inputs=False)
-RELAXATION_TIME_SHARE = 0.1  # share of the time left for each of the two programs of `first_bound`
+RELAXATION_TIME_SHARE = 0.1  # share of the time left that each program of `first_bound` may take
 MAX_CUTS_PER_ROUND = 100  # constraints added at once to the linear relaxation
 MAX_CUT_ROUNDS = 10
 MIN_BOUND_RISE = 1e-5  # relative; stop after a round that raises the bound by less
@@ -54,7 +55,10 @@ class BoundSearch(Search):
     model: StageModel
 
     def run(self) -> None:
-        """Search first without conflicts, then with conflicts, which need a larger model."""
+        """Search with a small model first, then with a larger model, to which conflicts are added.
+
+        A conflict (conflicts.py) forbids recomputations that do not fit into RAM together.
+        """
         for for_conflicts in (False, True):
             candidates = RecomputeCandidates(
                 self.task.graph,
@@ -79,8 +83,8 @@ class BoundSearch(Search):
     def raise_bound(self, bound_uj: float) -> None:
         """Emit the bound if it is higher than the last one.
 
-        The emitted bound is at most the incumbent's energy: the model leaves out plans that need
-        more energy.
+        The model leaves out plans that need more energy than the incumbent, the best plan so far.
+        So its bounds are valid only up to the incumbent's energy, and higher ones are cut to it.
         """
         bound_uj = min(bound_uj, self.incumbent_uj)
         if bound_uj > self.bound_uj:
@@ -88,7 +92,10 @@ class BoundSearch(Search):
             self.channel.emit("bound", bound_uj)
 
     def solve_relaxation(self) -> None:
-        """Solve the linear relaxation, and add the conflicts that its solutions violate."""
+        """Solve the linear relaxation, and add constraints against conflicts in its solutions.
+
+        A conflict (conflicts.py) is a set of recomputations that do not fit into RAM together.
+        """
         before = -INFINITY
         for _ in range(MAX_CUT_ROUNDS):
             found = minimise(
@@ -108,9 +115,10 @@ class BoundSearch(Search):
                 break
 
     def solve_integer(self) -> bool:
-        """Solve the integer program, and add the conflicts that its solution violates.
+        """Solve the integer program, and add constraints against conflicts in its solution.
 
-        Return whether the solution violates any conflict.
+        A conflict (conflicts.py) is a set of recomputations that do not fit into RAM together.
+        Return whether any constraint was added.
         """
         task, model = self.task, self.model
 

@@ -76,7 +76,7 @@ def _held(stage: Stage, i: int) -> Iterator[Term]:
 
 
 def violated_single(model: StageModel, values: Values, max_count: int) -> list[Conflict]:
-    """Return conflicts that a fractional solution violates, in descending order of excess.
+    """Return the conflicts in a fractional solution, in descending order of the excess of RAM.
 
     Each conflict has one recomputation. At most `max_count` conflicts are returned.
     """

@@ -14,7 +14,11 @@ TIME_SHARE = 0.5  # share of the time left that each tried RAM budget may take
 
 
 def loses_kept_tensor(graph: CostGraph) -> bool:
-    """Return whether every plan loses a kept tensor, since a node overwrites it without storage."""
+    """Return whether every plan loses a tensor that must outlive the step.
+
+    This is so if there is no storage, and a node overwrites such a tensor, which cannot be computed
+    again.
+    """
     overwritten = (graph.nodes[n.overwrites] for n in graph.nodes if n.overwrites is not None)
     return not graph.storage and any(n.keep and (n.stored or n.once) for n in overwritten)
 
@@ -23,7 +27,7 @@ def least_ram_bytes(graph: CostGraph, unit: int) -> int:
     """Return a lower bound of the RAM of all plans.
 
     It is the RAM of the largest operator. Without storage, it is also at least the RAM of all
-    stored tensors, and the RAM of all kept tensors.
+    tensors at the start of the step, and the RAM of all tensors that must outlive the step.
     """
     least = largest_operator_bytes(graph, unit)
     if not graph.storage:
@@ -34,7 +38,10 @@ def least_ram_bytes(graph: CostGraph, unit: int) -> int:
 
 
 def aligned_budget(graph: CostGraph, ram_bytes: int, unit: int) -> int:
-    """Return the limit for a sum of aligned sizes. The last size may go without its padding."""
+    """Return the RAM limit for a sum of sizes that are rounded up to multiples of `unit`.
+
+    It may be above `ram_bytes`, since the last tensor in RAM needs no padding.
+    """
     sizes = [size for node in graph.nodes for size in (node.bytes, node.workspace_bytes)]
     padding = max((aligned(size, unit) - size for size in sizes), default=0)
     return (ram_bytes + padding) // unit * unit

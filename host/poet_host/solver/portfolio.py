@@ -81,8 +81,9 @@ class Portfolio:
     def _goes_on(self) -> bool:
         """Return whether a search that may change the result still runs.
 
-        For a gap of 0, the bound search runs to its end, so that equal input gives equal plans.
-        The plans that the primal search finds meanwhile depend on the speed of both searches.
+        For a gap of 0, the bound search runs to its end even after the proof: it finds equal plans
+        for equal input. The primal search does not, since its plans depend on the speed of both
+        searches.
         """
         if self.found.is_proved(self.task.gap):
             return self.bound is not None and self.bound.busy and self.task.gap == 0

@@ -28,10 +28,12 @@ from .settings import Settings
 from .stage_model import StageModel
 from .workers import Channel
 
-LARGE_GRAPH_NODES = 500  # for larger graphs, greedy plans and the bound search come earlier
+# For graphs of more nodes, greedy plans are tried before the exhaustive search, and the bound
+# search starts after the stage model of the first depth limit, not of the second.
+LARGE_GRAPH_NODES = 500
 SHORT_TIME_S = 2.0  # if less time is left, greedy plans are tried first
 EXHAUSTIVE_LABELS_FIRST, EXHAUSTIVE_LABELS_LAST = 40_000, 2_000_000
-EXHAUSTIVE_TIME_SHARE = 0.2  # share of the time left for the first exhaustive search
+EXHAUSTIVE_TIME_SHARE = 0.2  # share of the time left that the first exhaustive search may take
 
 FIRST_LIMITS = (DepthLimit(1), DepthLimit(2))  # solved quickly
 MEDIUM_LIMITS = (DepthLimit(4, 0.5), DepthLimit(3), DepthLimit(6))
@@ -39,19 +41,23 @@ LAST_LIMITS = (DepthLimit(None, 1.0), DepthLimit(None))
 # Shares of the time left that the search with one depth limit may take:
 FIRST_TIME_SHARE, FIRST_TIME_SHARE_DEADLINE = 0.25, 0.05
 MEDIUM_TIME_SHARE, LAST_TIME_SHARE = 0.1, 0.5
-PLAN_TIME_SHARE = 0.1  # share of the time left for making a plan from a solution
+PLAN_TIME_SHARE = 0.1  # share of the time left that making a plan from a solution may take
 MAX_TIGHTENINGS = 4  # attempts with less RAM or time for a model, until its plan fits
 MAX_CUT_ROUNDS = 2
-OVERHEAD_GAP = 0.02  # stop this close to the bound, as a share of the overhead energy
+# Stop a minimisation when energy - bound is at most this share of the overhead. The overhead is the
+# energy that the best plan spends in addition to what every plan must spend.
+OVERHEAD_GAP = 0.02
 
 BASELINE_GAP = 0.01  # if the gap to the first bound is larger, seed plans precede the bound search
-BASELINE_TIME_SHARE = 0.5  # share of the time left for all seed plans; most need little of it
-BASELINE_TIME_SHARE_DEADLINE = 0.15  # share for all seed plans, with early transfers
+BASELINE_TIME_SHARE = 0.5  # share of the time left that all seed plans together may take
+BASELINE_TIME_SHARE_DEADLINE = 0.15  # the same, if seed plans must meet a deadline
 
 MAX_TIME_WEIGHTS = 8  # tried for a deadline
-# After each try, the factor that changes the weight is raised to the power of the decay.
+# If a plan misses the deadline, the next weight of time is the last one times a factor; otherwise
+# it is the last one divided by the factor. Then factor ** TIME_WEIGHT_DECAY replaces the factor.
 TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6
-# Share of the time left for each weight, and share of that time for each depth limit:
+# Share of the time left that one weight may take, and share of the weight's time that one depth
+# limit may take:
 WEIGHTED_TIME_SHARE, WEIGHTED_LIMIT_TIME_SHARE = 0.1, 0.4
 
 NEIGHBOURHOOD_DEPTHS, MAX_NEIGHBOURHOOD_COLUMNS = (16, 6, 4, 3, 2), 40_000
@@ -59,7 +65,7 @@ NEIGHBOURHOOD_SHARE = 0.1  # share of the stages in the first neighbourhood
 # The share of stages grows after a neighbourhood that was solved, and shrinks after others.
 NEIGHBOURHOOD_GROWTH, NEIGHBOURHOOD_DECAY = 1.1, 0.8
 NEIGHBOURHOOD_LIMIT_S = 3.0
-IMPROVEMENTS_PER_GAP = 20  # an improvement below `overhead_gap_uj` divided by this does not count
+IMPROVEMENTS_PER_GAP = 20  # ignore improvements of less than `overhead_gap_uj` divided by this
 MAX_FAILED_NEIGHBOURHOODS = 50  # in a row
 SEED = 1
 
@@ -102,7 +108,10 @@ class PrimalSearch(Search):
     asked_seed_plans: bool = False
 
     def exhaust(self, max_labels: int, share: float = 1.0) -> bool:
-        """Search exhaustively for a share of the time left. Return whether the result is proved."""
+        """Search exhaustively. Return whether the result is proved.
+
+        `share`: the largest part of the time left that this search may take.
+        """
         task = self.task
         ends_at = time.monotonic() + task.left_s * share
         if self.is_over:
@@ -144,8 +153,10 @@ class PrimalSearch(Search):
         self.channel.emit("ready for bounds", None)
 
     def try_seed_plans(self) -> None:
-        """Try all seed plans, once. If one becomes the incumbent, optimise the paging for its
-        recomputations.
+        """Try the plans of other methods (seed plans), if this was not done before.
+
+        If one of them is the best plan so far, optimise its paging, with the same recomputations
+        or fewer.
         """
         task, before_uj = self.task, self.incumbent_uj
         seed_plans = () if self.asked_seed_plans else task.seed_plans
@@ -238,7 +249,10 @@ class PrimalSearch(Search):
                 return
 
     def add_conflicts(self, model: StageModel, values: Values) -> bool:
-        """Forbid the new conflicts that a solution violates. Return whether there are any."""
+        """Add constraints against the new conflicts in a solution. Return whether there are any.
+
+        A conflict (conflicts.py) is a set of recomputations that do not fit into RAM together.
+        """
         found = [
             it for it in conflicts.violated_sets(model, values) if it not in self.known_conflicts
         ]
@@ -312,7 +326,11 @@ class PrimalSearch(Search):
         return search.incumbent
 
     def neighbourhood_model(self) -> StageModel | None:
-        """Return the model with the largest depth that does not have too many columns."""
+        """Return the stage model with the longest chains of recomputations that is small enough.
+
+        It is small enough if it has at most MAX_NEIGHBOURHOOD_COLUMNS columns. If no model is,
+        return the one with the shortest chains.
+        """
         for depth in NEIGHBOURHOOD_DEPTHS:
             candidates = self.candidates(DepthLimit(depth, 1.0))
             model = self.model_with_conflicts(
@@ -365,5 +383,5 @@ class PrimalSearch(Search):
 
 
 def _count(candidates: RecomputeCandidates) -> int:
-    """Return the number of demanded candidates, summed over all operators."""
+    """Return how many recomputations the candidates offer for the inputs of all operators."""
     return sum(len(candidates.demanded(node.inputs)) for node in candidates.graph.nodes)

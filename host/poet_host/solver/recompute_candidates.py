@@ -65,13 +65,16 @@ def last_needs(graph: CostGraph, may_recompute: Sequence[bool]) -> list[int]:
 
 @dataclass(frozen=True)
 class DepthLimit:
-    """A heuristic limit: offer only demanded recomputations, in short and cheap chains."""
+    """A heuristic limit: offer only short and cheap chains of recomputations.
+
+    Each chain ends in a tensor that the operator of the same stage needs.
+    """
 
     depth: int | None = None  # longest chain of recomputations; None: no limit
     # Largest energy of a chain, divided by the energy of paging its result out and in.
     max_paging_ratio: float = INFINITY
-    # False gives a relaxation: recomputations need no inputs, and `depth` 1 covers all plans.
-    # Without inputs, right before a mandatory use is the best time for each recomputation.
+    # False gives a relaxation, in which recomputations need no inputs in RAM. Then it is best to
+    # recompute a tensor right before an operator uses it, so `depth` 1 covers all plans.
     needs_inputs: bool = True
 
 
@@ -90,10 +93,10 @@ class RecomputeCandidates:
     ) -> None:
         """Prepare the candidates of a graph.
 
-        `overhead_uj`: offer all candidates of plans that spend at most this energy on
-        recomputation. `depth_limit`: offer fewer demanded candidates; the early candidates are then
-        the nodes of `also`, by stage. `for_conflicts`: offer all early recomputations, since
-        conflicts (conflicts.py) limit RAM within a stage.
+        `overhead_uj`: offer only recomputations of plans that spend at most this energy on
+        recomputation. `depth_limit`: offer only recomputations within this limit, and for each
+        stage those in `also`. `for_conflicts`: offer also all recomputations whose results only
+        later stages use, since conflicts (conflicts.py) limit RAM within a stage.
         """
         self.max_uj = overhead_uj * (1 + TOLERANCE)
         self.graph, self.depth_limit = graph, depth_limit
@@ -110,9 +113,9 @@ class RecomputeCandidates:
                     self.users[i].append(j)
 
     def demanded(self, needed: Iterable[int]) -> set[int]:
-        """Return the demanded candidates of a stage that needs the tensors `needed`.
+        """Return the nodes that a stage may recompute to bring the tensors `needed` into RAM.
 
-        A chain that ends in `needed` is recomputed as a whole, and each of its nodes costs energy.
+        A chain that ends in one of these is recomputed as a whole. Each of its nodes costs energy.
         """
         limit = self.depth_limit
         if limit is None:
@@ -145,7 +148,10 @@ class RecomputeCandidates:
         return set(lengths)
 
     def early(self, t: int, before: int | None, needed: Set[int], demanded: Set[int]) -> set[int]:
-        """Return the early candidates of stage t. `before`: operator of the previous stage."""
+        """Return the nodes that stage t may recompute although only later stages use the results.
+
+        `before`: operator of the previous stage.
+        """
         if self.depth_limit is not None:
             return set(self.also.get(t, ()))
         if before is None:

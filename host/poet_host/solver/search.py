@@ -21,7 +21,7 @@ from .settings import Settings
 from .stage_model import StageModel
 from .workers import Channel
 
-SLOT_PASSES = (1, 2)  # slots of a recomputation in a stage; 2 are tried if 1 gives no plan
+SLOT_PASSES = (1, 2)  # times that a stage may recompute a node; 2 is tried if 1 gives no plan
 MAX_LATENESS = 0.02  # share of the deadline; a plan that is later by more is dropped
 
 SeedPlan = Callable[[Problem, Settings], Plan | None]
@@ -79,7 +79,10 @@ class Task:
         return replace(self, ends_at=time.monotonic() + self.left_s * share)
 
     def time_weighted(self, weight_uj_per_us: float = INFINITY) -> "Task":
-        """Return the same task without its deadline, and with weighted times added to energies."""
+        """Return the same task without a deadline. Each energy has time x weight added to it.
+
+        If the weight is infinite, times replace the energies.
+        """
         nodes = tuple(_time_weighted(node, weight_uj_per_us) for node in self.graph.nodes)
         graph = replace(self.graph, nodes=nodes)
         return replace(self, graph=graph, problem=replace(self.problem, deadline_us=None))
@@ -102,7 +105,7 @@ def unavoidable_uj(graph: CostGraph) -> float:
 
 
 def _time_weighted(node: CostNode, weight: float) -> CostNode:
-    """Return the node with weighted times added to energies. Infinite weight: times only."""
+    """Return the node with time x `weight` added to each energy. Infinite: only times."""
     energy, time = (0.0, 1.0) if weight == INFINITY else (1.0, weight)
     return replace(
         node,

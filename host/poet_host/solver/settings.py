@@ -19,7 +19,7 @@ class Settings:
     # Whether each tensor gets a fixed offset. If not, only the sum of bytes in RAM is limited.
     placed: bool = True
     progress: Progress | None = None
-    # If set, return only a plan with less energy than this, and do not explain why none exists.
+    # If set, return a plan only if it needs less energy than this. If none does, do not say why.
     below_uj: float | None = None
 
 

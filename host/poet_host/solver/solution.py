@@ -68,7 +68,7 @@ def values_of(model: StageModel, events: Sequence[Event]) -> Values:
 
 
 def recomputed_by_stage(graph: CostGraph, events: Sequence[Event]) -> dict[int, set[int]]:
-    """Return the nodes that a plan recomputes in each stage, by the operator of the stage."""
+    """Return for each stage the nodes that a plan recomputes. A stage's key is its operator."""
     operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
     stages = zip([*operators, len(graph.nodes)], _by_stage(graph, events), strict=False)
     return {operator: computed for operator, (computed, _, _) in stages}

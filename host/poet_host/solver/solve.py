@@ -28,8 +28,11 @@ from .workers import POOL, Channel
 
 Method = Literal["poet", "poet-paging", "poet-remat"]
 DEFAULT_GAP = 0.01  # default of the API and the command line; a gap of 0 may take hours
-NO_DEADLINE_TIME_SHARE = 0.3  # share of the time left for a first search that ignores the deadline
-RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4  # time reserved to order transfers at the end
+# If there is a deadline, a first search ignores it. It may take this share of the time left.
+NO_DEADLINE_TIME_SHARE = 0.3
+# Time reserved to reorder transfers after the search, in seconds (more for large graphs), and the
+# largest share of the time limit that may be reserved:
+RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4
 MAX_TRANSFER_ORDER_S = 5.0
 
 Report = Callable[[Found], None]
@@ -142,7 +145,10 @@ def _stopped_by(found: Found, gap: float | None, wanted_gap: float) -> StoppedBy
 def _with_early_transfers(
     best: Candidate, problem: Problem, placed: bool, limit_s: float
 ) -> Candidate:
-    """Return the plan with early transfers, which the search uses only if there is a deadline."""
+    """Start the transfers of the best plan early. Return the plan.
+
+    The search has not done this if it ran without a deadline.
+    """
     worker = POOL.take()
     try:
         worker.search(_start_transfers_early, problem, best.events, placed, limit_s)

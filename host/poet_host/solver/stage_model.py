@@ -50,7 +50,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Gap:
-    """The columns of a tensor between two operators that need it; see `_add_gap_cuts`."""
+    """The columns of a tensor's variables, from one operator that needs the tensor to the next.
+
+    See `_add_gap_cuts`.
+    """
 
     held: int  # H
     paged: int  # Q
@@ -82,8 +85,9 @@ def build(
 ) -> StageModel:
     """Build the stage model that offers the candidates.
 
-    `page` False: computed tensors are not paged out, except kept ones. If the candidates
-    are for conflicts, the model allows repeats: only then do conflicts hold for all plans.
+    `page` False: computed tensors are paged out only if they must be on storage at the end. If the
+    candidates are `for_conflicts`, a stage may drop a tensor and create it again. Only then do the
+    constraints of conflicts (conflicts.py) hold for all plans.
     Raises TooLarge if the model exceeds MAX_NONZEROS, or if `out_of_time()` returns True.
     """
     graph = candidates.graph
@@ -187,7 +191,7 @@ def _terms(i: int, *columns: Columns) -> list[Term]:
 
 
 def _needed(model: StageModel, before: int | None, made: list[Term]) -> None:
-    """Add the constraint A_ti = 1, or A_ti >= 1 if the model allows repeats."""
+    """Add the constraint A_ti = 1; A_ti >= 1 if a stage may drop i and create it again."""
     if before != ALWAYS_IN_RAM:
         held = [] if before is None else [(before, 1.0)]
         model.program.row([*held, *made], 1.0, INFINITY if model.allows_repeats else 1.0)
@@ -196,7 +200,7 @@ def _needed(model: StageModel, before: int | None, made: list[Term]) -> None:
 def _available(
     model: StageModel, used: Columns, i: int, before: int | None, made: list[Term]
 ) -> None:
-    """Add the constraint U_ti <= A_ti, and A_ti <= 1 unless the model allows repeats."""
+    """Add U_ti <= A_ti. Unless a stage may drop i and create it again, also add A_ti <= 1."""
     program = model.program
     if before is None and not made:
         return

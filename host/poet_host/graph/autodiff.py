@@ -1,9 +1,9 @@
 """Autodiff: makes the graph of one training step from a forward model.
 
-The backward pass visits the layers in reverse. One kernel computes each gradient that is needed.
-Where possible, the kernel that computes the only gradient of a parameter also applies the update in
-place. `conv1:grad` is the gradient of the loss with respect to `conv1`. `conv1.weight:new` is the
-weight after the step.
+The backward pass visits the layers in reverse order. A layer has one gradient kernel for each
+operand that needs a gradient. If a parameter is used only once, this kernel also updates the
+parameter in place, where possible. `conv1:grad` is the gradient of the loss with respect to
+`conv1`. `conv1.weight:new` is the weight after the step.
 """
 
 from collections import Counter
@@ -118,7 +118,10 @@ class _Step:
         return needed
 
     def _gradients_expected(self, model: Model) -> Counter[str]:
-        """Count the gradients to sum for each layer in `_needed` and each trained parameter."""
+        """Return how many gradients must be summed for each tensor that needs a gradient.
+
+        Each use of the tensor as an operand of a layer gives one of these gradients.
+        """
         names: list[str] = []
         for layer in model.layers:
             row = OPERATORS[layer.kind]
@@ -209,7 +212,10 @@ class _Step:
         self._gradient[tensor] = gradient
 
     def _gradient_of_parameter(self, layer: Layer, rule: Rule, w: Node, fuse: bool) -> None:
-        """Add a gradient of `w` to the earlier ones. If `fuse`, the last gradient updates `w`."""
+        """Add the gradient of the parameter `w` from one layer to those from other layers.
+
+        If `fuse` is True and no more gradients of `w` will follow, update `w`.
+        """
         sinks = bool(rule.kernel) and _has_sink(rule.kernel)
         if self._uses[w.name] == 1 and sinks and fuse:
             self._update(w, rule.kernel, self._inputs(layer, rule), _fields(layer, rule))
@@ -244,9 +250,10 @@ class _Step:
             self._update(w, "apply_gradient", (gradient,), sizes_of(w.shape))
 
     def _free(self, name: str, rule: Rule) -> str:
-        """Return `name`, or a longer name if `name` is already used.
+        """Return `name`, or a longer name if another node has the name `name`.
 
-        `name` is already used if both operands of a layer are the same tensor.
+        The longer name is needed if both operands of a layer are the same tensor: the layer then
+        computes two gradients for it.
         """
         taken = any(node.name == name for node in self.nodes)
         return f"{name}:{rule.makes}" if taken else name
@@ -255,7 +262,11 @@ class _Step:
         return self._add(name, "add", both, sizes_of(shape) | {"variant": 0}, "backward", shape)
 
     def _update(self, w: Node, kernel: str, inputs: tuple[str, ...], fields: Fields) -> None:
-        """Add the update of `w` and its state. `kernel` computes the gradient of `w`."""
+        """Add the nodes that update the parameter `w` and its optimiser state.
+
+        `kernel` computes the gradient of `w` from `inputs`, or is "apply_gradient", which reads the
+        finished gradient.
+        """
         by = self._optimiser
         decayed = (w.name,) if by.weight_decay else ()
         if isinstance(by, Adam):
@@ -323,7 +334,10 @@ class _Step:
         return self._add(name, rule.kernel, inputs, fields, phase, shape, sink=sink)
 
     def _inputs(self, layer: Layer, rule: Rule) -> tuple[str, ...]:
-        """Return the nodes that a rule reads. Optional operands may be missing."""
+        """Return the names of the nodes that the kernel of `rule` reads.
+
+        An optional operand is left out if the layer does not have it.
+        """
         operands = self._operands[layer.name]
         optional = {name for name in rule.names if f"{name}?" in rule.operands.split()}
         return tuple(operands[n] for n in rule.names if n in operands or n not in optional)

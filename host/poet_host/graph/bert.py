@@ -53,7 +53,11 @@ def _classify(b: Builder, x: Tensor, classes: int) -> Model:
 
 
 def _block(b: Builder, x: Tensor, heads: int, name: str, mask: Tensor | None = None) -> Tensor:
-    """Add one block. If `mask` contains the tokens, attention ignores each token that is 0."""
+    """Add one transformer block.
+
+    `mask` has the tokens of the text: attention ignores each position where the token is 0. If
+    `mask` is None, attention reads all positions.
+    """
     width = x.shape[2]
     q, k, v = (b.linear(x, width, name=f"{name}.{part}") for part in ("query", "key", "value"))
     scores = b.attention_scores(q, k, heads, name=f"{name}.scores")

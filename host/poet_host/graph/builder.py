@@ -4,7 +4,8 @@
     x = b.relu(b.conv2d(b.data, 8, 3, padding=1, name="conv1"))
     model = b.model(b.softmax_xent(b.linear(b.flatten(x), 10, name="fc")))
 
-Each row of operators.OPERATORS is a method of Builder. Its options are those of the row's `spec`.
+Builder has a method for each operator in operators.OPERATORS, such as `relu`. The options of the
+method are those of the operator's function `spec`.
 """
 
 import re
@@ -38,7 +39,7 @@ class Layer:
     inputs: tuple[Tensor, ...]
     shape: Shape  # of the output
     fields: Fields
-    parameters: Mapping[str, Node]  # stored nodes, by their names in the row: weight, bias, ...
+    parameters: Mapping[str, Node]  # name in this layer ("weight", "bias", ...) -> stored node
 
     @property
     def is_parameter(self) -> bool:
@@ -83,7 +84,7 @@ class Builder:
     def __init__(
         self, name: str, data: Shape, dtype: Literal["float32", "int32"] = "float32"
     ) -> None:
-        """Start a model. `data` is the shape of a batch, whose first axis counts the samples.
+        """Start a model. `data` is the shape of one batch, with the number of samples first.
 
         `dtype` is int32 if the data are tokens.
         """
@@ -183,8 +184,8 @@ class Builder:
         """Return the finished model. Raises BadInput if the output of a layer is not used."""
         if not self._layers or self._layers[-1].name != loss.name or self._label is None:
             raise BadInput(
-                f"model {self._name}: the last layer must be a loss, and `Builder.model` must get "
-                "the output of this layer"
+                f"model {self._name}: the last layer must be a loss. Pass the output of this loss "
+                "to `Builder.model`"
             )
         used = {tensor.name for layer in self._layers for tensor in layer.inputs} | {loss.name}
         for name in ("data", *(layer.output for layer in self._layers)):

@@ -61,7 +61,7 @@ class Graph:
     loss: str
     logits: str
     origin: bytes = field(default=b"", repr=False)  # the .onnx file of an imported model
-    lost: tuple[str, ...] = ()  # parameters of the PyTorch module that files of weights do not have
+    lost: tuple[str, ...] = ()  # names of PyTorch parameters that files of weights do not contain
     made_up: tuple[str, ...] = ()  # trained tensors that the PyTorch module does not have
 
     def __post_init__(self) -> None:
@@ -108,13 +108,13 @@ class Graph:
                     )
             if node.stored and node.op != "none":
                 raise BadInput(
-                    f"{where}: the node has both the role {node.role} of a stored node and the "
-                    f"operator {node.op}: remove one of them"
+                    f"{where}: the node has the role {node.role}, so no operator may compute it, "
+                    f"but it has the operator {node.op}: remove one of them"
                 )
             if not node.stored and node.op == "none":
                 raise BadInput(
-                    f"{where}: the node has neither an operator nor the role of a stored node: add "
-                    "one of them"
+                    f"{where}: the node has neither an operator that computes it, nor the role "
+                    "data, parameter or state: add one of them"
                 )
             if node.overwrites is not None:
                 if node.overwrites not in node.inputs:

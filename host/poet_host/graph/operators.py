@@ -49,7 +49,10 @@ def _image(shape: Shape) -> dict[str, int]:
 
 
 def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Padding) -> dict[str, int]:
-    """Return `sizes` with the fields of a window and the output size, which is rounded down."""
+    """Return a copy of `sizes` with more fields: those of a sliding window and of its output.
+
+    The height and the width of the output are rounded down.
+    """
     found = dict(sizes)
     axes = zip(
         "hw", _pair(kernel, "kernel", 1), _pair(stride, "stride", 1), _sides(padding), strict=True
@@ -190,7 +193,7 @@ _NORM_PARAMETERS = (
 
 
 def _weighted(kernel: str, spec: Callable[..., Spec]) -> Operator:
-    """Return the row of an operator that has a weight and an optional bias."""
+    """Return an `Operator` with a weight and an optional bias."""
     return Operator(
         spec,
         forward=(Rule("y", kernel, "x weight bias?"),),

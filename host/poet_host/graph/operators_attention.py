@@ -15,7 +15,11 @@ _A_TRANSPOSED, _B_TRANSPOSED, _A_SPLIT, _B_SPLIT, _Y_SPLIT = 1, 2, 4, 8, 16
 def _product(
     y: Shape, n: int, heads: int, sizes: tuple[int, int, int], factor: float, variant: int
 ) -> Spec:
-    """Describe a matrix product y. `sizes` are rows of y, columns of y and terms of each sum."""
+    """Describe a matrix product with the shape `y`.
+
+    `sizes` has the number of its rows, the number of its columns, and the number of terms that are
+    summed for each of its elements.
+    """
     h, w, k = sizes
     if not isfinite(factor):
         raise ValueError(f"`factor` ({factor}) must be finite")
@@ -50,8 +54,8 @@ def _matmul(
     count = prod(a[:-2])
     if a[:-2] != b[:-2] and prod(b[:-2]) != 1:
         raise ValueError(
-            "the dimensions before the last two must be the same in both inputs, or all 1 in the "
-            "second"
+            "the last two dimensions are rows and columns. All dimensions before these must be the "
+            "same in both inputs, or must be 1 in the second input"
         )
     if count != prod(b[:-2]):
         if transpose_a:
@@ -88,8 +92,8 @@ def _context(p: Shape, v: Shape) -> Spec:
     """
     if len(p) != 4 or len(v) != 3 or p[0] != v[0] or p[3] != v[1]:
         raise ValueError(
-            "weights must have the shape (batch, heads, L, S), and values must have the shape "
-            "(batch, S, width)"
+            "the attention weights must have the shape (batch, heads, L, S), and the values must "
+            "have the shape (batch, S, width)"
         )
     width = _head_width(v[2], p[1])
     sizes = (p[2], width, p[3])
@@ -102,7 +106,7 @@ def _head_width(width: int, heads: int) -> int:
     return width // heads
 
 
-# The fields that hold the rows and the columns of each operand in the forward product.
+# operand of the forward product -> names of the fields for its row count and its column count
 _SIZES = {"a": ("h", "k"), "b": ("k", "w"), "dy": ("h", "w")}
 # For each operand, its bits in the field `variant` of the forward product.
 _TRANSPOSED = {"a": _A_TRANSPOSED, "b": _B_TRANSPOSED, "dy": 0}
@@ -112,8 +116,9 @@ _SPLIT = {"a": _A_SPLIT, "b": _B_SPLIT, "dy": _Y_SPLIT}
 def _gradient(makes: str, left: str, right: str, flip: str, *, stored_transposed: bool) -> Rule:
     """Return the rule that computes the gradient of `makes` as the product of `left` and `right`.
 
-    `flip` names the operand that this product transposes. If `stored_transposed` is True, the rule
-    applies only if `makes` is stored transposed; otherwise, only if `makes` is not transposed.
+    `flip` names the factor (`left` or `right`) of which the product uses the transpose. If
+    `stored_transposed` is True, the rule applies only to an operand `makes` that is stored
+    transposed. If it is False, the rule applies only to an operand that is not.
     """
 
     def fields(f: Fields) -> Fields:

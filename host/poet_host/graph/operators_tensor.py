@@ -24,16 +24,17 @@ Mark = TypeVar("Mark")
 
 
 def _grouped(shape: Shape, marks: Sequence[Mark]) -> tuple[list[int], list[Mark]]:
-    """Merge neighbouring axes that have the same mark. Return sizes and marks of the merged axes.
+    """Merge neighbouring axes of `shape` that have equal values in `marks`.
 
-    Axes of size 1 are dropped. Raises ValueError if more than 4 axes remain.
+    Return the sizes and the marks of the merged axes. Axes of size 1 are dropped. Raises ValueError
+    if more than 4 axes remain.
     """
     pairs = [(size, mark) for size, mark in zip(shape, marks, strict=True) if size != 1]
     groups = [(mark, [size for size, _ in of]) for mark, of in groupby(pairs, lambda pair: pair[1])]
     if len(groups) > 4:
         raise ValueError(
-            "the axes form more than 4 groups: reshape the input to fewer axes. Neighbouring axes "
-            "that the operator treats alike form one group"
+            "the operator merges neighbouring axes that it treats alike, but more than 4 axes "
+            "remain: reshape the input to fewer axes"
         )
     return [prod(sizes) for _, sizes in groups], [mark for mark, _ in groups]
 
@@ -44,9 +45,9 @@ def _last(sizes: Sequence[int]) -> dict[str, int]:
 
 
 def _bits(axes: Sequence[object]) -> int:
-    """Return a number whose bit i is set if axis i of (n, c, h, w) is marked.
+    """Return a number whose bit i is 1 if the value of axis i of (n, c, h, w) is true.
 
-    `axes` has the marks of the last axes. All axes before these are not marked.
+    `axes` has one value for each of the last axes. The values of the other axes are false.
     """
     return sum(1 << i for i, marked in enumerate(axes, 4 - len(axes)) if marked)
 
@@ -72,12 +73,15 @@ def _with(**changes: float) -> Change:
 
 
 def _axes(f: Fields, operand: int) -> int:
-    """Return one bit for each axis: 1 if operand 0 (`a`) or 1 (`b`) is repeated along it."""
+    """Return one bit for each axis: 1 if the operand is repeated along this axis.
+
+    `operand` is 0 for `a` and 1 for `b`.
+    """
     return int(f["variant"]) >> 4 * operand & 15
 
 
 def _swapped(f: Fields) -> Fields:
-    """Return the fields for the gradient of `b`: exchange `a` and `b`, and set the factor to 1."""
+    """Return the fields for the gradient of `b`: `f` with `a` and `b` exchanged and factor 1."""
     return {**f, "variant": _axes(f, 1) | _axes(f, 0) << 4, "factor": 1.0}
 
 
@@ -189,8 +193,8 @@ def _transpose(x: Shape, order: tuple[int, ...]) -> Spec:
             runs.append([axis])
     if len(runs) > 4:
         raise ValueError(
-            "`order` splits the axes into more than 4 groups: reshape the input to fewer axes. "
-            "Axes that stay neighbours form one group"
+            "the operator merges axes that stay next to each other in `order`, but more than 4 "
+            "axes remain: reshape the input to fewer axes"
         )
     places = sorted(runs)
     first = 4 - len(runs)
@@ -208,7 +212,11 @@ def _inverse_order(f: Fields) -> Fields:
 
 
 def _around(x: Shape, axis: int) -> dict[str, int]:
-    """Return the fields of x: n for the axes before `axis`, c for `axis`, h for the axes after."""
+    """Return the fields n, c, h, w of x, for an operator that works along `axis`.
+
+    c is the size of `axis`. n is the product of all sizes before it, h the product of all sizes
+    after it, and w is 1.
+    """
     return {"n": prod(x[:axis]), "c": x[axis], "h": prod(x[axis + 1 :]), "w": 1}
 
 
@@ -261,7 +269,7 @@ _REDUCE = (Rule("y", "reduce", "x"),), (Rule("x", "scale", "dy"),)
 
 
 def _pair_of(kernel: str, *backward: Rule) -> Operator:
-    """Return the row of an operator that does arithmetic on `a` and `b`."""
+    """Return an `Operator` for arithmetic on two tensors `a` and `b`."""
     return Operator(_two, (Rule("y", kernel, "a b"),), backward, inputs=("a", "b"))
 
 

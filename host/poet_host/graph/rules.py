@@ -31,7 +31,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Spec:
-    """The shapes and fields that one layer gets from an operator's row."""
+    """The output shape, kernel fields, parameters and label of one layer.
+
+    `Operator.spec` computes them from the shapes of the layer's inputs and the options.
+    """
 
     shape: Shape  # of the output
     fields: Fields  # of poet_op
@@ -86,9 +89,9 @@ class Operator:
 def of_one_kernel(
     kernel: str, spec: Callable[..., Spec], gradient_reads: str, onnx: str = ""
 ) -> Operator:
-    """Return the row of an operator with the input `x` and the forward kernel `kernel`.
+    """Return an `Operator` with the input `x` and the forward kernel `kernel`.
 
-    The kernel `kernel` + "_grad" computes the gradient of `x`.
+    The kernel with the name `kernel` + "_grad" computes the gradient of `x`.
     """
     backward = (Rule("x", f"{kernel}_grad", gradient_reads),)
     return Operator(spec, (Rule("y", kernel, "x"),), backward, onnx=onnx)

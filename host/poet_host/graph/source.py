@@ -28,7 +28,7 @@ _MODEL = "model:"
 
 @dataclass(frozen=True)
 class Source:
-    """The tensors of a file that hold one graph tensor: the whole tensor, or one row each."""
+    """The place of a graph tensor in a file: one tensor with all values, or one for each row."""
 
     names: tuple[str, ...]
     shape: tuple[Count, ...]  # of each tensor in the file
@@ -36,7 +36,7 @@ class Source:
     computed: bool = False  # True if a node of the user's model computes the tensor
 
     def with_axes_reversed(self) -> "Source":
-        """Return the source for the same tensor with its axes reversed in the graph."""
+        """Return a source with the same file tensors, for a graph tensor with reversed axes."""
         return replace(self, transposed=not self.transposed)
 
     def start(self) -> str:

@@ -30,7 +30,10 @@ class TrainingOptions:
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def check_batch(self, where: str) -> None:
-        """Raise BadInput if the batch size is invalid. The message begins with `where`."""
+        """Raise BadInput if the batch size is invalid.
+
+        The message begins with the argument `where`, which names the model.
+        """
         batch = self.batch
         if batch is not None and (type(batch) is not int or not 1 <= batch <= MAX_BATCH):
             raise BadInput(f"{where}: a batch must have 1 to {MAX_BATCH} samples, not {batch!r}")

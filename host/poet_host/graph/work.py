@@ -50,9 +50,10 @@ def work_of(node: Node, graph: Graph) -> Work:
 def _value(name: str, node: Node) -> int:
     """Return the value of a name in a formula of isa.def.
 
-    An upper-case letter is the number of elements of an operand. `taps` is the number of pairs of
-    an output element and an input element in its window. `rows` is the number of loops over rows of
-    these pairs. Every other name is a field of the node, or 0 if the node does not have this field.
+    An upper-case letter is the number of elements of an operand. `taps` is the number of pairs
+    (output element, input element in the window of this output). `rows` is the number of loops in
+    which a kernel processes these pairs, row by row. Every other name is a field of the node, or 0
+    if the node does not have this field.
     """
     if name.isupper():
         return prod(isa.shape(name, node.attrs))
@@ -64,13 +65,19 @@ def _value(name: str, node: Node) -> int:
 
 
 def _planes(node: Node) -> int:
-    """Count the pairs of an input plane and an output plane that a window connects."""
+    """Count the pairs (output plane, input plane from which this output is computed).
+
+    A plane is one channel of one sample.
+    """
     n, c, k, groups = (int(node.attrs.get(name, 0)) for name in ("n", "c", "k", "groups"))
     return n * k * c // groups if groups else n * c
 
 
 def _inside(node: Node, axis: str) -> int:
-    """Count the pairs of an output and an input in its window along one axis, without padding."""
+    """Count the pairs (output position, input position in its window) along one axis.
+
+    Positions in the padding are not counted.
+    """
     fields = (axis, f"o{axis}", f"kernel_{axis}", f"stride_{axis}", f"pad_{axis}")
     size, out, window, stride, pad = (int(node.attrs.get(field, 0)) for field in fields)
     return sum(0 <= o * stride + at - pad < size for o in range(out) for at in range(window))

@@ -44,10 +44,10 @@ def grad_bias(op: Op, dy: Array) -> Array:
 
 
 def _matrices(op: Op, x: Array, rows: int, columns: int, flags: int) -> Array:
-    """View `x` as (n, groups, rows, columns).
+    """View `x` as matrices: an array of shape (n, groups, rows, columns).
 
-    If bit 0 of `flags` is set, the matrices are stored transposed. If bit 2 of `flags` is set, each
-    stored row holds all heads.
+    If bit 0 of `flags` is set, each matrix is stored transposed. If bit 2 of `flags` is set, row i
+    in memory contains row i of the matrices of all attention heads.
     """
     stored = (columns, rows) if flags & 1 else (rows, columns)
     if flags & 4:

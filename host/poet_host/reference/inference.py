@@ -39,7 +39,10 @@ def inference(graph: Graph) -> Graph:
 
 
 def _towards(graph: Graph, wanted: str) -> tuple[tuple[Node, ...], dict[str, str]]:
-    """Return the operators that compute `wanted`, and a map of omitted tensors to replacements."""
+    """Return the operators that compute the node `wanted` during inference.
+
+    The second result maps each node that inference omits to the node that replaces it, by name.
+    """
     # Running statistics replace batch statistics. The input of a dropout replaces its output.
     instead = {node.inputs[0]: node.inputs[1] for node in graph if node.op == "batchnorm_running"}
     nodes: list[Node] = []
@@ -117,7 +120,8 @@ def _run(
 def _answer(graph: Graph) -> tuple[int, ...]:
     """Return the shape of the logits of one sample.
 
-    If the first axis of the logits does not count the samples, the shape has one axis.
+    If the first axis of the graph's logits is not the batch axis, the returned shape has one axis,
+    whose size is the number of logits of one sample.
     """
     count, *shape = graph[graph.logits].shape
     if count == graph.batch:

@@ -50,7 +50,10 @@ def run_kernel(
 def run_step(
     graph: Graph, stored: Mapping[str, NDArray[Any]], step: int
 ) -> dict[str, NDArray[Any]]:
-    """Return the values of all nodes of a step. `stored` has the values of stored nodes."""
+    """Return the values of all nodes of a step, by name.
+
+    `stored` has the values of the nodes that no operator computes: data, parameters and states.
+    """
     values: dict[str, NDArray[Any]] = {}
     for node in graph:
         if node.stored:
@@ -64,7 +67,11 @@ def run_step(
 
 
 def _into_sink(sink: str, op: Op, gradient: Array, extra: Sequence[Array]) -> Array:
-    """Apply a sink of isa.def to a gradient. Return the result, which has the same shape."""
+    """Store a gradient, add it to a sum, or use it to update a parameter or its momentum.
+
+    `sink` is the name of a SINK row of isa.def, which defines the result. The result has the shape
+    of the gradient.
+    """
     old = [array.reshape(gradient.shape) for array in extra]
 
     def decayed(w: int) -> Array:
@@ -78,4 +85,7 @@ def _into_sink(sink: str, op: Op, gradient: Array, extra: Sequence[Array]) -> Ar
         return old[0] - op.learning_rate * decayed(0)
     if sink == "momentum":
         return op.momentum * old[0] + decayed(1)
-    raise ValueError(f"sink {sink} takes no gradient: choose store, accumulate, sgd or momentum")
+    raise ValueError(
+        f"`sink` is {sink}, but this kernel computes the gradient of a parameter: choose store, "
+        "accumulate, sgd or momentum"
+    )

@@ -12,10 +12,11 @@ from .op import Op, kernel
 def _meeting(
     at: int, stride: int, pad: int, in_size: int, out_size: int
 ) -> tuple[slice, slice] | None:
-    """Return a slice of outputs and a slice of inputs along one axis, for one window element.
+    """Return two slices along one axis: outputs, and the inputs that they read.
 
-    The first slice has all outputs whose window element `at` is inside the input. The second slice
-    has the input at this element for each of these outputs. Return None if there are no outputs.
+    Each output reads the element at index `at` of its window. The first slice selects the outputs
+    for which this element is not in the padding. The second slice selects the elements that these
+    outputs read. Return None if there are no such outputs.
     """
     first = max(0, -((at - pad) // stride))
     end = min(out_size, (in_size - 1 + pad - at) // stride + 1)
@@ -26,7 +27,11 @@ def _meeting(
 
 
 def _taps(op: Op) -> list[tuple[tuple[int, int], tuple[Any, ...], tuple[Any, ...]]]:
-    """Return ((kh, kw), index of outputs, index of inputs) for each element of the window."""
+    """Return ((kh, kw), index of outputs, index of inputs) for each element of the window.
+
+    The two indices select the outputs whose element (kh, kw) of the window is not in the padding,
+    and the inputs at this element.
+    """
     found = []
     for kh in range(op.kernel_h):
         for kw in range(op.kernel_w):
@@ -38,7 +43,10 @@ def _taps(op: Op) -> list[tuple[tuple[int, int], tuple[Any, ...], tuple[Any, ...
 
 
 def _clipped(stride: int, pad: int, size: int, kernel: int, out: int) -> list[tuple[slice, slice]]:
-    """Return two slices for each output: its window without padding, and the inputs in it."""
+    """Return two slices along one axis for each output: in its window, and in the input.
+
+    Both select the part of the window that is not in the padding.
+    """
     found = []
     for start in range(-pad, out * stride - pad, stride):
         begin, end = max(0, start), max(0, start, min(size, start + kernel))
@@ -135,7 +143,8 @@ def avgpool2d(op: Op, x: Array) -> Array:
 def avgpool2d_grad(op: Op, dy: Array) -> Array:
     share: Array = dy / _areas(op)
     dx = np.zeros(op.input_shape, f32)
-    for _, outputs, inputs in reversed(_taps(op)):  # each input adds its windows in ascending order
+    # In reverse order, because each input must add the terms of its outputs in ascending order.
+    for _, outputs, inputs in reversed(_taps(op)):
         dx[inputs] += share[outputs]
     return dx
 

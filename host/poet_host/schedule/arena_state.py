@@ -25,7 +25,10 @@ class Resident:
 
 
 class ArenaState:
-    """State after each statement of a plan. Tensors are numbered as in the model part."""
+    """The board's RAM and transfers after each statement of a plan.
+
+    A tensor is identified by its index in `Model.tensors`.
+    """
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -67,7 +70,10 @@ class ArenaState:
         return low
 
     def before_compute(self, tensor: int) -> int:
-        """Return the number of the last transfer that a compute must wait for, or 0 for none."""
+        """Return the number of the last transfer that must finish before `tensor` is computed.
+
+        Return 0 if no transfer must finish.
+        """
         op = self.model.operator(tensor)
         needed = [self._arrival.get(i, 0) for i in op.inputs]
         if op.overwrites is not None:
@@ -75,11 +81,17 @@ class ArenaState:
         return max(needed, default=0)
 
     def before_free(self, tensor: int) -> int:
-        """Return the number of the last transfer that a free must wait for, or 0 for none."""
+        """Return the number of the last transfer that must finish before `tensor` is freed.
+
+        Return 0 if no transfer must finish.
+        """
         return self._transfer.get(tensor, 0)
 
     def begin_compute(self, tensor: int) -> None:
-        """Check a compute. The caller then calls `take` or `overwrite`, then `end_compute`."""
+        """Raise RuleError if `tensor` cannot be computed now.
+
+        After this check, the caller calls `take` or `overwrite`, and finally `end_compute`.
+        """
         if not self.model.stored_count <= tensor < len(self.model.tensors):
             raise RuleError(f"tensor {tensor} cannot be computed, because it has no operator")
         if tensor > self.next_tensor:
@@ -143,8 +155,8 @@ class ArenaState:
     def wait(self, remaining: int) -> None:
         if self.unfinished <= remaining:
             raise RuleError(
-                f"a wait until at most {remaining} transfers are unfinished has no effect, because "
-                f"only {self.unfinished} are unfinished"
+                f"a statement waits until at most {remaining} transfers are unfinished, but only "
+                f"{self.unfinished} are unfinished: the wait has no effect"
             )
         self.finished = self.queued - remaining
 

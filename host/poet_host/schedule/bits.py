@@ -51,7 +51,7 @@ class BitReader:
     def get(self, bits: int) -> int:
         """Read a number of `bits` bits. Raises BitsError if fewer bits are left."""
         if self.position + bits > self.length:
-            raise BitsError("the bits end before the statement `end`")
+            raise BitsError("the data ends before the last statement of the schedule, `end`")
         value = (self._value >> self.position) & ((1 << bits) - 1)
         self.position += bits
         return value

@@ -1,4 +1,4 @@
-"""Check the meta part of a schedule, and compare it with the tensors of the model part."""
+"""Check the meta part (JSON) of a .poet file, and compare it with the tensors in the model part."""
 
 from typing import TYPE_CHECKING
 
@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 
 def check_meta(schedule: "Schedule", where: str) -> None:
-    """Check the meta part. Raises BadInput with a message that begins with `where`."""
+    """Check the meta part (JSON) of a .poet file. Raises BadInput if it is invalid.
+
+    The message begins with the argument `where`, which names the source.
+    """
     model = schedule.model
     meta = convert(schedule.meta, ScheduleMeta, f"{where}, meta part", extra=True)
     names = [tensor.name for tensor in meta.tensors]
     if len(names) != len(model.tensors) or len(set(names)) < len(names):
         raise BadInput(
-            f"{where}: the meta part must have a different name for each tensor: solve again"
+            f"{where}: the meta part (JSON) must have one name for each tensor, and no name twice: "
+            "solve again"
         )
     try:
         plan_from_json(meta.plan, "plan")
@@ -34,8 +38,9 @@ def check_meta(schedule: "Schedule", where: str) -> None:
             for node, tensor in zip(graph, model.tensors, strict=True):
                 if node.size_bytes != tensor.size_bytes:
                     raise BadInput(
-                        f"the shape of tensor {quoted(node.name)} does not match its size in "
-                        "the model part"
+                        f"tensor {quoted(node.name)} has the shape {node.shape}, which has "
+                        f"{node.size_bytes:,} bytes, but the model part of the file gives it "
+                        f"{tensor.size_bytes:,} bytes"
                     )
             check_starts(graph)
     except BadInput as error:
@@ -57,4 +62,6 @@ def _check_costs(graph: CostGraph, names: list[str], model: Model) -> None:
                 same &= {number[j] for j in node.inputs} == set(op.inputs)
                 same &= op.overwrites == (None if over is None else number[over])
     if not same:
-        raise BadInput("`costs` and the model part have different tensors or operators")
+        raise BadInput(
+            "the tensors or operators in `costs` differ from those in the model part of the file"
+        )

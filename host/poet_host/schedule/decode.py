@@ -51,13 +51,13 @@ class _Decoder:
         state, header = self.state, self.header
         state.end()
         if self.bits.rest or self.bits.length - self.bits.position > 7:
-            raise RuleError("only 0 bits up to the next byte may follow the statement `end`")
+            raise RuleError("only 0 bits that fill the last byte may follow the statement `end`")
         counted = (state.peak_bytes, len(self.statements), state.resident_max, state.queue_max)
         stated = (header.arena_bytes, header.statement_count, header.resident_max, header.queue_max)
         if counted != stated:
             raise RuleError(
-                f"the header states {stated}, but the statements need {counted}. The numbers are: "
-                "bytes of arena, statements, most tensors in RAM, most queued transfers"
+                "the numbers (bytes of arena, statements, most tensors in RAM, most queued "
+                f"transfers) are {stated} in the header, but must be {counted} for these statements"
             )
         return tuple(self.statements)
 

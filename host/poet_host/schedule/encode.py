@@ -147,9 +147,9 @@ class _Encoder:
         return with_crc(header + bits)
 
     def _arena_bytes(self) -> int:
-        """Return the highest end of a tensor or workspace, in bytes.
+        """Return the highest offset at which a tensor or workspace of the plan ends, in bytes.
 
-        It determines the number of bits of an offset that is written as a number.
+        If `_place` writes an offset as a number, the returned value determines its number of bits.
         """
         top = 0
         for i, statement in enumerate(self.statements):
@@ -168,7 +168,10 @@ class _Encoder:
         return top
 
     def _statement(self, statement: Statement, index: int) -> int:
-        """Write a statement, and the frees that are part of it. Return the number of statements."""
+        """Write one statement of the plan. A compute can include frees that follow it.
+
+        Return the number of statements of the plan that this call writes, including these frees.
+        """
         number = self._number(statement)
         self.count += 1
         if statement.op == "compute":
@@ -218,9 +221,10 @@ class _Encoder:
         return 1 + self._folded_frees((*op.freeable, number), index + 1)
 
     def _folded_frees(self, candidates: Sequence[int], index: int) -> int:
-        """Write one bit for each candidate: 1 if the plan's next statement frees it without a wait.
+        """Write one bit for each tensor in `candidates`: 1 if the compute also frees the tensor.
 
-        Return the number of these frees.
+        It does so if the next statement of the plan frees this tensor, and no wait is needed before
+        that. Return the number of tensors that the compute frees.
         """
         folded = 0
         for tensor in candidates:
@@ -279,12 +283,18 @@ class _Encoder:
 
     def _operator(self, number: int, statement: Statement) -> Operator:
         if number < self.model.stored_count:
-            raise PoetError(f"the plan cannot compute {statement.node}, which is a stored tensor")
+            raise PoetError(
+                f"the plan cannot compute {statement.node}, because it is a stored tensor: it "
+                "exists before the step begins"
+            )
         return self.model.operator(number)
 
     @staticmethod
     def _placed(statement: Statement, index: int, what: str = "offset") -> int:
-        """Return the offset in the field `what` of a statement. Raises BadInput if it is None."""
+        """Return the field `what` of a statement: "offset" or "workspace_offset".
+
+        Raises BadInput if the field is None.
+        """
         offset: int | None = getattr(statement, what)
         if offset is None:
             raise BadInput(

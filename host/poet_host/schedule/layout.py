@@ -1,6 +1,7 @@
 """Lay out tensors on storage, in the areas that schedules/FORMAT.md defines.
 
-This file also numbers the tensors of a graph, and makes the tables of the model part.
+This file also gives each tensor of a graph a number, and makes the tables of tensors and operators
+that a .poet file contains.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,7 +42,10 @@ def numbered(nodes: Iterable[_N]) -> list[_N]:
 
 
 def model_of_graph(graph: Graph) -> Model:
-    """Return the tables for a training graph. Raises BadInput if no board can run the graph."""
+    """Return the tables of tensors and operators for a training graph.
+
+    Raises BadInput if no board can run the graph.
+    """
     nodes = numbered(graph)
     number = {node.name: i for i, node in enumerate(nodes)}
     renewed = [node.updates for node in nodes if node.updates is not None]
@@ -49,7 +53,10 @@ def model_of_graph(graph: Graph) -> Model:
         if renewed.count(name) > 1:
             raise BadInput(f"graph {graph.name}: several nodes update {name}, but only one may")
         if not graph[name].stored:
-            raise BadInput(f"graph {graph.name}: a node updates {name}, which is not a stored node")
+            raise BadInput(
+                f"graph {graph.name}: a node updates {name}, which is not a stored tensor: it does "
+                "not exist before the step begins"
+            )
     tensors = []
     for node in nodes:
         if node.updates is not None:
@@ -81,7 +88,8 @@ def _operator(graph: Graph, node: Node, number: Mapping[str, int]) -> Operator:
     kernels, sinks = isa.by_name("KERNEL"), isa.by_name("SINK")
     if node.op not in kernels or node.sink not in sinks:
         raise BadInput(
-            f"{where}: no board has both the operator {node.op} and the sink {node.sink}"
+            f"{where}: the file isa.def must contain both the operator {node.op} and the sink "
+            f"{node.sink} (the use of a computed gradient), but does not"
         )
     if len(node.inputs) > MAX_INPUTS:
         raise BadInput(f"{where}: the node has {len(node.inputs)} inputs: use at most {MAX_INPUTS}")
@@ -98,9 +106,10 @@ def _operator(graph: Graph, node: Node, number: Mapping[str, int]) -> Operator:
 
 
 def model_of_costs(graph: CostGraph) -> Model:
-    """Return the tables for a cost graph. A plan can be encoded with them, but boards refuse them.
+    """Return the tables of tensors and operators for a cost graph, which has no kernels.
 
-    Sizes are rounded up to a multiple of 4 bytes, because offsets in RAM are multiples of 4.
+    A schedule can be made with these tables, but boards refuse it. Sizes are rounded up to a
+    multiple of 4 bytes, because offsets in RAM are multiples of 4.
     """
     if not graph.storage and any(node.stored or node.keep for node in graph.nodes):
         raise BadInput(
@@ -135,10 +144,12 @@ def rounded(size_bytes: int) -> int:
 
 
 def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[int, int]) -> Model:
-    """Assign storage blocks to every tensor. `renews` maps each NEXT tensor to its CURRENT tensor.
+    """Assign storage blocks to every tensor.
 
-    Stored tensors with different values of `place` never share an erase group. So a step never
-    writes into an erase group with a tensor that only the host can restore.
+    A step computes the new value of each CURRENT tensor as a NEXT tensor. `renews` maps the number
+    of the NEXT tensor to that of the CURRENT tensor. Stored tensors with different values of
+    `place` never share an erase group of the card. So a step never writes into an erase group with
+    a tensor that only the host can restore.
     """
     placed: dict[int, Tensor] = {}
     end, last = 0, None

@@ -27,22 +27,25 @@ STRUCTURE = ("kernel", "sink", "input_count", "output", "overwrites", "input")
 
 @dataclass(frozen=True)
 class Tensor:
-    """The record `poet_tensor`. In a Model, stored tensors come before computed tensors."""
+    """A tensor of a schedule, as in the C record `poet_tensor`."""
 
     size_bytes: int
     place: int  # a POET_PLACE_*
     flags: int  # POET_FLAG_*, or-ed
-    block: int = 0  # number of the tensor's first block in the data area
+    block: int = 0  # number of the tensor's first storage block, counted in the data area
 
     @property
     def blocks(self) -> int:
-        """Return the number of storage blocks for one copy of the tensor with its trailer."""
+        """Return the number of storage blocks for one copy of the tensor.
+
+        The copy ends with a trailer, which contains the CRC of the tensor.
+        """
         return -(-(self.size_bytes + _C["POET_TRAILER"]) // BLOCK)
 
 
 @dataclass(frozen=True)
 class Operator:
-    """The record `poet_op`."""
+    """The operator that computes one tensor of a schedule, as in the C record `poet_op`."""
 
     kernel: int  # code in isa.def
     inputs: tuple[int, ...]  # tensor numbers
@@ -57,18 +60,22 @@ class Operator:
 
     @cached_property
     def freeable(self) -> tuple[int, ...]:
-        """Return the inputs that a compute can free, in the order of their bits in a statement."""
+        """Return the numbers of the input tensors that a compute statement can free.
+
+        The statement has one bit for each of them, in the same order.
+        """
         return tuple(i for i in dict.fromkeys(self.inputs) if i != self.overwrites)
 
 
 @dataclass(frozen=True)
 class Model:
-    """The content of a model part."""
+    """The model part of a .poet file: its tables of tensors and operators."""
 
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[Tensor, ...]  # first stored tensors, then computed tensors
     operators: tuple[Operator, ...]  # one for each computed tensor, in the order of tensors
-    slot_stride: int  # distance, in blocks, from a tensor's first slot to its second slot
-    data_blocks: int  # number of blocks in the data area
+    # Distance from a tensor's first slot (copy) to its second slot, in storage blocks.
+    slot_stride: int
+    data_blocks: int  # number of storage blocks in the data area
     crc: int = 0  # CRC-32 of the model part
 
     @property
@@ -81,7 +88,10 @@ class Model:
 
 
 def model_bytes(model: Model) -> bytes:
-    """Return the model part. Its CRC is computed: `model.crc` is ignored."""
+    """Return the model part of a .poet file: a header, then the tables of `model`.
+
+    The CRC in the header is computed. `model.crc` is ignored.
+    """
     if len(model.tensors) >= NONE:
         raise BadInput(
             f"the graph has {len(model.tensors):,} tensors, but a schedule has at most {NONE - 1:,}"
@@ -119,7 +129,7 @@ def read_model(part: bytes, where: str) -> Model:
     """Return the tables of a model part. `part` must have the length that `part_size` returns.
 
     Raises BadInput if a header field or the CRC is wrong, or if a table breaks a rule. The message
-    begins with `where`.
+    begins with the argument `where`, which names the source.
     """
     size = isa.record_size("poet_model")
     header = isa.unpack("poet_model", part[:size])

@@ -15,8 +15,8 @@ from .schedule import Schedule
 def with_rates(schedule: Schedule, **rates: float | None) -> Schedule:
     """Return the schedule with another `learning_rate`, `momentum` or `weight_decay`.
 
-    If a rate is None, the schedule keeps its rate. Raises BadInput if the schedule was solved
-    without a given rate, because momentum and weight decay may need additional tensors in the plan.
+    If a rate is None, the schedule keeps its rate. Raises BadInput for a rate that the schedule was
+    solved without: momentum and weight decay may need tensors that the plan does not have.
     """
     given = {name: rate for name, rate in rates.items() if rate is not None}
     if not given:

@@ -21,7 +21,7 @@ _C = isa.constants()
 
 @dataclass(frozen=True)
 class PlanHeader:
-    """The record `poet_plan_header` at the start of a plan part."""
+    """The sizes and checksums of the plan in a .poet file: the C record `poet_plan_header`."""
 
     crc: int  # CRC-32 of the plan part; identifies the plan on a board
     model_crc: int  # CRC-32 of the model part that the plan belongs to
@@ -84,7 +84,8 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
     """Return the schedule in `data`, the content of a .poet file.
 
     Raises BadInput if a magic number, a version, a CRC or the meta part is wrong, or if the parts
-    do not belong together. The message begins with `where`. Statements are checked by `decode`.
+    do not belong together. The message begins with the argument `where`, which names the source.
+    Statements are checked by `decode`.
     """
     model_header = _header(data, 0, "poet_model", "POET_MODEL_MAGIC", where)
     plan_at = part_size(model_header)
@@ -105,7 +106,10 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
             f"{where} is damaged (the CRC of the plan part is wrong): copy it again, or solve again"
         )
     if plan_header["model_crc"] != model.crc:
-        raise BadInput(f"{where}: the plan part belongs to another model: solve again")
+        raise BadInput(
+            f"{where}: the plan in this file was made for another model, not for the model in this "
+            "file: solve again"
+        )
     meta = parse_json(text, f"{where}, meta part")
     schedule = Schedule(data[:plan_at], data[plan_at:meta_at], meta, origin)
     check_meta(schedule, where)
@@ -113,13 +117,19 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
 
 
 def _packed(magic: str, content: bytes) -> bytes:
-    """Return a meta or origin part: the record `poet_meta`, then the content."""
+    """Return the meta part or the origin part of a .poet file.
+
+    Both consist of the record `poet_meta` and then `content`.
+    """
     record = isa.pack("poet_meta", magic=_C[magic], crc=zlib.crc32(content), bytes=len(content))
     return record + content
 
 
 def _unpacked(data: bytes, at: int, magic: str, part: str, where: str) -> tuple[bytes, int]:
-    """Return the content of a meta or origin part, and the offset of its end."""
+    """Return the content of the meta part or the origin part at the offset `at` of a .poet file.
+
+    The second result is the offset of its end.
+    """
     header = _header(data, at, "poet_meta", magic, where)
     begin = at + isa.record_size("poet_meta")
     content = data[begin : begin + header["bytes"]]

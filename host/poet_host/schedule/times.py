@@ -17,10 +17,10 @@ class Timed:
     """Times of one statement, in microseconds since the beginning of the step."""
 
     reached_us: float  # time when the processor reaches the statement
-    # Time at which the statement begins, after all its waits.
-    # For a `free`, it is the time at which the wait begins.
+    # Time at which the statement begins, after it has waited for transfers.
+    # A `free` is an exception: it begins when its wait begins.
     begin_us: float
-    end_us: float  # time when the processor or the transfer lane has finished the statement
+    end_us: float  # time when the computation, the transfer or the free is finished
 
 
 def costs_of_schedule(schedule: Schedule) -> CostGraph:

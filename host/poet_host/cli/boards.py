@@ -15,7 +15,7 @@ from .console import emit, say, show_table
 from .options import json_option
 
 NATIVE = "native"
-REPLY_PATIENCE_S = 2.0  # time to wait for a reply: a board that computes replies late
+REPLY_PATIENCE_S = 2.0  # longest wait for a reply: a board replies late while it computes
 
 
 @click.command()
@@ -81,7 +81,7 @@ def boards(port: str | None, as_json: bool) -> None:
 
 
 def _port_facts(port: SerialPort, *, query: bool) -> dict[str, Any]:
-    """Return what is known about a port, by JSON key.
+    """Return the known facts about a port, as a map from JSON keys to values.
 
     A port without known USB ids is queried only if `query` is True.
     """

@@ -47,8 +47,8 @@ def card() -> None:
 @click.option(
     "--output", "-o", "image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     show_default="the card in the board at --port",
-    help="Write to this card image, which is created if it does not exist. An existing image "
-    "changes only when everything has been written. Copy the image to an SD card with dd.",
+    help="Write to this card image, which is created if it does not exist. If the command fails, "
+    "an existing image stays as it was. Copy the image to an SD card with dd.",
 )  # fmt: skip
 @_port_option
 @duration_options
@@ -58,8 +58,8 @@ def card() -> None:
 )  # fmt: skip
 @click.option(
     "--resume", is_flag=True,
-    help="Continue after the last step on the card. With --load-weights FILE, continue after the "
-    "step of the weights in FILE instead.",
+    help="Continue with the weights on the card, after the last step that they were trained for. "
+    "With --load-weights FILE, continue with the weights in FILE instead.",
 )  # fmt: skip
 @erase_option
 @storage_option
@@ -150,7 +150,8 @@ def write(
 @storage_option
 @output(
     "--save-weights", suffix=".safetensors", is_strict=False,
-    help="Write the weights of the last committed step to this .safetensors file.",
+    help="Write the weights on the card, which are those after the last complete step, to this "
+    ".safetensors file.",
 )  # fmt: skip
 @output("--log", "log_path", help="Write the loss of each step to this file, as JSON lines.")
 @json_option

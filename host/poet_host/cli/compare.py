@@ -54,8 +54,9 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
 @time_limit_option
 @click.option(
     "--gap", type=FiniteRange(0, 1), default=0.0, show_default=True, metavar="G",
-    help="Stop each search when it is proved that no plan saves more than this share of the best "
-    "plan's energy, such as 0.01. 0 requires a proof that no plan is better.",
+    help="Stop each search when it is proved that any other plan saves at most this share of the "
+    "energy of the best plan found so far (0.01 = 1 %). With 0, it must be proved that no plan "
+    "needs less energy.",
 )  # fmt: skip
 @click.option(
     "--output", "-o", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
@@ -85,8 +86,8 @@ def compare(
 ) -> None:
     """Compare planning methods at several RAM budgets and deadlines.
 
-    MODEL is a built-in model, an .onnx file or a cost graph. A point is one combination of model,
-    board, profile, method, budget and deadline. The table has a row for each point. All plans are
+    MODEL is a built-in model, an .onnx file or a cost graph. Each combination of model, board,
+    profile, method, budget and deadline is a point, and has a row in the table. All plans are
     verified. If a comparison with --output is interrupted, the same command continues it.
     """
     chosen = _methods(methods)
@@ -176,7 +177,10 @@ def _store(output: Path | None) -> Iterator[Store]:
 
 
 def _swept(points: list[Point], store: Store, jobs: int, output: Path | None) -> list[Result]:
-    """Solve all points. Write the table of the finished points, even after an error."""
+    """Make a plan for each point. Write a table of the finished points, even after an error.
+
+    A point is a model with its costs, a method, and the limits of RAM and time.
+    """
     try:
         with progress(f"comparing {len(points):,} points") as report:
             return sweep(points, store, jobs=jobs, progress=report)
@@ -205,7 +209,8 @@ def _show(found: list[tuple[Point, Result]]) -> None:
 def _notes(found: list[tuple[Point, Result]]) -> dict[str, list[str]]:
     """Return a map from each note to the names of the methods that have this note.
 
-    A note states a change to a method (marked `*`), or why the method has no plan.
+    The note of a plan begins with `*`, and states how the method was changed to make the plan. Any
+    other note states why the method found no plan.
     """
     notes: dict[str, dict[str, None]] = {}
     for point, result in found:

@@ -12,7 +12,7 @@ MODEL_SUFFIXES = (".onnx", ".json", ".poet")
 
 
 def models(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the built-in models, and the model files and folders, that complete `incomplete`."""
+    """Return the names of built-in models, model files and folders that begin with `incomplete`."""
     before = incomplete[: incomplete.rfind("/") + 1]
     found = [*api.MODELS]
     try:

@@ -67,7 +67,7 @@ class Reporter:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a training step, including its commit.
+    """The cost of a training step, including the commit: the write that makes new weights valid.
 
     Energy is estimated: the time in each power state, times the power of that state.
     """
@@ -100,7 +100,8 @@ class Demo:
     schedule: Schedule
     run: Run  # within RAM_BYTES
     keep: Run  # the run that keeps everything in RAM, on a native board
-    keep_cost: Cost  # cost of keep-everything on the board of `run`, even if it does not fit
+    # Cost of a step that keeps everything in RAM on the board of `run`, even if it does not fit.
+    keep_cost: Cost
     keep_all_bytes: int
     accuracy_before: float
     accuracy_after: float

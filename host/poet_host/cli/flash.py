@@ -19,8 +19,8 @@ from .options import json_option
 @click.option(
     "--port", "-p", default="auto", show_default=True, metavar="PORT",
     shell_complete=completion.ports,
-    help="Serial port at which the firmware answers after the upload. `auto` chooses the only port "
-    "with the USB ids of the board.",
+    help="Serial port at which the firmware answers after the upload. `auto` chooses the port that "
+    "has the USB ids of the board, if there is exactly one.",
 )  # fmt: skip
 @click.option(
     "--upload-port", metavar="PORT", show_default="same as --port",

@@ -92,7 +92,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def is_loss_assumed(model: str, options: dict[str, Any]) -> bool:
-    """Return True if an .onnx model has the default loss, because the user named no loss."""
+    """Return True if the user named no loss for an .onnx model, so that the default is used."""
     return model.lower().endswith(".onnx") and options.get("loss") is None
 
 

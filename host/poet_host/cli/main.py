@@ -44,7 +44,7 @@ EPILOG = """Exit codes: 0 done; 1 failed; 2 usage or bad input; 3 no such device
 @click.version_option(version("poet-host"), prog_name="poet-host")
 @click.pass_context
 def commands(context: click.Context) -> None:
-    """Train neural networks on boards whose RAM cannot hold a training step.
+    """Train neural networks on boards that have less RAM than a training step needs.
 
     `poet-host demo` shows the whole workflow on a simulated board. For your own model, `solve`
     finds a schedule, and `train` runs the schedule on a board.

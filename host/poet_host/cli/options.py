@@ -60,8 +60,8 @@ port_option = click.option(
     "--port", "-p", required=True, metavar="PORT", shell_complete=completion.ports,
     help="Port of the board: a serial device (/dev/ttyACM0), a pyserial URL "
     "(socket://TOKEN@host:port) or `auto` (the first serial port at which a board answers). "
-    "`native` and `sim:BOARD` start a board on this computer for the time of this command. "
-    "`sim:BOARD:usb` connects to the simulated board by USB, not by UART.",
+    "`native` (a process) and `sim:BOARD` (a simulated board) run on this computer until the "
+    "command ends. `sim:BOARD:usb` is a simulated board that is connected by USB, not by UART.",
 )  # fmt: skip
 storage_option = click.option(
     "--storage", type=click.Path(path_type=Path), metavar="FILE",
@@ -91,7 +91,7 @@ training_seed_option = seed_option(
 
 
 class _Renamed(click.Option):
-    """An option with a current name, then old names. --help shows only the current name."""
+    """An option that accepts its old names too. --help shows only the current name, the first."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         names, self.opts = self.opts, self.opts[:1]
@@ -228,8 +228,9 @@ def output(
 ) -> Callable[[F], F]:
     """Return a click option that names a file to write. The name must end in `suffix`.
 
-    The option raises BadInput for a name with another suffix. If `is_strict` is False, it refuses
-    only other suffixes that are in SUFFIXES. Streams such as /dev/stdout may have any name.
+    The option raises BadInput for any other suffix. If `is_strict` is False, it does so only for
+    the suffix of another known file format (SUFFIXES). Streams such as /dev/stdout may have any
+    name.
     """
     if not settings.get("required"):
         settings["show_default"] = "not written"

@@ -109,7 +109,10 @@ class Session:
         api.save_weights(path, self.training.graph, weights, step, self.training.classes)
 
     def save(self, run: Run, run_path: Path | None) -> None:
-        """Save the run and its last committed weights. Save no weights if step 1 diverged."""
+        """Save the run, and the weights after its last complete step.
+
+        No weights are saved if step 1 diverged.
+        """
         written: list[Path | None] = []
         done = run.last_step or self.begun
         if done or run.ended != "not_finite":

@@ -35,14 +35,14 @@ from .signals import stop_requests
 @click.option(
     "--card-fault", "faults", multiple=True, metavar="KIND:FIRST[:TIMES[:ARGUMENT]]",
     show_default="none",
-    help="Let the card fail at TIMES blocks, from block FIRST on. Read blocks and written blocks "
-    "are counted separately, from 1. Faults in reading count read blocks, other faults count "
-    "written blocks. KIND: "
-    f"{', '.join(FAULT_KINDS)}. ARGUMENT is the delay in microseconds (slow_read, slow_write), the "
-    "number of bytes that are kept (torn_write), the distance to the right place in blocks "
-    "(misdirected_write), the bit that is inverted (flipped_write), the number of blocks until the "
-    "error is reported (late_error; 0: only in the status), or 1 to destroy the erase group "
-    "(power_cut).",
+    help="Let the simulated card fail at block FIRST, or at TIMES blocks from block FIRST on. "
+    "Blocks are counted from 1, in the order in which the board accesses them: read blocks for "
+    "slow_read, read_error and read_crc, written blocks for all other kinds. "
+    f"KIND: {', '.join(FAULT_KINDS)}. ARGUMENT depends on KIND: the delay in microseconds "
+    "(slow_read, slow_write), the number of bytes that are stored (torn_write), how many blocks "
+    "too far the block is stored (misdirected_write), the number of the bit that is inverted "
+    "(flipped_write), how many blocks later the error is reported (late_error; 0: only in the "
+    "card's status), or 1 to destroy the whole erase group too (power_cut).",
 )  # fmt: skip
 @click.option(
     "--card", metavar="NAME", show_default=f"that of the board, {DEFAULT_CARD}",
@@ -93,5 +93,5 @@ def simulate(
         message = f"--card-fault cut the power of {board}. {kept}"
     else:
         message = f"the board {board} stopped: {reason}"
-    say(f"poet-host: {message}")  # on stderr: with --json, stdout already has its one object
+    say(f"poet-host: {message}")  # on stderr, since with --json, stdout may have only one object
     return PoetError.exit_code

@@ -81,9 +81,9 @@ time_limit_option = click.option(
 @click.option(
     "--gap", type=FiniteRange(0, 1), metavar="G",
     show_default=f"{DEFAULT_GAP}, and any plan exits with 0",
-    help="Stop when it is proved that no plan saves more than this share of the best plan's "
-    "energy, such as 0.01. 0 requires a proof that no plan is better. The exit code is 6 if the "
-    "search ends without this proof.",
+    help="Stop when it is proved that any other plan saves at most this share of the energy of the "
+    "best plan found so far (0.01 = 1 %). With 0, it must be proved that no plan needs less "
+    "energy. The exit code is 6 if the search ends without this proof.",
 )  # fmt: skip
 @click.option(
     "--unplaced",
@@ -127,8 +127,8 @@ def solve(
     check_writable(output, plan_path, read=(*model_files(model), profile_name))
     if unplaced and output:
         raise BadInput(
-            "--unplaced assigns no memory offsets, which a schedule needs: omit --unplaced or "
-            "--output"
+            "a schedule needs the memory offsets of its tensors, but --unplaced assigns none: omit "
+            "--unplaced or --output"
         )
     graph = api.load(model, **options)
     profile = _profile(graph, board, profile_name)
@@ -185,7 +185,7 @@ def _profile(
 
 
 def _state(energy: float | None, bound: float | None, gap: float | None, seconds: float) -> str:
-    """Describe the state of the search: the energy of the best plan, and its lower bound."""
+    """Describe a search: energy of the best plan so far, proved minimum for all plans, and gap."""
 
     def text(value: float | None) -> str:
         return "?" if value is None else f"{value:,.1f}"

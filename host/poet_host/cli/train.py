@@ -88,8 +88,9 @@ STEP_BYTES = 512  # upper limit for the size of one step in a run.json file
 )  # fmt: skip
 @click.option(
     "--resume", is_flag=True,
-    help="Continue after the last step that the board committed. With --load-weights FILE, "
-    "continue after the step of the weights in FILE. The state of the optimiser is restored too.",
+    help="Continue with the weights on the card, after the last step that they were trained for. "
+    "With --load-weights FILE, continue with the weights in FILE instead. The state of the "
+    "optimiser is restored too.",
 )  # fmt: skip
 @erase_option
 @click.option(
@@ -282,7 +283,8 @@ def _facts(
             met = "met" if not missed else f"missed in {missed:,} of {len(run.steps):,} steps"
             rows.append(("deadline of the schedule", f"{_ms(run.deadline_us)}, {met}"))
     if run.measured_energy_uj is not None:
-        # `solve` counts the energy of a step without commit, answers to the host and base power.
+        # As in the prediction of `solve`, this energy excludes the commit (the write that makes the
+        # new weights on the card valid), the answers to the host, and the base power.
         rows.append(("energy of a step (estimated)", f"{run.measured_energy_uj:,.1f} uJ"))
         if is_predicted:
             rows.append(("- predicted by solve", f"{run.predicted_energy_uj:,.1f} uJ"))

@@ -48,7 +48,8 @@ class Connection(Closing):
         self.device = device
         self.board = device.board
         self.running = running
-        self.written: tuple[int, int] | None = None  # model CRC and step of weights trained last
+        # The weights that this connection trained last: CRC of the model, and number of the step.
+        self.written: tuple[int, int] | None = None
         self._stack = stack
 
     @property
@@ -68,7 +69,7 @@ class Connection(Closing):
     ) -> Profile:
         """Measure the costs of the operators of `graph`, and of the storage.
 
-        Returns a profile with these costs and, if there is a profile `before`, with its costs.
+        If a profile `before` is given, the result also has its costs of all other operators.
         """
         x, y = example(graph)
         values = {**start_values(graph, seed=0), graph.data: x, graph.label: y}
@@ -184,10 +185,10 @@ def runs_here(port: str) -> bool:
 
 
 def arena_for(schedule: Schedule, port: str | None, storage: Path | None = None) -> int | None:
-    """Return the bytes of RAM that a native board needs for a schedule.
+    """Return how many bytes of RAM a native board needs to run a schedule.
 
-    If the card image `storage` exists, the bytes also suffice for the plan on that card, which may
-    need more RAM. Returns None if the board is not native, because the RAM is then fixed.
+    If `storage` is an existing card image whose plan needs more RAM, returns the bytes for that
+    plan. Returns None if the board is not native, because the RAM of other boards is fixed.
     """
     if port not in (None, "native"):
         return None

@@ -161,7 +161,7 @@ def _read(data: Any) -> Dataset:
 def as_array(value: Any, what: str) -> Array:
     """Convert an array, tensor or list to a NumPy array.
 
-    If this is impossible, raises BadInput with a message that begins with `what`.
+    Raises BadInput if this is impossible. The argument `what` names the value in the message.
     """
     try:
         if hasattr(value, "detach"):
@@ -187,7 +187,7 @@ def as_schedule(schedule: Schedule | str | Path) -> Schedule:
 
 
 def as_profile(profile: Profile | Board | str | Path) -> Profile:
-    """Return a Profile unchanged, load the profile in a file, or estimate that of a board."""
+    """Return `profile` if it is a Profile, else load that file, or estimate that board's costs."""
     if isinstance(profile, Profile):
         return profile
     if isinstance(profile, Board):

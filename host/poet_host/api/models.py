@@ -39,7 +39,7 @@ def load(
     (.json), or a torch.nn.Module. A module needs an `example` of its input. TrainingOptions
     describes the options; `lr` is another name for `learning_rate`.
 
-    Issues a PoetWarning if the PyTorch module of the model cannot load some of the trained weights.
+    Issues a PoetWarning if the model's PyTorch module will not be able to load all trained weights.
     """
     if lr is not None and learning_rate is not None:
         raise BadInput("`lr` is another name for `learning_rate`: pass only one of them")

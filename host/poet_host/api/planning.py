@@ -76,9 +76,9 @@ def solve(
     """Return the plan with the least energy for a problem, or the plan that `method` makes.
 
     solve(graph, profile, ram=..., deadline=...) is short for solve(problem(...)). The search stops
-    when it is proved that no plan saves more than the share `gap` of the best plan's energy (None:
-    DEFAULT_GAP). If no plan is found, the result has the status "infeasible" or "unknown". `encode`
-    raises an error for such a result.
+    when it is proved that any other plan saves at most the share `gap` of the energy of the best
+    plan found so far (None: DEFAULT_GAP). If no plan is found, the result has the status
+    "infeasible" or "unknown". `encode` raises an error for such a result.
     """
     if not isinstance(graph, Problem):
         wanted = problem(graph, profile, ram=ram, deadline=deadline)
@@ -93,7 +93,7 @@ def solve(
         raise BadInput(f"the time limit must be a positive number, not {time_limit_s} s")
     gap = DEFAULT_GAP if gap is None else gap
     if not 0 <= gap <= 1:
-        raise BadInput(f"the gap must be a number from 0 to 1, not {gap}")
+        raise BadInput(f"`gap` must be a number from 0 to 1, not {gap}")
     if method == KEEP_EVERYTHING:
         return _keep_everything_within(wanted)
     plan = plan_by(method, wanted, Settings(time_limit_s, gap, placed, progress))
@@ -179,10 +179,10 @@ def encode(
 ) -> Schedule:
     """Return the schedule of a plan: encode(graph, plan).
 
-    The meta part of the schedule holds `about`, and the costs that the plan was solved for. If the
-    plan does not come from `solve`, pass the profile too: encode(graph, profile, plan). Raises
-    Infeasible or OutOfTime if the plan has no statements, and BadInput if the plan was solved for
-    another graph.
+    The metadata of the schedule contains the costs that the plan was solved for, and the entries of
+    `about`. If the plan does not come from `solve`, pass the profile too: encode(graph, profile,
+    plan). Raises Infeasible or OutOfTime if the plan has no statements, and BadInput if the plan
+    was solved for another graph.
     """
     if isinstance(profile, Plan):
         profile, plan = None, profile

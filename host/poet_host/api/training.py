@@ -54,8 +54,11 @@ def train(
 ) -> Run:
     """Train on a board for `epochs` epochs, or until step `steps`.
 
-    Training starts from new weights, drawn by `seed`; from `weights`, which have been trained for
-    `first_step` steps; or, with `resume`, from the weights that the board has committed.
+    By default, training starts from the weights in the model's .onnx file, or from random weights
+    that `seed` determines. If `weights` are given, it starts from them: they have been trained for
+    `first_step` steps. If `resume` is True, it starts from the weights on the card, which are those
+    after the last complete step.
+
     `erase_card` erases the board's card first. `on_step` is called after every step. If `stopped()`
     is true after a step, the run ends there. `before_moving` is called before the card's weights
     are written in another layout. If `before_moving` is None, a temporary file keeps the weights.
@@ -123,7 +126,8 @@ class Backup:
     ) -> None:
         self._graph, self._path, self._report = graph, path, report
         self._is_temporary = path is None
-        self._step: int | None = None  # step of the weights in the file; None: no file yet
+        # Number of steps that the weights in the file were trained for. None: no file yet.
+        self._step: int | None = None
 
     def __call__(self, weights: Weights, step: int) -> None:
         if self._path is None:
@@ -158,10 +162,10 @@ def check_training(
 ) -> int | None:
     """Raise BadInput if training would fail, before anything is written or erased.
 
-    Raises BadInput, too, if weights on the card would be lost, unless this connection has trained
-    them or `erase_card` deletes them. If `start.weights` have been trained for one step or more,
-    they may replace weights of the same model. Then returns the step of the replaced weights,
-    otherwise None.
+    Raises BadInput, too, if training would delete weights on the card that the user may need. It
+    may delete them in three cases: `erase_card` is True, this connection has trained them, or they
+    belong to the same model as `start.weights`, which have been trained for one step or more. In
+    the last case, returns for how many steps the weights on the card were trained, otherwise None.
     """
     graph, device = schedule.graph, connection.device
     if start.resume:
@@ -226,7 +230,7 @@ def write_card(
     erase_card: bool = False,
     progress: Progress | None = None,
 ) -> JobState:
-    """Write to a board's card what it needs to train alone: schedule, starting weights and data.
+    """Write schedule, starting weights and data to a board's card, so that the board trains alone.
 
     The board will train until step `steps`, or for `epochs` epochs. The other options are those of
     `train`. The board begins when it is switched on and no host sends requests. Raises BadInput if
@@ -268,7 +272,7 @@ def write_card(
 
 
 def card_image_bytes(schedule: Schedule, data: FittedData, seed: int, first: int, last: int) -> int:
-    """Return the bytes of a new card image for a job that trains steps `first` + 1 to `last`."""
+    """Return the size of a new card image in bytes, for training steps `first` + 1 to `last`."""
     job = make_job(schedule, data, seed, first, last - first)
     needed = _RESERVED_BYTES + 512 * schedule.model.data_blocks + job.size_bytes
     return max(_MIN_IMAGE_BYTES, -(-needed // _MIB) * _MIB)

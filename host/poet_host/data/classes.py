@@ -38,7 +38,7 @@ class Classes(tuple[str, ...]):
         return made
 
     def to_json(self) -> dict[str, Any] | None:
-        """Return the names and at most EXAMPLES examples per class; None if there are no names."""
+        """Return the names, and at most EXAMPLES of `examples` per class; None without names."""
         kept: dict[str, int] = {}
         counts = [0] * len(self)
         for crc, number in sorted(self.examples.items()):
@@ -63,7 +63,7 @@ def classes_from_json(value: Any) -> Classes:
     if not all(
         isinstance(example, int) and 0 <= example < len(names) for example in examples.values()
     ):
-        raise ValueError("the class number of an example is outside the list of names")
+        raise ValueError("a stored sample has a class number that no class name belongs to")
     return Classes(names, examples)
 
 
@@ -82,10 +82,10 @@ def examples_of(rows: Array, labels: Array) -> dict[int, int]:
 
 
 def numbers_by(known: Classes, found: Classes, where: str) -> Array:
-    """Return the number in `known` of each class in `found`.
+    """Return, for each class in `found`, the number of the class with the same name in `known`.
 
-    Raises BadInput, with a message that begins with `where`, if a name in `found` is not in
-    `known`, or if the examples in both of them show that names were exchanged.
+    Raises BadInput if a name in `found` is not in `known`, or if rows that are examples in both
+    show that names were exchanged. The argument `where` names the data in the message.
     """
     new = [name for name in found if name not in known]
     if new:
@@ -107,10 +107,10 @@ def numbers_by(known: Classes, found: Classes, where: str) -> Array:
 def _exchanged(known: Classes, found: Mapping[int, int]) -> tuple[int, int] | None:
     """Return an exchanged class as (old number, new number); None if no names were exchanged.
 
-    `known.examples` has the old number of a row's class, `found` the new number. Names were
-    exchanged if two or more classes have a new number, the rows of each class all have the same new
-    number, and no two classes have the same new number. Otherwise, labels of single rows were
-    corrected.
+    `known.examples` maps the CRC-32 of a row to its class number in training, `found` to its class
+    number now. Names were exchanged if all rows of a class have the same number now, rows of
+    different classes have different numbers now, and two or more classes have another number than
+    in training. Otherwise, labels of single rows were corrected.
     """
     became: dict[int, set[int]] = {}
     for crc, number in known.examples.items():

@@ -1,6 +1,6 @@
 """Convert data to the types and shapes of a graph, and select the batch of each step.
 
-The batch of a step depends only on the seed and the step. So a run can resume at any committed
+The batch of a step depends only on the seed and the step. So a run can continue after any complete
 step.
 """
 
@@ -108,8 +108,8 @@ def numbered(data: FittedData, known: Classes, *, is_trained: bool = True) -> Fi
     )
     if max(len(found), len(known)) > count or labels.max() >= len(found):
         raise BadInput(
-            f"{where}: the data names {len(found)} classes, but {graph.name} has {count}. Name the "
-            "class of each label, or use a model with the same number of classes"
+            f"{where}: the data names {len(found)} classes, but {graph.name} has {count}. Name "
+            "every class that occurs as a label, or use a model with the same number of classes"
         )
     if not known:
         if is_trained and len(found) != count:
@@ -205,15 +205,16 @@ def steps_per_epoch(dataset: Dataset, batch: int) -> int:
 
 
 def batch_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> tuple[Array, Array]:
-    """Return the samples and labels of step `step`, counted from 0."""
+    """Return the samples and labels of training step number `step`. The first step is 0."""
     chosen = samples_of_step(dataset, batch, seed, step)
     return dataset.x[chosen], dataset.y[chosen]
 
 
 def samples_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> Array:
-    """Return the indices of the samples of step `step`, counted from 0.
+    """Return the indices, in `dataset`, of the samples of training step number `step`.
 
-    If epochs are shuffled, `seed` and the number of the epoch determine the order of the samples.
+    The first step is 0. If epochs are shuffled, `seed` and the number of the epoch determine the
+    order of the samples.
     """
     epoch, place = divmod(step, steps_per_epoch(dataset, batch))
     count = len(dataset.x)

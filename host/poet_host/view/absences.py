@@ -1,9 +1,9 @@
 """Absences of tensors from RAM: what a schedule recomputes and pages, and at what cost.
 
 An absence begins when a tensor that is needed again leaves RAM. It ends when the tensor comes back.
-An absence costs a recomputation or a page-in, plus a page-out if no other absence needed the
-page-out. The cost of a schedule is that of computing and loading all tensors once, plus the costs
-of all absences.
+An absence costs a recomputation, or a page-out and a page-in. If several absences use the same
+page-out, its cost counts only for the first of them. The cost of a schedule is that of computing
+and loading all tensors once, plus the costs of all absences.
 """
 
 from bisect import bisect_left
@@ -20,7 +20,7 @@ from .lanes import Box, Kind, View
 
 @dataclass(frozen=True)
 class Cost:
-    """Time for which the processor or the transfers are busy, and energy."""
+    """The cost of recomputing or paging a tensor: processor or transfer time, and energy."""
 
     time_us: float
     energy_uj: float
@@ -39,9 +39,13 @@ class Absence:
     how: Kind  # way in which the tensor comes back: "again" (recomputed) or "page_in"
     spent: Cost
     hidden_us: float  # part of the transfer time during which the processor computes
-    instead: Cost | None  # cost of paging, not recomputing, or vice versa; None: impossible
+    # Cost of recomputing this tensor if it is paged, or of paging it if it is recomputed. None: the
+    # other way is impossible.
+    instead: Cost | None
     missing: tuple[str, ...]  # inputs for a recomputation that are not in RAM at `back`
-    without_bytes: int  # peak of bytes in RAM if the tensor had stayed, without regard to offsets
+    # Largest total size of the tensors in RAM during the absence, if this tensor had stayed. The
+    # total ignores gaps between tensors.
+    without_bytes: int
     place_taken: bool  # True: other tensors use some of the tensor's bytes during the absence
 
 
@@ -71,7 +75,7 @@ def _paging(node: CostNode, outs: int) -> Cost:
 
 
 def _in_place(other: Box, before: Box, back: int) -> bool:
-    """Return True if the box `other` uses bytes of the box `before` during an absence.
+    """Return True if `other` uses bytes of the tensor in `before` while this tensor is absent.
 
     The absence begins at the end of `before`, and ends at the statement with index `back`.
     """
@@ -106,7 +110,8 @@ class _Find:
         instead: Cost | None
         if after.kind == "page_in":
             # The cost of a page-out counts for the first page-in after the page-out.
-            # A tensor with `keep` is paged out in any case, so its page-outs do not count.
+            # A tensor with `keep` must be on storage at the end of the step, so it is paged out
+            # even without absences. Its page-outs do not count.
             own = [] if node.keep else [i for i in outs if i > self.returned.get(node.name, -1)]
             self.returned[node.name] = after.statement
             spent = _paging(node, len(own))

@@ -17,11 +17,11 @@ BETWEEN = "between statements"
 
 @dataclass(frozen=True)
 class Comparison:
-    """The times of all statements of one kind in a step: a kernel, transfers, or waits."""
+    """Predicted and measured time in a step of all statements of one kind, such as one kernel."""
 
     what: str
     count: int
-    predicted_us: float | None  # None for BETWEEN, whose time is part of the other predictions
+    predicted_us: float | None  # None for BETWEEN: the other predictions include that time
     measured_us: float  # sum of the median times of the statements
 
 
@@ -30,7 +30,8 @@ def compare_run(
 ) -> tuple[Comparison, ...]:
     """Return a row for each kind of work, in descending order of measured time.
 
-    An additional last row has the measured time between statements, which no trace contains.
+    An additional last row has the measured time between statements. No trace contains this time: it
+    is the time of the step minus the traced times of the processor.
     """
     names = {name: i for i, name in enumerate(schedule.names)}
     kernels = isa.by_code("KERNEL")
@@ -64,6 +65,9 @@ def compare_run(
 
 
 def step_us(run: Run) -> float | None:
-    """Return the median time of a step, excluding commit and answers to the host."""
+    """Return the median time of a step, excluding the parts that no plan contains.
+
+    These are the commit (the write that makes new weights valid) and the answers to the host.
+    """
     times_us = [step.time_us - step.overhead_us for step in run.steps]
     return median(times_us) if times_us else None

@@ -33,7 +33,7 @@ class Bar:
     """The time in which a statement keeps the processor or the transfers busy."""
 
     statement: int  # index of the statement
-    node: str  # name of the tensor; "" for the commit, and for a wait for all transfers
+    node: str  # name of the tensor; "" if the bar is a commit, or a wait for all transfers
     kind: Kind
     begin_us: float
     end_us: float
@@ -95,9 +95,9 @@ def recorded(
     """Return the view of a step as the board traced it.
 
     Some boards trace only some of the statements in each step. Each statement has the times of the
-    latest step that traced it. If statements from different steps would overlap in a lane, the
-    later statement is delayed. Raises BadInput, with a message that begins with `where`, if
-    statements are missing from the trace or differ from those of the schedule.
+    latest step that traced it. Times from different steps may overlap in a lane: then the view
+    shows the second statement later. Raises BadInput if statements are missing from the trace or
+    differ from those of the schedule. The argument `where` names the run in the message.
     """
     _check_trace(statements, run, where)
     times: list[Timed | None] = []
@@ -137,13 +137,15 @@ def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -
             )
     if len(by_number) < len(run.trace):
         raise BadInput(
-            f"{where}: the trace contains a statement twice: train again to record a new trace"
+            f"{where}: the trace contains a statement of the schedule twice: train again to record "
+            "a new trace"
         )
     if missing := len(statements) - len(by_number):
         steps = len(run.steps) * -(-len(statements) // len(by_number))
         raise BadInput(
-            f"{where}: {missing} of {len(statements)} statements were never traced, because the "
-            f"board traces only some statements in each step: train {steps} steps or more"
+            f"{where}: the trace lacks {missing} of {len(statements)} statements of the "
+            "schedule, because the board records only some of them in each step: train "
+            f"{steps} steps or more"
         )
 
 

@@ -103,7 +103,8 @@ class Board:
     def base_power_uw(self) -> float:
         """Power of the board while the processor sleeps and the card is idle.
 
-        The energy of a schedule's statement does not include this power.
+        This power counts during the whole step. So the energies of single operators and transfers
+        do not include it.
         """
         power = self.power
         return power.processor_sleep_uw + power.other_uw + power.storage_idle_uw
@@ -123,7 +124,7 @@ def load_board(name: str) -> Board:
 
 
 def parse_board(name: str, text: str, where: str) -> Board:
-    """Return the board that a board.toml describes. Error messages begin with `where`."""
+    """Return the board that a board.toml describes. `where` names the file in error messages."""
     table = parse_toml(text, where)
     if "name" in table:
         raise BadInput(

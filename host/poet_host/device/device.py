@@ -27,7 +27,7 @@ _C = isa.constants()
 MODEL, PLAN, TENSOR, ARENA, JOB = (
     _C[f"POET_OBJECT_{name}"] for name in ("MODEL", "PLAN", "TENSOR", "ARENA", "JOB")
 )
-NOTHING_COMMITTED = 0xFFFFFFFF  # value of poet_hello.committed_step if nothing is committed
+NOTHING_COMMITTED = 0xFFFFFFFF  # poet_hello.committed_step if storage has no complete weights
 CONNECT_PATIENCE_S = 5.0  # longest wait for the first answer: opening a port may reset the board
 STOP_POLL_S = 0.05  # pause between two checks whether a step has stopped
 _BLOCK = _C["POET_BLOCK"]
@@ -79,7 +79,7 @@ class Device(Closing):
         return self.info
 
     def rows(self) -> str:
-        """Read the board's rows of isa.def as text. The CRC-32 of this text is the fingerprint."""
+        """Read the board's rows of isa.def as text. poet_hello.fingerprint is its CRC-32."""
         text = b""
         while piece := self._request("rows", offset=len(text))["bytes"]:
             text += piece
@@ -96,7 +96,7 @@ class Device(Closing):
     # Storage.
 
     def format(self, total_blocks: int = 0) -> None:
-        """Write an empty store to the first `total_blocks` of the partition (0: all blocks)."""
+        """Format the first `total_blocks` blocks of the storage partition (0: all blocks)."""
         self._request("format", total_blocks=total_blocks)
 
     def write(
@@ -120,7 +120,8 @@ class Device(Closing):
             following = int(self._request("write", **values)["next"]) - start
             if not done < following <= done + len(piece):
                 raise self._invalid(
-                    f"after a write at offset {done}, the board expects offset {following}"
+                    f"the reply to a write of bytes {done} to {done + len(piece) - 1} names offset "
+                    f"{following} as the next one"
                 )
             done = following
             if progress:
@@ -167,7 +168,10 @@ class Device(Closing):
         return self._request("load", **sizes)["facts"]
 
     def begin(self, step: int) -> None:
-        """Commit the written tensors as the weights after step `step`."""
+        """Complete an upload: the tensors that were written become the board's weights.
+
+        `step`: number of steps that these weights have been trained for.
+        """
         self._request("begin", step=step)
 
     def step(
@@ -221,7 +225,7 @@ class Device(Closing):
         return self.read(ARENA, 0, size_bytes, start=offset)
 
     def probe_op(self, op: bytes, offsets: Sequence[int], *, step: int = 1, repeat: int = 1) -> int:
-        """Run a poet_op in the arena `repeat` times; return the ticks of all runs.
+        """Run a poet_op in the arena `repeat` times; return the total time in ticks.
 
         `offsets`: arena offsets of the inputs, then of the output, then of the workspace.
         """
@@ -232,20 +236,24 @@ class Device(Closing):
     def probe_transfer(self, write: bool, size_bytes: int, *, repeat: int = 1) -> tuple[int, int]:
         """Copy `size_bytes` between arena and storage (`write`: to storage) `repeat` times.
 
-        Returns the ticks of all transfers, and the ticks in which the processor was awake.
+        Returns two totals in ticks: the time of the transfers, and the time that the processor was
+        awake.
         """
         values = {"write": int(write), "size": size_bytes, "repeat": repeat}
         reply = self._request("probe_transfer", **values)
         return int(reply["ticks"]), int(reply["cpu_ticks"])
 
     def probe_commit(self, *, repeat: int = 1) -> int:
-        """Commit `repeat` times; return the ticks of all commits."""
+        """Do the storage writes of a commit `repeat` times; return the total time in ticks.
+
+        A commit makes the result of a step permanent.
+        """
         return int(self._request("probe_commit", repeat=repeat)["ticks"])
 
     # Requests and replies.
 
     def _first_hello(self) -> Any:
-        """Stop a step that still runs, and read poet_hello. No committed step is lost."""
+        """Read poet_hello. If a step still runs, stop it first; completed steps are not lost."""
         try:
             return self._request("hello", CONNECT_PATIENCE_S)["hello"]
         except BoardError as error:
@@ -279,9 +287,10 @@ class Device(Closing):
 
     @staticmethod
     def _piece(room: int) -> int:
-        """Round `room` down to whole blocks, but do not change it if it is less than one block.
+        """Return the number of bytes to transfer in one request whose frame has `room` bytes.
 
-        Before a board writes only a part of a block, it must read the block.
+        The number is whole storage blocks, or `room` if that is less than one block. Whole blocks
+        are faster: to write only a part of a block, the board must first read the block.
         """
         return room // _BLOCK * _BLOCK or room
 

@@ -25,7 +25,7 @@ LONGEST_PAUSE_S = 10.0  # longest pause between two pings
 TOKEN_WAIT_S = 5.0  # longest wait for the answer to a token: another host may delay it
 TOKEN_VARIABLE = "POET_TOKEN"
 _ADMITTED, _REFUSED = b"poet yes\n", b"poet no\n"  # answers to a token (port/native/serial.c)
-MAX_GARBAGE = 1 << 16  # largest number of bytes without a zero that can be a frame
+MAX_GARBAGE = 1 << 16  # more bytes than this without a zero, which ends a frame, are dropped
 
 
 class Link(Closing):
@@ -49,8 +49,8 @@ class Link(Closing):
         self._sequence = 0
         self._received = bytearray()
         self._frames: deque[bytes] = deque()
-        self._long: tuple[int, int] | None = None  # (sequence, code) of the reply to request_long
-        self._early: bytes | None = None  # reply to request_long, received by another request
+        self._long: tuple[int, int] | None = None  # (sequence, code) that request_long awaits
+        self._early: bytes | None = None  # reply to request_long that came during another request
         self._foreign_bytes = 0
         self._serial = _open(self.port, patience_s)
         if token:
@@ -75,8 +75,8 @@ class Link(Closing):
         if answer == _REFUSED:
             raise self._refused("has another token")
         raise NoDevice(
-            f"the board at {self.port} did not answer to the token: if another host uses the "
-            "board, try again after that host has ended. Otherwise check the port number"
+            f"the board at {self.port} did not answer after the token was sent. If another program "
+            "uses the board, end that program and try again. Otherwise check the port number"
         )
 
     def _refused(self, why: str) -> NoDevice:
@@ -118,7 +118,7 @@ class Link(Closing):
         """
         awaited = self._long = (self._next_sequence(), code | REPLY)
         self._early = None
-        # If a ping is sent together with the request, a simulated board answers it during the work.
+        # Send a ping together with the request: a busy simulated board receives new input late.
         self._send(awaited[0], code, payload, *([ping] if meanwhile else []))
         last_reply = time.monotonic()
         pause_s = self.timeout_s
@@ -163,10 +163,11 @@ class Link(Closing):
     def _reply(
         self, awaited: tuple[int, int], ping: int | None, until: float
     ) -> tuple[int, bytes] | None:
-        """Return code and payload of the reply `awaited` (sequence, code), or of a reply to a ping.
+        """Return code and payload of the next reply to a request or to a ping.
 
-        Returns None if no such reply arrives in time. Once the board has answered, returns None
-        after a damaged frame too, because it may have been the reply.
+        `awaited`: sequence number and code of the reply to the request. `ping`: code of the reply
+        to a ping. Returns None if neither reply arrives in time. If the board has answered before,
+        also returns None after a damaged frame, because that frame may have been the reply.
         """
         while (raw := self._frame(until)) is not None:
             try:
@@ -231,7 +232,7 @@ class Link(Closing):
 
 
 def _without_token(port: str) -> tuple[str, str]:
-    """Return a port and its token. A socket's token is not left in its URL; others have none."""
+    """Return the port without its token, and the token. Only the URL of a socket has a token."""
     scheme, _, rest = port.partition("://")
     if scheme != "socket":
         return port, ""
@@ -287,7 +288,7 @@ def _no_port(port: str, error: Exception) -> NoDevice:
 
 
 def _why(error: BaseException) -> str:
-    """Return the operating system's message for an error, without pyserial's text, and advice."""
+    """Return the operating system's message for an error, and advice. Omit pyserial's text."""
     while error.__context__ is not None:
         error = error.__context__
     advice = "check address and network"

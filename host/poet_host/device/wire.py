@@ -62,7 +62,10 @@ def record_type(name: str) -> Any:
 
 
 def pack(fields: Sequence[Field], values: Mapping[str, Any]) -> bytes:
-    """Return the payload of a message. A record can be bytes, a named tuple or a mapping."""
+    """Return the payload of a message, from the values of its fields.
+
+    The value of a record may be bytes, a named tuple or a mapping.
+    """
     unknown = set(values) - {field.name for field in fields}
     if unknown:
         raise WireError(

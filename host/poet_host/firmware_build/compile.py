@@ -27,8 +27,8 @@ def compiled(
     follow the sources in the command. `objects`, if any: one compile command for each of `sources`;
     `command` then links the object files. Two builds at the same time do not disturb each other.
 
-    Raises PoetError with `missing` if the compiler is missing, and with the compiler's first error
-    if it fails.
+    Raises PoetError if the compiler is missing or fails. Its message is the text `missing`, or
+    contains the compiler's first error.
     """
     if shutil.which(command[0]) is None:
         raise PoetError(missing)

@@ -33,7 +33,7 @@ def flash(
 ) -> Flashed:
     """Build the firmware of a board, write it, and check that the board answers.
 
-    `image`: an ELF file to write, so that no firmware is built. `report` receives the memory
+    `image`: an existing ELF file to write; then no firmware is built. `report` receives the memory
     ledger and a line for each step. `port`, `upload_port`, `tool` and the errors are those of
     upload.write_image. Raises PoetError if the build fails.
     """

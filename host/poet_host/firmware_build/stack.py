@@ -2,8 +2,8 @@
 
 Frames and calls of all functions are read from their instructions (ARMv6-M and ARMv7-M Architecture
 Reference Manuals, chapter A5). So functions of the C library are included too. firmware/calls.toml
-lists which functions pointers may call, and which interrupts nest. An image is refused if
-calls.toml omits a function that calls through a pointer, or a function whose address is in a
+lists which functions may be called through pointers, and which interrupts nest. An image is refused
+if calls.toml omits a function that calls through a pointer, or a function whose address is in a
 pointer. This module needs the standard library only, because PlatformIO's builder imports it too.
 """
 
@@ -63,7 +63,10 @@ class _Bound:
         self.path: list[tuple[int, tuple[str, ...]]] = []
 
     def _members(self, image: Image, group: dict[str, Any]) -> frozenset[int]:
-        """Return the functions of a group in calls.toml, which has name patterns or tables."""
+        """Return the functions of a group in calls.toml.
+
+        A group lists patterns for the names of functions, or tables that contain functions.
+        """
         found = {
             address
             for address in self.in_pointers
@@ -164,7 +167,7 @@ def _vectors(image: Image) -> list[int]:
 
 
 def _words(image: Image, at: int, size: int) -> tuple[int, ...]:
-    """Return the words of the image at an address. A variable has its initial value there."""
+    """Return the words at an address of the image. For a variable: its initial value."""
     data_at, data_size = image.sections.get(".data", (0, 0))
     if data_at <= at < data_at + data_size:
         at += image.symbols["data_load"] - data_at
@@ -180,8 +183,8 @@ def _addresses_in_pointers(image: Image, known: dict[int, Function]) -> set[int]
         raise BadInput("the firmware image has no relocations: link it with --emit-relocs")
     if image.split_pointers:
         raise BadInput(
-            "MOVW instructions of the firmware image contain halves of addresses, so the stack has "
-            "no known bound: compile so that each address is a whole word"
+            "the firmware image loads addresses in two halves (MOVW, MOVT), so the stack has no "
+            "known bound: compile so that the image stores each address as one word"
         )
     at, size = image.objects["vectors"]
     words = {

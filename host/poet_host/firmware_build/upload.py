@@ -166,15 +166,15 @@ def upload_command(
 ) -> list[str]:
     """Return the command line that writes, verifies and starts an image.
 
-    `serial_number`: that of the debugger, or empty for the only debugger. Raises BadInput if it
-    contains anything but letters and digits: a USB device could send Tcl code as its serial number,
-    which OpenOCD would execute.
+    `serial_number` selects a debugger (empty: the only one that is plugged in). Raises BadInput if
+    it contains anything but letters and digits: a USB device could send Tcl code as its serial
+    number, which OpenOCD would execute.
     """
     if not re.fullmatch(r"[0-9A-Za-z]*", serial_number, re.ASCII):
         raise BadInput(
             f"the debugger at {port} has the serial number {quoted(serial_number)}, but only "
-            "letters and digits are allowed: unplug that debugger, or leave only the board's "
-            "debugger plugged in"
+            "letters and digits are allowed: unplug that debugger, or name the port of the board's "
+            "own debugger with --upload-port"
         )
     start = f"0x{loading.start:x}"
     chip = loading.tools[tool]
@@ -236,8 +236,8 @@ def _advice(name: str, printed: str, loading: Loading) -> str:
         )
     if name == "bossac":
         return (
-            "press the board's reset button twice, quickly, so that its boot loader waits, and "
-            "name the port that appears with --upload-port"
+            "press the board's reset button twice, quickly, so that its boot loader waits. A new "
+            "port appears. Run this command again, with the new port as --upload-port"
         )
     return "check the board's power and cable, and close other debugger sessions"
 
@@ -271,9 +271,9 @@ def enter_boot_loader(port: str, loading: Loading, report: Report) -> str:
             return port
     if vanished:
         raise NoDevice(
-            f"{port} disappeared, but no boot loader has appeared within {TOUCH_WAIT_S:g} s "
-            f"({ports_here()}): press the reset button of the board twice, quickly, and name the "
-            "port that appears with --upload-port"
+            f"the port {port} disappeared, but the port of the boot loader did not appear within "
+            f"{TOUCH_WAIT_S:g} s ({ports_here()}). Press the board's reset button twice, quickly. "
+            "A new port appears: run this command again, with the new port as --upload-port"
         )
     return port  # this may be a boot loader whose USB ids are not known
 
@@ -301,7 +301,10 @@ def _device_at(port: SerialPort) -> str:
 
 
 def _only_port(board: Board) -> str:
-    """Return the only USB port of the board's firmware, or of its loader if there is none."""
+    """Return the only USB port at which the board's firmware runs.
+
+    If there is none, return the only port with the board's USB ids (board.toml).
+    """
     running = _usb_ports(board)
     matching = list(running) or [
         port.path for port in serial_ports() if port.usb in loading_of(board).usb
@@ -360,16 +363,16 @@ def _await_board(board: Board, port: str, before: dict[str, str]) -> tuple[str, 
                 return back, _checked(board, back, device)
         except BoardError as error:
             raise BoardError(
-                f"the image was written, but another firmware answers at {back} ({error}): name "
-                "the --port and --upload-port of the same board",
+                f"the image was written, but the firmware that answers at {back} is another one "
+                f"({error}): check that --port and --upload-port belong to the same board",
                 error.name,
                 error.detail,
             ) from error
         except NoDevice as error:
             if time.monotonic() >= give_up:
                 raise NoDevice(
-                    f"the image was written, but {error}: the firmware of {board.name} answers on "
-                    f"{serial_at}; name that port with --port"
+                    f"the image was written, but {error}. The firmware of {board.name} answers on "
+                    f"{serial_at}: set --port to this port"
                 ) from error
             time.sleep(POLL_S)
 

@@ -97,7 +97,11 @@ class SimulatedBoard(Closing):
 
     @property
     def meter(self) -> Meter:
-        """The counts after the last slice of simulated time, even if the board has ended."""
+        """Times and numbers of events since the board's start.
+
+        The board's process updates them after each slice of simulated time. The last values remain
+        after that process has ended.
+        """
         return Meter(*METER.unpack(self._shared[:]))
 
     @property

@@ -117,7 +117,7 @@ def load_chip(board: str) -> ChipFile:
 
 
 def parse_chip(text: str, where: str) -> ChipFile:
-    """Read the text of a chip.toml. Error messages begin with `where`."""
+    """Read the text of a chip.toml. `where` names the file in error messages."""
     found = convert(parse_toml(text, where), ChipFile, where)
     convert(found.wiring, WIRINGS[found.chip], f"{where}, wiring")
     return found

@@ -15,8 +15,8 @@ from .chip_library import chips
 def load_elf(machine: Any, path: Path) -> Image:
     """Load an image into the memory of a struct machine (chip/api.h), and return the image.
 
-    The symbol `__stack_limit` is the stack limit. At a reset, the chip reads the vector table at
-    the image's lowest address, as after the start by a boot loader.
+    The simulation stops if the stack grows below the symbol `__stack_limit`. At a reset, the chip
+    reads the vector table at the image's lowest address, as if a boot loader started the image.
     """
     _, lib = chips()
     image = read_elf(path)

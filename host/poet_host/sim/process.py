@@ -28,7 +28,7 @@ from .pty_port import PtyPort, UsbPtyPort
 from .simulated_chip import METER, POWER_CUT_CODE, Settings, SimulatedChip
 
 SLICE_TICKS = 2_000_000
-TALKING_TICKS = 100_000  # ticks of a shorter slice, while host and busy program exchange bytes
+TALKING_TICKS = 100_000  # ticks per run of the chip while host and busy program exchange bytes
 LONGEST_REPLY_BYTES = 4096
 STARTED_S = 1.0  # simulated time after which the program counts as started
 FAULT_CODE = 70
@@ -87,7 +87,7 @@ class Process:
             self.obey()
 
     def pass_on(self, more: bytes, *, busy: bool) -> None:
-        """Send output to the host, but keep that of a busy program until its reply is complete."""
+        """Send output to the host. Collect the output of a busy program until its reply ends."""
         self.output += more
         if not busy or not more or len(self.output) > LONGEST_REPLY_BYTES:
             self.pty.push(self.output)

@@ -9,10 +9,10 @@ import termios
 import time
 import tty
 
-PATIENCE_S = 0.5  # longest wait of input for the end of its frame, or for a busy program
+PATIENCE_S = 0.5  # longest delay of input, if its frame is incomplete or the program is busy
 REACTION_S = 0.005  # time for a host to send its next request after a reply
 WATCH_S = 0.2  # longest sleep
-UNOPENED_WATCH_S = 0.02  # longest sleep while the pty is closed, as opening it ends no sleep
+UNOPENED_WATCH_S = 0.02  # pause between two checks whether a host has opened the pty
 OUTPUT_LIMIT_BYTES = 1 << 20  # unread output beyond this is dropped
 BAUDS = {
     getattr(termios, name): int(name[1:])
@@ -45,14 +45,15 @@ class PtyPort:
             self._since = time.monotonic()
 
     def _whole(self) -> int:
-        """Return the size of all whole frames. A zero before a frame counts as part of it."""
+        """Return the number of input bytes in complete frames, with any zeros before a frame."""
         frames = self._input[: self._input.rfind(0) + 1].rstrip(b"\0")
         return len(frames) + 1 if frames else 0
 
     def frames(self, *, late: bool) -> bytes:
-        """Return whole frames, or an incomplete one if no byte has arrived for PATIENCE_S.
+        """Take the complete frames out of the input, and return them.
 
-        `late`: return whole frames, too, only if no byte has arrived for PATIENCE_S.
+        If the input is only an incomplete frame, it is returned once no byte has arrived for
+        PATIENCE_S. `late`: complete frames are delayed in this way too.
         """
         end = self._whole()
         waited = time.monotonic() - self._since > PATIENCE_S
@@ -108,7 +109,7 @@ class UsbPtyPort(PtyPort):
 
     @property
     def line(self) -> tuple[bool, int]:
-        """Return (is the port open, baud rate). With unread input, the port counts as open."""
+        """Return (is the port open, baud rate). It counts as open while it has input."""
         baud = BAUDS.get(termios.tcgetattr(self.master)[5], 9600)
         return bool(self._input) or not self._hung_up(), baud
 

@@ -48,7 +48,7 @@ class CardFault:
     # `argument` of torn_write: the number of bytes that are kept.
     # `argument` of misdirected_write: how many blocks too far the block is written.
     # `argument` of flipped_write: the number of the bit, 0 to 4095.
-    # `argument` of late_error: how many blocks later it is reported; 0: only in the status.
+    # `argument` of late_error: blocks until the card reports the error; 0: only in reply to CMD13.
     # `argument` of power_cut: 1 if the erase group is destroyed too.
     argument: int = 0
 
@@ -75,7 +75,7 @@ class CardFault:
 
 @dataclass(frozen=True)
 class Meter:
-    """Counts of a board since it was started. A tick takes 1 / `tick_hz` seconds."""
+    """Times and numbers of events since a board's start. A tick takes 1 / `tick_hz` seconds."""
 
     ticks: int
     cycles: int

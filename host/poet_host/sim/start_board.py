@@ -107,8 +107,9 @@ def _running(
 def _temporary_card() -> Iterator[Path]:
     """Yield a temporary card image, in RAM if there is room, else on a disk.
 
-    The image is deleted after the `with` block, so it need not survive a power cut. On a disk, a
-    commit would take longer than the rest of a small step.
+    RAM is faster: on a disk, the writes that save the result of a small step would take longer than
+    the rest of the step. A power cut may destroy the image, which is acceptable: the image is
+    deleted after the `with` block anyway.
     """
     memory = Path("/dev/shm")
     remove_leftovers(memory, _TEMPORARY_CARD)
@@ -127,10 +128,10 @@ def _temporary_card() -> Iterator[Path]:
 
 
 def prepare_storage(path: Path | str, size_bytes: int | str) -> None:
-    """Write a card image with a partition and an empty store.
+    """Write a card image with a partition, formatted for a board and still empty.
 
     `size_bytes`: a number, or a text such as "64MiB". A file at `path` is replaced when the image
-    is complete. Raises BoardError if the image is too small for a store.
+    is complete. Raises BoardError if the image is too small to be formatted.
     """
     with new_storage(Path(path), size_bytes):
         pass

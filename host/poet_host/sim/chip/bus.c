@@ -93,8 +93,8 @@ void uncovered(struct machine *m, const char *what, uint32_t address,
                size, address);
 }
 
-/* Run the due events before the access: the clock is already at the end of the
-   block. */
+/* Run the due events before the access. Events may be due, because the clock
+   is already at the end of the block of code that runs (core.c). */
 static void begin_access(struct machine *m, uint32_t address) {
   m->accessing = true;
   m->accessed = address;
@@ -211,10 +211,10 @@ bool watch_pending(const struct machine *m) {
   return unwatched(m) != RAM_PIECES;
 }
 
-/* Watch the accesses to the guarded pieces of RAM. The pieces stay watched
-   after the guard has ended: a change of memory rights takes the core far
-   longer than a function call for each access. So these pieces should hold few
-   bytes. */
+/* Watch the accesses to the guarded pieces of RAM: each access then calls a
+   function. The pieces stay watched after the guard has ended, because a change
+   of memory rights takes far longer than these calls. So the firmware should
+   keep little data in these pieces. */
 void watch_guarded(struct machine *m) {
   for (uint32_t piece; (piece = unwatched(m)) != RAM_PIECES;) {
     struct window *window = &m->watched[piece];

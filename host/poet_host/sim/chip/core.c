@@ -25,10 +25,10 @@ void core_write(struct machine *m, int reg, uint32_t value) {
   uc_reg_write(m->uc, reg, &value);
 }
 
-/* -- the block hook: where time passes -- */
+/* -- the hook before each block of code, which advances the clock -- */
 
-/* Run due events. Return true to stop before this block, for an interrupt, the
-   end of the slice or a new guard. */
+/* Run due events. Return true if the core must stop before this block of code:
+   for an interrupt, at the end of the slice, or to watch RAM (bus.c). */
 static bool attend(struct machine *m) {
   uint64_t next = run_events(m);
   if (m->stopped || m->now >= m->until || exception_ready(m) ||

@@ -201,7 +201,7 @@ static void gclk_written(void *owner) {
 
 static bool is_reset(void *owner, uint32_t value) {
   (void)owner;
-  return value == 1; /* a software reset, assumed to come at the start */
+  return value == 1; /* software reset: assumed to come first, so ignored */
 }
 
 static bool write_clock(void *owner, uint32_t value) {

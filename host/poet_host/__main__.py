@@ -4,7 +4,7 @@ import json
 import signal
 import sys
 
-# The packages of modules that have another name than their package.
+# For a module whose name is not the name of its package: the package to install.
 INSTALLED_AS = {"serial": "pyserial"}
 
 
@@ -14,7 +14,7 @@ def main() -> None:
     try:
         from .cli.main import main as command
     except ImportError as error:
-        # Without its packages, poet_host.cli, which prints all other errors, cannot be imported.
+        # poet_host.cli prints all other errors, but its import fails if a package is missing.
         message = _import_failure(error)
         print(f"poet-host: {message}", file=sys.stderr)
         if "--json" in sys.argv:
@@ -28,8 +28,8 @@ def main() -> None:
 def _import_failure(error: ImportError) -> str:
     """Return the error message for a package that cannot be imported.
 
-    `error` names the module, unless the package itself raised the error. In that case, the last
-    frame of the traceback belongs to the package.
+    `error.name` is the module that cannot be imported. If it is empty, code of the package raised
+    the error. Then the last frame of the traceback shows which package this is.
     """
     module = (error.name or "").partition(".")[0]
     trace = error.__traceback__

@@ -15,7 +15,10 @@ _LINE_CHARACTERS = 1500
 
 
 def quoted(value: object) -> str:
-    """Return a value from a file as one line of about QUOTED_CHARACTERS, text in quotes."""
+    """Return a value from a file as one line for a message, with quotes if it is text.
+
+    A long value is shortened to about QUOTED_CHARACTERS.
+    """
     if isinstance(value, str):
         text = shortened(value)
         return json.dumps(text, ensure_ascii=not text.isprintable())
@@ -59,7 +62,7 @@ def _bounded(message: str) -> str:
 
 
 class PoetError(Exception):
-    """Base class of the errors; raised itself if the input is not the cause (exit code 1)."""
+    """Base class of the errors. PoetError itself means that the input is not the cause."""
 
     exit_code = 1
 
@@ -90,7 +93,10 @@ class LinkBroken(PoetError):
 
 
 class Infeasible(PoetError):
-    """No plan exists within the limits. `smallest_ram_bytes`: a budget that suffices, or None."""
+    """No plan exists within the limits.
+
+    `smallest_ram_bytes`: the smallest RAM budget known to suffice, or None if none is known.
+    """
 
     exit_code = 5
 

@@ -107,8 +107,8 @@ def read_json(path: Path | str) -> Any:
 def parse_json(text: str | bytes, where: str) -> Any:
     """Return the value of a JSON text. Raises BadInput if the text is not valid JSON.
 
-    The error message begins with `where`. An object with the same key twice is an error, because
-    one of the two values would be lost.
+    `where` names the source of the text in the error. An object with the same key twice is an
+    error, because one of the two values would be lost.
     """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -135,7 +135,10 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """Return the table of a TOML text. Raises BadInput, with `where`, if it is invalid."""
+    """Return the table of a TOML text. Raises BadInput if the text is not valid TOML.
+
+    `where` names the source of the text in the error.
+    """
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,8 @@
 """The rows and records of firmware/include/poet, which C and Python share.
 
-Statements, sinks, kernels and shapes are rows of `isa.def`. Messages and errors are rows of
-`wire.def`. Record layouts come from `records.h` through cffi.
+`isa.def` lists kernels (operators), the shapes of their operands, sinks (uses of a gradient), and
+the statements of a schedule. `wire.def` lists messages and errors. Record layouts come from
+`records.h` through cffi.
 """
 
 import re
@@ -34,7 +35,7 @@ class Row:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Return the operand names. A name with ? is optional; + stands for the sink's operands."""
+        """Return the operand names. `?` marks an optional one, `+` stands for those of a sink."""
         return tuple(self.columns[0].split())
 
 
@@ -43,12 +44,12 @@ class Kernel(Row):
 
     @property
     def letters(self) -> str:
-        """Return the shape letter of each operand, without the operands of the sink."""
+        """Return the letters that isa.def uses for the shapes of the kernel's own inputs."""
         return self.columns[1].partition(">")[0].rstrip("+").upper()
 
     @property
     def output(self) -> str:
-        """Return the letter of the output's shape."""
+        """Return the letter that isa.def uses for the output's shape."""
         return self.columns[1][-1:]
 
     @property
@@ -117,7 +118,7 @@ def kernels() -> dict[str, Kernel]:
 
 
 def attributes(kernel: str, sink: str) -> tuple[str, ...]:
-    """Return the fields of `struct poet_op` that a kernel with this sink reads."""
+    """Return the fields of `struct poet_op` that a kernel and its sink (isa.def) read."""
     return (*kernels()[kernel].fields, *by_name("SINK")[sink].columns[1].split())
 
 

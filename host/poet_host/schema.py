@@ -34,8 +34,8 @@ def convert(
 
     `extra`: ignore keys that `kind` does not have. `complete`: require all keys that `kind` has,
     even keys with a default. Raises BadInput for a value that is not a `kind`, for numbers that are
-    not finite or beyond LARGEST, and for texts that are not Unicode. The message begins with
-    `where` and names the place in the value.
+    not finite or beyond LARGEST, and for texts that are not Unicode. The message names `where`,
+    the source of the value, and the place in the value.
     """
     try:
         for at, problem in _unsound(value):

@@ -75,7 +75,7 @@ def _remove_leftover(private: Path) -> None:
 def _locked(folder: Path, prefix: str) -> tuple[Path, int | None]:
     """Create and lock a private folder; return it, and the file descriptor of the lock.
 
-    Before the lock, another process may remove the folder as a leftover. Then create another one.
+    Another process may remove the folder as a leftover before it is locked. If so, create another.
     """
     while True:
         private = Path(mkdtemp(prefix=prefix, dir=folder))

@@ -180,6 +180,7 @@ def test_a_profile_and_a_plan_with_numbers_of_many_digits_are_refused() -> None:
         plan_from_json(plan, "p.json")
 
 
+@pytest.mark.slow
 def test_a_run_with_a_number_of_many_digits_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     run = json.loads(json.dumps(runs.train(runs.schedule(runs.digits()), steps=2).to_json()))

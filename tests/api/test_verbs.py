@@ -63,6 +63,7 @@ def test_a_problem_is_its_costs_and_its_limits() -> None:
     assert poet.encode(runs.digits(), keep) == poet.encode(runs.digits(), "native", keep)
 
 
+@pytest.mark.slow
 def test_a_problem_and_its_parts_are_solved_alike() -> None:
     graph, limits = runs.digits(), {"ram": "60%", "deadline": "3x"}
     plan = poet.solve(poet.problem(graph, "native", **limits), method="dtr")

@@ -103,6 +103,7 @@ def test_solve_prints_the_model(poet_host: Command) -> None:
     assert len(printed["model"]["layers"]) == 51
 
 
+@pytest.mark.slow
 def test_info_shows_all_layers_and_boards(poet_host: Command, tmp_path: Path) -> None:
     shown = poet_host("info", "resnet18-cifar")
     assert shown.code == 0

@@ -53,6 +53,7 @@ def test_a_model_is_trained_and_exported(poet_host: Command, mine: Path, tmp_pat
     assert accuracy == pytest.approx(trained.json["accuracy"], abs=1.5 / len(answers))
 
 
+@pytest.mark.slow
 def test_a_run_resumes_from_its_file(poet_host: Command, mine: Path, tmp_path: Path) -> None:
     schedule = solved(poet_host, mine)
     train = ("train", schedule, "--port", "native", "--data", "digits", "--save-weights")

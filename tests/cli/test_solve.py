@@ -164,6 +164,7 @@ def test_a_plan_names_what_ended_its_search() -> None:
     assert hurried.stopped_by == "time-limit"
 
 
+@pytest.mark.slow
 def test_no_longer_time_is_advised_if_the_search_ended_by_itself(
     poet_host: Command, tmp_path: Path
 ) -> None:

@@ -286,6 +286,7 @@ def test_a_transfer_runs_while_an_operator_computes(storage: Path) -> None:
     pytest.fail("no step has run both at the same time")
 
 
+@pytest.mark.slow
 def test_a_power_cut_leaves_a_whole_step(storage: Path) -> None:
     """After SIGKILL at any moment of a training, the weights of step N-1 or N are there."""
     rng = random.Random(6)

@@ -50,6 +50,7 @@ from support.parts import with_header
 PLAN = plan_part(bits_of(whole()), model_part())
 
 
+@pytest.mark.slow
 def test_plan_must_belong_to_the_model() -> None:
     other = model_bytes(replace(MODEL, data_blocks=200))
     assert refusal(board().load, other, PLAN).name == "bad_crc"

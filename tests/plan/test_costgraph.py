@@ -248,6 +248,7 @@ def cost_graphs(draw: st.DrawFn) -> CostGraph:
     return CostGraph(draw(names), tuple(nodes), draw(st.booleans()), draw(costs))
 
 
+@pytest.mark.slow
 @given(cost_graphs())
 @settings(max_examples=200, deadline=None)
 def test_a_graph_survives_json(graph: CostGraph) -> None:

@@ -86,6 +86,7 @@ def test_other_files_are_refused(tmp_path: Path, text: str, words: str) -> None:
         read_log(tmp_path / "gone.csv")
 
 
+@pytest.mark.slow
 def test_a_profile_takes_its_powers_from_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def test_dropout_and_all_other_operators_train_the_same_bits(name: str, ram: str
     )
 
 
+@pytest.mark.slow
 def test_recomputation_alone_trains_the_same_bits() -> None:
     graph = runs.digits()
     run = runs.train(runs.schedule(graph, "80%", "poet-remat"), steps=STEPS)

@@ -55,6 +55,7 @@ def trained(poet_host: Command, schedule: Path, card: Path, tmp_path: Path, digi
     return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["file", "card"])
 def test_weights_number_the_classes_of_later_tables(
     source: str, trained: Any, digits: Any, tmp_path: Path

@@ -150,6 +150,7 @@ def test_a_card_is_read_and_evaluated_in_its_own_layout(card: Path) -> None:
     assert card.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_native_board_has_the_ram_of_both_layouts(
     card: Path, poet_host: Command, tmp_path: Path
 ) -> None:

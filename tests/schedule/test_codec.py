@@ -316,6 +316,7 @@ def test_foreign_bytes_are_refused(data: bytes) -> None:
         parse(data)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_statements_with_a_right_crc_never_decode_to_the_same(data: st.DataObject) -> None:

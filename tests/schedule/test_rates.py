@@ -75,6 +75,7 @@ def test_resumed_training_with_other_rates_agrees_with_pytorch(
         assert np.allclose(named[key], value.detach(), rtol=1e-4, atol=1e-6), key
 
 
+@pytest.mark.slow
 def test_rates_change_the_operators_but_not_the_plan() -> None:
     schedule = runs.schedule(runs.digits(0.9, 0.0005), "60%", "poet")
     other = with_rates(schedule, learning_rate=0.5)

@@ -204,6 +204,7 @@ def test_what_it_finds_is_legal_and_costs_what_it_says() -> None:
     assert feasible > 100
 
 
+@pytest.mark.slow
 def test_a_deadline_costs_energy_or_more_than_there_is() -> None:
     kinds = {"free": 0, "dearer": 0, "impossible": 0}
     for seed in range(300):

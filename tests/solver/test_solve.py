@@ -92,6 +92,7 @@ def test_methods_restrict_one_model(seed: int) -> None:
             assert free.energy_uj <= plan.energy_uj * (1 + 1e-9) + 1e-9
 
 
+@pytest.mark.slow
 def test_same_input_same_plan() -> None:
     for seed in (0, 7, 14, 21):
         problem = random_problem(seed)

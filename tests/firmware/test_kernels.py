@@ -247,7 +247,7 @@ def test_the_reference_refuses_what_does_not_fit() -> None:
         run_kernel("relu", "none", a, [np.zeros(3, np.float32)], 0)
     with pytest.raises(ValueError, match="float64"):
         run_kernel("relu", "none", a, [np.zeros(2)], 0)
-    with pytest.raises(ValueError, match="sink none"):
+    with pytest.raises(ValueError, match="`sink` is none"):
         run_kernel("apply_gradient", "none", a, [np.zeros(2, np.float32)], 0)
 
 

@@ -177,7 +177,8 @@ static int run(struct poet *p) {
 static void start(struct poet *p, uint32_t step, uint16_t trace_first,
                   uint16_t trace_count) {
   paint(p);
-  /* The transfer lane writes the data area and does not update the cache. */
+  /* Remove the data area of storage from the block cache: the transfers of this
+   * step write there without the cache, so cached copies would be outdated. */
   poet_forget(p, POET_DATA_BLOCK);
   poet_decode_start(p); /* overwrites the bitmap that staging uses */
   p->submitted = 0;

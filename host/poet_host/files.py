@@ -130,7 +130,7 @@ def parse_json(text: str | bytes, where: str) -> Any:
         raise BadInput(f"{where} is not text in UTF-8: save it as UTF-8") from error
     except RecursionError as error:
         raise BadInput(f"{where}: the JSON is nested too deeply: check the file") from error
-    except ValueError as error:  # Python cannot read a whole number of thousands of digits
+    except ValueError as error:  # Python cannot read an integer with thousands of digits
         raise BadInput(f"{where}: a number has too many digits: check the file") from error
 
 

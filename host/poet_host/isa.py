@@ -40,7 +40,7 @@ class Row:
 
 
 class Kernel(Row):
-    """The row of an operator. isa.def explains the columns."""
+    """The row of one operator in isa.def, which explains the columns."""
 
     @property
     def letters(self) -> str:
@@ -239,7 +239,7 @@ def pack_op(
     overwrites: int | None,
     attrs: Mapping[str, int | float],
 ) -> bytes:
-    """Return a poet_op as bytes. `attrs`: the fields without their own parameter."""
+    """Return a poet_op as bytes. `attrs`: its fields that are not arguments of this function."""
     none = constants()["POET_NONE"]
     return pack(
         "poet_op",

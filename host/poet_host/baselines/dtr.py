@@ -26,7 +26,11 @@ MAX_COMPUTES = 40  # computations per operator, on average; a run with more is t
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """Return the published schedule, and the schedule in which parameters may leave RAM."""
+    """Return up to two draft schedules: of DTR as published, and of a variant.
+
+    In the variant, parameters may leave RAM. A draft that does not fit into RAM is left out.
+    Raises GaveUp if there is no draft, because DTR thrashes.
+    """
     found = []
     thrashing = None
     for pinned, note in ((True, ""), (False, EXTENSION)):

@@ -70,9 +70,10 @@ def links_of(chain: Chain, weigh: Weigh = energy) -> Links:
 
 
 def _last_groups(chain: Chain) -> dict[int, tuple[int, int]]:
-    """Return (own group, last group) for each backward tensor that a later group uses.
+    """Return two group numbers for each backward tensor that another group uses.
 
-    The last group is the last one that uses the tensor. Groups run in descending order.
+    The first is the group that computes the tensor, the second is the last group that uses it.
+    Groups run in descending order of their numbers, so the second number is the smaller one.
     """
     made = {i: g for g, group in enumerate(chain.groups) for i in group}
     used: dict[int, int] = {}

@@ -54,7 +54,8 @@ def card() -> None:
 @duration_options
 @click.option(
     "--load-weights", type=click.Path(path_type=Path), metavar="FILE",
-    show_default="random weights", help="Start with the weights in this .safetensors file.",
+    show_default="the weights in the model's .onnx file, or random weights",
+    help="Start with the weights in this .safetensors file.",
 )  # fmt: skip
 @click.option(
     "--resume", is_flag=True,

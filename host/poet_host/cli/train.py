@@ -76,7 +76,8 @@ STEP_BYTES = 512  # upper limit for the size of one step in a run.json file
 )  # fmt: skip
 @click.option(
     "--load-weights", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    show_default="random weights", help="Start with the weights in this .safetensors file.",
+    show_default="the weights in the model's .onnx file, or random weights",
+    help="Start with the weights in this .safetensors file.",
 )  # fmt: skip
 @output(
     "--run", "run_path",

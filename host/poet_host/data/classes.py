@@ -63,7 +63,10 @@ def classes_from_json(value: Any) -> Classes:
     if not all(
         isinstance(example, int) and 0 <= example < len(names) for example in examples.values()
     ):
-        raise ValueError("a stored sample has a class number that no class name belongs to")
+        raise ValueError(
+            f"a stored sample has a class number without a name: there are {len(names)} class "
+            "names, numbered from 0. Use an undamaged copy of the weights"
+        )
     return Classes(names, examples)
 
 

@@ -327,9 +327,11 @@ def _usb_ports(board: Board) -> dict[str, str]:
 
 
 def _loader_of(board: Board, port: str) -> str:
-    """Return the loader's port: the board's own USB port if exactly one is found, else `port`.
+    """Return the port of the boot loader or debugger, through which the image is written.
 
-    The firmware's port may be another one.
+    This is `port` if it is a USB port at which the firmware of a board with a boot loader runs.
+    Otherwise it is the board's only USB port, or `port` if the board has none or several. So the
+    firmware may answer at a different port than the result.
     """
     loading, found = loading_of(board), find_port(port)
     running = _usb_ports(board) if loading.boot_loader else {}

@@ -61,7 +61,9 @@ class Graph:
     loss: str
     logits: str
     origin: bytes = field(default=b"", repr=False)  # the .onnx file of an imported model
-    lost: tuple[str, ...] = ()  # names of PyTorch parameters that files of weights do not contain
+    # Names of PyTorch parameters that the trained weights will not contain, for example because the
+    # exporter computed another tensor from them (see onnx/returning.py).
+    lost: tuple[str, ...] = ()
     made_up: tuple[str, ...] = ()  # trained tensors that the PyTorch module does not have
 
     def __post_init__(self) -> None:

@@ -113,9 +113,10 @@ class ImportedNode:
         return made
 
     def is_normalised(self, number: int, first: bool) -> bool:
-        """Return True if the input is the model's data after a normalisation.
+        """Return True if an earlier node has normalised the model's data, and this is the result.
 
-        If `first` is True, the original data count too: this node may begin the normalisation.
+        If `first` is True, also return True for the model's data itself, before any normalisation:
+        this node may be the first step of the normalisation.
         """
         value = self._value(number)
         tensor = value.tensor if isinstance(value, Deferred) else value
@@ -273,7 +274,7 @@ class ImportedNode:
         mask = self.context.masks.get(weights.tensor.name, UNMASKED)
         return found is not None and found <= mask
 
-    # Methods for the only reader of this node's output: one layer can do the work of both nodes.
+    # Methods that merge the next node into this node's layer, if only that node reads the output.
 
     def factor_after(self, rank: int) -> float:
         """Return the constant by which a later node multiplies this node's output.

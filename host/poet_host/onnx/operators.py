@@ -19,7 +19,8 @@ from .node import ImportedNode, Rule
 from .tensors import TENSOR_RULES
 from .views import LEFT_OUT, plain
 
-# Orders of (batch, length, heads, width): the first for queries and values, the second for keys.
+# Permutations of the axes (batch, length, heads, width) in an attention: the first is the transpose
+# of queries and values, the second is the transpose of keys.
 _SPLIT, _SPLIT_TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
 
 

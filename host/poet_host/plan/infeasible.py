@@ -15,7 +15,7 @@ class Need:
     node: str
     tensors: tuple[tuple[str, int], ...]  # names and bytes of the operator's inputs and output
     workspace_bytes: int
-    bytes: int  # the sum of all sizes, rounded up to the alignment except for the last
+    bytes: int  # of tensors and workspace, with padding for alignment (see `bytes_of`)
 
 
 def largest_need(graph: CostGraph, unit: int = ALIGNMENT) -> Need | None:

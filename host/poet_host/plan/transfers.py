@@ -128,9 +128,9 @@ def _priorities(
     movable_from: Sequence[int],
     tries: int,
 ) -> Iterator[tuple[Sequence[float], Sequence[int], bool]]:
-    """Yield for each pass the due times, the earliest positions of transfers, and `strict`.
+    """Yield the last three arguments of _Dispatcher for each pass over the statements.
 
-    Random passes change some due times, and delay some page-ins. `strict`: see _Dispatcher.
+    The first two passes use the given times and positions. Later passes change them at random.
     """
     yield due_us, movable_from, True
     yield due_us, movable_from, False
@@ -365,7 +365,7 @@ class _Memory:
         self.end[k] = now
 
     def _place(self, k: int, now: int) -> int | None:
-        """Return a free offset for life k from `now` on, if possible the old one; None if none."""
+        """Return an offset (old one preferred) free from `now` to the end of life k, or None."""
         size = int(self.size[k])
         alive = (self.begin < self.end[k]) & (self.end > now) & (self.size > 0)
         alive[k] = False

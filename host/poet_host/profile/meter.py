@@ -24,7 +24,8 @@ from .profile import Power
 STATE_US = 2e6  # planned time of a state
 REST_S = 1.0  # rest between states
 LOOK_S = 0.5  # time between two checks of the log's size
-LONGEST_MS = 24 * 3600e3  # longest accepted log; a wrong time in a log could need too many bins
+# Longest accepted log. With a wrong time in a log, the bins could need too much memory.
+LONGEST_MS = 24 * 3600e3
 LARGEST_UA = 1e9  # largest accepted current
 BIN_MS = 10.0  # currents are averaged over bins of this length
 MERGED_MS = 200.0  # a shorter rest counts as part of the activity around it
@@ -162,10 +163,13 @@ def powers(times_ms: Array, currents_ua: Array, states: Sequence[State], supply_
         if state.storage_us
     }
     found = Power(compute_uw, storage["read"], storage["write"], base_uw)
-    if min(found.compute_uw, found.page_in_uw, found.page_out_uw, found.base_uw) < 0:
+    by_state = {"compute": compute_uw, **storage, "rest": base_uw}
+    negative = [name for name, power_uw in by_state.items() if power_uw < 0]
+    if negative:
         raise BadInput(
-            "the power of a state, computed from the meter's log, is negative: power the SD card "
-            "through the meter too"
+            f"the power computed from the meter's log is negative in: {', '.join(negative)}. "
+            "Perhaps the meter does not measure the SD card's current: supply the card through the "
+            "meter too"
         )
     return found
 

@@ -87,7 +87,10 @@ class Process:
             self.obey()
 
     def pass_on(self, more: bytes, *, busy: bool) -> None:
-        """Send output to the host. Collect the output of a busy program until its reply ends."""
+        """Send the firmware's output to the host.
+
+        While the firmware is busy, keep its output until its reply is complete, then send it.
+        """
         self.output += more
         if not busy or not more or len(self.output) > LONGEST_REPLY_BYTES:
             self.pty.push(self.output)

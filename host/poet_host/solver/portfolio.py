@@ -48,7 +48,10 @@ class Found:
 
 
 class Portfolio:
-    """Runs the primal search and, after its first plans, the bound search at the same time."""
+    """Runs the primal search, which looks for plans of less energy.
+
+    After its first plans, the bound search runs in parallel: it raises the lower bound of energy.
+    """
 
     def __init__(self, task: Task, found: Found, report: Callable[[Found], None]) -> None:
         self.task, self.found, self.report = task, found, report

@@ -3,21 +3,28 @@
 Stage t of a step ends with the first computation of operator t. A recomputation in stage t is
 *demanded* if operator t, or a demanded recomputation of the stage, uses its result. Otherwise it
 is *early*: only a later stage uses its result. The stage model (stage_model.py) limits RAM only
-while operator t runs. In that model, early recomputations can move to another stage in groups. The
-members of a group are connected: they use one another or the same input.
+while operator t runs.
 
-- A group moves a stage later if this takes no more RAM: its inputs from outside must then stay in
-  RAM, but its results need not. It never moves later if operator t overwrites such an input.
-- Otherwise it moves a stage earlier, since the results are smaller than the inputs that leave RAM.
-  There are three exceptions: operator t - 1 uses such an input; operator t - 1 overwrote a tensor
-  of the group; or the group uses a tensor that operator t or a demanded recomputation of stage t
-  uses, which may not be in RAM earlier.
+In that model, early recomputations can move to another stage in groups. The members of a group are
+connected: they use one another or the same input. The *inputs* of a group are the tensors that its
+members use and that are not members. The *results* are the tensors that later stages use. No move
+costs energy, but a move changes what RAM must hold:
 
-No move costs energy. Moves to a later stage never raise the sum of the bytes in RAM over all
-stages, and moves to an earlier stage lower it, so the moves end. If no node of a group is smaller
-than its inputs together, the group can always move to a later stage. Hence a group is needed only
-if two things are true: it has an *anchor*, which is one of the exceptions; and it has a node that
-is smaller than its inputs together, or an input that operator t overwrites.
+- One stage later: while operator t runs, the inputs must stay in RAM, but the results need not be
+  there. The group moves later if this takes no more RAM, and operator t overwrites no input.
+- One stage earlier: while operator t - 1 runs, the results must be in RAM, but the inputs that
+  leave RAM before operator t runs need not. The group moves earlier if a move later would take more
+  RAM: then the results are smaller than these inputs.
+
+An *anchor* prevents the move to an earlier stage. There are three anchors: operator t - 1 uses an
+input; operator t - 1 overwrote a tensor of the group; or the group uses a tensor that operator t or
+a demanded recomputation of stage t uses, which may not be in RAM earlier.
+
+Moves to a later stage never raise the sum of the bytes in RAM over all stages, and moves to an
+earlier stage lower it, so the moves end. If each node of a group is at least as large as its inputs
+together, the group can move later, unless operator t overwrites an input. Hence stage t offers a
+group only if two things are true: the group has an anchor; and it has a node that is smaller than
+its inputs together, or an input that operator t overwrites.
 """
 
 import heapq

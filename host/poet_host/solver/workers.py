@@ -72,7 +72,10 @@ class Worker:
         self._request((function, arguments))
 
     def send(self, content: Any) -> None:
-        """Send content that the search may use. New content replaces older content."""
+        """Send a message to the running search, such as a better plan that another search found.
+
+        A new message replaces an older one that the search has not read yet.
+        """
         self._request((None, content))
 
     def _request(self, request: Any) -> None:

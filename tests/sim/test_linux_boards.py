@@ -114,7 +114,7 @@ def test_hosts_take_turns_at_a_socket(far: NativeBoard, monkeypatch: pytest.Monk
         with connect(far.port) as device:
             device.format()
             device.probe_write(0, bytes(4000))
-    with connect(far.port), pytest.raises(NoDevice, match="another host"):
+    with connect(far.port), pytest.raises(NoDevice, match="another program uses"):
         connect(far.port)
     with connect(far.port) as device:
         assert device.info.board == "native"

@@ -188,6 +188,7 @@ def test_a_seed_plan_is_the_plan_of_its_method() -> None:
     assert count > 8
 
 
+@pytest.mark.slow
 def test_seed_plans_are_made_only_of_small_graphs() -> None:
     graph = chain([4] * 200, storage=True, gradients=4)
     assert len(chain_of(graph)) > 64

@@ -254,6 +254,7 @@ def test_steps_are_numbered_on_stderr(capsys: pytest.CaptureFixture[str]) -> Non
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_folders_that_cannot_be_created_are_named(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")

@@ -98,6 +98,7 @@ def test_a_budget_too_small_names_the_smallest_that_works(poet_host: Command) ->
     assert poet_host(*solve, smallest - 4).code == INFEASIBLE
 
 
+@pytest.mark.slow
 def test_a_deadline_too_short_names_one_that_works(poet_host: Command) -> None:
     solve = ("solve", "linear", "--gap", "0.2", "--json", *NATIVE, "70%")
     refused = poet_host(*solve, "--deadline", "0.5x")

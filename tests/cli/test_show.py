@@ -148,6 +148,7 @@ def test_a_schedule_without_costs_has_a_listing_but_no_page(
         assert shown.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn(poet_host: Command, costs: Path, tmp_path: Path) -> None:
     schedule, png, html = (tmp_path / name for name in ("s.poet", "s.png", "s.html"))
     assert poet_host("solve", costs, "--ram", 24, "-o", schedule).code == 0
@@ -158,6 +159,7 @@ def test_pictures_are_drawn(poet_host: Command, costs: Path, tmp_path: Path) -> 
     assert html.read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_not_an_error(poet_host: Command, costs: Path, tmp_path: Path) -> None:
     schedule = tmp_path / "s.poet"
     assert poet_host("solve", costs, "--ram", 24, "-o", schedule).code == 0

@@ -146,6 +146,7 @@ def test_ctrl_c_during_a_print(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(stderr.getvalue().split()) == ["stopping", "working"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGTERM])
 def test_an_ended_command_leaves_no_temporary_card(
     sent: signal.Signals, schedule: Path, tmp_path: Path
@@ -167,6 +168,7 @@ def test_an_ended_command_leaves_no_temporary_card(
     assert weights.exists()
 
 
+@pytest.mark.slow
 def test_a_closed_terminal_loses_no_weights(schedule: Path, tmp_path: Path) -> None:
     """A closed ssh session sends SIGHUP, maybe twice, and then all prints fail."""
     weights, log = tmp_path / "w.safetensors", tmp_path / "log"
@@ -188,6 +190,7 @@ def test_a_closed_terminal_loses_no_weights(schedule: Path, tmp_path: Path) -> N
     assert api.step_of_weights(weights) == len(steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGHUP, signal.SIGTERM])
 def test_an_ended_command_names_the_signal(sent: signal.Signals, tmp_path: Path) -> None:
     options = ("--board", "rpi4b", "--budgets", "30%", "--time-limit", 60, "--json")

@@ -145,6 +145,7 @@ def test_a_missed_gap_and_a_missing_plan_have_exit_codes(
     assert out.exists() == bool(plan.statements)
 
 
+@pytest.mark.slow
 def test_without_a_gap_the_search_stops_at_one_per_cent() -> None:
     graph, profile = api.load_graph("linear"), estimate_profile(load_board("mkr1000"))
     plan = poet.solve(graph, profile, ram="70%")

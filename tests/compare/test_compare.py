@@ -96,6 +96,7 @@ def test_all_methods_are_compared_and_every_plan_can_be_checked(
     assert not (out / "figures").exists()
 
 
+@pytest.mark.slow
 def test_without_a_folder_a_table_is_shown_and_notes_below(
     poet_host: Command, tmp_path: Path
 ) -> None:

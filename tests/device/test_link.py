@@ -83,6 +83,7 @@ def test_fields_of_other_rows_are_refused() -> None:
 # A line that loses and damages.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["lost", "flipped", "cut", "garbage before", "twice"])
 def test_requests_are_repeated_after_damaged_replies(damage: str) -> None:
     def spoil(index: int, reply: bytes) -> bytes:

@@ -284,6 +284,7 @@ plans = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(plans)
 @settings(max_examples=200, deadline=None)
 def test_a_plan_survives_json(plan: Plan) -> None:

@@ -86,6 +86,7 @@ def test_smallest_of_all_for_small_problems() -> None:
         assert packing.height_bytes == least
 
 
+@pytest.mark.slow
 def test_no_packing_is_called_one() -> None:
     """Just below the least height nothing fits, and the best that is known comes back."""
     for seed in range(60):
@@ -265,6 +266,7 @@ TIGHT = [
 ]
 
 
+@pytest.mark.slow
 def test_where_nothing_reaches_the_live_peak_the_best_comes_back() -> None:
     assert live_peak(TIGHT) == 22
     packing = pack(TIGHT, 22)

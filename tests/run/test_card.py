@@ -99,6 +99,7 @@ def test_training_continues_after_a_power_cut_and_after_a_host(card: Path) -> No
         assert found == wanted or (step in (at, at + 1, at + 2) and np.isnan(found)), step
 
 
+@pytest.mark.slow
 def test_a_host_stops_training_between_two_commits(card: Path) -> None:
     schedule = runs.small()
     write(schedule, card, steps=100_000)

@@ -147,6 +147,7 @@ def test_a_long_epoch_is_a_line_a_minute(
     assert lines[1:] == [f"training: {step} of 300, loss 1.0" for step in range(60, 301, 60)]
 
 
+@pytest.mark.slow
 def test_each_epoch_is_validated_and_the_best_weights_are_kept(train: Any, tmp_path: Path) -> None:
     data, log = small_data(tmp_path), tmp_path / "run.jsonl"
     result = train(wild(0.3), "--epochs", 6, "--validate", "--log", log, "--json", data=data)
@@ -205,6 +206,7 @@ def test_validation_needs_held_out_samples(train: Any, tmp_path: Path) -> None:
     train(wild(0.02), "--validate", data=tmp_path / "all.npz").fails(2, "--test-split")
 
 
+@pytest.mark.slow
 def test_weights_are_saved_during_training(train: Any, tmp_path: Path) -> None:
     """After a kill, the file has the weights of a whole step."""
     schedule = tmp_path / "m.poet"

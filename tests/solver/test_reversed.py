@@ -21,6 +21,7 @@ def reversed_order(k: int) -> Problem:
     return Problem(CostGraph(f"reversed {k}", tuple(nodes), storage=False), ram_bytes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
 def test_any_order_within_a_stage_is_found(k: int) -> None:
     problem = reversed_order(k)

@@ -182,6 +182,7 @@ def _learn(model: stage_model.StageModel) -> int:
     return learned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("for_conflicts", [False, True])
 def test_a_solution_that_fits_costs_the_objective(for_conflicts: bool) -> None:
     fitting = 0

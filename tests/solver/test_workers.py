@@ -138,6 +138,7 @@ def test_interrupted_command_writes_the_best_plan_so_far(
     wait_for(lambda: not running(workers))
 
 
+@pytest.mark.slow
 def test_interrupted_command_without_a_plan_says_so() -> None:
     process = poet("solve", BERT, "--ram", "12%", "--method", "poet-remat", "--time-limit", "60")
     workers_of(process, 1)  # that has yet to begin
@@ -223,6 +224,7 @@ def test_a_solve_leaves_its_workers_for_the_next() -> None:
     assert POOL._idle == before
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_stop_is_ended(pool: Pool) -> None:
     worker = pool.take()
     worker.search(hang)
@@ -294,6 +296,7 @@ def solve_apart(seed: int, others: set[int]) -> None:
     assert not own & others
 
 
+@pytest.mark.slow
 def test_threads_solve_alongside_each_other() -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(assert_solves, range(20, 28)))
@@ -321,6 +324,7 @@ def test_time_limits_are_kept(point: Point) -> None:
         verify(problem, plan)
 
 
+@pytest.mark.slow
 def test_time_limit_holds_without_storage_and_for_budgets_that_are_too_small() -> None:
     graph = replace(Point("bert", graphs.M4, 10).graph(), storage=False)
     peak_bytes = keep_everything(graph).peak_bytes

@@ -23,7 +23,7 @@ def alone(name: str, folder: Path) -> UsbBoard:
     image = trained(card())
     put(image, job(0, STEPS))
     path = folder / "card.img"
-    path.write_bytes(image.storage)
+    image.storage.write_to(path)
     board = UsbBoard(name, path)
     assert board.time_us < ATTENDS_US
     while board.time_us < ATTENDS_US + 200_000:

@@ -8,12 +8,21 @@ from collections.abc import Callable
 import pytest
 from poet_host.device.wire import WireError
 from support.sim_helper import needs_compiler
-from support.usb_board import BAUD, UsbBoard
+from support.usb_board import BAUD, PENDING, UsbBoard
 
 pytestmark = needs_compiler
 ACTIONS, BETWEEN_CHECKS = 100, 20
 PAUSES_US = (10, 60, 300, 2_000, 130_000, 300_000)
 SET_ADDRESS = 5
+REQUESTS = {
+    "two packets": "8006000200004300",  # the descriptor of the configuration
+    "one packet": "8006000100001200",  # the descriptor of the device
+    "written": "2120000000000700",  # SET_LINE_CODING
+    "without data": "0009010000000000",  # SET_CONFIGURATION
+    "also without data": "010b000000000000",  # SET_INTERFACE
+    "refused": "c001000000004000",
+}
+DATA = bytes(7)  # of the line coding
 
 
 def any_request(rng: random.Random) -> bytes:
@@ -106,15 +115,40 @@ def test_a_random_host_breaks_nothing(name: str, seed: int) -> None:
     assert board.chip.meter.stack_free_bytes >= 256
 
 
+def begin(board: UsbBoard, setup: str) -> None:
+    """Send a request in a new frame, so that each time the same happens at the same tick."""
+    frame = board.chip.meter.tick_hz // 1000
+    board.run_us(500)
+    board.chip.run(frame - board.chip.meter.ticks % frame)
+    board.lib.machine_usb_ask(board.machine, bytes.fromhex(setup), DATA, len(DATA))
+
+
+def working_ticks(board: UsbBoard, setup: str) -> list[int]:
+    """Return when the core runs a block of code for this request, in ticks after its begin."""
+    begin(board, setup)
+    begun, found = board.chip.meter, list[int]()
+    before = begun
+    answer = board.ffi.new("uint8_t[512]")
+    while board.lib.machine_usb_answer(board.machine, answer) == PENDING:
+        board.chip.run(1)
+        after = board.chip.meter
+        if after.cycles > before.cycles:
+            found.append(before.ticks - begun.ticks)
+        before = after
+    return found
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
 @pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
-def test_the_answer_belongs_to_the_latest_request(name: str) -> None:
+def test_the_answer_belongs_to_the_latest_request(name: str, request_name: str) -> None:
     """A host replaces one request by another, at any moment of the first."""
-    board = UsbBoard(name)
-    configuration, line_coding = "8006000200004300", "2120000000000700"
-    for given_up, asked in ((configuration, "8006000100001200"), (line_coding, "8008000000000100")):
-        result, wanted = board.control(asked)
-        assert result == len(wanted) > 0
-        for ticks in range(0, 12_000, 37):
-            board.lib.machine_usb_ask(board.machine, bytes.fromhex(given_up), bytes(7), 7)
-            board.chip.run(ticks)
-            assert board.control(asked, interject=True) == (result, wanted)
+    board, given_up = UsbBoard(name), REQUESTS[request_name]
+    ticks = working_ticks(board, given_up)
+    assert len(ticks) > 50
+    for asked in REQUESTS.values():
+        wanted = board.control(asked, DATA)
+        for moment in ticks:
+            begin(board, given_up)
+            board.chip.run(moment)
+            answer = board.control(asked, DATA, interject=True)
+            assert answer == wanted, f"{asked} after {moment} ticks"

@@ -101,7 +101,8 @@ void chip_usb_configure(bool configured);
  * packet at a time. */
 void chip_usb_send(uint8_t endpoint, const uint8_t *data, uint32_t size);
 /* Receive one packet into `data`: USB_PACKET bytes, aligned to 4. Without a
- * buffer the endpoint answers NAK. */
+ * buffer the endpoint answers NAK. Endpoint 0 may drop all bytes after the
+ * eighth. */
 void chip_usb_receive(uint8_t endpoint, uint8_t *data);
 /* Run the status stage of a control transfer: send an empty packet to the host
  * if `in`, otherwise receive one from the host. */

@@ -9,8 +9,10 @@
  *
  * Order:
  * - Within an interrupt, a SETUP is handled last, because it ends all earlier
- *   requests. Once a SETUP is pending, nothing is started for an older request
- *   (function `outdated`).
+ *   requests. Once a SETUP is pending, nothing is started for an older request.
+ * - Such a task follows its check for a SETUP within a few cycles, because the
+ *   controller takes the task for an answer to the latest SETUP (function
+ *   `start`).
  * - An event is cleared before the task that sets it is started.
  *
  * Anomalies 171, 187, 199 and 211 are worked around as in Nordic's nrfx.
@@ -45,23 +47,42 @@ static bool take(volatile uint32_t *event) {
   return happened;
 }
 
+/* Return true if a newer SETUP is pending, so that this request is
+ * abandoned. */
+static bool outdated(uint8_t endpoint) {
+  return !(endpoint & NUMBER) && USBD_EVENTS_EP0SETUP;
+}
+
+/* Start a task. If the task is for the current request (`control`), do not
+ * start it after a newer SETUP: writing 0 has no effect. Return true if the
+ * task is started. */
+static bool start(volatile uint32_t *task, bool control) {
+  const uint32_t was = chip_lock();
+  const uint32_t go = !(control & USBD_EVENTS_EP0SETUP);
+  *task = go;
+  chip_unlock(was);
+  return go;
+}
+
 /* -- EasyDMA -- */
 
 static void move(volatile uint32_t *task, volatile uint32_t *ended,
-                 uint32_t size) {
+                 uint32_t size, bool control) {
   *ended = 0;
   USBD_MOVING = 0x82; /* anomaly 199: avoids losing the host's next packet */
-  *task = 1;
-  while (!*ended) {
+  if (start(task, control)) {
+    while (!*ended) {
+    }
+    controller.odd ^= size & 1;
   }
   USBD_MOVING = 0;
-  controller.odd ^= size & 1;
 }
 
-static void move_in(unsigned n, const uint8_t *data, uint32_t size) {
+static void move_in(unsigned n, const uint8_t *data, uint32_t size,
+                    bool control) {
   USBD_EPIN_PTR(n) = (uint32_t)(uintptr_t)data;
   USBD_EPIN_MAXCNT(n) = size;
-  move(&USBD_TASKS_STARTEPIN(n), &USBD_EVENTS_ENDEPIN(n), size);
+  move(&USBD_TASKS_STARTEPIN(n), &USBD_EVENTS_ENDEPIN(n), size, control);
 }
 
 /* If a packet and its buffer in RAM are both there, move the packet to the
@@ -76,7 +97,7 @@ static void fetch(unsigned n) {
   const uint32_t size = USBD_SIZE_EPOUT(n);
   USBD_EPOUT_PTR(n) = (uint32_t)(uintptr_t)to;
   USBD_EPOUT_MAXCNT(n) = size;
-  move(&USBD_TASKS_STARTEPOUT(n), &USBD_EVENTS_ENDEPOUT(n), size);
+  move(&USBD_TASKS_STARTEPOUT(n), &USBD_EVENTS_ENDEPOUT(n), size, false);
   usb_received((uint8_t)n, size);
 }
 
@@ -122,7 +143,7 @@ static void disable(void) {
   if (controller.odd) {
     /* Make the number of moved bytes even. If it stays odd, the first move
      * after a restart fails. */
-    move_in(0, (const uint8_t *)&spare, 1);
+    move_in(0, (const uint8_t *)&spare, 1, false);
   }
   USBD_ENABLE = 0;
   USBD_EVENTCAUSE = USBD_EVENTCAUSE;
@@ -209,8 +230,12 @@ static void control_done(void) {
 
 static void setup(void) {
   uint8_t packet[8];
+  USBD_EVENTS_EP0DATADONE = 0; /* of an older request */
   for (unsigned i = 0; i < sizeof packet; i++) {
     packet[i] = (uint8_t)USBD_SETUP(i);
+  }
+  if (outdated(USB_CONTROL_OUT)) { /* `packet` may be a mix of two SETUPs */
+    return;
   }
   controller.control_in = packet[0] & REQUEST_IN;
   controller.sets_address = packet[0] == 0 && packet[1] == SET_ADDRESS;
@@ -241,12 +266,6 @@ void usbd_handler(void) {
 
 /* -- requests of the portable part -- */
 
-/* Return true if a newer SETUP is pending, so that this request is
- * abandoned. */
-static bool outdated(uint8_t endpoint) {
-  return !(endpoint & NUMBER) && USBD_EVENTS_EP0SETUP;
-}
-
 /* The controller executes SET_ADDRESS itself. */
 void chip_usb_address(uint8_t address) {
   (void)address;
@@ -263,8 +282,9 @@ static void restart(uint8_t endpoint) {
 /* Drop a packet that the host has not fetched yet. The registers are written as
  * in Nordic's nrfx. */
 static void disarm(uint8_t endpoint) {
-  USBD_TEST_SELECT = 0x7b6 + 2 * ((endpoint & NUMBER) - 1u);
-  USBD_TEST_VALUE |= 1u << 1;
+  const unsigned n = endpoint & NUMBER;
+  USBD_TEST_SELECT = 0x7b4 + 2 * n;
+  USBD_TEST_VALUE |= n ? 1u << 1 : 1u << 2;
   (void)USBD_TEST_VALUE;
 }
 
@@ -288,19 +308,20 @@ void chip_usb_configure(bool configured) {
   }
 }
 
+/* The data sheet does not say that a SETUP during the move drops the packet, so
+ * it is dropped here. */
 void chip_usb_send(uint8_t endpoint, const uint8_t *data, uint32_t size) {
-  if (!outdated(endpoint)) {
-    move_in(endpoint & NUMBER, data, size);
+  const unsigned n = endpoint & NUMBER;
+  move_in(n, data, size, n == 0);
+  if (outdated(endpoint)) {
+    disarm(endpoint);
   }
 }
 
 void chip_usb_receive(uint8_t endpoint, uint8_t *data) {
-  if (outdated(endpoint)) {
-    return;
-  }
   controller.into[endpoint] = data;
   if (endpoint == USB_CONTROL_OUT) {
-    USBD_TASKS_EP0RCVOUT = 1;
+    start(&USBD_TASKS_EP0RCVOUT, true);
   } else if (controller.came >> endpoint & 1) {
     NVIC_ISPR(IRQ_USBD / 32) = 1u << IRQ_USBD % 32;
   }
@@ -309,21 +330,15 @@ void chip_usb_receive(uint8_t endpoint, uint8_t *data) {
 /* The controller does not report the end of the status stage. */
 void chip_usb_status(bool in) {
   (void)in;
-  if (outdated(USB_CONTROL_OUT)) {
-    return;
-  }
   if (!controller.sets_address) {
-    USBD_TASKS_EP0STATUS = 1;
+    start(&USBD_TASKS_EP0STATUS, true);
   }
   usb_status_ended();
 }
 
 void chip_usb_stall(uint8_t endpoint, bool stalled) {
-  if (outdated(endpoint)) {
-    return;
-  }
   if (!(endpoint & NUMBER)) {
-    USBD_TASKS_EP0STALL = 1;
+    start(&USBD_TASKS_EP0STALL, true);
   } else if (stalled) {
     USBD_EPSTALL = USBD_STALL | endpoint;
   } else {

@@ -12,9 +12,11 @@
  * Order:
  * - A bank's address and size are written before BKRDY passes the bank to the
  *   hardware.
- * - A SETUP packet may arrive at any time and cannot be refused. So its buffer
- *   is always ready (await_setup), and no data for an older request is passed
- *   to endpoint 0 once a SETUP is pending (function `outdated`).
+ * - A SETUP packet may arrive at any time and cannot be refused. So endpoint 0
+ *   receives all packets in the same buffer, `received`.
+ * - A SETUP ends all earlier requests. Once it is pending, nothing is passed to
+ *   endpoint 0 for an older request. If a SETUP arrives in the same moment, the
+ *   bank is taken back at once, before the host can use it (function `pass`).
  * - RXSTP is cleared after the packet has been copied: the controller accepts
  *   no other SETUP before that.
  */
@@ -28,14 +30,15 @@ enum {
   ENDPOINTS = 3,
   TAKE = 0,
   SEND = 1,
-  PIN_DM = 24, /* PA24 and PA25 */
+  CONTROL_BYTES = 8, /* of a SETUP; SET_LINE_CODING has 7 bytes of data */
+  PIN_DM = 24,       /* PA24 and PA25 */
   PIN_DP = 25,
 };
 
 static struct {
   struct usb_bank banks[ENDPOINTS][2];
-  /* a SETUP packet; the controller adds its CRC if the bank's size allows it */
-  uint32_t setup[3];
+  /* the latest packet of endpoint 0 */
+  volatile uint32_t received[CONTROL_BYTES / 4];
   bool status; /* the status stage is in progress */
 } controller;
 
@@ -49,16 +52,6 @@ static unsigned direction(uint8_t endpoint) {
 
 static struct usb_bank *bank(uint8_t endpoint) {
   return &controller.banks[number(endpoint)][direction(endpoint)];
-}
-
-/* Let endpoint 0 receive the next SETUP in `controller.setup`, with a limit of
- * 8 bytes. If a data stage receives a packet first, the next SETUP goes to the
- * buffer of that stage instead. */
-static void await_setup(void) {
-  struct usb_bank *to = bank(USB_CONTROL_OUT);
-  /* Set the size before the address, because a SETUP may arrive at once. */
-  to->packet_size = USB_SIZE_8;
-  to->address = (uint32_t)(uintptr_t)controller.setup;
 }
 
 /* Take both banks back from the controller, and end a halt. */
@@ -98,44 +91,63 @@ void chip_usb_configure(bool configured) {
 
 /* Return true if a newer SETUP is pending, so that this request is
  * abandoned. */
-static bool outdated(uint8_t endpoint) {
-  return number(endpoint) == 0 && (USB_EPINTFLAG(0) & USB_RXSTP);
+static bool outdated(void) {
+  return USB_EPINTFLAG(0) & USB_RXSTP;
+}
+
+/* Write to a status register of endpoint 0, unless the request is outdated. If
+ * a SETUP arrives at the same time, cancel the write. No interrupt may come in
+ * between, because the host can start the next stage within 3 us. */
+static void pass(volatile uint8_t *status, uint8_t bits) {
+  const uint32_t was = chip_lock();
+  if (!outdated()) {
+    *status = bits;
+    if (outdated()) {
+      give_up(0);
+    }
+  }
+  chip_unlock(was);
 }
 
 void chip_usb_send(uint8_t endpoint, const uint8_t *data, uint32_t size) {
-  if (outdated(endpoint)) {
-    return;
+  const unsigned n = number(endpoint);
+  controller.banks[n][SEND].address = (uint32_t)(uintptr_t)data;
+  controller.banks[n][SEND].packet_size = USB_SIZE_64 | size;
+  if (n == 0) {
+    pass(&USB_EPSTATUSSET(0), USB_BKRDY(SEND));
+  } else {
+    USB_EPSTATUSSET(n) = USB_BKRDY(SEND);
   }
-  bank(endpoint)->address = (uint32_t)(uintptr_t)data;
-  bank(endpoint)->packet_size = USB_SIZE_64 | size;
-  USB_EPSTATUSSET(number(endpoint)) = USB_BKRDY(SEND);
 }
 
+/* A packet of endpoint 0 arrives in `received`, and take_data copies it to
+ * `data`. Until then, the idle sending bank keeps that address. */
 void chip_usb_receive(uint8_t endpoint, uint8_t *data) {
-  if (outdated(endpoint)) {
-    return;
+  struct usb_bank *banks = controller.banks[endpoint];
+  if (endpoint == USB_CONTROL_OUT) {
+    banks[SEND].address = (uint32_t)(uintptr_t)data;
+    banks[TAKE].packet_size = USB_SIZE_8 | USB_MULTI_PACKET(CONTROL_BYTES);
+    pass(&USB_EPSTATUSCLR(0), USB_BKRDY(TAKE));
+  } else {
+    banks[TAKE].address = (uint32_t)(uintptr_t)data;
+    banks[TAKE].packet_size = USB_SIZE_64 | USB_MULTI_PACKET(USB_PACKET);
+    USB_EPSTATUSCLR(endpoint) = USB_BKRDY(TAKE);
   }
-  bank(endpoint)->address = (uint32_t)(uintptr_t)data;
-  bank(endpoint)->packet_size = USB_SIZE_64 | USB_MULTI_PACKET(USB_PACKET);
-  USB_EPSTATUSCLR(number(endpoint)) = USB_BKRDY(TAKE);
 }
 
 void chip_usb_status(bool in) {
   controller.status = true;
   if (in) {
-    chip_usb_send(USB_CONTROL_IN, (const uint8_t *)controller.setup, 0);
-  } else if (!outdated(USB_CONTROL_OUT)) {
-    USB_EPSTATUSCLR(0) = USB_BKRDY(TAKE); /* into the buffer for SETUP */
+    chip_usb_send(USB_CONTROL_IN, (const uint8_t *)controller.received, 0);
+  } else {
+    pass(&USB_EPSTATUSCLR(0), USB_BKRDY(TAKE));
   }
 }
 
 void chip_usb_stall(uint8_t endpoint, bool stalled) {
   const unsigned n = number(endpoint), bit = USB_STALLRQ(direction(endpoint));
-  if (outdated(endpoint)) {
-    return;
-  }
   if (n == 0) {
-    USB_EPSTATUSSET(0) = USB_STALLRQ(TAKE) | USB_STALLRQ(SEND);
+    pass(&USB_EPSTATUSSET(0), USB_STALLRQ(TAKE) | USB_STALLRQ(SEND));
   } else if (stalled) {
     USB_EPSTATUSSET(n) = (uint8_t)bit;
   } else {
@@ -151,6 +163,18 @@ void chip_usb_touched(void) {
 
 /* -- interrupt -- */
 
+/* A data stage has received a packet. If a SETUP arrives during the copy, it
+ * overwrites the packet. */
+static void take_data(void) {
+  uint32_t *to = (uint32_t *)(uintptr_t)bank(USB_CONTROL_IN)->address;
+  const uint32_t size = bank(USB_CONTROL_OUT)->packet_size & USB_BYTES;
+  to[0] = controller.received[0];
+  to[1] = controller.received[1];
+  if (!outdated()) {
+    usb_received(USB_CONTROL_OUT, size);
+  }
+}
+
 /* Handle the end of a stage of a control transfer. A SETUP that is pending has
  * arrived later: a status stage is complete all the same, but any other stage
  * belongs to a transfer that the host has abandoned. */
@@ -162,22 +186,16 @@ static void stage_ended(unsigned flags) {
   } else if (flags & USB_TRCPT(SEND)) {
     usb_sent(USB_CONTROL_IN);
   } else {
-    usb_received(USB_CONTROL_OUT,
-                 bank(USB_CONTROL_OUT)->packet_size & USB_BYTES);
+    take_data();
   }
 }
 
-/* Copy the packet and prepare the buffer before RXSTP is cleared: until then,
- * the controller accepts no other SETUP. Take back buffers that were passed to
- * the controller after the SETUP arrived: they belong to the abandoned
- * transfer. */
+/* Copy the packet before RXSTP is cleared: until then, the controller accepts
+ * no other SETUP. */
 static void take_setup(void) {
-  const uint32_t *packet =
-      (const uint32_t *)(uintptr_t)bank(USB_CONTROL_OUT)->address;
-  const uint32_t setup[2] = {packet[0], packet[1]};
+  const uint32_t setup[2] = {controller.received[0], controller.received[1]};
   controller.status = false;
-  give_up(0);
-  await_setup();
+  bank(USB_CONTROL_OUT)->packet_size = USB_SIZE_8;
   USB_EPINTFLAG(0) = USB_RXSTP;
   usb_setup((const uint8_t *)setup);
 }
@@ -248,7 +266,8 @@ void samd21_usb_start(void) {
   samd21_clock(GCLK_CHANNEL_USB, 0);
   samd21_pin(PIN_DM, FUNCTION_G);
   samd21_pin(PIN_DP, FUNCTION_G);
-  await_setup();
+  bank(USB_CONTROL_OUT)->packet_size = USB_SIZE_8;
+  bank(USB_CONTROL_OUT)->address = (uint32_t)(uintptr_t)controller.received;
   USB_CTRLA = USB_SWRST; /* the boot loader may have left USB enabled */
   while (USB_SYNCBUSY) {
   }

@@ -137,9 +137,6 @@ static enum usb_answer in(void *owner, unsigned address, unsigned endpoint,
     return answer;
   if (!endpoint && controller.status_due && controller.status_in) {
     *toggle = true;
-    status_taken();
-    if (taken)
-      controller.address = taken;
     return USB_ACK;
   }
   if (!slot->given)
@@ -147,16 +144,21 @@ static enum usb_answer in(void *owner, unsigned address, unsigned endpoint,
   *toggle = slot->toggle;
   *size = slot->size;
   memcpy(data, slot->out, slot->size);
-  if (endpoint)
-    sent_sizes[sent_count++ % LOG] = (uint8_t)slot->size;
-  fetched(slot);
   return USB_ACK;
 }
 
-static unsigned in_waits(void *owner, unsigned endpoint) {
+static void sent(void *owner, unsigned endpoint) {
   (void)owner;
-  const struct slot *slot = slot_of((uint8_t)(endpoint | 0x80));
-  return slot->given ? slot->size : 0;
+  struct slot *slot = slot_of((uint8_t)(endpoint | 0x80));
+  if (!endpoint && controller.status_due && controller.status_in) {
+    status_taken();
+    if (taken)
+      controller.address = taken;
+  } else if (slot->given) {
+    if (endpoint)
+      sent_sizes[sent_count++ % LOG] = (uint8_t)slot->size;
+    fetched(slot);
+  }
 }
 
 /* -- for the tests -- */
@@ -183,7 +185,7 @@ struct machine *plugged_start(const char *product, const char *serial,
                                            .setup = setup,
                                            .out = out,
                                            .in = in,
-                                           .in_waits = in_waits};
+                                           .sent = sent};
   machine.tick_hz = TICK_HZ;
   controller.reports_status = reports_status;
   controller.sleep_us = 1;

@@ -98,7 +98,9 @@ struct sdcard_config {
                               once; 0: it does not buffer */
   uint32_t burst_us;       /* additional busy time then */
   uint32_t erase_group_blocks; /* what a power cut can destroy */
-  uint32_t au_size; /* code of the allocation unit in the SD Status; 9: 4 MiB */
+  bool sd_status;              /* answers ACMD13 */
+  /* code of the allocation unit in the SD Status; 9: 4 MiB, 0: not defined */
+  uint32_t au_size;
   uint64_t seed;
 };
 
@@ -208,8 +210,10 @@ void machine_usb_reset(struct machine *m);
    returns its result (as in usb_request). */
 void machine_usb_ask(struct machine *m, const uint8_t setup[8],
                      const uint8_t *data, uint32_t size_bytes);
-/* The same as machine_usb_ask, but at once: a transfer in progress is
-   aborted. */
+/* The same as machine_usb_ask, but at once: a transfer in progress is aborted,
+   and its running transaction lost. The SETUP takes no bus time, so that it can
+   come at any moment of the device's interrupt handler. On a real bus, it does
+   so if the interrupt is late. */
 void machine_usb_interject(struct machine *m, const uint8_t setup[8],
                            const uint8_t *data, uint32_t size_bytes);
 int machine_usb_answer(const struct machine *m, uint8_t data[512]);

@@ -1,8 +1,9 @@
 /* nrf_usbd_bus.c - USBD (chapter of this name) on the bus: control transfers,
    and bulk and interrupt transactions, which are handled alike. The file
    answers the transactions of usb_bus.c from the packets in struct nrf_pipe. A
-   SETUP packet is always accepted and replaces the previous control transfer;
-   SET_ADDRESS takes effect after its status stage. */
+   SETUP packet is always accepted and replaces the previous control transfer.
+   Assumed: it also ends a move of EasyDMA, and drops that packet. SET_ADDRESS
+   takes effect after its status stage. */
 #include "nrf_usbd.h"
 
 #include <string.h>
@@ -51,30 +52,14 @@ static enum usb_answer setup(void *owner, unsigned address, unsigned endpoint,
   return USB_ACK;
 }
 
-/* Handle a status stage (an empty packet in either direction) if the program
-   allows it. */
-static enum usb_answer status(struct nrf_usbd *u) {
-  if (!u->status_allowed)
-    return USB_NAK;
+/* The status stage (an empty packet in either direction) is over. */
+static void end_status(struct nrf_usbd *u) {
   u->status_allowed = false;
   if (sets_address(u))
     u->address = u->new_address;
-  return USB_ACK;
 }
 
 /* -- packets -- */
-
-static enum usb_answer send(struct nrf_pipe *pipe, bool *toggle, uint8_t *data,
-                            unsigned *size) {
-  if (!pipe->full)
-    return USB_NAK;
-  memcpy(data, pipe->packet, pipe->size);
-  *size = pipe->size;
-  *toggle = pipe->toggle;
-  pipe->toggle = !pipe->toggle;
-  pipe->full = false;
-  return USB_ACK;
-}
 
 /* Store a packet from the host, and set `came` unless the packet is a
    repetition. */
@@ -104,20 +89,29 @@ static enum usb_answer in(void *owner, unsigned address, unsigned endpoint,
   if (endpoint ? u->in[endpoint].halted : u->control_stalled)
     return USB_STALL;
   if (!endpoint && !wants_data(u, TO_HOST))
-    return status(u);
-  enum usb_answer answer = send(&u->in[endpoint], toggle, data, size);
-  if (answer == USB_ACK && endpoint)
-    u->transferred |= 1u << endpoint;
-  if (answer == USB_ACK)
-    nrf_event(&u->p, endpoint ? USBD_EPDATA : USBD_EP0DATADONE);
-  return answer;
+    return u->status_allowed ? USB_ACK : USB_NAK;
+  const struct nrf_pipe *pipe = &u->in[endpoint];
+  if (!pipe->full)
+    return USB_NAK;
+  memcpy(data, pipe->packet, pipe->size);
+  *size = pipe->size;
+  *toggle = pipe->toggle;
+  return USB_ACK;
 }
 
-static unsigned in_waits(void *owner, unsigned endpoint) {
-  const struct nrf_usbd *u = owner;
-  const bool sends =
-      endpoint < NRF_USB_ENDPOINTS && (endpoint || wants_data(u, TO_HOST));
-  return sends && u->in[endpoint].full ? u->in[endpoint].size : 0;
+/* If the program has dropped the packet since, nothing is reported. */
+static void sent(void *owner, unsigned endpoint) {
+  struct nrf_usbd *u = owner;
+  struct nrf_pipe *pipe = &u->in[endpoint];
+  if (!endpoint && !wants_data(u, TO_HOST)) {
+    end_status(u);
+  } else if (pipe->full) {
+    pipe->toggle = !pipe->toggle;
+    pipe->full = false;
+    if (endpoint)
+      u->transferred |= 1u << endpoint;
+    nrf_event(&u->p, endpoint ? USBD_EPDATA : USBD_EP0DATADONE);
+  }
 }
 
 static enum usb_answer out(void *owner, unsigned address, unsigned endpoint,
@@ -129,8 +123,12 @@ static enum usb_answer out(void *owner, unsigned address, unsigned endpoint,
     return USB_SILENCE;
   if (endpoint ? u->out[endpoint].halted : u->control_stalled)
     return USB_STALL;
-  if (!endpoint && !wants_data(u, FROM_HOST))
-    return status(u);
+  if (!endpoint && !wants_data(u, FROM_HOST)) {
+    if (!u->status_allowed)
+      return USB_NAK;
+    end_status(u);
+    return USB_ACK;
+  }
   enum usb_answer answer =
       receive(&u->out[endpoint], toggle, data, size, &came);
   if (came && endpoint)
@@ -168,14 +166,13 @@ static void resume(void *owner) {
 
 void nrf_usbd_bus_create(struct nrf_usbd *u) {
   nrf_usbd_forget(u);
-  u->bus =
-      usb_bus_create(u->p.chip->m, &(struct usb_device){.owner = u,
-                                                        .power = power,
-                                                        .reset = reset,
-                                                        .suspend = suspend,
-                                                        .resume = resume,
-                                                        .setup = setup,
-                                                        .out = out,
-                                                        .in = in,
-                                                        .in_waits = in_waits});
+  u->bus = usb_bus_create(u->p.chip->m, &(struct usb_device){.owner = u,
+                                                             .power = power,
+                                                             .reset = reset,
+                                                             .suspend = suspend,
+                                                             .resume = resume,
+                                                             .setup = setup,
+                                                             .out = out,
+                                                             .in = in,
+                                                             .sent = sent});
 }

@@ -166,18 +166,18 @@ static enum usb_answer on_in(void *owner, unsigned address, unsigned n,
   *size = bank.packet_size & 0x3fff;
   memcpy(data, bank.data, *size);
   *toggle = e->status & STATUS_DTGL << SEND;
-  e->status ^= STATUS_DTGL << SEND;
-  e->status &= (uint8_t)~(STATUS_BKRDY << SEND);
-  flag(u, n, FLAG_TRCPT << SEND);
   return USB_ACK;
 }
 
-static unsigned on_in_waits(void *owner, unsigned n) {
+/* If the program has taken the bank back since, nothing is reported. */
+static void on_sent(void *owner, unsigned n) {
   struct samd21_usb *u = owner;
-  if (!samd21_usb_attached(u) || !type_of(u, n, SEND) ||
-      !(u->endpoints[n].status & STATUS_BKRDY << SEND))
-    return 0;
-  return find_bank(u, n, SEND).packet_size & 0x3fff;
+  struct samd21_endpoint *e = &u->endpoints[n];
+  if (!(e->status & STATUS_BKRDY << SEND))
+    return;
+  e->status ^= STATUS_DTGL << SEND;
+  e->status &= (uint8_t)~(STATUS_BKRDY << SEND);
+  flag(u, n, FLAG_TRCPT << SEND);
 }
 
 /* -- reset, suspend and resume -- */
@@ -256,5 +256,5 @@ void samd21_usb_connect(struct samd21_usb *u) {
                                                   .setup = on_setup,
                                                   .out = on_out,
                                                   .in = on_in,
-                                                  .in_waits = on_in_waits});
+                                                  .sent = on_sent});
 }

@@ -3,11 +3,12 @@
    2.0, 5.8 and 8.5).
 
    State: struct usb_bus. `running` is the pipe whose transaction ends with the
-   event `ended`; NULL: none. Pipes take turns. A pipe that was answered NAK
-   waits (`refused`) until the device calls usb_bus_ready. A real host would
-   repeat its attempts during this wait, so the pipe's next transaction begins
-   at the time of such an attempt. While an answer is handled (`performing`), no
-   new transaction begins. */
+   event `ended`; NULL: none. An IN takes this event twice: its token ends, then
+   the transaction. Between the two, `reply` is the device's answer. Pipes take
+   turns. A pipe that was answered NAK waits (`refused`) until the device calls
+   usb_bus_ready. A real host would repeat its attempts during this wait, so the
+   pipe's next transaction begins at the time of such an attempt. While an
+   answer is handled (`performing`), no new transaction begins. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,9 +19,10 @@ enum {
   /* Bus time, in bytes, that a transaction needs in addition to its data (USB
      2.0, table 5-9): one frame has room for 19 transactions of 64 bytes.
      NAK_BYTES is the time of a transaction that is answered NAK, without data
-     and its CRC. */
+     and its CRC. A token has 35 bits. */
   OVERHEAD_BYTES = 13,
   NAK_BYTES = 8,
+  TOKEN_BYTES = 4,
   SOF_BYTES = 6,
   FRAME_HZ = 1000,
   SILENCES = 3,              /* unanswered attempts until a transfer fails */
@@ -75,22 +77,24 @@ static unsigned control_out_bytes(const struct usb_control *c) {
   return c->stage != STAGE_DATA ? 0 : left < HOST_PACKET ? left : HOST_PACKET;
 }
 
-static bool goes_in(const struct usb_bus *bus, const struct usb_pipe *pipe) {
-  return pipe == &bus->pipes[PIPE_CONTROL] ? control_goes_in(&bus->control)
-                                           : pipe->in;
+static bool is_setup(const struct usb_bus *bus, const struct usb_pipe *pipe) {
+  return pipe == &bus->pipes[PIPE_CONTROL] && bus->control.stage == STAGE_SETUP;
 }
 
-static unsigned bytes_of(struct usb_bus *bus, const struct usb_pipe *pipe) {
-  if (pipe == &bus->pipes[PIPE_CONTROL] && bus->control.stage == STAGE_SETUP)
-    return OVERHEAD_BYTES + 8;
-  if (goes_in(bus, pipe)) {
-    const unsigned size =
-        bus->device.in_waits(bus->device.owner, pipe->endpoint);
-    return size ? OVERHEAD_BYTES + size : NAK_BYTES;
-  }
-  if (pipe == &bus->pipes[PIPE_CONTROL])
-    return OVERHEAD_BYTES + control_out_bytes(&bus->control);
-  return OVERHEAD_BYTES + bus->out_size;
+static bool goes_in(const struct usb_bus *bus, const struct usb_pipe *pipe) {
+  return pipe == &bus->pipes[PIPE_CONTROL]
+             ? !is_setup(bus, pipe) && control_goes_in(&bus->control)
+             : pipe->in;
+}
+
+/* Return the largest size of the transaction. */
+static unsigned bytes_of(const struct usb_bus *bus,
+                         const struct usb_pipe *pipe) {
+  return OVERHEAD_BYTES + (is_setup(bus, pipe)  ? 8
+                           : goes_in(bus, pipe) ? HOST_PACKET
+                           : pipe == &bus->pipes[PIPE_CONTROL]
+                               ? control_out_bytes(&bus->control)
+                               : bus->out_size);
 }
 
 /* Begin the next transaction, if a pipe needs one. */
@@ -111,12 +115,26 @@ static void begin(struct usb_bus *bus) {
     }
   }
   if (next) {
+    const bool in = goes_in(bus, next);
     const uint64_t ticks = byte_ticks(bus, bytes_of(bus, next));
     bus->running = next;
+    bus->reply.given = false;
     bus->turn = (unsigned)(next - bus->pipes);
-    next->period = ticks;
-    event_at(bus->m, &bus->ended, fit(bus, at, ticks) + ticks);
+    next->period = in ? byte_ticks(bus, NAK_BYTES) : ticks;
+    event_at(bus->m, &bus->ended,
+             fit(bus, at, ticks) + (in ? byte_ticks(bus, TOKEN_BYTES) : ticks));
   }
+}
+
+/* Drop the running transaction. */
+static void cut(struct usb_bus *bus) {
+  bus->running = NULL;
+  event_cancel(&bus->ended);
+}
+
+void usb_bus_hurry(struct usb_bus *bus) {
+  if (bus->running && is_setup(bus, bus->running))
+    event_at(bus->m, &bus->ended, bus->m->now);
 }
 
 /* -- control transfers -- */
@@ -130,10 +148,8 @@ static void control_over(struct usb_bus *bus, int result) {
 static void too_late(void *owner, uint64_t at) {
   (void)at;
   struct usb_bus *bus = owner;
-  if (bus->running == &bus->pipes[PIPE_CONTROL]) {
-    bus->running = NULL;
-    event_cancel(&bus->ended);
-  }
+  if (bus->running == &bus->pipes[PIPE_CONTROL])
+    cut(bus);
   control_over(bus, CONTROL_SILENT);
   begin(bus);
 }
@@ -142,6 +158,8 @@ void usb_bus_control(struct usb_bus *bus, const uint8_t setup[8],
                      const void *data,
                      void (*then)(struct usb_bus *bus, int result)) {
   struct usb_control *c = &bus->control;
+  if (bus->running == &bus->pipes[PIPE_CONTROL])
+    cut(bus); /* of the transfer that this one replaces */
   memcpy(c->setup, setup, 8);
   c->length = (unsigned)(setup[6] | setup[7] << 8);
   if (c->length > CONTROL_BYTES)
@@ -154,18 +172,6 @@ void usb_bus_control(struct usb_bus *bus, const uint8_t setup[8],
   bus->pipes[PIPE_CONTROL] = (struct usb_pipe){.active = true};
   event_at(bus->m, &bus->late, bus->m->now + usb_bus_ticks(bus, PATIENCE_US));
   begin(bus);
-}
-
-static enum usb_answer ask_control(struct usb_bus *bus, bool *toggle,
-                                   uint8_t *data, unsigned *size) {
-  const struct usb_device *d = &bus->device;
-  struct usb_control *c = &bus->control;
-  if (c->stage == STAGE_SETUP)
-    return d->setup(d->owner, bus->address, 0, c->setup);
-  if (control_goes_in(c))
-    return d->in(d->owner, bus->address, 0, toggle, data, size);
-  *size = control_out_bytes(c);
-  return d->out(d->owner, bus->address, 0, *toggle, c->data + c->done, *size);
 }
 
 /* Continue the transfer after an ACK. Every stage begins with DATA1. */
@@ -214,30 +220,54 @@ static void fail(struct usb_bus *bus, struct usb_pipe *pipe, int result) {
     usb_tty_stalled(bus, (enum pipe_name)(pipe - bus->pipes));
 }
 
+/* The token of an IN has ended: get the answer. */
+static void reply(struct usb_bus *bus, uint64_t at) {
+  const struct usb_device *d = &bus->device;
+  struct usb_reply *r = &bus->reply;
+  *r = (struct usb_reply){.given = true, .toggle = bus->running->toggle};
+  r->answer = d->in(d->owner, bus->address, bus->running->endpoint, &r->toggle,
+                    r->data, &r->size);
+  const unsigned bytes =
+      r->answer == USB_ACK ? OVERHEAD_BYTES + r->size : NAK_BYTES;
+  event_at(bus->m, &bus->ended, at + byte_ticks(bus, bytes - TOKEN_BYTES));
+}
+
+/* Send a packet to the device, which is a SETUP or an OUT. */
+static enum usb_answer send(struct usb_bus *bus, const struct usb_pipe *pipe,
+                            unsigned *size) {
+  const struct usb_device *d = &bus->device;
+  const struct usb_control *c = &bus->control;
+  if (is_setup(bus, pipe))
+    return d->setup(d->owner, bus->address, 0, c->setup);
+  const bool control = pipe == &bus->pipes[PIPE_CONTROL];
+  *size = control ? control_out_bytes(c) : bus->out_size;
+  return d->out(d->owner, bus->address, pipe->endpoint, pipe->toggle,
+                control ? c->data + c->done : bus->out, *size);
+}
+
 static void end(void *owner, uint64_t at) {
   struct usb_bus *bus = owner;
-  const struct usb_device *d = &bus->device;
   struct usb_pipe *pipe = bus->running;
-  const bool control = pipe == &bus->pipes[PIPE_CONTROL];
-  const bool in =
-      goes_in(bus, pipe) && !(control && bus->control.stage == STAGE_SETUP);
-  uint8_t data[HOST_PACKET];
-  unsigned size = 0;
-  bool toggle = pipe->toggle;
+  struct usb_reply *r = &bus->reply;
+  const bool in = goes_in(bus, pipe);
+  if (in && !r->given) {
+    reply(bus, at);
+    return;
+  }
+  unsigned size = r->size;
   bus->running = NULL;
   bus->performing = true;
   pipe->refused_once = false;
-  const enum usb_answer answer =
-      control ? ask_control(bus, &toggle, data, &size)
-      : in ? d->in(d->owner, bus->address, pipe->endpoint, &toggle, data, &size)
-           : d->out(d->owner, bus->address, pipe->endpoint, toggle, bus->out,
-                    bus->out_size);
+  const enum usb_answer answer = in ? r->answer : send(bus, pipe, &size);
   if (answer != USB_SILENCE)
     pipe->silences = 0;
-  if (answer == USB_ACK && toggle == pipe->toggle) {
-    take(bus, pipe, data, size); /* a wrong toggle is a repetition */
+  if (in && answer == USB_ACK)
+    bus->device.sent(bus->device.owner, pipe->endpoint);
+  if (answer == USB_ACK && (!in || r->toggle == pipe->toggle)) {
+    take(bus, pipe, r->data, size); /* a wrong toggle is a repetition */
   } else if (answer == USB_NAK) {
-    pipe->refused = pipe->refused_once = true;
+    pipe->refused = !in || !r->outdated;
+    pipe->refused_once = true;
     pipe->refused_at = at;
   } else if (answer == USB_STALL) {
     fail(bus, pipe, CONTROL_STALLED);
@@ -252,6 +282,7 @@ static void end(void *owner, uint64_t at) {
 void usb_bus_ready(struct usb_bus *bus) {
   for (unsigned i = 0; i < PIPES; i++)
     bus->pipes[i].refused = false;
+  bus->reply.outdated = true;
   begin(bus);
 }
 
@@ -270,18 +301,15 @@ void usb_bus_activate(struct usb_bus *bus, enum pipe_name name, bool active) {
 
 void usb_bus_quiet(struct usb_bus *bus, bool quiet) {
   bus->quiet = quiet;
-  if (quiet) {
-    bus->running = NULL;
-    event_cancel(&bus->ended);
-  } else {
+  if (quiet)
+    cut(bus);
+  else
     begin(bus);
-  }
 }
 
 void usb_bus_abort(struct usb_bus *bus) {
-  bus->running = NULL;
+  cut(bus);
   bus->out_size = 0;
-  event_cancel(&bus->ended);
   event_cancel(&bus->late);
   for (unsigned i = 0; i < PIPES; i++)
     bus->pipes[i].active = false;

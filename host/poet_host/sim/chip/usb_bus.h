@@ -2,10 +2,11 @@
    chip's device controller, packet by packet.
 
    Transactions take bus time, one after another. The functions of a device are
-   called at the tick at which the transaction ends. A host whose transactions
-   were all answered NAK waits for usb_bus_ready and needs no events meanwhile,
-   so a program without work can sleep for ever. Frame numbers follow from the
-   time (usb_bus_frame); controllers get no SOF packets. */
+   called at the tick at which the transaction ends, except `in`: a device must
+   answer an IN within 6.5 bit times after its token (USB 2.0, 7.1.18). A host
+   whose transactions were all answered NAK waits for usb_bus_ready and needs no
+   events meanwhile, so a program without work can sleep for ever. Frame numbers
+   follow from the time (usb_bus_frame); controllers get no SOF packets. */
 #pragma once
 
 #include <stdbool.h>
@@ -36,13 +37,12 @@ struct usb_device {
    */
   enum usb_answer (*out)(void *owner, unsigned address, unsigned endpoint,
                          bool toggle, const uint8_t *data, unsigned size);
-  /* ACK: a packet was sent and the host has acknowledged it. `data` is a buffer
-     of 64 bytes. */
+  /* Called when the token has ended. ACK: the device sends this packet; `data`
+     is a buffer of 64 bytes. `sent` is called when the host has acknowledged
+     the packet. */
   enum usb_answer (*in)(void *owner, unsigned address, unsigned endpoint,
                         bool *toggle, uint8_t *data, unsigned *size);
-  /* Bytes of the packet that an IN would get now; 0 if there is none. Called
-     when the transaction begins, to compute its duration. */
-  unsigned (*in_waits)(void *owner, unsigned endpoint);
+  void (*sent)(void *owner, unsigned endpoint);
 };
 
 /* -- for controllers -- */

@@ -43,6 +43,14 @@ struct usb_bus {
   struct usb_control control;
   /* the pipe whose transaction ends with `ended`; NULL: none */
   struct usb_pipe *running;
+  /* The answer to an IN that is running, once its token has ended. */
+  struct usb_reply {
+    bool given, toggle;
+    bool outdated; /* the device has called usb_bus_ready since */
+    enum usb_answer answer;
+    uint8_t data[HOST_PACKET];
+    unsigned size;
+  } reply;
   unsigned turn;            /* the pipe that was served last */
   bool performing;          /* an answer is being handled */
   struct event ended, late; /* `late`: a control transfer takes too long */
@@ -109,6 +117,8 @@ uint64_t usb_bus_ticks(const struct usb_bus *bus, uint64_t us);
 void usb_bus_control(struct usb_bus *bus, const uint8_t setup[8],
                      const void *data,
                      void (*then)(struct usb_bus *bus, int result));
+/* If a SETUP is running, end it now. */
+void usb_bus_hurry(struct usb_bus *bus);
 void usb_bus_open(struct usb_bus *bus, enum pipe_name name, unsigned address);
 void usb_bus_activate(struct usb_bus *bus, enum pipe_name name, bool active);
 void usb_bus_quiet(struct usb_bus *bus, bool quiet);

@@ -183,6 +183,7 @@ void machine_usb_interject(struct machine *m, const uint8_t setup[8],
   if (h->state == USB_READY)
     h->busy = false; /* the pending transfer's callback is not called */
   machine_usb_ask(m, setup, data, size_bytes);
+  usb_bus_hurry(m->usb);
 }
 
 int machine_usb_answer(const struct machine *m, uint8_t data[512]) {

@@ -18,8 +18,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Path:
-    """An image of a 4 MiB card with a partition of ours, but no store in it."""
-    create_storage(tmp_path / "card.img", 4 << 20)
+    """An image of a 64 MiB card with a partition of ours, but no store in it."""
+    create_storage(tmp_path / "card.img", 64 << 20)
     return tmp_path / "card.img"
 
 
@@ -31,9 +31,9 @@ def poet_host(capsys: pytest.CaptureFixture[str]) -> Command:
 
 @pytest.fixture
 def card(tmp_path: Path) -> Path:
-    """An image of a 16 MiB card with an empty store."""
+    """An image of a 64 MiB card with an empty store."""
     path = tmp_path / "card.img"
-    package.prepare_storage(path, 16 * MIB)
+    package.prepare_storage(path, 64 * MIB)
     return path
 
 

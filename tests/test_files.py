@@ -21,7 +21,7 @@ def test_written_and_read(tmp_path: Path) -> None:
 def test_a_name_may_be_as_long_as_a_folder_takes(tmp_path: Path) -> None:
     path = tmp_path / ("x" * 255)
     write_whole(path, "new")
-    create_storage(tmp_path / ("y" * 255), 4 << 20)
+    create_storage(tmp_path / ("y" * 255), 64 << 20)
     assert read_text(path) == "new"
     assert {len(item.name) for item in tmp_path.iterdir()} == {255}
 

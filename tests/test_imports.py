@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "host" / "poet_host"
-ROOT = ["errors", "resources", "isa", "temporary", "files", "schema", "sizes", "closing"]
+ROOT = [
+    "errors",
+    "resources",
+    "isa",
+    "temporary",
+    "files",
+    "schema",
+    "sizes",
+    "closing",
+    "handlers",
+]
 ORDER = [
     *ROOT,
     *("graph", "reference", "onnx", "device", "firmware_build", "sim", "profile", "plan"),

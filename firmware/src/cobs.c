@@ -11,7 +11,7 @@
 
 #include "poet/server.h"
 
-enum { RUN = 254, PIECE = 64 };
+enum { RUN = 254 };
 
 uint32_t poet_cobs_decode(uint8_t *data, uint32_t size) {
   uint32_t from = 0, to = 0;
@@ -30,46 +30,28 @@ uint32_t poet_cobs_decode(uint8_t *data, uint32_t size) {
   return to;
 }
 
-/* A buffer that collects bytes, because a call of the port's `send` for each
- * byte would be slow. */
-struct gather {
-  const struct poet_port *port;
-  uint32_t size;
-  uint8_t piece[PIECE];
-};
-
-static void put(struct gather *g, uint8_t byte) {
-  g->piece[g->size++] = byte;
-  if (g->size == PIECE) {
-    g->port->send(g->port->context, g->piece, g->size);
-    g->size = 0;
-  }
-}
-
-void poet_cobs_send(const struct poet_port *port, const uint8_t *data,
-                    uint32_t size) {
-  struct gather g = {.port = port};
-  uint32_t from = 0;
+/* The data first moves to the end of the buffer, so that the codes, at most one
+ * for each RUN bytes and one more, never overwrite data. */
+uint32_t poet_cobs_encode(uint8_t *data, uint32_t size) {
+  const uint32_t end = POET_COBS_BYTES(size) - 1;
+  uint32_t from = end - size, to = 0;
   bool more = true;
+  memmove(data + from, data, size);
   while (more) {
-    uint32_t run = 0;
-    while (run < RUN && from + run < size && data[from + run]) {
-      run++;
-    }
-    put(&g, (uint8_t)(run + 1));
-    for (uint32_t i = 0; i < run; i++) {
-      put(&g, data[from + i]);
-    }
+    const uint32_t most = end - from < RUN ? end - from : RUN;
+    const uint8_t *zero = memchr(data + from, 0, most);
+    const uint32_t run = zero ? (uint32_t)(zero - data) - from : most;
+    data[to++] = (uint8_t)(run + 1);
+    memmove(data + to, data + from, run);
+    to += run;
     from += run;
     /* Skip the zero that this run stands for. The longest run stands for no
      * zero, and at the end of the data no zero follows. */
-    more = from < size;
+    more = from < end;
     if (more && run < RUN) {
       from++;
     }
   }
-  put(&g, 0);
-  if (g.size) {
-    port->send(port->context, g.piece, g.size);
-  }
+  data[to++] = 0;
+  return to;
 }

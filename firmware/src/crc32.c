@@ -1,32 +1,75 @@
 /*
  * crc32.c - CRC-32 with the reflected polynomial 0xedb88320, as in zlib and
- * Ethernet, one byte at a time with a table.
+ * Ethernet, with a table for one byte at a time. On 64-bit processors, which
+ * have memory enough, eight tables for eight bytes at a time.
  *
  * It keeps no state: the caller passes the result for the earlier bytes. The
- * preprocessor computes the table, so that it is a constant of 1 KiB in flash.
+ * preprocessor computes the tables, so that each is a constant of 1 KiB in
+ * flash.
  */
+#include <string.h>
+
 #include "poet/poet.h"
 
 /* CRC is linear: the table entry of a byte is the XOR of the entries of its
- * bits. */
+ * bits. The arguments after `n` are the entries of 0x01, 0x02, 0x04 to 0x80. */
 #define BIT(n, i, value) (((n) >> (i) & 1) ? value : 0)
-#define BYTE(n)                                                                \
-  (BIT(n, 7, 0xedb88320u) ^ BIT(n, 6, 0x76dc4190u) ^ BIT(n, 5, 0x3b6e20c8u) ^  \
-   BIT(n, 4, 0x1db71064u) ^ BIT(n, 3, 0x0edb8832u) ^ BIT(n, 2, 0x076dc419u) ^  \
-   BIT(n, 1, 0xee0e612cu) ^ BIT(n, 0, 0x77073096u))
-#define BYTES4(n) BYTE(n), BYTE((n) + 1), BYTE((n) + 2), BYTE((n) + 3)
-#define BYTES16(n) BYTES4(n), BYTES4((n) + 4), BYTES4((n) + 8), BYTES4((n) + 12)
-#define BYTES64(n)                                                             \
-  BYTES16(n), BYTES16((n) + 16), BYTES16((n) + 32), BYTES16((n) + 48)
+#define BYTE(n, a, b, c, d, e, f, g, h)                                        \
+  (BIT(n, 0, a) ^ BIT(n, 1, b) ^ BIT(n, 2, c) ^ BIT(n, 3, d) ^ BIT(n, 4, e) ^  \
+   BIT(n, 5, f) ^ BIT(n, 6, g) ^ BIT(n, 7, h))
+#define BYTES4(n, ...)                                                         \
+  BYTE(n, __VA_ARGS__), BYTE((n) + 1, __VA_ARGS__),                            \
+      BYTE((n) + 2, __VA_ARGS__), BYTE((n) + 3, __VA_ARGS__)
+#define BYTES16(n, ...)                                                        \
+  BYTES4(n, __VA_ARGS__), BYTES4((n) + 4, __VA_ARGS__),                        \
+      BYTES4((n) + 8, __VA_ARGS__), BYTES4((n) + 12, __VA_ARGS__)
+#define BYTES64(n, ...)                                                        \
+  BYTES16(n, __VA_ARGS__), BYTES16((n) + 16, __VA_ARGS__),                     \
+      BYTES16((n) + 32, __VA_ARGS__), BYTES16((n) + 48, __VA_ARGS__)
+#define TABLE(...)                                                             \
+  {BYTES64(0, __VA_ARGS__), BYTES64(64, __VA_ARGS__),                          \
+   BYTES64(128, __VA_ARGS__), BYTES64(192, __VA_ARGS__)}
 
-static const uint32_t table[256] = {BYTES64(0), BYTES64(64), BYTES64(128),
-                                    BYTES64(192)};
+/* table[i] has the CRCs of a byte that i zeros follow, without the two
+ * inversions. */
+static const uint32_t table[][256] = {
+    TABLE(0x77073096, 0xee0e612c, 0x076dc419, 0x0edb8832, 0x1db71064,
+          0x3b6e20c8, 0x76dc4190, 0xedb88320),
+#if UINTPTR_MAX > UINT32_MAX
+    TABLE(0x191b3141, 0x32366282, 0x646cc504, 0xc8d98a08, 0x4ac21251,
+          0x958424a2, 0xf0794f05, 0x3b83984b),
+    TABLE(0x01c26a37, 0x0384d46e, 0x0709a8dc, 0x0e1351b8, 0x1c26a370,
+          0x384d46e0, 0x709a8dc0, 0xe1351b80),
+    TABLE(0xb8bc6765, 0xaa09c88b, 0x8f629757, 0xc5b428ef, 0x5019579f,
+          0xa032af3e, 0x9b14583d, 0xed59b63b),
+    TABLE(0x3d6029b0, 0x7ac05360, 0xf580a6c0, 0x30704bc1, 0x60e09782,
+          0xc1c12f04, 0x58f35849, 0xb1e6b092),
+    TABLE(0xcb5cd3a5, 0x4dc8a10b, 0x9b914216, 0xec53826d, 0x03d6029b,
+          0x07ac0536, 0x0f580a6c, 0x1eb014d8),
+    TABLE(0xa6770bb4, 0x979f1129, 0xf44f2413, 0x33ef4e67, 0x67de9cce,
+          0xcfbd399c, 0x440b7579, 0x8816eaf2),
+    TABLE(0xccaa009e, 0x4225077d, 0x844a0efa, 0xd3e51bb5, 0x7cbb312b,
+          0xf9766256, 0x299dc2ed, 0x533b85da),
+#endif
+};
 
 uint32_t poet_crc(uint32_t crc, const void *data, uint32_t size) {
   const uint8_t *byte = data;
   crc = ~crc;
+#if UINTPTR_MAX > UINT32_MAX
+  for (; size >= 8; size -= 8, byte += 8) {
+    uint32_t low, high;
+    memcpy(&low, byte, sizeof low);
+    memcpy(&high, byte + sizeof low, sizeof high);
+    low ^= crc;
+    crc = table[7][low & 0xff] ^ table[6][low >> 8 & 0xff] ^
+          table[5][low >> 16 & 0xff] ^ table[4][low >> 24] ^
+          table[3][high & 0xff] ^ table[2][high >> 8 & 0xff] ^
+          table[1][high >> 16 & 0xff] ^ table[0][high >> 24];
+  }
+#endif
   while (size--) {
-    crc = table[(crc ^ *byte++) & 0xff] ^ (crc >> 8);
+    crc = table[0][(crc ^ *byte++) & 0xff] ^ (crc >> 8);
   }
   return ~crc;
 }

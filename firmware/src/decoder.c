@@ -15,8 +15,8 @@
  * - memory.bitmap: bit i is set if the content that tensor i has in this step
  *   is on storage. At the start, only the bits of the stored tensors are set.
  * - memory.queue, entries decoder.finished to decoder.queued - 1: transfers for
- *   whose end no `wait` statement has waited. The decoder reads and sets only
- *   their tensor and direction; the other fields belong to the pager.
+ *   whose end no `wait` statement has waited. The decoder uses only the two
+ *   fields `planned_...`; the others belong to the pager.
  * - op: the operator of the last compute statement. The tensors that this
  *   statement frees follow as `free` statements.
  *
@@ -61,14 +61,15 @@ static void put_on_storage(struct poet *p, uint32_t tensor, uint8_t flags) {
 static bool in_flight(struct poet *p, uint32_t tensor, bool arrivals) {
   for (uint32_t i = p->decoder.finished; i != p->decoder.queued; i++) {
     const struct poet_transfer *transfer = poet_queue_slot(p, i);
-    if (transfer->tensor == tensor && !(arrivals && transfer->write)) {
+    if (transfer->planned_tensor == tensor &&
+        !(arrivals && transfer->planned_write)) {
       return true;
     }
   }
   return false;
 }
 
-/* Reserve a queue entry. poet_page fills in its other fields. */
+/* Count a transfer. */
 static int enqueue(struct poet *p, uint16_t tensor, bool write) {
   struct poet_decoder *d = &p->decoder;
   const uint32_t unfinished = d->queued - d->finished;
@@ -76,8 +77,8 @@ static int enqueue(struct poet *p, uint16_t tensor, bool write) {
     return poet_refuse(p);
   }
   struct poet_transfer *transfer = poet_queue_slot(p, d->queued);
-  transfer->tensor = tensor;
-  transfer->write = write;
+  transfer->planned_tensor = tensor;
+  transfer->planned_write = write;
   d->queued++;
   if (unfinished + 1 > d->queue_max) {
     d->queue_max = (uint16_t)(unfinished + 1);
@@ -224,6 +225,7 @@ static int page_in(struct poet *p, struct poet_statement *s) {
     return poet_refuse(p);
   }
   s->code = POET_STATEMENT_page_in;
+  s->renews = false;
   s->tensor = (uint16_t)tensor;
   s->size_bytes = s->record.size_bytes;
   TRY(poet_place(p, s->tensor, s->size_bytes, &s->offset));
@@ -244,6 +246,7 @@ static int page_out(struct poet *p, struct poet_statement *s, uint32_t index) {
   s->tensor = resident->tensor;
   s->offset = resident->offset;
   s->size_bytes = resident->size_bytes;
+  s->renews = s->record.place == POET_PLACE_NEXT && !on_storage(p, s->tensor);
   put_on_storage(p, s->tensor, s->record.flags);
   return enqueue(p, s->tensor, true);
 }
@@ -287,9 +290,10 @@ static int wait(struct poet *p, struct poet_statement *s) {
 
 static int end(struct poet *p, struct poet_statement *s) {
   struct poet_decoder *d = &p->decoder;
+  uint32_t reserved, filler = 0;
+  TRY(poet_take_bits(p, 1, &reserved));
   const uint32_t left = p->plan.bit_bytes * 8 - d->bit;
-  uint32_t filler = 0;
-  if (left > 7) {
+  if (reserved || left > 7) {
     return poet_refuse(p);
   }
   TRY(poet_take_bits(p, left, &filler));

@@ -11,9 +11,13 @@
  *   are checked to be finite.
  * - `end` waits for all transfers, then commits: the commit record must not be
  *   on storage before the tensors that it names.
+ * - Before the record, the trailers of the new slots are read back, as often as
+ *   the time allows. The commit's digest must be theirs.
  * - After an error there is no commit, so the last committed step stays. The
  *   step still waits for the queue (poet_drain), because the port may still
  *   write to the arena.
+ * - If the card lost a page or a new slot, the step starts again. If it lost a
+ *   current slot, the board goes back to the commit before.
  */
 #include <math.h>
 #include <string.h>
@@ -38,7 +42,10 @@
  * has been written to it. */
 #define PAINT 0x7fa5c3d1u
 
-enum { BEYOND = 4096 };
+enum {
+  BEYOND = 4096,
+  MAX_RESTARTS = 2 /* of one step */
+};
 
 static uint32_t now(const struct poet *p) {
   return p->port->ticks(p->port->context);
@@ -100,16 +107,43 @@ static int compute(struct poet *p, const struct poet_statement *s) {
   return 0;
 }
 
+/* Compare the trailers on storage with the digest, if it is their turn. */
+static int read_back(struct poet *p) {
+  if (p->readback_every && p->status.step % p->readback_every) {
+    return 0;
+  }
+  const uint32_t begin = now(p);
+  uint32_t digest;
+  TRY(poet_stored_digest(p, true, &digest));
+  const uint64_t cost = (uint64_t)(now(p) - begin) * 100;
+  const uint64_t allowed =
+      (uint64_t)(begin - p->started) * POET_READBACK_PERCENT + 1;
+  const uint64_t every = cost / allowed + 1;
+  p->readback_every = (uint16_t)(every < UINT16_MAX ? every : UINT16_MAX);
+  if (digest != p->digest) {
+    p->unwritten = true;
+    return poet_fail(p, POET_ERROR_page_damaged, POET_NONE);
+  }
+  return 0;
+}
+
 static int commit(struct poet *p) {
   struct poet_usage before;
   p->port->usage(p->port->context, &before);
   const uint32_t begin = now(p);
-  const struct poet_commit commit = {.step = p->status.step,
-                                     .model_crc = p->model.crc,
-                                     .data_blocks = p->model.data_blocks,
-                                     .parity = 1 - poet_parity(p),
-                                     .loss = p->result.loss};
-  const int error = poet_commit(p, commit);
+  struct poet_commit commit = {.model_crc = p->model.crc,
+                               .data_blocks = p->model.data_blocks,
+                               .slot = poet_next_slot(p),
+                               .now = {.step = p->status.step,
+                                       .generation = p->committed.sequence + 1,
+                                       .digest = p->digest,
+                                       .loss = p->result.loss},
+                               .prior = p->committed.now};
+  int error = read_back(p);
+  if (!error) {
+    error = poet_commit(p, &commit);
+  }
+  p->result.readback_every = p->readback_every;
   p->result.commit_ticks = now(p) - begin;
   poet_count_overhead(p, &before);
   return error;
@@ -176,6 +210,7 @@ static int run(struct poet *p) {
 
 static void start(struct poet *p, uint32_t step, uint16_t trace_first,
                   uint16_t trace_count) {
+  SHOW(p, 0, p->memory.arena_bytes); /* an attempt before may have hidden it */
   paint(p);
   /* Remove the data area of storage from the block cache: the transfers of this
    * step write there without the cache, so cached copies would be outdated. */
@@ -183,6 +218,9 @@ static void start(struct poet *p, uint32_t step, uint16_t trace_first,
   poet_decode_start(p); /* overwrites the bitmap that staging uses */
   p->submitted = 0;
   p->retired = 0;
+  p->completed = 0;
+  p->digest = 0;
+  p->unwritten = false;
   p->staging = false;
   p->verified = POET_NONE;
   p->trace_first = trace_first;
@@ -209,29 +247,56 @@ static void account(struct poet *p) {
   p->result.storage_retries = after.retries - p->before.retries;
 }
 
+/* Can the step be repeated after page_damaged? Its inputs must be whole. */
+static bool page_is_lost(struct poet *p) {
+  struct poet_tensor tensor;
+  return p->unwritten ||
+         (!poet_read_tensor(p, p->detail, &tensor) &&
+          (tensor.place == POET_PLACE_PAGE || tensor.place == POET_PLACE_NEXT));
+}
+
+/* If a committed tensor is damaged, return to the commit before. */
+static int go_back(struct poet *p, int error) {
+  struct poet_tensor tensor;
+  const uint32_t number = p->detail;
+  if (!p->unwritten && !poet_read_tensor(p, number, &tensor) &&
+      tensor.place == POET_PLACE_CURRENT) {
+    TRY(poet_roll_back(p));
+  }
+  return poet_fail(p, error, number);
+}
+
 int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
               uint16_t trace_count, struct poet_step_result *result) {
   TRY(poet_ready(p));
   if (!p->loaded) {
     return POET_ERROR_no_schedule;
   }
-  if (!poet_committed(p) || step - p->committed.step > 1) {
-    return poet_fail(p, POET_ERROR_wrong_step, p->committed.step);
+  if (!poet_committed(p) || step == POET_NO_STEP ||
+      step - p->committed.now.step > 1) {
+    return poet_fail(p, POET_ERROR_wrong_step, p->committed.now.step);
   }
-  if (step == p->committed.step) {
+  if (step == p->committed.now.step) {
     /* After a restart, only the commit record of that step is known. */
     if (p->result.step != step) {
-      p->result =
-          (struct poet_step_result){.step = step, .loss = p->committed.loss};
+      p->result = (struct poet_step_result){.step = step,
+                                            .loss = p->committed.now.loss};
     }
     *result = p->result;
     return 0;
   }
-  start(p, step, trace_first, trace_count);
-  const int error = run(p);
-  /* Wait first, because unfinished transfers still use the arena and the
-   * queue. */
-  poet_drain(p);
+  TRY(poet_renumber(p));
+  uint16_t restarts = 0;
+  int error;
+  do {
+    start(p, step, trace_first, trace_count);
+    p->result.restarts = restarts;
+    error = run(p);
+    /* Wait first, because unfinished transfers still use the arena and the
+     * queue. */
+    poet_drain(p);
+  } while (error == POET_ERROR_page_damaged && page_is_lost(p) &&
+           restarts++ < MAX_RESTARTS);
   account(p);
   SHOW(p, 0, p->memory.arena_bytes);
   p->result.peak_bytes = high_water(p);
@@ -241,5 +306,6 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   p->status.running = 0;
   p->status.error = (int16_t)error;
   *result = p->result;
-  return error;
+  p->stale = error != 0;
+  return error == POET_ERROR_page_damaged ? go_back(p, error) : error;
 }

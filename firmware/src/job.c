@@ -24,7 +24,8 @@
 static int check_order(struct poet *p, const struct poet_job *job) {
   uint32_t left = 4 * job->steps * job->batch, at = POET_BLOCK, crc = 0;
   int error = 0;
-  p->status = (struct poet_status){.running = 1, .step = p->committed.step + 1};
+  p->status =
+      (struct poet_status){.running = 1, .step = p->committed.now.step + 1};
   while (left && !error) {
     const uint32_t size =
         left < p->memory.arena_bytes ? left : p->memory.arena_bytes;
@@ -51,7 +52,7 @@ int poet_job_open(struct poet *p, struct poet_job *job) {
   TRY(poet_get(p, block, 0, job, sizeof *job));
   if (job->magic != POET_JOB_MAGIC ||
       job->crc != poet_crc(0, job, offsetof(struct poet_job, crc)) ||
-      p->committed.step - job->first >= job->steps || !job->batch) {
+      p->committed.now.step - job->first >= job->steps || !job->batch) {
     return POET_ERROR_no_schedule;
   }
   TRY(poet_load(p, job->model_bytes, job->plan_bytes, &facts));
@@ -67,7 +68,7 @@ int poet_job_open(struct poet *p, struct poet_job *job) {
 }
 
 int poet_job_next(struct poet *p, const struct poet_job *job) {
-  const uint32_t step = p->committed.step - job->first;
+  const uint32_t step = p->committed.now.step - job->first;
   const uint32_t data_bytes = job->data_bytes;
   const uint32_t label_bytes = job->label_bytes;
   uint8_t *data = p->memory.arena;
@@ -77,7 +78,7 @@ int poet_job_next(struct poet *p, const struct poet_job *job) {
     TRY(poet_write(p, POET_OBJECT_JOB, 0,
                    job->loss_block * POET_BLOCK +
                        (uint32_t)sizeof(struct poet_job_log) + 4 * (step - 1),
-                   &p->committed.loss, sizeof p->committed.loss));
+                   &p->committed.now.loss, sizeof p->committed.now.loss));
   }
   if (step == job->steps) {
     return POET_ERROR_no_schedule;

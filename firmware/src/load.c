@@ -14,7 +14,7 @@
 static int check_plan(struct poet *p, uint32_t plan_bytes) {
   const uint32_t after_crc = offsetof(struct poet_plan_header, crc) + 4;
   struct poet_plan_header *plan = &p->plan;
-  uint32_t crc;
+  uint32_t crc = 0;
   TRY(poet_get(p, POET_PLAN_BLOCK, 0, plan, sizeof *plan));
   if (plan->magic != POET_PLAN_MAGIC) {
     return POET_ERROR_bad_magic;
@@ -40,6 +40,19 @@ static int check_plan(struct poet *p, uint32_t plan_bytes) {
   return 0;
 }
 
+/* If the card did not write the newest commit's tensors, go back to the commit
+ * before. */
+static int check_digest(struct poet *p) {
+  uint32_t digest;
+  if (poet_committed(p)) {
+    TRY(poet_stored_digest(p, false, &digest));
+    if (digest != p->committed.now.digest) {
+      TRY(poet_roll_back(p));
+    }
+  }
+  return 0;
+}
+
 int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
               struct poet_facts *facts) {
   struct poet_statement statement = {0};
@@ -54,6 +67,7 @@ int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
     TRY(poet_decode(p, &statement));
   } while (statement.code != POET_STATEMENT_end);
   p->loaded = true;
+  TRY(check_digest(p));
   *facts = (struct poet_facts){p->plan.statement_count, p->decoder.peak_bytes,
                                p->decoder.resident_max, p->decoder.queue_max};
   return 0;
@@ -65,7 +79,7 @@ void poet_init(struct poet *p, const struct poet_port *port,
   p->port = port;
   p->memory = *memory;
   p->storage_status = POET_ERROR_no_storage;
-  p->committed.step = POET_NO_STEP;
+  p->committed.now.step = POET_NO_STEP;
   p->dirty_bytes = memory->arena_bytes;
   poet_forget(p, 0);
   poet_reset(p);
@@ -87,14 +101,18 @@ void poet_hello(struct poet *p, struct poet_hello *hello) {
       .arena_bytes = p->memory.arena_bytes,
       .tick_hz = p->port->tick_hz,
       .storage_blocks = p->partition_blocks,
-      .committed_step = p->committed.step,
+      .committed_step = p->committed.now.step,
       .committed_model = p->committed.model_crc,
       .loaded_plan = p->loaded ? p->plan.crc : 0,
       .resident_capacity = p->memory.resident_capacity,
       .tensor_capacity = p->memory.tensor_capacity,
       .queue_capacity = p->memory.queue_capacity,
       .trace_capacity = p->memory.trace_capacity,
+      .allocation_mib = (uint8_t)p->port->allocation_mib(p->port->context),
   };
+  if (!p->storage_status || p->storage_status == POET_ERROR_storage_version) {
+    hello->storage_version = (uint8_t)p->store.version;
+  }
   copy_text(hello->board, p->port->board);
   copy_text(hello->unique_id, p->port->unique_id);
 }

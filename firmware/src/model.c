@@ -1,6 +1,5 @@
 /*
- * model.c - the model part: its records, the rules that they must obey, and
- * where tensors lie on storage.
+ * model.c - the model part: its records, and the rules that they must obey.
  *
  * State: model (the header), kept_at_start and loss. poet_check_model sets
  * them; they are valid while a schedule is loaded. The records of tensors and
@@ -9,32 +8,9 @@
  */
 #include "runtime.h"
 
-uint32_t poet_tensor_blocks(uint32_t size_bytes) {
-  return size_bytes / POET_BLOCK +
-         (size_bytes % POET_BLOCK + POET_TRAILER + POET_BLOCK - 1) / POET_BLOCK;
-}
-
 uint32_t poet_job_block(uint32_t data_blocks) {
-  return POET_DATA_BLOCK + (data_blocks + POET_ERASE_BLOCKS - 1) /
-                               POET_ERASE_BLOCKS * POET_ERASE_BLOCKS;
-}
-
-/* Before the model's first commit, the parity is 1, so that this commit uses
- * the first slots. */
-uint32_t poet_parity(const struct poet *p) {
-  return poet_committed(p) ? p->committed.parity : 1;
-}
-
-uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
-                   uint32_t parity) {
-  uint32_t slot = 0;
-  if (tensor->place == POET_PLACE_CURRENT ||
-      tensor->place == POET_PLACE_INPUT) {
-    slot = parity;
-  } else if (tensor->place == POET_PLACE_NEXT) {
-    slot = 1 - parity;
-  }
-  return POET_DATA_BLOCK + tensor->block + slot * p->model.slot_stride;
+  return POET_DATA_BLOCK + (data_blocks + POET_UNIT_BLOCKS - 1) /
+                               POET_UNIT_BLOCKS * POET_UNIT_BLOCKS;
 }
 
 int poet_read_tensor(struct poet *p, uint32_t number, struct poet_tensor *to) {
@@ -84,7 +60,7 @@ int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to) {
  * each area is enough to show that no two slots overlap. */
 struct layout {
   uint32_t stored_end; /* end of the first slots */
-  uint32_t second_end; /* end of the second slots */
+  uint32_t last_end;   /* end of the last slots */
   uint32_t page_end;   /* end of the pages */
   uint32_t current_count;
   uint32_t next_count;
@@ -103,16 +79,15 @@ static bool range_is_free(uint32_t *end, uint32_t block, uint32_t blocks,
 }
 
 static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
-                            const struct poet_tensor *tensor) {
+                            const struct poet_tensor *tensor, uint32_t blocks) {
   const struct poet_model *model = &p->model;
   const bool stored = i < model->stored_count;
-  const uint32_t blocks = poet_tensor_blocks(tensor->size_bytes);
   const uint32_t first_end = model->slot_stride < model->data_blocks
                                  ? model->slot_stride
                                  : model->data_blocks;
   const unsigned known =
       POET_FLAG_STORED | POET_FLAG_KEEP | POET_FLAG_ONCE | POET_FLAG_LOSS;
-  if (tensor->size_bytes == 0 || tensor->size_bytes % 4 || tensor->zero ||
+  if (tensor->size_bytes == 0 || tensor->size_bytes % 4 ||
       (tensor->flags & ~known) ||
       stored != ((tensor->flags & POET_FLAG_STORED) != 0)) {
     return false;
@@ -135,18 +110,20 @@ static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
     layout->current_count += tensor->place == POET_PLACE_CURRENT;
     if (!stored ||
         !range_is_free(&layout->stored_end, tensor->block, blocks, first_end) ||
-        tensor->block > model->data_blocks - first_end) {
+        model->slot_stride > model->data_blocks / (POET_SLOTS - 1) ||
+        tensor->block >
+            model->data_blocks - (POET_SLOTS - 1) * model->slot_stride) {
       return false;
     }
-    layout->second_end = tensor->block + model->slot_stride;
-    return range_is_free(&layout->second_end, layout->second_end, blocks,
+    layout->last_end = tensor->block + (POET_SLOTS - 1) * model->slot_stride;
+    return range_is_free(&layout->last_end, layout->last_end, blocks,
                          model->data_blocks);
   case POET_PLACE_NEXT:
     layout->next_count++;
     return !stored && (tensor->flags & POET_FLAG_KEEP);
   case POET_PLACE_PAGE:
-    if (layout->page_end < layout->second_end) {
-      layout->page_end = layout->second_end;
+    if (layout->page_end < layout->last_end) {
+      layout->page_end = layout->last_end;
     }
     if (layout->page_end < layout->stored_end) {
       layout->page_end = layout->stored_end;
@@ -171,7 +148,7 @@ static int check_renewal(struct poet *p, const struct poet_op *op) {
   for (uint32_t i = 0; i < op->input_count; i++) {
     TRY(poet_read_tensor(p, op->input[i], &input));
     if (input.place == POET_PLACE_CURRENT && input.block == next.block &&
-        input.size_bytes == next.size_bytes) {
+        input.size_bytes == next.size_bytes && input.cut == next.cut) {
       renewed = op->input[i];
     }
   }
@@ -183,13 +160,42 @@ static int check_renewal(struct poet *p, const struct poet_op *op) {
   return 0;
 }
 
+static int check_tensor(struct poet *p, struct layout *layout,
+                        uint32_t number) {
+  struct poet_tensor tensor;
+  struct poet_pieces pieces;
+  TRY(poet_read_tensor(p, number, &tensor));
+  const int error = poet_read_pieces(p, &tensor, &pieces);
+  if (error == POET_ERROR_bad_table ||
+      (!error && !tensor_is_sound(p, layout, number, &tensor, pieces.blocks))) {
+    return poet_fail(p, POET_ERROR_bad_table, number);
+  }
+  return error;
+}
+
+/* Kernels read and write whole tensors in row-major order. */
+static int check_order(struct poet *p, const struct poet_op *op) {
+  struct poet_tensor tensor;
+  struct poet_pieces pieces;
+  for (uint32_t i = 0; i <= op->input_count; i++) {
+    const uint32_t number = i < op->input_count ? op->input[i] : op->output;
+    TRY(poet_read_tensor(p, number, &tensor));
+    if (tensor.cut) {
+      TRY(poet_read_pieces(p, &tensor, &pieces));
+      if (!poet_is_row_major(&pieces.cut)) {
+        return poet_fail(p, POET_ERROR_bad_table, number);
+      }
+    }
+  }
+  return 0;
+}
+
 int poet_check_model(struct poet *p, uint32_t model_bytes) {
   struct poet_model *model = &p->model;
   const uint32_t after_crc = offsetof(struct poet_model, crc) + 4;
   struct layout layout = {0};
-  struct poet_tensor tensor;
   struct poet_op op;
-  uint32_t crc;
+  uint32_t crc = 0;
   TRY(poet_get(p, POET_MODEL_BLOCK, 0, model, sizeof *model));
   if (model->magic != POET_MODEL_MAGIC) {
     return POET_ERROR_bad_magic;
@@ -200,10 +206,12 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
   if (model->fingerprint != poet_fingerprint()) {
     return poet_fail(p, POET_ERROR_bad_fingerprint, model->fingerprint);
   }
-  if (model->stored_count > model->tensor_count ||
-      model_bytes != sizeof *model + model->tensor_count * sizeof tensor +
+  if (model->stored_count > model->tensor_count || model->zero ||
+      model_bytes != sizeof *model +
+                         model->tensor_count * sizeof(struct poet_tensor) +
                          (uint32_t)(model->tensor_count - model->stored_count) *
-                             sizeof op ||
+                             sizeof op +
+                         model->cut_count * sizeof(struct poet_cut) ||
       model_bytes > POET_MODEL_BLOCKS * POET_BLOCK) {
     return POET_ERROR_bad_table;
   }
@@ -219,17 +227,15 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
     return poet_fail(p, POET_ERROR_storage_small,
                      model->data_blocks + POET_DATA_BLOCK);
   }
-  if (model->slot_stride % POET_ERASE_BLOCKS) {
+  if (model->slot_stride % POET_UNIT_BLOCKS) {
     return poet_fail(p, POET_ERROR_bad_table, POET_NONE);
   }
   for (uint32_t i = 0; i < model->tensor_count; i++) {
-    TRY(poet_read_tensor(p, i, &tensor));
-    if (!tensor_is_sound(p, &layout, i, &tensor)) {
-      return poet_fail(p, POET_ERROR_bad_table, i);
-    }
+    TRY(check_tensor(p, &layout, i));
   }
   for (uint32_t i = model->stored_count; i < model->tensor_count; i++) {
     TRY(poet_read_op(p, i, &op));
+    TRY(check_order(p, &op));
     TRY(check_renewal(p, &op));
   }
   if (layout.current_count != layout.next_count ||

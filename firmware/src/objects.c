@@ -8,9 +8,8 @@
  * staging, because the decoder of the step needs the bitmap.
  *
  * Why the last commit survives a power cut during an upload:
- * - A CURRENT tensor is written to its other slot, which is not the current
- *   one.
- * - poet_begin completes all other slots and checks their CRCs. Only then does
+ * - A CURRENT tensor is written to its next slot.
+ * - poet_begin completes all next slots and checks their CRCs. Only then does
  *   it commit, which makes these slots the current ones.
  * - Another model may use the same blocks for other tensors. So before the
  *   first tensor of that model is written, a newer commit record without a step
@@ -25,13 +24,6 @@ static_assert(POET_NOTE_OFFSET + 2 * POET_NOTE_BYTES ==
                   POET_MODEL_BLOCKS * POET_BLOCK,
               "the host's notes end the model area");
 
-/* Where an object lies. */
-struct place {
-  uint32_t block; /* in the partition */
-  uint32_t size_bytes;
-  struct poet_tensor tensor; /* its record; size 0: not a tensor */
-};
-
 static uint32_t *staged_word(const struct poet *p, uint32_t tensor) {
   return &p->memory.bitmap[tensor / 32];
 }
@@ -42,7 +34,7 @@ static bool is_staged(const struct poet *p, uint32_t tensor) {
 
 /* Find the place of an object on storage, for reading or for writing. */
 static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
-                  struct place *place) {
+                  struct poet_object *place) {
   place->tensor.size_bytes = 0;
   place->size_bytes = 0;
   TRY(poet_ready(p));
@@ -69,52 +61,25 @@ static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
     return poet_fail(p, POET_ERROR_bad_object, number);
   }
   TRY(poet_read_tensor(p, number, &place->tensor));
-  /* For an INPUT tensor, use the other slot if a step is running, because the
-   * step reads the current slot. For a CURRENT tensor, use the other slot to
+  /* For an INPUT tensor, use the next slot if a step is running, because the
+   * step reads the current slot. For a CURRENT tensor, use the next slot to
    * write, or to read bytes that were written since poet_begin. */
-  const bool other = place->tensor.place == POET_PLACE_INPUT
-                         ? p->status.running
-                         : write || is_staged(p, number);
+  place->next = place->tensor.place == POET_PLACE_INPUT
+                    ? p->status.running
+                    : write || is_staged(p, number);
   if (place->tensor.place == POET_PLACE_NONE ||
-      (place->tensor.place == POET_PLACE_CURRENT && !other &&
+      (place->tensor.place == POET_PLACE_CURRENT && !place->next &&
        !poet_committed(p))) {
     return poet_fail(p, POET_ERROR_bad_object, number);
   }
-  const uint32_t parity = poet_parity(p);
-  place->block = poet_slot(p, &place->tensor, other ? 1 - parity : parity);
+  place->block = poet_slot(p, &place->tensor, place->next);
   place->size_bytes = place->tensor.size_bytes;
   return 0;
 }
 
-static bool in_range(const struct place *place, uint32_t offset,
+static bool in_range(const struct poet_object *place, uint32_t offset,
                      uint32_t size) {
   return offset <= place->size_bytes && size <= place->size_bytes - offset;
-}
-
-static uint32_t trailer_offset(uint32_t size_bytes) {
-  return poet_tensor_blocks(size_bytes) * POET_BLOCK - POET_TRAILER;
-}
-
-/* Compare the CRC of the bytes in a slot with the slot's trailer. */
-static int verify(struct poet *p, uint32_t block,
-                  const struct poet_tensor *tensor, uint32_t number) {
-  uint32_t trailer[2], crc;
-  TRY(poet_crc_stored(p, block, 0, tensor->size_bytes, &crc));
-  TRY(poet_get(p, block, trailer_offset(tensor->size_bytes), trailer,
-               sizeof trailer));
-  return trailer[0] == crc && trailer[1] == tensor->block
-             ? 0
-             : poet_fail(p, POET_ERROR_page_damaged, number);
-}
-
-/* Write the trailer of a slot. The data may have arrived in several requests,
- * so the CRC is computed from the bytes on storage. */
-static int seal(struct poet *p, uint32_t block,
-                const struct poet_tensor *tensor) {
-  uint32_t trailer[2] = {0, tensor->block};
-  TRY(poet_crc_stored(p, block, 0, tensor->size_bytes, &trailer[0]));
-  return poet_put(p, block, trailer_offset(tensor->size_bytes), trailer,
-                  sizeof trailer);
 }
 
 static void clear_bitmap(struct poet *p) {
@@ -123,26 +88,34 @@ static void clear_bitmap(struct poet *p) {
   }
 }
 
-static int write_tensor(struct poet *p, const struct place *place,
+static int write_tensor(struct poet *p, const struct poet_object *place,
                         uint16_t number, uint32_t offset, const void *from,
                         uint32_t size) {
   /* If the newest commit belongs to another model, replace it before slots of
    * that model are overwritten. */
-  if (p->committed.step != POET_NO_STEP && !poet_committed(p)) {
-    TRY(poet_commit(p, (struct poet_commit){.step = POET_NO_STEP}));
+  if (p->committed.now.step != POET_NO_STEP && !poet_committed(p)) {
+    TRY(poet_commit(p, &(struct poet_commit){.now.step = POET_NO_STEP}));
   }
   if (place->tensor.place == POET_PLACE_CURRENT) {
     if (!p->staging) {
+      TRY(poet_renumber(p));
       clear_bitmap(p);
       p->staging = true;
     }
     *staged_word(p, number) |= 1u << (number & 31);
   }
   p->verified = POET_NONE;
-  TRY(poet_put(p, place->block, offset, from, size));
-  return offset + size == place->size_bytes
-             ? seal(p, place->block, &place->tensor)
-             : 0;
+  TRY(poet_write_pieces(p, place, number, offset, from, size));
+  if (offset + size < place->size_bytes) {
+    return 0;
+  }
+  TRY(poet_settle(p));
+  /* poet_begin checks CURRENT tensors, poet_write_pieces has checked most INPUT
+   * tensors. Nothing checks later that the card has written the others. */
+  return place->tensor.place == POET_PLACE_CURRENT ||
+                 (place->tensor.place == POET_PLACE_INPUT && !place->tensor.cut)
+             ? 0
+             : poet_verify(p, number, &place->tensor, place->next);
 }
 
 /* Copy to or from the arena: either `to` or `from` is NULL. */
@@ -158,7 +131,7 @@ static int copy_arena(struct poet *p, uint32_t offset, void *to,
 
 int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
                const void *from, uint32_t size) {
-  struct place place;
+  struct poet_object place;
   if (p->status.running) {
     if (object != POET_OBJECT_TENSOR) {
       return POET_ERROR_busy;
@@ -185,9 +158,26 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
   return poet_put(p, place.block, offset, from, size);
 }
 
+/* Check a tensor before its first byte is read. */
+static int check_stored(struct poet *p, const struct poet_object *place,
+                        uint16_t number) {
+  if (p->verified == number) {
+    return 0;
+  }
+  const int error = poet_verify(p, number, &place->tensor, place->next);
+  if (error == POET_ERROR_page_damaged && !place->next &&
+      place->tensor.place == POET_PLACE_CURRENT) {
+    TRY(poet_roll_back(p));
+    return poet_fail(p, error, number);
+  }
+  TRY(error);
+  p->verified = number;
+  return 0;
+}
+
 int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
               void *to, uint32_t size) {
-  struct place place;
+  struct poet_object place;
   if (object == POET_OBJECT_ARENA) {
     return copy_arena(p, offset, to, NULL, size);
   }
@@ -195,21 +185,26 @@ int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
   if (!in_range(&place, offset, size)) {
     return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
   }
-  if (place.tensor.size_bytes && p->verified != tensor) {
-    TRY(verify(p, place.block, &place.tensor, tensor));
-    p->verified = tensor;
+  if (!place.tensor.size_bytes) {
+    return poet_get(p, place.block, offset, to, size);
   }
-  return poet_get(p, place.block, offset, to, size);
+  TRY(check_stored(p, &place, tensor));
+  return poet_get_pieces(p, &place, offset, to, size, NULL);
 }
 
 int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
                   uint32_t size, uint32_t *crc) {
-  struct place place;
+  struct poet_object place;
   TRY(locate(p, object, tensor, false, &place));
   if (!in_range(&place, 0, size)) {
     return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
   }
-  return poet_crc_stored(p, place.block, 0, size, crc);
+  *crc = 0;
+  TRY(poet_settle(p));
+  poet_forget(p, POET_DATA_BLOCK); /* what the card has, not what was cached */
+  return place.tensor.size_bytes
+             ? poet_get_pieces(p, &place, 0, NULL, size, crc)
+             : poet_crc_stored(p, place.block, 0, size, crc);
 }
 
 static bool anything_staged(const struct poet *p) {
@@ -220,42 +215,33 @@ static bool anything_staged(const struct poet *p) {
   return any != 0;
 }
 
-static int copy(struct poet *p, uint32_t from, uint32_t to,
-                const struct poet_tensor *tensor) {
-  for (uint32_t i = 0; i < poet_tensor_blocks(tensor->size_bytes); i++) {
-    TRY(poet_copy_block(p, from + i, to + i));
-  }
-  return 0;
-}
-
-/* Complete the other slots: for a tensor that was not written, copy its current
- * slot to its other slot. Then check the CRCs of the CURRENT tensors in these
- * slots. */
-static int complete_other_slots(struct poet *p) {
-  const uint32_t parity = poet_parity(p);
+/* Complete the next slots: for a CURRENT tensor that was not written, copy its
+ * current slot to its next slot. Then check the CRCs of all CURRENT tensors in
+ * these slots. An INPUT tensor that was never written stays damaged. */
+static int complete_slots(struct poet *p, bool renew) {
   for (uint32_t i = 0; i < p->model.stored_count; i++) {
     struct poet_tensor tensor;
     TRY(poet_read_tensor(p, i, &tensor));
-    const bool input = tensor.place == POET_PLACE_INPUT;
-    if (tensor.place != POET_PLACE_CURRENT && !input) {
-      continue;
-    }
-    const uint32_t other = poet_slot(p, &tensor, 1 - parity);
-    if (!is_staged(p, i)) {
-      if (!poet_committed(p) && !input) {
-        return poet_fail(p, POET_ERROR_bad_object, i);
+    if (tensor.place == POET_PLACE_INPUT) {
+      const int error = poet_carry(p, i, &tensor);
+      if (error && error != POET_ERROR_page_damaged) {
+        return error;
       }
-      TRY(copy(p, poet_slot(p, &tensor, parity), other, &tensor));
-    }
-    if (!input) {
-      TRY(verify(p, other, &tensor, i));
+    } else if (tensor.place == POET_PLACE_CURRENT && renew) {
+      if (!is_staged(p, i)) {
+        if (!poet_committed(p)) {
+          return poet_fail(p, POET_ERROR_bad_object, i);
+        }
+        TRY(poet_carry(p, i, &tensor));
+      }
+      TRY(poet_verify(p, i, &tensor, true));
     }
   }
   return 0;
 }
 
 int poet_begin(struct poet *p, uint32_t step) {
-  struct poet_commit commit = {.step = step};
+  struct poet_commit commit;
   TRY(poet_ready(p));
   if (!p->loaded) {
     return POET_ERROR_no_schedule;
@@ -263,14 +249,21 @@ int poet_begin(struct poet *p, uint32_t step) {
   if (step == POET_NO_STEP) {
     return poet_fail(p, POET_ERROR_wrong_step, step);
   }
+  const bool renew = anything_staged(p) || !poet_committed(p);
+  if (!renew && step == p->committed.now.step) {
+    return 0;
+  }
+  TRY(complete_slots(p, renew));
+  commit = p->committed;
   commit.model_crc = p->model.crc;
   commit.data_blocks = p->model.data_blocks;
-  commit.parity = poet_parity(p);
-  if (anything_staged(p) || !poet_committed(p)) {
-    TRY(complete_other_slots(p));
-    commit.parity = 1 - commit.parity;
-  } else if (step == p->committed.step) {
-    return 0;
+  commit.now.step = step;
+  commit.now.loss = 0.0f;
+  commit.prior = (struct poet_state){0}; /* of other weights */
+  if (renew) {
+    commit.slot = poet_next_slot(p);
+    commit.now.generation = p->committed.sequence + 1;
+    TRY(poet_stored_digest(p, true, &commit.now.digest));
   }
   /* Delete the job before the commit: the job belongs to the old weights, and a
    * restart after the commit must not continue it. If the card has no space for
@@ -278,7 +271,7 @@ int poet_begin(struct poet *p, uint32_t step) {
   const uint32_t none = 0;
   (void)poet_write(p, POET_OBJECT_JOB, 0, 0, &none, sizeof none);
   TRY(p->storage_status);
-  TRY(poet_commit(p, commit));
+  TRY(poet_commit(p, &commit));
   p->staging = false;
   p->verified = POET_NONE;
   p->result = (struct poet_step_result){.step = step};

@@ -1,25 +1,31 @@
 /*
- * pager.c - transfers of tensors: trailers, queue, completion.
+ * pager.c - transfers of tensors, piece by piece: queue, trailers, completion.
  *
- * State: memory.queue, a ring of transfers, and the counts in struct poet:
+ * State: memory.queue, a ring of transfers, and three counts in struct poet:
  *
- *   retired <= submitted <= decoder.queued
+ *   retired <= submitted      transfers, of which each moves one piece
+ *   completed                 tensors whose last piece is retired
  *
- * The decoder fills in tensor and direction of entry `queued`. poet_page
- * completes the entry and submits it. From then on, the entry belongs to the
- * port until the port sets `done`. Then poet_retire checks the entry's result.
+ * poet_page fills in the entry `submitted` for each piece and submits it. From
+ * then on, the entry belongs to the port until the port sets `done`. Then
+ * poet_retire checks the entry's result. If the ring is full, poet_page retires
+ * the oldest entry first. The decoder refuses a plan with more unfinished
+ * tensors than entries, so this happens only if a tensor has several pieces.
  *
- * An entry is reused only after poet_retire has checked it: the decoder refuses
- * a plan with more unfinished transfers than entries. The port sets `done` with
- * release order and is_done reads it with acquire order. So the data, trailer
- * and status are complete when `done` is seen.
+ * The port sets `done` with release order and is_done reads it with acquire
+ * order. So the data, trailer and status are complete when `done` is seen.
+ *
+ * The trailer of a tensor with one piece moves together with its last block.
+ * The trailers of several pieces are in blocks of their own. poet_retire reads
+ * and writes these through the cache, and writes a block when it is complete.
  */
 #include <string.h>
 
 #include "runtime.h"
 
 uint32_t poet_transfer_blocks(const struct poet_transfer *transfer) {
-  return poet_tensor_blocks(transfer->size_bytes);
+  return transfer->apart ? (transfer->size_bytes + POET_BLOCK - 1) / POET_BLOCK
+                         : poet_tensor_blocks(transfer->size_bytes);
 }
 
 uint32_t poet_transfer_whole(const struct poet_transfer *transfer) {
@@ -39,7 +45,7 @@ void poet_transfer_fill(const struct poet_transfer *transfer, uint32_t index,
   const uint32_t size = rest(transfer, index);
   memset(bounce, 0, POET_BLOCK);
   memcpy(bounce, transfer->data + transfer->size_bytes - size, size);
-  if (index + 1 == poet_transfer_blocks(transfer)) {
+  if (!transfer->apart && index + 1 == poet_transfer_blocks(transfer)) {
     memcpy(bounce + POET_BLOCK - POET_TRAILER, transfer->trailer, POET_TRAILER);
   }
 }
@@ -48,8 +54,13 @@ void poet_transfer_take(struct poet_transfer *transfer, uint32_t index,
                         const uint8_t *bounce) {
   const uint32_t size = rest(transfer, index);
   memcpy(transfer->data + transfer->size_bytes - size, bounce, size);
-  if (index + 1 == poet_transfer_blocks(transfer)) {
-    memcpy(transfer->trailer, bounce + POET_BLOCK - POET_TRAILER, POET_TRAILER);
+  if (!transfer->apart && index + 1 == poet_transfer_blocks(transfer)) {
+    uint32_t found[2];
+    memcpy(found, bounce + POET_BLOCK - POET_TRAILER, sizeof found);
+    transfer->trailer[0] = found[0];
+    if (found[1] != transfer->trailer[1]) {
+      transfer->status = POET_ERROR_page_damaged;
+    }
   }
 }
 
@@ -57,17 +68,15 @@ void poet_transfer_check(struct poet_transfer *transfer, uint32_t crc,
                          uint32_t blocks) {
   const uint32_t done = blocks * POET_BLOCK;
   crc = poet_crc(crc, transfer->data + done, transfer->size_bytes - done);
-  if (transfer->write) {
+  if (transfer->write || transfer->apart) {
     transfer->trailer[0] = crc;
-    transfer->trailer[1] = transfer->owner;
-  } else if (!transfer->status && (transfer->trailer[0] != crc ||
-                                   transfer->trailer[1] != transfer->owner)) {
+  } else if (!transfer->status && transfer->trailer[0] != crc) {
     transfer->status = POET_ERROR_page_damaged;
   }
 }
 
-static int run(const struct poet_port *port, struct poet_transfer *transfer,
-               uint8_t *bounce) {
+static void run(const struct poet_port *port, struct poet_transfer *transfer,
+                uint8_t *bounce) {
   const uint32_t whole = poet_transfer_whole(transfer);
   int error = 0;
   if (whole) {
@@ -87,7 +96,9 @@ static int run(const struct poet_port *port, struct poet_transfer *transfer,
       }
     }
   }
-  return error ? POET_ERROR_storage_failed : 0;
+  if (error) {
+    transfer->status = POET_ERROR_storage_failed;
+  }
 }
 
 void poet_transfer_run(const struct poet_port *port,
@@ -96,7 +107,7 @@ void poet_transfer_run(const struct poet_port *port,
   if (port->lane_checks && transfer->write) {
     poet_transfer_check(transfer, 0, 0);
   }
-  transfer->status = (int16_t)run(port, transfer, bounce);
+  run(port, transfer, bounce);
   if (port->lane_checks && !transfer->write) {
     poet_transfer_check(transfer, 0, 0);
   }
@@ -143,32 +154,28 @@ static int read_ahead(struct poet *p) {
   return idle && next < p->model.tensor_count ? poet_fetch_op(p, next) : 0;
 }
 
-int poet_page(struct poet *p, const struct poet_statement *statement) {
-  struct poet_transfer *transfer = poet_queue_slot(p, p->submitted);
-  const uint32_t blocks = poet_tensor_blocks(statement->size_bytes);
-  const uint32_t block = poet_slot(p, &statement->record, poet_parity(p));
-  if (block > p->store.total_blocks || blocks > p->store.total_blocks - block) {
-    return poet_fail(p, POET_ERROR_bad_table, statement->tensor);
+/* Compare the CRC of an arrived piece with its trailer, or write the trailer of
+ * a piece that is on storage now. */
+static int check_apart(struct poet *p, struct poet_transfer *transfer) {
+  struct poet_tensor tensor;
+  struct poet_pieces pieces;
+  struct poet_piece piece;
+  uint32_t trailer[2];
+  TRY(poet_read_tensor(p, transfer->tensor, &tensor));
+  TRY(poet_read_pieces(p, &tensor, &pieces));
+  if (transfer->trailer[1] >= pieces.count) { /* another cut than before */
+    return poet_fail(p, POET_ERROR_bad_table, transfer->tensor);
   }
-  /* Without lane_checks, poet_submit computes the CRC of the tensor now, so an
-   * earlier page_in of the same tensor must have arrived. With lane_checks, the
-   * lane computes the CRCs in the order of the transfers. */
-  if (transfer->write && !p->port->lane_checks) {
-    for (uint32_t i = p->retired; i != p->submitted; i++) {
-      struct poet_transfer *before = poet_queue_slot(p, i);
-      if (before->tensor == transfer->tensor && await(p, before)) {
-        return POET_ERROR_stopped;
-      }
-    }
+  poet_piece(p, &tensor, &pieces, transfer->trailer[1], false, &piece);
+  if (transfer->write) {
+    transfer->trailer[1] = piece.owner;
+    TRY(poet_seal(p, &piece, transfer->trailer[0]));
+    return transfer->last ? poet_settle(p) : 0;
   }
-  TRY(read_ahead(p));
-  transfer->data = p->memory.arena + statement->offset;
-  transfer->size_bytes = statement->size_bytes;
-  transfer->block = p->partition + block;
-  transfer->owner = statement->record.block;
-  transfer->statement = statement->index;
-  poet_submit(p, transfer);
-  p->submitted++;
+  TRY(poet_read_trailer(p, &piece, trailer));
+  if (trailer[0] != transfer->trailer[0] || trailer[1] != piece.owner) {
+    transfer->status = POET_ERROR_page_damaged;
+  }
   return 0;
 }
 
@@ -179,26 +186,96 @@ int poet_judge(struct poet *p, struct poet_transfer *transfer) {
   if (transfer->status == POET_ERROR_storage_failed) {
     p->storage_status = transfer->status; /* mount again: may be a new card */
   }
+  if (transfer->apart && !transfer->status) {
+    TRY(check_apart(p, transfer));
+  }
+  if (transfer->renews) {
+    p->digest ^= poet_crc(0, transfer->trailer, sizeof transfer->trailer);
+  }
   return transfer->status ? poet_fail(p, transfer->status, transfer->tensor)
                           : 0;
 }
 
+static int retire_next(struct poet *p) {
+  struct poet_transfer *transfer = poet_queue_slot(p, p->retired);
+  TRY(await(p, transfer));
+  p->retired++;
+  p->completed += transfer->last;
+  p->result.transfer_ticks += transfer->end - transfer->begin;
+  poet_trace(p, transfer->statement,
+             transfer->write ? POET_STATEMENT_page_out : POET_STATEMENT_page_in,
+             transfer->begin, transfer->end);
+  return poet_judge(p, transfer);
+}
+
+/* A full ring may have completed more than `until` already. */
 int poet_retire(struct poet *p, uint32_t until) {
-  int error = 0;
-  while (p->retired != until && !error) {
-    struct poet_transfer *transfer = poet_queue_slot(p, p->retired);
-    error = await(p, transfer);
-    if (!error) {
-      p->retired++;
-      p->result.transfer_ticks += transfer->end - transfer->begin;
-      poet_trace(p, transfer->statement,
-                 transfer->write ? POET_STATEMENT_page_out
-                                 : POET_STATEMENT_page_in,
-                 transfer->begin, transfer->end);
-      error = poet_judge(p, transfer);
+  while ((int32_t)(until - p->completed) > 0) {
+    TRY(retire_next(p));
+  }
+  return 0;
+}
+
+static void submit_piece(struct poet *p, const struct poet_statement *s,
+                         const struct poet_piece *piece, bool last) {
+  struct poet_transfer *transfer = poet_queue_slot(p, p->submitted);
+  transfer->data = p->memory.arena + s->offset + piece->offset;
+  transfer->size_bytes = piece->size_bytes;
+  transfer->block = p->partition + piece->block;
+  transfer->trailer[0] = 0;
+  transfer->trailer[1] = piece->apart ? piece->number : piece->owner;
+  transfer->statement = s->index;
+  transfer->tensor = s->tensor;
+  transfer->write = s->code == POET_STATEMENT_page_out;
+  transfer->renews = s->renews;
+  transfer->apart = piece->apart;
+  transfer->last = last;
+  poet_submit(p, transfer);
+  p->submitted++;
+}
+
+/* Submit the pieces of a tensor from number `next` on, while the ring has free
+ * entries. */
+static int submit_pieces(struct poet *p, const struct poet_statement *s,
+                         uint32_t *next, bool *more) {
+  struct poet_pieces pieces;
+  struct poet_piece piece;
+  TRY(poet_read_pieces(p, &s->record, &pieces));
+  /* If storage returns another cut than before, the last piece may not come. */
+  if (*next >= pieces.count || s->record.size_bytes != s->size_bytes) {
+    return poet_fail(p, POET_ERROR_bad_table, s->tensor);
+  }
+  for (; *next < pieces.count &&
+         p->submitted - p->retired < p->memory.queue_capacity;
+       ++*next) {
+    TRY(read_ahead(p));
+    poet_piece(p, &s->record, &pieces, *next, false, &piece);
+    submit_piece(p, s, &piece, *next + 1 == pieces.count);
+  }
+  *more = *next < pieces.count;
+  return 0;
+}
+
+int poet_page(struct poet *p, const struct poet_statement *s) {
+  uint32_t next = 0;
+  bool more;
+  /* Without lane_checks, poet_submit computes the CRC of the tensor now, so an
+   * earlier page_in of the same tensor must have arrived. With lane_checks, the
+   * lane computes the CRCs in the order of the transfers. */
+  if (s->code == POET_STATEMENT_page_out && !p->port->lane_checks) {
+    for (uint32_t i = p->retired; i != p->submitted; i++) {
+      struct poet_transfer *before = poet_queue_slot(p, i);
+      if (before->tensor == s->tensor && await(p, before)) {
+        return POET_ERROR_stopped;
+      }
     }
   }
-  return error;
+  TRY(submit_pieces(p, s, &next, &more));
+  while (more) {
+    TRY(retire_next(p));
+    TRY(submit_pieces(p, s, &next, &more));
+  }
+  return 0;
 }
 
 void poet_drain(struct poet *p) {

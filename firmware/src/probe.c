@@ -54,7 +54,7 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
 
 /* Measured transfers use several erase groups in turn, as the transfers of a
  * step do. */
-enum { SCRATCH_BLOCKS = 4 * POET_ERASE_BLOCKS };
+enum { SCRATCH_APART = 64, SCRATCH_BLOCKS = 4 * SCRATCH_APART };
 
 /* Count the blocks at the end of the partition that no model uses, up to the
  * larger of SCRATCH_BLOCKS and `least`. Fail if there are fewer than
@@ -63,7 +63,8 @@ static int scratch(struct poet *p, uint32_t least, uint32_t *count) {
   TRY(poet_ready(p));
   const uint32_t all = p->store.total_blocks - POET_DATA_BLOCK;
   uint32_t used = p->loaded ? p->model.data_blocks : 0;
-  if (p->committed.step != POET_NO_STEP && used < p->committed.data_blocks) {
+  if (p->committed.now.step != POET_NO_STEP &&
+      used < p->committed.data_blocks) {
     used = p->committed.data_blocks;
   }
   if (used > all || least > all - used) {
@@ -94,7 +95,8 @@ int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
   p->dirty_bytes = p->memory.arena_bytes;
   transfer->data = p->memory.arena;
   transfer->size_bytes = size;
-  transfer->owner = 0;
+  transfer->renews = false;
+  transfer->apart = false;
   transfer->tensor = POET_NONE;
   transfer->write = write;
   p->port->usage(p->port->context, &before);
@@ -102,6 +104,7 @@ int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
   for (uint32_t i = 0; i < repeat; i++) {
     transfer->block = p->partition + p->store.total_blocks -
                       blocks * (1 + i % (count / blocks));
+    transfer->trailer[1] = 0;
     poet_submit(p, transfer);
     while (!atomic_load_explicit(&transfer->done, memory_order_acquire)) {
       p->port->idle(p->port->context);
@@ -129,11 +132,12 @@ int poet_probe_commit(struct poet *p, uint16_t repeat, uint32_t *ticks) {
   memset(zeros, 0, POET_BLOCK);
   const uint32_t begin = now(p);
   for (uint32_t i = 0; i < repeat; i++) {
-    const uint32_t back = 1 + i * POET_ERASE_BLOCKS % count;
+    const uint32_t back = 1 + i * SCRATCH_APART % count;
     const uint32_t block = p->partition + p->store.total_blocks - back;
     if (port->flush(port->context) ||
         port->write(port->context, block, zeros, 1) ||
-        port->flush(port->context)) {
+        port->flush(port->context) ||
+        port->read(port->context, block, zeros, 1)) {
       p->storage_status = POET_ERROR_storage_failed;
       return POET_ERROR_storage_failed;
     }

@@ -11,8 +11,12 @@ void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
                 uint32_t begin, uint32_t end) {
   const uint32_t slot = statement - p->trace_first;
   if (statement >= p->trace_first && slot < p->trace_count) {
-    p->memory.trace[slot] = (struct poet_trace){
-        (uint16_t)statement, kind, 0, begin - p->started, end - p->started};
+    struct poet_trace *record = &p->memory.trace[slot];
+    if (!record->end) { /* else: a later piece of the same tensor */
+      *record = (struct poet_trace){(uint16_t)statement, kind, 0,
+                                    begin - p->started, 0};
+    }
+    record->end = end - p->started;
     if (slot >= p->result.trace_records) {
       p->result.trace_records = slot + 1;
     }

@@ -64,9 +64,11 @@ int poet_ready(struct poet *p);
 bool poet_committed(const struct poet *p);
 /* Write a commit record. The function itself sets the fields magic, sequence
  * and crc. */
-int poet_commit(struct poet *p, struct poet_commit commit);
+int poet_commit(struct poet *p, struct poet_commit *commit);
 /* Remove `block` and all later blocks from the cache. */
 void poet_forget(struct poet *p, uint32_t block);
+/* Let the next block take the place of this one, which is in the cache. */
+void poet_give_up(struct poet *p, uint32_t block);
 /* Read a block into the cache. */
 int poet_fetch(struct poet *p, uint32_t block);
 /* Read or write `size` bytes. They begin `offset` bytes after the start of
@@ -75,23 +77,20 @@ int poet_get(struct poet *p, uint32_t block, uint32_t offset, void *to,
              uint32_t size);
 int poet_put(struct poet *p, uint32_t block, uint32_t offset, const void *from,
              uint32_t size);
+/* The same as poet_put, in one block, but the block is written only when
+ * another one is written in this way, or by poet_settle. */
+int poet_put_later(struct poet *p, uint32_t block, uint32_t offset,
+                   const void *from, uint32_t size);
+int poet_settle(struct poet *p);
 int poet_copy_block(struct poet *p, uint32_t from, uint32_t to);
+/* Continue `crc` with stored bytes. */
 int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
                     uint32_t size, uint32_t *crc);
 
 /* ---- model.c ---- */
 
-/* Return the number of blocks of a slot: data and trailer. */
-uint32_t poet_tensor_blocks(uint32_t size_bytes);
 /* Return the first block of a job after a data area of `data_blocks` blocks. */
 uint32_t poet_job_block(uint32_t data_blocks);
-/* Return the first block of the slot from which a tensor is read, or to which
- * it is written. The block is counted from the start of the partition. `parity`
- * is the number of the current slots, 0 or 1. */
-uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
-                   uint32_t parity);
-/* Return the number of the current slots: 0 or 1. */
-uint32_t poet_parity(const struct poet *p);
 int poet_read_tensor(struct poet *p, uint32_t number, struct poet_tensor *to);
 /* Read and check the record of the operator that computes tensor `output`. */
 int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to);
@@ -100,6 +99,92 @@ int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to);
 int poet_fetch_op(struct poet *p, uint32_t output);
 /* Validate the model part, and set model, kept_at_start and loss. */
 int poet_check_model(struct poet *p, uint32_t model_bytes);
+
+/* ---- pieces.c ---- */
+
+/* How a tensor is cut. */
+struct poet_pieces {
+  struct poet_cut cut;
+  uint32_t count;
+  uint32_t stride_blocks; /* from the start of a piece to that of the next */
+  uint32_t trailer_block; /* first block of trailers, if there are several */
+  uint32_t blocks;        /* of a slot: data and trailers */
+};
+
+/* A piece, and where it lies on storage. */
+struct poet_piece {
+  uint32_t number;
+  uint32_t offset; /* of its first byte in the tensor */
+  uint32_t size_bytes;
+  uint32_t block; /* its first block */
+  uint32_t trailer_block;
+  uint32_t trailer_offset; /* in that block */
+  uint32_t owner;          /* second word of its trailer */
+  bool apart; /* the trailer is not in the last block of the piece's data */
+};
+
+/* Return the number of blocks of a piece that has its trailer in the last
+ * one. */
+uint32_t poet_tensor_blocks(uint32_t size_bytes);
+int poet_read_pieces(struct poet *p, const struct poet_tensor *tensor,
+                     struct poet_pieces *pieces);
+/* True: the parts of a tensor in order are the tensor in row-major order. */
+bool poet_is_row_major(const struct poet_cut *cut);
+/* Return the number of the piece that contains byte `offset`. */
+uint32_t poet_piece_at(const struct poet_pieces *pieces, uint32_t offset);
+/* Fill in all fields except `owner`. Blocks count from the start of the
+ * slot. */
+void poet_piece_in_slot(const struct poet_pieces *pieces, uint32_t number,
+                        struct poet_piece *piece);
+
+/* ---- slots.c: `next` means the slot that the next commit makes current, or
+ * the slot of an INPUT tensor for the step after the running one ---- */
+
+/* First block, in the partition, of a tensor's slot. */
+uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
+                   bool next);
+uint32_t poet_next_slot(const struct poet *p);
+/* Find a piece of this slot. Blocks count from the start of the partition. */
+void poet_piece(const struct poet *p, const struct poet_tensor *tensor,
+                const struct poet_pieces *pieces, uint32_t number, bool next,
+                struct poet_piece *piece);
+int poet_read_trailer(struct poet *p, const struct poet_piece *piece,
+                      uint32_t trailer[2]);
+/* Compare the bytes of a slot with its trailer; page_damaged if they differ. */
+int poet_verify(struct poet *p, uint32_t number,
+                const struct poet_tensor *tensor, bool next);
+/* Write the trailer of a piece. Trailers that are apart are written by
+ * poet_settle at the latest. */
+int poet_seal(struct poet *p, const struct poet_piece *piece, uint32_t crc);
+/* Digest of the trailers of all CURRENT tensors, as they are on storage. */
+int poet_stored_digest(struct poet *p, bool next, uint32_t *digest);
+/* Make the prior slots the current ones, if they are whole. */
+int poet_roll_back(struct poet *p);
+/* Give the next step a sequence number under which nothing was written. */
+int poet_renumber(struct poet *p);
+
+/* ---- tensors.c ---- */
+
+/* An object that a host reads or writes, and where it lies. */
+struct poet_object {
+  uint32_t block; /* in the partition */
+  uint32_t size_bytes;
+  struct poet_tensor tensor; /* its record; size 0: not a tensor */
+  bool next;                 /* its next slot */
+};
+
+/* Write bytes of tensor `number`. The last byte of a piece writes its
+ * trailer. */
+int poet_write_pieces(struct poet *p, const struct poet_object *object,
+                      uint16_t number, uint32_t offset, const uint8_t *from,
+                      uint32_t size);
+/* Use bytes of a tensor: copy them if `to` is not NULL, and add them to the CRC
+ * if `crc` is not NULL. */
+int poet_get_pieces(struct poet *p, const struct poet_object *object,
+                    uint32_t offset, uint8_t *to, uint32_t size, uint32_t *crc);
+/* Copy a slot to the next slot, with the generation of the next commit. */
+int poet_carry(struct poet *p, uint32_t number,
+               const struct poet_tensor *tensor);
 
 /* ---- bits.c ---- */
 
@@ -147,23 +232,25 @@ struct poet_statement {
   struct poet_tensor record;
   /* true: `tensor` begins with the step's loss */
   bool loss;
+  /* for page_in and page_out: true for the first page_out of a NEXT tensor */
+  bool renews;
 };
 
 /* ---- pager.c ---- */
 
 /* Execute a page_in or page_out: complete the transfer that the decoder has
  * queued, and submit it. */
-int poet_page(struct poet *p, const struct poet_statement *statement);
+int poet_page(struct poet *p, const struct poet_statement *s);
 /* Pass a transfer to the port. */
 void poet_submit(struct poet *p, struct poet_transfer *transfer);
 /* Return the result of a finished transfer: 0 or its error. */
 int poet_judge(struct poet *p, struct poet_transfer *transfer);
-/* Wait until transfers 0 to until - 1 of the step have ended, or until one of
- * them fails. Return 0 or its error. */
+/* Wait until the first `until` tensors of the step have been transferred, or
+ * until a transfer fails. Return 0 or its error. */
 int poet_retire(struct poet *p, uint32_t until);
 /* Wait until all submitted transfers have ended; ignore their errors. */
 void poet_drain(struct poet *p);
-/* Return the queue entry of transfer `number` of the step. */
+/* Return the queue entry for transfer `number` of the pager or the decoder. */
 struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number);
 
 /* ---- decoder.c ---- */

@@ -61,6 +61,7 @@ static void give(struct request *r, const void *from, uint32_t size) {
   r->size += size;
 }
 
+/* `frame` has POET_FRAME_BUFFER(STATUS + body) bytes. */
 static void send_reply(struct poet_server *server, uint8_t sequence,
                        uint8_t code, int status, uint8_t *frame,
                        uint32_t body) {
@@ -73,7 +74,8 @@ static void send_reply(struct poet_server *server, uint8_t sequence,
          sizeof server->poet->detail);
   const uint32_t crc = poet_crc(0, frame, size);
   memcpy(frame + size, &crc, sizeof crc);
-  poet_cobs_send(server->poet->port, frame, size + CRC);
+  server->poet->port->send(server->poet->port->context, frame,
+                           poet_cobs_encode(frame, size + CRC));
 }
 
 /* ---- handlers ----------------------------------------------------------- */
@@ -243,12 +245,19 @@ static int poll(void *context) {
   return server->stop;
 }
 
-/* Other requests are answered while the step runs, so the reply of the step has
- * its own buffer. This reply carries the sequence number of the last request
- * for the step. */
+/* Send the reply of a step, with the sequence number of the last request for
+ * the step. If this were inlined, `frame` would use stack during the step. */
+__attribute__((noinline)) static void reply_to_step(struct poet_server *server,
+                                                    int error) {
+  const struct poet_step_result *result = &server->poet->result;
+  uint8_t frame[POET_FRAME_BUFFER(STATUS + sizeof *result)];
+  memcpy(frame + HEAD + STATUS, result, sizeof *result);
+  send_reply(server, server->step_sequence, POET_MESSAGE_step, error, frame,
+             sizeof *result);
+}
+
 static int handle_step(struct request *r, struct poet *p) {
   struct poet_server *server = r->server;
-  uint8_t frame[HEAD + STATUS + sizeof p->result + CRC];
   TAKE(r, uint32_t, step);
   TAKE(r, uint16_t, trace_first);
   TAKE(r, uint16_t, trace_count);
@@ -270,12 +279,10 @@ static int handle_step(struct request *r, struct poet *p) {
   p->poll_context = server;
   const int error = poet_step(p, step, trace_first, trace_count, &p->result);
   server->stepping = false;
-  memcpy(frame + HEAD + STATUS, &p->result, sizeof p->result);
+  reply_to_step(server, error);
   if (server->stop) {
     poet_reset(p);
   }
-  send_reply(server, server->step_sequence, POET_MESSAGE_step, error, frame,
-             sizeof p->result);
   return REPLIED;
 }
 
@@ -372,7 +379,7 @@ void poet_serve(struct poet_server *server, uint32_t wait_ms) {
     }
     server->input_next = 0;
     server->input_size = (uint32_t)port->receive(port->context, server->input,
-                                                 sizeof server->input, wait_ms);
+                                                 server->input_bytes, wait_ms);
     wait_ms = 0;
   } while (server->input_size);
 }
@@ -385,7 +392,7 @@ void poet_serve_alone(struct poet_server *server) {
   server->stepping = true;
   int error = poet_job_open(p, &job);
   while (!error && !(error = poet_job_next(p, &job))) {
-    server->step = p->committed.step + 1;
+    server->step = p->committed.now.step + 1;
     error = poet_step(p, server->step, 0, 0, &p->result);
   }
   server->stepping = false;

@@ -17,9 +17,10 @@
  * - poet_commit flushes the tensors, then writes the commit record, then
  *   flushes again. So if a record is on storage, all tensors of its step are
  *   there too.
- * - There are two records, in different erase groups, and poet_commit replaces
- *   the older one. If that write is cut short, the newer record is still
- *   complete.
+ * - There are two records, in different allocation units, and poet_commit
+ *   replaces the older one. If that write is cut short, the newer record is
+ *   still complete. poet_commit reads the record back, because a card may
+ *   report a write that it has not made.
  * - Of the records with a valid CRC, poet_mount takes the one with the greatest
  *   sequence number.
  */
@@ -28,6 +29,9 @@
 #include "runtime.h"
 
 void poet_forget(struct poet *p, uint32_t block) {
+  if (p->unsettled >= block) {
+    p->unsettled = POET_NO_BLOCK;
+  }
   for (uint32_t i = 0; i < p->memory.cache_blocks; i++) {
     if (p->memory.cache[i].block >= block) {
       p->memory.cache[i].block = POET_NO_BLOCK;
@@ -39,6 +43,8 @@ void poet_reset(struct poet *p) {
   p->loaded = false;
   p->staging = false;
   p->verified = POET_NONE;
+  p->arriving.tensor = POET_NONE;
+  p->readback_every = 0;
   p->kept_at_start = 0;
   p->loss = POET_NONE;
   memset(&p->model, 0, sizeof p->model);
@@ -54,9 +60,14 @@ static int failed(struct poet *p, int error) {
   return error;
 }
 
+static bool must_stay(const struct poet *p, const struct poet_cache *cache) {
+  return cache->block != POET_NO_BLOCK && cache->block == p->unsettled;
+}
+
 /* Return the entry that holds `block`. If there is none, empty the least
- * recently used entry and return it. Entries are compared by their age,
- * cache_uses - used, so that `cache_uses` may wrap around. */
+ * recently used entry and return it, but never the entry of `unsettled`.
+ * Entries are compared by their age, cache_uses - used, so that `cache_uses`
+ * may wrap around. */
 static struct poet_cache *cached(struct poet *p, uint32_t block) {
   struct poet_cache *found = &p->memory.cache[p->cache_last];
   if (found->block == block) {
@@ -68,7 +79,9 @@ static struct poet_cache *cached(struct poet *p, uint32_t block) {
       found = other;
       break;
     }
-    if (p->cache_uses - other->used > p->cache_uses - found->used) {
+    if (must_stay(p, found) ||
+        (!must_stay(p, other) &&
+         p->cache_uses - other->used > p->cache_uses - found->used)) {
       found = other;
     }
   }
@@ -78,6 +91,12 @@ static struct poet_cache *cached(struct poet *p, uint32_t block) {
   found->used = ++p->cache_uses;
   p->cache_last = (uint32_t)(found - p->memory.cache);
   return found;
+}
+
+void poet_give_up(struct poet *p, uint32_t block) {
+  struct poet_cache *cache = cached(p, block);
+  cache->block = POET_NO_BLOCK;
+  cache->used = p->cache_uses - UINT32_MAX / 2; /* the oldest entry */
 }
 
 static int read_block(struct poet *p, uint32_t block,
@@ -98,6 +117,9 @@ static int read_block(struct poet *p, uint32_t block,
 static int write_block(struct poet *p, struct poet_cache *cache,
                        uint32_t block) {
   cache->block = block; /* if the write fails, failed() empties the entry */
+  if (p->unsettled == block) {
+    p->unsettled = POET_NO_BLOCK;
+  }
   if (p->port->write(p->port->context, p->partition + block, cache->words, 1)) {
     return failed(p, POET_ERROR_storage_failed);
   }
@@ -160,6 +182,26 @@ int poet_put(struct poet *p, uint32_t block, uint32_t offset, const void *from,
   return 0;
 }
 
+int poet_settle(struct poet *p) {
+  const uint32_t block = p->unsettled;
+  return block == POET_NO_BLOCK ? 0 : write_block(p, cached(p, block), block);
+}
+
+int poet_put_later(struct poet *p, uint32_t block, uint32_t offset,
+                   const void *from, uint32_t size) {
+  struct poet_cache *cache;
+  if (p->unsettled != block) {
+    TRY(poet_settle(p));
+  }
+  TRY(read_block(p, block, &cache));
+  memcpy((uint8_t *)cache->words + offset, from, size);
+  if (p->memory.cache_blocks == 1) { /* other blocks need the entry */
+    return write_block(p, cache, block);
+  }
+  p->unsettled = block;
+  return 0;
+}
+
 int poet_copy_block(struct poet *p, uint32_t from, uint32_t to) {
   struct poet_cache *cache = cached(p, to);
   /* The cache entry of block `from` becomes the entry of block `to`. A block
@@ -172,7 +214,6 @@ int poet_copy_block(struct poet *p, uint32_t from, uint32_t to) {
 int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
                     uint32_t size, uint32_t *crc) {
   struct poet_cache *cache;
-  *crc = 0;
   while (size) {
     const uint32_t at = offset % POET_BLOCK;
     const uint32_t part = size < POET_BLOCK - at ? size : POET_BLOCK - at;
@@ -209,6 +250,9 @@ static int find_partition(struct poet *p) {
   }
   memcpy(&first, entry + FIRST, sizeof first);
   memcpy(&count, entry + COUNT, sizeof count);
+  if (!first) { /* the store would replace the MBR */
+    return failed(p, POET_ERROR_foreign_storage);
+  }
   if (first > blocks || count > blocks - first) {
     p->detail = first - blocks + count;
     return failed(p, POET_ERROR_storage_small);
@@ -225,7 +269,7 @@ static int find_partition(struct poet *p) {
 /* Write the records to two blocks in turn, so that the previous record is never
  * overwritten. */
 static uint32_t commit_block(uint32_t sequence) {
-  return POET_COMMIT_BLOCK + POET_ERASE_BLOCKS * (sequence & 1);
+  return POET_COMMIT_BLOCK + POET_UNIT_BLOCKS * (sequence & 1);
 }
 
 int poet_mount(struct poet *p) {
@@ -233,14 +277,21 @@ int poet_mount(struct poet *p) {
   poet_reset(p);
   poet_forget(p, 0);
   memset(&p->committed, 0, sizeof p->committed);
-  p->committed.step = POET_NO_STEP;
+  p->committed.now.step = POET_NO_STEP;
+  p->stale = true;
 
   TRY(find_partition(p));
   TRY(poet_get(p, 0, 0, &p->store, sizeof p->store));
-  if (p->store.magic != POET_STORE_MAGIC || p->store.version != POET_VERSION ||
+  if (p->store.magic != POET_STORE_MAGIC ||
       p->store.crc !=
-          poet_crc(0, &p->store, offsetof(struct poet_store, crc)) ||
-      p->store.total_blocks > p->partition_blocks ||
+          poet_crc(0, &p->store, offsetof(struct poet_store, crc))) {
+    return failed(p, POET_ERROR_foreign_storage);
+  }
+  if (p->store.version != POET_VERSION) {
+    p->detail = p->store.version;
+    return failed(p, POET_ERROR_storage_version);
+  }
+  if (p->store.total_blocks > p->partition_blocks ||
       p->store.total_blocks <= POET_DATA_BLOCK) {
     return failed(p, POET_ERROR_foreign_storage);
   }
@@ -248,7 +299,7 @@ int poet_mount(struct poet *p) {
     TRY(poet_get(p, commit_block(i), 0, &found, sizeof found));
     if (found.magic == POET_COMMIT_MAGIC &&
         found.crc == poet_crc(0, &found, offsetof(struct poet_commit, crc)) &&
-        found.parity <= 1 && found.sequence > p->committed.sequence) {
+        found.slot < POET_SLOTS && found.sequence > p->committed.sequence) {
       p->committed = found;
     }
   }
@@ -288,20 +339,36 @@ int poet_format(struct poet *p, uint32_t total_blocks) {
 }
 
 bool poet_committed(const struct poet *p) {
-  return p->loaded && p->committed.step != POET_NO_STEP &&
+  return p->loaded && p->committed.now.step != POET_NO_STEP &&
          p->committed.model_crc == p->model.crc;
 }
 
 /* The first flush makes the tensors safe before the record that names them is
  * written. The second flush makes the record safe before the caller relies on
  * it. */
-int poet_commit(struct poet *p, struct poet_commit commit) {
-  commit.magic = POET_COMMIT_MAGIC;
-  commit.sequence = p->committed.sequence + 1;
-  commit.crc = poet_crc(0, &commit, offsetof(struct poet_commit, crc));
+int poet_commit(struct poet *p, struct poet_commit *commit) {
+  if (p->committed.sequence == UINT32_MAX) { /* no greater number is left */
+    return failed(p, POET_ERROR_storage_failed);
+  }
+  commit->magic = POET_COMMIT_MAGIC;
+  commit->sequence = p->committed.sequence + 1;
+  commit->crc = poet_crc(0, commit, offsetof(struct poet_commit, crc));
   TRY(flush(p));
-  TRY(write_record(p, commit_block(commit.sequence), &commit, sizeof commit));
-  TRY(flush(p));
-  p->committed = commit;
-  return 0;
+  for (uint32_t attempt = 0;; attempt++) {
+    const uint32_t block = commit_block(commit->sequence);
+    uint32_t crc = 0, found;
+    TRY(write_record(p, block, commit, sizeof *commit));
+    TRY(flush(p));
+    poet_forget(p, block);
+    TRY(poet_crc_stored(p, block, 0, offsetof(struct poet_commit, crc), &crc));
+    TRY(poet_get(p, block, offsetof(struct poet_commit, crc), &found,
+                 sizeof found));
+    if (crc == commit->crc && found == crc) {
+      p->committed = *commit;
+      return 0;
+    }
+    if (attempt) {
+      return failed(p, POET_ERROR_storage_failed);
+    }
+  }
 }

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 # The names in api.__all__. An import of api here would be a circular import.
 _VERBS = frozenset(
     {
-        "MODELS", "BadInput", "BoardError", "Connection", "CostGraph", "Dataset", "Diverged",
-        "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken", "NoDevice", "OutOfTime",
-        "Plan", "PoetError", "PoetWarning", "Problem", "Profile", "Run", "Schedule", "accuracy",
-        "board_names", "connect", "costs_of", "encode", "estimate_profile", "evaluate", "export",
-        "flash", "keep_everything", "load", "load_board", "load_data", "load_weights",
+        "MODELS", "BadInput", "BoardError", "Card", "CardReport", "Connection", "CostGraph",
+        "Damaged", "Dataset", "Diverged", "Evaluation", "Graph", "Infeasible", "JobState",
+        "LinkBroken", "NoDevice", "OutOfTime", "Plan", "PoetError", "PoetWarning", "Problem",
+        "Profile", "Run", "Schedule", "accuracy", "board_names", "check_card", "connect",
+        "costs_of", "encode", "estimate_profile", "evaluate", "export", "export_card", "flash",
+        "keep_everything", "load", "load_board", "load_data", "load_weights", "open_card",
         "prepare_storage", "problem", "read_card", "save_weights", "solve", "start_board",
         "step_of_weights", "train", "write_card",
     }

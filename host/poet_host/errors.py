@@ -119,8 +119,8 @@ class BoardError(PoetError):
 
     UNFIT = frozenset(
         {
-            "no_storage", "foreign_storage", "storage_small", "arena_small", "table_small",
-            "bad_magic", "bad_version", "bad_fingerprint", "bad_crc",
+            "no_storage", "foreign_storage", "storage_small", "storage_version", "arena_small",
+            "table_small", "bad_magic", "bad_version", "bad_fingerprint", "bad_crc",
         }
     )  # fmt: skip
 

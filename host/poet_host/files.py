@@ -61,7 +61,7 @@ def replacement(path: Path, mode: int | None = None) -> Iterator[Path]:
                 os.close(folder)
 
 
-def write_all(file: BinaryIO, data: bytes) -> None:
+def write_all(file: BinaryIO, data: bytes | memoryview) -> None:
     """Write all data to an unbuffered file, part by part if one call cannot write all of it.
 
     Raises OSError if the file cannot be written.

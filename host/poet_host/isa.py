@@ -267,6 +267,9 @@ def unpack(name: str, data: bytes | memoryview) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if not isinstance(value, cffi.FFI.CData):
         return value
-    if ffi().typeof(value).item.cname == "char":
+    kind = ffi().typeof(value)
+    if kind.kind == "struct":
+        return {field: _plain(getattr(value, field)) for field, _ in kind.fields}
+    if kind.item.cname == "char":
         return ffi().string(value).decode("ascii", "replace")
     return list(value)

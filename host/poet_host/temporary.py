@@ -50,8 +50,10 @@ def locked(file: int, *, wait: bool = False) -> bool:
     """Lock an open file or folder until it is closed, as boards lock their card images.
 
     `wait`: wait until the lock is free. Returns False if the lock is not free, or if the file
-    system has no locks.
+    system has no locks. On Windows, where no board runs, nothing is locked.
     """
+    if fcntl is None:
+        return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:

@@ -1,5 +1,6 @@
 """The verbs of the Python package: the path from a model to trained weights."""
 
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from poet_host import api
 from poet_host.api.training import check_training
 from poet_host.data.fitted import fit_half
+from poet_host.errors import PoetWarning
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import plan_from_json, plan_to_json
 from poet_host.plan.pricing import cost_graph
@@ -16,6 +18,7 @@ from poet_host.schedule.recover import graph_of
 from support import whole_runs as runs
 from support.calls import count_calls
 from support.command import Command
+from support.fake_board import FakeBoard
 
 
 def test_the_package_offers_the_same_verbs() -> None:
@@ -39,6 +42,18 @@ def test_the_verbs_of_the_documentation_work(tmp_path: Path) -> None:
     poet.save_weights(tmp_path / "trained.safetensors", graph, run.weights)
     back = poet.load_weights(tmp_path / "trained.safetensors", graph)
     assert weights_sha256(back) == weights_sha256(run.weights)
+
+
+@pytest.mark.parametrize(("mib", "warns"), [(0, False), (4, False), (8, True), (64, True)])
+def test_a_connection_warns_of_a_card_with_large_allocation_units(mib: int, warns: bool) -> None:
+    with FakeBoard() as board:
+        fields = board.hello_fields() | {"board": b"mkr1000", "allocation_mib": mib}
+        board.handlers["hello"] = lambda: {"hello": fields}
+        with warnings.catch_warnings(record=True) as seen, poet.connect(board.port):
+            pass
+    assert [warning.category for warning in seen] == [PoetWarning] * warns
+    assert all(f"({mib} MiB)" in str(warning.message) for warning in seen)
+    assert all(warning.filename == __file__ for warning in seen)
 
 
 def test_a_plan_that_does_not_exist_cannot_be_encoded() -> None:

@@ -315,7 +315,9 @@ def test_a_schedule_holds_its_deadline_and_predictions(tmp_path: Path, method: s
         assert held["deadline_us"] == (None if expected is None else pytest.approx(expected))
         for key in ("time_us", "energy_uj", "total_energy_uj"):
             assert held[key] == getattr(plan, key) > 0
-        assert meta["commit"] == {"time_us": profile.commit_us, "energy_uj": profile.commit_uj}
+        renewed = sum(node.updates is not None for node in graph)
+        commit_us, commit_uj = profile.commit(renewed, held["time_us"])
+        assert meta["commit"] == {"time_us": commit_us, "energy_uj": commit_uj}
         assert np.isclose(
             held["total_energy_uj"],
             held["energy_uj"] + profile.power.base_uw * held["time_us"] / 1e6,

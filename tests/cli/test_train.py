@@ -17,9 +17,9 @@ def test_the_whole_path_by_hand(poet_host: Command, tmp_path: Path) -> None:
         tmp_path / name
         for name in ("card.img", "profile.json", "digits.poet", "w.safetensors", "run.json")
     )
-    assert poet_host("storage", "prepare", card, "--size", "8MiB", "--json").json["size_bytes"] == (
-        8 * runs.MIB
-    )
+    assert poet_host("storage", "prepare", card, "--size", "64MiB", "--json").json[
+        "size_bytes"
+    ] == (64 * runs.MIB)
     profiled = poet_host("profile", "resnet-digits", "-p", "native", "-o", measured, "--json")
     assert profiled.json["board"] == "native"
     solved = poet_host(

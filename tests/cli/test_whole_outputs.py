@@ -246,12 +246,12 @@ def test_comparisons(commands: Commands) -> None:
 @pytest.mark.slow  # 30 s
 def test_cards(commands: Commands, inputs: Path) -> None:
     out = commands.out
-    prepare = ("storage", "prepare", out / "c.img", "--size", "4MiB", "--force")
+    prepare = ("storage", "prepare", out / "c.img", "--size", "64MiB", "--force")
     walk(commands, prepare, {"c.img": card})
     write = ("card", "write", inputs / "m.poet", "--data", "digits", "-o", out / "c.img")
     write += ("--steps", "2", "--erase-card")
     commands.fill({})
-    poet.prepare_storage(out / "c.img", "16MiB")
+    poet.prepare_storage(out / "c.img", "64MiB")
     walk(commands, write, {"c.img": card}, (out / "c.img").read_bytes(), most=20)
     image = inputs / "c.img"
     commands.run((*write[:5], "-o", image, "--steps", 2))

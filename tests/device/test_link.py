@@ -1,6 +1,7 @@
 """The serial link: frames as in the format, lost and damaged frames, and errors."""
 
 import os
+import random
 import threading
 import time
 import tty
@@ -84,8 +85,9 @@ def test_fields_of_other_rows_are_refused() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("frame_bytes", [40, 65535])
 @pytest.mark.parametrize("damage", ["lost", "flipped", "cut", "garbage before", "twice"])
-def test_requests_are_repeated_after_damaged_replies(damage: str) -> None:
+def test_requests_are_repeated_after_damaged_replies(damage: str, frame_bytes: int) -> None:
     def spoil(index: int, reply: bytes) -> bytes:
         if index % 2 == 0:  # hello's first, and every other one
             return reply + reply if damage == "twice" else reply
@@ -98,9 +100,9 @@ def test_requests_are_repeated_after_damaged_replies(damage: str) -> None:
         }[damage]
 
     with FakeBoard().with_store() as board:
-        board.frame_bytes = 40
+        board.frame_bytes = frame_bytes
         board.spoil = spoil
-        data = bytes(range(256))
+        data = random.Random(1).randbytes(7 * frame_bytes)  # eight frames
         with connect(board.port, timeout_s=0.1 if damage == "lost" else 10) as device:
             device.write(2, 3, data)
             assert device.read(2, 3, len(data)) == data
@@ -111,6 +113,16 @@ def test_requests_are_repeated_after_damaged_replies(damage: str) -> None:
         repeats = [a for a, b in zip(board.sequences, board.sequences[1:], strict=False) if a == b]
         assert len(repeats) <= resent
         assert resent == 0 if damage == "twice" else len(repeats) >= 15
+
+
+def test_frames_of_full_length_are_not_garbage() -> None:
+    """Their length in COBS encoding exceeds 16 bits."""
+    text = bytes(range(1, 256)) * 257
+    with FakeBoard(rows=text) as board:
+        board.handlers["rows"] = lambda offset: {"bytes": text[offset : offset + 65535 - 6]}
+        with Link(board.port) as link:
+            reply = link.request(messages()["rows"].code, bytes(4))
+        assert reply[6:] == text[: 65535 - 6]
 
 
 def test_lost_requests_are_sent_again() -> None:

@@ -1,9 +1,11 @@
 """The typed device against the real firmware: the native board at its pty."""
 
+import random
 import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from poet_host import isa
@@ -13,6 +15,7 @@ from poet_host.schedule.decode import Wait, decode
 from poet_host.sim import start_board
 from poet_host.sim.native import NativeBoard
 from support import toy
+from support.bad_line import DAMAGES, BadLine
 from support.toy_boards import prepare
 
 STATEMENT = {row.name: row.code for row in isa.rows("STATEMENT")}
@@ -74,6 +77,44 @@ def test_objects_are_read_as_written(device: Device) -> None:
         assert device.read(TENSOR, number, len(data)) == data
     with pytest.raises(BoardError, match="no such object"):
         device.read(TENSOR, 99, 4)
+
+
+def test_an_upload_needs_few_requests(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A native board takes 127 blocks in a request: 17 requests for 1 MiB."""
+    data = random.Random(1).randbytes(1 << 20)
+    with NativeBoard(storage, arena_bytes=1 << 20) as board, connect(board.port) as device:
+        codes: list[int] = []
+        send = device.link._send
+
+        def count(sequence: int, code: int, *rest: Any) -> None:
+            codes.append(code)
+            send(sequence, code, *rest)
+
+        monkeypatch.setattr(device.link, "_send", count)
+        device.probe_write(0, data)
+        assert device.probe_read(0, len(data)) == data
+        assert len(codes) - device.link.resent == 17 + 17
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_bad_line_changes_no_byte(storage: Path, damage: str) -> None:
+    """Whole frames of the native board are lost, damaged, repeated or late."""
+    data = random.Random(1).randbytes(2 << 16)
+    timeout_s = 10 if damage == "twice" else 0.03  # a board does not answer a damaged request
+    with (
+        NativeBoard(storage, arena_bytes=len(data)) as native,
+        BadLine(native.port, damage) as line,
+        connect(line.port, timeout_s=timeout_s) as device,
+    ):
+        device.format()
+        prepare(device)
+        device.probe_write(0, data)
+        assert device.probe_read(0, len(data)) == data
+        for number, value in enumerate(toy.values(1)):
+            assert device.read(TENSOR, number, len(value)) == value
+        assert line.spoiled > 10
+        assert device.link.resent == 0 if damage == "twice" else device.link.resent > 5
 
 
 def test_a_loaded_schedule_is_not_sent_again(
@@ -140,9 +181,9 @@ def test_an_image_gets_its_name_when_it_is_complete(
     with monkeypatch.context() as patched:
         patched.setattr(start_board.devices, "connect", fail)
         with pytest.raises(LinkBroken):
-            start_board.prepare_storage(path, 4 << 20)
+            start_board.prepare_storage(path, 64 << 20)
     assert seen == [b"before"]
     assert path.read_bytes() == b"before"
-    start_board.prepare_storage(path, 4 << 20)
-    assert path.stat().st_size == 4 << 20
+    start_board.prepare_storage(path, 64 << 20)
+    assert path.stat().st_size == 64 << 20
     assert [item.name for item in tmp_path.iterdir()] == ["card.img"]

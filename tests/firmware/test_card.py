@@ -185,6 +185,36 @@ def test_a_card_that_is_late_to_be_busy_loses_no_time(bench: Maker) -> None:
         assert (card.retries, card.complaint) == (0, "")
 
 
+@pytest.mark.parametrize("response_bytes", range(1, 9))
+def test_the_allocation_unit_is_read_at_a_mount(bench: Maker, response_bytes: int) -> None:
+    sizes = [0, 1, 1, 1, 1, 1, 1, 1, 2, 4, 8, 12, 16, 24, 32, 64]  # table 4-46, in MiB, rounded up
+    for code, mib in enumerate(sizes):
+        card = bench(au_size=code, response_bytes=response_bytes)
+        assert card.lib.bench_allocation_mib() == 0
+        assert card.mount()
+        assert card.lib.bench_allocation_mib() == mib
+        assert card.write(10, NEW) == 0
+        assert (card.read(10, 3), card.complaint) == (NEW, "")
+
+
+def test_a_card_that_refuses_to_give_its_unit_works(bench: Maker) -> None:
+    card = bench(sd_status=0, au_size=15)
+    assert card.mount()
+    assert card.lib.bench_allocation_mib() == 0
+    assert card.write(10, NEW) == 0
+    assert (card.read(10, 3), card.retries, card.complaint) == (NEW, 0, "")
+
+
+def test_a_lost_card_has_no_allocation_unit(bench: Maker) -> None:
+    card = bench("sdxc")
+    assert card.mount()
+    card.fault("removed", 2)
+    assert card.write(10, NEW) == -1
+    assert card.lib.bench_allocation_mib() == 0
+    assert not card.mount()
+    assert card.lib.bench_allocation_mib() == 0
+
+
 # -- a wire that disturbs bytes --
 
 
@@ -213,6 +243,7 @@ def test_no_disturbance_of_the_wire_goes_unnoticed(tmp_path: Path) -> None:
         ("card.c", "if (card.job->write) {", "if (false) {"),
         ("sd_bus.c", "sd_bus.in[at - 1] != 0xff", "false"),
         ("sd_bus.c", "sent != sd_bus.crc", "false && sent"),
+        ("sd_bus.c", "else if (sd_bus.crc) {", "else if (false) {"),
     ],
 )
 def test_the_fuzzer_sees_a_driver_that_forgets_a_rule(

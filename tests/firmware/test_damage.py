@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from poet_host import isa
 from poet_host.device.device import PLAN, TENSOR, Device, connect
 from poet_host.errors import BoardError, LinkBroken, NoDevice
 from poet_host.firmware_build import native as native_build
@@ -13,6 +14,7 @@ from poet_host.resources import resource
 from poet_host.schedule.model import with_crc
 from poet_host.sim.native import NativeBoard, create_storage
 from support import toy
+from support.card_image import BLOCK, PREPARED
 from support.parts import plan_of_model
 from support.toy_boards import load, prepare
 
@@ -20,7 +22,7 @@ from support.toy_boards import load, prepare
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
     path = tmp_path_factory.mktemp("damage") / "card.img"
-    create_storage(path, 4 << 20)
+    create_storage(path, 64 << 20)
     with NativeBoard(path, sanitize=True) as board, connect(board.port) as device:
         prepare(device)
         yield device
@@ -84,7 +86,7 @@ def test_schedules_changed_on_storage_under_a_loaded_board_never_crash(storage: 
     """The card returns other bytes at every read: errors, but no wrong access to memory."""
     schedule = toy.schedule()
     rng = random.Random(10)
-    model_at, plan_at = (2048 + 192) * 512, (2048 + 1216) * 512
+    model_at, plan_at = (PREPARED + 64) * BLOCK, (PREPARED + 1088) * BLOCK
     with NativeBoard(storage, sanitize=True) as board, connect(board.port) as device:
         prepare(device)
         names = set()
@@ -95,7 +97,7 @@ def test_schedules_changed_on_storage_under_a_loaded_board_never_crash(storage: 
             )  # fmt: skip
             with storage.open("r+b") as file:
                 for _ in range(rng.randint(1, 3)):
-                    file.seek(at + rng.randrange(28, len(part)))
+                    file.seek(at + rng.randrange(isa.record_size("poet_model"), len(part)))
                     file.write(bytes([rng.randrange(256)]))
             step = device.hello().committed_step + 1
             try:

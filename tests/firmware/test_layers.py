@@ -26,7 +26,10 @@ ORDER = (
     "src/shape.c",  # operand sizes of each operator
     "src/progress.c",  # trace and stop request of a step
     "src/store.c",  # blocks of the partition, commits
+    "src/pieces.c",  # how tensors are cut
     "src/model.c",  # records of tensors and operators
+    "src/slots.c",  # slots of tensors, their generations and digest
+    "src/tensors.c",  # bytes of a tensor, piece by piece
     "src/bits.c",  # bit stream of the plan
     "src/arena.c",  # ranges of RAM in use
     "src/pager.c",  # queue of transfers

@@ -35,7 +35,7 @@ from support.memory_board import card
 from support.overlap import Overlap
 from support.toy_boards import load, prepare, trained, weights, weights_of
 
-CARD_BYTES = 4 << 20
+CARD_BYTES = 64 << 20
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "sanitized"])
@@ -79,9 +79,15 @@ def test_a_missing_compiler_is_an_error_with_advice(
     with pytest.raises(PoetError, match=r"no C compiler.*apt install gcc"):
         build_native()
     monkeypatch.setenv("CC", "false")
-    with pytest.raises(PoetError, match="cannot compile"):
+    with pytest.raises(PoetError, match=r"cannot compile.*install"):
         build_native()
     assert os.listdir(tmp_path / "poet-host") == []
+    broken = tmp_path / "broken-compiler"
+    broken.write_bytes(b"\x7fELF")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CC", str(broken))
+    with pytest.raises(PoetError, match=r"broken-compiler does not run.*install"):
+        build_native()
 
 
 @pytest.mark.parametrize("folder", ["src", "port/native"])
@@ -106,13 +112,13 @@ def test_storage_files_are_sparse_and_have_our_partition(storage: Path) -> None:
     assert len(image) == CARD_BYTES
     assert storage.stat().st_blocks * 512 < CARD_BYTES // 8
     kind, first, count = struct.unpack_from("<4xB3xII", image, 446)
-    assert (kind, first, first + count) == (0xDA, 2048, CARD_BYTES // 512)
+    assert (kind, first, first + count) == (0xDA, 8192, CARD_BYTES // 512)
     assert image[510:512] == b"\x55\xaa"
 
 
 def test_storage_files_need_room_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no room"):
-        create_storage(tmp_path / "card", 2048 * 512)
+        create_storage(tmp_path / "card", 8192 * 512)
     with pytest.raises(BadInput, match="no-such-folder"):
         prepare_storage(tmp_path / "no-such-folder" / "card", CARD_BYTES)
     assert list(tmp_path.iterdir()) == []
@@ -161,7 +167,7 @@ def test_who_it_is(storage: Path) -> None:
         info = device.info
     assert (info.board, info.unique_id) == ("native", "bench 7")
     assert (info.arena_bytes, info.tick_hz) == (5000, 10_000_000)
-    assert (info.frame_bytes, info.queue_capacity, info.trace_capacity) == (4096, 64, 32768)
+    assert (info.frame_bytes, info.queue_capacity, info.trace_capacity) == (65535, 64, 32768)
 
 
 @pytest.mark.slow

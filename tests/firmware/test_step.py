@@ -15,11 +15,12 @@ from poet_host.plan.pricing import cost_graph
 from poet_host.profile.profile import estimate_profile
 from poet_host.schedule.decode import Wait, decode
 from poet_host.schedule.encode import encode
+from poet_host.schedule.model import CURRENT
 from poet_host.schedule.schedule import Schedule
 from support import toy
 from support.memory_board import MemoryBoard, card, refusal
 from support.random_plans import random_plan
-from support.toy_boards import load, trained, weights
+from support.toy_boards import load, trained, truth, weights
 
 ARENA = isa.constants()["POET_OBJECT_ARENA"]
 STATEMENT = {row.code: name for name, row in isa.by_name("STATEMENT").items()}
@@ -52,24 +53,35 @@ def test_two_plans_of_a_model_train_the_same_bits() -> None:
         assert weights(frugal) == weights(lavish)
 
 
+@pytest.mark.parametrize("queue", range(toy.schedule("cut").header.queue_max, 9))
+@pytest.mark.parametrize("cache", [1, 2, 3])
+def test_a_tensor_may_have_more_pieces_than_the_queue_has_entries(queue: int, cache: int) -> None:
+    board = trained(card(), kind="cut", queue=queue, cache=cache)
+    for step in range(1, 5):
+        board.step(step)
+        assert weights(board) == truth()[step]
+
+
 def test_cached_blocks_save_reads_and_change_no_weights() -> None:
     reads, trained_weights = [], []
     for blocks in (1, 3, 16):
         board = trained(card(), kind="lavish", cache=blocks)
-        board.step(1)
-        before = board.reads
-        result = board.step(2)
-        assert result["reading_ticks"] == board.reads - before
-        assert result["writing_ticks"] > 0
-        assert result["asleep_ticks"] == 0
+        for step in range(1, 7):
+            before = board.reads
+            result = board.step(step)
+            assert result["reading_ticks"] == board.reads - before
+            assert result["writing_ticks"] > 0
+            assert result["asleep_ticks"] == 0
+        assert 6 % result["readback_every"] == 0  # so that step 6 reads the trailers back
         reads.append(result["reading_ticks"])
         trained_weights.append(weights(board))
     assert trained_weights[0] == trained_weights[1] == trained_weights[2]
     assert reads[0] > reads[1] > reads[2]
-    # With room for the whole schedule only pages are read.
+    # With room for the whole schedule, a step reads only pages, trailers and its commit record.
     pages = [s for s in toy.lavish().statements if s.op == "page_in"]
     blocks_of = {node.name: -(-(node.size_bytes + 8) // 512) for node in toy.graph()}
-    assert reads[2] == sum(blocks_of[page.node] for page in pages)
+    trailers = sum(tensor.place == CURRENT for tensor in toy.schedule().model.tensors)
+    assert reads[2] == sum(blocks_of[page.node] for page in pages) + trailers + 1
 
 
 def test_a_plan_may_change_between_steps() -> None:
@@ -214,7 +226,7 @@ def test_a_step_stops_on_request(after: int) -> None:
     callback = board.ffi.callback("int(void *)", lambda _: int(next(asked) >= after))
     board.state.poll = callback
     assert refusal(board.step, 1).name == "stopped"
-    assert board.state.committed.step == 0
+    assert board.state.committed.now.step == 0
     board.state.poll = board.ffi.NULL
     board.step(1)
     assert weights(board) == weights(straight)

@@ -2,40 +2,46 @@
 
 import random
 import struct
+import zlib
+from dataclasses import replace
 
 import pytest
+from poet_host import isa
 from poet_host.schedule.model import CURRENT, model_bytes
 from support import toy
-from support.memory_board import (
-    BLOCK,
-    DATA_BLOCK,
-    NO_STEP,
-    PARTITION,
-    MemoryBoard,
-    card,
-    refusal,
-)
+from support.card_image import BLOCK, DATA_BLOCK, CardImage
+from support.memory_board import NO_STEP, PARTITION, MemoryBoard, card, refusal
 from support.parts import plan_of_model
 from support.toy_boards import in_partition, load, trained, truth, weights
 
 SUPERBLOCK = 0
+BLOCKS = 1 << 17  # of a card
 
 
 # Finding the partition.
 
 
 def test_a_new_card_is_foreign_until_it_is_formatted() -> None:
-    board = MemoryBoard(card(4096))
+    board = MemoryBoard(card(BLOCKS))
     hello = board.hello()
-    assert (hello["storage_status"], hello["storage_blocks"]) == (-5, 4096 - PARTITION)
+    assert (hello["storage_status"], hello["storage_blocks"]) == (-5, BLOCKS - PARTITION)
     assert hello["committed_step"] == NO_STEP
     board.format()
     hello = board.hello()
     assert (hello["storage_status"], hello["committed_step"]) == (0, NO_STEP)
 
 
+@pytest.mark.parametrize("mib", [0, 4, 64])
+def test_the_board_reports_the_allocation_unit_of_its_card(mib: int) -> None:
+    board = MemoryBoard(card())
+    board.allocation_mib = mib
+    board.format()
+    hello = board.hello()
+    assert (hello["allocation_mib"], hello["storage_version"]) == (mib, hello["version"])
+
+
 def test_no_card() -> None:
-    board = MemoryBoard(bytearray())
+    board = MemoryBoard(CardImage(0))
     assert board.hello()["storage_status"] == -4
     for refused in (
         lambda: board.format(),
@@ -48,7 +54,7 @@ def test_no_card() -> None:
 
 
 def test_a_card_put_in_later_is_found() -> None:
-    board = MemoryBoard(bytearray())
+    board = MemoryBoard(CardImage(0))
     assert board.hello()["storage_status"] == -4
     board.storage = trained(card(), 2).storage
     hello = board.hello()
@@ -58,11 +64,11 @@ def test_a_card_put_in_later_is_found() -> None:
 @pytest.mark.parametrize("kind", [0x0C, 0x83, 0x00])
 def test_foreign_partitions_are_not_written(kind: int) -> None:
     storage = card(partition_type=kind)
-    before = bytes(storage)
+    before = storage.copy()
     board = MemoryBoard(storage)
     assert board.hello()["storage_status"] == -5
     assert refusal(board.format).name == "foreign_storage"
-    assert bytes(storage) == before
+    assert storage.copy() == before
 
 
 def test_a_card_without_partition_table_is_foreign() -> None:
@@ -73,9 +79,11 @@ def test_a_card_without_partition_table_is_foreign() -> None:
 
 
 def test_a_card_that_ends_before_its_partition() -> None:
-    board = MemoryBoard(card()[: 2000 * BLOCK])
+    storage = card(BLOCKS)
+    storage.size_bytes = 2000 * BLOCK
+    board = MemoryBoard(storage)
     assert board.hello()["storage_status"] == -6
-    assert refusal(board.format) == ("storage_small", 4096 - 2000)
+    assert refusal(board.format) == ("storage_small", BLOCKS - 2000)
 
 
 def test_a_partition_without_room_for_data() -> None:
@@ -85,20 +93,21 @@ def test_a_partition_without_room_for_data() -> None:
 
 
 def test_format_takes_part_of_the_partition_if_asked() -> None:
-    board = MemoryBoard(card(4096))
-    assert refusal(board.format, 4096 - PARTITION + 1).name == "storage_small"
+    board = MemoryBoard(card(BLOCKS))
+    assert refusal(board.format, BLOCKS - PARTITION + 1).name == "storage_small"
     assert refusal(board.format, DATA_BLOCK).name == "storage_small"
     board.format(DATA_BLOCK + 132)
     assert refusal(load, board).name == "storage_small"  # its data area is larger
-    board.format(4096 - PARTITION)
+    board.format(BLOCKS - PARTITION)
     load(board)
 
 
 def test_nothing_is_written_outside_the_partition() -> None:
-    storage = card(4096)
+    blocks = DATA_BLOCK + toy.schedule().model.data_blocks
+    storage = card(PARTITION + blocks + 30)
     before = bytes(storage[: PARTITION * BLOCK])
-    struct.pack_into("<I", storage, 446 + 12, 3000)  # a partition that ends before the card
-    tail = (PARTITION + 3000) * BLOCK
+    storage[446 + 12 : 446 + 16] = struct.pack("<I", blocks)  # it ends before the card
+    tail = (PARTITION + blocks) * BLOCK
     storage[tail:] = b"\xa5" * (len(storage) - tail)
     trained(storage, 3)
     assert storage[:446] == before[:446]
@@ -119,6 +128,24 @@ def test_a_damaged_superblock_is_foreign(at: int) -> None:
     board = trained(card(), 1)
     board.storage[in_partition(SUPERBLOCK).start + at] ^= 1
     assert MemoryBoard(board.storage).hello()["storage_status"] == -5
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_store_of_another_version_is_reported_as_such(version: int) -> None:
+    board = trained(card(), 1)
+    assert board.hello()["storage_version"] == 2
+    size = isa.record_size("poet_store")
+    at = in_partition(SUPERBLOCK).start
+    row = isa.unpack("poet_store", board.storage[at : at + size]) | {"version": version}
+    raw = isa.pack("poet_store", **row)[:-4]
+    board.storage[at : at + size] = raw + zlib.crc32(raw).to_bytes(4, "little")
+    again = MemoryBoard(board.storage)
+    hello = again.hello()
+    assert hello["storage_status"] == isa.by_name("ERROR")["storage_version"].code
+    assert (hello["storage_version"], hello["committed_step"]) == (version, NO_STEP)
+    assert refusal(load, again) == ("storage_version", version)
+    again.format()
+    assert again.hello()["storage_version"] == 2
 
 
 # Objects.
@@ -168,13 +195,13 @@ def test_ranges_outside_an_object_are_refused(
 ) -> None:
     board = trained(card())
     assert toy.SIZES[0] == 600
-    before = bytes(board.storage)
+    before = board.storage.copy()
     for refused in (
         lambda: board.write(object, tensor, offset, b"x" * size),
         lambda: board.read(object, tensor, offset, size),
     ):
         assert refusal(refused).name == "bad_object"
-    assert bytes(board.storage) == before
+    assert board.storage.copy() == before
 
 
 def test_tensors_need_a_schedule() -> None:
@@ -249,7 +276,7 @@ def test_begin_keeps_tensors_that_were_not_written() -> None:
 def test_writing_another_model_ends_the_commit_of_the_first() -> None:
     board = trained(card(), 2)
     model = toy.schedule().model
-    bigger = model_bytes(type(model)(model.tensors, model.operators, 128, model.data_blocks + 64))
+    bigger = model_bytes(replace(model, data_blocks=model.data_blocks + 64))
     board.load(bigger, plan_of_model(toy.schedule().plan_part, bigger))
     assert refusal(board.step, 3).name == "wrong_step"
     assert board.hello()["committed_step"] == 2  # loading alone destroys nothing
@@ -268,8 +295,20 @@ def test_damage_on_storage_is_found() -> None:
     again = MemoryBoard(board.storage)
     load(again)
     assert refusal(again.tensor, toy.W, 900) == ("page_damaged", toy.W)
-    assert refusal(again.step, 2) == ("page_damaged", toy.W)
-    assert again.hello()["committed_step"] == 1
+    assert again.hello()["committed_step"] == 0  # the board has gone back by itself
+    again.step(1)
+    assert weights(again) == truth()[1]
+
+
+def test_a_step_that_finds_damage_goes_back_to_the_step_before() -> None:
+    board = trained(card(), 2)
+    slot = toy.schedule().model.tensors[toy.W].block + 2 * toy.schedule().model.slot_stride
+    board.storage[in_partition(DATA_BLOCK + slot).start + 77] ^= 1
+    assert refusal(board.step, 3) == ("page_damaged", toy.W)
+    assert board.hello()["committed_step"] == 1
+    for step in (2, 3):
+        board.step(step)
+    assert weights(board) == truth()[3]
 
 
 def test_a_block_in_the_wrong_place_is_found() -> None:

@@ -10,7 +10,17 @@ from poet_host.data.fitted import batch_of_step
 from poet_host.device.device import JOB, TENSOR
 from poet_host.run.job import Job
 from support import toy
-from support.memory_board import BLOCK, GUARD, NO_STEP, SURVIVE, MemoryBoard, Refused, card, refusal
+from support.card_image import BLOCK, DATA_BLOCK, CardImage
+from support.memory_board import (
+    GUARD,
+    NO_STEP,
+    PARTITION,
+    SURVIVE,
+    MemoryBoard,
+    Refused,
+    card,
+    refusal,
+)
 from support.serial_server import Server, request, status_of
 from support.toy_boards import load, trained, weights
 from support.toy_job import NAME_BYTES, STEPS, data, job, put, written
@@ -47,17 +57,17 @@ def noted(board: MemoryBoard, one: Job) -> list[float]:
 
 
 def test_alone_it_trains_as_with_a_host() -> None:
-    board = MemoryBoard(bytearray(written()))
+    board = MemoryBoard(written().copy())
     power_up(board)
     assert board.hello()["committed_step"] == STEPS
     load(board)
     assert weights(board) == truth()[0][STEPS]
     assert noted(board, job()) == truth()[1]
     # The job is done, so the card does not change when the board is switched on again.
-    again = MemoryBoard(bytearray(board.storage))
-    before = bytes(again.storage)
+    again = MemoryBoard(board.storage.copy())
+    before = again.storage.copy()
     power_up(again)
-    assert bytes(again.storage) == before
+    assert again.storage.copy() == before
 
 
 def test_a_job_may_follow_steps_that_a_host_has_trained() -> None:
@@ -75,11 +85,11 @@ def test_a_job_may_follow_steps_that_a_host_has_trained() -> None:
 
 @pytest.mark.parametrize("survive", SURVIVE)
 def test_power_cut_at_every_write_goes_on_from_the_committed_step(survive: str) -> None:
-    probe = MemoryBoard(bytearray(written()))
+    probe = MemoryBoard(written().copy())
     power_up(probe)
     seen = set()
     for cut_at in range(probe.writes + 1):
-        board = MemoryBoard(bytearray(written()), cut_at=cut_at, survive=SURVIVE[survive])
+        board = MemoryBoard(written().copy(), cut_at=cut_at, survive=SURVIVE[survive])
         power_up(board)
         again = MemoryBoard(board.after_the_cut())
         seen.add(again.hello()["committed_step"])
@@ -98,10 +108,10 @@ def test_power_cut_at_every_write_goes_on_from_the_committed_step(survive: str) 
 @pytest.mark.parametrize("survive", SURVIVE)
 def test_power_cut_while_a_card_is_written_leaves_the_whole_job_or_none(survive: str) -> None:
     probe = trained(card())
-    start, before = bytes(probe.storage), probe.writes
+    start, before = probe.storage.copy(), probe.writes
     put(probe, job())
     for cut_at in range(probe.writes - before + 1):
-        board = MemoryBoard(bytearray(start), survive=SURVIVE[survive])
+        board = MemoryBoard(start.copy(), survive=SURVIVE[survive])
         load(board)
         board.cut_at = board.writes + cut_at
         try:
@@ -123,38 +133,38 @@ def restarted(board: MemoryBoard) -> int:
 
 
 def test_new_weights_end_a_job_and_an_empty_card_has_none() -> None:
-    board = MemoryBoard(bytearray(written()))
+    board = MemoryBoard(written().copy())
     load(board)
     board.write(TENSOR, toy.W, 0, toy.values(2)[toy.W])
     board.begin(0)
     assert restarted(board) == 0
-    board = MemoryBoard(bytearray(written()))
+    board = MemoryBoard(written().copy())
     board.format()
     assert restarted(board) == NO_STEP
     assert restarted(trained(card())) == 0
     power_up(empty := MemoryBoard(card()))
     assert empty.hello()["committed_step"] == NO_STEP
-    blank = MemoryBoard(bytearray(BLOCK))
+    blank = MemoryBoard(CardImage(BLOCK))
     power_up(blank)
     assert blank.hello()["storage_status"] < 0
 
 
 def test_a_card_without_room_after_the_tensors_trains_with_a_host() -> None:
-    blocks = 8 + 1344 + toy.schedule().model.data_blocks
+    blocks = PARTITION + DATA_BLOCK + toy.schedule().model.data_blocks
     board = trained(card(blocks))
     assert refusal(board.write, JOB, 0, 0, bytes(4)) == ("bad_object", 0)
     assert restarted(board) == 0
     board.step(1)
 
 
-def job_at(image: bytearray) -> int:
+def job_at(image: CardImage) -> int:
     """Return the offset of the job's record."""
-    return bytes(image).index(job().record)
+    return image.find(job().record)
 
 
 @pytest.mark.parametrize("what", ["record", "order", "sample", "last sample"])
 def test_damage_stops_the_training(what: str) -> None:
-    image, one = bytearray(written()), job()
+    image, one = written().copy(), job()
     at = {
         "record": 8,
         "order": BLOCK + 1,
@@ -170,13 +180,13 @@ def test_damage_stops_the_training(what: str) -> None:
     assert weights(board) == truth()[0][step]
 
 
-def with_job(change: dict[str, int]) -> bytearray:
+def with_job(change: dict[str, int]) -> CardImage:
     """Return a card whose job has other fields, and right CRCs."""
     fields = isa.unpack("poet_job", job().record) | change
     if "batch" in change:
         fields["order_crc"] = zlib.crc32(job().order[: 4 * STEPS * (change["batch"] % 3)])
     record = isa.pack("poet_job", **fields)[:CRC_AT]
-    image = bytearray(written())
+    image = written().copy()
     at = job_at(image)
     image[at : at + CRC_AT + 4] = record + struct.pack("<I", zlib.crc32(record))
     return image
@@ -220,8 +230,8 @@ def test_a_host_can_stop_a_board_that_reads_a_long_order() -> None:
     assert server.ask("hello")[0] == "ok"
 
 
-def weights_on(image: bytearray) -> tuple[bytes, bytes]:
-    board = MemoryBoard(bytearray(image))
+def weights_on(image: CardImage) -> tuple[bytes, bytes]:
+    board = MemoryBoard(image.copy())
     load(board)
     return weights(board)
 
@@ -230,7 +240,7 @@ def weights_on(image: bytearray) -> tuple[bytes, bytes]:
 
 
 def test_a_host_can_read_the_status_and_stop_it() -> None:
-    board = MemoryBoard(bytearray(written()))
+    board = MemoryBoard(written().copy())
     board.line_in += b"".join(request(name) for name in ("status", "hello", "reset"))
     server = power_up(board)
     status, hello, reset = (status_of(reply) for reply in server.answers())
@@ -247,6 +257,6 @@ def test_a_host_can_read_the_status_and_stop_it() -> None:
 
 
 def test_without_a_host_nothing_is_sent() -> None:
-    board = MemoryBoard(bytearray(written()))
+    board = MemoryBoard(written().copy())
     power_up(board)
     assert board.line_out == b""

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 from poet_host import isa
 from support import toy
+from support.card_image import COMMIT_BLOCKS, CardImage
 from support.memory_board import NO_STEP, SURVIVE, MemoryBoard, Refused, card
 from support.toy_boards import in_partition, load, trained, truth, weights
 
-COMMIT_BLOCKS = (64, 128)
+RECORD = isa.record_size("poet_commit")
+SLOTS = isa.constants()["POET_SLOTS"]
+KINDS = ("frugal", "cut")  # of toy.schedule
 
 # Commit records.
 
@@ -23,11 +26,12 @@ def test_commits_alternate_between_two_erase_groups() -> None:
         after = [bytes(board.storage[in_partition(block)]) for block in COMMIT_BLOCKS]
         changed = [a != b for a, b in zip(before, after, strict=True)]
         assert changed == [step % 2 == 1, step % 2 == 0]
-        newest = isa.unpack("poet_commit", after[changed.index(True)][:32])
-        assert (newest["step"], newest["parity"]) == (step, step % 2)
+        newest = isa.unpack("poet_commit", after[changed.index(True)][:RECORD])
+        assert (newest["now"]["step"], newest["prior"]["step"]) == (step, step - 1)
+        assert newest["slot"] == step % SLOTS
 
 
-def step_2_is_found(storage: bytearray) -> None:
+def step_2_is_found(storage: CardImage) -> None:
     """A board with this card has the weights of step 2, and goes on from them."""
     again = MemoryBoard(storage)
     assert again.hello()["committed_step"] == 2
@@ -38,7 +42,7 @@ def step_2_is_found(storage: bytearray) -> None:
     assert not again.strayed
 
 
-@pytest.mark.parametrize("at", range(0, 32, 4))
+@pytest.mark.parametrize("at", range(0, RECORD, 4))
 def test_a_torn_commit_record_leaves_the_step_before(at: int) -> None:
     board = trained(card(), 3)
     newest = in_partition(COMMIT_BLOCKS[0]).start  # begin was the first commit
@@ -46,54 +50,59 @@ def test_a_torn_commit_record_leaves_the_step_before(at: int) -> None:
     step_2_is_found(board.storage)
 
 
-@pytest.mark.parametrize("parity", [2, 0x7FFFFFFF, 0xFFFFFFFF])
-def test_a_commit_record_that_names_no_slot_is_not_followed(parity: int) -> None:
-    """Its CRC is right, but the slots of its parity are outside of the partition."""
+@pytest.mark.parametrize("slot", [3, 0x7FFFFFFF, 0xFFFFFFFF])
+def test_a_commit_record_that_names_no_slot_is_not_followed(slot: int) -> None:
+    """Its CRC is right, but the slots with this number are outside of the partition."""
     board = trained(card(), 3)
     newest = in_partition(COMMIT_BLOCKS[0]).start
-    record = isa.unpack("poet_commit", bytes(board.storage[newest : newest + 32]))
-    record |= {"parity": parity}
+    record = isa.unpack("poet_commit", bytes(board.storage[newest : newest + RECORD]))
+    record |= {"slot": slot}
     record["crc"] = zlib.crc32(isa.pack("poet_commit", **record)[:-4])
-    board.storage[newest : newest + 32] = isa.pack("poet_commit", **record)
+    board.storage[newest : newest + RECORD] = isa.pack("poet_commit", **record)
     step_2_is_found(board.storage)
 
 
 # Power cuts.
 
 
-def run_until_cut(storage: bytearray, cut_at: int, survive: str, steps: int) -> bytearray:
+def run_until_cut(
+    storage: CardImage, cut_at: int, survive: str, steps: int, kind: str
+) -> CardImage:
     """Continue training on this card until the power cut; return the card."""
     board = MemoryBoard(storage, cut_at=cut_at, survive=SURVIVE[survive])
     try:
-        load(board)
+        load(board, kind)
         for _ in range(steps):
-            board.step(board.state.committed.step + 1)
+            board.step(board.state.committed.now.step + 1)
     except Refused:
         pass
     return board.after_the_cut()
 
 
-def come_up(image: bytearray, expected: Any, cut_at: int) -> tuple[MemoryBoard, int]:
+def come_up(
+    image: CardImage, expected: Any, cut_at: int, kind: str = "frugal"
+) -> tuple[MemoryBoard, int]:
     """Start a board with this card, and check the weights of its committed step."""
     board = MemoryBoard(image)
     step = board.hello()["committed_step"]
-    load(board)
+    load(board, kind)
     assert weights(board) == expected[step], f"cut at write {cut_at}"
     return board, step
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("survive", SURVIVE)
-def test_power_cut_at_every_write_of_a_run(survive: str) -> None:
-    start = bytes(trained(card()).storage)
-    probe = MemoryBoard(bytearray(start))
-    load(probe)
+def test_power_cut_at_every_write_of_a_run(survive: str, kind: str) -> None:
+    start = trained(card(), kind=kind).storage.copy()
+    probe = MemoryBoard(start.copy())
+    load(probe, kind)
     loaded = probe.writes
     for step in (1, 2, 3):
         probe.step(step)
     seen = set()
     for cut_at in range(loaded, probe.writes + 2):  # the last one is never reached
-        image = run_until_cut(bytearray(start), cut_at, survive, 3)
-        again, step = come_up(image, truth(), cut_at)
+        image = run_until_cut(start.copy(), cut_at, survive, 3, kind)
+        again, step = come_up(image, truth(), cut_at, kind)
         seen.add(step)
         again.step(step + 1)  # training continues without a difference
         assert weights(again) == truth()[step + 1], f"cut at write {cut_at}"
@@ -102,7 +111,7 @@ def test_power_cut_at_every_write_of_a_run(survive: str) -> None:
 
 @pytest.mark.parametrize("survive", SURVIVE)
 def test_power_cut_while_the_next_batch_is_written_during_a_step(survive: str) -> None:
-    start = bytes(trained(card(), 1).storage)
+    start = trained(card(), 1).storage.copy()
     batch = toy.values(2)[: toy.W]
 
     def steps(board: MemoryBoard) -> None:
@@ -120,13 +129,13 @@ def test_power_cut_while_the_next_batch_is_written_during_a_step(survive: str) -
         for step in (2, 3):
             board.step(step)
 
-    whole = MemoryBoard(bytearray(start))
+    whole = MemoryBoard(start.copy())
     steps(whole)
     after = {1: truth()[1], 2: truth()[2], 3: weights(whole)}
     assert after[3] != truth()[3]  # of another batch
     seen = set()
     for cut_at in range(whole.writes + 2):  # the last one is never reached
-        board = MemoryBoard(bytearray(start), cut_at=cut_at, survive=SURVIVE[survive])
+        board = MemoryBoard(start.copy(), cut_at=cut_at, survive=SURVIVE[survive])
         with suppress(Refused):
             steps(board)
         again, step = come_up(board.after_the_cut(), after, cut_at)
@@ -138,41 +147,42 @@ def test_power_cut_while_the_next_batch_is_written_during_a_step(survive: str) -
     assert seen == {1, 2, 3}
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("survive", SURVIVE)
-def test_power_cut_at_every_write_of_an_upload(survive: str) -> None:
-    start = bytes(trained(card(), 2).storage)
+def test_power_cut_at_every_write_of_an_upload(survive: str, kind: str) -> None:
+    start = trained(card(), 2, kind).storage.copy()
     new = toy.values(2)
 
     def upload(board: MemoryBoard) -> None:
-        load(board)
+        load(board, kind)
         for number in (toy.W, toy.V):
             for at in range(0, len(new[number]), 400):
                 board.write(2, number, at, new[number][at : at + 400])
         board.begin(0)
 
-    probe = MemoryBoard(bytearray(start))
+    probe = MemoryBoard(start.copy())
     upload(probe)
     expected = {2: truth()[2], 0: (new[toy.W], new[toy.V])}
     seen = set()
     for cut_at in range(probe.writes + 1):
-        board = MemoryBoard(bytearray(start), cut_at=cut_at, survive=SURVIVE[survive])
+        board = MemoryBoard(start.copy(), cut_at=cut_at, survive=SURVIVE[survive])
         if cut_at == probe.writes:
             board.cut_at = None
             upload(board)
         else:
             with pytest.raises(Refused):
                 upload(board)
-        seen.add(come_up(board.after_the_cut(), expected, cut_at)[1])
+        seen.add(come_up(board.after_the_cut(), expected, cut_at, kind)[1])
     assert seen == {0, 2}
 
 
 def test_power_cut_while_formatting_leaves_the_old_store_or_none() -> None:
-    start = bytes(trained(card(), 2).storage)
-    probe = MemoryBoard(bytearray(start))
+    start = trained(card(), 2).storage.copy()
+    probe = MemoryBoard(start.copy())
     probe.format()
     for cut_at in range(probe.writes):
         for survive in SURVIVE.values():
-            board = MemoryBoard(bytearray(start), cut_at=cut_at, survive=survive)
+            board = MemoryBoard(start.copy(), cut_at=cut_at, survive=survive)
             with pytest.raises(Refused):
                 board.format()
             hello = MemoryBoard(board.after_the_cut()).hello()

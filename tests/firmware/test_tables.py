@@ -17,6 +17,7 @@ from poet_host.schedule.model import (
     Model,
     model_bytes,
 )
+from support.card_image import DATA_BLOCK
 from support.hand_plan import (
     END,
     FIT,
@@ -44,7 +45,7 @@ from support.hand_plan import (
     plan_part,
     whole,
 )
-from support.memory_board import MemoryBoard, card, refusal
+from support.memory_board import PARTITION, MemoryBoard, card, refusal
 from support.parts import with_header
 
 PLAN = plan_part(bits_of(whole()), model_part())
@@ -52,7 +53,7 @@ PLAN = plan_part(bits_of(whole()), model_part())
 
 @pytest.mark.slow
 def test_plan_must_belong_to_the_model() -> None:
-    other = model_bytes(replace(MODEL, data_blocks=200))
+    other = model_bytes(replace(MODEL, data_blocks=MODEL.data_blocks + 64))
     assert refusal(board().load, other, PLAN).name == "bad_crc"
 
 
@@ -72,9 +73,10 @@ def test_board_is_too_small(capacity: dict[str, int], name: str, detail: int) ->
 
 
 def test_storage_is_too_small_for_the_model() -> None:
-    target = MemoryBoard(card(8 + 1344 + 131))
+    blocks = DATA_BLOCK + MODEL.data_blocks
+    target = MemoryBoard(card(PARTITION + blocks - 1))
     target.format()
-    assert refusal(target.load, model_part(), PLAN) == ("storage_small", 1344 + 132)
+    assert refusal(target.load, model_part(), PLAN) == ("storage_small", blocks)
 
 
 def changed_tensor(number: int, **fields: int) -> Model:
@@ -203,12 +205,12 @@ def test_windows_that_do_not_fit_are_refused(fields: dict[str, int]) -> None:
 
 HEADER = {
     "magic": ("bad_magic", 1),
-    "version": ("bad_version", 2),
+    "version": ("bad_version", 1),
     "fingerprint": ("bad_fingerprint", 3),
     "tensor_count": ("bad_table", 8),
     "stored_count": ("bad_table", 3),
     "keep_count": ("bad_table", 2),
-    "data_blocks": ("bad_table", 131),
+    "data_blocks": ("bad_table", MODEL.data_blocks - 1),
 }
 
 

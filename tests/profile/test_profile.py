@@ -132,6 +132,19 @@ def test_statements_cost_more_than_kernels_and_transfers() -> None:
     assert page.page_out_uj == pytest.approx(around.page_out_uj + turn_uj, rel=1e-12)
 
 
+def test_a_commit_reads_trailers_back_as_often_as_the_step_allows() -> None:
+    profile = estimate_profile("native")
+    block_us, cpu_us = profile.page_in.times_us(504)
+    power = profile.power
+    block_uj = (block_us * power.page_in_uw + cpu_us * power.compute_uw) / 1e6
+    record_uj = profile.commit_us * power.page_out_uw / 1e6
+    # The blocks of ten tensors take this share of a step. The board allows 1 %.
+    for percent, every in ((0.5, 1), (1.5, 2), (3.5, 4)):
+        time_us, energy_uj = profile.commit(10, 10 * block_us * 100 / percent)
+        assert time_us == pytest.approx(profile.commit_us + 10 * block_us / every)
+        assert energy_uj == pytest.approx(record_uj + 10 * block_uj / every)
+
+
 def test_measured_operators_come_first_and_others_are_fitted() -> None:
     estimate = estimate_profile(BOARD)
     conv, other = GRAPH["conv1"], GRAPH["conv2"]

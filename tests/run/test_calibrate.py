@@ -64,7 +64,7 @@ def test_extra_time_of_updates_is_part_of_transfers_out() -> None:
         for i, us in zip(outs, usual, strict=True)
     )
     spent_us = sum(usual) + 50 * len(outs)
-    step = replace(STEP, writing_us=spent_us + STEP.commit_us)
+    step = replace(STEP, writing_us=spent_us + 900, overhead_writing_us=900)
     found = calibrated(profile, graph, replace(seen, steps=(step,), records=(late,)))
     assert found.page_out.base_us == pytest.approx(profile.page_out.base_us + 50, abs=1)
     assert found.page_turn_us == 0.0  # this schedule pages no activation out

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import poet_host as poet
 import pytest
-from poet_host import api, isa
+from poet_host import api
 from poet_host.data.datasets import Dataset
 from poet_host.data.fitted import classes_of, fit, tokens_of
 from poet_host.errors import BadInput
@@ -16,6 +16,7 @@ from poet_host.graph.graph import Graph
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.native import NativeBoard
 from support import whole_runs as runs
+from support.card_image import BLOCK, DATA_BLOCK, PREPARED, newest_commit
 from support.command import Command, Result
 from support.sim_helper import needs_compiler
 
@@ -33,10 +34,7 @@ def read(schedule: Schedule, card: Path) -> Any:
 
 
 def committed(card: Path) -> int:
-    """The greater of the two commit records' steps, as they lie on the card."""
-    raw = card.read_bytes()[2048 * 512 :]
-    records = [isa.unpack("poet_commit", raw[b * 512 : b * 512 + 32]) for b in (64, 128)]
-    return int(max(records, key=lambda r: r["sequence"])["step"])
+    return int(newest_commit(card)["now"]["step"])
 
 
 def alone(schedule: Schedule, card: Path, until: int, board: str = "native") -> None:
@@ -132,7 +130,7 @@ def test_training_with_a_host_ends_a_job(card: Path) -> None:
 
 def test_a_job_that_does_not_fit_is_refused_first(tmp_path: Path) -> None:
     card, schedule = tmp_path / "tight.img", runs.small()
-    poet.prepare_storage(card, (2048 + 1344 + schedule.model.data_blocks + 700) * 512)
+    poet.prepare_storage(card, (PREPARED + DATA_BLOCK + schedule.model.data_blocks + 700) * BLOCK)
     runs.train(schedule, storage=card, steps=1)
     with pytest.raises(BadInput, match=r"needs [\d,]+ bytes .* card has only [\d,]+ bytes"):
         write(schedule, card, steps=4, resume=True)

@@ -44,7 +44,7 @@ def costs(name: str) -> CostGraph:
 
 @cache
 def board() -> MemoryBoard:
-    found = MemoryBoard(card(16384), arena_bytes=1 << 22, residents=128, tensors=256)
+    found = MemoryBoard(card(), arena_bytes=1 << 22, residents=128, tensors=256)
     found.format()
     return found
 

@@ -139,7 +139,7 @@ def test_chain_by_hand() -> None:
         "1110" "1"
         "0" "0" "110"  # compute c above; a and b freed by its bits
         "1100"
-        "1111"
+        "11110"
     )  # fmt: skip
     stream = schedule.plan_part[isa.record_size("poet_plan_header") :]
     written = "".join(f"{byte:08b}"[::-1] for byte in stream)

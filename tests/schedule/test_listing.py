@@ -41,7 +41,7 @@ def test_the_head_shows_costs_and_sizes() -> None:
     assert f"RAM {header.arena_bytes:,} bytes, at most {header.resident_max} tensors" in text
     assert "promised (feasible, method poet): 1.0 uJ, 1.0 us" in text
     assert "keeping everything: 1,234.5 uJ, 2.0 us, 4,096 bytes of RAM" in text
-    assert "2 tensors trained, two slots (1,800 bytes)" in text
+    assert "2 tensors trained, three slots (1,800 bytes)" in text
 
 
 def test_graphs_of_costs_have_a_listing_too() -> None:

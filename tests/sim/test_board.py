@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,16 @@ def test_every_chip_is_complete(name: str) -> None:
     assert load_card(found.card).strict
 
 
+def refuses_a_change(
+    parse: Callable[[str, str], object], text: str, name: str, old: str, new: str, place: str
+) -> None:
+    """Check that `parse` refuses the text with `new` in place of `old` and names file and place."""
+    assert old in text
+    with pytest.raises(BadInput, match=place) as caught:
+        parse(text.replace(old, new, 1), name)
+    assert str(caught.value).startswith(name)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "place"),
     [
@@ -177,10 +188,7 @@ def test_every_chip_is_complete(name: str) -> None:
     ],
 )
 def test_an_error_names_the_wrong_key(old: str, new: str, place: str) -> None:
-    assert old in CHIP
-    with pytest.raises(BadInput, match=place) as caught:
-        parse_chip(CHIP.replace(old, new, 1), "chip.toml")
-    assert str(caught.value).startswith("chip.toml")
+    refuses_a_change(parse_chip, CHIP, "chip.toml", old, new, place)
 
 
 @pytest.mark.parametrize(
@@ -195,10 +203,7 @@ def test_an_error_names_the_wrong_key(old: str, new: str, place: str) -> None:
     ],
 )
 def test_an_error_names_the_wrong_card_and_key(old: str, new: str, place: str) -> None:
-    assert old in CARDS
-    with pytest.raises(BadInput, match=place) as caught:
-        parse_cards(CARDS.replace(old, new, 1), "cards.toml")
-    assert str(caught.value).startswith("cards.toml")
+    refuses_a_change(parse_cards, CARDS, "cards.toml", old, new, place)
 
 
 def test_cards_have_the_rules_of_the_strict_one_unless_they_say_otherwise() -> None:

@@ -52,6 +52,7 @@ def test_a_reset_within_a_write_finds_the_card_again(name: str, wait: int, stora
 @pytest.mark.parametrize("card", load_cards())
 def test_each_card_trains_the_same_weights(card: str, storage: Path) -> None:
     with running("mkr1000", storage, name=card) as (board, device):
+        assert device.info.allocation_mib == (64 if card == "sdxc" else 4)
         prepare(device)
         for step in (1, 2):
             assert device.step(step).storage_retries == 0
@@ -113,6 +114,12 @@ def test_the_allocation_unit_is_in_the_sd_status(image: Path) -> None:
     status = card.block(64)
     assert isinstance(status, bytes)
     assert int.from_bytes(status, "big") >> 428 & 15 == 9  # 4 MiB
+
+
+def test_a_card_may_refuse_its_sd_status(image: Path) -> None:
+    card = Card(image, sd_status=0).start()
+    assert card.application(13, 0) == [4]
+    assert card.command(13, size=2) == [0, 0], "CMD13 is another command"
 
 
 def test_a_late_error_is_reported_by_a_later_block_or_by_the_status(image: Path) -> None:

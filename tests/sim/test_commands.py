@@ -35,9 +35,11 @@ def end(process: Process) -> Result:
 
 
 @contextmanager
-def simulated(card: Path, *faults: str, board: str = BOARD) -> Iterator[tuple[str, Any]]:
+def simulated(
+    card: Path, *faults: str, board: str = BOARD, kind: str = "strict"
+) -> Iterator[tuple[str, Any]]:
     """`poet-host simulate`: its port and its process, which Ctrl-C ends if it still runs."""
-    options = [part for fault in faults for part in ("--card-fault", fault)]
+    options = ["--card", kind, *(part for fault in faults for part in ("--card-fault", fault))]
     process = start("simulate", board, "--storage", card, *options)
     assert process.stdout is not None
     port = process.stdout.readline().strip()
@@ -99,6 +101,17 @@ def test_transient_faults_of_a_card_are_corrected(schedule: Path, card: Path, wa
     assert ended.json["weights_sha256"] == wanted
 
 
+@pytest.mark.parametrize(("kind", "warnings"), [("strict", 0), ("sdxc", 1)])
+def test_a_card_with_too_large_allocation_units_gets_a_warning(
+    schedule: Path, card: Path, wanted: str, kind: str, warnings: int
+) -> None:
+    with simulated(card, kind=kind) as (port, _):
+        ended = end(train(port, schedule))
+    assert ended.code == 0, ended.err
+    assert ended.err.count("64 MiB") == ended.err.count("power cut") == warnings
+    assert ended.json["weights_sha256"] == wanted
+
+
 @pytest.mark.parametrize("fault", FATAL)
 def test_permanent_faults_of_a_card_are_errors(schedule: Path, card: Path, fault: str) -> None:
     with simulated(card, fault) as (port, _):
@@ -108,13 +121,31 @@ def test_permanent_faults_of_a_card_are_errors(schedule: Path, card: Path, fault
         assert words in ended.json["error"]
 
 
-# What these faults leave on the card is tested in test_card_rules.py.
-FALSE_WRITES = {"dropped_write", "misdirected_write", "flipped_write"}
+# Faults that the card does not report. All are within the steps of the run.
+FALSE_WRITES = (
+    "dropped_write:100", "dropped_write:140:2", "misdirected_write:110:1:1",
+    "misdirected_write:150:1:8192", "flipped_write:120:1:1234",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FALSE_WRITES)
+def test_a_false_write_never_changes_the_weights(
+    schedule: Path, card: Path, wanted: str, fault: str
+) -> None:
+    with simulated(card, fault) as (port, _):
+        ended = end(train(port, schedule))
+    if ended.code:
+        assert ended.code == 1, ended.err
+        assert "--resume" in ended.json["error"]
+        with simulated(card) as (port, _):
+            ended = end(train(port, schedule, "--resume"))
+        assert ended.code == 0, ended.err
+    assert ended.json["weights_sha256"] == wanted
 
 
 def test_every_kind_of_fault_is_tested() -> None:
-    tested = {fault.partition(":")[0] for fault in (*TRANSIENT, *FATAL, "power_cut")}
-    assert tested | FALSE_WRITES == set(FAULT_KINDS)
+    tested = {fault.partition(":")[0] for fault in (*TRANSIENT, *FATAL, *FALSE_WRITES, "power_cut")}
+    assert tested == set(FAULT_KINDS)
 
 
 @pytest.mark.parametrize("lost", ["0", "1"])
@@ -137,7 +168,7 @@ def test_two_boards_train_at_once(schedule: Path, wanted: str, tmp_path: Path) -
     """Two of one kind at ports of their own, and one of each kind inside a command."""
     cards = [tmp_path / f"{number}.img" for number in range(2)]
     for path in cards:
-        poet.prepare_storage(path, 8 * runs.MIB)
+        poet.prepare_storage(path, 64 * runs.MIB)
     with simulated(cards[0]) as (one, _), simulated(cards[1]) as (other, _):
         assert one != other
         both = [train(port, schedule) for port in (one, other)]

@@ -172,7 +172,7 @@ def test_a_power_cut_at_every_write_leaves_a_whole_step(
 def test_the_same_input_takes_the_same_cycles(name: str, storage: Path) -> None:
     found = []
     for _ in range(2):
-        create_storage(storage, 4 << 20)
+        create_storage(storage, 64 << 20)
         chip = SimulatedChip(name, build_firmware(name), storage)
         assert chip.run(10**9) == "idle"
         chip.give(HELLO)

@@ -42,7 +42,7 @@ def records_us(step: Step) -> float:
 # below is predicted 7.7, 0.6 and 2.8 % off on the MKR1000: a rare pause counts much in few steps.
 @contextmanager
 def running(name: str, storage: Path, seed: int = 2) -> Iterator[api.Connection]:
-    create_storage(storage, 16 << 20)
+    create_storage(storage, 64 << 20)
     with (
         SimulatedBoard(name, build_firmware(name), storage, seed=seed) as board,
         connect(board.port) as device,

@@ -7,7 +7,7 @@ from support.sim_helper import CORES, FOLDER, build, needs_compiler, needs_qemu
 
 FIRMWARE = Path(__file__).parents[2] / "firmware"
 BLOCK, FIRST, COUNT = 512, 5, 3
-SIZE = 4 << 20
+SIZE = 64 << 20
 
 
 def block(number: int) -> bytes:

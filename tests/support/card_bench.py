@@ -22,7 +22,7 @@ from support.usb_layer import FLAGS, SANITIZE
 HERE = Path(__file__).parents[1] / "firmware" / "card"
 COMMON = resource("firmware") / "port" / "common"
 MODEL = ("sdcard.c", "sdcommand.c", "sdstore.c")
-RUNTIME = ("pager.c", "model.c", "crc32.c")  # for the lane: what else they call, it does not need
+RUNTIME = ("pager.c", "pieces.c", "crc32.c")  # for the lane: what else they call, it does not need
 UNCUT = 2**64 - 1
 BLOCK = 512
 IMAGE_BYTES = 512 * 1024

@@ -18,21 +18,23 @@ from poet_host.schedule.model import (
     model_bytes,
     with_crc,
 )
+from poet_host.schedule.slots import UNIT_BLOCKS
 from support.memory_board import MemoryBoard, card
 
 KERNEL = {name: row.code for name, row in isa.by_name("KERNEL").items()}
 SINK = {name: row.code for name, row in isa.by_name("SINK").items()}
 FOUR = {"n": 1, "c": 4, "h": 1, "w": 1}
 S, P, A, B, C, D, Q = range(7)
+PAGES = 3 * UNIT_BLOCKS  # the first block of the pages
 
 MODEL = Model(
     tensors=(
         Tensor(16, FIXED, STORED, 0),
         Tensor(16, CURRENT, STORED, 1),
-        Tensor(16, PAGE, 0, 128),
-        Tensor(16, PAGE, 0, 129),
-        Tensor(16, PAGE, 0, 130),
-        Tensor(16, PAGE, 0, 131),
+        Tensor(16, PAGE, 0, PAGES),
+        Tensor(16, PAGE, 0, PAGES + 1),
+        Tensor(16, PAGE, 0, PAGES + 2),
+        Tensor(16, PAGE, 0, PAGES + 3),
         Tensor(16, NEXT, KEEP | ONCE, 1),
     ),
     operators=(
@@ -42,8 +44,8 @@ MODEL = Model(
         Operator(KERNEL["apply_gradient"], (C, B), SINK["accumulate"], B, FOUR),
         Operator(KERNEL["apply_gradient"], (D, P), SINK["sgd"], P, FOUR),
     ),
-    slot_stride=64,
-    data_blocks=132,
+    slot_stride=UNIT_BLOCKS,
+    data_blocks=PAGES + 4,
 )
 
 # A number (value, width), or a pattern of bits as FORMAT.md writes it.
@@ -70,7 +72,7 @@ def again(tensor: int, *rest: Item) -> list[Item]:
 WAIT_0: list[Item] = ["1110", "1"]
 WAIT_1: list[Item] = ["1110", "010"]
 OUT_LAST: list[Item] = ["1100"]
-END: list[Item] = ["1111"]
+END: list[Item] = ["11110"]
 
 
 def out(resident: int, width: int) -> list[Item]:
@@ -126,7 +128,7 @@ def plan_part(bits: bytes, model: bytes, **changes: int) -> bytes:
     header = isa.pack(
         "poet_plan_header",
         magic=isa.constants()["POET_PLAN_MAGIC"],
-        model_crc=isa.unpack("poet_model", model[:28])["crc"],
+        model_crc=isa.unpack("poet_model", model[: isa.record_size("poet_model")])["crc"],
         bit_bytes=len(bits),
         **fields,
     )

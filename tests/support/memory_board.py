@@ -3,6 +3,7 @@
 import re
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from typing import Any, NamedTuple
@@ -13,10 +14,9 @@ from poet_host import isa
 from poet_host.firmware_build.native import build_library
 from poet_host.resources import resource
 from poet_host.sim.native import PARTITION_TYPE
+from support.card_image import BLOCK, CardImage
 
-BLOCK = 512
 PARTITION = 8  # first block of the partition on these cards
-DATA_BLOCK = 1344  # of the data area in the partition
 NO_STEP = 0xFFFFFFFF
 GUARD = 0x5AFE5AFE  # the word after the arena
 
@@ -65,12 +65,28 @@ def refusal(call: Callable[..., object], *arguments: object, **named: object) ->
     return Refusal(found.value.name, found.value.detail)
 
 
-def card(blocks: int = 4096, partition_type: int = PARTITION_TYPE) -> bytearray:
+def card(blocks: int = 1 << 18, partition_type: int = PARTITION_TYPE) -> CardImage:
     """A card with one partition that fills it, as a partitioning tool writes it."""
-    image = bytearray(blocks * BLOCK)
-    struct.pack_into("<BxxxBxxxII", image, 446, 0, partition_type, PARTITION, blocks - PARTITION)
+    image = CardImage(blocks * BLOCK)
+    entry = struct.pack("<BxxxBxxxII", 0, partition_type, PARTITION, blocks - PARTITION)
+    image[446 : 446 + len(entry)] = entry
     image[510:512] = b"\x55\xaa"
     return image
+
+
+@dataclass(frozen=True)
+class FalseWrite:
+    """What a card stores in place of the block that it acknowledges."""
+
+    kept: int = BLOCK  # so many of the new bytes; the others stay as they were
+    distance: int = 0  # so many blocks further on
+    flipped: int | None = None  # with this bit inverted
+
+    def content(self, old: bytes, new: bytes) -> bytes:
+        stored = bytearray(new[: self.kept] + old[self.kept :])
+        if self.flipped is not None:
+            stored[self.flipped // 8] ^= 1 << self.flipped % 8
+        return bytes(stored)
 
 
 # For `survive` of a MemoryBoard.
@@ -84,7 +100,7 @@ SURVIVE: dict[str, Callable[[int], list[int]]] = {
 
 
 class MemoryBoard:
-    """A board whose card is a bytearray, which other boards can use after it.
+    """A board whose card is in memory, where other boards can use after it.
 
     `cut_at`: number of writes before a power cut. Later writes are lost. `survive` selects the
     writes since the last flush that reach the card: it gets their number and returns their indices.
@@ -93,7 +109,7 @@ class MemoryBoard:
 
     def __init__(
         self,
-        storage: bytearray,
+        storage: CardImage,
         arena_bytes: int = 4096,
         residents: int = 64,
         tensors: int = 128,
@@ -112,7 +128,9 @@ class MemoryBoard:
         self.strayed: list[int] = []  # requested blocks outside of the partition
         self.failing = False  # True: reads and writes fail
         self.bad_blocks = range(0)  # only writes to these blocks of the card fail
+        self.false_writes: dict[int, FalseWrite] = {}  # by the number of the write, from 0
         self.unflushed: list[tuple[int, bytes, bytes]] = []  # offset, bytes before, bytes after
+        self.allocation_mib = 0
         self.now = 0
         self.state = ffi.new("struct poet *")
         self.arena = ffi.new("uint32_t[]", arena_bytes // 4 + 1)  # and a GUARD
@@ -139,6 +157,7 @@ class MemoryBoard:
             "ticks": ("uint32_t(void *)", self._ticks),
             "idle": ("void(void *)", lambda _: None),
             "storage_blocks": ("uint32_t(void *)", lambda _: len(self.storage) // BLOCK),
+            "allocation_mib": ("uint32_t(void *)", lambda _: self.allocation_mib),
             "read": ("int(void *, uint32_t, void *, uint32_t)", self._read),
             "write": ("int(void *, uint32_t, const void *, uint32_t)", self._write),
             "flush": ("int(void *)", self._flush),
@@ -152,6 +171,7 @@ class MemoryBoard:
         self.port.board = self.port.unique_id = self._keep[4]
         self.port.tick_hz = 1000
         self.line_in, self.line_out = bytearray(), bytearray()
+        self.sends = 0  # calls of the port's `send`
         self.lib.poet_init(self.state, self.port, self.memory)
 
     # The port.
@@ -185,9 +205,12 @@ class MemoryBoard:
         for i in range(count):
             if self.writes == self.cut_at or block + i in self.bad_blocks:
                 return -1  # the power is off, or the block is worn
-            self.writes += 1
             at = (block + i) * BLOCK
             new = bytes(self.ffi.buffer(data, count * BLOCK)[i * BLOCK : (i + 1) * BLOCK])
+            if false := self.false_writes.get(self.writes):
+                at += false.distance * BLOCK
+                new = false.content(self.storage[at : at + BLOCK], new)
+            self.writes += 1
             self.unflushed.append((at, bytes(self.storage[at : at + BLOCK]), new))
             self.storage[at : at + BLOCK] = new
         return 0
@@ -208,11 +231,12 @@ class MemoryBoard:
         return len(piece)
 
     def _send(self, _: Any, data: Any, size: int) -> None:
+        self.sends += 1
         self.line_out += self.ffi.buffer(data, size)
 
-    def after_the_cut(self) -> bytearray:
+    def after_the_cut(self) -> CardImage:
         """Return the card as the next board finds it."""
-        image = bytearray(self.storage)
+        image = self.storage.copy()
         for at, before, _ in reversed(self.unflushed):
             image[at : at + BLOCK] = before
         for i in self.survive(len(self.unflushed)):

@@ -20,6 +20,7 @@ SETTINGS = {
     "stop_us": 50,
     "busy_bytes": 1,
     "strict": 1,
+    "sd_status": 1,
     "au_size": 9,
     "erase_group_blocks": 128,
     "seed": 7,

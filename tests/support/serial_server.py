@@ -9,11 +9,12 @@ from support.memory_board import MemoryBoard, card
 CODE = {name: row.code for name, row in isa.by_name("MESSAGE").items()}
 ERROR = {row.code: name for name, row in isa.by_name("ERROR").items()}
 FRAME_BYTES = 576
+INPUT_BYTES = 64
 
 
-def buffer_bytes(payload: int) -> int:
-    """POET_FRAME_BUFFER, which cffi does not see."""
-    return payload + 6 + (payload + 6) // 254 + 2
+def cobs_bytes(size: int) -> int:
+    """POET_COBS_BYTES, which cffi does not see."""
+    return size + size // 254 + 2
 
 
 class Server:
@@ -22,11 +23,14 @@ class Server:
     def __init__(self, board: MemoryBoard | None = None) -> None:
         self.board = board or MemoryBoard(card())
         ffi = self.board.ffi
-        self.frame = ffi.new("uint8_t[]", buffer_bytes(FRAME_BYTES))
+        self.frame = ffi.new("uint8_t[]", cobs_bytes(FRAME_BYTES + 6))
+        self.input = ffi.new("uint8_t[]", INPUT_BYTES)
         self.server = ffi.new("struct poet_server *")
         self.server.poet = self.board.state
         self.server.frame = self.frame
         self.server.frame_bytes = FRAME_BYTES
+        self.server.input = self.input
+        self.server.input_bytes = INPUT_BYTES
         self.sequence = 0
 
     def feed(self, data: bytes) -> list[bytes]:

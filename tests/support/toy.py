@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 from poet_host.graph.graph import Graph, Node
 from poet_host.plan.plan import Plan, Statement
+from poet_host.schedule.cuts import Cut
 from poet_host.schedule.encode import encode
 from poet_host.schedule.schedule import Schedule
 
@@ -87,9 +88,20 @@ def _plan(*steps: tuple[object, ...]) -> Plan:
     return Plan("feasible", 1 << 20, None, 1.0, 1.0, 0.0, 1.0, 1.0, None, 0.0, statements)
 
 
+# All tensors of several elements, in pieces of one part or two; the last ones are smaller.
+_ROWS = Cut(4, (1, N, K), (1, 1, 2))
+CUTS = {
+    "x": Cut(4, (1, N, C), (1, 1, 20)),
+    **dict.fromkeys("wv", Cut(4, (1, K, C), (1, 1, 40), 2)),
+    **dict.fromkeys(("t", "y", "z", "dz", "dy"), _ROWS),
+}
+
+
 @cache
 def schedule(kind: str = "frugal") -> Schedule:
-    return encode(graph(), frugal() if kind == "frugal" else lavish())
+    """Return the schedule of a plan: frugal, cut (frugal with cut tensors) or lavish."""
+    plan = lavish() if kind == "lavish" else frugal()
+    return encode(graph(), plan, cuts=CUTS if kind == "cut" else None)
 
 
 X, T, W, V = range(4)  # numbers of the stored tensors

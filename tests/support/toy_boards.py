@@ -11,7 +11,8 @@ from poet_host.schedule.schedule import Schedule
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.simulated_chip import CardFault
 from support import toy
-from support.memory_board import BLOCK, PARTITION, MemoryBoard, card
+from support.card_image import BLOCK, CardImage
+from support.memory_board import PARTITION, MemoryBoard, card
 
 
 def in_partition(block: int) -> slice:
@@ -20,15 +21,16 @@ def in_partition(block: int) -> slice:
 
 
 def trained(
-    storage: bytearray,
+    storage: CardImage,
     steps: int = 0,
     kind: str = "frugal",
     seed: int = 1,
     cache: int = 3,
     arena_bytes: int = 4096,
+    queue: int = 8,
 ) -> MemoryBoard:
     """Return a board with the toy's tensors of `seed`, after `steps` steps."""
-    board = MemoryBoard(storage, arena_bytes, cache=cache)
+    board = MemoryBoard(storage, arena_bytes, cache=cache, queue=queue)
     board.format()
     load(board, kind)
     for number, data in enumerate(toy.values(seed)):

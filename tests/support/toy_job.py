@@ -8,7 +8,8 @@ from poet_host.data.datasets import Dataset
 from poet_host.device.device import JOB
 from poet_host.run.job import Job, make_job
 from support import toy
-from support.memory_board import BLOCK, MemoryBoard, card
+from support.card_image import BLOCK, CardImage
+from support.memory_board import MemoryBoard, card
 from support.toy_boards import trained
 
 STEPS, SAMPLES = 3, 5
@@ -37,8 +38,8 @@ def put(board: MemoryBoard, one: Job) -> None:
 
 
 @cache
-def written() -> bytes:
+def written() -> CardImage:
     """A card with the job, as `card write` leaves it."""
     board = trained(card())
     put(board, job())
-    return bytes(board.storage)
+    return board.storage

@@ -22,11 +22,11 @@
  * only the partition of type 0xDA of the card:
  *
  *   block    0  poet_store
- *           64  commit record of even sequence numbers
- *          128  commit record of odd sequence numbers, in another erase group
- *          192  model part (512 KiB)
- *         1216  plan part (64 KiB)
- *         1344  data area; poet_tensor.block counts from here
+ *           64  model part (512 KiB)
+ *         1088  plan part (64 KiB)
+ *         8192  commit record of even sequence numbers
+ *        16384  commit record of odd sequence numbers
+ *        24576  data area; poet_tensor.block counts from here
  *        after  a job, if the card has one
  */
 #ifndef POET_POET_H
@@ -48,13 +48,12 @@ enum poet_message {
 };
 
 enum {
-  POET_ERASE_BLOCKS = 64,
-  POET_COMMIT_BLOCK = 64, /* the other: one erase group later */
-  POET_MODEL_BLOCK = 192,
+  POET_MODEL_BLOCK = 64,
   POET_MODEL_BLOCKS = 1024,
   POET_PLAN_BLOCK = POET_MODEL_BLOCK + POET_MODEL_BLOCKS,
   POET_PLAN_BLOCKS = 128,
-  POET_DATA_BLOCK = POET_PLAN_BLOCK + POET_PLAN_BLOCKS,
+  POET_COMMIT_BLOCK = POET_UNIT_BLOCKS, /* the other: one unit later */
+  POET_DATA_BLOCK = POET_COMMIT_BLOCK + 2 * POET_UNIT_BLOCKS,
 };
 
 /* A range of the arena that a tensor or a workspace occupies. For a workspace,
@@ -99,9 +98,9 @@ struct poet_memory {
 };
 
 /* The decoder's position in the plan, and the state after all statements
- * decoded so far. `queued`, `finished`, poet.submitted and poet.retired count
- * transfers since the start of the step. These four counts wrap around at
- * 2^32. */
+ * decoded so far. `queued`, `finished` and poet.completed count page_ins and
+ * page_outs since the start of the step, poet.submitted and poet.retired count
+ * their pieces. These counts wrap around at 2^32. */
 struct poet_decoder {
   uint32_t bit; /* index of the next bit in the plan's bit stream */
   /* bits of the plan that are read but not yet decoded; only the lowest `held`
@@ -147,8 +146,14 @@ struct poet {
   uint32_t partition;     /* first block of the partition on the card */
   uint32_t partition_blocks;
   struct poet_store store;
-  /* newest commit record; `step` is POET_NO_STEP if the card has no commit */
+  /* newest commit record; `now.step` is POET_NO_STEP if the card has no commit
+   */
   struct poet_commit committed;
+  /* true: storage may hold data that an unfinished attempt at a step wrote for
+   * the next sequence number */
+  bool stale;
+  /* cached block that must still be written; POET_NO_BLOCK: there is none */
+  uint32_t unsettled;
   uint32_t cache_uses; /* number of cache accesses so far */
   uint32_t cache_last; /* index of the entry used last */
 
@@ -166,18 +171,31 @@ struct poet {
   bool staging;
   /* number of the tensor whose CRC poet_read has found correct, or POET_NONE */
   uint32_t verified;
+  /* tensor whose bytes arrive in order, from the first byte on */
+  struct {
+    uint32_t tensor; /* its number, or POET_NONE */
+    uint32_t offset; /* number of bytes that have arrived */
+    uint32_t crc;    /* CRC of these bytes */
+  } arriving;
 
   /* State of a step. poet_load also uses `decoder`, but never during a step. */
   struct poet_decoder decoder;
   struct poet_op op;  /* operator of the last compute */
-  uint32_t submitted; /* transfers passed to the port */
-  /* number of transfers whose result has been checked */
+  uint32_t submitted; /* transfers of pieces passed to the port */
+  /* number of these transfers whose result has been checked */
   uint32_t retired;
+  uint32_t completed;       /* number of tensors whose last piece is retired */
   uint32_t started;         /* port ticks at the start of the step */
   struct poet_usage before; /* the port's usage at the start of the step */
   /* from this offset on, no arena byte has changed since the arena was
    * painted */
   uint32_t dirty_bytes;
+  uint32_t digest; /* digest of the trailers that the step has written */
+  /* true: the trailers that were read back have another digest */
+  bool unwritten;
+  /* number of steps from one read-back of the trailers to the next; 0: not
+   * known yet */
+  uint16_t readback_every;
   uint16_t trace_first; /* first statement to trace */
   uint16_t trace_count; /* number of statements to trace */
   struct poet_status status;

@@ -14,31 +14,40 @@
 #include <stdint.h>
 
 /*
- * One transfer of a tensor between RAM and storage. The port runs transfers in
- * the order of submission. It sets `done` last, with release order, and does
- * not touch the transfer afterwards: the library may reuse it at once.
+ * One transfer of a piece of a tensor between RAM and storage. The port runs
+ * transfers in the order of submission. It sets `done` last, with release
+ * order, and does not touch the transfer afterwards: the library may reuse it
+ * at once.
  *
  *   blocks on storage: | data ... | data ... | rest of data, 0, trailer |
  *
  * The trailer is the last POET_TRAILER bytes of the last block. If the rest of
- * the data leaves no space for it, the trailer has a block of its own.
+ * the data leaves no space for it, the trailer has a block of its own. If the
+ * trailers are apart, the rest of the data and zeros fill the last block, and
+ * the library moves the trailer.
  */
 struct poet_transfer {
   uint8_t *data;
   uint32_t size_bytes;
-  uint32_t block; /* first block of the tensor's slot */
-  /* the trailer that is read from storage or written to storage: CRC-32 of the
-   * data, then `owner` */
+  uint32_t block; /* first block of the piece, counted from the card's start */
+  /* The trailer: CRC-32 of the data, then the owner (poet_piece). For a
+   * transfer into RAM, the CRC-32 is that of the stored trailer. If the trailer
+   * is apart, the second word is the number of the piece. */
   uint32_t trailer[2];
-  /* second word of the trailer: field `block` of the tensor's poet_tensor */
-  uint32_t owner;
   uint32_t begin;     /* ticks when the port started the transfer */
   uint32_t end;       /* ticks when the transfer finished */
   uint32_t statement; /* index of the statement that queued the transfer */
   uint16_t tensor;
   int16_t status; /* result: 0 or POET_ERROR_*; valid once `done` is set */
   uint8_t write;  /* 1: RAM to storage */
+  uint8_t renews; /* 1: first page_out of a NEXT tensor */
+  uint8_t apart;  /* 1: one of several pieces: its trailer lies elsewhere */
+  uint8_t last;   /* 1: the last piece of the tensor */
   atomic_uchar done;
+  /* Only the decoder uses these two, for the transfer of the plan with the
+   * number of this entry. */
+  uint8_t planned_write;
+  uint16_t planned_tensor;
   struct poet_transfer *next; /* link of the port's own queue */
 };
 
@@ -73,6 +82,9 @@ struct poet_port {
    * The library calls this function at every mount, so that a card may be
    * inserted later. */
   uint32_t (*storage_blocks)(void *context);
+  /* Return the allocation unit of the storage in MiB, rounded up, or 0 if it is
+   * unknown. A power cut during a write may damage a whole allocation unit. */
+  uint32_t (*allocation_mib)(void *context);
   /* Read or write `count` blocks, and return at the end of the access. The
    * library may call these functions while transfers are queued: the port then
    * puts the access between two transfers, or between two blocks of a
@@ -119,8 +131,8 @@ void poet_transfer_take(struct poet_transfer *transfer, uint32_t index,
 
 /* Compute the CRC of the data. For a transfer out of RAM, make the trailer. For
  * a transfer into RAM, check the trailer and set `status` if it is wrong. If
- * the CRC of the first `blocks` blocks is known already, pass it as `crc`;
- * otherwise pass 0 for both. */
+ * the trailer is apart, only store the CRC. If the CRC of the first `blocks`
+ * blocks is known already, pass it as `crc`; otherwise pass 0 for both. */
 void poet_transfer_check(struct poet_transfer *transfer, uint32_t crc,
                          uint32_t blocks);
 

@@ -17,8 +17,12 @@
 
 #define POET_NONE 0xffffu         /* no tensor */
 #define POET_INPUTS 8             /* maximum inputs of an operator */
+#define POET_CUT_AXES 3u          /* axes along which a tensor can be cut */
 #define POET_BLOCK 512u           /* bytes of a storage block */
-#define POET_TRAILER 8u           /* bytes of a trailer: CRC u32, block u32 */
+#define POET_TRAILER 8u           /* bytes of a trailer: CRC u32, owner u32 */
+#define POET_SLOTS 3u             /* number of slots of a CURRENT tensor */
+#define POET_READBACK_PERCENT 1u  /* of a step, for reading trailers back */
+#define POET_UNIT_BLOCKS 8192u    /* 4 MiB: the allocation unit of most cards */
 #define POET_PARTITION_TYPE 0xdau /* type of poet's partition in an MBR */
 #define POET_MODEL_MAGIC 0x4d544f50u  /* "POTM" */
 #define POET_PLAN_MAGIC 0x50544f50u   /* "POTP" */
@@ -30,14 +34,14 @@
 #define POET_NOTE_MAGIC 0x4e544f50u   /* "POTN" */
 #define POET_NOTE_OFFSET 393216u      /* of the two notes in the model area */
 #define POET_NOTE_BYTES 65536u        /* of each note */
-#define POET_VERSION 1
+#define POET_VERSION 2
 
 /* Values of poet_tensor.place: where a tensor lies on storage. */
 #define POET_PLACE_NONE 0 /* never on storage */
 #define POET_PLACE_PAGE 1 /* page, valid only within one step */
 /* frozen tensor with one slot, which the host writes */
 #define POET_PLACE_FIXED 2
-/* tensor with two slots; its value is in the slot that is current */
+/* tensor with POET_SLOTS slots; its value is in the slot that is current */
 #define POET_PLACE_CURRENT 3
 /* new value of a CURRENT tensor, in the slot that the step's commit makes
  * current */
@@ -61,9 +65,9 @@
 #define POET_FLAG_LOSS 8 /* the tensor's first float is the step's loss */
 
 /* The model part consists of one poet_model, then a poet_tensor for each
- * tensor, then a poet_op for each tensor that is not stored. The stored tensors
- * come first. Each later tensor i (i >= stored_count) is computed by operator i
- * - stored_count. */
+ * tensor, then a poet_op for each tensor that is not stored, then `cut_count`
+ * poet_cut. The stored tensors come first. Each later tensor i (i >=
+ * stored_count) is computed by operator i - stored_count. */
 struct poet_model {
   uint32_t magic;
   uint32_t crc; /* CRC-32 of the model part after this field */
@@ -72,11 +76,13 @@ struct poet_model {
   uint16_t stored_count;
   uint16_t keep_count;
   uint32_t fingerprint;
-  /* distance, in blocks, from a tensor's first slot to its second slot */
+  /* distance, in blocks, from a tensor's slot to its next slot */
   uint32_t slot_stride;
   uint32_t data_blocks; /* size of the data area */
+  uint16_t cut_count;
+  uint16_t zero;
 };
-POET_LAYOUT(poet_model, 28);
+POET_LAYOUT(poet_model, 32);
 
 struct poet_tensor {
   uint32_t size_bytes;
@@ -84,9 +90,23 @@ struct poet_tensor {
   uint32_t block;
   uint8_t place;
   uint8_t flags;
-  uint16_t zero;
+  uint16_t
+      cut; /* 0: the tensor is one piece; else record cut - 1 of poet_cut */
 };
 POET_LAYOUT(poet_tensor, 12);
+
+/* How tensors are cut into parts. Parts are in row-major order, and the
+ * elements of a part too. The last part along an axis may be smaller than the
+ * others. */
+struct poet_cut {
+  uint32_t
+      unit_bytes;   /* bytes of the elements that all share the three indices */
+  uint16_t size[3]; /* indices along each axis, the outermost axis first */
+  uint16_t part[3]; /* indices of a part along each axis */
+  uint16_t piece_parts; /* parts of a piece; the last piece may have fewer */
+  uint16_t zero;
+};
+POET_LAYOUT(poet_cut, 20);
 
 /* One operator. A field that a kernel does not use is 0. Flattened tensors have
  * h = w = 1; elementwise kernels handle n * c * h * w elements. */
@@ -168,26 +188,38 @@ struct poet_store {
 };
 POET_LAYOUT(poet_store, 20);
 
+/* A committed state of the CURRENT tensors. */
+struct poet_state {
+  /* number of steps after which the weights have these values; 0: the host has
+   * written them */
+  uint32_t step;
+  /* sequence number of the commit that made these slots the current ones; 0:
+   * there is no such state */
+  uint32_t generation;
+  /* exclusive or of the CRC-32 of all trailers of CURRENT tensors */
+  uint32_t digest;
+  uint32_t row_maps; /* 0; room for the CRC-32 of row maps (FORMAT.md) */
+  float loss;        /* loss of step `step` */
+};
+POET_LAYOUT(poet_state, 20);
+
 /* Each of the two commit blocks holds one commit record. Commits write the two
  * blocks in turn. The record with the greater sequence number is the newest
  * commit. A card wears out before the sequence number reaches 2^32. */
 struct poet_commit {
   uint32_t magic;
   uint32_t sequence; /* one more than in the previous commit */
-  /* number of steps that have led to these weights; 0: the host has written
-   * them */
-  uint32_t step;
   /* CRC of the model to which the tensors belong; 0: no model */
   uint32_t model_crc;
   /* number of blocks of the model's data area; no tensor lies after this
    * area */
   uint32_t data_blocks;
-  /* which slots are current: 0 means the first slots, 1 the second slots */
-  uint32_t parity;
-  float loss;   /* loss of step `step` */
-  uint32_t crc; /* of the fields above */
+  uint32_t slot;           /* which slots are current: 0 to POET_SLOTS - 1 */
+  struct poet_state now;   /* state in the current slots */
+  struct poet_state prior; /* state in the slots that were current before */
+  uint32_t crc;            /* of the fields above */
 };
-POET_LAYOUT(poet_commit, 32);
+POET_LAYOUT(poet_commit, 64);
 
 /* A job for a board that trains without a host. It begins at the first erase
  * group after the data area, and poet_begin deletes it. Blocks count from the
@@ -243,7 +275,9 @@ struct poet_hello {
   uint16_t tensor_capacity;
   uint16_t queue_capacity;
   uint16_t trace_capacity;
-  uint16_t zero;
+  uint8_t storage_version; /* format of the store; 0: no store */
+  /* allocation unit of the card in MiB, rounded up; 0: unknown */
+  uint8_t allocation_mib;
 };
 POET_LAYOUT(poet_hello, 76);
 
@@ -280,8 +314,12 @@ struct poet_step_result {
   uint32_t peak_bytes;
   uint32_t trace_records;
   uint32_t storage_retries; /* number of repeated storage accesses */
+  /* how often the step began again because a page was damaged */
+  uint16_t restarts;
+  /* number of steps from one read-back of trailers to the next */
+  uint16_t readback_every;
 };
-POET_LAYOUT(poet_step_result, 64);
+POET_LAYOUT(poet_step_result, 68);
 
 struct poet_trace {
   uint16_t statement; /* index in the plan */

@@ -14,21 +14,23 @@
 /* Bytes of a frame in addition to its payload: sequence number, code,
  * CRC-32. */
 #define POET_FRAME_EXTRA 6u
-/* Size of a buffer for one frame whose payload has `bytes` bytes. COBS adds one
- * byte for each 254 bytes. */
-#define POET_FRAME_BUFFER(bytes)                                               \
-  ((bytes) + POET_FRAME_EXTRA + ((bytes) + POET_FRAME_EXTRA) / 254u + 2u)
+/* Most bytes that `bytes` bytes have in COBS encoding, with the final zero. */
+#define POET_COBS_BYTES(bytes) ((bytes) + (bytes) / 254u + 2u)
+/* Size of a buffer for one frame whose payload has `bytes` bytes. */
+#define POET_FRAME_BUFFER(bytes) POET_COBS_BYTES((bytes) + POET_FRAME_EXTRA)
 
 struct poet_server {
   struct poet *poet;
   /* buffer of POET_FRAME_BUFFER(frame_bytes) bytes, aligned to 4 */
   uint8_t *frame;
   uint32_t frame_bytes; /* largest payload */
+  /* buffer for the bytes of one call of the port's `receive` */
+  uint8_t *input;
+  uint32_t input_bytes; /* size of that buffer */
 
   /* number of bytes of the current frame that are in `frame` */
   uint32_t received;
-  bool overlong;     /* the current frame is too long and will be dropped */
-  uint8_t input[64]; /* bytes from the port */
+  bool overlong; /* the current frame is too long and will be dropped */
   uint32_t input_size, input_next; /* number of valid bytes; next index */
 
   bool attended; /* a valid request has arrived since the start */
@@ -50,12 +52,11 @@ void poet_serve(struct poet_server *server, uint32_t wait_ms);
  * when `attended` is still false some time after the start. */
 void poet_serve_alone(struct poet_server *server);
 
-/* COBS means consistent overhead byte stuffing. poet_cobs_decode works in place
- * and returns the size, or UINT32_MAX if the bytes are not valid COBS.
- * poet_cobs_send passes the encoded bytes and the final zero to the port, in
- * pieces. */
+/* COBS means consistent overhead byte stuffing. Both functions work in place
+ * and return the new size. poet_cobs_encode adds the final zero; its buffer has
+ * POET_COBS_BYTES(size) bytes. poet_cobs_decode returns UINT32_MAX if the bytes
+ * are not valid COBS. */
+uint32_t poet_cobs_encode(uint8_t *data, uint32_t size);
 uint32_t poet_cobs_decode(uint8_t *data, uint32_t size);
-void poet_cobs_send(const struct poet_port *port, const uint8_t *data,
-                    uint32_t size);
 
 #endif

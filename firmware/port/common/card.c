@@ -61,6 +61,7 @@ static void end(int error) {
 void card_lose(void) {
   card.ready = false;
   card.blocks = 0;
+  card.allocation_mib = 0;
   end(-1);
 }
 
@@ -268,6 +269,10 @@ void card_start(const struct card_job *job) {
 
 uint32_t card_blocks(void) {
   return card.blocks;
+}
+
+uint32_t card_allocation_mib(void) {
+  return card.allocation_mib;
 }
 
 uint32_t card_retries(void) {

@@ -41,6 +41,9 @@ void card_start(const struct card_job *job);
 /* Return the number of blocks of the card that was initialised last, or 0 if no
  * card answered. */
 uint32_t card_blocks(void);
+/* Return the allocation unit of this card in MiB, rounded up, or 0 if it is
+ * unknown or no card answered. */
+uint32_t card_allocation_mib(void);
 /* Return the number of retries after errors, of all jobs since the start. */
 uint32_t card_retries(void);
 

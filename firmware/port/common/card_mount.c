@@ -7,7 +7,10 @@
  * order in the file:
  *
  *   card_initialise -> clocks_given -> stop_old_write -> go_idle (CMD0)
- *   -> ask_ready -> crc_sent -> csd_came -> cid_came -> card_begin
+ *   -> ask_ready -> crc_sent -> csd_came -> cid_came -> unit_came -> card_begin
+ *
+ * Only a mount passes through unit_came. If it fails, unit_unknown initialises
+ * the card once more.
  *
  * State: struct card (card_parts.h). `since` is the start of the time limit of
  * CMD0, then of ACMD41.
@@ -22,23 +25,59 @@ enum {
   INIT_LIMIT_US = 1500 * 1000,
   R1_IDLE = 1,
   R1_ILLEGAL = 4,
+  SD_STATUS_SIZE = 64,
 };
 
 static void enter_idle(void);
 static void ask_ready(void);
 
+/* Read AU_SIZE, bits 431 to 428 of the SD Status (4.10.2, table 4-46). */
+static void unit_came(void) {
+  static const uint8_t mib[16] = {
+      0, 1, 1, 1,  1,  1,  1,  1, /* 16 KiB to 1 MiB */
+      2, 4, 8, 12, 16, 24, 32, 64};
+  card.allocation_mib = mib[card.bytes[10] >> 4];
+  card_begin();
+}
+
+/* The card may still send the SD Status, or not understand the next command. So
+ * initialise it again, without ACMD13. */
+static void unit_unknown(void) {
+  card.job_retries = 1;
+  card_initialise();
+}
+
+static void unit_answered(void) {
+  if (sd_bus.r1) {
+    unit_unknown();
+  } else {
+    sd_bus.at++; /* skip the second byte of R2 */
+    sd_register(card.bytes, SD_STATUS_SIZE, unit_came, unit_unknown);
+  }
+}
+
+static void ask_unit(void) {
+  sd_command(SD_STATUS, 0, unit_answered);
+}
+
 /* A job without blocks mounts the card and accepts any card. Other jobs accept
  * only the card that was mounted. */
 static void cid_came(void) {
   const bool other = memcmp(card.bytes, card.known_cid, REGISTER) != 0;
-  if (!card.job->count) {
+  const bool mounts = !card.job->count;
+  if (mounts) {
     memcpy(card.known_cid, card.bytes, REGISTER);
+    card.allocation_mib = 0;
   } else if (other) {
     card_lose();
     return;
   }
   card.ready = true;
-  card_begin();
+  if (mounts && !card.job_retries) {
+    sd_command(SD_APPLICATION, 0, ask_unit);
+  } else {
+    card_begin();
+  }
 }
 
 static void cid_answered(void) {

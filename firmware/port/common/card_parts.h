@@ -8,7 +8,8 @@
 #include "card.h"
 #include "sd_bus.h"
 
-enum { REGISTER = 16 }; /* bytes of CSD and CID */
+/* bytes of CSD and CID, and those of the SD Status that are kept */
+enum { REGISTER = 16 };
 
 extern struct card {
   const struct card_job *job; /* NULL: none runs */
@@ -22,6 +23,7 @@ extern struct card {
   bool faulty; /* block `index` has failed */
   bool ready;  /* the card is initialised */
   bool version2, high_capacity;
+  uint8_t allocation_mib;      /* see card_allocation_mib */
   uint8_t known_cid[REGISTER]; /* of the card that was mounted */
   uint8_t bytes[REGISTER + 2]; /* bytes of a received register, with the CRC */
   uint32_t blocks;             /* capacity; 0: no card */

@@ -115,8 +115,9 @@ static void transfer_ended(int error) {
     start_next();
     return;
   }
-  transfer->status = error ? POET_ERROR_storage_failed : 0;
-  if (!transfer->write && !error) {
+  if (error) {
+    transfer->status = POET_ERROR_storage_failed;
+  } else if (!transfer->write || transfer->apart) {
     transfer_meanwhile(poet_transfer_whole(transfer));
     poet_transfer_check(transfer, lane.crc, lane.checked);
   }
@@ -206,6 +207,11 @@ uint32_t lane_storage_blocks(void *context) {
   (void)context;
   request(0, NULL, 0, false); /* initialise whatever card is there */
   return card_blocks();
+}
+
+uint32_t lane_allocation_mib(void *context) {
+  (void)context;
+  return card_allocation_mib();
 }
 
 int lane_read(void *context, uint32_t block, void *data, uint32_t count) {

@@ -10,6 +10,7 @@
 #include "poet/port.h"
 
 uint32_t lane_storage_blocks(void *context);
+uint32_t lane_allocation_mib(void *context);
 int lane_read(void *context, uint32_t block, void *data, uint32_t count);
 int lane_write(void *context, uint32_t block, const void *data, uint32_t count);
 int lane_flush(void *context);

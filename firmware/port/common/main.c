@@ -19,6 +19,7 @@
 #include "usb.h"
 
 enum {
+  INPUT_BYTES = 64, /* a USB packet */
   IDLE_US = 10 * 1000,
   FOREVER_MS = 0xffffffff / 1000,
   /* Before the board trains alone, it waits ATTEND_TIMES times for a host.
@@ -90,6 +91,7 @@ static const struct poet_port port = {.board = BOARD_NAME,
                                       .usage = lane_usage,
                                       .idle = idle,
                                       .storage_blocks = lane_storage_blocks,
+                                      .allocation_mib = lane_allocation_mib,
                                       .read = lane_read,
                                       .write = lane_write,
                                       .flush = lane_flush,
@@ -114,8 +116,12 @@ int main(void) {
   chip_start();
   chip_unique_id(unique_id);
   usb_start(BOARD_NAME, unique_id);
-  struct poet_server server = {
-      .poet = &board, .frame = (uint8_t *)frame, .frame_bytes = BOARD_FRAME};
+  uint8_t input[INPUT_BYTES];
+  struct poet_server server = {.poet = &board,
+                               .frame = (uint8_t *)frame,
+                               .frame_bytes = BOARD_FRAME,
+                               .input = input,
+                               .input_bytes = sizeof input};
   poet_init(&board, &port, &memory);
   for (int i = 0; i < ATTEND_TIMES && !server.attended; i++) {
     poet_serve(&server, ATTEND_MS);

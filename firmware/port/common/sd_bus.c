@@ -215,10 +215,16 @@ void sd_receive(uint8_t *into, bool more, sd_step *meanwhile, sd_step *came,
   search();
 }
 
-/* Check the received register: the CRC over its bytes and the CRC that follows
- * them must be 0. */
+/* Receive the rest of the register. The CRC over all bytes of the register and
+ * the CRC that follows them must be 0. */
 static void register_came(void) {
-  if (crc16(0, sd_bus.into, sd_bus.size)) {
+  sd_bus.crc = crc16(sd_bus.crc, sd_bus.into, sd_bus.size);
+  if (sd_bus.rest) {
+    sd_bus.rest--;
+    sd_bus.into = sd_bus.in;
+    sd_bus.size = SD_CHUNK;
+    chip_spi_exchange(NULL, sd_bus.in, SD_CHUNK, 0);
+  } else if (sd_bus.crc) {
     sd_bus.failed();
   } else {
     sd_bus.came();
@@ -243,6 +249,10 @@ static void register_token(void) {
 
 void sd_register(uint8_t *into, uint8_t size, sd_step *came, sd_step *failed) {
   sd_bus.into = into;
+  sd_bus.crc = 0;
+  for (sd_bus.rest = 0; size > SD_CHUNK; size -= SD_CHUNK) {
+    sd_bus.rest++;
+  }
   sd_bus.size = size + CRC_SIZE;
   sd_bus.came = came;
   await(TOKEN_BLOCK, READ_LIMIT_US, register_token, failed);

@@ -16,7 +16,7 @@ enum {
   SD_CSD = 9,
   SD_CID = 10,
   SD_STOP = 12,
-  SD_STATUS = 13,
+  SD_STATUS = 13, /* after SD_APPLICATION: read the register SD Status */
   SD_READ_MANY = 18,
   SD_WRITTEN = 22, /* after SD_APPLICATION: read the number of blocks written */
   SD_WRITE_MANY = 25,
@@ -37,8 +37,9 @@ extern struct sd_bus {
   uint8_t token;   /* token to search for; 0: search for the end of busy */
   uint8_t at, end; /* unused bytes of `in` */
   bool more;       /* another block may follow at once */
-  uint8_t size;    /* of a register, with its CRC */
-  uint16_t crc;    /* CRC-16 computed over the received block */
+  uint8_t size;    /* bytes of the current exchange of a register */
+  uint8_t rest;    /* exchanges of SD_CHUNK bytes of a register that follow */
+  uint16_t crc;    /* CRC-16 computed over the received block or register */
   uint8_t *into;
   uint32_t since, limit_us; /* start of the search, and its time limit */
 } sd_bus;
@@ -56,8 +57,9 @@ void sd_command(uint8_t index, uint32_t argument, sd_step *answered);
  * its time limit. */
 void sd_receive(uint8_t *into, bool more, sd_step *meanwhile, sd_step *came,
                 sd_step *failed);
-/* Wait for a register of `size` bytes and receive it. `into` needs space for 2
- * more bytes, the CRC of the register. */
+/* Wait for a register of `size` bytes, receive it and check its CRC. The last
+ * bytes of a register that is longer than SD_CHUNK are dropped: `into` gets the
+ * first size % SD_CHUNK + 2 bytes. 2 is the size of the CRC. */
 void sd_register(uint8_t *into, uint8_t size, sd_step *came, sd_step *failed);
 /* Wait until the card is no longer busy and sends a byte 0xff. If `at_once` is
  * false, begin to poll after a pause. */

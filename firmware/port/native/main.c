@@ -44,7 +44,7 @@ enum {
 #else
   CACHE = 64,
 #endif
-  FRAME = 4096,
+  FRAME = UINT16_MAX, /* hello names it in 16 bits */
   TICK_HZ = 10 * 1000 * 1000,
   WATCH_MS = 200,
   /* a host that is silent for this time is disconnected if another host
@@ -60,6 +60,7 @@ static struct poet_transfer queue[QUEUE];
 static struct poet_trace trace[TRACE];
 static struct poet_cache cache[CACHE];
 static uint32_t frame[(POET_FRAME_BUFFER(FRAME) + 3) / 4];
+static uint8_t input[POET_FRAME_BUFFER(FRAME)];
 static struct poet board;
 static pid_t parent;
 
@@ -72,15 +73,16 @@ static uint32_t ticks(void *context) {
 }
 
 /* Receive bytes. This function is called often, even during a step, so it also
- * checks whether the parent process has ended. PR_SET_PDEATHSIG is no
- * substitute: that signal comes when the thread that has started this process
+ * checks whether the parent process has ended. A signal cannot replace this
+ * check: PR_SET_PDEATHSIG comes when the thread that has started this process
  * ends. */
 static size_t receive(void *context, uint8_t *data, size_t size,
                       uint32_t wait_ms) {
-  if (getppid() != parent) {
+  const size_t got = native_receive(context, data, size, wait_ms);
+  if (!got && getppid() != parent) {
     exit(0);
   }
-  return native_receive(context, data, size, wait_ms);
+  return got;
 }
 
 static int usage(const char *why) {
@@ -110,6 +112,7 @@ int main(int argc, char **argv) {
                            .usage = native_usage,
                            .idle = native_idle,
                            .storage_blocks = native_storage_blocks,
+                           .allocation_mib = native_allocation_mib,
                            .read = native_read,
                            .write = native_write,
                            .flush = native_flush,
@@ -127,8 +130,11 @@ int main(int argc, char **argv) {
                                .cache = cache,
                                .trace = trace,
                                .trace_capacity = TRACE};
-  struct poet_server server = {
-      .poet = &board, .frame = (uint8_t *)frame, .frame_bytes = FRAME};
+  struct poet_server server = {.poet = &board,
+                               .frame = (uint8_t *)frame,
+                               .frame_bytes = FRAME,
+                               .input = input,
+                               .input_bytes = sizeof input};
   const char *storage = NULL, *listen = NULL;
   char *rest = "";
   char *idle_rest = "";

@@ -10,6 +10,7 @@
  * belong to struct poet_port. */
 bool native_storage_start(const char *path, const struct poet_port *port);
 uint32_t native_storage_blocks(void *context);
+uint32_t native_allocation_mib(void *context);
 int native_read(void *context, uint32_t block, void *data, uint32_t count);
 int native_write(void *context, uint32_t block, const void *data,
                  uint32_t count);

@@ -256,10 +256,14 @@ size_t native_receive(void *context, uint8_t *data, size_t size,
   if (line < 0) {
     answer(wait_ms);
   }
-  if (line < 0 || !ready(line, POLLIN, (int)wait_ms)) {
+  if (line < 0) {
     return 0;
   }
-  const ssize_t got = read(line, data, size);
+  ssize_t got = read(line, data, size);
+  if (got < 0 && errno == EAGAIN && wait_ms &&
+      ready(line, POLLIN, (int)wait_ms)) {
+    got = read(line, data, size);
+  }
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
     hang_up();
   }
@@ -276,7 +280,7 @@ size_t native_receive(void *context, uint8_t *data, size_t size,
 
 void native_send(void *context, const uint8_t *data, size_t size) {
   (void)context;
-  while (size && line >= 0 && ready(line, POLLOUT, SEND_MS)) {
+  while (size && line >= 0) {
     const ssize_t put = write(line, data, size);
     if (put > 0) {
       data += put;
@@ -284,7 +288,8 @@ void native_send(void *context, const uint8_t *data, size_t size) {
       /* A host that receives bytes is not silent: it may be waiting for the
        * board. */
       last_ms = now_ms();
-    } else if (errno != EAGAIN && errno != EINTR) {
+    } else if (errno != EINTR &&
+               (errno != EAGAIN || !ready(line, POLLOUT, SEND_MS))) {
       return;
     }
   }

@@ -101,6 +101,12 @@ uint32_t native_storage_blocks(void *context) {
   return blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
 }
 
+/* A file has no allocation unit; that of the disk with the file is unknown. */
+uint32_t native_allocation_mib(void *context) {
+  (void)context;
+  return 0;
+}
+
 int native_read(void *context, uint32_t block, void *data, uint32_t count) {
   const size_t size = (size_t)count * POET_BLOCK;
   const uint32_t begin = now();

@@ -7,7 +7,7 @@
 #define BOARD_TENSORS 1024
 #define BOARD_QUEUE 32
 #define BOARD_TRACE 512
-#define BOARD_CACHE 24
+#define BOARD_CACHE 23
 #define BOARD_FRAME 1544 /* payload of a write of three blocks */
 
 #endif

@@ -30,6 +30,8 @@ from ..plan.keepall import keep_everything
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
 from ..profile.profile import Profile, estimate_profile
+from ..run.card_file import Damaged
+from ..run.card_report import CardReport
 from ..run.evaluate import Evaluation, accuracy
 from ..run.job import JobState
 from ..run.run import Run
@@ -37,7 +39,14 @@ from ..run.train import Diverged
 from ..run.weights import load_weights, save_weights, step_of_weights
 from ..schedule.schedule import Schedule
 from ..sim.start_board import new_storage as new_storage, prepare_storage, start_board
-from .connection import Connection, arena_for as arena_for, connect, runs_here as runs_here
+from .connection import (
+    Card,
+    Connection,
+    arena_for as arena_for,
+    connect,
+    open_card,
+    runs_here as runs_here,
+)
 
 # Names that are imported as `name as name` are for the command line, not for users of the API.
 from .models import export, load, load_graph as load_graph
@@ -53,8 +62,10 @@ from .planning import (
 from .training import (
     Backup as Backup,
     card_image_bytes as card_image_bytes,
+    check_card,
     check_training as check_training,
     evaluate,
+    export_card,
     last_step as last_step,
     read_card,
     start_training as start_training,
@@ -63,11 +74,11 @@ from .training import (
 )
 
 __all__ = [
-    "MODELS", "BadInput", "BoardError", "Connection", "CostGraph", "Dataset", "Diverged",
-    "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken", "NoDevice", "OutOfTime", "Plan",
-    "PoetError", "PoetWarning", "Problem", "Profile", "Run", "Schedule", "accuracy", "board_names",
-    "connect", "costs_of", "encode", "estimate_profile", "evaluate", "export", "flash",
-    "keep_everything", "load", "load_board", "load_data", "load_weights", "prepare_storage",
-    "problem", "read_card", "save_weights", "solve", "start_board", "step_of_weights", "train",
-    "write_card",
+    "MODELS", "BadInput", "BoardError", "Card", "CardReport", "Connection", "CostGraph", "Damaged",
+    "Dataset", "Diverged", "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken",
+    "NoDevice", "OutOfTime", "Plan", "PoetError", "PoetWarning", "Problem", "Profile", "Run",
+    "Schedule", "accuracy", "board_names", "check_card", "connect", "costs_of", "encode",
+    "estimate_profile", "evaluate", "export", "export_card", "flash", "keep_everything", "load",
+    "load_board", "load_data", "load_weights", "open_card", "prepare_storage", "problem",
+    "read_card", "save_weights", "solve", "start_board", "step_of_weights", "train", "write_card",
 ]  # fmt: skip

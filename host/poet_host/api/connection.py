@@ -1,5 +1,6 @@
 """Connect to a board, to measure its costs and to train on it."""
 
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -9,8 +10,9 @@ from ..closing import Closing
 from ..data.datasets import Dataset
 from ..data.fitted import example, fit
 from ..device import device as devices
+from ..device.board import load_board
 from ..device.device import NOTHING_COMMITTED, Device, Progress
-from ..errors import BadInput, LinkBroken, NoDevice
+from ..errors import BadInput, LinkBroken, NoDevice, PoetWarning
 from ..graph.graph import Graph
 from ..graph.weights import start_values
 from ..plan.plan import Plan
@@ -20,7 +22,8 @@ from ..profile.measure import measure
 from ..profile.meter import hold_states, powers, read_log, wait_for
 from ..profile.profile import Profile
 from ..run.calibrate import Validation, calibrated, observe, validation
-from ..run.card import arena_of_card
+from ..run.card import allocation_notice, arena_of_card
+from ..run.card_device import CardDevice
 from ..run.train import Training
 from ..schedule.schedule import Schedule
 from ..sim.board import SimulatedBoard
@@ -141,6 +144,34 @@ class Connection(Closing):
             raise LinkBroken(f"the simulated board {self.board.name} stopped: {ended}") from error
 
 
+class Card(Closing):
+    """An open card image, or device of a card, as a context manager; it needs no board.
+
+    `write_card` and `read_card` accept it in place of a Connection. `device` has the methods of
+    Device that cards need. `board`: the board whose facts stand for those of an unknown board.
+    """
+
+    def __init__(self, device: CardDevice) -> None:
+        self.device = device
+        self.board = load_board("native")
+        self.written: tuple[int, int] | None = None  # as of a Connection: nothing
+
+    def __repr__(self) -> str:
+        return f"<Card {self.device.path}>"
+
+    def close(self) -> None:
+        self.device.close()
+
+
+def open_card(path: str | Path, *, writable: bool = False) -> Card:
+    """Open a card image, or the device of a card. No board can use it until it is closed.
+
+    If `writable` is True, `write_card` may change it: an error then leaves it half written. Raises
+    BadInput if the file has no poet partition, PoetError if a board uses it.
+    """
+    return Card(CardDevice(path, writable=writable))
+
+
 def connect(
     port: str | Path,
     *,
@@ -155,6 +186,8 @@ def connect(
     If this call starts a board, `storage` is the image file of the board's card (None: a temporary
     file), and closing the connection stops the board. `arena_bytes` is the RAM for tensors of a
     native board, such as 65536 or "64KiB".
+
+    Issues a PoetWarning if a power cut may damage the committed weights on the board's card.
     """
     port = str(port)
     starts = runs_here(port)
@@ -176,6 +209,8 @@ def connect(
                 f"port {port}: only the port `native` accepts an arena size: omit `arena_bytes`"
             )
         device = stack.enter_context(devices.connect(port))
+        if text := allocation_notice(device):
+            warnings.warn(text, PoetWarning, stacklevel=3)  # the line that calls connect
         return Connection(device, stack.pop_all(), running)
 
 

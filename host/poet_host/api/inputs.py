@@ -45,6 +45,7 @@ _SORTED = "SequentialSampler"  # sampler class of a DataLoader that does not shu
 _GIVES = {
     "Graph": "a Graph, as poet.load returns",
     "CostGraph": "a CostGraph",
+    "Card": "a Card, as poet.open_card returns",
     "Connection": "a Connection, as poet.connect returns",
     "Plan": "a Plan, as poet.solve returns",
     "Problem": "a Problem, as poet.problem returns",

@@ -214,7 +214,7 @@ def encode(
             "time_us": keep.time_us,
             "energy_uj": keep.energy_uj,
         },
-        "commit": known and {"time_us": known.commit_us, "energy_uj": known.commit_uj},
+        "commit": known and _commit(known, costs, plan),
         "costs": dump_cost_graph(costs),
         **(about or {}),
     }
@@ -222,6 +222,12 @@ def encode(
         return encode_costs(graph, plan, meta)
     queue_capacity = known.transfer_queue if known else QUEUE_CAPACITY
     return encode_plan(graph, plan, meta, queue_capacity)
+
+
+def _commit(profile: Profile, costs: CostGraph, plan: Plan) -> dict[str, float]:
+    assert plan.time_us is not None
+    time_us, energy_uj = profile.commit(costs.kept_count, plan.time_us)
+    return {"time_us": time_us, "energy_uj": energy_uj}
 
 
 def _check_same(graph: Graph | CostGraph, costs: CostGraph) -> None:

@@ -12,6 +12,10 @@ from ..device.device import Progress
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..run.card import check_replaceable, held, nothing_held, read_weights, resumed
+from ..run.card_check import check
+from ..run.card_device import CardDevice
+from ..run.card_export import Exported, exported
+from ..run.card_report import CardReport
 from ..run.evaluate import Evaluation, Half, evaluate as evaluate_on
 from ..run.job import JobState, check_room, make_job, read_job, write_job
 from ..run.run import Run, Weights
@@ -21,19 +25,21 @@ from ..run.train import (
     OnStep,
     StartingPoint,
     Training,
+    check_starting_values,
     load_schedule,
     prepare_board,
-    starting_values,
     train as train_until,
 )
-from ..run.weights import SavedWeights, classes_of_weights, save_weights
+from ..run.weights import SavedWeights, classes_of_weights, save_weights, write_tensors
+from ..schedule.decode import decode
 from ..schedule.schedule import Schedule
-from .connection import Connection
+from ..schedule.slots import job_block
+from ..sim.native import BLOCK_BYTES, PARTITION_START
+from .connection import Card, Connection
 from .inputs import Data, as_dataset, as_schedule, as_weights
 
 _MIN_IMAGE_BYTES = 64 << 20  # minimum size of a new card image, which is a sparse file
 _MIB = 1 << 20
-_RESERVED_BYTES = 4 * _MIB  # space before the tensors on a card, and a margin
 
 
 def train(
@@ -155,7 +161,7 @@ class Backup:
 
 def check_training(
     schedule: Schedule,
-    connection: Connection,
+    connection: Connection | Card,
     data: FittedData,
     start: StartingPoint,
     erase_card: bool,
@@ -175,7 +181,7 @@ def check_training(
         numbered(data, found.note.classes if found.note else NO_NAMES)
         return None
     numbered(data, start.classes, is_trained=start.weights is not None)
-    starting_values(graph, start.seed, start.weights)
+    check_starting_values(graph, start.weights)
     if erase_card:
         return None
     return check_replaceable(device, schedule, connection.written, start.first_step)
@@ -218,7 +224,7 @@ def evaluate(
 
 def write_card(
     schedule: Schedule | str | Path,
-    connection: Connection,
+    connection: Connection | Card,
     data: Data,
     *,
     epochs: int = 1,
@@ -230,15 +236,16 @@ def write_card(
     erase_card: bool = False,
     progress: Progress | None = None,
 ) -> JobState:
-    """Write schedule, starting weights and data to a board's card, so that the board trains alone.
+    """Write schedule, starting weights and data to a card, so that a board with it trains alone.
 
-    The board will train until step `steps`, or for `epochs` epochs. The other options are those of
-    `train`. The board begins when it is switched on and no host sends requests. Raises BadInput if
-    the data does not fit the model, if no step is left to train, or if weights on the card would be
-    lost.
+    `connection`: a board that contains the card, or an open card. The board will train until step
+    `steps`, or for `epochs` epochs. The other options are those of `train`. The board begins when
+    it is switched on and no host sends requests. Raises BadInput if the data does not fit the
+    model, if no step is left to train, or if weights on the card would be lost.
     """
     schedule = as_schedule(schedule)
     device = connection.device
+    decode(schedule)  # a card without a board does not check the plan
     fitted = fit(as_dataset(data), schedule.graph)
     last = last_step(fitted, epochs, steps)
     start = _starting_point(schedule.graph, seed, weights, first_step, resume)
@@ -274,12 +281,13 @@ def write_card(
 def card_image_bytes(schedule: Schedule, data: FittedData, seed: int, first: int, last: int) -> int:
     """Return the size of a new card image in bytes, for training steps `first` + 1 to `last`."""
     job = make_job(schedule, data, seed, first, last - first)
-    needed = _RESERVED_BYTES + 512 * schedule.model.data_blocks + job.size_bytes
+    before = PARTITION_START + job_block(schedule.model.data_blocks)
+    needed = before * BLOCK_BYTES + job.size_bytes
     return max(_MIN_IMAGE_BYTES, -(-needed // _MIB) * _MIB)
 
 
 def read_card(
-    schedule: Schedule | str | Path, connection: Connection
+    schedule: Schedule | str | Path, connection: Connection | Card
 ) -> tuple[JobState | None, Weights]:
     """Return progress and losses of training without a host, and the weights on the card."""
     schedule = as_schedule(schedule)
@@ -287,3 +295,37 @@ def read_card(
     found = resumed(device, schedule)
     weights = found.weights or SavedWeights(read_weights(device, schedule), found.classes)
     return read_job(device), weights
+
+
+def check_card(
+    card: str | Path,
+    *,
+    schedule: Schedule | str | Path | None = None,
+    progress: Progress | None = None,
+) -> CardReport:
+    """Read everything on a card image, or on the device of a card, and report what is whole.
+
+    `schedule`: the schedule that trained the weights, needed only if the model part of the card is
+    damaged. Raises BadInput if the card has no store of this storage format.
+    """
+    with CardDevice(card) as file:
+        return check(file, None if schedule is None else as_schedule(schedule), progress)
+
+
+def export_card(
+    card: str | Path,
+    path: str | Path,
+    *,
+    schedule: Schedule | str | Path | None = None,
+    prior: bool = False,
+) -> Exported:
+    """Write the weights of a card image, or of the device of a card, to a .safetensors file.
+
+    `schedule`: a schedule of the model, needed only if the card has no note with the names of the
+    weights. If `prior` is True, the weights of the step before the committed step are written.
+    Raises Damaged if the weights are not whole; then no file is written.
+    """
+    with CardDevice(card) as file:
+        found = exported(file, None if schedule is None else as_schedule(schedule), prior=prior)
+    write_tensors(path, found.model, found.tensors, found.step, found.classes)
+    return found

@@ -82,11 +82,12 @@ class Cost:
         return Cost(run.time_us, run.energy_uj, run.total_energy_uj, True)
 
     @staticmethod
-    def of_plan(plan: Plan, profile: Profile) -> "Cost":
+    def of_plan(plan: Plan, costs: CostGraph, profile: Profile) -> "Cost":
         assert plan.time_us is not None
         assert plan.energy_uj is not None
-        time_us = plan.time_us + profile.commit_us
-        energy_uj = plan.energy_uj + profile.commit_uj
+        commit_us, commit_uj = profile.commit(costs.kept_count, plan.time_us)
+        time_us = plan.time_us + commit_us
+        energy_uj = plan.energy_uj + commit_uj
         return Cost(time_us, energy_uj, energy_uj + profile.power.base_uw * time_us / 1e6, False)
 
 
@@ -206,7 +207,7 @@ def run_demo(out: Path, port: str) -> Demo:
             run, kept = _train_both(trainings, SAMPLES // graph.batch, reporter)
     api.save_weights(out / "trained.safetensors", graph, run.weights)
     write_whole(out / "run.json", to_json(run.to_json()))
-    cost = Cost.of_run(kept) if port == NATIVE else Cost.of_plan(keep, profile)
+    cost = Cost.of_run(kept) if port == NATIVE else Cost.of_plan(keep, costs, profile)
     demo = Demo(
         graph, costs, plan, schedule, run, kept, cost, keep.peak_bytes or 0, before,
         _accuracy(graph, run.weights, ten), initial,

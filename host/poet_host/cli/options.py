@@ -234,16 +234,24 @@ def output(
     """
     if not settings.get("required"):
         settings["show_default"] = "not written"
+    settings |= _written_file(flag, suffix, is_strict)
+    return click.option(flag, *names, metavar="FILE", **settings)
 
+
+def output_argument(name: str, suffix: str) -> Callable[[F], F]:
+    """Return a click argument that names a file to write, as `output` does; it is not strict."""
+    return click.argument(name, metavar=name.upper(), **_written_file(name, suffix, False))
+
+
+def _written_file(what: str, suffix: str, is_strict: bool) -> dict[str, Any]:
     def checked(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
         if path is None or not suffix or path.suffix == suffix or is_stream(path):
             return path
         if is_strict or path.suffix in SUFFIXES:
-            raise BadInput(f"{path}: the name of the {flag} file must end in {suffix}")
+            raise BadInput(f"{path}: the name of the {what} file must end in {suffix}")
         return path
 
-    kind = click.Path(dir_okay=False, path_type=Path)
-    return click.option(flag, *names, type=kind, metavar="FILE", callback=checked, **settings)
+    return {"type": click.Path(dir_okay=False, path_type=Path), "callback": checked}
 
 
 def model_files(model: str) -> list[str]:

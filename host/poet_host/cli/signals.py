@@ -2,7 +2,7 @@
 
 If the parent process ignores SIGTERM or SIGHUP, as `nohup` does, these signals stay ignored. SIGINT
 always ends the command. Shells let the background jobs of a script ignore SIGINT, but a user who
-sends SIGINT to such a job wants to end the job. Windows has no SIGHUP.
+sends SIGINT to such a job wants to end the job.
 """
 
 import os
@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 
+from ..handlers import SIGHUP, active_signals, handled
 from .console import say
 
-SIGHUP = getattr(signal, "SIGHUP", None)
 INTERRUPTED = 128 + signal.SIGINT  # exit code
 
 
@@ -30,7 +30,7 @@ class Ended(SystemExit):
 
 def end_by_signals() -> None:
     """Make SIGTERM and SIGHUP raise Ended from now on."""
-    for number in _active_signals():
+    for number in active_signals():
         if number != signal.SIGINT:
             signal.signal(number, _end)
 
@@ -38,26 +38,6 @@ def end_by_signals() -> None:
 def _end(number: int, frame: object) -> None:
     _leave_terminal(number)
     raise Ended(number)
-
-
-def _active_signals() -> list[int]:
-    """Return the signals that end a command: SIGINT, and others that the parent does not ignore."""
-    return [
-        number
-        for number in (signal.SIGINT, signal.SIGTERM, SIGHUP)
-        if number is not None
-        and (number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN)
-    ]
-
-
-@contextmanager
-def _handled(handler: Callable[[int, object], object]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in _active_signals()}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
 
 
 @contextmanager
@@ -74,7 +54,7 @@ def keyboard_interrupts() -> Iterator[Callable[[], int]]:
         received = received or number
         raise KeyboardInterrupt
 
-    with _handled(interrupt):
+    with handled(interrupt):
         try:
             yield lambda: received
         except KeyboardInterrupt:
@@ -116,7 +96,7 @@ def stop_requests(message: str) -> Iterator[Callable[[], int]]:
     printer = threading.Thread(target=print_messages, daemon=True)
     printer.start()
     try:
-        with _handled(request):
+        with handled(request):
             yield lambda: requested
     finally:
         messages.put("")

@@ -277,6 +277,10 @@ def _facts(
         ]
         if run.storage_retries:
             rows.append(("retries of the card (check its contacts)", f"{run.storage_retries:,}"))
+        if run.restarts:
+            rows.append(("steps begun again after a damaged page", f"{run.restarts:,}"))
+        if every := run.steps[-1].readback_every:
+            rows.append(("steps between checks of the written weights", f"{every:,}"))
         if is_predicted:
             rows.append(("- for the schedule, predicted by solve", _ms(run.predicted_time_us)))
         if run.deadline_us is not None:

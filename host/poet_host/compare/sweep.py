@@ -27,6 +27,7 @@ from ..baselines.method import DoesNotApply
 from ..baselines.registry import plan_by, planner_version
 from ..errors import BadInput, PoetError
 from ..files import read_json, write_whole
+from ..handlers import delayed_signals
 from ..plan.costgraph import dump_cost_graph, parse_cost_graph
 from ..plan.plan import Plan, plan_from_json, plan_to_json
 from ..plan.problem import CostGraph, Problem
@@ -268,7 +269,7 @@ def sweep(
     report(len(results), total, "")
     if pending:
         with _executor(min(jobs, len(pending))) as pool:
-            with _signals_delayed():
+            with delayed_signals():
                 futures = {pool.submit(solve_job, point.job): point for point in pending.values()}
             try:
                 for future in as_completed(futures):
@@ -281,30 +282,6 @@ def sweep(
                     "memory. The finished points are saved. Try again with fewer --jobs"
                 ) from error
     return [results[point.key] for point in points]
-
-
-@contextmanager
-def _signals_delayed() -> Iterator[None]:
-    """Delay signal handlers to the end of the `with` block, in which processes are started.
-
-    If a handler raised an exception while a process starts, the process would have no parent.
-    """
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield  # nothing to delay: Python runs signal handlers only in the main thread
-        return
-    before = {
-        number: signal.signal(number, lambda number, frame: received.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
-        if callable(signal.getsignal(number))
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number in received[:1]:
-            signal.raise_signal(number)
 
 
 @contextmanager

@@ -146,6 +146,19 @@ class Device(Closing):
         values = {"object": object, "tensor": tensor, "count": size_bytes}
         return int(self._request("checksum", **values)["crc"])
 
+    def job_room(self) -> int:
+        """Return the largest number of bytes that a job may take. A schedule must be loaded.
+
+        The board reports this number in its error when the host reads beyond the end of the area.
+        """
+        try:
+            self.read(JOB, 0, 4, start=2**32 - 4)
+        except BoardError as error:
+            if error.name == "bad_object":
+                return error.detail
+            raise
+        raise AssertionError("the board accepted a read beyond the card's area for jobs")
+
     def holds(self, object: int, tensor: int, data: bytes) -> bool:
         """Return True if the object begins with `data`. Then `data` need not be written."""
         try:
@@ -197,6 +210,10 @@ class Device(Closing):
         payload = pack(message.request, values)
         reply = self.link.request_long(message.code, payload, ping.code, is_running, meanwhile)
         return self._fields("step", reply)["result"]
+
+    def committed_loss(self) -> float:
+        """Return the loss of the committed step."""
+        return float(self.step(self.hello().committed_step).loss)
 
     def trace(self) -> tuple[Any, ...]:
         """Read the poet_trace records of the last step."""

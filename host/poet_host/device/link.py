@@ -25,7 +25,7 @@ LONGEST_PAUSE_S = 10.0  # longest pause between two pings
 TOKEN_WAIT_S = 5.0  # longest wait for the answer to a token: another host may delay it
 TOKEN_VARIABLE = "POET_TOKEN"
 _ADMITTED, _REFUSED = b"poet yes\n", b"poet no\n"  # answers to a token (port/native/serial.c)
-MAX_GARBAGE = 1 << 16  # more bytes than this without a zero, which ends a frame, are dropped
+MAX_GARBAGE = 1 << 17  # more bytes than this without a zero, which ends a frame, are dropped
 
 
 class Link(Closing):
@@ -197,12 +197,15 @@ class Link(Closing):
                 if time.monotonic() >= until:
                     return None
                 continue
-            *whole, rest = (bytes(self._received) + data).split(b"\0")
-            self._frames.extend(part for part in whole if part)
-            if len(rest) > MAX_GARBAGE:
-                self._foreign_bytes += len(rest)
-                rest = b""
-            self._received = bytearray(rest)
+            first, *others = data.split(b"\0")
+            self._received += first
+            for part in others:  # a zero ended the bytes before each of these
+                if self._received:
+                    self._frames.append(bytes(self._received))
+                self._received = bytearray(part)
+            if len(self._received) > MAX_GARBAGE:
+                self._foreign_bytes += len(self._received)
+                self._received.clear()
             if not self._frames and time.monotonic() >= until:
                 return None
         return self._frames.popleft()

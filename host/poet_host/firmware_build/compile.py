@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -9,6 +10,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..errors import PoetError
+
+# Errors of compilers and linkers, and lines that name no error. The last line of a failed link only
+# says that the linker failed.
+_ERROR = re.compile(
+    "error: |undefined reference|multiple definition|cannot find|overflowed by", re.IGNORECASE
+)
+_NO_ERROR = re.compile("warning: |error: (ld returned|linker command failed)")
 
 
 def compiled(
@@ -28,14 +36,18 @@ def compiled(
     `command` then links the object files. Two builds at the same time do not disturb each other.
 
     Raises PoetError if the compiler is missing or fails. Its message is the text `missing`, or
-    contains the compiler's first error.
+    contains the first error of the compiler or linker.
     """
     if shutil.which(command[0]) is None:
         raise PoetError(missing)
-    version = subprocess.run(
-        [command[0], "--version"], capture_output=True, check=False, stdin=subprocess.DEVNULL
-    ).stdout
-    key = hashlib.sha256(repr((*command, *libraries, *objects)).encode() + version)
+    install = "install a compiler for C11, such as gcc 9 or clang 10"
+    try:
+        version = subprocess.run(
+            [command[0], "--version"], capture_output=True, check=False, stdin=subprocess.DEVNULL
+        )
+    except OSError as error:
+        raise PoetError(f"{command[0]} does not run ({error.strerror}): {install}") from error
+    key = hashlib.sha256(repr((*command, *libraries, *objects)).encode() + version.stdout)
     for path in (*sources, *headers):
         key.update(path.name.encode() + b"\0" + path.read_bytes())
     target = _cache_folder() / f"{key.hexdigest()[:20]}-{name}"
@@ -49,16 +61,25 @@ def compiled(
             for step, source, made in zip(objects, sources, inputs, strict=False)
         ]
         for step in (*steps, [*command, *inputs, *libraries, "-o", str(built)]):
-            done = subprocess.run(step, capture_output=True, text=True, check=False, cwd=folder)
+            done = subprocess.run(
+                step, capture_output=True, text=True, check=False, cwd=folder,
+                env={**os.environ, "LC_ALL": "C"},
+            )  # fmt: skip
             if done.returncode != 0:
-                lines = done.stderr.strip().splitlines()
-                first = next((line for line in lines if "error" in line), "no message")
+                correct = "correct the C sources if you have changed them, or reinstall poet-host"
                 raise PoetError(
-                    f"{command[0]} cannot compile {name} ({first}): install a compiler for C11, "
-                    "such as gcc 9 or clang 10"
+                    f"{command[0]} cannot compile {name} ({_first_error(done.stderr)}): "
+                    f"{install if version.returncode else correct}"
                 )
         built.replace(target)
     return target
+
+
+def _first_error(output: str) -> str:
+    """Return the first error in a compiler's or linker's output."""
+    lines = [line for line in output.splitlines() if line and not _NO_ERROR.search(line)]
+    lines = lines or ["no message"]
+    return next((line for line in lines if _ERROR.search(line)), lines[-1])
 
 
 def _cache_folder() -> Path:

@@ -15,7 +15,7 @@ from ..errors import BadInput, listed, quoted
 from .autodiff import AVERAGE, MOMENTUM, SQUARE
 from .graph import Graph, Node
 from .onnx_file import initial_values
-from .source import is_given, source_of
+from .source import Source, is_given, source_of
 
 Array = NDArray[np.float32]
 
@@ -46,6 +46,11 @@ def start_values(graph: Graph, seed: int) -> dict[str, Array]:
     return _starts(graph, weight_nodes(graph), seed)
 
 
+def given_values(graph: Graph) -> dict[str, Array]:
+    """Return the first values in the .onnx file of an imported model, by node name."""
+    return _starts(graph, [node for node in weight_nodes(graph) if is_given(node)], 0)
+
+
 def _starts(graph: Graph, nodes: Collection[Node], seed: int) -> dict[str, Array]:
     given = initial_values(graph.origin) if any(is_given(node) for node in nodes) else {}
     return {
@@ -64,7 +69,7 @@ def _given(graph: Graph, node: Node, given: Mapping[str, NDArray[Any]]) -> Array
         )
     tensors = [given[name] for name in source.names]
     if other := [tensor.shape for tensor in tensors if tensor.shape != source.shape]:
-        raise BadInput(_wrong_shape(graph, node.name, other[0], source.shape))
+        raise BadInput(_wrong_shape(graph.name, node.name, other[0], source.shape))
     value: Array = np.ascontiguousarray(source.ours(tensors, node.shape), dtype=np.float32)
     return value
 
@@ -117,18 +122,39 @@ def to_named(
     If `constants` is False, the nodes for which `is_constant` is True are left out, as in a file of
     weights. Raises BadInput for a tensor that is missing, of another shape, or not finite.
     """
-    named: dict[str, Array] = {}
     for node in weight_nodes(graph):
         if node.name not in values:
             raise BadInput(f"weights of {graph.name}: the tensor {node.name} is missing")
-        value = np.asarray(values[node.name])
-        if value.shape != node.shape:
-            raise BadInput(_wrong_shape(graph, node.name, value.shape, node.shape))
-        if not constants and is_constant(graph, node):
-            continue
-        for name, part in source_of(graph, node).theirs(value).items():
-            named[name] = _finite(graph, name, part)
-    return named
+        shape = np.asarray(values[node.name]).shape
+        if shape != node.shape:
+            raise BadInput(_wrong_shape(graph.name, node.name, shape, node.shape))
+    return tensors_of_file(graph.name, file_sources(graph, constants), values)
+
+
+def file_sources(graph: Graph, constants: bool = False) -> dict[str, Source]:
+    """Return where files of weights hold each parameter and state, by node name.
+
+    If `constants` is False, the nodes for which `is_constant` is True are left out.
+    """
+    return {
+        node.name: source_of(graph, node)
+        for node in weight_nodes(graph)
+        if constants or not is_constant(graph, node)
+    }
+
+
+def tensors_of_file(
+    model: str, sources: Mapping[str, Source], values: Mapping[str, NDArray[Any]]
+) -> dict[str, Array]:
+    """Convert values by node name to the tensors of a file. Raises BadInput if one is not finite.
+
+    `model`: the model's name, for the message.
+    """
+    return {
+        name: _finite(model, name, part)
+        for node, source in sources.items()
+        for name, part in source.theirs(np.asarray(values[node])).items()
+    }
 
 
 def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
@@ -174,19 +200,19 @@ def _part(
         return np.zeros(shape, dtype=np.float32)
     part = np.asarray(named[name])
     if part.shape != shape:
-        raise BadInput(_wrong_shape(graph, name, part.shape, shape))
+        raise BadInput(_wrong_shape(graph.name, name, part.shape, shape))
     if part.dtype.kind != "f":
         raise BadInput(f"weights: {name} of {graph.name} must hold float32, not {part.dtype}")
-    return _finite(graph, name, part)
+    return _finite(graph.name, name, part)
 
 
-def _finite(graph: Graph, name: str, part: NDArray[Any]) -> Array:
+def _finite(model: str, name: str, part: NDArray[Any]) -> Array:
     with np.errstate(over="ignore"):
         array: Array = np.asarray(part, dtype=np.float32, order="C")
     if not np.isfinite(array).all():
-        raise BadInput(f"weights: {name} of {graph.name} holds NaN or infinity")
+        raise BadInput(f"weights: {name} of {model} holds NaN or infinity")
     return array
 
 
-def _wrong_shape(graph: Graph, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    return f"weights: {name} has shape {found}, but {graph.name} needs {wanted}"
+def _wrong_shape(model: str, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    return f"weights: {name} has shape {found}, but {model} needs {wanted}"

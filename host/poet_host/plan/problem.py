@@ -65,6 +65,11 @@ class CostGraph:
         return {node.name: i for i, node in enumerate(self.nodes)}
 
     @cached_property
+    def kept_count(self) -> int:
+        """Return how many tensors must be on storage when a step ends."""
+        return sum(node.keep for node in self.nodes)
+
+    @cached_property
     def keep_everything(self) -> "Plan | None":
         """Return the keep-everything plan; None if the graph has none.
 

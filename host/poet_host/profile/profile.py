@@ -27,6 +27,7 @@ FORMAT, VERSION = "poet-profile", 2
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Queue = Annotated[int, Meta(ge=1, le=2**16)]
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
+_READBACK_SHARE = isa.constants()["POET_READBACK_PERCENT"] / 100  # of the time of a step
 
 
 @dataclass(frozen=True)
@@ -178,13 +179,18 @@ class Profile:
         energy_uj = (time_us * storage_uw + cpu_us * self.power.compute_uw) / 1e6
         return time_us, energy_uj + self._around_uj(around_us), cpu_us + around_us
 
-    @property
-    def commit_uj(self) -> float:
-        """Return the energy (uJ) of a commit, which makes a step's weights valid on storage.
+    def commit(self, renewed: int, step_us: float) -> tuple[float, float]:
+        """Return the time (us) and energy (uJ) of a commit, without the sleeping board's energy.
 
-        The energy of the sleeping board is not included.
+        The step takes `step_us` without its commit and updates `renewed` tensors. Before some
+        commits, the board reads one block of each of them back. The result is the mean of all
+        commits (FORMAT.md, "Digest").
         """
-        return self.commit_us * self.power.page_out_uw / 1e6
+        time_us, cpu_us = (renewed * us for us in self.page_in.times_us(_BLOCK - _TRAILER))
+        energy_uj = (time_us * self.power.page_in_uw + cpu_us * self.power.compute_uw) / 1e6
+        every = 1 + time_us // (step_us * _READBACK_SHARE)
+        record_uj = self.commit_us * self.power.page_out_uw / 1e6
+        return self.commit_us + time_us / every, record_uj + energy_uj / every
 
     def merged(self, other: "Profile") -> "Profile":
         """Return `other`, a newer profile of this board, with the operators of both profiles."""

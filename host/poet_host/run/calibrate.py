@@ -106,7 +106,7 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
             if record.statement in after_updates
         ),
     )
-    spent_us = fmean(step.writing_us - step.commit_us for step in observed.steps)
+    spent_us = fmean(step.writing_us - step.overhead_writing_us for step in observed.steps)
     turns_us = max(0.0, spent_us - sum(expected_us.values()) - more_us * len(outs))
     page_in, page_out = profile.page_in, profile.page_out
     statements = statement_costs(observed)
@@ -231,7 +231,8 @@ def validation(
     `costs` must be the cost graph that is made with `profile`.
     """
     promised = verify(Problem(costs, plan.ram_bytes), _unclaimed(plan))
-    predicted_us = promised.time_us + profile.commit_us
+    commit_us, commit_uj = profile.commit(costs.kept_count, promised.time_us)
+    predicted_us = promised.time_us + commit_us
     base_uj = profile.power.base_uw * predicted_us / 1e6
     return Validation(
         graph.name,
@@ -239,7 +240,7 @@ def validation(
         len(observed.steps),
         predicted_us,
         fmean(step.time_us for step in observed.steps),
-        promised.energy_uj + profile.commit_uj + base_uj,
+        promised.energy_uj + commit_uj + base_uj,
         fmean(energy_uj(step, profile.power)[1] for step in observed.steps),
     )
 

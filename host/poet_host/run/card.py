@@ -1,62 +1,28 @@
-"""Read and write the content of a card: the committed weights, their step, and the host's note.
+"""Read the weights that a card has committed, and check whether training may replace them."""
 
-A board identifies tensors by number. The host's note has the names and shapes of these tensors, and
-the classes that the weights distinguish. The card's model area has two places for notes at its end
-(FORMAT.md). So the note of the committed model stays until the next model is committed.
-"""
-
-import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from msgspec import Meta
 
 from .. import isa
-from ..data.classes import NO_NAMES, Classes, classes_from_json
+from ..data.classes import NO_NAMES, Classes
 from ..device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Device, board_error
 from ..errors import BadInput, BoardError, quoted
 from ..graph.graph import Graph
 from ..graph.weights import weight_nodes
-from ..schedule.model import part_size, read_model
+from ..schedule.model import BLOCK, Model, part_size, read_model
 from ..schedule.schedule import Schedule
-from ..schema import Count, convert
+from ..schedule.slots import UNIT_BLOCKS
+from .card_device import AnyCard
+from .card_file import other_format
 from .job import read_job
+from .note import Note, newest_note
 from .run import Array, Weights
 from .weights import SavedWeights
 
-_C = isa.constants()
-_PLACES = (_C["POET_NOTE_OFFSET"], _C["POET_NOTE_OFFSET"] + _C["POET_NOTE_BYTES"])
-_MOST_BYTES = _C["POET_NOTE_BYTES"] - isa.record_size("poet_meta")
-Shapes = Mapping[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Note:
-    """What the host writes to a card about the model whose weights the card holds.
-
-    The note with the highest `sequence` is the newest one.
-    """
-
-    model_crc: int
-    model: str  # name of the model
-    shapes: Shapes  # shapes of the model's parameters and states, by name
-    numbers: Mapping[str, int]  # tensor numbers in the model, by name
-    classes: Classes = NO_NAMES
-    sequence: int = 0
-
-
-@dataclass(frozen=True)
-class _Row:
-    """The JSON form of a note."""
-
-    model_crc: Count
-    model: str
-    sequence: Count
-    weights: tuple[tuple[str, tuple[Count, ...], Annotated[int, Meta(ge=0, lt=2**16)]], ...]
-    classes: dict[str, Any] | None
+UNIT_MIB = UNIT_BLOCKS * BLOCK >> 20  # slots and commit records lie at least this far apart
 
 
 @dataclass(frozen=True)
@@ -86,86 +52,39 @@ class Resumed:
     weights: SavedWeights | None = None
 
 
-def storage_info(device: Device) -> Any:
-    """Return the board's answer to HELLO. Raises BoardError if the storage cannot be used."""
-    info = device.hello()
+def storage_info(device: AnyCard) -> Any:
+    """Return the board's answer to HELLO. Raises an error if the storage cannot be used."""
+    info: Any = device.hello()
+    if info.storage_status == isa.by_name("ERROR")["storage_version"].code:
+        raise other_format(info.storage_version, "the card of the board")
     if info.storage_status:
         raise board_error(info.storage_status, 0, "to use its card")
     return info
 
 
-def held(device: Device) -> Held | None:
+def allocation_notice(device: Device) -> str:
+    """Return a warning if the card's allocation unit is too large for the format, or ""."""
+    mib = int(device.info.allocation_mib)  # 0: unknown
+    if mib <= UNIT_MIB:
+        return ""
+    return (
+        "a power cut may damage the committed weights on this card, because its allocation unit "
+        f"({mib} MiB) is larger than {UNIT_MIB} MiB: use another card, such as an SDHC card (up to "
+        "32 GB)"
+    )
+
+
+def held(device: AnyCard) -> Held | None:
     """Return step, model and note of the card's committed weights, or None without weights."""
     info = storage_info(device)
     if info.committed_step == NOTHING_COMMITTED or not info.committed_model:
         return None
-    notes = [note for note in (_read_note(device, place) for place in _PLACES) if note]
-    mine = [note for note in notes if note.model_crc == info.committed_model]
-    newest = max(mine, key=lambda note: note.sequence, default=None)
-    return Held(int(info.committed_step), int(info.committed_model), newest)
-
-
-def write_note(device: Device, schedule: Schedule, classes: Classes = NO_NAMES) -> None:
-    """Write the note of a schedule's model. Afterwards, the board has no schedule loaded."""
-    graph = schedule.graph
-    before = [_read_note(device, place) for place in _PLACES]
-    committed = int(device.hello().committed_model)
-    # The committed model's newest note is never overwritten: it must survive a power cut.
-    newest = max(range(2), key=lambda i: _rank(before[i], committed))
-    sequence = 1 + max((note.sequence for note in before if note), default=0)
-    numbers = {name: number for number, name in enumerate(schedule.names)}
-    about = {
-        "model_crc": schedule.model.crc,
-        "model": graph.name,
-        "sequence": sequence,
-        "weights": [[node.name, node.shape, numbers[node.name]] for node in weight_nodes(graph)],
-        "classes": classes.to_json(),
-    }
-    content = _packed(about)
-    if len(content) > _MOST_BYTES and classes:
-        content = _packed({**about, "classes": Classes(classes).to_json()})  # without examples
-    if len(content) > _MOST_BYTES or len(schedule.model_part) > _PLACES[0]:
-        if not classes:
-            return  # without a note, the weights are recognised by the model's CRC
-        raise BadInput(
-            f"{graph.name}: the card has too little space for the names of {len(classes)} classes. "
-            "Shorten the names, or use numbers as labels"
-        )
-    crc = zlib.crc32(content)
-    record = isa.pack("poet_meta", magic=_C["POET_NOTE_MAGIC"], crc=crc, bytes=len(content))
-    device.write(MODEL, 0, record + content, start=_PLACES[1 - newest])
-
-
-def _packed(about: Mapping[str, Any]) -> bytes:
-    return zlib.compress(json.dumps(about, separators=(",", ":")).encode())
-
-
-def _rank(note: Note | None, committed: int) -> tuple[bool, int]:
-    """Return the rank of a note. A new note replaces the note with the lower rank."""
-    return (False, 0) if note is None else (note.model_crc == committed, note.sequence)
-
-
-def _read_note(device: Device, place: int) -> Note | None:
-    size = isa.record_size("poet_meta")
-    record = isa.unpack("poet_meta", device.read(MODEL, 0, size, start=place))
-    if record["magic"] != _C["POET_NOTE_MAGIC"] or record["bytes"] > _MOST_BYTES:
-        return None
-    content = device.read(MODEL, 0, record["bytes"], start=place + size)
-    if zlib.crc32(content) != record["crc"]:
-        return None
-    try:
-        about = json.loads(zlib.decompressobj().decompress(content, 2**24))
-        row = convert(about, _Row, "a note")
-        classes = classes_from_json(row.classes)
-    except (ValueError, TypeError, KeyError, RecursionError, zlib.error, BadInput):
-        return None  # not a valid note; training works without a note
-    shapes = {name: shape for name, shape, _ in row.weights}
-    numbers = {name: number for name, _, number in row.weights}
-    return Note(row.model_crc, row.model, shapes, numbers, classes, row.sequence)
+    model_crc = int(info.committed_model)
+    return Held(int(info.committed_step), model_crc, newest_note(device, model_crc))
 
 
 def check_replaceable(
-    device: Device,
+    device: AnyCard,
     schedule: Schedule,
     written: tuple[int, int] | None = None,
     first_step: int = 0,
@@ -206,7 +125,7 @@ def check_replaceable(
     return None
 
 
-def arena_of_card(device: Device) -> int:
+def arena_of_card(device: AnyCard) -> int:
     """Return the bytes of RAM that the card's plan needs, or 0 without a card or weights."""
     if device.hello().storage_status or held(device) is None:
         return 0
@@ -214,20 +133,23 @@ def arena_of_card(device: Device) -> int:
     return int(isa.unpack("poet_plan_header", device.read(PLAN, 0, size))["arena_bytes"])
 
 
-def read_weights(device: Device, schedule: Schedule) -> dict[str, Array]:
+def read_weights(device: AnyCard, schedule: Schedule) -> dict[str, Array]:
     """Return all parameters and states of the last committed step, by node name."""
     numbers = {name: number for number, name in enumerate(schedule.names)}
-    return _read_weights(device, schedule.graph, numbers)
+    return _read_weights(device, schedule.graph, schedule.model, numbers)
 
 
-def _read_weights(device: Device, graph: Graph, numbers: Mapping[str, int]) -> dict[str, Array]:
-    """Read parameters and states. `numbers`: tensor numbers in the model that the board loaded."""
-    return {
-        node.name: np.frombuffer(
-            device.read(TENSOR, numbers[node.name], node.size_bytes), dtype="<f4"
-        ).reshape(node.shape)
-        for node in weight_nodes(graph)
-    }
+def _read_weights(
+    device: AnyCard, graph: Graph, model: Model, numbers: Mapping[str, int]
+) -> dict[str, Array]:
+    """Read parameters and states. `model`: the loaded model. `numbers`: tensor numbers in it."""
+    found = {}
+    for node in weight_nodes(graph):
+        number = numbers[node.name]
+        stored = device.read(TENSOR, number, node.size_bytes)
+        values = np.frombuffer(model.tensors[number].row_major(stored), dtype="<f4")
+        found[node.name] = values.reshape(node.shape)
+    return found
 
 
 def nothing_held(graph: Graph) -> BadInput:
@@ -237,7 +159,7 @@ def nothing_held(graph: Graph) -> BadInput:
     )
 
 
-def resumed(device: Device, schedule: Schedule) -> Resumed:
+def resumed(device: AnyCard, schedule: Schedule) -> Resumed:
     """Return the state from which training continues: that of the card's committed weights.
 
     If the weights have the layout of the schedule, the schedule is loaded. If the same model has
@@ -266,7 +188,7 @@ def _same_weights(found: Held, graph: Graph) -> bool:
     return found.note is not None and found.note.shapes == wanted
 
 
-def _in_own_layout(device: Device, found: Held, graph: Graph) -> Weights:
+def _in_own_layout(device: AnyCard, found: Held, graph: Graph) -> Weights:
     """Read the card's weights with the model and plan on the card, which know their layout."""
     assert found.note is not None
     model_part, plan_part = _parts(device)
@@ -287,10 +209,10 @@ def _in_own_layout(device: Device, found: Held, graph: Graph) -> Weights:
             "of RAM, more than this board has. Read the weights with `card read` and that "
             "schedule, then continue with --load-weights, --resume and --erase-card"
         ) from error
-    return _read_weights(device, graph, found.note.numbers)
+    return _read_weights(device, graph, model, found.note.numbers)
 
 
-def _parts(device: Device) -> tuple[bytes, bytes]:
+def _parts(device: AnyCard) -> tuple[bytes, bytes]:
     """Read the model and the plan that lie on the card, as the bytes that Device.load needs."""
     size = isa.record_size("poet_model")
     model_bytes = part_size(isa.unpack("poet_model", device.read(MODEL, 0, size)))

@@ -17,10 +17,11 @@ from .. import isa
 from ..data.classes import NO_NAMES, Classes
 from ..data.datasets import Dataset
 from ..data.fitted import samples_of_step
-from ..device.device import JOB, Device, Progress, shifted
-from ..errors import BadInput, BoardError
-from ..schedule.layout import ERASE_BLOCKS
+from ..device.device import JOB, Progress, shifted
+from ..errors import BadInput
 from ..schedule.schedule import Schedule
+from ..schedule.slots import whole_units
+from .card_device import AnyCard
 from .run import Array
 
 _C = isa.constants()
@@ -81,9 +82,8 @@ def make_job(schedule: Schedule, dataset: Dataset, seed: int, first: int, steps:
     chosen = [samples_of_step(dataset, graph.batch, seed, first + i) for i in range(steps)]
     order = np.concatenate(chosen).astype("<u4").tobytes()
     sample_block = 1 + _blocks(len(order))
-    # The blocks that the board writes (its name, the losses) lie in separate erase groups.
-    groups = -(-(sample_block + _blocks(len(samples))) // ERASE_BLOCKS)
-    loss_block = groups * ERASE_BLOCKS
+    # The blocks that the board writes (its name, the losses) lie in separate allocation units.
+    loss_block = whole_units(sample_block + _blocks(len(samples)))
     values = {
         "magic": _MAGIC,
         "first": first,
@@ -109,9 +109,9 @@ def _sample(dataset: Dataset, number: int) -> bytes:
     return values + zlib.crc32(values, number).to_bytes(4, "little")
 
 
-def check_room(device: Device, job: Job) -> None:
+def check_room(device: AnyCard, job: Job) -> None:
     """Raise BadInput if the card is too small for a job. The schedule must be loaded."""
-    if job.size_bytes > (room := _room(device)):
+    if job.size_bytes > (room := device.job_room()):
         raise BadInput(
             f"the job needs {job.size_bytes:,} bytes for its samples and their order, but the card "
             f"has only {room:,} bytes after the model's tensors: use a larger card, fewer samples "
@@ -119,7 +119,7 @@ def check_room(device: Device, job: Job) -> None:
         )
 
 
-def write_job(device: Device, job: Job, progress: Progress | None = None) -> None:
+def write_job(device: AnyCard, job: Job, progress: Progress | None = None) -> None:
     """Write a job to the card. The board must have committed step `job.first`."""
     parts = [
         (0, bytes(_BLOCK)),  # delete the old record: it must not describe the new parts
@@ -134,10 +134,10 @@ def write_job(device: Device, job: Job, progress: Progress | None = None) -> Non
         done += len(data)
 
 
-def read_job(device: Device) -> JobState | None:
+def read_job(device: AnyCard) -> JobState | None:
     """Return the state of the card's job, or None without one. Its schedule must be loaded."""
     size = isa.record_size("poet_job")
-    if _room(device) < size:
+    if device.job_room() < size:
         return None
     raw = device.read(JOB, 0, size)
     record = isa.unpack("poet_job", raw)
@@ -150,23 +150,9 @@ def read_job(device: Device) -> JobState | None:
     board = noted[:_LOG_BYTES].rstrip(b"\0").decode("ascii", "replace")
     losses = np.frombuffer(bytearray(noted[_LOG_BYTES:]), "<f4")
     if 0 < done == committed - record["first"]:  # the loss of the last step may be missing
-        losses[-1] = device.step(committed).loss
+        losses[-1] = device.committed_loss()
     return JobState(record["first"], record["steps"], committed, losses, board)
 
 
 def _blocks(size_bytes: int) -> int:
     return -(-size_bytes // _BLOCK)
-
-
-def _room(device: Device) -> int:
-    """Return the largest number of bytes of the card that a job may take.
-
-    The board reports this number in its error when the host reads beyond the end of the job area.
-    """
-    try:
-        device.read(JOB, 0, 4, start=2**32 - 4)
-    except BoardError as error:
-        if error.name == "bad_object":
-            return error.detail
-        raise
-    raise AssertionError("the board accepted a read beyond the card's area for jobs")

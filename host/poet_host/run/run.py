@@ -44,6 +44,8 @@ class Step:
     overhead_reading_us: float = 0.0
     overhead_writing_us: float = 0.0
     storage_retries: int = 0  # number of accesses that were repeated after a card error
+    restarts: int = 0  # how often the step began again because a page on the card was damaged
+    readback_every: int = 0  # number of steps from one check of the written slots to the next
 
     @property
     def overhead_us(self) -> float:
@@ -108,6 +110,10 @@ class Run:
         return sum(step.storage_retries for step in self.steps)
 
     @property
+    def restarts(self) -> int:
+        return sum(step.restarts for step in self.steps)
+
+    @property
     def peak_bytes(self) -> int:
         """Return the high-water mark of the arena in bytes, the highest of all steps."""
         return max((step.peak_bytes for step in self.steps), default=0)
@@ -164,6 +170,7 @@ class Run:
             **named,
             "peak_bytes": self.peak_bytes,
             "storage_retries": self.storage_retries,
+            "restarts": self.restarts,
             "time_us": self.time_us,
             "overhead_us": self.overhead_us,
             "deadline_missed": self.deadline_missed_steps > 0,

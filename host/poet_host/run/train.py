@@ -17,11 +17,13 @@ from ..data.fitted import FittedData, batch_of_step, numbered
 from ..device.device import NOTHING_COMMITTED, TENSOR, Device
 from ..errors import BadInput, BoardError, LinkBroken, PoetError, listed
 from ..graph.graph import Graph
-from ..graph.weights import start_values
+from ..graph.weights import given_values, start_values, weight_nodes
 from ..profile.profile import board_power
 from ..schedule.schedule import Schedule
-from .card import read_weights, resumed, storage_info, write_note
+from .card import read_weights, resumed, storage_info
+from .card_device import AnyCard
 from .energy import energy_uj, planned_part
+from .note import write_note
 from .run import Array, Ended, Run, Step, Weights
 from .trace import Trace
 from .weights import SavedWeights, classes_of_weights
@@ -142,7 +144,8 @@ class Training:
     def _send(self, step: int, batch: Batch) -> None:
         self._sent = None
         for number, data in batch:
-            self.device.write(TENSOR, number, data)
+            tensor = self.schedule.model.tensors[number]
+            self.device.write(TENSOR, number, tensor.in_order(data))
         self._sent = step
 
     def _send_ahead(self, step: int, batch: Batch) -> None:
@@ -201,7 +204,7 @@ def train(
 
 
 def prepare_board(
-    device: Device,
+    device: AnyCard,
     schedule: Schedule,
     data: FittedData,
     start: StartingPoint,
@@ -231,14 +234,14 @@ def prepare_board(
     return replace(data, classes=names), found.step
 
 
-def load_schedule(device: Device, schedule: Schedule) -> None:
+def load_schedule(device: AnyCard, schedule: Schedule) -> None:
     """Send the schedule to a board that has storage. The weights on its storage do not change."""
     storage_info(device)
     device.load(schedule.model_part, schedule.plan_part)
 
 
 def _commit(
-    device: Device, schedule: Schedule, values: Mapping[str, Array], step: int, classes: Classes
+    device: AnyCard, schedule: Schedule, values: Mapping[str, Array], step: int, classes: Classes
 ) -> None:
     """Load the schedule, write `values`, and let the board commit them as weights after `step`."""
     storage_info(device)
@@ -246,34 +249,50 @@ def _commit(
     load_schedule(device, schedule)
     for number, name in enumerate(schedule.names):
         if name in values:
-            device.write(TENSOR, number, values[name].tobytes())
+            tensor = schedule.model.tensors[number]
+            device.write(TENSOR, number, tensor.in_order(values[name].tobytes()))
     device.begin(step)
 
 
 def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping[str, Array]:
     """Return the first values of all parameters and states: `weights`, and new values for the rest.
 
-    Raises BadInput for a name or shape that the graph does not have, and for a number that is not
-    finite.
+    Raises BadInput as `check_starting_values` does.
     """
-    values = dict(start_values(graph, seed))
+    _check_weights(graph, weights)
+    given = {
+        name: np.ascontiguousarray(array, dtype=np.float32)
+        for name, array in (weights or {}).items()
+    }
+    return {**start_values(graph, seed), **given}
+
+
+def check_starting_values(graph: Graph, weights: Weights | None) -> None:
+    """Raise BadInput for a wrong name or shape in `weights`, or a number that is not finite.
+
+    Raises BadInput, too, if the model's .onnx file lacks first values.
+    """
+    given_values(graph)
+    _check_weights(graph, weights)
+
+
+def _check_weights(graph: Graph, weights: Weights | None) -> None:
+    shapes = {node.name: node.shape for node in weight_nodes(graph)}
     for name, array in (weights or {}).items():
-        if name not in values:
+        if name not in shapes:
             raise BadInput(
                 f"weights: {graph.name} has no parameter {name}. The parameters of the model are "
-                f"{listed(list(values))}"
+                f"{listed(list(shapes))}"
             )
-        if array.shape != values[name].shape:
+        if array.shape != shapes[name]:
             raise BadInput(
                 f"weights: {name} has shape {array.shape}, but {graph.name} needs shape "
-                f"{values[name].shape}: use weights of this model"
+                f"{shapes[name]}: use weights of this model"
             )
         if not np.isfinite(array).all():
             raise BadInput(
                 f"weights: {name} of {graph.name} holds NaN or infinity: use finite weights"
             )
-        values[name] = np.ascontiguousarray(array, dtype=np.float32)
-    return values
 
 
 def _step(device: Device, result: Any) -> Step:
@@ -293,4 +312,6 @@ def _step(device: Device, result: Any) -> Step:
         overhead_writing_us=device.us(result.overhead_writing_ticks),
         peak_bytes=result.peak_bytes,
         storage_retries=result.storage_retries,
+        restarts=result.restarts,
+        readback_every=result.readback_every,
     )

@@ -40,14 +40,24 @@ def save_weights(
     that later data gets the same class numbers. If `classes` is empty, the classes that
     `load_weights` read with `weights` are saved. Raises PoetError if the file cannot be written.
     """
-    named = to_named(graph, weights, constants=False)
     names = classes or classes_of_weights(weights)
     names = names if isinstance(names, Classes) else Classes(names)
-    about: dict[str, Any] = {"model": graph.name}
+    write_tensors(path, graph.name, to_named(graph, weights, constants=False), step, names)
+
+
+def write_tensors(
+    path: Path | str,
+    model: str,
+    tensors: Mapping[str, Array],
+    step: int | None = None,
+    classes: Classes = NO_NAMES,
+) -> None:
+    """Write the tensors of a file of weights, as `save_weights` does. `model`: the model's name."""
+    about: dict[str, Any] = {"model": model}
     about |= {} if step is None else {"step": step}
-    about |= {"classes": names.to_json()} if names else {}
+    about |= {"classes": classes.to_json()} if classes else {}
     # Write one metadata entry, because safetensors writes several entries in no fixed order.
-    write_whole(path, tensors_to_bytes(named, metadata={_ABOUT: json.dumps(about)}))
+    write_whole(path, tensors_to_bytes(dict(tensors), metadata={_ABOUT: json.dumps(about)}))
 
 
 def step_of_weights(path: Path | str) -> int:

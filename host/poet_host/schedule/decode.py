@@ -92,6 +92,8 @@ class _Decoder:
             remaining = self.bits.gamma()
             state.wait(remaining)
             self.statements.append(Wait(remaining))
+        elif get(1):
+            raise RuleError("a statement has the bits 11111, which no statement has yet")
         else:
             return False
         return True

@@ -13,6 +13,7 @@ from ..plan.plan import Plan, Statement, plan_to_json
 from ..plan.problem import CostGraph
 from .arena_state import ArenaState, RuleError
 from .bits import BitWriter, width
+from .cuts import Cut
 from .decode import Wait, decode
 from .layout import model_of_costs, model_of_graph, numbered
 from .meta import TensorMeta
@@ -28,12 +29,14 @@ def encode(
     plan: Plan,
     meta: Mapping[str, Any] | None = None,
     queue_capacity: int = QUEUE_CAPACITY,
+    cuts: Mapping[str, Cut] | None = None,
 ) -> Schedule:
     """Return the schedule of a plan of `graph`. The plan must have offsets.
 
     `meta` (model, options, seed, board, keep_everything, ...) is added to the meta part. The meta
     part also has the names of the graph and its tensors, and the plan's costs. `queue_capacity` is
-    the largest number of transfers that the board queues. Raises BadInput for a plan without
+    the largest number of transfers that the board queues. `cuts` are the cuts of tensors, by node
+    (`model_of_graph`). Raises BadInput for a plan without
     offsets, or for a graph that no board can run. Raises PoetError if the plan breaks a rule of the
     format.
     """
@@ -44,7 +47,7 @@ def encode(
     keys = [field.name for field in fields(TensorMeta)]
     tensors = [{key: getattr(node, key) for key in keys} for node in nodes]
     known = {"graph": about, "tensors": tensors}
-    return _encode(model_of_graph(graph), known, plan, meta, queue_capacity, graph.origin)
+    return _encode(model_of_graph(graph, cuts), known, plan, meta, queue_capacity, graph.origin)
 
 
 def encode_costs(
@@ -132,7 +135,7 @@ class _Encoder:
             self.state.end()
         except RuleError as rule:
             raise PoetError(f"the plan cannot be encoded: {rule}") from rule
-        self.out.code("1111")
+        self.out.code("11110")
         bits = self.out.bytes()
         header = isa.pack(
             "poet_plan_header",

@@ -12,6 +12,7 @@ from .. import isa
 from ..errors import BadInput
 from ..graph.graph import Graph, Node
 from ..plan.problem import CostGraph, CostNode
+from .cuts import Cut
 from .model import (
     CURRENT,
     FIXED,
@@ -29,9 +30,9 @@ from .model import (
     Operator,
     Tensor,
 )
+from .slots import SLOTS, whole_units
 
-TWO_SLOTS = (CURRENT, INPUT)
-ERASE_BLOCKS = 64  # largest number of blocks in an erase group of an SD card
+SEVERAL_SLOTS = (CURRENT, INPUT)
 _N = TypeVar("_N", Node, CostNode)
 _ATTRS = isa.field_types("poet_op").keys() - set(STRUCTURE)
 
@@ -41,11 +42,13 @@ def numbered(nodes: Iterable[_N]) -> list[_N]:
     return sorted(nodes, key=lambda node: not node.stored)
 
 
-def model_of_graph(graph: Graph) -> Model:
+def model_of_graph(graph: Graph, cuts: Mapping[str, Cut] | None = None) -> Model:
     """Return the tables of tensors and operators for a training graph.
 
-    Raises BadInput if no board can run the graph.
+    `cuts` maps nodes to the cuts of their tensors. The new value of a tensor is cut like the old
+    one. Raises BadInput if no board can run the graph.
     """
+    cuts = cuts or {}
     nodes = numbered(graph)
     number = {node.name: i for i, node in enumerate(nodes)}
     renewed = [node.updates for node in nodes if node.updates is not None]
@@ -57,6 +60,7 @@ def model_of_graph(graph: Graph) -> Model:
                 f"graph {graph.name}: a node updates {name}, which is not a stored tensor: it does "
                 "not exist before the step begins"
             )
+    used = {name for node in nodes for name in node.inputs}
     tensors = []
     for node in nodes:
         if node.updates is not None:
@@ -71,7 +75,18 @@ def model_of_graph(graph: Graph) -> Model:
         else:
             place, flags = PAGE, 0
         flags |= LOSS if node.name == graph.loss else 0
-        tensors.append(Tensor(node.size_bytes, place, flags))
+        cut = cuts.get(node.updates or node.name)
+        if cut and cut.size_bytes != node.size_bytes:
+            raise BadInput(
+                f"graph {graph.name}, node {node.name}: the cut is for {cut.size_bytes:,} bytes, "
+                f"but the tensor has {node.size_bytes:,}"
+            )
+        if cut and not cut.is_row_major and (not node.stored or node.name in used):
+            raise BadInput(
+                f"graph {graph.name}, node {node.name}: operators use the tensor as a whole, so "
+                "its parts must be in row-major order: cut it only along its first axes"
+            )
+        tensors.append(Tensor(node.size_bytes, place, flags, cut=cut))
     operators = [_operator(graph, node, number) for node in nodes if not node.stored]
     renews = {number[node.name]: number[node.updates] for node in nodes if node.updates is not None}
     return lay_out(tensors, operators, renews)
@@ -148,21 +163,21 @@ def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[in
 
     A step computes the new value of each CURRENT tensor as a NEXT tensor. `renews` maps the number
     of the NEXT tensor to that of the CURRENT tensor. Stored tensors with different values of
-    `place` never share an erase group of the card. So a step never writes into an erase group with
-    a tensor that only the host can restore.
+    `place` never share an allocation unit of the card. So a step never writes into a unit with a
+    tensor that only the host can restore.
     """
     placed: dict[int, Tensor] = {}
     end, last = 0, None
     for i, tensor in enumerate(tensors):
-        if tensor.place in (FIXED, *TWO_SLOTS):
+        if tensor.place in (FIXED, *SEVERAL_SLOTS):
             if last is not None and tensor.place != last:
-                end = _whole_groups(end)
+                end = whole_units(end)
             placed[i] = replace(tensor, block=end)
             end, last = end + tensor.blocks, tensor.place
-    stride = _whole_groups(end)
-    if twice := [tensor for tensor in placed.values() if tensor.place in TWO_SLOTS]:
-        end = stride + max(tensor.block + tensor.blocks for tensor in twice)
-    end = _whole_groups(end)
+    stride = whole_units(end)
+    if twice := [tensor for tensor in placed.values() if tensor.place in SEVERAL_SLOTS]:
+        end = (SLOTS - 1) * stride + max(tensor.block + tensor.blocks for tensor in twice)
+    end = whole_units(end)
     for i, tensor in enumerate(tensors):
         if tensor.place == PAGE:
             placed[i] = replace(tensor, block=end)
@@ -171,7 +186,3 @@ def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[in
             placed[i] = replace(tensor, block=placed[renews[i]].block)
     laid = tuple(placed.get(i, tensor) for i, tensor in enumerate(tensors))
     return Model(laid, tuple(operators), stride, end)
-
-
-def _whole_groups(blocks: int) -> int:
-    return -(-blocks // ERASE_BLOCKS) * ERASE_BLOCKS

@@ -14,7 +14,7 @@ from .times import Timed, costs_of_schedule, planned_times
 _PLACES = {
     INPUT: "of a batch, two slots",
     FIXED: "data or frozen",
-    CURRENT: "trained, two slots",
+    CURRENT: "trained, three slots",
     PAGE: "page",
     NEXT: "update",
 }

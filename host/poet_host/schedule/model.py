@@ -2,12 +2,13 @@
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from .. import isa
 from ..errors import BadInput
+from .cuts import TRAILER, Cut, blocks_of
 
 _C = isa.constants()
 NONE = _C["POET_NONE"]
@@ -33,14 +34,28 @@ class Tensor:
     place: int  # a POET_PLACE_*
     flags: int  # POET_FLAG_*, or-ed
     block: int = 0  # number of the tensor's first storage block, counted in the data area
+    cut: Cut | None = None  # None: the tensor is one piece
+
+    @property
+    def piece_sizes(self) -> tuple[int, ...]:
+        """Return the number of bytes of each piece."""
+        return self.cut.piece_sizes if self.cut else (self.size_bytes,)
+
+    def in_order(self, data: bytes) -> bytes:
+        """Return the tensor as it is stored. `data`: its bytes in row-major order."""
+        return self.cut.in_order(data) if self.cut else data
+
+    def row_major(self, data: bytes) -> bytes:
+        """Return the tensor in row-major order. `data`: its bytes as they are stored."""
+        return self.cut.row_major(data) if self.cut else data
 
     @property
     def blocks(self) -> int:
-        """Return the number of storage blocks for one copy of the tensor.
-
-        The copy ends with a trailer, which contains the CRC of the tensor.
-        """
-        return -(-(self.size_bytes + _C["POET_TRAILER"]) // BLOCK)
+        """Return the number of storage blocks for one copy of the tensor, with its trailers."""
+        count = len(self.piece_sizes)
+        if self.cut is None or count == 1:
+            return blocks_of(self.size_bytes + TRAILER)
+        return self.cut.trailer_block + blocks_of(count * TRAILER)
 
 
 @dataclass(frozen=True)
@@ -82,6 +97,11 @@ class Model:
     def stored_count(self) -> int:
         return len(self.tensors) - len(self.operators)
 
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """Return the different cuts of the tensors, in the order of the table of cuts."""
+        return tuple(dict.fromkeys(tensor.cut for tensor in self.tensors if tensor.cut))
+
     def operator(self, tensor: int) -> Operator:
         """Return the operator that computes a tensor. `tensor` must not be a stored tensor."""
         return self.operators[tensor - self.stored_count]
@@ -96,10 +116,31 @@ def model_bytes(model: Model) -> bytes:
         raise BadInput(
             f"the graph has {len(model.tensors):,} tensors, but a schedule has at most {NONE - 1:,}"
         )
-    rows = [isa.pack("poet_tensor", **vars(tensor)) for tensor in model.tensors]
+    numbers = {cut: number for number, cut in enumerate(model.cuts, 1)}
+    rows = [
+        isa.pack(
+            "poet_tensor",
+            size_bytes=tensor.size_bytes,
+            place=tensor.place,
+            flags=tensor.flags,
+            block=tensor.block,
+            cut=numbers[tensor.cut] if tensor.cut else 0,
+        )
+        for tensor in model.tensors
+    ]
     rows += [
         isa.pack_op(op.kernel, op.sink, op.inputs, output, op.overwrites, op.attrs)
         for output, op in enumerate(model.operators, model.stored_count)
+    ]
+    rows += [
+        isa.pack(
+            "poet_cut",
+            unit_bytes=cut.unit_bytes,
+            size=cut.size,
+            part=cut.part,
+            piece_parts=cut.piece_parts,
+        )
+        for cut in numbers
     ]
     header = isa.pack(
         "poet_model",
@@ -111,6 +152,7 @@ def model_bytes(model: Model) -> bytes:
         fingerprint=isa.fingerprint(),
         slot_stride=model.slot_stride,
         data_blocks=model.data_blocks,
+        cut_count=len(numbers),
     )
     return with_crc(header + b"".join(rows))
 
@@ -131,6 +173,27 @@ def read_model(part: bytes, where: str) -> Model:
     Raises BadInput if a header field or the CRC is wrong, or if a table breaks a rule. The message
     begins with the argument `where`, which names the source.
     """
+    without = read_tensors(part, where)
+    header = isa.unpack("poet_model", part[: isa.record_size("poet_model")])
+    if header["fingerprint"] != isa.fingerprint():
+        raise BadInput(
+            f"{where} was made for other operators than this version of poet-host has: use the "
+            "version that wrote the file, or solve again"
+        )
+    count = max(header["tensor_count"] - header["stored_count"], 0)
+    at = isa.record_size("poet_model") + len(without.tensors) * isa.record_size("poet_tensor")
+    model = replace(
+        without, operators=tuple(_operator(row) for row in _records("poet_op", part, at, count))
+    )
+    _check(model, header, where)
+    return model
+
+
+def read_tensors(part: bytes, where: str) -> Model:
+    """Return a model part without its operators, which another version of poet-host may define.
+
+    Raises BadInput if the version or the CRC is wrong.
+    """
     size = isa.record_size("poet_model")
     header = isa.unpack("poet_model", part[:size])
     if header["version"] != _C["POET_VERSION"]:
@@ -143,21 +206,13 @@ def read_model(part: bytes, where: str) -> Model:
             f"{where} is damaged (the CRC of the model part is wrong): copy it again, or solve "
             "again"
         )
-    if header["fingerprint"] != isa.fingerprint():
-        raise BadInput(
-            f"{where} was made for other operators than this version of poet-host has: use the "
-            "version that wrote the file, or solve again"
-        )
+    at = part_size(header) - header["cut_count"] * isa.record_size("poet_cut")
+    cuts = [_cut(row, where) for row in _records("poet_cut", part, at, header["cut_count"])]
     tensors = tuple(
-        Tensor(row["size_bytes"], row["place"], row["flags"], row["block"])
-        for row in _records("poet_tensor", part, size, header["tensor_count"])
+        _tensor(row, cuts, f"{where} breaks a rule of the format (wrong cut of tensor {i})")
+        for i, row in enumerate(_records("poet_tensor", part, size, header["tensor_count"]))
     )
-    at = size + header["tensor_count"] * isa.record_size("poet_tensor")
-    count = header["tensor_count"] - header["stored_count"]
-    operators = tuple(_operator(row) for row in _records("poet_op", part, at, count))
-    model = Model(tensors, operators, header["slot_stride"], header["data_blocks"], header["crc"])
-    _check(model, header, where)
-    return model
+    return Model(tensors, (), header["slot_stride"], header["data_blocks"], header["crc"])
 
 
 def part_size(header: Mapping[str, int]) -> int:
@@ -167,12 +222,29 @@ def part_size(header: Mapping[str, int]) -> int:
         isa.record_size("poet_model")
         + header["tensor_count"] * isa.record_size("poet_tensor")
         + computed * isa.record_size("poet_op")
+        + header["cut_count"] * isa.record_size("poet_cut")
     )
 
 
 def _records(name: str, part: bytes, at: int, count: int) -> Sequence[dict[str, Any]]:
     size = isa.record_size(name)
     return [isa.unpack(name, part[at + i * size : at + (i + 1) * size]) for i in range(count)]
+
+
+def _cut(row: dict[str, Any], where: str) -> Cut:
+    try:
+        return Cut(row["unit_bytes"], tuple(row["size"]), tuple(row["part"]), row["piece_parts"])
+    except BadInput as error:
+        raise BadInput(f"{where} breaks a rule of the format: {error}") from None
+
+
+def _tensor(row: dict[str, Any], cuts: Sequence[Cut], wrong: str) -> Tensor:
+    cut = None
+    if row["cut"]:
+        if row["cut"] > len(cuts) or cuts[row["cut"] - 1].size_bytes != row["size_bytes"]:
+            raise BadInput(f"{wrong}: solve again")
+        cut = cuts[row["cut"] - 1]
+    return Tensor(row["size_bytes"], row["place"], row["flags"], row["block"], cut)
 
 
 def _operator(row: dict[str, Any]) -> Operator:

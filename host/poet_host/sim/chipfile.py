@@ -70,7 +70,8 @@ class Card:
     burst_blocks: _Count
     burst_us: _Microseconds
     erase_group_blocks: Annotated[int, Meta(ge=1, lt=2**32)]
-    au_size: Annotated[int, Meta(ge=1, le=15)]
+    sd_status: bool
+    au_size: Annotated[int, Meta(ge=0, le=15)]
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
 """The native board: the firmware as a process on this computer, with a file as its card."""
 
+import errno
 import os
 import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 from .. import isa
@@ -17,7 +19,8 @@ from ..temporary import locked
 DEFAULT_ARENA_BYTES = 24 * 1024
 BLOCK_BYTES = isa.constants()["POET_BLOCK"]
 PARTITION_TYPE = isa.constants()["POET_PARTITION_TYPE"]
-PARTITION_START = 2048  # first block of the partition; partitioning tools choose it too
+# First block of the partition: it begins an allocation unit of the card.
+PARTITION_START = isa.constants()["POET_UNIT_BLOCKS"]
 MOST_BLOCKS = 0xFFFFFFFF  # an MBR counts blocks with 32 bits
 _COPY_BYTES = 1 << 16  # bytes of a card image that are copied at a time
 
@@ -54,19 +57,35 @@ def copy_storage(path: Path, copy: Path) -> Iterator[None]:
     if a file cannot be read or written.
     """
     zeros = bytes(_COPY_BYTES)
-    with path.open("rb+") as image:
+    with path.open("rb+", buffering=0) as image:
         if not locked(image.fileno()):
             raise PoetError(
                 f"another board uses the card image {path}: stop that board, or name another image"
             )
         with copy.open("wb") as file:
-            while data := image.read(_COPY_BYTES):
-                if data == zeros:
-                    file.seek(len(data), os.SEEK_CUR)
-                else:
-                    file.write(data)
-            file.truncate()
+            file.truncate(image.seek(0, os.SEEK_END))
+            for begin, end in _written_ranges(image):
+                image.seek(begin)
+                while data := image.read(min(_COPY_BYTES, end - begin)):
+                    if data != zeros:
+                        file.seek(begin)
+                        file.write(data)
+                    begin += len(data)
         yield
+
+
+def _written_ranges(file: FileIO) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a file that are not holes, which contain only zeros."""
+    end = 0
+    while True:
+        try:
+            begin = file.seek(end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # no data follows
+                return
+            raise
+        end = file.seek(begin, os.SEEK_HOLE)
+        yield begin, end
 
 
 class NativeBoard(Closing):

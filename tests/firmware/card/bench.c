@@ -150,6 +150,10 @@ uint32_t bench_mount(void) {
   return lane_storage_blocks(NULL);
 }
 
+uint32_t bench_allocation_mib(void) {
+  return lane_allocation_mib(NULL);
+}
+
 int bench_write(uint32_t block, uint32_t count, const uint8_t *data,
                 uint64_t cut) {
   begin();
@@ -173,7 +177,7 @@ int bench_transfer(uint32_t block, uint8_t *data, uint32_t size_bytes,
   struct poet_transfer transfer = {.data = data,
                                    .size_bytes = size_bytes,
                                    .block = block,
-                                   .owner = block,
+                                   .trailer = {0, block},
                                    .write = write};
   begin();
   lane_submit(NULL, &transfer);

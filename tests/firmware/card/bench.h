@@ -22,6 +22,8 @@ bool bench_start(const char *image, const struct sdcard_config *config);
 void bench_reset(void);
 /* Blocks of the card; 0: none answers. */
 uint32_t bench_mount(void);
+/* Allocation unit of the mounted card in MiB; 0: unknown. */
+uint32_t bench_allocation_mib(void);
 /* Synchronous access: 0, or -1 after an error. 1: the processor was reset after
    `cut` bytes on the wire. */
 int bench_write(uint32_t block, uint32_t count, const uint8_t *data,

@@ -149,7 +149,7 @@ static void application_command(struct sdcard *card, unsigned index,
                                 uint32_t argument, uint64_t now_ns) {
   if (index == 41)
     send_op_cond(card, argument, now_ns);
-  else if (index == 13 && card->state == SD_READY)
+  else if (index == 13 && card->state == SD_READY && card->config.sd_status)
     send_sd_status(card, now_ns);
   else if (index == 22 && card->state == SD_READY)
     send_written(card, now_ns);

@@ -1,0 +1,165 @@
+/*
+ * pieces.c - the pieces of a tensor, and where they lie in a slot.
+ *
+ * This file keeps no state. A tensor may be cut into parts along up to three
+ * axes. The parts are dense and follow one another, in RAM and on storage. A
+ * piece is one part or several parts in a row. Each piece begins a block of
+ * its own and has its own trailer. A tensor without a cut is one piece.
+ *
+ *   one piece:       | data ... | rest of data, 0, trailer |
+ *   several pieces:  | piece 0 ... | piece 1 ... | ... | trailers |
+ *
+ * The records come from storage and may be damaged after the load. So each read
+ * checks the cut: then every piece lies within its tensor. It also checks that
+ * all slots lie in the data area.
+ */
+#include "runtime.h"
+
+enum { IN_BLOCK = POET_BLOCK / POET_TRAILER }; /* trailers of a block */
+
+static uint32_t divided_up(uint32_t value, uint32_t by) {
+  return value / by + (value % by != 0);
+}
+
+uint32_t poet_tensor_blocks(uint32_t size_bytes) {
+  return size_bytes / POET_BLOCK +
+         divided_up(size_bytes % POET_BLOCK + POET_TRAILER, POET_BLOCK);
+}
+
+static bool cut_is_sound(const struct poet_cut *cut, uint32_t size_bytes) {
+  uint64_t size = cut->unit_bytes;
+  for (uint32_t i = 0; i < POET_CUT_AXES; i++) {
+    if (!cut->part[i] || cut->part[i] > cut->size[i] || size > size_bytes) {
+      return false;
+    }
+    size *= cut->size[i];
+  }
+  return size == size_bytes && cut->unit_bytes && cut->unit_bytes % 4 == 0 &&
+         cut->piece_parts && !cut->zero;
+}
+
+bool poet_is_row_major(const struct poet_cut *cut) {
+  for (uint32_t i = 1; i < POET_CUT_AXES; i++) {
+    for (uint32_t j = 0; j < i; j++) {
+      if (cut->part[i] < cut->size[i] && cut->part[j] > 1) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+/* Return the number of a tensor's bytes before part `number`. */
+static uint32_t bytes_before(const struct poet_cut *cut, uint32_t number) {
+  const uint32_t parts[POET_CUT_AXES] = {
+      0, divided_up(cut->size[1], cut->part[1]),
+      divided_up(cut->size[2], cut->part[2])};
+  const uint32_t index[POET_CUT_AXES] = {number / (parts[1] * parts[2]),
+                                         number / parts[2] % parts[1],
+                                         number % parts[2]};
+  uint32_t before = 0, rows = 1; /* rows: of this part, along earlier axes */
+  uint32_t below = cut->unit_bytes * cut->size[1] * cut->size[2];
+  for (uint32_t i = 0; i < POET_CUT_AXES; i++) {
+    uint32_t first = index[i] * cut->part[i];
+    if (first > cut->size[i]) {
+      first = cut->size[i]; /* after the last part */
+    }
+    const uint32_t left = cut->size[i] - first;
+    before += rows * first * below;
+    rows *= left < cut->part[i] ? left : cut->part[i];
+    below /= i + 1 < POET_CUT_AXES ? cut->size[i + 1] : 1;
+  }
+  return before;
+}
+
+static bool slots_are_in_data_area(const struct poet_model *model,
+                                   const struct poet_tensor *tensor,
+                                   uint32_t blocks) {
+  const bool current =
+      tensor->place == POET_PLACE_CURRENT || tensor->place == POET_PLACE_NEXT;
+  const uint32_t later = current                             ? POET_SLOTS - 1
+                         : tensor->place == POET_PLACE_INPUT ? 1
+                                                             : 0;
+  return tensor->place == POET_PLACE_NONE ||
+         (uint64_t)later * model->slot_stride + tensor->block + blocks <=
+             model->data_blocks;
+}
+
+int poet_read_pieces(struct poet *p, const struct poet_tensor *tensor,
+                     struct poet_pieces *pieces) {
+  struct poet_cut *cut = &pieces->cut;
+  *pieces = (struct poet_pieces){
+      .cut = {tensor->size_bytes, {1, 1, 1}, {1, 1, 1}, 1, 0}};
+  if (tensor->cut) {
+    const uint32_t offset =
+        (uint32_t)(sizeof p->model +
+                   p->model.tensor_count * sizeof(struct poet_tensor) +
+                   (p->model.tensor_count - p->model.stored_count) *
+                       sizeof(struct poet_op) +
+                   (tensor->cut - 1) * sizeof *cut);
+    if (tensor->cut > p->model.cut_count) {
+      return POET_ERROR_bad_table;
+    }
+    TRY(poet_get(p, POET_MODEL_BLOCK, offset, cut, sizeof *cut));
+  }
+  if (!cut_is_sound(cut, tensor->size_bytes)) {
+    return POET_ERROR_bad_table;
+  }
+  uint32_t parts = 1;
+  for (uint32_t i = 0; i < POET_CUT_AXES; i++) {
+    parts *= divided_up(cut->size[i], cut->part[i]);
+  }
+  pieces->count = divided_up(parts, cut->piece_parts);
+  if (pieces->count == 1) {
+    pieces->blocks = poet_tensor_blocks(tensor->size_bytes);
+  } else {
+    pieces->stride_blocks =
+        divided_up(bytes_before(cut, cut->piece_parts), POET_BLOCK);
+    const uint32_t last =
+        bytes_before(cut, (pieces->count - 1) * cut->piece_parts);
+    pieces->trailer_block = (pieces->count - 1) * pieces->stride_blocks +
+                            divided_up(tensor->size_bytes - last, POET_BLOCK);
+    pieces->blocks =
+        pieces->trailer_block + divided_up(pieces->count, IN_BLOCK);
+  }
+  return slots_are_in_data_area(&p->model, tensor, pieces->blocks)
+             ? 0
+             : POET_ERROR_bad_table;
+}
+
+void poet_piece_in_slot(const struct poet_pieces *pieces, uint32_t number,
+                        struct poet_piece *piece) {
+  const struct poet_cut *cut = &pieces->cut;
+  const uint32_t parts = cut->piece_parts;
+  const uint32_t size_bytes =
+      (uint32_t)cut->unit_bytes * cut->size[0] * cut->size[1] * cut->size[2];
+  piece->number = number;
+  piece->offset = bytes_before(cut, number * parts);
+  piece->size_bytes =
+      (number + 1 < pieces->count ? bytes_before(cut, (number + 1) * parts)
+                                  : size_bytes) -
+      piece->offset;
+  piece->block = number * pieces->stride_blocks;
+  piece->apart = pieces->count > 1;
+  if (piece->apart) {
+    piece->trailer_block = pieces->trailer_block + number / IN_BLOCK;
+    piece->trailer_offset = number % IN_BLOCK * POET_TRAILER;
+  } else {
+    piece->trailer_block = pieces->blocks - 1;
+    piece->trailer_offset = POET_BLOCK - POET_TRAILER;
+  }
+}
+
+uint32_t poet_piece_at(const struct poet_pieces *pieces, uint32_t offset) {
+  uint32_t first = 0, end = pieces->count;
+  while (end - first > 1) {
+    const uint32_t middle = first + (end - first) / 2;
+    if (bytes_before(&pieces->cut, middle * pieces->cut.piece_parts) <=
+        offset) {
+      first = middle;
+    } else {
+      end = middle;
+    }
+  }
+  return first;
+}

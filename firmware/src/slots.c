@@ -1,0 +1,149 @@
+/*
+ * slots.c - the slots of tensors on storage: where they are, which generation
+ * their trailers must have, and the digest of a committed step.
+ *
+ * This file keeps no state. A trailer has two words: the CRC-32 of a piece's
+ * bytes, and the owner, which depends on the piece and on the sequence number
+ * of the commit for which the bytes were written. So bytes that a card should
+ * have replaced, but has not, do not match, and fail as damaged.
+ *
+ * Three slots of a CURRENT tensor take turns: the current slot, the next slot,
+ * to which the running step writes, and the prior slot. Every step reads all
+ * current slots, so it finds any that the card did not write. Until then the
+ * prior slots are whole, and poet_roll_back makes them the current ones.
+ */
+#include "runtime.h"
+
+/* Without a commit, the first commit uses slot 0. */
+static uint32_t current_slot(const struct poet *p) {
+  return poet_committed(p) ? p->committed.slot : POET_SLOTS - 1;
+}
+
+uint32_t poet_next_slot(const struct poet *p) {
+  return (current_slot(p) + 1) % POET_SLOTS;
+}
+
+uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
+                   bool next) {
+  uint32_t slot = 0;
+  if (tensor->place == POET_PLACE_INPUT) {
+    slot = ((poet_committed(p) ? p->committed.now.step : 1) + next) & 1;
+  } else if (tensor->place == POET_PLACE_NEXT ||
+             (tensor->place == POET_PLACE_CURRENT && next)) {
+    slot = poet_next_slot(p);
+  } else if (tensor->place == POET_PLACE_CURRENT) {
+    slot = current_slot(p);
+  }
+  return POET_DATA_BLOCK + tensor->block + slot * p->model.slot_stride;
+}
+
+static uint32_t generation(const struct poet *p,
+                           const struct poet_tensor *tensor, bool next) {
+  uint32_t number = p->committed.sequence + 1;
+  if (tensor->place == POET_PLACE_FIXED || tensor->place == POET_PLACE_INPUT) {
+    return p->model.crc; /* read back when they are written */
+  }
+  if (tensor->place == POET_PLACE_CURRENT && !next) {
+    number = p->committed.now.generation;
+  }
+  return poet_crc(p->store.identity, &number, sizeof number);
+}
+
+void poet_piece(const struct poet *p, const struct poet_tensor *tensor,
+                const struct poet_pieces *pieces, uint32_t number, bool next,
+                struct poet_piece *piece) {
+  const uint32_t slot = poet_slot(p, tensor, next);
+  poet_piece_in_slot(pieces, number, piece);
+  piece->owner = (tensor->block + piece->block) ^ generation(p, tensor, next);
+  piece->block += slot;
+  piece->trailer_block += slot;
+}
+
+int poet_read_trailer(struct poet *p, const struct poet_piece *piece,
+                      uint32_t trailer[2]) {
+  return poet_get(p, piece->trailer_block, piece->trailer_offset, trailer,
+                  POET_TRAILER);
+}
+
+int poet_verify(struct poet *p, uint32_t number,
+                const struct poet_tensor *tensor, bool next) {
+  struct poet_pieces pieces;
+  struct poet_piece piece;
+  TRY(poet_settle(p));
+  poet_forget(p, POET_DATA_BLOCK); /* read what the card has */
+  TRY(poet_read_pieces(p, tensor, &pieces));
+  for (uint32_t i = 0; i < pieces.count; i++) {
+    uint32_t trailer[2], crc = 0;
+    poet_piece(p, tensor, &pieces, i, next, &piece);
+    TRY(poet_crc_stored(p, piece.block, 0, piece.size_bytes, &crc));
+    TRY(poet_read_trailer(p, &piece, trailer));
+    if (trailer[0] != crc || trailer[1] != piece.owner) {
+      return poet_fail(p, POET_ERROR_page_damaged, number);
+    }
+  }
+  return 0;
+}
+
+int poet_seal(struct poet *p, const struct poet_piece *piece, uint32_t crc) {
+  const uint32_t trailer[2] = {crc, piece->owner};
+  return piece->apart
+             ? poet_put_later(p, piece->trailer_block, piece->trailer_offset,
+                              trailer, sizeof trailer)
+             : poet_put(p, piece->trailer_block, piece->trailer_offset, trailer,
+                        sizeof trailer);
+}
+
+static int add_trailers(struct poet *p, const struct poet_tensor *tensor,
+                        bool next, uint32_t *digest) {
+  struct poet_pieces pieces;
+  struct poet_piece piece;
+  TRY(poet_read_pieces(p, tensor, &pieces));
+  for (uint32_t i = 0; i < pieces.count; i++) {
+    uint32_t trailer[2];
+    poet_piece(p, tensor, &pieces, i, next, &piece);
+    TRY(poet_read_trailer(p, &piece, trailer));
+    *digest ^= poet_crc(0, trailer, sizeof trailer);
+    /* The schedule's blocks are to stay in the cache. */
+    if (i + 1 == pieces.count ||
+        piece.trailer_offset + POET_TRAILER == POET_BLOCK) {
+      poet_give_up(p, piece.trailer_block);
+    }
+  }
+  return 0;
+}
+
+int poet_stored_digest(struct poet *p, bool next, uint32_t *digest) {
+  struct poet_tensor tensor;
+  *digest = 0;
+  TRY(poet_settle(p));
+  poet_forget(p, POET_DATA_BLOCK);
+  for (uint32_t i = 0; i < p->model.stored_count; i++) {
+    TRY(poet_read_tensor(p, i, &tensor));
+    if (tensor.place == POET_PLACE_CURRENT) {
+      TRY(add_trailers(p, &tensor, next, digest));
+    }
+  }
+  return 0;
+}
+
+int poet_roll_back(struct poet *p) {
+  struct poet_commit commit = p->committed;
+  if (!poet_committed(p) || !commit.prior.generation) {
+    return 0;
+  }
+  commit.slot = (commit.slot + POET_SLOTS - 1) % POET_SLOTS;
+  commit.now = commit.prior;
+  commit.prior = (struct poet_state){0};
+  return poet_commit(p, &commit);
+}
+
+/* Data of an attempt that did not end must not pass for that of the next one,
+ * which may have other input. A new sequence number makes it old. */
+int poet_renumber(struct poet *p) {
+  if (p->stale && poet_committed(p) && !p->staging) {
+    struct poet_commit commit = p->committed;
+    TRY(poet_commit(p, &commit));
+  }
+  p->stale = false;
+  return 0;
+}

@@ -1,0 +1,262 @@
+"""A card image, or the device of a card: its partition, its commits, and its tensors' slots."""
+
+import stat
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from .. import isa
+from ..closing import Closing
+from ..device.device import NOTHING_COMMITTED
+from ..errors import BadInput, PoetError
+from ..files import write_all
+from ..schedule import format_1, slots
+from ..schedule.model import BLOCK, CURRENT, INPUT, Model, Tensor, part_size, read_tensors
+from ..schedule.slots import Commit, State
+from ..temporary import locked
+
+_C = isa.constants()
+_PARTITION_TYPE, _VERSION = _C["POET_PARTITION_TYPE"], _C["POET_VERSION"]
+_CHUNK_BYTES = 1 << 20
+_ENTRIES = range(446, 510, 16)  # offsets of the partitions' entries in an MBR
+
+
+class Unreadable(PoetError):
+    """A part of the card cannot be read, or the image ends before it."""
+
+
+class Damaged(PoetError):
+    """Weights on the card are not those that were committed."""
+
+
+def other_format(version: int, card: object) -> BadInput:
+    """Return the error for a card of another storage format."""
+    if version > _VERSION:
+        return BadInput(
+            f"{card} has storage format {version}, but this poet-host has format {_VERSION}: use "
+            "the version of poet-host that wrote the card"
+        )
+    return BadInput(
+        f"{card} has storage format {version}, of which this poet-host reads only the weights. "
+        "Solve the model again, then save the weights from the card image or the card's device: "
+        "`poet-host card export CARD weights.safetensors --schedule NAME.poet`. Then erase the "
+        "card with --erase-card"
+    )
+
+
+class CardFile(Closing):
+    """An open card image, or device of a card, which no board uses until it is closed.
+
+    Raises BadInput if `path` has no poet partition, PoetError if a board uses it.
+    """
+
+    def __init__(self, path: Path | str, *, writable: bool = False) -> None:
+        self.path, self.writable = Path(path), writable
+        self._file = _opened(self.path, writable)
+        try:
+            if not locked(self._file.fileno()):
+                raise PoetError(
+                    f"a board uses the card image {path}: stop that board, or name another image"
+                )
+            self.first, self.blocks = self._partition()  # of the partition
+            self.mount()
+        except BaseException:
+            self.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<CardFile {self.path}>"
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _partition(self) -> tuple[int, int]:
+        mbr = self._file.read(BLOCK) or b""
+        if mbr[510:] == b"\x55\xaa":
+            for at in _ENTRIES:
+                kind, first, blocks = struct.unpack_from("<4xB3xII", mbr, at)
+                if kind == _PARTITION_TYPE and blocks:
+                    return first, blocks
+        raise BadInput(
+            f"{self.path} has no poet partition: name a card image or the device of a card, or "
+            "make an image with `poet-host storage prepare`"
+        )
+
+    def mount(self) -> None:
+        """Read the store's record and the commit records."""
+        self.store: dict[str, Any] | None = None
+        self.commit: Commit | None = None
+        raw = self.get(0, isa.record_size("poet_store"))
+        row = isa.unpack("poet_store", raw)
+        if row["magic"] == _C["POET_STORE_MAGIC"] and row["crc"] == zlib.crc32(raw[:-4]):
+            self.store = row
+        self.version = row["version"] if self.store else _VERSION
+        self.areas = format_1.AREAS if self.version == 1 else slots.AREAS
+        if self.version in (1, _VERSION):
+            self.commit = slots.newest(self.commit_record(block) for block in self.areas.commits)
+
+    def commit_record(self, block: int) -> Commit | None:
+        """Return the commit record in a block, or None if it is not whole."""
+        try:
+            raw = self.get(block, isa.record_size("poet_commit"))
+        except Unreadable:
+            return None
+        reader = format_1.commit_from_bytes if self.version == 1 else slots.commit_from_bytes
+        return reader(raw)
+
+    @property
+    def total_blocks(self) -> int:
+        """Return the number of blocks that the store uses. Raises BadInput without a store."""
+        if self.store is None:
+            raise BadInput(
+                f"the poet partition of {self.path} is empty or damaged: make another image with "
+                "`poet-host storage prepare`, or erase the card with --erase-card"
+            )
+        total: int = self.store["total_blocks"]
+        return total
+
+    # Bytes of the partition.
+
+    def get(self, block: int, size_bytes: int, at: int = 0) -> bytes:
+        """Return bytes of the partition, from byte `at` of a block on. Raises Unreadable."""
+        position = block * BLOCK + at
+        data = b""
+        try:
+            if position + size_bytes <= self.blocks * BLOCK:
+                self._file.seek(self.first * BLOCK + position)
+                data = self._file.read(size_bytes) or b""
+                while len(data) < size_bytes and (more := self._file.read(size_bytes - len(data))):
+                    data += more
+        except OSError as error:
+            raise Unreadable(
+                f"block {self.first + block:,} of {self.path} cannot be read ({error.strerror}): "
+                "copy what is readable to an image, for example with ddrescue"
+            ) from error
+        if len(data) < size_bytes:
+            raise Unreadable(
+                f"{self.path} ends before block {self.first + block:,}: copy the whole card"
+            )
+        return data
+
+    def chunks(self, block: int, size_bytes: int) -> Iterator[bytes]:
+        """Yield what `get` returns in parts, so that a large range needs little memory."""
+        for at in range(0, size_bytes, _CHUNK_BYTES):
+            yield self.get(block, min(_CHUNK_BYTES, size_bytes - at), at)
+
+    def put(self, block: int, data: bytes | memoryview, at: int = 0) -> None:
+        """Write bytes into the partition. The range must be inside of it."""
+        position = block * BLOCK + at
+        assert self.writable
+        assert position + len(data) <= self.blocks * BLOCK
+        self._file.seek(self.first * BLOCK + position)
+        write_all(self._file, data)
+
+    # Slots.
+
+    def slot_of(self, tensor: Tensor, *, prior: bool = False) -> int:
+        """Return the number of the slot with the committed state, or with the prior state."""
+        assert self.commit is not None
+        if tensor.place == INPUT:
+            return self.commit.now.step % 2
+        slot = (self.commit.slot - prior) % slots.SLOTS
+        return slot if tensor.place == CURRENT else 0
+
+    def generation_of(self, model: Model, tensor: Tensor, sequence: int) -> int:
+        """Return the generation of a tensor. `sequence`: of the commit of a CURRENT tensor."""
+        if self.version == 1:
+            return 0
+        if tensor.place != CURRENT:
+            return model.crc
+        assert self.store is not None
+        return slots.generation_of(self.store["identity"], sequence)
+
+    def state(self, *, prior: bool = False) -> State:
+        """Return the committed state, or the state before it. Raises BadInput if there is none."""
+        self.total_blocks  # noqa: B018 - raises BadInput without a store
+        commit = self.commit
+        if commit is None or commit.now.step == NOTHING_COMMITTED:
+            raise BadInput(f"{self.path} holds no weights: name the card that holds them")
+        if prior and not commit.prior.generation:
+            raise BadInput(f"{self.path} holds no weights of an earlier step: omit --prior")
+        return commit.prior if prior else commit.now
+
+    def tensor(self, model: Model, number: int, *, prior: bool = False) -> bytes:
+        """Return the bytes of a FIXED or CURRENT tensor in a committed state.
+
+        Raises Damaged if they are not those of that state.
+        """
+        tensor, state = model.tensors[number], self.state(prior=prior)
+        generation = self.generation_of(model, tensor, state.generation)
+        base = self.areas.slot(model, self.slot_of(tensor, prior=prior))
+        parts, is_whole = [], True
+        try:
+            for piece in slots.pieces(tensor):
+                parts.append(self.get(base + piece.block, piece.size_bytes))
+                trailer = slots.trailer_of(piece, zlib.crc32(parts[-1]), generation)
+                is_whole &= trailer == self.get(base, slots.TRAILER_BYTES, piece.trailer)
+        except Unreadable:
+            is_whole = False
+        if not is_whole:
+            has_prior = not prior and tensor.place == CURRENT
+            raise self._damaged(f"tensor {number}", state, has_prior=has_prior)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def check_digest(self, model: Model, *, prior: bool = False) -> None:
+        """Raise Damaged if the trailers of a committed state are not those of its commit."""
+        state = self.state(prior=prior)
+        trailers = (
+            self.get(
+                self.areas.slot(model, self.slot_of(tensor, prior=prior)),
+                slots.TRAILER_BYTES,
+                piece.trailer,
+            )
+            for tensor in model.tensors
+            if tensor.place == CURRENT
+            for piece in slots.pieces(tensor)
+        )
+        try:
+            is_whole = self.version == 1 or slots.digest_of(trailers) == state.digest
+        except Unreadable:
+            is_whole = False
+        if not is_whole:
+            raise self._damaged("a part", state, has_prior=not prior)
+
+    def _damaged(self, what: str, state: State, *, has_prior: bool) -> Damaged:
+        """Return the error for a damaged part of a state. `has_prior`: the prior state may help."""
+        advice = "use a copy of these weights"
+        if has_prior and self.commit and self.commit.prior.generation:
+            step = self.commit.prior.step
+            advice = f"try the weights of step {step:,}, with `poet-host card export --prior`"
+        return Damaged(
+            f"{what} of the weights of step {state.step:,} on {self.path} is damaged: {advice}"
+        )
+
+    def model_on_card(self) -> Model:
+        """Return the tensors of the model part on the card. Raises BadInput if it is damaged."""
+        where = f"the model part on {self.path}"
+        if self.version == 1:
+            return format_1.read_tensors(lambda size: self.get(self.areas.model, size), where)
+        header = isa.unpack("poet_model", self.get(self.areas.model, isa.record_size("poet_model")))
+        size = part_size(header)
+        if header["magic"] != _C["POET_MODEL_MAGIC"] or size > slots.MODEL_BLOCKS * BLOCK:
+            raise BadInput(f"{where} is missing: name the schedule with --schedule")
+        return read_tensors(self.get(self.areas.model, size), where)
+
+
+def _opened(path: Path, writable: bool) -> BinaryIO:
+    """Open a card image or a device without a buffer."""
+    try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
+            raise BadInput(f"{path} is neither a card image nor the device of a card: name one")
+        return path.open("rb+" if writable else "rb", buffering=0)
+    except FileNotFoundError as error:
+        raise BadInput(
+            f"there is no card image {path}: make one with `poet-host storage prepare {path}`"
+        ) from error
+    except OSError as error:
+        raise BadInput(
+            f"{path} cannot be opened ({error.strerror}): for the device of a card, use sudo"
+        ) from error

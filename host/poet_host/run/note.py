@@ -1,0 +1,127 @@
+"""Read and write the host's notes on a card.
+
+A board identifies tensors by number. A note has the names and shapes of a model's tensors, their
+place in files of weights, and the classes that the weights distinguish. The card's model area has
+two places for notes at its end (FORMAT.md). So the note of the committed model stays until the next
+model is committed.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from .. import isa
+from ..data.classes import NO_NAMES, Classes, classes_from_json
+from ..device.device import MODEL
+from ..errors import BadInput
+from ..graph.source import Source
+from ..graph.weights import file_sources, weight_nodes
+from ..schedule.schedule import Schedule
+from ..schema import Count, convert
+from .card_device import AnyCard
+
+_C = isa.constants()
+PLACES = (_C["POET_NOTE_OFFSET"], _C["POET_NOTE_OFFSET"] + _C["POET_NOTE_BYTES"])
+_MOST_BYTES = _C["POET_NOTE_BYTES"] - isa.record_size("poet_meta")
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the host writes to a card about the model whose weights the card holds.
+
+    The note with the highest `sequence` is the newest one.
+    """
+
+    model_crc: int
+    model: str  # name of the model
+    shapes: Shapes  # shapes of the model's parameters and states, by name
+    numbers: Mapping[str, int]  # tensor numbers in the model, by name
+    # Place of each parameter and state in files of weights, by name; None: the note lacks it.
+    sources: Mapping[str, Source] | None
+    classes: Classes = NO_NAMES
+    sequence: int = 0
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The JSON form of a note."""
+
+    model_crc: Count
+    model: str
+    sequence: Count
+    weights: tuple[tuple[str, tuple[Count, ...], Annotated[int, Meta(ge=0, lt=2**16)]], ...]
+    classes: dict[str, Any] | None
+    sources: dict[str, Source] | None = None  # absent in notes of poet-host 0.1
+
+
+def write_note(device: AnyCard, schedule: Schedule, classes: Classes = NO_NAMES) -> None:
+    """Write the note of a schedule's model. Afterwards, the board has no schedule loaded."""
+    graph = schedule.graph
+    before = [read_note(device, place) for place in PLACES]
+    committed = int(device.hello().committed_model)
+    # The committed model's newest note is never overwritten: it must survive a power cut.
+    newest = max(range(2), key=lambda i: _rank(before[i], committed))
+    sequence = 1 + max((note.sequence for note in before if note), default=0)
+    numbers = {name: number for number, name in enumerate(schedule.names)}
+    about = {
+        "model_crc": schedule.model.crc,
+        "model": graph.name,
+        "sequence": sequence,
+        "weights": [[node.name, node.shape, numbers[node.name]] for node in weight_nodes(graph)],
+        "sources": {name: asdict(source) for name, source in file_sources(graph).items()},
+        "classes": classes.to_json(),
+    }
+    content = _packed(about)
+    if len(content) > _MOST_BYTES and classes:
+        content = _packed({**about, "classes": Classes(classes).to_json()})  # without examples
+    if len(content) > _MOST_BYTES or len(schedule.model_part) > PLACES[0]:
+        if not classes:
+            return  # without a note, the weights are recognised by the model's CRC
+        raise BadInput(
+            f"{graph.name}: the card has too little space for the names of {len(classes)} classes. "
+            "Shorten the names, or use numbers as labels"
+        )
+    crc = zlib.crc32(content)
+    record = isa.pack("poet_meta", magic=_C["POET_NOTE_MAGIC"], crc=crc, bytes=len(content))
+    device.write(MODEL, 0, record + content, start=PLACES[1 - newest])
+
+
+def _packed(about: Mapping[str, Any]) -> bytes:
+    return zlib.compress(json.dumps(about, separators=(",", ":")).encode())
+
+
+def _rank(note: Note | None, committed: int) -> tuple[bool, int]:
+    """Return the rank of a note. A new note replaces the note with the lower rank."""
+    return (False, 0) if note is None else (note.model_crc == committed, note.sequence)
+
+
+def newest_note(device: AnyCard, model_crc: int) -> Note | None:
+    """Return the newest note of the model with this CRC."""
+    notes = [note for note in (read_note(device, place) for place in PLACES) if note]
+    mine = [note for note in notes if note.model_crc == model_crc]
+    return max(mine, key=lambda note: note.sequence, default=None)
+
+
+def read_note(device: AnyCard, place: int) -> Note | None:
+    """Return the note at one of PLACES, or None without a valid note."""
+    size = isa.record_size("poet_meta")
+    record = isa.unpack("poet_meta", device.read(MODEL, 0, size, start=place))
+    if record["magic"] != _C["POET_NOTE_MAGIC"] or record["bytes"] > _MOST_BYTES:
+        return None
+    content = device.read(MODEL, 0, record["bytes"], start=place + size)
+    if zlib.crc32(content) != record["crc"]:
+        return None
+    try:
+        about = json.loads(zlib.decompressobj().decompress(content, 2**24))
+        row = convert(about, _Row, "a note")
+        classes = classes_from_json(row.classes)
+    except (ValueError, TypeError, KeyError, RecursionError, zlib.error, BadInput):
+        return None  # not a valid note; training works without a note
+    shapes = {name: shape for name, shape, _ in row.weights}
+    numbers = {name: number for name, _, number in row.weights}
+    return Note(row.model_crc, row.model, shapes, numbers, row.sources, classes, row.sequence)

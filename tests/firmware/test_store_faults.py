@@ -1,0 +1,78 @@
+"""Cards that acknowledge a write and store something else: no run ends with other weights."""
+
+import random
+from itertools import count
+
+import pytest
+from poet_host import isa
+from support import toy
+from support.card_image import CardImage
+from support.memory_board import FalseWrite, MemoryBoard, Refused, card
+from support.toy_boards import load, trained, truth, weights
+
+STEPS = 4
+STRIDE = isa.constants()["POET_UNIT_BLOCKS"]  # the toy's slots are as far apart
+FAULTS = {
+    "dropped": FalseWrite(kept=0),
+    **{f"torn after {kept} bytes": FalseWrite(kept=kept) for kept in (24, 100, 256, 508)},
+    "one block too far": FalseWrite(distance=1),
+    "one slot too far": FalseWrite(distance=STRIDE),
+    "one bit flipped": FalseWrite(flipped=1234),
+}
+MOST_RUNS = 4  # until training is done
+
+
+def writes_of_a_run(kind: str) -> range:
+    """The numbers of all writes after the first commit."""
+    board = trained(card(), kind=kind)
+    first = board.writes
+    for step in range(1, STEPS + 1):
+        board.step(step)
+    return range(first, board.writes)
+
+
+def run(board: MemoryBoard) -> bool:
+    """Train up to STEPS. Return True if the board reported no error."""
+    try:
+        for step in range(board.hello()["committed_step"] + 1, STEPS + 1):
+            board.step(step)
+        return weights(board) == truth()[STEPS] or pytest.fail("other weights, and no error")
+    except Refused:
+        return False
+
+
+def resume(storage: CardImage, kind: str) -> None:
+    """Continue as a host does: with the schedule and the batch sent again, until a run ends."""
+    for runs in count(1):
+        assert runs <= MOST_RUNS
+        board = MemoryBoard(storage)
+        board.hello()
+        load(board, kind)
+        for number, data in enumerate(toy.values(1)[: toy.W]):
+            board.write(2, number, 0, data)
+        if run(board):
+            return
+
+
+@pytest.mark.parametrize("kind", ["frugal", "cut"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_false_write_is_never_silent(fault: str, kind: str) -> None:
+    for number in writes_of_a_run(kind):
+        board = trained(card(), kind=kind)
+        board.false_writes = {number: FAULTS[fault]}
+        if not run(board):
+            board.false_writes = {}
+            resume(board.storage, kind)
+
+
+@pytest.mark.slow
+def test_two_false_writes_are_never_silent() -> None:
+    """10,000 random pairs. Training may be lost, but only with an error."""
+    rng = random.Random(14)
+    faults = list(FAULTS.values())
+    numbers = {kind: writes_of_a_run(kind) for kind in ("frugal", "cut")}
+    for _ in range(10_000):
+        kind = rng.choice(list(numbers))
+        board = trained(card(), kind=kind)
+        board.false_writes = {rng.choice(numbers[kind]): rng.choice(faults) for _ in range(2)}
+        run(board)

@@ -15,7 +15,8 @@ from ..run.job import JobState
 from ..run.log import Log
 from ..schedule.schedule import Schedule
 from . import completion
-from .console import emit, progress, say, say_classes, show_table
+from .card_table import card_rows
+from .console import emit, failure, progress, say, say_classes, show_table
 from .options import (
     check_writable,
     data_options,
@@ -23,6 +24,7 @@ from .options import (
     erase_option,
     json_option,
     output,
+    output_argument,
     schedule_argument,
     storage_option,
     training_seed_option,
@@ -34,11 +36,14 @@ _port_option = click.option(
     help="Port of the board that contains the card. `poet-host train --help` lists the kinds of "
     "PORT.",
 )  # fmt: skip
+_card_argument = click.argument(
+    "card_path", metavar="CARD", type=click.Path(dir_okay=False, path_type=Path)
+)
 
 
 @click.group()
 def card() -> None:
-    """Write or read the SD card of a board that trains without a host."""
+    """Write the SD card of a board, or read its weights."""
 
 
 @card.command()
@@ -128,9 +133,7 @@ def write(
         size_bytes = api.card_image_bytes(loaded, dataset, seed, first, last)
     with (
         api.new_storage(image, size_bytes) if image else nullcontext(storage) as file,
-        api.connect(
-            port or "native", storage=file, arena_bytes=api.arena_for(loaded, port, None)
-        ) as connection,
+        _connected(loaded, port, file, writable=True) as connection,
         progress(f"writing {graph.name} and {dataset.name}") as report,
     ):
         state = api.write_card(
@@ -175,9 +178,7 @@ def read(
     check_writable(save_weights, log_path, read=(schedule, storage))
     loaded = Schedule.load(schedule)
     graph = loaded.graph
-    with api.connect(
-        port or "native", storage=storage, arena_bytes=api.arena_for(loaded, port, storage)
-    ) as connection:
+    with _connected(loaded, port, storage) as connection:
         state, weights = api.read_card(loaded, connection)
         committed = int(connection.device.info.committed_step)
         # The card does not name the board if every step was trained with a host.
@@ -200,6 +201,78 @@ def read(
         emit({**_facts(graph, state), "committed": committed, "board": trainer})
     else:
         show_table(("", ">"), _table(committed, state))
+
+
+@card.command("export")
+@_card_argument
+@output_argument("weights", ".safetensors")
+@click.option(
+    "--prior", is_flag=True,
+    help="Take the weights of the step before the last complete step.",
+)  # fmt: skip
+@click.option(
+    "--schedule", type=click.Path(path_type=Path), metavar="NAME.poet",
+    show_default="the names in the card's note",
+    help="Take the names of the weights from this schedule of the model.",
+)  # fmt: skip
+@json_option
+def export_(
+    card_path: Path, weights: Path, prior: bool, schedule: Path | None, as_json: bool
+) -> None:
+    """Write the weights on a card to a file, without a board.
+
+    CARD is a card image, or the device of a card. WEIGHTS is a .safetensors file, which is not
+    written if the weights are damaged.
+    """
+    check_writable(weights, read=(card_path, schedule))
+    with progress(f"reading {card_path}"):
+        found = api.export_card(card_path, weights, schedule=schedule, prior=prior)
+    say(f"wrote {weights}: the weights of step {found.step:,} of {found.model}")
+    if as_json:
+        emit({"file": str(weights), "model": found.model, "step": found.step, "prior": prior})
+
+
+@card.command()
+@_card_argument
+@click.option(
+    "--schedule", type=click.Path(path_type=Path), metavar="NAME.poet",
+    show_default="the model part on the card",
+    help="Find the weights with this schedule, which trained them, if the model part on the card "
+    "is damaged.",
+)  # fmt: skip
+@json_option
+def check(card_path: Path, schedule: Path | None, as_json: bool) -> int:
+    """Check a card, and show which of its weights are whole.
+
+    CARD is a card image, or the device of a card. Reads every slot of every tensor, the records,
+    the notes and the job, and writes nothing. The exit code is 1 if something is damaged. Records
+    and slots that a power cut may leave incomplete do not count as damaged.
+    """
+    with progress(f"reading {card_path}") as report:
+        found = api.check_card(
+            card_path, schedule=schedule,
+            progress=lambda done, total: report(done, total, "bytes"),
+        )  # fmt: skip
+    problem = f"{card_path} is damaged: {'; '.join(found.problems)}; {found.conclusion}"
+    failed = failure(problem, PoetError.exit_code) if found.problems else {}
+    if as_json:
+        emit({**found.to_json(), **failed})
+    else:
+        show_table(("", ""), card_rows(found))
+    if failed:
+        say(f"poet-host: {problem}")
+    return PoetError.exit_code if failed else 0
+
+
+def _connected(
+    schedule: Schedule, port: str | None, storage: Path | None, *, writable: bool = False
+) -> api.Connection | api.Card:
+    """Open the card image `storage`, or the card of the board at `port`."""
+    if port is None:
+        assert storage is not None
+        return api.open_card(storage, writable=writable)
+    arena_bytes = api.arena_for(schedule, port, None if writable else storage)
+    return api.connect(port, storage=storage, arena_bytes=arena_bytes)
 
 
 def _check_card_is_kept(port: str | None, storage: Path | None) -> None:

@@ -1,0 +1,329 @@
+"""Read everything on a card, and report what is whole and which weights can be saved."""
+
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+
+import numpy as np
+
+from .. import isa
+from ..device.device import NOTHING_COMMITTED, Progress
+from ..errors import BadInput
+from ..schedule import slots
+from ..schedule.model import BLOCK, CURRENT, FIXED, INPUT, PAGE, Model, Tensor, part_crc
+from ..schedule.schedule import Schedule
+from ..schedule.slots import State
+from .card_device import CardDevice
+from .card_file import Unreadable
+from .card_report import (
+    CardReport,
+    CommitReport,
+    JobReport,
+    PartState,
+    SlotReport,
+    SlotState,
+    StateReport,
+    TensorReport,
+)
+from .note import PLACES, Note, newest_note, read_note
+
+_C = isa.constants()
+_PLACES = {FIXED: "fixed", CURRENT: "current", INPUT: "input"}
+_ROLES = ("current", "next", "prior")  # of a CURRENT tensor's slots, from the committed slot on
+_CHUNK_BYTES = 1 << 20  # that are read at a time
+
+
+def check(
+    card: CardDevice, schedule: Schedule | None = None, progress: Progress | None = None
+) -> CardReport:
+    """Read every slot, note and sample of a card of this format. Nothing is written.
+
+    `schedule`: the schedule that trained the weights, if the model part of the card is damaged.
+    Raises BadInput if the card has no store of this format, or if the schedule is another one.
+    """
+    return _Check(card, progress).report(schedule)
+
+
+class _Check:
+    def __init__(self, card: CardDevice, progress: Progress | None) -> None:
+        card.hello()
+        self.card, self.progress = card, progress
+        self.problems: list[str] = []
+        self.done = self.total = 0  # bytes
+        commit = card.commit
+        held = commit and commit.now.step != NOTHING_COMMITTED and commit.model_crc
+        self.commit = commit if held else None
+
+    def read(self, block: int, size_bytes: int, at: int = 0) -> bytes:
+        """Read bytes, and report the progress."""
+        data = self.card.get(block, size_bytes, at)
+        self.done += size_bytes
+        if self.progress:
+            self.progress(min(self.done, self.total), self.total)
+        return data
+
+    def report(self, schedule: Schedule | None) -> CardReport:
+        card = self.card
+        commits = tuple(map(self.commit_report, slots.COMMIT_BLOCKS))
+        if card.commit is None and any(commit.state == "damaged" for commit in commits):
+            self.problems.append("both commit records are damaged or missing")
+        on_card, model_part = self.model_part()
+        plan_part = self.plan_part(on_card)
+        model = self.model_of_weights(on_card, schedule)
+        note = newest_note(card, self.commit.model_crc) if self.commit else None
+        tensors: tuple[TensorReport, ...] = ()
+        states: list[StateReport] = []
+        job = None
+        if self.commit and model:
+            self.total = sum(
+                tensor.size_bytes * slots.SLOTS_OF_PLACE.get(tensor.place, 0)
+                for tensor in model.tensors
+            )
+            tensors, states = self.slots(model, _names(note, schedule))
+            job = self.job(model)
+            if job and (model_part, plan_part) != ("whole", "whole"):
+                self.problems.append("without its schedule, the job cannot run: write it again")
+        note_blocks = [slots.MODEL_BLOCK + place // BLOCK for place in PLACES]
+        if self.commit and not note and "damaged" in map(self.without_content, note_blocks):
+            self.problems.append(
+                "the note with the names of the weights is damaged: use --schedule to export them"
+            )
+        pages = [t for t in (model.tensors if model else ()) if t.place == PAGE]
+        notes = [read_note(card, place) for place in PLACES]
+        return CardReport(
+            file=str(card.path),
+            format=card.version,
+            blocks=card.total_blocks,
+            commits=commits,
+            model_part=model_part,
+            plan_part=plan_part,
+            notes=tuple(note.model if note else None for note in notes),
+            weights=states[0] if states else None,
+            prior=states[1] if states[1:] else None,
+            tensors=tensors,
+            page_count=len(pages),
+            page_bytes=sum(page.size_bytes for page in pages),
+            job=job,
+            problems=tuple(self.problems),
+        )
+
+    def commit_report(self, block: int) -> CommitReport:
+        found = self.card.commit_record(block)
+        if found is None:
+            return CommitReport(block, self.without_content(block))
+        step = None if found.now.step == NOTHING_COMMITTED else found.now.step
+        return CommitReport(block, "whole", found.sequence, step)
+
+    def without_content(self, block: int) -> PartState:
+        """Return whether a block without a valid record is empty or damaged."""
+        try:
+            return "damaged" if any(self.card.get(block, BLOCK)) else "empty"
+        except Unreadable:
+            return "damaged"
+
+    def model_part(self) -> tuple[Model | None, PartState]:
+        """Return the model on the card, if it is whole, and its state."""
+        model = None
+        with suppress(BadInput, Unreadable):
+            model = self.card.model_on_card()
+        if model is None or not _fits(model, self.card.total_blocks):
+            state = self.without_content(slots.MODEL_BLOCK)
+            if state == "damaged":
+                self.problems.append("the model part is damaged")
+            return None, state
+        is_own = self.commit is None or model.crc == self.commit.model_crc
+        return model, "whole" if is_own else "foreign"
+
+    def plan_part(self, model: Model | None) -> PartState:
+        with suppress(Unreadable):
+            size = isa.record_size("poet_plan_header")
+            row = isa.unpack("poet_plan_header", self.card.get(slots.PLAN_BLOCK, size))
+            size = min(size + row["bit_bytes"], slots.PLAN_BLOCKS * BLOCK)
+            part = self.card.get(slots.PLAN_BLOCK, size)
+            if row["magic"] == _C["POET_PLAN_MAGIC"] and part_crc(part) == row["crc"]:
+                is_own = model is not None and row["model_crc"] == model.crc
+                return "whole" if is_own else "foreign"
+        return self.without_content(slots.PLAN_BLOCK)
+
+    def model_of_weights(self, on_card: Model | None, schedule: Schedule | None) -> Model | None:
+        if self.commit is None:
+            return None
+        if schedule is not None and schedule.model.crc != self.commit.model_crc:
+            raise BadInput(
+                f"the schedule has not trained the weights on {self.card.path}: name the schedule "
+                "that has, or omit --schedule"
+            )
+        model = schedule.model if schedule else on_card
+        if model is None or model.crc != self.commit.model_crc:
+            self.problems.append(
+                "the model part is not that of the weights: name the schedule that trained them "
+                "with --schedule"
+            )
+            return None
+        return model
+
+    # Slots.
+
+    def slots(
+        self, model: Model, names: dict[int, str]
+    ) -> tuple[tuple[TensorReport, ...], list[StateReport]]:
+        """Read all slots. Returns the tensors, then the committed state and a state before it."""
+        assert self.commit is not None
+        found: list[TensorReport] = []
+        trailers: dict[str, list[bytes]] = {role: [] for role in _ROLES}
+        for number, tensor in enumerate(model.tensors):
+            if tensor.place in _PLACES:
+                reports = []
+                for slot in range(slots.SLOTS_OF_PLACE[tensor.place]):
+                    role, sequence = self.role(tensor, slot)
+                    state, there = self.slot(model, tensor, slot, sequence)
+                    trailers.setdefault(role, []).extend(there)
+                    reports.append(SlotReport(slot, role, state))
+                place, name = _PLACES[tensor.place], names.get(number)
+                found.append(TensorReport(number, name, place, tensor.size_bytes, tuple(reports)))
+        now, prior = self.commit.now, self.commit.prior
+        states = [self.state_report("current", now, found, trailers["current"])]
+        if prior.generation:
+            states.append(self.state_report("prior", prior, found, trailers["prior"]))
+        return tuple(found), states
+
+    def state_report(
+        self, role: str, state: State, tensors: list[TensorReport], trailers: list[bytes]
+    ) -> StateReport:
+        held = [tensor for tensor in tensors if tensor.place != "input"]
+        damaged = tuple(tensor.number for tensor in held if not _holds(tensor, role))
+        found = StateReport(
+            state.step, len(held), damaged, slots.digest_of(trailers) == state.digest
+        )
+        if not found.is_whole:
+            what = f"{len(damaged):,} of {len(held):,} tensors" if damaged else "the digest"
+            self.problems.append(f"weights of step {state.step:,}: {what} damaged")
+        return found
+
+    def role(self, tensor: Tensor, slot: int) -> tuple[str, int]:
+        """Return the role of a slot, and the sequence number of the commit that it is for."""
+        assert self.commit is not None
+        if tensor.place != CURRENT:
+            return _PLACES[tensor.place], 0
+        role = _ROLES[(slot - self.commit.slot) % slots.SLOTS]
+        generations = {
+            "current": self.commit.now.generation,
+            "prior": self.commit.prior.generation,
+            "next": self.commit.sequence + 1,
+        }
+        return role, generations[role]
+
+    def slot(
+        self, model: Model, tensor: Tensor, slot: int, sequence: int
+    ) -> tuple[SlotState, list[bytes]]:
+        """Return the state of a slot, and its trailers."""
+        base = slots.AREAS.slot(model, slot)
+        generation = self.card.generation_of(model, tensor, sequence)
+        states: set[SlotState] = set()
+        trailers = []
+        for piece in slots.pieces(tensor):
+            try:
+                trailers.append(self.card.get(base, slots.TRAILER_BYTES, piece.trailer))
+                crc, is_empty = 0, not any(trailers[-1])
+                for part in self.parts(base + piece.block, piece.size_bytes):
+                    crc = zlib.crc32(part, crc)
+                    is_empty = is_empty and part == bytes(len(part))
+            except Unreadable:
+                states.add("damaged")
+                continue
+            if trailers[-1] == slots.trailer_of(piece, crc, generation):
+                states.add("whole")
+            elif is_empty:
+                states.add("empty")
+            else:
+                states.add("old" if slots.crc_of(trailers[-1]) == crc else "damaged")
+        worst: tuple[SlotState, ...] = ("damaged", "old", "empty", "whole")
+        return next(state for state in worst if state in states), trailers
+
+    def parts(self, block: int, size_bytes: int, at: int = 0) -> Iterator[bytes]:
+        for begin in range(0, size_bytes, _CHUNK_BYTES):
+            yield self.read(block, min(_CHUNK_BYTES, size_bytes - begin), at + begin)
+
+    # The job.
+
+    def job(self, model: Model) -> JobReport | None:
+        assert self.commit is not None
+        block, step = slots.job_block(model.data_blocks), self.commit.now.step
+        size = isa.record_size("poet_job")
+        try:
+            if block >= self.card.total_blocks:
+                return None
+            raw = self.card.get(block, size)
+            row = isa.unpack("poet_job", raw)
+            if row["magic"] != _C["POET_JOB_MAGIC"]:
+                return None
+            if row["crc"] == zlib.crc32(raw[:-4]) and step < row["first"]:
+                return None
+            is_sound = row["crc"] == zlib.crc32(raw[:-4]) and self.is_job_of(model, row, block)
+            report = self.job_report(block, row, step) if is_sound else JobReport(is_whole=False)
+        except Unreadable:
+            report = JobReport(is_whole=False)
+        if not report.is_whole:
+            self.problems.append("the job is damaged: write it again with `card write`")
+        return report
+
+    def is_job_of(self, model: Model, row: dict[str, int], block: int) -> bool:
+        """Return whether a job's batches fit the model, and its order fits the card."""
+        count = len(model.tensors)
+        batches = all(
+            row[name] < count
+            and model.tensors[row[name]].place == INPUT
+            and model.tensors[row[name]].size_bytes == row["batch"] * row[f"{name}_bytes"]
+            for name in ("data", "label")
+        )
+        order_bytes = 4 * row["steps"] * row["batch"]
+        room = (self.card.total_blocks - block - 1) * BLOCK
+        return batches and 0 < order_bytes <= room
+
+    def job_report(self, block: int, row: dict[str, int], step: int) -> JobReport:
+        """Read the order of the samples, and the samples that it names."""
+        sample_bytes = row["data_bytes"] + row["label_bytes"] + 4
+        crc, last = 0, 0
+        for part in self.parts(block, 4 * row["steps"] * row["batch"], BLOCK):
+            crc, last = zlib.crc32(part, crc), max(last, int(np.frombuffer(part, "<u4").max()))
+        damaged, count = 0, last + 1
+        if is_order_whole := crc == row["order_crc"]:
+            self.total += count * sample_bytes
+            at = row["sample_block"] * BLOCK
+            for first in range(0, count, group := max(1, _CHUNK_BYTES // sample_bytes)):
+                samples = min(group, count - first)
+                data = self.read(block, samples * sample_bytes, at + first * sample_bytes)
+                for i in range(samples):
+                    one = data[i * sample_bytes : (i + 1) * sample_bytes]
+                    right = zlib.crc32(one[:-4], first + i).to_bytes(4, "little")
+                    damaged += one[-4:] != right
+        log_bytes = isa.record_size("poet_job_log")
+        done = min(step - row["first"], row["steps"])
+        log = self.card.get(block, log_bytes + 4 * done, row["loss_block"] * BLOCK)
+        losses = np.frombuffer(log, "<f4", offset=log_bytes)
+        return JobReport(
+            is_whole=is_order_whole and not damaged,
+            first_step=row["first"],
+            last_step=row["first"] + row["steps"],
+            samples=count,
+            damaged_samples=damaged,
+            losses=int(np.isfinite(losses).sum()),
+            board=log[:log_bytes].rstrip(b"\0").decode("ascii", "replace"),
+        )
+
+
+def _holds(tensor: TensorReport, role: str) -> bool:
+    """Return whether the slot of a role, or the slot of a FIXED tensor, is whole."""
+    return all(slot.state == "whole" for slot in tensor.slots if slot.role in (role, "fixed"))
+
+
+def _names(note: Note | None, schedule: Schedule | None) -> dict[int, str]:
+    if schedule is not None:
+        return dict(enumerate(schedule.names))
+    return {number: name for name, number in note.numbers.items()} if note else {}
+
+
+def _fits(model: Model, total_blocks: int) -> bool:
+    """Return whether the slots of a model can be on a card of this size, without overlaps."""
+    blocks = sum(t.blocks * slots.SLOTS_OF_PLACE.get(t.place, 0) for t in model.tensors)
+    return slots.DATA_BLOCK + max(blocks, model.data_blocks) <= total_blocks

@@ -1,0 +1,112 @@
+"""Take the weights off a card without a board, by the names in its note or in a schedule."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ..data.classes import NO_NAMES, Classes
+from ..errors import BadInput
+from ..graph.source import Source
+from ..graph.weights import file_sources, tensors_of_file, weight_nodes
+from ..schedule.model import CURRENT, FIXED, Model
+from ..schedule.schedule import Schedule
+from .card_device import CardDevice
+from .note import Note, Shapes, newest_note
+from .run import Array
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Weights of a card, with the names and shapes that they have in files."""
+
+    model: str  # name of the model
+    step: int  # number of steps that they were trained for
+    classes: Classes
+    tensors: Mapping[str, Array]
+
+    def __repr__(self) -> str:
+        return f"<Exported {self.model}: {len(self.tensors)} tensors after step {self.step:,}>"
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The names of a model's parameters and states, and where they lie."""
+
+    model: str
+    shapes: Shapes
+    numbers: Mapping[str, int]
+    sources: Mapping[str, Source]  # of those that files of weights contain
+
+
+def exported(
+    card: CardDevice, schedule: Schedule | None = None, *, prior: bool = False
+) -> Exported:
+    """Read the committed weights of a card, or those of the step before if `prior` is True.
+
+    Names are those of `schedule`, or of the card's note if `schedule` is None. Raises Damaged if
+    the weights are not whole, BadInput if their names are not known.
+    """
+    state = card.state(prior=prior)
+    assert card.commit is not None
+    note = newest_note(card, card.commit.model_crc)
+    if schedule is not None and schedule.model.crc == card.commit.model_crc:
+        model = schedule.model
+        names = _names_of_schedule(schedule, {name: i for i, name in enumerate(schedule.names)})
+    else:
+        model = card.model_on_card()
+        if model.crc != card.commit.model_crc:
+            raise BadInput(
+                f"the weights and the model on {card.path} do not belong together, because another "
+                "schedule was loaded after training: name the schedule that trained the weights "
+                "with --schedule"
+            )
+        names = _names_of_note(card, note, schedule)
+    _check(names, model, card)
+    card.check_digest(model, prior=prior)
+    values = {
+        name: np.frombuffer(
+            card.tensor(model, names.numbers[name], prior=prior), dtype="<f4"
+        ).reshape(names.shapes[name])
+        for name in names.sources
+    }
+    tensors = tensors_of_file(names.model, names.sources, values)
+    return Exported(names.model, state.step, note.classes if note else NO_NAMES, tensors)
+
+
+def _names_of_schedule(schedule: Schedule, numbers: Mapping[str, int]) -> _Names:
+    graph = schedule.graph
+    shapes = {node.name: node.shape for node in weight_nodes(graph)}
+    return _Names(graph.name, shapes, numbers, file_sources(graph))
+
+
+def _names_of_note(card: CardDevice, note: Note | None, schedule: Schedule | None) -> _Names:
+    """Return the names of the note, with the places in files from the schedule if there is one."""
+    if schedule is None:
+        if note is None or note.sources is None:
+            raise BadInput(
+                f"{card.path} has no note with the names of its weights: name a schedule of the "
+                "model with --schedule NAME.poet"
+            )
+        return _Names(note.model, note.shapes, note.numbers, note.sources)
+    names = _names_of_schedule(schedule, note.numbers if note else {})
+    if note is None or note.shapes != names.shapes:
+        raise BadInput(
+            f"{card.path} holds weights of another model than the schedule, "
+            f"{schedule.graph.name}: name the schedule that trained them"
+        )
+    return names
+
+
+def _check(names: _Names, model: Model, card: CardDevice) -> None:
+    """Raise BadInput if names do not fit the tensors of a model."""
+    for name, source in names.sources.items():
+        number, shape = names.numbers.get(name, len(model.tensors)), names.shapes.get(name, ())
+        fits = number < len(model.tensors) and model.tensors[number].place in (FIXED, CURRENT)
+        fits = fits and 4 * prod(shape) == model.tensors[number].size_bytes
+        if not fits or len(source.names) * prod(source.shape) != prod(shape):
+            raise BadInput(
+                f"the note on {card.path} does not fit its tensors: name a schedule of the model "
+                "with --schedule NAME.poet"
+            )

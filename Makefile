@@ -3,11 +3,13 @@
 # make test          everything that must hold: lint, types, unit, property and whole-run tests
 # make lint          formatters, linters and types alone
 # make bench         what a RAM budget costs on a board, next to keep-everything
+# make bench-transfer  how fast weights of 437 MB go onto a native board and off it
 # make bench-solver  the planner next to the paper's formulation (half an hour; OPTIONS=--quick)
 # make paper         the POET paper's claims next to ours (over an hour; OPTIONS, see bench/paper.py)
 # make fuzz          changed files against every reader of the host (SEED, FUZZ_CASES of each format)
 # make fuzz-usb      hostile hosts against the USB device, sanitizers on (SEED, SECONDS)
 # make fuzz-card     a disturbed wire between SD driver and card, sanitizers on (SEED, SECONDS)
+# make fuzz-contents  changed contents of cards against the runtime, sanitizers on (SEED, SECONDS)
 # make schedules     the examples in schedules/, solved again
 # make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
 # make ledger        the table of that in docs/reference/memory.md, made again
@@ -26,8 +28,8 @@ RECIPE = $(BIN)/python -c 'from poet_host.firmware_build.recipe import *; made =
 SKIPPED := bench firmware_build hardware sim
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
-.PHONY: demo cross check test lint format bench bench-solver paper fuzz fuzz-usb fuzz-card schedules \
-  firmware ledger docs wheel clean
+.PHONY: demo cross check test lint format bench bench-transfer bench-solver paper fuzz fuzz-usb \
+  fuzz-card fuzz-contents walk schedules firmware ledger docs wheel clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
 	$(BIN)/poet-host demo --port $(PORT)
@@ -80,6 +82,14 @@ fuzz-usb: $(VENV)/dev.stamp
 fuzz-card: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m support.card_bench $(SEED) -$(SECONDS)
 
+# Every false write of a card at every written block of a step, about an hour on each chip.
+walk: $(VENV)/dev.stamp
+	for b in mkr1000 nrf52840_dk; do PYTHONPATH=tests $(BIN)/python -m fuzz.card_walk $$b \
+	  --output bench/walk-$$b.txt || exit 1; done
+
+fuzz-contents: $(VENV)/dev.stamp
+	PYTHONPATH=tests $(BIN)/python -m support.contents_bench $(SEED) -$(SECONDS)
+
 schedules: $(VENV)/run.stamp
 	$(BIN)/poet-host solve resnet-digits --board mkr1000 --ram 24KiB --time-limit 120 \
 	  --output schedules/resnet-digits-mkr1000.poet
@@ -88,6 +98,9 @@ schedules: $(VENV)/run.stamp
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.board $(OPTIONS)
+
+bench-transfer: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.transfer $(OPTIONS)
 
 bench-solver: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.solver $(OPTIONS)

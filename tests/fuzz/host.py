@@ -30,7 +30,8 @@ from types import FrameType
 from poet_host.errors import PoetError
 from rich.progress import Progress
 
-from .formats import FORMATS, Format
+from .cards import FORMATS
+from .formats import Format
 
 VALID_IN = 50
 CHUNK = 250

@@ -1,0 +1,301 @@
+"""Every written block of a training run on a simulated chip, with every false write of its card.
+
+    python -m fuzz.card_walk BOARD [--steps N] [--pairs N] [--every N] [--output FILE]
+
+The chip runs in this process. After each written block, the process is forked for each fault. The
+child adds the fault to its card for the next block, and goes on with the run and, after an error,
+continues it as a user does (train --resume). So no time is spent on what was before the fault.
+Every run must end with the weights of an undisturbed run, or report an error.
+"""
+
+import argparse
+import ctypes
+import mmap
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import serial
+from poet_host import api, isa
+from poet_host.device import link as link_module
+from poet_host.device.device import Device
+from poet_host.errors import PoetError
+from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.schedule.schedule import Schedule
+from poet_host.sim.native import create_storage
+from poet_host.sim.simulated_chip import CardFault, SimulatedChip
+from rich.progress import Progress
+
+STRIDE = isa.constants()["POET_UNIT_BLOCKS"]
+FAULTS = (
+    ("dropped_write", 0),
+    *(("torn_write", kept_bytes) for kept_bytes in (24, 100, 256, 508)),
+    ("misdirected_write", 1),
+    ("misdirected_write", STRIDE),
+    ("flipped_write", 1234),
+    ("late_error", 8),
+)
+SLICE_US = 50
+MOST_RUNS = 4  # until training is done
+IMAGE_BYTES = 64 << 20
+LATER_STEPS = 2  # in which damage is found
+NEVER_S = 1e9  # a chip that sleeps is silent; else it is only slow
+EQUAL, SILENT, ENDED = "equal", "other weights", "the process ended"
+
+
+class ChipSerial:
+    """A serial port whose other end is a chip in this process."""
+
+    in_waiting = 4096
+
+    def __init__(self, walk: "Walk") -> None:
+        self.walk = walk
+
+    def write(self, data: bytes) -> None:
+        while data:
+            data = data[self.walk.chip.give(data) :]
+            self.walk.advance()
+
+    def read(self, size_bytes: int) -> bytes:
+        awake = True
+        while not (data := self.walk.chip.take()):
+            if not awake:
+                raise serial.SerialException("the board sleeps and does not answer")
+            awake = self.walk.advance()
+        return data
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Walk:
+    """One board with one card, and the place in its run."""
+
+    board: str
+    image: Path
+    seed: int
+    pairs: float = 0.0  # number of pairs of faults at each block
+    every: int = 1  # try faults only at every N-th written block
+    active: bool = False  # True: fork at written blocks
+    is_child: bool = False
+    fault: str = ""
+    counts: Counter[str] = field(default_factory=Counter)
+    defects: list[str] = field(default_factory=list)
+    blocks: int = 0  # written blocks at which faults were tried
+    progress: Callable[[int], None] = lambda blocks: None
+
+    def __post_init__(self) -> None:
+        self.chip = SimulatedChip(self.board, build_firmware(self.board), self.image)
+        self.slice_ticks = SLICE_US * self.chip.meter.tick_hz // 1_000_000
+        self.random = random.Random(self.seed)
+        while self.advance():
+            pass  # the board starts, and then waits for a host
+
+    def advance(self) -> bool:
+        """Run for a slice, or until the chip sleeps. Return False if it sleeps."""
+        before = self.chip.meter.card_writes
+        result = self.chip.run(self.slice_ticks if self.active else self.slice_ticks * 1000)
+        if result not in ("slice", "idle"):
+            raise SystemExit(f"{self.fault}: {result}: {self.chip.message}")
+        if self.active and self.chip.meter.card_writes != before:
+            self.blocks += 1
+            if self.blocks % self.every == 0:
+                self._fork_all()
+            self.progress(self.blocks)
+        return result == "slice"
+
+    def _fork_all(self) -> None:
+        number = self.chip.meter.card_writes + 1
+        later = (self.random.randrange(1, 300), self.random.choice(FAULTS))
+        pair = self.random.random() < self.pairs
+        for kind, argument in FAULTS:
+            if self._is_parent((CardFault(kind, number, 1, argument),), "one fault"):
+                continue
+            return
+        if pair:
+            (kind, argument), (distance, (second, other)) = self.random.choice(FAULTS), later
+            faults = (
+                CardFault(kind, number, 1, argument),
+                CardFault(second, number + distance, 1, other),
+            )
+            self._is_parent(faults, "two faults")
+
+    def _is_parent(self, faults: tuple[CardFault, ...], what: str) -> bool:
+        """Fork. Return True in the parent, after the child's end, and False in the child."""
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child:
+            os.close(writing)
+            with os.fdopen(reading) as file:
+                outcome = file.read().strip() or ENDED
+            os.waitpid(child, 0)
+            self.counts[f"{what}: {outcome}"] += 1
+            if outcome in (SILENT, ENDED):
+                self.defects.append(f"{outcome}: {faults}")
+            return True
+        self.is_child, self.active, self.fault = True, False, str(faults)
+        self.report = writing
+        os.close(reading)
+        self._own_card()
+        for fault in faults:
+            code = getattr(self.chip.lib, f"CARD_{fault.kind.upper()}")
+            self.chip.lib.sdcard_add_fault(
+                self.chip.card, code, fault.first, fault.times, fault.argument
+            )
+        return False
+
+    def _own_card(self) -> None:
+        """Replace the shared mapping of the image by a private one, at the same address."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [
+            ctypes.c_long
+        ]  # fmt: skip
+        file = os.open(self.image, os.O_RDWR)
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            ranges = [line.split()[0] for line in maps if line.rstrip().endswith(str(self.image))]
+        for text in ranges:
+            start, end = (int(number, 16) for number in text.split("-"))
+            flags = mmap.MAP_PRIVATE | 0x10  # MAP_FIXED
+            found = libc.mmap(start, end - start, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, 0)
+            assert found == start
+        assert ranges
+
+
+@contextmanager
+def connected(walk: Walk) -> Iterator[api.Connection]:
+    usual = link_module._open
+    link_module._open = lambda port, patience_s: ChipSerial(walk)  # type: ignore[assignment,return-value]
+    try:
+        with Device(link_module.Link("chip", timeout_s=NEVER_S, patience_s=NEVER_S)) as device:
+            yield api.Connection(device, ExitStack())
+    finally:
+        link_module._open = usual
+
+
+def train(connection: api.Connection, schedule: Schedule, steps: int, *, resume: bool) -> Any:
+    return api.train(schedule, connection, "digits", steps=steps, resume=resume).weights
+
+
+def walk(board: str, schedule: Schedule, steps: int, pairs: int, seed: int, every: int = 1) -> Walk:
+    """Try all faults at all blocks that are written in the steps 2 to `steps`."""
+    with tempfile.TemporaryDirectory() as folder, Progress() as shown:
+        image = Path(folder) / "card.img"
+        expected, blocks = undisturbed(board, image, schedule, steps)
+        bar = shown.add_task(board, total=blocks)
+        found = started(board, image, seed)
+        found.pairs, found.every = pairs * every / blocks, every
+        found.progress = lambda done: shown.update(bar, completed=done)
+        with connected(found) as connection:
+            prepare(connection, schedule)
+            found.active = True
+            outcome = finish(found, connection, schedule, steps, expected)
+            if found.is_child:
+                os.write(found.report, outcome.encode())
+                os._exit(0)
+        if outcome != EQUAL:
+            found.defects.append(f"the run without faults: {outcome}")
+        return found
+
+
+def started(board: str, image: Path, seed: int) -> Walk:
+    create_storage(image, IMAGE_BYTES)
+    return Walk(board, image, seed)
+
+
+def prepare(connection: api.Connection, schedule: Schedule) -> None:
+    """Train the first step, after which a card has two states."""
+    connection.device.format()
+    train(connection, schedule, 1, resume=False)
+
+
+def undisturbed(board: str, image: Path, schedule: Schedule, steps: int) -> tuple[Any, int]:
+    """Return the weights at the end, and the number of blocks that are written in the walk."""
+    whole = started(board, image, 0)
+    with connected(whole) as connection:
+        prepare(connection, schedule)
+        before = whole.chip.meter.card_writes
+        train(connection, schedule, steps, resume=True)
+        blocks = whole.chip.meter.card_writes - before
+        expected = train(connection, schedule, steps + LATER_STEPS, resume=True)
+    image.unlink()
+    return expected, blocks
+
+
+def finish(
+    found: Walk,
+    connection: api.Connection,
+    schedule: Schedule,
+    steps: int,
+    expected: Mapping[str, Any],
+) -> str:
+    """Train to the end. Return the outcome."""
+    failed = False
+    for _ in range(MOST_RUNS):
+        try:
+            if not found.is_child:
+                train(connection, schedule, steps, resume=True)
+                found.active = False
+            weights = train(connection, schedule, steps + LATER_STEPS, resume=True)
+        except PoetError:
+            failed = True
+            with suppress(PoetError):
+                connection.device.reset()
+            continue
+        if any(weights[name].tobytes() != expected[name].tobytes() for name in expected):
+            return SILENT
+        return "an error, then equal after --resume" if failed else EQUAL
+    return "an error, and training cannot continue"
+
+
+def report(found: Walk, options: argparse.Namespace, minutes: float) -> str:
+    """Return the text of a result file."""
+    version = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    lines = [
+        f"python -m fuzz.card_walk {options.board} --steps {options.steps} "
+        f"--pairs {options.pairs} --seed {options.seed}",
+        f"{date.today()}, commit {version}, {options.schedule}: {found.blocks} written blocks, "
+        f"{minutes:.0f} minutes",
+        "",
+        *(f"{count:8,}  {outcome}" for outcome, count in sorted(found.counts.items())),
+        "",
+        *(found.defects or ["No run ended with other weights and no error."]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("board")
+    parser.add_argument("--steps", type=int, default=2)
+    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--schedule", default="schedules/resnet-digits-mkr1000.poet")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    begin = time.monotonic()
+    schedule = Schedule.load(options.schedule)
+    found = walk(options.board, schedule, options.steps, options.pairs, options.seed, options.every)
+    text = report(found, options, (time.monotonic() - begin) / 60)
+    print(text)
+    if options.output:
+        options.output.write_text(text, encoding="utf-8")
+    return 1 if found.defects else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

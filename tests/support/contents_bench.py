@@ -1,0 +1,63 @@
+"""The firmware's runtime on this computer, with cards in memory whose contents are changed.
+
+python -m support.contents_bench SEED -SECONDS     (make fuzz-contents)
+"""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from poet_host.resources import resource
+from poet_host.run.job import make_job
+from support import toy, toy_job
+from support.card_image import DATA_BLOCK
+from support.memory_board import PARTITION, card
+from support.toy_boards import trained
+from support.usb_layer import FLAGS, SANITIZE
+
+HERE = Path(__file__).parents[1] / "firmware" / "contents"
+CARDS = (("frugal", 0), ("frugal", 3), ("cut", 2), ("lavish", 1))  # kind, steps trained
+PARTITION_BLOCKS = (
+    DATA_BLOCK + 57_344 + 8192 + 300
+)  # the toy's tensors, a job, and space for probes
+AFTER = 64  # blocks of the card that are not in the partition
+
+
+def write_card(path: Path, kind: str, steps: int) -> None:
+    """Write the image of a good card: a trained toy, and a job for the steps after it."""
+    blank = card(PARTITION + PARTITION_BLOCKS + AFTER)
+    blank[446 + 12 : 446 + 16] = struct.pack("<I", PARTITION_BLOCKS)
+    board = trained(blank, steps, kind)
+    toy_job.put(board, make_job(toy.schedule(kind), toy_job.data(), 7, steps, toy_job.STEPS))
+    board.storage.write_to(path)
+
+
+def compile_fuzzer(folder: Path, firmware: Path | None = None) -> Path:
+    """Write the good cards to `folder`, and compile the fuzzer for them."""
+    firmware = firmware or resource("firmware")
+    images = [folder / f"{number}.img" for number in range(len(CARDS))]
+    for path, (kind, steps) in zip(images, CARDS, strict=True):
+        write_card(path, kind, steps)
+    sources = [HERE / name for name in ("board.c", "change.c", "fuzz.c")]
+    sources += sorted((firmware / "src").glob("*.c")) + sorted((firmware / "kernels").glob("*.c"))
+    program = folder / "fuzz"
+    define = '-DIMAGES="' + "".join(f"{path}:" for path in images) + '"'
+    command = ["cc", *FLAGS, "-ffp-contract=off", *SANITIZE, "-DPOET_POISON"]
+    command += [define, f"-I{firmware / 'include'}", f"-I{firmware / 'src'}", f"-I{HERE}"]
+    subprocess.run([*command, *map(str, sources), "-o", program, "-lm"], check=True)
+    return program
+
+
+def main(seed: str, limit: str) -> int:
+    """Compile the fuzzer and run it: SEED and -SECONDS, or SEED and a number of rounds."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = compile_fuzzer(Path(folder))
+        return subprocess.run([program, seed, limit], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

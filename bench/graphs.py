@@ -105,5 +105,5 @@ def _estimated_node(m4: CostNode, profile: Profile) -> CostNode:
         m4,
         time_us=time_us,
         energy_uj=time_us * profile.power.compute_uw / 1e6,
-        **asdict(profile.transfer(m4.bytes, is_page=True)),
+        **asdict(profile.transfer(m4.bytes, "page")),
     )

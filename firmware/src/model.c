@@ -61,7 +61,10 @@ int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to) {
 struct layout {
   uint32_t stored_end; /* end of the first slots */
   uint32_t last_end;   /* end of the last slots */
+  uint32_t page_begin; /* first block of a page; 0: no page yet */
   uint32_t page_end;   /* end of the pages */
+  uint32_t shared_block;
+  uint32_t shared_end; /* bytes of that block; 0: no shared block yet */
   uint32_t current_count;
   uint32_t next_count;
   uint32_t keep_count;
@@ -78,17 +81,54 @@ static bool range_is_free(uint32_t *end, uint32_t block, uint32_t blocks,
   return true;
 }
 
+static uint32_t first_end(const struct poet_model *model) {
+  return model->slot_stride < model->data_blocks ? model->slot_stride
+                                                 : model->data_blocks;
+}
+
+static bool slots_are_free(const struct poet_model *model,
+                           struct layout *layout, uint32_t block,
+                           uint32_t blocks) {
+  const uint32_t stride = model->slot_stride;
+  if (!range_is_free(&layout->stored_end, block, blocks, first_end(model)) ||
+      stride > model->data_blocks / (POET_SLOTS - 1) ||
+      block > model->data_blocks - (POET_SLOTS - 1) * stride) {
+    return false;
+  }
+  layout->last_end = block + (POET_SLOTS - 1) * stride;
+  return range_is_free(&layout->last_end, layout->last_end, blocks,
+                       model->data_blocks);
+}
+
+/* Shared blocks lie after all other slots, in the order of the NEXT tensors.
+ * The renewed CURRENT tensors have the same places. */
+static bool share_is_free(const struct poet_model *model, struct layout *layout,
+                          const struct poet_tensor *tensor) {
+  if (!layout->shared_end || tensor->block != layout->shared_block) {
+    if (!slots_are_free(model, layout, tensor->block, 1)) {
+      return false;
+    }
+    layout->shared_block = tensor->block;
+    layout->shared_end = 0;
+  }
+  if (tensor->at < layout->shared_end) {
+    return false;
+  }
+  layout->shared_end = tensor->at + tensor->size_bytes + POET_TRAILER;
+  return true;
+}
+
 static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
                             const struct poet_tensor *tensor, uint32_t blocks) {
   const struct poet_model *model = &p->model;
   const bool stored = i < model->stored_count;
-  const uint32_t first_end = model->slot_stride < model->data_blocks
-                                 ? model->slot_stride
-                                 : model->data_blocks;
-  const unsigned known =
-      POET_FLAG_STORED | POET_FLAG_KEEP | POET_FLAG_ONCE | POET_FLAG_LOSS;
+  const bool shared = (tensor->flags & POET_FLAG_SHARED) != 0;
+  const unsigned known = POET_FLAG_STORED | POET_FLAG_KEEP | POET_FLAG_ONCE |
+                         POET_FLAG_LOSS | POET_FLAG_SHARED;
   if (tensor->size_bytes == 0 || tensor->size_bytes % 4 ||
       (tensor->flags & ~known) ||
+      (shared && tensor->place != POET_PLACE_CURRENT &&
+       tensor->place != POET_PLACE_NEXT) ||
       stored != ((tensor->flags & POET_FLAG_STORED) != 0)) {
     return false;
   }
@@ -103,30 +143,20 @@ static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
   case POET_PLACE_NONE:
     return !(tensor->flags & POET_FLAG_KEEP);
   case POET_PLACE_FIXED:
-    return stored &&
-           range_is_free(&layout->stored_end, tensor->block, blocks, first_end);
+    return stored && range_is_free(&layout->stored_end, tensor->block, blocks,
+                                   first_end(model));
   case POET_PLACE_CURRENT:
   case POET_PLACE_INPUT:
     layout->current_count += tensor->place == POET_PLACE_CURRENT;
-    if (!stored ||
-        !range_is_free(&layout->stored_end, tensor->block, blocks, first_end) ||
-        model->slot_stride > model->data_blocks / (POET_SLOTS - 1) ||
-        tensor->block >
-            model->data_blocks - (POET_SLOTS - 1) * model->slot_stride) {
-      return false;
-    }
-    layout->last_end = tensor->block + (POET_SLOTS - 1) * model->slot_stride;
-    return range_is_free(&layout->last_end, layout->last_end, blocks,
-                         model->data_blocks);
+    return stored &&
+           (shared || slots_are_free(model, layout, tensor->block, blocks));
   case POET_PLACE_NEXT:
     layout->next_count++;
-    return !stored && (tensor->flags & POET_FLAG_KEEP);
+    return !stored && (tensor->flags & POET_FLAG_KEEP) &&
+           (!shared || share_is_free(model, layout, tensor));
   case POET_PLACE_PAGE:
-    if (layout->page_end < layout->last_end) {
-      layout->page_end = layout->last_end;
-    }
-    if (layout->page_end < layout->stored_end) {
-      layout->page_end = layout->stored_end;
+    if (!layout->page_end) {
+      layout->page_begin = tensor->block;
     }
     return !stored && range_is_free(&layout->page_end, tensor->block, blocks,
                                     model->data_blocks);
@@ -148,7 +178,8 @@ static int check_renewal(struct poet *p, const struct poet_op *op) {
   for (uint32_t i = 0; i < op->input_count; i++) {
     TRY(poet_read_tensor(p, op->input[i], &input));
     if (input.place == POET_PLACE_CURRENT && input.block == next.block &&
-        input.size_bytes == next.size_bytes && input.cut == next.cut) {
+        input.size_bytes == next.size_bytes && input.cut == next.cut &&
+        !((input.flags ^ next.flags) & POET_FLAG_SHARED)) {
       renewed = op->input[i];
     }
   }
@@ -239,7 +270,9 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
     TRY(check_renewal(p, &op));
   }
   if (layout.current_count != layout.next_count ||
-      layout.keep_count != model->keep_count) {
+      layout.keep_count != model->keep_count ||
+      (layout.page_end && (layout.page_begin < layout.stored_end ||
+                           layout.page_begin < layout.last_end))) {
     return poet_fail(p, POET_ERROR_bad_table, POET_NONE);
   }
   return 0;

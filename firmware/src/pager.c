@@ -18,6 +18,10 @@
  * The trailer of a tensor with one piece moves together with its last block.
  * The trailers of several pieces are in blocks of their own. poet_retire reads
  * and writes these through the cache, and writes a block when it is complete.
+ *
+ * The port reads blocks that tensors share, but does not write them:
+ * poet_retire writes the tensors through the cache, so that one access to the
+ * card can write several.
  */
 #include <string.h>
 
@@ -53,10 +57,12 @@ void poet_transfer_fill(const struct poet_transfer *transfer, uint32_t index,
 void poet_transfer_take(struct poet_transfer *transfer, uint32_t index,
                         const uint8_t *bounce) {
   const uint32_t size = rest(transfer, index);
+  bounce += 4 * transfer->first_word;
   memcpy(transfer->data + transfer->size_bytes - size, bounce, size);
   if (!transfer->apart && index + 1 == poet_transfer_blocks(transfer)) {
+    const uint32_t at = transfer->shared ? size : POET_BLOCK - POET_TRAILER;
     uint32_t found[2];
-    memcpy(found, bounce + POET_BLOCK - POET_TRAILER, sizeof found);
+    memcpy(found, bounce + at, sizeof found);
     transfer->trailer[0] = found[0];
     if (found[1] != transfer->trailer[1]) {
       transfer->status = POET_ERROR_page_damaged;
@@ -179,8 +185,27 @@ static int check_apart(struct poet *p, struct poet_transfer *transfer) {
   return 0;
 }
 
+/* Put a tensor and its trailer into the cached block that it shares. The plan
+ * does not count accesses to this block: they are a part of the commit. */
+static int write_shared(struct poet *p, struct poet_transfer *transfer) {
+  const uint32_t block = transfer->block - p->partition;
+  const uint32_t at = 4u * transfer->first_word;
+  struct poet_usage before;
+  p->port->usage(p->port->context, &before);
+  const uint32_t begin = p->port->ticks(p->port->context);
+  poet_transfer_check(transfer, 0, 0);
+  TRY(poet_put_later(p, block, at, transfer->data, transfer->size_bytes));
+  TRY(poet_put_later(p, block, at + transfer->size_bytes, transfer->trailer,
+                     sizeof transfer->trailer));
+  p->result.commit_ticks += p->port->ticks(p->port->context) - begin;
+  poet_count_overhead(p, &before);
+  return 0;
+}
+
 int poet_judge(struct poet *p, struct poet_transfer *transfer) {
-  if (!transfer->write && !p->port->lane_checks) {
+  if (transfer->write && transfer->shared) {
+    TRY(write_shared(p, transfer));
+  } else if (!transfer->write && !p->port->lane_checks) {
     poet_transfer_check(transfer, 0, 0);
   }
   if (transfer->status == POET_ERROR_storage_failed) {
@@ -229,8 +254,16 @@ static void submit_piece(struct poet *p, const struct poet_statement *s,
   transfer->write = s->code == POET_STATEMENT_page_out;
   transfer->renews = s->renews;
   transfer->apart = piece->apart;
+  transfer->shared = piece->shared;
+  transfer->first_word = (uint8_t)(piece->at / 4);
   transfer->last = last;
-  poet_submit(p, transfer);
+  if (transfer->write && transfer->shared) {
+    transfer->begin = transfer->end = p->port->ticks(p->port->context);
+    transfer->status = 0;
+    atomic_store_explicit(&transfer->done, 1, memory_order_relaxed);
+  } else {
+    poet_submit(p, transfer);
+  }
   p->submitted++;
 }
 
@@ -259,6 +292,14 @@ static int submit_pieces(struct poet *p, const struct poet_statement *s,
 int poet_page(struct poet *p, const struct poet_statement *s) {
   uint32_t next = 0;
   bool more;
+  /* The card must have what this step has written to a shared block. */
+  if ((s->record.flags & POET_FLAG_SHARED) &&
+      s->record.place == POET_PLACE_NEXT && s->code == POET_STATEMENT_page_in) {
+    while (p->retired != p->submitted) {
+      TRY(retire_next(p));
+    }
+    TRY(poet_settle(p));
+  }
   /* Without lane_checks, poet_submit computes the CRC of the tensor now, so an
    * earlier page_in of the same tensor must have arrived. With lane_checks, the
    * lane computes the CRCs in the order of the transfers. */

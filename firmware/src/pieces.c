@@ -8,6 +8,7 @@
  *
  *   one piece:       | data ... | rest of data, 0, trailer |
  *   several pieces:  | piece 0 ... | piece 1 ... | ... | trailers |
+ *   small tensors:   | data, trailer, data, trailer, ... |
  *
  * The records come from storage and may be damaged after the load. So each read
  * checks the cut: then every piece lies within its tensor. It also checks that
@@ -16,6 +17,10 @@
 #include "runtime.h"
 
 enum { IN_BLOCK = POET_BLOCK / POET_TRAILER }; /* trailers of a block */
+
+static bool is_shared(const struct poet_tensor *tensor) {
+  return (tensor->flags & POET_FLAG_SHARED) != 0;
+}
 
 static uint32_t divided_up(uint32_t value, uint32_t by) {
   return value / by + (value % by != 0);
@@ -90,7 +95,14 @@ int poet_read_pieces(struct poet *p, const struct poet_tensor *tensor,
   struct poet_cut *cut = &pieces->cut;
   *pieces = (struct poet_pieces){
       .cut = {tensor->size_bytes, {1, 1, 1}, {1, 1, 1}, 1, 0}};
-  if (tensor->cut) {
+  if (is_shared(tensor)) {
+    if (tensor->at % 4 || tensor->size_bytes > POET_BLOCK ||
+        tensor->at + tensor->size_bytes + POET_TRAILER > POET_BLOCK) {
+      return POET_ERROR_bad_table;
+    }
+    pieces->shared = true;
+    pieces->at = tensor->at;
+  } else if (tensor->cut) {
     const uint32_t offset =
         (uint32_t)(sizeof p->model +
                    p->model.tensor_count * sizeof(struct poet_tensor) +
@@ -140,8 +152,13 @@ void poet_piece_in_slot(const struct poet_pieces *pieces, uint32_t number,
                                   : size_bytes) -
       piece->offset;
   piece->block = number * pieces->stride_blocks;
+  piece->at = pieces->at;
+  piece->shared = pieces->shared;
   piece->apart = pieces->count > 1;
-  if (piece->apart) {
+  if (piece->shared) {
+    piece->trailer_block = 0;
+    piece->trailer_offset = piece->at + size_bytes;
+  } else if (piece->apart) {
     piece->trailer_block = pieces->trailer_block + number / IN_BLOCK;
     piece->trailer_offset = number % IN_BLOCK * POET_TRAILER;
   } else {

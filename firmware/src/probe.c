@@ -97,6 +97,8 @@ int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
   transfer->size_bytes = size;
   transfer->renews = false;
   transfer->apart = false;
+  transfer->shared = false;
+  transfer->first_word = 0;
   transfer->tensor = POET_NONE;
   transfer->write = write;
   p->port->usage(p->port->context, &before);

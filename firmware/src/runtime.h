@@ -109,6 +109,8 @@ struct poet_pieces {
   uint32_t stride_blocks; /* from the start of a piece to that of the next */
   uint32_t trailer_block; /* first block of trailers, if there are several */
   uint32_t blocks;        /* of a slot: data and trailers */
+  bool shared;            /* the block holds other tensors too */
+  uint16_t at;            /* first byte of the data in such a block; else 0 */
 };
 
 /* A piece, and where it lies on storage. */
@@ -117,10 +119,12 @@ struct poet_piece {
   uint32_t offset; /* of its first byte in the tensor */
   uint32_t size_bytes;
   uint32_t block; /* its first block */
+  uint32_t at;    /* its first byte in that block */
   uint32_t trailer_block;
   uint32_t trailer_offset; /* in that block */
   uint32_t owner;          /* second word of its trailer */
-  bool apart; /* the trailer is not in the last block of the piece's data */
+  bool apart;  /* the trailer is not in the last block of the piece's data */
+  bool shared; /* the block holds other tensors too */
 };
 
 /* Return the number of blocks of a piece that has its trailer in the last
@@ -153,8 +157,11 @@ int poet_read_trailer(struct poet *p, const struct poet_piece *piece,
 /* Compare the bytes of a slot with its trailer; page_damaged if they differ. */
 int poet_verify(struct poet *p, uint32_t number,
                 const struct poet_tensor *tensor, bool next);
-/* Write the trailer of a piece. Trailers that are apart are written by
- * poet_settle at the latest. */
+/* Write bytes of a piece from byte `offset` of the piece on, and its trailer.
+ * Shared blocks, and trailers that are apart, are written by poet_settle at the
+ * latest. */
+int poet_fill(struct poet *p, const struct poet_piece *piece, uint32_t offset,
+              const void *from, uint32_t size);
 int poet_seal(struct poet *p, const struct poet_piece *piece, uint32_t crc);
 /* Digest of the trailers of all CURRENT tensors, as they are on storage. */
 int poet_stored_digest(struct poet *p, bool next, uint32_t *digest);

@@ -75,7 +75,7 @@ int poet_verify(struct poet *p, uint32_t number,
   for (uint32_t i = 0; i < pieces.count; i++) {
     uint32_t trailer[2], crc = 0;
     poet_piece(p, tensor, &pieces, i, next, &piece);
-    TRY(poet_crc_stored(p, piece.block, 0, piece.size_bytes, &crc));
+    TRY(poet_crc_stored(p, piece.block, piece.at, piece.size_bytes, &crc));
     TRY(poet_read_trailer(p, &piece, trailer));
     if (trailer[0] != crc || trailer[1] != piece.owner) {
       return poet_fail(p, POET_ERROR_page_damaged, number);
@@ -84,44 +84,60 @@ int poet_verify(struct poet *p, uint32_t number,
   return 0;
 }
 
+int poet_fill(struct poet *p, const struct poet_piece *piece, uint32_t offset,
+              const void *from, uint32_t size) {
+  return piece->shared
+             ? poet_put_later(p, piece->block, piece->at + offset, from, size)
+             : poet_put(p, piece->block, offset, from, size);
+}
+
 int poet_seal(struct poet *p, const struct poet_piece *piece, uint32_t crc) {
   const uint32_t trailer[2] = {crc, piece->owner};
-  return piece->apart
+  return piece->apart || piece->shared
              ? poet_put_later(p, piece->trailer_block, piece->trailer_offset,
                               trailer, sizeof trailer)
              : poet_put(p, piece->trailer_block, piece->trailer_offset, trailer,
                         sizeof trailer);
 }
 
+/* `held` is the block of the last trailer. When no other trailer follows in it,
+ * it leaves the cache, where the schedule's blocks are to stay. */
 static int add_trailers(struct poet *p, const struct poet_tensor *tensor,
-                        bool next, uint32_t *digest) {
+                        bool next, uint32_t *held, uint32_t *digest) {
   struct poet_pieces pieces;
   struct poet_piece piece;
   TRY(poet_read_pieces(p, tensor, &pieces));
   for (uint32_t i = 0; i < pieces.count; i++) {
     uint32_t trailer[2];
     poet_piece(p, tensor, &pieces, i, next, &piece);
+    if (piece.trailer_block != *held) {
+      if (*held != POET_NO_BLOCK) {
+        poet_give_up(p, *held);
+      }
+      *held = piece.trailer_block;
+    }
     TRY(poet_read_trailer(p, &piece, trailer));
     *digest ^= poet_crc(0, trailer, sizeof trailer);
-    /* The schedule's blocks are to stay in the cache. */
-    if (i + 1 == pieces.count ||
-        piece.trailer_offset + POET_TRAILER == POET_BLOCK) {
-      poet_give_up(p, piece.trailer_block);
-    }
   }
   return 0;
 }
 
 int poet_stored_digest(struct poet *p, bool next, uint32_t *digest) {
   struct poet_tensor tensor;
+  uint32_t held = POET_NO_BLOCK;
   *digest = 0;
   TRY(poet_settle(p));
   poet_forget(p, POET_DATA_BLOCK);
-  for (uint32_t i = 0; i < p->model.stored_count; i++) {
+  /* Shared blocks are in the order of the NEXT tensors. */
+  for (uint32_t i = p->model.stored_count; i < p->model.tensor_count; i++) {
     TRY(poet_read_tensor(p, i, &tensor));
-    if (tensor.place == POET_PLACE_CURRENT) {
-      TRY(add_trailers(p, &tensor, next, digest));
+    if (tensor.place == POET_PLACE_NEXT) {
+      tensor.place = POET_PLACE_CURRENT;
+      TRY(add_trailers(p, &tensor, next, &held, digest));
     }
+  }
+  if (held != POET_NO_BLOCK) {
+    poet_give_up(p, held);
   }
   return 0;
 }

@@ -9,8 +9,9 @@
  *
  * State: partition, store and committed, valid while storage_status is 0, and
  * the cache. A cache entry equals its block on storage, or is empty: writes go
- * through to storage at once. The transfer lane bypasses the cache, so a step
- * first removes the blocks of the data area from the cache (interpreter.c).
+ * through to storage at once, except for one block, `unsettled`. The transfer
+ * lane bypasses the cache, so a step first removes the blocks of the data area
+ * from the cache (interpreter.c).
  *
  * Why a power cut leaves the last committed step:
  * - A step writes only pages and slots that are not current.
@@ -353,6 +354,7 @@ int poet_commit(struct poet *p, struct poet_commit *commit) {
   commit->magic = POET_COMMIT_MAGIC;
   commit->sequence = p->committed.sequence + 1;
   commit->crc = poet_crc(0, commit, offsetof(struct poet_commit, crc));
+  TRY(poet_settle(p));
   TRY(flush(p));
   for (uint32_t attempt = 0;; attempt++) {
     const uint32_t block = commit_block(commit->sequence);

@@ -33,7 +33,7 @@ static void count_arrival(struct poet *p, uint16_t number,
 static int check_trailer(struct poet *p, uint16_t number,
                          const struct poet_piece *piece, uint32_t crc) {
   uint32_t found[2];
-  poet_forget(p, piece->trailer_block);
+  poet_give_up(p, piece->trailer_block);
   TRY(poet_read_trailer(p, piece, found));
   poet_give_up(p, piece->trailer_block);
   return found[0] == crc && found[1] == piece->owner
@@ -45,7 +45,7 @@ static int check_trailer(struct poet *p, uint16_t number,
 static int write_piece(struct poet *p, const struct poet_object *object,
                        uint16_t number, const struct poet_piece *piece,
                        uint32_t offset, const void *from, uint32_t size) {
-  TRY(poet_put(p, piece->block, offset - piece->offset, from, size));
+  TRY(poet_fill(p, piece, offset - piece->offset, from, size));
   count_arrival(p, number, piece, offset, from, size);
   if (offset + size < piece->offset + piece->size_bytes) {
     return 0;
@@ -55,7 +55,7 @@ static int write_piece(struct poet *p, const struct poet_object *object,
     crc = 0;
     TRY(poet_settle(p));
     poet_forget(p, POET_DATA_BLOCK);
-    TRY(poet_crc_stored(p, piece->block, 0, piece->size_bytes, &crc));
+    TRY(poet_crc_stored(p, piece->block, piece->at, piece->size_bytes, &crc));
   }
   TRY(poet_seal(p, piece, crc));
   return object->tensor.place == POET_PLACE_INPUT && !object->tensor.cut
@@ -91,8 +91,8 @@ int poet_get_pieces(struct poet *p, const struct poet_object *object,
   while (size) {
     poet_piece(p, &object->tensor, &pieces, poet_piece_at(&pieces, offset),
                object->next, &piece);
-    const uint32_t at = offset - piece.offset;
-    const uint32_t left = piece.size_bytes - at;
+    const uint32_t at = piece.at + offset - piece.offset;
+    const uint32_t left = piece.offset + piece.size_bytes - offset;
     const uint32_t part = left < size ? left : size;
     if (to) {
       TRY(poet_get(p, piece.block, at, to, part));
@@ -107,6 +107,19 @@ int poet_get_pieces(struct poet *p, const struct poet_object *object,
   return 0;
 }
 
+/* Copy the bytes of a piece from the same bytes of block `from`. */
+static int copy_shared(struct poet *p, const struct poet_piece *piece,
+                       uint32_t from) {
+  uint32_t words[8];
+  for (uint32_t at = 0; at < piece->size_bytes; at += sizeof words) {
+    const uint32_t left = piece->size_bytes - at;
+    const uint32_t size = left < sizeof words ? left : sizeof words;
+    TRY(poet_get(p, from, piece->at + at, words, size));
+    TRY(poet_fill(p, piece, at, words, size));
+  }
+  return 0;
+}
+
 int poet_carry(struct poet *p, uint32_t number,
                const struct poet_tensor *tensor) {
   const uint32_t from = poet_slot(p, tensor, false);
@@ -115,13 +128,17 @@ int poet_carry(struct poet *p, uint32_t number,
   struct poet_piece piece;
   TRY(poet_verify(p, number, tensor, false));
   TRY(poet_read_pieces(p, tensor, &pieces));
-  for (uint32_t i = 0; i < pieces.blocks; i++) {
+  for (uint32_t i = 0; i < pieces.blocks && !pieces.shared; i++) {
     TRY(poet_copy_block(p, from + i, to + i));
   }
   for (uint32_t i = 0; i < pieces.count; i++) {
     uint32_t trailer[2];
-    poet_piece(p, tensor, &pieces, i, true, &piece);
+    poet_piece(p, tensor, &pieces, i, false, &piece);
     TRY(poet_read_trailer(p, &piece, trailer));
+    poet_piece(p, tensor, &pieces, i, true, &piece);
+    if (piece.shared) {
+      TRY(copy_shared(p, &piece, from));
+    }
     TRY(poet_seal(p, &piece, trailer[0]));
   }
   return poet_settle(p);

@@ -214,7 +214,7 @@ def test_the_cost_of_keeping_everything_has_its_commit(found: demo_steps.Demo) -
     keep = runs.plan(found.graph, "100%", "keep-everything")
     profile = runs.profile()
     cost = demo_steps.Cost.of_plan(keep, found.costs, profile)
-    commit_us, commit_uj = profile.commit(found.costs.kept_count, keep.time_us or 0)
+    commit_us, commit_uj = profile.commit(found.costs.kept_sizes, keep.time_us or 0)
     assert cost.time_us == keep.time_us + commit_us > keep.time_us
     assert cost.energy_uj == keep.energy_uj + commit_uj > keep.energy_uj
     base_uj = profile.power.base_uw * cost.time_us / 1e6

@@ -315,7 +315,7 @@ def test_a_schedule_holds_its_deadline_and_predictions(tmp_path: Path, method: s
         assert held["deadline_us"] == (None if expected is None else pytest.approx(expected))
         for key in ("time_us", "energy_uj", "total_energy_uj"):
             assert held[key] == getattr(plan, key) > 0
-        renewed = sum(node.updates is not None for node in graph)
+        renewed = [node.size_bytes for node in graph if node.updates is not None]
         commit_us, commit_uj = profile.commit(renewed, held["time_us"])
         assert meta["commit"] == {"time_us": commit_us, "energy_uj": commit_uj}
         assert np.isclose(

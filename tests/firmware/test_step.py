@@ -55,11 +55,14 @@ def test_two_plans_of_a_model_train_the_same_bits() -> None:
 
 @pytest.mark.parametrize("queue", range(toy.schedule("cut").header.queue_max, 9))
 @pytest.mark.parametrize("cache", [1, 2, 3])
-def test_a_tensor_may_have_more_pieces_than_the_queue_has_entries(queue: int, cache: int) -> None:
-    board = trained(card(), kind="cut", queue=queue, cache=cache)
+@pytest.mark.parametrize("kind", ["cut", "small", "small returning"])
+def test_queue_and_cache_change_no_weights(kind: str, queue: int, cache: int) -> None:
+    """A cut tensor has more pieces than the queue has entries; small tensors share a block."""
+    queue = max(queue, toy.schedule(kind).header.queue_max)
+    board = trained(card(), kind=kind, queue=queue, cache=cache)
     for step in range(1, 5):
         board.step(step)
-        assert weights(board) == truth()[step]
+        assert weights(board, kind) == truth(kind)[step]
 
 
 def test_cached_blocks_save_reads_and_change_no_weights() -> None:

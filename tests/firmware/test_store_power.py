@@ -13,7 +13,7 @@ from support.toy_boards import in_partition, load, trained, truth, weights
 
 RECORD = isa.record_size("poet_commit")
 SLOTS = isa.constants()["POET_SLOTS"]
-KINDS = ("frugal", "cut")  # of toy.schedule
+KINDS = ("frugal", "cut", "small")  # of toy.schedule
 
 # Commit records.
 
@@ -86,7 +86,7 @@ def come_up(
     board = MemoryBoard(image)
     step = board.hello()["committed_step"]
     load(board, kind)
-    assert weights(board) == expected[step], f"cut at write {cut_at}"
+    assert weights(board, kind) == expected[step], f"cut at write {cut_at}"
     return board, step
 
 
@@ -102,10 +102,10 @@ def test_power_cut_at_every_write_of_a_run(survive: str, kind: str) -> None:
     seen = set()
     for cut_at in range(loaded, probe.writes + 2):  # the last one is never reached
         image = run_until_cut(start.copy(), cut_at, survive, 3, kind)
-        again, step = come_up(image, truth(), cut_at, kind)
+        again, step = come_up(image, truth(kind), cut_at, kind)
         seen.add(step)
         again.step(step + 1)  # training continues without a difference
-        assert weights(again) == truth()[step + 1], f"cut at write {cut_at}"
+        assert weights(again, kind) == truth(kind)[step + 1], f"cut at write {cut_at}"
     assert seen == {0, 1, 2, 3}
 
 
@@ -151,7 +151,7 @@ def test_power_cut_while_the_next_batch_is_written_during_a_step(survive: str) -
 @pytest.mark.parametrize("survive", SURVIVE)
 def test_power_cut_at_every_write_of_an_upload(survive: str, kind: str) -> None:
     start = trained(card(), 2, kind).storage.copy()
-    new = toy.values(2)
+    new = toy.values(2, kind)
 
     def upload(board: MemoryBoard) -> None:
         load(board, kind)
@@ -162,7 +162,7 @@ def test_power_cut_at_every_write_of_an_upload(survive: str, kind: str) -> None:
 
     probe = MemoryBoard(start.copy())
     upload(probe)
-    expected = {2: truth()[2], 0: (new[toy.W], new[toy.V])}
+    expected = {2: truth(kind)[2], 0: (new[toy.W], new[toy.V])}
     seen = set()
     for cut_at in range(probe.writes + 1):
         board = MemoryBoard(start.copy(), cut_at=cut_at, survive=SURVIVE[survive])

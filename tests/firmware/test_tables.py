@@ -1,5 +1,6 @@
 """The board's tables: every rule of the model part and of the headers."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -13,10 +14,12 @@ from poet_host.schedule.model import (
     ONCE,
     PAGE,
     PLACE_NONE,
+    SHARED,
     STORED,
     Model,
     model_bytes,
 )
+from support import toy
 from support.card_image import DATA_BLOCK
 from support.hand_plan import (
     END,
@@ -97,7 +100,8 @@ BROKEN_MODELS = {
     "size that the kernel does not make": changed_tensor(C, size_bytes=20),
     "size that the kernel does not read": changed_tensor(S, size_bytes=12),
     "unknown place": changed_tensor(A, place=6),
-    "unknown flag": changed_tensor(A, flags=16),
+    "unknown flag": changed_tensor(A, flags=32),
+    "shared block of a page": changed_tensor(A, flags=SHARED),
     "stored flag of a computed tensor": changed_tensor(A, flags=STORED),
     "no stored flag of a stored tensor": changed_tensor(S, flags=0),
     "stored page": changed_tensor(S, place=PAGE, block=132),
@@ -150,6 +154,42 @@ BROKEN_MODELS = {
 @pytest.mark.parametrize("model", BROKEN_MODELS.values(), ids=BROKEN_MODELS.keys())
 def test_tables_that_are_refused(model: Model) -> None:
     assert refusal(load, model=model_bytes(model)).name == "bad_table"
+
+
+SMALL = toy.schedule("small")
+W1, V1 = (SMALL.model.tensors.index(t) for t in SMALL.model.tensors[:-3:-1])
+
+
+def shared(fields: Mapping[str, int], *numbers: int) -> Model:
+    tensors = list(SMALL.model.tensors)
+    for number in numbers:
+        tensors[number] = replace(tensors[number], **fields)
+    return replace(SMALL.model, tensors=tuple(tensors))
+
+
+BLOCK_OF_W = SMALL.model.tensors[toy.W].block
+BROKEN_SHARES = {
+    "overlap": shared({"at": 100}, toy.W, W1),
+    "other order than that of the renewals": shared({"at": 204}, toy.V, V1),
+    "after the end of the block": shared({"at": 412}, toy.W, W1),
+    "not at a word": shared({"at": 106}, toy.W, W1),
+    "tensor that is larger than a block": shared({"size_bytes": 1 << 31}, toy.W, W1),
+    "block of another tensor": shared({"block": 0}, toy.W, W1),
+    "block after the stride": shared({"block": 1 << 20}, toy.W, W1),
+    "only the new value shares": shared({"flags": STORED}, toy.W),
+    "only the old value shares": shared({"flags": KEEP | ONCE}, W1),
+    "page in the block": shared({"block": BLOCK_OF_W}, toy.V + 1),
+    "page in the third slot of the block": shared(
+        {"block": BLOCK_OF_W + 2 * SMALL.model.slot_stride}, toy.V + 1
+    ),
+}
+
+
+@pytest.mark.parametrize("model", BROKEN_SHARES.values(), ids=BROKEN_SHARES.keys())
+def test_shared_blocks_that_are_refused(model: Model) -> None:
+    target = MemoryBoard(card())
+    target.format()
+    assert refusal(target.load, model_bytes(model), SMALL.plan_part).name == "bad_table"
 
 
 def conv(**fields: int) -> Model:

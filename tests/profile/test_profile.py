@@ -21,8 +21,11 @@ from poet_host.profile.profile import (
     StatementCosts,
     estimate_profile,
     profile_from_json,
+    shared_blocks,
     signature,
 )
+from poet_host.schedule.layout import model_of_graph
+from poet_host.schedule.model import NEXT, SHARED
 
 GRAPH = models.load("resnet-digits")
 BOARD = load_board("mkr1000")
@@ -125,7 +128,7 @@ def test_statements_cost_more_than_kernels_and_transfers() -> None:
     assert around.page_in_us == moved.page_in_us  # the lane does not wait for the processor
     assert around.page_in_cpu_us == moved.page_in_cpu_us + 30
     assert around.page_in_uj == pytest.approx(moved.page_in_uj + 30 * around_uw / 1e6, rel=1e-12)
-    page = costly.transfer(4, is_page=True)
+    page = costly.transfer(4, "page")
     assert page.page_out_us == around.page_out_us + 1000
     assert page.page_in_us == around.page_in_us
     turn_uj = 1000 * power.page_out_uw / 1e6
@@ -140,9 +143,30 @@ def test_a_commit_reads_trailers_back_as_often_as_the_step_allows() -> None:
     record_uj = profile.commit_us * power.page_out_uw / 1e6
     # The blocks of ten tensors take this share of a step. The board allows 1 %.
     for percent, every in ((0.5, 1), (1.5, 2), (3.5, 4)):
-        time_us, energy_uj = profile.commit(10, 10 * block_us * 100 / percent)
+        time_us, energy_uj = profile.commit([252] * 10, 10 * block_us * 100 / percent)
         assert time_us == pytest.approx(profile.commit_us + 10 * block_us / every)
         assert energy_uj == pytest.approx(record_uj + 10 * block_uj / every)
+
+
+def test_a_commit_writes_what_small_tensors_share() -> None:
+    profile = replace(estimate_profile("native"), statements=StatementCosts(80.0, 30.0, 20.0))
+    assert profile.transfer(248, "renewed").page_out_us == 0
+    assert profile.transfer(248, "renewed").page_out_cpu_us == 30
+    assert profile.transfer(248, "renewed").page_in_us == profile.transfer(248).page_in_us
+    assert profile.transfer(252, "renewed") == profile.transfer(252)
+    (read_us, _), (write_us, _) = (
+        lane.times_us(504) for lane in (profile.page_in, profile.page_out)
+    )
+    some_us, _ = profile.commit([1000], 1e9)
+    more_us, _ = profile.commit([1000, 16, 248, 240, 300], 1e9)  # two blocks are shared
+    assert more_us == pytest.approx(some_us + read_us + 2 * (2 * read_us + write_us))
+
+
+@pytest.mark.parametrize("name", ["resnet-digits", "resnet18-cifar", "bert-micro"])
+def test_the_profile_and_the_layout_count_the_same_shared_blocks(name: str) -> None:
+    tensors = [t for t in model_of_graph(models.load(name)).tensors if t.place == NEXT]
+    blocks = {tensor.block for tensor in tensors if tensor.flags & SHARED}
+    assert shared_blocks([tensor.size_bytes for tensor in tensors]) == len(blocks) > 0
 
 
 def test_measured_operators_come_first_and_others_are_fitted() -> None:

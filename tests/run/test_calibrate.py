@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 from poet_host import isa
+from poet_host.profile.profile import shares
 from poet_host.run.calibrate import Observed, calibrated, fastest, statement_costs
 from poet_host.run.run import Step
-from poet_host.schedule.decode import decode
+from poet_host.schedule.decode import Wait, decode
 from support import whole_runs as runs
 
 Record = namedtuple("Record", "statement kind begin end")
@@ -56,8 +57,13 @@ def test_reading_records_is_a_share_of_the_gaps() -> None:
 def test_extra_time_of_updates_is_part_of_transfers_out() -> None:
     graph, profile = runs.digits(), runs.profile()
     seen = observed(())
-    outs = [i for i, one in enumerate(seen.statements) if getattr(one, "op", "") == "page_out"]
-    sizes = [graph[seen.statements[i].node].size_bytes for i in outs]  # type: ignore[union-attr]
+    nodes = {
+        i: graph[one.node]
+        for i, one in enumerate(seen.statements)
+        if not isinstance(one, Wait) and one.op == "page_out"
+    }
+    outs = [i for i, node in nodes.items() if not shares(node.size_bytes)]
+    sizes = [nodes[i].size_bytes for i in outs]
     usual = [profile.page_out.times_us(size)[0] for size in sizes]
     late = tuple(
         Record(i, CODE["page_out"], 0, 2 * round(us + 50))
@@ -72,6 +78,11 @@ def test_extra_time_of_updates_is_part_of_transfers_out() -> None:
     step = replace(step, writing_us=step.writing_us + 1500)  # to turn from a commit's record
     found = calibrated(profile, graph, replace(seen, steps=(step,), records=(late,)))
     assert found.commit_us == pytest.approx(profile.commit_us + 1500, abs=5)
+    renewed = [node.size_bytes for node in graph if node.updates]
+    known_us, _ = found.commit(renewed, step.time_us)
+    step = replace(step, commit_us=known_us + 700, time_us=2 * known_us)  # a shared block turns
+    found = calibrated(profile, graph, replace(seen, steps=(step,), records=(late,)))
+    assert found.commit_us > profile.commit_us + 2100
 
 
 def test_the_fastest_steps_of_each_window_count_on_a_computer() -> None:

@@ -19,7 +19,7 @@ from poet_host.run.job import make_job
 from poet_host.run.note import PLACES
 from poet_host.run.run import Run
 from poet_host.schedule import slots
-from poet_host.schedule.model import CURRENT, FIXED, INPUT
+from poet_host.schedule.model import CURRENT, FIXED, INPUT, SHARED
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.native import NativeBoard
 from support import whole_runs as runs
@@ -63,8 +63,20 @@ class Card:
         block = slots.AREAS.slot(self.model, slot) + piece.block
         return block, piece.trailer - piece.block * BLOCK
 
-    def first(self, place: int) -> int:
-        return next(i for i, t in enumerate(self.model.tensors) if t.place == place)
+    def copy(self, number: int, source: str, target: str) -> None:
+        """Replace a slot's blocks by those of the slot with another role."""
+        size = self.model.tensors[number].blocks * BLOCK
+        (to, _), (since, _) = (self.place(number, self.slot(role)) for role in (target, source))
+        with self.path.open("rb+") as file:
+            file.seek((PREPARED + since) * BLOCK)
+            old = file.read(size)
+            file.seek((PREPARED + to) * BLOCK)
+            file.write(old)
+
+    def first(self, place: int, flags: int = 0) -> int:
+        """The first tensor of a place, with the flag SHARED or without it."""
+        found = enumerate(self.model.tensors)
+        return next(i for i, t in found if (t.place, t.flags & SHARED) == (place, flags))
 
     def slot(self, role: str) -> int:
         current: int = newest_commit(self.path)["slot"]
@@ -165,15 +177,35 @@ def test_slots_that_a_power_cut_may_leave_incomplete(role: str, card: Card) -> N
     assert report.step == STEPS
 
 
+@pytest.mark.parametrize("part", ["data", "trailer"])
+def test_damage_in_a_shared_block_is_of_one_tensor(part: str, card: Card) -> None:
+    number = card.first(CURRENT, SHARED)
+    (piece,) = slots.pieces(card.model.tensors[number])
+    block, trailer = card.place(number, card.slot("current"))
+    card.change(block, piece.at if part == "data" else trailer)
+    report = card.report()
+    assert report.weights is not None
+    assert report.weights.damaged == (number,)
+    assert report.step == STEPS - 1
+
+
+def test_a_shared_block_that_the_card_did_not_write(card: Card) -> None:
+    number = card.first(CURRENT, SHARED)
+    block = card.model.tensors[number].block
+    card.copy(number, "prior", "current")
+    report = card.report()
+    assert report.weights is not None
+    assert report.weights.damaged == tuple(
+        i
+        for i, tensor in enumerate(card.model.tensors)
+        if tensor.place == CURRENT and tensor.block == block
+    )
+    assert len(report.weights.damaged) > 1
+
+
 def test_a_slot_that_the_card_did_not_write(card: Card) -> None:
     number = card.first(CURRENT)
-    size = card.model.tensors[number].blocks * BLOCK
-    (now, _), (before, _) = (card.place(number, card.slot(role)) for role in ("current", "prior"))
-    with card.path.open("rb+") as file:
-        file.seek((PREPARED + before) * BLOCK)
-        old = file.read(size)
-        file.seek((PREPARED + now) * BLOCK)
-        file.write(old)
+    card.copy(number, "prior", "current")
     report = card.report()
     assert report.weights is not None
     assert report.weights.damaged == (number,)

@@ -89,7 +89,7 @@ def test_the_board_finds_the_same_pieces(cut: Cut, data: Any) -> None:
     for number, wanted in enumerate(expected):
         lib.poet_piece_in_slot(found, number, piece)
         trailer = piece.trailer_block * 512 + piece.trailer_offset
-        assert (piece.block, piece.size_bytes, trailer) == wanted
+        assert (piece.block, piece.size_bytes, trailer, piece.at) == wanted
         assert piece.offset == offset
         inside = data.draw(st.integers(offset, offset + wanted.size_bytes - 1))
         assert lib.poet_piece_at(found, inside) == number

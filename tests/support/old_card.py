@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from poet_host.graph.weights import weight_nodes
-from poet_host.schedule.model import CURRENT, FIXED, INPUT
+from poet_host.schedule.model import CURRENT, FIXED, INPUT, SHARED
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.native import PARTITION_START, create_storage
 
@@ -37,7 +37,7 @@ def write_old_card(
         end += tensor.blocks * stored
     stride = -(-end // 64) * 64
     rows = b"".join(
-        struct.pack("<IIBBH", tensor.size_bytes, block, tensor.place, tensor.flags, 0)
+        struct.pack("<IIBBH", tensor.size_bytes, block, tensor.place, tensor.flags & ~SHARED, 0)
         for tensor, block in zip(tensors, blocks, strict=True)
     )
     stored_count = schedule.model.stored_count

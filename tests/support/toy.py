@@ -17,61 +17,77 @@ from poet_host.schedule.encode import encode
 from poet_host.schedule.schedule import Schedule
 
 N, C, K = 2, 75, 3  # w takes 900 bytes: one whole block and a rest
-_LAYER = {"n": N, "c": C, "h": 1, "w": 1, "k": K, "oh": 1, "ow": 1}
+SMALL_C = 8  # instead of C, in the kinds `small`: w and v share a block
 _FLAT = {"n": N, "c": K, "h": 1, "w": 1}
-_WEIGHT = {"n": K, "c": C, "h": 1, "w": 1}
 _RULE = {"learning_rate": 0.01, "momentum": 0.9, "weight_decay": 0.01}
 
 
-def graph() -> Graph:
+def graph(columns: int = C) -> Graph:
+    layer = {"n": N, "c": columns, "h": 1, "w": 1, "k": K, "oh": 1, "ow": 1}
+    weight = {"n": K, "c": columns, "h": 1, "w": 1}
+
     def value(name: str, shape: tuple[int, ...], op: str, *inputs: str, **more: object) -> Node:
         return Node(name, shape, op=op, inputs=inputs, **more)  # type: ignore[arg-type]
 
     return Graph(
         "toy",
         (
-            Node("x", (N, C), "data"),
+            Node("x", (N, columns), "data"),
             Node("t", (N, K), "data"),
-            Node("w", (K, C), "parameter", start=f"kaiming:{C}"),
-            Node("v", (K, C), "state", start="zeros"),
-            value("y", (N, K), "linear", "x", "w", attrs=_LAYER),
+            Node("w", (K, columns), "parameter", start=f"kaiming:{columns}"),
+            Node("v", (K, columns), "state", start="zeros"),
+            value("y", (N, K), "linear", "x", "w", attrs=layer),
             value("z", (N, K), "relu", "y", attrs={**_FLAT, "workspace_bytes": 12}),
             value("loss", (1,), "mse", "z", "t", attrs=_FLAT),
             value("dz", (N, K), "mse_grad", "z", "t", attrs=_FLAT),
             value("dy", (N, K), "relu_grad", "z", "dz", attrs=_FLAT),
-            value("v1", (K, C), "linear_grad_weight", "x", "dy", "v", "w", attrs=_LAYER | _RULE,
-                  sink="momentum", overwrites="v", updates="v"),
-            value("w1", (K, C), "momentum_step", "w", "v1", attrs=_WEIGHT | _RULE,
+            value("v1", (K, columns), "linear_grad_weight", "x", "dy", "v", "w",
+                  attrs=layer | _RULE, sink="momentum", overwrites="v", updates="v"),
+            value("w1", (K, columns), "momentum_step", "w", "v1", attrs=weight | _RULE,
                   overwrites="w", updates="w"),
         ),
         "x", "t", "loss", "z",
     )  # fmt: skip
 
 
-_W = 4 * K * C
-_X = 4 * N * C
-_Y = 4 * N * K
+def _sizes(columns: int) -> tuple[int, ...]:
+    """Sizes in bytes of x, y, w and v. The size of t is that of y."""
+    return 4 * N * columns, 4 * N * K, 4 * K * columns, 4 * K * columns
 
 
-def frugal() -> Plan:
+def frugal(columns: int = C) -> Plan:
     """Recompute z, page y and z out and y in again, and free all that is not needed next."""
-    low, mid, high = _W, _W + _X, _W + _X + _Y
+    x, y, w, _ = _sizes(columns)
+    low, mid, high = w, w + x, w + x + y
     return _plan(
         ("page_in", "w", 0), ("page_in", "x", low), ("compute", "y", mid), ("page_out", "y"),
-        ("free", "x"), ("page_in", "t", low), ("compute", "z", low + _Y, mid + _Y), ("free", "y"),
+        ("free", "x"), ("page_in", "t", low), ("compute", "z", low + y, mid + y), ("free", "y"),
         ("compute", "loss", mid), ("free", "loss"), ("free", "z"), ("page_in", "y", mid),
-        ("compute", "z", high, high + _Y), ("page_out", "z"), ("free", "y"),
+        ("compute", "z", high, high + y), ("page_out", "z"), ("free", "y"),
         ("compute", "dz", mid), ("free", "t"), ("compute", "dy", low), ("free", "z"),
-        ("free", "dz"), ("page_in", "v", mid + 36), ("page_in", "x", mid + 36 + _W),
+        ("free", "dz"), ("page_in", "v", mid + 36), ("page_in", "x", mid + 36 + w),
         ("compute", "v1", mid + 36), ("free", "dy"), ("page_out", "v1"), ("free", "x"),
         ("compute", "w1", 0), ("page_out", "w1"), ("page_out", "v1"), ("free", "w1"),
         ("free", "v1"),
     )  # fmt: skip
 
 
-def lavish() -> Plan:
+def lavish(columns: int = C) -> Plan:
     """Compute everything once, with everything in RAM."""
-    at = np.cumsum([0, _X, _Y, _W, _W, _Y, _Y, 4, _Y, _Y, 12]).tolist()
+    return _plan(*_lavish(columns))
+
+
+def returning(columns: int = C) -> Plan:
+    """The same, but v1 leaves RAM before w1 needs it."""
+    steps = _lavish(columns)
+    (_, v1, at), back = steps[-4], len(steps) - 3
+    steps[back:back] = [("page_out", v1), ("free", v1), ("page_in", v1, at)]
+    return _plan(*steps)
+
+
+def _lavish(columns: int) -> list[tuple[object, ...]]:
+    x, y, w, v = _sizes(columns)
+    at = np.cumsum([0, x, y, w, v, y, y, 4, y, y, 12]).tolist()
     names = ["x", "t", "w", "v", "y", "z", "loss", "dz", "dy"]
     put = dict(zip(names, at, strict=False))
     steps: list[tuple[object, ...]] = [("page_in", name, put[name]) for name in names[:4]]
@@ -80,7 +96,7 @@ def lavish() -> Plan:
         steps.append(("compute", name, put[name], *space))
     steps += [("compute", "v1", put["v"]), ("compute", "w1", put["w"])]
     steps += [("page_out", "v1"), ("page_out", "w1")]
-    return _plan(*steps)
+    return steps
 
 
 def _plan(*steps: tuple[object, ...]) -> Plan:
@@ -99,19 +115,31 @@ CUTS = {
 
 @cache
 def schedule(kind: str = "frugal") -> Schedule:
-    """Return the schedule of a plan: frugal, cut (frugal with cut tensors) or lavish."""
-    plan = lavish() if kind == "lavish" else frugal()
-    return encode(graph(), plan, cuts=CUTS if kind == "cut" else None)
+    """Return the schedule of a plan: frugal, cut (frugal with cut tensors), lavish or returning.
+
+    Kinds that begin with `small` have w and v in one block of storage.
+    """
+    columns = _columns(kind)
+    plan = {"lavish": lavish, "returning": returning}.get(kind.split()[-1], frugal)(columns)
+    return encode(graph(columns), plan, cuts=CUTS if kind == "cut" else None)
+
+
+def _columns(kind: str) -> int:
+    return SMALL_C if kind.startswith("small") else C
 
 
 X, T, W, V = range(4)  # numbers of the stored tensors
-SIZES = (_X, _Y, _W, _W)
+SIZES = _sizes(C)
 
 
-def values(seed: int) -> list[bytes]:
+def sizes(kind: str) -> tuple[int, ...]:
+    return _sizes(_columns(kind))
+
+
+def values(seed: int, kind: str = "frugal") -> list[bytes]:
     """Random x, t, w and v as bytes."""
     rng = random.Random(seed)
     return [
         np.array([rng.uniform(-0.3, 0.3) for _ in range(size // 4)], np.float32).tobytes()
-        for size in SIZES
+        for size in sizes(kind)
     ]

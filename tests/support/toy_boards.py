@@ -33,7 +33,7 @@ def trained(
     board = MemoryBoard(storage, arena_bytes, cache=cache, queue=queue)
     board.format()
     load(board, kind)
-    for number, data in enumerate(toy.values(seed)):
+    for number, data in enumerate(toy.values(seed, kind)):
         board.write(2, number, 0, data)
     board.begin(0)
     for step in range(1, steps + 1):
@@ -48,18 +48,19 @@ def load(board: MemoryBoard | Device, kind: str = "frugal") -> Schedule:
     return schedule
 
 
-def weights(board: MemoryBoard) -> tuple[bytes, bytes]:
-    return board.tensor(toy.W, toy.SIZES[toy.W]), board.tensor(toy.V, toy.SIZES[toy.V])
+def weights(board: MemoryBoard, kind: str = "frugal") -> tuple[bytes, bytes]:
+    sizes = toy.sizes(kind)
+    return board.tensor(toy.W, sizes[toy.W]), board.tensor(toy.V, sizes[toy.V])
 
 
 @cache
-def truth(seed: int = 1, steps: int = 4) -> list[tuple[bytes, bytes]]:
+def truth(kind: str = "frugal", seed: int = 1, steps: int = 4) -> list[tuple[bytes, bytes]]:
     """Weights after 0, 1, ... steps of an undisturbed run."""
-    board = trained(card(), kind="lavish", seed=seed)
-    found = [weights(board)]
+    board = trained(card(), kind="small lavish" if "small" in kind else "lavish", seed=seed)
+    found = [weights(board, kind)]
     for step in range(1, steps + 1):
         board.step(step)
-        found.append(weights(board))
+        found.append(weights(board, kind))
     assert len(set(found)) == steps + 1  # each step moves them
     return found
 

@@ -24,7 +24,8 @@
  * The trailer is the last POET_TRAILER bytes of the last block. If the rest of
  * the data leaves no space for it, the trailer has a block of its own. If the
  * trailers are apart, the rest of the data and zeros fill the last block, and
- * the library moves the trailer.
+ * the library moves the trailer. If tensors share a block, the port only reads
+ * it: the library writes it.
  */
 struct poet_transfer {
   uint8_t *data;
@@ -40,9 +41,12 @@ struct poet_transfer {
   uint16_t tensor;
   int16_t status; /* result: 0 or POET_ERROR_*; valid once `done` is set */
   uint8_t write;  /* 1: RAM to storage */
-  uint8_t renews; /* 1: first page_out of a NEXT tensor */
   uint8_t apart;  /* 1: one of several pieces: its trailer lies elsewhere */
-  uint8_t last;   /* 1: the last piece of the tensor */
+  /* first byte of the data in its first block, divided by 4 */
+  uint8_t first_word;
+  bool renews : 1; /* first page_out of a NEXT tensor */
+  bool last : 1;   /* the last piece of the tensor */
+  bool shared : 1; /* the block holds other tensors too */
   atomic_uchar done;
   /* Only the decoder uses these two, for the transfer of the plan with the
    * number of this entry. */

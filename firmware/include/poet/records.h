@@ -20,6 +20,7 @@
 #define POET_CUT_AXES 3u          /* axes along which a tensor can be cut */
 #define POET_BLOCK 512u           /* bytes of a storage block */
 #define POET_TRAILER 8u           /* bytes of a trailer: CRC u32, owner u32 */
+#define POET_SHARED_BYTES 248u    /* largest tensor that shares a block */
 #define POET_SLOTS 3u             /* number of slots of a CURRENT tensor */
 #define POET_READBACK_PERCENT 1u  /* of a step, for reading trailers back */
 #define POET_UNIT_BLOCKS 8192u    /* 4 MiB: the allocation unit of most cards */
@@ -63,6 +64,8 @@
 #define POET_FLAG_KEEP 2 /* the tensor must be on storage when a step ends */
 #define POET_FLAG_ONCE 4 /* an update: never recomputed */
 #define POET_FLAG_LOSS 8 /* the tensor's first float is the step's loss */
+/* the tensor, which is CURRENT or NEXT, shares its block with others */
+#define POET_FLAG_SHARED 16
 
 /* The model part consists of one poet_model, then a poet_tensor for each
  * tensor, then a poet_op for each tensor that is not stored, then `cut_count`
@@ -90,8 +93,11 @@ struct poet_tensor {
   uint32_t block;
   uint8_t place;
   uint8_t flags;
-  uint16_t
-      cut; /* 0: the tensor is one piece; else record cut - 1 of poet_cut */
+  union {
+    uint16_t
+        cut; /* 0: the tensor is one piece; else record cut - 1 of poet_cut */
+    uint16_t at; /* POET_FLAG_SHARED: its first byte in the block */
+  };
 };
 POET_LAYOUT(poet_tensor, 12);
 
@@ -294,8 +300,9 @@ POET_LAYOUT(poet_facts, 12);
 struct poet_step_result {
   uint32_t step;
   float loss;
-  uint32_t ticks;         /* of the whole step, commit included */
-  uint32_t commit_ticks;  /* of the commit alone */
+  uint32_t ticks; /* of the whole step, commit included */
+  /* of the commit, and of the blocks that small tensors share */
+  uint32_t commit_ticks;
   uint32_t compute_ticks; /* total time of the compute statements */
   /* total time of the transfers, in the transfer lane */
   uint32_t transfer_ticks;

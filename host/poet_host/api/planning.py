@@ -226,7 +226,7 @@ def encode(
 
 def _commit(profile: Profile, costs: CostGraph, plan: Plan) -> dict[str, float]:
     assert plan.time_us is not None
-    time_us, energy_uj = profile.commit(costs.kept_count, plan.time_us)
+    time_us, energy_uj = profile.commit(costs.kept_sizes, plan.time_us)
     return {"time_us": time_us, "energy_uj": energy_uj}
 
 

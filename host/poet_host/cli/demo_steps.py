@@ -85,7 +85,7 @@ class Cost:
     def of_plan(plan: Plan, costs: CostGraph, profile: Profile) -> "Cost":
         assert plan.time_us is not None
         assert plan.energy_uj is not None
-        commit_us, commit_uj = profile.commit(costs.kept_count, plan.time_us)
+        commit_us, commit_uj = profile.commit(costs.kept_sizes, plan.time_us)
         time_us = plan.time_us + commit_us
         energy_uj = plan.energy_uj + commit_uj
         return Cost(time_us, energy_uj, energy_uj + profile.power.base_uw * time_us / 1e6, False)

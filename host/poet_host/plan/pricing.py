@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from ..graph.graph import Graph
-from ..profile.profile import Profile
+from ..profile.profile import Profile, Use
 from .problem import CostGraph, CostNode
 
 
@@ -18,7 +18,7 @@ def cost_graph(graph: Graph, profile: Profile, storage: bool = True) -> CostGrap
     nodes = []
     for node in graph:
         time_us, energy_uj = (0.0, 0.0) if node.stored else profile.cost(node, graph)
-        is_page = not node.stored and node.updates is None
+        use: Use = "stored" if node.stored else "page" if node.updates is None else "renewed"
         nodes.append(
             CostNode(
                 node.name,
@@ -26,7 +26,7 @@ def cost_graph(graph: Graph, profile: Profile, storage: bool = True) -> CostGrap
                 node.size_bytes,
                 time_us=time_us,
                 energy_uj=energy_uj,
-                **asdict(profile.transfer(node.size_bytes, is_page=is_page)),
+                **asdict(profile.transfer(node.size_bytes, use)),
                 stored=node.stored,
                 keep=node.updates is not None,
                 overwrites=None if node.overwrites is None else index[node.overwrites],

@@ -65,9 +65,9 @@ class CostGraph:
         return {node.name: i for i, node in enumerate(self.nodes)}
 
     @cached_property
-    def kept_count(self) -> int:
-        """Return how many tensors must be on storage when a step ends."""
-        return sum(node.keep for node in self.nodes)
+    def kept_sizes(self) -> tuple[int, ...]:
+        """Return the bytes of each tensor that must be on storage when a step ends."""
+        return tuple(node.bytes for node in self.nodes if node.keep)
 
     @cached_property
     def keep_everything(self) -> "Plan | None":

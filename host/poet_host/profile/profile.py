@@ -5,7 +5,7 @@ is awake for a kernel or a transfer. The storage uses energy while it moves data
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,10 @@ Kind = Literal["measured", "estimate", "paper"]
 FORMAT, VERSION = "poet-profile", 2
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Queue = Annotated[int, Meta(ge=1, le=2**16)]
-_BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
+Use = Literal["stored", "page", "renewed"]  # "renewed": the new value of a stored tensor
+_BLOCK, _TRAILER, _SHARED_BYTES = (
+    isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER", "SHARED_BYTES")
+)
 _READBACK_SHARE = isa.constants()["POET_READBACK_PERCENT"] / 100  # of the time of a step
 
 
@@ -157,17 +160,19 @@ class Profile:
         reading, power = self.statements.reading, self.power
         return time_us * ((1 - reading) * power.compute_uw + reading * power.page_in_uw) / 1e6
 
-    def transfer(self, size_bytes: int, *, is_page: bool = False) -> Transfer:
+    def transfer(self, size_bytes: int, use: Use = "stored") -> Transfer:
         """Return the costs of moving a tensor to and from storage, in whole blocks with a trailer.
 
-        `is_page`: True if the tensor is not needed after the step. Such tensors do not share erase
-        groups with tensors that are needed after the step.
+        Tensors that are not needed after the step (pages) do not share erase groups with others.
+        Small renewed tensors share blocks, whose writes are in the costs of the commit.
         """
-        turn_us = self.page_turn_us if is_page else 0.0
-        return Transfer(
-            *self._moved(self.page_in, self.power.page_in_uw, size_bytes, 0.0),
-            *self._moved(self.page_out, self.power.page_out_uw, size_bytes, turn_us),
-        )
+        page_in = self._moved(self.page_in, self.power.page_in_uw, size_bytes, 0.0)
+        if use == "renewed" and shares(size_bytes):
+            around_us = self.statements.page_us
+            return Transfer(*page_in, 0.0, self._around_uj(around_us), around_us)
+        turn_us = self.page_turn_us if use == "page" else 0.0
+        page_out = self._moved(self.page_out, self.power.page_out_uw, size_bytes, turn_us)
+        return Transfer(*page_in, *page_out)
 
     def _moved(
         self, lane: Lane, storage_uw: float, size_bytes: int, turn_us: float
@@ -179,18 +184,30 @@ class Profile:
         energy_uj = (time_us * storage_uw + cpu_us * self.power.compute_uw) / 1e6
         return time_us, energy_uj + self._around_uj(around_us), cpu_us + around_us
 
-    def commit(self, renewed: int, step_us: float) -> tuple[float, float]:
+    def commit(self, renewed_sizes: Iterable[int], step_us: float) -> tuple[float, float]:
         """Return the time (us) and energy (uJ) of a commit, without the sleeping board's energy.
 
-        The step takes `step_us` without its commit and updates `renewed` tensors. Before some
-        commits, the board reads one block of each of them back. The result is the mean of all
-        commits (FORMAT.md, "Digest").
+        The step takes `step_us` without its commit and updates tensors of these sizes (bytes). The
+        blocks that small tensors share are read and written. Before some commits, the board reads
+        one block of each tensor back. The result is the mean of all commits (FORMAT.md, "Digest").
         """
-        time_us, cpu_us = (renewed * us for us in self.page_in.times_us(_BLOCK - _TRAILER))
-        energy_uj = (time_us * self.power.page_in_uw + cpu_us * self.power.compute_uw) / 1e6
-        every = 1 + time_us // (step_us * _READBACK_SHARE)
+        sizes = tuple(renewed_sizes)
+        shared = shared_blocks(sizes)
+        checked = shared + sum(not shares(size) for size in sizes)
+        read_us, read_uj = self._block(self.page_in, self.power.page_in_uw)
+        write_us, write_uj = self._block(self.page_out, self.power.page_out_uw)
+        every = 1 + checked * read_us // (step_us * _READBACK_SHARE)
+        read = shared + checked / every
         record_uj = self.commit_us * self.power.page_out_uw / 1e6
-        return self.commit_us + time_us / every, record_uj + energy_uj / every
+        return (
+            self.commit_us + read * read_us + shared * write_us,
+            record_uj + read * read_uj + shared * write_uj,
+        )
+
+    def _block(self, lane: Lane, storage_uw: float) -> tuple[float, float]:
+        """Return the time and the energy of the transfer of one block."""
+        time_us, cpu_us = lane.times_us(_BLOCK - _TRAILER)
+        return time_us, (time_us * storage_uw + cpu_us * self.power.compute_uw) / 1e6
 
     def merged(self, other: "Profile") -> "Profile":
         """Return `other`, a newer profile of this board, with the operators of both profiles."""
@@ -214,6 +231,23 @@ class Profile:
     def load(path: Path | str) -> "Profile":
         """Read a profile.json. Raises BadInput, which names the file and the wrong key."""
         return profile_from_json(read_json(path), str(path))
+
+
+def shares(size_bytes: int) -> bool:
+    """Return whether a renewed tensor of this size shares a storage block with others."""
+    return size_bytes <= _SHARED_BYTES
+
+
+def shared_blocks(sizes: Iterable[int]) -> int:
+    """Return how many storage blocks the small ones among tensors of these sizes share."""
+    blocks, free = 0, 0
+    for size_bytes in sizes:
+        needed = size_bytes + _TRAILER
+        if shares(size_bytes):
+            if needed > free:
+                blocks, free = blocks + 1, _BLOCK
+            free -= needed
+    return blocks
 
 
 def moved_bytes(size_bytes: int) -> int:

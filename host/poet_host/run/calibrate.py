@@ -17,7 +17,7 @@ from ..graph.graph import Graph, Node
 from ..plan.plan import Plan, Statement
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
-from ..profile.profile import Lane, Profile, StatementCosts
+from ..profile.profile import Lane, Profile, StatementCosts, shares
 from ..schedule.decode import Wait
 from .energy import energy_uj
 from .run import Step
@@ -87,7 +87,8 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     than the previous write. Where two page-outs of updated tensors follow each other, the mean
     extra time of the second one is added to every page-out. The remaining extra time is divided
     among the page-outs of other tensors (`page_turn_us`). Without such page-outs, it is added to
-    the commit: the card pauses once, between the commit record and the first updated tensor.
+    the commit: the card pauses once, between the commit record and the first updated tensor. If
+    this tensor shares a block, the commit is measured with the pause.
     """
     outs = _outs(graph, observed)
     expected_us = {
@@ -97,6 +98,8 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     after_updates = {
         after for before, after in pairwise(outs) if before not in pages and after not in pages
     }
+    spent_us = fmean(step.writing_us - step.overhead_writing_us for step in observed.steps)
+    extra_us = max(0.0, spent_us - sum(expected_us.values()))  # of all page-outs
     more_us = max(
         0.0,
         _mean(
@@ -106,20 +109,26 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
             if record.statement in after_updates
         ),
     )
-    spent_us = fmean(step.writing_us - step.overhead_writing_us for step in observed.steps)
-    turns_us = max(0.0, spent_us - sum(expected_us.values()) - more_us * len(outs))
+    more_us = min(more_us, extra_us / max(1, len(outs)))
+    turns_us = extra_us - more_us * len(outs)
     page_in, page_out = profile.page_in, profile.page_out
     statements = statement_costs(observed)
     if load_board(profile.board).is_computer and statements.page_us:
         page_in, page_out = _unattended(page_in), _unattended(page_out)
-    return replace(
+    found = replace(
         profile,
         statements=statements,
         page_in=page_in,
         page_out=replace(page_out, base_us=page_out.base_us + more_us),
         page_turn_us=turns_us / len(pages) if pages else profile.page_turn_us,
-        commit_us=profile.commit_us if pages else profile.commit_us + turns_us,
     )
+    if pages:
+        return found
+    sizes = [node.size_bytes for node in graph if node.updates is not None]
+    step_us = fmean(step.time_us - step.overhead_us for step in observed.steps)
+    known_us, _ = found.commit(sizes, step_us)
+    late_us = max(0.0, fmean(step.commit_us for step in observed.steps) - known_us)
+    return replace(found, commit_us=profile.commit_us + turns_us + late_us)
 
 
 def _unattended(lane: Lane) -> Lane:
@@ -132,12 +141,16 @@ def _unattended(lane: Lane) -> Lane:
 
 
 def _outs(graph: Graph, observed: Observed) -> dict[int, Node]:
-    """Return the node of each page-out, by the index of the statement in the schedule."""
-    return {
+    """Return the node of each page-out, by the index of the statement in the schedule.
+
+    Page-outs of tensors that share blocks are omitted: their time is a part of the commit's.
+    """
+    outs = {
         number: graph[statement.node]
         for number, statement in enumerate(observed.statements)
         if not isinstance(statement, Wait) and statement.op == "page_out"
     }
+    return {i: node for i, node in outs.items() if not (node.updates and shares(node.size_bytes))}
 
 
 def statement_costs(observed: Observed) -> StatementCosts:
@@ -231,7 +244,7 @@ def validation(
     `costs` must be the cost graph that is made with `profile`.
     """
     promised = verify(Problem(costs, plan.ram_bytes), _unclaimed(plan))
-    commit_us, commit_uj = profile.commit(costs.kept_count, promised.time_us)
+    commit_us, commit_uj = profile.commit(costs.kept_sizes, promised.time_us)
     predicted_us = promised.time_us + commit_us
     base_uj = profile.power.base_uw * predicted_us / 1e6
     return Validation(

@@ -10,7 +10,17 @@ from .. import isa
 from ..device.device import NOTHING_COMMITTED, Progress
 from ..errors import BadInput
 from ..schedule import slots
-from ..schedule.model import BLOCK, CURRENT, FIXED, INPUT, PAGE, Model, Tensor, part_crc
+from ..schedule.model import (
+    BLOCK,
+    CURRENT,
+    FIXED,
+    INPUT,
+    PAGE,
+    SHARED,
+    Model,
+    Tensor,
+    part_crc,
+)
 from ..schedule.schedule import Schedule
 from ..schedule.slots import State
 from .card_device import CardDevice
@@ -225,7 +235,7 @@ class _Check:
             try:
                 trailers.append(self.card.get(base, slots.TRAILER_BYTES, piece.trailer))
                 crc, is_empty = 0, not any(trailers[-1])
-                for part in self.parts(base + piece.block, piece.size_bytes):
+                for part in self.parts(base + piece.block, piece.size_bytes, piece.at):
                     crc = zlib.crc32(part, crc)
                     is_empty = is_empty and part == bytes(len(part))
             except Unreadable:
@@ -325,5 +335,6 @@ def _names(note: Note | None, schedule: Schedule | None) -> dict[int, str]:
 
 def _fits(model: Model, total_blocks: int) -> bool:
     """Return whether the slots of a model can be on a card of this size, without overlaps."""
-    blocks = sum(t.blocks * slots.SLOTS_OF_PLACE.get(t.place, 0) for t in model.tensors)
+    own = (tensor for tensor in model.tensors if not tensor.flags & SHARED)
+    blocks = sum(tensor.blocks * slots.SLOTS_OF_PLACE.get(tensor.place, 0) for tensor in own)
     return slots.DATA_BLOCK + max(blocks, model.data_blocks) <= total_blocks

@@ -148,7 +148,7 @@ class CardDevice(CardFile):
         for piece in slots.pieces(tensor):
             part, rest = rest[: piece.size_bytes], rest[piece.size_bytes :]
             trailers.append(slots.trailer_of(piece, zlib.crc32(part), generation))
-            self.put(base + piece.block, part)
+            self.put(base + piece.block, part, piece.at)
             self.put(base, trailers[-1], piece.trailer)
         if tensor.place == CURRENT:
             self._trailers[number] = trailers

@@ -193,7 +193,7 @@ class CardFile(Closing):
         parts, is_whole = [], True
         try:
             for piece in slots.pieces(tensor):
-                parts.append(self.get(base + piece.block, piece.size_bytes))
+                parts.append(self.get(base + piece.block, piece.size_bytes, piece.at))
                 trailer = slots.trailer_of(piece, zlib.crc32(parts[-1]), generation)
                 is_whole &= trailer == self.get(base, slots.TRAILER_BYTES, piece.trailer)
         except Unreadable:

@@ -12,8 +12,10 @@ from .. import isa
 from ..errors import BadInput
 from ..graph.graph import Graph, Node
 from ..plan.problem import CostGraph, CostNode
-from .cuts import Cut
+from ..profile.profile import shares
+from .cuts import TRAILER, Cut
 from .model import (
+    BLOCK,
     CURRENT,
     FIXED,
     INPUT,
@@ -24,6 +26,7 @@ from .model import (
     ONCE,
     PAGE,
     PLACE_NONE,
+    SHARED,
     STORED,
     STRUCTURE,
     Model,
@@ -90,6 +93,10 @@ def model_of_graph(graph: Graph, cuts: Mapping[str, Cut] | None = None) -> Model
     operators = [_operator(graph, node, number) for node in nodes if not node.stored]
     renews = {number[node.name]: number[node.updates] for node in nodes if node.updates is not None}
     return lay_out(tensors, operators, renews)
+
+
+def _is_small(tensor: Tensor) -> bool:
+    return shares(tensor.size_bytes) and tensor.cut is None
 
 
 def _stored_place(graph: Graph, node: Node, renewed: list[str]) -> int:
@@ -164,16 +171,27 @@ def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[in
     A step computes the new value of each CURRENT tensor as a NEXT tensor. `renews` maps the number
     of the NEXT tensor to that of the CURRENT tensor. Stored tensors with different values of
     `place` never share an allocation unit of the card. So a step never writes into a unit with a
-    tensor that only the host can restore.
+    tensor that only the host can restore. Small CURRENT tensors share blocks, in the order of their
+    renewals, so that a step writes each of these blocks seldom.
     """
     placed: dict[int, Tensor] = {}
+    small = [renews[i] for i in sorted(renews) if _is_small(tensors[renews[i]])]
     end, last = 0, None
     for i, tensor in enumerate(tensors):
-        if tensor.place in (FIXED, *SEVERAL_SLOTS):
+        if tensor.place in (FIXED, *SEVERAL_SLOTS) and i not in small:
             if last is not None and tensor.place != last:
                 end = whole_units(end)
             placed[i] = replace(tensor, block=end)
             end, last = end + tensor.blocks, tensor.place
+    if small and last is not None and last != CURRENT:
+        end = whole_units(end)
+    at = BLOCK  # the first one begins a block
+    for i in small:
+        if at + tensors[i].size_bytes + TRAILER > BLOCK:
+            end, at = end + 1, 0
+        flags = tensors[i].flags | SHARED
+        placed[i] = replace(tensors[i], block=end - 1, at=at, flags=flags)
+        at += tensors[i].size_bytes + TRAILER
     stride = whole_units(end)
     if twice := [tensor for tensor in placed.values() if tensor.place in SEVERAL_SLOTS]:
         end = (SLOTS - 1) * stride + max(tensor.block + tensor.blocks for tensor in twice)
@@ -183,6 +201,8 @@ def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[in
             placed[i] = replace(tensor, block=end)
             end += tensor.blocks
         elif tensor.place == NEXT:
-            placed[i] = replace(tensor, block=placed[renews[i]].block)
+            current = placed[renews[i]]
+            flags = tensor.flags | current.flags & SHARED
+            placed[i] = replace(tensor, block=current.block, at=current.at, flags=flags)
     laid = tuple(placed.get(i, tensor) for i, tensor in enumerate(tensors))
     return Model(laid, tuple(operators), stride, end)

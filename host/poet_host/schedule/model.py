@@ -17,7 +17,9 @@ BLOCK = _C["POET_BLOCK"]
 PLACE_NONE, PAGE, FIXED, CURRENT, NEXT, INPUT = (
     _C[f"POET_PLACE_{name}"] for name in ("NONE", "PAGE", "FIXED", "CURRENT", "NEXT", "INPUT")
 )
-STORED, KEEP, ONCE, LOSS = (_C[f"POET_FLAG_{name}"] for name in ("STORED", "KEEP", "ONCE", "LOSS"))
+STORED, KEEP, ONCE, LOSS, SHARED = (
+    _C[f"POET_FLAG_{name}"] for name in ("STORED", "KEEP", "ONCE", "LOSS", "SHARED")
+)
 
 # The CRC of a part is computed from all bytes after the field `crc` of its header.
 _AFTER_CRC = isa.ffi().offsetof("struct poet_model", "crc") + 4
@@ -35,6 +37,7 @@ class Tensor:
     flags: int  # POET_FLAG_*, or-ed
     block: int = 0  # number of the tensor's first storage block, counted in the data area
     cut: Cut | None = None  # None: the tensor is one piece
+    at: int = 0  # with the flag SHARED: its first byte in the block
 
     @property
     def piece_sizes(self) -> tuple[int, ...]:
@@ -124,7 +127,7 @@ def model_bytes(model: Model) -> bytes:
             place=tensor.place,
             flags=tensor.flags,
             block=tensor.block,
-            cut=numbers[tensor.cut] if tensor.cut else 0,
+            cut=numbers[tensor.cut] if tensor.cut else tensor.at,
         )
         for tensor in model.tensors
     ]
@@ -209,7 +212,7 @@ def read_tensors(part: bytes, where: str) -> Model:
     at = part_size(header) - header["cut_count"] * isa.record_size("poet_cut")
     cuts = [_cut(row, where) for row in _records("poet_cut", part, at, header["cut_count"])]
     tensors = tuple(
-        _tensor(row, cuts, f"{where} breaks a rule of the format (wrong cut of tensor {i})")
+        _tensor(row, cuts, f"{where} breaks a rule of the format (wrong place of tensor {i})")
         for i, row in enumerate(_records("poet_tensor", part, size, header["tensor_count"]))
     )
     return Model(tensors, (), header["slot_stride"], header["data_blocks"], header["crc"])
@@ -239,12 +242,16 @@ def _cut(row: dict[str, Any], where: str) -> Cut:
 
 
 def _tensor(row: dict[str, Any], cuts: Sequence[Cut], wrong: str) -> Tensor:
-    cut = None
-    if row["cut"]:
+    cut, at = None, 0
+    if row["flags"] & SHARED:
+        at = row["at"]
+        if at + row["size_bytes"] + TRAILER > BLOCK:
+            raise BadInput(f"{wrong}: solve again")
+    elif row["cut"]:
         if row["cut"] > len(cuts) or cuts[row["cut"] - 1].size_bytes != row["size_bytes"]:
             raise BadInput(f"{wrong}: solve again")
         cut = cuts[row["cut"] - 1]
-    return Tensor(row["size_bytes"], row["place"], row["flags"], row["block"], cut)
+    return Tensor(row["size_bytes"], row["place"], row["flags"], row["block"], cut, at)
 
 
 def _operator(row: dict[str, Any]) -> Operator:

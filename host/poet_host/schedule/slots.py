@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from .. import isa
-from .model import BLOCK, CURRENT, FIXED, INPUT, Model, Tensor
+from .model import BLOCK, CURRENT, FIXED, INPUT, SHARED, Model, Tensor
 
 _C = isa.constants()
 SLOTS = _C["POET_SLOTS"]
@@ -35,11 +35,15 @@ class Piece(NamedTuple):
     block: int  # first block, counted in the data area
     size_bytes: int
     trailer: int  # position of the trailer: number of bytes from the start of the data area
+    at: int = 0  # position of the first byte in the block
 
 
 def pieces(tensor: Tensor) -> list[Piece]:
     """Return the pieces of a tensor, in the order of its bytes."""
     sizes, end = tensor.piece_sizes, (tensor.block + tensor.blocks) * BLOCK
+    if tensor.flags & SHARED:
+        trailer = tensor.block * BLOCK + tensor.at + tensor.size_bytes
+        return [Piece(tensor.block, tensor.size_bytes, trailer, tensor.at)]
     if tensor.cut is None or len(sizes) == 1:
         return [Piece(tensor.block, tensor.size_bytes, end - TRAILER_BYTES)]
     stride = tensor.cut.stride_blocks

@@ -353,7 +353,7 @@ def test_blocks_that_cannot_be_read(
         assert card.report().step == STEPS - 1
         poet_host("card", "export", card.path, weights).fails(1, f"step {STEPS}", "--prior")
         assert poet_host("card", "export", card.path, weights, "--prior").code == 0
-    elif where == "job":
+    elif where in ("job", "store"):
         assert card.report().step == STEPS
         assert poet_host("card", "export", card.path, weights).code == 0
     else:
@@ -384,7 +384,30 @@ def test_damaged_stores_and_other_formats(card: Card, tmp_path: Path, poet_host:
     write_old_card(old, schedule, start_values(schedule.graph, 1), 4)
     poet_host("card", "check", old).fails(2, "format 1", "card export", "--schedule")
     card.change(0, 8)
+    card.change(slots.MODEL_BLOCK, 40)
     poet_host("card", "check", card.path).fails(2, card.path)
+
+
+@pytest.mark.parametrize("damaged", ["current", "prior", None])
+def test_weights_of_a_card_without_the_record_of_its_store(
+    damaged: str | None, card: Card, trained: tuple[Path, Schedule, Run], poet_host: Command
+) -> None:
+    """The identity of the card is found out from a tensor that is whole."""
+    _, schedule, run = trained
+    card.change(0, 12)
+    if damaged:
+        card.change(card.place(card.first(CURRENT), card.slot(damaged))[0])
+    report = card.report()
+    step = STEPS - 1 if damaged == "current" else STEPS
+    assert report.step == step
+    assert "--erase-card" in " ".join(report.problems)
+    poet_host("card", "check", card.path).fails(1, card.path)
+    weights = card.path.with_name("w.safetensors")
+    options = ["--prior"] if damaged == "current" else []
+    assert poet_host("card", "export", card.path, weights, *options).code == 0
+    wanted = run.weights if step == STEPS else runs.train(schedule, DATA, steps=step).weights
+    saved = poet.load_weights(weights, schedule.graph)
+    assert all(saved[name].tobytes() == wanted[name].tobytes() for name in saved)
 
 
 def test_weights_that_pass_are_the_trained_ones(

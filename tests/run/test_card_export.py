@@ -154,11 +154,11 @@ def test_a_card_without_a_note_needs_the_schedule(
     assert all(saved[name].tobytes() == on_card.weights[name].tobytes() for name in saved)
 
 
-@pytest.mark.parametrize("what", ["model part", "commit records", "superblock"])
+@pytest.mark.parametrize("what", ["model part", "commit records"])
 def test_damaged_records(
     what: str, on_card: Run, card: Path, tmp_path: Path, poet_host: Command
 ) -> None:
-    blocks = {"model part": (slots.MODEL_BLOCK,), "superblock": (0,)}
+    blocks = {"model part": (slots.MODEL_BLOCK,)}
     for block in blocks.get(what, slots.COMMIT_BLOCKS):
         change(card, block, 40 if what == "model part" else 8)
     weights, schedule = tmp_path / "w.safetensors", tmp_path / "m.poet"

@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given, strategies as st
 from poet_host import isa
 from poet_host.schedule import slots
 from poet_host.schedule.model import BLOCK, CURRENT, FIXED, INPUT, Tensor
@@ -90,6 +91,11 @@ def test_pieces_hold_all_bytes_and_end_with_a_trailer(size: int) -> None:
     assert found[0].block == 7
     assert found[-1].trailer + slots.TRAILER_BYTES == (7 + tensor.blocks) * BLOCK
     assert all(piece.trailer >= piece.block * BLOCK + piece.size_bytes for piece in found)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
+def test_a_generation_and_its_sequence_number_tell_the_identity(identity: int, number: int) -> None:
+    assert slots.identity_of(slots.generation_of(identity, number), number) == identity
 
 
 def test_only_whole_commit_records_count(storage: CardImage) -> None:

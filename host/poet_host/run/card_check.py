@@ -75,6 +75,11 @@ class _Check:
     def report(self, schedule: Schedule | None) -> CardReport:
         card = self.card
         commits = tuple(map(self.commit_report, slots.COMMIT_BLOCKS))
+        if not card.has_record:
+            self.problems.append(
+                "the first block of the store is damaged, so boards refuse the card: save the "
+                "weights with `card export`, then erase the card with --erase-card"
+            )
         if card.commit is None and any(commit.state == "damaged" for commit in commits):
             self.problems.append("both commit records are damaged or missing")
         on_card, model_part = self.model_part()

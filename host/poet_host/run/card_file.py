@@ -4,6 +4,7 @@ import stat
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -88,7 +89,12 @@ class CardFile(Closing):
         """Read the store's record and the commit records."""
         self.store: dict[str, Any] | None = None
         self.commit: Commit | None = None
-        raw = self.get(0, isa.record_size("poet_store"))
+        unreadable: Unreadable | None = None
+        raw = bytes(isa.record_size("poet_store"))
+        try:
+            raw = self.get(0, len(raw))
+        except Unreadable as error:
+            unreadable = error
         row = isa.unpack("poet_store", raw)
         if row["magic"] == _C["POET_STORE_MAGIC"] and row["crc"] == zlib.crc32(raw[:-4]):
             self.store = row
@@ -96,6 +102,28 @@ class CardFile(Closing):
         self.areas = format_1.AREAS if self.version == 1 else slots.AREAS
         if self.version in (1, _VERSION):
             self.commit = slots.newest(self.commit_record(block) for block in self.areas.commits)
+        self.has_record = self.store is not None
+        if not self.has_record and self.commit and not self.writable:
+            self.store = self._lost_store(self.commit)
+        if unreadable and self.store is None:
+            raise unreadable
+
+    def _lost_store(self, commit: Commit) -> dict[str, Any] | None:
+        """Return what a damaged record of the store has said, found out from a whole tensor."""
+        with suppress(BadInput, Unreadable):
+            model = self.model_on_card()
+            if model.crc != commit.model_crc:
+                return None
+            base = self.areas.slot(model, commit.slot)
+            places = (p for t in model.tensors if t.place == CURRENT for p in slots.pieces(t))
+            for piece in places:
+                crc = zlib.crc32(self.get(base + piece.block, piece.size_bytes, piece.at))
+                trailer = self.get(base, slots.TRAILER_BYTES, piece.trailer)
+                if crc == slots.crc_of(trailer):
+                    generation = slots.owner_of(trailer) ^ piece.block
+                    identity = slots.identity_of(generation, commit.now.generation)
+                    return {"total_blocks": self.blocks, "identity": identity}
+        return None
 
     def commit_record(self, block: int) -> Commit | None:
         """Return the commit record in a block, or None if it is not whole."""

@@ -25,6 +25,8 @@ PLAN_BLOCK, PLAN_BLOCKS = MODEL_BLOCK + MODEL_BLOCKS, 128
 COMMIT_BLOCKS = (UNIT_BLOCKS, 2 * UNIT_BLOCKS)  # of even and odd sequence numbers
 DATA_BLOCK = 3 * UNIT_BLOCKS
 
+_ALL_ONES = 0xFFFFFFFF
+_POLYNOMIAL = 0xEDB88320  # of CRC-32, lowest power first
 _TRAILER = struct.Struct("<II")
 TRAILER_BYTES = _TRAILER.size
 
@@ -127,6 +129,20 @@ def newest(commits: Iterable[Commit | None]) -> Commit | None:
 def generation_of(identity: int, sequence: int) -> int:
     """Return the generation of the commit `sequence` on the card with this `identity`."""
     return zlib.crc32(sequence.to_bytes(4, "little"), identity)
+
+
+def identity_of(generation: int, sequence: int) -> int:
+    """Return the identity of the card on which a commit has this generation."""
+    state = generation ^ _ALL_ONES
+    for _ in range(32):  # takes back one step of the CRC for each bit of `sequence`
+        state = (state ^ _POLYNOMIAL) << 1 | 1 if state >> 31 else state << 1
+    return state ^ sequence ^ _ALL_ONES
+
+
+def owner_of(trailer: bytes) -> int:
+    """Return the owner in a trailer."""
+    _, owner = _TRAILER.unpack(trailer)
+    return int(owner)
 
 
 def trailer_of(piece: Piece, crc: int, generation: int) -> bytes:

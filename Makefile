@@ -82,7 +82,7 @@ fuzz-usb: $(VENV)/dev.stamp
 fuzz-card: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m support.card_bench $(SEED) -$(SECONDS)
 
-# Every false write of a card at every written block of a step, about an hour on each chip.
+# Every false write of a card at every written block of a run, about an hour on each chip.
 walk: $(VENV)/dev.stamp
 	for b in mkr1000 nrf52840_dk; do PYTHONPATH=tests $(BIN)/python -m fuzz.card_walk $$b \
 	  --output bench/walk-$$b.txt || exit 1; done

@@ -169,7 +169,7 @@ def test_the_link_pings_a_board_during_a_long_step() -> None:
         running.set()
 
     with FakeBoard({"status": status, "step": step}) as board:
-        with connect(board.port, timeout_s=0.02) as device:
+        with connect(board.port, timeout_s=0.2) as device:
             result = device.step(4, 1, 2)
         assert running.is_set()
         assert (result.step, result.loss) == (4, 0.5)

@@ -1,6 +1,6 @@
 """Every written block of a training run on a simulated chip, with every false write of its card.
 
-    python -m fuzz.card_walk BOARD [--steps N] [--pairs N] [--every N] [--output FILE]
+    python -m fuzz.card_walk BOARD [--steps N] [--pairs N] [--every N] [--first N] [--output FILE]
 
 The chip runs in this process. After each written block, the process is forked for each fault. The
 child adds the fault to its card for the next block, and goes on with the run and, after an error,
@@ -51,6 +51,8 @@ IMAGE_BYTES = 64 << 20
 LATER_STEPS = 2  # in which damage is found
 NEVER_S = 1e9  # a chip that sleeps is silent; else it is only slow
 EQUAL, SILENT, ENDED = "equal", "other weights", "the process ended"
+AGAIN = ", after an error and a new start"
+NUMBERS = {1: "one fault", 2: "two faults"}
 
 
 class ChipSerial:
@@ -87,6 +89,7 @@ class Walk:
     seed: int
     pairs: float = 0.0  # number of pairs of faults at each block
     every: int = 1  # try faults only at every N-th written block
+    has_two_states: bool = False  # after the first step
     active: bool = False  # True: fork at written blocks
     is_child: bool = False
     fault: str = ""
@@ -102,6 +105,10 @@ class Walk:
         while self.advance():
             pass  # the board starts, and then waits for a host
 
+    @property
+    def when(self) -> str:
+        return "" if self.has_two_states else " before the end of step 1"
+
     def advance(self) -> bool:
         """Run for a slice, or until the chip sleeps. Return False if it sleeps."""
         before = self.chip.meter.card_writes
@@ -110,26 +117,29 @@ class Walk:
             raise SystemExit(f"{self.fault}: {result}: {self.chip.message}")
         if self.active and self.chip.meter.card_writes != before:
             self.blocks += 1
-            if self.blocks % self.every == 0:
+            if self.every and self.blocks % self.every == 0:
                 self._fork_all()
             self.progress(self.blocks)
         return result == "slice"
 
     def _fork_all(self) -> None:
         number = self.chip.meter.card_writes + 1
-        later = (self.random.randrange(1, 300), self.random.choice(FAULTS))
-        pair = self.random.random() < self.pairs
-        for kind, argument in FAULTS:
-            if self._is_parent((CardFault(kind, number, 1, argument),), "one fault"):
-                continue
-            return
-        if pair:
-            (kind, argument), (distance, (second, other)) = self.random.choice(FAULTS), later
-            faults = (
-                CardFault(kind, number, 1, argument),
-                CardFault(second, number + distance, 1, other),
+        count = int(self.pairs + self.random.random())
+        pairs = [
+            tuple(
+                CardFault(kind, at, 1, argument)
+                for at, (kind, argument) in zip(
+                    (number, number + self.random.randrange(1, 300)),
+                    self.random.choices(FAULTS, k=2),
+                    strict=True,
+                )
             )
-            self._is_parent(faults, "two faults")
+            for _ in range(count if self.has_two_states else 0)
+        ]
+        ones = [(CardFault(kind, number, 1, argument),) for kind, argument in FAULTS]
+        for faults in (*ones, *pairs):
+            if not self._is_parent(faults, NUMBERS[len(faults)] + self.when):
+                return
 
     def _is_parent(self, faults: tuple[CardFault, ...], what: str) -> bool:
         """Fork. Return True in the parent, after the child's end, and False in the child."""
@@ -141,7 +151,7 @@ class Walk:
                 outcome = file.read().strip() or ENDED
             os.waitpid(child, 0)
             self.counts[f"{what}: {outcome}"] += 1
-            if outcome in (SILENT, ENDED):
+            if outcome.removesuffix(AGAIN) in (SILENT, ENDED):
                 self.defects.append(f"{outcome}: {faults}")
             return True
         self.is_child, self.active, self.fault = True, False, str(faults)
@@ -188,19 +198,34 @@ def train(connection: api.Connection, schedule: Schedule, steps: int, *, resume:
     return api.train(schedule, connection, "digits", steps=steps, resume=resume).weights
 
 
-def walk(board: str, schedule: Schedule, steps: int, pairs: int, seed: int, every: int = 1) -> Walk:
-    """Try all faults at all blocks that are written in the steps 2 to `steps`."""
+def walk(
+    board: str,
+    schedule: Schedule,
+    steps: int,
+    pairs: int,
+    seed: int,
+    every: int = 1,
+    first: int = 0,
+) -> Walk:
+    """Try all faults at every N-th block that is written in the steps 2 to `steps`.
+
+    `every` is N. `first` is the same for the blocks before; 0: none of them.
+    """
     with tempfile.TemporaryDirectory() as folder, Progress() as shown:
         image = Path(folder) / "card.img"
         expected, blocks = undisturbed(board, image, schedule, steps)
         bar = shown.add_task(board, total=blocks)
         found = started(board, image, seed)
-        found.pairs, found.every = pairs * every / blocks, every
+        found.pairs, found.every = pairs * every / blocks, first
         found.progress = lambda done: shown.update(bar, completed=done)
         with connected(found) as connection:
-            prepare(connection, schedule)
-            found.active = True
+            found.active = bool(first)
+            again = started_again(found, connection, schedule)
+            if not found.is_child:
+                found.active, found.has_two_states, found.every = True, True, every
             outcome = finish(found, connection, schedule, steps, expected)
+            if again:
+                outcome += AGAIN
             if found.is_child:
                 os.write(found.report, outcome.encode())
                 os._exit(0)
@@ -218,6 +243,20 @@ def prepare(connection: api.Connection, schedule: Schedule) -> None:
     """Train the first step, after which a card has two states."""
     connection.device.format()
     train(connection, schedule, 1, resume=False)
+
+
+def started_again(found: Walk, connection: api.Connection, schedule: Schedule) -> bool:
+    """Prepare a card. Return True if an error was reported, and the card was prepared again."""
+    try:
+        prepare(connection, schedule)
+    except PoetError:
+        if not found.is_child:
+            raise
+        with suppress(PoetError):
+            connection.device.reset()
+        prepare(connection, schedule)
+        return True
+    return False
 
 
 def undisturbed(board: str, image: Path, schedule: Schedule, steps: int) -> tuple[Any, int]:
@@ -266,7 +305,8 @@ def report(found: Walk, options: argparse.Namespace, minutes: float) -> str:
     ).stdout.strip()
     lines = [
         f"python -m fuzz.card_walk {options.board} --steps {options.steps} "
-        f"--pairs {options.pairs} --seed {options.seed}",
+        f"--pairs {options.pairs} --every {options.every} --first {options.first} "
+        f"--seed {options.seed}",
         f"{date.today()}, commit {version}, {options.schedule}: {found.blocks} written blocks, "
         f"{minutes:.0f} minutes",
         "",
@@ -283,13 +323,22 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--schedule", default="schedules/resnet-digits-mkr1000.poet")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     begin = time.monotonic()
     schedule = Schedule.load(options.schedule)
-    found = walk(options.board, schedule, options.steps, options.pairs, options.seed, options.every)
+    found = walk(
+        options.board,
+        schedule,
+        options.steps,
+        options.pairs,
+        options.seed,
+        options.every,
+        options.first,
+    )
     text = report(found, options, (time.monotonic() - begin) / 60)
     print(text)
     if options.output:

@@ -94,7 +94,7 @@ def test_pieces_hold_all_bytes_and_end_with_a_trailer(size: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-def test_a_generation_and_its_sequence_number_tell_the_identity(identity: int, number: int) -> None:
+def test_a_generation_and_its_sequence_number_identify_the_card(identity: int, number: int) -> None:
     assert slots.identity_of(slots.generation_of(identity, number), number) == identity
 
 

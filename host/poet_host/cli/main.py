@@ -4,6 +4,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from io import TextIOWrapper
 from typing import cast
@@ -23,6 +24,7 @@ from .export import export
 from .flash import flash
 from .info import info
 from .models import models
+from .outputs import checked_outputs
 from .profile import profile
 from .show import show
 from .signals import INTERRUPTED, Ended, end_by_signals
@@ -62,13 +64,14 @@ for command in (
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command, print its error if it fails, and return its exit code."""
-    with warnings.catch_warnings():
+    with checked_outputs() as outputs, warnings.catch_warnings():
         warnings.simplefilter("always", PoetWarning)
         show = warnings.showwarning
         warnings.showwarning = lambda message, category, *where: (
             say(f"note: {message}") if category is PoetWarning else show(message, category, *where)
         )
-        return _run(arguments)
+        code = _run(arguments)
+        return code or int(any(output.failed for output in outputs))
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -87,9 +90,7 @@ def _run(arguments: Sequence[str]) -> int:
         return _fail(arguments, "interrupted", INTERRUPTED)
     except Ended as ended:
         return _fail(arguments, f"ended by {ended.name}", ended.exit_code)
-    except BrokenPipeError:
-        # Nobody reads stdout any more. Discard the output that Python would write at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # nobody reads stdout any more
         return 1
     except MemoryError as error:
         reason = f" ({error})" if str(error) else ""
@@ -106,7 +107,10 @@ def _run(arguments: Sequence[str]) -> int:
 def _fail(arguments: Sequence[str], message: str, code: int) -> int:
     say(f"poet-host: {message}")
     if "--json" in arguments:
-        emit(failure(message, code))
+        with suppress(
+            PoetError, BrokenPipeError
+        ):  # of stdout: the first error is the one to report
+            emit(failure(message, code))
     return code
 
 

@@ -1,10 +1,11 @@
-"""Temporary files in private folders. The files of a killed process are removed later.
+"""Temporary private folders, with one file or more. Those of a killed process are removed later.
 
-A process locks the private folder of each of its files. When the process ends in any way, the
+A process locks its private folders. When the process ends in any way, the
 system releases the lock. So a private folder without a lock is a leftover.
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,13 +38,32 @@ def temporary_file(folder: Path, prefix: str) -> Iterator[Path]:
             os.close(lock)
 
 
-def remove_leftovers(folder: Path, prefix: str) -> None:
-    """Remove the temporary files of this user in `folder` whose processes have ended."""
+@contextmanager
+def temporary_folder(folder: Path, prefix: str) -> Iterator[Path]:
+    """Yield a new private folder in `folder`; remove it with its files after the block.
+
+    Raises OSError if `folder` cannot be written to.
+    """
+    remove_leftovers(folder, prefix, with_all_files=True)
+    private, lock = _locked(folder, prefix)
+    try:
+        yield private
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def remove_leftovers(folder: Path, prefix: str, *, with_all_files: bool = False) -> None:
+    """Remove the private folders of this user in `folder` whose processes have ended.
+
+    `with_all_files`: they are those of `temporary_folder`, not of `temporary_file`.
+    """
     if fcntl is None:
         return
     with suppress(OSError):
         for private in sorted(folder.glob(prefix + _RANDOM)):
-            _remove_leftover(private)
+            _remove_leftover(private, with_all_files)
 
 
 def locked(file: int, *, wait: bool = False) -> bool:
@@ -61,12 +81,18 @@ def locked(file: int, *, wait: bool = False) -> bool:
     return True
 
 
-def _remove_leftover(private: Path) -> None:
-    """Remove a private folder and its file, if this user owns it and no process locks it."""
+def _remove_leftover(private: Path, with_all_files: bool) -> None:
+    """Remove a private folder and its file or files, if this user owns it and no process locks it.
+
+    A process may have been killed before it created the file, or after it removed the file.
+    """
     with suppress(OSError):
         found = os.open(private, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             if os.fstat(found).st_uid == os.geteuid() and locked(found):
+                if with_all_files:
+                    shutil.rmtree(private)
+                    return
                 with suppress(FileNotFoundError):
                     os.unlink(_FILE, dir_fd=found)
                 private.rmdir()

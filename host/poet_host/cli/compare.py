@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import Any
 
 import click
@@ -14,6 +14,7 @@ from ..compare.sweep import Case, Point, Result, Store, cores, sweep
 from ..errors import BadInput
 from ..plan.limits import deadline_us, ram_bytes
 from ..plan.problem import CostGraph
+from ..temporary import temporary_folder
 from . import completion
 from .console import emit, progress, say, show_table, show_text
 from .options import FiniteRange, json_option, model_options, profile_of
@@ -172,8 +173,8 @@ def _store(output: Path | None) -> Iterator[Store]:
             ) from error
         yield store
         return
-    with TemporaryDirectory(prefix="poet-compare-") as folder:
-        yield Store(Path(folder))
+    with temporary_folder(Path(gettempdir()), "poet-compare-") as folder:
+        yield Store(folder)
 
 
 def _swept(points: list[Point], store: Store, jobs: int, output: Path | None) -> list[Result]:

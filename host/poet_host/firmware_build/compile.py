@@ -5,11 +5,12 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import PoetError
+from ..temporary import temporary_folder
 
 # Errors of compilers and linkers, and lines that name no error. The last line of a failed link only
 # says that the linker failed.
@@ -53,8 +54,8 @@ def compiled(
     target = _cache_folder() / f"{key.hexdigest()[:20]}-{name}"
     if target.exists():
         return target
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as folder:
-        built = Path(folder) / name
+    with _unwritable_named(target), temporary_folder(target.parent, ".poet-build-") as folder:
+        built = folder / name
         inputs = [f"{n}.o" for n in range(len(objects))] or [str(path) for path in sources]
         steps = [
             [*step, "-c", str(source), "-o", made]
@@ -63,7 +64,7 @@ def compiled(
         for step in (*steps, [*command, *inputs, *libraries, "-o", str(built)]):
             done = subprocess.run(
                 step, capture_output=True, text=True, check=False, cwd=folder,
-                env={**os.environ, "LC_ALL": "C"},
+                env={**os.environ, "LC_ALL": "C", "TMPDIR": str(folder)},
             )  # fmt: skip
             if done.returncode != 0:
                 correct = "correct the C sources if you have changed them, or reinstall poet-host"
@@ -80,6 +81,17 @@ def _first_error(output: str) -> str:
     lines = [line for line in output.splitlines() if line and not _NO_ERROR.search(line)]
     lines = lines or ["no message"]
     return next((line for line in lines if _ERROR.search(line)), lines[-1])
+
+
+@contextmanager
+def _unwritable_named(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PoetError(
+            f"{target} cannot be written ({error.strerror}): free some space, or set "
+            "XDG_CACHE_HOME to another folder"
+        ) from error
 
 
 def _cache_folder() -> Path:

@@ -8,12 +8,12 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import serial
@@ -32,6 +32,7 @@ from ..device.ports import (
     udev_rule,
 )
 from ..errors import BadInput, BoardError, NoDevice, PoetError, quoted
+from ..temporary import temporary_folder
 
 BOSSAC_OLDEST = (1, 9)
 TOUCH_BAUD = 1200
@@ -98,9 +99,8 @@ def write_image(
         check_bossac(program)
         loader = enter_boot_loader(loader, loading, report)
     report(f"{name} writes {len(image):,} bytes at 0x{start:x}")
-    with tempfile.TemporaryDirectory(prefix="poet-flash-") as folder:
-        file = Path(folder) / "firmware.bin"
-        file.write_bytes(image)
+    with temporary_folder(Path(gettempdir()), "poet-flash-") as folder:
+        (file := folder / "firmware.bin").write_bytes(image)
         found = find_port(loader)
         number = found.serial_number if found and found.usb in loading.usb else ""
         command = upload_command(name, program, loading, file, loader, number)

@@ -11,6 +11,8 @@ from typing import Any, BinaryIO
 from .errors import BadInput, PoetError, quoted, reason
 from .temporary import temporary_file
 
+_WRITING = ".poet-writing-"  # name prefix of the folders of files that are being written
+
 
 def write_whole(path: Path | str, data: bytes | str, mode: int | None = None) -> None:
     """Write a file completely: write under a temporary name next to `path`, then rename.
@@ -44,7 +46,7 @@ def replacement(path: Path, mode: int | None = None) -> Iterator[Path]:
     path = Path(os.path.realpath(path))
     if path.is_dir():
         raise BadInput(f"{path} cannot be written, because it is a folder: name a file")
-    with temporary_file(path.parent, ".poet-writing-") as new:
+    with temporary_file(path.parent, _WRITING) as new:
         yield new
         with new.open("rb+") as file:
             os.fsync(file.fileno())
@@ -59,6 +61,14 @@ def replacement(path: Path, mode: int | None = None) -> Iterator[Path]:
                 os.fsync(folder)
             finally:
                 os.close(folder)
+
+
+def try_to_write(folder: Path, size_bytes: int = 0) -> None:
+    """Write a file of this size to a folder, and remove it. Raises OSError if that fails."""
+    with temporary_file(folder, _WRITING) as new, new.open("wb") as file:
+        file.write(bytes(size_bytes))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_all(file: BinaryIO, data: bytes | memoryview) -> None:

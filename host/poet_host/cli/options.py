@@ -6,14 +6,13 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, Literal, TypeVar
 
 import click
 
 from .. import api
 from ..errors import BadInput
-from ..files import is_stream
+from ..files import is_stream, try_to_write
 from ..graph.autodiff import BATCHNORM, OPTIMISERS
 from ..onnx.importer import DEFAULT_LOSS, LOSSES
 from ..profile.profile import Profile
@@ -282,7 +281,7 @@ def check_writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) 
         if not folder.is_dir():
             raise BadInput(f"{path} cannot be written: the folder {path.parent} does not exist")
         try:
-            TemporaryFile(dir=folder).close()
+            try_to_write(folder)
         except OSError as error:
             raise BadInput(f"{path} cannot be written: {error.strerror}") from error
         if path.is_symlink() and Path(real).is_symlink():
@@ -301,10 +300,7 @@ def check_space(sizes: Mapping[Path, int]) -> None:
         try:
             if shutil.disk_usage(folder).free < needed[disk]:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            with TemporaryFile(dir=folder) as file:  # only a write reveals a disk quota
-                file.write(bytes(min(size_bytes, _PROBE_BYTES)))
-                file.flush()
-                os.fsync(file.fileno())
+            try_to_write(folder, min(size_bytes, _PROBE_BYTES))  # only a write reveals a disk quota
         except OSError as error:
             raise BadInput(
                 f"{path} cannot be written: {error.strerror}. The file needs {size_bytes:,} bytes: "

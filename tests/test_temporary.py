@@ -1,13 +1,15 @@
 """Temporary files of killed processes are removed; those of running ones, and other files, stay."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import poet_host as poet
 import pytest
-from poet_host.temporary import remove_leftovers, temporary_file
+from poet_host.cli.options import check_space, check_writable
+from poet_host.temporary import remove_leftovers, temporary_file, temporary_folder
 from support.command import Process
 
 WRITER = """
@@ -16,6 +18,16 @@ from pathlib import Path
 from poet_host.temporary import temporary_file
 with temporary_file(Path(sys.argv[1]), "mine-") as path:
     path.write_bytes(b"half")
+    print(path, flush=True)
+    sys.stdin.read()
+"""
+BUILDER = """
+import sys
+from pathlib import Path
+from poet_host.temporary import temporary_folder
+with temporary_folder(Path(sys.argv[1]), "mine-") as path:
+    (path / "more").mkdir()
+    (path / "more" / "x").touch()
     print(path, flush=True)
     sys.stdin.read()
 """
@@ -84,14 +96,45 @@ def test_files_that_are_not_leftovers_stay(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "mine-others__").exists()
 
 
-def test_the_next_board_removes_the_card_of_a_killed_host() -> None:
+def test_folders_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    with started(BUILDER, tmp_path) as killed, started(BUILDER, tmp_path) as running:
+        leftover, used = Path(line(killed)), Path(line(running))
+        killed.kill()
+        killed.wait()
+        assert (leftover / "more" / "x").exists()
+        with temporary_folder(tmp_path, "mine-") as path:
+            (path / "x").touch()
+            assert sorted(tmp_path.iterdir()) == sorted((used, path))
+        running.communicate()
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_test_of_a_folder_removes_leftovers(tmp_path: Path) -> None:
+    """A command may be killed before it creates its temporary file, or after it removes it."""
+    for test in (lambda: check_writable(tmp_path / "x"), lambda: check_space({tmp_path / "x": 9})):
+        (tmp_path / ".poet-writing-12345678").mkdir()
+        test()
+        assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("start", ["temporary", "storage", "prepare", "mkr1000"])
+def test_each_start_of_a_board_removes_the_cards_of_killed_hosts(
+    start: str, tmp_path: Path, card: Path
+) -> None:
+    if start == "mkr1000" and not shutil.which("arm-none-eabi-gcc"):
+        pytest.skip("arm-none-eabi-gcc is missing")
     with started(BOARD) as killed, started(BOARD) as running:
         leftover, used = Path(line(killed)), Path(line(running))
         killed.kill()
         killed.wait()
         assert leftover.exists()
-        with poet.start_board("native"):
-            assert not leftover.parent.exists()
-            assert used.exists()
+        if start == "prepare":
+            poet.prepare_storage(tmp_path / "new.img", "64MiB")
+        else:
+            board = "mkr1000" if start == "mkr1000" else "native"
+            with poet.start_board(board, None if start == "temporary" else card):
+                pass
+        assert not leftover.parent.exists()
+        assert used.exists()
         running.communicate()
     assert not used.parent.exists()

@@ -16,6 +16,7 @@ from pathlib import Path
 from ..closing import Closing
 from ..device.board import load_board
 from ..errors import PoetError
+from ..temporary import temporary_file
 from .chip_library import build_chip_library
 from .simulated_chip import METER, POWER_CUT_CODE, CardFault, Meter, Settings
 
@@ -64,7 +65,10 @@ class SimulatedBoard(Closing):
     ) -> None:
         self.board = load_board(board)
         build_chip_library()  # built here, so that this process raises the errors of the build
-        with tempfile.TemporaryFile() as file:
+        with (
+            temporary_file(Path(tempfile.gettempdir()), "poet-meter-") as path,
+            path.open("w+b") as file,
+        ):
             file.truncate(METER.size)
             self._shared = mmap.mmap(file.fileno(), METER.size)
             settings = Settings(

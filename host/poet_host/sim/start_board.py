@@ -23,6 +23,7 @@ from .simulated_chip import CardFault
 
 TEMPORARY_STORAGE_BYTES = 1 << 30  # size of a sparse file: only written blocks need space
 _TEMPORARY_CARD = "poet-card-"  # name prefix of the folders of temporary cards
+_RAM = Path("/dev/shm")  # on Linux, the folder of files in RAM
 
 
 def start_board(
@@ -91,6 +92,7 @@ def start_board(
 def _running(
     storage: Path | str | None, start: Callable[[Path], NativeBoard | SimulatedBoard]
 ) -> Iterator[NativeBoard | SimulatedBoard]:
+    _remove_temporary_cards()
     with ExitStack() as stack:
         if storage is None:
             card = stack.enter_context(_temporary_card())
@@ -103,6 +105,12 @@ def _running(
         yield running
 
 
+def _remove_temporary_cards() -> None:
+    """Remove the temporary cards of hosts that were killed."""
+    for folder in (_RAM, Path(gettempdir())):
+        remove_leftovers(folder, _TEMPORARY_CARD)
+
+
 @contextmanager
 def _temporary_card() -> Iterator[Path]:
     """Yield a temporary card image, in RAM if there is room, else on a disk.
@@ -111,10 +119,8 @@ def _temporary_card() -> Iterator[Path]:
     the rest of the step. A power cut may destroy the image, which is acceptable: the image is
     deleted after the `with` block anyway.
     """
-    memory = Path("/dev/shm")
-    remove_leftovers(memory, _TEMPORARY_CARD)
-    in_memory = os.access(memory, os.W_OK) and disk_usage(memory).free >= TEMPORARY_STORAGE_BYTES
-    folder = memory if in_memory else Path(gettempdir())
+    in_memory = os.access(_RAM, os.W_OK) and disk_usage(_RAM).free >= TEMPORARY_STORAGE_BYTES
+    folder = _RAM if in_memory else Path(gettempdir())
     with ExitStack() as stack:
         try:
             card = stack.enter_context(temporary_file(folder, _TEMPORARY_CARD))
@@ -168,6 +174,7 @@ def new_storage(path: Path, size_bytes: int | str | None) -> Iterator[Path]:
 
 
 def _prepare(image: Path, size_bytes: int | str) -> None:
+    _remove_temporary_cards()
     create_storage(image, as_bytes(size_bytes, "a card of"))
     with NativeBoard(image) as board, devices.connect(board.port) as device:
         device.format()

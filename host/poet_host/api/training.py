@@ -1,10 +1,10 @@
 """Train and evaluate on a board, and write cards for boards that train without a host."""
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from tempfile import mkstemp
+from secrets import token_hex
+from tempfile import gettempdir
 
 from ..data.classes import NO_NAMES
 from ..data.fitted import FittedData, fit, numbered
@@ -136,12 +136,9 @@ class Backup:
         self._step: int | None = None
 
     def __call__(self, weights: Weights, step: int) -> None:
-        if self._path is None:
-            handle, name = mkstemp(prefix="poet-weights-", suffix=".safetensors")
-            os.close(handle)
-            self._path = Path(name)
-        save_weights(self._path, self._graph, weights, step)
-        self._step = step
+        path = self._path or Path(gettempdir()) / f"poet-weights-{token_hex(8)}.safetensors"
+        save_weights(path, self._graph, weights, step, mode=0o600 if self._is_temporary else None)
+        self._path, self._step = path, step
         self._report(f"{self._path} holds the weights of step {step} while the card is rewritten")
 
     def name_in(self, error: BaseException) -> None:

@@ -33,16 +33,19 @@ def save_weights(
     weights: Weights,
     step: int | None = None,
     classes: tuple[str, ...] = NO_NAMES,
+    *,
+    mode: int | None = None,
 ) -> None:
     """Write all parameters and states of `graph`, except its constants, to a safetensors file.
 
     `step` is the number of steps trained so far, which --resume needs. `classes` are saved too, so
     that later data gets the same class numbers. If `classes` is empty, the classes that
-    `load_weights` read with `weights` are saved. Raises PoetError if the file cannot be written.
+    `load_weights` read with `weights` are saved. `mode`: permissions of the file (None: those of
+    the replaced file, or of a new file). Raises PoetError if the file cannot be written.
     """
     names = classes or classes_of_weights(weights)
     names = names if isinstance(names, Classes) else Classes(names)
-    write_tensors(path, graph.name, to_named(graph, weights, constants=False), step, names)
+    write_tensors(path, graph.name, to_named(graph, weights, constants=False), step, names, mode)
 
 
 def write_tensors(
@@ -51,13 +54,15 @@ def write_tensors(
     tensors: Mapping[str, Array],
     step: int | None = None,
     classes: Classes = NO_NAMES,
+    mode: int | None = None,
 ) -> None:
     """Write the tensors of a file of weights, as `save_weights` does. `model`: the model's name."""
     about: dict[str, Any] = {"model": model}
     about |= {} if step is None else {"step": step}
     about |= {"classes": classes.to_json()} if classes else {}
     # Write one metadata entry, because safetensors writes several entries in no fixed order.
-    write_whole(path, tensors_to_bytes(dict(tensors), metadata={_ABOUT: json.dumps(about)}))
+    data = tensors_to_bytes(dict(tensors), metadata={_ABOUT: json.dumps(about)})
+    write_whole(path, data, mode)
 
 
 def step_of_weights(path: Path | str) -> int:

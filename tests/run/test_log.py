@@ -109,6 +109,27 @@ def test_training_continues_after_a_log_fails(
     assert len(rows(log)) == 1
 
 
+def test_a_full_disk_leaves_whole_lines_and_old_logs(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(file: Any, line: bytes) -> None:
+        file.write(line[: len(line) // 2])
+        raise OSError(28, "No space left on device")
+
+    with Log(log) as one:
+        one.begin({}, 0, 1, POWER)
+        monkeypatch.setattr("poet_host.run.log.write_all", half)
+        one.loss(1, 0.5)
+        assert one.broken
+    assert [row["event"] for row in rows(log)] == ["begin"]
+    before = log.read_bytes()
+    monkeypatch.setattr(os, "fsync", lambda file: half(open(os.devnull, "wb"), b""))  # noqa: SIM115
+    with Log(log) as one, pytest.raises(BadInput):
+        one.begin({}, 0, 1, POWER)
+    assert log.read_bytes() == before
+    assert sorted(path.name for path in log.parent.iterdir()) == [log.name]
+
+
 def test_a_log_may_be_a_pipe_but_not_a_full_disk(train: Any, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

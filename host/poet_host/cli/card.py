@@ -187,15 +187,13 @@ def read(
         api.save_weights(save_weights, graph, weights, committed)
         say(f"wrote {save_weights}")
     if log_path:
-        with Log(log_path) as log:
+        with Log(log_path, at_end=True) as log:
             about = {"model": graph.name, "board": trainer, "to_step": committed}
             begun = state.first if state else committed
             log.begin(about, begun, None, board_power(connection.board))
             for step, loss in state.noted() if state else ():
                 log.loss(step, loss)
             log.end(ended="read")
-        if log.broken:
-            raise PoetError(log.broken)
         say(f"wrote {log_path}")
     if as_json:
         emit({**_facts(graph, state), "committed": committed, "board": trainer})

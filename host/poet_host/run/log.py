@@ -7,15 +7,18 @@ line is written before the next step begins.
 """
 
 import json
+import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..closing import Closing
 from ..errors import BadInput
-from ..files import is_stream, write_all
+from ..files import is_stream, replacement, write_all, write_whole
 from ..profile.profile import Power
 from .energy import energy_uj
 from .run import Step
@@ -29,12 +32,14 @@ class Log(Closing):
 
     `begin` replaces the file `path`, or appends to it if `resume` is True. If `path` is None,
     nothing is written. An exception that leaves the `with` block becomes the last line. If the log
-    can no longer be written, `broken` has the reason, and training continues without a log.
+    can no longer be written, `broken` has the reason, the file ends with the last whole line, and
+    training continues without a log. `at_end`: write all lines at once, when `end` is called, for a
+    run that is over.
     """
 
-    def __init__(self, path: Path | None, resume: bool = False) -> None:
+    def __init__(self, path: Path | None, resume: bool = False, *, at_end: bool = False) -> None:
         self.broken = ""
-        self._path, self._resume = path, resume
+        self._path, self._resume, self._at_end = path, resume, at_end
         self._file: BinaryIO | None = None
         self._per_epoch = 1
         self._power: Power | None = None
@@ -54,11 +59,19 @@ class Log(Closing):
         `power` has the powers of the board. Raises BadInput if the file cannot be written, or if a
         resumed run cannot append to it.
         """
-        if self._path:
-            self._file = _opened(self._path, self._resume)
         self._per_epoch, self._power, self._ended = per_epoch or 1, power, False
         head = {"format": FORMAT, "version": VERSION, "event": "begin", "time": time.time()}
-        self._write({**head, "from_step": from_step, "steps_per_epoch": per_epoch, **about})
+        head |= {"from_step": from_step, "steps_per_epoch": per_epoch, **about}
+        if self._path is None:
+            return
+        if self._at_end:
+            self._file = BytesIO()
+        elif is_stream(self._path) or (self._resume and self._path.exists()):
+            self._file = _opened(self._path)
+        else:
+            self._file = _created(self._path, _line(head))
+            return
+        self._write(head)
         if self.broken:
             raise BadInput(self.broken)
 
@@ -80,15 +93,19 @@ class Log(Closing):
     def end(self, **facts: Any) -> None:
         self._ended = True
         self._write({"event": "end", "time": time.time(), **facts})
+        if self._path and isinstance(self._file, BytesIO):
+            write_whole(self._path, self._file.getvalue())
 
     def _write(self, row: Mapping[str, Any]) -> None:
         if self._file is None or self._path is None:
             return
-        line = json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+        whole_bytes = self._file.seek(0, os.SEEK_END) if self._file.seekable() else 0
         try:
-            write_all(self._file, line.encode())
+            write_all(self._file, _line(row))
         except OSError as error:
             self.broken = _unwritable(self._path, error)
+            with suppress(OSError):  # pipes have no size
+                self._file.truncate(whole_bytes)
             self.close()
 
     def close(self) -> None:
@@ -97,16 +114,30 @@ class Log(Closing):
             self._file = None
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if error is not None and not self._ended:
+        if error is not None and not self._ended and not self._at_end:
             stopped = isinstance(error, KeyboardInterrupt)
             self.end(ended="stopped" if stopped else "failed", error=str(error) or None)
         self.close()
 
 
-def _opened(path: Path, resume: bool) -> BinaryIO:
+def _line(row: Mapping[str, Any]) -> bytes:
+    return (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _created(path: Path, head: bytes) -> BinaryIO:
+    """Open a file that has the line `head`, and replaces an old file only once it has this line."""
+    try:
+        with replacement(path) as new:
+            new.write_bytes(head)
+    except OSError as error:
+        raise BadInput(_unwritable(path, error)) from error
+    return _opened(path)
+
+
+def _opened(path: Path) -> BinaryIO:
     """Open the file without a buffer, so that a failed write is not repeated later."""
     try:
-        if not resume or is_stream(path) or not path.exists():
+        if is_stream(path):
             return path.open("wb", buffering=0)
         size_bytes = _whole_lines_bytes(path)
         file = path.open("ab", buffering=0)

@@ -379,6 +379,25 @@ def test_a_torn_image(end: int, card: Card, poet_host: Command) -> None:
     assert str(card.path) in result.err.replace("\n", "")
 
 
+def test_a_half_copied_image_has_a_report(card: Card, poet_host: Command) -> None:
+    for end in (card.path.stat().st_size - 1, (PREPARED + slots.MODEL_BLOCK) * BLOCK + PLACES[0]):
+        os.truncate(card.path, end)
+        report = poet_host("card", "check", card.path, "--json")
+        assert report.code == 1
+        assert "the image ends before its partition" in report.json["problems"][0]
+
+
+def test_a_torn_schedule_without_weights_does_no_harm(tmp_path: Path, poet_host: Command) -> None:
+    """A host was killed, or the power was cut, before the first step."""
+    path = tmp_path / "torn.img"
+    poet.prepare_storage(path, 64 * MIB)
+    with path.open("rb+") as file:
+        file.seek((PREPARED + slots.MODEL_BLOCK) * BLOCK)
+        file.write(small().model_part[:BLOCK])
+    report = poet_host("card", "check", path, "--json")
+    assert (report.code, report.json["model_part"]) == (0, "damaged")
+
+
 def test_damaged_stores_and_other_formats(card: Card, tmp_path: Path, poet_host: Command) -> None:
     old, schedule = tmp_path / "old.img", runs.small()
     write_old_card(old, schedule, start_values(schedule.graph, 1), 4)

@@ -35,7 +35,7 @@ from .card_report import (
     StateReport,
     TensorReport,
 )
-from .note import PLACES, Note, newest_note, read_note
+from .note import PLACES, Note, newest, read_note
 
 _C = isa.constants()
 _PLACES = {FIXED: "fixed", CURRENT: "current", INPUT: "input"}
@@ -74,6 +74,8 @@ class _Check:
 
     def report(self, schedule: Schedule | None) -> CardReport:
         card = self.card
+        if not card.has_all_blocks():
+            self.problems.append("the image ends before its partition: copy the whole card")
         commits = tuple(map(self.commit_report, slots.COMMIT_BLOCKS))
         if not card.has_record:
             self.problems.append(
@@ -85,7 +87,8 @@ class _Check:
         on_card, model_part = self.model_part()
         plan_part = self.plan_part(on_card)
         model = self.model_of_weights(on_card, schedule)
-        note = newest_note(card, self.commit.model_crc) if self.commit else None
+        notes = [self.note(place) for place in PLACES]
+        note = newest(notes, self.commit.model_crc) if self.commit else None
         tensors: tuple[TensorReport, ...] = ()
         states: list[StateReport] = []
         job = None
@@ -104,7 +107,6 @@ class _Check:
                 "the note with the names of the weights is damaged: use --schedule to export them"
             )
         pages = [t for t in (model.tensors if model else ()) if t.place == PAGE]
-        notes = [read_note(card, place) for place in PLACES]
         return CardReport(
             file=str(card.path),
             format=card.version,
@@ -136,6 +138,11 @@ class _Check:
         except Unreadable:
             return "damaged"
 
+    def note(self, place: int) -> Note | None:
+        with suppress(Unreadable):
+            return read_note(self.card, place)
+        return None
+
     def model_part(self) -> tuple[Model | None, PartState]:
         """Return the model on the card, if it is whole, and its state."""
         model = None
@@ -143,7 +150,8 @@ class _Check:
             model = self.card.model_on_card()
         if model is None or not _fits(model, self.card.total_blocks):
             state = self.without_content(slots.MODEL_BLOCK)
-            if state == "damaged":
+            # Without weights, a power cut while a schedule was written does no harm.
+            if state == "damaged" and self.commit:
                 self.problems.append("the model part is damaged")
             return None, state
         is_own = self.commit is None or model.crc == self.commit.model_crc

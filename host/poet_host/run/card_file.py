@@ -1,5 +1,6 @@
 """A card image, or the device of a card: its partition, its commits, and its tensors' slots."""
 
+import os
 import stat
 import struct
 import zlib
@@ -146,6 +147,10 @@ class CardFile(Closing):
         return total
 
     # Bytes of the partition.
+
+    def has_all_blocks(self) -> bool:
+        """Return False if the image ends before its partition, as a card that is half copied."""
+        return self._file.seek(0, os.SEEK_END) >= (self.first + self.blocks) * BLOCK
 
     def get(self, block: int, size_bytes: int, at: int = 0) -> bytes:
         """Return bytes of the partition, from byte `at` of a block on. Raises Unreadable."""

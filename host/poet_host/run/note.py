@@ -8,7 +8,7 @@ model is committed.
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -102,8 +102,12 @@ def _rank(note: Note | None, committed: int) -> tuple[bool, int]:
 
 def newest_note(device: AnyCard, model_crc: int) -> Note | None:
     """Return the newest note of the model with this CRC."""
-    notes = [note for note in (read_note(device, place) for place in PLACES) if note]
-    mine = [note for note in notes if note.model_crc == model_crc]
+    return newest([read_note(device, place) for place in PLACES], model_crc)
+
+
+def newest(notes: Sequence[Note | None], model_crc: int) -> Note | None:
+    """Return the newest of these notes that is of the model with this CRC."""
+    mine = [note for note in notes if note and note.model_crc == model_crc]
     return max(mine, key=lambda note: note.sequence, default=None)
 
 

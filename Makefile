@@ -9,6 +9,7 @@
 # make fuzz          changed files against every reader of the host (SEED, FUZZ_CASES of each format)
 # make fuzz-usb      hostile hosts against the USB device, sanitizers on (SEED, SECONDS)
 # make fuzz-card     a disturbed wire between SD driver and card, sanitizers on (SEED, SECONDS)
+# make fuzz-outputs  a full disk and SIGKILL at every event of every file that a command writes
 # make fuzz-contents  changed contents of cards against the runtime, sanitizers on (SEED, SECONDS)
 # make schedules     the examples in schedules/, solved again
 # make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
@@ -29,7 +30,7 @@ SKIPPED := bench firmware_build hardware sim
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
 .PHONY: demo cross check test lint format bench bench-transfer bench-solver paper fuzz fuzz-usb \
-  fuzz-card fuzz-contents walk schedules firmware ledger docs wheel clean
+  fuzz-card fuzz-contents fuzz-outputs walk schedules firmware ledger docs wheel clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
 	$(BIN)/poet-host demo --port $(PORT)
@@ -86,6 +87,10 @@ fuzz-card: $(VENV)/dev.stamp
 walk: $(VENV)/dev.stamp
 	for b in mkr1000 nrf52840_dk; do PYTHONPATH=tests $(BIN)/python -m fuzz.card_walk $$b \
 	  --output bench/walk-$$b.txt || exit 1; done
+
+# Every command of poet-host, about 40 minutes.
+fuzz-outputs: $(VENV)/dev.stamp
+	PYTHONPATH=tests $(BIN)/python -m fuzz.outputs --output bench/fuzz-outputs.txt
 
 fuzz-contents: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m support.contents_bench $(SEED) -$(SECONDS)

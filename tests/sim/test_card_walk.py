@@ -14,7 +14,7 @@ EXAMPLE = Path(__file__).parents[2] / "schedules" / "resnet-digits-mkr1000.poet"
 @needs_compiler
 @pytest.mark.slow
 def test_false_writes_end_with_the_same_weights_or_with_an_error() -> None:
-    found = card_walk.walk("nrf52840_dk", Schedule.load(EXAMPLE), 2, 2, 1, every=20)
+    found = card_walk.walk("nrf52840_dk", Schedule.load(EXAMPLE), 2, 2, 1, every=15, first=60)
     assert found.defects == []
     outcomes = {name.partition(": ")[2] for name in found.counts}
     assert card_walk.EQUAL in outcomes

@@ -11,6 +11,7 @@
 # make fuzz-card     a disturbed wire between SD driver and card, sanitizers on (SEED, SECONDS)
 # make fuzz-outputs  a full disk and SIGKILL at every event of every file that a command writes
 # make fuzz-contents  changed contents of cards against the runtime, sanitizers on (SEED, SECONDS)
+# make mutants       each instruction of the assembly changed once: a test must find every change
 # make schedules     the examples in schedules/, solved again
 # make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
 # make ledger        the table of that in docs/reference/memory.md, made again
@@ -30,7 +31,7 @@ SKIPPED := bench firmware_build hardware sim
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
 .PHONY: demo cross check test lint format bench bench-transfer bench-solver paper fuzz fuzz-usb \
-  fuzz-card fuzz-contents fuzz-outputs walk schedules firmware ledger docs wheel clean
+  fuzz-card fuzz-contents fuzz-outputs walk mutants schedules firmware ledger docs wheel clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
 	$(BIN)/poet-host demo --port $(PORT)
@@ -94,6 +95,9 @@ fuzz-outputs: $(VENV)/dev.stamp
 
 fuzz-contents: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m support.contents_bench $(SEED) -$(SECONDS)
+
+mutants: $(VENV)/dev.stamp
+	PYTHONPATH=tests $(BIN)/python -m support.floats mutate bench/mutants-m0plus.txt
 
 schedules: $(VENV)/run.stamp
 	$(BIN)/poet-host solve resnet-digits --board mkr1000 --ram 24KiB --time-limit 120 \

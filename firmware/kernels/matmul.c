@@ -6,9 +6,9 @@
  * If an operand is transposed, or if heads lie side by side in a row, only the
  * steps differ. So attention and all its gradients need only this kernel.
  */
-#include "dots.h"
 #include "poet/kernel.h"
 #include "sink.h"
+#include "tile.h"
 
 /* Distances in floats: from one sample to the next, one head to the next, one
  * row to the next, and one column to the next. */
@@ -30,20 +30,18 @@ static struct matrix matrix_of(const struct poet_op *op, uint32_t rows,
                          .column = flags & 1 ? row : 1};
 }
 
-/* Compute one row of y: the row of a to which `dots` points, times matrix b.
- * The row begins at element `i` of the output. */
-static void multiply(const struct poet_call *call, struct poet_dots *dots,
-                     const float *b, uint32_t i) {
-  const struct poet_op *op = call->op;
-  for (uint32_t column = 0; column < op->w; column += POET_DOTS) {
-    const uint32_t count = poet_together(op->w - column);
-    float sums[POET_DOTS];
-    dots->b = b + column * dots->next;
-    poet_dots(dots, count, sums);
-    for (uint32_t j = 0; j < count; j++) {
-      sums[j] *= op->factor;
+/* Use the tile `sums` of y, with `rows` rows and `columns` columns. Its first
+ * element is element `i` of y; `step` is the distance from row to row. */
+static void use(const struct poet_call *call, uint32_t i, uint32_t step,
+                float sums[POET_TILE][POET_TILE], uint32_t rows,
+                uint32_t columns) {
+  const float factor = call->op->factor;
+  for (uint32_t row = 0; row < rows; row++) {
+    for (uint32_t column = 0; column < columns; column++) {
+      sums[row][column] *= factor;
     }
-    poet_sink(call, 2, i + column, sums, count);
+    poet_sink(call, 2, i, sums[row], columns);
+    i += step;
   }
 }
 
@@ -53,18 +51,32 @@ void poet_matmul(const struct poet_call *call) {
   const struct matrix a = matrix_of(op, op->h, op->k, flags);
   const struct matrix b = matrix_of(op, op->k, op->w, flags >> 1);
   const struct matrix y = matrix_of(op, op->h, op->w, flags >> 2 & 4u);
-  struct poet_dots dots = {
-      .a_step = a.column, .b_step = b.row, .next = b.column, .count = op->k};
+  struct poet_tile t = {
+      .a = {.lane = (int32_t)a.row, .column = (int32_t)a.column},
+      .b = {.lane = (int32_t)b.column, .column = (int32_t)b.row},
+      .columns = op->k,
+      .rows = 1,
+      .planes = 1,
+      .tame = poet_tame(call->in[0], op->n * a.sample, call->in[1],
+                        op->n * b.sample)};
+  poet_tile_shape(&t);
   for (uint32_t n = 0; n < op->n; n++) {
     for (uint32_t head = 0; head < op->groups; head++) {
       const float *a_first = (const float *)call->in[0] + n * a.sample +
                              head * a.head; /* (h, k) of this head */
       const float *b_first = (const float *)call->in[1] + n * b.sample +
                              head * b.head; /* (k, w) of this head */
-      for (uint32_t row = 0; row < op->h; row++) {
-        dots.a = a_first + row * a.row;
-        multiply(call, &dots, b_first,
-                 n * y.sample + head * y.head + row * y.row);
+      for (uint32_t row = 0; row < op->h; row += POET_TILE) {
+        const uint32_t rows = poet_lanes(op->h - row);
+        t.a.at = a_first + row * a.row;
+        for (uint32_t column = 0; column < op->w; column += POET_TILE) {
+          const uint32_t columns = poet_lanes(op->w - column);
+          float sums[POET_TILE][POET_TILE];
+          t.b.at = b_first + column * b.column;
+          poet_tile(&t, rows, columns, sums);
+          use(call, n * y.sample + head * y.head + row * y.row + column, y.row,
+              sums, rows, columns);
+        }
       }
     }
   }

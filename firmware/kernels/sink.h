@@ -12,4 +12,8 @@
 void poet_sink(const struct poet_call *call, uint32_t own, uint32_t first,
                const float *g, uint32_t count);
 
+/* The same for the elements first, first + step, first + 2 * step, ... */
+void poet_sink_apart(const struct poet_call *call, uint32_t own, uint32_t first,
+                     uint32_t step, const float *g, uint32_t count);
+
 #endif

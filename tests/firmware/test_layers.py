@@ -16,7 +16,9 @@ from poet_host.resources import resource
 # Lowest first. `kernels/*.c` stands for the operator families, of which none uses another.
 ORDER = (
     "kernels/mathf.c",  # exp, log, tanh, erf
-    "kernels/dots.c",  # sums of products
+    "kernels/soft_m0plus.c",  # float operations of the Cortex-M0+
+    "kernels/dot_m0plus.c",  # sums of products of the Cortex-M0+
+    "kernels/tile.c",  # sums of products
     "kernels/sink.c",  # from a gradient to a parameter's update
     "kernels/*.c",
     "kernels/table.c",  # from a kernel's number to its function
@@ -44,7 +46,7 @@ ORDER = (
 
 # The headers that each folder may include, in addition to those of the C library.
 INCLUDES = {
-    "kernels": r"poet/(kernel|isa|records)\.[a-z]+|(mathf|dots|sink)\.h",
+    "kernels": r"poet/(kernel|isa|records)\.[a-z]+|(mathf|tile|dot_m0plus|sink)\.h",
     "src": r"poet/\w+\.(h|def)|runtime\.h",
     "include/poet": r"(poet/)?\w+\.(h|def)",
 }

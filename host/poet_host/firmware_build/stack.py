@@ -168,9 +168,8 @@ def _vectors(image: Image) -> list[int]:
 
 def _words(image: Image, at: int, size: int) -> tuple[int, ...]:
     """Return the words at an address of the image. For a variable: its initial value."""
-    data_at, data_size = image.sections.get(".data", (0, 0))
-    if data_at <= at < data_at + data_size:
-        at += image.symbols["data_load"] - data_at
+    if image.symbols["data_start"] <= at < image.symbols["data_end"]:
+        at += image.symbols["data_load"] - image.symbols["data_start"]
     for start, data in image.segments:
         if start <= at and at + size <= start + len(data):
             return struct.unpack_from(f"<{size // 4}I", data, at - start)

@@ -51,16 +51,13 @@ def _value(name: str, node: Node) -> int:
     """Return the value of a name in a formula of isa.def.
 
     An upper-case letter is the number of elements of an operand. `taps` is the number of pairs
-    (output element, input element in the window of this output). `rows` is the number of loops in
-    which a kernel processes these pairs, row by row. Every other name is a field of the node, or 0
-    if the node does not have this field.
+    (output element, input element in the window of this output). Every other name is a field of the
+    node, or 0 if the node does not have this field.
     """
     if name.isupper():
         return prod(isa.shape(name, node.attrs))
     if name == "taps":
         return _planes(node) * _inside(node, "h") * _inside(node, "w")
-    if name == "rows":
-        return _planes(node) * _inside(node, "h") * int(node.attrs["kernel_w"])
     return int(node.attrs.get(name, 0))
 
 

@@ -1,0 +1,16 @@
+/* dot_m0plus.h - sums of products on a core without floating point. */
+#ifndef POET_DOT_M0PLUS_H
+#define POET_DOT_M0PLUS_H
+
+#include "tile.h"
+
+#if POET_M0PLUS
+/* Set sums[i] to the sum of the products of the lane at `a` and lane i of
+ * tile->b, for i < lanes. There is at least one lane and one term, and
+ * poet_tame holds for the operands. */
+void poet_dots(const struct poet_tile *tile, const float *a, float *sums,
+               uint32_t lanes)
+    __attribute__((long_call)); /* in RAM: too far for a branch from flash */
+#endif
+
+#endif

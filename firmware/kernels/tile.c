@@ -1,0 +1,257 @@
+/*
+ * tile.c - the inner loops of every product: convolutions, linear layers and
+ * matrix products.
+ *
+ * A tile is computed by the fastest way that its size and its operands allow:
+ * poet_dots on a core without floating point (dot_m0plus.c), otherwise sixteen
+ * sums at a time, or four. Each sum has its own accumulator and takes its terms
+ * in the same order in all of them, so the bits are the same.
+ */
+#include "tile.h"
+
+#include <string.h>
+
+#include "dot_m0plus.h"
+
+void poet_tile_shape(struct poet_tile *tile) {
+  struct poet_walk a = tile->a, b = tile->b;
+  uint32_t columns = tile->columns, rows = tile->rows, planes = tile->planes;
+  /* Remove levels of one step, so that the innermost loop is long. */
+  for (uint32_t i = 0; i < 2 && columns == 1; i++) {
+    columns = rows, rows = planes, planes = 1;
+    a.column = a.row, a.row = a.plane;
+    b.column = b.row, b.row = b.plane;
+  }
+  if (a.row == a.column * (int32_t)columns &&
+      b.row == b.column * (int32_t)columns) {
+    columns *= rows, rows = planes, planes = 1;
+    a.row = a.plane, b.row = b.plane;
+  }
+  const int32_t c = (int32_t)columns, r = (int32_t)rows - 1;
+  tile->terms =
+      (struct poet_terms){.columns = columns,
+                          .rows = rows,
+                          .planes = planes,
+                          .a_length = 4 * a.column * c,
+                          .a_step = 4 * a.column,
+                          .b_step = 4 * b.column,
+                          .a_row = 4 * (a.row - a.column * c),
+                          .b_row = 4 * (b.row - b.column * c),
+                          .a_plane = 4 * (a.plane - a.row * r - a.column * c),
+                          .b_plane = 4 * (b.plane - b.row * r - b.column * c)};
+}
+
+/* An operand as the loops below walk through it: steps in floats to the next
+ * term, the next row and the next plane. */
+struct steps {
+  int32_t column, row, plane;
+};
+
+static struct steps steps_of_a(const struct poet_terms *t) {
+  return (struct steps){t->a_step / 4, t->a_row / 4,
+                        (t->a_plane - t->a_row) / 4};
+}
+
+static struct steps steps_of_b(const struct poet_terms *t) {
+  return (struct steps){t->b_step / 4, t->b_row / 4,
+                        (t->b_plane - t->b_row) / 4};
+}
+
+/* Return the product of two lanes. */
+static float one_by_one(const struct poet_terms *t, struct steps as,
+                        const float *a, struct steps bs, const float *b) {
+  float sum = 0.0f;
+  for (uint32_t planes = t->planes; planes; planes--) {
+    for (uint32_t rows = t->rows; rows; rows--) {
+      for (uint32_t left = t->columns; left; left--) {
+        sum += *a * *b;
+        a += as.column, b += bs.column;
+      }
+      a += as.row, b += bs.row;
+    }
+    a += as.plane, b += bs.plane;
+  }
+  return sum;
+}
+
+#if POET_M0PLUS
+/* The bits of the smallest number other than 0, and of the largest one, both
+ * without sign. The smallest is too large if there are zeros only. */
+struct range {
+  uint32_t low, high;
+};
+
+typedef uint32_t __attribute__((may_alias)) bits_of_float;
+
+static struct range range_of(const float *x, uint32_t count) {
+  const bits_of_float *bits = (const bits_of_float *)x;
+  struct range range = {UINT32_MAX, 0};
+  for (; count; count--) {
+    const uint32_t twice = *bits++ << 1;
+    if (twice - 1 < range.low) {
+      range.low = twice - 1; /* a zero becomes the largest number */
+    }
+    if (twice > range.high) {
+      range.high = twice;
+    }
+  }
+  return range;
+}
+
+/* Products lie between 2^-125 and 2^101, so sums of 2^24 products do not
+ * overflow. */
+bool poet_tame(const float *a, uint32_t a_count, const float *b,
+               uint32_t b_count) {
+  const struct range as = range_of(a, a_count), bs = range_of(b, b_count);
+  const uint32_t a_low = (as.low + 1) >> 24, b_low = (bs.low + 1) >> 24;
+  const uint32_t a_high = as.high >> 24, b_high = bs.high >> 24;
+  if (a_high == 255 || b_high == 255) {
+    return false;
+  }
+  if (as.high == 0 || bs.high == 0) {
+    return true;
+  }
+  return a_low > 0 && b_low > 0 && a_low + b_low >= 130 &&
+         a_high + b_high <= 254 + 100;
+}
+
+static void compute(const struct poet_tile *t, uint32_t a_lanes,
+                    uint32_t b_lanes, float sums[POET_TILE][POET_TILE]) {
+  const struct steps as = steps_of_a(&t->terms), bs = steps_of_b(&t->terms);
+  for (uint32_t i = 0; i < a_lanes; i++) {
+    const float *a = t->a.at + (int32_t)i * t->a.lane;
+    if (t->tame) {
+      poet_dots(t, a, sums[i], b_lanes);
+      continue;
+    }
+    for (uint32_t j = 0; j < b_lanes; j++) {
+      sums[i][j] =
+          one_by_one(&t->terms, as, a, bs, t->b.at + (int32_t)j * t->b.lane);
+    }
+  }
+}
+#else
+bool poet_tame(const float *a, uint32_t a_count, const float *b,
+               uint32_t b_count) {
+  (void)a, (void)a_count, (void)b, (void)b_count;
+  return false;
+}
+
+/* Set sums[0], sums[next], ... to the products of the lane at x and each of the
+ * `lanes` lanes from y on. */
+static void one_by_four(const struct poet_terms *t, struct steps xs,
+                        const float *x, struct steps ys, const float *y0,
+                        int32_t lane, uint32_t lanes, float *sums,
+                        uint32_t next) {
+  const float *y1 = lanes > 1 ? y0 + lane : y0;
+  const float *y2 = lanes > 2 ? y1 + lane : y1;
+  const float *y3 = lanes > 3 ? y2 + lane : y2;
+  float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f, s3 = 0.0f;
+#define MOVE(x_by, y_by)                                                       \
+  x += (x_by), y0 += (y_by), y1 += (y_by), y2 += (y_by), y3 += (y_by)
+#define TERM(i, j)                                                             \
+  do {                                                                         \
+    const float f = x[i], g0 = y0[j], g1 = y1[j], g2 = y2[j], g3 = y3[j];      \
+    s0 += f * g0, s1 += f * g1, s2 += f * g2, s3 += f * g3;                    \
+  } while (0)
+  for (uint32_t planes = t->planes; planes; planes--) {
+    for (uint32_t rows = t->rows; rows; rows--) {
+      uint32_t left = t->columns;
+      if (xs.column == 1 && ys.column == 1) {
+        for (; left >= 4; left -= 4) {
+          TERM(0, 0);
+          TERM(1, 1);
+          TERM(2, 2);
+          TERM(3, 3);
+          MOVE(4, 4);
+        }
+      } else {
+        for (; left >= 2; left -= 2) {
+          TERM(0, 0);
+          TERM(xs.column, ys.column);
+          MOVE(2 * xs.column, 2 * ys.column);
+        }
+      }
+      for (; left; left--) {
+        TERM(0, 0);
+        MOVE(xs.column, ys.column);
+      }
+      MOVE(xs.row, ys.row);
+    }
+    MOVE(xs.plane, ys.plane);
+  }
+#undef TERM
+#undef MOVE
+  sums[0] = s0, sums[next] = s1, sums[2 * next] = s2, sums[3 * next] = s3;
+}
+
+/* Four lanes by four. `lane` is the step between the lanes of b. */
+static inline __attribute__((always_inline)) void
+four_by_four(const struct poet_tile *tile, int32_t lane,
+             float sums[POET_TILE][POET_TILE]) {
+  const struct poet_terms *t = &tile->terms;
+  const struct steps as = steps_of_a(t), bs = steps_of_b(t);
+  const float *a0 = tile->a.at, *a1 = a0 + tile->a.lane;
+  const float *a2 = a1 + tile->a.lane, *a3 = a2 + tile->a.lane;
+  const float *b0 = tile->b.at;
+  float s00 = 0, s01 = 0, s02 = 0, s03 = 0, s10 = 0, s11 = 0, s12 = 0, s13 = 0;
+  float s20 = 0, s21 = 0, s22 = 0, s23 = 0, s30 = 0, s31 = 0, s32 = 0, s33 = 0;
+#define MOVE(a_by, b_by)                                                       \
+  a0 += (a_by), a1 += (a_by), a2 += (a_by), a3 += (a_by), b0 += (b_by)
+  for (uint32_t planes = t->planes; planes; planes--) {
+    for (uint32_t rows = t->rows; rows; rows--) {
+      for (uint32_t left = t->columns; left; left--) {
+        const float y0 = b0[0], y1 = b0[lane], y2 = b0[2 * lane];
+        const float y3 = b0[3 * lane];
+        float x = *a0;
+        s00 += x * y0, s01 += x * y1, s02 += x * y2, s03 += x * y3;
+        x = *a1;
+        s10 += x * y0, s11 += x * y1, s12 += x * y2, s13 += x * y3;
+        x = *a2;
+        s20 += x * y0, s21 += x * y1, s22 += x * y2, s23 += x * y3;
+        x = *a3;
+        s30 += x * y0, s31 += x * y1, s32 += x * y2, s33 += x * y3;
+        MOVE(as.column, bs.column);
+      }
+      MOVE(as.row, bs.row);
+    }
+    MOVE(as.plane, bs.plane);
+  }
+#undef MOVE
+  sums[0][0] = s00, sums[0][1] = s01, sums[0][2] = s02, sums[0][3] = s03;
+  sums[1][0] = s10, sums[1][1] = s11, sums[1][2] = s12, sums[1][3] = s13;
+  sums[2][0] = s20, sums[2][1] = s21, sums[2][2] = s22, sums[2][3] = s23;
+  sums[3][0] = s30, sums[3][1] = s31, sums[3][2] = s32, sums[3][3] = s33;
+}
+
+static void compute(const struct poet_tile *t, uint32_t a_lanes,
+                    uint32_t b_lanes, float sums[POET_TILE][POET_TILE]) {
+  const struct steps as = steps_of_a(&t->terms), bs = steps_of_b(&t->terms);
+  if (a_lanes == POET_TILE && b_lanes == POET_TILE) {
+    if (t->b.lane == 1) {
+      four_by_four(t, 1, sums);
+    } else {
+      four_by_four(t, t->b.lane, sums);
+    }
+  } else if (a_lanes == 1 && b_lanes == 1) {
+    sums[0][0] = one_by_one(&t->terms, as, t->a.at, bs, t->b.at);
+  } else if (b_lanes == 1) {
+    one_by_four(&t->terms, bs, t->b.at, as, t->a.at, t->a.lane, a_lanes,
+                &sums[0][0], POET_TILE);
+  } else {
+    for (uint32_t i = 0; i < a_lanes; i++) {
+      one_by_four(&t->terms, as, t->a.at + (int32_t)i * t->a.lane, bs, t->b.at,
+                  t->b.lane, b_lanes, sums[i], 1);
+    }
+  }
+}
+#endif
+
+void poet_tile(const struct poet_tile *t, uint32_t a_lanes, uint32_t b_lanes,
+               float sums[POET_TILE][POET_TILE]) {
+  if (!t->terms.columns || !t->terms.rows || !t->terms.planes) {
+    memset(sums, 0, POET_TILE * sizeof *sums);
+    return;
+  }
+  compute(t, a_lanes, b_lanes, sums);
+}

@@ -1,0 +1,70 @@
+/* tile.h - sums of products, several at a time. Every convolution, linear layer
+ * and matrix product is made of them. */
+#ifndef POET_TILE_H
+#define POET_TILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* True for a Cortex-M0+ with its assembly files. Define POET_PORTABLE to
+ * compile C only. */
+#if defined(__ARM_ARCH_6M__) && !defined(POET_PORTABLE)
+#define POET_M0PLUS 1
+#else
+#define POET_M0PLUS 0
+#endif
+
+#define POET_TILE 4u
+
+/* True if so few lanes are faster without tiles. */
+#define POET_IS_FEW(lanes) (!POET_M0PLUS && (lanes) < POET_TILE)
+
+/* How a tile walks through an operand. Steps are distances in floats: between
+ * the lanes, and between the terms of a sum, which lie in columns, rows and
+ * planes. Between the terms of `a`, no step is 0. */
+struct poet_walk {
+  const float *at; /* first term of lane 0 */
+  int32_t lane, column, row, plane;
+};
+
+/* The terms of a sum, as the inner loops walk through them: distances in bytes.
+ * poet_tile_shape computes them. */
+struct poet_terms {
+  int32_t a_row, b_row; /* from the end of a row to the next row */
+  int32_t a_length;     /* of a row */
+  int32_t a_step, b_step;
+  uint32_t rows, planes;
+  int32_t a_plane, b_plane; /* from the end of a plane to the next plane */
+  uint32_t columns;
+};
+
+struct poet_tile {
+  struct poet_walk a, b;
+  uint32_t columns, rows, planes; /* numbers of terms */
+  bool tame;                      /* what poet_tame returns for the operands */
+  struct poet_terms terms;        /* set by poet_tile_shape */
+};
+
+/* Return the number of lanes of the next tile, if `left` lanes remain. */
+static inline uint32_t poet_lanes(uint32_t left) {
+  return left < POET_TILE ? left : POET_TILE;
+}
+
+/* Return true if the numbers of both operands lie in ranges that poet_dots can
+ * sum (dot_m0plus.h). Always false where there is no poet_dots. */
+bool poet_tame(const float *a, uint32_t a_count, const float *b,
+               uint32_t b_count);
+
+/* Set tile->terms. Call it after each change of the tile other than of `lane`
+ * and `at`. */
+void poet_tile_shape(struct poet_tile *tile);
+
+/* Set sums[i][j] to the sum of the products of lane i of a and lane j of b, for
+ * i < a_lanes <= POET_TILE and j < b_lanes <= POET_TILE. Each sum has its own
+ * accumulator, which begins with 0. Terms are added in order of planes, rows
+ * and columns; columns change fastest. Other elements of `sums` may be
+ * changed. */
+void poet_tile(const struct poet_tile *tile, uint32_t a_lanes, uint32_t b_lanes,
+               float sums[POET_TILE][POET_TILE]);
+
+#endif

@@ -1,0 +1,35 @@
+"""Float operations and sums of products of the Cortex-M0+: the bits of the host, also on QEMU."""
+
+import io
+from pathlib import Path
+
+import pytest
+from support.floats import ASSEMBLY, PARTS, expected, mutate, on_qemu, program, ran
+from support.sim_helper import needs_compiler, needs_qemu
+
+pytestmark = needs_compiler
+BATCHES = {"operations": 600, "sums": 400, "special sums": 60}
+assert set(BATCHES) == set(PARTS)
+
+
+@needs_qemu
+@pytest.mark.parametrize("part", list(PARTS))
+def test_assembly_has_the_bits_of_the_host(part: str, tmp_path: Path) -> None:
+    """Over a million operations and a million terms."""
+    elf = program(part, BATCHES[part], 11, tmp_path)
+    wanted = expected(part, BATCHES[part], 11, tmp_path)
+    assert on_qemu(elf) == wanted
+    assert ran(elf).lines == [*wanted, "exit"]
+
+
+@pytest.mark.parametrize("part", list(PARTS))
+def test_without_assembly_the_bits_are_the_same(part: str, tmp_path: Path) -> None:
+    elf = program(part, 20, 12, tmp_path, "-DPOET_PORTABLE")
+    assert ran(elf).lines == [*expected(part, 20, 12, tmp_path), "exit"]
+
+
+def test_every_changed_instruction_is_found() -> None:
+    """A part of the mutants: `make mutants` tries all."""
+    output = io.StringIO()
+    assert mutate(output, ASSEMBLY, every=6) == []
+    assert len(output.getvalue().splitlines()) > 60

@@ -1,0 +1,208 @@
+"""Float operations and sums of products of the Cortex-M0+, compared with those of the host.
+
+The assembly in firmware/kernels/*_m0plus.c must give the host's bits. `mutants` changes one of its
+instructions at a time; each change must change a result.
+
+    python -m support.floats sums 4000 7        compare part `sums`, 4,000 batches, seed 7
+    python -m support.floats mutate TABLE       write a line for each mutant
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TextIO
+
+from poet_host.resources import resource
+from poet_host.sim.chip_library import chips
+from poet_host.sim.elf import load_elf
+from poet_host.sim.simulated_chip import RESULTS
+from support.sim_helper import FOLDER, WRITE, build, peek_text, qemu
+
+PARTS = {"operations": 0, "sums": 1, "special sums": 2}
+# The functions in assembly, and the part that calls them.
+ASSEMBLY = {
+    "poet_dots": "sums",
+    "__aeabi_fmul": "operations",
+    "__aeabi_fadd": "operations",
+    "__aeabi_fsub": "operations",
+}
+NOP = 0x46C0  # mov r8, r8
+SLICE_TICKS, SLICES = 1_000_000, 20  # far more than a batch takes
+BATCHES = 400  # after which every mutant has been found
+
+
+def _options(part: str, batches: int, seed: int) -> list[str]:
+    values = {"PART": PARTS[part], "BATCHES": batches, "SEED": f"{seed}u"}
+    return [f"-D{name}={value}" for name, value in values.items()]
+
+
+def _kernels() -> list[str]:
+    kernels = resource("firmware") / "kernels"
+    return [f"-I{kernels}", *(str(path) for path in sorted(kernels.glob("*_m0plus.c"))),
+            str(kernels / "tile.c")]  # fmt: skip
+
+
+def program(part: str, batches: int, seed: int, folder: Path, *options: str) -> Path:
+    """Build programs/floats.c for the Cortex-M0+."""
+    flags = (*_options(part, batches, seed), *options, *_kernels())
+    return build("m0plus", "floats.c", folder, *flags)
+
+
+def expected(part: str, batches: int, seed: int, folder: Path) -> list[str]:
+    """The lines that programs/floats.c prints on this computer."""
+    binary = folder / f"floats-{PARTS[part]}-{batches}-{seed}"
+    command = ["cc", "-std=gnu11", "-O1", "-ffp-contract=off", *_options(part, batches, seed)]
+    command += [str(FOLDER / "floats.c"), *_kernels(), "-o", str(binary)]
+    subprocess.run(command, check=True)
+    return subprocess.run([binary], check=True, capture_output=True, text=True).stdout.split()
+
+
+def on_qemu(elf: Path) -> list[str]:
+    code, text = qemu("m0plus", elf)
+    assert code == 0, text
+    return text.split()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a program did on the simulated core."""
+
+    lines: list[str]  # what it printed, then how it ended
+    cycles: int
+
+
+def ran(elf: Path, patch: tuple[int, bytes] | None = None, wanted: list[str] | None = None) -> Ran:
+    """Run a program until it ends, prints a line that differs from `wanted`, or prints nothing for
+    SLICES slices.
+
+    `patch`: an address and bytes to write there before the start.
+    """
+    ffi, lib = chips()
+    machine = ffi.gc(lib.bare_new(False, 192 * 1024, 16384), lib.machine_free)
+    load_elf(machine, elf)
+    if patch is not None:
+        assert lib.machine_load(machine, patch[0], patch[1], len(patch[1]))
+    lib.machine_reset(machine)
+    meter = ffi.new("struct machine_meter *")
+    found: list[str] = []
+    left = SLICES
+    while left and (wanted is None or found == wanted[: len(found)]):
+        result = RESULTS[lib.machine_run(machine, SLICE_TICKS)]
+        if result == "breakpoint":
+            operation, argument = (lib.machine_register(machine, i) for i in (0, 1))
+            if operation != WRITE:
+                found.append("exit")
+                break
+            found.append(_text(machine, argument))
+            left = SLICES
+            lib.machine_continue(machine, 0)
+        elif result == "slice":
+            left -= 1
+        else:
+            found.append(result)
+            break
+    lib.machine_meter(machine, meter)
+    return Ran(found, meter.cycles)
+
+
+def _text(machine: Any, address: int) -> str:
+    try:
+        return peek_text(machine, address).strip()
+    except (AssertionError, UnicodeDecodeError):
+        return "no text"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One instruction, replaced by one without an effect."""
+
+    function: str
+    offset: int  # bytes from the start of the function
+    instruction: str
+    address: int  # where the program's image has it
+    size_bytes: int
+
+    @property
+    def patch(self) -> tuple[int, bytes]:
+        return self.address, NOP.to_bytes(2, "little") * (self.size_bytes // 2)
+
+    def found(self, elf: Path, good: Ran) -> str:
+        """How the mutant differs from the program that did `good`; empty if it does not."""
+        bad = ran(elf, self.patch, good.lines)
+        if bad.lines != good.lines:
+            return f"batch {len(bad.lines) - 1}"
+        return "slower" if bad.cycles > good.cycles else ""
+
+
+@cache
+def _listing(elf: Path) -> str:
+    command = ["arm-none-eabi-objdump", "-d", "-j", ".text", "-j", ".data", str(elf)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@cache
+def _symbols(elf: Path) -> dict[str, int]:
+    command = ["arm-none-eabi-nm", str(elf)]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    rows = (line.split() for line in listed.splitlines())
+    return {row[2]: int(row[0], 16) for row in rows if len(row) == 3}
+
+
+def mutants(elf: Path, function: str) -> list[Mutant]:
+    """One mutant for each instruction of a function in assembly."""
+    symbols = _symbols(elf)
+    at_run = 0
+    if symbols["data_start"] <= symbols[function]:  # code in RAM is copied there by the start
+        at_run = symbols["data_load"] - symbols["data_start"]
+    _, _, text = _listing(elf).partition(f"<{function}>:\n")
+    found = []
+    for line in text.partition("\n\n")[0].splitlines():
+        place, code, *words = line.split("\t")
+        if not words or words[0].startswith((".word", ".short", "nop")):
+            continue
+        address, size_bytes = int(place.rstrip(":"), 16), 2 * len(code.split())
+        name = " ".join(words).partition(";")[0].partition("<")[0].strip()
+        found.append(
+            Mutant(function, address - symbols[function], name, address + at_run, size_bytes)
+        )
+    return found
+
+
+def mutate(output: TextIO, functions: Mapping[str, str], every: int = 1) -> list[str]:
+    """Write how each mutant is found, or only each `every`-th; return those that are not."""
+    folder = Path(tempfile.mkdtemp(prefix="poet-floats-"))
+    missed = []
+    for function, part in functions.items():
+        elf = program(part, BATCHES, 1, folder)
+        good = ran(elf)
+        for mutant in mutants(elf, function)[::every]:
+            found = mutant.found(elf, good)
+            line = f"{function:12} +{mutant.offset:<4} {mutant.instruction:26}"
+            print(line, found or "NOT FOUND", file=output, flush=True)
+            if not found:
+                missed.append(line)
+    return missed
+
+
+def _main() -> int:
+    if sys.argv[1] != "mutate":
+        folder = Path(tempfile.mkdtemp(prefix="poet-floats-"))
+        part, batches, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+        good = ran(program(part, batches, seed, folder))
+        same = good.lines == [*expected(part, batches, seed, folder), "exit"]
+        print(f"{part}: {batches:,} batches, seed {seed}: {'equal' if same else 'DIFFERENT'}")
+        return 0 if same else 1
+    with open(sys.argv[2], "w", encoding="utf-8") as output:
+        missed = mutate(output, ASSEMBLY)
+    print(*missed, f"{len(missed)} mutants were not found", sep="\n")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

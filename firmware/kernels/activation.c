@@ -14,7 +14,7 @@ void poet_relu(const struct poet_call *call) {
   float *y = call->out;
   const uint32_t count = poet_elements(call->op);
   for (uint32_t i = 0; i < count; i++) {
-    y[i] = x[i] <= 0.0f ? 0.0f : x[i];
+    y[i] = poet_order(x[i]) <= poet_order(0.0f) ? 0.0f : x[i];
   }
 }
 
@@ -24,7 +24,8 @@ void poet_relu_grad(const struct poet_call *call) {
   float *dx = call->out;
   const uint32_t count = poet_elements(call->op);
   for (uint32_t i = 0; i < count; i++) {
-    dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
+    /* the bits of the numbers above 0 are 1 to those of infinity */
+    dx[i] = poet_bits(y[i]) - 1 < 0x7f800000u ? dy[i] : 0.0f;
   }
 }
 

@@ -10,7 +10,6 @@
 
 #include <math.h>
 #include <stdint.h>
-#include <string.h>
 
 /* ln 2 as a sum of two parts. The first part has ten bits, so its product with
  * any exponent is exact. */
@@ -23,38 +22,36 @@ static float from_bits(uint32_t bits) {
   return x;
 }
 
-static uint32_t to_bits(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
 static float power_of_two(int32_t exponent) {
   return from_bits((uint32_t)(exponent + 127) << 23);
 }
 
 /* x = n ln 2 + r; e^r = 1 + r + r^2 p(r) for |r| <= ln 2 / 2 */
 float poet_exp(float x) {
-  if (isnan(x)) {
-    return x;
+  const poet_order_t order = poet_order(x);
+  if (order > poet_order(89.0f) || poet_is_nan(order)) {
+    return isnan(x) ? x : INFINITY;
   }
-  if (x > 89.0f) {
-    return INFINITY;
-  }
-  if (x < -104.0f) {
+  if (order < poet_order(-104.0f)) {
     return 0.0f;
   }
-  const int32_t n = (int32_t)(x * 1.44269504f + (x < 0.0f ? -0.5f : 0.5f));
+  const int32_t n =
+      (int32_t)(x * 1.44269504f + (order < poet_order(0.0f) ? -0.5f : 0.5f));
   const float r = (x - (float)n * LN2_HIGH) - (float)n * LN2_LOW;
   float p = 0.001395172f;
   p = p * r + 0.0083695982f;
   p = p * r + 0.0416661872f;
   p = p * r + 0.166665129f;
   p = p * r + 0.5f;
+  const float power = 1.0f + (r + r * r * p); /* between 0.7 and 1.42 */
+#if defined(__ARM_ARCH_6M__) /* where two multiplications take longer */
+  if (n > -126 && n < 127) {
+    return from_bits(poet_bits(power) + ((uint32_t)n << 23));
+  }
+#endif
   /* Multiply by 2^n in two factors: 2^n alone may overflow or underflow
    * although e^x does not. */
-  return (1.0f + (r + r * r * p)) * power_of_two(n / 2) *
-         power_of_two(n - n / 2);
+  return power * power_of_two(n / 2) * power_of_two(n - n / 2);
 }
 
 /* x = 2^n (1 + f), f from sqrt(1/2) - 1 to sqrt(2) - 1;
@@ -72,7 +69,7 @@ float poet_log(float x) {
     x *= 0x1p23f;
     n -= 23;
   }
-  const uint32_t bits = to_bits(x) + (one - sqrt_half);
+  const uint32_t bits = poet_bits(x) + (one - sqrt_half);
   n += (int32_t)(bits >> 23);
   const float f = from_bits((bits & 0x7fffffu) + sqrt_half) - 1.0f;
   float p = 0.0674665152f;
@@ -90,14 +87,14 @@ float poet_log(float x) {
 
 /* Return `magnitude` with the sign of x, for the odd functions below. */
 static float with_sign_of(float x, float magnitude) {
-  return x < 0.0f ? -magnitude : magnitude;
+  return poet_order(x) < poet_order(0.0f) ? -magnitude : magnitude;
 }
 
 /* tanh(x) = x + x^3 p(x^2) for small |x|, else 1 - 2 / (e^(2|x|) + 1) with the
  * sign of x */
 float poet_tanhf(float x) {
-  const float a = x < 0.0f ? -x : x;
-  if (a < 0.625f) {
+  const float a = fabsf(x);
+  if (poet_order(a) < poet_order(0.625f)) {
     const float square = x * x;
     float p = -0.0057049785f;
     p = p * square + 0.020639079f;
@@ -113,8 +110,8 @@ float poet_tanhf(float x) {
 /* erf(x) = x + x p(x^2) for small |x|, else 1 - e^-q(|x|) with the sign of x,
  * where q = -log(1 - erf) */
 float poet_erff(float x) {
-  const float a = x < 0.0f ? -x : x;
-  if (a < 0.875f) {
+  const float a = fabsf(x);
+  if (poet_order(a) < poet_order(0.875f)) {
     const float square = x * x;
     float p = -0.00062029896f;
     p = p * square + 0.005032125f;
@@ -124,8 +121,8 @@ float poet_erff(float x) {
     p = p * square + 0.12837915f;
     return x + x * p;
   }
-  if (a > 3.9375f) {
-    return with_sign_of(x, 1.0f);
+  if (poet_order(a) > poet_order(3.9375f)) {
+    return isnan(x) ? x : with_sign_of(x, 1.0f);
   }
   float q = -0.00020099733f;
   q = q * a + 0.003092302f;

@@ -3,7 +3,44 @@
 #ifndef POET_MATHF_H
 #define POET_MATHF_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
+
+static inline uint32_t poet_bits(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+/* A number that orders floats: poet_order(x) < poet_order(y) if and only if x <
+ * y. A core without floating point compares integers, which is faster. Only the
+ * order of a NaN may differ, so test for it with poet_is_nan. */
+#if defined(__ARM_ARCH_6M__)
+typedef int32_t poet_order_t;
+
+static inline poet_order_t poet_order(float x) {
+  const uint32_t bits = poet_bits(x), size = bits << 1 >> 1;
+  if (size > 0x7f800000u) {
+    return INT32_MAX;
+  }
+  return bits >> 31 ? -(int32_t)size : (int32_t)size;
+}
+
+static inline bool poet_is_nan(poet_order_t order) {
+  return order == INT32_MAX;
+}
+#else
+typedef float poet_order_t;
+
+static inline poet_order_t poet_order(float x) {
+  return x;
+}
+
+static inline bool poet_is_nan(poet_order_t order) {
+  return order != order;
+}
+#endif
 
 /* e^x and the natural logarithm, in float32, with the same bits on every
  * target. Largest error over all floats, in units in the last place: 1.1 (exp),

@@ -1,9 +1,9 @@
 /* pool.c - maximum and average over windows, average over the whole plane, and
  * their gradients. There are n * c planes of h * w elements. */
-#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
+#include "mathf.h"
 #include "poet/kernel.h"
 
 /* The part of a window that lies inside of the input: rows row_begin to row_end
@@ -35,10 +35,13 @@ static struct window window_at(const struct poet_op *op, uint32_t oh,
  * window has a NaN, return the index of its last NaN, as in PyTorch. */
 static uint32_t first_largest(const float *x, uint32_t width, struct window v) {
   uint32_t best = v.row_begin * width + v.column_begin;
+  poet_order_t highest = poet_order(x[best]);
   for (uint32_t row = v.row_begin; row < v.row_end; row++) {
-    for (uint32_t column = v.column_begin; column < v.column_end; column++) {
-      const uint32_t i = row * width + column;
-      if (x[i] > x[best] || isnan(x[i])) {
+    const uint32_t end = row * width + v.column_end;
+    for (uint32_t i = row * width + v.column_begin; i < end; i++) {
+      const poet_order_t order = poet_order(x[i]);
+      if (order > highest || poet_is_nan(order)) {
+        highest = order;
         best = i;
       }
     }

@@ -25,9 +25,12 @@ void poet_softmax(const struct poet_call *call) {
         masks != NULL ? masks + row / (op->c * op->h) * op->w : NULL;
     const uint32_t end = end_of_row(op, row);
     float top = -INFINITY, sum = 0.0f;
+    poet_order_t highest = poet_order(top);
     for (uint32_t w = 0; w < end; w++) {
-      if ((mask == NULL || mask[w]) && x[w] > top) {
+      const poet_order_t order = poet_order(x[w]);
+      if ((mask == NULL || mask[w]) && order > highest && !poet_is_nan(order)) {
         top = x[w];
+        highest = order;
       }
     }
     for (uint32_t w = 0; w < op->w; w++) {
@@ -36,7 +39,8 @@ void poet_softmax(const struct poet_call *call) {
       sum += y[w];
     }
     /* If a row has no visible elements, all its results stay 0. */
-    for (uint32_t w = 0; w < op->w && sum != 0.0f; w++) {
+    const bool is_visible = sum != 0.0f;
+    for (uint32_t w = 0; w < op->w && is_visible; w++) {
       y[w] /= sum;
     }
     x += op->w;

@@ -157,5 +157,5 @@ def test_the_fuzzer_sees_firmware_that_forgets_a_check(
     source = firmware / "src" / file
     assert rule in source.read_text()
     source.write_text(source.read_text().replace(rule, replaced, 1))
-    done = fuzz(compile_fuzzer(tmp_path, firmware=firmware), 1, 60_000)
+    done = fuzz(compile_fuzzer(tmp_path, firmware=firmware), 100_001, 60_000)
     assert "a rule of the firmware is broken" in done.stderr or "Sanitizer" in done.stderr

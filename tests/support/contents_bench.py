@@ -20,7 +20,10 @@ from support.toy_boards import trained
 from support.usb_layer import FLAGS, SANITIZE
 
 HERE = Path(__file__).parents[1] / "firmware" / "contents"
-CARDS = (("frugal", 0), ("frugal", 3), ("cut", 2), ("lavish", 1))  # kind, steps trained
+CARDS = (  # kind, steps trained
+    *(("frugal", 0), ("frugal", 3), ("cut", 2), ("lavish", 1)),
+    *(("small", 2), ("small returning", 1)),
+)
 PARTITION_BLOCKS = (
     DATA_BLOCK + 57_344 + 8192 + 300
 )  # the toy's tensors, a job, and space for probes
@@ -32,7 +35,8 @@ def write_card(path: Path, kind: str, steps: int) -> None:
     blank = card(PARTITION + PARTITION_BLOCKS + AFTER)
     blank[446 + 12 : 446 + 16] = struct.pack("<I", PARTITION_BLOCKS)
     board = trained(blank, steps, kind)
-    toy_job.put(board, make_job(toy.schedule(kind), toy_job.data(), 7, steps, toy_job.STEPS))
+    data = toy_job.data(toy.sizes(kind)[toy.X] // 4 // toy.N)
+    toy_job.put(board, make_job(toy.schedule(kind), data, 7, steps, toy_job.STEPS))
     board.storage.write_to(path)
 
 

@@ -17,9 +17,9 @@ NAME_BYTES = isa.record_size("poet_job_log")
 
 
 @cache
-def data() -> Dataset:
+def data(columns: int = toy.C) -> Dataset:
     rng = np.random.default_rng(0)
-    x = rng.uniform(-0.3, 0.3, (SAMPLES, toy.C)).astype(np.float32)
+    x = rng.uniform(-0.3, 0.3, (SAMPLES, columns)).astype(np.float32)
     return Dataset("toy", x, rng.uniform(-0.3, 0.3, (SAMPLES, toy.K)).astype(np.float32))
 
 

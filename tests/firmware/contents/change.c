@@ -67,7 +67,7 @@ static void add_slot(struct poet *p, const struct poet_tensor *tensor,
     poet_piece_in_slot(&pieces, i, &piece);
     rule(it->seal_count < MOST_SEALS, "there is room for a trailer");
     it->seals[it->seal_count++] = (struct seal){
-        in_partition(block + piece.block),
+        in_partition(block + piece.block) + piece.at,
         in_partition(block + piece.trailer_block) + piece.trailer_offset,
         piece.size_bytes, slot, tensor->place == POET_PLACE_CURRENT};
   }

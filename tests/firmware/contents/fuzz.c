@@ -146,9 +146,12 @@ static void read(void) {
 }
 
 static void write_tensor(void) {
-  static const uint32_t sizes[] = {600, 24, 900, 900};
   const uint16_t number = (uint16_t)any(4);
-  const uint32_t size = sizes[number];
+  struct poet_tensor tensor = {0};
+  const uint32_t size = p->loaded && !poet_read_tensor(p, number, &tensor) &&
+                                tensor.size_bytes < 1000
+                            ? tensor.size_bytes
+                            : 900;
   uint8_t *data = malloc(size);
   for (uint32_t i = 0; i + 4 <= size; i += 4) {
     const float value = ((float)any(200) - 100.0f) / 300.0f;
@@ -181,8 +184,10 @@ static void write(void) {
 }
 
 /* After steps that were reported as done. Tensors are checked if they are of a
-   commit after `sequence_before`, or if nothing has changed the card. */
-static void check_step(uint32_t changes_before, uint32_t sequence_before) {
+   commit after `before`, or if nothing has changed the card. A changed record
+   may name a generation that is still to come. */
+static void check_step(uint32_t changes_before,
+                       const struct poet_commit *before) {
   /* A job may have gone on to a commit that failed, or nearly. */
   if (board.changes != changes_before || board.changes != board.changes_seen ||
       p->storage_status) {
@@ -191,8 +196,9 @@ static void check_step(uint32_t changes_before, uint32_t sequence_before) {
   rule(is_newest(&p->committed), "a step that is done is on the card");
   last_step = p->committed.now.step;
   const uint32_t sequence = p->committed.sequence;
-  const bool renewed =
-      sequence > sequence_before && p->committed.now.generation == sequence;
+  const bool renewed = sequence > before->sequence &&
+                       p->committed.now.generation == sequence &&
+                       before->now.generation <= before->sequence;
   if (board.changes == changes_loaded && (renewed || !board.changes) &&
       !any(4)) {
     compare();
@@ -207,11 +213,12 @@ static bool is_mounted(void) {
 
 static void begin(void) {
   const bool mounted = is_mounted();
-  const uint32_t before = board.changes, sequence = p->committed.sequence;
+  const uint32_t before = board.changes;
+  const struct poet_commit commit = p->committed;
   const int error = poet_begin(p, any(8) ? any(100) : POET_NO_STEP - any(2));
   result(BEGUN, error);
   if (!error && mounted) {
-    check_step(before, sequence);
+    check_step(before, &commit);
   }
 }
 
@@ -219,7 +226,8 @@ static void step(void) {
   struct poet_step_result facts;
   p->poll = any(2) ? poll : NULL;
   for (uint32_t count = 1 + any(4); count && steps < STEPS; count--) {
-    const uint32_t before = board.changes, sequence = p->committed.sequence;
+    const uint32_t before = board.changes;
+    const struct poet_commit commit = p->committed;
     const uint32_t number = p->committed.now.step + (any(16) ? 1 : any(3));
     const bool renews = number != p->committed.now.step;
     const int error =
@@ -233,7 +241,7 @@ static void step(void) {
     if (!error && renews) {
       steps++;
       seen[CHANGED_STEPPED] += board.changes != 0;
-      check_step(before, sequence);
+      check_step(before, &commit);
     }
   }
   p->poll = NULL;
@@ -248,15 +256,16 @@ static void train_alone(void) {
                                .input = input,
                                .input_bytes = 64};
   const bool mounted = is_mounted();
-  const uint32_t before = board.changes, sequence = p->committed.sequence;
+  const uint32_t before = board.changes;
+  const struct poet_commit commit = p->committed;
   changes_loaded = board.changes;
   poet_serve_alone(&server);
   p->poll = NULL;
   if (mounted && server.step && p->committed.now.step == server.step &&
-      p->committed.now.generation > sequence) {
+      p->committed.now.generation > commit.sequence) {
     seen[ALONE]++;
     seen[CHANGED_STEPPED] += board.changes != 0;
-    check_step(before, sequence);
+    check_step(before, &commit);
   } else {
     seen[REFUSED]++;
   }

@@ -161,7 +161,7 @@ def test_realistic_constants_are_the_boards_estimates() -> None:
     assert node.time_us == pytest.approx(
         profile.rates.base_us + profile.rates.us_per_mac * flop / 2, rel=0.01
     )
-    assert node.page_in_us == profile.transfer(node.bytes, is_page=True).page_in_us
+    assert node.page_in_us == profile.transfer(node.bytes, "page").page_in_us
     assert graph.base_power_uw == profile.power.base_uw
     assert graph.nodes[0].time_us == 0.0
 

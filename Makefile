@@ -97,7 +97,8 @@ fuzz-contents: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m support.contents_bench $(SEED) -$(SECONDS)
 
 mutants: $(VENV)/dev.stamp
-	PYTHONPATH=tests $(BIN)/python -m support.floats mutate bench/mutants-m0plus.txt
+	PYTHONPATH=tests $(BIN)/python -m support.floats mutate m0plus bench/mutants-m0plus.txt
+	PYTHONPATH=tests $(BIN)/python -m support.floats mutate m4f bench/mutants-m4f.txt
 
 schedules: $(VENV)/run.stamp
 	$(BIN)/poet-host solve resnet-digits --board mkr1000 --ram 24KiB --time-limit 120 \

@@ -12,93 +12,16 @@
  * so the inner loops need no test for padding. A tile is four channels of four
  * neighbours in such a rectangle.
  */
+#include <stddef.h>
 #include <string.h>
 
+#include "depthwise.h"
 #include "poet/kernel.h"
 #include "sink.h"
 #include "tile.h"
+#include "tile_m4f.h"
 
-/* One axis of a convolution. `back`: it is that of the gradient of the input,
- * which goes backwards through read elements as taps ascend. */
-struct axis {
-  uint32_t kernel, stride, pad;
-  uint32_t read, made; /* number of elements */
-  bool back;
-};
-
-/* Made elements with the same taps: `count` of them, from element `first` on.
- * They lie `stride` apart if `back`, else side by side. The first of them meets
- * `taps` taps, from `tap` on; these lie `stride` apart if `back`. `from` is the
- * read element of the first tap. */
-struct span {
-  uint32_t first, count;
-  uint32_t tap, taps;
-  uint32_t from;
-};
-
-/* Return the span of made element `at` alone. */
-static struct span taps_of(const struct axis *x, uint32_t at) {
-  struct span s = {.first = at, .count = 1};
-  if (x->back) {
-    s.from = (at + x->pad) / x->stride;
-    s.tap = (at + x->pad) - s.from * x->stride;
-    if (s.from >= x->read) {
-      s.tap += (s.from - (x->read - 1)) * x->stride;
-      s.from = x->read - 1;
-    }
-    s.taps =
-        s.tap < x->kernel ? (x->kernel - s.tap + x->stride - 1) / x->stride : 0;
-    if (s.taps > s.from + 1) {
-      s.taps = s.from + 1;
-    }
-  } else {
-    const uint32_t first = at * x->stride;
-    uint32_t end = x->read + x->pad > first ? x->read + x->pad - first : 0;
-    end = end < x->kernel ? end : x->kernel;
-    s.tap = first < x->pad ? x->pad - first : 0;
-    s.taps = end > s.tap ? end - s.tap : 0;
-    s.from = first + s.tap - x->pad;
-  }
-  return s;
-}
-
-/* Return the longest span that begins with made element `at`. */
-static struct span span_at(const struct axis *x, uint32_t at) {
-  const uint32_t step = x->back ? x->stride : 1;
-  struct span s = taps_of(x, at);
-  for (at += step; at < x->made; at += step) {
-    const struct span next = taps_of(x, at);
-    if (next.tap != s.tap || next.taps != s.taps) {
-      break;
-    }
-    s.count++;
-  }
-  return s;
-}
-
-/* Return the outputs of a convolution for which tap `at` lies inside of the
- * input: `count` of them, from `first` on. `from` is the input element that the
- * first of them meets. */
-static struct span outputs_of(uint32_t at, uint32_t stride, uint32_t pad,
-                              uint32_t in_size, uint32_t out_size) {
-  const uint32_t begin = at < pad ? (pad - at + stride - 1) / stride : 0;
-  uint32_t end =
-      at < in_size + pad ? (in_size + pad - at + stride - 1) / stride : 0;
-  end = end < out_size ? end : out_size;
-  return (struct span){.first = begin,
-                       .count = end > begin ? end - begin : 0,
-                       .from = begin * stride + at - pad};
-}
-
-struct convolution {
-  const struct poet_op *op;
-  struct axis h, w;
-  const float *weight, *bias;    /* bias: of each made channel, or NULL */
-  uint32_t made, read;           /* channels of a group */
-  uint32_t made_step, read_step; /* distance between their weights */
-  uint32_t group_step;           /* from the weights of a group to the next */
-  uint32_t made_plane, read_plane;
-};
+enum { STRIP = POET_WIDE / 2 }; /* channels at a time */
 
 /* Compute `count` <= POET_TILE neighbours in all channels: along a column if
  * `down`, else along a row. The first of them is element (i, j) of the spans.
@@ -120,10 +43,22 @@ static void strip(const struct convolution *v, struct poet_tile *t,
   for (uint32_t group = v->op->groups; group; group--) {
     t->b.at = from;
     t->a.at = weight;
-    for (uint32_t k = 0; k < v->made; k += POET_TILE) {
-      const uint32_t lanes = poet_lanes(v->made - k);
-      float sums[POET_TILE][POET_TILE];
-      poet_tile(t, lanes, count, sums);
+    uint32_t k = 0;
+    if (next == 1 && count == POET_TILE) {
+      k = poet_full_lanes(v->made);
+      poet_tile(t, k, count, to, v->made_plane);
+      for (uint32_t lane = 0; bias != NULL && lane < k; lane++) {
+        float *at = to + lane * v->made_plane;
+        const float by = *bias++;
+        at[0] += by, at[1] += by, at[2] += by, at[3] += by;
+      }
+      to += k * v->made_plane;
+      t->a.at += k * v->made_step;
+    }
+    for (; k < v->made; k += STRIP) {
+      const uint32_t lanes = poet_wide_lanes(v->made - k, STRIP);
+      float sums[STRIP][POET_TILE];
+      poet_tile(t, lanes, count, sums[0], POET_TILE);
       for (uint32_t lane = 0; lane < lanes; lane++) {
         float *at = to;
         for (uint32_t l = 0; l < count; l++) {
@@ -133,78 +68,119 @@ static void strip(const struct convolution *v, struct poet_tile *t,
         bias += bias != NULL;
         to += v->made_plane;
       }
-      t->a.at += POET_TILE * v->made_step;
+      t->a.at += STRIP * v->made_step;
     }
     from += v->read * v->read_plane;
     weight += v->group_step;
   }
 }
 
-/* Compute the rectangle of two spans in all channels. */
+#if POET_M4F
+/* Compute elements anywhere in the rectangle of two spans, in all channels:
+ * those whose first channel is at to[0] to to[count - 1]. */
+static void scattered(const struct convolution *v, struct poet_tile *t,
+                      const float *from[POET_TILE], float *to[POET_TILE],
+                      const struct span *h, const struct span *w,
+                      uint32_t count) {
+  const float *weight = v->weight + h->tap * v->op->kernel_w + w->tap;
+  const float *bias = v->bias;
+  for (uint32_t l = count; l < POET_TILE; l++) {
+    from[l] = from[0];
+  }
+  for (uint32_t group = v->op->groups; group; group--) {
+    t->a.at = weight;
+    for (uint32_t k = 0; k < v->made; k += STRIP) {
+      const uint32_t lanes = poet_wide_lanes(v->made - k, STRIP);
+      float sums[STRIP][POET_TILE];
+      if (count > 1 && h->taps && w->taps) {
+        poet_blocks_apart(t, lanes, from, sums[0], POET_TILE);
+      } else {
+        memset(sums, 0, sizeof sums); /* without taps, all sums are 0 */
+        t->b.at = from[0];
+        poet_tile(t, lanes, 1, sums[0], POET_TILE);
+      }
+      for (uint32_t lane = 0; lane < lanes; lane++) {
+        for (uint32_t l = 0; l < count; l++) {
+          *to[l] = bias != NULL ? sums[lane][l] + *bias : sums[lane][l];
+          to[l] += v->made_plane;
+        }
+        bias += bias != NULL;
+      }
+      t->a.at += STRIP * v->made_step;
+    }
+    for (uint32_t l = 0; l < POET_TILE; l++) {
+      from[l] += v->read * v->read_plane;
+    }
+    weight += v->group_step;
+  }
+}
+
+/* Compute the columns from `first` on of the rectangle of two spans, in all
+ * samples. */
+static void columns(const struct convolution *v, struct poet_tile *t,
+                    const float *from, float *to, const struct span *h,
+                    const struct span *w, uint32_t first) {
+  const uint32_t h_made = v->h.back ? v->h.stride : 1;
+  const uint32_t w_made = v->w.back ? v->w.stride : 1;
+  const uint32_t h_read = v->h.back ? 1 : v->h.stride;
+  const uint32_t w_read = v->w.back ? 1 : v->w.stride;
+  const uint32_t groups = v->op->groups;
+  const float *reads[POET_TILE];
+  float *makes[POET_TILE];
+  uint32_t count = 0;
+  for (uint32_t n = 0; n < v->op->n; n++) {
+    for (uint32_t i = 0; i < h->count; i++) {
+      for (uint32_t j = first; j < w->count; j++) {
+        reads[count] =
+            from + (h->from + i * h_read) * v->w.read + w->from + j * w_read;
+        makes[count] =
+            to + (h->first + i * h_made) * v->w.made + w->first + j * w_made;
+        if (++count == POET_TILE) {
+          scattered(v, t, reads, makes, h, w, count);
+          count = 0;
+        }
+      }
+    }
+    from += groups * v->read * v->read_plane;
+    to += groups * v->made * v->made_plane;
+  }
+  if (count) {
+    scattered(v, t, reads, makes, h, w, count);
+  }
+}
+#else
+static void columns(const struct convolution *v, struct poet_tile *t,
+                    const float *from, float *to, const struct span *h,
+                    const struct span *w, uint32_t first) {
+  for (uint32_t n = 0; n < v->op->n; n++) {
+    for (uint32_t j = first; j < w->count; j++) {
+      for (uint32_t i = 0; i < h->count; i += POET_TILE) {
+        strip(v, t, from, to, h, w, i, j, true, poet_lanes(h->count - i));
+      }
+    }
+    from += v->op->groups * v->read * v->read_plane;
+    to += v->op->groups * v->made * v->made_plane;
+  }
+}
+#endif
+
+/* Compute the rectangle of two spans in all channels of all samples. */
 static void rectangle(const struct convolution *v, struct poet_tile *t,
                       const float *from, float *to, const struct span *h,
                       const struct span *w) {
-  const uint32_t across = w->count / POET_TILE * POET_TILE;
+  const uint32_t across = poet_full_lanes(w->count);
   t->rows = h->taps;
   t->columns = w->taps;
   poet_tile_shape(t);
-  for (uint32_t i = 0; i < h->count; i++) {
-    for (uint32_t j = 0; j < across; j += POET_TILE) {
-      strip(v, t, from, to, h, w, i, j, false, POET_TILE);
-    }
-  }
-  for (uint32_t j = across; j < w->count; j++) {
-    for (uint32_t i = 0; i < h->count; i += POET_TILE) {
-      strip(v, t, from, to, h, w, i, j, true, poet_lanes(h->count - i));
-    }
-  }
-}
-
-/* Add, to all made elements of a plane, the products of one weight and the read
- * elements that meet it. */
-static void add_tap(const struct convolution *v, uint32_t kh, uint32_t kw,
-                    const float *from, float weight, float *to) {
-  const struct poet_op *op = v->op;
-  const struct span h = outputs_of(kh, op->stride_h, op->pad_h, op->h, op->oh);
-  const struct span w = outputs_of(kw, op->stride_w, op->pad_w, op->w, op->ow);
-  const uint32_t output = h.first * op->ow + w.first;
-  const uint32_t input = h.from * op->w + w.from;
-  const uint32_t next_input = op->stride_h * op->w;
-  const uint32_t to_step = v->w.back ? op->stride_w : 1;
-  const uint32_t from_step = v->w.back ? 1 : op->stride_w;
-  to += v->w.back ? input : output;
-  from += v->w.back ? output : input;
-  for (uint32_t i = 0; i < h.count; i++) {
-    for (uint32_t j = 0; j < w.count; j++) {
-      to[j * to_step] += weight * from[j * from_step];
-    }
-    to += v->w.back ? next_input : op->ow;
-    from += v->w.back ? op->ow : next_input;
-  }
-}
-
-/* Compute a convolution with one made channel in a group, such as a depthwise
- * one, whose sums are too few for tiles. */
-static void convolve_one(const struct convolution *v, const float *from,
-                         float *to) {
-  const struct poet_op *op = v->op;
-  for (uint32_t i = 0; i < op->n * op->groups; i++) {
-    const uint32_t group = i % op->groups;
-    const float *weight = v->weight + group * v->group_step;
-    memset(to, 0, v->made_plane * sizeof *to);
-    for (uint32_t c = 0; c < v->read; c++) {
-      for (uint32_t kh = 0; kh < op->kernel_h; kh++) {
-        for (uint32_t kw = 0; kw < op->kernel_w; kw++) {
-          add_tap(v, kh, kw, from, weight[kh * op->kernel_w + kw], to);
-        }
+  columns(v, t, from, to, h, w, across);
+  for (uint32_t n = 0; n < v->op->n && across; n++) {
+    for (uint32_t i = 0; i < h->count; i++) {
+      for (uint32_t j = 0; j < across; j += POET_TILE) {
+        strip(v, t, from, to, h, w, i, j, false, POET_TILE);
       }
-      from += v->read_plane;
-      weight += v->read_step;
     }
-    for (uint32_t j = 0; v->bias != NULL && j < v->made_plane; j++) {
-      to[j] += v->bias[group];
-    }
-    to += v->made_plane;
+    from += v->op->groups * v->read * v->read_plane;
+    to += v->op->groups * v->made * v->made_plane;
   }
 }
 
@@ -217,7 +193,7 @@ static void convolve(const struct convolution *v, const float *from,
   const uint32_t w_phases = v->w.back ? op->stride_w : 1;
   const int32_t row = (int32_t)v->w.read;
   if (v->made == 1 && POET_IS_FEW(1)) {
-    convolve_one(v, from, to);
+    poet_depthwise(v, from, to);
     return;
   }
   struct poet_tile t = {.a = {.lane = (int32_t)v->made_step,
@@ -230,22 +206,18 @@ static void convolve(const struct convolution *v, const float *from,
                         .planes = v->read,
                         .tame =
                             poet_tame(from, op->n * read, v->weight, weights)};
-  for (uint32_t n = 0; n < op->n; n++) {
-    for (uint32_t h_phase = 0; h_phase < h_phases; h_phase++) {
-      for (uint32_t i = h_phase; i < v->h.made;) {
-        const struct span h = span_at(&v->h, i);
-        for (uint32_t w_phase = 0; w_phase < w_phases; w_phase++) {
-          for (uint32_t j = w_phase; j < v->w.made;) {
-            const struct span w = span_at(&v->w, j);
-            rectangle(v, &t, from, to, &h, &w);
-            j += w.count * w_phases;
-          }
+  for (uint32_t h_phase = 0; h_phase < h_phases; h_phase++) {
+    for (uint32_t i = h_phase; i < v->h.made;) {
+      const struct span h = poet_span_at(&v->h, i);
+      for (uint32_t w_phase = 0; w_phase < w_phases; w_phase++) {
+        for (uint32_t j = w_phase; j < v->w.made;) {
+          const struct span w = poet_span_at(&v->w, j);
+          rectangle(v, &t, from, to, &h, &w);
+          j += w.count * w_phases;
         }
-        i += h.count * h_phases;
       }
+      i += h.count * h_phases;
     }
-    from += read;
-    to += op->groups * v->made * v->made_plane;
   }
 }
 
@@ -295,6 +267,9 @@ void poet_conv2d_grad_weight(const struct poet_call *call) {
   const uint32_t x_plane = op->h * op->w, y_plane = op->oh * op->ow;
   const uint32_t group_c = op->c / op->groups, group_k = op->k / op->groups;
   const uint32_t taps = (uint32_t)op->kernel_h * op->kernel_w;
+  if (poet_depthwise_grad_weight(call, x, dy)) {
+    return;
+  }
   struct poet_tile t = {.a = {.lane = (int32_t)y_plane,
                               .column = 1,
                               .row = (int32_t)op->ow,
@@ -308,10 +283,10 @@ void poet_conv2d_grad_weight(const struct poet_call *call) {
                                           op->n * op->k * y_plane)};
 
   for (uint32_t tap = 0; tap < taps; tap++) {
-    const struct span h =
-        outputs_of(tap / op->kernel_w, op->stride_h, op->pad_h, op->h, op->oh);
-    const struct span w =
-        outputs_of(tap % op->kernel_w, op->stride_w, op->pad_w, op->w, op->ow);
+    const struct span h = poet_outputs_of(tap / op->kernel_w, op->stride_h,
+                                          op->pad_h, op->h, op->oh);
+    const struct span w = poet_outputs_of(tap % op->kernel_w, op->stride_w,
+                                          op->pad_w, op->w, op->ow);
     const float *from = x + h.from * op->w + w.from;
     t.rows = h.count;
     t.columns = w.count;
@@ -321,15 +296,18 @@ void poet_conv2d_grad_weight(const struct poet_call *call) {
       const uint32_t in_group = k % group_k;
       const uint32_t outputs = poet_lanes(group_k - in_group);
       t.b.at = from;
-      for (uint32_t c = 0; c < group_c; c += POET_TILE) {
-        const uint32_t inputs = poet_lanes(group_c - c);
-        float sums[POET_TILE][POET_TILE];
-        poet_tile(&t, outputs, inputs, sums);
-        for (uint32_t lane = 0; lane < outputs; lane++) {
-          poet_sink_apart(call, 2, ((k + lane) * group_c + c) * taps + tap,
-                          taps, sums[lane], inputs);
-        }
-        t.b.at += POET_TILE * x_plane;
+      for (uint32_t c = 0; c < group_c; c += POET_WIDE) {
+        const uint32_t inputs = poet_wide_lanes(group_c - c, POET_WIDE);
+        float sums[POET_TILE * POET_WIDE];
+        poet_tile(&t, outputs, inputs, sums, POET_WIDE);
+        const struct poet_place place = {.first =
+                                             (k * group_c + c) * taps + tap,
+                                         .rows = outputs,
+                                         .columns = inputs,
+                                         .row = group_c * taps,
+                                         .column = taps};
+        poet_sink_tile(call, 2, &place, sums, POET_WIDE);
+        t.b.at += POET_WIDE * x_plane;
       }
       k += outputs;
       t.a.at += outputs * y_plane;

@@ -7,11 +7,13 @@
  */
 #include <string.h>
 
+#include "poet/isa.h"
 #include "poet/kernel.h"
 #include "sink.h"
+#include "strip_m4f.h"
 #include "tile.h"
 
-enum { STRIP = 4 * POET_TILE };
+enum { STRIP = 64 }; /* gradients at a time */
 
 static uint32_t features(const struct poet_op *op) {
   return op->c * op->h * op->w;
@@ -36,54 +38,45 @@ void poet_linear(const struct poet_call *call) {
   for (uint32_t n = 0; n < op->n; n += POET_TILE) {
     const uint32_t samples = poet_lanes(op->n - n);
     t.a.at = x + n * inputs;
-    for (uint32_t k = 0; k < op->k; k += POET_TILE) {
-      const uint32_t outputs = poet_lanes(op->k - k);
-      float sums[POET_TILE][POET_TILE];
+    for (uint32_t k = 0; k < op->k; k += POET_WIDE) {
+      const uint32_t outputs = poet_wide_lanes(op->k - k, POET_WIDE);
+      float sums[POET_TILE * POET_WIDE];
       t.b.at = weight + k * inputs;
-      poet_tile(&t, samples, outputs, sums);
+      poet_tile(&t, samples, outputs, sums, POET_WIDE);
       for (uint32_t i = 0; i < samples; i++) {
         for (uint32_t j = 0; j < outputs; j++) {
           y[(n + i) * op->k + k + j] =
-              bias != NULL ? sums[i][j] + bias[k + j] : sums[i][j];
+              bias != NULL ? sums[i * POET_WIDE + j] + bias[k + j]
+                           : sums[i * POET_WIDE + j];
         }
       }
     }
   }
 }
 
-/* Compute dx = ((dx + g[0] w_0) + g[1] w_1) + ..., where w_0, w_1, ... are
- * `rows` rows of w; `weight` points to the first of them. dx: (inputs), g:
- * (rows), weight: (rows, inputs) */
-static void add_rows(float *dx, const float *g, const float *weight,
-                     uint32_t inputs, uint32_t rows) {
-  if (rows == POET_TILE) {
-    const float *w1 = weight + inputs, *w2 = w1 + inputs, *w3 = w2 + inputs;
-    for (uint32_t c = 0; c < inputs; c++) {
-      float sum = dx[c] + g[0] * weight[c];
-      sum += g[1] * w1[c];
-      sum += g[2] * w2[c];
-      dx[c] = sum + g[3] * w3[c];
-    }
-    return;
+/* Set sums[j] to ((0 + a[0] b[j]) + a[1] b[step + j]) + ..., for j < count. */
+static void sum_rows(const float *a, const float *b, uint32_t step,
+                     uint32_t terms, float *sums, uint32_t count) {
+#if POET_M4F
+  if (count >= POET_STRIP) {
+    const struct poet_strips strips = {.a = a,
+                                       .b = b,
+                                       .b_step = 4 * step,
+                                       .terms = terms,
+                                       .sums = sums,
+                                       .count = count / POET_STRIP};
+    poet_strips(&strips);
+    b += count - count % POET_STRIP;
+    sums += count - count % POET_STRIP;
+    count %= POET_STRIP;
   }
-  for (; rows; rows--) {
-    for (uint32_t c = 0; c < inputs; c++) {
-      dx[c] += *g * *weight++;
+#endif
+  memset(sums, 0, count * sizeof *sums);
+  for (; terms; terms--) {
+    for (uint32_t j = 0; j < count; j++) {
+      sums[j] += *a * b[j];
     }
-    g++;
-  }
-}
-
-static void grad_input_of_few(const struct poet_op *op, const float *dy,
-                              const float *weight, float *dx) {
-  const uint32_t inputs = features(op);
-  memset(dx, 0, op->n * inputs * sizeof *dx);
-  for (uint32_t n = 0; n < op->n; n++) {
-    for (uint32_t k = 0; k < op->k; k += POET_TILE) {
-      add_rows(dx, dy + k, weight + k * inputs, inputs, poet_lanes(op->k - k));
-    }
-    dx += inputs;
-    dy += op->k;
+    a++, b += step;
   }
 }
 
@@ -94,7 +87,9 @@ void poet_linear_grad_input(const struct poet_call *call) {
   float *dx = call->out;             /* (n, inputs) */
   const uint32_t inputs = features(op);
   if (POET_IS_FEW(op->n)) {
-    grad_input_of_few(op, dy, weight, dx);
+    for (uint32_t n = 0; n < op->n; n++) {
+      sum_rows(dy + n * op->k, weight, inputs, op->k, dx + n * inputs, inputs);
+    }
     return;
   }
   struct poet_tile t = {
@@ -108,36 +103,60 @@ void poet_linear_grad_input(const struct poet_call *call) {
   for (uint32_t n = 0; n < op->n; n += POET_TILE) {
     const uint32_t samples = poet_lanes(op->n - n);
     t.a.at = dy + n * op->k;
-    for (uint32_t c = 0; c < inputs; c += POET_TILE) {
-      const uint32_t count = poet_lanes(inputs - c);
-      float sums[POET_TILE][POET_TILE];
+    const uint32_t full = samples == POET_TILE ? poet_full_lanes(inputs) : 0;
+    t.b.at = weight;
+    poet_tile(&t, samples, full, dx, inputs);
+    for (uint32_t c = full; c < inputs; c += POET_WIDE) {
+      const uint32_t count = poet_wide_lanes(inputs - c, POET_WIDE);
+      float sums[POET_TILE * POET_WIDE];
       t.b.at = weight + c;
-      poet_tile(&t, samples, count, sums);
+      poet_tile(&t, samples, count, sums, POET_WIDE);
       for (uint32_t i = 0; i < samples; i++) {
-        for (uint32_t j = 0; j < count; j++) {
-          dx[(n + i) * inputs + c + j] = sums[i][j];
-        }
+        memcpy(dx + i * inputs + c, sums + i * POET_WIDE, count * sizeof *dx);
       }
     }
+    dx += POET_TILE * inputs;
+  }
+}
+
+/* Compute the gradients of row k from column c on, of fewer than POET_TILE
+ * samples. */
+static void grad_weight_row(const struct poet_call *call, const float *x,
+                            const float *dy, uint32_t k, uint32_t c) {
+  const struct poet_op *op = call->op;
+  const uint32_t inputs = features(op);
+  float of_row[POET_TILE], sums[STRIP];
+  for (uint32_t n = 0; n < op->n; n++) {
+    of_row[n] = dy[n * op->k + k];
+  }
+  for (; c < inputs; c += STRIP) {
+    const uint32_t count = inputs - c < STRIP ? inputs - c : STRIP;
+    sum_rows(of_row, x + c, inputs, op->n, sums, count);
+    poet_sink(call, 2, k * inputs + c, sums, count);
   }
 }
 
 static void grad_weight_of_few(const struct poet_call *call, const float *x,
                                const float *dy) {
   const struct poet_op *op = call->op;
-  const uint32_t inputs = features(op);
+  uint32_t rows = 0, columns = 0; /* of which the weights are up to date */
+#if POET_M4F
+  if (op->n == 1 && op->sink == POET_SINK_sgd && op->weight_decay == 0.0f &&
+      op->k > 1 && features(op) >= POET_STRIP) {
+    const struct poet_outer outer = {.w = call->out,
+                                     .x = x,
+                                     .g = dy,
+                                     .row = 4 * features(op),
+                                     .pairs = op->k / 2,
+                                     .strips = features(op) / POET_STRIP,
+                                     .rate = op->learning_rate};
+    poet_outer(&outer);
+    rows = 2 * outer.pairs;
+    columns = POET_STRIP * outer.strips;
+  }
+#endif
   for (uint32_t k = 0; k < op->k; k++) {
-    for (uint32_t c = 0; c < inputs; c += STRIP) {
-      const uint32_t count = inputs - c < STRIP ? inputs - c : STRIP;
-      float sums[STRIP] = {0};
-      for (uint32_t n = 0; n < op->n; n++) {
-        const float g = dy[n * op->k + k], *from = x + n * inputs + c;
-        for (uint32_t i = 0; i < count; i++) {
-          sums[i] += g * from[i];
-        }
-      }
-      poet_sink(call, 2, k * inputs + c, sums, count);
-    }
+    grad_weight_row(call, x, dy, k, k < rows ? columns : 0);
   }
 }
 
@@ -161,14 +180,17 @@ void poet_linear_grad_weight(const struct poet_call *call) {
   for (uint32_t k = 0; k < op->k; k += POET_TILE) {
     const uint32_t outputs = poet_lanes(op->k - k);
     t.a.at = dy + k;
-    for (uint32_t c = 0; c < inputs; c += POET_TILE) {
-      const uint32_t count = poet_lanes(inputs - c);
-      float sums[POET_TILE][POET_TILE];
+    for (uint32_t c = 0; c < inputs; c += POET_WIDE) {
+      const uint32_t count = poet_wide_lanes(inputs - c, POET_WIDE);
+      float sums[POET_TILE * POET_WIDE];
       t.b.at = x + c;
-      poet_tile(&t, outputs, count, sums);
-      for (uint32_t i = 0; i < outputs; i++) {
-        poet_sink(call, 2, (k + i) * inputs + c, sums[i], count);
-      }
+      poet_tile(&t, outputs, count, sums, POET_WIDE);
+      const struct poet_place place = {.first = k * inputs + c,
+                                       .rows = outputs,
+                                       .columns = count,
+                                       .row = inputs,
+                                       .column = 1};
+      poet_sink_tile(call, 2, &place, sums, POET_WIDE);
     }
   }
 }

@@ -6,9 +6,12 @@
  * If an operand is transposed, or if heads lie side by side in a row, only the
  * steps differ. So attention and all its gradients need only this kernel.
  */
+#include "poet/isa.h"
 #include "poet/kernel.h"
 #include "sink.h"
 #include "tile.h"
+
+enum { WIDE = POET_WIDE / 2 }; /* columns at a time */
 
 /* Distances in floats: from one sample to the next, one head to the next, one
  * row to the next, and one column to the next. */
@@ -30,18 +33,14 @@ static struct matrix matrix_of(const struct poet_op *op, uint32_t rows,
                          .column = flags & 1 ? row : 1};
 }
 
-/* Use the tile `sums` of y, with `rows` rows and `columns` columns. Its first
- * element is element `i` of y; `step` is the distance from row to row. */
-static void use(const struct poet_call *call, uint32_t i, uint32_t step,
-                float sums[POET_TILE][POET_TILE], uint32_t rows,
-                uint32_t columns) {
-  const float factor = call->op->factor;
-  for (uint32_t row = 0; row < rows; row++) {
-    for (uint32_t column = 0; column < columns; column++) {
-      sums[row][column] *= factor;
+/* Multiply all elements of a matrix whose rows lie `next` apart. */
+static void multiply(float *x, uint32_t next, uint32_t rows, uint32_t columns,
+                     float factor) {
+  for (; rows && factor != 1.0f; rows--) {
+    for (uint32_t i = 0; i < columns; i++) {
+      x[i] *= factor;
     }
-    poet_sink(call, 2, i, sums[row], columns);
-    i += step;
+    x += next;
   }
 }
 
@@ -68,14 +67,29 @@ void poet_matmul(const struct poet_call *call) {
                              head * b.head; /* (k, w) of this head */
       for (uint32_t row = 0; row < op->h; row += POET_TILE) {
         const uint32_t rows = poet_lanes(op->h - row);
+        const uint32_t first = n * y.sample + head * y.head + row * y.row;
         t.a.at = a_first + row * a.row;
-        for (uint32_t column = 0; column < op->w; column += POET_TILE) {
-          const uint32_t columns = poet_lanes(op->w - column);
-          float sums[POET_TILE][POET_TILE];
+        uint32_t column = 0;
+        if (rows == POET_TILE && op->sink == POET_SINK_store) {
+          column = poet_full_lanes(op->w);
+          float *out = (float *)call->out + first;
+          t.b.at = b_first;
+          poet_tile(&t, rows, column, out, y.row);
+          multiply(out, y.row, rows, column, op->factor);
+        }
+        while (column < op->w) {
+          const uint32_t columns = poet_wide_lanes(op->w - column, WIDE);
+          const struct poet_place place = {.first = first + column,
+                                           .rows = rows,
+                                           .columns = columns,
+                                           .row = y.row,
+                                           .column = 1};
+          float sums[POET_TILE * WIDE];
           t.b.at = b_first + column * b.column;
-          poet_tile(&t, rows, columns, sums);
-          use(call, n * y.sample + head * y.head + row * y.row + column, y.row,
-              sums, rows, columns);
+          poet_tile(&t, rows, columns, sums, WIDE);
+          multiply(sums, WIDE, rows, columns, op->factor);
+          poet_sink_tile(call, 2, &place, sums, WIDE);
+          column += columns;
         }
       }
     }

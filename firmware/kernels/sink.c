@@ -6,44 +6,89 @@
 #include <stddef.h>
 
 #include "poet/isa.h"
+#include "tile.h"
 
-void poet_sink_apart(const struct poet_call *call, uint32_t own, uint32_t first,
-                     uint32_t step, const float *g, uint32_t count) {
+/* Four elements at a time, so that loads are adjacent; not where operations are
+ * calls, which take longer than loads. */
+#define UNROLL (!POET_M0PLUS)
+
+/* Set each element to `value`, an expression of its `old` value and of its
+ * gradient `g`. */
+#define EACH(value)                                                            \
+  for (uint32_t row = place->rows; row; row--) {                               \
+    const float *from = sums;                                                  \
+    float *to = out;                                                           \
+    uint32_t left = place->columns;                                            \
+    for (; UNROLL && left >= 4; left -= 4) {                                   \
+      float *to1 = to + step, *to2 = to1 + step, *to3 = to2 + step;            \
+      const float v0 = value(from[0], *to), v1 = value(from[1], *to1);         \
+      const float v2 = value(from[2], *to2), v3 = value(from[3], *to3);        \
+      *to = v0, *to1 = v1, *to2 = v2, *to3 = v3;                               \
+      from += 4, to = to3 + step;                                              \
+    }                                                                          \
+    for (; left; left--) {                                                     \
+      *to = value(*from, *to);                                                 \
+      from++, to += step;                                                      \
+    }                                                                          \
+    out += place->row, sums += next;                                           \
+  }
+#define STORED(g, old) (g)
+#define ACCUMULATED(g, old) ((old) + (g))
+#define STEPPED(g, old) ((old) - rate * (g))
+#define DECAYED(g, old) ((old) - rate * ((g) + decay * (old)))
+#define MOVED(g, old) (keep * (old) + (g))
+
+/* The momentum of a parameter with weight decay. */
+static void move_decayed(const struct poet_op *op,
+                         const struct poet_place *place, float *out,
+                         const float *w, const float *sums, uint32_t next) {
+  const float decay = op->weight_decay, keep = op->momentum;
+  for (uint32_t row = 0; row < place->rows; row++) {
+    for (uint32_t i = 0; i < place->columns; i++) {
+      const uint32_t at = row * place->row + i * place->column;
+      out[at] = keep * out[at] + (sums[row * next + i] + decay * w[at]);
+    }
+  }
+}
+
+void poet_sink_tile(const struct poet_call *call, uint32_t own,
+                    const struct poet_place *place, const float *sums,
+                    uint32_t next) {
   const struct poet_op *op = call->op;
-  float *out = (float *)call->out + first;
-  if (op->sink == POET_SINK_store) {
-    for (uint32_t i = 0; i < count; i++) {
-      out[i * step] = g[i];
-    }
-    return;
-  }
+  const float rate = op->learning_rate, keep = op->momentum;
   const float decay = op->weight_decay;
-  const float *old = (const float *)call->in[own] + first, *w = NULL;
-  if (decay != 0.0f && op->sink == POET_SINK_sgd) {
-    w = old;
-  } else if (decay != 0.0f && op->sink == POET_SINK_momentum) {
-    w = (const float *)call->in[own + 1] + first;
-  }
-  for (uint32_t i = 0; i < count; i++) {
-    const float slope = w != NULL ? g[i] + decay * w[i * step] : g[i];
-    const float before = old[i * step];
-    switch (op->sink) {
-    case POET_SINK_accumulate:
-      out[i * step] = before + slope;
-      break;
-    case POET_SINK_sgd:
-      out[i * step] = before - op->learning_rate * slope;
-      break;
-    case POET_SINK_momentum:
-      out[i * step] = op->momentum * before + slope;
-      break;
-    default:
-      break;
+  const uint32_t step = place->column;
+  float *out = (float *)call->out + place->first;
+  switch (op->sink) {
+  case POET_SINK_store:
+    EACH(STORED)
+    break;
+  case POET_SINK_accumulate:
+    EACH(ACCUMULATED)
+    break;
+  case POET_SINK_sgd:
+    if (decay != 0.0f) {
+      EACH(DECAYED)
+    } else {
+      EACH(STEPPED)
     }
+    break;
+  case POET_SINK_momentum:
+    if (decay != 0.0f) {
+      const float *w = (const float *)call->in[own + 1] + place->first;
+      move_decayed(op, place, out, w, sums, next);
+    } else {
+      EACH(MOVED)
+    }
+    break;
+  default:
+    break;
   }
 }
 
 void poet_sink(const struct poet_call *call, uint32_t own, uint32_t first,
                const float *g, uint32_t count) {
-  poet_sink_apart(call, own, first, 1, g, count);
+  const struct poet_place place = {
+      .first = first, .rows = 1, .columns = count, .column = 1};
+  poet_sink_tile(call, own, &place, g, 0);
 }

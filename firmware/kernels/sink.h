@@ -12,8 +12,15 @@
 void poet_sink(const struct poet_call *call, uint32_t own, uint32_t first,
                const float *g, uint32_t count);
 
-/* The same for the elements first, first + step, first + 2 * step, ... */
-void poet_sink_apart(const struct poet_call *call, uint32_t own, uint32_t first,
-                     uint32_t step, const float *g, uint32_t count);
+/* The elements of a parameter that a tile computes: `rows` by `columns`, from
+ * element `first` on, and the distances between them. */
+struct poet_place {
+  uint32_t first, rows, columns, row, column;
+};
+
+/* The same for the gradients of a tile, whose rows lie `next` apart in sums. */
+void poet_sink_tile(const struct poet_call *call, uint32_t own,
+                    const struct poet_place *place, const float *sums,
+                    uint32_t next);
 
 #endif

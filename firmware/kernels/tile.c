@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "dot_m0plus.h"
+#include "tile_m4f.h"
 
 void poet_tile_shape(struct poet_tile *tile) {
   struct poet_walk a = tile->a, b = tile->b;
@@ -63,7 +64,14 @@ static float one_by_one(const struct poet_terms *t, struct steps as,
   float sum = 0.0f;
   for (uint32_t planes = t->planes; planes; planes--) {
     for (uint32_t rows = t->rows; rows; rows--) {
-      for (uint32_t left = t->columns; left; left--) {
+      uint32_t left = t->columns;
+      for (; left >= 2; left -= 2) {
+        const float first = a[0] * b[0], next = a[as.column] * b[bs.column];
+        sum += first;
+        sum += next;
+        a += 2 * as.column, b += 2 * bs.column;
+      }
+      if (left) {
         sum += *a * *b;
         a += as.column, b += bs.column;
       }
@@ -116,18 +124,18 @@ bool poet_tame(const float *a, uint32_t a_count, const float *b,
 }
 
 static void compute(const struct poet_tile *t, uint32_t a_lanes,
-                    uint32_t b_lanes, float sums[POET_TILE][POET_TILE]) {
+                    uint32_t b_lanes, float *sums, uint32_t row) {
   const struct steps as = steps_of_a(&t->terms), bs = steps_of_b(&t->terms);
   for (uint32_t i = 0; i < a_lanes; i++) {
     const float *a = t->a.at + (int32_t)i * t->a.lane;
     if (t->tame) {
-      poet_dots(t, a, sums[i], b_lanes);
-      continue;
+      poet_dots(t, a, sums, b_lanes);
     }
-    for (uint32_t j = 0; j < b_lanes; j++) {
-      sums[i][j] =
+    for (uint32_t j = 0; j < b_lanes && !t->tame; j++) {
+      sums[j] =
           one_by_one(&t->terms, as, a, bs, t->b.at + (int32_t)j * t->b.lane);
     }
+    sums += row;
   }
 }
 #else
@@ -137,12 +145,44 @@ bool poet_tame(const float *a, uint32_t a_count, const float *b,
   return false;
 }
 
+/* Set sums[0] and sums[next] to the products of the lane at x and each of two
+ * lanes from y on. */
+static void one_by_two(const struct poet_terms *t, struct steps xs,
+                       const float *x, struct steps ys, const float *y0,
+                       int32_t lane, float *sums, uint32_t next) {
+  const float *y1 = y0 + lane;
+  float s0 = 0.0f, s1 = 0.0f;
+  for (uint32_t planes = t->planes; planes; planes--) {
+    for (uint32_t rows = t->rows; rows; rows--) {
+      uint32_t left = t->columns;
+      for (; left >= 2; left -= 2) {
+        const float f = x[0], g0 = y0[0], g1 = y1[0];
+        const float f2 = x[xs.column], h0 = y0[ys.column], h1 = y1[ys.column];
+        s0 += f * g0, s1 += f * g1;
+        s0 += f2 * h0, s1 += f2 * h1;
+        x += 2 * xs.column, y0 += 2 * ys.column, y1 += 2 * ys.column;
+      }
+      if (left) {
+        s0 += *x * *y0, s1 += *x * *y1;
+        x += xs.column, y0 += ys.column, y1 += ys.column;
+      }
+      x += xs.row, y0 += ys.row, y1 += ys.row;
+    }
+    x += xs.plane, y0 += ys.plane, y1 += ys.plane;
+  }
+  sums[0] = s0, sums[next] = s1;
+}
+
 /* Set sums[0], sums[next], ... to the products of the lane at x and each of the
  * `lanes` lanes from y on. */
 static void one_by_four(const struct poet_terms *t, struct steps xs,
                         const float *x, struct steps ys, const float *y0,
                         int32_t lane, uint32_t lanes, float *sums,
                         uint32_t next) {
+  if (lanes == 2) {
+    one_by_two(t, xs, x, ys, y0, lane, sums, next);
+    return;
+  }
   const float *y1 = lanes > 1 ? y0 + lane : y0;
   const float *y2 = lanes > 2 ? y1 + lane : y1;
   const float *y3 = lanes > 3 ? y2 + lane : y2;
@@ -185,15 +225,15 @@ static void one_by_four(const struct poet_terms *t, struct steps xs,
   sums[0] = s0, sums[next] = s1, sums[2 * next] = s2, sums[3 * next] = s3;
 }
 
+#if !POET_M4F
 /* Four lanes by four. `lane` is the step between the lanes of b. */
 static inline __attribute__((always_inline)) void
-four_by_four(const struct poet_tile *tile, int32_t lane,
-             float sums[POET_TILE][POET_TILE]) {
+four_by_four(const struct poet_tile *tile, const float *a0, const float *b0,
+             int32_t lane, float *sums, uint32_t row) {
   const struct poet_terms *t = &tile->terms;
   const struct steps as = steps_of_a(t), bs = steps_of_b(t);
-  const float *a0 = tile->a.at, *a1 = a0 + tile->a.lane;
+  const float *a1 = a0 + tile->a.lane;
   const float *a2 = a1 + tile->a.lane, *a3 = a2 + tile->a.lane;
-  const float *b0 = tile->b.at;
   float s00 = 0, s01 = 0, s02 = 0, s03 = 0, s10 = 0, s11 = 0, s12 = 0, s13 = 0;
   float s20 = 0, s21 = 0, s22 = 0, s23 = 0, s30 = 0, s31 = 0, s32 = 0, s33 = 0;
 #define MOVE(a_by, b_by)                                                       \
@@ -218,40 +258,96 @@ four_by_four(const struct poet_tile *tile, int32_t lane,
     MOVE(as.plane, bs.plane);
   }
 #undef MOVE
-  sums[0][0] = s00, sums[0][1] = s01, sums[0][2] = s02, sums[0][3] = s03;
-  sums[1][0] = s10, sums[1][1] = s11, sums[1][2] = s12, sums[1][3] = s13;
-  sums[2][0] = s20, sums[2][1] = s21, sums[2][2] = s22, sums[2][3] = s23;
-  sums[3][0] = s30, sums[3][1] = s31, sums[3][2] = s32, sums[3][3] = s33;
+  sums[0] = s00, sums[1] = s01, sums[2] = s02, sums[3] = s03;
+  sums += row;
+  sums[0] = s10, sums[1] = s11, sums[2] = s12, sums[3] = s13;
+  sums += row;
+  sums[0] = s20, sums[1] = s21, sums[2] = s22, sums[3] = s23;
+  sums += row;
+  sums[0] = s30, sums[1] = s31, sums[2] = s32, sums[3] = s33;
+}
+#endif
+
+/* Up to four lanes by four. Not inlined: it needs many registers, which other
+ * tiles would save too. */
+static __attribute__((noinline)) void
+few_by_few(const struct poet_tile *t, const float *a, uint32_t a_lanes,
+           const float *b, uint32_t b_lanes, float *sums, uint32_t row) {
+  const struct steps as = steps_of_a(&t->terms), bs = steps_of_b(&t->terms);
+#if !POET_M4F
+  if (a_lanes == POET_TILE && b_lanes == POET_TILE) {
+    if (t->b.lane == 1) {
+      four_by_four(t, a, b, 1, sums, row);
+    } else {
+      four_by_four(t, a, b, t->b.lane, sums, row);
+    }
+    return;
+  }
+#endif
+  if (a_lanes == 1 && b_lanes == 1) {
+    *sums = one_by_one(&t->terms, as, a, bs, b);
+  } else if (b_lanes < a_lanes) {
+    for (uint32_t j = 0; j < b_lanes; j++) {
+      one_by_four(&t->terms, bs, b + (int32_t)j * t->b.lane, as, a, t->a.lane,
+                  a_lanes, sums + j, row);
+    }
+  } else {
+    for (uint32_t i = 0; i < a_lanes; i++) {
+      one_by_four(&t->terms, as, a + (int32_t)i * t->a.lane, bs, b, t->b.lane,
+                  b_lanes, sums + i * row, 1);
+    }
+  }
+}
+
+/* Compute one tile or, on a Cortex-M4F, full tiles side by side. */
+static void few_tiles(const struct poet_tile *t, const float *a,
+                      uint32_t a_lanes, const float *b, uint32_t b_lanes,
+                      float *sums, uint32_t row) {
+#if POET_M4F
+  /* Two lanes have half of the products of a tile, but take as long. */
+  const bool narrow = a_lanes < 3 || b_lanes < 3;
+  if (a_lanes > 1 && b_lanes > 1 && !(narrow && t->terms.columns >= 16)) {
+    poet_blocks(t, a, a_lanes, b, b_lanes, sums, row);
+    return;
+  }
+#endif
+  for (uint32_t i = 0; i < a_lanes; i += POET_TILE) {
+    for (uint32_t j = 0; j < b_lanes; j += POET_TILE) {
+      few_by_few(t, a + (int32_t)i * t->a.lane, poet_lanes(a_lanes - i),
+                 b + (int32_t)j * t->b.lane, poet_lanes(b_lanes - j),
+                 sums + i * row + j, row);
+    }
+  }
 }
 
 static void compute(const struct poet_tile *t, uint32_t a_lanes,
-                    uint32_t b_lanes, float sums[POET_TILE][POET_TILE]) {
-  const struct steps as = steps_of_a(&t->terms), bs = steps_of_b(&t->terms);
-  if (a_lanes == POET_TILE && b_lanes == POET_TILE) {
-    if (t->b.lane == 1) {
-      four_by_four(t, 1, sums);
-    } else {
-      four_by_four(t, t->b.lane, sums);
-    }
-  } else if (a_lanes == 1 && b_lanes == 1) {
-    sums[0][0] = one_by_one(&t->terms, as, t->a.at, bs, t->b.at);
-  } else if (b_lanes == 1) {
-    one_by_four(&t->terms, bs, t->b.at, as, t->a.at, t->a.lane, a_lanes,
-                &sums[0][0], POET_TILE);
-  } else {
-    for (uint32_t i = 0; i < a_lanes; i++) {
-      one_by_four(&t->terms, as, t->a.at + (int32_t)i * t->a.lane, bs, t->b.at,
-                  t->b.lane, b_lanes, sums[i], 1);
-    }
+                    uint32_t b_lanes, float *sums, uint32_t row) {
+  const float *a = t->a.at, *b = t->b.at;
+  const uint32_t a_left = a_lanes > POET_TILE ? a_lanes % POET_TILE : 0;
+  const uint32_t b_left = b_lanes > POET_TILE ? b_lanes % POET_TILE : 0;
+  a_lanes -= a_left, b_lanes -= b_left;
+  few_tiles(t, a, a_lanes, b, b_lanes, sums, row);
+  if (a_left) {
+    few_tiles(t, a + (int32_t)a_lanes * t->a.lane, a_left, b, b_lanes,
+              sums + a_lanes * row, row);
+  } else if (b_left) {
+    few_tiles(t, a, a_lanes, b + (int32_t)b_lanes * t->b.lane, b_left,
+              sums + b_lanes, row);
   }
 }
 #endif
 
 void poet_tile(const struct poet_tile *t, uint32_t a_lanes, uint32_t b_lanes,
-               float sums[POET_TILE][POET_TILE]) {
-  if (!t->terms.columns || !t->terms.rows || !t->terms.planes) {
-    memset(sums, 0, POET_TILE * sizeof *sums);
+               float *sums, uint32_t row) {
+  if (!a_lanes || !b_lanes) {
     return;
   }
-  compute(t, a_lanes, b_lanes, sums);
+  if (!t->terms.columns || !t->terms.rows || !t->terms.planes) {
+    for (; a_lanes; a_lanes--) {
+      memset(sums, 0, b_lanes * sizeof *sums);
+      sums += row;
+    }
+    return;
+  }
+  compute(t, a_lanes, b_lanes, sums, row);
 }

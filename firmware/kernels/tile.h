@@ -14,7 +14,15 @@
 #define POET_M0PLUS 0
 #endif
 
+/* The same for a Cortex-M4F. */
+#if defined(__ARM_ARCH_7EM__) && defined(__ARM_FP) && !defined(POET_PORTABLE)
+#define POET_M4F 1
+#else
+#define POET_M4F 0
+#endif
+
 #define POET_TILE 4u
+#define POET_WIDE (POET_M0PLUS ? 2 * POET_TILE : 4 * POET_TILE)
 
 /* True if so few lanes are faster without tiles. */
 #define POET_IS_FEW(lanes) (!POET_M0PLUS && (lanes) < POET_TILE)
@@ -50,6 +58,11 @@ static inline uint32_t poet_lanes(uint32_t left) {
   return left < POET_TILE ? left : POET_TILE;
 }
 
+/* The same for several tiles side by side. */
+static inline uint32_t poet_wide_lanes(uint32_t left, uint32_t most) {
+  return left < most ? left : most;
+}
+
 /* Return true if the numbers of both operands lie in ranges that poet_dots can
  * sum (dot_m0plus.h). Always false where there is no poet_dots. */
 bool poet_tame(const float *a, uint32_t a_count, const float *b,
@@ -59,12 +72,18 @@ bool poet_tame(const float *a, uint32_t a_count, const float *b,
  * and `at`. */
 void poet_tile_shape(struct poet_tile *tile);
 
-/* Set sums[i][j] to the sum of the products of lane i of a and lane j of b, for
- * i < a_lanes <= POET_TILE and j < b_lanes <= POET_TILE. Each sum has its own
- * accumulator, which begins with 0. Terms are added in order of planes, rows
- * and columns; columns change fastest. Other elements of `sums` may be
- * changed. */
+/* Return how many of `lanes` lanes poet_tile computes without changing others.
+ */
+static inline uint32_t poet_full_lanes(uint32_t lanes) {
+  return lanes - lanes % POET_TILE;
+}
+
+/* Set sums[i * row + j] to the sum of the products of lane i of a and lane j of
+ * b, for i < a_lanes and j < b_lanes. Each sum has its own accumulator, which
+ * begins with 0. Terms are added in order of planes, rows and columns; columns
+ * change fastest. One operand has at most POET_TILE lanes. Sums up to the next
+ * multiples of POET_TILE may be changed. */
 void poet_tile(const struct poet_tile *tile, uint32_t a_lanes, uint32_t b_lanes,
-               float sums[POET_TILE][POET_TILE]);
+               float *sums, uint32_t row);
 
 #endif

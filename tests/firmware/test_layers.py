@@ -18,8 +18,12 @@ ORDER = (
     "kernels/mathf.c",  # exp, log, tanh, erf
     "kernels/soft_m0plus.c",  # float operations of the Cortex-M0+
     "kernels/dot_m0plus.c",  # sums of products of the Cortex-M0+
+    "kernels/tile_m4f.c",  # the same of the Cortex-M4F
+    "kernels/strip_m4f.c",
     "kernels/tile.c",  # sums of products
     "kernels/sink.c",  # from a gradient to a parameter's update
+    "kernels/axis.c",  # the axes of a convolution
+    "kernels/depthwise.c",  # convolutions with one channel in a group
     "kernels/*.c",
     "kernels/table.c",  # from a kernel's number to its function
     "src/crc32.c",
@@ -46,7 +50,8 @@ ORDER = (
 
 # The headers that each folder may include, in addition to those of the C library.
 INCLUDES = {
-    "kernels": r"poet/(kernel|isa|records)\.[a-z]+|(mathf|tile|dot_m0plus|sink)\.h",
+    "kernels": r"poet/(kernel|isa|records)\.[a-z]+"
+    r"|(mathf|dot_m0plus|(tile|strip)_m4f|tile|sink|axis|depthwise)\.h",
     "src": r"poet/\w+\.(h|def)|runtime\.h",
     "include/poet": r"(poet/)?\w+\.(h|def)",
 }

@@ -1,4 +1,4 @@
-"""Float operations and sums of products of the Cortex-M0+: the bits of the host, also on QEMU."""
+"""Float operations and sums of products of the two cores: the bits of the host, also on QEMU."""
 
 import io
 from pathlib import Path
@@ -8,7 +8,7 @@ from support.floats import ASSEMBLY, PARTS, expected, mutate, on_qemu, program, 
 from support.sim_helper import needs_compiler, needs_qemu
 
 pytestmark = needs_compiler
-BATCHES = {"operations": 600, "sums": 400, "special sums": 60}
+BATCHES = {"operations": 600, "sums": 400, "special sums": 60, "tiles": 400, "strips": 1000}
 assert set(BATCHES) == set(PARTS)
 
 
@@ -18,18 +18,19 @@ def test_assembly_has_the_bits_of_the_host(part: str, tmp_path: Path) -> None:
     """Over a million operations and a million terms."""
     elf = program(part, BATCHES[part], 11, tmp_path)
     wanted = expected(part, BATCHES[part], 11, tmp_path)
-    assert on_qemu(elf) == wanted
-    assert ran(elf).lines == [*wanted, "exit"]
+    assert on_qemu(part, elf) == wanted
+    assert ran(part, elf).lines == [*wanted, "exit"]
 
 
 @pytest.mark.parametrize("part", list(PARTS))
 def test_without_assembly_the_bits_are_the_same(part: str, tmp_path: Path) -> None:
     elf = program(part, 20, 12, tmp_path, "-DPOET_PORTABLE")
-    assert ran(elf).lines == [*expected(part, 20, 12, tmp_path), "exit"]
+    assert ran(part, elf).lines == [*expected(part, 20, 12, tmp_path), "exit"]
 
 
-def test_every_changed_instruction_is_found() -> None:
+@pytest.mark.parametrize("core", list(ASSEMBLY))
+def test_every_changed_instruction_is_found(core: str) -> None:
     """A part of the mutants: `make mutants` tries all."""
     output = io.StringIO()
-    assert mutate(output, ASSEMBLY, every=6) == []
+    assert mutate(output, ASSEMBLY[core], every={"m0plus": 6, "m4f": 29}[core]) == []
     assert len(output.getvalue().splitlines()) > 60

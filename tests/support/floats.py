@@ -1,10 +1,10 @@
-"""Float operations and sums of products of the Cortex-M0+, compared with those of the host.
+"""Float operations and sums of products of the two cores, compared with those of the host.
 
-The assembly in firmware/kernels/*_m0plus.c must give the host's bits. `mutants` changes one of its
-instructions at a time; each change must change a result.
+The assembly in firmware/kernels/*_m0plus.c and *_m4f.c must give the host's bits. `mutants` changes
+one of its instructions at a time; each change must change a result.
 
     python -m support.floats sums 4000 7        compare part `sums`, 4,000 batches, seed 7
-    python -m support.floats mutate TABLE       write a line for each mutant
+    python -m support.floats mutate CORE TABLE  write a line for each mutant
 """
 
 from __future__ import annotations
@@ -24,13 +24,36 @@ from poet_host.sim.elf import load_elf
 from poet_host.sim.simulated_chip import RESULTS
 from support.sim_helper import FOLDER, WRITE, build, peek_text, qemu
 
-PARTS = {"operations": 0, "sums": 1, "special sums": 2}
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a test program."""
+
+    core: str
+    source: str
+    number: int
+
+
+PARTS = {
+    "operations": Part("m0plus", "floats.c", 0),
+    "sums": Part("m0plus", "floats.c", 1),
+    "special sums": Part("m0plus", "floats.c", 2),
+    "tiles": Part("m4f", "tiles.c", 0),
+    "strips": Part("m4f", "tiles.c", 1),
+}
 # The functions in assembly, and the part that calls them.
 ASSEMBLY = {
-    "poet_dots": "sums",
-    "__aeabi_fmul": "operations",
-    "__aeabi_fadd": "operations",
-    "__aeabi_fsub": "operations",
+    "m0plus": {
+        "poet_dots": "sums",
+        "__aeabi_fmul": "operations",
+        "__aeabi_fadd": "operations",
+        "__aeabi_fsub": "operations",
+    },
+    "m4f": {
+        **{f"poet_block_{kind}": "tiles" for kind in ("uu", "ub", "ug", "bu")},
+        **{f"poet_block_{kind}": "tiles" for kind in ("bb", "gg", "up", "un")},
+        **{f"poet_{name}": "strips" for name in ("strips", "rows_ahead", "rows_back", "outer")},
+    },
 }
 NOP = 0x46C0  # mov r8, r8
 SLICE_TICKS, SLICES = 1_000_000, 20  # far more than a batch takes
@@ -38,33 +61,34 @@ BATCHES = 400  # after which every mutant has been found
 
 
 def _options(part: str, batches: int, seed: int) -> list[str]:
-    values = {"PART": PARTS[part], "BATCHES": batches, "SEED": f"{seed}u"}
+    values = {"PART": PARTS[part].number, "BATCHES": batches, "SEED": f"{seed}u"}
     return [f"-D{name}={value}" for name, value in values.items()]
 
 
-def _kernels() -> list[str]:
+def _kernels(core: str) -> list[str]:
     kernels = resource("firmware") / "kernels"
-    return [f"-I{kernels}", *(str(path) for path in sorted(kernels.glob("*_m0plus.c"))),
+    return [f"-I{kernels}", *(str(path) for path in sorted(kernels.glob(f"*_{core}.c"))),
             str(kernels / "tile.c")]  # fmt: skip
 
 
 def program(part: str, batches: int, seed: int, folder: Path, *options: str) -> Path:
-    """Build programs/floats.c for the Cortex-M0+."""
-    flags = (*_options(part, batches, seed), *options, *_kernels())
-    return build("m0plus", "floats.c", folder, *flags)
+    """Build the program of a part for its core."""
+    core = PARTS[part].core
+    flags = (*_options(part, batches, seed), *options, *_kernels(core))
+    return build(core, PARTS[part].source, folder, *flags)
 
 
 def expected(part: str, batches: int, seed: int, folder: Path) -> list[str]:
-    """The lines that programs/floats.c prints on this computer."""
-    binary = folder / f"floats-{PARTS[part]}-{batches}-{seed}"
+    """The lines that the program of a part prints on this computer."""
+    binary = folder / f"{part}-{batches}-{seed}"
     command = ["cc", "-std=gnu11", "-O1", "-ffp-contract=off", *_options(part, batches, seed)]
-    command += [str(FOLDER / "floats.c"), *_kernels(), "-o", str(binary)]
+    command += [str(FOLDER / PARTS[part].source), *_kernels(PARTS[part].core), "-o", str(binary)]
     subprocess.run(command, check=True)
     return subprocess.run([binary], check=True, capture_output=True, text=True).stdout.split()
 
 
-def on_qemu(elf: Path) -> list[str]:
-    code, text = qemu("m0plus", elf)
+def on_qemu(part: str, elf: Path) -> list[str]:
+    code, text = qemu(PARTS[part].core, elf)
     assert code == 0, text
     return text.split()
 
@@ -77,14 +101,19 @@ class Ran:
     cycles: int
 
 
-def ran(elf: Path, patch: tuple[int, bytes] | None = None, wanted: list[str] | None = None) -> Ran:
-    """Run a program until it ends, prints a line that differs from `wanted`, or prints nothing for
-    SLICES slices.
+def ran(
+    part: str,
+    elf: Path,
+    patch: tuple[int, bytes] | None = None,
+    wanted: list[str] | None = None,
+) -> Ran:
+    """Run the program of a part until it ends, prints a line that differs from `wanted`, or prints
+    nothing for SLICES slices.
 
     `patch`: an address and bytes to write there before the start.
     """
     ffi, lib = chips()
-    machine = ffi.gc(lib.bare_new(False, 192 * 1024, 16384), lib.machine_free)
+    machine = ffi.gc(lib.bare_new(PARTS[part].core == "m4f", 192 * 1024, 16384), lib.machine_free)
     load_elf(machine, elf)
     if patch is not None:
         assert lib.machine_load(machine, patch[0], patch[1], len(patch[1]))
@@ -123,6 +152,7 @@ class Mutant:
     """One instruction, replaced by one without an effect."""
 
     function: str
+    part: str
     offset: int  # bytes from the start of the function
     instruction: str
     address: int  # where the program's image has it
@@ -134,7 +164,7 @@ class Mutant:
 
     def found(self, elf: Path, good: Ran) -> str:
         """How the mutant differs from the program that did `good`; empty if it does not."""
-        bad = ran(elf, self.patch, good.lines)
+        bad = ran(self.part, elf, self.patch, good.lines)
         if bad.lines != good.lines:
             return f"batch {len(bad.lines) - 1}"
         return "slower" if bad.cycles > good.cycles else ""
@@ -154,7 +184,7 @@ def _symbols(elf: Path) -> dict[str, int]:
     return {row[2]: int(row[0], 16) for row in rows if len(row) == 3}
 
 
-def mutants(elf: Path, function: str) -> list[Mutant]:
+def mutants(elf: Path, function: str, part: str) -> list[Mutant]:
     """One mutant for each instruction of a function in assembly."""
     symbols = _symbols(elf)
     at_run = 0
@@ -168,9 +198,8 @@ def mutants(elf: Path, function: str) -> list[Mutant]:
             continue
         address, size_bytes = int(place.rstrip(":"), 16), 2 * len(code.split())
         name = " ".join(words).partition(";")[0].partition("<")[0].strip()
-        found.append(
-            Mutant(function, address - symbols[function], name, address + at_run, size_bytes)
-        )
+        offset = address - symbols[function]
+        found.append(Mutant(function, part, offset, name, address + at_run, size_bytes))
     return found
 
 
@@ -180,8 +209,8 @@ def mutate(output: TextIO, functions: Mapping[str, str], every: int = 1) -> list
     missed = []
     for function, part in functions.items():
         elf = program(part, BATCHES, 1, folder)
-        good = ran(elf)
-        for mutant in mutants(elf, function)[::every]:
+        good = ran(part, elf)
+        for mutant in mutants(elf, function, part)[::every]:
             found = mutant.found(elf, good)
             line = f"{function:12} +{mutant.offset:<4} {mutant.instruction:26}"
             print(line, found or "NOT FOUND", file=output, flush=True)
@@ -194,12 +223,12 @@ def _main() -> int:
     if sys.argv[1] != "mutate":
         folder = Path(tempfile.mkdtemp(prefix="poet-floats-"))
         part, batches, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-        good = ran(program(part, batches, seed, folder))
+        good = ran(part, program(part, batches, seed, folder))
         same = good.lines == [*expected(part, batches, seed, folder), "exit"]
         print(f"{part}: {batches:,} batches, seed {seed}: {'equal' if same else 'DIFFERENT'}")
         return 0 if same else 1
-    with open(sys.argv[2], "w", encoding="utf-8") as output:
-        missed = mutate(output, ASSEMBLY)
+    with open(sys.argv[3], "w", encoding="utf-8") as output:
+        missed = mutate(output, ASSEMBLY[sys.argv[2]])
     print(*missed, f"{len(missed)} mutants were not found", sep="\n")
     return 1 if missed else 0
 

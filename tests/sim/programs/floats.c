@@ -154,7 +154,7 @@ static void sum(struct poet_tile *t, uint32_t count, uint32_t a_lanes,
   float sums[POET_TILE][POET_TILE];
   t->tame = poet_tame(pool[0], count, pool[1], count);
   poet_tile_shape(t);
-  poet_tile(t, a_lanes, b_lanes, sums);
+  poet_tile(t, a_lanes, b_lanes, sums[0], POET_TILE);
   for (uint32_t i = 0; i < a_lanes; i++)
     for (uint32_t j = 0; j < b_lanes; j++)
       add_to_hash(sums[i][j]);

@@ -1,0 +1,347 @@
+/* Sums of products of the Cortex-M4F, on operands from a generator. Prints a
+   hash of the results' bits for each batch. The same program, compiled for the
+   host, is the oracle: there each function is its definition in C.
+
+   PART: 0 tiles, 1 strips. BATCHES: number of batches. SEED: start of the
+   generator. */
+#include "strip_m4f.h"
+#include "tile_m4f.h"
+
+#include <string.h>
+
+#ifdef __arm__
+#include "test.h"
+#else
+#include <stdio.h>
+
+static void print_hex(uint32_t value) {
+  printf("%08x\n", (unsigned)value);
+}
+
+static void print(const char *text) {
+  printf("%s\n", text);
+}
+#endif
+
+#if !POET_M4F /* the definitions, from the headers */
+enum { POET_STRIP = 8 };
+struct poet_strips {
+  const float *a, *b;
+  uint32_t b_step, terms;
+  float *sums;
+  uint32_t count;
+};
+struct poet_rows {
+  const float *from, *left, *right;
+  float *to;
+  int32_t step, left_step, right_step;
+  int32_t next, left_next, right_next;
+  uint32_t rows, to_next, taps;
+  float weight[9];
+};
+struct poet_outer {
+  float *w;
+  const float *x, *g;
+  uint32_t row, pairs, strips;
+  float rate;
+};
+#endif
+
+enum { POOL = 640, SUMS = 512, KINDS = 9 };
+
+static float pool[2][POOL], results[SUMS];
+static uint32_t state = SEED, hash;
+
+static uint32_t draw(uint32_t end) {
+  state ^= state << 13;
+  state ^= state >> 17;
+  state ^= state << 5;
+  return end ? (state >> 4) % end : state;
+}
+
+static float from_bits(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* The bits of a NaN are not defined. */
+static void add_to_hash(const float *x, uint32_t count) {
+  for (; count; count--) {
+    uint32_t bits;
+    memcpy(&bits, x++, sizeof bits);
+    hash = (hash ^ (bits << 1 > 0xff000000u ? 0x7fc00000u : bits)) * 16777619u;
+    hash ^= hash >> 15;
+  }
+}
+
+static const uint32_t specials[] = {
+    0x00000001, 0x80000001, 0x007fffff, 0x807fffff, 0x00800000, 0x80800000,
+    0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001};
+enum { SPECIALS = sizeof specials / sizeof *specials };
+
+/* Every `rare`-th number is a special one, if `rare` is not 0; every fourth is
+   a zero of either sign; the others lie between 2^-20 and 4. */
+static float number(uint32_t rare) {
+  const uint32_t mantissa = draw(0) & 0x7fffff, some = draw(0);
+  if (rare && draw(rare) == 0)
+    return from_bits(specials[some % SPECIALS]);
+  if (some >> 8 & some >> 9 & 1)
+    return from_bits(some << 31);
+  return from_bits(some << 31 | (107 + (some >> 1) % 22) << 23 | mantissa);
+}
+
+static void fill(void) {
+  static const uint32_t rareness[] = {0, 0, 0, 300, 60, 10};
+  const uint32_t rare = rareness[draw(6)];
+  const uint32_t zeros = draw(8) == 0; /* one operand */
+  for (uint32_t i = 0; i < POOL; i++) {
+    pool[0][i] = number(rare);
+    pool[1][i] = zeros ? 0.0f : number(rare);
+  }
+  for (uint32_t i = 0; i < SUMS; i++)
+    results[i] = 1.0f;
+}
+
+#if POET_M4F
+/* Call a function with values in all registers. Return 0 if it has kept those
+   that it must keep. */
+__attribute__((naked)) static uint32_t lost(void (*function)(void *)
+                                                __attribute__((unused)),
+                                            void *argument
+                                            __attribute__((unused))) {
+#define EACH_CORE(DO) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
+#define EACH_FLOAT(DO)                                                         \
+  DO(16)                                                                       \
+  DO(17) DO(18) DO(19) DO(20) DO(21) DO(22) DO(23) DO(24) DO(25) DO(26) DO(27) \
+      DO(28) DO(29) DO(30) DO(31)
+#define EACH_OTHER(DO)                                                         \
+  DO(0)                                                                        \
+  DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12)   \
+      DO(13) DO(14) DO(15)
+#define SET_CORE(i) "mov r" #i ", #0x44444444\n add r" #i ", #" #i "\n"
+#define SET_FLOAT(i) "add r1, #1\n vmov s" #i ", r1\n"
+#define LOOK_CORE(i)                                                           \
+  "mov r1, #0x44444444\n add r1, #" #i "\n eor r1, r" #i "\n orr r0, r1\n"
+#define LOOK_FLOAT(i)                                                          \
+  "add r2, #1\n vmov r3, s" #i "\n eor r3, r2\n orr r0, r3\n"
+  __asm volatile(
+      "push {r3-r11, lr}\n"
+      "vpush {s16-s31}\n"
+      "mov r12, r0\n"
+      "mov r0, r1\n"
+      "mov r1, #0x45454545\n" EACH_OTHER(SET_FLOAT) EACH_FLOAT(SET_FLOAT)
+          EACH_CORE(
+              SET_CORE) "mov r1, #0x46464646\n mov r2, r1\n mov r3, r1\n"
+                        "blx r12\n"
+                        "movs r0, #0\n" EACH_CORE(
+                            LOOK_CORE) "mov r2, #0x45454545\n add r2, "
+                                       "#16\n" EACH_FLOAT(LOOK_FLOAT) "vpop "
+                                                                      "{s16-"
+                                                                      "s31}\n"
+                                                                      "pop "
+                                                                      "{r3-r11,"
+                                                                      " pc}\n");
+}
+
+#define CALL(function, argument)                                               \
+  do {                                                                         \
+    if (lost((void (*)(void *))(function), argument) != 0)                     \
+      print("a register is lost");                                             \
+  } while (0)
+#endif
+
+static float sum_of(const struct poet_tile *t, uint32_t i, uint32_t j) {
+  float sum = 0.0f;
+  const float *a = t->a.at + (int32_t)i * t->a.lane;
+  const float *b = t->b.at + (int32_t)j * t->b.lane;
+  for (int32_t plane = 0; plane < (int32_t)t->planes; plane++)
+    for (int32_t row = 0; row < (int32_t)t->rows; row++)
+      for (int32_t column = 0; column < (int32_t)t->columns; column++)
+        sum += a[plane * t->a.plane + row * t->a.row + column * t->a.column] *
+               b[plane * t->b.plane + row * t->b.row + column * t->b.column];
+  return sum;
+}
+
+/* Steps that the function of a kind requires (tile_m4f.h). */
+static struct poet_tile tile_of(uint32_t kind) {
+  struct poet_tile t = {.columns = 2 + draw(draw(2) ? 4 : 12),
+                        .rows = 1 + draw(3),
+                        .planes = 1 + draw(3)};
+  t.a = (struct poet_walk){pool[0] + 8 + draw(8), (int32_t)draw(8),
+                           1 + (int32_t)draw(3), 1 + (int32_t)draw(12),
+                           1 + (int32_t)draw(40)};
+  t.b = (struct poet_walk){pool[1] + 60 + draw(8), (int32_t)draw(8),
+                           (int32_t)draw(4) - 1, (int32_t)draw(13) - 1,
+                           (int32_t)draw(41) - 1};
+  if (kind <= 2 || kind >= 6)
+    t.a.column = 1;
+  if (kind == 0 || kind == 3 || kind == 6)
+    t.b.column = 1;
+  if (kind == 1 || kind == 4 || kind == 6 || kind == 7)
+    t.b.lane = 1;
+  if (kind == 3 || kind == 4)
+    t.a.lane = 1;
+  if (kind == 7)
+    t.b.column = -1;
+  if (kind == 8)
+    t.b.column = 1;
+  if (kind >= 6)
+    t.columns = 3, t.rows += 1;
+  return t;
+}
+
+/* A function in assembly, with tiles side by side in both operands. */
+static void block(uint32_t kind, const struct poet_tile *t) {
+  const uint32_t count = 1 + draw(3), row = 4 + draw(3);
+  const int32_t a_next = (int32_t)draw(9) - 2, b_next = (int32_t)draw(9) - 2;
+  const uint32_t next = 4 * row + draw(5);
+#if POET_M4F
+  static poet_block_fn *const functions[KINDS] = {
+      poet_block_uu, poet_block_ub, poet_block_ug, poet_block_bu, poet_block_bb,
+      poet_block_gg, poet_block_up, poet_block_un, poet_block_uu};
+  struct poet_block b = {.terms = &t->terms,
+                         .sums = results,
+                         .row = 4 * row,
+                         .a_next = 4 * a_next,
+                         .b_next = 4 * b_next,
+                         .next = 4 * next,
+                         .count = count};
+  for (int32_t i = 0; i < 4; i++) {
+    b.a[i] = t->a.at + i * t->a.lane;
+    b.b[i] = t->b.at + i * t->b.lane;
+  }
+  CALL(functions[kind], &b);
+#else
+  struct poet_tile of = *t;
+  for (uint32_t n = 0; n < count; n++) {
+    for (uint32_t i = 0; i < 16; i++)
+      results[n * next + i / 4 * row + i % 4] = sum_of(&of, i / 4, i % 4);
+    of.a.at += a_next, of.b.at += b_next;
+  }
+#endif
+  add_to_hash(results, SUMS);
+}
+
+static void tiles(void) {
+  fill();
+  for (uint32_t kind = 0; kind < KINDS; kind++) {
+    struct poet_tile t = tile_of(kind);
+    /* Shaping must not merge rows into columns where three are required. */
+    if (kind >= 6 && t.a.row == 3)
+      t.a.row = 4;
+    poet_tile_shape(&t);
+    if (kind < 6 || t.terms.columns == 3)
+      block(kind, &t);
+    const uint32_t wide = draw(2);
+    const uint32_t a_lanes = 1 + draw(wide ? 4 : 15);
+    const uint32_t b_lanes = 1 + draw(wide ? 15 : 4);
+    float sums[16 * 16];
+    poet_tile(&t, a_lanes, b_lanes, sums, 16);
+    for (uint32_t i = 0; i < a_lanes; i++)
+      for (uint32_t j = 0; j < b_lanes; j++) {
+        const float sum = sum_of(&t, i, j);
+        add_to_hash(&sums[16 * i + j], 1);
+        if (memcmp(&sum, &sums[16 * i + j], sizeof sum) && sum == sum)
+          print("poet_tile is wrong");
+      }
+  }
+}
+
+static void strips(void) {
+  const struct poet_strips s = {.a = pool[0] + draw(8),
+                                .b = pool[1] + draw(8),
+                                .b_step = 4 * draw(40),
+                                .terms = 1 + draw(13),
+                                .sums = results,
+                                .count = 1 + draw(3)};
+#if POET_M4F
+  CALL(poet_strips, (void *)&s);
+#else
+  for (uint32_t j = 0; j < s.count * POET_STRIP; j++) {
+    float sum = 0.0f;
+    for (uint32_t i = 0; i < s.terms; i++)
+      sum += s.a[i] * s.b[i * s.b_step / 4 + j];
+    s.sums[j] = sum;
+  }
+#endif
+  add_to_hash(results, SUMS);
+}
+
+static void rows(uint32_t back) {
+  struct poet_rows r = {.from = pool[0] + 200 + draw(8),
+                        .left = pool[0] + 200 + draw(8),
+                        .right = pool[0] + 200 + draw(8),
+                        .to = results,
+                        .step = 4 * (int32_t)draw(40) - 80,
+                        .left_step = 4 * (int32_t)draw(9) - 8,
+                        .right_step = 4 * (int32_t)draw(9) - 8,
+                        .next = 4 * (int32_t)draw(9) - 8,
+                        .left_next = 4 * (int32_t)draw(9) - 8,
+                        .right_next = 4 * (int32_t)draw(9) - 8,
+                        .rows = 1 + draw(3),
+                        .to_next = 4 * (8 + draw(4)),
+                        .taps = 1 + draw(3)};
+  memcpy(r.weight, pool[1] + draw(100), sizeof r.weight);
+#if POET_M4F
+  CALL(back ? poet_rows_back : poet_rows_ahead, &r);
+#else
+  for (uint32_t row = 0; row < r.rows; row++) {
+    float sums[POET_STRIP] = {0};
+    for (uint32_t i = 0; i < 3 * r.taps; i++) {
+      for (uint32_t j = 0; j < POET_STRIP; j++) {
+        const uint32_t at = j + (back ? 2 - i % 3 : i % 3); /* 1 + index */
+        sums[j] += r.weight[i] * (at == 0   ? *r.left
+                                  : at == 9 ? *r.right
+                                            : r.from[at - 1]);
+      }
+      if (i % 3 == 2) {
+        r.from += r.step / 4;
+        r.left += r.left_step / 4;
+        r.right += r.right_step / 4;
+      }
+    }
+    memcpy(r.to, sums, sizeof sums);
+    r.from += r.next / 4;
+    r.left += r.left_next / 4;
+    r.right += r.right_next / 4;
+    r.to += r.to_next / 4;
+  }
+#endif
+  add_to_hash(results, SUMS);
+}
+
+static void outer(void) {
+  const struct poet_outer o = {.w = results,
+                               .x = pool[0] + draw(8),
+                               .g = pool[1] + draw(8),
+                               .row = 4 * (24 + draw(9)),
+                               .pairs = 1 + draw(3),
+                               .strips = 1 + draw(3),
+                               .rate = number(9)};
+  memcpy(results, pool[0] + 100, sizeof results);
+#if POET_M4F
+  CALL(poet_outer, (void *)&o);
+#else
+  for (uint32_t i = 0; i < 2 * o.pairs; i++)
+    for (uint32_t j = 0; j < o.strips * POET_STRIP; j++)
+      results[i * o.row / 4 + j] -= o.rate * (0.0f + o.g[i] * o.x[j]);
+#endif
+  add_to_hash(results, SUMS);
+}
+
+static void all_strips(void) {
+  fill();
+  strips();
+  rows(0);
+  rows(1);
+  outer();
+}
+
+int main(void) {
+  for (uint32_t i = 0; i < BATCHES; i++) {
+    PART == 0 ? tiles() : all_strips();
+    print_hex(hash);
+  }
+  return 0;
+}

@@ -10,6 +10,7 @@ Every run must end with the weights of an undisturbed run, or report an error.
 
 import argparse
 import ctypes
+import math
 import mmap
 import os
 import random
@@ -124,7 +125,7 @@ class Walk:
 
     def _fork_all(self) -> None:
         number = self.chip.meter.card_writes + 1
-        count = int(self.pairs + self.random.random())
+        count = math.ceil(self.pairs)
         pairs = [
             tuple(
                 CardFault(kind, at, 1, argument)

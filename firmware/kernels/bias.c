@@ -9,7 +9,7 @@ void poet_grad_bias(const struct poet_call *call) {
   const uint32_t plane = op->oh * op->ow;
 
   for (uint32_t k = 0; k < op->k; k++) {
-    float g = 0.0f;
+    float g = poet_begin(call, k);
     for (uint32_t n = 0; n < op->n; n++) {
       const float *from = dy + (n * op->k + k) * plane;
       for (uint32_t i = 0; i < plane; i++) {

@@ -108,12 +108,11 @@ void poet_scale(const struct poet_call *call) {
   combine(call, MUL, call->op->variant & 15u, &call->op->factor, 15);
 }
 
-/* Return the sum of x * z along axes of the given sizes, or the sum of x if z
- * is NULL. */
-static float sum_of(const uint32_t size[4], const float *x,
+/* Return `sum` plus the sum of x * z along axes of the given sizes, or plus the
+ * sum of x if z is NULL. */
+static float sum_of(float sum, const uint32_t size[4], const float *x,
                     const struct steps *x_steps, const float *z,
                     const struct steps *z_steps) {
-  float sum = 0.0f;
   for (uint32_t n = 0; n < size[0]; n++) {
     for (uint32_t c = 0; c < size[1]; c++) {
       for (uint32_t h = 0; h < size[2]; h++) {
@@ -155,9 +154,9 @@ static void reduce(const struct poet_call *call, const float *z,
   for (uint32_t i = 0; i < count; i++) {
     const uint32_t x_at = place_of(i, kept, &x_steps);
     const uint32_t z_at = place_of(i, kept, &z_steps);
-    const float sum =
-        sum_of(gone, x + x_at, &x_steps, z != NULL ? z + z_at : NULL, &z_steps);
-    const float g = sum * op->factor;
+    const float sum = sum_of(poet_begin(call, i), gone, x + x_at, &x_steps,
+                             z != NULL ? z + z_at : NULL, &z_steps);
+    const float g = call->last ? sum * op->factor : sum;
     poet_sink(call, inputs, i, &g, 1);
   }
 }

@@ -58,6 +58,11 @@ static void strip(const struct convolution *v, struct poet_tile *t,
     for (; k < v->made; k += STRIP) {
       const uint32_t lanes = poet_wide_lanes(v->made - k, STRIP);
       float sums[STRIP][POET_TILE];
+      for (uint32_t lane = 0; t->begun && lane < lanes; lane++) {
+        for (uint32_t l = 0; l < count; l++) {
+          sums[lane][l] = to[lane * v->made_plane + l * next];
+        }
+      }
       poet_tile(t, lanes, count, sums[0], POET_TILE);
       for (uint32_t lane = 0; lane < lanes; lane++) {
         float *at = to;
@@ -91,11 +96,15 @@ static void scattered(const struct convolution *v, struct poet_tile *t,
     t->a.at = weight;
     for (uint32_t k = 0; k < v->made; k += STRIP) {
       const uint32_t lanes = poet_wide_lanes(v->made - k, STRIP);
-      float sums[STRIP][POET_TILE];
+      float sums[STRIP][POET_TILE] = {0}; /* without taps, all sums are 0 */
+      for (uint32_t lane = 0; t->begun && lane < lanes; lane++) {
+        for (uint32_t l = 0; l < count; l++) {
+          sums[lane][l] = to[l][lane * v->made_plane];
+        }
+      }
       if (count > 1 && h->taps && w->taps) {
         poet_blocks_apart(t, lanes, from, sums[0], POET_TILE);
       } else {
-        memset(sums, 0, sizeof sums); /* without taps, all sums are 0 */
         t->b.at = from[0];
         poet_tile(t, lanes, 1, sums[0], POET_TILE);
       }
@@ -204,6 +213,7 @@ static void convolve(const struct convolution *v, const float *from,
                               .row = v->h.back ? -row : row,
                               .plane = (int32_t)v->read_plane},
                         .planes = v->read,
+                        .begun = v->begun,
                         .tame =
                             poet_tame(from, op->n * read, v->weight, weights)};
   for (uint32_t h_phase = 0; h_phase < h_phases; h_phase++) {
@@ -230,7 +240,8 @@ void poet_conv2d(const struct poet_call *call) {
       .h = {op->kernel_h, op->stride_h, op->pad_h, op->h, op->oh, false},
       .w = {op->kernel_w, op->stride_w, op->pad_w, op->w, op->ow, false},
       .weight = call->in[1], /* (k, c / groups, kernel_h, kernel_w) */
-      .bias = op->input_count > 2 ? call->in[2] : NULL, /* (k), or NULL */
+      .bias = op->input_count > 2 && call->last ? call->in[2] : NULL, /* (k) */
+      .begun = !call->first,
       .made = group_k,
       .read = group_c,
       .made_step = group_c * taps,
@@ -250,6 +261,7 @@ void poet_conv2d_grad_input(const struct poet_call *call) {
       .h = {op->kernel_h, op->stride_h, op->pad_h, op->oh, op->h, true},
       .w = {op->kernel_w, op->stride_w, op->pad_w, op->ow, op->w, true},
       .weight = call->in[1], /* (k, c / groups, kernel_h, kernel_w) */
+      .begun = !call->first,
       .made = group_c,
       .read = group_k,
       .made_step = taps,
@@ -279,6 +291,7 @@ void poet_conv2d_grad_weight(const struct poet_call *call) {
                               .row = (int32_t)(op->stride_h * op->w),
                               .plane = (int32_t)(op->c * x_plane)},
                         .planes = op->n,
+                        .begun = !call->first,
                         .tame = poet_tame(x, op->n * op->c * x_plane, dy,
                                           op->n * op->k * y_plane)};
 
@@ -299,13 +312,14 @@ void poet_conv2d_grad_weight(const struct poet_call *call) {
       for (uint32_t c = 0; c < group_c; c += POET_WIDE) {
         const uint32_t inputs = poet_wide_lanes(group_c - c, POET_WIDE);
         float sums[POET_TILE * POET_WIDE];
-        poet_tile(&t, outputs, inputs, sums, POET_WIDE);
         const struct poet_place place = {.first =
                                              (k * group_c + c) * taps + tap,
                                          .rows = outputs,
                                          .columns = inputs,
                                          .row = group_c * taps,
                                          .column = taps};
+        poet_begin_tile(call, &place, sums, POET_WIDE);
+        poet_tile(&t, outputs, inputs, sums, POET_WIDE);
         poet_sink_tile(call, 2, &place, sums, POET_WIDE);
         t.b.at += POET_WIDE * x_plane;
       }

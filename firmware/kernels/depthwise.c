@@ -88,7 +88,7 @@ static bool convolve_in_strips(const struct convolution *v, const float *from,
   const struct poet_op *op = v->op;
   if (v->read != 1 || op->kernel_h != 3 || op->kernel_w != 3 ||
       op->stride_h != 1 || op->stride_w != 1 || op->pad_h > 1 ||
-      op->pad_w != 1 || v->w.made < POET_STRIP) {
+      op->pad_w != 1 || v->w.made < POET_STRIP || v->begun) {
     return false;
   }
   for (uint32_t i = 0; i < 9u * op->groups; i++) {
@@ -112,7 +112,9 @@ static bool convolve_in_strips(const struct convolution *v, const float *from,
 static void convolve_by_taps(const struct convolution *v, const float *from,
                              float *to) {
   const struct poet_op *op = v->op;
-  memset(to, 0, op->n * op->groups * v->made_plane * sizeof *to);
+  if (!v->begun) {
+    memset(to, 0, op->n * op->groups * v->made_plane * sizeof *to);
+  }
   for (uint32_t i = 0; i < op->n * op->groups; i++) {
     const float *weight = v->weight + i % op->groups * v->group_step;
     for (uint32_t c = 0; c < v->read; c++) {
@@ -182,15 +184,17 @@ bool poet_depthwise_grad_weight(const struct poet_call *call, const float *x,
   const uint32_t x_plane = op->h * op->w, y_plane = op->oh * op->ow;
   for (uint32_t k = 0; k < op->k; k++) {
     for (uint32_t kh = 0; kh < op->kernel_h; kh++) {
+      const uint32_t first = (k * op->kernel_h + kh) * 3;
       const struct span h =
           poet_outputs_of(kh, op->stride_h, op->pad_h, op->h, op->oh);
-      float sums[3] = {0};
+      float sums[3] = {poet_begin(call, first), poet_begin(call, first + 1),
+                       poet_begin(call, first + 2)};
       for (uint32_t n = 0; n < op->n; n++) {
         const uint32_t plane = n * op->k + k;
         add_rows(x + plane * x_plane + h.from * op->w,
                  dy + plane * y_plane + h.first * op->w, h.count, op->w, sums);
       }
-      poet_sink(call, 2, (k * op->kernel_h + kh) * 3, sums, 3);
+      poet_sink(call, 2, first, sums, 3);
     }
   }
   return true;

@@ -10,6 +10,7 @@
 struct convolution {
   const struct poet_op *op;
   struct axis h, w;
+  bool begun;                    /* made elements hold sums of earlier calls */
   const float *weight, *bias;    /* bias: of each made channel, or NULL */
   uint32_t made, read;           /* channels of a group */
   uint32_t made_step, read_step; /* distance between their weights */

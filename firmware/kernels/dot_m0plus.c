@@ -3,25 +3,31 @@
  *
  * poet_dots equals this C function, bit for bit:
  *
- *   for each lane of b: float sum = 0; for each term: sum = sum + a * b;
+ *   for each lane of b:
+ *     float sum = begun ? *at : 0;
+ *     for each term: sum = sum + a * b;
+ *     *at = sum;
  *
  * with every product and sum rounded to nearest, ties to even. poet_tame must
  * hold for the operands: then they are 0 or normal, no product is subnormal, no
  * sum overflows, and a sum is subnormal only if it is exact. So the loop tests
  * for no special number but 0. A term that is 0 changes nothing, since a sum
- * that begins with +0 is never -0.
+ * that does not begin with -0 is never -0. A begun sum is 0 or normal.
  *
  * Between terms the sum stays unpacked. Registers in the loop:
  *
  *   r8, r9    addresses of the next terms of a and b
  *   r10, r11  steps to the terms after those
  *   r12       mantissa of the sum: bit 31 is set, bits 0 to 7 are 0
- *   lr        sign of the sum in bit 31, and its exponent, which is counted as
- *             that of a product, less 8; 0 if the sum is 0: so small an
- * exponent makes any mantissa too small to count r7        0x80000000 r0, r1
- * factors; then r0 is the mantissa of the product, r1 that of the sum; then r0
- * is the mantissa of the new sum r2, r3    exponents of the factors; then r2 is
- * sign and exponent of the product, r3 those of the sum r4 to r6  scratch
+ *   lr        sign of the sum in bit 31, and its exponent, counted as that of a
+ *             product, less 8. 0 if the sum is 0, which is so small that no
+ *             mantissa counts
+ *   r7        0x80000000
+ *   r0, r1    factors; then r0 is the mantissa of the product, r1 that of the
+ *             sum; then r0 is the mantissa of the new sum
+ *   r2, r3    exponents of the factors; then r2 is sign and exponent of the
+ *             product, r3 those of the sum
+ *   r4 to r6  scratch
  *
  * The exponent of a product is the sum of the exponent fields of its factors,
  * less 1 if the product of the mantissas is below 2. Signs in bit 31 of the
@@ -43,6 +49,7 @@
 static_assert(offsetof(struct poet_tile, b) == 20, "b.at");
 static_assert(offsetof(struct poet_walk, lane) == 4, "b.lane");
 static_assert(offsetof(struct poet_tile, terms) == 56, "terms");
+static_assert(offsetof(struct poet_terms, begun) == 40, "begun");
 static_assert(offsetof(struct poet_terms, a_row) == 0, "a_row");
 static_assert(offsetof(struct poet_terms, a_plane) == 28, "a_plane");
 
@@ -87,10 +94,28 @@ poet_dots(const struct poet_tile *tile __attribute__((unused)),
       "  mov r9, r1\n"
       "  adds r3, r0\n"
       "  str r3, [sp, #0]\n"
-      "  movs r7, #0\n"
-      "  mov lr, r7\n"
       "  movs r7, #1\n"
       "  lsls r7, #31\n"
+      "  ldr r0, [sp, #12]\n"
+      "  ldr r0, [r0, #40]\n"
+      "  mov lr, r0\n"
+      "  cmp r0, #0\n"
+      "  beq 1f\n"
+      /* unpack the sum that is begun */
+      "  ldr r0, [sp, #32]\n"
+      "  ldr r0, [r0]\n"
+      "  lsls r1, r0, #1\n"
+      "  lsrs r1, #24\n"
+      "  beq 13f\n"
+      "  adds r1, #118\n"
+      "  lsrs r2, r0, #31\n"
+      "  lsls r2, #31\n"
+      "  adds r1, r2\n"
+      "13:\n"
+      "  mov lr, r1\n"
+      "  lsls r0, #8\n"
+      "  orrs r0, r7\n"
+      "  mov r12, r0\n"
 
       "1:\n"
       "  mov r0, r8\n"

@@ -26,18 +26,23 @@ static uint32_t finish(uint32_t hash, uint32_t size_bytes) {
 }
 
 void poet_dropout(const struct poet_call *call) {
-  const struct poet_op *op = call->op;
+  const struct poet_op *op = call->op, *whole = call->whole;
   const float *x = call->in[0]; /* n * c * h * w elements */
   float *y = call->out;         /* the same */
-  const uint32_t count = poet_elements(op);
   const float probability = op->probability;
   const float scale = 1.0f / (1.0f - probability);
   /* Compute the part of the hash that is the same for all elements. */
   const uint32_t stream = absorb(absorb(op->seed, call->step), op->key);
 
-  for (uint32_t i = 0; i < count; i++) {
-    const uint32_t word = finish(absorb(stream, i), 12);
-    const float uniform = (float)(word >> 8) * 0x1p-24f;
-    y[i] = uniform >= probability ? x[i] * scale : 0.0f;
+  for (uint32_t row = 0; row < op->n * op->c * op->h; row++) {
+    const uint32_t n = row / (op->c * op->h), c = row / op->h % op->c;
+    const uint32_t first =
+        call->index + ((n * whole->c + c) * whole->h + row % op->h) * whole->w;
+    for (uint32_t i = first; i < first + op->w; i++) {
+      const uint32_t word = finish(absorb(stream, i), 12);
+      const float uniform = (float)(word >> 8) * 0x1p-24f;
+      *y++ = uniform >= probability ? *x * scale : 0.0f;
+      x++;
+    }
   }
 }

@@ -7,17 +7,19 @@
 #include "sink.h"
 
 /* The row of a token outside of the table becomes NaN. Then the loss becomes
- * NaN too, and the step stops. */
+ * NaN too, and the step stops. A part of the table gives those rows that it
+ * has. */
 void poet_embedding(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t *tokens = call->in[0]; /* (n) */
   const float *table = call->in[1];     /* (k, c) */
   float *y = call->out;                 /* (n, c) */
+  const uint32_t first = call->index / call->whole->c;
 
   for (uint32_t n = 0; n < op->n; n++) {
-    if (tokens[n] < op->k) {
-      memcpy(y, table + tokens[n] * op->c, op->c * sizeof *y);
-    } else {
+    if (tokens[n] - first < op->k) {
+      memcpy(y, table + (tokens[n] - first) * op->c, op->c * sizeof *y);
+    } else if (call->first && tokens[n] >= call->whole->k) {
       for (uint32_t c = 0; c < op->c; c++) {
         y[c] = NAN;
       }
@@ -36,21 +38,26 @@ void poet_embedding_grad(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t *tokens = call->in[0]; /* (n) */
   const float *dy = call->in[1];        /* (n, c) */
+  const uint32_t first_row = call->index / call->whole->c;
 
   for (uint32_t k = 0; k < op->k; k++) {
+    const uint32_t token = first_row + k;
     uint32_t first = 0, end = op->n;
-    while (first < end && tokens[first] != k) {
+    while (first < end && tokens[first] != token) {
       first++;
     }
-    while (end > first && tokens[end - 1] != k) {
+    while (end > first && tokens[end - 1] != token) {
       end--;
     }
     for (uint32_t c = 0; c < op->c; c += TOGETHER) {
       const uint32_t left = op->c - c;
       const uint32_t count = left < TOGETHER ? left : TOGETHER;
-      float g[TOGETHER] = {0.0f};
+      float g[TOGETHER];
+      for (uint32_t i = 0; i < count; i++) {
+        g[i] = poet_begin(call, k * op->c + c + i);
+      }
       for (uint32_t n = first; n < end; n++) {
-        for (uint32_t i = 0; i < count && tokens[n] == k; i++) {
+        for (uint32_t i = 0; i < count && tokens[n] == token; i++) {
           g[i] += dy[n * op->c + c + i];
         }
       }

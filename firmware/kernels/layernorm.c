@@ -81,7 +81,7 @@ void poet_layernorm_grad_weight(const struct poet_call *call) {
   const float *dy = call->in[2];    /* (n, c) */
 
   for (uint32_t c = 0; c < op->c; c++) {
-    float g = 0.0f;
+    float g = poet_begin(call, c);
     for (uint32_t n = 0; n < op->n; n++) {
       const uint32_t i = n * op->c + c;
       g += dy[i] * ((x[i] - stats[n]) * stats[op->n + n]);

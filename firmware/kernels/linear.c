@@ -15,6 +15,15 @@
 
 enum { STRIP = 64 }; /* gradients at a time */
 
+/* Copy rows of sums. Rows lie `from_row` and `to_row` floats apart. */
+static void copy(const float *from, uint32_t from_row, uint32_t rows,
+                 uint32_t columns, float *to, uint32_t to_row) {
+  for (; rows; rows--) {
+    memcpy(to, from, columns * sizeof *to);
+    from += from_row, to += to_row;
+  }
+}
+
 static uint32_t features(const struct poet_op *op) {
   return op->c * op->h * op->w;
 }
@@ -24,8 +33,8 @@ void poet_linear(const struct poet_call *call) {
   const float *x = call->in[0];      /* (n, inputs) */
   const float *weight = call->in[1]; /* (k, inputs) */
   const float *bias =
-      op->input_count > 2 ? call->in[2] : NULL; /* (k), or NULL */
-  float *y = call->out;                         /* (n, k) */
+      op->input_count > 2 && call->last ? call->in[2] : NULL; /* (k) */
+  float *y = call->out;                                       /* (n, k) */
   const uint32_t inputs = features(op);
   struct poet_tile t = {
       .a = {.lane = (int32_t)inputs, .column = 1},
@@ -33,6 +42,7 @@ void poet_linear(const struct poet_call *call) {
       .columns = inputs,
       .rows = 1,
       .planes = 1,
+      .begun = !call->first,
       .tame = poet_tame(x, op->n * inputs, weight, op->k * inputs)};
   poet_tile_shape(&t);
   for (uint32_t n = 0; n < op->n; n += POET_TILE) {
@@ -42,6 +52,9 @@ void poet_linear(const struct poet_call *call) {
       const uint32_t outputs = poet_wide_lanes(op->k - k, POET_WIDE);
       float sums[POET_TILE * POET_WIDE];
       t.b.at = weight + k * inputs;
+      if (t.begun) {
+        copy(y + n * op->k + k, op->k, samples, outputs, sums, POET_WIDE);
+      }
       poet_tile(&t, samples, outputs, sums, POET_WIDE);
       for (uint32_t i = 0; i < samples; i++) {
         for (uint32_t j = 0; j < outputs; j++) {
@@ -54,9 +67,10 @@ void poet_linear(const struct poet_call *call) {
   }
 }
 
-/* Set sums[j] to ((0 + a[0] b[j]) + a[1] b[step + j]) + ..., for j < count. */
+/* Set sums[j] to ((s + a[0] b[j]) + a[1] b[step + j]) + ..., for j < count. s
+ * is sums[j] if `begun`, else 0. */
 static void sum_rows(const float *a, const float *b, uint32_t step,
-                     uint32_t terms, float *sums, uint32_t count) {
+                     uint32_t terms, bool begun, float *sums, uint32_t count) {
 #if POET_M4F
   if (count >= POET_STRIP) {
     const struct poet_strips strips = {.a = a,
@@ -64,14 +78,17 @@ static void sum_rows(const float *a, const float *b, uint32_t step,
                                        .b_step = 4 * step,
                                        .terms = terms,
                                        .sums = sums,
-                                       .count = count / POET_STRIP};
+                                       .count = count / POET_STRIP,
+                                       .begun = begun};
     poet_strips(&strips);
     b += count - count % POET_STRIP;
     sums += count - count % POET_STRIP;
     count %= POET_STRIP;
   }
 #endif
-  memset(sums, 0, count * sizeof *sums);
+  if (!begun) {
+    memset(sums, 0, count * sizeof *sums);
+  }
   for (; terms; terms--) {
     for (uint32_t j = 0; j < count; j++) {
       sums[j] += *a * b[j];
@@ -88,7 +105,8 @@ void poet_linear_grad_input(const struct poet_call *call) {
   const uint32_t inputs = features(op);
   if (POET_IS_FEW(op->n)) {
     for (uint32_t n = 0; n < op->n; n++) {
-      sum_rows(dy + n * op->k, weight, inputs, op->k, dx + n * inputs, inputs);
+      sum_rows(dy + n * op->k, weight, inputs, op->k, !call->first,
+               dx + n * inputs, inputs);
     }
     return;
   }
@@ -98,6 +116,7 @@ void poet_linear_grad_input(const struct poet_call *call) {
       .columns = op->k,
       .rows = 1,
       .planes = 1,
+      .begun = !call->first,
       .tame = poet_tame(dy, op->n * op->k, weight, op->k * inputs)};
   poet_tile_shape(&t);
   for (uint32_t n = 0; n < op->n; n += POET_TILE) {
@@ -110,10 +129,11 @@ void poet_linear_grad_input(const struct poet_call *call) {
       const uint32_t count = poet_wide_lanes(inputs - c, POET_WIDE);
       float sums[POET_TILE * POET_WIDE];
       t.b.at = weight + c;
-      poet_tile(&t, samples, count, sums, POET_WIDE);
-      for (uint32_t i = 0; i < samples; i++) {
-        memcpy(dx + i * inputs + c, sums + i * POET_WIDE, count * sizeof *dx);
+      if (t.begun) {
+        copy(dx + c, inputs, samples, count, sums, POET_WIDE);
       }
+      poet_tile(&t, samples, count, sums, POET_WIDE);
+      copy(sums, POET_WIDE, samples, count, dx + c, inputs);
     }
     dx += POET_TILE * inputs;
   }
@@ -131,8 +151,11 @@ static void grad_weight_row(const struct poet_call *call, const float *x,
   }
   for (; c < inputs; c += STRIP) {
     const uint32_t count = inputs - c < STRIP ? inputs - c : STRIP;
-    sum_rows(of_row, x + c, inputs, op->n, sums, count);
-    poet_sink(call, 2, k * inputs + c, sums, count);
+    const struct poet_place place = {
+        .first = k * inputs + c, .rows = 1, .columns = count, .column = 1};
+    poet_begin_tile(call, &place, sums, 0);
+    sum_rows(of_row, x + c, inputs, op->n, !call->first, sums, count);
+    poet_sink_tile(call, 2, &place, sums, 0);
   }
 }
 
@@ -141,8 +164,8 @@ static void grad_weight_of_few(const struct poet_call *call, const float *x,
   const struct poet_op *op = call->op;
   uint32_t rows = 0, columns = 0; /* of which the weights are up to date */
 #if POET_M4F
-  if (op->n == 1 && op->sink == POET_SINK_sgd && op->weight_decay == 0.0f &&
-      op->k > 1 && features(op) >= POET_STRIP) {
+  if (op->n == 1 && call->first && call->last && op->sink == POET_SINK_sgd &&
+      op->weight_decay == 0.0f && op->k > 1 && features(op) >= POET_STRIP) {
     const struct poet_outer outer = {.w = call->out,
                                      .x = x,
                                      .g = dy,
@@ -174,6 +197,7 @@ void poet_linear_grad_weight(const struct poet_call *call) {
                         .columns = op->n,
                         .rows = 1,
                         .planes = 1,
+                        .begun = !call->first,
                         .tame =
                             poet_tame(x, op->n * inputs, dy, op->n * op->k)};
   poet_tile_shape(&t);
@@ -184,12 +208,13 @@ void poet_linear_grad_weight(const struct poet_call *call) {
       const uint32_t count = poet_wide_lanes(inputs - c, POET_WIDE);
       float sums[POET_TILE * POET_WIDE];
       t.b.at = x + c;
-      poet_tile(&t, outputs, count, sums, POET_WIDE);
       const struct poet_place place = {.first = k * inputs + c,
                                        .rows = outputs,
                                        .columns = count,
                                        .row = inputs,
                                        .column = 1};
+      poet_begin_tile(call, &place, sums, POET_WIDE);
+      poet_tile(&t, outputs, count, sums, POET_WIDE);
       poet_sink_tile(call, 2, &place, sums, POET_WIDE);
     }
   }

@@ -18,7 +18,7 @@ void poet_softmax_xent(const struct poet_call *call) {
   const float *x = call->in[0];        /* (n, c) */
   const int32_t *labels = call->in[1]; /* (n) */
   float *loss = call->out;             /* one float */
-  float total = 0.0f;
+  float total = call->first ? 0.0f : *loss;
 
   for (uint32_t n = 0; n < op->n; n++) {
     const uint32_t label = (uint32_t)labels[n];
@@ -30,7 +30,7 @@ void poet_softmax_xent(const struct poet_call *call) {
     total += label < op->c ? poet_log(sum) - (x[label] - top) : NAN;
     x += op->c;
   }
-  *loss = total / (float)op->n;
+  *loss = call->last ? total / (float)call->whole->n : total;
 }
 
 void poet_softmax_xent_grad(const struct poet_call *call) {
@@ -38,7 +38,7 @@ void poet_softmax_xent_grad(const struct poet_call *call) {
   const float *x = call->in[0];        /* (n, c) */
   const int32_t *labels = call->in[1]; /* (n) */
   float *dx = call->out;               /* (n, c) */
-  const float samples = (float)op->n;
+  const float samples = (float)call->whole->n;
 
   for (uint32_t n = 0; n < op->n; n++) {
     const uint32_t label = (uint32_t)labels[n];
@@ -61,13 +61,13 @@ void poet_mse(const struct poet_call *call) {
   const float *target = call->in[1]; /* the same */
   float *loss = call->out;           /* one float */
   const uint32_t count = poet_elements(call->op);
-  float sum = 0.0f;
+  float sum = call->first ? 0.0f : *loss;
 
   for (uint32_t i = 0; i < count; i++) {
     const float distance = x[i] - target[i];
     sum += distance * distance;
   }
-  *loss = sum / (float)count;
+  *loss = call->last ? sum / (float)poet_elements(call->whole) : sum;
 }
 
 void poet_mse_grad(const struct poet_call *call) {
@@ -75,7 +75,7 @@ void poet_mse_grad(const struct poet_call *call) {
   const float *target = call->in[1]; /* the same */
   float *dx = call->out;             /* the same */
   const uint32_t count = poet_elements(call->op);
-  const float scale = 2.0f / (float)count;
+  const float scale = 2.0f / (float)poet_elements(call->whole);
 
   for (uint32_t i = 0; i < count; i++) {
     dx[i] = (x[i] - target[i]) * scale;

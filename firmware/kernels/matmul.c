@@ -33,10 +33,12 @@ static struct matrix matrix_of(const struct poet_op *op, uint32_t rows,
                          .column = flags & 1 ? row : 1};
 }
 
-/* Multiply all elements of a matrix whose rows lie `next` apart. */
-static void multiply(float *x, uint32_t next, uint32_t rows, uint32_t columns,
-                     float factor) {
-  for (; rows && factor != 1.0f; rows--) {
+/* Multiply all elements of a matrix whose rows lie `next` apart, if their sums
+ * are finished. */
+static void multiply(const struct poet_call *call, float *x, uint32_t next,
+                     uint32_t rows, uint32_t columns) {
+  const float factor = call->op->factor;
+  for (; rows && call->last && factor != 1.0f; rows--) {
     for (uint32_t i = 0; i < columns; i++) {
       x[i] *= factor;
     }
@@ -56,8 +58,11 @@ void poet_matmul(const struct poet_call *call) {
       .columns = op->k,
       .rows = 1,
       .planes = 1,
+      .begun = !call->first,
       .tame = poet_tame(call->in[0], op->n * a.sample, call->in[1],
                         op->n * b.sample)};
+  const bool direct = op->sink == POET_SINK_store &&
+                      ((call->first && call->last) || call->sums == call->out);
   poet_tile_shape(&t);
   for (uint32_t n = 0; n < op->n; n++) {
     for (uint32_t head = 0; head < op->groups; head++) {
@@ -70,12 +75,12 @@ void poet_matmul(const struct poet_call *call) {
         const uint32_t first = n * y.sample + head * y.head + row * y.row;
         t.a.at = a_first + row * a.row;
         uint32_t column = 0;
-        if (rows == POET_TILE && op->sink == POET_SINK_store) {
+        if (rows == POET_TILE && direct) {
           column = poet_full_lanes(op->w);
           float *out = (float *)call->out + first;
           t.b.at = b_first;
           poet_tile(&t, rows, column, out, y.row);
-          multiply(out, y.row, rows, column, op->factor);
+          multiply(call, out, y.row, rows, column);
         }
         while (column < op->w) {
           const uint32_t columns = poet_wide_lanes(op->w - column, WIDE);
@@ -86,8 +91,9 @@ void poet_matmul(const struct poet_call *call) {
                                            .column = 1};
           float sums[POET_TILE * WIDE];
           t.b.at = b_first + column * b.column;
+          poet_begin_tile(call, &place, sums, WIDE);
           poet_tile(&t, rows, columns, sums, WIDE);
-          multiply(sums, WIDE, rows, columns, op->factor);
+          multiply(call, sums, WIDE, rows, columns);
           poet_sink_tile(call, 2, &place, sums, WIDE);
           column += columns;
         }

@@ -142,14 +142,14 @@ void poet_global_avgpool(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0]; /* (n, c, h, w) */
   float *y = call->out;         /* (n, c) */
-  const uint32_t area = op->h * op->w;
+  const float area = (float)(call->whole->h * call->whole->w);
 
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
-    float sum = 0.0f;
-    for (uint32_t i = 0; i < area; i++) {
+    float sum = call->first ? 0.0f : *y;
+    for (uint32_t i = 0; i < op->h * op->w; i++) {
       sum += *x++;
     }
-    *y++ = sum / (float)area;
+    *y++ = call->last ? sum / area : sum;
   }
 }
 
@@ -157,11 +157,11 @@ void poet_global_avgpool_grad(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *dy = call->in[0]; /* (n, c) */
   float *dx = call->out;         /* (n, c, h, w) */
-  const uint32_t area = op->h * op->w;
+  const float area = (float)(call->whole->h * call->whole->w);
 
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
-    const float share = dy[plane] / (float)area;
-    for (uint32_t i = 0; i < area; i++) {
+    const float share = dy[plane] / area;
+    for (uint32_t i = 0; i < op->h * op->w; i++) {
       *dx++ = share;
     }
   }

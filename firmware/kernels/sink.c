@@ -51,6 +51,17 @@ static void move_decayed(const struct poet_op *op,
   }
 }
 
+void poet_begin_tile(const struct poet_call *call,
+                     const struct poet_place *place, float *sums,
+                     uint32_t next) {
+  for (uint32_t row = 0; row < place->rows && !call->first; row++) {
+    const float *from = call->sums + place->first + row * place->row;
+    for (uint32_t i = 0; i < place->columns; i++) {
+      sums[row * next + i] = from[i * place->column];
+    }
+  }
+}
+
 void poet_sink_tile(const struct poet_call *call, uint32_t own,
                     const struct poet_place *place, const float *sums,
                     uint32_t next) {
@@ -58,8 +69,9 @@ void poet_sink_tile(const struct poet_call *call, uint32_t own,
   const float rate = op->learning_rate, keep = op->momentum;
   const float decay = op->weight_decay;
   const uint32_t step = place->column;
-  float *out = (float *)call->out + place->first;
-  switch (op->sink) {
+  float *out = call->last ? call->out : call->sums;
+  out += place->first;
+  switch (call->last ? op->sink : POET_SINK_store) {
   case POET_SINK_store:
     EACH(STORED)
     break;

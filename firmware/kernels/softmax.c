@@ -8,8 +8,10 @@
 
 /* Return the index of the first element of row `row` that the causal order
  * hides, or w if it hides none. There are n * c * h rows. */
-static uint32_t end_of_row(const struct poet_op *op, uint32_t row) {
-  const uint32_t seen = row % op->h + 1;
+static uint32_t end_of_row(const struct poet_call *call, uint32_t row) {
+  const struct poet_op *op = call->op;
+  const uint32_t first = call->index / op->w % call->whole->h;
+  const uint32_t seen = first + row % op->h + 1;
   return op->variant && seen < op->w ? seen : op->w;
 }
 
@@ -23,7 +25,7 @@ void poet_softmax(const struct poet_call *call) {
   for (uint32_t row = 0; row < op->n * op->c * op->h; row++) {
     const uint32_t *mask =
         masks != NULL ? masks + row / (op->c * op->h) * op->w : NULL;
-    const uint32_t end = end_of_row(op, row);
+    const uint32_t end = end_of_row(call, row);
     float top = -INFINITY, sum = 0.0f;
     poet_order_t highest = poet_order(top);
     for (uint32_t w = 0; w < end; w++) {

@@ -16,13 +16,14 @@
 
 /* Offsets that the assembly uses. */
 static_assert(offsetof(struct poet_strips, count) == 20, "count");
+static_assert(offsetof(struct poet_strips, begun) == 24, "begun");
 static_assert(offsetof(struct poet_rows, weight) == 52, "weight");
 static_assert(offsetof(struct poet_outer, rate) == 24, "rate");
 
 // clang-format off
 
 /* poet_strips. r0, r1: next terms of a and b; r2: step of b; r3: terms left; r4:
- * sums; r5: strips left; r6, r7, r12: a, b and terms of a strip. s0: factor of
+ * sums; r5: strips left; r6, r7, r12: a, b and terms of a strip; lr: begun. s0: factor of
  * a; s1 to s7, s24: products; s8 to s15: sums; s16 to s23: factors of b. */
 #define STRIP_TERM(at)                                                         \
   "vldr s0, [r0, #" #at "]\n"                                                  \
@@ -58,11 +59,15 @@ poet_strips(const struct poet_strips *strips __attribute__((unused))) {
     ".syntax unified\n"
     "push {r4-r7, lr}\n"
     "vpush {s16-s23}\n"
+    "ldrb lr, [r0, #24]\n"
     "ldm r0, {r0-r5}\n"
     "mov r6, r0\n"
     "mov r7, r1\n"
     "mov r12, r3\n"
-    "1: movs r0, #0\n"
+    "1: vldm r4, {s8-s15}\n"
+    "movs r0, #0\n"
+    "cmp lr, #0\n"
+    "bne 6f\n"
     "vmov s8, r0\n"
     "vmov s9, r0\n"
     "vmov s10, r0\n"
@@ -71,7 +76,7 @@ poet_strips(const struct poet_strips *strips __attribute__((unused))) {
     "vmov s13, r0\n"
     "vmov s14, r0\n"
     "vmov s15, r0\n"
-    "mov r0, r6\n"
+    "6: mov r0, r6\n"
     "mov r1, r7\n"
     "subs r3, r12, #4\n"
     "blo 3f\n"

@@ -8,13 +8,14 @@
 #if POET_M4F
 enum { POET_STRIP = 8 };
 
-/* sums[j] = ((0 + a[0] b[j]) + a[1] b[step + j]) + ..., for all j of `count`
- * strips. `b_step` is in bytes. */
+/* sums[j] = ((s + a[0] b[j]) + a[1] b[step + j]) + ..., for all j of `count`
+ * strips. s is sums[j] if `begun`, else 0. `b_step` is in bytes. */
 struct poet_strips {
   const float *a, *b;
   uint32_t b_step, terms;
   float *sums;
   uint32_t count;
+  bool begun;
 };
 
 void poet_strips(const struct poet_strips *strips);

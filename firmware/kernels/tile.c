@@ -30,7 +30,8 @@ void poet_tile_shape(struct poet_tile *tile) {
   }
   const int32_t c = (int32_t)columns, r = (int32_t)rows - 1;
   tile->terms =
-      (struct poet_terms){.columns = columns,
+      (struct poet_terms){.begun = tile->begun,
+                          .columns = columns,
                           .rows = rows,
                           .planes = planes,
                           .a_length = 4 * a.column * c,
@@ -58,10 +59,11 @@ static struct steps steps_of_b(const struct poet_terms *t) {
                         (t->b_plane - t->b_row) / 4};
 }
 
-/* Return the product of two lanes. */
-static float one_by_one(const struct poet_terms *t, struct steps as,
-                        const float *a, struct steps bs, const float *b) {
-  float sum = 0.0f;
+/* Set *to to the product of two lanes. */
+static void one_by_one(const struct poet_terms *t, struct steps as,
+                       const float *a, struct steps bs, const float *b,
+                       float *to) {
+  float sum = t->begun ? *to : 0.0f;
   for (uint32_t planes = t->planes; planes; planes--) {
     for (uint32_t rows = t->rows; rows; rows--) {
       uint32_t left = t->columns;
@@ -79,7 +81,7 @@ static float one_by_one(const struct poet_terms *t, struct steps as,
     }
     a += as.plane, b += bs.plane;
   }
-  return sum;
+  *to = sum;
 }
 
 #if POET_M0PLUS
@@ -123,17 +125,25 @@ bool poet_tame(const float *a, uint32_t a_count, const float *b,
          a_high + b_high <= 254 + 100;
 }
 
+/* Return true if products that poet_tame allows may be added to these sums. */
+static bool sums_are_tame(const float *sums, uint32_t count) {
+  const struct range range = range_of(sums, count);
+  return range.high == 0 ||
+         ((range.low + 1) >> 24 > 0 && range.high >> 24 < 253);
+}
+
 static void compute(const struct poet_tile *t, uint32_t a_lanes,
                     uint32_t b_lanes, float *sums, uint32_t row) {
   const struct steps as = steps_of_a(&t->terms), bs = steps_of_b(&t->terms);
   for (uint32_t i = 0; i < a_lanes; i++) {
     const float *a = t->a.at + (int32_t)i * t->a.lane;
-    if (t->tame) {
+    const bool tame = t->tame && (!t->begun || sums_are_tame(sums, b_lanes));
+    if (tame) {
       poet_dots(t, a, sums, b_lanes);
     }
-    for (uint32_t j = 0; j < b_lanes && !t->tame; j++) {
-      sums[j] =
-          one_by_one(&t->terms, as, a, bs, t->b.at + (int32_t)j * t->b.lane);
+    for (uint32_t j = 0; j < b_lanes && !tame; j++) {
+      one_by_one(&t->terms, as, a, bs, t->b.at + (int32_t)j * t->b.lane,
+                 sums + j);
     }
     sums += row;
   }
@@ -152,6 +162,9 @@ static void one_by_two(const struct poet_terms *t, struct steps xs,
                        int32_t lane, float *sums, uint32_t next) {
   const float *y1 = y0 + lane;
   float s0 = 0.0f, s1 = 0.0f;
+  if (t->begun) {
+    s0 = sums[0], s1 = sums[next];
+  }
   for (uint32_t planes = t->planes; planes; planes--) {
     for (uint32_t rows = t->rows; rows; rows--) {
       uint32_t left = t->columns;
@@ -187,6 +200,12 @@ static void one_by_four(const struct poet_terms *t, struct steps xs,
   const float *y2 = lanes > 2 ? y1 + lane : y1;
   const float *y3 = lanes > 3 ? y2 + lane : y2;
   float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f, s3 = 0.0f;
+  if (t->begun) {
+    s0 = sums[0];
+    s1 = lanes > 1 ? sums[next] : 0.0f;
+    s2 = lanes > 2 ? sums[2 * next] : 0.0f;
+    s3 = lanes > 3 ? sums[3 * next] : 0.0f;
+  }
 #define MOVE(x_by, y_by)                                                       \
   x += (x_by), y0 += (y_by), y1 += (y_by), y2 += (y_by), y3 += (y_by)
 #define TERM(i, j)                                                             \
@@ -236,6 +255,13 @@ four_by_four(const struct poet_tile *tile, const float *a0, const float *b0,
   const float *a2 = a1 + tile->a.lane, *a3 = a2 + tile->a.lane;
   float s00 = 0, s01 = 0, s02 = 0, s03 = 0, s10 = 0, s11 = 0, s12 = 0, s13 = 0;
   float s20 = 0, s21 = 0, s22 = 0, s23 = 0, s30 = 0, s31 = 0, s32 = 0, s33 = 0;
+  if (t->begun) {
+    const float *s = sums;
+    s00 = s[0], s01 = s[1], s02 = s[2], s03 = s[3], s += row;
+    s10 = s[0], s11 = s[1], s12 = s[2], s13 = s[3], s += row;
+    s20 = s[0], s21 = s[1], s22 = s[2], s23 = s[3], s += row;
+    s30 = s[0], s31 = s[1], s32 = s[2], s33 = s[3];
+  }
 #define MOVE(a_by, b_by)                                                       \
   a0 += (a_by), a1 += (a_by), a2 += (a_by), a3 += (a_by), b0 += (b_by)
   for (uint32_t planes = t->planes; planes; planes--) {
@@ -285,7 +311,7 @@ few_by_few(const struct poet_tile *t, const float *a, uint32_t a_lanes,
   }
 #endif
   if (a_lanes == 1 && b_lanes == 1) {
-    *sums = one_by_one(&t->terms, as, a, bs, b);
+    one_by_one(&t->terms, as, a, bs, b, sums);
   } else if (b_lanes < a_lanes) {
     for (uint32_t j = 0; j < b_lanes; j++) {
       one_by_four(&t->terms, bs, b + (int32_t)j * t->b.lane, as, a, t->a.lane,
@@ -343,7 +369,7 @@ void poet_tile(const struct poet_tile *t, uint32_t a_lanes, uint32_t b_lanes,
     return;
   }
   if (!t->terms.columns || !t->terms.rows || !t->terms.planes) {
-    for (; a_lanes; a_lanes--) {
+    for (; a_lanes && !t->begun; a_lanes--) {
       memset(sums, 0, b_lanes * sizeof *sums);
       sums += row;
     }

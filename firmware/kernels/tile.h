@@ -44,13 +44,15 @@ struct poet_terms {
   uint32_t rows, planes;
   int32_t a_plane, b_plane; /* from the end of a plane to the next plane */
   uint32_t columns;
+  uint32_t begun; /* that of the tile */
 };
 
 struct poet_tile {
   struct poet_walk a, b;
   uint32_t columns, rows, planes; /* numbers of terms */
-  bool tame;                      /* what poet_tame returns for the operands */
-  struct poet_terms terms;        /* set by poet_tile_shape */
+  bool begun; /* the sums hold values, to which the terms are added */
+  bool tame;  /* what poet_tame returns for the operands */
+  struct poet_terms terms; /* set by poet_tile_shape */
 };
 
 /* Return the number of lanes of the next tile, if `left` lanes remain. */
@@ -80,9 +82,10 @@ static inline uint32_t poet_full_lanes(uint32_t lanes) {
 
 /* Set sums[i * row + j] to the sum of the products of lane i of a and lane j of
  * b, for i < a_lanes and j < b_lanes. Each sum has its own accumulator, which
- * begins with 0. Terms are added in order of planes, rows and columns; columns
- * change fastest. One operand has at most POET_TILE lanes. Sums up to the next
- * multiples of POET_TILE may be changed. */
+ * begins with 0 or, if `begun`, with the sum's value, which must not be -0.
+ * Terms are added in order of planes, rows and columns; columns change fastest.
+ * One operand has at most POET_TILE lanes. Sums up to the next multiples of
+ * POET_TILE may be changed. */
 void poet_tile(const struct poet_tile *tile, uint32_t a_lanes, uint32_t b_lanes,
                float *sums, uint32_t row);
 

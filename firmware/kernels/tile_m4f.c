@@ -4,7 +4,9 @@
  * Each function equals this C function, bit for bit:
  *
  *   for each lane i of a, for each lane j of b:
- *     float sum = 0; for each term: sum = sum + a[i] * b[j];
+ *     float sum = begun ? *at : 0;
+ *     for each term: sum = sum + a[i] * b[j];
+ *     *at = sum;
  *
  * Registers in the loops:
  *
@@ -53,6 +55,7 @@ static_assert(offsetof(struct poet_terms, planes) == 24, "planes");
 static_assert(offsetof(struct poet_terms, a_plane) == 28, "a_plane");
 static_assert(offsetof(struct poet_terms, b_plane) == 32, "b_plane");
 static_assert(offsetof(struct poet_terms, columns) == 36, "columns");
+static_assert(offsetof(struct poet_terms, begun) == 40, "begun");
 
 // clang-format off
 
@@ -110,32 +113,43 @@ static_assert(offsetof(struct poet_terms, columns) == 36, "columns");
 #define B_ONE(by) "add r4, " by "\n"
 #define NONE(by)
 
-/* Labels: 9 next tile, 10 next plane, 11 next row, 13 end of a row, 15 end of a
- * tile. The stack holds the address of the block. */
+/* Labels: 7 sums that are begun, 8 first addresses, 9 next tile, 10 next plane,
+ * 11 next row, 13 end of a row, 15 end of a tile. The stack holds the address of
+ * the block. */
 #define BEGIN(STEPS)                                                           \
   ".syntax unified\n"                                                          \
   "push {r0, r4-r11, lr}\n"                                                    \
   "vpush {s16-s31}\n"                                                          \
   "mov r12, r0\n"                                                              \
   "ldr lr, [r0, #32]\n"                                                        \
-  "9: movs r8, #0\n"                                                           \
-  "vmov s16, r8\n"                                                             \
-  "vmov s17, r8\n"                                                             \
-  "vmov s18, r8\n"                                                             \
-  "vmov s19, r8\n"                                                             \
-  "vmov s20, r8\n"                                                             \
-  "vmov s21, r8\n"                                                             \
-  "vmov s22, r8\n"                                                             \
-  "vmov s23, r8\n"                                                             \
-  "vmov s24, r8\n"                                                             \
-  "vmov s25, r8\n"                                                             \
-  "vmov s26, r8\n"                                                             \
-  "vmov s27, r8\n"                                                             \
-  "vmov s28, r8\n"                                                             \
-  "vmov s29, r8\n"                                                             \
-  "vmov s30, r8\n"                                                             \
-  "vmov s31, r8\n"                                                             \
-  "ldm r12, {r0-r7}\n"                                                         \
+  "9: ldr r0, [lr, #40]\n"                                                     \
+  "cbnz r0, 7f\n"                                                              \
+  "vmov s16, r0\n"                                                             \
+  "vmov s17, r0\n"                                                             \
+  "vmov s18, r0\n"                                                             \
+  "vmov s19, r0\n"                                                             \
+  "vmov s20, r0\n"                                                             \
+  "vmov s21, r0\n"                                                             \
+  "vmov s22, r0\n"                                                             \
+  "vmov s23, r0\n"                                                             \
+  "vmov s24, r0\n"                                                             \
+  "vmov s25, r0\n"                                                             \
+  "vmov s26, r0\n"                                                             \
+  "vmov s27, r0\n"                                                             \
+  "vmov s28, r0\n"                                                             \
+  "vmov s29, r0\n"                                                             \
+  "vmov s30, r0\n"                                                             \
+  "vmov s31, r0\n"                                                             \
+  "b 8f\n"                                                                     \
+  "7: ldrd r8, r9, [r12, #36]\n"                                               \
+  "vldm r8, {s16-s19}\n"                                                       \
+  "add r8, r9\n"                                                               \
+  "vldm r8, {s20-s23}\n"                                                       \
+  "add r8, r9\n"                                                               \
+  "vldm r8, {s24-s27}\n"                                                       \
+  "add r8, r9\n"                                                               \
+  "vldm r8, {s28-s31}\n"                                                       \
+  "8: ldm r12, {r0-r7}\n"                                                      \
   STEPS                                                                        \
   "ldr r12, [lr, #24]\n"                                                       \
   "10: ldr r9, [lr, #20]\n"

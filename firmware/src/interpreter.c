@@ -83,6 +83,9 @@ static uint32_t high_water(const struct poet *p) {
 
 static int compute(struct poet *p, const struct poet_statement *s) {
   struct poet_call call = {.op = &p->op,
+                           .whole = &p->op,
+                           .first = true,
+                           .last = true,
                            .out = p->memory.arena + s->offset,
                            .workspace = p->memory.arena + s->workspace,
                            .step = p->status.step};

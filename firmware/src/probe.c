@@ -24,7 +24,8 @@ static void *operand(struct poet *p, uint32_t offset, uint32_t size) {
 int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
                   const struct poet_op *op, const uint32_t *offsets,
                   uint32_t *ticks) {
-  struct poet_call call = {.op = op, .step = step};
+  struct poet_call call = {
+      .op = op, .whole = op, .first = true, .last = true, .step = step};
   const uint32_t count = op->input_count;
   for (uint32_t i = 0; i <= count; i++) {
     void *at = operand(p, offsets[i], poet_operand_bytes(op, i));

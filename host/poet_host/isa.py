@@ -66,10 +66,15 @@ class Kernel(Row):
     def rules(self) -> tuple[str, ...]:
         return tuple(self.columns[2].split(" | "))
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Return the fields whose ranges may be cut. `+` marks those that a sum goes over."""
+        return tuple(self.columns[3].split())
+
     @cached_property
     def fields(self) -> tuple[str, ...]:
         """Return the fields of `struct poet_op` that the kernel reads."""
-        extra = self.columns[3].split()
+        extra = self.columns[4].split()
         letters = self.letters + self.output
         named = " ".join(axis for letter in letters for axis in axes(letter))
         window = _WINDOW if {"CONV", "POOL"} & {*self.rules} else ()
@@ -82,7 +87,7 @@ class Kernel(Row):
     @cached_property
     def work(self) -> dict[str, str]:
         """Return the formulas in the column `work` of isa.def, by unit, such as `macs`."""
-        terms = (term.split() for term in self.columns[4].split(", ") if term)
+        terms = (term.split() for term in self.columns[5].split(", ") if term)
         return {unit: formula for formula, unit in terms}
 
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,41 @@ def bytes_of(value: Any) -> bytes:
     return bytes(_ffi().buffer(value))
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a call of a part of an operator has in addition, as struct poet_call does."""
+
+    whole: Mapping[str, int | float]  # fields of the whole operator
+    first: bool
+    last: bool
+    index: int
+    sums: np.ndarray | None = None  # of a kernel with a sink
+
+
+def call(
+    op: str,
+    sink: str,
+    attrs: Mapping[str, int | float],
+    inputs: Sequence[np.ndarray],
+    step: int,
+    out: np.ndarray,
+    part: Part | None = None,
+) -> None:
+    """Run a C kernel on these arrays."""
+    ffi = _ffi()
+    part = part or Part(attrs, first=True, last=True, index=0)
+    op_record = record(op, sink, attrs, len(inputs))
+    whole = record(op, sink, part.whole, len(inputs))
+    fields = {"first": part.first, "last": part.last, "index": part.index, "step": step}
+    made = ffi.new("struct poet_call *", {"op": op_record, "whole": whole, **fields})
+    for i, array in enumerate(inputs):
+        getattr(made, "in")[i] = ffi.cast("void *", array.ctypes.data)
+    made.out = ffi.cast("void *", out.ctypes.data)
+    if part.sums is not None:
+        made.sums = ffi.cast("float *", part.sums.ctypes.data)
+    library().poet_kernel(op_record.kernel)(made)
+
+
 def run(
     op: str,
     sink: str,
@@ -93,22 +129,22 @@ def run(
 
     Fails if the kernel leaves an element unwritten or changes another input.
     """
-    ffi = _ffi()
     copies = [np.array(array, order="C") for array in inputs]
-    if overwrites is None:
-        out = np.full(shape, 0x7FC0DEAD, np.uint32).view(np.float32)
-    else:
-        out = copies[overwrites]
-    op_record = record(op, sink, attrs, len(inputs))
-    call = ffi.new("struct poet_call *", {"op": op_record, "step": step})
-    for i, array in enumerate(copies):
-        getattr(call, "in")[i] = ffi.cast("void *", array.ctypes.data)
-    call.out = ffi.cast("void *", out.ctypes.data)
-    library().poet_kernel(op_record.kernel)(call)
-    assert not (out.view(np.uint32) == 0x7FC0DEAD).any(), f"{op} leaves elements unwritten"
+    out = unwritten(shape) if overwrites is None else copies[overwrites]
+    call(op, sink, attrs, copies, step, out)
+    assert is_written(out), f"{op} leaves elements unwritten"
     for i, (before, after) in enumerate(zip(inputs, copies, strict=True)):
         assert i == overwrites or same_bits(before, after), f"{op} changes input {i}"
     return out.reshape(shape)
+
+
+def unwritten(shape: tuple[int, ...]) -> np.ndarray:
+    """Memory in which `is_written` finds elements that nothing was written to."""
+    return np.full(shape, 0x7FC0DEAD, np.uint32).view(np.float32)
+
+
+def is_written(array: np.ndarray) -> bool:
+    return not bool((array.view(np.uint32) == 0x7FC0DEAD).any())
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:

@@ -91,20 +91,38 @@
  * Every kernel passes a NaN from its input to its output, so that the NaN
  * reaches the loss. A label outside 0 .. c - 1 makes the loss NaN. A token
  * outside 0 .. k - 1 makes its row NaN.
+ *
+ * A call may compute a part of an operator, whose operands it has in part. The
+ * column `parts` of isa.def lists the axes along which operators may be cut. A
+ * part of an operand is dense and row-major: the elements that lie in a range
+ * along each axis. Calls that add terms to the same sums follow each other in
+ * the order of the terms.
  */
 #ifndef POET_KERNEL_H
 #define POET_KERNEL_H
 
+#include <stdbool.h>
+
 #include "poet/records.h"
 
 struct poet_call {
-  const struct poet_op *op;
+  /* the operator with the sizes of this part, and with its own sizes; the same
+   * record if it is not cut */
+  const struct poet_op *op, *whole;
   /* pointers to the input tensors, in the order of isa.def; op->input_count of
    * them are valid */
   const void *in[POET_INPUTS];
   void *out;
   void *workspace;
+  /* for a kernel with a sink, if not all terms are in this call: the sums, in
+   * the shape of the output. They may be the output if the sink is `store`.
+   * Other kernels leave unfinished sums in the output. */
+  float *sums;
   uint32_t step; /* number of the training step, for dropout and Adam */
+  /* Number of the part's first element among all elements of the operator's
+   * output; for embedding, among those of the table. */
+  uint32_t index;
+  bool first, last; /* This call has the first, the last terms of its sums. */
 };
 
 typedef void poet_kernel_fn(const struct poet_call *call);

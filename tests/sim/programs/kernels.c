@@ -1,7 +1,7 @@
 /* Calls of kernels that the test wrote into cases.h, a row of words each:
-   step, overwritten input or -1, words of the output, number of inputs, words
-   of each input, struct poet_op, the inputs. Prints the CRC-32 of each output.
- */
+   step, overwritten input or -1, flags, index, words of the output, number of
+   inputs, words of each input, struct poet_op of the part and of the whole, the
+   inputs and, without FIRST, the sums. Prints the CRC-32 of each result. */
 #include "cases.h"
 #include "poet/kernel.h"
 #include "test.h"
@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { EDGE = 0x7fc0dead, OP_WORDS = sizeof(struct poet_op) / 4 };
+enum { FIRST = 1, LAST = 2, SUMS = 4 }; /* SUMS: the result is in them */
 
 static uint32_t memory[3000]; /* tensors, with an edge after each */
 
@@ -23,41 +24,54 @@ static uint32_t crc32(const void *data, uint32_t size_bytes) {
   return ~crc;
 }
 
+/* Copies words to memory, and an edge after them. */
+static uint32_t *put(uint32_t **to, const uint32_t *from, uint32_t words) {
+  uint32_t *begin = *to;
+  if (begin + words + 1 > memory + sizeof memory / 4)
+    finish(2);
+  for (uint32_t i = 0; i < words; i++)
+    begin[i] = from ? from[i] : EDGE;
+  begin[words] = EDGE;
+  *to = begin + words + 1;
+  return begin;
+}
+
 /* Runs the row; returns the next row. */
 static const uint32_t *run(const uint32_t *row) {
-  struct poet_op op;
-  struct poet_call call = {.op = &op, .step = row[0]};
+  struct poet_op op, whole;
+  const uint32_t flags = row[2], out_words = row[4], inputs = row[5];
+  const uint32_t *words = row + 6, *data = words + inputs + 2 * OP_WORDS;
+  const uint32_t *const given = data;
   const int overwrites = (int)row[1];
-  const uint32_t out_words = row[2], inputs = row[3];
-  const uint32_t *words = row + 4, *data = words + inputs + OP_WORDS;
-  const uint32_t *const first = data;
+  struct poet_call call = {.op = &op,
+                           .whole = &whole,
+                           .step = row[0],
+                           .first = flags & FIRST,
+                           .last = flags & LAST,
+                           .index = row[3]};
   uint32_t *to = memory;
   memcpy(&op, words + inputs, sizeof op);
+  memcpy(&whole, words + inputs + OP_WORDS, sizeof whole);
   for (uint32_t i = 0; i < inputs; i++) {
-    memcpy(to, data, words[i] * 4);
-    call.in[i] = to;
-    to += words[i];
-    *to++ = EDGE;
+    call.in[i] = put(&to, data, words[i]);
     data += words[i];
   }
-  uint32_t *out = overwrites < 0 ? to : (uint32_t *)call.in[overwrites];
-  if (overwrites < 0) {
-    for (uint32_t i = 0; i <= out_words; i++)
-      *to++ = EDGE;
-  }
-  call.out = out;
-  if (to > memory + sizeof memory / 4)
-    finish(2);
+  const uint32_t *begun = call.first ? NULL : data;
+  data += call.first ? 0 : out_words;
+  call.sums = (void *)put(&to, begun, out_words);
+  call.out =
+      overwrites < 0 ? put(&to, begun, out_words) : (void *)call.in[overwrites];
   poet_kernel(op.kernel)(&call);
-  const uint32_t *at = memory, *given = first;
-  for (uint32_t i = 0; i < inputs; i++, at++) {
-    if ((int)i != overwrites && memcmp(at, given, words[i] * 4))
+  const uint32_t *at = given;
+  for (uint32_t i = 0; i < inputs; i++) {
+    const uint32_t *in = call.in[i];
+    if ((int)i != overwrites && memcmp(in, at, words[i] * 4))
       print("an input was written: ");
-    at += words[i];
-    given += words[i];
-    if (*at != EDGE)
+    if (in[words[i]] != EDGE)
       print("written after an input: ");
+    at += words[i];
   }
+  const uint32_t *out = flags & SUMS ? (void *)call.sums : call.out;
   if (out[out_words] != EDGE)
     print("written after the output: ");
   print_hex(crc32(out, out_words * 4));

@@ -30,6 +30,7 @@ struct poet_strips {
   uint32_t b_step, terms;
   float *sums;
   uint32_t count;
+  bool begun;
 };
 struct poet_rows {
   const float *from, *left, *right;
@@ -151,8 +152,9 @@ __attribute__((naked)) static uint32_t lost(void (*function)(void *)
   } while (0)
 #endif
 
-static float sum_of(const struct poet_tile *t, uint32_t i, uint32_t j) {
-  float sum = 0.0f;
+static float sum_of(const struct poet_tile *t, uint32_t i, uint32_t j,
+                    float begun) {
+  float sum = t->begun ? begun : 0.0f;
   const float *a = t->a.at + (int32_t)i * t->a.lane;
   const float *b = t->b.at + (int32_t)j * t->b.lane;
   for (int32_t plane = 0; plane < (int32_t)t->planes; plane++)
@@ -215,8 +217,10 @@ static void block(uint32_t kind, const struct poet_tile *t) {
 #else
   struct poet_tile of = *t;
   for (uint32_t n = 0; n < count; n++) {
-    for (uint32_t i = 0; i < 16; i++)
-      results[n * next + i / 4 * row + i % 4] = sum_of(&of, i / 4, i % 4);
+    for (uint32_t i = 0; i < 16; i++) {
+      float *at = results + n * next + i / 4 * row + i % 4;
+      *at = sum_of(&of, i / 4, i % 4, *at);
+    }
     of.a.at += a_next, of.b.at += b_next;
   }
 #endif
@@ -227,6 +231,7 @@ static void tiles(void) {
   fill();
   for (uint32_t kind = 0; kind < KINDS; kind++) {
     struct poet_tile t = tile_of(kind);
+    t.begun = draw(3) == 0;
     /* Shaping must not merge rows into columns where three are required. */
     if (kind >= 6 && t.a.row == 3)
       t.a.row = 4;
@@ -237,10 +242,11 @@ static void tiles(void) {
     const uint32_t a_lanes = 1 + draw(wide ? 4 : 15);
     const uint32_t b_lanes = 1 + draw(wide ? 15 : 4);
     float sums[16 * 16];
+    memcpy(sums, pool[0], sizeof sums);
     poet_tile(&t, a_lanes, b_lanes, sums, 16);
     for (uint32_t i = 0; i < a_lanes; i++)
       for (uint32_t j = 0; j < b_lanes; j++) {
-        const float sum = sum_of(&t, i, j);
+        const float sum = sum_of(&t, i, j, pool[0][16 * i + j]);
         add_to_hash(&sums[16 * i + j], 1);
         if (memcmp(&sum, &sums[16 * i + j], sizeof sum) && sum == sum)
           print("poet_tile is wrong");
@@ -254,12 +260,13 @@ static void strips(void) {
                                 .b_step = 4 * draw(40),
                                 .terms = 1 + draw(13),
                                 .sums = results,
-                                .count = 1 + draw(3)};
+                                .count = 1 + draw(3),
+                                .begun = draw(3) == 0};
 #if POET_M4F
   CALL(poet_strips, (void *)&s);
 #else
   for (uint32_t j = 0; j < s.count * POET_STRIP; j++) {
-    float sum = 0.0f;
+    float sum = s.begun ? s.sums[j] : 0.0f;
     for (uint32_t i = 0; i < s.terms; i++)
       sum += s.a[i] * s.b[i * s.b_step / 4 + j];
     s.sums[j] = sum;

@@ -1,0 +1,177 @@
+"""A kernel's work, cut into parts in any way that isa.def allows, and computed in any order that
+keeps the order of each sum.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from poet_host import isa
+from support import clib
+from support.kernel_cases import Case
+
+Ranges = Mapping[str, range]  # indices of a part, by field
+Cut = Callable[[str, int], list[range]]  # of a field of this size
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a kernel for a part, and what its memory holds before."""
+
+    attrs: Mapping[str, int | float]
+    inputs: list[np.ndarray]
+    out: np.ndarray
+    part: clib.Part
+
+
+def cuttable(case: Case) -> tuple[list[str], list[str]]:
+    """The fields of a case that may be cut: those that no sum goes over, and the others."""
+    parts = isa.kernels()[case.op].parts
+    summed = [name[1:] for name in parts if name.startswith("+")]
+    plain = [name for name in parts if not name.startswith("+")]
+    if case.op in ("reduce", "reduce_product"):
+        bits = int(case.attrs["variant"])
+        summed = [name for axis, name in enumerate("nchw") if bits >> axis & 1]
+    if "CONV" in isa.kernels()[case.op].rules:
+        # groups cut c and k
+        alone = case.attrs["groups"] == 1
+        summed = [name for name in summed if name == "n" or alone]
+        plain = [name for name in plain if name == "n" or (name == "groups") != alone]
+    return [name for name in plain if name not in summed], summed
+
+
+def axes(case: Case, letter: str) -> list[str]:
+    """The formula of each axis of an operand, in the order of its memory."""
+    variant = int(case.attrs.get("variant", 0))
+    found = list(isa.axes({"A": "X", "B": "X", "R": "X"}.get(letter, letter)))
+    if letter in "ABR":
+        bits = variant >> (4 if letter == "B" else 0)
+        found = ["1" if bits >> axis & 1 else name for axis, name in enumerate(found)]
+    if letter in "MNO":
+        bit = "MNO".index(letter)
+        if letter != "O" and variant >> bit & 1:
+            found[2], found[3] = found[3], found[2]
+        if variant >> (2 + bit) & 1:
+            found[1], found[2] = found[2], found[1]
+    return found
+
+
+def output_axes(case: Case) -> list[str]:
+    found = axes(case, isa.kernels()[case.op].output)
+    if case.op == "transpose":
+        order = int(case.attrs["variant"])
+        found = [found[order >> 2 * axis & 3] for axis in range(4)]
+    return found
+
+
+def box(case: Case, formulas: list[str], ranges: Ranges) -> tuple[slice, ...]:
+    """Where a part lies in an operand."""
+
+    def along(formula: str) -> slice:
+        if formula in ranges:
+            return slice(ranges[formula].start, ranges[formula].stop)
+        if "groups" in ranges and formula in ("c", "k"):
+            each = int(case.attrs[formula]) // int(case.attrs["groups"])
+            return slice(each * ranges["groups"].start, each * ranges["groups"].stop)
+        if formula == "c / groups" and "c" in ranges:
+            return slice(ranges["c"].start, ranges["c"].stop)
+        return slice(None)
+
+    return tuple(map(along, formulas))
+
+
+def shape(case: Case, formulas: list[str]) -> tuple[int, ...]:
+    return tuple(
+        isa.formula_value(formula, lambda name: int(case.attrs[name])) for formula in formulas
+    )
+
+
+def attrs_of(case: Case, ranges: Ranges) -> dict[str, int | float]:
+    found = dict(case.attrs) | {name: len(part) for name, part in ranges.items()}
+    if "groups" in ranges and "CONV" in isa.kernels()[case.op].rules:
+        for name in ("c", "k"):
+            each = int(case.attrs[name]) // int(case.attrs["groups"])
+            found[name] = each * len(ranges["groups"])
+    return found
+
+
+def whole(_name: str, size: int) -> list[range]:
+    return [range(size)]
+
+
+def random_cuts(rng: np.random.Generator) -> Cut:
+    def cut(_name: str, size: int) -> list[range]:
+        inner = [at for at in range(1, size) if rng.random() < 0.4]
+        return [range(a, b) for a, b in zip([0, *inner], [*inner, size], strict=True)]
+
+    return cut
+
+
+def parts(case: Case, cut: Cut) -> Iterator[tuple[Ranges, list[Ranges]]]:
+    """For each part of the output, its ranges, and those of the terms of its sums in order."""
+    plain, summed = cuttable(case)
+    cuts = {name: cut(name, int(case.attrs[name])) for name in plain}
+    terms: dict[str, list[range]] = {}
+    for name in summed:
+        terms[name] = cut(name, int(case.attrs[name]))
+        if any(len(part) > 1 for part in terms[name]):
+            break
+    orders = [dict(zip(terms, part, strict=True)) for part in product(*terms.values())]
+    for ranges in product(*cuts.values()):
+        yield dict(zip(cuts, ranges, strict=True)), orders
+
+
+def call_of(case: Case, ranges: Ranges, out: np.ndarray, sums: np.ndarray, last: bool) -> Call:
+    """The call for the terms and elements in these ranges."""
+    kernel = isa.kernels()[case.op]
+    letters = [*kernel.letters[: len(case.inputs)]]
+    letters += kernel.output * (len(case.inputs) - len(letters))
+    inputs = [
+        np.array(array.reshape(shape(case, form))[box(case, form, ranges)], order="C")
+        for array, form in zip(case.inputs, (axes(case, x) for x in letters), strict=True)
+    ]
+    if case.overwrites is not None and last:
+        out = inputs[case.overwrites]
+    place = axes(case, "E") if case.op == "embedding" else output_axes(case)
+    starts = [part.start or 0 for part in box(case, place, ranges)]
+    index = int(np.ravel_multi_index(starts, shape(case, place)))
+    first = all(ranges[name].start == 0 for name in cuttable(case)[1] if name in ranges)
+    kept = sums if kernel.has_sink else None
+    return Call(
+        attrs_of(case, ranges), inputs, out, clib.Part(case.attrs, first, last, index, kept)
+    )
+
+
+def calls(
+    case: Case, cut: Cut, out: np.ndarray, pick: Callable[[int], int] = lambda _: 0
+) -> Iterator[Call]:
+    """The calls of all parts. The caller runs each; then `out` receives its part of the output.
+
+    `pick(count)` says which of the unfinished parts of the output comes next.
+    """
+    boxed = output_axes(case)
+    all_of_it = out.reshape(shape(case, boxed))
+    waiting = []
+    for ranges, orders in parts(case, cut):
+        target = all_of_it[box(case, boxed, ranges)]
+        memory, sums = clib.unwritten(target.shape), clib.unwritten(target.shape)
+        waiting.append((ranges, target, [*orders], memory, sums))
+    while waiting:
+        at = pick(len(waiting))
+        ranges, target, left, memory, sums = waiting[at]
+        terms = left.pop(0)
+        call = call_of(case, {**ranges, **terms}, memory, sums, last=not left)
+        yield call
+        if not left:
+            target[...] = call.out.reshape(target.shape)
+            del waiting[at]
+
+
+def run(case: Case, rng: np.random.Generator) -> np.ndarray:
+    """The output of the C kernel, computed in random parts in a random order."""
+    out = clib.unwritten(case.shape)
+    for call in calls(case, random_cuts(rng), out, lambda count: int(rng.integers(count))):
+        clib.call(case.op, case.sink, call.attrs, call.inputs, case.step, call.out, call.part)
+    assert clib.is_written(out), f"{case.op} in parts leaves elements unwritten"
+    return out

@@ -2,9 +2,11 @@
 
 import os
 import platform
+import subprocess
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: bool = False) -> str:
@@ -21,6 +23,13 @@ def about(command: str, *packages: str) -> str:
         f"({platform.machine()}), Python {platform.python_version()}, {versions}. One run of each, "
         f"one after the other; load of the machine at the end {os.getloadavg()[1]:.1f}."
     )
+
+
+def commit() -> str:
+    """The short name of the commit that is checked out, with -dirty after it if files differ."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
+    found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+    return found.stdout.strip() or "unknown"
 
 
 def percent(share: float | None, digits: int = 2) -> str:

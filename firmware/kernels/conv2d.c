@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "conv_vector.h"
 #include "depthwise.h"
 #include "poet/kernel.h"
 #include "sink.h"
@@ -205,6 +206,11 @@ static void convolve(const struct convolution *v, const float *from,
     poet_depthwise(v, from, to);
     return;
   }
+#if POET_VECTOR
+  if (poet_convolve_planes(v, from, to)) {
+    return;
+  }
+#endif
   struct poet_tile t = {.a = {.lane = (int32_t)v->made_step,
                               .column = (int32_t)w_phases,
                               .row = (int32_t)h_phases * op->kernel_w,
@@ -282,6 +288,11 @@ void poet_conv2d_grad_weight(const struct poet_call *call) {
   if (poet_depthwise_grad_weight(call, x, dy)) {
     return;
   }
+#if POET_VECTOR
+  if (poet_grad_weight_panels(call, x, dy)) {
+    return;
+  }
+#endif
   struct poet_tile t = {.a = {.lane = (int32_t)y_plane,
                               .column = 1,
                               .row = (int32_t)op->ow,

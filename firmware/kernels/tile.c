@@ -14,6 +14,12 @@
 #include "dot_m0plus.h"
 #include "tile_m4f.h"
 
+#if POET_VECTOR && !defined(__clang__)
+/* GCC would load several terms of a sum as a vector, then add its elements one
+ * by one. That is slower. */
+#pragma GCC optimize("no-tree-loop-vectorize")
+#endif
+
 void poet_tile_shape(struct poet_tile *tile) {
   struct poet_walk a = tile->a, b = tile->b;
   uint32_t columns = tile->columns, rows = tile->rows, planes = tile->planes;

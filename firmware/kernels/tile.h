@@ -21,6 +21,13 @@
 #define POET_M4F 0
 #endif
 
+/* The same for a processor with vectors of floats (tile_vector.h). */
+#if (defined(__SSE2__) || defined(__aarch64__)) && !defined(POET_PORTABLE)
+#define POET_VECTOR 1
+#else
+#define POET_VECTOR 0
+#endif
+
 #define POET_TILE 4u
 #define POET_WIDE (POET_M0PLUS ? 2 * POET_TILE : 4 * POET_TILE)
 

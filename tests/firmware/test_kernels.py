@@ -16,6 +16,7 @@ NAMES = list(isa.kernels())
 SINKING = [row.name for row in isa.kernels().values() if row.has_sink]
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 7)
+CHANNELS = st.integers(1, 3) | st.sampled_from([4, 9, 17])  # of a group; the last ones are tiles
 common = settings(max_examples=120, deadline=None)
 
 
@@ -49,8 +50,8 @@ def convolutions(draw: st.DrawFn) -> dict[str, int]:
     return found | {
         "n": draw(st.integers(1, 3)),
         "groups": groups,
-        "c": groups * draw(st.integers(1, 3)),
-        "k": groups * draw(st.integers(1, 3)),
+        "c": groups * draw(CHANNELS),
+        "k": groups * draw(CHANNELS),
     }
 
 
@@ -91,6 +92,35 @@ def test_convolution(a: dict[str, int], seed: int, bias: bool, sink: tuple[str, 
     check(make("conv2d_grad_input", a, seed))
     check(make("conv2d_grad_weight", a, seed, sink=sink[0], decay=sink[1]))
     check(make("grad_bias", a, seed, sink=sink[0], decay=sink[1]))
+
+
+@common
+@given(convolutions(), seeds, st.sampled_from([np.inf, -np.inf, np.nan]))
+def test_padding_adds_no_term_to_a_convolution(
+    a: dict[str, int], seed: int, special: float
+) -> None:
+    """Where an operand is not finite, a product with a zero for padding would be NaN."""
+    for op in ("conv2d", "conv2d_grad_input", "conv2d_grad_weight"):
+        case = make(op, a, seed, sink="store" if op in SINKING else "none")
+        for operand in case.inputs[:2]:
+            before = operand.flat[seed % operand.size]
+            operand.flat[seed % operand.size] = special
+            got, wanted = case.c(), case.numpy().reshape(case.shape)
+            assert np.array_equal(np.isnan(got), np.isnan(wanted)), op
+            assert np.array_equal(got[~np.isnan(got)], wanted[~np.isnan(got)]), op
+            operand.flat[seed % operand.size] = before
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_large_convolution(stride: int) -> None:
+    """More rows and columns than the buffers of vectors hold."""
+    a = {"n": 2, "c": 8, "h": 40, "w": 70, "k": 9, "groups": 1}
+    for axis, size in (("h", 40), ("w", 70)):
+        a |= {f"kernel_{axis}": 3, f"stride_{axis}": stride, f"pad_{axis}": 1}
+        a[f"o{axis}"] = out_size(size, 3, stride, 1)
+    for op in ("conv2d", "conv2d_grad_input"):
+        check(make(op, a, 1))
+    check(make("conv2d_grad_weight", a, 1, sink="store"))
 
 
 @common

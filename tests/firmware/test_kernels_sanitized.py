@@ -1,4 +1,4 @@
-"""The kernels under the address and undefined-behaviour sanitizers, in a process of its own."""
+"""The kernels in a process of its own: under sanitizers, and with other vectors."""
 
 import os
 import subprocess
@@ -9,6 +9,8 @@ import pytest
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
+PYTEST = ("-m", "pytest", "-p", "no:cacheprovider")
+FILES = [str(HERE / f"test_kernels{part}.py") for part in ("", "_tensor")]
 
 LEAVES_ITS_TENSOR = """
 import numpy as np
@@ -18,34 +20,47 @@ clib.run("relu", "none", {"n": 1, "c": 65, "h": 1, "w": 1}, [x], 0, (65,))
 """
 
 
-def sanitized(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Python with libasan in front, running kernels that are built with sanitizers."""
-    found = subprocess.run(
-        ["cc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True
-    )
-    environment = {
-        **os.environ,
-        "POET_SANITIZE": "1",
-        "LD_PRELOAD": found.stdout.strip(),
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "PYTHONMALLOC": "malloc",
-        "PYTHONPATH": str(TESTS),
-    }
+def in_process(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Python with these environment variables."""
+    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=TESTS.parent,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": path, **variables},
         capture_output=True,
         text=True,
         timeout=300,
     )
 
 
+def sanitized(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Python with libasan in front, running kernels that are built with sanitizers."""
+    found = subprocess.run(
+        ["cc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True
+    )
+    return in_process(
+        *arguments,
+        POET_SANITIZE="1",
+        LD_PRELOAD=found.stdout.strip(),
+        ASAN_OPTIONS="detect_leaks=0",
+        PYTHONMALLOC="malloc",
+    )
+
+
 @pytest.mark.slow
 def test_every_kernel_stays_inside_its_tensors() -> None:
     """All of test_kernels.py and test_kernels_tensor.py again, every access checked."""
-    files = [str(HERE / f"test_kernels{part}.py") for part in ("", "_tensor")]
-    run = sanitized("-m", "pytest", "-p", "no:cacheprovider", *files)
+    run = sanitized(*PYTEST, *FILES)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert " passed" in run.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", ["-DPOET_PORTABLE", ""])
+def test_vectors_of_any_length_and_none_give_the_same_bits(flags: str) -> None:
+    """Without vectors, and with those that every processor of this kind has."""
+    files = (FILES[0], str(HERE / "test_kernel_parts.py"))
+    run = in_process(*PYTEST, *files, POET_KERNEL_FLAGS=flags)
     assert run.returncode == 0, run.stdout + run.stderr
     assert " passed" in run.stdout
 

@@ -20,10 +20,13 @@ ORDER = (
     "kernels/dot_m0plus.c",  # sums of products of the Cortex-M0+
     "kernels/tile_m4f.c",  # the same of the Cortex-M4F
     "kernels/strip_m4f.c",
+    "kernels/tile_vector.c",  # the same of processors with vectors of floats
     "kernels/tile.c",  # sums of products
     "kernels/sink.c",  # from a gradient to a parameter's update
     "kernels/axis.c",  # the axes of a convolution
     "kernels/depthwise.c",  # convolutions with one channel in a group
+    "kernels/conv_vector.c",  # convolutions in vectors
+    "kernels/grad_vector.c",  # gradients of their weights
     "kernels/*.c",
     "kernels/table.c",  # from a kernel's number to its function
     "src/crc32.c",
@@ -51,7 +54,7 @@ ORDER = (
 # The headers that each folder may include, in addition to those of the C library.
 INCLUDES = {
     "kernels": r"poet/(kernel|isa|records)\.[a-z]+"
-    r"|(mathf|dot_m0plus|(tile|strip)_m4f|tile|sink|axis|depthwise)\.h",
+    r"|(mathf|dot_m0plus|(tile|strip)_m4f|(tile|conv)_vector|tile|sink|axis|depthwise)\.h",
     "src": r"poet/\w+\.(h|def)|runtime\.h",
     "include/poet": r"(poet/)?\w+\.(h|def)",
 }

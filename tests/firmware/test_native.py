@@ -56,7 +56,7 @@ def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert build_native() == first
     assert first.stat().st_mtime_ns == stamp
     assert [path.name for path in first.parent.iterdir()] == [first.name]
-    monkeypatch.setattr(native_build, "_FLAGS", (*native_build._FLAGS, "-DOTHER"))
+    monkeypatch.setattr(native_build, "FLAGS", (*native_build.FLAGS, "-DOTHER"))
     assert build_native() != first
 
 

@@ -1,7 +1,8 @@
 """The C kernels as a shared library, called through cffi with NumPy arrays.
 
-POET_SANITIZE=1 in the environment builds them with the address and undefined-behaviour
-sanitizers; the process then needs libasan preloaded.
+They use the longest vectors of this computer, unless POET_KERNEL_FLAGS in the environment replaces
+the compiler's options for that. POET_SANITIZE=1 builds them with the address and
+undefined-behaviour sanitizers; the process then needs libasan preloaded.
 """
 
 import atexit
@@ -19,6 +20,7 @@ from typing import Any
 import cffi
 import numpy as np
 from poet_host import isa
+from poet_host.firmware_build.native import vector_flags
 from poet_host.resources import resource
 
 FLAGS = ["-std=c11", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wconversion"]
@@ -59,9 +61,9 @@ def library() -> Any:
     folder = Path(tempfile.mkdtemp(prefix="poet-kernels-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     built = folder / "libkernels.so"
-    compile_kernels(
-        built, "-fPIC", "-shared", *(SANITIZE if os.environ.get("POET_SANITIZE") else [])
-    )
+    vectors = os.environ.get("POET_KERNEL_FLAGS", " ".join(vector_flags())).split()
+    sanitize = SANITIZE if os.environ.get("POET_SANITIZE") else []
+    compile_kernels(built, "-fPIC", "-shared", *vectors, *sanitize)
     return _ffi().dlopen(str(built))
 
 

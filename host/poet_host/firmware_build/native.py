@@ -19,7 +19,13 @@ from ..resources import resource
 from .compile import compiled
 
 # The compiler must not contract or reorder sums, so that every target rounds them alike.
-_FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-math-errno", "-pthread")
+# GCC for AArch64 would reorder instructions so that sums do not fit into the registers.
+FLAGS = (
+    "-std=c11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-schedule-insns", "-pthread"
+)  # fmt: skip
+# Vectors of x86-64 processors, the longest ones first: the name that Linux gives them is also that
+# of the compiler's option.
+_VECTORS = ("avx512f", "avx2", "avx")
 _SANITIZE = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
              "-fno-sanitize-recover=all", "-DPOET_POISON")  # fmt: skip
 
@@ -55,14 +61,24 @@ def build_native(sanitize: bool = False, target: str = "") -> Path:
         flags = (*flags, "-static")
     else:
         check_system()
+        flags = (*flags, *vector_flags())
     folders = ("src", "kernels", "port/native")
     return _build("poet-native", folders, flags, *_compiler(target))
 
 
 def build_library(sanitize: bool = False) -> Path:
     """Return a shared library of runtime and kernels, compiled if it is not in the cache."""
-    flags = ("-shared", "-fPIC", *(_SANITIZE if sanitize else ()))
+    flags = ("-shared", "-fPIC", *vector_flags(), *(_SANITIZE if sanitize else ()))
     return _build("libpoet.so", ("src", "kernels"), flags, *_compiler())
+
+
+def vector_flags() -> tuple[str, ...]:
+    """Return the compiler's option for the longest vectors of floats of this computer."""
+    try:
+        found = Path("/proc/cpuinfo").read_text().split()
+    except OSError:  # not Linux
+        return ()
+    return next(((f"-m{name}",) for name in _VECTORS if name in found), ())
 
 
 def _compiler(target: str = "") -> tuple[list[str], str]:
@@ -122,7 +138,7 @@ def _build(
     firmware = resource("firmware")
     return compiled(
         name,
-        [*compiler, *_FLAGS, *flags, f"-I{firmware / 'include'}"],
+        [*compiler, *FLAGS, *flags, f"-I{firmware / 'include'}"],
         [path for folder in folders for path in sorted((firmware / folder).glob("*.c"))],
         (path for pattern in ("*.h", "*.def") for path in sorted(firmware.rglob(pattern))),
         ["-lm"],

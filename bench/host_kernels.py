@@ -77,7 +77,10 @@ class Kernels:
             if node.overwrites is not None:
                 out = self.tensors[node.overwrites]
             self.tensors[node.name] = out
-            call = ffi.new("struct poet_call *", {"op": op, "whole": op, "step": 1, "first": True, "last": True})
+            call = ffi.new(
+                "struct poet_call *",
+                {"op": op, "whole": op, "step": 1, "first": True, "last": True},
+            )
             for i, name in enumerate(node.inputs):
                 getattr(call, "in")[i] = ffi.cast("void *", self.tensors[name].ctypes.data)
             call.out = ffi.cast("void *", out.ctypes.data)

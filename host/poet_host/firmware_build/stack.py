@@ -310,9 +310,17 @@ def _expanded(first: int, second: int) -> int:
 
 
 def _constant(name: str, address: int, register: int, start: int, code: bytes) -> int:
-    """Return the signed constant that the last LDR Rt, [PC, #] has loaded into `register`."""
+    """Return the signed constant that `register` holds.
+
+    The last LDR Rt, [PC, #], or MOVS Rd, # and perhaps LSLS Rd, Rd, # have set it.
+    """
+    shift = 0
     for at in range(address - 2, max(start, address - 64), -2):
         half = int.from_bytes(code[at - start : at - start + 2], "little")
+        if half & 0xF83F == register * 9:  # LSLS
+            shift += half >> 6 & 31
+        if half & 0xFF00 == 0x2000 | register << 8:
+            return _signed((half & 0xFF) << shift & 0xFFFFFFFF, 32)
         if half & 0xFF00 == 0x4800 | register << 8:
             literal = (at + 4 & ~3) + 4 * (half & 0xFF) - start
             return int.from_bytes(code[literal : literal + 4], "little", signed=True)

@@ -1,12 +1,13 @@
 /*
- * soft_m0plus.c - sum, difference, product and quotient of two floats on a core
- * without floating point, in place of the functions of libgcc: the compiler
+ * soft_m0plus.c - sum, difference and product of two floats on a core without
+ * floating point, in place of the functions of libgcc: the compiler
  * calls them for every float operation. IEEE 754, round to nearest, ties to
- * even. They equal a + b, a - b, a * b and a / b on a core with floating point,
+ * even. They equal a + b, a - b and a * b on a core with floating point,
  * bit for bit, except for the bits of a NaN.
  *
  * Assembly computes normal numbers. Everything else (zero, subnormal, infinite,
- * not a number, overflow, underflow) goes to poet_slow_add or poet_slow_mul.
+ * not a number, overflow, underflow) goes to poet_slow_add or poet_slow_mul
+ * (slow_m0plus.c).
  * Registers of the assembly:
  *
  *   r0, r1    the numbers, then their mantissas: bit 31 is set
@@ -18,173 +19,14 @@
  * Cycles, without wait states: product 56, sum 56, difference 59 of most
  * numbers, and 500 of others.
  */
-#include <string.h>
-
 #include "tile.h"
 
 #if POET_M0PLUS
 
 #define NAKED __attribute__((naked, noinline))
 
-enum { INFINITE = 255 };
-#define SIGN 0x80000000u
-#define NOT_A_NUMBER 0x7fc00000u
-
 float __aeabi_fmul(float a, float b);
 float __aeabi_fsub(float a, float b);
-float __aeabi_fdiv(float a, float b);
-uint32_t poet_slow_mul(uint32_t a, uint32_t b);
-uint32_t poet_slow_add(uint32_t a, uint32_t b);
-
-/* A number other than 0, infinity and NaN: mantissa / 2^31 * 2^(exponent -
- * 127), where bit 31 of the mantissa is set. */
-struct number {
-  uint32_t mantissa;
-  int32_t exponent;
-};
-
-static struct number unpack(uint32_t bits) {
-  const uint32_t field = bits << 1 >> 24;
-  struct number x = {bits << 8, (int32_t)field};
-  if (field) {
-    x.mantissa |= SIGN;
-    return x;
-  }
-  for (x.exponent = 1; !(x.mantissa & SIGN); x.exponent--) {
-    x.mantissa <<= 1;
-  }
-  return x;
-}
-
-/* Round. Bit 0 of the mantissa is set if any lower bit of the exact result
- * is. */
-static uint32_t rounded(uint32_t sign, int32_t exponent, uint32_t mantissa) {
-  if (exponent >= INFINITE) {
-    return sign | (uint32_t)INFINITE << 23;
-  }
-  for (; exponent < 1; exponent++) {
-    mantissa = mantissa >> 1 | (mantissa & 1);
-  }
-  uint32_t kept = mantissa >> 8;
-  const uint32_t rest = mantissa & 255;
-  kept += rest > 128 || (rest == 128 && (kept & 1));
-  /* The highest bit of `kept` adds 1 to the exponent, and so does a carry. */
-  return sign | (((uint32_t)(exponent - 1) << 23) + kept);
-}
-
-static bool is_nan(uint32_t bits) {
-  return bits << 1 > (uint32_t)INFINITE << 24;
-}
-
-static bool is_infinite(uint32_t bits) {
-  return bits << 1 == (uint32_t)INFINITE << 24;
-}
-
-static bool is_zero(uint32_t bits) {
-  return bits << 1 == 0;
-}
-
-__attribute__((used)) uint32_t poet_slow_mul(uint32_t a, uint32_t b) {
-  const uint32_t sign = (a ^ b) & SIGN;
-  if (is_nan(a) || is_nan(b)) {
-    return (is_nan(a) ? a : b) | NOT_A_NUMBER;
-  }
-  if (is_infinite(a) || is_infinite(b)) {
-    return is_zero(a) || is_zero(b) ? NOT_A_NUMBER
-                                    : sign | (uint32_t)INFINITE << 23;
-  }
-  if (is_zero(a) || is_zero(b)) {
-    return sign;
-  }
-  const struct number x = unpack(a), y = unpack(b);
-  int32_t exponent = x.exponent + y.exponent - 126;
-  uint64_t product = (uint64_t)x.mantissa * y.mantissa;
-  if (!(product >> 63)) {
-    product <<= 1;
-    exponent--;
-  }
-  return rounded(sign, exponent,
-                 (uint32_t)(product >> 32) | ((uint32_t)product != 0));
-}
-
-__attribute__((used)) uint32_t poet_slow_add(uint32_t a, uint32_t b) {
-  if (is_nan(a) || is_nan(b)) {
-    return (is_nan(a) ? a : b) | NOT_A_NUMBER;
-  }
-  if (a << 1 < b << 1) {
-    const uint32_t larger = b;
-    b = a;
-    a = larger;
-  }
-  if (is_infinite(a)) {
-    return is_infinite(b) && a != b ? NOT_A_NUMBER : a;
-  }
-  if (is_zero(b)) {
-    return is_zero(a) ? a & b : a;
-  }
-  const struct number x = unpack(a), y = unpack(b);
-  int32_t exponent = x.exponent + 1;
-  uint64_t sum = (uint64_t)x.mantissa << 31, other = (uint64_t)y.mantissa << 31;
-  for (int32_t apart = x.exponent - y.exponent; apart; apart--) {
-    other = other >> 1 | (other & 1);
-  }
-  sum = (a ^ b) & SIGN ? sum - other : sum + other;
-  if (sum == 0) {
-    return 0;
-  }
-  for (; !(sum >> 63); sum <<= 1) {
-    exponent--;
-  }
-  return rounded(a & SIGN, exponent,
-                 (uint32_t)(sum >> 32) | ((uint32_t)sum != 0));
-}
-
-static uint32_t bits_of(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-static float float_of(uint32_t bits) {
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-static uint32_t quotient(uint32_t a, uint32_t b) {
-  const uint32_t sign = (a ^ b) & SIGN;
-  if (is_nan(a) || is_nan(b)) {
-    return (is_nan(a) ? a : b) | NOT_A_NUMBER;
-  }
-  if (is_infinite(a) || is_zero(b)) {
-    return (is_infinite(a) && is_infinite(b)) || (is_zero(a) && is_zero(b))
-               ? NOT_A_NUMBER
-               : sign | (uint32_t)INFINITE << 23;
-  }
-  if (is_zero(a) || is_infinite(b)) {
-    return sign;
-  }
-  const struct number x = unpack(a), y = unpack(b);
-  uint32_t rest = x.mantissa >> 8, divisor = y.mantissa >> 8, found = 0;
-  int32_t exponent = x.exponent - y.exponent + 127;
-  if (rest < divisor) {
-    rest <<= 1;
-    exponent--;
-  }
-  for (uint32_t i = 0; i < 26; i++) {
-    found <<= 1;
-    if (rest >= divisor) {
-      rest -= divisor;
-      found |= 1;
-    }
-    rest <<= 1;
-  }
-  return rounded(sign, exponent, found << 6 | (rest != 0));
-}
-
-float __aeabi_fdiv(float a, float b) {
-  return float_of(quotient(bits_of(a), bits_of(b)));
-}
 
 NAKED float __aeabi_fmul(float a __attribute__((unused)),
                          float b __attribute__((unused))) {

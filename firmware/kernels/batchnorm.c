@@ -8,7 +8,10 @@
  * of the running statistics.
  */
 #include <math.h>
+#include <stddef.h>
 
+#include "chain_m0plus.h"
+#include "mathf.h"
 #include "poet/kernel.h"
 #include "sink.h"
 
@@ -28,14 +31,36 @@ static float population(const struct poet_call *call) {
   return (float)(call->whole->n * call->whole->h * call->whole->w);
 }
 
+#if POET_M0PLUS
+/* Run the chain for channel c of all samples. */
+static void run(const struct poet_op *op, struct poet_chain *chain,
+                uint32_t c) {
+  const uint32_t plane = op->h * op->w;
+  for (uint32_t n = 0; n < op->n; n++) {
+    poet_chain_run(chain, (n * op->c + c) * plane, plane);
+  }
+}
+#endif
+
 void poet_batchnorm_stats(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];   /* (n, c, h, w) */
   float *mean = call->out;        /* (c) */
   float *variance = mean + op->c; /* (c) */
-  const uint32_t plane = op->h * op->w;
   const float count = population(call);
-
+#if POET_M0PLUS
+  struct poet_chain chain;
+  poet_chain_open(&chain, poet_elements(op));
+  for (uint32_t c = 0; c < op->c; c++) {
+    struct poet_step *sum = poet_chain_sum(&chain, x, 0.0f);
+    run(op, &chain, c);
+    mean[c] = poet_chain_saved(sum) / count;
+    sum = poet_chain_squares(&chain, x, mean[c]);
+    run(op, &chain, c);
+    variance[c] = poet_chain_saved(sum) / count;
+  }
+#else
+  const uint32_t plane = op->h * op->w;
   for (uint32_t c = 0; c < op->c; c++) {
     float sum = 0.0f;
     for (uint32_t n = 0; n < op->n; n++) {
@@ -56,6 +81,7 @@ void poet_batchnorm_stats(const struct poet_call *call) {
     }
     variance[c] = sum / count;
   }
+#endif
 }
 
 void poet_batchnorm(const struct poet_call *call) {
@@ -65,8 +91,20 @@ void poet_batchnorm(const struct poet_call *call) {
   const float *gamma = call->in[2]; /* (c) */
   const float *beta = call->in[3];  /* (c) */
   float *y = call->out;             /* (n, c, h, w) */
+#if POET_M0PLUS
+  struct poet_chain chain;
+  poet_chain_open(&chain, poet_elements(op));
+  for (uint32_t c = 0; c < op->c; c++) {
+    const struct channel channel = channel_of(op, stats, c);
+    poet_chain_xhat(&chain, x, channel.mean, channel.rstd);
+    poet_chain_constant(&chain, POET_TIMES, gamma[c]);
+    const bool zero = poet_bits(beta[c]) << 1 == 0;
+    poet_chain_constant(&chain, zero ? POET_PLUS_ZERO : POET_PLUS, beta[c]);
+    poet_chain_array(&chain, POET_PUT, y);
+    run(op, &chain, c);
+  }
+#else
   const uint32_t plane = op->h * op->w;
-
   for (uint32_t c = 0; c < op->c; c++) {
     const struct channel channel = channel_of(op, stats, c);
     for (uint32_t n = 0; n < op->n; n++) {
@@ -77,6 +115,7 @@ void poet_batchnorm(const struct poet_call *call) {
       }
     }
   }
+#endif
 }
 
 void poet_batchnorm_running(const struct poet_call *call) {
@@ -99,8 +138,22 @@ void poet_batchnorm_sums(const struct poet_call *call) {
   const float *stats = call->in[1]; /* (2, c) */
   const float *dy = call->in[2];    /* (n, c, h, w) */
   float *sums = call->out;          /* (2, c) */
+#if POET_M0PLUS
+  struct poet_chain chain;
+  poet_chain_open(&chain, poet_elements(op));
+  for (uint32_t c = 0; c < op->c; c++) {
+    const struct channel channel = channel_of(op, stats, c);
+    struct poet_step *sum =
+        poet_chain_sum(&chain, dy, call->first ? 0.0f : sums[c]);
+    run(op, &chain, c);
+    sums[c] = poet_chain_saved(sum);
+    poet_chain_xhat(&chain, x, channel.mean, channel.rstd);
+    sum = poet_chain_products(&chain, dy, call->first ? 0.0f : sums[op->c + c]);
+    run(op, &chain, c);
+    sums[op->c + c] = poet_chain_saved(sum);
+  }
+#else
   const uint32_t plane = op->h * op->w;
-
   for (uint32_t c = 0; c < op->c; c++) {
     const struct channel channel = channel_of(op, stats, c);
     float sum = call->first ? 0.0f : sums[c];
@@ -115,6 +168,7 @@ void poet_batchnorm_sums(const struct poet_call *call) {
     sums[c] = sum;
     sums[op->c + c] = product;
   }
+#endif
 }
 
 void poet_batchnorm_grad_input(const struct poet_call *call) {
@@ -125,14 +179,30 @@ void poet_batchnorm_grad_input(const struct poet_call *call) {
   const float *dy = call->in[3];    /* (n, c, h, w) */
   const float *sums = call->in[4];  /* (2, c) */
   float *dx = call->out;            /* (n, c, h, w) */
-  const uint32_t plane = op->h * op->w;
   const float count = population(call);
+#if POET_M0PLUS
+  struct poet_chain chain;
+  poet_chain_open(&chain, poet_elements(op));
+#else
+  const uint32_t plane = op->h * op->w;
+#endif
 
   for (uint32_t c = 0; c < op->c; c++) {
     const struct channel channel = channel_of(op, stats, c);
     const float scale = gamma[c] * channel.rstd;
     const float mean_dy = sums[c] / count;
     const float mean_product = sums[op->c + c] / count;
+#if POET_M0PLUS
+    poet_chain_xhat(&chain, x, channel.mean, channel.rstd);
+    poet_chain_constant(&chain, POET_TIMES, -mean_product);
+    poet_chain_array(&chain, POET_KEEP, NULL);
+    poet_chain_constant(&chain, POET_SET, -mean_dy);
+    poet_chain_array(&chain, POET_PLUS_ELEMENT, dy);
+    poet_chain_array(&chain, POET_PLUS_KEPT, NULL);
+    poet_chain_constant(&chain, POET_TIMES, scale);
+    poet_chain_array(&chain, POET_PUT, dx);
+    run(op, &chain, c);
+#else
     for (uint32_t n = 0; n < op->n; n++) {
       const uint32_t first = (n * op->c + c) * plane;
       for (uint32_t i = first; i < first + plane; i++) {
@@ -140,6 +210,7 @@ void poet_batchnorm_grad_input(const struct poet_call *call) {
         dx[i] = scale * ((dy[i] - mean_dy) - xhat * mean_product);
       }
     }
+#endif
   }
 }
 

@@ -16,7 +16,10 @@ from poet_host.resources import resource
 # Lowest first. `kernels/*.c` stands for the operator families, of which none uses another.
 ORDER = (
     "kernels/mathf.c",  # exp, log, tanh, erf
-    "kernels/soft_m0plus.c",  # float operations of the Cortex-M0+
+    "kernels/slow_m0plus.c",  # float operations of the Cortex-M0+
+    "kernels/soft_m0plus.c",
+    "kernels/chain_m0plus.c",  # operations on each element of arrays
+    "kernels/chain_steps_m0plus.c",
     "kernels/dot_m0plus.c",  # sums of products of the Cortex-M0+
     "kernels/tile_m4f.c",  # the same of the Cortex-M4F
     "kernels/strip_m4f.c",
@@ -54,7 +57,7 @@ ORDER = (
 # The headers that each folder may include, in addition to those of the C library.
 INCLUDES = {
     "kernels": r"poet/(kernel|isa|records)\.[a-z]+"
-    r"|(mathf|dot_m0plus|(tile|strip)_m4f|(tile|conv)_vector|tile|sink|axis|depthwise)\.h",
+    r"|(mathf|(chain|dot)_m0plus|(tile|strip)_m4f|(tile|conv)_vector|tile|sink|axis|depthwise)\.h",
     "src": r"poet/\w+\.(h|def)|runtime\.h",
     "include/poet": r"(poet/)?\w+\.(h|def)",
 }

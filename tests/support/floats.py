@@ -38,6 +38,7 @@ PARTS = {
     "operations": Part("m0plus", "floats.c", 0),
     "sums": Part("m0plus", "floats.c", 1),
     "special sums": Part("m0plus", "floats.c", 2),
+    "chains": Part("m0plus", "chains.c", 0),
     "tiles": Part("m4f", "tiles.c", 0),
     "strips": Part("m4f", "tiles.c", 1),
 }
@@ -45,6 +46,9 @@ PARTS = {
 ASSEMBLY = {
     "m0plus": {
         "poet_dots": "sums",
+        "poet_chain_enter": "chains",
+        "poet_chain_code": "chains",
+        "poet_chain_code_end": "chains",
         "__aeabi_fmul": "operations",
         "__aeabi_fadd": "operations",
         "__aeabi_fsub": "operations",

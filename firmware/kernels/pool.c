@@ -1,50 +1,58 @@
 /* pool.c - maximum and average over windows, average over the whole plane, and
  * their gradients. There are n * c planes of h * w elements. */
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "mathf.h"
 #include "poet/kernel.h"
 
-/* The part of a window that lies inside of the input: rows row_begin to row_end
- * - 1, columns column_begin to column_end - 1. It is never empty, because the
- * padding is narrower than the window. */
-struct window {
-  uint32_t row_begin, row_end;
-  uint32_t column_begin, column_end;
+/* The part of a window that lies inside of the input, along one axis. It is
+ * never empty, because the padding is narrower than the window. */
+struct part {
+  uint32_t begin, count;
 };
 
 /* Convert a coordinate in the padded input to one in the input, limited to
  * the range 0 to `size`. */
-static uint32_t less_padding(uint32_t at, uint32_t pad, uint32_t size) {
+static inline uint32_t less_padding(uint32_t at, uint32_t pad, uint32_t size) {
   const uint32_t inside = at < pad ? 0 : at - pad;
   return inside < size ? inside : size;
 }
 
-static struct window window_at(const struct poet_op *op, uint32_t oh,
-                               uint32_t ow) {
-  const uint32_t row = oh * op->stride_h, column = ow * op->stride_w;
-  return (struct window){
-      .row_begin = less_padding(row, op->pad_h, op->h),
-      .row_end = less_padding(row + op->kernel_h, op->pad_h, op->h),
-      .column_begin = less_padding(column, op->pad_w, op->w),
-      .column_end = less_padding(column + op->kernel_w, op->pad_w, op->w)};
+static inline struct part part_of(uint32_t from, uint32_t kernel, uint32_t pad,
+                                  uint32_t size) {
+  if (pad == 0 && from + kernel <= size) {
+    return (struct part){from, kernel};
+  }
+  const uint32_t begin = less_padding(from, pad, size);
+  const uint32_t end = less_padding(from + kernel, pad, size);
+  return (struct part){begin, end - begin};
 }
 
-/* Return the index, in the plane, of the window's first largest element. If the
- * window has a NaN, return the index of its last NaN, as in PyTorch. */
-static uint32_t first_largest(const float *x, uint32_t width, struct window v) {
-  uint32_t best = v.row_begin * width + v.column_begin;
-  poet_order_t highest = poet_order(x[best]);
-  for (uint32_t row = v.row_begin; row < v.row_end; row++) {
-    const uint32_t end = row * width + v.column_end;
-    for (uint32_t i = row * width + v.column_begin; i < end; i++) {
-      const poet_order_t order = poet_order(x[i]);
+static struct part rows_of(const struct poet_op *op, uint32_t oh) {
+  return part_of(oh * op->stride_h, op->kernel_h, op->pad_h, op->h);
+}
+
+static inline struct part columns_of(const struct poet_op *op, uint32_t ow) {
+  return part_of(ow * op->stride_w, op->kernel_w, op->pad_w, op->w);
+}
+
+/* Return the window's first largest element. If the window has a NaN, return
+ * its last NaN, as in PyTorch. */
+static inline const float *first_largest(const float *x, uint32_t rows,
+                                         uint32_t columns, uint32_t width) {
+  const float *best = x;
+  poet_order_t highest = poet_order(-INFINITY);
+  for (; rows; rows--) {
+    for (const float *end = x + columns; x != end; x++) {
+      const poet_order_t order = poet_order(*x);
       if (order > highest || poet_is_nan(order)) {
         highest = order;
-        best = i;
+        best = x;
       }
     }
+    x += width - columns;
   }
   return best;
 }
@@ -64,12 +72,16 @@ static void maxpool(const struct poet_call *call, const float *dy) {
       memset(out, 0, size * sizeof *out);
     }
     for (uint32_t oh = 0; oh < op->oh; oh++) {
+      const struct part rows = rows_of(op, oh);
+      const float *from = x + rows.begin * op->w;
       for (uint32_t ow = 0; ow < op->ow; ow++) {
-        const uint32_t i = first_largest(x, op->w, window_at(op, oh, ow));
+        const struct part columns = columns_of(op, ow);
+        const float *best = first_largest(from + columns.begin, rows.count,
+                                          columns.count, op->w);
         if (dy != NULL) {
-          out[i] += *dy++;
+          out[best - x] += *dy++;
         } else {
-          *out++ = x[i];
+          *out++ = *best;
         }
       }
     }
@@ -88,11 +100,10 @@ void poet_maxpool2d_grad(const struct poet_call *call) {
 
 /* Return the divisor of a window's sum: the number of elements of the window.
  * With `variant` 1, only elements inside of the input are counted. */
-static float window_area(const struct poet_op *op, struct window v) {
-  if (op->variant) {
-    return (float)((v.row_end - v.row_begin) * (v.column_end - v.column_begin));
-  }
-  return (float)((uint32_t)op->kernel_h * op->kernel_w);
+static float window_area(const struct poet_op *op, struct part rows,
+                         struct part columns) {
+  return (float)(op->variant ? rows.count * columns.count
+                             : (uint32_t)op->kernel_h * op->kernel_w);
 }
 
 /* If dx is NULL, compute y, the mean of each window of x. If not, compute
@@ -107,14 +118,16 @@ static void avgpool(const struct poet_op *op, const float *x, float *y,
   }
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
     for (uint32_t oh = 0; oh < op->oh; oh++) {
+      const struct part rows = rows_of(op, oh);
       for (uint32_t ow = 0; ow < op->ow; ow++) {
-        const struct window v = window_at(op, oh, ow);
-        const float area = window_area(op, v);
+        const struct part columns = columns_of(op, ow);
+        const float area = window_area(op, rows, columns);
         const float share = dx != NULL ? *dy++ / area : 0.0f;
         float sum = 0.0f;
-        for (uint32_t row = v.row_begin; row < v.row_end; row++) {
-          for (uint32_t i = v.column_begin; i < v.column_end; i++) {
-            const uint32_t at = plane * size + row * op->w + i;
+        for (uint32_t row = 0; row < rows.count; row++) {
+          for (uint32_t i = 0; i < columns.count; i++) {
+            const uint32_t at =
+                plane * size + (rows.begin + row) * op->w + columns.begin + i;
             if (dx != NULL) {
               dx[at] += share;
             } else {

@@ -26,6 +26,62 @@ static float power_of_two(int32_t exponent) {
   return from_bits((uint32_t)(exponent + 127) << 23);
 }
 
+/* An argument of exp: x = n ln 2 + rest. */
+struct reduced {
+  int32_t n;
+  float rest;
+};
+
+#if defined(__ARM_ARCH_6M__) /* integers are faster than float operations */
+#define HIDDEN_BIT (1u << 23)
+
+/* Return mantissa * 2^(field - 158), rounded, with the sign in bit 31 of
+ * `sign`. */
+static __attribute__((noinline)) float rounded(uint32_t mantissa,
+                                               uint32_t field, uint32_t sign) {
+  if (mantissa == 0) {
+    return 0.0f;
+  }
+  for (; !(mantissa >> 31); mantissa <<= 1) {
+    field--;
+  }
+  uint32_t kept = mantissa >> 8;
+  const uint32_t below = mantissa & 255;
+  kept += below > 128 || (below == 128 && (kept & 1));
+  return from_bits((sign & ~0u << 31) | (((field - 1) << 23) + kept));
+}
+
+static struct reduced reduce(float x) {
+  const uint32_t bits = poet_bits(x), scaled = poet_bits(x * 1.44269504f);
+  const uint32_t field = scaled << 1 >> 24;
+  /* |n| in units of 2^-24. A scaled x below 1/2 gives 1 if the sum is rounded
+   * to 1. */
+  uint32_t n = 1u << 24;
+  if (field >= 126) {
+    n = ((scaled << 9 >> 9 | HIDDEN_BIT) << (field - 126)) + HIDDEN_BIT;
+  } else if (scaled << 1 >> 1 != 0x3effffffu) {
+    return (struct reduced){0, x};
+  }
+  n >>= 24;
+  /* |x| - |n| LN2_HIGH in units of 2^-25, exact; the product with LN2_LOW */
+  uint32_t sign = bits;
+  uint32_t rest = (bits << 9 >> 9 | HIDDEN_BIT) << ((bits << 1 >> 24) - 125);
+  rest -= n * (355u << 16);
+  if (rest >> 31) {
+    rest = -rest;
+    sign = ~sign;
+  }
+  const float low = rounded(n * 0xde8083u, 158 - 36, ~bits);
+  return (struct reduced){bits >> 31 ? -(int32_t)n : (int32_t)n,
+                          rounded(rest, 158 - 25, sign) - low};
+}
+#else
+static struct reduced reduce(float x) {
+  const int32_t n = (int32_t)(x * 1.44269504f + (x < 0.0f ? -0.5f : 0.5f));
+  return (struct reduced){n, (x - (float)n * LN2_HIGH) - (float)n * LN2_LOW};
+}
+#endif
+
 /* x = n ln 2 + r; e^r = 1 + r + r^2 p(r) for |r| <= ln 2 / 2 */
 float poet_exp(float x) {
   const poet_order_t order = poet_order(x);
@@ -35,9 +91,9 @@ float poet_exp(float x) {
   if (order < poet_order(-104.0f)) {
     return 0.0f;
   }
-  const int32_t n =
-      (int32_t)(x * 1.44269504f + (order < poet_order(0.0f) ? -0.5f : 0.5f));
-  const float r = (x - (float)n * LN2_HIGH) - (float)n * LN2_LOW;
+  const struct reduced reduced = reduce(x);
+  const int32_t n = reduced.n;
+  const float r = reduced.rest;
   float p = 0.001395172f;
   p = p * r + 0.0083695982f;
   p = p * r + 0.0416661872f;

@@ -72,7 +72,7 @@ def _options(part: str, batches: int, seed: int) -> list[str]:
 def _kernels(core: str) -> list[str]:
     kernels = resource("firmware") / "kernels"
     return [f"-I{kernels}", *(str(path) for path in sorted(kernels.glob(f"*_{core}.c"))),
-            str(kernels / "tile.c")]  # fmt: skip
+            str(kernels / "tile.c"), str(kernels / "mathf.c")]  # fmt: skip
 
 
 def program(part: str, batches: int, seed: int, folder: Path, *options: str) -> Path:

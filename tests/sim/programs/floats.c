@@ -1,10 +1,11 @@
-/* Float operations and sums of products, on operands from a generator. Prints a
+/* Float operations, exp and sums of products, on operands from a generator. Prints a
    hash of the results' bits for each batch. The same program, compiled for the
    host, is the oracle: its floats are those of the processor.
 
    PART: 0 operations, 1 sums, 2 sums with a special number at each position.
    BATCHES: number of batches. SEED: start of the generator. */
 #include "dot_m0plus.h"
+#include "mathf.h"
 #include "numbers.h"
 #include "tile.h"
 
@@ -24,6 +25,9 @@ static void operations(void) {
     add_to_hash(a - b);
     add_to_hash(a * b);
     add_to_hash(a / b);
+    /* next to ln 2 / 2, where exp reduces its argument in another way */
+    const uint32_t border = (draw(2) << 31 | 0x3eb17218u) + draw(7) - 3;
+    add_to_hash(poet_exp(draw(4) ? a : from_bits(border)));
   }
 }
 

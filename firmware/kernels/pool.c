@@ -20,14 +20,20 @@ static inline uint32_t less_padding(uint32_t at, uint32_t pad, uint32_t size) {
   return inside < size ? inside : size;
 }
 
+static __attribute__((noinline)) struct part
+limited(uint32_t from, uint32_t kernel, uint32_t pad, uint32_t size) {
+  const uint32_t begin = less_padding(from, pad, size);
+  const uint32_t end = less_padding(from + kernel, pad, size);
+  return (struct part){begin, end - begin};
+}
+
+/* Return the part of the window that begins at `from` in the padded input. */
 static inline struct part part_of(uint32_t from, uint32_t kernel, uint32_t pad,
                                   uint32_t size) {
   if (pad == 0 && from + kernel <= size) {
     return (struct part){from, kernel};
   }
-  const uint32_t begin = less_padding(from, pad, size);
-  const uint32_t end = less_padding(from + kernel, pad, size);
-  return (struct part){begin, end - begin};
+  return limited(from, kernel, pad, size);
 }
 
 static struct part rows_of(const struct poet_op *op, uint32_t oh) {
@@ -118,9 +124,11 @@ static void avgpool(const struct poet_op *op, const float *x, float *y,
   }
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
     for (uint32_t oh = 0; oh < op->oh; oh++) {
-      const struct part rows = rows_of(op, oh);
+      const struct part rows =
+          limited(oh * op->stride_h, op->kernel_h, op->pad_h, op->h);
       for (uint32_t ow = 0; ow < op->ow; ow++) {
-        const struct part columns = columns_of(op, ow);
+        const struct part columns =
+            limited(ow * op->stride_w, op->kernel_w, op->pad_w, op->w);
         const float area = window_area(op, rows, columns);
         const float share = dx != NULL ? *dy++ / area : 0.0f;
         float sum = 0.0f;

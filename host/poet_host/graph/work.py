@@ -4,11 +4,14 @@ The column `work` of isa.def has the formulas. Only arithmetic that the kernel r
 counted: padding adds nothing.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
 from .. import isa
 from .graph import Graph, Node
+
+Fields = Mapping[str, int | float]  # of struct poet_op
 
 
 @dataclass(frozen=True)
@@ -29,52 +32,54 @@ def work_of(node: Node, graph: Graph) -> Work:
     """
     if node.stored:
         return Work()
-    kernel = isa.kernels()[node.op]
-    formulas = {"loops": "n*c", **kernel.work}
-
-    def count(unit: str) -> int:
-        return isa.formula_value(formulas.get(unit, "0"), lambda name: _value(name, node))
-
     sink_flops = int(isa.by_name("SINK")[node.sink].columns[2])
     sink_flops += 2 if node.attrs.get("weight_decay") else 0
     inputs = sum(graph[name].size_bytes for name in dict.fromkeys(node.inputs))
-    read = 4 * count("read") if "read" in formulas else inputs
+    read = 4 * count(node.op, node.attrs, "read")
+    if "read" not in isa.kernels()[node.op].work:
+        read = inputs
     return Work(
-        macs=count("macs"),
-        other_flops=count("flops") + sink_flops * prod(node.shape),
+        macs=count(node.op, node.attrs, "macs"),
+        other_flops=count(node.op, node.attrs, "flops") + sink_flops * prod(node.shape),
         bytes=read + node.size_bytes,
-        loops=count("loops"),
+        loops=count(node.op, node.attrs, "loops"),
     )
 
 
-def _value(name: str, node: Node) -> int:
+def count(op: str, fields: Fields, unit: str) -> int:
+    """Return how many of a unit of work, such as `macs`, a kernel does with these fields."""
+    formula = {"loops": "n*c", **isa.kernels()[op].work}.get(unit, "0")
+    return isa.formula_value(formula, lambda name: _value(name, fields))
+
+
+def _value(name: str, fields: Fields) -> int:
     """Return the value of a name in a formula of isa.def.
 
     An upper-case letter is the number of elements of an operand. `taps` is the number of pairs
     (output element, input element in the window of this output). Every other name is a field of the
-    node, or 0 if the node does not have this field.
+    operator, or 0 if the operator does not have this field.
     """
     if name.isupper():
-        return prod(isa.shape(name, node.attrs))
+        return prod(isa.shape(name, fields))
     if name == "taps":
-        return _planes(node) * _inside(node, "h") * _inside(node, "w")
-    return int(node.attrs.get(name, 0))
+        return _planes(fields) * _inside(fields, "h") * _inside(fields, "w")
+    return int(fields.get(name, 0))
 
 
-def _planes(node: Node) -> int:
+def _planes(fields: Fields) -> int:
     """Count the pairs (output plane, input plane from which this output is computed).
 
     A plane is one channel of one sample.
     """
-    n, c, k, groups = (int(node.attrs.get(name, 0)) for name in ("n", "c", "k", "groups"))
+    n, c, k, groups = (int(fields.get(name, 0)) for name in ("n", "c", "k", "groups"))
     return n * k * c // groups if groups else n * c
 
 
-def _inside(node: Node, axis: str) -> int:
+def _inside(fields: Fields, axis: str) -> int:
     """Count the pairs (output position, input position in its window) along one axis.
 
     Positions in the padding are not counted.
     """
-    fields = (axis, f"o{axis}", f"kernel_{axis}", f"stride_{axis}", f"pad_{axis}")
-    size, out, window, stride, pad = (int(node.attrs.get(field, 0)) for field in fields)
+    names = (axis, f"o{axis}", f"kernel_{axis}", f"stride_{axis}", f"pad_{axis}")
+    size, out, window, stride, pad = (int(fields.get(name, 0)) for name in names)
     return sum(0 <= o * stride + at - pad < size for o in range(out) for at in range(window))

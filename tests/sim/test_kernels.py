@@ -1,4 +1,4 @@
-"""Every kernel on both cores, here and on QEMU: the bits of the host."""
+"""Every kernel on both cores, here and on QEMU, with and without assembly: the bits of the host."""
 
 import zlib
 from dataclasses import dataclass
@@ -83,14 +83,18 @@ def test_the_samples_have_one_result() -> None:
 
 @needs_compiler
 @needs_qemu
+@pytest.mark.parametrize("flag", ["-UPOET_PORTABLE", "-DPOET_PORTABLE"])
 @pytest.mark.parametrize("core", list(CORES))
-def test_every_kernel_has_the_bits_of_the_host(core: str, rows: list[Row], tmp_path: Path) -> None:
+def test_every_kernel_has_the_bits_of_the_host(
+    core: str, flag: str, rows: list[Row], tmp_path: Path
+) -> None:
     numbers = ",".join(f"{word}u" for row in rows for word in row.words)
     (tmp_path / "cases.h").write_text(
         f"#include <stdint.h>\nstatic const uint32_t cases[] = {{{numbers}}};\n"
     )
     kernels = [str(path) for path in sorted((FIRMWARE / "kernels").glob("*.c"))]
-    elf = build(core, "kernels.c", tmp_path, f"-I{tmp_path}", f"-I{FIRMWARE / 'include'}", *kernels)
+    include = f"-I{FIRMWARE / 'include'}"
+    elf = build(core, "kernels.c", tmp_path, f"-I{tmp_path}", include, flag, *kernels)
     wanted = [f"{row.name} {zlib.crc32(row.result):08x}" for row in rows]
     code, text = qemu(core, elf)
     here = run(bare(core, elf), slices=1000)

@@ -1,0 +1,219 @@
+"""`make bench-kernels`: the cycles of the kernels on the simulated chips, next to a base commit.
+
+Each call runs in the memory of a simulated board with the real firmware. The data are normally
+distributed. Two rows are whole steps of a model. Prints tables, and writes RESULTS-kernels.md and
+the figures in kernels.toml. A test holds the kernels to these figures.
+"""
+
+import argparse
+import json
+import sys
+import time
+import tomllib
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import poet_host as poet
+from poet_host.errors import PoetError
+from poet_host.files import write_whole
+from poet_host.firmware_build.recipe import compiler_version, recipe
+from poet_host.plan.plan import plan_from_json
+
+from .kernel_board import BASE, TREE, KernelBoard, base_tree
+from .kernel_rows import Row, rows
+from .kernel_shapes import compare
+from .report import commit, number, table
+
+HERE = Path(__file__).parent
+RESULTS, FIGURES = HERE / "RESULTS-kernels.md", HERE / "kernels.toml"
+SHAPES_RESULTS = HERE / "RESULTS-kernel-shapes.md"
+RENEW = "make bench-kernels"
+BOARDS = {
+    "nrf52840_dk": "nRF52840 (Cortex-M4F)",
+    "mkr1000": "MKR1000 (Cortex-M0+, floats in software)",
+}
+MODEL, MODEL_BOARD = "resnet8-cifar", "nrf52840_dk"
+# The statements of schedules/resnet-digits-mkr1000.poet at the commit BASE.
+PLAN, STEPS = HERE / "instances" / "resnet-digits-mkr1000.plan.json", 8
+PLAN_MODEL, PLAN_BOARD = "resnet-digits", "mkr1000"
+BASE_SCHEDULE = "schedules/resnet-digits-mkr1000.poet"
+STEP_ROWS = {
+    MODEL_BOARD: f"{MODEL}, every operator of a step once",
+    PLAN_BOARD: f"{PLAN_MODEL}, a step in 24,464 bytes",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Cycles for each unit of a row's work, or milliseconds of a step. None: not known."""
+
+    base: float | None = None  # at the commit BASE
+    now: float | None = None
+    goal: float | None = None
+
+
+Figures = dict[str, dict[str, Figure]]  # by board and name of the row
+
+
+def read_figures() -> tuple[str, Figures]:
+    """Return the version of the compiler, and the committed figures."""
+    found = tomllib.loads(FIGURES.read_text(encoding="utf-8"))
+    return found["compiler"], {
+        board: {name: Figure(**row) for name, row in found[board].items()} for board in BOARDS
+    }
+
+
+def write_figures(figures: Figures) -> None:
+    lines = [
+        f"# Cycles for each MAC, tap or element of a kernel, and milliseconds of a step. {RENEW}",
+        f"# writes this file but the goals. `base`: at commit {BASE}, written with OPTIONS=--base.",
+        f"compiler = {json.dumps(compiler_version(recipe(PLAN_BOARD)))}",
+    ]
+    for board, found in figures.items():
+        lines += ["", f"[{board}]"]
+        for name, figure in found.items():
+            known = {key: value for key, value in vars(figure).items() if value is not None}
+            values = ", ".join(f"{key} = {value}" for key, value in known.items())
+            lines.append(f"{json.dumps(name)} = {{ {values} }}")
+    write_whole(FIGURES, "\n".join(lines) + "\n")
+
+
+def cycles(board: KernelBoard, row: Row) -> float:
+    """Return the cycles for each unit of the row's work."""
+    return round(board.ask(kernel=row.job) / row.work, 2)
+
+
+def schedule() -> poet.Schedule:
+    """Return the statements of the plan in today's format."""
+    plan = plan_from_json(json.loads(PLAN.read_text(encoding="utf-8")), str(PLAN))
+    graph = poet.load(PLAN_MODEL)
+    return poet.encode(graph, poet.estimate_profile(poet.load_board(PLAN_BOARD)), plan)
+
+
+def step_ms(board: KernelBoard, path: Path) -> float:
+    """Return the milliseconds of the board's row in STEP_ROWS. `path`: of the schedule."""
+    if board.board == MODEL_BOARD:
+        return round(board.ask(profile=MODEL), 1)
+    return round(board.ask(train=[str(path), STEPS]), 1)
+
+
+def measure(name: str, tree: Path, only: str = "") -> dict[str, float]:
+    """Measure the rows of a board with the firmware in a folder. Print each.
+
+    `only`: text in the names of the rows.
+    """
+    found: dict[str, float] = {}
+    with ExitStack() as stack:
+        path = tree / BASE_SCHEDULE
+        if tree == TREE:
+            path = Path(stack.enter_context(TemporaryDirectory(prefix="poet-plan-"))) / "step.poet"
+            schedule().save(path)
+        board = stack.enter_context(KernelBoard(name, tree))
+        for row in (row for row in rows() if row.board == name and only in row.name):
+            found[row.name] = cycles(board, row)
+            print(f"{name}: {row.name}: {found[row.name]:,.2f} / {row.unit}", flush=True)
+        if only in STEP_ROWS[name]:
+            found[STEP_ROWS[name]] = step_ms(board, path)
+            print(f"{name}: {STEP_ROWS[name]}: {found[STEP_ROWS[name]]:,.1f} ms", flush=True)
+    return found
+
+
+def report(figures: Figures, command: str, seconds: float) -> str:
+    units = {row.name: row.unit for row in rows()}
+    parts = [
+        "# Kernels on microcontrollers",
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{command}`, commit {commit()}, "
+        f"arm-none-eabi-gcc {compiler_version(recipe(PLAN_BOARD))}. It took {seconds:.0f} s.",
+        "Cycles by the clock of the simulated chip, flash wait states included, for each unit of "
+        "work: a multiply-add (MAC) of an element inside the image, an element of a pooling "
+        f"window (tap), or an element of the largest operand. `{BASE}`: the same measurement of "
+        "the firmware at that commit, whose kernels are C loops. A kernel without a goal is "
+        "measured so that it becomes no slower. `half zeros`: x and dy, as after a relu. The "
+        f"step in 24,464 bytes runs the statements of {BASE}'s example schedule: mean of "
+        f"{STEPS} steps.",
+    ]
+    for board, title in BOARDS.items():
+        lines = [
+            [
+                name,
+                units.get(name, "ms"),
+                number(figure.base),
+                number(figure.now),
+                _ratio(figure.base, figure.now),
+                number(figure.goal),
+                _ratio(figure.now, figure.goal),
+            ]
+            for name, figure in figures[board].items()
+        ]
+        head = ["kernel", "unit", BASE, "now", f"{BASE} / now", "goal", "now / goal"]
+        reached = [f for f in figures[board].values() if f.goal and f.now and f.now <= f.goal]
+        goals = sum(figure.goal is not None for figure in figures[board].values())
+        parts += [f"## {title}", f"{len(reached)} of {goals} goals are reached.",
+                  table(head, lines)]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def _ratio(value: float | None, other: float | None) -> str:
+    return number(value / other if value and other else None)
+
+
+def merged(before: Figures, key: str, found: dict[str, dict[str, float]]) -> Figures:
+    """Return the figures of all rows with the field `key` of those that were found."""
+    return {
+        board: {
+            name: replace(before.get(board, {}).get(name, Figure()), **{key: value})
+            for name, value in found[board].items()
+        }
+        for board in BOARDS
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.kernels", description=__doc__)
+    parser.add_argument("--base", action="store_true", help=f"measure commit {BASE} too")
+    parser.add_argument(
+        "--shapes",
+        action="store_true",
+        help=f"run random shapes at {BASE} and now instead, and write {SHAPES_RESULTS.name}",
+    )
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="only kernels with TEXT in their names; no files"
+    )
+    options = parser.parse_args()
+    if not any(options.only in name for name in (*STEP_ROWS.values(), *(r.name for r in rows()))):
+        parser.error(f"no kernel has a name with {options.only!r} in it")
+    command = " ".join(["python -m bench.kernels", *sys.argv[1:]])
+    began = time.monotonic()
+    figures = read_figures()[1]
+    if options.shapes:
+        now = {
+            board: {name: figure.now for name, figure in found.items() if figure.now}
+            for board, found in figures.items()
+        }
+        text = compare(now, command, options.only)
+        print(text)
+        if not options.only:
+            write_whole(SHAPES_RESULTS, text)
+        return
+    trees = {"now": TREE}
+    with ExitStack() as stack:
+        if options.base:
+            trees = {"base": stack.enter_context(base_tree()), **trees}
+        for key, tree in trees.items():
+            found = {board: measure(board, tree, options.only) for board in BOARDS}
+            figures = merged(figures, key, found)
+    text = report(figures, command, time.monotonic() - began)
+    print(text)
+    if not options.only:
+        write_figures(figures)
+        write_whole(RESULTS, text)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except PoetError as error:
+        sys.exit(str(error))

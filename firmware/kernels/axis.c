@@ -50,3 +50,14 @@ struct span poet_outputs_of(uint32_t at, uint32_t stride, uint32_t pad,
                        .count = end > begin ? end - begin : 0,
                        .from = begin * stride + at - pad};
 }
+
+uint32_t poet_products(const struct axis *x) {
+  uint32_t products = 0;
+  for (uint32_t tap = 0; tap < x->kernel; tap++) {
+    products +=
+        poet_outputs_of(tap, x->stride, x->pad, x->back ? x->made : x->read,
+                        x->back ? x->read : x->made)
+            .count;
+  }
+  return products;
+}

@@ -33,4 +33,8 @@ struct span poet_span_at(const struct axis *x, uint32_t at);
 struct span poet_outputs_of(uint32_t at, uint32_t stride, uint32_t pad,
                             uint32_t in_size, uint32_t out_size);
 
+/* Return how many pairs of a made element and a tap there are along the axis.
+ */
+uint32_t poet_products(const struct axis *x);
+
 #endif

@@ -17,10 +17,10 @@
 
 #include "conv_vector.h"
 #include "depthwise.h"
+#include "lanes_m4f.h"
 #include "poet/kernel.h"
 #include "sink.h"
 #include "tile.h"
-#include "tile_m4f.h"
 
 enum { STRIP = POET_WIDE / 2 }; /* channels at a time */
 
@@ -67,6 +67,12 @@ static void strip(const struct convolution *v, struct poet_tile *t,
       poet_tile(t, lanes, count, sums[0], POET_TILE);
       for (uint32_t lane = 0; lane < lanes; lane++) {
         float *at = to;
+        if (count == POET_TILE && bias == NULL) {
+          at[0] = sums[lane][0], at[next] = sums[lane][1];
+          at[2 * next] = sums[lane][2], at[3 * next] = sums[lane][3];
+          to += v->made_plane;
+          continue;
+        }
         for (uint32_t l = 0; l < count; l++) {
           *at = bias != NULL ? sums[lane][l] + *bias : sums[lane][l];
           at += next;
@@ -97,7 +103,7 @@ static void scattered(const struct convolution *v, struct poet_tile *t,
     t->a.at = weight;
     for (uint32_t k = 0; k < v->made; k += STRIP) {
       const uint32_t lanes = poet_wide_lanes(v->made - k, STRIP);
-      float sums[STRIP][POET_TILE] = {0}; /* without taps, all sums are 0 */
+      float sums[STRIP][POET_TILE];
       for (uint32_t lane = 0; t->begun && lane < lanes; lane++) {
         for (uint32_t l = 0; l < count; l++) {
           sums[lane][l] = to[l][lane * v->made_plane];
@@ -106,8 +112,10 @@ static void scattered(const struct convolution *v, struct poet_tile *t,
       if (count > 1 && h->taps && w->taps) {
         poet_blocks_apart(t, lanes, from, sums[0], POET_TILE);
       } else {
-        t->b.at = from[0];
-        poet_tile(t, lanes, 1, sums[0], POET_TILE);
+        for (uint32_t l = 0; l < count; l++) { /* if there are no taps */
+          t->b.at = from[l];
+          poet_tile(t, lanes, 1, &sums[0][l], POET_TILE);
+        }
       }
       for (uint32_t lane = 0; lane < lanes; lane++) {
         for (uint32_t l = 0; l < count; l++) {
@@ -174,11 +182,19 @@ static void columns(const struct convolution *v, struct poet_tile *t,
 }
 #endif
 
+/* Return true for a gradient of inputs of which some meet no tap. */
+static bool is_sparse(const struct convolution *v) {
+  return v->h.back && (v->h.stride > v->h.kernel || v->w.stride > v->w.kernel);
+}
+
 /* Compute the rectangle of two spans in all channels of all samples. */
 static void rectangle(const struct convolution *v, struct poet_tile *t,
                       const float *from, float *to, const struct span *h,
                       const struct span *w) {
   const uint32_t across = poet_full_lanes(w->count);
+  if ((h->taps == 0 || w->taps == 0) && is_sparse(v)) {
+    return;
+  }
   t->rows = h->taps;
   t->columns = w->taps;
   poet_tile_shape(t);
@@ -194,6 +210,22 @@ static void rectangle(const struct convolution *v, struct poet_tile *t,
   }
 }
 
+/* Return true if a rectangle has so little work that its set-up would take
+ * longer. On a Cortex-M4F the limits are measured: products of an element in a
+ * group, and how wide the rows must be. */
+static bool is_few(const struct convolution *v) {
+#if POET_M4F
+  const uint32_t width = v->w.made / (v->w.back ? v->w.stride : 1);
+  const uint32_t most = v->made == 1 ? 9 * width : width < 8 ? 7 * width : 50;
+  const uint64_t products =
+      (uint64_t)poet_products(&v->h) * poet_products(&v->w);
+  return v->made * v->read * products <=
+         (uint64_t)most * (v->h.made * v->w.made);
+#else
+  return v->made == 1 && POET_IS_FEW(1);
+#endif
+}
+
 static void convolve(const struct convolution *v, const float *from,
                      float *to) {
   const struct poet_op *op = v->op;
@@ -202,7 +234,7 @@ static void convolve(const struct convolution *v, const float *from,
   const uint32_t h_phases = v->h.back ? op->stride_h : 1;
   const uint32_t w_phases = v->w.back ? op->stride_w : 1;
   const int32_t row = (int32_t)v->w.read;
-  if (v->made == 1 && POET_IS_FEW(1)) {
+  if (is_few(v)) {
     poet_depthwise(v, from, to);
     return;
   }
@@ -222,6 +254,9 @@ static void convolve(const struct convolution *v, const float *from,
                         .begun = v->begun,
                         .tame =
                             poet_tame(from, op->n * read, v->weight, weights)};
+  if (is_sparse(v) && !v->begun) {
+    memset(to, 0, op->n * op->groups * v->made * v->made_plane * sizeof *to);
+  }
   for (uint32_t h_phase = 0; h_phase < h_phases; h_phase++) {
     for (uint32_t i = h_phase; i < v->h.made;) {
       const struct span h = poet_span_at(&v->h, i);

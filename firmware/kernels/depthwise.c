@@ -1,47 +1,91 @@
 /*
- * depthwise.c - convolutions with one channel in a group, and the gradient of
- * their weights. Tiles (tile.h) would compute one sum at a time.
+ * depthwise.c - convolutions with one channel in a group or few products, and
+ * the gradient of their weights. Tiles (tile.h) would compute few sums at a
+ * time.
  */
 #include "depthwise.h"
 
 #include <string.h>
 
+#include "axpy_m4f.h"
+#include "lanes_m4f.h"
 #include "sink.h"
 #include "strip_m4f.h"
 #include "tile.h"
 
-/* Add, to all made elements of a plane, the products of one weight and the read
- * elements that meet it. */
-static void add_tap(const struct convolution *v, uint32_t kh, uint32_t kw,
-                    const float *from, float weight, float *to) {
-  const struct poet_op *op = v->op;
-  const struct span h =
-      poet_outputs_of(kh, op->stride_h, op->pad_h, op->h, op->oh);
-  const struct span w =
-      poet_outputs_of(kw, op->stride_w, op->pad_w, op->w, op->ow);
-  const uint32_t output = h.first * op->ow + w.first;
-  const uint32_t input = h.from * op->w + w.from;
-  const uint32_t next_input = op->stride_h * op->w;
-  const uint32_t to_step = v->w.back ? op->stride_w : 1;
-  const uint32_t from_step = v->w.back ? 1 : op->stride_w;
-  to += v->w.back ? input : output;
-  from += v->w.back ? output : input;
-  for (uint32_t i = 0; i < h.count; i++) {
-    const float *x = from;
-    float *y = to;
-    uint32_t left = w.count;
+enum { PAIRS = 16 }; /* gradients at a time */
+
+/* to += weight * from, for elements of some rows. On a Cortex-M4F, poet_axpy is
+ * an assembly function. */
+static void add(const struct poet_axpy *x) {
+#if POET_M4F
+  poet_axpy(x);
+#else
+  const float *from = x->from;
+  float *to = x->to;
+  const int32_t from_step = x->from_step / 4, to_step = x->to_step / 4;
+  for (uint32_t row = 0; row < x->rows; row++) {
+    uint32_t left = x->count;
     for (; left >= 2; left -= 2) {
-      const float first = y[0] + weight * x[0];
-      const float next = y[to_step] + weight * x[from_step];
-      y[0] = first;
-      y[to_step] = next;
-      y += 2 * to_step, x += 2 * from_step;
+      const float first = to[0] + x->weight * from[0];
+      const float next = to[to_step] + x->weight * from[from_step];
+      to[0] = first;
+      to[to_step] = next;
+      to += 2 * to_step, from += 2 * from_step;
     }
     if (left) {
-      *y += weight * *x;
+      *to += x->weight * *from;
+      to += to_step, from += from_step;
     }
-    to += v->w.back ? next_input : op->ow;
-    from += v->w.back ? op->ow : next_input;
+    to += x->to_next / 4, from += x->from_next / 4;
+  }
+#endif
+}
+
+/* Add the products of one tap and one read channel to the made channels of
+ * `planes` groups of samples, from group `first` on. */
+static void add_tap(const struct convolution *v, const float *from, float *to,
+                    uint32_t first, uint32_t planes, const struct span *h,
+                    uint32_t kh, uint32_t kw, uint32_t c) {
+  const struct poet_op *op = v->op;
+  const struct span w =
+      poet_outputs_of(kw, op->stride_w, op->pad_w, op->w, op->ow);
+  if (w.count == 0) {
+    return;
+  }
+  const uint32_t output = h->first * op->ow + w.first;
+  const uint32_t input = h->from * op->w + w.from;
+  const bool back = v->w.back;
+  int32_t input_row = 4 * (int32_t)(op->stride_h * op->w);
+  int32_t output_row = 4 * (int32_t)op->ow;
+  int32_t input_step = 4 * (int32_t)op->stride_w, output_step = 4;
+  struct poet_axpy x = {.count = w.count, .rows = h->count};
+  if (w.count < POET_TILE && h->count > w.count) { /* long columns */
+    x = (struct poet_axpy){.count = h->count, .rows = w.count};
+    const int32_t row = input_row;
+    input_row = input_step, input_step = row;
+    output_step = output_row, output_row = 4;
+  }
+  const int32_t count = (int32_t)x.count;
+  const int32_t input_next = input_row - count * input_step;
+  const int32_t output_next = output_row - count * output_step;
+  x.from_step = back ? output_step : input_step;
+  x.to_step = back ? input_step : output_step;
+  x.from_next = back ? output_next : input_next;
+  x.to_next = back ? input_next : output_next;
+  from += c * v->read_plane + (back ? output : input);
+  to += back ? input : output;
+  const float *weight = v->weight + c * v->read_step + kh * op->kernel_w + kw;
+  for (uint32_t i = first; i < first + planes; i++) {
+    const float *of_group = weight + i % op->groups * v->group_step;
+    x.from = from + i * v->read * v->read_plane;
+    x.to = to + i * v->made * v->made_plane;
+    for (uint32_t made = v->made; made; made--) {
+      x.weight = *of_group;
+      add(&x);
+      x.to += v->made_plane;
+      of_group += v->made_step;
+    }
   }
 }
 
@@ -109,49 +153,55 @@ static bool convolve_in_strips(const struct convolution *v, const float *from,
 }
 #endif
 
+/* One tap after the other. What is computed for a tap serves all planes on a
+ * microcontroller; on a computer, a plane stays in the cache. */
 static void convolve_by_taps(const struct convolution *v, const float *from,
                              float *to) {
   const struct poet_op *op = v->op;
+  const uint32_t groups = op->n * op->groups;
+  const uint32_t planes = POET_M4F ? groups : 1;
   if (!v->begun) {
-    memset(to, 0, op->n * op->groups * v->made_plane * sizeof *to);
+    memset(to, 0, groups * v->made * v->made_plane * sizeof *to);
   }
-  for (uint32_t i = 0; i < op->n * op->groups; i++) {
-    const float *weight = v->weight + i % op->groups * v->group_step;
+  for (uint32_t first = 0; first < groups; first += planes) {
     for (uint32_t c = 0; c < v->read; c++) {
       for (uint32_t kh = 0; kh < op->kernel_h; kh++) {
-        for (uint32_t kw = 0; kw < op->kernel_w; kw++) {
-          add_tap(v, kh, kw, from, weight[kh * op->kernel_w + kw], to);
+        const struct span h =
+            poet_outputs_of(kh, op->stride_h, op->pad_h, op->h, op->oh);
+        for (uint32_t kw = 0; kw < op->kernel_w && h.count; kw++) {
+          add_tap(v, from, to, first, planes, &h, kh, kw, c);
         }
       }
-      from += v->read_plane;
-      weight += v->read_step;
     }
-    to += v->made_plane;
   }
 }
 
 void poet_depthwise(const struct convolution *v, const float *from, float *to) {
   bool done = false;
 #if POET_M4F
-  done = convolve_in_strips(v, from, to);
+  done = v->made == 1 && convolve_in_strips(v, from, to);
 #endif
   if (!done) {
     convolve_by_taps(v, from, to);
   }
-  const struct poet_op *op = v->op;
-  for (uint32_t i = 0; v->bias != NULL && i < op->n * op->groups; i++) {
+  const uint32_t planes = v->op->groups * v->made;
+  for (uint32_t i = 0; v->bias != NULL && i < v->op->n * planes; i++) {
     for (uint32_t j = 0; j < v->made_plane; j++) {
-      *to++ += v->bias[i % op->groups];
+      *to++ += v->bias[i % planes];
     }
   }
 }
 
-/* Add, to the sums of three adjacent taps, the products of `rows` rows of x and
- * of dy. Rows have `width` > 1 elements and padding of one. */
-static void add_rows(const float *x, const float *dy, uint32_t rows,
-                     uint32_t width, float sums[3]) {
-  float left = sums[0], middle = sums[1], right = sums[2];
-  for (; rows; rows--) {
+/* Add, to the sums of three adjacent taps, the products of rows with padding of
+ * one. On a Cortex-M4F, poet_three is an assembly function. */
+static void add_rows(struct poet_three *t) {
+#if POET_M4F
+  poet_three(t);
+#else
+  float left = t->sums[0], middle = t->sums[1], right = t->sums[2];
+  const uint32_t width = t->width;
+  const float *x = t->x, *dy = t->dy;
+  for (uint32_t row = 0; row < t->rows; row++) {
     float before = x[0], at = x[1];
     middle += dy[0] * before;
     right += dy[0] * at;
@@ -168,33 +218,100 @@ static void add_rows(const float *x, const float *dy, uint32_t rows,
     x += width;
     dy += width;
   }
-  sums[0] = left, sums[1] = middle, sums[2] = right;
+  t->sums[0] = left, t->sums[1] = middle, t->sums[2] = right;
+#endif
 }
 
-/* Rows of three taps, and padding that makes output rows as wide as input rows.
- */
+#if POET_M4F
+/* Compute the gradients of all pairs of channels, one at a time. The gradients
+ * of a tap lie as far apart as a pair has taps. */
+static void grad_weight_of_pairs(const struct poet_call *call, const float *x,
+                                 const float *dy) {
+  const struct poet_op *op = call->op;
+  const uint32_t x_plane = op->h * op->w, y_plane = op->oh * op->ow;
+  const uint32_t group_c = op->c / op->groups, group_k = op->k / op->groups;
+  const uint32_t taps = (uint32_t)op->kernel_h * op->kernel_w;
+  struct poet_tile t = {.a = {.column = 1,
+                              .row = (int32_t)op->ow,
+                              .plane = (int32_t)(op->k * y_plane)},
+                        .b = {.column = op->stride_w,
+                              .row = (int32_t)(op->stride_h * op->w),
+                              .plane = (int32_t)(op->c * x_plane)},
+                        .planes = op->n};
+  for (uint32_t tap = 0; tap < taps; tap++) {
+    const struct span h = poet_outputs_of(tap / op->kernel_w, op->stride_h,
+                                          op->pad_h, op->h, op->oh);
+    const struct span w = poet_outputs_of(tap % op->kernel_w, op->stride_w,
+                                          op->pad_w, op->w, op->ow);
+    const float *from = x + h.from * op->w + w.from;
+    const float *of = dy + h.first * op->ow + w.first;
+    t.rows = h.count;
+    t.columns = w.count;
+    poet_tile_shape(&t);
+    const bool none = h.count == 0 || w.count == 0;
+    uint32_t k = 0, c = 0, first_c = 0;
+    for (uint32_t pair = 0; pair < op->k * group_c;) {
+      float sums[PAIRS];
+      const uint32_t left = op->k * group_c - pair;
+      const struct poet_place place = {.first = pair * taps + tap,
+                                       .rows = 1,
+                                       .columns = left < PAIRS ? left : PAIRS,
+                                       .column = taps};
+      for (uint32_t i = 0; i < place.columns; i++) {
+        const float sum = poet_begin(call, place.first + i * taps);
+        sums[i] = none ? sum
+                       : poet_dot(&t.terms, of + k * y_plane,
+                                  from + (first_c + c) * x_plane, sum);
+        if (++c == group_c) {
+          c = 0, k++;
+          first_c += k % group_k == 0 ? group_c : 0;
+        }
+      }
+      poet_sink_tile(call, 2, &place, sums, 0);
+      pair += place.columns;
+    }
+  }
+}
+#endif
+
+/* Return true for a depthwise convolution with rows of three taps, and padding
+ * that makes output rows as wide as input rows. */
+static bool rows_of_three(const struct poet_op *op) {
+  return op->groups == op->c && op->groups == op->k && op->kernel_w == 3 &&
+         op->stride_h == 1 && op->stride_w == 1 && op->pad_w == 1 && op->w >= 2;
+}
+
 bool poet_depthwise_grad_weight(const struct poet_call *call, const float *x,
                                 const float *dy) {
   const struct poet_op *op = call->op;
-  if (POET_M0PLUS || op->groups != op->c || op->groups != op->k ||
-      op->kernel_w != 3 || op->stride_h != 1 || op->stride_w != 1 ||
-      op->pad_w != 1 || op->w < 2) {
+#if POET_M4F
+  if (op->k / op->groups * (op->c / op->groups) <= POET_TILE &&
+      !rows_of_three(op)) {
+    grad_weight_of_pairs(call, x, dy);
+    return true;
+  }
+#endif
+  if (POET_M0PLUS || !rows_of_three(op)) {
     return false;
   }
   const uint32_t x_plane = op->h * op->w, y_plane = op->oh * op->ow;
-  for (uint32_t k = 0; k < op->k; k++) {
-    for (uint32_t kh = 0; kh < op->kernel_h; kh++) {
+  for (uint32_t kh = 0; kh < op->kernel_h; kh++) {
+    const struct span h =
+        poet_outputs_of(kh, op->stride_h, op->pad_h, op->h, op->oh);
+    for (uint32_t k = 0; k < op->k; k++) {
       const uint32_t first = (k * op->kernel_h + kh) * 3;
-      const struct span h =
-          poet_outputs_of(kh, op->stride_h, op->pad_h, op->h, op->oh);
-      float sums[3] = {poet_begin(call, first), poet_begin(call, first + 1),
-                       poet_begin(call, first + 2)};
-      for (uint32_t n = 0; n < op->n; n++) {
+      struct poet_three t = {.rows = h.count,
+                             .width = op->w,
+                             .sums = {poet_begin(call, first),
+                                      poet_begin(call, first + 1),
+                                      poet_begin(call, first + 2)}};
+      for (uint32_t n = 0; n < op->n && h.count; n++) {
         const uint32_t plane = n * op->k + k;
-        add_rows(x + plane * x_plane + h.from * op->w,
-                 dy + plane * y_plane + h.first * op->w, h.count, op->w, sums);
+        t.x = x + plane * x_plane + h.from * op->w;
+        t.dy = dy + plane * y_plane + h.first * op->w;
+        add_rows(&t);
       }
-      poet_sink(call, 2, first, sums, 3);
+      poet_sink(call, 2, first, t.sums, 3);
     }
   }
   return true;

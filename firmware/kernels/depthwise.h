@@ -18,14 +18,14 @@ struct convolution {
   uint32_t made_plane, read_plane;
 };
 
-/* Compute a convolution with one made channel in a group, such as a depthwise
- * one, whose sums are too few for tiles. `from`: all read channels, `to`: all
+/* Compute a convolution with so few products that the set-up of tiles would
+ * take longer, such as a depthwise one. `from`: all read channels, `to`: all
  * made channels. */
 void poet_depthwise(const struct convolution *v, const float *from, float *to);
 
-/* Compute the gradients of depthwise weights, if their operator is one that is
- * faster without tiles; else return false. x: (n, c, h, w), dy: (n, k, oh, ow)
- */
+/* Compute the gradients of weights, if their operator is one that is faster
+ * without tiles, such as a depthwise one; else return false. x: (n, c, h, w),
+ * dy: (n, k, oh, ow) */
 bool poet_depthwise_grad_weight(const struct poet_call *call, const float *x,
                                 const float *dy);
 

@@ -15,6 +15,10 @@
 
 enum { STRIP = 64 }; /* gradients at a time */
 
+/* Up to so many products or terms, a Cortex-M4F is faster without tiles. Both
+ * are measured. */
+enum { FEW_PRODUCTS = 160, FEW_TERMS = 8 };
+
 /* Copy rows of sums. Rows lie `from_row` and `to_row` floats apart. */
 static void copy(const float *from, uint32_t from_row, uint32_t rows,
                  uint32_t columns, float *to, uint32_t to_row) {
@@ -28,6 +32,25 @@ static uint32_t features(const struct poet_op *op) {
   return op->c * op->h * op->w;
 }
 
+/* Compute a layer of few products, without the set-up of tiles. */
+static void linear_of_few(const struct poet_call *call, const float *bias) {
+  const struct poet_op *op = call->op;
+  const float *x = call->in[0];
+  float *y = call->out;
+  const uint32_t inputs = features(op);
+  for (uint32_t n = 0; n < op->n; n++) {
+    const float *weight = call->in[1];
+    for (uint32_t k = 0; k < op->k; k++) {
+      float sum = call->first ? 0.0f : *y;
+      for (uint32_t i = 0; i < inputs; i++) {
+        sum += x[i] * *weight++;
+      }
+      *y++ = bias != NULL ? sum + bias[k] : sum;
+    }
+    x += inputs;
+  }
+}
+
 void poet_linear(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];      /* (n, inputs) */
@@ -36,6 +59,11 @@ void poet_linear(const struct poet_call *call) {
       op->input_count > 2 && call->last ? call->in[2] : NULL; /* (k) */
   float *y = call->out;                                       /* (n, k) */
   const uint32_t inputs = features(op);
+  if (POET_M4F && (op->n * op->k * inputs <= FEW_PRODUCTS ||
+                   (POET_IS_FEW(op->n) && inputs <= FEW_TERMS))) {
+    linear_of_few(call, bias);
+    return;
+  }
   struct poet_tile t = {
       .a = {.lane = (int32_t)inputs, .column = 1},
       .b = {.lane = (int32_t)inputs, .column = 1},
@@ -86,14 +114,14 @@ static void sum_rows(const float *a, const float *b, uint32_t step,
     count %= POET_STRIP;
   }
 #endif
-  if (!begun) {
-    memset(sums, 0, count * sizeof *sums);
-  }
-  for (; terms; terms--) {
-    for (uint32_t j = 0; j < count; j++) {
-      sums[j] += *a * b[j];
+  for (uint32_t j = 0; j < count; j++) {
+    const float *from = b + j;
+    float sum = begun ? sums[j] : 0.0f;
+    for (uint32_t i = 0; i < terms; i++) {
+      sum += a[i] * *from;
+      from += step;
     }
-    a++, b += step;
+    sums[j] = sum;
   }
 }
 
@@ -103,7 +131,8 @@ void poet_linear_grad_input(const struct poet_call *call) {
   const float *weight = call->in[1]; /* (k, inputs) */
   float *dx = call->out;             /* (n, inputs) */
   const uint32_t inputs = features(op);
-  if (POET_IS_FEW(op->n)) {
+  if (POET_IS_FEW(op->n) ||
+      (POET_M4F && op->k <= FEW_TERMS && inputs >= POET_STRIP)) {
     for (uint32_t n = 0; n < op->n; n++) {
       sum_rows(dy + n * op->k, weight, inputs, op->k, !call->first,
                dx + n * inputs, inputs);

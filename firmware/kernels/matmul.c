@@ -75,8 +75,10 @@ void poet_matmul(const struct poet_call *call) {
         const uint32_t first = n * y.sample + head * y.head + row * y.row;
         t.a.at = a_first + row * a.row;
         uint32_t column = 0;
-        if (rows == POET_TILE && direct) {
-          column = poet_full_lanes(op->w);
+        /* One row changes no other sums on a Cortex-M4F. */
+        const bool alone = POET_M4F && rows == 1;
+        if ((rows == POET_TILE || alone) && direct) {
+          column = alone ? op->w : poet_full_lanes(op->w);
           float *out = (float *)call->out + first;
           t.b.at = b_first;
           poet_tile(&t, rows, column, out, y.row);

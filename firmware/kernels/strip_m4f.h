@@ -5,7 +5,6 @@
 
 #include "tile.h"
 
-#if POET_M4F
 enum { POET_STRIP = 8 };
 
 /* sums[j] = ((s + a[0] b[j]) + a[1] b[step + j]) + ..., for all j of `count`
@@ -17,8 +16,6 @@ struct poet_strips {
   uint32_t count;
   bool begun;
 };
-
-void poet_strips(const struct poet_strips *strips);
 
 /* Convolve rows with 3 by 3 weights:
  *
@@ -41,9 +38,6 @@ struct poet_rows {
   float weight[9];
 };
 
-void poet_rows_ahead(const struct poet_rows *rows);
-void poet_rows_back(const struct poet_rows *rows);
-
 /* w[i][j] -= rate * (0 + g[i] x[j]), for 2 * `pairs` rows of w, `row` bytes
  * apart, and the columns of `strips` strips. */
 struct poet_outer {
@@ -53,6 +47,10 @@ struct poet_outer {
   float rate;
 };
 
+#if POET_M4F
+void poet_strips(const struct poet_strips *strips);
+void poet_rows_ahead(const struct poet_rows *rows);
+void poet_rows_back(const struct poet_rows *rows);
 void poet_outer(const struct poet_outer *outer);
 #endif
 

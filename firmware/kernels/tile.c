@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "dot_m0plus.h"
-#include "tile_m4f.h"
+#include "lanes_m4f.h"
 
 #if POET_VECTOR && !defined(__clang__)
 /* GCC would load several terms of a sum as a vector, then add its elements one
@@ -34,6 +34,10 @@ void poet_tile_shape(struct poet_tile *tile) {
     columns *= rows, rows = planes, planes = 1;
     a.row = a.plane, b.row = b.plane;
   }
+  if (rows == 1) {
+    rows = planes, planes = 1;
+    a.row = a.plane, b.row = b.plane;
+  }
   const int32_t c = (int32_t)columns, r = (int32_t)rows - 1;
   tile->terms =
       (struct poet_terms){.begun = tile->begun,
@@ -49,6 +53,7 @@ void poet_tile_shape(struct poet_tile *tile) {
                           .b_plane = 4 * (b.plane - b.row * r - b.column * c)};
 }
 
+#if !POET_M4F
 /* An operand as the loops below walk through it: steps in floats to the next
  * term, the next row and the next plane. */
 struct steps {
@@ -89,6 +94,7 @@ static void one_by_one(const struct poet_terms *t, struct steps as,
   }
   *to = sum;
 }
+#endif
 
 #if POET_M0PLUS
 /* The bits of the smallest number other than 0, and of the largest one, both
@@ -161,6 +167,7 @@ bool poet_tame(const float *a, uint32_t a_count, const float *b,
   return false;
 }
 
+#if !POET_M4F
 /* Set sums[0] and sums[next] to the products of the lane at x and each of two
  * lanes from y on. */
 static void one_by_two(const struct poet_terms *t, struct steps xs,
@@ -250,7 +257,6 @@ static void one_by_four(const struct poet_terms *t, struct steps xs,
   sums[0] = s0, sums[next] = s1, sums[2 * next] = s2, sums[3 * next] = s3;
 }
 
-#if !POET_M4F
 /* Four lanes by four. `lane` is the step between the lanes of b. */
 static inline __attribute__((always_inline)) void
 four_by_four(const struct poet_tile *tile, const float *a0, const float *b0,
@@ -298,7 +304,6 @@ four_by_four(const struct poet_tile *tile, const float *a0, const float *b0,
   sums += row;
   sums[0] = s30, sums[1] = s31, sums[2] = s32, sums[3] = s33;
 }
-#endif
 
 /* Up to four lanes by four. Not inlined: it needs many registers, which other
  * tiles would save too. */
@@ -306,7 +311,6 @@ static __attribute__((noinline)) void
 few_by_few(const struct poet_tile *t, const float *a, uint32_t a_lanes,
            const float *b, uint32_t b_lanes, float *sums, uint32_t row) {
   const struct steps as = steps_of_a(&t->terms), bs = steps_of_b(&t->terms);
-#if !POET_M4F
   if (a_lanes == POET_TILE && b_lanes == POET_TILE) {
     if (t->b.lane == 1) {
       four_by_four(t, a, b, 1, sums, row);
@@ -315,7 +319,6 @@ few_by_few(const struct poet_tile *t, const float *a, uint32_t a_lanes,
     }
     return;
   }
-#endif
   if (a_lanes == 1 && b_lanes == 1) {
     one_by_one(&t->terms, as, a, bs, b, sums);
   } else if (b_lanes < a_lanes) {
@@ -331,18 +334,10 @@ few_by_few(const struct poet_tile *t, const float *a, uint32_t a_lanes,
   }
 }
 
-/* Compute one tile or, on a Cortex-M4F, full tiles side by side. */
+/* Compute tiles side by side. */
 static void few_tiles(const struct poet_tile *t, const float *a,
                       uint32_t a_lanes, const float *b, uint32_t b_lanes,
                       float *sums, uint32_t row) {
-#if POET_M4F
-  /* Two lanes have half of the products of a tile, but take as long. */
-  const bool narrow = a_lanes < 3 || b_lanes < 3;
-  if (a_lanes > 1 && b_lanes > 1 && !(narrow && t->terms.columns >= 16)) {
-    poet_blocks(t, a, a_lanes, b, b_lanes, sums, row);
-    return;
-  }
-#endif
   for (uint32_t i = 0; i < a_lanes; i += POET_TILE) {
     for (uint32_t j = 0; j < b_lanes; j += POET_TILE) {
       few_by_few(t, a + (int32_t)i * t->a.lane, poet_lanes(a_lanes - i),
@@ -351,6 +346,21 @@ static void few_tiles(const struct poet_tile *t, const float *a,
     }
   }
 }
+#else
+/* Compute tiles side by side. A tile with two lanes takes as long as a full
+ * one. */
+static void few_tiles(const struct poet_tile *t, const float *a,
+                      uint32_t a_lanes, const float *b, uint32_t b_lanes,
+                      float *sums, uint32_t row) {
+  const uint32_t least = a_lanes < b_lanes ? a_lanes : b_lanes;
+  if (least > 2 || (least == 2 && a_lanes + b_lanes > 4 &&
+                    a_lanes <= POET_TILE && b_lanes <= POET_TILE)) {
+    poet_blocks(t, a, a_lanes, b, b_lanes, sums, row);
+  } else {
+    poet_narrow(t, a, a_lanes, b, b_lanes, sums, row);
+  }
+}
+#endif
 
 static void compute(const struct poet_tile *t, uint32_t a_lanes,
                     uint32_t b_lanes, float *sums, uint32_t row) {

@@ -28,8 +28,10 @@
  * and take 3 cycles instead of 1 + 1 (Cortex-M4 TRM, table 7-1).
  *
  * Cycles of a term of 16 products: 9 for 8 loads and 32 for arithmetic; moves
- * and the loop take 3 to 10 more. A row of _up and _un takes 126. A call takes
- * about 70 cycles in addition, a tile 90, a row 12 to 25, a plane 20.
+ * and the loop take 3 to 10 more. A row of three terms takes 126 in _up and
+ * _un, 141 in _uu and in _ug if the terms of b are at distance -1; a row of two
+ * terms 108 in _gg. A call takes about 70 cycles in addition, a tile 90,
+ * another row 12 to 25, a plane 20.
  */
 #include "tile_m4f.h"
 
@@ -259,8 +261,16 @@ FUNCTION(poet_block_ub) {
 }
 
 #define T_UG(at) A_APART(at) B_APART(0) B_FOUR("r11") TERM
+#define T_UM(a_at, b_at) A_APART(a_at) B_APART(b_at) TERM
 FUNCTION(poet_block_ug) {
-  __asm volatile(BEGIN(STEP_B) ROW FOURS(T_UG, A_FOUR, NONE)
+  __asm volatile(BEGIN(STEP_B)
+    "ldr r8, [lr, #36]\n"
+    "cmp r8, #3\n"
+    "bne 11f\n"
+    "cmn r11, #4\n"
+    "bne 11f\n"
+    ROWS_OF_THREE(T_UM(0, 0) T_UM(4, -4) T_UM(8, -8), B_FOUR, -12)
+    ROW FOURS(T_UG, A_FOUR, NONE)
     NEXT(A_FOUR, B_FOUR) END(A_FOUR, B_FOUR));
 }
 
@@ -276,9 +286,32 @@ FUNCTION(poet_block_bb) {
     NEXT(A_ONE, B_ONE) END(A_ONE, B_ONE));
 }
 
+/* Rows of two terms are frequent: in gradients of strided convolutions. */
 #define T_GG A_APART(0) B_APART(0) A_FOUR("r10") B_FOUR("r11") TERM
 FUNCTION(poet_block_gg) {
-  __asm volatile(BEGIN(STEP_A STEP_B) ROW TWOS(T_GG)
+  __asm volatile(BEGIN(STEP_A STEP_B)
+    "ldr r8, [lr, #36]\n"
+    "cmp r8, #2\n"
+    "bne 11f\n"
+    "20:\n" T_GG
+    A_APART(0) B_APART(0)
+    "ldr r8, [lr, #0]\n"
+    "add r8, r10\n" A_FOUR("r8")
+    "ldr r8, [lr, #4]\n"
+    "add r8, r11\n" B_FOUR("r8") TERM
+    "subs r9, #1\n"
+    "bne 20b\n"
+    "subs r12, #1\n"
+    "beq 15f\n"
+    "ldr r8, [lr, #28]\n"
+    "ldr r9, [lr, #0]\n"
+    "sub r8, r9\n" A_FOUR("r8")
+    "ldr r8, [lr, #32]\n"
+    "ldr r9, [lr, #4]\n"
+    "sub r8, r9\n" B_FOUR("r8")
+    "ldr r9, [lr, #20]\n"
+    "b 20b\n"
+    ROW TWOS(T_GG)
     NEXT(A_FOUR, B_FOUR) END(A_FOUR, B_FOUR));
 }
 
@@ -304,76 +337,5 @@ FUNCTION(poet_block_un) {
 }
 
 // clang-format on
-
-/* Lanes that do not exist are copies of the last one. */
-static void set_lanes(const float **at, const float *first, int32_t lane,
-                      uint32_t lanes) {
-  at[0] = first;
-  at[1] = lanes > 1 ? at[0] + lane : at[0];
-  at[2] = lanes > 2 ? at[1] + lane : at[1];
-  at[3] = lanes > 3 ? at[2] + lane : at[2];
-}
-
-static void run(struct poet_block *block, bool a_adjacent, bool b_adjacent) {
-  const struct poet_terms *t = block->terms;
-  if (t->a_step == 4) {
-    if (b_adjacent && t->columns == 3 && t->b_step == 4) {
-      poet_block_up(block);
-    } else if (b_adjacent && t->columns == 3 && t->b_step == -4) {
-      poet_block_un(block);
-    } else if (t->b_step == 4) {
-      poet_block_uu(block);
-    } else if (b_adjacent) {
-      poet_block_ub(block);
-    } else {
-      poet_block_ug(block);
-    }
-  } else if (a_adjacent && t->b_step == 4) {
-    poet_block_bu(block);
-  } else if (a_adjacent && b_adjacent) {
-    poet_block_bb(block);
-  } else {
-    poet_block_gg(block);
-  }
-}
-
-void poet_blocks(const struct poet_tile *tile, const float *a, uint32_t a_lanes,
-                 const float *b, uint32_t b_lanes, float *sums, uint32_t row) {
-  struct poet_block block = {
-      .terms = &tile->terms, .sums = sums, .row = 4 * row, .count = 1};
-  if (b_lanes > POET_TILE) {
-    block.count = b_lanes / POET_TILE;
-    block.b_next = 4 * (int32_t)POET_TILE * tile->b.lane;
-    block.next = 4 * POET_TILE;
-  } else if (a_lanes > POET_TILE) {
-    block.count = a_lanes / POET_TILE;
-    block.a_next = 4 * (int32_t)POET_TILE * tile->a.lane;
-    block.next = 4 * POET_TILE * row;
-  }
-  set_lanes(block.a, a, tile->a.lane, a_lanes);
-  set_lanes(block.b, b, tile->b.lane, b_lanes);
-  run(&block, tile->a.lane == 1 && a_lanes >= POET_TILE,
-      tile->b.lane == 1 && b_lanes >= POET_TILE);
-}
-
-void poet_blocks_apart(const struct poet_tile *tile, uint32_t a_lanes,
-                       const float *const b[POET_TILE], float *sums,
-                       uint32_t row) {
-  for (uint32_t done = 0; done < a_lanes;) {
-    const uint32_t left = a_lanes - done;
-    const uint32_t lanes = left < POET_TILE ? left : poet_full_lanes(left);
-    struct poet_block block = {.b = {b[0], b[1], b[2], b[3]},
-                               .terms = &tile->terms,
-                               .sums = sums + done * row,
-                               .row = 4 * row,
-                               .a_next = 4 * (int32_t)POET_TILE * tile->a.lane,
-                               .next = 4 * POET_TILE * row,
-                               .count = (lanes + POET_TILE - 1) / POET_TILE};
-    set_lanes(block.a, tile->a.at + (int32_t)done * tile->a.lane, tile->a.lane,
-              lanes);
-    run(&block, tile->a.lane == 1 && lanes >= POET_TILE, false);
-    done += lanes;
-  }
-}
 
 #endif

@@ -31,16 +31,6 @@ typedef void poet_block_fn(struct poet_block *block);
 poet_block_fn poet_block_uu, poet_block_ub, poet_block_ug, poet_block_bu,
     poet_block_bb, poet_block_gg, poet_block_up, poet_block_un;
 
-/* Compute at least two lanes by two, of which one operand has at most four and
- * the other one at most four or a multiple of four: as poet_tile does, from
- * lanes that begin at a and b. */
-void poet_blocks(const struct poet_tile *tile, const float *a, uint32_t a_lanes,
-                 const float *b, uint32_t b_lanes, float *sums, uint32_t row);
-
-/* The same for all lanes of a and four lanes of b that begin anywhere. */
-void poet_blocks_apart(const struct poet_tile *tile, uint32_t a_lanes,
-                       const float *const b[POET_TILE], float *sums,
-                       uint32_t row);
 #endif
 
 #endif

@@ -23,6 +23,8 @@ ORDER = (
     "kernels/dot_m0plus.c",  # sums of products of the Cortex-M0+
     "kernels/tile_m4f.c",  # the same of the Cortex-M4F
     "kernels/strip_m4f.c",
+    "kernels/axpy_m4f.c",
+    "kernels/lanes_m4f.c",
     "kernels/tile_vector.c",  # the same of processors with vectors of floats
     "kernels/tile.c",  # sums of products
     "kernels/sink.c",  # from a gradient to a parameter's update
@@ -57,7 +59,8 @@ ORDER = (
 # The headers that each folder may include, in addition to those of the C library.
 INCLUDES = {
     "kernels": r"poet/(kernel|isa|records)\.[a-z]+"
-    r"|(mathf|(chain|dot)_m0plus|(tile|strip)_m4f|(tile|conv)_vector|tile|sink|axis|depthwise)\.h",
+    r"|(mathf|(chain|dot)_m0plus|(tile|strip|axpy|lanes)_m4f|(tile|conv)_vector|tile)\.h"
+    r"|(sink|axis|depthwise)\.h",
     "src": r"poet/\w+\.(h|def)|runtime\.h",
     "include/poet": r"(poet/)?\w+\.(h|def)",
 }

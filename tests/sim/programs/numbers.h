@@ -13,6 +13,10 @@
 static void print_hex(uint32_t value) {
   printf("%08x\n", (unsigned)value);
 }
+
+static void print(const char *text) {
+  printf("%s\n", text);
+}
 #endif
 
 static uint32_t state = SEED, hash;

@@ -1,89 +1,23 @@
-/* Sums of products of the Cortex-M4F, on operands from a generator. Prints a
-   hash of the results' bits for each batch. The same program, compiled for the
-   host, is the oracle: there each function is its definition in C.
+/* Sums of products of the Cortex-M4F, on operands from a generator. Prints
+   hashes of the results' bits. The same program, compiled for the host, is the
+   oracle: there each function is its definition in C.
 
-   PART: 0 tiles, 1 strips. BATCHES: number of batches. SEED: start of the
-   generator. */
+   PART: 0 tiles, 1 other functions, 2 all functions with a special number at
+   each position. BATCHES: number of batches. SEED: start of the generator. */
+#include "axpy_m4f.h"
+#include "lanes_m4f.h"
+#include "numbers.h"
 #include "strip_m4f.h"
 #include "tile_m4f.h"
 
-#include <string.h>
+enum { POOL = 640, NEAR = 160, BLOCKS = 9 };
 
-#ifdef __arm__
-#include "test.h"
-#else
-#include <stdio.h>
-
-static void print_hex(uint32_t value) {
-  printf("%08x\n", (unsigned)value);
-}
-
-static void print(const char *text) {
-  printf("%s\n", text);
-}
-#endif
-
-#if !POET_M4F /* the definitions, from the headers */
-enum { POET_STRIP = 8 };
-struct poet_strips {
-  const float *a, *b;
-  uint32_t b_step, terms;
-  float *sums;
-  uint32_t count;
-  bool begun;
-};
-struct poet_rows {
-  const float *from, *left, *right;
-  float *to;
-  int32_t step, left_step, right_step;
-  int32_t next, left_next, right_next;
-  uint32_t rows, to_next, taps;
-  float weight[9];
-};
-struct poet_outer {
-  float *w;
-  const float *x, *g;
-  uint32_t row, pairs, strips;
-  float rate;
-};
-#endif
-
-enum { POOL = 640, SUMS = 512, KINDS = 9 };
-
-static float pool[2][POOL], results[SUMS];
-static uint32_t state = SEED, hash;
-
-static uint32_t draw(uint32_t end) {
-  state ^= state << 13;
-  state ^= state >> 17;
-  state ^= state << 5;
-  return end ? (state >> 4) % end : state;
-}
-
-static float from_bits(uint32_t bits) {
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-/* The bits of a NaN are not defined. */
-static void add_to_hash(const float *x, uint32_t count) {
-  for (; count; count--) {
-    uint32_t bits;
-    memcpy(&bits, x++, sizeof bits);
-    hash = (hash ^ (bits << 1 > 0xff000000u ? 0x7fc00000u : bits)) * 16777619u;
-    hash ^= hash >> 15;
-  }
-}
-
-static const uint32_t specials[] = {
-    0x00000001, 0x80000001, 0x007fffff, 0x807fffff, 0x00800000, 0x80800000,
-    0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001};
-enum { SPECIALS = sizeof specials / sizeof *specials };
+static float pool[3][POOL];
+static float *const results = pool[2];
 
 /* Every `rare`-th number is a special one, if `rare` is not 0; every fourth is
    a zero of either sign; the others lie between 2^-20 and 4. */
-static float number(uint32_t rare) {
+static float value(uint32_t rare) {
   const uint32_t mantissa = draw(0) & 0x7fffff, some = draw(0);
   if (rare && draw(rare) == 0)
     return from_bits(specials[some % SPECIALS]);
@@ -92,16 +26,18 @@ static float number(uint32_t rare) {
   return from_bits(some << 31 | (107 + (some >> 1) % 22) << 23 | mantissa);
 }
 
-static void fill(void) {
-  static const uint32_t rareness[] = {0, 0, 0, 300, 60, 10};
-  const uint32_t rare = rareness[draw(6)];
+static void fill(uint32_t rare) {
   const uint32_t zeros = draw(8) == 0; /* one operand */
   for (uint32_t i = 0; i < POOL; i++) {
-    pool[0][i] = number(rare);
-    pool[1][i] = zeros ? 0.0f : number(rare);
-  }
-  for (uint32_t i = 0; i < SUMS; i++)
+    pool[0][i] = value(rare);
+    pool[1][i] = zeros ? 0.0f : value(rare);
     results[i] = 1.0f;
+  }
+}
+
+static void add_results(void) {
+  for (uint32_t i = 0; i < POOL; i++)
+    add_to_hash(results[i]);
 }
 
 #if POET_M4F
@@ -114,12 +50,17 @@ __attribute__((naked)) static uint32_t lost(void (*function)(void *)
 #define EACH_CORE(DO) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
 #define EACH_FLOAT(DO)                                                         \
   DO(16)                                                                       \
-  DO(17) DO(18) DO(19) DO(20) DO(21) DO(22) DO(23) DO(24) DO(25) DO(26) DO(27) \
-      DO(28) DO(29) DO(30) DO(31)
+  DO(17)                                                                       \
+  DO(18)                                                                       \
+  DO(19)                                                                       \
+  DO(20)                                                                       \
+  DO(21) DO(22) DO(23) DO(24) DO(25) DO(26) DO(27) DO(28) DO(29) DO(30) DO(31)
 #define EACH_OTHER(DO)                                                         \
   DO(0)                                                                        \
-  DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12)   \
-      DO(13) DO(14) DO(15)
+  DO(1)                                                                        \
+  DO(2)                                                                        \
+  DO(3)                                                                        \
+  DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) DO(15)
 #define SET_CORE(i) "mov r" #i ", #0x44444444\n add r" #i ", #" #i "\n"
 #define SET_FLOAT(i) "add r1, #1\n vmov s" #i ", r1\n"
 #define LOOK_CORE(i)                                                           \
@@ -132,17 +73,17 @@ __attribute__((naked)) static uint32_t lost(void (*function)(void *)
       "mov r12, r0\n"
       "mov r0, r1\n"
       "mov r1, #0x45454545\n" EACH_OTHER(SET_FLOAT) EACH_FLOAT(SET_FLOAT)
-          EACH_CORE(
-              SET_CORE) "mov r1, #0x46464646\n mov r2, r1\n mov r3, r1\n"
-                        "blx r12\n"
-                        "movs r0, #0\n" EACH_CORE(
-                            LOOK_CORE) "mov r2, #0x45454545\n add r2, "
-                                       "#16\n" EACH_FLOAT(LOOK_FLOAT) "vpop "
-                                                                      "{s16-"
-                                                                      "s31}\n"
-                                                                      "pop "
-                                                                      "{r3-r11,"
-                                                                      " pc}\n");
+          EACH_CORE(SET_CORE) "mov r1, #0x46464646\n mov r2, r1\n mov r3, r1\n"
+                              "blx r12\n"
+                              "movs r0, #0\n" EACH_CORE(
+                                  LOOK_CORE) "mov r2, #0x45454545\n add r2, "
+                                             "#16\n" EACH_FLOAT(
+                                                 LOOK_FLOAT) "vpop "
+                                                             "{s16-"
+                                                             "s31}\n"
+                                                             "pop "
+                                                             "{r3-r11,"
+                                                             " pc}\n");
 }
 
 #define CALL(function, argument)                                               \
@@ -199,7 +140,7 @@ static void block(uint32_t kind, const struct poet_tile *t) {
   const int32_t a_next = (int32_t)draw(9) - 2, b_next = (int32_t)draw(9) - 2;
   const uint32_t next = 4 * row + draw(5);
 #if POET_M4F
-  static poet_block_fn *const functions[KINDS] = {
+  static poet_block_fn *const functions[BLOCKS] = {
       poet_block_uu, poet_block_ub, poet_block_ug, poet_block_bu, poet_block_bb,
       poet_block_gg, poet_block_up, poet_block_un, poet_block_uu};
   struct poet_block b = {.terms = &t->terms,
@@ -224,19 +165,24 @@ static void block(uint32_t kind, const struct poet_tile *t) {
     of.a.at += a_next, of.b.at += b_next;
   }
 #endif
-  add_to_hash(results, SUMS);
+  add_results();
+}
+
+/* Return if the tile suits the function. */
+static uint32_t shape(uint32_t kind, struct poet_tile *t) {
+  *t = tile_of(kind);
+  t->begun = draw(3) == 0;
+  /* Shaping must not merge rows into columns where three are required. */
+  if (kind >= 6 && t->a.row == 3)
+    t->a.row = 4;
+  poet_tile_shape(t);
+  return kind < 6 || t->terms.columns == 3;
 }
 
 static void tiles(void) {
-  fill();
-  for (uint32_t kind = 0; kind < KINDS; kind++) {
-    struct poet_tile t = tile_of(kind);
-    t.begun = draw(3) == 0;
-    /* Shaping must not merge rows into columns where three are required. */
-    if (kind >= 6 && t.a.row == 3)
-      t.a.row = 4;
-    poet_tile_shape(&t);
-    if (kind < 6 || t.terms.columns == 3)
+  for (uint32_t kind = 0; kind < BLOCKS; kind++) {
+    struct poet_tile t;
+    if (shape(kind, &t))
       block(kind, &t);
     const uint32_t wide = draw(2);
     const uint32_t a_lanes = 1 + draw(wide ? 4 : 15);
@@ -247,11 +193,116 @@ static void tiles(void) {
     for (uint32_t i = 0; i < a_lanes; i++)
       for (uint32_t j = 0; j < b_lanes; j++) {
         const float sum = sum_of(&t, i, j, pool[0][16 * i + j]);
-        add_to_hash(&sums[16 * i + j], 1);
+        add_to_hash(sums[16 * i + j]);
         if (memcmp(&sum, &sums[16 * i + j], sizeof sum) && sum == sum)
           print("poet_tile is wrong");
       }
   }
+}
+
+/* One lane of a, and lanes of b that begin anywhere. */
+static void eight(void) {
+  struct poet_tile t = tile_of(draw(BLOCKS));
+  struct poet_eight e = {.a = t.a.at, .terms = &t.terms};
+  if (draw(4) == 0) /* one term */
+    t.columns = t.rows = t.planes = 1, t.b.plane = 1;
+  poet_tile_shape(&t);
+  for (uint32_t j = 0; j < POET_EIGHT; j++) {
+    e.b[j] = t.b.at + draw(8);
+    e.sums[j] = results[j];
+  }
+#if POET_M4F
+  CALL(poet_eight, &e);
+#else
+  for (uint32_t j = 0; j < POET_EIGHT; j++) {
+    t.begun = true;
+    t.b.at = e.b[j];
+    e.sums[j] = sum_of(&t, 0, 0, e.sums[j]);
+  }
+#endif
+  memcpy(results + 1, e.sums, sizeof e.sums);
+  add_results();
+}
+
+/* As CALL passes one argument, the others are here. */
+struct dot {
+  const struct poet_terms *terms;
+  const float *a, *b;
+  float sum;
+};
+
+#if POET_M4F
+static void dot_of(void *argument) {
+  struct dot *d = argument;
+  d->sum = poet_dot(d->terms, d->a, d->b, d->sum);
+}
+#endif
+
+static void dot(void) {
+  struct poet_tile t = tile_of(draw(BLOCKS));
+  t.a.column = draw(2) ? 1 : t.a.column;
+  poet_tile_shape(&t);
+  struct dot d = {&t.terms, t.a.at, t.b.at, results[0]};
+#if POET_M4F
+  CALL(dot_of, &d);
+#else
+  t.begun = true;
+  d.sum = sum_of(&t, 0, 0, d.sum);
+#endif
+  results[1] = d.sum;
+  add_results();
+}
+
+static void axpy(void) {
+  const uint32_t to_strided = draw(2);
+  const struct poet_axpy x = {.from = pool[0] + 60 + draw(8),
+                              .to = results + draw(8),
+                              .count = 1 + draw(draw(2) ? 5 : 20),
+                              .rows = 1 + draw(3),
+                              .from_step = draw(2) ? 4 : 4 * (int32_t)draw(4),
+                              .to_step =
+                                  to_strided ? 4 * (2 + (int32_t)draw(4)) : 4,
+                              .from_next = 4 * (int32_t)draw(9) - 8,
+                              .to_next = 4 * (int32_t)draw(9) - 8,
+                              .weight = pool[1][draw(4)]};
+#if POET_M4F
+  CALL(poet_axpy, (void *)&x);
+#else
+  const float *from = x.from;
+  float *to = x.to;
+  for (uint32_t row = 0; row < x.rows; row++) {
+    for (uint32_t j = 0; j < x.count; j++) {
+      *to = *to + x.weight * *from;
+      from += x.from_step / 4, to += x.to_step / 4;
+    }
+    from += x.from_next / 4, to += x.to_next / 4;
+  }
+#endif
+  add_results();
+}
+
+static void three(void) {
+  struct poet_three t = {.x = pool[0] + draw(8),
+                         .dy = pool[1] + draw(8),
+                         .rows = 1 + draw(3),
+                         .width = 2 + draw(15)};
+  memcpy(t.sums, results + draw(4), sizeof t.sums);
+#if POET_M4F
+  CALL(poet_three, &t);
+#else
+  for (uint32_t row = 0; row < t.rows; row++) {
+    for (uint32_t j = 0; j < t.width; j++) {
+      if (j > 0)
+        t.sums[0] += t.dy[j] * t.x[j - 1];
+      t.sums[1] += t.dy[j] * t.x[j];
+      if (j + 1 < t.width)
+        t.sums[2] += t.dy[j] * t.x[j + 1];
+    }
+    t.x += t.width, t.dy += t.width;
+  }
+#endif
+  memcpy(results + 4, t.sums, sizeof t.sums);
+  add_results();
 }
 
 static void strips(void) {
@@ -272,7 +323,7 @@ static void strips(void) {
     s.sums[j] = sum;
   }
 #endif
-  add_to_hash(results, SUMS);
+  add_results();
 }
 
 static void rows(uint32_t back) {
@@ -315,7 +366,7 @@ static void rows(uint32_t back) {
     r.to += r.to_next / 4;
   }
 #endif
-  add_to_hash(results, SUMS);
+  add_results();
 }
 
 static void outer(void) {
@@ -325,8 +376,8 @@ static void outer(void) {
                                .row = 4 * (24 + draw(9)),
                                .pairs = 1 + draw(3),
                                .strips = 1 + draw(3),
-                               .rate = number(9)};
-  memcpy(results, pool[0] + 100, sizeof results);
+                               .rate = value(9)};
+  memcpy(results, pool[0] + 100, (POOL - 100) * sizeof *results);
 #if POET_M4F
   CALL(poet_outer, (void *)&o);
 #else
@@ -334,21 +385,58 @@ static void outer(void) {
     for (uint32_t j = 0; j < o.strips * POET_STRIP; j++)
       results[i * o.row / 4 + j] -= o.rate * (0.0f + o.g[i] * o.x[j]);
 #endif
-  add_to_hash(results, SUMS);
+  add_results();
 }
 
-static void all_strips(void) {
-  fill();
-  strips();
+static void rows_ahead(void) {
   rows(0);
+}
+
+static void rows_back(void) {
   rows(1);
-  outer();
+}
+
+static void (*const others[])(void) = {strips, rows_ahead, rows_back, outer,
+                                       eight,  dot,        axpy,      three};
+enum { OTHERS = sizeof others / sizeof *others };
+
+/* Call a function once for each position in its operands and sums, with a
+   special number there. */
+static void special(uint32_t function) {
+  fill(0);
+  const uint32_t begin = state;
+  const uint32_t first = draw(SPECIALS);
+  for (uint32_t at = 0; at < 3 * NEAR; at++) {
+    float *const place = &pool[at / NEAR][at % NEAR];
+    for (uint32_t i = 0; i < POOL; i++)
+      results[i] = 1.0f;
+    const float before = *place;
+    *place = from_bits(specials[(first + at) % SPECIALS]);
+    state = begin; /* the same call */
+    struct poet_tile t;
+    if (function >= BLOCKS)
+      others[function - BLOCKS]();
+    else if (shape(function, &t))
+      block(function, &t);
+    *place = before;
+    if (at % NEAR == NEAR - 1)
+      print_hex(hash);
+  }
 }
 
 int main(void) {
+  static const uint32_t rareness[] = {0, 0, 0, 300, 60, 10};
   for (uint32_t i = 0; i < BATCHES; i++) {
-    PART == 0 ? tiles() : all_strips();
-    print_hex(hash);
+    for (uint32_t j = 0; PART == 2 && j < BLOCKS + OTHERS; j++)
+      special(j);
+    if (PART < 2) {
+      fill(rareness[draw(6)]);
+      for (uint32_t j = 0; PART == 1 && j < OTHERS; j++)
+        others[j]();
+      if (PART == 0)
+        tiles();
+      print_hex(hash);
+    }
   }
   return 0;
 }

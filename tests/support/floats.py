@@ -4,7 +4,7 @@ The assembly in firmware/kernels/*_m0plus.c and *_m4f.c must give the host's bit
 one of its instructions at a time; each change must change a result.
 
     python -m support.floats sums 4000 7        compare part `sums`, 4,000 batches, seed 7
-    python -m support.floats mutate CORE TABLE  write a line for each mutant
+    python -m support.floats mutate CORE TABLE  write a row for each function
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ PARTS = {
     "chains": Part("m0plus", "chains.c", 0),
     "tiles": Part("m4f", "tiles.c", 0),
     "strips": Part("m4f", "tiles.c", 1),
+    "special tiles": Part("m4f", "tiles.c", 2),
 }
 # The functions in assembly, and the part that calls them.
 ASSEMBLY = {
@@ -57,6 +58,7 @@ ASSEMBLY = {
         **{f"poet_block_{kind}": "tiles" for kind in ("uu", "ub", "ug", "bu")},
         **{f"poet_block_{kind}": "tiles" for kind in ("bb", "gg", "up", "un")},
         **{f"poet_{name}": "strips" for name in ("strips", "rows_ahead", "rows_back", "outer")},
+        **{f"poet_{name}": "strips" for name in ("eight", "dot", "axpy", "three")},
     },
 }
 NOP = 0x46C0  # mov r8, r8
@@ -163,6 +165,10 @@ class Mutant:
     size_bytes: int
 
     @property
+    def line(self) -> str:
+        return f"{self.function} +{self.offset} {self.instruction}"
+
+    @property
     def patch(self) -> tuple[int, bytes]:
         return self.address, NOP.to_bytes(2, "little") * (self.size_bytes // 2)
 
@@ -208,18 +214,26 @@ def mutants(elf: Path, function: str, part: str) -> list[Mutant]:
 
 
 def mutate(output: TextIO, functions: Mapping[str, str], every: int = 1) -> list[str]:
-    """Write how each mutant is found, or only each `every`-th; return those that are not."""
+    """Write how many mutants of each function are found, or only of each `every`-th instruction;
+    then those that change only the time or nothing. Return those that change nothing."""
     folder = Path(tempfile.mkdtemp(prefix="poet-floats-"))
-    missed = []
+    slower, missed = [], []
+    print("function             part        mutants  wrong  slower  missed", file=output)
     for function, part in functions.items():
         elf = program(part, BATCHES, 1, folder)
         good = ran(part, elf)
-        for mutant in mutants(elf, function, part)[::every]:
-            found = mutant.found(elf, good)
-            line = f"{function:12} +{mutant.offset:<4} {mutant.instruction:26}"
-            print(line, found or "NOT FOUND", file=output, flush=True)
-            if not found:
-                missed.append(line)
+        tried = {
+            mutant: mutant.found(elf, good) for mutant in mutants(elf, function, part)[::every]
+        }
+        late = [mutant.line for mutant, found in tried.items() if found == "slower"]
+        none = [mutant.line for mutant, found in tried.items() if not found]
+        counts = [len(tried), len(tried) - len(late) - len(none), len(late), len(none)]
+        row = "".join(f"{count:{width}}" for count, width in zip(counts, (7, 7, 8, 8), strict=True))
+        print(f"{function:20} {part:11} {row}", file=output, flush=True)
+        slower += late
+        missed += none
+    print("", *(f"slower: {line}" for line in slower), sep="\n", file=output)
+    print(*(f"MISSED: {line}" for line in missed), sep="\n", file=output)
     return missed
 
 

@@ -184,10 +184,14 @@ void poet_depthwise(const struct convolution *v, const float *from, float *to) {
   if (!done) {
     convolve_by_taps(v, from, to);
   }
-  const uint32_t planes = v->op->groups * v->made;
-  for (uint32_t i = 0; v->bias != NULL && i < v->op->n * planes; i++) {
+  poet_add_bias(v, to);
+}
+
+void poet_add_bias(const struct convolution *v, float *to) {
+  const uint32_t channels = v->op->groups * v->made;
+  for (uint32_t i = 0; v->bias != NULL && i < v->op->n * channels; i++) {
     for (uint32_t j = 0; j < v->made_plane; j++) {
-      *to++ += v->bias[i % planes];
+      *to++ += v->bias[i % channels];
     }
   }
 }

@@ -23,6 +23,9 @@ struct convolution {
  * made channels. */
 void poet_depthwise(const struct convolution *v, const float *from, float *to);
 
+/* Add the biases, if there are any, to all made elements. */
+void poet_add_bias(const struct convolution *v, float *to);
+
 /* Compute the gradients of weights, if their operator is one that is faster
  * without tiles, such as a depthwise one; else return false. x: (n, c, h, w),
  * dy: (n, k, oh, ow) */

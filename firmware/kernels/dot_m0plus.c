@@ -36,7 +36,7 @@
  *
  * Cycles of a term, from RAM: loads and addresses 8, product 31 to 33, rounding
  * 6, addition of equal signs and of exponents at most 8 apart 14, end 5; other
- * cases 3 to 25 more. Of a row 18, of a sum 70.
+ * cases 3 to 25 more. Of a row 18, of a sum 55, of a call 80.
  */
 #include "dot_m0plus.h"
 
@@ -51,15 +51,19 @@ static_assert(offsetof(struct poet_walk, lane) == 4, "b.lane");
 static_assert(offsetof(struct poet_tile, terms) == 56, "terms");
 static_assert(offsetof(struct poet_terms, begun) == 40, "begun");
 static_assert(offsetof(struct poet_terms, a_row) == 0, "a_row");
+static_assert(offsetof(struct poet_terms, a_step) == 12, "a_step");
+static_assert(offsetof(struct poet_terms, rows) == 20, "rows");
 static_assert(offsetof(struct poet_terms, a_plane) == 28, "a_plane");
 
 __attribute__((naked, noinline, section(".ramcode"))) void
 poet_dots(const struct poet_tile *tile __attribute__((unused)),
           const float *a __attribute__((unused)),
           float *sums __attribute__((unused)),
-          uint32_t lanes __attribute__((unused))) {
-  /* Stack: 0 end of the row in a, 4 rows left, 8 planes left, 12 the terms, 16
-     a, 20 b, 24 lane of b, 28 lanes left, 32 sums. */
+          uint32_t lanes __attribute__((unused)),
+          uint32_t step __attribute__((unused))) {
+  /* Stack: 0 rows left, 4 planes left, 8 end of the row in a; 12 a_row, b_row,
+     a_length, rows and planes of the terms; 32 a, 36 b, 40 lane of b, 44 sums,
+     48 lanes left, 52 the terms, 92 step of the sums. */
   __asm volatile(
       ".syntax unified\n"
       "  push {r4-r7, lr}\n"
@@ -68,41 +72,38 @@ poet_dots(const struct poet_tile *tile __attribute__((unused)),
       "  mov r6, r10\n"
       "  mov r7, r11\n"
       "  push {r4-r7}\n"
-      "  sub sp, #36\n"
-      "  str r3, [sp, #28]\n"
-      "  str r2, [sp, #32]\n"
-      "  str r1, [sp, #16]\n"
-      "  ldr r1, [r0, #20]\n"
-      "  str r1, [sp, #20]\n"
+      "  movs r6, r1\n"
+      "  ldr r7, [r0, #20]\n"
       "  ldr r1, [r0, #24]\n"
       "  lsls r1, #2\n"
-      "  str r1, [sp, #24]\n"
       "  adds r0, #56\n"
-      "  str r0, [sp, #12]\n"
+      "  movs r4, r0\n"
+      "  push {r1-r4}\n"
+      "  ldmia r0!, {r1-r5}\n"
+      "  mov r10, r4\n"
+      "  mov r11, r5\n"
+      "  ldmia r0!, {r4, r5}\n"
+      "  push {r1-r7}\n"
+      "  sub sp, #12\n"
+      "  movs r7, #1\n"
+      "  lsls r7, #31\n"
 
       /* the next sum */
       "6:\n"
-      "  ldr r0, [sp, #12]\n"
-      "  ldmia r0!, {r1-r7}\n" /* only r3 to r7 are used here */
-      "  mov r10, r4\n"
-      "  mov r11, r5\n"
-      "  str r6, [sp, #4]\n"
-      "  str r7, [sp, #8]\n"
-      "  ldr r0, [sp, #16]\n"
-      "  mov r8, r0\n"
-      "  ldr r1, [sp, #20]\n"
-      "  mov r9, r1\n"
-      "  adds r3, r0\n"
-      "  str r3, [sp, #0]\n"
-      "  movs r7, #1\n"
-      "  lsls r7, #31\n"
-      "  ldr r0, [sp, #12]\n"
+      "  add r0, sp, #20\n"
+      "  ldmia r0!, {r1-r5}\n"
+      "  mov r8, r4\n"
+      "  mov r9, r5\n"
+      "  adds r4, r1\n"
+      "  mov r0, sp\n"
+      "  stmia r0!, {r2-r4}\n"
+      "  ldr r0, [sp, #52]\n"
       "  ldr r0, [r0, #40]\n"
       "  mov lr, r0\n"
       "  cmp r0, #0\n"
       "  beq 1f\n"
       /* unpack the sum that is begun */
-      "  ldr r0, [sp, #32]\n"
+      "  ldr r0, [sp, #44]\n"
       "  ldr r0, [r0]\n"
       "  lsls r1, r0, #1\n"
       "  lsrs r1, #24\n"
@@ -180,34 +181,35 @@ poet_dots(const struct poet_tile *tile __attribute__((unused)),
       "  lsls r0, #8\n"
       "  mov r12, r0\n"
       "9:\n"
-      "  ldr r6, [sp, #0]\n"
+      "  ldr r6, [sp, #8]\n"
       "  cmp r8, r6\n"
       "  bne 1b\n"
       /* the next row, or plane */
-      "  ldr r0, [sp, #12]\n"
-      "  ldr r5, [sp, #4]\n"
+      "  ldr r5, [sp, #0]\n"
       "  subs r5, #1\n"
       "  beq 10f\n"
-      "  str r5, [sp, #4]\n"
-      "  ldmia r0!, {r1-r3}\n"
+      "  str r5, [sp, #0]\n"
+      "  add r0, sp, #12\n"
+      "  ldmia r0!, {r1, r2, r6}\n"
       "11:\n"
       "  add r8, r1\n"
       "  add r9, r2\n"
-      "  add r3, r8\n"
-      "  str r3, [sp, #0]\n"
+      "  add r6, r8\n"
+      "  str r6, [sp, #8]\n"
       "  b 1b\n"
       "10:\n"
-      "  ldr r5, [sp, #8]\n"
+      "  ldr r5, [sp, #4]\n"
       "  subs r5, #1\n"
       "  bne 12f\n"
       "  b 40f\n"
       "12:\n"
-      "  str r5, [sp, #8]\n"
-      "  ldr r3, [r0, #8]\n"
-      "  ldr r5, [r0, #20]\n"
       "  str r5, [sp, #4]\n"
-      "  adds r0, #28\n"
-      "  ldmia r0!, {r1-r2}\n"
+      "  ldr r5, [sp, #24]\n"
+      "  str r5, [sp, #0]\n"
+      "  ldr r0, [sp, #52]\n"
+      "  ldr r1, [r0, #28]\n"
+      "  ldr r2, [r0, #32]\n"
+      "  ldr r6, [sp, #20]\n"
       "  b 11b\n"
 
       /* the product is rounded up to the next power of two */
@@ -345,33 +347,31 @@ poet_dots(const struct poet_tile *tile __attribute__((unused)),
       "  bmi 42f\n"
       "  lsls r1, #23\n"
       "  adds r0, r1\n"
-      "  adds r0, r2\n"
-      "  b 43f\n"
-      "42:\n" /* an exact subnormal difference */
-      "  rsbs r1, r1, #0\n"
-      "  lsrs r0, r1\n"
-      "  adds r0, r2\n"
       "43:\n"
-      "  ldr r3, [sp, #32]\n"
-      "  stmia r3!, {r0}\n"
-      "  str r3, [sp, #32]\n"
-      "  ldr r1, [sp, #20]\n"
-      "  ldr r2, [sp, #24]\n"
+      "  adds r0, r2\n"
+      "  add r3, sp, #36\n"
+      "  ldmia r3, {r1-r4}\n"
+      "  str r0, [r3]\n"
+      "  ldr r0, [sp, #92]\n"
+      "  adds r3, r0\n"
       "  adds r1, r2\n"
-      "  str r1, [sp, #20]\n"
-      "  ldr r2, [sp, #28]\n"
-      "  subs r2, #1\n"
-      "  str r2, [sp, #28]\n"
+      "  add r5, sp, #36\n"
+      "  subs r4, #1\n"
+      "  stmia r5!, {r1-r4}\n"
       "  beq 44f\n"
       "  b 6b\n"
       "44:\n"
-      "  add sp, #36\n"
+      "  add sp, #56\n"
       "  pop {r4-r7}\n"
       "  mov r8, r4\n"
       "  mov r9, r5\n"
       "  mov r10, r6\n"
       "  mov r11, r7\n"
-      "  pop {r4-r7, pc}\n");
+      "  pop {r4-r7, pc}\n"
+      "42:\n" /* an exact subnormal difference */
+      "  rsbs r1, r1, #0\n"
+      "  lsrs r0, r1\n"
+      "  b 43b\n");
 }
 
 #endif

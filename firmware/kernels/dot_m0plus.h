@@ -5,11 +5,11 @@
 #include "tile.h"
 
 #if POET_M0PLUS
-/* Set sums[i] to the sum of the products of the lane at `a` and lane i of
- * tile->b, for i < lanes. There is at least one lane and one term, and
- * poet_tame holds for the operands. */
+/* Set the sums, which lie `step` bytes apart, to those of the products of the
+ * lane at `a` and each of `lanes` lanes of tile->b. There is at least one lane
+ * and one term, and poet_tame holds for the operands. */
 void poet_dots(const struct poet_tile *tile, const float *a, float *sums,
-               uint32_t lanes)
+               uint32_t lanes, uint32_t step)
     __attribute__((long_call)); /* in RAM: too far for a branch from flash */
 #endif
 

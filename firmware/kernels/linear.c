@@ -14,6 +14,11 @@
 #include "tile.h"
 
 enum { STRIP = 64 }; /* gradients at a time */
+/* The same of several samples: rows and columns. A row has fewer calls. */
+enum {
+  DOWN = POET_M0PLUS ? 1 : POET_TILE,
+  ACROSS = POET_TILE * POET_WIDE / DOWN
+};
 
 /* Up to so many products or terms, a Cortex-M4F is faster without tiles. Both
  * are measured. */
@@ -73,6 +78,16 @@ void poet_linear(const struct poet_call *call) {
       .begun = !call->first,
       .tame = poet_tame(x, op->n * inputs, weight, op->k * inputs)};
   poet_tile_shape(&t);
+  if (POET_M0PLUS) {
+    t.a.at = x, t.b.at = weight;
+    poet_tile(&t, op->n, op->k, y, op->k);
+    for (uint32_t n = op->n; n && bias != NULL; n--) {
+      for (uint32_t k = 0; k < op->k; k++) {
+        *y++ += bias[k];
+      }
+    }
+    return;
+  }
   for (uint32_t n = 0; n < op->n; n += POET_TILE) {
     const uint32_t samples = poet_lanes(op->n - n);
     t.a.at = x + n * inputs;
@@ -148,6 +163,11 @@ void poet_linear_grad_input(const struct poet_call *call) {
       .begun = !call->first,
       .tame = poet_tame(dy, op->n * op->k, weight, op->k * inputs)};
   poet_tile_shape(&t);
+  if (POET_M0PLUS) {
+    t.a.at = dy, t.b.at = weight;
+    poet_tile(&t, op->n, inputs, dx, inputs);
+    return;
+  }
   for (uint32_t n = 0; n < op->n; n += POET_TILE) {
     const uint32_t samples = poet_lanes(op->n - n);
     t.a.at = dy + n * op->k;
@@ -230,21 +250,21 @@ void poet_linear_grad_weight(const struct poet_call *call) {
                         .tame =
                             poet_tame(x, op->n * inputs, dy, op->n * op->k)};
   poet_tile_shape(&t);
-  for (uint32_t k = 0; k < op->k; k += POET_TILE) {
-    const uint32_t outputs = poet_lanes(op->k - k);
+  for (uint32_t k = 0; k < op->k; k += DOWN) {
+    const uint32_t outputs = poet_wide_lanes(op->k - k, DOWN);
     t.a.at = dy + k;
-    for (uint32_t c = 0; c < inputs; c += POET_WIDE) {
-      const uint32_t count = poet_wide_lanes(inputs - c, POET_WIDE);
-      float sums[POET_TILE * POET_WIDE];
+    for (uint32_t c = 0; c < inputs; c += ACROSS) {
+      const uint32_t count = poet_wide_lanes(inputs - c, ACROSS);
+      float sums[DOWN * ACROSS];
       t.b.at = x + c;
       const struct poet_place place = {.first = k * inputs + c,
                                        .rows = outputs,
                                        .columns = count,
                                        .row = inputs,
                                        .column = 1};
-      poet_begin_tile(call, &place, sums, POET_WIDE);
-      poet_tile(&t, outputs, count, sums, POET_WIDE);
-      poet_sink_tile(call, 2, &place, sums, POET_WIDE);
+      poet_begin_tile(call, &place, sums, ACROSS);
+      poet_tile(&t, outputs, count, sums, ACROSS);
+      poet_sink_tile(call, 2, &place, sums, ACROSS);
     }
   }
 }

@@ -70,6 +70,13 @@ void poet_matmul(const struct poet_call *call) {
                              head * a.head; /* (h, k) of this head */
       const float *b_first = (const float *)call->in[1] + n * b.sample +
                              head * b.head; /* (k, w) of this head */
+      if (POET_M0PLUS && direct) {
+        float *out = (float *)call->out + n * y.sample + head * y.head;
+        t.a.at = a_first, t.b.at = b_first;
+        poet_tile(&t, op->h, op->w, out, y.row);
+        multiply(call, out, y.row, op->h, op->w);
+        continue;
+      }
       for (uint32_t row = 0; row < op->h; row += POET_TILE) {
         const uint32_t rows = poet_lanes(op->h - row);
         const uint32_t first = n * y.sample + head * y.head + row * y.row;

@@ -39,20 +39,156 @@ void poet_tile_shape(struct poet_tile *tile) {
     a.row = a.plane, b.row = b.plane;
   }
   const int32_t c = (int32_t)columns, r = (int32_t)rows - 1;
-  tile->terms =
-      (struct poet_terms){.begun = tile->begun,
-                          .columns = columns,
-                          .rows = rows,
-                          .planes = planes,
-                          .a_length = 4 * a.column * c,
-                          .a_step = 4 * a.column,
-                          .b_step = 4 * b.column,
-                          .a_row = 4 * (a.row - a.column * c),
-                          .b_row = 4 * (b.row - b.column * c),
-                          .a_plane = 4 * (a.plane - a.row * r - a.column * c),
-                          .b_plane = 4 * (b.plane - b.row * r - b.column * c)};
+  tile->terms = (struct poet_terms){
+      .begun = tile->begun,
+      .plain = tile->tame && !tile->begun && columns && rows && planes,
+      .columns = columns,
+      .rows = rows,
+      .planes = planes,
+      .a_length = 4 * a.column * c,
+      .a_step = 4 * a.column,
+      .b_step = 4 * b.column,
+      .a_row = 4 * (a.row - a.column * c),
+      .b_row = 4 * (b.row - b.column * c),
+      .a_plane = 4 * (a.plane - a.row * r - a.column * c),
+      .b_plane = 4 * (b.plane - b.row * r - b.column * c)};
 }
 
+#if POET_M0PLUS
+/* The bits of the smallest number other than 0, and of the largest one, both
+ * without sign. The smallest is too large if there are zeros only. */
+struct range {
+  uint32_t low, high;
+};
+
+typedef uint32_t __attribute__((may_alias)) bits_of_float;
+
+/* Return how many numbers at the beginning, by fours, lie between 2^-31 and
+ * 2^33: few other tests are as fast, and most numbers pass. */
+static __attribute__((noinline)) uint32_t common(const bits_of_float *bits,
+                                                 uint32_t count) {
+  const uint32_t to_top = (128u - 96u) << 24;
+  const bits_of_float *at = bits, *end = bits + count / 4 * 4;
+  for (; at != end; at += 4) {
+    const uint32_t p = (at[0] << 1) + to_top, q = (at[1] << 1) + to_top;
+    const uint32_t r = (at[2] << 1) + to_top, s = (at[3] << 1) + to_top;
+    if (!((p & q & r & s) >> 31) || ((p | q | r | s) & 1u << 30)) {
+      break;
+    }
+  }
+  return (uint32_t)(at - bits);
+}
+
+static __attribute__((noinline)) struct range range_of(const float *x,
+                                                       uint32_t count) {
+  const bits_of_float *bits = (const bits_of_float *)x;
+  struct range range = {UINT32_MAX, 0};
+  const uint32_t seen = common(bits, count);
+  if (seen) {
+    range = (struct range){96u << 24, (160u << 24) - 1};
+  }
+  for (uint32_t i = seen; i < count; i++) {
+    const uint32_t twice = bits[i] << 1;
+    if (twice - 1 < range.low) {
+      range.low = twice - 1; /* a zero becomes the largest number */
+    }
+    if (twice > range.high) {
+      range.high = twice;
+    }
+  }
+  return range;
+}
+
+/* Products lie between 2^-125 and 2^101, so sums of 2^24 products do not
+ * overflow. */
+bool poet_tame(const float *a, uint32_t a_count, const float *b,
+               uint32_t b_count) {
+  const struct range as = range_of(a, a_count), bs = range_of(b, b_count);
+  const uint32_t a_low = (as.low + 1) >> 24, b_low = (bs.low + 1) >> 24;
+  const uint32_t a_high = as.high >> 24, b_high = bs.high >> 24;
+  if (a_high == 255 || b_high == 255) {
+    return false;
+  }
+  if (as.high == 0 || bs.high == 0) {
+    return true;
+  }
+  return a_low > 0 && b_low > 0 && a_low + b_low >= 130 &&
+         a_high + b_high <= 254 + 100;
+}
+
+/* Return true if products that poet_tame allows may be added to all sums. */
+static bool sums_are_tame(const float *sums, uint32_t step, uint32_t count) {
+  for (; count; count--) {
+    const struct range range = range_of(sums, 1);
+    if (range.high != 0 &&
+        ((range.low + 1) >> 24 == 0 || range.high >> 24 >= 253)) {
+      return false;
+    }
+    sums += step;
+  }
+  return true;
+}
+
+static const float *after(const float *at, int32_t bytes) {
+  return (const float *)(const void *)((const char *)at + bytes);
+}
+
+/* Return `sum` with all products of two lanes added. */
+static __attribute__((noinline)) float
+sum_of(const struct poet_terms *t, const float *a, const float *b, float sum) {
+  for (uint32_t planes = t->planes; planes; planes--) {
+    for (uint32_t rows = t->rows; rows; rows--) {
+      for (uint32_t left = t->columns; left; left--) {
+        sum += *a * *b;
+        a = after(a, t->a_step), b = after(b, t->b_step);
+      }
+      a = after(a, t->a_row), b = after(b, t->b_row);
+    }
+    a = after(a, t->a_plane - t->a_row), b = after(b, t->b_plane - t->b_row);
+  }
+  return sum;
+}
+
+/* poet_lane, where the terms are not plain. */
+static __attribute__((noinline)) void any_lane(const struct poet_tile *t,
+                                               const float *a, uint32_t b_lanes,
+                                               float *sums, uint32_t step) {
+  if (!t->terms.columns || !t->terms.rows || !t->terms.planes) {
+    for (; b_lanes && !t->begun; b_lanes--) {
+      *sums = 0.0f;
+      sums += step;
+    }
+    return;
+  }
+  if (t->tame && sums_are_tame(sums, step, b_lanes)) {
+    poet_dots(t, a, sums, b_lanes, 4 * step);
+    return;
+  }
+  const float *b = t->b.at;
+  for (; b_lanes; b_lanes--) {
+    *sums = sum_of(&t->terms, a, b, t->begun ? *sums : 0.0f);
+    b += t->b.lane;
+    sums += step;
+  }
+}
+
+void poet_lane(const struct poet_tile *t, const float *a, uint32_t b_lanes,
+               float *sums, uint32_t step) {
+  if (t->terms.plain) {
+    poet_dots(t, a, sums, b_lanes, 4 * step);
+  } else {
+    any_lane(t, a, b_lanes, sums, step);
+  }
+}
+
+void poet_tile(const struct poet_tile *t, uint32_t a_lanes, uint32_t b_lanes,
+               float *sums, uint32_t row) {
+  for (uint32_t i = 0; i < a_lanes && b_lanes; i++) {
+    poet_lane(t, t->a.at + (int32_t)i * t->a.lane, b_lanes, sums, 1);
+    sums += row;
+  }
+}
+#else
 #if !POET_M4F
 /* An operand as the loops below walk through it: steps in floats to the next
  * term, the next row and the next plane. */
@@ -96,71 +232,6 @@ static void one_by_one(const struct poet_terms *t, struct steps as,
 }
 #endif
 
-#if POET_M0PLUS
-/* The bits of the smallest number other than 0, and of the largest one, both
- * without sign. The smallest is too large if there are zeros only. */
-struct range {
-  uint32_t low, high;
-};
-
-typedef uint32_t __attribute__((may_alias)) bits_of_float;
-
-static struct range range_of(const float *x, uint32_t count) {
-  const bits_of_float *bits = (const bits_of_float *)x;
-  struct range range = {UINT32_MAX, 0};
-  for (; count; count--) {
-    const uint32_t twice = *bits++ << 1;
-    if (twice - 1 < range.low) {
-      range.low = twice - 1; /* a zero becomes the largest number */
-    }
-    if (twice > range.high) {
-      range.high = twice;
-    }
-  }
-  return range;
-}
-
-/* Products lie between 2^-125 and 2^101, so sums of 2^24 products do not
- * overflow. */
-bool poet_tame(const float *a, uint32_t a_count, const float *b,
-               uint32_t b_count) {
-  const struct range as = range_of(a, a_count), bs = range_of(b, b_count);
-  const uint32_t a_low = (as.low + 1) >> 24, b_low = (bs.low + 1) >> 24;
-  const uint32_t a_high = as.high >> 24, b_high = bs.high >> 24;
-  if (a_high == 255 || b_high == 255) {
-    return false;
-  }
-  if (as.high == 0 || bs.high == 0) {
-    return true;
-  }
-  return a_low > 0 && b_low > 0 && a_low + b_low >= 130 &&
-         a_high + b_high <= 254 + 100;
-}
-
-/* Return true if products that poet_tame allows may be added to these sums. */
-static bool sums_are_tame(const float *sums, uint32_t count) {
-  const struct range range = range_of(sums, count);
-  return range.high == 0 ||
-         ((range.low + 1) >> 24 > 0 && range.high >> 24 < 253);
-}
-
-static void compute(const struct poet_tile *t, uint32_t a_lanes,
-                    uint32_t b_lanes, float *sums, uint32_t row) {
-  const struct steps as = steps_of_a(&t->terms), bs = steps_of_b(&t->terms);
-  for (uint32_t i = 0; i < a_lanes; i++) {
-    const float *a = t->a.at + (int32_t)i * t->a.lane;
-    const bool tame = t->tame && (!t->begun || sums_are_tame(sums, b_lanes));
-    if (tame) {
-      poet_dots(t, a, sums, b_lanes);
-    }
-    for (uint32_t j = 0; j < b_lanes && !tame; j++) {
-      one_by_one(&t->terms, as, a, bs, t->b.at + (int32_t)j * t->b.lane,
-                 sums + j);
-    }
-    sums += row;
-  }
-}
-#else
 bool poet_tame(const float *a, uint32_t a_count, const float *b,
                uint32_t b_count) {
   (void)a, (void)a_count, (void)b, (void)b_count;
@@ -377,7 +448,6 @@ static void compute(const struct poet_tile *t, uint32_t a_lanes,
               sums + b_lanes, row);
   }
 }
-#endif
 
 void poet_tile(const struct poet_tile *t, uint32_t a_lanes, uint32_t b_lanes,
                float *sums, uint32_t row) {
@@ -393,3 +463,4 @@ void poet_tile(const struct poet_tile *t, uint32_t a_lanes, uint32_t b_lanes,
   }
   compute(t, a_lanes, b_lanes, sums, row);
 }
+#endif

@@ -52,6 +52,7 @@ struct poet_terms {
   int32_t a_plane, b_plane; /* from the end of a plane to the next plane */
   uint32_t columns;
   uint32_t begun; /* that of the tile */
+  uint32_t plain; /* tame, not begun, and there are terms */
 };
 
 struct poet_tile {
@@ -91,9 +92,16 @@ static inline uint32_t poet_full_lanes(uint32_t lanes) {
  * b, for i < a_lanes and j < b_lanes. Each sum has its own accumulator, which
  * begins with 0 or, if `begun`, with the sum's value, which must not be -0.
  * Terms are added in order of planes, rows and columns; columns change fastest.
- * One operand has at most POET_TILE lanes. Sums up to the next multiples of
- * POET_TILE may be changed. */
+ * Except with POET_M0PLUS, one operand has at most POET_TILE lanes, and sums up
+ * to the next multiples of POET_TILE may be changed. */
 void poet_tile(const struct poet_tile *tile, uint32_t a_lanes, uint32_t b_lanes,
                float *sums, uint32_t row);
+
+#if POET_M0PLUS
+/* The same for the lane at `a` and any number of lanes of b, whose sums lie
+ * `step` floats apart. Changes no others. */
+void poet_lane(const struct poet_tile *tile, const float *a, uint32_t b_lanes,
+               float *sums, uint32_t step);
+#endif
 
 #endif

@@ -1,6 +1,6 @@
-/* Float operations, exp and sums of products, on operands from a generator. Prints a
-   hash of the results' bits for each batch. The same program, compiled for the
-   host, is the oracle: its floats are those of the processor.
+/* Float operations, exp and sums of products, on operands from a generator.
+   Prints a hash of the results' bits for each batch. The same program, compiled
+   for the host, is the oracle: its floats are those of the processor.
 
    PART: 0 operations, 1 sums, 2 sums with a special number at each position.
    BATCHES: number of batches. SEED: start of the generator. */
@@ -34,8 +34,9 @@ static void operations(void) {
 #if POET_M0PLUS
 /* Calls poet_dots with other values in the registers that it must keep. Returns
    0 if it has kept them. */
-__attribute__((naked)) static uint32_t
-lost(const struct poet_tile *t, const float *a, float *sums, uint32_t lanes) {
+__attribute__((naked)) static uint32_t lost(const struct poet_tile *t,
+                                            const float *a, float *sums,
+                                            uint32_t lanes, uint32_t step) {
   KEEPS_REGISTERS("poet_dots");
 }
 #endif
@@ -56,8 +57,9 @@ static void sum(struct poet_tile *t, uint32_t count, uint32_t a_lanes,
       add_to_hash(sums[i][j]);
 #if POET_M0PLUS
   float again[POET_TILE];
-  if (t->tame && !t->begun && (lost(t, t->a.at, again, b_lanes) != 0 ||
-                  memcmp(again, sums[0], b_lanes * sizeof *again)))
+  if (t->tame && !t->begun &&
+      (lost(t, t->a.at, again, b_lanes, 4) != 0 ||
+       memcmp(again, sums[0], b_lanes * sizeof *again)))
     print("poet_dots depends on registers");
 #endif
 }

@@ -103,12 +103,14 @@ static float number(uint32_t kind) {
 }
 
 #ifdef __arm__
-/* The body of a naked function that calls another one with values in the
-   registers that the other one must keep. It returns 0 if they were kept. */
+/* The body of a naked function that calls another one of at most five
+   arguments, with values in the registers that the other one must keep. It
+   returns 0 if they were kept. */
 #define KEEPS_REGISTERS(function)                                              \
   __asm volatile("push {r4-r7, lr}\n"                                          \
                  "mov r4, r8\n mov r5, r9\n mov r6, r10\n mov r7, r11\n"       \
                  "push {r4-r7}\n"                                              \
+                 "ldr r4, [sp, #36]\n push {r4, r5}\n"                         \
                  "movs r4, #0x51\n mov r8, r4\n"                               \
                  "movs r5, #0x52\n mov r9, r5\n movs r5, #0x62\n"              \
                  "movs r6, #0x53\n mov r10, r6\n"                              \
@@ -124,7 +126,7 @@ static float number(uint32_t kind) {
                  "sub r5, #0x62\n orr r0, r5\n"                                \
                  "sub r6, #0x63\n orr r0, r6\n"                                \
                  "sub r7, #0x64\n orr r0, r7\n"                                \
-                 "pop {r4-r7}\n"                                               \
+                 "add sp, #8\n pop {r4-r7}\n"                                  \
                  "mov r8, r4\n mov r9, r5\n mov r10, r6\n mov r11, r7\n"       \
                  "pop {r4-r7, pc}\n"                                           \
                  ".ltorg\n")

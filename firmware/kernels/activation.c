@@ -121,7 +121,7 @@ void poet_gelu(const struct poet_call *call) {
   float *y = call->out;
   const uint32_t count = poet_elements(call->op);
   for (uint32_t i = 0; i < count; i++) {
-    y[i] = 0.5f * x[i] * (1.0f + gelu_part(call->op, x[i]));
+    y[i] = poet_half(x[i]) * (1.0f + gelu_part(call->op, x[i]));
   }
 }
 
@@ -137,7 +137,7 @@ void poet_gelu_grad(const struct poet_call *call) {
     const float slope =
         op->variant ? (0.5f * SQRT_2_PI) *
                           ((1.0f - t * t) * (1.0f + 3.0f * CUBIC * square))
-                    : (0.5f * SQRT_2_PI) * poet_exp(-0.5f * square);
-    dx[i] = dy[i] * (0.5f * (1.0f + t) + x * slope);
+                    : (0.5f * SQRT_2_PI) * poet_exp(-poet_half(square));
+    dx[i] = dy[i] * (poet_half(1.0f + t) + x * slope);
   }
 }

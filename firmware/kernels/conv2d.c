@@ -18,68 +18,12 @@
 #include "conv_vector.h"
 #include "depthwise.h"
 #include "lanes_m4f.h"
+#include "lanes_m0plus.h"
 #include "poet/kernel.h"
 #include "sink.h"
 #include "tile.h"
 
-#if POET_M0PLUS
-/* One of three axes of the sums of a rectangle: how many there are along it,
- * and the distances between their weights, between the elements that they read,
- * and between the sums. */
-struct direction {
-  uint32_t count, weight, read, made;
-};
-
-/* Compute the rectangle of two spans in all channels of all samples. The
- * longest axis makes the lanes of poet_lane, so that there are few calls. */
-static void rectangle(const struct convolution *v, struct poet_tile *t,
-                      const float *from, float *to, const struct span *h,
-                      const struct span *w) {
-  const struct poet_op *op = v->op;
-  const uint32_t h_made = v->h.back ? v->h.stride : 1;
-  const uint32_t w_made = v->w.back ? v->w.stride : 1;
-  const uint32_t h_read = v->h.back ? 1 : v->h.stride;
-  const uint32_t w_read = v->w.back ? 1 : v->w.stride;
-  const struct direction channels = {v->made, v->made_step, 0, v->made_plane};
-  const struct direction across = {w->count, 0, w_read, w_made};
-  struct direction slow = {h->count, 0, h_read * v->w.read, h_made * v->w.made};
-  struct direction fast = across, lanes = channels;
-  const bool by_channel = v->made >= w->count && v->made >= h->count;
-  if (!by_channel) {
-    fast = channels, lanes = across;
-    if (h->count > w->count) {
-      lanes = slow, slow = across;
-    }
-  }
-  const struct poet_walk weights = t->a, reads = t->b;
-  t->rows = h->taps;
-  t->columns = w->taps;
-  if (by_channel) {
-    t->a = reads, t->b = weights;
-  }
-  t->b.lane = (int32_t)(by_channel ? lanes.weight : lanes.read);
-  poet_tile_shape(t);
-  from += h->from * v->w.read + w->from;
-  to += h->first * v->w.made + w->first;
-  for (uint32_t plane = 0; plane < op->n * op->groups; plane++) {
-    const float *first_weight = v->weight + plane % op->groups * v->group_step +
-                                h->tap * op->kernel_w + w->tap;
-    for (uint32_t i = 0; i < slow.count; i++) {
-      const float *weight = first_weight;
-      const float *read = from + i * slow.read;
-      float *made = to + i * slow.made;
-      for (uint32_t j = 0; j < fast.count; j++) {
-        t->b.at = by_channel ? weight : read;
-        poet_lane(t, by_channel ? read : weight, lanes.count, made, lanes.made);
-        weight += fast.weight, read += fast.read, made += fast.made;
-      }
-    }
-    from += v->read * v->read_plane;
-    to += v->made * v->made_plane;
-  }
-  t->a = weights, t->b = reads;
-}
-#else
+#if !POET_M0PLUS
 enum { STRIP = POET_WIDE / 2 }; /* channels at a time */
 
 /* Compute `count` <= POET_TILE neighbours in all channels: along a column if
@@ -322,7 +266,11 @@ static void convolve(const struct convolution *v, const float *from,
       for (uint32_t w_phase = 0; w_phase < w_phases; w_phase++) {
         for (uint32_t j = w_phase; j < v->w.made;) {
           const struct span w = poet_span_at(&v->w, j);
+#if POET_M0PLUS
+          poet_rectangle(v, &t, from, to, &h, &w);
+#else
           rectangle(v, &t, from, to, &h, &w);
+#endif
           j += w.count * w_phases;
         }
       }

@@ -26,6 +26,25 @@ static float power_of_two(int32_t exponent) {
   return from_bits((uint32_t)(exponent + 127) << 23);
 }
 
+#define HORNER(x, terms) poet_horner(x, terms, sizeof(terms) / sizeof *(terms))
+
+#if !POET_M0PLUS
+#if !defined(__clang__)
+#define UNROLLED _Pragma("GCC unroll 10")
+#else
+#define UNROLLED
+#endif
+
+static inline float poet_horner(float x, const float *c, uint32_t count) {
+  float p = c[0];
+  UNROLLED
+  for (uint32_t i = 1; i < count; i++) {
+    p = p * x + c[i];
+  }
+  return p;
+}
+#endif
+
 /* An argument of exp: x = n ln 2 + rest. */
 struct reduced {
   int32_t n;
@@ -94,11 +113,9 @@ float poet_exp(float x) {
   const struct reduced reduced = reduce(x);
   const int32_t n = reduced.n;
   const float r = reduced.rest;
-  float p = 0.001395172f;
-  p = p * r + 0.0083695982f;
-  p = p * r + 0.0416661872f;
-  p = p * r + 0.166665129f;
-  p = p * r + 0.5f;
+  static const float terms[] = {0.001395172f, 0.0083695982f, 0.0416661872f,
+                                0.166665129f, 0.5f};
+  const float p = HORNER(r, terms);
   const float power = 1.0f + (r + r * r * p); /* between 0.7 and 1.42 */
 #if defined(__ARM_ARCH_6M__) /* where two multiplications take longer */
   if (n > -126 && n < 127) {
@@ -128,15 +145,10 @@ float poet_log(float x) {
   const uint32_t bits = poet_bits(x) + (one - sqrt_half);
   n += (int32_t)(bits >> 23);
   const float f = from_bits((bits & 0x7fffffu) + sqrt_half) - 1.0f;
-  float p = 0.0674665152f;
-  p = p * f + -0.116756546f;
-  p = p * f + 0.118881588f;
-  p = p * f + -0.124055882f;
-  p = p * f + 0.142195527f;
-  p = p * f + -0.166679959f;
-  p = p * f + 0.200021186f;
-  p = p * f + -0.250000096f;
-  p = p * f + 0.333333126f;
+  static const float terms[] = {0.0674665152f, -0.116756546f, 0.118881588f,
+                                -0.124055882f, 0.142195527f,  -0.166679959f,
+                                0.200021186f,  -0.250000096f, 0.333333126f};
+  const float p = HORNER(f, terms);
   return (float)n * LN2_HIGH +
          (f + (f * f * (f * p - 0.5f) + (float)n * LN2_LOW));
 }
@@ -152,11 +164,9 @@ float poet_tanhf(float x) {
   const float a = fabsf(x);
   if (poet_order(a) < poet_order(0.625f)) {
     const float square = x * x;
-    float p = -0.0057049785f;
-    p = p * square + 0.020639079f;
-    p = p * square + -0.05373971f;
-    p = p * square + 0.13331442f;
-    p = p * square + -0.3333328f;
+    static const float terms[] = {-0.0057049785f, 0.020639079f, -0.05373971f,
+                                  0.13331442f, -0.3333328f};
+    const float p = HORNER(square, terms);
     return x + x * square * p;
   }
   return isnan(x) ? x
@@ -169,24 +179,18 @@ float poet_erff(float x) {
   const float a = fabsf(x);
   if (poet_order(a) < poet_order(0.875f)) {
     const float square = x * x;
-    float p = -0.00062029896f;
-    p = p * square + 0.005032125f;
-    p = p * square + -0.02679142f;
-    p = p * square + 0.11282454f;
-    p = p * square + -0.3761255f;
-    p = p * square + 0.12837915f;
+    static const float terms[] = {-0.00062029896f, 0.005032125f, -0.02679142f,
+                                  0.11282454f,     -0.3761255f,  0.12837915f};
+    const float p = HORNER(square, terms);
     return x + x * p;
   }
   if (poet_order(a) > poet_order(3.9375f)) {
     return isnan(x) ? x : with_sign_of(x, 1.0f);
   }
-  float q = -0.00020099733f;
-  q = q * a + 0.003092302f;
-  q = q * a + -0.022420254f;
-  q = q * a + 0.104327574f;
-  q = q * a + 0.63673717f;
-  q = q * a + 1.1279361f;
-  q = q * a + 0.00013356694f;
+  static const float terms[] = {-0.00020099733f, 0.003092302f, -0.022420254f,
+                                0.104327574f,    0.63673717f,  1.1279361f,
+                                0.00013356694f};
+  const float q = HORNER(a, terms);
   return isnan(x) ? x : with_sign_of(x, 1.0f - poet_exp(-q));
 }
 

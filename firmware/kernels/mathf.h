@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "tile.h"
+
 static inline uint32_t poet_bits(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -42,6 +44,19 @@ static inline bool poet_is_nan(poet_order_t order) {
 }
 #endif
 
+/* x / 2, rounded. */
+static inline float poet_half(float x) {
+#if POET_M0PLUS
+  uint32_t bits = poet_bits(x);
+  if ((bits << 1 >> 24) - 2 < 253) { /* so that the half is normal */
+    bits -= 1u << 23;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+  }
+#endif
+  return 0.5f * x;
+}
+
 /* e^x and the natural logarithm, in float32, with the same bits on every
  * target. Largest error over all floats, in units in the last place: 1.1 (exp),
  * 0.9 (log). exp: 0 below -103.97, infinite above 88.72. log: -infinity at 0,
@@ -54,6 +69,12 @@ float poet_log(float x);
 float poet_tanhf(float x);
 float poet_erff(float x);
 float poet_logistic(float x);
+
+/* Return ((c[0] x + c[1]) x + c[2]) x + ... + c[count - 1], for the numbers
+ * that horner_m0plus.c allows. Only there is it a function of its own. */
+#if POET_M0PLUS
+float poet_horner(float x, const float *c, uint32_t count);
+#endif
 
 /* Return x^n, computed by repeated squaring from the lowest bit of n on; x^0 =
  * 1. */

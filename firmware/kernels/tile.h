@@ -97,11 +97,4 @@ static inline uint32_t poet_full_lanes(uint32_t lanes) {
 void poet_tile(const struct poet_tile *tile, uint32_t a_lanes, uint32_t b_lanes,
                float *sums, uint32_t row);
 
-#if POET_M0PLUS
-/* The same for the lane at `a` and any number of lanes of b, whose sums lie
- * `step` floats apart. Changes no others. */
-void poet_lane(const struct poet_tile *tile, const float *a, uint32_t b_lanes,
-               float *sums, uint32_t step);
-#endif
-
 #endif

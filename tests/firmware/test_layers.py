@@ -15,6 +15,7 @@ from poet_host.resources import resource
 
 # Lowest first. `kernels/*.c` stands for the operator families, of which none uses another.
 ORDER = (
+    "kernels/horner_m0plus.c",  # polynomials of the Cortex-M0+
     "kernels/mathf.c",  # exp, log, tanh, erf
     "kernels/slow_m0plus.c",  # float operations of the Cortex-M0+
     "kernels/soft_m0plus.c",
@@ -27,6 +28,7 @@ ORDER = (
     "kernels/lanes_m4f.c",
     "kernels/tile_vector.c",  # the same of processors with vectors of floats
     "kernels/tile.c",  # sums of products
+    "kernels/lanes_m0plus.c",  # the same, and convolutions, of the Cortex-M0+
     "kernels/sink.c",  # from a gradient to a parameter's update
     "kernels/axis.c",  # the axes of a convolution
     "kernels/depthwise.c",  # convolutions with one channel in a group
@@ -59,7 +61,7 @@ ORDER = (
 # The headers that each folder may include, in addition to those of the C library.
 INCLUDES = {
     "kernels": r"poet/(kernel|isa|records)\.[a-z]+"
-    r"|(mathf|(chain|dot)_m0plus|(tile|strip|axpy|lanes)_m4f|(tile|conv)_vector|tile)\.h"
+    r"|(mathf|(chain|dot|lanes)_m0plus|(tile|strip|axpy|lanes)_m4f|(tile|conv)_vector|tile)\.h"
     r"|(sink|axis|depthwise)\.h",
     "src": r"poet/\w+\.(h|def)|runtime\.h",
     "include/poet": r"(poet/)?\w+\.(h|def)",

@@ -12,6 +12,7 @@ BATCHES = {
     "operations": 600,
     "sums": 400,
     "special sums": 60,
+    "polynomials": 600,
     "chains": 300,
     "tiles": 400,
     "strips": 1000,

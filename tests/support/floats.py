@@ -38,6 +38,7 @@ PARTS = {
     "operations": Part("m0plus", "floats.c", 0),
     "sums": Part("m0plus", "floats.c", 1),
     "special sums": Part("m0plus", "floats.c", 2),
+    "polynomials": Part("m0plus", "floats.c", 3),
     "chains": Part("m0plus", "chains.c", 0),
     "tiles": Part("m4f", "tiles.c", 0),
     "strips": Part("m4f", "tiles.c", 1),
@@ -47,6 +48,7 @@ PARTS = {
 ASSEMBLY = {
     "m0plus": {
         "poet_dots": "sums",
+        "poet_horner": "polynomials",
         "poet_chain_enter": "chains",
         "poet_chain_code": "chains",
         "poet_chain_code_end": "chains",
@@ -72,9 +74,10 @@ def _options(part: str, batches: int, seed: int) -> list[str]:
 
 
 def _kernels(core: str) -> list[str]:
-    kernels = resource("firmware") / "kernels"
-    return [f"-I{kernels}", *(str(path) for path in sorted(kernels.glob(f"*_{core}.c"))),
-            str(kernels / "tile.c"), str(kernels / "mathf.c")]  # fmt: skip
+    kernels, include = (resource("firmware") / name for name in ("kernels", "include"))
+    names = sorted(str(path) for path in kernels.glob(f"*_{core}.c"))
+    others = [str(kernels / "tile.c"), str(kernels / "mathf.c")]
+    return [f"-I{kernels}", f"-I{include}", *names, *others]
 
 
 def program(part: str, batches: int, seed: int, folder: Path, *options: str) -> Path:

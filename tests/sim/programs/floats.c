@@ -2,14 +2,15 @@
    Prints a hash of the results' bits for each batch. The same program, compiled
    for the host, is the oracle: its floats are those of the processor.
 
-   PART: 0 operations, 1 sums, 2 sums with a special number at each position.
+   PART: 0 operations, 1 sums, 2 sums with a special number at each position,
+   3 polynomials.
    BATCHES: number of batches. SEED: start of the generator. */
 #include "dot_m0plus.h"
 #include "mathf.h"
 #include "numbers.h"
 #include "tile.h"
 
-enum { POOL = 420, OPERATIONS = 512, TILES = 8, DOT = 36 };
+enum { POOL = 420, OPERATIONS = 512, TILES = 8, DOT = 36, TERMS = 10 };
 
 static float pool[2][POOL];
 
@@ -28,6 +29,56 @@ static void operations(void) {
     /* next to ln 2 / 2, where exp reduces its argument in another way */
     const uint32_t border = (draw(2) << 31 | 0x3eb17218u) + draw(7) - 3;
     add_to_hash(poet_exp(draw(4) ? a : from_bits(border)));
+  }
+}
+
+#if POET_M0PLUS
+/* The same as `lost` below for poet_horner. */
+__attribute__((naked)) static uint32_t lost_by_horner(float x, const float *c,
+                                                      uint32_t count) {
+  KEEPS_REGISTERS("poet_horner");
+}
+#else
+static float poet_horner(float x, const float *c, uint32_t count) {
+  float p = c[0];
+  for (uint32_t i = 1; i < count; i++)
+    p = p * x + c[i];
+  return p;
+}
+#endif
+
+/* Any mantissa, one of few bits, or one next to a power of two. */
+static uint32_t mantissa_of(uint32_t kind) {
+  const uint32_t mantissa = draw(0) >> 9, some = draw(0);
+  return kind == 0   ? mantissa
+         : kind == 1 ? short_of(mantissa, some)
+         : some & 16 ? mantissa & 3
+                     : mantissa | 0x7ffffc;
+}
+
+/* Polynomials of sizes that poet_horner allows. Some sums are almost 0. */
+static void polynomials(void) {
+  float c[TERMS];
+  for (uint32_t left = 40; left; left--) {
+    const uint32_t x_kind = draw(3), kind = draw(3), tiny = draw(8);
+    const uint32_t count = 1 + draw(TERMS), low = draw(2) ? 113 : 126;
+    const uint32_t x_mantissa = mantissa_of(x_kind);
+    const float x = from_bits(normal(tiny ? 105 : 0, 129, x_mantissa));
+    for (uint32_t i = 0; i < count; i++) {
+      const uint32_t mantissa = mantissa_of(kind);
+      c[i] = from_bits(normal(low, 128, mantissa));
+      if (i && draw(4) == 0) {
+        const uint32_t minus = to_bits(poet_horner(x, c, i) * x) ^ 1u << 31;
+        const uint32_t field = minus << 1 >> 24;
+        if (field >= 113 && field < 127)
+          c[i] = from_bits(minus + draw(5) - 2);
+      }
+    }
+    add_to_hash(poet_horner(x, c, count));
+#if POET_M0PLUS
+    if (lost_by_horner(x, c, count))
+      print("poet_horner depends on registers");
+#endif
   }
 }
 
@@ -136,7 +187,10 @@ static void special_sums(void) {
 
 int main(void) {
   for (uint32_t i = 0; i < BATCHES; i++) {
-    PART == 0 ? operations() : PART == 1 ? sums() : special_sums();
+    PART == 0   ? operations()
+    : PART == 1 ? sums()
+    : PART == 2 ? special_sums()
+                : polynomials();
     print_hex(hash);
   }
   return 0;

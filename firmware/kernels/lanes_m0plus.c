@@ -4,6 +4,8 @@
  */
 #include "lanes_m0plus.h"
 
+#include <stddef.h>
+
 #include "dot_m0plus.h"
 
 #if POET_M0PLUS
@@ -179,11 +181,15 @@ void poet_rectangle(const struct convolution *v, struct poet_tile *t,
   poet_tile_shape(t);
   from += h->from * v->w.read + w->from;
   to += h->first * v->w.made + w->first;
-  for (uint32_t plane = 0; plane < op->n * op->groups; plane++) {
-    const float *first_weight = v->weight + plane % op->groups * v->group_step +
-                                h->tap * op->kernel_w + w->tap;
+  const float *of_group = NULL;
+  uint32_t groups = 0; /* left of the sample */
+  for (uint32_t planes = op->n * op->groups; planes; planes--) {
+    if (groups == 0) {
+      groups = op->groups;
+      of_group = v->weight + h->tap * op->kernel_w + w->tap;
+    }
     for (uint32_t i = 0; i < slow.count; i++) {
-      const float *weight = first_weight;
+      const float *weight = of_group;
       const float *read = from + i * slow.read;
       float *made = to + i * slow.made;
       for (uint32_t j = 0; j < fast.count; j++) {
@@ -193,6 +199,8 @@ void poet_rectangle(const struct convolution *v, struct poet_tile *t,
         weight += fast.weight, read += fast.read, made += fast.made;
       }
     }
+    groups--;
+    of_group += v->group_step;
     from += v->read * v->read_plane;
     to += v->made * v->made_plane;
   }

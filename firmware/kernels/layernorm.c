@@ -40,23 +40,25 @@ void poet_layernorm(const struct poet_call *call) {
   float *y = call->out;             /* (n, c) */
 
 #if POET_M0PLUS
-  struct poet_chain chain;
-  poet_chain_open(&chain, poet_elements(op));
-  for (uint32_t n = 0; n < op->n; n++) {
-    poet_chain_xhat(&chain, x, stats[n], stats[op->n + n]);
-    poet_chain_array(&chain, POET_TIMES_ELEMENT, gamma);
-    poet_chain_array(&chain, POET_PLUS_ELEMENT, beta);
-    poet_chain_array(&chain, POET_PUT, y);
-    poet_chain_run(&chain, 0, op->c);
-    x += op->c, y += op->c;
+  if (op->c >= POET_CHAIN_LEAST) {
+    struct poet_chain chain;
+    poet_chain_open(&chain, poet_elements(op));
+    for (uint32_t n = 0; n < op->n; n++) {
+      poet_chain_xhat(&chain, x, stats[n], stats[op->n + n]);
+      poet_chain_array(&chain, POET_TIMES_ELEMENT, gamma);
+      poet_chain_array(&chain, POET_PLUS_ELEMENT, beta);
+      poet_chain_array(&chain, POET_PUT, y);
+      poet_chain_run(&chain, 0, op->c);
+      x += op->c, y += op->c;
+    }
+    return;
   }
-#else
+#endif
   for (uint32_t n = 0; n < op->n; n++) {
     for (uint32_t c = 0; c < op->c; c++) {
       *y++ = (*x++ - stats[n]) * stats[op->n + n] * gamma[c] + beta[c];
     }
   }
-#endif
 }
 
 void poet_layernorm_grad_input(const struct poet_call *call) {

@@ -345,43 +345,36 @@ static void answer(struct poet_server *server, uint32_t received) {
   }
 }
 
-/* Append received bytes to `frame`. At the end of a frame, answer the frame. */
-static void take_input(struct poet_server *server) {
-  const uint8_t *data = server->input + server->input_next;
-  const uint32_t left = server->input_size - server->input_next;
-  const uint8_t *zero = memchr(data, 0, left);
-  const uint32_t size = zero ? (uint32_t)(zero - data) : left;
-  server->input_next += zero ? size + 1 : size;
-  if (size <= POET_FRAME_BUFFER(server->frame_bytes) - server->received) {
-    memcpy(server->frame + server->received, data, size);
-    server->received += size;
-  } else {
-    server->overlong = true;
-  }
-  if (!zero) {
-    return;
-  }
-  /* Reset `received` and `overlong` before answer(): if this request starts a
-   * step, the next frame arrives here before answer() returns. */
-  const uint32_t received = server->overlong ? 0 : server->received;
+/* Answer the frame that is complete. `received` and `overlong` are reset before
+ * answer(): if this request starts a step, the next frame arrives here before
+ * answer() returns. */
+static void end_frame(struct poet_server *server) {
+  const uint32_t size = server->overlong ? 0 : server->received - 1;
   server->received = 0;
   server->overlong = false;
-  if (received) {
-    answer(server, received);
+  if (size) {
+    answer(server, size);
   }
 }
 
 void poet_serve(struct poet_server *server, uint32_t wait_ms) {
   const struct poet_port *port = server->poet->port;
+  const uint32_t capacity = POET_FRAME_BUFFER(server->frame_bytes);
+  uint32_t got;
   do {
-    while (server->input_next < server->input_size) {
-      take_input(server);
+    if (server->received == capacity) {
+      server->overlong = true;
+      server->received = 0;
     }
-    server->input_next = 0;
-    server->input_size = (uint32_t)port->receive(port->context, server->input,
-                                                 server->input_bytes, wait_ms);
+    got =
+        (uint32_t)port->receive(port->context, server->frame + server->received,
+                                capacity - server->received, wait_ms);
+    server->received += got;
+    if (got && !server->frame[server->received - 1]) {
+      end_frame(server);
+    }
     wait_ms = 0;
-  } while (server->input_size);
+  } while (got);
 }
 
 void poet_serve_alone(struct poet_server *server) {

@@ -225,8 +225,9 @@ class MemoryBoard:
         self.lib.poet_transfer_run(self.port, transfer, self._keep[5])
 
     def _receive(self, _: Any, data: Any, size: int, wait_ms: int) -> int:
-        piece = bytes(self.line_in[:size])
-        del self.line_in[:size]
+        end = self.line_in.find(0) + 1 or size
+        piece = bytes(self.line_in[: min(size, end)])
+        del self.line_in[: len(piece)]
         self.ffi.memmove(data, piece, len(piece))
         return len(piece)
 

@@ -9,7 +9,6 @@ from support.memory_board import MemoryBoard, card
 CODE = {name: row.code for name, row in isa.by_name("MESSAGE").items()}
 ERROR = {row.code: name for name, row in isa.by_name("ERROR").items()}
 FRAME_BYTES = 576
-INPUT_BYTES = 64
 
 
 def cobs_bytes(size: int) -> int:
@@ -24,13 +23,10 @@ class Server:
         self.board = board or MemoryBoard(card())
         ffi = self.board.ffi
         self.frame = ffi.new("uint8_t[]", cobs_bytes(FRAME_BYTES + 6))
-        self.input = ffi.new("uint8_t[]", INPUT_BYTES)
         self.server = ffi.new("struct poet_server *")
         self.server.poet = self.board.state
         self.server.frame = self.frame
         self.server.frame_bytes = FRAME_BYTES
-        self.server.input = self.input
-        self.server.input_bytes = INPUT_BYTES
         self.sequence = 0
 
     def feed(self, data: bytes) -> list[bytes]:

@@ -107,9 +107,12 @@ struct poet_port {
   bool lane_checks;
 
   /* Only the serial application uses `receive` and `send`. `receive` waits at
-   * most `wait_ms` for the first byte and returns the number of bytes stored.
-   * The port buffers at least one frame between calls. `send` returns when the
-   * bytes are on their way, or when the host does not accept them. */
+   * most `wait_ms` for the first byte, stores at most `size` bytes and none
+   * after a zero, and returns their number. Between calls the port buffers at
+   * least two short frames. Unless the last byte is a zero, the next call
+   * continues after the stored bytes: until then, the port may store bytes in
+   * the rest of `data`. `send` returns when the bytes are on their way, or when
+   * the host does not accept them. */
   size_t (*receive)(void *context, uint8_t *data, size_t size,
                     uint32_t wait_ms);
   void (*send)(void *context, const uint8_t *data, size_t size);

@@ -24,15 +24,10 @@ struct poet_server {
   /* buffer of POET_FRAME_BUFFER(frame_bytes) bytes, aligned to 4 */
   uint8_t *frame;
   uint32_t frame_bytes; /* largest payload */
-  /* buffer for the bytes of one call of the port's `receive` */
-  uint8_t *input;
-  uint32_t input_bytes; /* size of that buffer */
 
   /* number of bytes of the current frame that are in `frame` */
   uint32_t received;
   bool overlong; /* the current frame is too long and will be dropped */
-  uint32_t input_size, input_next; /* number of valid bytes; next index */
-
   bool attended; /* a valid request has arrived since the start */
   /* true: a step runs, and the step's poll function calls poet_serve */
   bool stepping;

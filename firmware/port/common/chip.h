@@ -50,9 +50,14 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
 /* Return the CRC of the last exchange, once card_exchanged has been called. */
 uint16_t chip_spi_crc(void);
 
-/* The UART. chip_uart_receive takes at most `size` received bytes and returns
- * their number. chip_uart_send returns when the last byte is on its way. */
+/* The UART. chip_uart_receive takes at most `size` received bytes, none after a
+ * zero, and returns their number. Unless the last of them is a zero, the
+ * UART's interrupt stores the bytes that follow in the rest of `data`: the next
+ * call must continue there. chip_uart_drop drops all received bytes and ends
+ * the use of `data`. chip_uart_send returns when the last byte is on its way.
+ */
 uint32_t chip_uart_receive(uint8_t *data, uint32_t size);
+void chip_uart_drop(void);
 bool chip_uart_waiting(void);
 void chip_uart_send(const uint8_t *data, uint32_t size);
 /* Send a text after a fault, without the use of interrupts. */

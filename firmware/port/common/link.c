@@ -26,8 +26,8 @@ bool link_waiting(void) {
       (link.port == USB && usb_is_suspended() && chip_uart_waiting())) {
     link.port = chip_uart_waiting() ? UART : usb_waiting() ? USB : NO_PORT;
   }
-  while (link.port == USB && chip_uart_waiting()) {
-    chip_uart_receive(&dropped, 1);
+  if (link.port == USB) {
+    chip_uart_drop();
   }
   while (link.port == UART && usb_waiting()) {
     usb_receive(&dropped, 1);
@@ -36,11 +36,10 @@ bool link_waiting(void) {
 }
 
 uint32_t link_receive(uint8_t *data, uint32_t size) {
-  if (!link_waiting()) {
-    return 0;
-  }
-  return link.port == USB ? usb_receive(data, size)
-                          : chip_uart_receive(data, size);
+  link_waiting();
+  return link.port == USB    ? usb_receive(data, size)
+         : link.port == UART ? chip_uart_receive(data, size)
+                             : 0;
 }
 
 void link_send(const uint8_t *data, uint32_t size) {

@@ -17,7 +17,9 @@
 /* Return true if the link has received bytes. If no port is the active link
  * yet, choose one first. */
 bool link_waiting(void);
-/* Take at most `size` received bytes, and return their number. */
+/* Take at most `size` received bytes, none after a zero, and return their
+ * number. Unless the last of them is a zero, the UART may store the bytes that
+ * follow in the rest of `data`: the next call must continue there. */
 uint32_t link_receive(uint8_t *data, uint32_t size);
 void link_send(const uint8_t *data, uint32_t size);
 /* Send on both ports after a fault, without the use of interrupts. */

@@ -19,7 +19,6 @@
 #include "usb.h"
 
 enum {
-  INPUT_BYTES = 64, /* a USB packet */
   IDLE_US = 10 * 1000,
   FOREVER_MS = 0xffffffff / 1000,
   /* Before the board trains alone, it waits ATTEND_TIMES times for a host.
@@ -116,12 +115,8 @@ int main(void) {
   chip_start();
   chip_unique_id(unique_id);
   usb_start(BOARD_NAME, unique_id);
-  uint8_t input[INPUT_BYTES];
-  struct poet_server server = {.poet = &board,
-                               .frame = (uint8_t *)frame,
-                               .frame_bytes = BOARD_FRAME,
-                               .input = input,
-                               .input_bytes = sizeof input};
+  struct poet_server server = {
+      .poet = &board, .frame = (uint8_t *)frame, .frame_bytes = BOARD_FRAME};
   poet_init(&board, &port, &memory);
   for (int i = 0; i < ATTEND_TIMES && !server.attended; i++) {
     poet_serve(&server, ATTEND_MS);

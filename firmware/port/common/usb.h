@@ -53,7 +53,8 @@ bool usb_is_suspended(void);
 /* Return true if the host has sent bytes that usb_receive has not returned
  * yet. */
 bool usb_waiting(void);
-/* Take at most `size` received bytes, and return their number. */
+/* Take at most `size` received bytes, none after a zero, and return their
+ * number. */
 uint32_t usb_receive(uint8_t *data, uint32_t size);
 /* Send bytes. Return when the bytes are on their way, or when the host has
  * fetched nothing for a second. Return at once if the port is closed. */

@@ -67,9 +67,12 @@ bool usb_waiting(void) {
 
 uint32_t usb_receive(uint8_t *data, uint32_t size) {
   const uint32_t was = chip_lock();
+  const uint8_t *const bytes = port.out[port.out_read] + port.out_at;
   const uint32_t there = (uint32_t)port.out_size[port.out_read] - port.out_at;
-  const uint32_t count = there < size ? there : size;
-  memcpy(data, port.out[port.out_read] + port.out_at, count);
+  const uint32_t most = there < size ? there : size;
+  const uint8_t *const zero = memchr(bytes, 0, most);
+  const uint32_t count = zero ? (uint32_t)(zero - bytes) + 1 : most;
+  memcpy(data, bytes, count);
   port.out_at = (uint8_t)(port.out_at + count);
   if (count && count == there) {
     port.out_at = port.out_size[port.out_read] = 0;

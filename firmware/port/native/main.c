@@ -60,7 +60,9 @@ static struct poet_transfer queue[QUEUE];
 static struct poet_trace trace[TRACE];
 static struct poet_cache cache[CACHE];
 static uint32_t frame[(POET_FRAME_BUFFER(FRAME) + 3) / 4];
+/* received bytes: those from input_next to input_size are not taken yet */
 static uint8_t input[POET_FRAME_BUFFER(FRAME)];
+static size_t input_size, input_next;
 static struct poet board;
 static pid_t parent;
 
@@ -72,17 +74,27 @@ static uint32_t ticks(void *context) {
                     (uint64_t)t.tv_nsec / (1000000000 / TICK_HZ));
 }
 
-/* Receive bytes. This function is called often, even during a step, so it also
- * checks whether the parent process has ended. A signal cannot replace this
- * check: PR_SET_PDEATHSIG comes when the thread that has started this process
- * ends. */
+/* Receive bytes, none after a zero. This function is called often, even during
+ * a step, so it also checks whether the parent process has ended. A signal
+ * cannot replace this check: PR_SET_PDEATHSIG comes when the thread that has
+ * started this process ends. */
 static size_t receive(void *context, uint8_t *data, size_t size,
                       uint32_t wait_ms) {
-  const size_t got = native_receive(context, data, size, wait_ms);
-  if (!got && getppid() != parent) {
-    exit(0);
+  if (input_next == input_size) {
+    input_next = 0;
+    input_size = native_receive(context, input, sizeof input, wait_ms);
+    if (!input_size && getppid() != parent) {
+      exit(0);
+    }
   }
-  return got;
+  const uint8_t *const bytes = input + input_next;
+  const size_t left = input_size - input_next;
+  const size_t most = left < size ? left : size;
+  const uint8_t *const zero = memchr(bytes, 0, most);
+  const size_t count = zero ? (size_t)(zero - bytes) + 1 : most;
+  memcpy(data, bytes, count);
+  input_next += count;
+  return count;
 }
 
 static int usage(const char *why) {
@@ -130,11 +142,8 @@ int main(int argc, char **argv) {
                                .cache = cache,
                                .trace = trace,
                                .trace_capacity = TRACE};
-  struct poet_server server = {.poet = &board,
-                               .frame = (uint8_t *)frame,
-                               .frame_bytes = FRAME,
-                               .input = input,
-                               .input_bytes = sizeof input};
+  struct poet_server server = {
+      .poet = &board, .frame = (uint8_t *)frame, .frame_bytes = FRAME};
   const char *storage = NULL, *listen = NULL;
   char *rest = "";
   char *idle_rest = "";

@@ -162,6 +162,10 @@ uint32_t chip_uart_receive(uint8_t *data, uint32_t size) {
   return ring_take(&ring, data, size);
 }
 
+void chip_uart_drop(void) {
+  ring_drop(&ring);
+}
+
 static void wait_until_sent(void) {
   const uint32_t was = chip_lock();
   while (!sent) {

@@ -193,6 +193,10 @@ uint32_t chip_uart_receive(uint8_t *data, uint32_t size) {
   return ring_take(&ring, data, size);
 }
 
+void chip_uart_drop(void) {
+  ring_drop(&ring);
+}
+
 void chip_uart_send(const uint8_t *data, uint32_t size) {
   for (uint32_t i = 0; i < size; i++) {
     while (!(SERCOM_INTFLAG(UART) & SERCOM_DRE)) {

@@ -7,7 +7,7 @@
 #define BOARD_TENSORS 384
 #define BOARD_QUEUE 8
 #define BOARD_TRACE 22
-#define BOARD_CACHE 3
+#define BOARD_CACHE 4
 #define BOARD_FRAME 520 /* payload of a write of one block */
 
 #endif

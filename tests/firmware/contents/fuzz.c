@@ -249,12 +249,7 @@ static void step(void) {
 
 static void train_alone(void) {
   uint8_t *frame = malloc(POET_FRAME_BUFFER(64));
-  uint8_t *input = malloc(64);
-  struct poet_server server = {.poet = p,
-                               .frame = frame,
-                               .frame_bytes = 64,
-                               .input = input,
-                               .input_bytes = 64};
+  struct poet_server server = {.poet = p, .frame = frame, .frame_bytes = 64};
   const bool mounted = is_mounted();
   const uint32_t before = board.changes;
   const struct poet_commit commit = p->committed;
@@ -270,7 +265,6 @@ static void train_alone(void) {
     seen[REFUSED]++;
   }
   free(frame);
-  free(input);
 }
 
 static void format(void) {

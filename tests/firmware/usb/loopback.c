@@ -163,6 +163,10 @@ bool chip_uart_waiting(void) {
   return uart.in_size != 0;
 }
 
+void chip_uart_drop(void) {
+  uart.in_size = 0;
+}
+
 uint32_t chip_uart_receive(uint8_t *data, uint32_t size) {
   const uint32_t count = size < uart.in_size ? size : uart.in_size;
   memcpy(data, uart.in, count);

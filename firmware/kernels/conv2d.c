@@ -257,9 +257,11 @@ static void convolve(const struct convolution *v, const float *from,
                         .begun = v->begun,
                         .tame =
                             poet_tame(from, op->n * read, v->weight, weights)};
+#if !POET_M0PLUS
   if (is_sparse(v) && !v->begun) {
     memset(to, 0, op->n * op->groups * v->made * v->made_plane * sizeof *to);
   }
+#endif
   for (uint32_t h_phase = 0; h_phase < h_phases; h_phase++) {
     for (uint32_t i = h_phase; i < v->h.made;) {
       const struct span h = poet_span_at(&v->h, i);

@@ -71,8 +71,7 @@ void poet_transfer_take(struct poet_transfer *transfer, uint32_t index,
 }
 
 void poet_transfer_check(struct poet_transfer *transfer, uint32_t crc,
-                         uint32_t blocks) {
-  const uint32_t done = blocks * POET_BLOCK;
+                         uint32_t done) {
   crc = poet_crc(crc, transfer->data + done, transfer->size_bytes - done);
   if (transfer->write || transfer->apart) {
     transfer->trailer[0] = crc;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import binascii
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,14 @@ def test_a_block_arrives_by_dma_with_its_crc(tmp_path: Path, image: Path) -> Non
     assert card.complaint == ""
 
 
+def test_the_crc_unit_computes_what_the_processor_writes(tmp_path: Path) -> None:
+    text = b"bits of a tensor"
+    crc32 = zlib.crc32(text)
+    assert words(run(case(33, tmp_path)).text) == [crc32, crc32]
+    crc16 = binascii.crc_hqx(text, 0xFFFF)
+    assert words(run(case(34, tmp_path)).text) == [crc16, crc32]
+
+
 def test_a_one_shot_timer_wakes_the_core_and_stops(tmp_path: Path) -> None:
     outcome = run(case(4, tmp_path))
     elapsed, status = words(outcome.text)
@@ -66,6 +76,10 @@ MISUSES = {
     28: "DMAC reaches 0x10000000..0x10000001, which is not in RAM",
     29: "SERCOM5: PORT does not give it the pins",
     30: "ONDEMAND must be cleared",
+    35: "CRCDATAIN written while the CRC unit does not read it",
+    36: "CRCDATAIN written while the CRC unit works on earlier data",
+    37: "CRCCHKSUM is enable-protected",
+    38: "CRCSTATUS read with the I/O interface",
 }
 
 

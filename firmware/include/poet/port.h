@@ -138,9 +138,9 @@ void poet_transfer_take(struct poet_transfer *transfer, uint32_t index,
 
 /* Compute the CRC of the data. For a transfer out of RAM, make the trailer. For
  * a transfer into RAM, check the trailer and set `status` if it is wrong. If
- * the trailer is apart, only store the CRC. If the CRC of the first `blocks`
- * blocks is known already, pass it as `crc`; otherwise pass 0 for both. */
+ * the trailer is apart, only store the CRC. If the CRC of the first `done`
+ * bytes is known already, pass it as `crc`; otherwise pass 0 for both. */
 void poet_transfer_check(struct poet_transfer *transfer, uint32_t crc,
-                         uint32_t blocks);
+                         uint32_t done);
 
 #endif

@@ -151,7 +151,7 @@ static void read_stopped(void) {
 }
 
 static void stop_asked(void) {
-  sd_wait(true, card.job->write ? ask_status : read_stopped, card_give_up);
+  sd_wait(card.job->write ? ask_status : read_stopped, card_give_up);
 }
 
 static void stop_command(void) {
@@ -162,7 +162,7 @@ static void stop_command(void) {
  * CMD12 (7.3.3.1), so CMD12 follows the token. To the other cards, which the
  * token has stopped, CMD12 is only an illegal command. */
 static void refused_stop_asked(void) {
-  sd_wait(true, stop_command, card_give_up);
+  sd_wait(stop_command, card_give_up);
 }
 
 /* End a multi-block transfer after its last block, or after an error. */
@@ -193,7 +193,8 @@ static void passed(void) {
 
 static void data_answered(void) {
   if ((sd_bus.in[2] & DATA_MASK) == DATA_ACCEPTED) {
-    sd_wait(false, passed, card_give_up);
+    sd_wait_programmed(passed, card_give_up);
+    card.job->meanwhile(card.index + 1);
   } else {
     failed();
   }
@@ -207,26 +208,25 @@ static void data_sent(void) {
   sd_exchange(3, data_answered);
 }
 
-static void token_sent(void) {
-  /* Set `then` before the exchange starts: the interrupt at the end calls
-   * `then`. */
-  sd_bus.then = data_sent;
-  chip_spi_exchange(card.job->place(card.index), NULL, POET_BLOCK, 0);
-  card.job->meanwhile(card.index + 1);
-}
-
 static void data_comes(void) {
   card.job->meanwhile(card.index);
 }
 
 static void transfer_block(void) {
-  if (card.job->write) {
-    sd_bus.out[0] = 0xff;
-    sd_bus.out[1] = TOKEN_MANY;
-    sd_exchange(2, token_sent);
-  } else {
-    sd_receive(card.job->place(card.index), card.index + 1 < card.job->count,
-               data_comes, passed, failed);
+  uint8_t *place = card.job->place(card.index);
+  if (!card.job->write) {
+    uint8_t *next = card.index + 1 < card.job->count
+                        ? card.job->place(card.index + 1)
+                        : NULL;
+    sd_receive(place, next == place ? NULL : next, data_comes, passed, failed);
+    return;
+  }
+  /* Set `then` before the exchange starts: the interrupt at the end calls
+   * `then`. */
+  sd_bus.then = data_sent;
+  chip_spi_send_block(TOKEN_MANY, place);
+  if (!chip_crc_excludes_blocks) {
+    card.job->meanwhile(card.index + 1);
   }
 }
 
@@ -238,12 +238,40 @@ static void transfer_answered(void) {
   }
 }
 
-static void start_transfer(void) {
+static void send_transfer(void) {
   const uint32_t block = card.job->block + card.index;
   card.base = card.index;
   sd_command(card.job->write ? SD_WRITE_MANY : SD_READ_MANY,
              card.high_capacity ? block : block * POET_BLOCK,
              transfer_answered);
+}
+
+/* The announcement is only a hint: a card may not know ACMD23. */
+static void announced(void) {
+  if (sd_bus.r1 & ~R1_ILLEGAL) {
+    card_give_up();
+  } else {
+    send_transfer();
+  }
+}
+
+static void announce(void) {
+  if (sd_bus.r1) {
+    card_give_up();
+  } else {
+    sd_command(SD_ANNOUNCE, card.job->count - card.index, announced);
+  }
+}
+
+/* A card that knows the number of blocks can erase them all before the write.
+ * If the job ends sooner, the content of the others is lost: the owner of the
+ * job writes them later, or does not use them. */
+static void start_transfer(void) {
+  if (card.job->write && card.job->count - card.index > 1) {
+    sd_command(SD_APPLICATION, 0, announce);
+  } else {
+    send_transfer();
+  }
 }
 
 void card_begin(void) {

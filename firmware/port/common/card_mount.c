@@ -24,7 +24,6 @@ enum {
   IDLE_LIMIT_US = 300 * 1000,
   INIT_LIMIT_US = 1500 * 1000,
   R1_IDLE = 1,
-  R1_ILLEGAL = 4,
   SD_STATUS_SIZE = 64,
 };
 
@@ -190,7 +189,7 @@ static void go_idle(void) {
 }
 
 static void old_transfer_stopped(void) {
-  sd_wait(true, go_idle, go_idle);
+  sd_wait(go_idle, go_idle);
 }
 
 static void stop_by_command(void) {
@@ -198,7 +197,7 @@ static void stop_by_command(void) {
 }
 
 static void old_write_stopped(void) {
-  sd_wait(true, stop_by_command, stop_by_command);
+  sd_wait(stop_by_command, stop_by_command);
 }
 
 static void stop_old_write(void) {
@@ -206,7 +205,7 @@ static void stop_old_write(void) {
 }
 
 static void block_completed(void) {
-  sd_wait(true, stop_old_write, stop_old_write);
+  sd_wait(stop_old_write, stop_old_write);
 }
 
 /* If only the processor was reset, the card may still be in a write, at any
@@ -217,7 +216,7 @@ static void block_completed(void) {
 static void clocks_given(void) {
   chip_spi_select(true);
   sd_bus.then = block_completed;
-  chip_spi_exchange(NULL, NULL, CHIP_EXCHANGE_MAX, 0);
+  chip_spi_exchange(NULL, NULL, CHIP_EXCHANGE_MAX);
 }
 
 /* Give the card at least 74 clocks while it is not selected, and then CMD0. */

@@ -10,6 +10,7 @@
 
 /* bytes of CSD and CID, and those of the SD Status that are kept */
 enum { REGISTER = 16 };
+enum { R1_ILLEGAL = 4 };
 
 extern struct card {
   const struct card_job *job; /* NULL: none runs */

@@ -37,18 +37,32 @@ uint32_t chip_ticks(void);
 void chip_alarm(uint32_t us);
 void chip_wake(uint32_t us);
 
+/* chip_cycles returns the core's SysTick. It counts cycles down, wraps around
+ * after CHIP_CYCLES_MASK, and may stop while the core sleeps. */
+#define CHIP_CYCLES_MASK 0xffffffu
+extern const uint8_t chip_cycles_per_tick;
+
 /* Set the SPI clock of the card: full speed if `fast`, otherwise at most 400
  * kHz. */
 void chip_spi_speed(bool fast);
 void chip_spi_select(bool selected);
 /* Exchange 1 to CHIP_EXCHANGE_MAX bytes by DMA, then call card_exchanged from
  * an interrupt. If `out` is NULL, 0xff is sent. If `in` is NULL, received bytes
- * are dropped. The exchange also computes the CRC-16 of `out`, or of `in` if
- * `out` is NULL, with `crc` as its start value. */
-void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
-                       uint16_t crc);
-/* Return the CRC of the last exchange, once card_exchanged has been called. */
+ * are dropped. */
+void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size);
+/* Send a byte 0xff, `token` and a block of POET_BLOCK bytes in the same way. */
+void chip_spi_send_block(uint8_t token, const uint8_t *out);
+/* Receive a block of POET_BLOCK bytes in the same way. Its first `have` bytes
+ * are in `in` already, and at least one byte is missing. */
+void chip_spi_receive_block(uint8_t *in, uint32_t have);
+/* Return the CRC-16 of the latest block, once card_exchanged has been called
+ * for it. */
 uint16_t chip_spi_crc(void);
+
+/* Continue a CRC-32 as poet_crc does. Only the lane's interrupts call it. */
+uint32_t chip_crc(uint32_t crc, const void *data, uint32_t size);
+/* True if chip_crc must not be called while a block is sent or received. */
+extern const bool chip_crc_excludes_blocks;
 
 /* The UART. chip_uart_receive takes at most `size` received bytes, none after a
  * zero, and returns their number. Unless the last of them is a zero, the
@@ -81,10 +95,19 @@ static inline void chip_unlock(uint32_t was) {
 static inline void chip_sleep(void) {
   __asm volatile("dsb\n wfi" ::: "memory");
 }
-#else /* on other processors, the tests define these three */
+#define CHIP_SYSTICK ((volatile uint32_t *)0xe000e010u)
+static inline void chip_start_cycles(void) {
+  CHIP_SYSTICK[1] = CHIP_CYCLES_MASK;
+  CHIP_SYSTICK[0] = 5; /* the core's clock, no interrupt */
+}
+static inline uint32_t chip_cycles(void) {
+  return CHIP_SYSTICK[2];
+}
+#else /* on other processors, the tests define these */
 uint32_t chip_lock(void);
 void chip_unlock(uint32_t was);
 void chip_sleep(void);
+uint32_t chip_cycles(void);
 #endif
 
 /* Lock out the interrupts that run the transfer lane (lane.c), but not that of
@@ -95,5 +118,7 @@ void chip_unlock_lane(uint32_t was);
 /* The chip's interrupts call these functions, which sd_bus.c defines. */
 void card_exchanged(void);
 void card_alarm(void);
+/* Continue the CRC-16 of the SD bus over `data`. */
+uint16_t sd_bus_crc(uint16_t crc, const uint8_t *data, uint32_t size);
 
 #endif

@@ -27,12 +27,14 @@
 #include "card.h"
 #include "chip.h"
 #include "poet/poet.h"
+#include "sd_bus.h"
 
 static struct {
   struct poet_transfer *first; /* runs, or runs next; NULL: none */
   struct poet_transfer *last;  /* valid while `first` is not NULL */
   volatile bool busy;          /* the card has a job */
   volatile bool asked;         /* a synchronous job waits or runs */
+  volatile bool ended;         /* a job has ended since lane_rest began */
   /* true: a transfer has ended since the last call of lane_noticed */
   volatile bool event;
   int result;    /* result of the synchronous job */
@@ -63,6 +65,7 @@ static void ended(const struct card_job *job) {
   const uint32_t ticks = chip_ticks() - lane.started;
   *(job->write ? &lane.usage.writing : &lane.usage.reading) += ticks;
   lane.busy = false;
+  lane.ended = true;
 }
 
 /* -- transfers: DMA moves full blocks from or to the tensor itself, and the
@@ -75,9 +78,19 @@ static void transfer_meanwhile(uint32_t count) {
   count += lane.moved;
   for (; lane.checked < count && lane.checked < poet_transfer_whole(transfer);
        lane.checked++) {
-    lane.crc = poet_crc(lane.crc, transfer->data + lane.checked * POET_BLOCK,
+    lane.crc = chip_crc(lane.crc, transfer->data + lane.checked * POET_BLOCK,
                         POET_BLOCK);
   }
+}
+
+/* Use the CRC of all data. Neither sends nor receives a block now. */
+static void check(struct poet_transfer *transfer) {
+  transfer_meanwhile(poet_transfer_whole(transfer));
+  const uint32_t done = lane.checked * POET_BLOCK;
+  poet_transfer_check(
+      transfer,
+      chip_crc(lane.crc, transfer->data + done, transfer->size_bytes - done),
+      transfer->size_bytes);
 }
 
 static uint8_t *transfer_place(uint32_t index) {
@@ -88,7 +101,7 @@ static uint8_t *transfer_place(uint32_t index) {
     return transfer->data + index * POET_BLOCK;
   }
   if (transfer->write) {
-    poet_transfer_check(transfer, lane.crc, whole);
+    check(transfer);
     poet_transfer_fill(transfer, index, (uint8_t *)lane.bounce);
   }
   return (uint8_t *)lane.bounce;
@@ -118,8 +131,7 @@ static void transfer_ended(int error) {
   if (error) {
     transfer->status = POET_ERROR_storage_failed;
   } else if (!transfer->write || transfer->apart) {
-    transfer_meanwhile(poet_transfer_whole(transfer));
-    poet_transfer_check(transfer, lane.crc, lane.checked);
+    check(transfer);
   }
   /* Remove the transfer from the list before `done` is set: then the library
    * may reuse the transfer. */
@@ -195,9 +207,7 @@ static int request(uint32_t block, uint8_t *data, uint32_t count, bool write) {
   chip_unlock_lane(lane_was);
   const uint32_t was = chip_lock();
   while (lane.asked) {
-    lane_sleep();
-    chip_unlock(was); /* the interrupt that woke the core runs here */
-    chip_lock();
+    lane_rest(NULL);
   }
   chip_unlock(was);
   return lane.result;
@@ -250,6 +260,25 @@ void lane_sleep(void) {
   const uint32_t begin = chip_ticks();
   chip_sleep();
   lane.usage.asleep += chip_ticks() - begin;
+}
+
+/* After an interrupt that only moves a job on, sleep again at once. chip_ticks
+ * takes long on some chips, so the time of these interrupts is counted in
+ * cycles. */
+void lane_rest(bool (*stop)(void)) {
+  const uint32_t begin = chip_ticks();
+  uint32_t awake_cycles = 0;
+  lane.ended = false;
+  do {
+    chip_sleep();
+    sd_bus.moved = false;
+    const uint32_t from = chip_cycles();
+    chip_unlock(0); /* the interrupt that woke the core runs here */
+    chip_lock();
+    awake_cycles += (from - chip_cycles()) & CHIP_CYCLES_MASK;
+  } while (sd_bus.moved && !lane.ended && !(stop && stop()));
+  lane.usage.asleep +=
+      chip_ticks() - begin - awake_cycles / chip_cycles_per_tick;
 }
 
 void lane_usage(void *context, struct poet_usage *usage) {

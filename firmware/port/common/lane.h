@@ -21,5 +21,9 @@ bool lane_noticed(void);
 /* Call chip_sleep, and add the time slept to `asleep`, which lane_usage
  * returns. */
 void lane_sleep(void);
+/* The same, and let the interrupt run. Sleep again if the interrupt only moved
+ * a job of the card on, and `stop`, which may be NULL, returns false. The
+ * caller has locked out all interrupts, and no caller of it has. */
+void lane_rest(bool (*stop)(void));
 
 #endif

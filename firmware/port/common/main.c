@@ -42,12 +42,16 @@ static uint32_t ticks(void *context) {
   return chip_ticks();
 }
 
+static bool bytes_wait(void) {
+  return chip_uart_waiting() || usb_waiting();
+}
+
 static void idle(void *context) {
   (void)context;
   const uint32_t was = chip_lock();
   if (!lane_noticed() && !link_waiting()) {
     chip_wake(IDLE_US);
-    lane_sleep();
+    lane_rest(bytes_wait);
     chip_wake(0);
   }
   chip_unlock(was);

@@ -10,6 +10,7 @@
  */
 #include "sd_bus.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "chip.h"
@@ -23,9 +24,15 @@ enum {
    * and the response */
   COMMAND_SIZE = 17,
   CRC_SIZE = 2,
-  LOOK = 8,          /* bytes of one poll for a token or the end of busy */
-  READ_LOOK_US = 30, /* pause between two polls for a token */
-  BUSY_LOOK_US = 80, /* pause between two polls for busy */
+  LOOK = 8,       /* bytes of one poll for the end of busy or a register */
+  NEXT_LOOK = 24, /* bytes of one poll for a block, after the first poll */
+  MOST_LOOK = 200,
+  SPARE_LOOK = 8,             /* data bytes that a poll for a block may bring */
+  BUSY_LOOK_US = 60,          /* pause between two polls for busy */
+  MOST_PAUSE_US = 20 * 1000,  /* before the first poll for busy */
+  LONGER_US = 16,             /* change of that pause for each poll in vain */
+  SHORTER_US = 64,            /* its change if the first poll had success */
+  MOST_MISSES = 4,            /* polls in vain that count: the card may stall */
   READ_LIMIT_US = 300 * 1000, /* the specification says 100 ms ... */
   BUSY_LIMIT_US = 800 * 1000, /* ... and 250 ms, 500 for some cards */
   TOKEN_BLOCK = 0xfe,
@@ -33,17 +40,30 @@ enum {
 
 struct sd_bus sd_bus;
 
-void card_exchanged(void) {
+static void search(void);
+
+/* A step that wants a search sets `searches`: to call the search from here
+ * needs less stack. */
+static void step(void) {
+  sd_bus.moved = true;
   sd_bus.then();
+  if (sd_bus.searches) {
+    sd_bus.searches = false;
+    search();
+  }
+}
+
+void card_exchanged(void) {
+  step();
 }
 
 void card_alarm(void) {
-  sd_bus.then();
+  step();
 }
 
 void sd_exchange(uint32_t size, sd_step *then) {
   sd_bus.then = then;
-  chip_spi_exchange(sd_bus.out, sd_bus.in, size, 0);
+  chip_spi_exchange(sd_bus.out, sd_bus.in, size);
 }
 
 void sd_after(uint32_t us, sd_step *then) {
@@ -51,7 +71,7 @@ void sd_after(uint32_t us, sd_step *then) {
   chip_alarm(us);
 }
 
-static uint16_t crc16(uint16_t crc, const uint8_t *data, uint32_t size) {
+uint16_t sd_bus_crc(uint16_t crc, const uint8_t *data, uint32_t size) {
   for (uint32_t i = 0; i < size; i++) {
     uint16_t t = (uint16_t)((crc >> 8 ^ data[i]) & 0xff);
     t = (uint16_t)(t ^ t >> 4);
@@ -119,7 +139,7 @@ void sd_command(uint8_t index, uint32_t argument, sd_step *answered) {
   if (index == SD_GO_IDLE || index == SD_STOP) {
     send_command();
   } else {
-    sd_wait(true, send_command, stays_busy);
+    sd_wait(send_command, stays_busy);
   }
 }
 
@@ -127,60 +147,111 @@ void sd_command(uint8_t index, uint32_t argument, sd_step *answered) {
 
 static void look(void);
 
+/* Return true if a search without success has lasted too long. */
+static bool is_late(void) {
+  if (!sd_bus.looks) {
+    sd_bus.since = chip_ticks();
+  }
+  sd_bus.looks += sd_bus.looks < UINT8_MAX;
+  return sd_bus.looks > 1 && chip_ticks() - sd_bus.since > sd_bus.limit_us;
+}
+
+/* Skip bytes 0xff, four words at a time where possible. */
+static void skip_ones(void) {
+  const uint8_t *byte = sd_bus.seen + sd_bus.at;
+  const uint8_t *end = sd_bus.seen + sd_bus.end;
+  uint32_t four[4];
+  while (byte < end && *byte == 0xff) {
+    byte++;
+    while ((uintptr_t)byte % sizeof *four == 0 &&
+           end - byte >= (ptrdiff_t)sizeof four) {
+      memcpy(four, __builtin_assume_aligned(byte, sizeof *four), sizeof four);
+      if (~(four[0] & four[1] & four[2] & four[3])) {
+        break;
+      }
+      byte += sizeof four;
+    }
+  }
+  sd_bus.at = (uint8_t)(byte - sd_bus.seen);
+}
+
 /* Search the received bytes that are not used yet. A token is a byte other than
  * 0xff. The end of busy is a byte 0xff. */
 static void search(void) {
-  while (sd_bus.at < sd_bus.end &&
-         (sd_bus.in[sd_bus.at] == 0xff) == (sd_bus.token != 0)) {
-    sd_bus.at++;
+  if (sd_bus.token) {
+    skip_ones();
+  } else {
+    while (sd_bus.at < sd_bus.end && sd_bus.seen[sd_bus.at] != 0xff) {
+      sd_bus.at++;
+    }
   }
   if (sd_bus.at < sd_bus.end && sd_bus.token &&
-      sd_bus.in[sd_bus.at] != sd_bus.token) {
+      sd_bus.seen[sd_bus.at] != sd_bus.token) {
     sd_bus.failed(); /* an error token */
   } else if (sd_bus.at < sd_bus.end) {
     sd_bus.at++;
     sd_bus.found();
-  } else if (chip_ticks() - sd_bus.since > sd_bus.limit_us) {
+  } else if (is_late()) {
     sd_bus.failed();
-  } else {
-    sd_after(sd_bus.token ? READ_LOOK_US : BUSY_LOOK_US, look);
-  }
-}
-
-static void looked(void) {
-  sd_bus.at = 0;
-  sd_bus.end = LOOK;
-  search();
-}
-
-/* Do not use `out`: it may hold a command that is still to be sent. */
-static void look(void) {
-  sd_bus.then = looked;
-  chip_spi_exchange(NULL, sd_bus.in, LOOK, 0);
-}
-
-static void await(uint8_t token, uint32_t limit_us, sd_step *found,
-                  sd_step *failed) {
-  sd_bus.token = token;
-  sd_bus.limit_us = limit_us;
-  sd_bus.since = chip_ticks();
-  sd_bus.found = found;
-  sd_bus.failed = failed;
-}
-
-void sd_wait(bool at_once, sd_step *found, sd_step *failed) {
-  await(0, BUSY_LIMIT_US, found, failed);
-  if (at_once) {
+  } else if (sd_bus.token) {
     look();
   } else {
     sd_after(BUSY_LOOK_US, look);
   }
 }
 
+/* Do not use `out`: it may hold a command that is still to be sent. */
+static void look(void) {
+  sd_bus.at = 0;
+  sd_bus.end = sd_bus.look;
+  sd_bus.then = search;
+  chip_spi_exchange(NULL, sd_bus.seen, sd_bus.look);
+}
+
+static void await(uint8_t token, uint32_t limit_us, sd_step *found,
+                  sd_step *failed) {
+  sd_bus.token = token;
+  sd_bus.limit_us = limit_us;
+  sd_bus.looks = 0;
+  sd_bus.look = LOOK;
+  sd_bus.seen = sd_bus.in;
+  sd_bus.found = found;
+  sd_bus.failed = failed;
+}
+
+void sd_wait(sd_step *found, sd_step *failed) {
+  await(0, BUSY_LIMIT_US, found, failed);
+  look();
+}
+
+/* Return the number of looks without success; a stall counts as a few. */
+static uint32_t misses(uint32_t looks) {
+  return looks < MOST_MISSES ? looks : MOST_MISSES;
+}
+
+/* Often, the first look should come shortly before the end of busy. */
+static void programmed(void) {
+  if (sd_bus.looks) {
+    sd_bus.pause_us += (uint16_t)(LONGER_US * misses(sd_bus.looks));
+  } else {
+    sd_bus.pause_us -= SHORTER_US;
+  }
+  if (sd_bus.pause_us < BUSY_LOOK_US || sd_bus.pause_us > MOST_PAUSE_US) {
+    sd_bus.pause_us = BUSY_LOOK_US; /* also if it has become negative */
+  }
+  sd_bus.came();
+}
+
+void sd_wait_programmed(sd_step *came, sd_step *failed) {
+  sd_bus.came = came;
+  await(0, BUSY_LIMIT_US, programmed, failed);
+  sd_after(sd_bus.pause_us + 1u, look);
+}
+
 /* -- data: the first bytes may arrive in the same exchange as the token -- */
 
 static void crc_came(void) {
-  const uint16_t sent = (uint16_t)(sd_bus.in[0] << 8 | sd_bus.in[1]);
+  const uint16_t sent = (uint16_t)(sd_bus.seen[0] << 8 | sd_bus.seen[1]);
   if (sent != sd_bus.crc) {
     sd_bus.failed();
   } else {
@@ -188,42 +259,76 @@ static void crc_came(void) {
   }
 }
 
+/* The exchange of the CRC is also the first look for the next block. */
 static void data_came(void) {
+  sd_bus.at = sd_bus.end = CRC_SIZE;
+  sd_bus.seen = sd_bus.in;
+  if (sd_bus.next) {
+    sd_bus.seen = sd_bus.next;
+    sd_bus.end = (uint8_t)(CRC_SIZE + LOOK + sd_bus.usual_look);
+  }
+  sd_bus.then = crc_came;
+  chip_spi_exchange(NULL, sd_bus.seen, sd_bus.end);
   sd_bus.crc = chip_spi_crc();
-  sd_bus.at = CRC_SIZE; /* the token of the next block may follow at once */
-  sd_bus.end = sd_bus.more ? CRC_SIZE + LOOK : CRC_SIZE;
-  memset(sd_bus.out, 0xff, CRC_SIZE + LOOK);
-  sd_exchange(sd_bus.end, crc_came);
+  if (chip_crc_excludes_blocks) {
+    sd_bus.meanwhile();
+  }
+}
+
+/* The first look for the next block should end shortly after its token. */
+static void adapt_look(void) {
+  if (sd_bus.looks) {
+    sd_bus.usual_look += (uint8_t)(LOOK * misses(sd_bus.looks));
+  } else {
+    sd_bus.usual_look -= (uint8_t)((sd_bus.end - sd_bus.at) / SPARE_LOOK);
+  }
+  if (sd_bus.usual_look > MOST_LOOK) {
+    sd_bus.usual_look = MOST_LOOK;
+  }
 }
 
 static void token_came(void) {
   const uint32_t have = (uint32_t)(sd_bus.end - sd_bus.at);
-  memcpy(sd_bus.into, sd_bus.in + sd_bus.at, have);
+  if (sd_bus.adapts) {
+    adapt_look();
+  }
+  memmove(sd_bus.into, sd_bus.seen + sd_bus.at, have);
   sd_bus.then = data_came;
-  chip_spi_exchange(NULL, sd_bus.into + have, POET_BLOCK - have,
-                    crc16(0, sd_bus.into, have));
-  sd_bus.meanwhile();
+  chip_spi_receive_block(sd_bus.into, have);
+  if (!chip_crc_excludes_blocks) {
+    sd_bus.meanwhile();
+  }
 }
 
-void sd_receive(uint8_t *into, bool more, sd_step *meanwhile, sd_step *came,
+/* The bytes after the block before this one are in `into` already. Those after
+ * a command's response are in `in`, which has less space. */
+void sd_receive(uint8_t *into, uint8_t *next, sd_step *meanwhile, sd_step *came,
                 sd_step *failed) {
   sd_bus.into = into;
-  sd_bus.more = more;
+  sd_bus.next = next;
   sd_bus.meanwhile = meanwhile;
   sd_bus.came = came;
+  sd_bus.adapts = sd_bus.seen == into;
   await(TOKEN_BLOCK, READ_LIMIT_US, token_came, failed);
-  search();
+  sd_bus.seen = into;
+  sd_bus.look = NEXT_LOOK;
+  if (!sd_bus.adapts) {
+    sd_bus.end = (uint8_t)(sd_bus.end - sd_bus.at);
+    memcpy(into, sd_bus.in + sd_bus.at, sd_bus.end);
+    sd_bus.at = 0;
+  }
+  sd_bus.searches = true;
 }
 
 /* Receive the rest of the register. The CRC over all bytes of the register and
  * the CRC that follows them must be 0. */
 static void register_came(void) {
-  sd_bus.crc = crc16(sd_bus.crc, sd_bus.into, sd_bus.size);
+  sd_bus.crc = sd_bus_crc(sd_bus.crc, sd_bus.into, sd_bus.size);
   if (sd_bus.rest) {
     sd_bus.rest--;
     sd_bus.into = sd_bus.in;
     sd_bus.size = SD_CHUNK;
-    chip_spi_exchange(NULL, sd_bus.in, SD_CHUNK, 0);
+    chip_spi_exchange(NULL, sd_bus.in, SD_CHUNK);
   } else if (sd_bus.crc) {
     sd_bus.failed();
   } else {
@@ -241,9 +346,9 @@ static void register_token(void) {
   memcpy(sd_bus.into, sd_bus.in + sd_bus.at, have);
   sd_bus.then = register_came;
   if (have < sd_bus.size) {
-    chip_spi_exchange(NULL, sd_bus.into + have, sd_bus.size - have, 0);
+    chip_spi_exchange(NULL, sd_bus.into + have, sd_bus.size - have);
   } else {
-    chip_spi_exchange(NULL, sd_bus.in, 1, 0);
+    chip_spi_exchange(NULL, sd_bus.in, 1);
   }
 }
 
@@ -256,5 +361,5 @@ void sd_register(uint8_t *into, uint8_t size, sd_step *came, sd_step *failed) {
   sd_bus.size = size + CRC_SIZE;
   sd_bus.came = came;
   await(TOKEN_BLOCK, READ_LIMIT_US, register_token, failed);
-  search();
+  sd_bus.searches = true;
 }

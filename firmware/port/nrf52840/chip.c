@@ -65,7 +65,10 @@ static uint32_t address(const volatile void *pointer) {
 
 /* -- TIMER1: a 32-bit counter at 1 MHz, with alarm and wake-up -- */
 
+const uint8_t chip_cycles_per_tick = 64;
+
 static void start_timer(void) {
+  chip_start_cycles();
   TIMER_BITMODE = TIMER_32_BITS;
   TIMER_PRESCALER = 4;
   TIMER_TASKS_START = 1;

@@ -1,9 +1,8 @@
 /*
  * spi.c - nRF52840: the card's SPI on SPIM3, at 16 MHz.
  *
- * State: `bounce`, the bytes being sent, and `last`, the bytes whose CRC
- * chip_spi_crc computes afterwards. Both are valid until the next call of
- * chip_spi_exchange.
+ * State: `bounce`, the bytes being sent, valid until the next exchange, and
+ * `received` and `crc` for chip_spi_crc, valid until the next block.
  *
  * Anomaly 198: SPIM3 may send wrong data while another master uses the same RAM
  * block. So bytes to send are copied to `bounce`, alone in a block of its own.
@@ -14,6 +13,7 @@
 
 #include "chip.h"
 #include "parts.h"
+#include "poet/poet.h"
 #include "registers.h"
 
 enum {
@@ -23,14 +23,14 @@ enum {
   SELECT_PIN = 12, /* P1.12 */
 };
 
-static uint8_t bounce[CHIP_EXCHANGE_MAX]
+enum { PAD = 2 }; /* so that a block begins at a word */
+static uint8_t bounce[PAD + CHIP_EXCHANGE_MAX]
     __attribute__((section(".spim3"), aligned(4)));
 
-static struct {
-  const uint8_t *bytes; /* whose CRC chip_spi_crc returns */
-  uint32_t size;
-  uint16_t crc;
-} last;
+static const uint8_t *received; /* NULL: the latest block was sent */
+static uint16_t crc;            /* of that block */
+
+const bool chip_crc_excludes_blocks = false;
 
 void chip_spi_speed(bool fast) {
   SPIM_FREQUENCY = fast ? SPIM_16MHZ : SPIM_250KHZ;
@@ -44,51 +44,83 @@ void chip_spi_select(bool selected) {
   }
 }
 
-void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
-                       uint16_t crc) {
-  last.bytes = out ? out : in;
-  last.size = size;
-  last.crc = crc;
-  if (out) {
-    memcpy(bounce, out, size);
-  } else if (!in) {
-    /* If both `out` and `in` are NULL, send bytes 0xff. */
-    memset(bounce, 0xff, size);
-  }
-  SPIM_TXD_PTR = (uint32_t)(uintptr_t)bounce;
-  SPIM_TXD_MAXCNT = out || !in ? size : 0;
+/* Send `sent` bytes of `bounce`, and receive `size` bytes. */
+static void start(uint32_t sent, uint8_t *in, uint32_t size) {
+  SPIM_TXD_PTR = (uint32_t)(uintptr_t)(bounce + PAD);
+  SPIM_TXD_MAXCNT = sent;
   SPIM_RXD_PTR = (uint32_t)(uintptr_t)in;
-  SPIM_RXD_MAXCNT = in ? size : 0;
+  SPIM_RXD_MAXCNT = size;
   SPIM_EVENTS_END = 0; /* clear the event before the exchange, which sets it */
   SPIM_TASKS_START = 1;
 }
 
-/* CRC-16 (x^16 + x^12 + x^5 + 1): ONE(b) is the CRC of the byte b, TWO(b) is
- * the CRC of b and a zero byte. */
-#define FOLDED(t) ((uint16_t)((t) << 12 ^ (t) << 5 ^ (t)))
-#define ONE(b) FOLDED((b) ^ (b) >> 4)
-#define TWO(b) ((uint16_t)(ONE(b) << 8 ^ ONE(ONE(b) >> 8)))
-#define ROW4(f, b) f(b), f((b) + 1), f((b) + 2), f((b) + 3)
-#define ROW16(f, b)                                                            \
-  ROW4(f, b), ROW4(f, (b) + 4), ROW4(f, (b) + 8), ROW4(f, (b) + 12)
-#define ROW64(f, b)                                                            \
-  ROW16(f, b), ROW16(f, (b) + 16), ROW16(f, (b) + 32), ROW16(f, (b) + 48)
-#define TABLE(f) ROW64(f, 0), ROW64(f, 64), ROW64(f, 128), ROW64(f, 192)
+void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size) {
+  if (out) {
+    memcpy(bounce + PAD, out, size);
+  } else if (!in) {
+    /* If both `out` and `in` are NULL, send bytes 0xff. */
+    memset(bounce + PAD, 0xff, size);
+  }
+  start(out || !in ? size : 0, in, in ? size : 0);
+}
 
-static const uint16_t one[256] = {TABLE(ONE)};
-static const uint16_t two[256] = {TABLE(TWO)};
+static uint32_t word_at(const uint8_t *bytes) {
+  uint32_t word;
+  memcpy(&word, bytes, sizeof word);
+  return word;
+}
 
-/* Process two bytes per iteration, with two independent look-ups. */
+/* Return the CRC-16 of a block. Its polynomial P is x^16 + x^12 + x^5 + 1, and
+ * P^8 is x^128 + x^96 + x^40 + 1. So the CRC stays the same if a word is
+ * removed and added (XOR) 4, 11 and 16 bytes later. */
+static uint16_t block_crc(const uint8_t *block) {
+  uint32_t a = word_at(block), b = word_at(block + 4), c = word_at(block + 8),
+           d = word_at(block + 12);
+  for (const uint8_t *end = block + POET_BLOCK; (block += 16) < end;) {
+    const uint32_t e = word_at(block), f = word_at(block + 4),
+                   g = word_at(block + 8), h = word_at(block + 12);
+    b ^= a;
+    c ^= a << 24 ^ b;
+    d ^= a >> 8 ^ b << 24 ^ c;
+    a ^= b >> 8 ^ c << 24 ^ d ^ e;
+    b ^= c >> 8 ^ d << 24 ^ f;
+    c ^= d >> 8 ^ g;
+    d ^= h;
+  }
+  const uint32_t rest[4] = {a, b, c, d};
+  return sd_bus_crc(0, (const uint8_t *)rest, sizeof rest);
+}
+
+void chip_spi_send_block(uint8_t token, const uint8_t *out) {
+  uint8_t *to = bounce + PAD;
+  to[0] = 0xff;
+  to[1] = token;
+  to += 2;
+  for (const uint8_t *from = out, *end = out + POET_BLOCK; from < end;
+       from += 16, to += 16) {
+    const uint32_t a = word_at(from), b = word_at(from + 4),
+                   c = word_at(from + 8), d = word_at(from + 12);
+    memcpy(to, &a, sizeof a);
+    memcpy(to + 4, &b, sizeof b);
+    memcpy(to + 8, &c, sizeof c);
+    memcpy(to + 12, &d, sizeof d);
+  }
+  start(2 + POET_BLOCK, NULL, 0);
+  received = NULL;
+  crc = block_crc(out);
+}
+
+void chip_spi_receive_block(uint8_t *in, uint32_t have) {
+  received = in;
+  start(0, in + have, POET_BLOCK - have);
+}
+
 uint16_t chip_spi_crc(void) {
-  const uint8_t *byte = last.bytes, *end = byte + (last.size & ~1u);
-  uint32_t crc = last.crc;
-  for (; byte < end; byte += 2) {
-    crc = (uint32_t)two[crc >> 8 ^ byte[0]] ^ one[(crc & 0xff) ^ byte[1]];
-  }
-  if (last.size & 1) {
-    crc = (crc << 8 & 0xff00) ^ one[crc >> 8 ^ *byte];
-  }
-  return (uint16_t)crc;
+  return received ? block_crc(received) : crc;
+}
+
+uint32_t chip_crc(uint32_t crc32, const void *data, uint32_t size) {
+  return poet_crc(crc32, data, size);
 }
 
 void spim3_handler(void) {

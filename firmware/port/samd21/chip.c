@@ -105,7 +105,10 @@ static void timer_wait(void) {
   }
 }
 
+const uint8_t chip_cycles_per_tick = 48;
+
 static void start_timer(void) {
+  chip_start_cycles();
   PM_APBCMASK |= APBC_TC4 | APBC_TC5;
   samd21_clock(GCLK_CHANNEL_TC4_TC5, 3);
   TC4_CTRLA = TC_COUNT32 | TC_PRESCALER_16;

@@ -3,7 +3,9 @@
  *
  * State: `base`, the DMA descriptors of the current exchange, and
  * `written_back`, where the controller keeps their progress. Both belong to the
- * controller from chip_spi_exchange to its interrupt.
+ * controller from the start of an exchange to its interrupt. The controller's
+ * CRC unit computes the CRC-16 of a block while DMA moves it. Between blocks it
+ * computes CRC-32, of words that the processor writes.
  *
  * Order: descriptors and CRC are set before the channels are enabled. The
  * receiving channel is enabled first and has the lower number, which is the
@@ -12,6 +14,7 @@
  */
 #include "chip.h"
 #include "parts.h"
+#include "poet/poet.h"
 #include "registers.h"
 
 enum {
@@ -28,6 +31,7 @@ static struct dma_descriptor base[2] __attribute__((aligned(16)));
 static struct dma_descriptor written_back[2] __attribute__((aligned(16)));
 static const uint8_t ones = 0xff;
 static uint8_t dropped;
+const bool chip_crc_excludes_blocks = true;
 
 void chip_spi_speed(bool fast) {
   SERCOM_CTRLA(SPI) &= ~SERCOM_ENABLE;
@@ -62,11 +66,13 @@ static uint32_t address(const volatile void *pointer) {
   return (uint32_t)(uintptr_t)pointer;
 }
 
-void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
-                       uint16_t crc) {
+/* Describe an exchange in which `sent` bytes more are received than DMA
+ * sends. */
+static void describe(const uint8_t *out, uint8_t *in, uint32_t size,
+                     uint32_t sent) {
   base[RECEIVE] = (struct dma_descriptor){
       .control = (uint16_t)(BTCTRL_VALID | (in ? BTCTRL_DSTINC : 0)),
-      .count = (uint16_t)size,
+      .count = (uint16_t)(size + sent),
       .source = SERCOM_DATA_ADDRESS(SPI),
       .destination = in ? address(in + size) : address(&dropped)};
   base[SEND] = (struct dma_descriptor){
@@ -74,17 +80,73 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
       .count = (uint16_t)size,
       .source = out ? address(out + size) : address(&ones),
       .destination = SERCOM_DATA_ADDRESS(SPI)};
-  /* The CRC unit may be configured only while it is disabled. */
-  DMAC_CTRL &= (uint16_t)~DMAC_CRCENABLE;
-  DMAC_CRCCTRL = (uint16_t)DMAC_CRC_OF_CHANNEL(out ? SEND : RECEIVE);
-  DMAC_CRCCHKSUM = crc;
-  DMAC_CTRL |= DMAC_CRCENABLE;
+  /* The CRC unit may be configured only while it is disabled. It keeps its
+   * checksum. */
+  DMAC_CTRL = DMAC_ENABLE | DMAC_LEVELS;
+}
+
+static void compute_crc(uint32_t control, uint32_t start) {
+  DMAC_CRCCTRL = (uint16_t)control;
+  DMAC_CRCCHKSUM = start;
+  DMAC_CTRL = DMAC_ENABLE | DMAC_LEVELS | DMAC_CRCENABLE;
+}
+
+static void go(void) {
   enable(RECEIVE);
   enable(SEND);
 }
 
+void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size) {
+  describe(out, in, size, 0);
+  go();
+}
+
+/* The SERCOM holds two bytes, so it takes the first two before DMA starts. */
+void chip_spi_send_block(uint8_t token, const uint8_t *out) {
+  describe(out, NULL, POET_BLOCK, 2);
+  compute_crc(DMAC_CRC_OF_CHANNEL(SEND), 0);
+  enable(RECEIVE);
+  SERCOM_DATA(SPI) = ones;
+  while (!(SERCOM_INTFLAG(SPI) & SERCOM_DRE)) {
+  }
+  SERCOM_DATA(SPI) = token;
+  enable(SEND);
+}
+
+void chip_spi_receive_block(uint8_t *in, uint32_t have) {
+  describe(NULL, in + have, POET_BLOCK - have, 0);
+  compute_crc(DMAC_CRC_OF_CHANNEL(RECEIVE), sd_bus_crc(0, in, have));
+  go();
+}
+
 uint16_t chip_spi_crc(void) {
   return (uint16_t)DMAC_CRCCHKSUM;
+}
+
+/* The unit needs four cycles for a word: those of its load and its store. It
+ * starts from all ones and complements its result, as CRC-32 does. So the
+ * earlier bytes count if their CRC changes the first word. */
+uint32_t chip_crc(uint32_t crc, const void *data, uint32_t size) {
+  enum { AT_ONCE = 32 };
+  const volatile uint32_t *word = data;
+  const uint8_t *end = (const uint8_t *)data + size;
+  if (size < AT_ONCE || (uintptr_t)data % sizeof *word) {
+    return poet_crc(crc, data, size);
+  }
+  DMAC_CTRL = DMAC_ENABLE | DMAC_LEVELS;
+  compute_crc(DMAC_CRC_OF_WORDS, UINT32_MAX);
+  for (; size >= AT_ONCE; size -= AT_ONCE, word += 8) {
+    DMAC_CRCDATAIN = word[0] ^ crc;
+    crc = 0;
+    DMAC_CRCDATAIN = word[1];
+    DMAC_CRCDATAIN = word[2];
+    DMAC_CRCDATAIN = word[3];
+    DMAC_CRCDATAIN = word[4];
+    DMAC_CRCDATAIN = word[5];
+    DMAC_CRCDATAIN = word[6];
+    DMAC_CRCDATAIN = word[7];
+  }
+  return poet_crc(DMAC_CRCCHKSUM, end - size, size);
 }
 
 /* Only the receiving channel causes an interrupt, because it ends after the

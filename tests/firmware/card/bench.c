@@ -10,6 +10,8 @@
 #include "card.h"
 #include "chip.h"
 #include "lane.h"
+#include "poet/poet.h"
+#include "poet/records.h"
 
 enum { SLOW_NS = 20000, FAST_NS = 667, LONGEST_US = 60 * 1000 * 1000 };
 
@@ -19,8 +21,12 @@ static struct {
   jmp_buf reset;
   uint64_t byte_ns, alarm_ns;
   bool exchanged, selected;
+  const uint8_t *block; /* whose CRC is asked for; NULL: it is `crc` */
   uint16_t crc;
 } chip;
+
+const bool chip_crc_excludes_blocks = true;
+const uint8_t chip_cycles_per_tick = 1;
 
 void driver_reset(void);
 
@@ -60,8 +66,7 @@ static uint16_t crc16(uint16_t crc, const uint8_t *bytes, uint32_t size) {
   return crc;
 }
 
-void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
-                       uint16_t crc) {
+void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size) {
   uint8_t sent[CHIP_EXCHANGE_MAX], got[CHIP_EXCHANGE_MAX];
   rule(size && size <= CHIP_EXCHANGE_MAX, "exchanges have 1 to 514 bytes");
   rule(!chip.exchanged, "one exchange at a time");
@@ -82,12 +87,33 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
     bench.from_card(got, size);
   if (in)
     memcpy(in, got, size);
-  chip.crc = crc16(crc, out ? out : got, size);
   chip.exchanged = true;
 }
 
+void chip_spi_send_block(uint8_t token, const uint8_t *out) {
+  uint8_t sent[2 + POET_BLOCK] = {0xff, token};
+  memcpy(sent + 2, out, POET_BLOCK);
+  chip_spi_exchange(sent, NULL, sizeof sent);
+  chip.block = NULL;
+  chip.crc = crc16(0, out, POET_BLOCK);
+}
+
+void chip_spi_receive_block(uint8_t *in, uint32_t have) {
+  rule(have < POET_BLOCK, "a byte of the block is missing");
+  chip_spi_exchange(NULL, in + have, POET_BLOCK - have);
+  chip.block = in;
+}
+
 uint16_t chip_spi_crc(void) {
-  return chip.crc;
+  return chip.block ? crc16(0, chip.block, POET_BLOCK) : chip.crc;
+}
+
+uint32_t chip_crc(uint32_t crc, const void *data, uint32_t size) {
+  return poet_crc(crc, data, size);
+}
+
+uint32_t chip_cycles(void) {
+  return 0;
 }
 
 uint32_t chip_lock(void) {
@@ -182,7 +208,7 @@ int bench_transfer(uint32_t block, uint8_t *data, uint32_t size_bytes,
   begin();
   lane_submit(NULL, &transfer);
   while (!atomic_load(&transfer.done))
-    lane_sleep();
+    lane_rest(NULL);
   return transfer.status;
 }
 

@@ -17,7 +17,7 @@ enum { COUNT = 3, FIRST = 5 };
 static uint32_t ticks;
 static volatile uint32_t ended;
 static int result;
-static uint16_t crc;
+static const uint8_t *block; /* the latest one */
 static enum { NOTHING, EXCHANGED, ALARM } due;
 static uint8_t blocks[COUNT][POET_BLOCK];
 
@@ -47,14 +47,9 @@ static uint8_t swap(uint8_t byte) {
   return (uint8_t)SSI(8);
 }
 
-void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
-                       uint16_t from) {
-  crc = from;
+void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size) {
   for (uint32_t i = 0; i < size; i++) {
     uint8_t byte = swap(out ? out[i] : 0xff);
-    uint16_t t = (uint16_t)(crc >> 8 ^ (out ? out[i] : byte));
-    t ^= t >> 4;
-    crc = (uint16_t)(crc << 8 ^ t << 12 ^ t << 5 ^ t);
     if (in)
       in[i] = byte;
   }
@@ -62,9 +57,23 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size,
   PEND();
 }
 
-uint16_t chip_spi_crc(void) {
-  return crc;
+void chip_spi_send_block(uint8_t token, const uint8_t *out) {
+  swap(0xff);
+  swap(token);
+  chip_spi_exchange(out, NULL, POET_BLOCK);
+  block = out;
 }
+
+void chip_spi_receive_block(uint8_t *in, uint32_t have) {
+  chip_spi_exchange(NULL, in + have, POET_BLOCK - have);
+  block = in;
+}
+
+uint16_t chip_spi_crc(void) {
+  return sd_bus_crc(0, block, POET_BLOCK);
+}
+
+const bool chip_crc_excludes_blocks = false;
 
 void pendsv_handler(void) {
   int was = due;

@@ -76,6 +76,16 @@ static void dma_read(uint16_t size) {
   channel(2, 4, 0);
 }
 
+static const char text[16] __attribute__((aligned(4))) = "bits of a tensor";
+
+/* Let the CRC unit start from all ones. */
+static void crc_start(unsigned control) {
+  DMAC16(0x00) = 0;
+  DMAC16(0x02) = (uint16_t)control;
+  DMAC32(0x08) = 0xffffffff;
+  DMAC16(0x00) = 4;
+}
+
 static uint32_t timer_count(void) {
   TC16(4, 0x02) = 1 << 15 | 0x10;
   while (TC8(4, 0x0f) & 0x80)
@@ -238,6 +248,39 @@ int main(void) {
   for (volatile int i = 0; i < 100; i++)
     ;
   print_hex(TC32(4, 0x10));
+#elif CASE == 33 /* CRC-32 of words, at once and in two parts */
+  const volatile uint32_t *word = (const uint32_t *)(const void *)text;
+  crc_start(1 << 8 | 1 << 2 | 2);
+  for (int i = 0; i < 4; i++)
+    DMAC32(0x04) = word[i];
+  print_hex(DMAC32(0x08));
+  crc_start(1 << 8 | 1 << 2 | 2);
+  DMAC32(0x04) = word[0];
+  DMAC32(0x04) = word[1];
+  uint32_t part = DMAC32(0x08);
+  crc_start(1 << 8 | 1 << 2 | 2);
+  DMAC32(0x04) = word[2] ^ part;
+  DMAC32(0x04) = word[3];
+  print_hex(DMAC32(0x08));
+#elif CASE == 34 /* the same of bytes, and CRC-16 */
+  for (unsigned polynomial = 0; polynomial < 2; polynomial++) {
+    crc_start(1 << 8 | polynomial << 2);
+    for (int i = 0; i < 16; i++)
+      DMAC32(0x04) = (uint8_t)text[i];
+    print_hex(DMAC32(0x08));
+  }
+#elif CASE == 35 /* the CRC unit does not read CRCDATAIN */
+  DMAC32(0x04) = 1;
+#elif CASE == 36 /* CRCDATAIN is written faster than four cycles a word */
+  crc_start(1 << 8 | 1 << 2 | 2);
+  __asm volatile(".rept 32\n str %0, [%1]\n .endr" ::"l"(1), "l"(0x41004804)
+                 : "memory");
+#elif CASE == 37 /* CRCCHKSUM is enable-protected */
+  crc_start(1 << 8 | 1 << 2 | 2);
+  DMAC32(0x08) = 0;
+#elif CASE == 38 /* CRCBUSY has no clear meaning with the I/O interface */
+  crc_start(1 << 8 | 1 << 2 | 2);
+  print_hex(DMAC8(0x0c));
 #elif CASE == 32 /* serial number words */
   print_hex(REG32(0x0080a00c));
   print_hex(REG32(0x0080a048));

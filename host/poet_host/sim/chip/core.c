@@ -152,6 +152,7 @@ void core_on_block(uc_engine *uc, uint64_t address64, uint32_t size_bytes,
   uint32_t cycles = block->cycles;
   if (address < m->flash_bytes && m->cache.miss_cycles)
     cycles += fetch_cycles(m, address, size_bytes);
+  m->began = m->now;
   core_pass(m, cycles);
 }
 

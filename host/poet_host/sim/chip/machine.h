@@ -109,6 +109,7 @@ struct machine {
   uint64_t now;      /* the clock: ticks since the start */
   uint64_t deadline; /* the hook looks at events from this tick on */
   uint64_t until;    /* end of the slice */
+  uint64_t began;    /* start of the running block of code */
   uint32_t tick_hz, ticks_per_cycle;
   struct machine_meter meter;
   struct flash_cache cache;

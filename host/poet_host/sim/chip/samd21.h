@@ -74,7 +74,9 @@ struct samd21_channel {
 struct samd21_dmac {
   struct samd21 *chip;
   uint16_t control, crc_control;
-  uint32_t base, write_back, crc;
+  uint32_t base, write_back;
+  uint32_t crc; /* in the register's order of bits */
+  uint64_t crc_busy_until;
   uint8_t selected;
   struct samd21_channel channels[SAMD21_CHANNELS];
   struct event kick;

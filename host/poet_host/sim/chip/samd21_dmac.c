@@ -1,5 +1,5 @@
 /* samd21_dmac.c - DMAC (section 20): beats on a peripheral's trigger, linked
-   descriptors, software triggers, and the CRC-16 of one channel.
+   descriptors, software triggers, and the CRC of one channel (20.6.3.7).
 
    State: struct samd21_dmac and its channels. As on the chip, a channel copies
    its descriptor from RAM when it is enabled. At the end of a block the channel
@@ -91,10 +91,21 @@ static bool requested(struct samd21_dmac *d, unsigned index) {
                                 trigger % 2 == 0);
 }
 
-static void crc_bytes(struct samd21_dmac *d, unsigned index,
-                      const uint8_t *bytes, unsigned size) {
-  if (!(d->control & CTRL_CRC) || (d->crc_control >> 8 & 63) != 0x20 + index)
+/* CRC-32 takes the lowest bit of a byte first. */
+static void crc32_byte(struct samd21_dmac *d, uint8_t byte) {
+  for (unsigned bit = 0; bit < 8; bit++) {
+    const bool carry = (d->crc >> 31 ^ byte >> bit) & 1;
+    d->crc = d->crc << 1 ^ (carry ? 0x04c11db7 : 0);
+  }
+}
+
+void samd21_dmac_crc(struct samd21_dmac *d, const uint8_t *bytes,
+                     unsigned size) {
+  if (d->crc_control & CRC_32) {
+    for (unsigned i = 0; i < size; i++)
+      crc32_byte(d, bytes[i]);
     return;
+  }
   for (unsigned i = 0; i < size; i++) { /* CRC-16: x^16 + x^12 + x^5 + 1 */
     uint16_t crc = (uint16_t)d->crc;
     uint16_t t = (uint16_t)(crc >> 8 ^ bytes[i]);
@@ -121,7 +132,9 @@ static bool move(struct samd21_dmac *d, unsigned index) {
       return false;
     memcpy(beat, bytes, size);
   }
-  crc_bytes(d, index, beat, size);
+  if ((d->control & CTRL_CRC) &&
+      (d->crc_control >> 8 & 63) == CRC_SOURCE_CHANNEL + index)
+    samd21_dmac_crc(d, beat, size);
   if (destination) {
     samd21_sercom_write(destination, beat[0]);
   } else {

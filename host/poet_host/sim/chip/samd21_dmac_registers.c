@@ -7,6 +7,7 @@ enum {
   BASE = 0x41004800,
   CTRL = 0x00,
   CRCCTRL = 0x02,
+  CRCDATAIN = 0x04,
   CRCCHKSUM = 0x08,
   CRCSTATUS = 0x0c,
   QOSCTRL = 0x0e,
@@ -85,6 +86,7 @@ static bool write_control(void *owner, uint32_t value) {
     reset_channels(d);
     d->control = d->crc_control = 0;
     d->requests = d->crc = 0;
+    d->crc_busy_until = 0;
     samd21_dmac_raise(d);
     return true;
   }
@@ -126,14 +128,82 @@ static bool write_pending(void *owner, uint32_t value) {
   return true;
 }
 
+/* -- the CRC unit (20.6.3.7, 20.8.2 to 20.8.5) -- */
+
+static bool reads_words(const struct samd21_dmac *d) {
+  return (d->crc_control >> 8 & 63) == CRC_SOURCE_IO;
+}
+
+static void check_crc_disabled(struct samd21_dmac *d, const char *name) {
+  if (d->control & CTRL_CRC)
+    machine_stop(d->chip->m, RUN_FAULT,
+                 "DMAC: %s is enable-protected: clear CTRL.CRCENABLE first",
+                 name);
+}
+
+/* The unit takes one cycle for a byte. The clock is at the end of the running
+   block of code, so the check allows the mean rate of that block. */
+static void check_crc_idle(struct samd21_dmac *d, const char *what) {
+  if (reads_words(d) && d->crc_busy_until > d->chip->m->now)
+    machine_stop(d->chip->m, RUN_FAULT,
+                 "DMAC: %s while the CRC unit works on earlier data, one cycle "
+                 "for each byte",
+                 what);
+}
+
 static bool write_crc_control(void *owner, uint32_t value) {
   struct samd21_dmac *d = owner;
+  const unsigned source = value >> 8 & 63;
+  check_crc_disabled(d, "CRCCTRL");
   d->crc_control = (uint16_t)value;
-  return !(value & 0x0c); /* CRC-16 only */
+  return !(value & CRC_UNKNOWN) && (value & CRC_BEAT_SIZE) != CRC_BEAT_SIZE &&
+         (source <= CRC_SOURCE_IO ||
+          source - CRC_SOURCE_CHANNEL < SAMD21_CHANNELS);
+}
+
+static bool write_crc_data(void *owner, uint32_t value) {
+  struct samd21_dmac *d = owner;
+  const unsigned size = 1u << (d->crc_control & CRC_BEAT_SIZE);
+  const uint8_t bytes[4] = {(uint8_t)value, (uint8_t)(value >> 8),
+                            (uint8_t)(value >> 16), (uint8_t)(value >> 24)};
+  if (!(d->control & CTRL_CRC) || !reads_words(d))
+    machine_stop(d->chip->m, RUN_FAULT,
+                 "DMAC: CRCDATAIN written while the CRC unit does not read it: "
+                 "set CRCSRC to 1 and CTRL.CRCENABLE first");
+  check_crc_idle(d, "CRCDATAIN written");
+  if (d->crc_busy_until < d->chip->m->began)
+    d->crc_busy_until = d->chip->m->began;
+  d->crc_busy_until += size;
+  samd21_dmac_crc(d, bytes, size);
+  return true;
+}
+
+static bool write_checksum(void *owner, uint32_t value) {
+  struct samd21_dmac *d = owner;
+  check_crc_disabled(d, "CRCCHKSUM");
+  d->crc = value;
+  return true;
+}
+
+/* A checksum of CRC-32 is read with its bits reversed and complemented, but
+   written as it is. */
+static uint32_t checksum(void *owner) {
+  struct samd21_dmac *d = owner;
+  uint32_t reversed = 0;
+  check_crc_idle(d, "CRCCHKSUM read");
+  if (!(d->crc_control & CRC_32))
+    return d->crc & 0xffff;
+  for (unsigned bit = 0; bit < 32; bit++)
+    reversed |= (d->crc >> bit & 1) << (31 - bit);
+  return ~reversed;
 }
 
 static uint32_t crc_status(void *owner) {
   const struct samd21_dmac *d = owner;
+  if (reads_words(d))
+    machine_stop(d->chip->m, RUN_FAULT,
+                 "DMAC: CRCSTATUS read with the I/O interface: the data sheet "
+                 "describes CRCBUSY in two ways (20.6.3.7, 20.8.5)");
   return d->crc == 0 ? 2 : 0;
 }
 
@@ -178,7 +248,8 @@ static void *selected_channel(void *owner, unsigned k) {
 static const struct reg registers[] = {
     {CTRL, 2, BY_FUNCTION, OF_DMAC(control), .set = write_control},
     {CRCCTRL, 2, BY_FUNCTION, OF_DMAC(crc_control), .set = write_crc_control},
-    {CRCCHKSUM, 4, PLAIN, OF_DMAC(crc), .mask = 0xffff},
+    {CRCDATAIN, 4, .on_write = WRITE_ONLY, .set = write_crc_data},
+    {CRCCHKSUM, 4, BY_FUNCTION, .get = checksum, .set = write_checksum},
     {CRCSTATUS, 1, BY_FUNCTION, .get = crc_status},
     {QOSCTRL, 1, .on_write = WRITE_ONLY},
     {SWTRIGCTRL, 4, SET_ONES, OF_DMAC(requests), .after = requested},

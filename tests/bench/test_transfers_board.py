@@ -1,0 +1,22 @@
+"""What transfers cost the simulated boards: the committed figures hold."""
+
+import pytest
+from bench.transfers_board import measure
+from support.sim_helper import needs_compiler
+
+pytestmark = needs_compiler
+# Processor's cycles a byte, and least time / time.
+FIGURES = {
+    ("mkr1000", False): (5.75, 0.918),
+    ("mkr1000", True): (9.40, 0.933),
+    ("nrf52840_dk", False): (8.22, 0.946),
+    ("nrf52840_dk", True): (11.46, 0.930),
+}
+
+
+@pytest.mark.parametrize(("board", "write"), FIGURES)
+def test_a_transfer_costs_what_was_measured(board: str, write: bool) -> None:
+    found = measure(board, write)
+    assert (found.cycles_per_byte, found.bus_share) == pytest.approx(
+        FIGURES[board, write], rel=0.05
+    )

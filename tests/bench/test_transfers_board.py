@@ -1,8 +1,9 @@
 """What transfers cost the simulated boards: the committed figures hold."""
 
 import pytest
-from bench.transfers_board import measure
 from support.sim_helper import needs_compiler
+
+from bench.transfers_board import measure
 
 pytestmark = needs_compiler
 # Processor's cycles a byte, and least time / time.

@@ -48,29 +48,44 @@ static uint64_t systick_period(const struct machine *m) {
   return ((uint64_t)m->scs.systick_rvr + 1) * m->ticks_per_cycle;
 }
 
-static void systick_zero(void *owner, uint64_t at) {
-  struct machine *m = owner;
+/* Only a counter with an interrupt needs an event: others are brought up to
+ * date when they are read, so that a sleeping core without events is idle. */
+static void systick_settle(struct machine *m) {
+  if (m->scs.systick_zero_at > m->now)
+    return;
+  const uint64_t period = systick_period(m);
   m->scs.systick_csr |= CSR_COUNTFLAG;
-  if (m->scs.systick_csr & CSR_TICKINT) {
-    m->scs.pending[SYSTICK_EXCEPTION] = true;
-    exceptions_refresh(m);
-  }
-  m->scs.systick_zero_at = at + systick_period(m);
-  if (m->scs.systick_rvr)
+  m->scs.systick_zero_at +=
+      ((m->now - m->scs.systick_zero_at) / period + 1) * period;
+  if (!m->scs.systick_rvr)
+    m->scs.systick_zero_at = NEVER;
+}
+
+static void systick_schedule(struct machine *m) {
+  event_cancel(&m->scs.systick);
+  if ((m->scs.systick_csr & CSR_TICKINT) && m->scs.systick_zero_at != NEVER)
     event_at(m, &m->scs.systick, m->scs.systick_zero_at);
 }
 
+static void systick_zero(void *owner, uint64_t at) {
+  struct machine *m = owner;
+  (void)at;
+  systick_settle(m);
+  m->scs.pending[SYSTICK_EXCEPTION] = true;
+  exceptions_refresh(m);
+  systick_schedule(m);
+}
+
 static void systick_restart(struct machine *m) {
-  event_cancel(&m->scs.systick);
-  if (!(m->scs.systick_csr & CSR_ENABLE) || !m->scs.systick_rvr)
-    return;
-  m->scs.systick_zero_at = m->now + systick_period(m);
-  event_at(m, &m->scs.systick, m->scs.systick_zero_at);
+  const bool runs = (m->scs.systick_csr & CSR_ENABLE) && m->scs.systick_rvr;
+  m->scs.systick_zero_at = runs ? m->now + systick_period(m) : NEVER;
+  systick_schedule(m);
 }
 
 static uint32_t systick_value(void *owner) {
-  const struct machine *m = owner;
-  if (m->scs.systick.at == NEVER || m->scs.systick_zero_at <= m->now)
+  struct machine *m = owner;
+  systick_settle(m);
+  if (m->scs.systick_zero_at == NEVER)
     return 0;
   uint64_t left = m->scs.systick_zero_at - m->now;
   uint64_t value = (left + m->ticks_per_cycle - 1) / m->ticks_per_cycle;
@@ -80,6 +95,7 @@ static uint32_t systick_value(void *owner) {
 /* A read clears COUNTFLAG. */
 static uint32_t read_systick(void *owner) {
   struct machine *m = owner;
+  systick_settle(m);
   const uint32_t value = m->scs.systick_csr;
   m->scs.systick_csr &= ~(uint32_t)CSR_COUNTFLAG;
   return value;
@@ -87,12 +103,15 @@ static uint32_t read_systick(void *owner) {
 
 static bool write_systick(void *owner, uint32_t value) {
   struct machine *m = owner;
+  systick_settle(m);
   const uint32_t before = m->scs.systick_csr;
   if ((value & CSR_ENABLE) && !(value & CSR_CLKSOURCE))
     return false; /* no reference clock on these chips */
   m->scs.systick_csr = (value & 7u) | (before & CSR_COUNTFLAG);
   if ((value ^ before) & CSR_ENABLE)
     systick_restart(m);
+  else
+    systick_schedule(m);
   return true;
 }
 
@@ -289,6 +308,7 @@ void scs_reset(struct machine *m) {
   memset(&m->scs, 0, sizeof m->scs);
   m->scs.systick = systick;
   m->scs.systick.at = NEVER;
+  m->scs.systick_zero_at = NEVER;
   m->scs.priority_mask = m->core == CORE_M4F ? 0xe0 : 0xc0;
   m->scs.ccr = m->core == CORE_M4F ? 0x200 : 0x208;
   m->scs.running = 256;

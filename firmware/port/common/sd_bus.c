@@ -236,16 +236,16 @@ static void programmed(void) {
   } else {
     sd_bus.pause_us -= SHORTER_US;
   }
-  if (sd_bus.pause_us < BUSY_LOOK_US || sd_bus.pause_us > MOST_PAUSE_US) {
-    sd_bus.pause_us = BUSY_LOOK_US; /* also if it has become negative */
-  }
   sd_bus.came();
 }
 
 void sd_wait_programmed(sd_step *came, sd_step *failed) {
   sd_bus.came = came;
   await(0, BUSY_LIMIT_US, programmed, failed);
-  sd_after(sd_bus.pause_us + 1u, look);
+  if (sd_bus.pause_us < BUSY_LOOK_US || sd_bus.pause_us > MOST_PAUSE_US) {
+    sd_bus.pause_us = BUSY_LOOK_US; /* also if it has become negative */
+  }
+  sd_after(sd_bus.pause_us, look);
 }
 
 /* -- data: the first bytes may arrive in the same exchange as the token -- */

@@ -25,8 +25,9 @@ enum {
   ALARM = 0,     /* compare channels of TC4 */
   WAKE = 1,
   /* shortest time to a match: the counter must not pass the compare value
-   * before the value is set */
-  SOONEST_US = 4,
+   * before the value is set and the flag of an old match is cleared. Reading
+   * the counter and setting the value wait for the timer's clock. */
+  SOONEST_US = 20,
 };
 
 static struct ring ring;

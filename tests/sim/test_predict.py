@@ -125,7 +125,7 @@ def test_transfers_overlap_as_the_plan_has_it(
     planned = lanes(Problem(costs, plan.ram_bytes), plan.statements)
     assert sum(statement.op.startswith("page") for statement in plan.statements) > 50
     hidden_us = planned.processor_us + planned.transfers_us - planned.time_us
-    assert hidden_us > 0.5 * planned.transfers_us
+    assert hidden_us > 0.9 * min(planned.processor_us, planned.transfers_us)
     # The processor's lane is busy while it reads records, and the commit is in neither lane.
     traced_us = fmean(
         step.transfer_us - (step.asleep_us - step.commit_us - records_us(step))

@@ -7,6 +7,7 @@
 # make bench-kernels  cycles of kernels on simulated chips, now and earlier (OPTIONS=--shapes)
 # make bench-transfer  how fast weights of 437 MB go onto a native board and off it
 # make bench-transfers  transfers of the simulated boards: processor's cycles, share of bus time
+# make bench-placement  how fast hard placements are found, MiniMalloc's among them
 # make bench-solver  the planner next to the paper's formulation (half an hour; OPTIONS=--quick)
 # make paper         the POET paper's claims next to ours (over an hour; OPTIONS, see bench/paper.py)
 # make fuzz          changed files against every reader of the host (SEED, FUZZ_CASES of each format)
@@ -34,8 +35,8 @@ SKIPPED := bench firmware_build hardware sim
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
 .PHONY: demo cross check test lint format bench bench-host bench-kernels bench-transfer \
-  bench-transfers bench-solver paper fuzz fuzz-usb fuzz-card fuzz-contents fuzz-outputs walk \
-  mutants schedules firmware ledger docs wheel clean
+  bench-transfers bench-placement bench-solver paper fuzz fuzz-usb fuzz-card fuzz-contents \
+  fuzz-outputs walk mutants schedules firmware ledger docs wheel clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
 	$(BIN)/poet-host demo --port $(PORT)
@@ -124,6 +125,9 @@ bench-transfer: $(VENV)/dev.stamp
 
 bench-transfers: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.transfers_board
+
+bench-placement: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.placement $(OPTIONS)
 
 bench-solver: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.solver $(OPTIONS)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 from poet_host.errors import BadInput
+from poet_host.plan.blocks import live_peak
 from poet_host.plan.keepall import METHOD, keep_everything
-from poet_host.plan.packing import live_peak
 from poet_host.plan.placement import lives_of
 from poet_host.plan.plan import Statement
 from poet_host.plan.problem import CostGraph, Problem

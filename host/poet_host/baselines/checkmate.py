@@ -21,8 +21,8 @@ allows. It minimises energy; Checkmate minimises time.
 
 from dataclasses import replace
 
+from ..plan.blocks import ALIGNMENT
 from ..plan.infeasible import largest_operator_bytes
-from ..plan.packing import ALIGNMENT
 from ..plan.placed_plan import PlacedPlan, finish
 from ..plan.placement import Placement, aligned_graph
 from ..plan.plan import Plan, Statement

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import BadInput
+from ..plan.blocks import ALIGNMENT, aligned
 from ..plan.infeasible import largest_operator_bytes
-from ..plan.packing import ALIGNMENT, aligned
 from ..plan.placed_plan import PLACEMENT_LIMIT_S, Effort, Excess, realise
 from ..plan.placement import aligned_graph, arrange
 from ..plan.plan import Plan
@@ -15,7 +15,8 @@ from ..solver.events import Event, energy_uj, events_of
 from ..solver.settings import Settings, Stopwatch
 from .completion import EXTENSION, Completion, complete
 
-# Most attempts to place a draft. Each asks for drafts that need less RAM than the last ones.
+# Most attempts to place a draft. Where it is proved that the last drafts cannot be placed, the next
+# ones must need less RAM.
 MAX_ROUNDS = 8
 _LOST = "a tensor that an update overwrites is needed again, and there is no storage"
 
@@ -101,7 +102,8 @@ def _cheapest_plan(
             )
             if not isinstance(plan, Excess):
                 return replace(plan.as_plan(problem), note=_note(draft, found))
-            excess = min(excess or plan.ram_bytes, plan.ram_bytes or excess)
+            if plan.needs_less_ram:
+                excess = min(excess or plan.ram_bytes, plan.ram_bytes)
         if excess <= 0 or clock.left_s == 0.0:
             break
         limit -= max(aligned(excess), problem.ram_bytes // 256)

@@ -3,48 +3,26 @@
 Two blocks that live at the same time must not overlap in memory. To decide whether all blocks fit
 below a capacity is NP-complete (dynamic storage allocation). So several methods run, cheapest
 first: first fit, which places blocks in several orders; a local search, which places blocks earlier
-if they end above the capacity; a depth-first search that is complete for small problems. Orders
-that differ little from the order in time are tried first, since they give small schedules: a board
-also chooses offsets by first fit in time, and a schedule encodes such an offset in one bit. Limits
-count steps, not time, so that equal input gives equal offsets.
+if they end above the capacity; an exact search, which may also prove that nothing fits. Orders that
+differ little from the order in time are tried first, since they give small schedules: a board also
+chooses offsets by first fit in time, and a schedule encodes such an offset in one bit. Limits count
+steps, not time, so that equal input gives equal offsets.
 """
 
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-ALIGNMENT = 4  # offsets are multiples of this many bytes
+from .blocks import Block, live_peak, neighbours
+from .packing_search import search
+
 # Limits of a local search: the number of pairs of blocks that it compares.
 MAX_STEPS_SHORT, MAX_STEPS_LONG = 500_000, 3_000_000
-MAX_TREE_STEPS = 200_000  # limit of each depth-first search, in blocks tried
 MIN_STEPS_PER_TRY = 200  # of the local search
 SEED = 1
 
 _SortKey = Callable[[int], tuple[int, ...]]
-
-
-def aligned(size: int, unit: int = ALIGNMENT) -> int:
-    """Return the smallest multiple of `unit` that is at least `size`."""
-    return -(-size // unit) * unit
-
-
-@dataclass(frozen=True)
-class Block:
-    """A block of memory that is used from time `begin` until just before time `end`."""
-
-    begin: int
-    end: int
-    size_bytes: int
-
-    @property
-    def aligned(self) -> int:
-        """Return the size rounded up to a multiple of 4. No other block can use the padding."""
-        return aligned(self.size_bytes)
-
-    @property
-    def life(self) -> int:
-        return self.end - self.begin
 
 
 @dataclass(frozen=True)
@@ -53,6 +31,7 @@ class Packing:
 
     offsets: tuple[int, ...]
     height_bytes: int  # the highest end
+    nothing_fits: bool = False  # proved: no packing fits below the capacity that was asked for
 
 
 def pack(
@@ -66,41 +45,8 @@ def pack(
     Equal input gives equal offsets, unless `time_limit_s` ends the search. If the short searches
     fail, long searches run and take seconds. `thorough` False: leave out the long searches.
     """
-    return _Packer(blocks, capacity_bytes, time_limit_s).pack(thorough)
-
-
-def live_peak(blocks: Sequence[Block]) -> int:
-    """Return the largest number of bytes in use at the same time. No packing is lower.
-
-    Padding counts for all blocks except one, since the highest block needs no padding.
-    """
-    events = sorted(
-        [(block.begin, 1, block) for block in blocks] + [(block.end, 0, block) for block in blocks],
-        key=lambda event: event[:2],
-    )
-    live = peak = 0
-    spares: dict[int, int] = {}
-    for _, starts, block in events:
-        live += block.aligned if starts else -block.aligned
-        spare = block.aligned - block.size_bytes
-        spares[spare] = spares.get(spare, 0) + (1 if starts else -1)
-        peak = max(peak, live - max((s for s, count in spares.items() if count), default=0))
-    return peak
-
-
-def neighbours(blocks: Sequence[Block]) -> list[list[int]]:
-    """Return for each block the other blocks that live at the same time. Leave out empty blocks."""
-    found: list[list[int]] = [[] for _ in blocks]
-    alive: list[int] = []
-    for i in sorted(range(len(blocks)), key=lambda i: blocks[i].begin):
-        if not blocks[i].size_bytes:
-            continue
-        alive = [j for j in alive if blocks[j].end > blocks[i].begin]
-        for j in alive:
-            found[i].append(j)
-            found[j].append(i)
-        alive.append(i)
-    return found
+    packing = _Packer(blocks, capacity_bytes, time_limit_s).pack(thorough)
+    return replace(packing, nothing_fits=packing.nothing_fits or capacity_bytes < live_peak(blocks))
 
 
 class _Packer:
@@ -131,19 +77,16 @@ class _Packer:
         return self.best
 
     def _search_long(self, order: list[int], packing: Packing) -> None:
-        """Search depth-first in several orders. If no search is complete, search locally again."""
-        for key in self._keys():
-            if self._out_of_time():
-                return
-            tree = _Tree(self.blocks, self.capacity, sorted(order, key=key))
-            if tree.search():
-                ends = map(int.__add__, tree.offsets, self.size)
-                self._fits(Packing(tuple(tree.offsets), max(ends)))
-                return
-            if tree.steps < MAX_TREE_STEPS:  # proved: no packing fits, so find a low one
-                self._search_orders(order, packing, MAX_STEPS_SHORT)
-                return
-        self._search_orders(order, packing, MAX_STEPS_LONG)
+        """Search exactly. If that finds no packing, search locally again."""
+        left_s = None if self.ends_at is None else self.ends_at - time.monotonic()
+        found = search(self.blocks, self.capacity, time_limit_s=left_s)
+        if found is not None and found.result == "found":
+            ends = map(int.__add__, found.offsets, self.size)
+            self._fits(Packing(found.offsets, max(ends)))
+            return
+        nothing_fits = found is not None and found.result == "none"
+        self._search_orders(order, packing, MAX_STEPS_SHORT if nothing_fits else MAX_STEPS_LONG)
+        self.best = replace(self.best, nothing_fits=nothing_fits)
 
     def _keys(self) -> list[_SortKey]:
         """Return keys that sort blocks by life, by size, and by size x life, largest first."""
@@ -235,113 +178,3 @@ class _Packer:
             j = rng.choice(self.near[i])
             order.insert(rng.randrange(len(order)), order.pop(position[j]))
         return order
-
-
-class _Tree:
-    """Depth-first search for a packing, from low offsets to high ones.
-
-    In any packing, each block can be lowered until it lies on another block, or at offset 0. So the
-    search places blocks by rising offset, each on the highest placed block that lives at the same
-    time. The skyline is the top of the placed blocks at each time. A branch ends when the
-    remaining blocks do not fit above the skyline at some time. A block is not placed next if
-    another block fits below it.
-    """
-
-    def __init__(self, blocks: Sequence[Block], capacity: int, order: Sequence[int]) -> None:
-        times = sorted({t for block in blocks for t in (block.begin, block.end)})
-        at = {t: k for k, t in enumerate(times)}
-        self.span = [(at[block.begin], at[block.end]) for block in blocks]
-        self.size = [block.size_bytes for block in blocks]
-        self.aligned = [block.aligned for block in blocks]
-        self.capacity = capacity
-        self.skyline = [0] * len(times)
-        self.left = [0] * len(times)  # for each time, the bytes of live blocks that are not placed
-        # For each time, the indices of the blocks alive then, in descending order of padding.
-        self.alive: list[list[int]] = [[] for _ in times]
-        self.placed = [False] * len(blocks)
-        for i in sorted(order, key=lambda i: self.size[i] - self.aligned[i]):
-            self._add(i, self.aligned[i])
-            for t in range(*self.span[i]):
-                self.alive[t].append(i)
-        self.offsets = [0] * len(blocks)
-        self.order = [i for i in order if blocks[i].size_bytes]
-        self.steps = 0
-
-    def search(self) -> bool:
-        """Return True if `offsets` is a packing; False if none exists or the steps run out."""
-        trail: list[tuple[int, list[int]]] = []  # (placed block, skyline before it was placed)
-        branches = [self._choices(self.order, 0)]
-        remaining = [self.order]
-        while self.steps < MAX_TREE_STEPS:
-            if not remaining[-1]:
-                return True
-            choice = next(branches[-1], None)
-            if choice is None:
-                branches.pop()
-                remaining.pop()
-                if not trail:
-                    return False
-                self._undo(*trail.pop())
-                continue
-            low, i = choice
-            trail.append((i, self._put(i, low)))
-            if self._too_high(i):
-                self._undo(*trail.pop())
-                continue
-            remaining.append([j for j in remaining[-1] if j != i])
-            branches.append(self._choices(remaining[-1], low))
-        return False
-
-    def _choices(self, blocks: Sequence[int], floor: int) -> Iterator[tuple[int, int]]:
-        """Return pairs (offset, block) of blocks that may be placed next, lowest offset first."""
-        lows = [max(self.skyline[slice(*self.span[i])]) for i in blocks]
-        self.steps += len(blocks) + sum(self.span[i][1] - self.span[i][0] for i in blocks) // 16
-        above = min(
-            (max(low, floor) + self.aligned[i] for low, i in zip(lows, blocks, strict=True)),
-            default=0,
-        )
-        fitting = [
-            (low, k)
-            for k, (low, i) in enumerate(zip(lows, blocks, strict=True))
-            if floor <= low < above and low + self.size[i] <= self.capacity
-        ]
-        return iter([(low, blocks[k]) for low, k in sorted(fitting)])
-
-    def _too_high(self, i: int) -> bool:
-        """Return whether the remaining blocks exceed the capacity at some time of the life of i.
-
-        The padding of the highest block does not count. In the best case, the highest block is the
-        block with the most padding.
-        """
-        begin, end = self.span[i]
-        top, most = self.offsets[i] + self.aligned[i], max(self.left[begin:end])
-        if top + most <= self.capacity:
-            return False
-        if top + most - ALIGNMENT >= self.capacity:
-            return True
-        for t in range(begin, end):
-            above = next((j for j in self.alive[t] if not self.placed[j]), None)
-            if above is not None:
-                spare = self.aligned[above] - self.size[above]
-                if top + self.left[t] - spare > self.capacity:
-                    return True
-        return False
-
-    def _put(self, i: int, low: int) -> list[int]:
-        self.placed[i] = True
-        begin, end = self.span[i]
-        old = self.skyline[begin:end]
-        self.skyline[begin:end] = [low + self.aligned[i]] * (end - begin)
-        self._add(i, -self.aligned[i])
-        self.offsets[i] = low
-        return old
-
-    def _undo(self, i: int, old: list[int]) -> None:
-        self.placed[i] = False
-        begin, end = self.span[i]
-        self.skyline[begin:end] = old
-        self._add(i, self.aligned[i])
-
-    def _add(self, i: int, size: int) -> None:
-        for t in range(*self.span[i]):
-            self.left[t] += size

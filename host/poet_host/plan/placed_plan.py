@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from .packing_search import library
 from .placement import Placement, arrange
 from .plan import Plan, Statement
 from .problem import TOLERANCE, Problem
@@ -44,6 +45,9 @@ class Excess:
 
     ram_bytes: int = 0
     time_us: float = 0.0
+    # Whether to solve again with less RAM. If the search for a placement ended at a limit, such a
+    # plan costs energy that a placement of these statements may not need.
+    needs_less_ram: bool = False
 
 
 def realise(
@@ -66,7 +70,9 @@ def realise(
         limit_s = min(PLACEMENT_LIMIT_S, time_limit_s * PLACEMENT_TIME_SHARE)
         placement = arrange(problem.graph, statements, problem.ram_bytes, limit_s)
         if placement.height_bytes > problem.ram_bytes:
-            return Excess(ram_bytes=placement.height_bytes - problem.ram_bytes)
+            excess = placement.height_bytes - problem.ram_bytes
+            # Without the exact search, nothing is ever proved.
+            return Excess(excess, needs_less_ram=placement.nothing_fits or library() is None)
     left_s = max(0.0, ends_at - time.monotonic())
     return finish(problem, placement, placed=placed, time_limit_s=left_s, effort=effort)
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .packing import Block, aligned, pack
+from .blocks import Block, aligned
+from .packing import pack
 from .plan import Statement
 from .problem import CostGraph
 
@@ -15,6 +16,7 @@ class Placement:
     statements: tuple[Statement, ...]
     initial_offsets: tuple[tuple[str, int], ...]  # see Plan
     height_bytes: int  # the placement fits if the RAM budget is at least this
+    nothing_fits: bool = False  # proved: no placement fits the RAM budget
 
 
 def arrange(
@@ -42,7 +44,7 @@ def arrange(
             placed[index] = replace(placed[index], workspace_offset=offset)
         if life.initial is not None:
             initial.append((life.initial, offset))
-    return Placement(tuple(placed), tuple(initial), packing.height_bytes)
+    return Placement(tuple(placed), tuple(initial), packing.height_bytes, packing.nothing_fits)
 
 
 @dataclass

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..schema import Count, Name, convert, of_format
-from .packing import aligned
+from .blocks import aligned
 from .problem import TOLERANCE, CostGraph, Problem
 
 Op = Literal["compute", "page_in", "page_out", "free"]

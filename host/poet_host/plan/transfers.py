@@ -15,7 +15,7 @@ from math import inf
 
 import numpy as np
 
-from .packing import aligned
+from .blocks import aligned
 from .placement import Life, arrange, lives_of
 from .plan import Statement
 from .problem import CostGraph, Problem

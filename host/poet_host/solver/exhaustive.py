@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
-from ..plan.packing import aligned
+from ..plan.blocks import aligned
 from ..plan.problem import TOLERANCE
 from .events import Event, energy_uj
 from .search import Task

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from math import gcd
 
+from ..plan.blocks import aligned
 from ..plan.infeasible import bytes_of, largest_operator_bytes
-from ..plan.packing import aligned
 from ..plan.problem import CostGraph, CostNode, Problem
 from .candidate import Candidate
 from .portfolio import Found, Portfolio

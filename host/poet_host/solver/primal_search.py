@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ..plan.packing import aligned
+from ..plan.blocks import aligned
 from ..plan.placed_plan import Excess
 from ..plan.plan import Plan
 from ..plan.problem import TOLERANCE
@@ -214,11 +214,11 @@ class PrimalSearch(Search):
         )
 
     def solve_to_fit(self, candidates: RecomputeCandidates, share: float) -> None:
-        """Solve a stage model. While its plan does not fit, solve again with less RAM or time."""
+        """Solve a stage model. While its plan cannot fit, solve again with less RAM or time."""
         ram_bytes, deadline_us = self.task.ram_bytes, self.task.deadline_us
         for _ in range(MAX_TIGHTENINGS):
             self.solve(candidates, ram_bytes, deadline_us, self.task.left_s * share)
-            if self.excess.ram_bytes:
+            if self.excess.needs_less_ram:
                 ram_bytes -= aligned(self.excess.ram_bytes)
             elif self.excess.time_us and deadline_us is not None:
                 deadline_us -= self.excess.time_us

@@ -6,7 +6,7 @@ from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any, Literal
 
-from ..plan.packing import ALIGNMENT
+from ..plan.blocks import ALIGNMENT
 from ..plan.placement import aligned_graph
 from ..plan.plan import Plan, StoppedBy
 from ..plan.problem import TOLERANCE, Problem

@@ -63,10 +63,10 @@ def main() -> None:
     }
     text = [
         "# Placement\n",
-        about("make bench-placement", "cffi"),
+        about(f"make bench-placement OPTIONS='--steps {max_steps}'", "cffi"),
         "\nSeconds are processor time. `found`: every block has an offset below the capacity. For",
         "plans, all of `pack` runs: first fit, local search, then the exact search. `nodes` are",
-        f"those of the exact search, which stops after {number(max_steps, 0)} steps.",
+        "those of the exact search. It stops after the given steps, and the result is `unknown`.",
     ]
     for title, rows in parts.items():
         found = [row for row in rows if row.result == "found"]

@@ -349,7 +349,8 @@ def finished(folder: Path) -> list[Found]:
         plan = plan_from_json(read_json(folder / row["plan"])) if row["plan"] else None
         limits = (row["ram_bytes"], row["deadline_us"])
         # The table has neither the time limit nor the gap: no figure needs them.
-        found.append((Point(cases[graph], row["method"], *limits, 0.0, 0.0), Result(row, plan)))
+        point = Point(cases[graph], row["method"], *limits, 0.0, 0.0, "added-energy")
+        found.append((point, Result(row, plan)))
     return found
 
 

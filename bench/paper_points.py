@@ -75,7 +75,7 @@ class Scope:
         return f'make paper OPTIONS="{" ".join(options)}"' if options else "make paper"
 
     def point(self, case: Case, method: str, ram: int, limit_us: float | None = None) -> Point:
-        return Point(case, method, ram, limit_us, self.limit_s, GAP)
+        return Point(case, method, ram, limit_us, self.limit_s, GAP, "added-energy")
 
     def on(self, boards: Iterable[str]) -> list[str]:
         return [board for board in boards if board in self.boards]

@@ -25,7 +25,7 @@ def draw(results: Sequence["Ours"], path: Path) -> None:
         known = [r for r in of_m4 if r.point.model == model and r.plan.energy_uj is not None]
         budgets = [r.point.percent for r in known]
         upper = [100 * ((r.plan.energy_uj or 0.0) / r.once_uj - 1) for r in known]
-        lower = [100 * max((r.plan.bound_uj or 0.0) / r.once_uj - 1, 0.0) for r in known]
+        lower = [100 * max((r.plan.bound or 0.0) / r.once_uj - 1, 0.0) for r in known]
         axes.plot(budgets, upper, marker="o", markersize=4, label="plan")
         axes.fill_between(budgets, lower, upper, alpha=0.25, linewidth=0, label="not yet proved")
         axes.set_xlim(100, 0)

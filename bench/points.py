@@ -48,7 +48,8 @@ class Point:
         assert peak is not None
         ram = peak * self.percent // 100 if self.percent else _least_ram(graph)
         once_us = sum(node.time_us for node in graph.nodes)
-        return Problem(graph, ram, None if self.deadline is None else self.deadline * once_us)
+        limit_us = None if self.deadline is None else self.deadline * once_us
+        return Problem(graph, ram, limit_us, objective="added-energy")
 
 
 @cache

@@ -90,7 +90,7 @@ def _best(point: Point, own: Result, plans: Found) -> Result:
     plan = result.plan
     assert plan is not None
     bare = replace(
-        plan, status="feasible", bound_uj=None, gap=None, ram_bytes=point.ram_bytes,
+        plan, status="feasible", bound=None, gap=None, ram_bytes=point.ram_bytes,
         deadline_us=point.deadline_us,
     )  # fmt: skip
     totals = verify(point.problem, bare)

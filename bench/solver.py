@@ -22,8 +22,8 @@ from poet_host.schedule.schedule import PlanHeader
 from poet_host.solver import stage_model
 from poet_host.solver.program import INFINITY
 from poet_host.solver.recompute_candidates import RecomputeCandidates, recomputable
-from poet_host.solver.search import unavoidable_uj
 from poet_host.solver.settings import Settings
+from poet_host.solver.unavoidable import unavoidable_uj
 from poet_host.solver.workers import POOL
 
 from . import paper_milp
@@ -68,7 +68,7 @@ class Ours:
     @property
     def overhead_gap(self) -> float | None:
         """(UB - LB) / (UB - E0): the gap of the energy beyond computing everything once."""
-        return overhead_gap(self.plan.energy_uj, self.plan.bound_uj, self.once_uj)
+        return overhead_gap(self.plan.energy_uj, self.plan.bound, self.once_uj)
 
     @property
     def bits_per_statement(self) -> float | None:
@@ -128,7 +128,7 @@ def _shape(problem: Problem, plan: Plan) -> tuple[int, int]:
     graph = problem.graph
     may_recompute = recomputable(graph, recompute=True, page=True, deadline=False)
     overhead_uj = (plan.energy_uj or INFINITY) - unavoidable_uj(graph)
-    candidates = RecomputeCandidates(graph, may_recompute, overhead_uj=overhead_uj)
+    candidates = RecomputeCandidates(graph, may_recompute, overhead=overhead_uj)
     model = stage_model.build(candidates, problem.ram_bytes)
     columns, rows, _ = model.program.shape
     return columns, rows
@@ -177,7 +177,7 @@ def _plan_row(ours: Ours, limit_s: float) -> list[str]:
         number(ours.cpu_s, 1),
         number(ours.one_percent_s, 1),
         number(None if plan.energy_uj is None else plan.energy_uj / 1e3, 3),
-        number(None if plan.bound_uj is None else plan.bound_uj / 1e3, 3),
+        number(None if plan.bound is None else plan.bound / 1e3, 3),
         percent(plan.gap, 3),
         percent(ours.overhead_gap),
         "met" if all(aims.values()) else "**not met**",

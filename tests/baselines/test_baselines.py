@@ -71,7 +71,7 @@ def test_whatever_a_heuristic_plans_is_legal_and_no_better_than_the_best(method:
                 planned += 1
                 verify(problem, plan, placed=placed)
                 assert plan.status == "feasible"
-                assert plan.bound_uj is None
+                assert plan.bound is None
                 best_uj = smallest_energy(problem)
                 assert best_uj is not None
                 assert best_uj <= (plan.energy_uj or 0.0) * (1 + 1e-9)

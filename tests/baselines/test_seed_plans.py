@@ -31,7 +31,7 @@ from support.cost_graphs import random_problem
 from bench import graphs
 
 MUCH_S = 200.0  # for what takes seconds: nothing here depends on how fast the computer is
-UNLIMITED = Settings(MUCH_S, below_uj=inf)
+UNLIMITED = Settings(MUCH_S, below=inf)
 WITHOUT_SEARCH = [name for name, row in SCHEDULERS.items() if row.seed]
 
 
@@ -82,8 +82,8 @@ def first_plan(
     channel = Channel(emit, lambda: bool(ready) and len(asked) == len(seed_plans))
     search_plans(
         Task(
-            problem, problem.graph, problem.ram_bytes, recompute=True, page=True, unit=4, gap=0.0,
-            ends_at=time.monotonic() + MUCH_S, known=known,
+            problem, problem.graph, 0.0, problem.ram_bytes, recompute=True, page=True, unit=4,
+            gap=0.0, ends_at=time.monotonic() + MUCH_S, known=known,
             seed_plans=tuple(watched(seed_plan) for seed_plan in seed_plans),
         ),
         channel,
@@ -184,7 +184,7 @@ def test_a_seed_plan_is_the_plan_of_its_method() -> None:
             if plan is not None:
                 count += 1
                 verify(problem, plan)
-                assert seed_plan(problem, Settings(MUCH_S, below_uj=uj(plan))) is None
+                assert seed_plan(problem, Settings(MUCH_S, below=uj(plan))) is None
     assert count > 8
 
 
@@ -211,10 +211,10 @@ def test_time_that_a_deadline_leaves_is_used(ended: bool, monkeypatch: pytest.Mo
     searches: list[tuple[float | None, Candidate | None]] = []
 
     class FakePortfolio:
-        def __init__(self, task: Task, found: Found, report: object) -> None:
-            searches.append((task.deadline_us, task.known))
-            found.early_plan = task.known or keeping
-            found.bound_uj, found.is_exhausted = 1.0, ended
+        def __init__(self, found: Found, report: object) -> None:
+            searches.append((found.task.deadline_us, found.early_plan))
+            found.early_plan = found.early_plan or keeping
+            found.bound, found.is_exhausted = 1.0, ended
 
         def run(self) -> None:
             pass

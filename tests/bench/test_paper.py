@@ -57,7 +57,7 @@ def test_every_row_is_a_plan_that_the_verifier_accepts(made: tuple[Path, Path]) 
         costs = load_cost_graph(finished / row["graph"])
         plan = plan_from_json(read_json(finished / row["plan"]))
         deadline_us = float(row["deadline_us"]) if row["deadline_us"] else None
-        bare = replace(plan, bound_uj=None, gap=None, status="feasible")
+        bare = replace(plan, bound=None, gap=None, status="feasible")
         totals = verify(Problem(costs, int(row["ram_bytes"]), deadline_us), bare)
         assert totals.energy_uj == float(row["energy_uj"])
 

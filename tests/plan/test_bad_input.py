@@ -225,7 +225,7 @@ def test_a_single_node_in_any_budget(
         printed = result.json
         assert (result.code, printed["status"], printed["energy_uj"]) == (DONE, "optimal", 10.0)
         assert (printed["peak_bytes"], printed["time_us"]) == (64, 10.0)
-        assert printed["bound_uj"] == pytest.approx(10.0, rel=2e-9)
+        assert printed["bound"] == pytest.approx(10.0, rel=2e-9)
 
 
 @pytest.mark.parametrize("storage", [True, False])
@@ -281,4 +281,4 @@ def test_two_thousand_nodes_that_need_each_other(poet_host: Command, tmp_path: P
     assert (result.code, result.json["smallest_ram_bytes"]) == (INFEASIBLE, 64 * 2000)
     found = solved(poet_host, graph, tmp_path, "--ram", 64 * 2000, "--time-limit", 2)
     assert found.json["energy_uj"] is None or found.json["energy_uj"] >= 20_000.0
-    assert found.json["bound_uj"] is None or found.json["bound_uj"] <= 20_000.0 * (1 + 1e-9)
+    assert found.json["bound"] is None or found.json["bound"] <= 20_000.0 * (1 + 1e-9)

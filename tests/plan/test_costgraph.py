@@ -267,7 +267,7 @@ plans = st.builds(
     ram_bytes=st.integers(0, 1 << 53),
     deadline_us=numbers,
     energy_uj=numbers,
-    bound_uj=numbers,
+    bound=numbers,
     gap=numbers,
     time_us=numbers,
     total_energy_uj=numbers,
@@ -302,7 +302,7 @@ def test_plan_as_the_contract_has_it() -> None:
         {"op": "compute", "node": "conv 1 ü 卷", "offset": 144, "workspace_offset": 16},
     ]
     assert PLAN["statements"][-1] == {"op": "free", "node": "new w1"}
-    assert (PLAN["bound_uj"], PLAN["gap"], PLAN["deadline_us"]) == (None, None, None)
+    assert (PLAN["bound"], PLAN["gap"], PLAN["deadline_us"]) == (None, None, None)
     assert not {"smallest_ram_bytes", "smallest_deadline_us", "initial_offsets"} & set(PLAN)
     plan = plan_from_json(PLAN)
     assert plan_to_json(plan, statements=False) == {

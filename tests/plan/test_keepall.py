@@ -34,7 +34,7 @@ def test_statements_in_order() -> None:
         "compute:u page_out:u free:u compute:loss free:b free:loss"
     )
     plan = keep_everything(graph)
-    assert (plan.status, plan.method, plan.bound_uj, plan.gap) == ("feasible", METHOD, None, None)
+    assert (plan.status, plan.method, plan.bound, plan.gap) == ("feasible", METHOD, None, None)
     # a with both parameters in RAM, or b, its input and w.
     assert (plan.peak_bytes, plan.ram_bytes) == (16, 16)
     assert plan.energy_uj == 4 * 8 + 2 * 2 + 3

@@ -304,7 +304,8 @@ def test_true_claims_pass() -> None:
         "time_us": 39.0 * (1 + 0.9e-9),
         "peak_bytes": 20,
         "total_energy_uj": 29.0195,
-        "bound_uj": 26.1,
+        "objective": "added-energy",
+        "bound": 26.1,
         "gap": 0.1,
     }
     verify(PROBLEM, plan_of(PLAN, **claims))
@@ -316,10 +317,10 @@ FALSE_CLAIMS: dict[str, dict[str, object]] = {
     "time": {"time_us": 39.0 * (1 + 2e-9)},
     "peak": {"peak_bytes": 24},
     "total energy": {"total_energy_uj": 29.0},
-    "bound above energy": {"bound_uj": 29.1},
-    "gap": {"bound_uj": 26.1, "gap": 0.0},
+    "bound above energy": {"bound": 29.1},
+    "gap": {"bound": 26.1, "gap": 0.0},
     "optimal without a bound": {"status": "optimal"},
-    "optimal with a gap": {"status": "optimal", "bound_uj": 26.1, "gap": 0.1},
+    "optimal with a gap": {"status": "optimal", "bound": 26.1, "gap": 0.1},
 }
 
 

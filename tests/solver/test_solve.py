@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan
-from poet_host.plan.problem import CostGraph, CostNode, Problem
+from poet_host.plan.problem import OBJECTIVES, CostGraph, CostNode, Problem
 from poet_host.plan.verify import verify
-from poet_host.solver.feasibility import least_time_us
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
+from poet_host.solver.unavoidable import least_time_us
 from support.cost_graphs import COUNTER_EXAMPLES, random_problem
-from support.oracle import cheapest, smallest_energy
+from support.oracle import cheapest, fastest, smallest_energy, smallest_value
 
 SMALL = 500  # graphs of up to 9 nodes; a block of them is one test
 
@@ -27,8 +27,8 @@ def honest(plan: Plan, problem: Problem, best_uj: float | None) -> None:
     if plan.statements:
         assert best_uj is not None
         assert plan.energy_uj is not None
-        assert plan.bound_uj is not None
-        assert plan.bound_uj <= best_uj * (1 + 1e-9) + 1e-9
+        assert plan.bound is not None
+        assert plan.bound <= best_uj * (1 + 1e-9) + 1e-9
         assert best_uj <= plan.energy_uj * (1 + 1e-9) + 1e-9
         verify(problem, plan, placed=False)
 
@@ -43,6 +43,39 @@ def test_energy_equals_exhaustive_search(block: int) -> None:
         honest(plan, problem, best_uj)
         if best_uj is not None:
             assert plan.energy_uj == pytest.approx(best_uj, rel=1e-9, abs=1e-9), seed
+
+
+OBJECTIVE_GRAPHS = 200
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_every_objective_equals_exhaustive_search(block: int) -> None:
+    compared = 0
+    for seed in range(block * OBJECTIVE_GRAPHS // 10, (block + 1) * OBJECTIVE_GRAPHS // 10):
+        free = random_problem(seed, most_nodes=6)
+        # As much energy is spent by waiting as by computing.
+        power_uw = (
+            1e6
+            * sum(n.energy_uj for n in free.graph.nodes)
+            / max(sum(n.time_us for n in free.graph.nodes), 1.0)
+        )
+        free = replace(free, graph=replace(free.graph, base_power_uw=power_uw))
+        quickest = fastest(free)
+        limits = [None] if quickest is None else [None, 1.2 * (quickest.time_us or 0.0)]
+        for objective in OBJECTIVES:
+            for limit_us in limits:
+                problem = replace(free, objective=objective, deadline_us=limit_us)
+                best = smallest_value(problem)
+                plan = solve(problem, Settings(placed=False, time_limit_s=20))
+                if best is None:
+                    assert plan.status == "infeasible"
+                    continue
+                assert plan.status == "optimal", (seed, objective, limit_us)
+                assert plan.value == pytest.approx(best, rel=1e-9, abs=1e-9)
+                assert plan.bound == pytest.approx(best, rel=1e-9, abs=1e-9)
+                verify(problem, plan, placed=False)
+                compared += 1
+    assert compared > 60
 
 
 @pytest.mark.parametrize("make", COUNTER_EXAMPLES, ids=lambda make: make.__name__)
@@ -159,6 +192,6 @@ def test_two_thousand_nodes_are_answered_in_time() -> None:
     plan = solve(problem, Settings(time_limit_s=10))
     assert plan.solve_s < 12
     assert plan.energy_uj is not None
-    assert plan.bound_uj is not None
-    assert 20_000 * (1 - 1e-6) <= plan.bound_uj <= plan.energy_uj < math.inf
+    assert plan.bound is not None
+    assert 20_000 * (1 - 1e-6) <= plan.bound <= plan.energy_uj < math.inf
     verify(problem, plan)

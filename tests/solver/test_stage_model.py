@@ -10,11 +10,11 @@ import pytest
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.solver import conflicts, solution, stage_model
 from poet_host.solver.events import Event, energy_uj, events_of, fits, normal_order, tidy
-from poet_host.solver.program import INFINITY, Program, Values, attainable, minimise
+from poet_host.solver.program import INFINITY, Program, TimeLimits, Values, attainable, minimise
 from poet_host.solver.recompute_candidates import RecomputeCandidates, recomputable
-from poet_host.solver.search import unavoidable_uj
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
+from poet_host.solver.unavoidable import unavoidable_uj
 from support.cost_graphs import (
     beyond_exhaustive,
     contrary,
@@ -66,10 +66,11 @@ def model_of(
     candidates = RecomputeCandidates(
         graph,
         recomputable(graph, recompute=True, page=graph.storage, deadline=timed),
-        overhead_uj=overhead_uj,
+        overhead=overhead_uj,
         for_conflicts=for_conflicts,
     )
-    return stage_model.build(candidates, problem.ram_bytes, deadline_us=problem.deadline_us)
+    limits = TimeLimits(problem.deadline_us)
+    return stage_model.build(candidates, problem.ram_bytes, limits=limits)
 
 
 def broken_rows(program: Program, values: Values) -> list[int]:

@@ -1,4 +1,4 @@
-"""The cheapest and the fastest plan by exhaustive search over states of the machine.
+"""The best plan for an objective, by exhaustive search over states of the machine.
 
 It knows no planner. RAM is bounded by the sum of bytes (unplaced plans), so that no placed plan is
 better than what it finds. Good for about 9 nodes, with a deadline too.
@@ -25,7 +25,7 @@ plan. So the first complete label is the best.
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, count
 
 from poet_host.plan.plan import Op, Statement
@@ -42,8 +42,19 @@ class Best:
     """A best plan."""
 
     energy_uj: float
-    time_us: float | None  # None: without a deadline, time is not computed
+    time_us: float | None  # None: time is not computed where it does not matter
     statements: tuple[Statement, ...]  # without offsets
+
+    def value(self, problem: Problem) -> float:
+        """What the objective of the problem minimises."""
+        if problem.objective == "time":
+            assert self.time_us is not None
+            return self.time_us
+        base_uj_per_us = problem.graph.base_power_uw / 1e6
+        if problem.objective == "added-energy" or not base_uj_per_us:
+            return self.energy_uj
+        assert self.time_us is not None
+        return self.energy_uj + base_uj_per_us * self.time_us
 
 
 def smallest_energy(problem: Problem, *, recompute: bool = True, page: bool = True) -> float | None:
@@ -52,8 +63,14 @@ def smallest_energy(problem: Problem, *, recompute: bool = True, page: bool = Tr
     return None if best is None else best.energy_uj
 
 
+def smallest_value(problem: Problem) -> float | None:
+    """The least value of the objective of all plans; None if there is no plan."""
+    best = cheapest(problem)
+    return None if best is None else best.value(problem)
+
+
 def cheapest(problem: Problem, *, recompute: bool = True, page: bool = True) -> Best | None:
-    """The plan of least energy within RAM and deadline, or None.
+    """The plan that the objective wants within RAM and deadline, or None.
 
     `recompute` False: every node is computed once. `page` False: of the computed tensors,
     only kept ones are paged out.
@@ -63,7 +80,7 @@ def cheapest(problem: Problem, *, recompute: bool = True, page: bool = True) -> 
 
 def fastest(problem: Problem) -> Best | None:
     """The plan that finishes first within RAM, at any cost, or None; no deadline."""
-    return _Search(problem, True, True, fastest=True).run()
+    return _Search(replace(problem, objective="time", deadline_us=None), True, True).run()
 
 
 def smallest_ram_bytes(graph: CostGraph) -> int | None:
@@ -116,11 +133,12 @@ class _Label:
 
 
 class _Search:
-    def __init__(
-        self, problem: Problem, recompute: bool, page: bool, fastest: bool = False
-    ) -> None:
-        self.problem, self.graph, self.fastest = problem, problem.graph, fastest
-        self.timed = fastest or problem.deadline_us is not None
+    def __init__(self, problem: Problem, recompute: bool, page: bool) -> None:
+        self.problem, self.graph = problem, problem.graph
+        base = problem.graph.base_power_uw if problem.objective == "energy" else 0.0
+        self.energy_weight = 0.0 if problem.objective == "time" else 1.0
+        self.time_weight = 1.0 if problem.objective == "time" else base / 1e6
+        self.timed = bool(self.time_weight) or problem.deadline_us is not None
         self.nodes = problem.graph.nodes
         self.recompute, self.page = recompute, page
         self.order = [i for i, node in enumerate(self.nodes) if not node.stored]
@@ -154,8 +172,9 @@ class _Search:
         return None
 
     def _least(self, label: _Label) -> float:
-        """What every continuation ends with at least: energy, or time if that is asked."""
-        return self._end_us(label) if self.fastest else label.energy_uj + self._rest_uj(label.state)
+        """What every continuation ends with at least."""
+        energy = self.energy_weight * (label.energy_uj + self._rest_uj(label.state))
+        return energy + (self.time_weight * self._end_us(label) if self.time_weight else 0.0)
 
     def _moves(self, state: State) -> Iterator[tuple[tuple[Event, ...], State]]:
         """Every event that changes the state, after the frees that it needs."""
@@ -221,10 +240,9 @@ class _Search:
         return _Clock(p, x, arrival, written)
 
     def _beaten(self, seen: dict[State, list[tuple[float, ...]]], label: _Label) -> bool:
-        """Was this state reached for no more energy (asked for time: whatever the energy),
-        and no later? If not, note it.
-        """
+        """Was this state reached for no more energy, and no later? If not, note it."""
         vector = label.clock.vector(label.state[0]) if self.timed else ()
+        vector = (self.energy_weight * label.energy_uj, *vector)
         others = seen.setdefault(label.state, [])
         if any(all(a <= b for a, b in zip(old, vector, strict=True)) for old in others):
             return True
@@ -233,7 +251,7 @@ class _Search:
 
     def _in_time(self, label: _Label) -> bool:
         limit_us = self.problem.deadline_us
-        return self.fastest or limit_us is None or self._end_us(label) <= limit_us * SLACK
+        return limit_us is None or self._end_us(label) <= limit_us * SLACK
 
     def _end_us(self, label: _Label) -> float:
         """When every continuation ends at the earliest."""

@@ -16,7 +16,7 @@ from ..plan.keepall import METHOD as KEEP_EVERYTHING, keep_everything
 from ..plan.limits import problem_of
 from ..plan.plan import Plan
 from ..plan.pricing import cost_graph
-from ..plan.problem import CostGraph, Problem
+from ..plan.problem import OBJECTIVES, CostGraph, Objective, Problem
 from ..profile.profile import Profile
 from ..schedule.encode import QUEUE_CAPACITY, encode as encode_plan, encode_costs
 from ..schedule.schedule import Schedule
@@ -45,6 +45,7 @@ def problem(
     *,
     ram: str | float | None = None,
     deadline: str | float | None = None,
+    objective: Objective = "energy",
 ) -> Problem:
     """Return the problem of planning a training step of `graph` within `ram` and `deadline`.
 
@@ -55,10 +56,16 @@ def problem(
     `ram` is a number of bytes, or a text such as "24KiB" or "50%" (100%: what keep-everything
     needs). If `ram` is None, the budget is the arena of the profile's board; a larger budget is
     accepted, for studies. `deadline` is a number of milliseconds, a text such as "1.2x" (1x: the
-    time of keep-everything), or None. Raises BadInput for a limit that cannot be parsed.
+    time of keep-everything), or None.
+
+    `objective` is what plans minimise: "energy" (all that the battery loses in a step),
+    "added-energy" (the same without the power of the sleeping board) or "time". Raises BadInput
+    for a limit that cannot be parsed, and for another objective.
     """
+    if objective not in OBJECTIVES:
+        raise BadInput(f"there is no objective {objective!r}: use one of {', '.join(OBJECTIVES)}")
     known = None if profile is None else as_profile(profile)
-    return problem_of(costs_of(graph, known), ram, deadline, known)
+    return problem_of(costs_of(graph, known), ram, deadline, known, objective)
 
 
 def solve(
@@ -67,27 +74,31 @@ def solve(
     *,
     ram: str | float | None = None,
     deadline: str | float | None = None,
+    objective: Objective | None = None,
     method: str = "poet",
     time_limit_s: float = 60.0,
     gap: float | None = None,
     placed: bool = True,
     progress: Callable[..., object] | None = None,
 ) -> Plan:
-    """Return the plan with the least energy for a problem, or the plan that `method` makes.
+    """Return the plan that the problem's objective wants, or the plan that `method` makes.
 
-    solve(graph, profile, ram=..., deadline=...) is short for solve(problem(...)). The search stops
-    when it is proved that any other plan saves at most the share `gap` of the energy of the best
-    plan found so far (None: DEFAULT_GAP). If no plan is found, the result has the status
-    "infeasible" or "unknown". `encode` raises an error for such a result.
+    solve(graph, profile, ram=..., deadline=..., objective=...) is short for solve(problem(...)).
+    The objective is "energy" if it is None. The search stops when it is proved that any other plan
+    is better by at most the share `gap` of the best plan found so far (None: DEFAULT_GAP). If no
+    plan is found, the result has the status "infeasible" or "unknown". `encode` raises an error for
+    such a result.
     """
     if not isinstance(graph, Problem):
-        wanted = problem(graph, profile, ram=ram, deadline=deadline)
-    elif (profile, ram, deadline) == (None, None, None):
+        wanted = problem(
+            graph, profile, ram=ram, deadline=deadline, objective=objective or "energy"
+        )
+    elif (profile, ram, deadline, objective) == (None, None, None, None):
         wanted = graph
     else:
         raise BadInput(
-            "a poet.Problem already has its profile and limits: pass `profile`, `ram` and "
-            "`deadline` to poet.problem instead"
+            "a poet.Problem already has its profile, limits and objective: pass `profile`, `ram`, "
+            "`deadline` and `objective` to poet.problem instead"
         )
     if not (isfinite(time_limit_s) and time_limit_s > 0):
         raise BadInput(f"the time limit must be a positive number, not {time_limit_s} s")
@@ -108,7 +119,12 @@ def _keep_everything_within(problem: Problem) -> Plan:
     keep = problem.keep_everything or keep_everything(problem.graph)  # the latter raises
     assert keep.peak_bytes is not None
     assert keep.time_us is not None
-    plan = replace(keep, ram_bytes=problem.ram_bytes, deadline_us=problem.deadline_us)
+    plan = replace(
+        keep,
+        ram_bytes=problem.ram_bytes,
+        deadline_us=problem.deadline_us,
+        objective=problem.objective,
+    )
     late = problem.deadline_us is not None and keep.time_us > problem.deadline_us * (1 + 1e-9)
     if keep.peak_bytes <= problem.ram_bytes and not late:
         return plan

@@ -25,7 +25,7 @@ from ..plan.blocks import ALIGNMENT
 from ..plan.infeasible import largest_operator_bytes
 from ..plan.placed_plan import PlacedPlan, finish
 from ..plan.placement import Placement, aligned_graph
-from ..plan.plan import Plan, Statement
+from ..plan.plan import Plan, Statement, plan_of
 from ..plan.problem import CostGraph, CostNode, Problem
 from ..solver.settings import Settings, Stopwatch
 from ..solver.solve import solve
@@ -44,7 +44,8 @@ def checkmate(problem: Problem, settings: Settings) -> Plan:
         return _solved(problem, settings, clock.left_s)
     resident_bytes = sum(node.bytes for node in graph.nodes if node.stored)
     rest = results_only(problem.graph)
-    inner = Problem(rest, problem.ram_bytes - resident_bytes, problem.deadline_us)
+    ram_bytes = problem.ram_bytes - resident_bytes
+    inner = replace(problem, graph=rest, ram_bytes=ram_bytes)
     if largest_operator_bytes(inner.graph) <= inner.ram_bytes:
         plan = _published(problem, graph, inner, resident_bytes, settings, clock)
         if plan is not None:
@@ -104,7 +105,7 @@ def _published(
     results that must be on storage at the end. Return None if the integer program has no solution,
     or if its solution needs a tensor that an update overwrote.
     """
-    limit_us, bound_uj = problem.deadline_us, None
+    limit_us, bound = problem.deadline_us, None
     for _ in range(MAX_ROUNDS):
         # Keep half of the time for a second plan, in which data and parameters may leave RAM.
         left_s = clock.left_s - settings.time_limit_s / 2
@@ -114,19 +115,19 @@ def _published(
         whole = _with_residents(graph, solved, resident_bytes if settings.placed else None)
         if whole is None:
             return None
-        if bound_uj is None and solved.bound_uj is not None:
-            bound_uj = solved.bound_uj + _given_uj(graph)
+        if bound is None and solved.bound is not None:
+            bound = solved.bound + _given_uj(problem.counted)
         found = finish(
             problem, Placement(whole, (), 0), placed=settings.placed, time_limit_s=clock.left_s
         )
         if isinstance(found, PlacedPlan):
             plan = found.as_plan(problem)
-            return plan if bound_uj is None else plan.with_bound(bound_uj)
+            return plan if bound is None else plan.with_bound(bound)
         limit_us = (limit_us or 0.0) * DEADLINE_FACTOR
     if solved.status == "infeasible" and limit_us == problem.deadline_us:
         return None
     note = "no plan with every stored tensor resident was found in time"
-    return Plan("unknown", problem.ram_bytes, problem.deadline_us, note=note)
+    return plan_of(problem, "unknown", note=note)
 
 
 def _given_uj(graph: CostGraph) -> float:

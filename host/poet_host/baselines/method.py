@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from ..errors import BadInput
 from ..plan.blocks import ALIGNMENT, aligned
 from ..plan.infeasible import largest_operator_bytes
 from ..plan.placed_plan import PLACEMENT_LIMIT_S, Effort, Excess, realise
 from ..plan.placement import aligned_graph, arrange
-from ..plan.plan import Plan
+from ..plan.plan import Plan, objective_value, plan_of
 from ..plan.problem import TOLERANCE, CostGraph, Problem
 from ..plan.timeline import lanes
-from ..solver.events import Event, energy_uj, events_of
+from ..solver.events import Event, busy_us, energy_uj, events_of
 from ..solver.settings import Settings, Stopwatch
 from .completion import EXTENSION, Completion, complete
 
@@ -53,9 +54,10 @@ class _Failure:
 def cheapest_plan(
     drafts: Drafts, problem: Problem, settings: Settings, *, every: bool = True
 ) -> Plan:
-    """Make a verified plan from the cheapest draft that meets the deadline and fits RAM.
+    """Make a verified plan from the draft of least value that meets the deadline and fits RAM.
 
-    If the plan is cheaper when stored tensors leave RAM between uses, its note says that they do.
+    See Problem for the value. If the plan is better when stored tensors leave RAM between uses, its
+    note says that they do.
 
     The plan is "infeasible" if it is proved that no draft fits, whatever the placement and the
     order of transfers. It is "unknown" if a placement or order that was not tried might fit, or if
@@ -83,13 +85,16 @@ def _cheapest_plan(
             failure = _Failure(str(error), is_proved=False)
             break
         completed = [(draft, complete(graph, draft.events, limit)) for draft in proposed]
-        if attempt == 0 and settings.below_uj is None:
+        if attempt == 0 and settings.below is None:
             whole = replace(problem, graph=graph, ram_bytes=capacity)
             failure = _failure(whole, completed, clock, every)
-        fitting = [pair for pair in completed if _is_wanted(graph, pair[1], settings.below_uj)]
-        fitting.sort(key=lambda pair: _rank(graph, *pair))
-        excess = 0
+        fitting = [pair for pair in completed if pair[1].statements is not None]
+        fitting.sort(key=lambda pair: _rank(problem, *pair))
+        excess, best, note = 0, None, ""
+        below = inf if settings.below is None else settings.below
         for draft, found in fitting:
+            if _least_value(problem, found) >= below * (1 - TOLERANCE):
+                break
             if clock.left_s == 0.0:
                 failure = _Failure("time ran out before every schedule was tried", False)
                 break
@@ -100,45 +105,51 @@ def _cheapest_plan(
                 time_limit_s=clock.left_s,
                 effort=transfer_effort(problem, settings),
             )
-            if not isinstance(plan, Excess):
-                return replace(plan.as_plan(problem), note=_note(draft, found))
-            if plan.needs_less_ram:
-                excess = min(excess or plan.ram_bytes, plan.ram_bytes)
+            if isinstance(plan, Excess):
+                if plan.needs_less_ram:
+                    excess = min(excess or plan.ram_bytes, plan.ram_bytes)
+            elif objective_value(problem.objective, plan.totals) < below:
+                best, note = plan, _note(draft, found)
+                below = objective_value(problem.objective, plan.totals)
+        if best is not None:
+            return replace(best.as_plan(problem), note=note)
         if excess <= 0 or clock.left_s == 0.0:
             break
         limit -= max(aligned(excess), problem.ram_bytes // 256)
-    return Plan(
+    return plan_of(
+        problem,
         "infeasible" if failure.is_proved else "unknown",
-        problem.ram_bytes,
-        problem.deadline_us,
         note=failure.reason,
         smallest_ram_bytes=failure.smallest_ram_bytes,
     )
 
 
 def transfer_effort(problem: Problem, settings: Settings) -> Effort:
-    """Return the effort to start transfers early: "none" for seed plans without a deadline.
+    """Return the effort to start transfers early: "none" for seed plans whose time does not matter.
 
     For all other plans it is "full".
     """
-    return "full" if settings.below_uj is None or problem.deadline_us is not None else "none"
+    is_timed = problem.deadline_us is not None or problem.value_per_us > 0
+    return "full" if settings.below is None or is_timed else "none"
 
 
-def _cost_uj(graph: CostGraph, completion: Completion) -> float:
-    return energy_uj(graph, events_of(graph, completion.statements or ()))
+def _least_value(problem: Problem, completion: Completion) -> float:
+    """Return the value of the plan if its lanes never wait for each other."""
+    events = events_of(problem.graph, completion.statements or ())
+    value = energy_uj(problem.counted, events)
+    return value + problem.value_per_us * busy_us(problem.graph, events)
 
 
-def _is_wanted(graph: CostGraph, completion: Completion, below_uj: float | None) -> bool:
-    fits = completion.statements is not None
-    return fits and (below_uj is None or _cost_uj(graph, completion) < below_uj)
+def _rank(problem: Problem, draft: Draft, completion: Completion) -> tuple[float, bool, bool]:
+    """Return a sort key for drafts: those of low value come first.
 
-
-def _rank(graph: CostGraph, draft: Draft, completion: Completion) -> tuple[float, bool, bool]:
-    """Return a sort key for drafts: those of low energy come first.
-
-    At equal energy, drafts whose parameters stay in RAM come before those whose parameters leave.
+    At equal value, drafts whose parameters stay in RAM come before those whose parameters leave.
     """
-    return round(_cost_uj(graph, completion), 9), completion.exits > 0, EXTENSION in draft.note
+    return (
+        round(_least_value(problem, completion), 9),
+        completion.exits > 0,
+        EXTENSION in draft.note,
+    )
 
 
 def _note(draft: Draft, completion: Completion) -> str:

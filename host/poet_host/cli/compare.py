@@ -13,12 +13,12 @@ from ..baselines.registry import METHODS, SCHEDULERS
 from ..compare.sweep import Case, Point, Result, Store, cores, sweep
 from ..errors import BadInput
 from ..plan.limits import deadline_us, ram_bytes
-from ..plan.problem import CostGraph
+from ..plan.problem import CostGraph, Objective
 from ..temporary import temporary_folder
 from . import completion
 from .console import emit, progress, say, show_table, show_text
 from .options import FiniteRange, json_option, model_options, profile_of
-from .solve import time_limit_option
+from .solve import objective_option, time_limit_option
 
 EPILOG = "\b\nMethods:\n" + "\n".join(
     f"  {row.name:<15} {row.description} [{row.citation}]" for row in SCHEDULERS.values()
@@ -52,12 +52,13 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
     "--methods", default=",".join(METHODS), show_default="all", metavar="LIST",
     help="Planning methods, separated by commas. The list below describes them.",
 )  # fmt: skip
+@objective_option
 @time_limit_option
 @click.option(
     "--gap", type=FiniteRange(0, 1), default=0.0, show_default=True, metavar="G",
-    help="Stop each search when it is proved that any other plan saves at most this share of the "
-    "energy of the best plan found so far (0.01 = 1 %). With 0, it must be proved that no plan "
-    "needs less energy.",
+    help="Stop each search when it is proved that any other plan saves at most this share of what "
+    "the best plan found so far needs (0.01 = 1 %). With 0, it must be proved that no plan is "
+    "better.",
 )  # fmt: skip
 @click.option(
     "--output", "-o", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
@@ -78,6 +79,7 @@ def compare(
     budgets: str,
     deadlines: str,
     methods: str,
+    objective: Objective,
     time_limit: float,
     gap: float,
     output: Path | None,
@@ -95,7 +97,7 @@ def compare(
     limits = _some_words(budgets, "--budgets"), _some_words(deadlines, "--deadlines")
     cases = list(_cases(models, _words(*boards), _words(*profiles), options))
     points = [
-        Point(case, method, ram, limit, time_limit, gap)
+        Point(case, method, ram, limit, time_limit, gap, objective)
         for case in cases
         for ram, limit in _limits(case, *limits)
         for method in chosen
@@ -237,11 +239,11 @@ def _row(point: Point, result: Result) -> tuple[str, ...]:
         return f"{number:,.0f}" if whole else f"{number:,.{6 - len(str(int(number)))}f}"
 
     keep = point.case.keeping
-    ratio = ""
-    if row["energy_uj"] is not None and keep is not None and keep.energy_uj:
-        ratio = f"{row['energy_uj'] / keep.energy_uj:.2f}"
+    energy = "energy_uj" if point.objective == "added-energy" else "total_energy_uj"
+    kept_uj = getattr(keep, energy) if keep else None
+    ratio = f"{row[energy] / kept_uj:.2f}" if row[energy] is not None and kept_uj else ""
     status = row["status"] + (" *" if row["plan"] and row["note"] else "")
     return (
         point.method, f"{point.ram_bytes:,}", shown("deadline_us", 1e3), status,
-        shown("energy_uj"), ratio, shown("time_us", 1e3), shown("peak_bytes"),
+        shown(energy), ratio, shown("time_us", 1e3), shown("peak_bytes"),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from ..graph.graph import Graph
 from ..graph.summary import summary_of
 from ..plan.limits import check_arena
 from ..plan.plan import Plan, plan_to_json
-from ..plan.problem import CostGraph
+from ..plan.problem import OBJECTIVES, CostGraph, Objective
 from ..profile.profile import Profile
 from ..solver.solve import DEFAULT_GAP
 from .console import emit, progress, say, show_table, to_json
@@ -45,6 +45,12 @@ _SEARCH_ENDS: dict[str, str] = {  # by Plan.stopped_by
 time_limit_option = click.option(
     "--time-limit", type=FiniteRange(0.1), default=60.0, show_default=True, metavar="S",
     help="Time limit of the search for a plan, in seconds.",
+)  # fmt: skip
+objective_option = click.option(
+    "--objective", type=click.Choice(OBJECTIVES), default="energy", show_default=True,
+    metavar="WHAT",
+    help="What the plan minimises: energy (all that the battery loses in a step), added-energy "
+    "(the same without the power of the sleeping board) or time.",
 )  # fmt: skip
 
 
@@ -77,13 +83,14 @@ time_limit_option = click.option(
     help=f"Planning method: {', '.join(api.ALL_METHODS)}. `poet-host compare --help` describes "
     "them.",
 )  # fmt: skip
+@objective_option
 @time_limit_option
 @click.option(
     "--gap", type=FiniteRange(0, 1), metavar="G",
     show_default=f"{DEFAULT_GAP}, and any plan exits with 0",
-    help="Stop when it is proved that any other plan saves at most this share of the energy of the "
-    "best plan found so far (0.01 = 1 %). With 0, it must be proved that no plan needs less "
-    "energy. The exit code is 6 if the search ends without this proof.",
+    help="Stop when it is proved that any other plan saves at most this share of what the best "
+    "plan found so far needs (0.01 = 1 %). With 0, it must be proved that no plan is better. The "
+    "exit code is 6 if the search ends without this proof.",
 )  # fmt: skip
 @click.option(
     "--unplaced",
@@ -107,6 +114,7 @@ def solve(
     deadline: str | None,
     deadline_us: float | None,
     method: str,
+    objective: Objective,
     time_limit: float,
     gap: float | None,
     unplaced: bool,
@@ -115,7 +123,7 @@ def solve(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Find the training schedule that needs the least energy.
+    """Find the training schedule that needs the least energy or time.
 
     MODEL is a built-in model, an .onnx file, or a cost graph (.json). Ctrl-C ends the search and
     writes the best plan so far.
@@ -133,7 +141,7 @@ def solve(
     graph = api.load(model, **options)
     profile = _profile(graph, board, profile_name)
     limit = deadline if deadline_us is None else f"{deadline_us!r}us"
-    problem = api.problem(graph, profile, ram=ram, deadline=limit)
+    problem = api.problem(graph, profile, ram=ram, deadline=limit, objective=objective)
     if profile and ram is None:
         say(f"RAM budget: the arena of {profile.board}, {problem.ram_bytes:,} bytes")
     if profile and output and not beyond_arena:
@@ -148,7 +156,7 @@ def solve(
             time_limit_s=time_limit,
             gap=gap,
             placed=not unplaced,
-            progress=lambda *state: report(0, 0, _state(*state)),
+            progress=lambda *state: report(0, 0, _state(objective, *state)),
         )
     if plan_path:
         write_whole(plan_path, to_json(plan_to_json(plan)))
@@ -184,27 +192,37 @@ def _profile(
     return profile_of(board, profile_name)
 
 
-def _state(energy: float | None, bound: float | None, gap: float | None, seconds: float) -> str:
-    """Describe a search: energy of the best plan so far, proved minimum for all plans, and gap."""
+def _state(
+    objective: Objective,
+    value: float | None,
+    bound: float | None,
+    gap: float | None,
+    seconds: float,
+) -> str:
+    """Describe a search: what the best plan so far needs, proved minimum for all plans, and gap."""
 
     def text(value: float | None) -> str:
         return "?" if value is None else f"{value:,.1f}"
 
     gap_text = "" if gap is None else f", gap {gap:.2%}"
-    return f"{text(energy)} uJ, proved minimum {text(bound)}{gap_text}"
+    unit = "us" if objective == "time" else "uJ"
+    return f"{text(value)} {unit}, proved minimum {text(bound)}{gap_text}"
 
 
 def _facts(keep: Plan | None, plan: Plan) -> list[tuple[str, str]]:
     assert plan.energy_uj is not None
+    assert plan.total_energy_uj is not None
     assert plan.time_us is not None
-    energy = f"{plan.energy_uj:,.1f} uJ{_times(plan.energy_uj, keep.energy_uj if keep else None)}"
+    total_uj, keep_uj = plan.total_energy_uj, keep.total_energy_uj if keep else None
     time = f"{plan.time_us / 1e3:,.3f} ms{_times(plan.time_us, keep.time_us if keep else None)}"
     ops = [statement.op for statement in plan.statements]
     nodes = {s.node for s in plan.statements if s.op == "compute"}
     return [
         ("status", plan.status + (f", gap {plan.gap:.2%}" if plan.gap else "")),
         *([("search", _SEARCH_ENDS[plan.stopped_by])] if plan.stopped_by else []),
-        ("energy of a step", energy),
+        ("minimised", plan.objective),
+        ("energy of a step", f"{total_uj:,.1f} uJ{_times(total_uj, keep_uj)}"),
+        ("- above the sleeping board", f"{plan.energy_uj:,.1f} uJ"),
         ("time of a step", time),
         ("RAM", f"{plan.peak_bytes:,} of {plan.ram_bytes:,} bytes"),
         ("keeping everything needs", f"{keep.peak_bytes:,} bytes" if keep else "no such plan"),

@@ -30,16 +30,17 @@ from ..files import read_json, write_whole
 from ..handlers import delayed_signals
 from ..plan.costgraph import dump_cost_graph, parse_cost_graph
 from ..plan.plan import Plan, plan_from_json, plan_to_json
-from ..plan.problem import CostGraph, Problem
+from ..plan.problem import CostGraph, Objective, Problem
 from ..plan.verify import PlanError, verify
 from ..solver.settings import Settings
 
 COLUMNS = (
-    "model", "board", "profile", "method", "ram_bytes", "deadline_us", "status", "energy_uj",
-    "time_us", "peak_bytes", "gap", "solve_s", "plan", "graph", "note",
+    "model", "board", "profile", "method", "ram_bytes", "deadline_us", "objective", "status",
+    "energy_uj", "total_energy_uj", "time_us", "peak_bytes", "gap", "solve_s", "plan", "graph",
+    "note",
 )  # fmt: skip
 INAPPLICABLE = "inapplicable"  # the status of a row whose method does not apply to the graph
-_NUMBERS = ("energy_uj", "time_us", "peak_bytes", "gap", "solve_s")
+_NUMBERS = ("energy_uj", "total_energy_uj", "time_us", "peak_bytes", "gap", "solve_s")
 ENDING_S = 10.0  # longest wait for the pool's thread, after the pool's processes have ended
 
 Progress = Callable[[int, int, str], None]
@@ -82,18 +83,20 @@ class Point:
     deadline_us: float | None
     time_limit_s: float
     gap: float
+    objective: Objective = "energy"
 
     @cached_property
     def key(self) -> str:
         """Return a hash of the point's names, and of everything that determines its plan."""
         case = self.case
         names = [case.model, case.board, case.profile, self.method]
-        limits = [self.ram_bytes, self.deadline_us, self.time_limit_s, self.gap]
+        limits = [self.ram_bytes, self.deadline_us, self.time_limit_s, self.gap, self.objective]
         return _digest([*names, case.digest, *limits, planner_version()])
 
     @property
     def problem(self) -> Problem:
-        return Problem(self.case.costs, self.ram_bytes, self.deadline_us)
+        costs = self.case.costs
+        return Problem(costs, self.ram_bytes, self.deadline_us, objective=self.objective)
 
     @property
     def job(self) -> Job:
@@ -105,6 +108,7 @@ class Point:
             "method": self.method,
             "time_limit_s": self.time_limit_s,
             "gap": self.gap,
+            "objective": self.objective,
         }
 
     @property
@@ -120,7 +124,8 @@ def _digest(value: Any) -> str:
 
 def solve_job(job: Job) -> dict[str, Any]:
     """Solve a `Point.job` and verify the plan. Return {"plan": ...} or {"inapplicable": reason}."""
-    wanted = Problem(parse_cost_graph(job["graph"]), job["ram_bytes"], job["deadline_us"])
+    graph, objective = parse_cost_graph(job["graph"]), job["objective"]
+    wanted = Problem(graph, job["ram_bytes"], job["deadline_us"], objective=objective)
     try:
         plan = plan_by(job["method"], wanted, Settings(job["time_limit_s"], job["gap"]))
     except DoesNotApply as error:
@@ -173,7 +178,7 @@ class Store:
         row: dict[str, Any] = dict.fromkeys(COLUMNS)
         row |= {"model": case.model, "board": case.board, "profile": case.profile}
         row |= {"ram_bytes": point.ram_bytes, "deadline_us": point.deadline_us}
-        row |= {"method": point.method, "graph": self._graph(case)}
+        row |= {"objective": point.objective, "method": point.method, "graph": self._graph(case)}
         plan: Plan | None = None
         if "inapplicable" in found:
             row |= {"status": INAPPLICABLE, "note": found["inapplicable"]}
@@ -246,7 +251,8 @@ def slug(case: Case) -> str:
 def _order(row: dict[str, Any]) -> tuple[Any, ...]:
     deadline_us = row["deadline_us"]
     names = (row["model"], row["board"], row["profile"])
-    return (*names, deadline_us is not None, deadline_us or 0.0, -row["ram_bytes"], row["method"])
+    limits = (deadline_us is not None, deadline_us or 0.0, -row["ram_bytes"])
+    return (*names, row["objective"], *limits, row["method"])
 
 
 def sweep(

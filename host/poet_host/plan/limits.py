@@ -8,7 +8,7 @@ from ..device.board import load_board, names
 from ..errors import BadInput
 from ..profile.profile import Profile
 from ..sizes import SIZE, bounded, size_bytes
-from .problem import CostGraph, Problem
+from .problem import CostGraph, Objective, Problem
 
 MIN_RAM_BYTES = 4  # the size of one number
 _OR_A_SHARE = ", or a share of what keep-everything needs, such as 50%"
@@ -19,6 +19,7 @@ def problem_of(
     ram: str | float | None = None,
     deadline: str | float | None = None,
     profile: Profile | None = None,
+    objective: Objective = "energy",
 ) -> Problem:
     """Make the problem of planning `costs` within `ram` and `deadline`, as users write them.
 
@@ -41,7 +42,8 @@ def problem_of(
             f"RAM budget {ram!r} is {budget:,} bytes, but one number takes {MIN_RAM_BYTES} bytes: "
             f"write bytes, such as 24576{_OR_A_SHARE}"
         )
-    return Problem(costs, budget, deadline_us(deadline, keep.time_us if keep else None), profile)
+    limit_us = deadline_us(deadline, keep.time_us if keep else None)
+    return Problem(costs, budget, limit_us, profile, objective)
 
 
 def check_arena(size: int, profile: Profile) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from .packing_search import library
 from .placement import Placement, arrange
-from .plan import Plan, Statement
+from .plan import Plan, Statement, plan_of
 from .problem import TOLERANCE, Problem
 from .transfers import overlap
 from .verify import Totals, verify
@@ -29,10 +29,9 @@ class PlacedPlan:
 
     def as_plan(self, problem: Problem) -> Plan:
         """Return the feasible plan of `problem`, with its costs."""
-        return Plan(
+        return plan_of(
+            problem,
             "feasible",
-            problem.ram_bytes,
-            problem.deadline_us,
             statements=self.statements,
             initial_offsets=self.initial_offsets,
             **vars(self.totals),

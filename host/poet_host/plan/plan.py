@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from ..errors import BadInput
 from ..schema import Count, Name, convert, of_format
 from .blocks import aligned
-from .problem import TOLERANCE, CostGraph, Problem
+from .problem import TOLERANCE, CostGraph, Objective, Problem
 
 Op = Literal["compute", "page_in", "page_out", "free"]
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
@@ -39,8 +40,8 @@ class Plan:
     ram_bytes: Count
     deadline_us: float | None = None
     energy_uj: float | None = None
-    bound_uj: float | None = None  # lower bound of the energy of all plans
-    gap: float | None = None  # (energy_uj - bound_uj) / energy_uj
+    bound: float | None = None  # lower bound of `value` over all plans, in its unit
+    gap: float | None = None  # (value - bound) / value
     time_us: float | None = None
     total_energy_uj: float | None = None  # energy_uj plus base power x time_us
     peak_bytes: Count | None = None
@@ -49,6 +50,7 @@ class Plan:
     smallest_ram_bytes: Count | None = None  # if infeasible: the smallest budget with a known plan
     smallest_deadline_us: float | None = None  # if infeasible: a deadline with a known plan
     method: str = "poet"
+    objective: Objective = "energy"  # what was minimised
     # Without storage: names and offsets of the stored tensors, which start in RAM.
     initial_offsets: tuple[tuple[str, Count], ...] = ()
     note: str = ""  # what the plan adds to the published method, or why there is no plan
@@ -63,14 +65,32 @@ class Plan:
             f"{self.ram_bytes:,} bytes{costs}>"
         )
 
-    def with_bound(self, bound_uj: float) -> "Plan":
-        """Return the plan with this lower bound, and "optimal" if its energy equals the bound."""
-        assert self.energy_uj is not None
-        bound_uj = min(bound_uj, self.energy_uj)
-        gap = (self.energy_uj - bound_uj) / self.energy_uj if self.energy_uj > 0 else 0.0
+    @property
+    def value(self) -> float | None:
+        """Return what the objective minimises, in microjoules or microseconds; None: no plan."""
+        return objective_value(self.objective, self)
+
+    def with_bound(self, bound: float) -> "Plan":
+        """Return the plan with this lower bound, and "optimal" if its value equals the bound."""
+        assert self.value is not None
+        bound = min(bound, self.value)
+        gap = (self.value - bound) / self.value if self.value > 0 else 0.0
         if gap <= TOLERANCE:
-            return replace(self, status="optimal", bound_uj=bound_uj, gap=0.0)
-        return replace(self, bound_uj=bound_uj, gap=gap)
+            return replace(self, status="optimal", bound=bound, gap=0.0)
+        return replace(self, bound=bound, gap=gap)
+
+
+def plan_of(problem: Problem, status: Status, **more: Any) -> Plan:
+    """Return a plan with the limits and the objective of the problem."""
+    return Plan(status, problem.ram_bytes, problem.deadline_us, objective=problem.objective, **more)
+
+
+_VALUES = {"energy": "total_energy_uj", "added-energy": "energy_uj", "time": "time_us"}
+
+
+def objective_value(objective: Objective, costs: Any) -> Any:
+    """Return the cost that the objective minimises, of a Plan or of verified Totals."""
+    return getattr(costs, _VALUES[objective])
 
 
 def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
@@ -95,7 +115,7 @@ def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
     return offsets
 
 
-_ALWAYS = ("energy_uj", "bound_uj", "gap", "time_us", "total_energy_uj", "peak_bytes")
+_ALWAYS = ("objective", "energy_uj", "bound", "gap", "time_us", "total_energy_uj", "peak_bytes")
 _WHEN_KNOWN = ("smallest_ram_bytes", "smallest_deadline_us")
 
 
@@ -104,6 +124,8 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
     top: dict[str, Any] = {"format": FORMAT, "version": VERSION, "status": plan.status}
     top |= {"method": plan.method}
     top |= {key: getattr(plan, key) for key in _ALWAYS}
+    if plan.objective == "added-energy":
+        top["bound_uj"] = plan.bound
     top |= {"solve_s": plan.solve_s, "ram_bytes": plan.ram_bytes, "deadline_us": plan.deadline_us}
     top |= {key: getattr(plan, key) for key in _WHEN_KNOWN if getattr(plan, key) is not None}
     top |= {key: getattr(plan, key) for key in ("note", "stopped_by") if getattr(plan, key)}
@@ -120,10 +142,19 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
 def plan_from_json(value: Any, where: str = "plan") -> Plan:
     """Read a plan from a parsed JSON value. This checks only the form; `verify` checks the laws.
 
-    Raises BadInput. The message begins with the argument `where`, the name of the source, such as
-    a file.
+    A plan that states a `bound_uj` and no objective was made by an older version, which minimised
+    the added energy. Raises BadInput. The message begins with the argument `where`, the name of the
+    source, such as a file.
     """
     plain = of_format(value, FORMAT, VERSION, where, "use a file that `solve --plan` wrote")
+    bound_uj = plain.pop("bound_uj", None)
+    if bound_uj is not None:
+        plain = {"objective": "added-energy", "bound": bound_uj, **plain}
+        if plain["objective"] != "added-energy" or plain["bound"] != bound_uj:
+            raise BadInput(
+                f'{where}: "bound_uj" is the "bound" of the objective added-energy, but this plan '
+                f"has another bound or objective: check the file"
+            )
     offsets = convert(
         plain.get("initial_offsets", {}), dict[Name, Count], f"{where}, initial_offsets"
     )

@@ -1,11 +1,11 @@
-"""Problem: a cost graph, a RAM budget and a deadline. A planner sees nothing else.
+"""Problem: a cost graph, a RAM budget, a deadline and an objective. A planner sees nothing else.
 
 Nodes are listed in execution order. `inputs` and `overwrites` are indices into that list.
 """
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from msgspec import Meta
 
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 TOLERANCE = 1e-9  # relative tolerance when times or energies are compared
+Objective = Literal["energy", "added-energy", "time"]
+"""What a plan minimises. "energy": all that the battery loses in a step, including the power of the
+sleeping board (microjoules). "added-energy": the energy above the sleeping board, as in the POET
+paper (microjoules). "time": the time of a step (microseconds)."""
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 Cost = Annotated[float, Meta(ge=0)]  # microseconds or microjoules
 
 
@@ -83,19 +88,39 @@ class CostGraph:
             return None
 
 
+def without_energy(graph: CostGraph) -> CostGraph:
+    """Return the graph with all energies 0."""
+    free = {"energy_uj": 0.0, "page_in_uj": 0.0, "page_out_uj": 0.0}
+    return replace(graph, nodes=tuple(replace(node, **free) for node in graph.nodes))
+
+
 @dataclass(frozen=True)
 class Problem:
-    """A graph with the limits within which a planner makes a plan."""
+    """A graph, the limits within which a planner makes a plan, and what the plan minimises."""
 
     graph: CostGraph
     ram_bytes: int
     deadline_us: float | None = None  # longest time of a step; None: no deadline
     # The profile from which the costs were made; None if the costs come from a cost graph file.
     profile: Profile | None = field(default=None, compare=False)
+    objective: Objective = "energy"
 
     def __repr__(self) -> str:
         deadline = "no deadline" if self.deadline_us is None else f"{self.deadline_us:,.0f} us"
-        return f"<Problem {self.graph.name}: {self.ram_bytes:,} bytes, {deadline}>"
+        limits = f"{self.ram_bytes:,} bytes, {deadline}"
+        return f"<Problem {self.graph.name}: least {self.objective} within {limits}>"
+
+    @property
+    def value_per_us(self) -> float:
+        """Return the part of the objective that grows with the time of a step, by microsecond."""
+        if self.objective == "time":
+            return 1.0
+        return self.graph.base_power_uw / 1e6 if self.objective == "energy" else 0.0
+
+    @property
+    def counted(self) -> CostGraph:
+        """Return the graph with the energies that the objective counts, besides `value_per_us`."""
+        return without_energy(self.graph) if self.objective == "time" else self.graph
 
     @property
     def keep_everything(self) -> "Plan | None":

@@ -8,7 +8,7 @@ two lanes: p (processor) and x (transfers).
 from dataclasses import dataclass, field
 
 from ..errors import PoetError
-from .plan import Plan, Statement, start_offsets
+from .plan import Plan, Statement, objective_value, start_offsets
 from .problem import CostGraph, Problem
 
 ALIGNMENT = 4  # bytes
@@ -184,12 +184,12 @@ def _check_claims(plan: Plan, totals: Totals) -> None:
         claimed, found = getattr(plan, name), getattr(totals, name)
         if claimed is not None and not abs(claimed - found) <= TOLERANCE * abs(found):
             raise PlanError("claim", f"{name} is {found}, not {claimed}")
-    energy_uj, bound_uj, gap = totals.energy_uj, plan.bound_uj, plan.gap
-    if bound_uj is not None:
-        if not bound_uj <= energy_uj * (1 + TOLERANCE):
-            raise PlanError("claim", f"bound_uj {bound_uj} is above the energy {energy_uj}")
-        real = (energy_uj - bound_uj) / energy_uj if energy_uj > 0 else 0.0
+    value, bound, gap = objective_value(plan.objective, totals), plan.bound, plan.gap
+    if bound is not None:
+        if not bound <= value * (1 + TOLERANCE):
+            raise PlanError("claim", f"bound {bound} is above the {plan.objective} of {value}")
+        real = (value - bound) / value if value > 0 else 0.0
         if gap is not None and not abs(gap - real) <= TOLERANCE:
             raise PlanError("claim", f"gap is {real}, not {gap}")
-    if plan.status == "optimal" and (bound_uj is None or gap is None or gap > TOLERANCE):
-        raise PlanError("claim", f"the bound {bound_uj} does not prove the status optimal")
+    if plan.status == "optimal" and (bound is None or gap is None or gap > TOLERANCE):
+        raise PlanError("claim", f"the bound {bound} does not prove the status optimal")

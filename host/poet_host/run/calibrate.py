@@ -264,7 +264,7 @@ def _unclaimed(plan: Plan) -> Plan:
         plan,
         status="feasible",
         energy_uj=None,
-        bound_uj=None,
+        bound=None,
         gap=None,
         time_us=None,
         total_energy_uj=None,

@@ -1,16 +1,15 @@
-"""Bound search: find higher and higher lower bounds of the energy of all plans.
+"""Bound search: find higher and higher lower bounds of the value of all plans.
 
 It solves the stage model (stage_model.py), an integer program. The incumbent is the best plan so
-far. The model offers every recomputation that a plan of less energy may contain. The incumbent is
-proved optimal when the bound reaches its energy.
+far. The model offers every recomputation that a better plan may contain. The incumbent is proved
+optimal when the bound reaches its value.
 """
 
 from ..plan.problem import TOLERANCE
 from . import conflicts, solution
 from .candidate import Candidate
-from .events import energy_uj
 from .program import INFINITY, Values, minimise
-from .recompute_candidates import DepthLimit, RecomputeCandidates
+from .recompute_candidates import DepthLimit
 from .search import Search, Task
 from .stage_model import StageModel
 from .workers import Channel
@@ -25,20 +24,20 @@ MIN_BOUND_RISE = 1e-5  # relative; stop after a round that raises the bound by l
 def first_bound(task: Task, channel: Channel) -> float:
     """Find a lower bound quickly, as if recomputations needed no inputs. Emit and return it."""
     search = BoundSearch(task, channel)
-    candidates = RecomputeCandidates(task.graph, task.may_recompute, depth_limit=RELAXED)
+    candidates = search.candidates(depth_limit=RELAXED)
     model = search.stage_model(candidates, task.ram_bytes, task.deadline_us)
     if model is None:
         return -INFINITY
 
-    def on_progress(bound_uj: float, values: Values | None) -> bool:
-        search.raise_bound(bound_uj)
+    def on_progress(bound: float, values: Values | None) -> bool:
+        search.raise_bound(bound)
         return search.is_over
 
     for integer in (False, True):
         limit_s = task.left_s * RELAXATION_TIME_SHARE
         found = minimise(model.program, limit_s, integer=integer, on_progress=on_progress)
         search.raise_bound(found.bound)
-    return search.bound_uj
+    return search.bound
 
 
 def search_bounds(task: Task, incumbent: Candidate | None, channel: Channel) -> None:
@@ -46,12 +45,12 @@ def search_bounds(task: Task, incumbent: Candidate | None, channel: Channel) -> 
     search = BoundSearch(task, channel)
     if incumbent is not None:
         search.incumbent = incumbent
-        search.incumbent_uj = energy_uj(task.graph, incumbent.events)
+        search.incumbent_value = task.value(incumbent)
     search.run()
 
 
 class BoundSearch(Search):
-    bound_uj: float = -INFINITY
+    bound: float = -INFINITY
     model: StageModel
 
     def run(self) -> None:
@@ -60,12 +59,7 @@ class BoundSearch(Search):
         A conflict (conflicts.py) forbids recomputations that do not fit into RAM together.
         """
         for for_conflicts in (False, True):
-            candidates = RecomputeCandidates(
-                self.task.graph,
-                self.task.may_recompute,
-                overhead_uj=self.overhead_uj,
-                for_conflicts=for_conflicts,
-            )
+            candidates = self.candidates(overhead=self.overhead, for_conflicts=for_conflicts)
             model = self.stage_model(candidates, self.task.ram_bytes, self.task.deadline_us)
             if model is None:
                 return
@@ -78,18 +72,18 @@ class BoundSearch(Search):
 
     @property
     def is_proved(self) -> bool:
-        return self.bound_uj >= self.incumbent_uj * (1 - TOLERANCE)
+        return self.bound >= self.incumbent_value * (1 - TOLERANCE)
 
-    def raise_bound(self, bound_uj: float) -> None:
+    def raise_bound(self, bound: float) -> None:
         """Emit the bound if it is higher than the last one.
 
-        The model leaves out plans that need more energy than the incumbent, the best plan so far.
-        So its bounds are valid only up to the incumbent's energy, and higher ones are cut to it.
+        The model leaves out plans that are worse than the incumbent, the best plan so far. So its
+        bounds are valid only up to the incumbent's value, and higher ones are cut to it.
         """
-        bound_uj = min(bound_uj, self.incumbent_uj)
-        if bound_uj > self.bound_uj:
-            self.bound_uj = bound_uj
-            self.channel.emit("bound", bound_uj)
+        bound = min(bound, self.incumbent_value)
+        if bound > self.bound:
+            self.bound = bound
+            self.channel.emit("bound", bound)
 
     def solve_relaxation(self) -> None:
         """Solve the linear relaxation, and add constraints against conflicts in its solutions.
@@ -122,17 +116,17 @@ class BoundSearch(Search):
         """
         task, model = self.task, self.model
 
-        def on_progress(bound_uj: float, values: Values | None) -> bool:
-            self.raise_bound(bound_uj)
+        def on_progress(bound: float, values: Values | None) -> bool:
+            self.raise_bound(bound)
             if values is not None:
                 self.channel.emit("solution", solution.recomputed(model, values))
             return self.is_over or self.is_proved
 
         def receive() -> Values | None:
             plan = self.channel.receive()
-            if plan is None or plan.totals.energy_uj >= self.incumbent_uj:
+            if plan is None or task.value(plan) >= self.incumbent_value:
                 return None
-            self.incumbent, self.incumbent_uj = plan, energy_uj(task.graph, plan.events)
+            self.incumbent, self.incumbent_value = plan, task.value(plan)
             return solution.values_of(model, plan.events)
 
         found = minimise(

@@ -1,9 +1,9 @@
 """Exhaustive search over the states of a step, for graphs of few nodes.
 
 A state consists of the tensors in RAM, the tensors on storage, and the number of nodes computed at
-least once. With a deadline, the clocks of both lanes are compared too. States are visited in the
-order of the energy spent so far plus the energy that every plan must still spend (A*). So the
-first complete state has the least energy of all plans. The search leaves out three kinds of events,
+least once. If time matters, the clocks of both lanes are compared too. States are visited in the
+order of the value so far (energy, time, or both) plus what every plan must still spend (A*). So the
+first complete state has the least value of all plans. The search leaves out three kinds of events,
 since they make no plan cheaper: creating a tensor that is in RAM already, paging out a tensor that
 is on storage already, and freeing memory that is not needed yet. Frees come right before the event
 that needs the memory.
@@ -18,6 +18,7 @@ from typing import NamedTuple
 from ..plan.blocks import aligned
 from ..plan.problem import TOLERANCE
 from .events import Event, energy_uj
+from .program import INFINITY
 from .search import Task
 
 MAX_NODES = 16
@@ -27,7 +28,8 @@ MAX_NODES = 16
 class Exhausted:
     """The result of an exhaustive search that ran to its end."""
 
-    events: list[Event] | None  # events of the plan of least energy; None: no plan exists
+    events: list[Event] | None  # events of the plan of least value; None: no plan exists
+    value: float = 0.0
 
 
 class _Clock(NamedTuple):
@@ -59,7 +61,7 @@ class _Label:
 def search_exhaustively(
     task: Task, max_labels: int, out_of_time: Callable[[], bool]
 ) -> Exhausted | None:
-    """Find the plan of least energy. Return None if a limit (nodes, labels, time) is exceeded.
+    """Find the plan of least value. Return None if a limit (nodes, labels, time) is exceeded.
 
     RAM must hold the tensors one after another at multiples of `task.unit` bytes; the last tensor
     needs no padding. The limit counts labels, so that equal input gives equal plans.
@@ -72,9 +74,11 @@ def search_exhaustively(
 class _Search:
     def __init__(self, task: Task) -> None:
         self.graph, self.ram_bytes, self.unit = task.unpadded, task.problem.ram_bytes, task.unit
-        self.nodes, self.deadline_us = self.graph.nodes, task.deadline_us
+        self.nodes, self.is_timed = self.graph.nodes, task.is_timed
+        self.value_per_us = task.value_per_us
         self.may_recompute = task.may_recompute
-        self.latest_us = (task.deadline_us or 0.0) * (1 + TOLERANCE)
+        deadline_us = INFINITY if task.deadline_us is None else task.deadline_us
+        self.latest_us = deadline_us * (1 + TOLERANCE)
         everyone = range(len(self.nodes))
         self.order = [i for i in everyone if not self.nodes[i].stored]
         self.kept = sum(1 << i for i in everyone if self.nodes[i].keep)
@@ -97,7 +101,7 @@ class _Search:
         first = _State(0, stored, 0) if self.graph.storage else _State(stored, 0, 0)
         if self.bytes_of(first.ram, 0) > self.ram_bytes:
             return Exhausted(None)
-        zeros = (0.0,) * (len(self.nodes) if self.deadline_us is not None else 0)
+        zeros = (0.0,) * (len(self.nodes) if self.is_timed else 0)
         heap = [(0.0, 0, 0, _Label(first, 0.0, _Clock(0.0, 0.0, zeros, zeros)))]
         seen: dict[_State, list[tuple[float, ...]]] = {}
         labels = 0
@@ -106,15 +110,14 @@ class _Search:
             if self.is_dominated(seen, label):
                 continue
             if self.is_complete(label.state):
-                return Exhausted(self.history(label))
+                return Exhausted(self.history(label), self.least_value(label))
             for events, state in self.moves(label.state):
                 labels += 1
                 if labels > max_labels or (labels % 1000 == 0 and out_of_time()):
                     return None
                 found = self.label_after(label, events, state)
                 if found is not None:
-                    least_uj = found.energy_uj + self.least_rest_uj(state)
-                    heapq.heappush(heap, (least_uj, -state.done, labels, found))
+                    heapq.heappush(heap, (self.least_value(found), -state.done, labels, found))
         return Exhausted(None)
 
     def moves(self, state: _State) -> Iterator[tuple[tuple[Event, ...], _State]]:
@@ -157,9 +160,9 @@ class _Search:
     def label_after(self, label: _Label, events: tuple[Event, ...], state: _State) -> _Label | None:
         """Return the label after a move; None if every plan with this label misses the deadline."""
         clock = label.clock
-        if self.deadline_us is not None:
+        if self.is_timed:
             clock = self.clock_after(clock, events)
-            if max(clock.p + self.rest_us[state.done], clock.x) > self.latest_us:
+            if self.least_time_us(clock, state) > self.latest_us:
                 return None
         spent_uj = label.energy_uj + energy_uj(self.graph, events[-1:])
         return _Label(state, spent_uj, clock, label, events)
@@ -193,13 +196,12 @@ class _Search:
         return _Clock(p, x, tuple(arrival), tuple(written))
 
     def is_dominated(self, seen: dict[_State, list[tuple[float, ...]]], label: _Label) -> bool:
-        """Return whether an earlier label reaches the same state, and none of its clocks is later.
-
-        Labels are visited in the order of energy, so the earlier label needs no more energy.
+        """Return whether an earlier label reaches the same state with no more energy, and none of
+        its clocks is later.
         """
         clock = label.clock
         waits = (max(clock.p, wait) for wait in (*clock.arrival, *clock.written))
-        times = (clock.p, clock.x, *waits)
+        times = (label.energy_uj, clock.p, clock.x, *waits)
         others = seen.setdefault(label.state, [])
         if any(all(a <= b for a, b in zip(other, times, strict=True)) for other in others):
             return True
@@ -210,10 +212,16 @@ class _Search:
         there = state.storage if self.graph.storage else state.ram
         return state.done == len(self.order) and not self.kept & ~there
 
-    def least_rest_uj(self, state: _State) -> float:
-        """Return the energy that every plan must still spend from this state on."""
-        missing = self.kept & ~state.storage if self.graph.storage else 0
-        return self.rest_uj[state.done] + sum(self.nodes[i].page_out_uj for i in _members(missing))
+    def least_value(self, label: _Label) -> float:
+        """Return a lower bound of the value of all plans with this label."""
+        missing = self.kept & ~label.state.storage if self.graph.storage else 0
+        rest_uj = self.rest_uj[label.state.done]
+        rest_uj += sum(self.nodes[i].page_out_uj for i in _members(missing))
+        time_us = self.least_time_us(label.clock, label.state) if self.value_per_us else 0.0
+        return label.energy_uj + rest_uj + self.value_per_us * time_us
+
+    def least_time_us(self, clock: _Clock, state: _State) -> float:
+        return max(clock.p + self.rest_us[state.done], clock.x)
 
     def history(self, label: _Label) -> list[Event]:
         events: list[Event] = []

@@ -5,7 +5,7 @@ from math import gcd
 
 from ..plan.blocks import aligned
 from ..plan.infeasible import bytes_of, largest_operator_bytes
-from ..plan.problem import CostGraph, CostNode, Problem
+from ..plan.problem import CostGraph, Problem, without_energy
 from .candidate import Candidate
 from .portfolio import Found, Portfolio
 from .search import Task
@@ -77,53 +77,23 @@ def _has_plan(task: Task, ram_bytes: int) -> bool:
     Raises KeyboardInterrupt if Ctrl-C ended the search.
     """
     graph = task.problem.graph
-    free = tuple(_without_energy(node) for node in task.graph.nodes)
-    found = Found()
-    Portfolio(
+    found = Found(
         replace(
             task.within(TIME_SHARE),
             problem=Problem(graph, ram_bytes),
-            graph=replace(task.graph, nodes=free),
+            graph=without_energy(task.graph),
+            value_per_us=0.0,
             ram_bytes=aligned_budget(graph, ram_bytes, task.unit),
-        ),
-        found,
-        lambda it: None,
-    ).run()
+        )
+    )
+    Portfolio(found, lambda it: None).run()
     if found.is_interrupted:
         raise KeyboardInterrupt
     return found.best is not None
 
 
-def _without_energy(node: CostNode) -> CostNode:
-    return replace(node, energy_uj=0.0, page_in_uj=0.0, page_out_uj=0.0)
-
-
 def fastest_plan(task: Task) -> Candidate | None:
     """Find a fast plan, regardless of its energy. Its time is a deadline that can be met."""
-    found = Found()
-    Portfolio(task.time_weighted(), found, lambda it: None).run()
+    found = Found(task.time_weighted())
+    Portfolio(found, lambda it: None).run()
     return found.best
-
-
-def least_time_us(graph: CostGraph) -> float:
-    """Return a lower bound of the time of all plans.
-
-    The bound counts each node once, in order. Before a node, all stored tensors needed so far are
-    paged in, one by one. A kept tensor is paged out after its computation.
-    """
-    arrived_us = processor_us = end_us = least_us = 0.0
-    needed: set[int] = set()
-    kept_us = sum(n.page_out_us for n in graph.nodes if n.keep and not n.stored)
-    for node in graph.nodes:
-        if node.stored:
-            continue
-        if graph.storage:
-            new = {i for i in node.inputs if graph.nodes[i].stored} - needed
-            needed |= new
-            arrived_us += sum(graph.nodes[i].page_in_us for i in new)
-            processor_us += sum(graph.nodes[i].page_in_cpu_us for i in new)
-        processor_us += node.time_us
-        end_us = max(processor_us, max(end_us, arrived_us) + node.time_us)
-        least_us = max(least_us, end_us + (kept_us if graph.storage else 0.0))
-        kept_us -= node.page_out_us if node.keep else 0.0
-    return least_us

@@ -17,44 +17,45 @@ from .workers import POOL, Worker, WorkerKilled
 class Found:
     """The results of the searches so far."""
 
-    # `best` is one of the next three plans. At equal energy, the first of the three is taken.
+    task: Task
+    # `best` is one of the next three plans. At equal value, the first of the three is taken.
     early_plan: Candidate | None = None  # found by the primal search before the bound search
     bound_plan: Candidate | None = None  # by the bound search
     late_plan: Candidate | None = None  # found by the primal search during the bound search
-    fastest: Candidate | None = None  # the fastest plan found, regardless of its energy
-    bound_uj: float = 0.0  # lower bound of the energy of all plans
+    fastest: Candidate | None = None  # the fastest plan found, regardless of its value
+    bound: float = 0.0  # lower bound of the value of all plans
     is_interrupted: bool = False  # by Ctrl-C
     is_exhausted: bool = False  # whether all searches ended before the time limit
 
     @property
     def best(self) -> Candidate | None:
         plans = [it for it in (self.early_plan, self.bound_plan, self.late_plan) if it is not None]
-        least_uj = min((plan.totals.energy_uj for plan in plans), default=INFINITY)
+        least = min(map(self.task.value, plans), default=INFINITY)
         return next(
-            (plan for plan in plans if plan.totals.energy_uj <= least_uj * (1 + TOLERANCE)), None
+            (plan for plan in plans if self.task.value(plan) <= least * (1 + TOLERANCE)), None
         )
 
     @property
-    def energy_uj(self) -> float:
-        return self.best.totals.energy_uj if self.best else INFINITY
+    def value(self) -> float:
+        return self.task.value(self.best) if self.best else INFINITY
 
     @property
     def is_infeasible(self) -> bool:
-        return self.bound_uj == INFINITY and self.best is None
+        return self.bound == INFINITY and self.best is None
 
     def is_proved(self, gap: float) -> bool:
         """Return whether `best` is proved optimal within the gap, or no plan can exist."""
-        return self.bound_uj >= self.energy_uj * (1 - gap) * (1 - TOLERANCE)
+        return self.bound >= self.value * (1 - gap) * (1 - TOLERANCE)
 
 
 class Portfolio:
-    """Runs the primal search, which looks for plans of less energy.
+    """Runs the primal search, which looks for better plans.
 
-    After its first plans, the bound search runs in parallel: it raises the lower bound of energy.
+    After its first plans, the bound search runs in parallel: it raises the lower bound.
     """
 
-    def __init__(self, task: Task, found: Found, report: Callable[[Found], None]) -> None:
-        self.task, self.found, self.report = task, found, report
+    def __init__(self, found: Found, report: Callable[[Found], None]) -> None:
+        self.task, self.found, self.report = found.task, found, report
         self.primal: Worker | None = None
         self.bound: Worker | None = None
 
@@ -111,8 +112,8 @@ class Portfolio:
             self.primal.send(content)
         elif kind == "fastest":
             found.fastest = content
-        elif kind == "bound" and content > found.bound_uj:
-            found.bound_uj = content
+        elif kind == "bound" and content > found.bound:
+            found.bound = content
             self.report(found)
 
     def _take_plan(self, worker: Worker, plan: Candidate) -> None:

@@ -18,7 +18,7 @@ from ..plan.verify import verify
 from . import conflicts, solution
 from .bound_search import first_bound
 from .candidate import Candidate
-from .events import energy_uj, events_of, normal_order, tidy
+from .events import events_of, normal_order, tidy
 from .exhaustive import search_exhaustively
 from .greedy import everything_paged, greedy_plans
 from .program import INFINITY, Result, Values, minimise
@@ -44,8 +44,8 @@ MEDIUM_TIME_SHARE, LAST_TIME_SHARE = 0.1, 0.5
 PLAN_TIME_SHARE = 0.1  # share of the time left that making a plan from a solution may take
 MAX_TIGHTENINGS = 4  # attempts with less RAM or time for a model, until its plan fits
 MAX_CUT_ROUNDS = 2
-# Stop a minimisation when energy - bound is at most this share of the overhead. The overhead is the
-# energy that the best plan spends in addition to what every plan must spend.
+# Stop a minimisation when value - bound is at most this share of the overhead. The overhead is what
+# the best plan spends in addition to what every plan must spend.
 OVERHEAD_GAP = 0.02
 
 BASELINE_GAP = 0.01  # if the gap to the first bound is larger, seed plans precede the bound search
@@ -65,7 +65,7 @@ NEIGHBOURHOOD_SHARE = 0.1  # share of the stages in the first neighbourhood
 # The share of stages grows after a neighbourhood that was solved, and shrinks after others.
 NEIGHBOURHOOD_GROWTH, NEIGHBOURHOOD_DECAY = 1.1, 0.8
 NEIGHBOURHOOD_LIMIT_S = 3.0
-IMPROVEMENTS_PER_GAP = 20  # ignore improvements of less than `overhead_gap_uj` divided by this
+IMPROVEMENTS_PER_GAP = 20  # ignore improvements of less than `overhead_gap` divided by this
 MAX_FAILED_NEIGHBOURHOODS = 50  # in a row
 SEED = 1
 
@@ -74,7 +74,7 @@ def search_plans(task: Task, channel: Channel) -> None:
     """Emit better and better plans, and "ready for bounds" after the first plans."""
     search = PrimalSearch(task, channel, task.known)
     if task.known is not None:
-        search.incumbent_uj = energy_uj(task.graph, task.known.events)
+        search.incumbent_value = task.value(task.known)
     large = len(task.graph.nodes) > LARGE_GRAPH_NODES
     greedy_first = large or task.left_s < SHORT_TIME_S
     if greedy_first:
@@ -84,17 +84,17 @@ def search_plans(task: Task, channel: Channel) -> None:
         return
     if not greedy_first:
         search.try_greedy_plans()
-    bound_uj = first_bound(task, channel)
+    bound = first_bound(task, channel)
     is_new_deadline = task.deadline_us is not None and task.known is None
     share = FIRST_TIME_SHARE_DEADLINE if is_new_deadline else FIRST_TIME_SHARE
     search.deepen(FIRST_LIMITS[:1], share)
     if large:
-        search.allow_bound_search(bound_uj)
+        search.allow_bound_search(bound)
     search.deepen(FIRST_LIMITS[1:], share)
     if is_new_deadline:
         search.search_weighted()
     if not large:
-        search.allow_bound_search(bound_uj)
+        search.allow_bound_search(bound)
     search.try_seed_plans()
     search.deepen(MEDIUM_LIMITS, MEDIUM_TIME_SHARE)
     search.search_neighbourhoods()
@@ -124,11 +124,10 @@ class PrimalSearch(Search):
         if found.events is None:
             self.channel.emit("bound", INFINITY)
             return True
-        events = found.events if task.deadline_us is not None else tidy(task.graph, found.events)
+        events = found.events if task.is_timed else tidy(task.graph, found.events)
         self.try_plan(events)
-        least_uj = energy_uj(task.graph, events)
-        self.channel.emit("bound", least_uj)
-        return self.incumbent_uj <= least_uj * (1 + TOLERANCE)
+        self.channel.emit("bound", found.value)
+        return self.incumbent_value <= found.value * (1 + TOLERANCE)
 
     def try_greedy_plans(self) -> None:
         """Try plans that page out the tensors needed latest. If none fits, page every tensor.
@@ -146,9 +145,9 @@ class PrimalSearch(Search):
         if self.incumbent is None:
             self.try_plan(everything_paged(task.graph))
 
-    def allow_bound_search(self, bound_uj: float) -> None:
+    def allow_bound_search(self, bound: float) -> None:
         """Emit "ready for bounds"; if the incumbent is far from the bound, try seed plans first."""
-        if self.incumbent_uj * (1 - BASELINE_GAP) > bound_uj:
+        if self.incumbent_value * (1 - BASELINE_GAP) > bound:
             self.try_seed_plans()
         self.channel.emit("ready for bounds", None)
 
@@ -158,7 +157,7 @@ class PrimalSearch(Search):
         If one of them is the best plan so far, optimise its paging, with the same recomputations
         or fewer.
         """
-        task, before_uj = self.task, self.incumbent_uj
+        task, before = self.task, self.incumbent_value
         seed_plans = () if self.asked_seed_plans else task.seed_plans
         self.asked_seed_plans = True
         timed = task.deadline_us is not None
@@ -168,11 +167,11 @@ class PrimalSearch(Search):
             left_s = ends_at - time.monotonic()
             if left_s <= 0:
                 break
-            settings = Settings(left_s, placed=task.placed, below_uj=self.incumbent_uj)
+            settings = Settings(left_s, placed=task.placed, below=self.incumbent_value)
             plan = seed_plan(task.problem, settings)
             if plan is not None:
                 self.adopt(plan)
-        if self.incumbent is not None and self.incumbent_uj < before_uj:
+        if self.incumbent is not None and self.incumbent_value < before:
             stages = solution.recomputed_by_stage(task.graph, self.incumbent.events).values()
             limit_s = task.left_s * PLAN_TIME_SHARE
             self.try_recomputations([sorted(stage) for stage in stages], limit_s)
@@ -181,14 +180,15 @@ class PrimalSearch(Search):
         """Try a plan in `normal_order`. If this order does not fit, adopt the plan unchanged."""
         task = self.task
         events = events_of(task.graph, plan.statements)
-        plan_uj = energy_uj(task.graph, events)
         self.try_plan(normal_order(task.graph, events))
-        if plan_uj < self.incumbent_uj * (1 - TOLERANCE):
-            free = replace(task.problem, deadline_us=None)
-            totals = verify(free, replace(plan, deadline_us=None), task.placed)
-            self.incumbent_uj = plan_uj
-            self.incumbent = Candidate(plan.statements, plan.initial_offsets, totals, tuple(events))
-            self.channel.emit("plan", self.incumbent)
+        if task.least_value_of(events) >= self.incumbent_value * (1 - TOLERANCE):
+            return
+        free = replace(task.problem, deadline_us=None)
+        totals = verify(free, replace(plan, deadline_us=None), task.placed)
+        found = Candidate(plan.statements, plan.initial_offsets, totals, tuple(events))
+        if task.value(found) < self.incumbent_value * (1 - TOLERANCE):
+            self.incumbent, self.incumbent_value = found, task.value(found)
+            self.channel.emit("plan", found)
 
     def deepen(self, limits: Iterable[DepthLimit], share: float) -> None:
         """Solve a stage model for each depth limit, each time within a share of the time left."""
@@ -196,22 +196,17 @@ class PrimalSearch(Search):
         for limit in limits:
             if self.is_over:
                 break
-            candidates = self.candidates(limit)
+            candidates = self.limited(limit)
             before, offered = offered, _count(candidates)
             if offered != before:
                 self.solve_to_fit(candidates, share)
             self.receive()
 
-    def candidates(self, limit: DepthLimit) -> RecomputeCandidates:
+    def limited(self, limit: DepthLimit) -> RecomputeCandidates:
         """Return the candidates within a depth limit, and the incumbent's recomputations."""
-        graph, best = self.task.graph, self.incumbent
-        return RecomputeCandidates(
-            graph,
-            self.task.may_recompute,
-            overhead_uj=self.overhead_uj,
-            depth_limit=limit,
-            also=solution.recomputed_by_stage(graph, best.events) if best else None,
-        )
+        best = self.incumbent
+        also = solution.recomputed_by_stage(self.task.graph, best.events) if best else None
+        return self.candidates(overhead=self.overhead, depth_limit=limit, also=also)
 
     def solve_to_fit(self, candidates: RecomputeCandidates, share: float) -> None:
         """Solve a stage model. While its plan cannot fit, solve again with less RAM or time."""
@@ -242,8 +237,8 @@ class PrimalSearch(Search):
             if found.values is None:
                 return
             plan_limit_s = self.task.left_s * PLAN_TIME_SHARE
-            plan_uj = self.try_solution(model, found.values, plan_limit_s, deadline_us)
-            if plan_uj - found.objective <= 2 * self.overhead_gap_uj:
+            plan_value = self.try_solution(model, found.values, plan_limit_s, deadline_us)
+            if plan_value - found.objective <= 2 * self.overhead_gap:
                 return
             if not self.add_conflicts(model, found.values):
                 return
@@ -272,8 +267,9 @@ class PrimalSearch(Search):
         return model
 
     @property
-    def overhead_gap_uj(self) -> float:
-        return OVERHEAD_GAP * self.overhead_uj if self.incumbent else 0.0
+    def overhead_gap(self) -> float:
+        least = self.task.least_value
+        return OVERHEAD_GAP * (self.incumbent_value - least) if self.incumbent else 0.0
 
     def receive(self) -> None:
         """Try the recomputations of a solution that the bound search has found."""
@@ -287,7 +283,7 @@ class PrimalSearch(Search):
             model.program,
             limit_s,
             gap=self.task.gap / 2,
-            absolute_gap=self.overhead_gap_uj,
+            absolute_gap=self.overhead_gap,
             initial=solution.values_of(model, best.events) if best else None,
             on_progress=self.on_progress,
         )
@@ -302,8 +298,8 @@ class PrimalSearch(Search):
             return
         self.channel.emit("fastest", fastest)
         nodes = self.task.graph.nodes
-        total_uj = sum(node.energy_uj for node in nodes)
-        weight = total_uj / max(sum(node.time_us for node in nodes), 1.0)
+        total = sum(node.energy_uj for node in nodes)
+        weight = total / max(sum(node.time_us for node in nodes), 1.0) or 1.0
         factor = TIME_WEIGHT_FACTOR
         for _ in range(MAX_TIME_WEIGHTS):
             if self.is_over or self.search_with_weight(weight) is None:
@@ -311,11 +307,11 @@ class PrimalSearch(Search):
             weight *= factor if self.excess.time_us else 1 / factor
             factor **= TIME_WEIGHT_DECAY
 
-    def search_with_weight(self, weight_uj_per_us: float) -> Candidate | None:
+    def search_with_weight(self, weight_per_us: float) -> Candidate | None:
         """Find the best plan for the weighted objective. Check whether it meets the deadline."""
         ends_at = time.monotonic() + self.task.left_s * WEIGHTED_TIME_SHARE
         task = replace(
-            self.task.time_weighted(weight_uj_per_us), ends_at=min(ends_at, self.task.ends_at)
+            self.task.time_weighted(weight_per_us), ends_at=min(ends_at, self.task.ends_at)
         )
         channel = Channel(lambda kind, found: None, self.channel.is_stopped)
         search = PrimalSearch(task, channel)
@@ -332,7 +328,7 @@ class PrimalSearch(Search):
         return the one with the shortest chains.
         """
         for depth in NEIGHBOURHOOD_DEPTHS:
-            candidates = self.candidates(DepthLimit(depth, 1.0))
+            candidates = self.limited(DepthLimit(depth, 1.0))
             model = self.model_with_conflicts(
                 candidates, self.task.ram_bytes, self.task.deadline_us
             )
@@ -362,19 +358,17 @@ class PrimalSearch(Search):
             found = minimise(
                 solution.neighbourhood(model, values, window),
                 min(NEIGHBOURHOOD_LIMIT_S, self.task.left_s),
-                absolute_gap=self.overhead_gap_uj / IMPROVEMENTS_PER_GAP,
+                absolute_gap=self.overhead_gap / IMPROVEMENTS_PER_GAP,
                 initial=values,
                 on_progress=self.on_progress,
             )
             failed += 1
-            before_uj = self.incumbent_uj
-            least_uj = before_uj - self.overhead_gap_uj / IMPROVEMENTS_PER_GAP
-            if found.values is not None and found.objective < least_uj:
+            before, margin = self.incumbent_value, self.overhead_gap / IMPROVEMENTS_PER_GAP
+            if found.values is not None and found.objective < before - margin:
                 self.try_solution(model, found.values, NEIGHBOURHOOD_LIMIT_S)
-                worst_uj = found.objective + self.overhead_gap_uj / IMPROVEMENTS_PER_GAP
-                if self.incumbent_uj > worst_uj:
+                if self.incumbent_value > found.objective + margin:
                     self.add_conflicts(model, found.values)
-            if self.incumbent_uj < before_uj:
+            if self.incumbent_value < before:
                 model, failed = None, 0
             solved = found.outcome == "optimal"
             share = (

@@ -44,6 +44,7 @@ class Program:
 
     offset: float = 0.0
     cost: "array[float]" = field(default_factory=lambda: array("d"))
+    is_integer: bytearray = field(default_factory=bytearray)
     lower: "array[float]" = field(default_factory=lambda: array("d"))
     upper: "array[float]" = field(default_factory=lambda: array("d"))
     row_starts: "array[int]" = field(default_factory=lambda: array("i", [0]))
@@ -54,9 +55,17 @@ class Program:
 
     def binary(self, cost: float = 0.0) -> int:
         """Add a variable in {0, 1} and return its column."""
+        return self._column(cost, 0.0, 1.0, True)
+
+    def number(self, cost: float, lower: float, upper: float) -> int:
+        """Add a variable that need not be integral and return its column."""
+        return self._column(cost, lower, upper, False)
+
+    def _column(self, cost: float, lower: float, upper: float, is_integer: bool) -> int:
         self.cost.append(cost)
-        self.lower.append(0.0)
-        self.upper.append(1.0)
+        self.lower.append(lower)
+        self.upper.append(upper)
+        self.is_integer.append(is_integer)
         return len(self.cost) - 1
 
     def row(self, terms: Iterable[Term], lower: float = -INFINITY, upper: float = INFINITY) -> None:
@@ -100,39 +109,90 @@ class Program:
         return len(self.cost), len(self.row_lower), len(self.columns)
 
 
+@dataclass(frozen=True)
+class TimeLimits:
+    """What a program must know about the time of a step."""
+
+    deadline_us: float | None = None
+    value_per_us: float = 0.0  # part of the objective
+    least_us: float = 0.0  # no plan takes less
+    alone_us: float = 0.0  # in which no plan computes, because it waits for transfers
+
+
+NO_LIMITS = TimeLimits()
+
+
 @dataclass
 class LaneTimes:
-    """The busy times of both lanes, each a constant plus terms of a program."""
+    """The busy times of both lanes in a program, each a constant plus terms.
 
-    processor_us: float = 0.0
-    transfers_us: float = 0.0
-    processor: list[Term] = field(default_factory=list)
+    A program that minimises time has a variable for the time of a step. It is at least the busy
+    time of each lane, and the time of all computations plus the time in which nothing is computed.
+    """
+
+    computing_us: float = 0.0
+    transferring_us: float = 0.0  # of the processor
+    transfers_us: float = 0.0  # of the other lane
+    computing: list[Term] = field(default_factory=list)
+    transferring: list[Term] = field(default_factory=list)
     transfers: list[Term] = field(default_factory=list)
+    column: int = -1  # of the time of a step; -1: the program has none
+    unit_us: float = 1.0  # of this variable
+    rows: list[tuple[list[Term], float]] = field(default_factory=list)  # terms, constant
 
     def compute(self, node: CostNode, column: int | None = None) -> None:
         """Add the time of a computation. `column` None: the computation always takes place."""
         if column is None:
-            self.processor_us += node.time_us
+            self.computing_us += node.time_us
         else:
-            self.processor.append((column, node.time_us))
+            self.computing.append((column, node.time_us))
 
     def page_in(self, node: CostNode, column: int) -> None:
-        self.processor.append((column, node.page_in_cpu_us))
+        self.transferring.append((column, node.page_in_cpu_us))
         self.transfers.append((column, node.page_in_us))
 
     def page_out(self, node: CostNode, column: int | None = None) -> None:
         """Add the time of a page-out. `column` None: the page-out always takes place."""
         if column is None:
-            self.processor_us += node.page_out_cpu_us
+            self.transferring_us += node.page_out_cpu_us
             self.transfers_us += node.page_out_us
         else:
-            self.processor.append((column, node.page_out_cpu_us))
+            self.transferring.append((column, node.page_out_cpu_us))
             self.transfers.append((column, node.page_out_us))
 
-    def bound(self, program: Program, deadline_us: float) -> None:
-        """Add constraints to `program`: no lane is busy for longer than the deadline."""
-        program.at_most(self.processor, deadline_us - self.processor_us, deadline_us)
-        program.at_most(self.transfers, deadline_us - self.transfers_us, deadline_us)
+    def add_to(self, program: Program, limits: TimeLimits) -> None:
+        """Add constraints: no lane is busy for longer than the step takes."""
+        self.rows = [
+            (self.computing + self.transferring, self.computing_us + self.transferring_us),
+            (self.transfers, self.transfers_us),
+        ]
+        if limits.alone_us:
+            self.rows.append((self.computing, self.computing_us + limits.alone_us))
+        deadline_us = limits.deadline_us
+        if not limits.value_per_us:
+            for terms, constant_us in self.rows:
+                assert deadline_us is not None
+                program.at_most(terms, deadline_us - constant_us, deadline_us)
+            return
+        scale_us = max(limits.least_us, self.computing_us, 1.0)
+        self.unit_us = scale_us / OBJECTIVE_SCALE
+        self.column = program.number(
+            limits.value_per_us * self.unit_us,
+            limits.least_us * (1 - TOLERANCE) / self.unit_us,
+            INFINITY if deadline_us is None else deadline_us / self.unit_us,
+        )
+        for terms, constant_us in self.rows:
+            step = (self.column, -self.unit_us)
+            program.at_most([*terms, step], -constant_us, scale_us)
+
+    def fill(self, program: Program, values: Values) -> None:
+        """Set the value of the time of a step to the least that the other values allow."""
+        if self.column >= 0:
+            busy_us = max(
+                constant_us + sum(time_us * values[column] for column, time_us in terms)
+                for terms, constant_us in self.rows
+            )
+            values[self.column] = max(program.lower[self.column], busy_us / self.unit_us)
 
 
 def attainable(sizes: Sequence[int], capacity: int) -> int:
@@ -230,7 +290,8 @@ def highs_model(program: Program, scale: float, integer: bool) -> highspy.HighsL
     lp.a_matrix_.index_ = np.array(program.columns, dtype=np.int32)
     lp.a_matrix_.value_ = np.array(program.coefficients)
     if integer:
-        lp.integrality_ = [highspy.HighsVarType.kInteger] * columns
+        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+        lp.integrality_ = [kinds[whole] for whole in program.is_integer]
     return lp
 
 

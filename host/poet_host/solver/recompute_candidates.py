@@ -31,29 +31,40 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from ..plan.problem import TOLERANCE, CostGraph
+from ..plan.problem import TOLERANCE, CostGraph, CostNode
 from .program import INFINITY
 
 
-def recomputable(graph: CostGraph, *, recompute: bool, page: bool, deadline: bool) -> list[bool]:
-    """Return for each node whether a plan of least energy may recompute it.
+def recomputable(
+    graph: CostGraph, *, recompute: bool, page: bool, deadline: bool, value_per_us: float = 0.0
+) -> list[bool]:
+    """Return for each node whether a plan of least value may recompute it.
 
     Without a deadline, a node is never recomputed if its result costs no more to write and read
     than to compute. Instead, a plan pages the result out at its first computation (at no cost if
     the result is kept on storage anyway), and pages it in instead of recomputing it. A page-in
     needs no inputs in RAM and no workspace, so it never needs more RAM.
     """
-    return [
-        recompute
-        and not node.stored
-        and not node.once
-        and not (
-            page
-            and not deadline
-            and node.energy_uj >= node.page_in_uj + (0.0 if node.keep else node.page_out_uj)
-        )
-        for node in graph.nodes
-    ]
+    found = []
+    for node in graph.nodes:
+        page_in, page_out = paging_values(node, value_per_us)
+        is_cheap = node.energy_uj < page_in + (0.0 if node.keep else page_out)
+        may = recompute and not node.stored and not node.once
+        found.append(may and (not page or deadline or is_cheap))
+    return found
+
+
+def paging_values(node: CostNode, value_per_us: float) -> tuple[float, float]:
+    """Return the most that a page-in and a page-out of the tensor add to the objective.
+
+    A transfer delays the step by at most its times in both lanes.
+    """
+    page_in_us = node.page_in_us + node.page_in_cpu_us
+    page_out_us = node.page_out_us + node.page_out_cpu_us
+    return (
+        node.page_in_uj + value_per_us * page_in_us,
+        node.page_out_uj + value_per_us * page_out_us,
+    )
 
 
 def last_needs(graph: CostGraph, may_recompute: Sequence[bool]) -> list[int]:
@@ -78,7 +89,7 @@ class DepthLimit:
     """
 
     depth: int | None = None  # longest chain of recomputations; None: no limit
-    # Largest energy of a chain, divided by the energy of paging its result out and in.
+    # Largest cost of a chain, divided by the cost of paging its result out and in.
     max_paging_ratio: float = INFINITY
     # False gives a relaxation, in which recomputations need no inputs in RAM. Then it is best to
     # recompute a tensor right before an operator uses it, so `depth` 1 covers all plans.
@@ -93,24 +104,28 @@ class RecomputeCandidates:
         graph: CostGraph,
         may_recompute: Sequence[bool],
         *,
-        overhead_uj: float = INFINITY,
+        overhead: float = INFINITY,
+        value_per_us: float = 0.0,
         depth_limit: DepthLimit | None = None,
         also: Mapping[int, Set[int]] | None = None,
         for_conflicts: bool = False,
     ) -> None:
         """Prepare the candidates of a graph.
 
-        `overhead_uj`: offer only recomputations of plans that spend at most this energy on
-        recomputation. `depth_limit`: offer only recomputations within this limit, and for each
-        stage those in `also`. `for_conflicts`: offer also all recomputations whose results only
-        later stages use, since conflicts (conflicts.py) limit RAM within a stage.
+        `overhead`: offer only recomputations of plans that spend at most this on recomputation:
+        energy, and the processor's time multiplied by `value_per_us`. `depth_limit`: offer only
+        recomputations within this limit, and for each stage those in `also`. `for_conflicts`: offer
+        also all recomputations whose results only later stages use, since conflicts (conflicts.py)
+        limit RAM within a stage.
         """
-        self.max_uj = overhead_uj * (1 + TOLERANCE)
+        self.max_value = overhead * (1 + TOLERANCE)
         self.graph, self.depth_limit = graph, depth_limit
         self.also, self.for_conflicts = also or {}, for_conflicts
         nodes = graph.nodes
+        self.value_per_us = value_per_us
+        self.values = [node.energy_uj + value_per_us * node.time_us for node in nodes]
         self.may_recompute = [
-            may and nodes[i].energy_uj <= self.max_uj for i, may in enumerate(may_recompute)
+            may and self.values[i] <= self.max_value for i, may in enumerate(may_recompute)
         ]
         self.last = last_needs(graph, self.may_recompute)
         self.users: list[list[int]] = [[] for _ in nodes]
@@ -122,28 +137,27 @@ class RecomputeCandidates:
     def demanded(self, needed: Iterable[int]) -> set[int]:
         """Return the nodes that a stage may recompute to bring the tensors `needed` into RAM.
 
-        A chain that ends in one of these is recomputed as a whole. Each of its nodes costs energy.
+        A chain that ends in one of these is recomputed as a whole, at the cost of all its nodes.
         """
         limit = self.depth_limit
         if limit is None:
-            return self._chains(needed, self.max_uj, None)
+            return self._chains(needed, self.max_value, None)
         found: set[int] = set()
         for i in set(needed):
-            node = self.graph.nodes[i]
-            paging_uj = node.page_in_uj + node.page_out_uj
-            max_uj = min(self.max_uj, limit.max_paging_ratio * paging_uj * (1 + TOLERANCE))
-            found |= self._chains((i,), max_uj, limit.depth)
+            paging = sum(paging_values(self.graph.nodes[i], self.value_per_us))
+            most = min(self.max_value, limit.max_paging_ratio * paging * (1 + TOLERANCE))
+            found |= self._chains((i,), most, limit.depth)
         return found
 
-    def _chains(self, heads: Iterable[int], max_uj: float, depth: int | None) -> set[int]:
-        """Return the nodes of all chains that end in `heads` and cost at most `max_uj`."""
-        nodes = self.graph.nodes
+    def _chains(self, heads: Iterable[int], most: float, depth: int | None) -> set[int]:
+        """Return the nodes of all chains that end in `heads` and cost at most `most`."""
+        nodes, values = self.graph.nodes, self.values
         lengths: dict[int, int] = {}  # for each node, the length of its shortest chain
-        heap = [(nodes[i].energy_uj, 1, i) for i in set(heads) if self.may_recompute[i]]
+        heap = [(values[i], 1, i) for i in set(heads) if self.may_recompute[i]]
         heapq.heapify(heap)
         while heap:
-            chain_uj, length, j = heapq.heappop(heap)
-            if chain_uj > max_uj:
+            chain, length, j = heapq.heappop(heap)
+            if chain > most:
                 break
             if lengths.get(j, length + 1) <= length:
                 continue
@@ -151,7 +165,7 @@ class RecomputeCandidates:
             if length != depth:
                 for i in set(nodes[j].inputs):
                     if self.may_recompute[i] and lengths.get(i, length + 2) > length + 1:
-                        heapq.heappush(heap, (chain_uj + nodes[i].energy_uj, length + 1, i))
+                        heapq.heappush(heap, (chain + values[i], length + 1, i))
         return set(lengths)
 
     def early(self, t: int, before: int | None, needed: Set[int], demanded: Set[int]) -> set[int]:

@@ -2,27 +2,37 @@
 
 Both run at the same time (portfolio.py), each in a process of its own. The primal search
 (primal_search.py) finds better and better plans. The bound search (bound_search.py) finds higher
-and higher lower bounds of the energy of all plans.
+and higher lower bounds of the value of all plans. The value of a plan is what the objective
+minimises: energy, time, or both with weights (see Problem).
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..plan.placed_plan import Effort, Excess
 from ..plan.plan import Plan
-from ..plan.problem import TOLERANCE, CostGraph, CostNode, Problem
+from ..plan.problem import TOLERANCE, CostGraph, Problem, without_energy
 from . import slot_model, solution, stage_model
 from .candidate import Candidate, candidate_of
-from .events import Event, energy_uj, fits, tidy
-from .program import INFINITY, Values, minimise
+from .events import Event, busy_us, energy_uj, fits, tidy
+from .program import INFINITY, NO_LIMITS, TimeLimits, Values, minimise
 from .recompute_candidates import RecomputeCandidates, recomputable
 from .settings import Settings
 from .stage_model import StageModel
+from .unavoidable import (
+    least_processor_us,
+    least_time_us,
+    transfers_alone_us,
+    unavoidable_uj,
+)
 from .workers import Channel
 
 SLOT_PASSES = (1, 2)  # times that a stage may recompute a node; 2 is tried if 1 gives no plan
-MAX_LATENESS = 0.02  # share of the deadline; a plan that is later by more is dropped
+# With more effort for the order of transfers, a plan may gain this share of its time or value. A
+# plan that is late, or worse than the best one, by more is dropped.
+MAX_LATENESS = 0.02
 
 SeedPlan = Callable[[Problem, Settings], Plan | None]
 """Returns a plan made without search, from which a search can start; None if it cannot."""
@@ -33,7 +43,10 @@ class Task:
     """One problem that a search solves, with the limits of the search."""
 
     problem: Problem
-    graph: CostGraph  # the problem's graph, with sizes rounded up to multiples of `unit`
+    # The problem's graph, with sizes rounded up to multiples of `unit`, and with the energies that
+    # the objective counts.
+    graph: CostGraph
+    value_per_us: float  # part of the objective; see Problem
     ram_bytes: int  # RAM budget for the rounded sizes
     recompute: bool  # whether nodes may be computed more than once
     page: bool  # whether computed tensors may be paged
@@ -50,7 +63,35 @@ class Task:
             recompute=self.recompute,
             page=self.page and self.graph.storage,
             deadline=self.deadline_us is not None,
+            value_per_us=self.value_per_us,
         )
+
+    @property
+    def is_timed(self) -> bool:
+        """Return whether the time of a step matters."""
+        return self.deadline_us is not None or self.value_per_us > 0
+
+    def time_limits(self, deadline_us: float | None) -> TimeLimits:
+        """Return what a program must know about time."""
+        if deadline_us is None and not self.value_per_us:
+            return NO_LIMITS
+        least_us, alone_us = least_time_us(self.graph), transfers_alone_us(self.graph)
+        return TimeLimits(deadline_us, self.value_per_us, least_us, alone_us)
+
+    @property
+    def least_value(self) -> float:
+        """Return a lower bound of the value of all plans."""
+        return unavoidable_uj(self.graph) + self.value_per_us * least_time_us(self.graph)
+
+    def value(self, candidate: Candidate) -> float:
+        """Return what the objective minimises."""
+        time_us = candidate.totals.time_us
+        return energy_uj(self.graph, candidate.events) + self.value_per_us * time_us
+
+    def least_value_of(self, events: Sequence[Event]) -> float:
+        """Return the value of a plan with these events whose lanes never wait for each other."""
+        energy = energy_uj(self.graph, events)
+        return energy + self.value_per_us * busy_us(self.graph, events) if self.is_timed else energy
 
     @property
     def placed(self) -> bool:
@@ -78,41 +119,15 @@ class Task:
         """Return the same task, limited to a share of the time left."""
         return replace(self, ends_at=time.monotonic() + self.left_s * share)
 
-    def time_weighted(self, weight_uj_per_us: float = INFINITY) -> "Task":
-        """Return the same task without a deadline. Each energy has time x weight added to it.
+    def time_weighted(self, weight_per_us: float = INFINITY) -> "Task":
+        """Return the same task without a deadline. Time x weight is added to the objective.
 
-        If the weight is infinite, times replace the energies.
+        If the weight is infinite, the time alone is the objective.
         """
-        nodes = tuple(_time_weighted(node, weight_uj_per_us) for node in self.graph.nodes)
-        graph = replace(self.graph, nodes=nodes)
-        return replace(self, graph=graph, problem=replace(self.problem, deadline_us=None))
-
-
-def unavoidable_uj(graph: CostGraph) -> float:
-    """Return the energy that every plan must spend.
-
-    Every plan must compute each node, page in each stored tensor that has a use, and page out
-    each kept tensor.
-    """
-    used = {i for node in graph.nodes for i in node.inputs}
-    total = 0.0
-    for i, node in enumerate(graph.nodes):
-        if not node.stored:
-            total += node.energy_uj + (node.page_out_uj if node.keep and graph.storage else 0.0)
-        elif graph.storage and i in used:
-            total += node.page_in_uj
-    return total * (1 - TOLERANCE / 4)  # another order of the sum may round to less
-
-
-def _time_weighted(node: CostNode, weight: float) -> CostNode:
-    """Return the node with time x `weight` added to each energy. Infinite: only times."""
-    energy, time = (0.0, 1.0) if weight == INFINITY else (1.0, weight)
-    return replace(
-        node,
-        energy_uj=energy * node.energy_uj + time * node.time_us,
-        page_in_uj=energy * node.page_in_uj + time * (node.page_in_us + node.page_in_cpu_us),
-        page_out_uj=energy * node.page_out_uj + time * (node.page_out_us + node.page_out_cpu_us),
-    )
+        free = replace(self, problem=replace(self.problem, deadline_us=None))
+        if weight_per_us == INFINITY:
+            return replace(free, graph=without_energy(self.graph), value_per_us=1.0)
+        return replace(free, value_per_us=self.value_per_us + weight_per_us)
 
 
 @dataclass
@@ -122,19 +137,30 @@ class Search:
     task: Task
     channel: Channel
     incumbent: Candidate | None = None
-    incumbent_uj: float = INFINITY
+    incumbent_value: float = INFINITY
     excess: Excess = field(default_factory=Excess)  # of the plan tried last
+    tried: set[tuple[Event, ...]] = field(default_factory=set)  # if time matters
 
     @property
     def is_over(self) -> bool:
         return self.channel.is_stopped() or self.task.left_s == 0.0
 
     @property
-    def overhead_uj(self) -> float:
-        """Return the most energy that a better plan can spend beyond the unavoidable energy."""
-        return self.incumbent_uj - unavoidable_uj(self.task.graph)
+    def overhead(self) -> float:
+        """Return the most that a better plan can spend on energy, and on the processor's time
+        multiplied by `value_per_us`, beyond what every plan must spend.
+        """
+        graph, value_per_us = self.task.graph, self.task.value_per_us
+        least = unavoidable_uj(graph) + value_per_us * least_processor_us(graph)
+        return self.incumbent_value - least
 
-    def on_progress(self, bound_uj: float, values: Values | None) -> bool:
+    def candidates(self, **options: Any) -> RecomputeCandidates:
+        task = self.task
+        return RecomputeCandidates(
+            task.graph, task.may_recompute, value_per_us=task.value_per_us, **options
+        )
+
+    def on_progress(self, bound: float, values: Values | None) -> bool:
         return self.is_over
 
     def stage_model(
@@ -146,7 +172,7 @@ class Search:
                 candidates,
                 ram_bytes,
                 page=self.task.page,
-                deadline_us=deadline_us,
+                limits=self.task.time_limits(deadline_us),
                 out_of_time=lambda: self.is_over,
             )
         except stage_model.TooLarge:
@@ -155,21 +181,30 @@ class Search:
     def try_plan(self, events: Sequence[Event]) -> bool:
         """Make the plan the incumbent if it fits and is better. Set `excess` if it does not fit."""
         task = self.task
-        found_uj = energy_uj(task.graph, events)
+        least = task.least_value_of(events)
         self.excess = Excess()
-        if self.incumbent is not None and found_uj >= self.incumbent_uj * (1 - TOLERANCE):
+        if self.incumbent is not None and least >= self.incumbent_value * (1 - TOLERANCE):
             return False
+        if task.value_per_us:
+            if tuple(events) in self.tried:
+                return False
+            self.tried.add(tuple(events))
         deadline_us = task.deadline_us
-        efforts: tuple[Effort, ...] = ("none",) if deadline_us is None else ("little", "full")
+        efforts: tuple[Effort, ...] = ("little", "full") if task.is_timed else ("none",)
         for effort in efforts:
             found = candidate_of(
                 task.problem, events, placed=task.placed, time_limit_s=task.left_s, effort=effort
             )
             if isinstance(found, Candidate):
                 self.excess = Excess()
-                self.incumbent, self.incumbent_uj = found, found_uj
-                self.channel.emit("plan", found)
-                return True
+                value = task.value(found)
+                if value < self.incumbent_value * (1 - TOLERANCE):
+                    self.incumbent, self.incumbent_value = found, value
+                    self.channel.emit("plan", found)
+                    return True
+                if value > self.incumbent_value * (1 + MAX_LATENESS):
+                    return False
+                continue
             self.excess = found
             if found.time_us > MAX_LATENESS * (deadline_us or 0.0) or found.ram_bytes:
                 return False
@@ -189,7 +224,7 @@ class Search:
         events = tidy(model.graph, solution.events(model, values))
         if fits(model.graph, events, model.ram_bytes):
             self.try_plan(events)
-            return energy_uj(model.graph, events)
+            return self.task.least_value_of(events)
         return self.try_recomputations(
             solution.recomputed(model, values),
             limit_s,
@@ -205,7 +240,7 @@ class Search:
         ram_bytes: int | None = None,
         deadline_us: float | None = None,
     ) -> float:
-        """Try the best plan that recomputes only nodes in `recomputed`. Return its energy.
+        """Try the best plan that recomputes only nodes in `recomputed`. Return its value.
 
         `recomputed`: the nodes that may be recomputed, by stage.
         `ram_bytes`, `deadline_us`: limits that replace those of the task.
@@ -216,7 +251,7 @@ class Search:
         for passes in SLOT_PASSES:
             slots = slot_model.slots_of(task.graph, recomputed, passes)
             model = slot_model.build(
-                task.graph, slots, ram_bytes, page=task.page, deadline_us=deadline_us
+                task.graph, slots, ram_bytes, page=task.page, limits=task.time_limits(deadline_us)
             )
             found = minimise(model.program, limit_s, on_progress=self.on_progress)
             if found.values is not None:

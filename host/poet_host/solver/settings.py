@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 Progress = Callable[[float | None, float, float | None, float], object]
-"""Called on every change with (energy_uj, bound_uj, gap, elapsed_s). None: not known yet."""
+"""Called on every change with (value, bound, gap, elapsed_s). None: not known yet."""
 
 
 @dataclass(frozen=True)
@@ -14,13 +14,13 @@ class Settings:
 
     # After this many seconds, the method returns the best plan that it has found.
     time_limit_s: float = 60.0
-    # Stop when (energy - bound) / energy of the best plan is at most this; 0: prove the optimum.
+    # Stop when (value - bound) / value of the best plan is at most this; 0: prove the optimum.
     gap: float = 0.0
     # Whether each tensor gets a fixed offset. If not, only the sum of bytes in RAM is limited.
     placed: bool = True
     progress: Progress | None = None
-    # If set, return a plan only if it needs less energy than this. If none does, do not say why.
-    below_uj: float | None = None
+    # If set, return a plan only if its value is less than this. If none is, do not say why.
+    below: float | None = None
 
 
 DEFAULT_SETTINGS = Settings()

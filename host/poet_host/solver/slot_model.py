@@ -22,7 +22,7 @@ import numpy as np
 
 from ..plan.problem import CostGraph
 from .events import Event
-from .program import LaneTimes, Program, Values
+from .program import NO_LIMITS, LaneTimes, Program, TimeLimits, Values
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ def build(
     ram_bytes: int,
     *,
     page: bool = True,
-    deadline_us: float | None = None,
+    limits: TimeLimits = NO_LIMITS,
 ) -> SlotModel:
     """Build the slot model of a graph.
 
-    `page` False: computed tensors are not paged. `deadline_us` bounds the busy time of each lane.
-    A plan may still be late, since a lane may wait for the other lane.
+    `page` False: computed tensors are not paged. A deadline bounds the busy time of each lane. A
+    plan may still be late, since a lane may wait for the other lane.
     """
     model = SlotModel(graph, slots, ram_bytes, page)
     _variables(model)
@@ -100,8 +100,8 @@ def build(
             _on_storage(model, i, touch)
             before = touch.hold
     _ram_constraint(model)
-    if deadline_us is not None:
-        _bound_lanes(model, deadline_us)
+    if limits != NO_LIMITS:
+        _add_times(model, limits)
     return model
 
 
@@ -245,8 +245,8 @@ def _ram_constraint(model: SlotModel) -> None:
         held = after
 
 
-def _bound_lanes(model: SlotModel, deadline_us: float) -> None:
-    """Add constraints: processor times and transfer times each sum up to at most the deadline."""
+def _add_times(model: SlotModel, limits: TimeLimits) -> None:
+    """Add the times of both lanes, which the deadline and the time of the step bound."""
     lanes = LaneTimes()
     nodes = model.graph.nodes
     for slot, x in zip(model.slots, model.run, strict=True):
@@ -259,7 +259,7 @@ def _bound_lanes(model: SlotModel, deadline_us: float) -> None:
             lanes.page_out(node, model.written[i])
         elif node.keep and not node.stored and model.graph.storage:
             lanes.page_out(node)
-    lanes.bound(model.program, deadline_us)
+    lanes.add_to(model.program, limits)
 
 
 def events(model: SlotModel, values: Values) -> list[Event]:

@@ -64,6 +64,7 @@ def values_of(model: StageModel, events: Sequence[Event]) -> Values:
     for gap in model.gaps:
         values[gap.held] = min(values[column] for column in gap.used)
         values[gap.paged] = max(values[column] for column in gap.pages)
+    model.lanes.fill(model.program, values)
     return values
 
 
@@ -95,7 +96,7 @@ def neighbourhood(model: StageModel, values: Values, window: range) -> Program:
     and the inputs of both.
     """
     nodes = model.graph.nodes
-    free: set[int] = set(model.written.values())
+    free: set[int] = {*model.written.values(), model.lanes.column}
     tensors: set[int] = set()
     for stage in (model.stages[index] for index in window):
         for columns in (stage.before, stage.computed, stage.paged, stage.used):

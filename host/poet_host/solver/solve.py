@@ -1,14 +1,14 @@
-"""solve: find a plan of least energy for a problem, and verify it."""
+"""solve: find a plan of least value for a problem, and verify it. See Problem for the value."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
-from typing import Any, Literal
+from typing import Literal
 
 from ..plan.blocks import ALIGNMENT
 from ..plan.placement import aligned_graph
-from ..plan.plan import Plan, StoppedBy
+from ..plan.plan import Plan, StoppedBy, plan_of
 from ..plan.problem import TOLERANCE, Problem
 from .candidate import Candidate, candidate_of
 from .events import Event
@@ -16,20 +16,21 @@ from .feasibility import (
     aligned_budget,
     fastest_plan,
     least_ram_bytes,
-    least_time_us,
     loses_kept_tensor,
     smallest_ram_bytes,
 )
 from .portfolio import Found, Portfolio
 from .program import INFINITY
-from .search import SeedPlan, Task, unavoidable_uj
+from .search import SeedPlan, Task
 from .settings import DEFAULT_SETTINGS, Settings, Stopwatch
+from .unavoidable import least_time_us
 from .workers import POOL, Channel
 
 Method = Literal["poet", "poet-paging", "poet-remat"]
 DEFAULT_GAP = 0.01  # default of the API and the command line; a gap of 0 may take hours
-# If there is a deadline, a first search ignores it. It may take this share of the time left.
-NO_DEADLINE_TIME_SHARE = 0.3
+# If the time of a step matters, a first search ignores it: it minimises the added energy alone.
+# It may take this share of the time left.
+FIRST_SEARCH_TIME_SHARE = 0.3
 # Time reserved to reorder transfers after the search, in seconds (more for large graphs), and the
 # largest share of the time limit that may be reserved:
 RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4
@@ -45,15 +46,15 @@ def solve(
     method: Method = "poet",
     seed_plans: Sequence[SeedPlan] = (),
 ) -> Plan:
-    """Find the plan of least energy within the RAM budget and the deadline.
+    """Find the plan that the objective wants, within the RAM budget and the deadline.
 
     `method`: "poet" mixes recomputation and paging; "poet-paging" computes everything once;
     "poet-remat" pages no computed tensor. `seed_plans`: importable functions that make plans. The
     search starts from these plans too, unless its own first plan is soon proved good enough.
 
     If no plan is found, no error is raised: the status is "infeasible" (proved) or "unknown" (out
-    of time). An "optimal" plan is proved to need the least energy of all plans of the method. A
-    "feasible" plan comes with a lower bound of this energy. Every plan has been verified. Ctrl-C
+    of time). An "optimal" plan is proved to be the best of all plans of the method. A "feasible"
+    plan comes with a lower bound of the objective. Every plan has been verified. Ctrl-C
     ends the search with the best plan so far. Equal input gives equal plans, unless the time limit
     or `gap` ends the search early.
     """
@@ -75,7 +76,8 @@ def _solve(
     unit = ALIGNMENT if settings.placed else 1
     task = Task(
         problem=free,
-        graph=aligned_graph(problem.graph, unit),
+        graph=aligned_graph(problem.counted, unit),
+        value_per_us=problem.value_per_us,
         ram_bytes=aligned_budget(problem.graph, problem.ram_bytes, unit),
         recompute=method != "poet-paging",
         page=method != "poet-remat",
@@ -84,22 +86,26 @@ def _solve(
         ends_at=time.monotonic() + clock.left_s - reserve_s,
     )
     if loses_kept_tensor(problem.graph):
-        return _without_statements(problem, "infeasible")
+        return plan_of(problem, "infeasible")
     if least_ram_bytes(problem.graph, unit) > problem.ram_bytes:
         return _too_little_ram(problem, task)
 
-    def search(task: Task) -> Found:
-        found = Found(early_plan=task.known, bound_uj=unavoidable_uj(task.graph))
-        Portfolio(replace(task, seed_plans=seed_plans), found, report).run()
+    def search(task: Task, bound: float) -> Found:
+        found = Found(replace(task, seed_plans=seed_plans), early_plan=task.known, bound=bound)
+        Portfolio(found, report).run()
         return found
 
     def report(found: Found) -> None:
-        if settings.progress is not None:
-            known_uj = found.energy_uj if found.best else None
-            gap = max(0.0, (known_uj - found.bound_uj) / known_uj) if known_uj else None
-            settings.progress(known_uj, found.bound_uj, gap, clock.elapsed_s)
+        if settings.progress is not None and found.task.value_per_us == problem.value_per_us:
+            known = found.value if found.best else None
+            gap = max(0.0, (known - found.bound) / known) if known else None
+            settings.progress(known, found.bound, gap, clock.elapsed_s)
 
-    found = search(task if deadline_us is None else task.within(NO_DEADLINE_TIME_SHARE))
+    first = task
+    if task.is_timed or deadline_us is not None:
+        graph = aligned_graph(problem.graph, unit)
+        first = replace(task.within(FIRST_SEARCH_TIME_SHARE), graph=graph, value_per_us=0.0)
+    found = search(first, first.least_value)
     if found.is_infeasible:
         return _too_little_ram(problem, task)
     if found.best is not None:
@@ -107,22 +113,26 @@ def _solve(
         best = _with_early_transfers(found.best, free, settings.placed, limit_s)
         found = replace(found, early_plan=best, bound_plan=None, late_plan=None)
     in_time = _is_in_time(found.best, deadline_us)
-    is_final = found.is_exhausted or found.is_proved(settings.gap)
-    if deadline_us is not None and not (in_time and is_final):
-        if least_time_us(task.graph) > deadline_us * (1 + TOLERANCE):
+    is_final = not task.value_per_us and (found.is_exhausted or found.is_proved(settings.gap))
+    if first is not task and not (in_time and is_final):
+        least_us, bound = least_time_us(task.graph), task.least_value
+        if deadline_us is not None and least_us > deadline_us * (1 + TOLERANCE):
             return _too_late(problem, None if found.is_interrupted else fastest_plan(task))
-        free_bound_uj, known = found.bound_uj, found.best if in_time else None
-        if not found.is_interrupted:
-            found = search(replace(task.within(1.0), problem=problem, known=known))
+        if problem.objective != "time":
+            bound = max(bound, found.bound + task.value_per_us * least_us)
+        second = replace(task.within(1.0), problem=problem, known=found.best if in_time else None)
+        if found.is_interrupted:
+            found = Found(second, early_plan=second.known, bound=bound, is_interrupted=True)
+        else:
+            found = search(second, bound)
         if found.is_infeasible:
             return _too_late(problem, found.fastest or fastest_plan(task))
-        found.bound_uj = max(free_bound_uj, found.bound_uj)
         in_time = _is_in_time(found.best, deadline_us)
     if found.best is None or not in_time:
-        bound_uj = found.bound_uj if found.bound_uj != INFINITY else None
-        plan = _without_statements(problem, "unknown", bound_uj=bound_uj)
+        bound = found.bound if found.bound != INFINITY else None
+        plan = plan_of(problem, "unknown", bound=bound)
     else:
-        plan = found.best.as_plan(problem).with_bound(found.bound_uj)
+        plan = found.best.as_plan(problem).with_bound(found.bound)
     return replace(plan, stopped_by=_stopped_by(found, plan.gap, settings.gap))
 
 
@@ -171,17 +181,13 @@ def _start_transfers_early(
         channel.emit("plan", found)
 
 
-def _without_statements(problem: Problem, status: Any, **more: Any) -> Plan:
-    return Plan(status, problem.ram_bytes, problem.deadline_us, **more)
-
-
 def _too_little_ram(problem: Problem, task: Task) -> Plan:
     """Return an infeasible plan that states the smallest RAM budget for which a plan is known."""
     smallest = smallest_ram_bytes(task)
-    return _without_statements(problem, "infeasible", smallest_ram_bytes=smallest)
+    return plan_of(problem, "infeasible", smallest_ram_bytes=smallest)
 
 
 def _too_late(problem: Problem, fastest: Candidate | None) -> Plan:
     """Return an infeasible plan that states a deadline for which a plan is known."""
     smallest_us = fastest.totals.time_us if fastest else None
-    return _without_statements(problem, "infeasible", smallest_deadline_us=smallest_us)
+    return plan_of(problem, "infeasible", smallest_deadline_us=smallest_us)

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from ..plan.problem import CostGraph
-from .program import INFINITY, LaneTimes, Program, Term
-from .recompute_candidates import RecomputeCandidates
+from .program import INFINITY, NO_LIMITS, LaneTimes, Program, Term, TimeLimits
+from .recompute_candidates import RecomputeCandidates, paging_values
 
 Columns = dict[int, int]  # tensor -> column
 ALWAYS_IN_RAM = -1  # stands for a column of U whose value is always 1
@@ -73,6 +73,7 @@ class StageModel:
     written: Columns = field(default_factory=dict)  # o
     stages: list[Stage] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    lanes: LaneTimes = field(default_factory=LaneTimes)
 
 
 def build(
@@ -80,7 +81,7 @@ def build(
     ram_bytes: int,
     *,
     page: bool = True,
-    deadline_us: float | None = None,
+    limits: TimeLimits = NO_LIMITS,
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> StageModel:
     """Build the stage model that offers the candidates.
@@ -117,10 +118,10 @@ def build(
             model.program.make_infeasible()
     if candidates.depth_limit is None:
         _add_gap_cuts(model)
-    if page and deadline_us is None:
-        _prefer_paging(model)
-    if deadline_us is not None:
-        _bound_lanes(model, deadline_us)
+    if page and limits.deadline_us is None:
+        _prefer_paging(model, limits.value_per_us)
+    if limits != NO_LIMITS:
+        _add_times(model, limits)
     return model
 
 
@@ -296,10 +297,11 @@ def _gaps(model: StageModel) -> Iterator[tuple[int, list[Stage]]]:
         since[stage.operator] = []
 
 
-def _prefer_paging(model: StageModel) -> None:
+def _prefer_paging(model: StageModel, value_per_us: float) -> None:
     """Add sum_t R_ti <= K (1 - o_i), if computing i costs more than paging it in.
 
-    K is the largest number of recomputations that cost less than a page-out and K page-ins.
+    K is the largest number of recomputations that cost less than a page-out and K page-ins, if
+    these transfers delay the step as much as they can.
     """
     columns: dict[int, list[int]] = {}
     for stage in model.stages:
@@ -307,17 +309,17 @@ def _prefer_paging(model: StageModel) -> None:
             columns.setdefault(i, []).append(column)
     for i, recomputed in columns.items():
         node = model.graph.nodes[i]
-        extra_uj = node.energy_uj - node.page_in_uj  # of a recomputation, compared with a page-in
-        if i in model.written and extra_uj > 0 and extra_uj * len(recomputed) > node.page_out_uj:
-            limit = max(0.0, ceil(node.page_out_uj / extra_uj) - 1.0)
+        page_in, page_out = paging_values(node, value_per_us)
+        extra = node.energy_uj - page_in  # of a recomputation, compared with a page-in
+        if i in model.written and extra > 0 and extra * len(recomputed) > page_out:
+            limit = max(0.0, ceil(page_out / extra) - 1.0)
             terms = [(column, 1.0) for column in recomputed]
             model.program.row([*terms, (model.written[i], limit)], upper=limit)
 
 
-def _bound_lanes(model: StageModel, deadline_us: float) -> None:
-    """Add constraints: processor times and transfer times each sum up to at most the deadline."""
-    lanes = LaneTimes()
-    nodes = model.graph.nodes
+def _add_times(model: StageModel, limits: TimeLimits) -> None:
+    """Add the times of both lanes, which the deadline and the time of the step bound."""
+    lanes, nodes = model.lanes, model.graph.nodes
     for i, node in enumerate(nodes):
         if not node.stored:
             lanes.compute(node)
@@ -330,4 +332,4 @@ def _bound_lanes(model: StageModel, deadline_us: float) -> None:
             lanes.compute(nodes[i], column)
         for i, column in stage.paged.items():
             lanes.page_in(nodes[i], column)
-    lanes.bound(model.program, deadline_us)
+    lanes.add_to(model.program, limits)

@@ -119,7 +119,7 @@ class Problem:
 
     @property
     def counted(self) -> CostGraph:
-        """Return the graph with the energies that the objective counts, besides `value_per_us`."""
+        """Return the graph with the energies that the objective counts."""
         return without_energy(self.graph) if self.objective == "time" else self.graph
 
     @property

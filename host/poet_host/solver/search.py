@@ -30,9 +30,9 @@ from .unavoidable import (
 from .workers import Channel
 
 SLOT_PASSES = (1, 2)  # times that a stage may recompute a node; 2 is tried if 1 gives no plan
-# With more effort for the order of transfers, a plan may gain this share of its time or value. A
-# plan that is late, or worse than the best one, by more is dropped.
-MAX_LATENESS = 0.02
+# With more effort for the order of transfers, a plan may save these shares of the deadline and of its
+# value. A plan that is late, or worse than the best one, by more is dropped.
+MAX_LATENESS, MAX_GAIN = 0.02, 0.005
 
 SeedPlan = Callable[[Problem, Settings], Plan | None]
 """Returns a plan made without search, from which a search can start; None if it cannot."""
@@ -189,6 +189,8 @@ class Search:
             if tuple(events) in self.tried:
                 return False
             self.tried.add(tuple(events))
+            if self.is_surely_worse(events):
+                return False
         deadline_us = task.deadline_us
         efforts: tuple[Effort, ...] = ("little", "full") if task.is_timed else ("none",)
         for effort in efforts:
@@ -202,13 +204,27 @@ class Search:
                     self.incumbent, self.incumbent_value = found, value
                     self.channel.emit("plan", found)
                     return True
-                if value > self.incumbent_value * (1 + MAX_LATENESS):
+                if value > self.incumbent_value * (1 + MAX_GAIN):
                     return False
                 continue
             self.excess = found
             if found.time_us > MAX_LATENESS * (deadline_us or 0.0) or found.ram_bytes:
                 return False
         return False
+
+    def is_surely_worse(self, events: Sequence[Event]) -> bool:
+        """Return whether the plan is worse than the incumbent even without offsets in RAM.
+
+        This is found much faster than offsets are.
+        """
+        task = self.task
+        if self.incumbent is None or not task.placed:
+            return False
+        found = candidate_of(
+            task.problem, events, placed=False, time_limit_s=task.left_s, effort="little"
+        )
+        worst = self.incumbent_value * (1 + MAX_GAIN)
+        return isinstance(found, Candidate) and task.value(found) > worst
 
     def try_solution(
         self,

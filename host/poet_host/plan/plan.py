@@ -68,7 +68,8 @@ class Plan:
     @property
     def value(self) -> float | None:
         """Return what the objective minimises, in microjoules or microseconds; None: no plan."""
-        return objective_value(self.objective, self)
+        value: float | None = objective_value(self.objective, self)
+        return value
 
     def with_bound(self, bound: float) -> "Plan":
         """Return the plan with this lower bound, and "optimal" if its value equals the bound."""

@@ -90,8 +90,10 @@ class CostGraph:
 
 def without_energy(graph: CostGraph) -> CostGraph:
     """Return the graph with all energies 0."""
-    free = {"energy_uj": 0.0, "page_in_uj": 0.0, "page_out_uj": 0.0}
-    return replace(graph, nodes=tuple(replace(node, **free) for node in graph.nodes))
+    nodes = tuple(
+        replace(node, energy_uj=0.0, page_in_uj=0.0, page_out_uj=0.0) for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes)
 
 
 @dataclass(frozen=True)

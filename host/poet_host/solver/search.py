@@ -30,8 +30,8 @@ from .unavoidable import (
 from .workers import Channel
 
 SLOT_PASSES = (1, 2)  # times that a stage may recompute a node; 2 is tried if 1 gives no plan
-# With more effort for the order of transfers, a plan may save these shares of the deadline and of its
-# value. A plan that is late, or worse than the best one, by more is dropped.
+# With more effort for the order of transfers, a plan may save these shares of the deadline and of
+# its value. A plan that is late, or worse than the best one, by more is dropped.
 MAX_LATENESS, MAX_GAIN = 0.02, 0.005
 
 SeedPlan = Callable[[Problem, Settings], Plan | None]

@@ -129,8 +129,8 @@ def _solve(
             return _too_late(problem, found.fastest or fastest_plan(task))
         in_time = _is_in_time(found.best, deadline_us)
     if found.best is None or not in_time:
-        bound = found.bound if found.bound != INFINITY else None
-        plan = plan_of(problem, "unknown", bound=bound)
+        known = found.bound if found.bound != INFINITY else None
+        plan = plan_of(problem, "unknown", bound=known)
     else:
         plan = found.best.as_plan(problem).with_bound(found.bound)
     return replace(plan, stopped_by=_stopped_by(found, plan.gap, settings.gap))

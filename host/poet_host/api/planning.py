@@ -16,7 +16,7 @@ from ..plan.keepall import METHOD as KEEP_EVERYTHING, keep_everything
 from ..plan.limits import problem_of
 from ..plan.plan import Plan
 from ..plan.pricing import cost_graph
-from ..plan.problem import OBJECTIVES, CostGraph, Objective, Problem
+from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, CostGraph, Objective, Problem
 from ..profile.profile import Profile
 from ..schedule.encode import QUEUE_CAPACITY, encode as encode_plan, encode_costs
 from ..schedule.schedule import Schedule
@@ -45,7 +45,7 @@ def problem(
     *,
     ram: str | float | None = None,
     deadline: str | float | None = None,
-    objective: Objective = "energy",
+    objective: Objective = DEFAULT_OBJECTIVE,
 ) -> Problem:
     """Return the problem of planning a training step of `graph` within `ram` and `deadline`.
 
@@ -84,14 +84,14 @@ def solve(
     """Return the plan that the problem's objective wants, or the plan that `method` makes.
 
     solve(graph, profile, ram=..., deadline=..., objective=...) is short for solve(problem(...)).
-    The objective is "energy" if it is None. The search stops when it is proved that any other plan
-    is better by at most the share `gap` of the best plan found so far (None: DEFAULT_GAP). If no
-    plan is found, the result has the status "infeasible" or "unknown". `encode` raises an error for
-    such a result.
+    The objective is "added-energy" if it is None. The search stops when it is proved that any other
+    plan is better by at most the share `gap` of the best plan found so far (None: DEFAULT_GAP). If
+    no plan is found, the result has the status "infeasible" or "unknown". `encode` raises an error
+    for such a result.
     """
     if not isinstance(graph, Problem):
         wanted = problem(
-            graph, profile, ram=ram, deadline=deadline, objective=objective or "energy"
+            graph, profile, ram=ram, deadline=deadline, objective=objective or DEFAULT_OBJECTIVE
         )
     elif (profile, ram, deadline, objective) == (None, None, None, None):
         wanted = graph

@@ -30,7 +30,7 @@ from ..files import read_json, write_whole
 from ..handlers import delayed_signals
 from ..plan.costgraph import dump_cost_graph, parse_cost_graph
 from ..plan.plan import Plan, plan_from_json, plan_to_json
-from ..plan.problem import CostGraph, Objective, Problem
+from ..plan.problem import DEFAULT_OBJECTIVE, CostGraph, Objective, Problem
 from ..plan.verify import PlanError, verify
 from ..solver.settings import Settings
 
@@ -83,7 +83,7 @@ class Point:
     deadline_us: float | None
     time_limit_s: float
     gap: float
-    objective: Objective = "energy"
+    objective: Objective = DEFAULT_OBJECTIVE
 
     @cached_property
     def key(self) -> str:

@@ -8,7 +8,7 @@ from ..device.board import load_board, names
 from ..errors import BadInput
 from ..profile.profile import Profile
 from ..sizes import SIZE, bounded, size_bytes
-from .problem import CostGraph, Objective, Problem
+from .problem import DEFAULT_OBJECTIVE, CostGraph, Objective, Problem
 
 MIN_RAM_BYTES = 4  # the size of one number
 _OR_A_SHARE = ", or a share of what keep-everything needs, such as 50%"
@@ -19,7 +19,7 @@ def problem_of(
     ram: str | float | None = None,
     deadline: str | float | None = None,
     profile: Profile | None = None,
-    objective: Objective = "energy",
+    objective: Objective = DEFAULT_OBJECTIVE,
 ) -> Problem:
     """Make the problem of planning `costs` within `ram` and `deadline`, as users write them.
 

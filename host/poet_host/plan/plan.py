@@ -6,7 +6,7 @@ from typing import Any, Literal
 from ..errors import BadInput
 from ..schema import Count, Name, convert, of_format
 from .blocks import aligned
-from .problem import TOLERANCE, CostGraph, Objective, Problem
+from .problem import DEFAULT_OBJECTIVE, TOLERANCE, CostGraph, Objective, Problem
 
 Op = Literal["compute", "page_in", "page_out", "free"]
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
@@ -50,7 +50,7 @@ class Plan:
     smallest_ram_bytes: Count | None = None  # if infeasible: the smallest budget with a known plan
     smallest_deadline_us: float | None = None  # if infeasible: a deadline with a known plan
     method: str = "poet"
-    objective: Objective = "energy"  # what was minimised
+    objective: Objective = DEFAULT_OBJECTIVE  # what was minimised
     # Without storage: names and offsets of the stored tensors, which start in RAM.
     initial_offsets: tuple[tuple[str, Count], ...] = ()
     note: str = ""  # what the plan adds to the published method, or why there is no plan

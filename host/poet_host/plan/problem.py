@@ -22,6 +22,7 @@ Objective = Literal["energy", "added-energy", "time"]
 sleeping board (microjoules). "added-energy": the energy above the sleeping board, as in the POET
 paper (microjoules). "time": the time of a step (microseconds)."""
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+DEFAULT_OBJECTIVE: Objective = "added-energy"
 Cost = Annotated[float, Meta(ge=0)]  # microseconds or microjoules
 
 
@@ -105,7 +106,7 @@ class Problem:
     deadline_us: float | None = None  # longest time of a step; None: no deadline
     # The profile from which the costs were made; None if the costs come from a cost graph file.
     profile: Profile | None = field(default=None, compare=False)
-    objective: Objective = "energy"
+    objective: Objective = DEFAULT_OBJECTIVE
 
     def __repr__(self) -> str:
         deadline = "no deadline" if self.deadline_us is None else f"{self.deadline_us:,.0f} us"

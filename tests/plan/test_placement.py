@@ -18,6 +18,8 @@ from support.oracle import cheapest
 from support.plans import plan_of, totals
 from support.random_plans import random_cost_graph, random_plan
 
+from bench.placement import cut_rectangle
+
 
 def check(blocks: Sequence[Block], packing: Packing) -> None:
     ends = [o + b.size_bytes for o, b in zip(packing.offsets, blocks, strict=True)]
@@ -98,28 +100,9 @@ def test_no_packing_is_called_one() -> None:
         assert packing.height_bytes == least
 
 
-def dissection(seed: int, count: int) -> list[Block]:
-    """A rectangle of time and memory cut into blocks: they fit with no byte to spare."""
-    rng = random.Random(seed)
-    parts = [(0, 100, 0, 100)]
-    while len(parts) < count:
-        parts.sort(key=lambda part: (part[1] - part[0]) * (part[3] - part[2]))
-        begin, end, low, high = parts.pop(rng.randrange(len(parts) // 2, len(parts)))
-        if rng.random() < 0.5 and end - begin > 1:
-            cut = rng.randint(begin + 1, end - 1)
-            parts += [(begin, cut, low, high), (cut, end, low, high)]
-        elif high - low > 1:
-            cut = rng.randint(low + 1, high - 1)
-            parts += [(begin, end, low, cut), (begin, end, cut, high)]
-        else:
-            parts.append((begin, end, low, high))
-    rng.shuffle(parts)
-    return [Block(begin, end, 4 * (high - low)) for begin, end, low, high in parts]
-
-
 def test_perfect_packings_are_found() -> None:
     for seed in range(20):
-        blocks = dissection(seed, 20)
+        blocks = cut_rectangle(seed, 20, 100, 400)
         packing = pack(blocks, 400)
         check(blocks, packing)
         assert packing.height_bytes == 400
@@ -172,7 +155,7 @@ def test_neighbours_are_those_alive_at_the_same_time() -> None:
 
 
 def test_a_time_limit_ends_the_search() -> None:
-    blocks = dissection(0, 150)
+    blocks = cut_rectangle(0, 150, 100, 400)
     packing = pack(blocks, 400, time_limit_s=0.0)
     check(blocks, packing)
 

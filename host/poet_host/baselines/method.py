@@ -12,7 +12,7 @@ from ..plan.placement import aligned_graph, arrange
 from ..plan.plan import Plan, objective_value, plan_of
 from ..plan.problem import TOLERANCE, CostGraph, Problem
 from ..plan.timeline import lanes
-from ..solver.events import Event, busy_us, energy_uj, events_of
+from ..solver.events import Event, events_of, least_value
 from ..solver.settings import Settings, Stopwatch
 from .completion import EXTENSION, Completion, complete
 
@@ -108,9 +108,8 @@ def _cheapest_plan(
             if isinstance(plan, Excess):
                 if plan.needs_less_ram:
                     excess = min(excess or plan.ram_bytes, plan.ram_bytes)
-            elif objective_value(problem.objective, plan.totals) < below:
-                best, note = plan, _note(draft, found)
-                below = objective_value(problem.objective, plan.totals)
+            elif (value := objective_value(problem.objective, plan.totals)) < below:
+                best, note, below = plan, _note(draft, found), value
         if best is not None:
             return replace(best.as_plan(problem), note=note)
         if excess <= 0 or clock.left_s == 0.0:
@@ -129,15 +128,13 @@ def transfer_effort(problem: Problem, settings: Settings) -> Effort:
 
     For all other plans it is "full".
     """
-    is_timed = problem.deadline_us is not None or problem.value_per_us > 0
-    return "full" if settings.below is None or is_timed else "none"
+    return "full" if settings.below is None or problem.is_timed else "none"
 
 
 def _least_value(problem: Problem, completion: Completion) -> float:
     """Return the value of the plan if its lanes never wait for each other."""
     events = events_of(problem.graph, completion.statements or ())
-    value = energy_uj(problem.counted, events)
-    return value + problem.value_per_us * busy_us(problem.graph, events)
+    return least_value(problem.counted, problem.value_per_us, events)
 
 
 def _rank(problem: Problem, draft: Draft, completion: Completion) -> tuple[float, bool, bool]:

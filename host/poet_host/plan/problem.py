@@ -121,6 +121,11 @@ class Problem:
         return self.graph.base_power_uw / 1e6 if self.objective == "energy" else 0.0
 
     @property
+    def is_timed(self) -> bool:
+        """Return whether the time of a step matters."""
+        return self.deadline_us is not None or self.value_per_us > 0
+
+    @property
     def counted(self) -> CostGraph:
         """Return the graph with the energies that the objective counts."""
         return without_energy(self.graph) if self.objective == "time" else self.graph

@@ -9,11 +9,11 @@ page_out i   x = max(x, p, arrival(i)) + page_out_us;  written(i) = x;  then
 free i       p = max(p, arrival(i), written(i))
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .plan import Statement
+from .plan import Op, Statement
 from .problem import CostGraph, Problem
 
 Lane = Literal["processor", "transfers"]
@@ -125,15 +125,21 @@ class Lanes:
 def lanes(problem: Problem, statements: Sequence[Statement]) -> Lanes:
     """Sum up the busy time of each lane. A transfer takes time in both lanes."""
     graph = problem.graph
+    events = ((statement.op, graph.index[statement.node]) for statement in statements)
+    return Lanes(time_us(graph, statements), *busy_us(graph, events))
+
+
+def busy_us(graph: CostGraph, events: Iterable[tuple[Op, int]]) -> tuple[float, float]:
+    """Return the busy times of processor and transfers: operations, and indices of their nodes."""
     processor_us = transfers_us = 0.0
-    for statement in statements:
-        node = graph.nodes[graph.index[statement.node]]
-        if statement.op == "compute":
+    for op, i in events:
+        node = graph.nodes[i]
+        if op == "compute":
             processor_us += node.time_us
-        elif statement.op == "page_in":
+        elif op == "page_in":
             transfers_us += node.page_in_us
             processor_us += node.page_in_cpu_us
-        elif statement.op == "page_out":
+        elif op == "page_out":
             transfers_us += node.page_out_us
             processor_us += node.page_out_cpu_us
-    return Lanes(time_us(graph, statements), processor_us, transfers_us)
+    return processor_us, transfers_us

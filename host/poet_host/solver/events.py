@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ..plan.plan import Op, Statement
 from ..plan.problem import CostGraph
+from ..plan.timeline import busy_us
 
 Event = tuple[Op, int]
 """An operation, and the index of its node in the graph."""
@@ -41,20 +42,13 @@ def energy_uj(graph: CostGraph, events: Sequence[Event]) -> float:
     return total
 
 
-def busy_us(graph: CostGraph, events: Sequence[Event]) -> float:
-    """Return the busy time of the busier lane. No order of the events takes less time."""
-    processor_us = transfers_us = 0.0
-    for op, i in events:
-        node = graph.nodes[i]
-        if op == "compute":
-            processor_us += node.time_us
-        elif op == "page_in":
-            processor_us += node.page_in_cpu_us
-            transfers_us += node.page_in_us
-        elif op == "page_out":
-            processor_us += node.page_out_cpu_us
-            transfers_us += node.page_out_us
-    return max(processor_us, transfers_us)
+def least_value(graph: CostGraph, value_per_us: float, events: Sequence[Event]) -> float:
+    """Return the value of a plan with these events whose lanes never wait for each other.
+
+    See Problem for the value. No order of the events has a lower one.
+    """
+    value = energy_uj(graph, events)
+    return value + value_per_us * max(busy_us(graph, events)) if value_per_us else value
 
 
 def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:

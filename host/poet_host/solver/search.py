@@ -16,7 +16,7 @@ from ..plan.plan import Plan
 from ..plan.problem import TOLERANCE, CostGraph, Problem, without_energy
 from . import slot_model, solution, stage_model
 from .candidate import Candidate, candidate_of
-from .events import Event, busy_us, energy_uj, fits, tidy
+from .events import Event, energy_uj, fits, least_value, tidy
 from .program import INFINITY, NO_LIMITS, TimeLimits, Values, minimise
 from .recompute_candidates import RecomputeCandidates, recomputable
 from .settings import Settings
@@ -89,9 +89,7 @@ class Task:
         return energy_uj(self.graph, candidate.events) + self.value_per_us * time_us
 
     def least_value_of(self, events: Sequence[Event]) -> float:
-        """Return the value of a plan with these events whose lanes never wait for each other."""
-        energy = energy_uj(self.graph, events)
-        return energy + self.value_per_us * busy_us(self.graph, events) if self.is_timed else energy
+        return least_value(self.graph, self.value_per_us, events)
 
     @property
     def placed(self) -> bool:

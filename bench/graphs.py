@@ -5,15 +5,11 @@ from pathlib import Path
 from typing import Literal
 
 from poet_host.device.board import Paper, load_board
-from poet_host.graph import models
-from poet_host.graph.training_options import TrainingOptions
 from poet_host.plan.costgraph import load_cost_graph
-from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import CostGraph, CostNode
 from poet_host.profile.profile import Profile, estimate_profile
 
 INSTANCES = Path(__file__).with_name("instances")
-TOKENS = 128
 M4 = "nrf52840_dk"  # whose costs the instances have
 FLOP_PER_MAC = 2
 
@@ -46,10 +42,8 @@ def reference(name: str, board: str = M4, kind: Kind = "paper") -> CostGraph:
 
 
 def training(name: str, board: str) -> CostGraph:
-    """The training graph of a built-in model, with estimated costs. Texts have 128 tokens."""
-    length = TOKENS if name.startswith("bert") else None
-    graph = models.load(name, TrainingOptions(sequence_length=length))
-    return cost_graph(graph, estimate_profile(board))
+    """A whole training step, priced by the board.toml files of commit 13d07bf."""
+    return load_cost_graph(INSTANCES / f"step-{name}-{board}.graph.json")
 
 
 def _paper(board: str) -> Paper:

@@ -11,11 +11,15 @@ from poet_host.baselines import registry
 from poet_host.baselines.chain import chain_of
 from poet_host.baselines.method import DoesNotApply
 from poet_host.baselines.registry import METHODS, SCHEDULERS, SEED_PLANS, SeedLimits, plan_by
+from poet_host.graph import models
+from poet_host.graph.training_options import TrainingOptions
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan
+from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.verify import verify
+from poet_host.profile.profile import estimate_profile
 from poet_host.solver import exhaustive
 from poet_host.solver.candidate import Candidate
 from poet_host.solver.events import energy_uj, events_of, fits, normal_order
@@ -38,7 +42,8 @@ WITHOUT_SEARCH = [name for name, row in SCHEDULERS.items() if row.seed]
 def at(graph: CostGraph, share: float) -> Problem:
     """RAM at a share of the way from the largest operator to keeping everything."""
     least, most = largest_operator_bytes(graph), keep_everything(graph).peak_bytes or 0
-    return Problem(graph, least + int((most - least) * share) // 4 * 4)
+    ram_bytes = least + int((most - least) * share) // 4 * 4
+    return Problem(graph, ram_bytes, objective="added-energy")
 
 
 def planned(method: str, problem: Problem) -> Plan | None:
@@ -138,7 +143,8 @@ def test_however_early_it_ends_no_method_without_a_search_needs_less(graph: Cost
 
 @pytest.mark.slow
 def test_without_seed_plans_the_first_plans_need_more() -> None:
-    problem = at(graphs.training("bert-micro", graphs.M4), 0.3)
+    graph = models.load("bert-micro", TrainingOptions(sequence_length=128))
+    problem = at(cost_graph(graph, estimate_profile(graphs.M4)), 0.3)
     least_uj = min(uj(seed_plan(problem, UNLIMITED)) for seed_plan in SEED_PLANS)
     alone, together = (checked(problem, first_plan(problem, it)) for it in ((), SEED_PLANS))
     assert alone > 1.01 * least_uj

@@ -22,7 +22,6 @@ class Found:
     early_plan: Candidate | None = None  # found by the primal search before the bound search
     bound_plan: Candidate | None = None  # by the bound search
     late_plan: Candidate | None = None  # found by the primal search during the bound search
-    fastest: Candidate | None = None  # the fastest plan found, regardless of its value
     bound: float = 0.0  # lower bound of the value of all plans
     is_interrupted: bool = False  # by Ctrl-C
     is_exhausted: bool = False  # whether all searches ended before the time limit
@@ -110,8 +109,6 @@ class Portfolio:
                 self.bound.send(content)
         elif kind == "solution" and self.primal is not None and self.primal.busy:
             self.primal.send(content)
-        elif kind == "fastest":
-            found.fastest = content
         elif kind == "bound" and content > found.bound:
             found.bound = content
             self.report(found)

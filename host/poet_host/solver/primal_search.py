@@ -52,14 +52,6 @@ BASELINE_GAP = 0.01  # if the gap to the first bound is larger, seed plans prece
 BASELINE_TIME_SHARE = 0.5  # share of the time left that all seed plans together may take
 BASELINE_TIME_SHARE_DEADLINE = 0.15  # the same, if seed plans must meet a deadline
 
-MAX_TIME_WEIGHTS = 8  # tried for a deadline
-# If a plan misses the deadline, the next weight of time is the last one times a factor; otherwise
-# it is the last one divided by the factor. Then factor ** TIME_WEIGHT_DECAY replaces the factor.
-TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6
-# Share of the time left that one weight may take, and share of the weight's time that one depth
-# limit may take:
-WEIGHTED_TIME_SHARE, WEIGHTED_LIMIT_TIME_SHARE = 0.1, 0.4
-
 NEIGHBOURHOOD_DEPTHS, MAX_NEIGHBOURHOOD_COLUMNS = (16, 6, 4, 3, 2), 40_000
 NEIGHBOURHOOD_SHARE = 0.1  # share of the stages in the first neighbourhood
 # The share of stages grows after a neighbourhood that was solved, and shrinks after others.
@@ -91,8 +83,6 @@ def search_plans(task: Task, channel: Channel) -> None:
     if large:
         search.allow_bound_search(bound)
     search.deepen(FIRST_LIMITS[1:], share)
-    if is_new_deadline:
-        search.search_weighted()
     if not large:
         search.allow_bound_search(bound)
     search.try_seed_plans()
@@ -287,39 +277,6 @@ class PrimalSearch(Search):
             initial=solution.values_of(model, best.events) if best else None,
             on_progress=self.on_progress,
         )
-
-    def search_weighted(self) -> None:
-        """Find plans for a deadline: add weighted time to the objective.
-
-        Several weights are tried, to find the least weight whose plan meets the deadline.
-        """
-        fastest = self.search_with_weight(INFINITY)
-        if fastest is None:
-            return
-        self.channel.emit("fastest", fastest)
-        nodes = self.task.graph.nodes
-        total = sum(node.energy_uj for node in nodes)
-        weight = total / max(sum(node.time_us for node in nodes), 1.0) or 1.0
-        factor = TIME_WEIGHT_FACTOR
-        for _ in range(MAX_TIME_WEIGHTS):
-            if self.is_over or self.search_with_weight(weight) is None:
-                break
-            weight *= factor if self.excess.time_us else 1 / factor
-            factor **= TIME_WEIGHT_DECAY
-
-    def search_with_weight(self, weight_per_us: float) -> Candidate | None:
-        """Find the best plan for the weighted objective. Check whether it meets the deadline."""
-        ends_at = time.monotonic() + self.task.left_s * WEIGHTED_TIME_SHARE
-        task = replace(
-            self.task.time_weighted(weight_per_us), ends_at=min(ends_at, self.task.ends_at)
-        )
-        channel = Channel(lambda kind, found: None, self.channel.is_stopped)
-        search = PrimalSearch(task, channel)
-        search.try_greedy_plans()
-        search.deepen(FIRST_LIMITS, WEIGHTED_LIMIT_TIME_SHARE)
-        if search.incumbent is not None:
-            self.try_plan(search.incumbent.events)
-        return search.incumbent
 
     def neighbourhood_model(self) -> StageModel | None:
         """Return the stage model with the longest chains of recomputations that is small enough.

@@ -17,6 +17,7 @@ from ..plan.problem import TOLERANCE, CostGraph, Problem, without_energy
 from . import slot_model, solution, stage_model
 from .candidate import Candidate, candidate_of
 from .events import Event, energy_uj, fits, least_value, tidy
+from .overlapped import with_processor_time, with_transfer_room
 from .program import INFINITY, NO_LIMITS, TimeLimits, Values, minimise
 from .recompute_candidates import RecomputeCandidates, recomputable
 from .settings import Settings
@@ -126,6 +127,13 @@ class Task:
         if weight_per_us == INFINITY:
             return replace(free, graph=without_energy(self.graph), value_per_us=1.0)
         return replace(free, value_per_us=self.value_per_us + weight_per_us)
+
+    def overlapped(self, weight_per_us: float = 0.0) -> "Task":
+        """Return `time_weighted`, as if all transfers ran while the processor computes."""
+        task = self.time_weighted(weight_per_us)
+        graph = with_processor_time(task.graph, task.value_per_us)
+        graph = with_transfer_room(graph, self.ram_bytes, self.unit)
+        return replace(task, graph=graph, value_per_us=0.0)
 
 
 @dataclass

@@ -1,8 +1,9 @@
 """solve: find a plan of least value for a problem, and verify it. See Problem for the value."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from multiprocessing.connection import wait
 from typing import Literal
 
@@ -19,6 +20,7 @@ from .feasibility import (
     loses_kept_tensor,
     smallest_ram_bytes,
 )
+from .overlapped import with_processor_time
 from .portfolio import Found, Portfolio
 from .program import INFINITY
 from .search import SeedPlan, Task
@@ -28,15 +30,18 @@ from .workers import POOL, Channel
 
 Method = Literal["poet", "poet-paging", "poet-remat"]
 DEFAULT_GAP = 0.01  # default of the API and the command line; a gap of 0 may take hours
-# If the time of a step matters, a first search ignores it: it minimises the added energy alone.
-# It may take this share of the time left.
-FIRST_SEARCH_TIME_SHARE = 0.3
+# Shares of the time left that searches may take if the time of a step matters: the first search,
+# which counts the processor's time alone, and searches for plans whose transfers run while the
+# processor computes: without and with an additional weight of time.
+FIRST_TIME_SHARE, OVERLAPPED_TIME_SHARE, WEIGHTED_TIME_SHARE = 0.1, 0.3, 0.1
+MAX_TIME_WEIGHTS = 5  # tried for a deadline
+# If a plan misses the deadline, the next weight of time is the last one times a factor; otherwise
+# it is the last one divided by the factor. Then factor ** TIME_WEIGHT_DECAY replaces the factor.
+TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6
 # Time reserved to reorder transfers after the search, in seconds (more for large graphs), and the
 # largest share of the time limit that may be reserved:
 RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4
 MAX_TRANSFER_ORDER_S = 5.0
-
-Report = Callable[[Found], None]
 
 
 def solve(
@@ -59,87 +64,155 @@ def solve(
     or `gap` ends the search early.
     """
     clock = Stopwatch(settings.time_limit_s)
-    plan = _solve(problem, settings, method, tuple(seed_plans), clock)
+    plan = _Solver(problem, settings, method, tuple(seed_plans), clock).run()
     return replace(plan, method=method, solve_s=clock.elapsed_s)
 
 
-def _solve(
-    problem: Problem,
-    settings: Settings,
-    method: Method,
-    seed_plans: tuple[SeedPlan, ...],
-    clock: Stopwatch,
-) -> Plan:
-    deadline_us, free = problem.deadline_us, replace(problem, deadline_us=None)
-    reserve_s = RESERVE_S * (1 + len(problem.graph.nodes) / 1000)
-    reserve_s = min(reserve_s, MAX_RESERVE_TIME_SHARE * settings.time_limit_s)
-    unit = ALIGNMENT if settings.placed else 1
-    task = Task(
-        problem=free,
-        graph=aligned_graph(problem.counted, unit),
-        value_per_us=problem.value_per_us,
-        ram_bytes=aligned_budget(problem.graph, problem.ram_bytes, unit),
-        recompute=method != "poet-paging",
-        page=method != "poet-remat",
-        unit=unit,
-        gap=settings.gap,
-        ends_at=time.monotonic() + clock.left_s - reserve_s,
-    )
-    if loses_kept_tensor(problem.graph):
-        return plan_of(problem, "infeasible")
-    if least_ram_bytes(problem.graph, unit) > problem.ram_bytes:
-        return _too_little_ram(problem, task)
+@dataclass
+class _Solver:
+    """The searches of one call of `solve`, one after another."""
 
-    def search(task: Task, bound: float) -> Found:
-        found = Found(replace(task, seed_plans=seed_plans), early_plan=task.known, bound=bound)
-        Portfolio(found, report).run()
+    problem: Problem
+    settings: Settings
+    method: Method
+    seed_plans: tuple[SeedPlan, ...]
+    clock: Stopwatch
+    is_interrupted: bool = False  # by Ctrl-C
+
+    def run(self) -> Plan:
+        task, problem, gap = self.task, self.problem, self.settings.gap
+        if loses_kept_tensor(problem.graph):
+            return plan_of(problem, "infeasible")
+        if least_ram_bytes(problem.graph, task.unit) > problem.ram_bytes:
+            return _too_little_ram(problem, task)
+        found = self.search_processor_time() if problem.is_timed else self.search(task)
+        if found.is_infeasible:
+            return _too_little_ram(problem, task)
+        best = self.with_early_transfers(found.best) if found.best else None
+        found = replace(found, task=task, early_plan=best, bound_plan=None, late_plan=None)
+        deadline_us = problem.deadline_us
+        if problem.is_timed and not (
+            self.is_in_time(best)
+            and (found.is_proved(gap) or (found.is_exhausted and not task.value_per_us))
+        ):
+            if deadline_us is not None and least_time_us(task.graph) > _latest_us(deadline_us):
+                return _too_late(problem, None if self.is_interrupted else fastest_plan(task))
+            found, fastest = self.search_in_time(found)
+            if found.is_infeasible:
+                return _too_late(problem, fastest or fastest_plan(task))
+        if found.best is None or not self.is_in_time(found.best):
+            known = found.bound if found.bound != INFINITY else None
+            plan = plan_of(problem, "unknown", bound=known)
+        else:
+            plan = found.best.as_plan(problem).with_bound(found.bound)
+        return replace(plan, stopped_by=_stopped_by(found, plan.gap, gap))
+
+    @cached_property
+    def reserve_s(self) -> float:
+        """Return the time that is reserved to reorder transfers after the search."""
+        reserve_s = RESERVE_S * (1 + len(self.problem.graph.nodes) / 1000)
+        return min(reserve_s, MAX_RESERVE_TIME_SHARE * self.settings.time_limit_s)
+
+    @cached_property
+    def task(self) -> Task:
+        """Return the task without the deadline."""
+        problem, unit = self.problem, ALIGNMENT if self.settings.placed else 1
+        return Task(
+            problem=replace(problem, deadline_us=None),
+            graph=aligned_graph(problem.counted, unit),
+            value_per_us=problem.value_per_us,
+            ram_bytes=aligned_budget(problem.graph, problem.ram_bytes, unit),
+            recompute=self.method != "poet-paging",
+            page=self.method != "poet-remat",
+            unit=unit,
+            gap=self.settings.gap,
+            ends_at=time.monotonic() + self.clock.left_s - self.reserve_s,
+        )
+
+    def search(self, task: Task, bound: float | None = None) -> Found:
+        """Search until the task's gap is proved, its time is up, or Ctrl-C was pressed."""
+        bound = task.least_value if bound is None else bound
+        found = Found(replace(task, seed_plans=self.seed_plans), early_plan=task.known, bound=bound)
+        if not self.is_interrupted:
+            Portfolio(found, self.report).run()
+        found.is_interrupted |= self.is_interrupted
+        self.is_interrupted = found.is_interrupted
         return found
 
-    def report(found: Found) -> None:
-        if settings.progress is not None and found.task.value_per_us == problem.value_per_us:
+    def report(self, found: Found) -> None:
+        if self.settings.progress is not None and found.task.graph is self.task.graph:
             known = found.value if found.best else None
             gap = max(0.0, (known - found.bound) / known) if known else None
-            settings.progress(known, found.bound, gap, clock.elapsed_s)
+            self.settings.progress(known, found.bound, gap, self.clock.elapsed_s)
 
-    first = task
-    if problem.is_timed:
-        graph = aligned_graph(problem.graph, unit)
-        first = replace(task.within(FIRST_SEARCH_TIME_SHARE), graph=graph, value_per_us=0.0)
-    found = search(first, first.least_value)
-    if found.is_infeasible:
-        return _too_little_ram(problem, task)
-    if found.best is not None:
-        limit_s = max(reserve_s / 2, min(clock.left_s, MAX_TRANSFER_ORDER_S))
-        best = _with_early_transfers(found.best, free, settings.placed, limit_s)
-        found = replace(found, early_plan=best, bound_plan=None, late_plan=None)
-    in_time = _is_in_time(found.best, deadline_us)
-    is_final = not task.value_per_us and (found.is_exhausted or found.is_proved(settings.gap))
-    if first is not task and not (in_time and is_final):
-        least_us, bound = least_time_us(task.graph), task.least_value
-        if deadline_us is not None and least_us > deadline_us * (1 + TOLERANCE):
-            return _too_late(problem, None if found.is_interrupted else fastest_plan(task))
-        if problem.objective != "time":
-            bound = max(bound, found.bound + task.value_per_us * least_us)
-        second = replace(task.within(1.0), problem=problem, known=found.best if in_time else None)
-        if found.is_interrupted:
-            found = Found(second, early_plan=second.known, bound=bound, is_interrupted=True)
-        else:
-            found = search(second, bound)
-        if found.is_infeasible:
-            return _too_late(problem, found.fastest or fastest_plan(task))
-        in_time = _is_in_time(found.best, deadline_us)
-    if found.best is None or not in_time:
-        known = found.bound if found.bound != INFINITY else None
-        plan = plan_of(problem, "unknown", bound=known)
-    else:
-        plan = found.best.as_plan(problem).with_bound(found.bound)
-    return replace(plan, stopped_by=_stopped_by(found, plan.gap, settings.gap))
+    def search_processor_time(self) -> Found:
+        """Search without the deadline, as if a step took as long as its processor is busy.
+
+        The bound is also one of the values of all plans, and easier to find.
+        """
+        graph = with_processor_time(self.task.graph, self.task.value_per_us)
+        task = replace(self.task.within(FIRST_TIME_SHARE), graph=graph, value_per_us=0.0)
+        return self.search(task)
+
+    def search_in_time(self, found: Found) -> tuple[Found, Candidate | None]:
+        """Search for plans that meet the deadline. Return the results, and the fastest plan.
+
+        `found` has a plan that may miss the deadline, and a bound.
+        """
+        known = self.best_in_time([found.best])
+        task = replace(self.task, problem=self.problem, known=known)
+        found = replace(found, task=task, early_plan=known)
+        found.bound = max(found.bound, task.least_value)
+        self.report(found)
+        overlapped = self.overlapped_plans()
+        fastest = min(overlapped, key=lambda plan: plan.totals.time_us, default=None)
+        task = replace(task.within(1.0), known=self.best_in_time([known, *overlapped]))
+        return self.search(task, found.bound), fastest
+
+    def overlapped_plans(self) -> list[Candidate]:
+        """Return plans whose transfers run while the processor computes.
+
+        For a deadline that no plan has met yet, weighted time is added to the objective. Several
+        weights are tried, to find the least weight whose plan meets the deadline.
+        """
+        plans: list[Candidate] = []
+
+        def meets_deadline(weight_per_us: float, share: float) -> bool:
+            task = self.task.within(share).overlapped(weight_per_us)
+            best = self.search(task).best
+            if best is not None:
+                plans.append(self.with_early_transfers(best))
+            return best is not None and self.is_in_time(plans[-1])
+
+        if meets_deadline(0.0, OVERLAPPED_TIME_SHARE) or self.problem.deadline_us is None:
+            return plans
+        if meets_deadline(INFINITY, OVERLAPPED_TIME_SHARE):
+            nodes = self.task.graph.nodes
+            total = sum(node.energy_uj for node in nodes)
+            weight = total / max(sum(node.time_us for node in nodes), 1.0) or 1.0
+            factor = TIME_WEIGHT_FACTOR
+            for _ in range(MAX_TIME_WEIGHTS):
+                weight *= 1 / factor if meets_deadline(weight, WEIGHTED_TIME_SHARE) else factor
+                factor **= TIME_WEIGHT_DECAY
+        return plans
+
+    def with_early_transfers(self, plan: Candidate) -> Candidate:
+        limit_s = max(self.reserve_s / 2, min(self.clock.left_s, MAX_TRANSFER_ORDER_S))
+        return _with_early_transfers(plan, self.task.problem, self.settings.placed, limit_s)
+
+    def is_in_time(self, plan: Candidate | None) -> bool:
+        deadline_us = self.problem.deadline_us
+        if plan is None or deadline_us is None:
+            return plan is not None
+        return plan.totals.time_us <= _latest_us(deadline_us)
+
+    def best_in_time(self, plans: Iterable[Candidate | None]) -> Candidate | None:
+        in_time = [plan for plan in plans if plan is not None and self.is_in_time(plan)]
+        return min(in_time, key=self.task.value, default=None)
 
 
-def _is_in_time(candidate: Candidate | None, deadline_us: float | None) -> bool:
-    if candidate is None or deadline_us is None:
-        return candidate is not None
-    return candidate.totals.time_us <= deadline_us * (1 + TOLERANCE)
+def _latest_us(deadline_us: float) -> float:
+    return deadline_us * (1 + TOLERANCE)
 
 
 def _stopped_by(found: Found, gap: float | None, wanted_gap: float) -> StoppedBy:

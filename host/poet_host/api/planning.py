@@ -84,10 +84,10 @@ def solve(
     """Return the plan that the problem's objective wants, or the plan that `method` makes.
 
     solve(graph, profile, ram=..., deadline=..., objective=...) is short for solve(problem(...)).
-    The objective is "added-energy" if it is None. The search stops when it is proved that any other
-    plan is better by at most the share `gap` of the best plan found so far (None: DEFAULT_GAP). If
-    no plan is found, the result has the status "infeasible" or "unknown". `encode` raises an error
-    for such a result.
+    The objective is "energy" if it is None. The search stops when it is proved that any other plan
+    is better by at most the share `gap` of the best plan found so far (None: DEFAULT_GAP). If no
+    plan is found, the result has the status "infeasible" or "unknown". `encode` raises an error for
+    such a result.
     """
     if not isinstance(graph, Problem):
         wanted = problem(

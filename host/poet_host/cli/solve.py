@@ -213,17 +213,16 @@ def _facts(keep: Plan | None, plan: Plan) -> list[tuple[str, str]]:
     assert plan.energy_uj is not None
     assert plan.total_energy_uj is not None
     assert plan.time_us is not None
-    energy = f"{plan.energy_uj:,.1f} uJ{_times(plan.energy_uj, keep.energy_uj if keep else None)}"
     total_uj, keep_uj = plan.total_energy_uj, keep.total_energy_uj if keep else None
-    total = ("- with the sleeping board", f"{total_uj:,.1f} uJ{_times(total_uj, keep_uj)}")
     time = f"{plan.time_us / 1e3:,.3f} ms{_times(plan.time_us, keep.time_us if keep else None)}"
     ops = [statement.op for statement in plan.statements]
     nodes = {s.node for s in plan.statements if s.op == "compute"}
     return [
         ("status", plan.status + (f", gap {plan.gap:.2%}" if plan.gap else "")),
         *([("search", _SEARCH_ENDS[plan.stopped_by])] if plan.stopped_by else []),
-        ("energy of a step", energy),
-        *([total] if plan.objective != DEFAULT_OBJECTIVE else []),
+        ("minimised", plan.objective),
+        ("energy of a step", f"{total_uj:,.1f} uJ{_times(total_uj, keep_uj)}"),
+        ("- above the sleeping board", f"{plan.energy_uj:,.1f} uJ"),
         ("time of a step", time),
         ("RAM", f"{plan.peak_bytes:,} of {plan.ram_bytes:,} bytes"),
         ("keeping everything needs", f"{keep.peak_bytes:,} bytes" if keep else "no such plan"),

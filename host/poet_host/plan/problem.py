@@ -22,7 +22,7 @@ Objective = Literal["energy", "added-energy", "time"]
 sleeping board (microjoules). "added-energy": the energy above the sleeping board, as in the POET
 paper (microjoules). "time": the time of a step (microseconds)."""
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
-DEFAULT_OBJECTIVE: Objective = "added-energy"
+DEFAULT_OBJECTIVE: Objective = "energy"
 Cost = Annotated[float, Meta(ge=0)]  # microseconds or microjoules
 
 

@@ -164,7 +164,7 @@ class _Solver:
         found = replace(found, task=task, early_plan=known)
         found.bound = max(found.bound, task.least_value)
         self.report(found)
-        overlapped = self.overlapped_plans()
+        overlapped = self.overlapped_plans() if known is None or task.value_per_us else []
         fastest = min(overlapped, key=lambda plan: plan.totals.time_us, default=None)
         task = replace(task.within(1.0), known=self.best_in_time([known, *overlapped]))
         return self.search(task, found.bound), fastest

@@ -13,7 +13,8 @@
  * - Such a task follows its check for a SETUP within a few cycles, because the
  *   controller takes the task for an answer to the latest SETUP, and has no
  *   task that undoes EP0STALL (function `start`).
- * - An event is cleared before the task that sets it is started.
+ * - An event is cleared before the task that sets it is started, and only if it
+ *   has been read as set: otherwise it may be set just before it is cleared.
  *
  * Anomalies 171, 187, 199 and 211 are worked around as in Nordic's nrfx.
  * Anomaly 166 concerns isochronous endpoints, which are not used.
@@ -42,9 +43,11 @@ static struct {
 } controller;
 
 static bool take(volatile uint32_t *event) {
-  const bool happened = *event;
+  if (!*event) {
+    return false;
+  }
   *event = 0;
-  return happened;
+  return true;
 }
 
 /* Return true if a newer SETUP is pending, so that this request is

@@ -1,6 +1,7 @@
 """A base class for objects that must be closed after use."""
 
 from abc import ABC, abstractmethod
+from types import TracebackType
 from typing import Self
 
 
@@ -14,5 +15,10 @@ class Closing(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, _kind: object, _error: BaseException | None, _trace: object) -> None:
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
         self.close()

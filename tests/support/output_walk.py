@@ -197,6 +197,8 @@ def defects(
     if "Traceback" in printed or ".poet-" in printed:
         found.append(f"it printed {printed[-600:]!r}")
     if kind == DISK_IS_FULL:
+        if "contacts" in printed:
+            found.append(f"it blames the card: {printed[-600:]!r}")
         found += [f"{path} stays" for path in commands.leftovers()]
     for name, check in case.outputs.items():
         path = commands.out / name

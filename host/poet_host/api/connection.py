@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 
 from ..closing import Closing
 from ..data.datasets import Dataset
@@ -135,11 +136,16 @@ class Connection(Closing):
     def close(self) -> None:
         self._stack.close()
 
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         ended = None
         if isinstance(self.running, SimulatedBoard) and isinstance(error, LinkBroken | NoDevice):
             ended = self.running.wait(ENDING_S)
-        self.close()
+        self._stack.__exit__(kind, error, trace)
         if ended:
             raise LinkBroken(f"the simulated board {self.board.name} stopped: {ended}") from error
 

@@ -1,15 +1,16 @@
 """Start a board on this computer, and prepare the image of its card."""
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from shutil import disk_usage
-from tempfile import gettempdir
+from tempfile import TemporaryFile, gettempdir
 
 from ..device import device as devices
 from ..device.board import load_board
-from ..errors import BadInput, PoetError
+from ..errors import BadInput, BoardError, PoetError
 from ..files import replacement
 from ..firmware_build.bare_metal import build_firmware
 from ..firmware_build.native import check_system, linux_boards
@@ -22,6 +23,7 @@ from .native import NativeBoard, copy_storage, create_storage
 from .simulated_chip import CardFault
 
 TEMPORARY_STORAGE_BYTES = 1 << 30  # size of a sparse file: only written blocks need space
+_PROBE_BYTES = 1 << 16  # of a file that shows whether a disk is full
 _TEMPORARY_CARD = "poet-card-"  # name prefix of the folders of temporary cards
 _RAM = Path("/dev/shm")  # on Linux, the folder of files in RAM
 
@@ -102,7 +104,8 @@ def _running(
             )
         running = start(card)
         stack.enter_context(running)
-        yield running
+        with _full_disk_reported(card):
+            yield running
 
 
 def _remove_temporary_cards() -> None:
@@ -176,5 +179,31 @@ def new_storage(path: Path, size_bytes: int | str | None) -> Iterator[Path]:
 def _prepare(image: Path, size_bytes: int | str) -> None:
     _remove_temporary_cards()
     create_storage(image, as_bytes(size_bytes, "a card of"))
-    with NativeBoard(image) as board, devices.connect(board.port) as device:
+    with (
+        _full_disk_reported(image),
+        NativeBoard(image) as board,
+        devices.connect(board.port) as device,
+    ):
         device.format()
+
+
+@contextmanager
+def _full_disk_reported(image: Path) -> Iterator[None]:
+    """Raise PoetError if a board cannot write its card image because the disk is full.
+
+    The board does not know why a write fails. So another file is written to find out.
+    """
+    try:
+        yield
+    except BoardError as error:
+        if error.name == "storage_failed":
+            try:
+                with TemporaryFile(dir=image.parent) as file:
+                    file.write(bytes(_PROBE_BYTES))
+            except OSError as full:
+                if full.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise PoetError(
+                        f"the board cannot write its card image ({full.strerror}): free some "
+                        "space on the disk of the image, then run again"
+                    ) from error
+        raise

@@ -135,9 +135,20 @@ def test_a_file_that_is_not_a_card_image(train: Any, tmp_path: Path, content: by
 def test_an_empty_partition_is_formatted_with_erase_card(train: Any, tmp_path: Path) -> None:
     path = tmp_path / "new.img"
     create_storage(path, 64 * runs.MIB)
-    train("--storage", path, "--steps", 1).fails(BAD, "prepare")
+    train("--storage", path, "--steps", 1).fails(BAD, "card check", "--erase-card")
     assert train("--storage", path, "--steps", 1, "--erase-card").code == 0
     assert train("--storage", path, "--steps", 2, "--resume").code == 0
+
+
+def test_a_damaged_store_may_still_have_weights(train: Any, card: Path) -> None:
+    assert train("--storage", card, "--steps", 1).code == 0
+    with card.open("rb+") as file:
+        file.seek(PREPARED * BLOCK)
+        file.write(bytes(BLOCK))
+    train("--storage", card, "--steps", 2, "--resume").fails(BAD, "card check")
+    weights = poet.check_card(card).weights
+    assert weights
+    assert weights.is_whole
 
 
 def test_a_card_too_small_for_the_model(train: Any, tmp_path: Path) -> None:

@@ -57,9 +57,16 @@ def storage_info(device: AnyCard) -> Any:
     info: Any = device.hello()
     if info.storage_status == isa.by_name("ERROR")["storage_version"].code:
         raise other_format(info.storage_version, "the card of the board")
-    if info.storage_status:
-        raise board_error(info.storage_status, 0, "to use its card")
-    return info
+    if not info.storage_status:
+        return info
+    error = board_error(info.storage_status, 0, "to use its card")
+    if error.name == "foreign_storage" and info.storage_blocks:
+        raise BoardError(
+            "the card's poet partition is empty, or its first block is damaged: look for weights "
+            "on it with `poet-host card check`, or erase the card with --erase-card",
+            error.name,
+        )
+    raise error
 
 
 def allocation_notice(device: Device) -> str:

@@ -148,11 +148,11 @@ def test_a_missed_gap_and_a_missing_plan_have_exit_codes(
 @pytest.mark.slow
 def test_without_a_gap_the_search_stops_at_one_per_cent() -> None:
     graph, profile = api.load_graph("linear"), estimate_profile(load_board("mkr1000"))
-    plan = poet.solve(graph, profile, ram="70%")
+    plan = poet.solve(graph, profile, ram="70%", objective="added-energy")
     assert plan.stopped_by in ("gap", "proof")
     assert plan.gap is not None
     assert plan.gap <= DEFAULT_GAP
-    proved = poet.solve(graph, profile, ram="100%", gap=0)
+    proved = poet.solve(graph, profile, ram="100%", gap=0, objective="added-energy")
     assert (proved.stopped_by, proved.gap) == ("proof", 0.0)
 
 

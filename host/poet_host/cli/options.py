@@ -117,41 +117,49 @@ def _all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
     return add
 
 
-data_options = _all_of(
-    click.option(
-        "--data", required=True, metavar="DATA",
+def _data_option(**settings: Any) -> Callable[[F], F]:
+    return click.option(
+        "--data", metavar="DATA", **settings,
         help="Samples and labels: an .npz file or a folder of .npy files (arrays x and y, and "
         "optionally x_test and y_test), a .csv file (labels in the last column), `digits` (a "
         "built-in data set), or random samples (synthetic:SHAPE:CLASSES or "
         "tokens:LENGTH:WORDS:CLASSES).",
-    ),
-    click.option(
-        "--normalize", default="none", show_default=True, metavar="HOW",
-        help="Normalise samples: none, scale (to 0..1), standard (each channel to mean 0 and "
-        "standard deviation 1) or MEAN:STD (subtract MEAN, divide by STD), such as 0.5:0.25.",
-    ),
-    click.option(
-        "--test-split", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="SHARE",
-        show_default="only x_test and y_test of DATA",
-        help="Hold out this share of the samples from training, such as 0.2. The --seed "
-        "determines which samples are held out.",
-    ),
-    click.option(
-        "--header", type=click.Choice(("yes", "no")),
-        callback=lambda _, __, chosen: chosen and chosen == "yes",
-        show_default="yes if that row has only words",
-        help="Whether the first row of a .csv file is a header row.",
-    ),
+    )  # fmt: skip
+
+
+_normalize_option = click.option(
+    "--normalize", default="none", show_default=True, metavar="HOW",
+    help="Normalise samples: none, scale (to 0..1), standard (each channel to mean 0 and "
+    "standard deviation 1) or MEAN:STD (subtract MEAN, divide by STD), such as 0.5:0.25.",
+)  # fmt: skip
+_test_split_option = click.option(
+    "--test-split", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="SHARE",
+    show_default="only x_test and y_test of DATA",
+    help="Hold out this share of the samples from training, such as 0.2. The --seed "
+    "determines which samples are held out.",
+)  # fmt: skip
+_header_option = click.option(
+    "--header", type=click.Choice(("yes", "no")),
+    callback=lambda _, __, chosen: chosen and chosen == "yes",
+    show_default="yes if that row has only words",
+    help="Whether the first row of a .csv file is a header row.",
+)  # fmt: skip
+data_options = _all_of(
+    _data_option(required=True), _normalize_option, _test_split_option, _header_option
+)
+data_size_options = _all_of(
+    _data_option(show_default="the needs of one step"), _test_split_option, _header_option
+)
+epochs_option = click.option(
+    "--epochs", type=click.IntRange(1), metavar="N", show_default="1",
+    help="Train for N passes over the data.",
 )  # fmt: skip
 duration_options = _all_of(
     click.option(
         "--shuffle/--no-shuffle", default=True, show_default=True,
         help="Use a new random order of the samples in each epoch.",
     ),
-    click.option(
-        "--epochs", type=click.IntRange(1), metavar="N", show_default="1",
-        help="Train for N passes over the data.",
-    ),
+    epochs_option,
     click.option(
         "--steps", type=click.IntRange(1), metavar="N", show_default="the end of --epochs",
         help="Stop after step N. A resumed run continues the count of steps.",

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from .. import api
+from ..data.fitted import fit
 from ..errors import BadInput
 from ..files import write_whole
 from ..graph.graph import Graph
@@ -15,6 +16,15 @@ from ..graph.summary import summary_of
 from ..plan.limits import check_arena
 from ..plan.plan import Plan, plan_to_json
 from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, CostGraph, Objective
+from ..plan.whole_training import (
+    Battery,
+    WholeTraining,
+    battery_of,
+    duration_text,
+    duration_us,
+    step_deadline_us,
+    whole_training,
+)
 from ..profile.profile import Profile
 from ..solver.solve import DEFAULT_GAP
 from .console import emit, progress, say, show_table, to_json
@@ -23,6 +33,8 @@ from .options import (
     FiniteRange,
     board_option,
     check_writable,
+    data_size_options,
+    epochs_option,
     json_option,
     model_argument,
     model_files,
@@ -78,6 +90,16 @@ objective_option = click.option(
     help="Deadline of a training step, in microseconds.",
 )  # fmt: skip
 @click.option(
+    "--finish-in", metavar="TIME", show_default="the limit of --deadline",
+    help="Deadline of the whole training on --data for --epochs: 45s, 90min, 8h or 2d.",
+)  # fmt: skip
+@data_size_options
+@epochs_option
+@click.option(
+    "--battery", metavar="SIZE", show_default="none",
+    help="Say how long this battery lasts: 2000mAh (at 3.7 V), 2000mAh@3V or 7.4Wh.",
+)  # fmt: skip
+@click.option(
     "--method", type=click.Choice(api.ALL_METHODS), default="poet", show_default=True,
     metavar="METHOD",
     help=f"Planning method: {', '.join(api.ALL_METHODS)}. `poet-host compare --help` describes "
@@ -113,6 +135,12 @@ def solve(
     beyond_arena: bool,
     deadline: str | None,
     deadline_us: float | None,
+    finish_in: str | None,
+    data: str | None,
+    test_split: float | None,
+    header: bool | None,
+    epochs: int | None,
+    battery: str | None,
     method: str,
     objective: Objective,
     time_limit: float,
@@ -128,8 +156,16 @@ def solve(
     MODEL is a built-in model, an .onnx file, or a cost graph (.json). Ctrl-C ends the search and
     writes the best plan so far.
     """
-    if deadline is not None and deadline_us is not None:
-        raise BadInput("--deadline and --deadline-us exclude each other: omit one")
+    deadlines = {"--deadline": deadline, "--deadline-us": deadline_us, "--finish-in": finish_in}
+    if len(given := [name for name, limit in deadlines.items() if limit is not None]) > 1:
+        raise BadInput(f"{given[0]} and {given[1]} exclude each other: omit one")
+    cells = battery_of(battery) if battery is not None else None
+    finish_us = None if finish_in is None else duration_us(finish_in)
+    for_data = {"--epochs": epochs, "--finish-in": finish_in, "--test-split": test_split,
+                "--header": header}  # fmt: skip
+    for name, value in for_data.items():
+        if data is None and value is not None:
+            raise BadInput(f"{name} is about the whole training: add --data")
     if deadline_us is not None and not (math.isfinite(deadline_us) and deadline_us > 0):
         raise BadInput(f"--deadline-us {deadline_us}: the deadline must be a positive number")
     check_writable(output, plan_path, read=(*model_files(model), profile_name))
@@ -140,6 +176,12 @@ def solve(
         )
     graph = api.load(model, **options)
     profile = _profile(graph, board, profile_name)
+    steps = None
+    if data is not None:
+        steps = _steps(graph, data, epochs or 1, test_split=test_split or 0.0, header=header)
+    if finish_us is not None and steps and profile:
+        deadline_us = step_deadline_us(finish_us, steps, api.costs_of(graph, profile), profile)
+        say(f"deadline of a step: {deadline_us / 1e3:,.3f} ms, and its commit, {steps:,} times")
     limit = deadline if deadline_us is None else f"{deadline_us!r}us"
     problem = api.problem(graph, profile, ram=ram, deadline=limit, objective=objective)
     if profile and ram is None:
@@ -166,11 +208,16 @@ def solve(
         schedule = api.encode(graph, plan, about=meta)
         schedule.save(output)
         say(f"wrote {output}: a plan of {len(schedule.plan_part):,} bytes")
+    needs = None
+    if plan.statements and (steps or cells):
+        needs = whole_training(plan, steps or 1, problem.graph, profile)
     if as_json:
         about = {"model": asdict(summary)} if summary else {}
+        about |= {"training": needs.to_json(cells)} if needs else {}
         emit({**plan_to_json(plan, statements=False), **about})
     elif plan.statements:
-        show_table(("", ">"), _facts(problem.keep_everything, plan))
+        facts = _facts(problem.keep_everything, plan)
+        show_table(("", ">"), facts + (_training_facts(needs, cells) if needs else []))
     if number := interrupted_by():
         found = "this is the best plan so far" if plan.statements else "no plan was found so far"
         say(f"poet-host: interrupted: {found}")
@@ -231,6 +278,29 @@ def _facts(keep: Plan | None, plan: Plan) -> list[tuple[str, str]]:
         ("solved in", f"{plan.solve_s:.2f} s"),
         *([("change to the method", plan.note)] if plan.note else []),
     ]  # fmt: skip
+
+
+def _steps(graph: Graph | CostGraph, data: str, epochs: int, **reading: Any) -> int:
+    if isinstance(graph, CostGraph):
+        raise BadInput(f"{graph.name} is a cost graph, which no data fits: omit --data")
+    return api.last_step(fit(api.load_data(data, **reading), graph), epochs, None)
+
+
+def _training_facts(needs: WholeTraining, battery: Battery | None) -> list[tuple[str, str]]:
+    energy = f"{needs.energy_j:,.3f} J"
+    if battery:
+        charge_mah = battery.charge_mah(needs.energy_j)
+        energy += f", {charge_mah:,.3g} mAh at {battery.voltage_v:g} V"
+    rows = [
+        (f"with commits, {needs.steps:,} step{'s' * (needs.steps > 1)} take", energy),
+        ("- time", duration_text(needs.time_us)),
+    ]
+    if battery:
+        step_j = needs.step_energy_uj / 1e6
+        lasting = battery.energy_j / step_j if step_j else math.inf
+        time = duration_text(lasting * needs.step_time_us) if step_j else "for ever"
+        rows.append(("a full battery lasts", f"{lasting:,.0f} steps, {time}"))
+    return rows
 
 
 def _times(mine: float, kept: float | None) -> str:

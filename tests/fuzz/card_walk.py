@@ -1,6 +1,7 @@
 """Every written block of a training run on a simulated chip, with every false write of its card.
 
-    python -m fuzz.card_walk BOARD [--steps N] [--pairs N] [--every N] [--first N] [--output FILE]
+    python -m fuzz.card_walk BOARD [--steps N] [--pairs N] [--every N] [--first N]
+        [--part BEGIN:END] [--output FILE]
 
 The chip runs in this process. After each written block, the process is forked for each fault. The
 child adds the fault to its card for the next block, and goes on with the run and, after an error,
@@ -96,7 +97,8 @@ class Walk:
     fault: str = ""
     counts: Counter[str] = field(default_factory=Counter)
     defects: list[str] = field(default_factory=list)
-    blocks: int = 0  # written blocks at which faults were tried
+    part: range = range(sys.maxsize)  # numbers of the written blocks at which faults are tried
+    blocks: int = 0  # written blocks
     progress: Callable[[int], None] = lambda blocks: None
 
     def __post_init__(self) -> None:
@@ -118,7 +120,7 @@ class Walk:
             raise SystemExit(f"{self.fault}: {result}: {self.chip.message}")
         if self.active and self.chip.meter.card_writes != before:
             self.blocks += 1
-            if self.every and self.blocks % self.every == 0:
+            if self.every and self.blocks % self.every == 0 and self.blocks in self.part:
                 self._fork_all()
             self.progress(self.blocks)
         return result == "slice"
@@ -207,10 +209,12 @@ def walk(
     seed: int,
     every: int = 1,
     first: int = 0,
+    part: range | None = None,
 ) -> Walk:
     """Try all faults at every N-th block that is written in the steps 2 to `steps`.
 
-    `every` is N. `first` is the same for the blocks before; 0: none of them.
+    `every` is N. `first` is the same for the blocks before; 0: none of them. `part`: the numbers of
+    the blocks to try, for a long walk in several runs; None: all.
     """
     with tempfile.TemporaryDirectory() as folder, Progress() as shown:
         image = Path(folder) / "card.img"
@@ -218,6 +222,7 @@ def walk(
         bar = shown.add_task(board, total=blocks)
         found = started(board, image, seed)
         found.pairs, found.every = pairs * every / blocks, first
+        found.part = part or found.part
         found.progress = lambda done: shown.update(bar, completed=done)
         with connected(found) as connection:
             found.active = bool(first)
@@ -307,7 +312,7 @@ def report(found: Walk, options: argparse.Namespace, minutes: float) -> str:
     lines = [
         f"python -m fuzz.card_walk {options.board} --steps {options.steps} "
         f"--pairs {options.pairs} --every {options.every} --first {options.first} "
-        f"--seed {options.seed}",
+        f"--seed {options.seed}" + (f" --part {options.part}" if options.part else ""),
         f"{date.today()}, commit {version}, {options.schedule}: {found.blocks} written blocks, "
         f"{minutes:.0f} minutes",
         "",
@@ -327,6 +332,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--schedule", default="schedules/resnet-digits-mkr1000.poet")
+    parser.add_argument("--part", help="try only these written blocks, such as 1:20")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     begin = time.monotonic()
@@ -339,6 +345,7 @@ def main() -> int:
         options.seed,
         options.every,
         options.first,
+        range(*map(int, options.part.split(":"))) if options.part else None,
     )
     text = report(found, options, (time.monotonic() - begin) / 60)
     print(text)

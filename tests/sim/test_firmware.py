@@ -203,6 +203,16 @@ def test_a_fault_is_sent_over_serial_and_the_board_restarts(
     assert chip.run(10**9) == "idle"
 
 
+def test_without_its_crystal_the_mkr1000_still_answers(storage: Path) -> None:
+    chip = SimulatedChip("mkr1000", build_firmware("mkr1000"), storage, no_crystal=True)
+    assert chip.run(10**9) == "idle"
+    assert chip.meter.time_us > 3e6  # it waited for the crystal
+    chip.give(HELLO)
+    while chip.run(10**9) != "idle":
+        pass
+    assert b"mkr1000" in chip.take()
+
+
 def test_a_board_with_a_known_chip_is_a_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, storage: Path
 ) -> None:

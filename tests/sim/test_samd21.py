@@ -76,6 +76,7 @@ MISUSES = {
     28: "DMAC reaches 0x10000000..0x10000001, which is not in RAM",
     29: "SERCOM5: PORT does not give it the pins",
     30: "ONDEMAND must be cleared",
+    40: "DFLLVAL.COARSE 0 and DFLLMUL.MUL 1465",
     35: "CRCDATAIN written while the CRC unit does not read it",
     36: "CRCDATAIN written while the CRC unit works on earlier data",
     37: "CRCCHKSUM is enable-protected",
@@ -92,6 +93,10 @@ def test_misuse_stops_with_a_reason(number: int, tmp_path: Path) -> None:
 
 def test_count_needs_a_read_request(tmp_path: Path) -> None:
     assert words(run(case(31, tmp_path)).text) == [0]
+
+
+def test_a_write_of_the_dfll_before_it_is_ready_is_lost(tmp_path: Path) -> None:
+    assert words(run(case(39, tmp_path)).text) == [1, 3]
 
 
 def test_serial_number_is_where_the_data_sheet_says(tmp_path: Path) -> None:

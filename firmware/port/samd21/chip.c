@@ -28,11 +28,14 @@ enum {
    * before the value is set and the flag of an old match is cleared. Reading
    * the counter and setting the value wait for the timer's clock. */
   SOONEST_US = 20,
+  CRYSTAL_POLL_MS = 20,
+  CRYSTAL_POLLS = 200,
 };
 
 static struct ring ring;
 
-/* -- clocks: 48 MHz from the DFLL, locked to the 32 kHz crystal -- */
+/* -- clocks: 48 MHz from the DFLL, locked to the 32 kHz crystal; if the crystal
+ * does not start, to the frames of USB -- */
 
 static void gclk_wait(void) {
   while (GCLK_STATUS & GCLK_SYNCBUSY) {
@@ -51,21 +54,63 @@ void samd21_clock(unsigned channel, unsigned from) {
   gclk_wait();
 }
 
-static void start_clocks(void) {
-  NVMCTRL_CTRLB = NVMCTRL_RWS_1; /* 48 MHz needs a flash wait state */
-  SYSCTRL_XOSC32K = XOSC32K_STARTUP_62MS | XOSC32K_EN32K | XOSC32K_XTALEN;
+/* Wait for about `count` milliseconds, at the 1 MHz after a reset. */
+static void wait_ms(uint32_t count) {
+  uint32_t loops = count * 250; /* of three cycles, or four with a wait state */
+  __asm volatile("1: sub %0, #1\n bne 1b" : "+l"(loops) : : "cc");
+}
+
+/* Start the crystal. Return false if it is not stable after 3 to 4 s. */
+static bool crystal_runs(void) {
+  SYSCTRL_XOSC32K = XOSC32K_STARTUP_2S | XOSC32K_EN32K | XOSC32K_XTALEN;
   SYSCTRL_XOSC32K |= XOSC32K_ENABLE;
-  while (!(SYSCTRL_PCLKSR & PCLKSR_XOSC32KRDY)) {
+  for (int i = 0; i < CRYSTAL_POLLS; i++) {
+    wait_ms(CRYSTAL_POLL_MS);
+    if (SYSCTRL_PCLKSR & PCLKSR_XOSC32KRDY) {
+      return true;
+    }
   }
-  generator(1, GCLK_SOURCE_XOSC32K, 1);
-  samd21_clock(GCLK_CHANNEL_DFLL, 1);
-  SYSCTRL_DFLLCTRL = DFLL_ENABLE; /* ONDEMAND off first: erratum 1.2.1 */
+  return false;
+}
+
+/* Writes of the DFLL's registers before this are ignored: 17.6.14. */
+static void dfll_wait(void) {
   while (!(SYSCTRL_PCLKSR & PCLKSR_DFLLRDY)) {
   }
+}
+
+static void lock_to_crystal(void) {
+  generator(1, GCLK_SOURCE_XOSC32K, 1);
+  samd21_clock(GCLK_CHANNEL_DFLL, 1);
   SYSCTRL_DFLLMUL = 31u << 26 | 511u << 16 | 1465; /* 48 MHz / 32768 Hz */
+  dfll_wait();
   SYSCTRL_DFLLCTRL = DFLL_ENABLE | DFLL_MODE;
   while ((SYSCTRL_PCLKSR & PCLKSR_DFLLLCK) != PCLKSR_DFLLLCK) {
   }
+}
+
+/* Until USB's frames come, the DFLL has the accuracy of its calibration, which
+ * is enough for the UART. */
+static void lock_to_usb(void) {
+  SYSCTRL_DFLLVAL = DFLL_CALIBRATION >> 26 << 10 | 512;
+  dfll_wait();
+  SYSCTRL_DFLLMUL = 7u << 26 | 63u << 16 | 48000; /* 48 MHz / 1 kHz */
+  dfll_wait();
+  SYSCTRL_DFLLCTRL = DFLL_ENABLE | DFLL_MODE | DFLL_USBCRM | DFLL_CCDIS;
+}
+
+static void start_clocks(void) {
+  /* 48 MHz needs a flash wait state. MANW keeps stray stores out of flash. */
+  NVMCTRL_CTRLB = NVMCTRL_RWS_1 | NVMCTRL_MANW;
+  const bool has_crystal = crystal_runs();
+  SYSCTRL_DFLLCTRL = DFLL_ENABLE; /* ONDEMAND off first: erratum 1.2.1 */
+  dfll_wait();
+  if (has_crystal) {
+    lock_to_crystal();
+  } else {
+    lock_to_usb();
+  }
+  dfll_wait();
   generator(0, GCLK_SOURCE_DFLL, 1);
   generator(3, GCLK_SOURCE_DFLL, 3); /* 16 MHz for the timer */
 }

@@ -19,6 +19,7 @@
 #define SYSCTRL_PCLKSR REG32(0x4000080c)
 #define SYSCTRL_XOSC32K REG16(0x40000814)
 #define SYSCTRL_DFLLCTRL REG16(0x40000824)
+#define SYSCTRL_DFLLVAL REG32(0x40000828)
 #define SYSCTRL_DFLLMUL REG32(0x4000082c)
 #define PCLKSR_XOSC32KRDY (1u << 1)
 #define PCLKSR_DFLLRDY (1u << 4)
@@ -26,9 +27,12 @@
 #define XOSC32K_ENABLE (1u << 1)
 #define XOSC32K_XTALEN (1u << 2)
 #define XOSC32K_EN32K (1u << 3)
-#define XOSC32K_STARTUP_62MS (2u << 8)
+#define XOSC32K_STARTUP_2S (6u << 8)
 #define DFLL_ENABLE (1u << 1)
 #define DFLL_MODE (1u << 2)
+#define DFLL_USBCRM (1u << 5)
+#define DFLL_CCDIS (1u << 8)
+#define DFLL_CALIBRATION REG32(0x00806024) /* 10.3.2: bits 26 to 31 */
 
 /* 15: Generic Clock Controller */
 #define GCLK_STATUS REG8(0x40000c01)
@@ -48,6 +52,7 @@
 /* 22: NVM Controller */
 #define NVMCTRL_CTRLB REG32(0x41004004)
 #define NVMCTRL_RWS_1 (1u << 1)
+#define NVMCTRL_MANW (1u << 7) /* a page is written by a command only */
 
 /* 23: PORT */
 #define PORT_DIRSET(group) REG32(0x41004408 + 0x80 * (group))

@@ -30,7 +30,7 @@ from .simulated_chip import METER, POWER_CUT_CODE, Settings, SimulatedChip
 SLICE_TICKS = 2_000_000
 TALKING_TICKS = 100_000  # ticks per run of the chip while host and busy program exchange bytes
 LONGEST_REPLY_BYTES = 4096
-STARTED_S = 1.0  # simulated time after which the program counts as started
+STARTED_S = 2.5  # simulated time after which the program counts as started
 FAULT_CODE = 70
 
 

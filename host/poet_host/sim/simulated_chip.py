@@ -134,7 +134,8 @@ class SimulatedChip:
 
     `card`: fields of sdcard_config (chip/api.h) that replace those of the card in chip.toml; a key
     `name` selects another card of cards.toml. `usb`: the chip is plugged into a host's USB, so
-    `give` and `take` use the USB port instead of the UART. `machine`: the struct machine of
+    `give` and `take` use the USB port instead of the UART. `no_crystal`: the 32 kHz crystal of a
+    SAMD21 does not start. `machine`: the struct machine of
     chip/api.h.
     """
 
@@ -148,6 +149,7 @@ class SimulatedChip:
         card: Mapping[str, int | str] | None = None,
         seed: int = 1,
         usb: bool = False,
+        no_crystal: bool = False,
     ) -> None:
         if board not in simulated_boards():
             raise BadInput(
@@ -167,6 +169,7 @@ class SimulatedChip:
             ):
                 raise BadInput(f"a card can have 32 faults at most, not {len(faults)}: remove some")
         self._chip, self._wiring, self._seed = facts.chip, facts.wiring, seed
+        self._no_crystal = no_crystal
         self._elf, self._usb, self._line = elf, usb, (False, 9600)
         self.reset()
 
@@ -187,6 +190,7 @@ class SimulatedChip:
                 "uart": _pads(wiring["uart"]),
                 "card_select_pin": _pin(wiring["card_select"]),
                 "serial_number": [0x504F4554, self._seed & 0xFFFFFFFF, 0, 1],
+                "no_crystal": self._no_crystal,
             }
             chip = self.lib.samd21_new(self.ffi.new("struct samd21_config *", config), self.card)
         else:

@@ -34,6 +34,11 @@ static inline void gclk_sync(void) {
     ;
 }
 
+static inline void dfll_sync(void) {
+  while (!(SYSCTRL_PCLKSR & 1 << 4))
+    ;
+}
+
 static inline void clock_channel(unsigned channel, unsigned generator) {
   GCLK_CLKCTRL = (uint16_t)(channel | generator << 8 | 1u << 14);
   gclk_sync();
@@ -51,9 +56,9 @@ static inline void clock_48mhz(void) {
   gclk_sync();
   clock_channel(0, 1);
   SYSCTRL_DFLLCTRL = 1 << 1;
-  while (!(SYSCTRL_PCLKSR & 1 << 4))
-    ;
+  dfll_sync();
   SYSCTRL_DFLLMUL = 1465;
+  dfll_sync();
   SYSCTRL_DFLLCTRL = 1 << 1 | 1 << 2;
   while ((SYSCTRL_PCLKSR & 3 << 6) != 3 << 6)
     ;

@@ -241,8 +241,22 @@ int main(void) {
   SERCOM(5, CTRLA) = 1u << 2 | 1u << 13 | 1u << 16 | 3u << 20 | 1u << 30;
   SERCOM(5, CTRLA) |= 2;
 #elif CASE == 30
+  dfll_sync();
   SYSCTRL_DFLLCTRL = 1 << 7;
+  for (volatile int i = 0; i < 100; i++)
+    ;
   SYSCTRL_DFLLCTRL = 1 << 1 | 1 << 2;
+#elif CASE == 39 /* the second of two writes of a DFLL register is lost */
+  dfll_sync();
+  SYSCTRL_DFLLMUL = 1;
+  SYSCTRL_DFLLMUL = 2;
+  print_hex(SYSCTRL_DFLLMUL);
+  dfll_sync();
+  SYSCTRL_DFLLMUL = 3;
+  print_hex(SYSCTRL_DFLLMUL);
+#elif CASE == 40 /* USB's clock recovery with a multiplier for the crystal */
+  dfll_sync();
+  SYSCTRL_DFLLCTRL = 1 << 1 | 1 << 2 | 1 << 5;
 #elif CASE == 31 /* COUNT without a read request keeps its old value */
   timer_start();
   for (volatile int i = 0; i < 100; i++)

@@ -151,6 +151,7 @@ struct samd21_config {
   struct samd21_pads spi, uart;
   unsigned card_select_pin;
   uint32_t serial_number[4];
+  bool no_crystal; /* the 32 kHz crystal does not start */
 };
 
 /* The caller keeps ownership of the card (NULL: none). */

@@ -32,7 +32,8 @@ static const struct region unmodelled[] = {
    10.3.3). */
 static void fill_auxiliary(struct samd21 *chip) {
   /* plausible calibration of USB: TRANSN is 9, TRANSP is 25, TRIM is 6 */
-  static const uint32_t pads = 9 << 13 | 25 << 18 | 6 << 23;
+  static const uint32_t pads =
+      9 << 13 | 25 << 18 | 6 << 23 | (uint32_t)SAMD21_DFLL_COARSE << 26;
   static const uint32_t words[4] = {0x0080a00c, 0x0080a040, 0x0080a044,
                                     0x0080a048};
   memset(chip->auxiliary, 0xff, sizeof chip->auxiliary);

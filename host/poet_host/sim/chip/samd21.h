@@ -14,6 +14,7 @@ enum {
   SAMD21_GENERATORS = 9,
   SAMD21_CLOCKS = 37, /* generic clock channels */
   SAMD21_ENDPOINTS = 8,
+  SAMD21_DFLL_COARSE = 31, /* plausible: the calibration of the DFLL */
 };
 
 /* Bits of PM.APBCMASK and PM.APBBMASK (16.8.10, 16.8.11). */
@@ -35,7 +36,7 @@ struct samd21_clock { /* PM, SYSCTRL, GCLK */
   uint16_t clock_control[64];
   uint16_t dfll_control, xosc32k;
   uint32_t dfll_value, dfll_multiplier, osc8m;
-  uint64_t xosc32k_ready_at, dfll_locked_at, gclk_busy_until;
+  uint64_t xosc32k_ready_at, dfll_busy_until, dfll_locked_at, gclk_busy_until;
 };
 
 struct samd21_port { /* one group of pins */

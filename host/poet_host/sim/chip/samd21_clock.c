@@ -29,6 +29,7 @@ enum {
   PCLKSR_DFLLLCKC = 1 << 7,
   DFLL_ENABLE = 2,
   DFLL_MODE = 4,
+  DFLL_USBCRM = 1 << 5,
   DFLL_ONDEMAND = 1 << 7,
   XOSC32K_ENABLE = 2,
   GCLK_BASE = 0x40000c00,
@@ -42,6 +43,7 @@ enum {
   CLOCK_ENABLE = 1 << 14,
   CRYSTAL_HZ = 32768,
   DFLL_LOCK_TICKS = 48 * 500, /* tens of reference cycles: 37.9 */
+  DFLL_BUSY_CYCLES = 3,       /* until DFLLRDY: not in the data sheet */
 };
 
 /* -- frequencies -- */
@@ -132,9 +134,10 @@ static uint32_t pclksr(void *owner) {
   uint32_t value = PCLKSR_OSC8MRDY;
   if (now >= c->xosc32k_ready_at)
     value |= PCLKSR_XOSC32KRDY;
-  if (!(c->dfll_control & DFLL_ONDEMAND))
+  if (!(c->dfll_control & DFLL_ONDEMAND) && now >= c->dfll_busy_until)
     value |= PCLKSR_DFLLRDY;
-  if ((c->dfll_control & DFLL_MODE) && now >= c->dfll_locked_at)
+  if ((c->dfll_control & (DFLL_MODE | DFLL_USBCRM)) == DFLL_MODE &&
+      now >= c->dfll_locked_at)
     value |= PCLKSR_DFLLLCKF | PCLKSR_DFLLLCKC;
   return value;
 }
@@ -146,7 +149,7 @@ static bool start_crystal(void *owner, uint32_t value) {
   static const uint32_t startup[8] = {1,     32,    2048,  4096,
                                       16384, 32768, 65536, 131072};
   bool on = value & XOSC32K_ENABLE;
-  if (on && !(c->xosc32k & XOSC32K_ENABLE))
+  if (on && !(c->xosc32k & XOSC32K_ENABLE) && !c->chip->config.no_crystal)
     c->xosc32k_ready_at = c->chip->m->now + (uint64_t)startup[value >> 8 & 7] *
                                                 SAMD21_HZ / CRYSTAL_HZ;
   if (!on)
@@ -155,9 +158,47 @@ static bool start_crystal(void *owner, uint32_t value) {
   return true;
 }
 
+/* Return whether a write of a DFLL register is ignored, because DFLLRDY is
+   still zero after the last one (17.6.14). If not, it becomes zero. */
+static bool dfll_ignores(struct samd21_clock *c) {
+  const struct machine *m = c->chip->m;
+  if (m->now < c->dfll_busy_until)
+    return true;
+  c->dfll_busy_until = m->now + DFLL_BUSY_CYCLES * m->ticks_per_cycle;
+  return false;
+}
+
+static bool set_dfll_value(void *owner, uint32_t value) {
+  struct samd21_clock *c = owner;
+  if (!dfll_ignores(c))
+    c->dfll_value = value;
+  return true;
+}
+
+static bool set_dfll_multiplier(void *owner, uint32_t value) {
+  struct samd21_clock *c = owner;
+  if (!dfll_ignores(c))
+    c->dfll_multiplier = value;
+  return true;
+}
+
+/* Follow the start of USB's frames, which the model takes for exact. Without
+   them the DFLL runs at the frequency of DFLLVAL (17.6.7.2.2). */
+static void check_recovery(const struct samd21_clock *c) {
+  const uint32_t calibrated = SAMD21_DFLL_COARSE;
+  if (c->dfll_value >> 10 != calibrated ||
+      (c->dfll_multiplier & 0xffff) != 48000)
+    machine_stop(c->chip->m, RUN_FAULT,
+                 "the DFLL recovers USB's clock from DFLLVAL.COARSE %u and "
+                 "DFLLMUL.MUL %u: set the calibrated %u, and 48000",
+                 c->dfll_value >> 10, c->dfll_multiplier & 0xffff, calibrated);
+}
+
 static bool start_dfll(void *owner, uint32_t value) {
   struct samd21_clock *c = owner;
   struct machine *m = c->chip->m;
+  if (dfll_ignores(c))
+    return true;
   bool was_on_demand = c->dfll_control & DFLL_ONDEMAND;
   if (was_on_demand && (value & ~(uint32_t)DFLL_ENABLE)) {
     machine_stop(m, RUN_FAULT,
@@ -165,14 +206,19 @@ static bool start_dfll(void *owner, uint32_t value) {
                  "awaited, before anything else (errata 1.2.1)");
     return true;
   }
-  if ((value & DFLL_MODE) && samd21_clock_hz(c->chip, 0) != CRYSTAL_HZ) {
+  const bool recovers = value & DFLL_USBCRM;
+  if (recovers)
+    check_recovery(c);
+  if ((value & DFLL_MODE) && !recovers &&
+      samd21_clock_hz(c->chip, 0) != CRYSTAL_HZ) {
     machine_stop(m, RUN_FAULT,
                  "the DFLL's closed loop needs a running reference of 32768 Hz "
                  "on generic clock 0");
     return true;
   }
   if (value & DFLL_ENABLE)
-    c->dfll_locked_at = m->now + (value & DFLL_MODE ? DFLL_LOCK_TICKS : 384);
+    c->dfll_locked_at =
+        m->now + ((value & DFLL_MODE) && !recovers ? DFLL_LOCK_TICKS : 384);
   c->dfll_control = (uint16_t)value;
   return true;
 }
@@ -183,8 +229,10 @@ static const struct reg sysctrl_registers[] = {
     {SYSCTRL_OSC8M, 4, PLAIN, OF_CLOCK(osc8m), .after = core_clock_changed},
     {SYSCTRL_DFLLCTRL, 2, BY_FUNCTION, OF_CLOCK(dfll_control),
      .set = start_dfll},
-    {SYSCTRL_DFLLVAL, 4, PLAIN, OF_CLOCK(dfll_value)},
-    {SYSCTRL_DFLLMUL, 4, PLAIN, OF_CLOCK(dfll_multiplier)},
+    {SYSCTRL_DFLLVAL, 4, BY_FUNCTION, OF_CLOCK(dfll_value),
+     .set = set_dfll_value},
+    {SYSCTRL_DFLLMUL, 4, BY_FUNCTION, OF_CLOCK(dfll_multiplier),
+     .set = set_dfll_multiplier},
     {0}};
 
 /* -- GCLK -- */

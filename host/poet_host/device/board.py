@@ -1,6 +1,7 @@
 """Facts about boards. Each folder boards/<name> describes one board in its board.toml."""
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Annotated
 
 from msgspec import Meta
@@ -13,7 +14,7 @@ from ..schema import LARGEST_AMOUNT, Amount, convert
 _Rate = Annotated[float, Meta(ge=1e-9, le=LARGEST_AMOUNT)]  # not 0: it is a divisor
 _Arena = Annotated[int, Meta(ge=4, lt=2**32, multiple_of=4)]
 _Address = Annotated[int, Meta(ge=0, lt=2**32)]
-_UsbIds = Annotated[str, Meta(pattern="^[0-9a-f]{4}:[0-9a-f]{4}$")]
+_UsbIds = Annotated[str, Meta(pattern="^[0-9a-f]{4}:[0-9a-f?]{4}$")]
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,14 @@ class Loading:
 
     tools: dict[str, str]  # the chip's name in each upload program; the first is preferred
     start: _Address  # flash address of the image
-    usb: tuple[_UsbIds, ...]  # vendor and product ids of the board's own USB port
+    # Vendor and product ids of the board's own USB port; ? is any digit, as in udev's rules.
+    usb: tuple[_UsbIds, ...]
     boot_loader: str  # USB ids of the board's boot loader, or empty
     serial: str  # text that says where the firmware's serial port is
+
+    def has(self, usb: str) -> bool:
+        """Return whether these are the ids of the board's own USB port."""
+        return any(fnmatchcase(usb, ids) for ids in self.usb)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def board_of(port: SerialPort) -> Board | None:
     if runs_firmware(port):
         return load_board(port.product) if port.product in names() else None
     boards = (load_board(name) for name in names())
-    return next((b for b in boards if b.loading and port.usb in b.loading.usb), None)
+    return next((b for b in boards if b.loading and b.loading.has(port.usb)), None)
 
 
 def udev_rule(usb: str, subsystem: str = "tty") -> str:

@@ -102,7 +102,7 @@ def write_image(
     with temporary_folder(Path(gettempdir()), "poet-flash-") as folder:
         (file := folder / "firmware.bin").write_bytes(image)
         found = find_port(loader)
-        number = found.serial_number if found and found.usb in loading.usb else ""
+        number = found.serial_number if found and loading.has(found.usb) else ""
         command = upload_command(name, program, loading, file, loader, number)
         run_tool(name, command, loading)
     report(f"written; waiting for the board at {port}")
@@ -176,8 +176,7 @@ def upload_command(
             "letters and digits are allowed: unplug that debugger, or name the port of the board's "
             "own debugger with --upload-port"
         )
-    start = f"0x{loading.start:x}"
-    chip = loading.tools[tool]
+    start, chip = f"0x{loading.start:x}", loading.tools[tool]
     number = serial_number.lstrip("0")
     if tool == "bossac":
         # Without `--offset`, bossac would erase the boot loader.
@@ -186,8 +185,9 @@ def upload_command(
         return [program, *where, "--erase", "--write", "--verify", "--reset", str(image)]
     if tool == "openocd":
         command = [program, "-f", "interface/jlink.cfg", "-c", "transport select swd"]
-        if number:
-            command += ["-c", f"adapter serial {serial_number}"]
+        if number:  # versions before 0.12 know only the second command
+            new, old = f"adapter serial {serial_number}", f"jlink serial {serial_number}"
+            command += ["-c", f"if {{[catch {{{new}}}]}} {{{old}}}"]
         command += ["-f", f"target/{chip}.cfg"]
         return [*command, "-c", f"program {{{image}}} {start} verify reset exit"]
     if tool == "JLinkExe":
@@ -307,7 +307,7 @@ def _only_port(board: Board) -> str:
     """
     running = _usb_ports(board)
     matching = list(running) or [
-        port.path for port in serial_ports() if port.usb in loading_of(board).usb
+        port.path for port in serial_ports() if loading_of(board).has(port.usb)
     ]
     if len(matching) == 1:
         return matching[0]
@@ -337,7 +337,7 @@ def _loader_of(board: Board, port: str) -> str:
     running = _usb_ports(board) if loading.boot_loader else {}
     if found is not None and found.path in running:
         return port
-    own = [*running, *(other.path for other in serial_ports() if other.usb in loading.usb)]
+    own = [*running, *(other.path for other in serial_ports() if loading.has(other.usb))]
     return own[0] if len(own) == 1 else port
 
 

@@ -54,6 +54,7 @@ LATER_STEPS = 2  # in which damage is found
 NEVER_S = 1e9  # a chip that sleeps is silent; else it is only slow
 EQUAL, SILENT, ENDED = "equal", "other weights", "the process ended"
 AGAIN = ", after an error and a new start"
+ALL_BLOCKS = range(sys.maxsize)
 NUMBERS = {1: "one fault", 2: "two faults"}
 
 
@@ -97,7 +98,7 @@ class Walk:
     fault: str = ""
     counts: Counter[str] = field(default_factory=Counter)
     defects: list[str] = field(default_factory=list)
-    part: range = range(sys.maxsize)  # numbers of the written blocks at which faults are tried
+    part: range = ALL_BLOCKS  # numbers of the written blocks at which faults are tried
     blocks: int = 0  # written blocks
     progress: Callable[[int], None] = lambda blocks: None
 
@@ -209,12 +210,12 @@ def walk(
     seed: int,
     every: int = 1,
     first: int = 0,
-    part: range | None = None,
+    part: range = ALL_BLOCKS,
 ) -> Walk:
     """Try all faults at every N-th block that is written in the steps 2 to `steps`.
 
     `every` is N. `first` is the same for the blocks before; 0: none of them. `part`: the numbers of
-    the blocks to try, for a long walk in several runs; None: all.
+    the blocks to try, for a long walk in several runs.
     """
     with tempfile.TemporaryDirectory() as folder, Progress() as shown:
         image = Path(folder) / "card.img"
@@ -222,7 +223,7 @@ def walk(
         bar = shown.add_task(board, total=blocks)
         found = started(board, image, seed)
         found.pairs, found.every = pairs * every / blocks, first
-        found.part = part or found.part
+        found.part = part
         found.progress = lambda done: shown.update(bar, completed=done)
         with connected(found) as connection:
             found.active = bool(first)
@@ -332,7 +333,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--schedule", default="schedules/resnet-digits-mkr1000.poet")
-    parser.add_argument("--part", help="try only these written blocks, such as 1:20")
+    parser.add_argument("--part", help="try only these written blocks; 1:20 is 1 to 19")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     begin = time.monotonic()
@@ -345,7 +346,7 @@ def main() -> int:
         options.seed,
         options.every,
         options.first,
-        range(*map(int, options.part.split(":"))) if options.part else None,
+        range(*map(int, options.part.split(":"))) if options.part else ALL_BLOCKS,
     )
     text = report(found, options, (time.monotonic() - begin) / 60)
     print(text)

@@ -132,12 +132,16 @@ _normalize_option = click.option(
     help="Normalise samples: none, scale (to 0..1), standard (each channel to mean 0 and "
     "standard deviation 1) or MEAN:STD (subtract MEAN, divide by STD), such as 0.5:0.25.",
 )  # fmt: skip
-_test_split_option = click.option(
-    "--test-split", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="SHARE",
-    show_default="only x_test and y_test of DATA",
-    help="Hold out this share of the samples from training, such as 0.2. The --seed "
-    "determines which samples are held out.",
-)  # fmt: skip
+
+
+def _test_split_option(more_help: str = "") -> Callable[[F], F]:
+    return click.option(
+        "--test-split", type=FiniteRange(0, 1, min_open=True, max_open=True), metavar="SHARE",
+        show_default="only x_test and y_test of DATA",
+        help=f"Hold out this share of the samples from training, such as 0.2.{more_help}",
+    )  # fmt: skip
+
+
 _header_option = click.option(
     "--header", type=click.Choice(("yes", "no")),
     callback=lambda _, __, chosen: chosen and chosen == "yes",
@@ -145,10 +149,13 @@ _header_option = click.option(
     help="Whether the first row of a .csv file is a header row.",
 )  # fmt: skip
 data_options = _all_of(
-    _data_option(required=True), _normalize_option, _test_split_option, _header_option
+    _data_option(required=True),
+    _normalize_option,
+    _test_split_option(" The --seed determines which samples are held out."),
+    _header_option,
 )
 data_size_options = _all_of(
-    _data_option(show_default="the needs of one step"), _test_split_option, _header_option
+    _data_option(show_default="the needs of one step"), _test_split_option(), _header_option
 )
 epochs_option = click.option(
     "--epochs", type=click.IntRange(1), metavar="N", show_default="1",

@@ -176,14 +176,14 @@ def solve(
         )
     graph = api.load(model, **options)
     profile = _profile(graph, board, profile_name)
-    steps = None
+    costs, steps = api.costs_of(graph, profile), None
     if data is not None:
         steps = _steps(graph, data, epochs or 1, test_split=test_split or 0.0, header=header)
     if finish_us is not None and steps and profile:
-        deadline_us = step_deadline_us(finish_us, steps, api.costs_of(graph, profile), profile)
+        deadline_us = step_deadline_us(finish_us, steps, costs, profile)
         say(f"deadline of a step: {deadline_us / 1e3:,.3f} ms, and its commit, {steps:,} times")
     limit = deadline if deadline_us is None else f"{deadline_us!r}us"
-    problem = api.problem(graph, profile, ram=ram, deadline=limit, objective=objective)
+    problem = api.problem(costs, profile, ram=ram, deadline=limit, objective=objective)
     if profile and ram is None:
         say(f"RAM budget: the arena of {profile.board}, {problem.ram_bytes:,} bytes")
     if profile and output and not beyond_arena:
@@ -210,7 +210,7 @@ def solve(
         say(f"wrote {output}: a plan of {len(schedule.plan_part):,} bytes")
     needs = None
     if plan.statements and (steps or cells):
-        needs = whole_training(plan, steps or 1, problem.graph, profile)
+        needs = whole_training(plan, steps or 1, costs, profile)
     if as_json:
         about = {"model": asdict(summary)} if summary else {}
         about |= {"training": needs.to_json(cells)} if needs else {}

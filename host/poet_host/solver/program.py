@@ -220,6 +220,7 @@ def minimise(
     absolute_gap: float = 0.0,
     initial: Values | None = None,
     integer: bool = True,
+    presolve: bool = True,
     on_progress: OnProgress = lambda bound, values: False,
     receive: ReceiveSolution | None = None,
 ) -> Result:
@@ -227,6 +228,7 @@ def minimise(
 
     `gap`, `absolute_gap`: stop at this relative or absolute distance from the bound. `initial`:
     values to start from, if they are a solution. `integer` False: solve the linear relaxation.
+    `presolve` False: do not simplify the program first, which no time limit interrupts.
     """
     if not program.cost:
         return _without_columns(program)
@@ -238,6 +240,7 @@ def minimise(
         "threads": 1,
         "random_seed": 1,
         "time_limit": max(time_limit_s, 0.0),
+        "presolve": "choose" if presolve else "off",
         "mip_rel_gap": gap,
         "mip_abs_gap": max(OBJECTIVE_SCALE * TOLERANCE / 10, absolute_gap * scale),
         "mip_feasibility_tolerance": 1e-7,

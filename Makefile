@@ -9,6 +9,7 @@
 # make bench-transfers  transfers of the simulated boards: processor's cycles, share of bus time
 # make bench-placement  how fast hard placements are found, MiniMalloc's among them
 # make bench-solver  the planner next to the paper's formulation (half an hour; OPTIONS=--quick)
+# make results       all of these benchmarks, example schedules and ledger: hours on an idle machine
 # make paper         the POET paper's claims next to ours (over an hour; OPTIONS, see bench/paper.py)
 # make fuzz          changed files against every reader of the host (SEED, FUZZ_CASES of each format)
 # make fuzz-usb      hostile hosts against the USB device, sanitizers on (SEED, SECONDS)
@@ -35,7 +36,7 @@ SKIPPED := bench firmware_build hardware sim
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
 .PHONY: demo cross check test lint format bench bench-host bench-kernels bench-transfer \
-  bench-transfers bench-placement bench-solver paper fuzz fuzz-usb fuzz-card fuzz-contents \
+  bench-transfers bench-placement bench-solver results paper fuzz fuzz-usb fuzz-card fuzz-contents \
   fuzz-outputs walk mutants schedules firmware ledger docs wheel clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
@@ -131,6 +132,11 @@ bench-placement: $(VENV)/dev.stamp
 
 bench-solver: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.solver $(OPTIONS)
+
+# All that is committed and made by a program. Alone on the machine: parts of it measure time.
+results: schedules ledger
+	$(MAKE) bench bench-host bench-transfer bench-transfers bench-placement bench-solver paper
+	$(MAKE) bench-kernels && $(MAKE) bench-kernels OPTIONS=--shapes
 
 paper: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.paper $(OPTIONS)

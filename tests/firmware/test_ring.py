@@ -99,7 +99,7 @@ class Line:
         return found
 
 
-def text_of(chance: random.Random, size: int) -> bytes:
+def frame_of(chance: random.Random, size: int) -> bytes:
     return bytes(chance.randrange(1, 256) for _ in range(size)) + b"\0"
 
 
@@ -108,7 +108,7 @@ def test_frames_arrive_once_in_order_and_without_empty_ones(
     library: tuple[cffi.FFI, Any], seed: int
 ) -> None:
     chance = random.Random(seed)
-    sent = [text_of(chance, chance.choice((1, 2, 10, 40, 47, 48, 70, 130))) for _ in range(30)]
+    sent = [frame_of(chance, chance.choice((1, 2, 10, 40, 47, 48, 70, 130))) for _ in range(30)]
     line = Line(library, [frame + b"\0" * chance.choice((0, 0, 1, 2)) for frame in sent], chance)
     assert line.frames() == [frame if len(frame) <= 48 else b"too long" for frame in sent]
 
@@ -117,17 +117,16 @@ def test_what_does_not_fit_is_dropped_and_the_next_frame_is_whole(
     library: tuple[cffi.FFI, Any],
 ) -> None:
     line = Line(library, [], random.Random(0))
-    for byte in text_of(line.chance, 100):  # nothing is lent: a server that computes
+    for byte in frame_of(line.chance, 100):  # nothing is lent: a server that computes
         library[1].put(byte)
     assert line.receive() is None  # 48 bytes fill the frame
-    after = [text_of(line.chance, 5), text_of(line.chance, 40)]
+    after = [frame_of(line.chance, 5), frame_of(line.chance, 40)]
     line.pending.extend(b"\0" + b"".join(after))
     assert line.frames() == [b"too long", *after]
 
 
 def test_a_dropped_line_is_empty_and_lends_nothing(library: tuple[cffi.FFI, Any]) -> None:
-    line = Line(library, [], random.Random(0))
-    lib = library[1]
+    lib = Line(library, [], random.Random(0)).lib
     assert lib.take(0, 48) == 0  # the whole buffer is lent
     for byte in (7, 0, 7):  # the last one waits elsewhere, for nothing is lent
         lib.put(byte)
@@ -138,4 +137,4 @@ def test_a_dropped_line_is_empty_and_lends_nothing(library: tuple[cffi.FFI, Any]
     lib.put(0)
     assert lib.take(0, 48) == 2
     assert bytes(library[0].buffer(lib.frame)[:2]) == b"\x08\0"
-    assert line.pending == deque()
+    assert not lib.holds()

@@ -9,8 +9,8 @@
 # make bench-transfers  transfers of the simulated boards: processor's cycles, share of bus time
 # make bench-placement  how fast hard placements are found, MiniMalloc's among them
 # make bench-solver  the planner next to the paper's formulation (half an hour; OPTIONS=--quick)
-# make results       all of these benchmarks, example schedules and ledger: hours on an idle machine
 # make paper         the POET paper's claims next to ours (over an hour; OPTIONS, see bench/paper.py)
+# make results       all of these, the examples in schedules/ and the ledger: hours, machine idle
 # make fuzz          changed files against every reader of the host (SEED, FUZZ_CASES of each format)
 # make fuzz-usb      hostile hosts against the USB device, sanitizers on (SEED, SECONDS)
 # make fuzz-card     a disturbed wire between SD driver and card, sanitizers on (SEED, SECONDS)
@@ -133,7 +133,7 @@ bench-placement: $(VENV)/dev.stamp
 bench-solver: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.solver $(OPTIONS)
 
-# All that is committed and made by a program. Alone on the machine: parts of it measure time.
+# Parts of it measure time: nothing else may run on the machine.
 results: schedules ledger
 	$(MAKE) bench bench-host bench-transfer bench-transfers bench-placement bench-solver paper
 	$(MAKE) bench-kernels && $(MAKE) bench-kernels OPTIONS=--shapes

@@ -228,7 +228,7 @@ def minimise(
 
     `gap`, `absolute_gap`: stop at this relative or absolute distance from the bound. `initial`:
     values to start from, if they are a solution. `integer` False: solve the linear relaxation.
-    `presolve` False: do not simplify the program first, which no time limit interrupts.
+    `presolve` False: HiGHS does not simplify the program first. The time limit cannot end that.
     """
     if not program.cost:
         return _without_columns(program)

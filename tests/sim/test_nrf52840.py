@@ -65,7 +65,7 @@ MISUSES = {
     25: "SPIM3: START while it is disabled",
     26: "the chip has RNG there, but the simulator has no model of it",
     27: "UARTE0: a transfer starts while ENABLE is not 8",
-    28: "the model of NVMC does not cover register offset 0x504",
+    28: "the model of NVMC does not cover register offset 0x50c",
     29: "the model of SPIM3 does not cover register offset 0x500 in that width",
 }
 

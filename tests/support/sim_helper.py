@@ -114,16 +114,22 @@ def bare(core: str, elf: Path) -> object:
     return started(chips()[1].bare_new(core == "m4f", 192 * 1024, 16384), elf)
 
 
-def started(machine: Any, elf: Path) -> Any:
-    """Load an image into a new struct machine, reset it, and free it at the end."""
+def started(machine: Any, elf: Path, flash: Path | None = None) -> Any:
+    """Load an image into a new struct machine, reset it, and free it at the end.
+
+    `flash`: file that keeps the content of the chip's flash.
+    """
     ffi, lib = chips()
     machine = ffi.gc(machine, lib.machine_free)
+    if flash is not None:
+        with flash.open("r+b") as file:
+            assert lib.machine_flash_file(machine, file.fileno())
     load_elf(machine, elf)
     lib.machine_reset(machine)
     return machine
 
 
-def samd21(elf: Path, card: Any = None) -> Any:
+def samd21(elf: Path, card: Any = None, flash: Path | None = None) -> Any:
     """An MKR1000's chip: UART on SERCOM5, the card on SERCOM1 with select PB10."""
     ffi, lib = chips()
     config = ffi.new("struct samd21_config *")
@@ -133,17 +139,17 @@ def samd21(elf: Path, card: Any = None) -> Any:
     config.uart.pins[0], config.uart.pins[1], config.uart.pin_count = 54, 55, 2
     config.card_select_pin = 32 + 10
     config.serial_number = [0x11111111, 2, 3, 0x44444444]
-    return started(lib.samd21_new(config, card or ffi.NULL), elf)
+    return started(lib.samd21_new(config, card or ffi.NULL), elf, flash)
 
 
-def nrf52840(elf: Path, card: Any = None) -> Any:
+def nrf52840(elf: Path, card: Any = None, flash: Path | None = None) -> Any:
     """An nRF52840-DK's chip: UART on P0.06 and P0.08, the card on P1.12 to P1.15."""
     ffi, lib = chips()
     config = ffi.new("struct nrf52840_config *")
     config.spi_sck_pin, config.spi_mosi_pin, config.spi_miso_pin = 47, 45, 46
     config.card_select_pin, config.uart_tx_pin, config.uart_rx_pin = 44, 6, 8
     config.device_id = [0x01234567, 0x89ABCDEF]
-    return started(lib.nrf52840_new(config, card or ffi.NULL), elf)
+    return started(lib.nrf52840_new(config, card or ffi.NULL), elf, flash)
 
 
 def echo(machine: Any) -> tuple[Outcome, int]:

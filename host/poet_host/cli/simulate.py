@@ -38,6 +38,7 @@ from .signals import stop_requests
     help="Let the simulated card fail at block FIRST, or at TIMES blocks from block FIRST on. "
     "Blocks are counted from 1, in the order in which the board accesses them: read blocks for "
     "slow_read, read_error and read_crc, written blocks for all other kinds. "
+    "For flash_power_cut, the erases and writes of the chip's own flash are counted. "
     f"KIND: {', '.join(FAULT_KINDS)}. ARGUMENT depends on KIND: the delay in microseconds "
     "(slow_read, slow_write), the number of bytes that are stored (torn_write), how many blocks "
     "too far the block is stored (misdirected_write), the number of the bit that is inverted "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from ..errors import BadInput, PoetError
 from ..firmware_build.recipe import simulated_boards
@@ -30,15 +32,17 @@ FAULT_KINDS = (
     "removed",
     "swapped",
     "power_cut",
+    "flash_power_cut",
 )
 
 
 @dataclass(frozen=True)
 class CardFault:
-    """A fault of a simulated card.
+    """A fault of a simulated card, or of the chip's own flash.
 
     The blocks that are read, and the blocks that are written, are counted separately, from 1 at
     the start of the board. For a removal, a swap or a power cut, the written blocks are counted.
+    For a `flash_power_cut`, the erases and writes of the flash are counted together.
     """
 
     kind: str  # one of FAULT_KINDS
@@ -86,6 +90,9 @@ class Meter:
     card_writing_ns: int
     card_reads: int
     card_writes: int
+    flash_erases: int  # of the chip's own flash
+    flash_writes: int
+    flash_busy_ticks: int  # time in which an erase or a write stalled the chip
     stack_free_bytes: int  # the minimum so far
     tick_hz: int
 
@@ -129,13 +136,23 @@ def _pads(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _open_flash(path: Path) -> IO[bytes]:
+    try:
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+    except OSError as error:
+        raise BadInput(
+            f"the flash file {path} cannot be opened ({error.strerror}): name another file"
+        ) from error
+
+
 class SimulatedChip:
     """One chip, in this process and thread. board.SimulatedBoard runs it in a separate process.
 
     `card`: fields of sdcard_config (chip/api.h) that replace those of the card in chip.toml; a key
     `name` selects another card of cards.toml. `usb`: the chip is plugged into a host's USB, so
     `give` and `take` use the USB port instead of the UART. `no_crystal`: the 32 kHz crystal of a
-    SAMD21 does not start. `machine`: the struct machine of
+    SAMD21 does not start. `flash`: file that keeps the content of the chip's flash, created if it
+    does not exist; None: the flash is blank at the start. `machine`: the struct machine of
     chip/api.h.
     """
 
@@ -150,6 +167,7 @@ class SimulatedChip:
         seed: int = 1,
         usb: bool = False,
         no_crystal: bool = False,
+        flash: Path | None = None,
     ) -> None:
         if board not in simulated_boards():
             raise BadInput(
@@ -162,7 +180,13 @@ class SimulatedChip:
         kind = load_card(str(replaced.pop("name", facts.card)))
         settings = asdict(kind) | replaced | {"seed": seed}
         self.card = self._card(storage, settings) if storage else self.ffi.NULL
+        self._flash_cut = sum(fault.first for fault in faults if fault.kind == "flash_power_cut")
+        self._flash_name = flash or "a temporary file"
+        # a temporary file keeps the content through resets
+        self._flash = _open_flash(flash) if flash else TemporaryFile()  # noqa: SIM115
         for fault in faults:
+            if fault.kind == "flash_power_cut":
+                continue
             code = getattr(self.lib, f"CARD_{fault.kind.upper()}")
             if not self.lib.sdcard_add_fault(
                 self.card, code, fault.first, fault.times, fault.argument
@@ -180,6 +204,19 @@ class SimulatedChip:
             reason = self.ffi.string(self.lib.sdcard_error()).decode()
             raise BadInput(f"the simulated card cannot use its image file: {reason}")
         return self.ffi.gc(card, self.lib.sdcard_free)
+
+    def _keep_flash(self) -> None:
+        """Let the machine keep its flash in the file. The file begins blank if it is empty."""
+        size_bytes = self.lib.machine_flash_bytes(self.machine)
+        if not self._flash.seek(0, os.SEEK_END):
+            self._flash.write(b"\xff" * size_bytes)
+            self._flash.flush()
+        if not self.lib.machine_flash_file(self.machine, self._flash.fileno()):
+            raise BadInput(
+                f"{self._flash_name} cannot hold the flash of this chip: name a file of "
+                f"{size_bytes:,} bytes, or one that does not exist"
+            )
+        self.lib.machine_flash_cut(self.machine, self._flash_cut)
 
     def reset(self) -> None:
         """Reset the chip, and start the program. The card keeps its power and its state."""
@@ -200,6 +237,7 @@ class SimulatedChip:
                 self.ffi.new("struct nrf52840_config *", config), self.card
             )
         self.machine = self.ffi.gc(chip, self.lib.machine_free)
+        self._keep_flash()
         self.image = load_elf(self.machine, self._elf)
         self.lib.machine_reset(self.machine)
         if self._usb:

@@ -238,7 +238,7 @@ int main(void) {
 #elif CASE == 27
   UARTE(0x008) = 1;
 #elif CASE == 28
-  REG32(0x4001e504) = 1; /* NVMC.CONFIG: write enable */
+  REG32(0x4001e50c) = 1; /* NVMC.ERASEALL */
 #elif CASE == 29
   SPIM3(0x524) = 0x0a000000;
   REG8(0x4002f500) = 7;

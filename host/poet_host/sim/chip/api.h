@@ -21,7 +21,9 @@ struct machine_meter {
   uint64_t asleep_ticks;
   uint64_t exceptions;
   uint64_t card_reading_ns, card_writing_ns;
-  uint64_t card_reads, card_writes; /* blocks */
+  uint64_t card_reads, card_writes;    /* blocks */
+  uint64_t flash_erases, flash_writes; /* of the chip's own flash */
+  uint64_t flash_busy_ticks;           /* time of these */
   uint64_t stack_free_bytes; /* smallest distance of the stack to its limit */
 };
 
@@ -41,6 +43,13 @@ void machine_take_faults(struct machine *m, bool take);
 /* Set the address of the vector table that a boot loader starts; 0: there is no
    boot loader. */
 void machine_set_start(struct machine *m, uint32_t address);
+/* Keep the content of the chip's flash in this open file, which has its size.
+   Call this before machine_load. False: the file cannot be used. */
+bool machine_flash_file(struct machine *m, int file);
+/* Let the power fail during erase or write number `operation` of the flash,
+   counted from 1; 0: never. */
+void machine_flash_cut(struct machine *m, uint64_t operation);
+uint32_t machine_flash_bytes(const struct machine *m);
 void machine_reset(struct machine *m);
 enum run_result machine_run(struct machine *m, uint64_t ticks);
 const char *machine_message(const struct machine *m);

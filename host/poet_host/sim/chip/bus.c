@@ -98,6 +98,7 @@ void uncovered(struct machine *m, const char *what, uint32_t address,
 static void begin_access(struct machine *m, uint32_t address) {
   m->accessing = true;
   m->accessed = address;
+  flash_correct(m);
   if (m->now >= m->deadline)
     run_events(m);
 }

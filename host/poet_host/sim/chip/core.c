@@ -129,6 +129,9 @@ void core_on_block(uc_engine *uc, uint64_t address64, uint32_t size_bytes,
     }
   }
   m->block_address = address;
+  flash_correct(m);
+  if (address < m->flash_bytes && m->now < m->array.busy_until)
+    m->now = m->array.busy_until; /* the fetch stalls */
   if (m->now >= m->deadline && attend(m)) {
     m->attend = true;
     uc_emu_stop(uc);
@@ -164,8 +167,11 @@ void core_on_interrupt(uc_engine *uc, uint32_t number, void *user) {
 
 bool core_on_bad_access(uc_engine *uc, uc_mem_type type, uint64_t address,
                         int size, int64_t value, void *user) {
-  (void)uc, (void)value;
+  (void)uc;
   struct machine *m = user;
+  if (type == UC_MEM_WRITE_PROT && address < m->flash_bytes &&
+      flash_store(m, (uint32_t)address, (unsigned)size, (uint32_t)value))
+    return true;
   m->bad_access = type;
   m->bad_address = address;
   m->bad_size = (unsigned)size;
@@ -322,6 +328,7 @@ enum run_result machine_run(struct machine *m, uint64_t ticks) {
     uc_err error =
         uc_emu_start(m->uc, core_read(m, UC_ARM_REG_PC) | 1u, NO_ADDRESS, 0, 0);
     m->in_core = false;
+    flash_correct(m);
     if (m->refusal)
       refused(m);
     else if (!m->attend && !m->stopped)

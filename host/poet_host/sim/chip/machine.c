@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "sdcard.h"
 #include "usb_bus.h"
@@ -38,7 +39,8 @@ struct machine *machine_create(enum core core, uint32_t flash_bytes,
   m->ram_bytes = ram_bytes;
   m->tick_hz = tick_hz;
   m->ticks_per_cycle = 1;
-  m->flash = malloc(flash_bytes);
+  m->flash = mmap(NULL, flash_bytes, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   memset(m->flash, 0xff, flash_bytes); /* erased */
   m->ram = calloc(1, ram_bytes);
   m->flash_blocks = calloc(flash_bytes / 2, sizeof *m->flash_blocks);
@@ -57,7 +59,8 @@ void machine_free(struct machine *m) {
   uc_close(m->uc);
   free(m->chip);
   usb_bus_free(m->usb);
-  free(m->flash);
+  munmap(m->flash, m->flash_bytes);
+  free(m->array.writes);
   free(m->ram);
   free(m->flash_blocks);
   free(m);
@@ -76,9 +79,12 @@ static uint8_t *memory_at(struct machine *m, uint32_t address,
 bool machine_load(struct machine *m, uint32_t address, const uint8_t *data,
                   uint32_t size_bytes) {
   uint8_t *to = memory_at(m, address, size_bytes);
-  if (to)
-    memcpy(to, data, size_bytes);
-  return to != NULL;
+  if (!to)
+    return false;
+  memcpy(to, data, size_bytes);
+  if (address < m->flash_bytes && address + size_bytes > m->array.program_end)
+    m->array.program_end = address + size_bytes;
+  return true;
 }
 
 bool machine_peek(struct machine *m, uint32_t address, uint8_t *data,
@@ -87,6 +93,10 @@ bool machine_peek(struct machine *m, uint32_t address, uint8_t *data,
   if (from)
     memcpy(data, from, size_bytes);
   return from != NULL;
+}
+
+uint32_t machine_flash_bytes(const struct machine *m) {
+  return m->flash_bytes;
 }
 
 void machine_set_stack_limit(struct machine *m, uint32_t address) {
@@ -121,6 +131,9 @@ const char *machine_message(const struct machine *m) {
 void machine_meter(const struct machine *m, struct machine_meter *meter) {
   *meter = m->meter;
   meter->ticks = m->now;
+  meter->flash_erases = m->array.erased;
+  meter->flash_writes = m->array.programmed;
+  meter->flash_busy_ticks = m->array.busy_ticks;
   meter->stack_free_bytes = m->stack_lowest - m->stack_limit;
   if (m->card) {
     struct sdcard_counts counts;

@@ -13,6 +13,7 @@
 
 #include "api.h"
 #include "decode.h"
+#include "flash.h"
 #include "registers.h"
 #include "serial.h"
 
@@ -104,7 +105,12 @@ struct machine {
   uint32_t stack_limit;  /* lowest allowed address of the stack; 0: unknown */
   uint32_t stack_lowest; /* lowest address that the stack has reached */
   uint32_t start;        /* address of the vector table after reset */
-  bool take_faults;      /* enter HardFault instead of stopping */
+  struct flash_array array;
+  /* A store of the program into flash; false: the core faults. NULL: so it
+     does at every store. */
+  bool (*store)(void *owner, uint32_t address, unsigned size, uint32_t value);
+  void *store_owner;
+  bool take_faults; /* enter HardFault instead of stopping */
 
   uint64_t now;      /* the clock: ticks since the start */
   uint64_t deadline; /* the hook looks at events from this tick on */

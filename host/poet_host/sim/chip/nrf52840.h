@@ -53,7 +53,7 @@ struct nrf_power { /* and CLOCK */
 
 struct nrf_nvmc {
   struct nrf_peripheral p;
-  uint32_t cache_config;
+  uint32_t config, cache_config;
 };
 
 struct nrf_gpio {

@@ -14,6 +14,7 @@ enum {
   SAMD21_GENERATORS = 9,
   SAMD21_CLOCKS = 37, /* generic clock channels */
   SAMD21_ENDPOINTS = 8,
+  SAMD21_PAGE_BYTES = 64,  /* of flash */
   SAMD21_DFLL_COARSE = 31, /* plausible: the calibration of the DFLL */
 };
 
@@ -37,6 +38,15 @@ struct samd21_clock { /* PM, SYSCTRL, GCLK */
   uint16_t dfll_control, xosc32k;
   uint32_t dfll_value, dfll_multiplier, osc8m;
   uint64_t xosc32k_ready_at, dfll_busy_until, dfll_locked_at, gclk_busy_until;
+};
+
+struct samd21_nvm {
+  uint32_t control_b, address; /* `address` counts 16-bit words */
+  uint16_t command, status;
+  uint8_t flags;
+  uint32_t page; /* number of the page that the buffer is filled for */
+  bool spent;    /* the buffer was written, and must be cleared */
+  uint8_t buffer[SAMD21_PAGE_BYTES];
 };
 
 struct samd21_port { /* one group of pins */
@@ -115,7 +125,7 @@ struct samd21_usb {
 struct samd21 {
   struct machine *m;
   struct samd21_clock clock;
-  uint32_t nvm_control_b;
+  struct samd21_nvm nvm;
   struct samd21_port ports[2];
   struct samd21_sercom sercoms[SAMD21_SERCOMS];
   struct samd21_dmac dmac;

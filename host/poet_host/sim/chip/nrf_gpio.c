@@ -1,17 +1,8 @@
-/* nrf_system.c - NVMC and GPIO (chapters of these names): the instruction
-   cache, and the pins. Only the card's select pin has an effect. Programming
-   the flash is not modelled. State: struct nrf_nvmc and struct nrf_gpio. */
+/* nrf_gpio.c - GPIO (chapter of that name). Only the card's select pin has an
+   effect. State: struct nrf_gpio. */
 #include "nrf52840.h"
 
 enum {
-  READY = 0x400,
-  READYNEXT = 0x408,
-  CONFIG = 0x504,
-  ICACHECNF = 0x540,
-  CACHE_LINES = 128, /* 2 KiB in lines of 16 bytes */
-  CACHE_LINE_SHIFT = 4,
-  CACHE_MISS_CYCLES = 3, /* W_FLASHCACHE */
-  NO_CACHE_CYCLES = 2,   /* W_FLASH, for every 8 bytes */
   GPIO_BASE = 0x50000000,
   PORT_STRIDE = 0x300,
   OUT = 0x504,
@@ -23,37 +14,6 @@ enum {
   DIRCLR = 0x51c,
   PIN_CNF = 0x700,
 };
-
-/* -- NVMC -- */
-
-static void configure_cache(void *owner) {
-  const struct nrf_nvmc *n = owner;
-  struct machine *m = n->p.chip->m;
-  if (n->cache_config & 1)
-    cache_configure(m, CACHE_LINE_SHIFT, CACHE_LINES, CACHE_MISS_CYCLES);
-  else
-    cache_configure(m, 3, 0, NO_CACHE_CYCLES);
-}
-
-static const struct reg nvmc_registers[] = {
-    {READY, 4, .constant = 1},
-    {READYNEXT, 4, .constant = 1},
-    {CONFIG, 4, .on_write = ZERO_ONLY},
-    {ICACHECNF, 4, PLAIN, FIELD(struct nrf_nvmc, cache_config), .most = 1,
-     .after = configure_cache},
-    {0}};
-
-void nrf_nvmc_create(struct nrf52840 *chip) {
-  struct nrf_nvmc *n = &chip->nvmc;
-  n->p = (struct nrf_peripheral){.name = "NVMC",
-                                 .base = 0x4001e000,
-                                 .irq = 30,
-                                 .registers = nvmc_registers};
-  nrf_add(chip, &n->p);
-  configure_cache(n);
-}
-
-/* -- GPIO -- */
 
 static void drive(struct nrf_gpio *g) {
   struct nrf52840 *chip = g->chip;

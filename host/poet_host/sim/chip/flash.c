@@ -1,0 +1,120 @@
+/* flash.c - the array of a chip's own flash (flash.h).
+
+   An operation takes effect at its start; fetches from flash stall until its
+   end, and so does the whole chip, as its program runs from there. An operation
+   that a power cut interrupts leaves half of its bytes done, and the others of
+   an erase undefined. */
+#include "flash.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "machine.h"
+
+void flash_create(struct machine *m, const struct flash_array *facts) {
+  m->array = *facts;
+  m->array.writes = calloc(m->flash_bytes / facts->counted_bytes, 1);
+}
+
+bool machine_flash_file(struct machine *m, int file) {
+  struct stat facts;
+  return fstat(file, &facts) == 0 && facts.st_size == (off_t)m->flash_bytes &&
+         mmap(m->flash, m->flash_bytes, PROT_READ | PROT_WRITE,
+              MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED;
+}
+
+void machine_flash_cut(struct machine *m, uint64_t operation) {
+  m->array.cut = operation;
+}
+
+void flash_correct(struct machine *m) {
+  memcpy(m->flash + m->array.correction.address, m->array.correction.content,
+         m->array.correction.size_bytes);
+  m->array.correction.size_bytes = 0;
+}
+
+bool flash_store(struct machine *m, uint32_t address, unsigned size,
+                 uint32_t value) {
+  flash_correct(m); /* of the store before this one */
+  if (!m->store || !m->store(m->store_owner, address, size, value))
+    return false;
+  m->array.correction.address = address;
+  m->array.correction.size_bytes = size;
+  memcpy(m->array.correction.content, m->flash + address, size);
+  return true;
+}
+
+bool flash_busy(const struct machine *m) {
+  return m->now < m->array.busy_until;
+}
+
+/* Let the time of an operation pass. Return false if it is not allowed. */
+static bool begin(struct machine *m, const char *what, uint32_t address,
+                  uint32_t us) {
+  struct flash_array *array = &m->array;
+  if (m->stopped)
+    return false;
+  if (address >= m->flash_bytes) {
+    machine_stop(m, RUN_FAULT, "flash: %s at 0x%08x, which is not in flash",
+                 what, address);
+    return false;
+  }
+  if (address < array->program_end) {
+    machine_stop(m, RUN_FAULT,
+                 "flash: %s at 0x%08x damages the program, which ends at "
+                 "0x%08x",
+                 what, address, array->program_end);
+    return false;
+  }
+  const uint64_t ticks = (uint64_t)us * (m->tick_hz / 1000000u);
+  if (array->busy_until < m->now)
+    array->busy_until = m->now;
+  array->busy_until += ticks;
+  array->busy_ticks += ticks;
+  return true;
+}
+
+/* Return true if the power fails during this operation. */
+static bool power_fails(struct machine *m) {
+  if (!m->array.cut || --m->array.cut)
+    return false;
+  machine_stop(m, RUN_POWER_CUT, "the power fails while flash is changed");
+  return true;
+}
+
+void flash_erase(struct machine *m, uint32_t address) {
+  struct flash_array *array = &m->array;
+  const uint32_t size = array->erase_bytes;
+  uint8_t *at = m->flash + (address & ~(size - 1));
+  address &= ~(size - 1);
+  if (!begin(m, "erase", address, array->erase_us))
+    return;
+  array->erased++;
+  memset(array->writes + address / array->counted_bytes, 0,
+         size / array->counted_bytes);
+  const bool cut = power_fails(m);
+  memset(at, 0xff, cut ? size / 2 : size);
+  for (uint32_t i = size / 2; cut && i < size; i++)
+    at[i] |= (uint8_t)(i * 37u ^ address >> 8);
+}
+
+void flash_program(struct machine *m, uint32_t address, const void *data) {
+  struct flash_array *array = &m->array;
+  const uint32_t size = array->program_bytes;
+  const uint8_t *from = data;
+  if (!begin(m, "write", address, array->write_us))
+    return;
+  array->programmed++;
+  uint8_t *writes = &array->writes[address / array->counted_bytes];
+  if (++*writes > array->most_writes) {
+    machine_stop(m, RUN_FAULT,
+                 "flash: more than %u writes at 0x%08x without an erase",
+                 array->most_writes, address);
+    return;
+  }
+  const bool cut = power_fails(m);
+  for (uint32_t i = 0; i < (cut ? size / 2 : size); i++)
+    m->flash[address + i] &= from[i];
+}

@@ -13,6 +13,7 @@ from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import plan_from_json, plan_to_json
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import verify
+from poet_host.solver.events import Event
 from poet_host.solver.settings import Settings
 from support.chains import chain, residual, with_parameters
 from support.cost_graphs import random_problem
@@ -141,7 +142,7 @@ def test_a_deadline_that_no_schedule_of_the_method_meets_is_infeasible() -> None
 
 def test_stored_tensors_stay_if_they_can_and_leave_where_they_must() -> None:
     graph = with_parameters()
-    events = [("compute", i) for i in range(4, len(graph.nodes))]
+    events = [Event("compute", i) for i in range(4, len(graph.nodes))]
     roomy = complete(graph, events, 400)
     assert roomy.exits == 0
     names = [(s.op, s.node) for s in roomy.statements or ()]
@@ -179,7 +180,7 @@ def test_an_overwritten_result_that_is_needed_again_goes_out_and_comes_back() ->
         CostNode("b", (0,), 4, energy_uj=1.0, overwrites=0, **costs),
         CostNode("c", (0, 1), 4, energy_uj=1.0, **costs),
     )
-    events = [("compute", i) for i in range(3)]
+    events = [Event("compute", i) for i in range(3)]
     plan = plan_by("checkpoint-all", Problem(CostGraph("over", nodes), 12))
     assert plan.energy_uj == 3 * 1.0 + 3.0 + 2.0
     assert complete(CostGraph("over", nodes, storage=False), events, 12).statements is None

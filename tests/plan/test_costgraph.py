@@ -14,7 +14,7 @@ from poet_host.errors import BadInput
 from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph, parse_cost_graph
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan, Statement, StoppedBy, plan_from_json, plan_to_json
-from poet_host.plan.problem import CostGraph, CostNode
+from poet_host.plan.problem import CostGraph, CostNode, Mode
 
 PAGES = {"page_in_us": 14.3, "page_in_uj": 4.7, "page_out_us": 14.9, "page_out_uj": 4.9}
 GOOD: dict[str, Any] = {
@@ -153,6 +153,9 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "overwrites nothing": (node_change(1, overwrites=None), "conv 1"),
     "overwrites another size": (node_change(1, overwrites="w1"), "conv 1"),
     "stored overwrites": (node_change(0, overwrites="w1"), '"w1"'),
+    "modes of a stored node": (node_change(0, modes=[{}]), '"w1"'),
+    "modes no list": (node_change(1, modes={}), "conv 1"),
+    "modes null": (node_change(1, modes=None), "conv 1"),
     **{
         f"{key} {number}": (node_change(1, **{key: number}), f"conv 1 ü 卷.*{key}")
         for key in COSTS
@@ -224,6 +227,25 @@ costs = st.floats(0, 1e12, allow_nan=False)
 
 
 @st.composite
+def modes_of(draw: st.DrawFn, inputs: list[int], over: int | None) -> Mode:
+    """A mode that overwrites nothing, or what the node does."""
+    streamed = [i for i in inputs if draw(st.booleans())]
+    taken = draw(st.sampled_from([None, over]))
+    parts = draw(costs), draw(costs)
+    return Mode(
+        tuple(streamed),
+        draw(st.booleans()) if taken is None else taken in streamed,
+        draw(st.integers(0, 99)),
+        *parts,
+        max(parts) + draw(st.sampled_from([0.0, 1.0])),
+        draw(costs),
+        draw(st.integers(0, 99)),
+        draw(st.integers(0, 99)),
+        taken,
+    )
+
+
+@st.composite
 def cost_graphs(draw: st.DrawFn) -> CostGraph:
     nodes: list[CostNode] = []
     for name in draw(st.lists(names, min_size=1, max_size=6, unique=True)):
@@ -243,6 +265,7 @@ def cost_graphs(draw: st.DrawFn) -> CostGraph:
                 overwrites=over,
                 workspace_bytes=draw(st.integers(0, 99)),
                 once=draw(st.booleans()),
+                modes=() if stored else tuple(draw(st.lists(modes_of(inputs, over), max_size=2))),
             )
         )
     return CostGraph(draw(names), tuple(nodes), draw(st.booleans()), draw(costs))
@@ -259,7 +282,12 @@ def test_a_graph_survives_json(graph: CostGraph) -> None:
 offsets = st.none() | st.integers(0, 1 << 40)
 numbers = st.none() | st.floats(-1e300, 1e300)
 statements = st.builds(
-    Statement, st.sampled_from(["compute", "page_in", "page_out", "free"]), names, offsets, offsets
+    Statement,
+    st.sampled_from(["compute", "page_in", "page_out", "free"]),
+    names,
+    offsets,
+    offsets,
+    st.integers(0, 3),
 )
 plans = st.builds(
     Plan,
@@ -323,6 +351,8 @@ BAD_PLANS: dict[str, tuple[dict[str, Any], str]] = {
     "key of a statement": ({"statements": [{"op": "free", "node": "a", "at": 1}]}, "at"),
     "offset": ({"statements": [{"op": "compute", "node": "a", "offset": 0.5}]}, r"statements\[0\]"),
     "offset negative": ({"statements": [{"op": "compute", "node": "a", "offset": -4}]}, "offset"),
+    "mode": ({"statements": [{"op": "compute", "node": "a", "mode": -1}]}, "mode"),
+    "mode a text": ({"statements": [{"op": "compute", "node": "a", "mode": "1"}]}, "mode"),
     "energy": ({"energy_uj": "7"}, "energy_uj"),
     "energy not finite": ({"energy_uj": math.nan}, "energy_uj"),
     "peak": ({"peak_bytes": 7.5}, "peak_bytes"),

@@ -26,7 +26,7 @@ def check(graph: CostGraph, events: Sequence[Event], ram_bytes: int = 1 << 40) -
 def needs(graph: CostGraph) -> list[int]:
     """What each operator needs in RAM by itself, in bytes."""
     return [
-        node.own_bytes + sum(graph.nodes[i].bytes for i in set(node.inputs))
+        node.own_bytes() + sum(graph.nodes[i].bytes for i in set(node.inputs))
         for node in graph.nodes
         if not node.stored
     ]
@@ -92,7 +92,7 @@ def test_tidy_frees_right_after_the_last_use_and_makes_nothing_again_for_nothing
         computed: set[int] = set()
         ram = set() if graph.storage else {i for i, n in enumerate(graph.nodes) if n.stored}
         touched = set(ram)
-        for op, i in tidy(graph, events):
+        for op, i, _ in tidy(graph, events):
             if op == "free":
                 assert i in touched & ram - unused
                 ram.discard(i)
@@ -122,7 +122,7 @@ def test_fits_exactly_from_the_peak_on() -> None:
 def test_what_is_in_ram_at_the_start_has_to_fit_too() -> None:
     nodes = (CostNode("x", (), 8, stored=True), CostNode("y", (), 4))
     graph = CostGraph("start", nodes, storage=False)
-    events: list[Event] = [("free", 0), ("compute", 1), ("free", 1)]
+    events: list[Event] = [Event("free", 0), Event("compute", 1), Event("free", 1)]
     assert fits(graph, events, 8)
     assert not fits(graph, events, 4)
 
@@ -137,7 +137,7 @@ def test_fits_judges_damaged_plans_as_verify_does() -> None:
             if rng.random() < 0.5:
                 del damaged[at]
             else:
-                free: Event = ("free", rng.randrange(len(problem.graph.nodes)))
+                free = Event("free", rng.randrange(len(problem.graph.nodes)))
                 damaged.insert(at + 1, rng.choice([*events, free, free]))
             damaged = damaged or list(events)
         ram_bytes = problem.ram_bytes + rng.choice((0, 0, 100))
@@ -162,7 +162,7 @@ def test_what_is_needed_latest_is_paged_and_everything_computed_once(share: floa
         assert events is not None
         found = check(graph, events, ram_bytes)
         assert found.peak_bytes <= ram_bytes
-        computed = [i for op, i in events if op == "compute"]
+        computed = [i for op, i, _ in events if op == "compute"]
         assert computed == [i for i, node in enumerate(graph.nodes) if not node.stored]
         assert latest_paged(graph, least - 1) is None
 
@@ -174,7 +174,7 @@ def test_with_room_for_all_only_what_must_be_is_paged() -> None:
         events = latest_paged(graph, sum(n.bytes + n.workspace_bytes for n in graph.nodes))
         assert events is not None
         overwritten = {node.overwrites for node in graph.nodes}
-        for op, i in events:
+        for op, i, _ in events:
             if op == "page_out":
                 assert graph.nodes[i].keep or i in overwritten
             if op == "page_in":
@@ -203,12 +203,12 @@ def paging(events: Sequence[Event] | None) -> list[Event]:
 
 def test_the_one_needed_latest_goes() -> None:
     graph = equal((), (), (), (), (3, 1), (4, 2), (5, 0), n4=3, n5=4)
-    assert paging(latest_paged(graph, 12)) == [("page_out", 0), ("page_in", 0)]
+    assert paging(latest_paged(graph, 12)) == [Event("page_out", 0), Event("page_in", 0)]
 
 
 def test_what_is_wanted_after_it_was_overwritten_comes_from_storage() -> None:
     graph = equal((), (0,), (1, 0), n1=0)
     events = latest_paged(graph, 12)
     assert events is not None
-    assert paging(events) == [("page_out", 0), ("page_in", 0)]
+    assert paging(events) == [Event("page_out", 0), Event("page_in", 0)]
     check(graph, events, 12)

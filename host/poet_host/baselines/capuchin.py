@@ -131,7 +131,7 @@ class _Policy:
             replay.compute(t)
             for i in leaving.get(t, []):
                 if i in self.swapped:
-                    replay.events.append(("page_out", i))
+                    replay.events.append(Event("page_out", i))
                     replay.written.add(i)
                 replay.have.discard(i)
         return replay.events

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..plan.problem import CostGraph
+from ..solver.events import Event
 from .method import DoesNotApply
 from .replay import Replay
 
@@ -180,5 +181,5 @@ class Walk(Replay):
 
     def page_out(self, i: int) -> None:
         """Page out a tensor, then drop it from RAM."""
-        self.events.append(("page_out", i))
+        self.events.append(Event("page_out", i))
         self.drop([i])

@@ -7,9 +7,10 @@ Frameworks do this by default. This method is the "checkpoint all" of Jain et al
 from collections.abc import Sequence
 
 from ..plan.problem import CostGraph
+from ..solver.events import Event
 from .method import Draft
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
     """Return the only schedule of the method."""
-    return [Draft([("compute", i) for i, node in enumerate(graph.nodes) if not node.stored])]
+    return [Draft([Event("compute", i) for i, node in enumerate(graph.nodes) if not node.stored])]

@@ -57,7 +57,7 @@ def complete(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> Compl
     used = np.zeros(len(events) + 1, dtype=np.int64)
     for stay in stays:
         used[stay.begin + stay.inherits : stay.end + 1] += graph.nodes[stay.node].bytes
-    for e, (op, i) in enumerate(events):
+    for e, (op, i, _) in enumerate(events):
         if op == "compute":
             used[e] += graph.nodes[i].workspace_bytes
     for i, events_of in uses.items():
@@ -94,25 +94,25 @@ def _with_kept(graph: CostGraph, events: Sequence[Event]) -> list[Event] | None:
     there: set[int | None] = set()
     away: set[int] = set()
     out: list[Event] = []
-    for op, i in events:
+    for op, i, _ in events:
         if op == "compute":
             missing = [j for j in nodes[i].inputs if not nodes[j].stored and j not in there]
             away.update(missing)
-            out += [("page_in", j) for j in missing]
+            out += [Event("page_in", j) for j in missing]
             there.update(missing)
             there -= {nodes[i].overwrites}
-        out.append((op, i))
+        out.append(Event(op, i))
         if op != "page_out":
             there.add(i)
     kept = {i for i, node in enumerate(nodes) if node.keep and not node.stored}
     if not graph.storage:
         return None if away or kept - there else out
-    written: set[int] = {i for op, i in events if op == "page_out"} - away
+    written: set[int] = {i for op, i, _ in events if op == "page_out"} - away
     whole: list[Event] = []
-    for op, i in out:
-        whole.append((op, i))
+    for op, i, _ in out:
+        whole.append(Event(op, i))
         if op == "compute" and i in kept | away and i not in written:
-            whole.append(("page_out", i))
+            whole.append(Event("page_out", i))
             written.add(i)
     return whole
 
@@ -122,7 +122,7 @@ def _stays(graph: CostGraph, events: Sequence[Event]) -> tuple[list[_Stay], dict
     stays: list[_Stay] = []
     now: dict[int, _Stay] = {}
     uses: dict[int, list[int]] = {}
-    for e, (op, i) in enumerate(events):
+    for e, (op, i, _) in enumerate(events):
         node = graph.nodes[i]
         if op == "compute":
             for j in node.inputs:
@@ -231,7 +231,7 @@ def _statements(
             before.setdefault(stay.begin, []).append(stay.node)
         after.setdefault(stay.end, []).append(stay.node)
     out = [Statement("free", nodes[i].name) for i in after.get(-1, [])]
-    for e, (op, i) in enumerate(events):
+    for e, (op, i, _) in enumerate(events):
         out += [Statement("page_in", nodes[j].name) for j in before.get(e, [])]
         out.append(Statement(op, nodes[i].name))
         gone = nodes[i].overwrites if op == "compute" else None

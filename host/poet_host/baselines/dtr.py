@@ -132,7 +132,7 @@ class _Runtime:
             self._make_room(node.workspace_bytes, locked)
             self._change(node.overwrites, there=False)
             self._change(i, there=True)
-        self.events.append(("compute", i))
+        self.events.append(Event("compute", i))
         self.clock_us += node.time_us
         for j in (i, *node.inputs):
             self.accessed_us[j] = self.clock_us

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import BadInput
 from ..plan.plan import Plan
-from ..plan.problem import Problem
+from ..plan.problem import Problem, without_modes
 from ..solver.settings import DEFAULT_SETTINGS, Settings
 from ..solver.solve import solve
 from . import capuchin, checkpoint_all, chen_greedy, chen_sqrt, dtr, griewank, pofo
@@ -56,6 +56,13 @@ class Scheduler:
     pages: bool  # whether the method pages computed tensors
     minimises: str
     seed: SeedLimits | None = None  # None: the method makes no seed plans, since it searches
+    knows_modes: bool = False  # whether the method uses modes other than mode 0
+
+    def plan(self, problem: Problem, settings: Settings) -> Plan:
+        """Plan the problem. Raises DoesNotApply."""
+        if not self.knows_modes:
+            problem = replace(problem, graph=without_modes(problem.graph))
+        return self.run(problem, settings)
 
     def seed_plan(self, problem: Problem, settings: Settings) -> Plan | None:
         """Make a seed plan for `poet`; None if the method finds none, or the graph is too large."""
@@ -64,7 +71,7 @@ class Scheduler:
         try:
             if self.seed.max_links < inf and len(chain_of(problem.graph)) > self.seed.max_links:
                 return None
-            plan = self.run(problem, settings)
+            plan = self.plan(problem, settings)
         except DoesNotApply:
             return None
         return plan if plan.statements else None
@@ -90,13 +97,13 @@ def _cheapest(drafts: Drafts, every: bool = True) -> Run:
 _POET = "Patil et al., ICML 2022, arXiv 2207.07697"
 _ROWS = (
     Scheduler("poet", poet, "recomputes and pages, least energy proved", _POET,
-              ANY, True, True, "energy"),
+              ANY, True, True, "energy", knows_modes=True),
     Scheduler("poet-paging", partial(solve, method="poet-paging"),
               "poet without recomputation", _POET,
-              PAGED, False, True, "energy"),
+              PAGED, False, True, "energy", knows_modes=True),
     Scheduler("poet-remat", partial(solve, method="poet-remat"),
               "poet without paging of results", _POET,
-              ANY, True, False, "energy"),
+              ANY, True, False, "energy", knows_modes=True),
     Scheduler("checkpoint-all", _cheapest(checkpoint_all.drafts),
               "keeps everything",
               "Jain et al., MLSys 2020, arXiv 1910.02653",
@@ -148,7 +155,7 @@ def plan_by(method: str, problem: Problem, settings: Settings = DEFAULT_SETTINGS
     if method not in SCHEDULERS:
         raise BadInput(f"there is no method {method!r}: choose one of {', '.join(METHODS)}")
     try:
-        plan = SCHEDULERS[method].run(problem, settings)
+        plan = SCHEDULERS[method].plan(problem, settings)
     except DoesNotApply as error:
         raise DoesNotApply(f"{method} does not apply to {problem.graph.name}: {error}") from error
     return replace(plan, method=method)

@@ -21,7 +21,7 @@ class Replay:
     written: set[int] = field(default_factory=set)  # tensors paged out; `ensure` pages them in
 
     def compute(self, i: int) -> None:
-        self.events.append(("compute", i))
+        self.events.append(Event("compute", i))
         self.done.add(i)
         self.have.add(i)
         over = self.graph.nodes[i].overwrites
@@ -29,7 +29,7 @@ class Replay:
             self.have.discard(over)
 
     def page_in(self, i: int) -> None:
-        self.events.append(("page_in", i))
+        self.events.append(Event("page_in", i))
         self.have.add(i)
 
     def ensure(self, wanted: Iterable[int]) -> set[int]:

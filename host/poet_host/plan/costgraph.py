@@ -4,10 +4,11 @@
      "storage": true, "base_power_uw": 0.0}
 
 A row of "nodes" has the fields of a CostNode, with names of nodes instead of indices. An
-input listed twice (x + x) is in RAM once, so it counts once.
+input listed twice (x + x) is in RAM once, so it counts once. A row of "modes" has the fields of a
+Mode. If it lacks "overwrites", the mode overwrites what the node does; null means nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from ..errors import BadInput, quoted
 from ..files import read_json
 from ..schema import Name, convert, of_format
-from .problem import CostGraph, CostNode
+from .problem import CostGraph, CostNode, Mode
 
 FORMAT = "poet-cost-graph"
 VERSION = 1
@@ -24,6 +25,7 @@ _COMPUTING = ("time_us", "energy_uj")  # fields that a node needs unless it is s
 # Fields that a node needs if the graph has storage.
 _PAGING = ("page_in_us", "page_in_uj", "page_out_us", "page_out_uj")
 _OPTIONAL = ("page_in_cpu_us", "page_out_cpu_us", "workspace_bytes", "once")
+_MOVED = ("moved_in_bytes", "moved_out_bytes")  # optional fields of a mode
 
 
 def load_cost_graph(path: Path | str) -> CostGraph:
@@ -52,7 +54,8 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
             )
         nodes.append(_node(row, order, graph.storage, f"{where}, node {quoted(name)}"))
         order[name] = i
-        _check_size(nodes, f"{where}, node {quoted(name)}")
+        for over, at in _overwritten(nodes[-1], f"{where}, node {quoted(name)}"):
+            _check_size(nodes[-1], nodes[over], at)
     return replace(graph, nodes=tuple(nodes))
 
 
@@ -76,6 +79,18 @@ def _dump_node(graph: CostGraph, node: CostNode) -> dict[str, Any]:
     row |= {key: getattr(node, key) for key in _OPTIONAL if getattr(node, key)}
     if node.overwrites is not None:
         row["overwrites"] = graph.nodes[node.overwrites].name
+    if node.modes:
+        row["modes"] = [_dump_mode(graph, node, mode) for mode in node.modes]
+    return row
+
+
+def _dump_mode(graph: CostGraph, node: CostNode, mode: Mode) -> dict[str, Any]:
+    row = {key: value for key, value in vars(mode).items() if key not in _MOVED or value}
+    row["streamed_inputs"] = [graph.nodes[i].name for i in mode.streamed_inputs]
+    del row["overwrites"]
+    if mode.overwrites != node.overwrites:
+        over = mode.overwrites
+        row["overwrites"] = None if over is None else graph.nodes[over].name
     return row
 
 
@@ -112,17 +127,83 @@ def _node(row: Mapping[str, Any], order: Mapping[str, int], storage: bool, where
     for key in needed:
         if key not in row:
             raise BadInput(f'{where}: the field "{key}" is missing')
-    for key in ("bytes", "workspace_bytes"):
-        if isinstance(row.get(key), float) and row[key].is_integer():
-            positions[key] = int(row[key])  # 64.0 is read as 64
-    return convert({**row, **positions}, CostNode, where)
+    positions |= _whole(row, ("bytes", "workspace_bytes"))
+    modes = row.get("modes", [])
+    if not isinstance(modes, list):
+        raise BadInput(f'{where}: "modes" must be a list')
+    if modes and row.get("stored") is True:
+        raise BadInput(f'{where}: a "stored" node is never computed: delete its "modes"')
+    node = convert({**row, **positions, "modes": []}, CostNode, where)
+    found = (
+        _mode(one, node, order, f"{where}, mode {number}") for number, one in enumerate(modes, 1)
+    )
+    return replace(node, modes=tuple(found))
 
 
-def _check_size(nodes: list[CostNode], where: str) -> None:
-    """Raise BadInput if the last node differs in size from the input that it overwrites."""
-    node = nodes[-1]
-    if node.overwrites is not None and nodes[node.overwrites].bytes != node.bytes:
-        other = nodes[node.overwrites]
+def _mode(row: Any, node: CostNode, order: Mapping[str, int], where: str) -> Mode:
+    """Make a mode of `node` from a row of "modes"."""
+    if not isinstance(row, dict):
+        raise BadInput(f"{where}: the mode must be a JSON object")
+    names = row.get("streamed_inputs")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise BadInput(f'{where}: "streamed_inputs" must be a list of names of inputs')
+    for name in names:
+        if order.get(name) not in node.inputs:
+            raise BadInput(
+                f"{where}: it streams {quoted(name)}, which must be an input of the node"
+            )
+        if names.count(name) > 1:
+            raise BadInput(f"{where}: it streams {quoted(name)} twice: list each input once")
+    over = row.get("overwrites")
+    if "overwrites" not in row:
+        position = node.overwrites
+    elif over is None:
+        position = None
+    elif isinstance(over, str) and order.get(over) in node.inputs:
+        position = order[over]
+    else:
+        raise BadInput(
+            f"{where}: the mode overwrites {quoted(over)}, which must be null or one of the inputs "
+            "of the node"
+        )
+    positions: dict[str, Any] = {
+        "streamed_inputs": [order[name] for name in names],
+        "overwrites": position,
+        **_whole(row, ("workspace_bytes", *_MOVED)),
+    }
+    mode = convert({**row, **positions}, Mode, where)
+    if mode.wall_us < max(mode.time_us, mode.transfer_us):
+        raise BadInput(
+            f'{where}: "wall_us" is {mode.wall_us:g}, less than the larger of "time_us" and '
+            f'"transfer_us", which is {max(mode.time_us, mode.transfer_us):g}'
+        )
+    if position is not None and (position in mode.streamed_inputs) != mode.streamed_output:
+        raise BadInput(
+            f"{where}: the mode overwrites an input, so it must stream both this input and its "
+            "output, or neither"
+        )
+    return mode
+
+
+def _whole(row: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, int]:
+    """Return the values that are whole numbers written as floats: 64.0 is read as 64."""
+    return {
+        key: int(row[key])
+        for key in keys
+        if isinstance(row.get(key), float) and row[key].is_integer()
+    }
+
+
+def _overwritten(node: CostNode, where: str) -> Iterator[tuple[int, str]]:
+    """Yield each input that the node overwrites in a mode, and the place of that mode."""
+    for number, mode in enumerate(node.all_modes):
+        if mode.overwrites is not None:
+            yield mode.overwrites, f"{where}, mode {number}" if number else where
+
+
+def _check_size(node: CostNode, other: CostNode, where: str) -> None:
+    """Raise BadInput if the node differs in size from the input that it overwrites."""
+    if other.bytes != node.bytes:
         raise BadInput(
             f"{where}: the node has {node.bytes} bytes, but overwrites {quoted(other.name)} of "
             f"{other.bytes} bytes. Both sizes must be equal"

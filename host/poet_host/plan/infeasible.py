@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from .blocks import ALIGNMENT, aligned
 from .plan import Plan
-from .problem import CostGraph, CostNode
+from .problem import CostGraph
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,16 @@ class Need:
 def largest_need(graph: CostGraph, unit: int = ALIGNMENT) -> Need | None:
     """Return the need of the operator that takes most RAM; None if nothing is computed.
 
-    Only the operator's inputs, output and workspace count. No plan needs less RAM. If tensors may
+    Each operator counts in the mode that takes least RAM. Only the operator's inputs, output and
+    workspace count. No plan needs less RAM. If tensors may
     be paged, and offsets are multiples of `unit` bytes, a plan exists that needs no more RAM: it
     pages in the inputs before each operator, and pages out the output after it.
     """
-    needs = (_need(graph, i, node, unit) for i, node in enumerate(graph.nodes) if not node.stored)
+    needs = (
+        min((_need(graph, i, mode, unit) for mode in graph.runnable(i)), key=lambda it: it.bytes)
+        for i, node in enumerate(graph.nodes)
+        if not node.stored
+    )
     return max(needs, key=lambda need: need.bytes, default=None)
 
 
@@ -48,13 +53,17 @@ def bytes_of(
     return sum(aligned(size, unit) for size in sizes) - slack
 
 
-def _need(graph: CostGraph, index: int, node: CostNode, unit: int) -> Need:
-    tensors = list(dict.fromkeys(node.inputs)) + ([index] if node.overwrites is None else [])
+def _need(graph: CostGraph, index: int, number: int, unit: int) -> Need:
+    node = graph.nodes[index]
+    mode = node.mode(number)
+    tensors = list(dict.fromkeys(node.whole_inputs(number)))
+    if mode.overwrites is None and not mode.streamed_output:
+        tensors.append(index)
     return Need(
         node.name,
         tuple((graph.nodes[i].name, graph.nodes[i].bytes) for i in tensors),
-        node.workspace_bytes,
-        bytes_of(graph, tensors, unit, node.workspace_bytes),
+        mode.workspace_bytes,
+        bytes_of(graph, tensors, unit, mode.workspace_bytes),
     )
 
 

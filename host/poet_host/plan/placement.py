@@ -80,10 +80,14 @@ def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
     for index, statement in enumerate(statements):
         i = graph.index[statement.node]
         node = graph.nodes[i]
-        if statement.op == "compute" and node.workspace_bytes:
-            lives.append(Life(index, index + 1, node.workspace_bytes, [], workspace=index))
-        if statement.op == "compute" and node.overwrites is not None:
-            now[i] = now.pop(node.overwrites)
+        if statement.op == "compute":
+            mode = node.mode(statement.mode)
+            if mode.workspace_bytes:
+                lives.append(Life(index, index + 1, mode.workspace_bytes, [], workspace=index))
+            if mode.streamed_output:
+                continue
+        if statement.op == "compute" and mode.overwrites is not None:
+            now[i] = now.pop(mode.overwrites)
             now[i].outputs.append(index)
         elif statement.op in ("compute", "page_in"):
             now[i] = Life(index, last, node.bytes, [index])
@@ -100,6 +104,10 @@ def aligned_graph(graph: CostGraph, unit: int) -> CostGraph:
             node,
             bytes=aligned(node.bytes, unit),
             workspace_bytes=aligned(node.workspace_bytes, unit),
+            modes=tuple(
+                replace(mode, workspace_bytes=aligned(mode.workspace_bytes, unit))
+                for mode in node.modes
+            ),
         )
         for node in graph.nodes
     )

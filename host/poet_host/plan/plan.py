@@ -24,8 +24,10 @@ class Statement:
 
     op: Op
     node: str  # name of the node
-    offset: Count | None = None  # bytes, a multiple of 4; None in a plan that is not placed
+    # Bytes, a multiple of 4. None in a plan that is not placed, and for a streamed output.
+    offset: Count | None = None
     workspace_offset: Count | None = None
+    mode: Count = 0  # of a compute: the mode in which the node is computed
 
 
 @dataclass(frozen=True)
@@ -133,11 +135,15 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
     if plan.initial_offsets:
         top["initial_offsets"] = dict(plan.initial_offsets)
     if statements:
-        top["statements"] = [
-            {key: value for key, value in vars(statement).items() if value is not None}
-            for statement in plan.statements
-        ]
+        top["statements"] = [_statement(it) for it in plan.statements]
     return top
+
+
+def _statement(statement: Statement) -> dict[str, Any]:
+    row = {key: value for key, value in vars(statement).items() if value is not None}
+    if not statement.mode:
+        del row["mode"]
+    return row
 
 
 def plan_from_json(value: Any, where: str = "plan") -> Plan:

@@ -27,6 +27,30 @@ Cost = Annotated[float, Meta(ge=0)]  # microseconds or microjoules
 
 
 @dataclass(frozen=True)
+class Mode:
+    """One way to compute a node.
+
+    A streamed operand stays on storage. It passes through a buffer, which is part of the workspace.
+    """
+
+    streamed_inputs: tuple[int, ...]  # indices of the inputs that are read from storage
+    streamed_output: bool  # whether the output goes to storage, and never into RAM
+    workspace_bytes: Count  # RAM that the computation needs, with its buffers
+    time_us: Cost  # the processor's part of `wall_us`
+    transfer_us: Cost  # the transfers' part of `wall_us`
+    wall_us: Cost  # time for which the mode occupies both lanes
+    energy_uj: Cost  # of the computation and its transfers
+    moved_in_bytes: Count = 0  # bytes that are read from storage
+    moved_out_bytes: Count = 0  # bytes that are written to storage
+    overwrites: int | None = None  # see CostNode
+
+    @property
+    def streams(self) -> bool:
+        """Return whether an operand is streamed, which needs storage."""
+        return self.streamed_output or bool(self.streamed_inputs)
+
+
+@dataclass(frozen=True)
 class CostNode:
     """One tensor, with the costs of its computation and of its transfers."""
 
@@ -46,11 +70,38 @@ class CostNode:
     overwrites: int | None = None  # index of an input of equal size whose memory the output takes
     workspace_bytes: Count = 0  # RAM that the computation needs in addition to inputs and output
     once: bool = False  # whether the node must be computed exactly once (an update of training)
+    # Other ways to compute the node: modes 1, 2, ... Mode 0 is described by the fields above.
+    modes: tuple[Mode, ...] = ()
 
-    @property
-    def own_bytes(self) -> int:
+    def mode(self, number: int) -> Mode:
+        """Return mode `number` of a computed node. Mode 0 occupies the processor's lane alone."""
+        return self.all_modes[number]
+
+    @cached_property
+    def all_modes(self) -> tuple[Mode, ...]:
+        """Return mode 0, then the other modes."""
+        time_us, workspace_bytes = self.time_us, self.workspace_bytes
+        own = Mode(
+            (), False, workspace_bytes, time_us, 0.0, time_us, self.energy_uj,
+            overwrites=self.overwrites,
+        )  # fmt: skip
+        return (own, *self.modes)
+
+    def whole_inputs(self, mode: int = 0) -> tuple[int, ...]:
+        """Return the inputs that must be in RAM when the node is computed in this mode."""
+        streamed = self.all_modes[mode].streamed_inputs
+        return tuple(i for i in self.inputs if i not in streamed) if streamed else self.inputs
+
+    def taken(self, mode: int = 0) -> int | None:
+        """Return the input whose memory the output takes over in this mode, if there is one."""
+        way = self.all_modes[mode]
+        return None if way.streamed_output else way.overwrites
+
+    def own_bytes(self, mode: int = 0) -> int:
         """Return the bytes of RAM that the computation needs for its output and workspace."""
-        return self.workspace_bytes + (0 if self.overwrites is not None else self.bytes)
+        way = self.all_modes[mode]
+        takes_none = way.streamed_output or way.overwrites is not None
+        return way.workspace_bytes + (0 if takes_none else self.bytes)
 
 
 @dataclass(frozen=True)
@@ -69,6 +120,16 @@ class CostGraph:
     def index(self) -> dict[str, int]:
         """Return the index of each node, by name."""
         return {node.name: i for i, node in enumerate(self.nodes)}
+
+    @cached_property
+    def has_modes(self) -> bool:
+        """Return whether a node has a mode other than mode 0."""
+        return any(node.modes for node in self.nodes)
+
+    def runnable(self, i: int) -> dict[int, Mode]:
+        """Return the modes of node i by number. Without storage, none can stream."""
+        modes = enumerate(self.nodes[i].all_modes)
+        return {k: mode for k, mode in modes if self.storage or not mode.streams}
 
     @cached_property
     def kept_sizes(self) -> tuple[int, ...]:
@@ -92,9 +153,23 @@ class CostGraph:
 def without_energy(graph: CostGraph) -> CostGraph:
     """Return the graph with all energies 0."""
     nodes = tuple(
-        replace(node, energy_uj=0.0, page_in_uj=0.0, page_out_uj=0.0) for node in graph.nodes
+        replace(
+            node,
+            energy_uj=0.0,
+            page_in_uj=0.0,
+            page_out_uj=0.0,
+            modes=tuple(replace(mode, energy_uj=0.0) for mode in node.modes),
+        )
+        for node in graph.nodes
     )
     return replace(graph, nodes=nodes)
+
+
+def without_modes(graph: CostGraph) -> CostGraph:
+    """Return the graph with mode 0 of each node as its only mode."""
+    if not graph.has_modes:
+        return graph
+    return replace(graph, nodes=tuple(replace(node, modes=()) for node in graph.nodes))
 
 
 @dataclass(frozen=True)

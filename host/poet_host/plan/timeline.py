@@ -7,6 +7,10 @@ page_in i    x = max(x, p) + page_in_us;  arrival(i) = x;  then p += page_in_cpu
 page_out i   x = max(x, p, arrival(i)) + page_out_us;  written(i) = x;  then
              p += page_out_cpu_us
 free i       p = max(p, arrival(i), written(i))
+
+A compute in a mode other than 0 begins when both lanes are idle, and occupies both:
+
+compute k    p = x = max(p, x) + wall_us
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,8 +42,10 @@ class Clock:
     arrival: dict[int, float] = field(default_factory=dict)  # end of the last page_in, by node
     written: dict[int, float] = field(default_factory=dict)  # end of the last page_out, by node
 
-    def ready(self, i: int) -> float:
-        """Return the earliest time at which node i can be computed."""
+    def ready(self, i: int, mode: int = 0) -> float:
+        """Return the earliest time at which node i can be computed in this mode."""
+        if mode:
+            return self.time_us
         node = self.graph.nodes[i]
         begin = self.p
         for j in node.inputs:
@@ -52,9 +58,11 @@ class Clock:
         """Return the time at which the last transfer of tensor i ends."""
         return max(self.arrival.get(i, 0.0), self.written.get(i, 0.0))
 
-    def compute(self, i: int) -> Span:
-        begin = self.ready(i)
-        self.p = begin + self.graph.nodes[i].time_us
+    def compute(self, i: int, mode: int = 0) -> Span:
+        begin = self.ready(i, mode)
+        self.p = begin + self.graph.nodes[i].mode(mode).wall_us
+        if mode:
+            self.x = self.p
         return Span("processor", begin, self.p)
 
     def page_in(self, i: int) -> Span:
@@ -74,13 +82,10 @@ class Clock:
         self.p = max(self.p, self.idle(i))
         return Span("processor", begin, self.p)
 
-    def run(self, op: str, i: int) -> Span:
-        return {
-            "compute": self.compute,
-            "page_in": self.page_in,
-            "page_out": self.page_out,
-            "free": self.free,
-        }[op](i)
+    def run(self, op: str, i: int, mode: int = 0) -> Span:
+        if op == "compute":
+            return self.compute(i, mode)
+        return {"page_in": self.page_in, "page_out": self.page_out, "free": self.free}[op](i)
 
     @property
     def time_us(self) -> float:
@@ -90,14 +95,14 @@ class Clock:
 def timeline(problem: Problem, statements: Sequence[Statement]) -> tuple[Span, ...]:
     """Return the span of each statement of a legal plan, in order."""
     clock, index = Clock(problem.graph), problem.graph.index
-    return tuple(clock.run(statement.op, index[statement.node]) for statement in statements)
+    return tuple(clock.run(it.op, index[it.node], it.mode) for it in statements)
 
 
 def time_us(graph: CostGraph, statements: Sequence[Statement]) -> float:
     """Return the time at which both lanes have finished all statements."""
     clock = Clock(graph)
     for statement in statements:
-        clock.run(statement.op, graph.index[statement.node])
+        clock.run(statement.op, graph.index[statement.node], statement.mode)
     return clock.time_us
 
 
@@ -125,17 +130,21 @@ class Lanes:
 def lanes(problem: Problem, statements: Sequence[Statement]) -> Lanes:
     """Sum up the busy time of each lane. A transfer takes time in both lanes."""
     graph = problem.graph
-    events = ((statement.op, graph.index[statement.node]) for statement in statements)
+    events = ((it.op, graph.index[it.node], it.mode) for it in statements)
     return Lanes(time_us(graph, statements), *busy_us(graph, events))
 
 
-def busy_us(graph: CostGraph, events: Iterable[tuple[Op, int]]) -> tuple[float, float]:
-    """Return the busy times of processor and transfers: operations, and indices of their nodes."""
+def busy_us(graph: CostGraph, events: Iterable[tuple[Op, int, int]]) -> tuple[float, float]:
+    """Return the busy times of processor and transfers.
+
+    `events`: operations, indices of nodes, and modes. A mode other than 0 occupies both lanes.
+    """
     processor_us = transfers_us = 0.0
-    for op, i in events:
+    for op, i, mode in events:
         node = graph.nodes[i]
         if op == "compute":
-            processor_us += node.time_us
+            processor_us += node.mode(mode).wall_us
+            transfers_us += node.mode(mode).wall_us if mode else 0.0
         elif op == "page_in":
             transfers_us += node.page_in_us
             processor_us += node.page_in_cpu_us

@@ -5,6 +5,7 @@ of this model is the tensors in RAM with their offsets, the tensors on storage, 
 two lanes: p (processor) and x (transfers).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ..errors import PoetError
@@ -87,7 +88,9 @@ class _Machine:
         i = self.graph.index[self.name]
         if op == "compute":
             self.compute(i, statement)
-        elif op == "free":
+            return
+        self.need(not statement.mode, "mode", "only a compute has a mode")
+        if op == "free":
             self.need(i in self.ram, "in RAM", "it is freed, but is not in RAM")
             del self.ram[i]
             self.sum_bytes -= self.graph.nodes[i].bytes
@@ -97,29 +100,67 @@ class _Machine:
             (self.page_in if op == "page_in" else self.page_out)(i, statement)
 
     def compute(self, i: int, statement: Statement) -> None:
-        node, over = self.graph.nodes[i], self.graph.nodes[i].overwrites
+        node = self.graph.nodes[i]
         self.need(not node.stored, "stored", "it is stored, and cannot be computed")
         self.need(not (node.once and i in self.done), "once", "it must be computed only once")
         if i not in self.done:
             first = self.order[len(self.done)]
             self.need(i == first, "order", f"{self.graph.nodes[first].name!r} must come first")
             self.done.add(i)
-        for j in node.inputs:
-            self.need(j in self.ram, "input", f"{self.graph.nodes[j].name!r} is not in RAM")
-        waits = [self.arrival.get(j, 0.0) for j in node.inputs]
-        if over is not None:
-            self.need(i not in self.ram, "twice", "it is in RAM already")
-            same = not self.placed or statement.offset == self.ram[over]
-            self.need(same, "overwrites", f"{statement.offset} is not its input's offset")
-            waits.append(self.written.get(over, 0.0))
-            self.ram[i] = self.ram.pop(over)
+        if not statement.mode:
+            waits = [self.arrival.get(j, 0.0) for j in node.inputs]
+            if node.overwrites is not None:
+                waits.append(self.written.get(node.overwrites, 0.0))
+            self.in_ram(node.inputs)
+            self.output(i, statement, node.overwrites)
+            self.workspace(statement, node.workspace_bytes)
+            self.p = max(self.p, *waits, 0.0) + node.time_us
+            self.energy_uj += node.energy_uj
+            return
+        known = statement.mode <= len(node.modes)
+        self.need(known, "mode", f"it has {len(node.modes)} modes, and none {statement.mode}")
+        mode = node.modes[statement.mode - 1]
+        streams = mode.streamed_output or bool(mode.streamed_inputs)
+        self.need(self.graph.storage or not streams, "no storage", "the graph has no storage")
+        for j in mode.streamed_inputs:
+            there, name = j in self.storage, self.graph.nodes[j].name
+            self.need(there, "on storage", f"it streams {name!r}, which is not on storage")
+        self.in_ram([j for j in node.inputs if j not in mode.streamed_inputs])
+        if mode.streamed_output:
+            self.stream_output(i, statement, mode.overwrites)
         else:
+            self.output(i, statement, mode.overwrites)
+        self.workspace(statement, mode.workspace_bytes)
+        self.p = self.x = max(self.p, self.x) + mode.wall_us
+        self.energy_uj += mode.energy_uj
+
+    def in_ram(self, inputs: Iterable[int]) -> None:
+        for j in inputs:
+            self.need(j in self.ram, "input", f"{self.graph.nodes[j].name!r} is not in RAM")
+
+    def output(self, i: int, statement: Statement, over: int | None) -> None:
+        """Put the output into RAM, in place of the input `over` if there is one."""
+        if over is None:
             self.create(i, statement.offset)
-        if node.workspace_bytes:
-            self.occupy(statement.workspace_offset, node.workspace_bytes)
-            self.sum_bytes -= node.workspace_bytes
-        self.p = max(self.p, *waits, 0.0) + node.time_us
-        self.energy_uj += node.energy_uj
+            return
+        self.need(i not in self.ram, "twice", "it is in RAM already")
+        same = not self.placed or statement.offset == self.ram[over]
+        self.need(same, "overwrites", f"{statement.offset} is not its input's offset")
+        self.ram[i] = self.ram.pop(over)
+
+    def stream_output(self, i: int, statement: Statement, over: int | None) -> None:
+        """Put the output on storage. The tensor `over` stays there as it is."""
+        for j in (i, *([] if over is None else [over])):
+            name = self.graph.nodes[j].name
+            self.need(j not in self.ram, "streamed", f"it is streamed, but {name!r} is in RAM")
+        bare = not self.placed or statement.offset is None
+        self.need(bare, "offset", "it is streamed, and has no offset")
+        self.storage.add(i)
+
+    def workspace(self, statement: Statement, size: int) -> None:
+        if size:
+            self.occupy(statement.workspace_offset, size)
+            self.sum_bytes -= size
 
     def page_in(self, i: int, statement: Statement) -> None:
         self.need(i in self.storage, "on storage", "it is paged in, but is not on storage")

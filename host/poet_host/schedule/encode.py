@@ -75,6 +75,8 @@ def _encode(
 ) -> Schedule:
     if not plan.statements:
         raise BadInput(f"the plan has no statements to encode: its status is {plan.status}")
+    if any(statement.mode for statement in plan.statements):
+        raise BadInput("a schedule has no modes yet: use the plan (--plan) instead of a schedule")
     if queue_capacity < 1:
         raise BadInput(f"queue_capacity is {queue_capacity}: it must be at least 1")
     part = model_bytes(tables)

@@ -88,7 +88,7 @@ def violated_single(model: StageModel, values: Values, max_count: int) -> list[C
             if values[column] < INTEGRALITY_TOLERANCE:
                 continue
             inputs = frozenset(nodes[j].inputs)
-            own = nodes[j].own_bytes + sum(nodes[i].bytes for i in inputs)
+            own = nodes[j].own_bytes() + sum(nodes[i].bytes for i in inputs)
             others = held_bytes - sum(nodes[i].bytes * held.get(i, 0.0) for i in {j, *inputs})
             excess = own * values[column] + others - model.ram_bytes
             if excess > VIOLATION_TOLERANCE * model.ram_bytes:
@@ -155,7 +155,7 @@ def _least_peak(
     """
     nodes, members = graph.nodes, sorted(computed)
     own = {
-        j: nodes[j].own_bytes + sum(nodes[i].bytes for i in passing & set(nodes[j].inputs))
+        j: nodes[j].own_bytes() + sum(nodes[i].bytes for i in passing & set(nodes[j].inputs))
         for j in members
     }
     inputs = {j: frozenset(nodes[j].inputs) & computed for j in members}

@@ -1,13 +1,19 @@
 """Events: the operations of a plan in order, with indices of nodes instead of names."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..plan.plan import Op, Statement
 from ..plan.problem import CostGraph
 from ..plan.timeline import busy_us
 
-Event = tuple[Op, int]
-"""An operation, and the index of its node in the graph."""
+
+class Event(NamedTuple):
+    """An operation on a node, without offsets."""
+
+    op: Op
+    node: int  # index in the graph
+    mode: int = 0  # of a compute: the mode in which the node is computed
 
 
 def tidy(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
@@ -20,21 +26,21 @@ def tidy(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
 
 def statements(graph: CostGraph, events: Sequence[Event]) -> tuple[Statement, ...]:
     """Return the events as statements without offsets."""
-    return tuple(Statement(op, graph.nodes[i].name) for op, i in events)
+    return tuple(Statement(op, graph.nodes[i].name, mode=mode) for op, i, mode in events)
 
 
 def events_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Event]:
     """Return the statements as events."""
-    return [(it.op, graph.index[it.node]) for it in statements]
+    return [Event(it.op, graph.index[it.node], it.mode) for it in statements]
 
 
 def energy_uj(graph: CostGraph, events: Sequence[Event]) -> float:
     """Return the energy of the events, without base power."""
     total = 0.0
-    for op, i in events:
+    for op, i, mode in events:
         node = graph.nodes[i]
         if op == "compute":
-            total += node.energy_uj
+            total += node.mode(mode).energy_uj
         elif op == "page_in":
             total += node.page_in_uj
         elif op == "page_out":
@@ -57,22 +63,23 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
 
     No other order needs less RAM, and the models use only this order. `tidy` does not change it.
     """
-    written = {i for op, i in events if op == "page_out" and not graph.nodes[i].stored}
+    written = {i for op, i, _ in events if op == "page_out" and not graph.nodes[i].stored}
     done: set[int] = set()
     coming: list[int] = []
     moved: list[Event] = []
-    for op, i in events:
+    for op, i, mode in events:
         if op == "page_in":
             coming.append(i)
         if op == "free" and i in coming:
             coming.remove(i)
         if op != "compute":
             continue
-        moved += [("page_in", j) for j in coming if j in graph.nodes[i].inputs]
-        coming = [j for j in coming if j not in graph.nodes[i].inputs]
-        moved.append(("compute", i))
+        needed = graph.nodes[i].whole_inputs(mode)
+        moved += [Event("page_in", j) for j in coming if j in needed]
+        coming = [j for j in coming if j not in needed]
+        moved.append(Event("compute", i, mode))
         if i in written - done:
-            moved.append(("page_out", i))
+            moved.append(Event("page_out", i))
         done.add(i)
     return tidy(graph, moved)
 
@@ -88,10 +95,12 @@ def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[int, int]:
     if not graph.storage:
         created = {i: -1 - i for i, node in enumerate(graph.nodes) if node.stored}
         last = dict.fromkeys(created.values(), -1)
-    for e, (op, i) in enumerate(events):
+    for e, (op, i, mode) in enumerate(events):
         if op == "compute":
-            for j in graph.nodes[i].inputs:
+            for j in graph.nodes[i].whole_inputs(mode):
                 last[created[j]] = e
+            if graph.nodes[i].mode(mode).streamed_output:
+                continue
         if op in ("compute", "page_in"):
             created[i] = e
         last[created[i]] = e
@@ -105,18 +114,22 @@ def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[int, int]:
 def _without_waste(graph: CostGraph, events: list[Event]) -> list[Event]:
     """Drop unused page-ins and recomputations, and page-outs of tensors that are never paged in."""
     last = _last_uses(graph, events)
-    read = {i for op, i in events if op == "page_in"}
+    read = {i for op, i, _ in events if op == "page_in"}
+    for op, i, mode in events:
+        if op == "compute":
+            read.update(graph.nodes[i].mode(mode).streamed_inputs)
     computed: set[int] = set()
     useful: list[Event] = []
-    for e, (op, i) in enumerate(events):
+    for e, event in enumerate(events):
+        op, i, _ = event
         again = op == "page_in" or (op == "compute" and i in computed)
         if op == "compute":
             computed.add(i)
-        if again and last[e] == e:
+        if again and last.get(e) == e:
             continue
         if op == "page_out" and i not in read and not graph.nodes[i].keep:
             continue
-        useful.append((op, i))
+        useful.append(event)
     return useful
 
 
@@ -126,11 +139,11 @@ def with_frees(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     frees: dict[int, list[int]] = {}
     for created, e in last.items():
         frees.setdefault(e, []).append(events[created][1] if created >= 0 else -1 - created)
-    result: list[Event] = [("free", i) for i in frees.get(-1, [])]
-    for e, (op, i) in enumerate(events):
-        result.append((op, i))
-        gone = graph.nodes[i].overwrites if op == "compute" else None
-        result += [("free", j) for j in frees.get(e, []) if j != gone]
+    result: list[Event] = [Event("free", i) for i in frees.get(-1, [])]
+    for e, event in enumerate(events):
+        result.append(event)
+        gone = graph.nodes[event.node].taken(event.mode) if event.op == "compute" else None
+        result += [Event("free", j) for j in frees.get(e, []) if j != gone]
     return result
 
 
@@ -141,7 +154,7 @@ def fits(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> bool:
     live = sum(nodes[i].bytes for i in ram)
     if live > ram_bytes:
         return False
-    for op, i in events:
+    for op, i, mode in events:
         node = nodes[i]
         if op == "free":
             ram.discard(i)
@@ -149,13 +162,21 @@ def fits(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> bool:
             continue
         if op == "page_out":
             continue
-        if i in ram or (op == "compute" and not ram.issuperset(node.inputs)):
+        if i in ram or (op == "compute" and not ram.issuperset(node.whole_inputs(mode))):
             return False
+        if op == "compute":
+            way = node.mode(mode)
+            if live + node.own_bytes(mode) > ram_bytes or (
+                way.streamed_output and way.overwrites in ram
+            ):
+                return False
+            if way.streamed_output:
+                continue
+            if way.overwrites is not None:
+                ram.discard(way.overwrites)
+                live -= node.bytes
         ram.add(i)
-        if op == "compute" and node.overwrites is not None:
-            ram.discard(node.overwrites)
-            live -= node.bytes
         live += node.bytes
-        if live + (node.workspace_bytes if op == "compute" else 0) > ram_bytes:
+        if live > ram_bytes:
             return False
     return graph.storage or all(i in ram for i, node in enumerate(nodes) if node.keep)

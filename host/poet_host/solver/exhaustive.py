@@ -129,19 +129,19 @@ class _Search:
             bit = 1 << i
             if state.ram & bit:
                 if self.may_page_out[i] and not state.storage & bit:
-                    yield (("page_out", i),), state._replace(storage=state.storage | bit)
+                    yield (Event("page_out", i),), state._replace(storage=state.storage | bit)
                 continue
             if state.storage & bit:
                 for frees, ram in self.freed(state.ram, 0, node.bytes):
-                    yield (*frees, ("page_in", i)), state._replace(ram=ram | bit)
+                    yield (*frees, Event("page_in", i)), state._replace(ram=ram | bit)
             first = state.done < len(self.order) and self.order[state.done] == i
             again = self.may_recompute[i] and i in self.order[: state.done]
             if node.stored or not (first or again) or self.inputs[i] & ~state.ram:
                 continue
             taken = 0 if node.overwrites is None else 1 << node.overwrites
-            for frees, ram in self.freed(state.ram, self.inputs[i], node.own_bytes):
+            for frees, ram in self.freed(state.ram, self.inputs[i], node.own_bytes()):
                 after = _State(ram & ~taken | bit, state.storage, state.done + first)
-                yield (*frees, ("compute", i)), after
+                yield (*frees, Event("compute", i)), after
 
     def freed(self, ram: int, needed: int, size: int) -> Iterator[tuple[tuple[Event, ...], int]]:
         """Yield each minimal set of frees that makes room for `size`, with the tensors left."""
@@ -155,7 +155,7 @@ class _Search:
                 if self.bytes_of(left, size) <= self.ram_bytes and all(
                     self.bytes_of(left | 1 << i, size) > self.ram_bytes for i in freed
                 ):
-                    yield tuple(("free", i) for i in freed), left
+                    yield tuple(Event("free", i) for i in freed), left
 
     def label_after(self, label: _Label, events: tuple[Event, ...], state: _State) -> _Label | None:
         """Return the label after a move; None if every plan with this label misses the deadline."""
@@ -174,7 +174,7 @@ class _Search:
         """
         p, x = clock.p, clock.x
         arrival, written = list(clock.arrival), list(clock.written)
-        for op, i in events:
+        for op, i, _ in events:
             node = self.nodes[i]
             if op == "page_in":
                 x = max(x, p) + node.page_in_us

@@ -17,10 +17,18 @@ def loses_kept_tensor(graph: CostGraph) -> bool:
     """Return whether every plan loses a tensor that must outlive the step.
 
     This is so if there is no storage, and a node overwrites such a tensor, which cannot be computed
-    again.
+    again, in each of its modes.
     """
-    overwritten = (graph.nodes[n.overwrites] for n in graph.nodes if n.overwrites is not None)
-    return not graph.storage and any(n.keep and (n.stored or n.once) for n in overwritten)
+
+    def loses(overwrites: int | None) -> bool:
+        node = None if overwrites is None else graph.nodes[overwrites]
+        return node is not None and node.keep and (node.stored or node.once)
+
+    return not graph.storage and any(
+        all(loses(mode.overwrites) for mode in graph.runnable(i).values())
+        for i, node in enumerate(graph.nodes)
+        if not node.stored
+    )
 
 
 def least_ram_bytes(graph: CostGraph, unit: int) -> int:

@@ -59,7 +59,7 @@ def latest_paged(graph: CostGraph, ram_bytes: int) -> list[Event] | None:
             continue
         inputs = set(node.inputs)
         coming = inputs - ram
-        need = live + node.own_bytes + sum(nodes[i].bytes for i in coming)
+        need = live + node.own_bytes() + sum(nodes[i].bytes for i in coming)
         for i in sorted(ram - inputs, key=lambda i: uses[i][-1], reverse=True):
             if need <= ram_bytes:
                 break
@@ -68,8 +68,8 @@ def latest_paged(graph: CostGraph, ram_bytes: int) -> list[Event] | None:
             live, need = live - nodes[i].bytes, need - nodes[i].bytes
         if need > ram_bytes:
             return None
-        events += [("page_in", i) for i in sorted(coming)]
-        events.append(("compute", j))
+        events += [Event("page_in", i) for i in sorted(coming)]
+        events.append(Event("compute", j))
         for i in inputs:
             uses[i].pop()
         if node.overwrites is not None and uses[node.overwrites]:
@@ -80,7 +80,7 @@ def latest_paged(graph: CostGraph, ram_bytes: int) -> list[Event] | None:
     for event in events:
         paged.append(event)
         if event[0] == "compute" and event[1] in written:
-            paged.append(("page_out", event[1]))
+            paged.append(Event("page_out", event[1]))
     return tidy(graph, paged)
 
 
@@ -91,8 +91,8 @@ def everything_paged(graph: CostGraph) -> list[Event]:
     for i, node in enumerate(graph.nodes):
         if node.stored:
             continue
-        events += [("page_in", j) for j in dict.fromkeys(node.inputs)]
-        events.append(("compute", i))
+        events += [Event("page_in", j) for j in dict.fromkeys(node.inputs)]
+        events.append(Event("compute", i))
         if node.keep or i in later:
-            events.append(("page_out", i))
+            events.append(Event("page_out", i))
     return with_frees(graph, events)

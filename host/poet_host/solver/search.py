@@ -101,7 +101,15 @@ class Task:
         """Return the graph with the sizes before rounding."""
         both = zip(self.graph.nodes, self.problem.graph.nodes, strict=True)
         nodes = tuple(
-            replace(node, bytes=own.bytes, workspace_bytes=own.workspace_bytes)
+            replace(
+                node,
+                bytes=own.bytes,
+                workspace_bytes=own.workspace_bytes,
+                modes=tuple(
+                    replace(mode, workspace_bytes=own_mode.workspace_bytes)
+                    for mode, own_mode in zip(node.modes, own.modes, strict=True)
+                ),
+            )
             for node, own in both
         )
         return replace(self.graph, nodes=nodes)

@@ -220,10 +220,10 @@ def _ram_constraint(model: SlotModel) -> None:
         used = list(dict.fromkeys(node.inputs))
         columns: list[int] = []
         bytes_: list[int] = []
-        fixed = node.own_bytes if x < 0 else 0
+        fixed = node.own_bytes() if x < 0 else 0
         if x >= 0:
             columns.append(x)
-            bytes_.append(node.own_bytes)
+            bytes_.append(node.own_bytes())
         after = held.copy()
         for i in used:
             touch = model.touches[i][position[i]]
@@ -274,13 +274,13 @@ def events(model: SlotModel, values: Values) -> list[Event]:
             touch = model.touches[i][position[i]]
             position[i] += 1
             if runs and touch.page_in >= 0 and values[touch.page_in] > 0.5:
-                found.append(("page_in", i))
+                found.append(Event("page_in", i))
         position[slot.node] += 1
         if not runs:
             continue
-        found.append(("compute", slot.node))
+        found.append(Event("compute", slot.node))
         kept = node.keep and graph.storage
         o = model.written.get(slot.node, -1)
         if not slot.optional and (kept or (o >= 0 and values[o] > 0.5)):
-            found.append(("page_out", slot.node))
+            found.append(Event("page_out", slot.node))
     return found

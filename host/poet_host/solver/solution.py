@@ -30,13 +30,13 @@ def events(model: StageModel, values: Values) -> list[Event]:
         for j in (*steps, *last):
             for i in dict.fromkeys(nodes[j].inputs):
                 if i in paged:
-                    found.append(("page_in", i))
+                    found.append(Event("page_in", i))
                     paged.discard(i)
-            found.append(("compute", j))
+            found.append(Event("compute", j))
         for i in last:
             kept = nodes[i].keep and model.graph.storage
             if kept or (i in model.written and values[model.written[i]] > 0.5):
-                found.append(("page_out", i))
+                found.append(Event("page_out", i))
     return found
 
 
@@ -47,7 +47,7 @@ def values_of(model: StageModel, events: Sequence[Event]) -> Values:
     """
     values = np.zeros(len(model.program.cost))
     for i, column in model.written.items():
-        values[column] = float(("page_out", i) in events)
+        values[column] = float(Event("page_out", i) in events)
     stages = _by_stage(model.graph, events)
     for stage, (computed, paged, in_ram) in zip(model.stages, stages, strict=True):
         for i, column in stage.used.items():
@@ -121,7 +121,7 @@ def _by_stage(
     computed: set[int] = set()
     paged: set[int] = set()
     ram = set() if graph.storage else {i for i, n in enumerate(graph.nodes) if n.stored}
-    for op, i in events:
+    for op, i, _ in events:
         if op == "compute" and i > done:
             yield computed, paged, set(ram)
             computed, paged, done = set(), set(), i

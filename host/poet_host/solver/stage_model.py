@@ -242,7 +242,7 @@ def _ram_constraint(model: StageModel, t: int, used: Columns) -> None:
     A node that overwrites an input has no bytes of its own.
     """
     nodes = model.graph.nodes
-    own = nodes[t].own_bytes
+    own = nodes[t].own_bytes()
     own += sum(nodes[i].bytes for i, column in used.items() if column == ALWAYS_IN_RAM)
     columns = [column for column in used.values() if column != ALWAYS_IN_RAM]
     sizes = [nodes[i].bytes for i, column in used.items() if column != ALWAYS_IN_RAM]

@@ -1,32 +1,33 @@
-"""What every plan must spend: energy, and time in the two lanes."""
+"""What every plan must spend: energy, and time in the two lanes.
 
-from ..plan.problem import TOLERANCE, CostGraph
+A node may have several modes. Each bound takes the cheapest of them, separately for each cost.
+"""
+
+from ..plan.problem import TOLERANCE, CostGraph, CostNode
 
 
 def unavoidable_uj(graph: CostGraph) -> float:
     """Return the energy that every plan must spend.
 
-    Every plan must compute each node, page in each stored tensor that has a use, and page out
-    each kept tensor.
+    Every plan must compute each node, page in each stored tensor that a node needs in RAM, and
+    page out each kept tensor that is not streamed.
     """
-    total = sum(node.energy_uj for node in graph.nodes if not node.stored)
-    if graph.storage:
-        total += sum(graph.nodes[i].page_in_uj for i in _read(graph))
-        total += sum(node.page_out_uj for node in graph.nodes if node.keep and not node.stored)
+    total = 0.0
+    for i, node in _computed(graph):
+        total += min(
+            mode.energy_uj + (node.page_out_uj if _pages_out(graph, node, number) else 0.0)
+            for number, mode in graph.runnable(i).items()
+        )
+    total += sum(graph.nodes[i].page_in_uj for i in _read(graph))
     return total * (1 - TOLERANCE / 4)  # another order of the sum may round to less
 
 
 def least_processor_us(graph: CostGraph) -> float:
-    """Return the time for which the processor is busy in every plan."""
-    total = sum(node.time_us for node in graph.nodes if not node.stored)
-    if graph.storage:
-        total += sum(graph.nodes[i].page_in_cpu_us for i in _read(graph))
-        total += sum(node.page_out_cpu_us for node in graph.nodes if node.keep and not node.stored)
+    """Return the time for which the processor's lane is busy in every plan."""
+    total = sum(_least_us(graph, i) for i, _ in _computed(graph))
+    total += sum(graph.nodes[i].page_in_cpu_us for i in _read(graph))
+    total += sum(graph.nodes[i].page_out_cpu_us for i in _written(graph))
     return total * (1 - TOLERANCE / 4)
-
-
-def _read(graph: CostGraph) -> set[int]:
-    return {i for node in graph.nodes for i in node.inputs if graph.nodes[i].stored}
 
 
 def least_time_us(graph: CostGraph) -> float:
@@ -37,19 +38,18 @@ def least_time_us(graph: CostGraph) -> float:
     """
     arrived_us = processor_us = end_us = least_us = 0.0
     needed: set[int] = set()
-    kept_us = sum(n.page_out_us for n in graph.nodes if n.keep and not n.stored)
-    for node in graph.nodes:
-        if node.stored:
-            continue
-        if graph.storage:
-            new = {i for i in node.inputs if graph.nodes[i].stored} - needed
-            needed |= new
-            arrived_us += sum(graph.nodes[i].page_in_us for i in new)
-            processor_us += sum(graph.nodes[i].page_in_cpu_us for i in new)
-        processor_us += node.time_us
-        end_us = max(processor_us, max(end_us, arrived_us) + node.time_us)
-        least_us = max(least_us, end_us + (kept_us if graph.storage else 0.0))
-        kept_us -= node.page_out_us if node.keep else 0.0
+    written = _written(graph)
+    kept_us = sum(graph.nodes[i].page_out_us for i in written)
+    for i, node in _computed(graph):
+        new = _needed(graph, i) - needed
+        needed |= new
+        arrived_us += sum(graph.nodes[j].page_in_us for j in new)
+        processor_us += sum(graph.nodes[j].page_in_cpu_us for j in new)
+        time_us = _least_us(graph, i)
+        processor_us += time_us
+        end_us = max(processor_us, max(end_us, arrived_us) + time_us)
+        least_us = max(least_us, end_us + kept_us)
+        kept_us -= node.page_out_us if i in written else 0.0
     return least_us
 
 
@@ -58,9 +58,44 @@ def transfers_alone_us(graph: CostGraph) -> float:
 
     These are the page-ins before the first computation, and the page-out after the last one.
     """
-    operators = [node for node in graph.nodes if not node.stored]
-    if not operators or not graph.storage:
+    operators = _computed(graph)
+    if not operators:
         return 0.0
-    first, last = operators[0], operators[-1]
-    begin_us = sum(graph.nodes[i].page_in_us for i in set(first.inputs) if graph.nodes[i].stored)
-    return begin_us + (last.page_out_us if last.keep else 0.0)
+    begin_us = sum(graph.nodes[j].page_in_us for j in _needed(graph, operators[0][0]))
+    last, node = operators[-1]
+    return begin_us + (node.page_out_us if last in _written(graph) else 0.0)
+
+
+def _computed(graph: CostGraph) -> list[tuple[int, CostNode]]:
+    return [(i, node) for i, node in enumerate(graph.nodes) if not node.stored]
+
+
+def _least_us(graph: CostGraph, i: int) -> float:
+    """Return the least time for which node i occupies the processor's lane."""
+    return min(mode.wall_us for mode in graph.runnable(i).values())
+
+
+def _needed(graph: CostGraph, i: int) -> set[int]:
+    """Return the stored tensors that must be paged in for node i, whatever its mode."""
+    if not graph.storage:
+        return set()
+    whole = (set(graph.nodes[i].whole_inputs(number)) for number in graph.runnable(i))
+    return {j for j in set.intersection(*whole) if graph.nodes[j].stored}
+
+
+def _read(graph: CostGraph) -> set[int]:
+    return set().union(*(_needed(graph, i) for i, _ in _computed(graph)))
+
+
+def _pages_out(graph: CostGraph, node: CostNode, number: int) -> bool:
+    """Return whether the node must be paged out if it is computed only in this mode."""
+    return graph.storage and node.keep and not node.mode(number).streamed_output
+
+
+def _written(graph: CostGraph) -> set[int]:
+    """Return the computed nodes that every plan pages out."""
+    return {
+        i
+        for i, node in _computed(graph)
+        if all(_pages_out(graph, node, number) for number in graph.runnable(i))
+    }

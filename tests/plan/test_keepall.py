@@ -31,15 +31,26 @@ def test_statements_in_order() -> None:
     graph = CostGraph("step", (W, X, A, B, update, node("loss", 4, 3)))
     assert text(graph) == (
         "page_in:w page_in:x compute:a free:x compute:b free:a "
-        "compute:u page_out:u free:u compute:loss free:b free:loss"
+        "compute:u page_out:u compute:loss free:b free:loss free:u"
     )
     plan = keep_everything(graph)
     assert (plan.status, plan.method, plan.bound, plan.gap) == ("feasible", METHOD, None, None)
     # a with both parameters in RAM, or b, its input and w.
     assert (plan.peak_bytes, plan.ram_bytes) == (16, 16)
     assert plan.energy_uj == 4 * 8 + 2 * 2 + 3
-    # w, x arrive at 8; a 18, b 28, u 38, free(u) waits for 43, loss 53.
-    assert plan.time_us == 53
+    # w, x arrive at 8; a 18, b 28, u 38, loss 48; u is written at 43.
+    assert plan.time_us == 48
+
+
+@pytest.mark.parametrize(("size", "time_us"), [(4, 28), (12, 24)])
+def test_a_page_in_runs_during_a_computation_if_no_more_ram_is_needed(
+    size: int, time_us: float
+) -> None:
+    """w arrives at 4, a ends at 14. While a is computed, w, a and v need 20 bytes."""
+    later = replace(W, name="v")
+    graph = CostGraph("two", (W, later, node("a", 4, 0), node("b", size, 1, 2)))
+    plan = keep_everything(graph)
+    assert (plan.peak_bytes, plan.time_us) == (8 + 4 + size, time_us)
 
 
 def test_what_nobody_uses_is_freed_at_once_and_never_paged_in() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from ..errors import BadInput
 from .placed_plan import PlacedPlan, finish
@@ -16,16 +17,18 @@ def keep_everything(graph: CostGraph) -> Plan:
     """Make the plan that computes every node once, in order, and keeps tensors to their last use.
 
     A computed tensor is freed after its last use, or at once if it has no use. A stored tensor is
-    paged in right before its first use. A tensor that must be on storage at the end is paged out
-    when it is computed. If a node overwrites a tensor before the tensor's last use, the tensor is
-    paged out and in again. Nothing else is paged. The plan is placed; `peak_bytes` is the height of
-    the placement.
+    paged in before its first use. A tensor that must be on storage at the end is paged out. If a
+    node overwrites a tensor before the tensor's last use, the tensor is paged out and in again.
+    Nothing else is paged.
+
+    The RAM of the plan is the height of its placement if every transfer takes place right where it
+    is needed. Within this RAM, transfers start as early as those of other plans.
 
     Raises BadInput if a tensor is overwritten before its last use in a graph without storage.
     """
     placement = arrange(graph, _Builder(graph).statements(), 0)
     problem = Problem(graph, placement.height_bytes)
-    plan = finish(problem, placement, time_limit_s=0.0, effort="none")
+    plan = finish(problem, placement, time_limit_s=inf, effort="little")
     assert isinstance(plan, PlacedPlan)  # not Excess: the placement fits, and there is no deadline
     return replace(plan.as_plan(problem), method=METHOD)
 

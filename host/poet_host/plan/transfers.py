@@ -28,6 +28,8 @@ MAX_PLACEMENTS = 5  # attempts to place a faster order
 LAST_RANK = 1 << 30  # sort rank above the index of every input of a node
 SEED = 1
 
+Order = tuple[Statement, ...]
+
 
 def overlap(
     problem: Problem,
@@ -48,43 +50,40 @@ def overlap(
     given = tuple(statements)
     if not any(statement.op in ("page_in", "page_out") for statement in given):
         return given
-    if not _placed(given):
-        return _fastest(problem, given, ends_at, tries)
     moved = _fastest(problem, given, ends_at, tries)  # keeps offsets where possible
-    again = _placed_again(problem, given, ends_at, tries)
-    return min((given, moved, again), key=lambda found: time_us(problem.graph, found))
+    return _placed_again(problem, given, moved, ends_at, tries) if _placed(given) else moved
 
 
-def _placed_again(
-    problem: Problem, given: tuple[Statement, ...], ends_at: float, tries: int
-) -> tuple[Statement, ...]:
-    """Reorder without offsets, then place. If the placement does not fit, reorder for less RAM."""
+def _placed_again(problem: Problem, given: Order, best: Order, ends_at: float, tries: int) -> Order:
+    """Return `best` or, if it is faster, an order of `given` that is placed again.
+
+    If the placement does not fit, reorder for less RAM.
+    """
+    best_us = time_us(problem.graph, best)
     loose = [replace(it, offset=None, workspace_offset=None) for it in given]
     limit = problem.ram_bytes
     for _ in range(MAX_PLACEMENTS):
         order = _fastest(replace(problem, ram_bytes=limit), loose, ends_at, tries)
         left_s = ends_at - time.monotonic()
-        if left_s <= 0:
+        if left_s <= 0 or time_us(problem.graph, order) >= best_us:
             break
         placement = arrange(problem.graph, order, problem.ram_bytes, left_s, thorough=False)
         if placement.height_bytes <= problem.ram_bytes:
             return placement.statements
         excess = placement.height_bytes - problem.ram_bytes
         limit -= max(excess, problem.ram_bytes // 64)
-    return given
+    return best
 
 
 def _placed(statements: Sequence[Statement]) -> bool:
     return all(it.offset is not None for it in statements if it.op in ("compute", "page_in"))
 
 
-def _fastest(
-    problem: Problem, statements: Sequence[Statement], ends_at: float, tries: int
-) -> tuple[Statement, ...]:
-    """Return the fastest order that several passes find; `statements` if none is faster."""
-    best = tuple(statements)
+def _fastest(problem: Problem, given: Sequence[Statement], ends_at: float, tries: int) -> Order:
+    """Return the fastest order that several passes find; `given` if none is faster."""
+    best = tuple(given)
     best_us, bound_us = time_us(problem.graph, best), lanes(problem, best).bound_us
-    statements = _early(problem.graph, statements)
+    statements = _early(problem.graph, given)
     spans = timeline(problem, statements)
     due_us = _deadlines(problem.graph, statements, spans)
     movable_from = _movable_from(problem.graph, statements)

@@ -42,6 +42,7 @@ STYLES: dict[str, Style] = {
     "griewank": Style("#e69f00", "P", ":"),
     "checkmate": Style("#cc79a7", "<", "-."),
     "dtr": Style("#7b3294", "*", "-."),
+    "dtr-eq": Style("#c2a5cf", "p", "-."),
     "capuchin": Style("#a6611a", "h", "-."),
     "pofo": Style("#1b7837", ">", "-."),
 }

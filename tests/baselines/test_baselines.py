@@ -25,7 +25,7 @@ HEURISTICS = [name for name in METHODS if not name.startswith("poet") and name !
 def test_the_table_has_all_schedulers_with_sources() -> None:
     assert set(METHODS) == {
         "poet", "poet-paging", "poet-remat", "checkpoint-all", "chen-sqrt", "chen-greedy",
-        "griewank", "checkmate", "dtr", "capuchin", "pofo",
+        "griewank", "checkmate", "dtr", "dtr-eq", "capuchin", "pofo",
     }  # fmt: skip
     for row in SCHEDULERS.values():
         assert row.description

@@ -6,7 +6,7 @@ from itertools import product
 from math import inf, isqrt
 
 import pytest
-from poet_host.baselines import capuchin, chen_greedy, chen_sqrt, dtr, pofo
+from poet_host.baselines import capuchin, chen_greedy, chen_sqrt, pofo
 from poet_host.baselines.chain import Chain, Walk, chain_of
 from poet_host.baselines.checkmate import results_only
 from poet_host.baselines.completion import EXTENSION, complete
@@ -102,49 +102,6 @@ def test_a_binomial_schedule_holds_its_checkpoints_and_no_more(checkpoints: int)
     walk = revolve(chain_of(graph), checkpoints)
     working = 4  # the step's input and output, and two gradients
     assert complete(graph, walk.events, 10**6).least_bytes <= checkpoints + working
-
-
-# DTR.
-
-
-def test_the_score_by_hand() -> None:
-    """a -> b -> c -> d; b is gone. e*(a) = {b} below it; e*(c) = {b} above it."""
-    costs = ((4.0, 8), (2.0, 8), (6.0, 4), (1.0, 4))
-    nodes = [
-        CostNode(name, (k - 1,) if k else (), size, time_us=us, energy_uj=1.0)
-        for k, (name, (us, size)) in enumerate(zip("abcd", costs, strict=True))
-    ]
-    nodes.append(CostNode("e", (0, 1, 2, 3), 4, 1.0, 1.0))
-    machine = dtr._Runtime(CostGraph("four", tuple(nodes)), 100, True)
-    for i in range(4):
-        machine._perform(i)
-    machine._leave(1)
-    assert machine.clock_us == 13.0
-    # a was read by b, at 6; c by d, at 13, which counts as the shortest time.
-    assert machine.score(0) == (4.0 + 2.0) / (8 * (13.0 - 6.0))
-    assert machine.score(2) == (6.0 + 2.0) / (4 * 1e-6)
-    machine._leave(0)
-    assert machine.score(2) == (6.0 + 2.0 + 4.0) / (4 * 1e-6)  # b, and a beyond it
-    machine._perform(1)  # brings back a and b
-    machine._leave(2)
-    assert machine.score(3) == (1.0 + 6.0) / (4 * (machine.clock_us - 13.0))
-
-
-@pytest.mark.parametrize("n", [49, 100, 196])
-def test_dtr_needs_linear_work_in_root_memory(n: int) -> None:
-    """The theorem on linear networks: n layers in O(n) operations with O(sqrt n) memory."""
-    graph = chain([1] * n)
-    plan = plan_by("dtr", Problem(graph, 2 * isqrt(n) + 3), Settings(placed=False))
-    assert plan.statements
-    assert computes(plan) <= 4 * len(graph.nodes)
-    assert not plan.note
-
-
-def test_dtr_keeps_parameters_unless_there_is_no_room() -> None:
-    graph = with_parameters()
-    assert not plan_by("dtr", Problem(graph, 160)).note
-    assert plan_by("dtr", Problem(graph, 72)).note == EXTENSION
-    assert plan_by("dtr", Problem(graph, 52)).status == "infeasible"
 
 
 # Capuchin.

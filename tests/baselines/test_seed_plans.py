@@ -105,7 +105,8 @@ def test_every_method_without_a_search_makes_seed_plans() -> None:
     searches = {"poet", "poet-paging", "poet-remat", "checkmate"}
     assert set(WITHOUT_SEARCH) == set(METHODS) - searches
     asked = [
-        "checkpoint-all", "dtr", "chen-sqrt", "chen-greedy", "pofo", "griewank", "capuchin",
+        "checkpoint-all", "dtr", "dtr-eq", "chen-sqrt", "chen-greedy", "pofo", "griewank",
+        "capuchin",
     ]  # fmt: skip
     assert tuple(SCHEDULERS[name].seed_plan for name in asked) == SEED_PLANS
 
@@ -200,7 +201,7 @@ def test_seed_plans_are_made_only_of_small_graphs() -> None:
     assert len(chain_of(graph)) > 64
     problem = Problem(graph, 400)
     pofo, capuchin = SCHEDULERS["pofo"], SCHEDULERS["capuchin"]
-    assert pofo.seed == SeedLimits(5, max_links=64)
+    assert pofo.seed == SeedLimits(6, max_links=64)
     assert pofo.seed_plan(problem, UNLIMITED) is None
     few = replace(capuchin, seed=SeedLimits(1, max_nodes=400))
     assert few.seed_plan(problem, UNLIMITED) is None

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from poet_host import api
+from poet_host.graph.cuts import blocks_of
 from poet_host.graph.graph import Graph
-from poet_host.schedule.cuts import blocks_of
 from poet_host.schedule.encode import encode
 from poet_host.schedule.layout import model_of_graph
 from poet_host.schedule.schedule import Schedule

@@ -2,8 +2,8 @@
 
 from math import prod
 
+from poet_host.graph.cuts import Cut
 from poet_host.graph.graph import Graph
-from poet_host.schedule.cuts import Cut
 
 PIECE_BYTES = 4096
 

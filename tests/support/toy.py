@@ -10,9 +10,9 @@ import random
 from functools import cache
 
 import numpy as np
+from poet_host.graph.cuts import Cut
 from poet_host.graph.graph import Graph, Node
 from poet_host.plan.plan import Plan, Statement
-from poet_host.schedule.cuts import Cut
 from poet_host.schedule.encode import encode
 from poet_host.schedule.schedule import Schedule
 

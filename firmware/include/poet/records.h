@@ -15,10 +15,13 @@
 
 #define POET_LAYOUT(tag, size) static_assert(sizeof(struct tag) == size, #tag)
 
-#define POET_NONE 0xffffu         /* no tensor */
-#define POET_INPUTS 8             /* maximum inputs of an operator */
-#define POET_CUT_AXES 3u          /* axes along which a tensor can be cut */
-#define POET_BLOCK 512u           /* bytes of a storage block */
+#define POET_NONE 0xffffu    /* no tensor */
+#define POET_INPUTS 8        /* maximum inputs of an operator */
+#define POET_CUT_AXES 3u     /* axes along which a tensor can be cut */
+#define POET_LOOPS 7         /* maximum loops of a nest */
+#define POET_NEST_BYTES 216u /* of a nest's state, without its operands */
+#define POET_NEST_OPERAND_BYTES 112u /* of the state of each operand */
+#define POET_BLOCK 512u              /* bytes of a storage block */
 #define POET_TRAILER 8u           /* bytes of a trailer: CRC u32, owner u32 */
 #define POET_SHARED_BYTES 248u    /* largest tensor that shares a block */
 #define POET_SLOTS 3u             /* number of slots of a CURRENT tensor */

@@ -7,13 +7,13 @@ from typing import Any
 
 from .. import isa
 from ..errors import BadInput, PoetError
+from ..graph.cuts import Cut
 from ..graph.graph import Graph
 from ..onnx.returning import RETURNING
 from ..plan.plan import Plan, Statement, plan_to_json
 from ..plan.problem import CostGraph
 from .arena_state import ArenaState, RuleError
 from .bits import BitWriter, width
-from .cuts import Cut
 from .decode import Wait, decode
 from .layout import model_of_costs, model_of_graph, numbered
 from .meta import TensorMeta

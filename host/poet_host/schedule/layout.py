@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from .. import isa
 from ..errors import BadInput
+from ..graph.cuts import TRAILER, Cut
 from ..graph.graph import Graph, Node
 from ..plan.problem import CostGraph, CostNode
 from ..profile.profile import shares
-from .cuts import TRAILER, Cut
 from .model import (
     BLOCK,
     CURRENT,

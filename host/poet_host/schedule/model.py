@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import isa
 from ..errors import BadInput
-from .cuts import TRAILER, Cut, blocks_of
+from ..graph.cuts import TRAILER, Cut, blocks_of
 
 _C = isa.constants()
 NONE = _C["POET_NONE"]

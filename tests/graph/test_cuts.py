@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from poet_host.errors import BadInput
-from poet_host.schedule.cuts import Cut
+from poet_host.graph.cuts import Cut
 from poet_host.schedule.layout import model_of_graph
 from poet_host.schedule.model import PAGE, Tensor, model_bytes, read_model
 from poet_host.schedule.slots import pieces

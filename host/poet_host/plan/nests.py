@@ -1,0 +1,318 @@
+"""Nests: one operator computed part by part, while its operands stream through small buffers.
+
+A nest is a list of loops over the axes of an operator. The innermost cell is one call of the
+kernel. An operand is whole in RAM, or only a *slab* of it: what the first `depth` loops leave. A
+ring has room for one or two slabs. Slabs of inputs come from storage, slabs of the output go there.
+schedules/FORMAT.md has the laws ("Streamed operators"), and how a board keeps a nest in RAM.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+
+from .. import isa
+from ..errors import BadInput
+from ..graph.cuts import Cut
+from ..graph.graph import Node
+from ..graph.operands import Operator
+
+_C = isa.constants()
+MAX_LOOPS = _C["POET_LOOPS"]
+STATE_BYTES = _C["POET_NEST_BYTES"]
+OPERAND_STATE_BYTES = _C["POET_NEST_OPERAND_BYTES"]
+
+Range = tuple[int, int]  # first index, index after the last
+
+
+class LawError(BadInput):
+    """Raised for a nest that breaks a law. `law` is its name in FORMAT.md."""
+
+    def __init__(self, law: str, message: str) -> None:
+        super().__init__(message)
+        self.law = law
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop over the range that the outer loops leave of an axis."""
+
+    axis: str  # one of graph.operands.AXES
+    step: int  # indices for each iteration; the last iteration may have fewer
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The buffers of an operand that streams."""
+
+    slots: int  # slabs in RAM at the same time: 1 or 2
+    depth: int  # number of loops that fix a slab
+
+
+@dataclass(frozen=True)
+class Nest:
+    """How one operator is computed part by part."""
+
+    loops: tuple[Loop, ...]  # the outermost first
+    operands: tuple[Ring | None, ...]  # of each input, then of the output; None: whole in RAM
+    # False: the output does not take over the memory of an input, although the operator may do so.
+    in_place: bool = True
+
+
+@dataclass(frozen=True)
+class Box:
+    """The memory of a tensor or a slab: parts one after another, each in row-major order."""
+
+    size: tuple[int, ...]  # indices along each axis of the operand
+    part: tuple[int, ...]  # those of a part
+
+    @property
+    def size_bytes(self) -> int:
+        return 4 * prod(self.size)
+
+    @cached_property
+    def dense(self) -> tuple[int, ...]:
+        """Return the largest parts that are row-major: those of the box, or all of it."""
+        several = [part < size for part, size in zip(self.part, self.size, strict=True)]
+        ordered = not any(
+            several[i] and any(part > 1 for part in self.part[:i]) for i in range(len(several))
+        )
+        return self.size if ordered else self.part
+
+    def holds(self, cell: tuple[int, ...]) -> bool:
+        """Return whether each cell of this size is dense and in row-major order."""
+        part = self.dense
+        inside = all(
+            p >= size or p % c == 0 for p, c, size in zip(part, cell, self.size, strict=True)
+        )
+        cut = [axis for axis, (p, c) in enumerate(zip(part, cell, strict=True)) if c < p]
+        return inside and (not cut or all(c == 1 for c in cell[: cut[-1]]))
+
+
+class NestedOperator:
+    """A nest of one operator, and the tensors that it uses. Raises LawError if it breaks a law.
+
+    `cuts` are the cuts of the inputs, then of the output; None: not cut.
+    """
+
+    def __init__(self, operator: Operator, cuts: tuple[Cut | None, ...], nest: Nest) -> None:
+        self.operator = operator
+        self.cuts = cuts
+        self.nest = nest
+        self.count = operator.input_count
+        self._check_loops()
+        if not len(cuts) == len(nest.operands) == self.count + 1:
+            raise LawError("operands", f"the operator has {self.count + 1} operands")
+        self.axes = [operator.operand(i) for i in range(self.count + 1)]
+        self._check_rings()
+        self.parts = [self._parts(i) for i in range(self.count + 1)]
+        if self.overwritten is not None and self.parts[self.overwritten] != self.parts[-1]:
+            raise LawError("place", "the output is cut in another way than what it overwrites")
+        self._check_slabs()
+
+    # ---- laws
+
+    def _check_loops(self) -> None:
+        operator, last = self.operator, dict[str, int]()
+        loops = self.nest.loops
+        if len(loops) > MAX_LOOPS:
+            raise LawError("loops", f"a nest has at most {MAX_LOOPS} loops")
+        for loop in loops:
+            if loop.axis not in (*operator.free_axes, *operator.summed):
+                raise LawError("axes", f"{operator.kernel} cannot be cut along {loop.axis}")
+            outer = last.get(loop.axis, operator.size(loop.axis))
+            if not 1 <= loop.step <= outer or (loop.axis in last and outer % loop.step):
+                raise LawError(
+                    "steps", f"the step {loop.step} along {loop.axis} must divide the outer step"
+                )
+            last[loop.axis] = loop.step
+        order = [operator.summed.index(loop.axis) for loop in loops if loop.axis in operator.summed]
+        earlier = operator.summed[: max(order, default=0)]
+        if order != sorted(order) or any(
+            last.get(axis, operator.size(axis)) > 1 for axis in earlier
+        ):
+            raise LawError("terms", "a sum's terms must be added in ascending order")
+
+    def _check_rings(self) -> None:
+        nest, operator = self.nest, self.operator
+        for ring in nest.operands:
+            if ring and not (ring.slots in (1, 2) and 0 <= ring.depth <= len(nest.loops)):
+                raise LawError("rings", "a ring has 1 or 2 slots, and the depth of some loops")
+        output = nest.operands[-1]
+        if output and output.depth > self.sums_depth:
+            raise LawError("output", "a result leaves RAM before its sums are complete")
+        if not nest.in_place and (operator.overwritten is None or operator.must_overwrite):
+            raise LawError("place", "the operator leaves no choice of where its output lies")
+        over = self.overwritten
+        if over is not None and nest.operands[over] != output:
+            raise LawError("place", "the output and the input that it overwrites share a ring")
+
+    def _check_slabs(self) -> None:
+        for i, ring in enumerate(self.nest.operands):
+            cut, part, axes = self.cuts[i], self.parts[i], self.axes[i]
+            if ring:
+                pieces = 1 if cut is None else len(cut.piece_sizes)
+                if cut is not None and pieces > 1 and cut.piece_parts > 1:
+                    raise LawError("parts", f"the pieces of operand {i} have several parts")
+                for axis, p in zip(axes, part, strict=True):
+                    step = self._step(axis.cut_by, ring.depth)
+                    if p < axis.size and step is not None and step * axis.per % p:
+                        raise LawError("parts", f"the slabs of operand {i} are not whole parts")
+            if not self.box(i).holds(self._extents(i, len(self.nest.loops))):
+                raise LawError("cells", f"the cells of operand {i} are not dense")
+
+    def _parts(self, index: int) -> tuple[int, ...]:
+        """Return the indices of a part along each axis of an operand."""
+        axes, cut = self.axes[index], self.cuts[index]
+        part = [axis.size for axis in axes]
+        if cut is None:
+            return tuple(part)
+        if cut.size_bytes != 4 * prod(part):
+            raise LawError("cut", f"the cut of operand {index} is for another size")
+        for i, (size, indices) in enumerate(zip(cut.size, cut.part, strict=True)):
+            if indices == size:
+                continue
+            below = prod(cut.size[i + 1 :]) * cut.unit_bytes // 4
+            for j, axis in enumerate(axes):
+                if axis.size == size and prod(a.size for a in axes[j + 1 :]) == below:
+                    part[j] = indices
+                    break
+            else:
+                raise LawError("cut", f"operand {index} is cut along no axis of the operator")
+        return tuple(part)
+
+    # ---- geometry
+
+    @property
+    def overwritten(self) -> int | None:
+        """Return the index of the input whose memory the output takes over, or None."""
+        return self.operator.overwritten if self.nest.in_place else None
+
+    @property
+    def sums_depth(self) -> int:
+        """Return the number of loops outside of all loops over sums."""
+        summed = self.operator.summed
+        loops = self.nest.loops
+        return next((i for i, loop in enumerate(loops) if loop.axis in summed), len(loops))
+
+    def _step(self, axis: str | None, depth: int) -> int | None:
+        """Return the innermost step along an axis in the first loops, or None."""
+        steps = [loop.step for loop in self.nest.loops[:depth] if loop.axis == axis]
+        return steps[-1] if steps else None
+
+    def _extents(self, index: int, depth: int) -> tuple[int, ...]:
+        """Return the largest extents that the first loops leave of an operand."""
+        found = []
+        for axis in self.axes[index]:
+            step = self._step(axis.cut_by, depth)
+            found.append(axis.size if step is None else min(step * axis.per, axis.size))
+        return tuple(found)
+
+    def box(self, index: int) -> Box:
+        """Return the memory of a slab of an operand; of the whole operand if it is in RAM."""
+        ring = self.nest.operands[index]
+        size = self._extents(index, ring.depth if ring else 0)
+        part = tuple(map(min, self.parts[index], size))
+        return Box(size, part)
+
+    @property
+    def ring_bytes(self) -> tuple[int, ...]:
+        """Return the bytes of the ring of each operand; an overwritten input has the output's."""
+        return tuple(
+            ring.slots * self.box(i).size_bytes if ring and i != self.overwritten else 0
+            for i, ring in enumerate(self.nest.operands)
+        )
+
+    @property
+    def sums_bytes(self) -> int:
+        """Return the bytes of accumulators that are apart from the output."""
+        apart = self.operator.sink not in ("none", "store")
+        several = self.sums_depth < len(self.nest.loops)
+        return 4 * prod(self._extents(self.count, self.sums_depth)) if apart and several else 0
+
+    @property
+    def state_bytes(self) -> int:
+        return STATE_BYTES + OPERAND_STATE_BYTES * (self.count + 1)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Return the RAM that the nest needs in addition to the operands that are whole."""
+        return self.state_bytes + self.sums_bytes + sum(self.ring_bytes)
+
+    # ---- what happens, by walking
+
+    def indices(self, depth: int) -> Iterator[dict[str, Range]]:
+        """Yield the ranges of all axes that the first loops leave, in order."""
+        axes = (*self.operator.free_axes, *self.operator.summed)
+
+        def inside(level: int, ranges: dict[str, Range]) -> Iterator[dict[str, Range]]:
+            if level == depth:
+                yield ranges
+                return
+            loop = self.nest.loops[level]
+            first, end = ranges[loop.axis]
+            for at in range(first, end, loop.step):
+                yield from inside(level + 1, {**ranges, loop.axis: (at, min(at + loop.step, end))})
+
+        return inside(0, {axis: (0, self.operator.size(axis)) for axis in axes})
+
+    def cells(self) -> Iterator[dict[str, Range]]:
+        """Yield the ranges of all axes, for each call of the kernel."""
+        return self.indices(len(self.nest.loops))
+
+    def slabs(self, index: int) -> Iterator[tuple[Range, ...]]:
+        """Yield the slabs of an operand that streams, in the order in which they are moved."""
+        ring = self.nest.operands[index]
+        assert ring is not None
+        last = None
+        for ranges in self.indices(ring.depth):
+            slab = tuple(
+                (ranges[axis.cut_by][0] * axis.per, ranges[axis.cut_by][1] * axis.per)
+                if axis.cut_by in ranges
+                else (0, axis.size)
+                for axis in self.axes[index]
+            )
+            if slab != last:
+                yield slab
+            last = slab
+
+    def transfers(self, index: int) -> Counter[int]:
+        """Return how many transfers of an operand move how many bytes, trailers not counted."""
+        found: Counter[int] = Counter()
+        for slab in self.slabs(index):
+            sides = (
+                [min(part, end - at) for at in range(first, end, part)]
+                for (first, end), part in zip(slab, self.parts[index], strict=True)
+            )
+            found.update(4 * prod(side) for side in product(*sides))
+        return found
+
+    @cached_property
+    def loads(self) -> Counter[int]:
+        """Return how many transfers into RAM move how many bytes."""
+        found: Counter[int] = Counter()
+        for index in range(self.count):
+            if self.nest.operands[index]:
+                found += self.transfers(index)
+        return found
+
+    @cached_property
+    def stores(self) -> Counter[int]:
+        """Return how many transfers out of RAM move how many bytes."""
+        return self.transfers(self.count) if self.nest.operands[-1] else Counter()
+
+    @property
+    def loaded_bytes(self) -> int:
+        return sum(size * count for size, count in self.loads.items())
+
+    @property
+    def stored_bytes(self) -> int:
+        return sum(size * count for size, count in self.stores.items())
+
+
+def operator_of(node: Node) -> Operator:
+    """Return the operator of a computed node of a graph."""
+    over = None if node.overwrites is None else node.inputs.index(node.overwrites)
+    return Operator(node.op, node.sink, len(node.inputs), node.attrs, over)

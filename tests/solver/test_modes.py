@@ -2,9 +2,11 @@
 
 import pytest
 from poet_host.baselines.registry import CHAIN, PAGED_CHAIN, SCHEDULERS, plan_by
-from poet_host.plan.problem import CostGraph, Mode, Problem
+from poet_host.plan.problem import TOLERANCE, CostGraph, Mode, Problem
 from poet_host.plan.verify import verify
 from poet_host.solver.settings import Settings
+from support.mode_graphs import mode_problem, timed_mode_problems
+from support.oracle import cheapest
 from support.plans import node_with
 
 node = node_with(
@@ -52,3 +54,27 @@ def test_the_smallest_ram_is_that_of_the_modes() -> None:
 
 def test_no_mode_meets_a_deadline_below_the_least_time() -> None:
     assert plan_by("poet", Problem(GRAPH, 72, 13.9), QUICK).status == "infeasible"
+
+
+PROBLEMS = [
+    *(mode_problem(seed, 6) for seed in range(30)),
+    *(problem for seed in range(30, 40) for problem in timed_mode_problems(seed, 5)),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", PROBLEMS, ids=range(len(PROBLEMS)))
+def test_claims_agree_with_the_exhaustive_search(problem: Problem) -> None:
+    best = cheapest(problem)
+    plan = plan_by("poet", problem, Settings(time_limit_s=5.0, placed=False))
+    if best is None:
+        assert plan.status in ("infeasible", "unknown")
+        return
+    assert plan.status != "infeasible"
+    value = best.value(problem)
+    if plan.bound is not None:
+        assert plan.bound <= value * (1 + TOLERANCE)
+    if plan.statements:
+        verify(problem, plan, placed=False)
+        assert plan.value is not None
+        assert plan.value >= value * (1 - TOLERANCE)

@@ -23,6 +23,7 @@ from support.cost_graphs import (
     tight_problem,
     training,
 )
+from support.mode_graphs import kinds_of, mode_graph, mode_problem, timed_mode_problems
 from support.oracle import cheapest, fastest, smallest_energy, smallest_ram_bytes
 from support.plans import node_with, totals
 
@@ -40,6 +41,11 @@ def least_by_machine(problem: Problem, most_states: int = 2_000) -> Totals | Non
         return None
     ops = ("compute", "free") + (("page_in", "page_out") if problem.graph.storage else ())
     every = [Statement(op, node.name) for node in problem.graph.nodes for op in ops]
+    every += [
+        Statement("compute", node.name, mode=number)
+        for node in problem.graph.nodes
+        for number in range(1, len(node.modes) + 1)
+    ]
     tie = count()
     heap = [(0.0, next(tie), start)]
     seen: set[object] = set()
@@ -132,6 +138,46 @@ def test_equals_brute_force_on_random_graphs_with_and_without_a_deadline(seed: i
     expected, timed = least_by_machine(tight, 20_000), cheapest(tight)
     assert (timed is None) == (expected is None)
     assert timed is None or expected is None or timed.energy_uj == expected.energy_uj
+
+
+@pytest.mark.slow
+def test_no_plan_with_modes_beats_it() -> None:
+    kinds: Counter[str] = Counter()
+    for seed in range(40):
+        free = mode_problem(seed, 3, "added-energy")
+        for problem in (free, *timed_mode_problems(seed, 3)):
+            try:
+                least = least_by_machine(problem, 1_000)
+            except ManyStates:
+                kinds["skipped"] += 1
+                continue
+            best = cheapest(problem)
+            assert (best is None) == (least is None), seed
+            if best is None or least is None:
+                kinds["none"] += 1
+                continue
+            assert best.energy_uj == pytest.approx(least.energy_uj, rel=1e-12, abs=1e-12), seed
+            kinds["modes" if any(it.mode for it in best.statements) else "mode 0"] += 1
+    assert kinds["skipped"] < sum(kinds.values()) / 3, kinds
+    assert min(kinds[kind] for kind in ("none", "modes", "mode 0")) > 12, kinds
+
+
+def test_modes_are_drawn_of_every_kind_and_their_best_plans_are_legal() -> None:
+    kinds: Counter[str] = Counter()
+    for seed in range(120):
+        kinds.update(kinds_of(mode_graph(seed)))
+        problem = mode_problem(seed, 6)
+        best = cheapest(problem)
+        if best is None:
+            continue
+        spent = totals(problem, best.statements)
+        assert spent.energy_uj == pytest.approx(best.energy_uj, rel=1e-12, abs=1e-12)
+        assert best.time_us is None or spent.time_us == pytest.approx(best.time_us, rel=1e-12)
+        computed = [it.node for it in best.statements if it.op == "compute"]
+        kinds["plans with modes"] += any(it.mode for it in best.statements)
+        kinds["again"] += len(set(computed)) < len(computed)
+    assert min(kinds.values()) > 4, kinds
+    assert kinds["plans with modes"] > 50, kinds
 
 
 @pytest.mark.slow

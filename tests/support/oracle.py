@@ -19,6 +19,9 @@ no later and costs no more:
   longer for any tensor in RAM, it replaces the other. A time before p is as good as p: no statement
   begins before p, and neither lane ends before it.
 
+- Streaming out a tensor that is on storage already adds nothing, unless it is the first
+  computation. What must not be in RAM then is freed right before: a mode waits for both lanes.
+
 Labels are expanded in the order of a bound on all plans from there, which never shrinks along a
 plan. So the first complete label is the best.
 """
@@ -29,12 +32,11 @@ from dataclasses import dataclass, replace
 from itertools import combinations, count
 
 from poet_host.plan.plan import Op, Statement
-from poet_host.plan.problem import CostGraph, Problem
+from poet_host.plan.problem import CostGraph, Mode, Problem
 
-Event = tuple[Op, int]
+Event = tuple[Op, int, int]  # the operation, its node, and the mode of a compute
 State = tuple[int, int, int]  # bit sets: in RAM, on storage; first computations done
 SLACK = 1 + 1e-9
-ENERGY = {"compute": "energy_uj", "page_in": "page_in_uj", "page_out": "page_out_uj"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def cheapest(problem: Problem, *, recompute: bool = True, page: bool = True) -> 
     """The plan that the objective wants within RAM and deadline, or None.
 
     `recompute` False: every node is computed once. `page` False: of the computed tensors,
-    only kept ones are paged out.
+    only kept ones are paged out or streamed out.
     """
     return _Search(problem, recompute, page).run()
 
@@ -89,12 +91,12 @@ def smallest_ram_bytes(graph: CostGraph) -> int | None:
     high = sum(node.bytes + node.workspace_bytes for node in nodes)
     if cheapest(Problem(graph, high)) is None:
         return None
-    low = max(
-        sum(nodes[j].bytes for j in node.inputs)
-        + (node.bytes if node.overwrites is None and not node.stored else 0)
-        + node.workspace_bytes * (not node.stored)
-        for node in nodes
+    operators = (
+        min(needs(graph, i, k) for k in range(len(node.modes) + 1))
+        for i, node in enumerate(nodes)
+        if not node.stored
     )
+    low = max(operators, default=0)
     if cheapest(Problem(graph, low)) is not None:
         return low  # no less holds the largest operator
     while low < high:
@@ -104,6 +106,26 @@ def smallest_ram_bytes(graph: CostGraph) -> int | None:
         else:
             high = middle
     return high
+
+
+def needs(graph: CostGraph, i: int, number: int) -> int:
+    """The bytes that node i needs in RAM in this mode, by itself."""
+    node, mode = graph.nodes[i], _mode(graph, i, number)
+    takes_place = mode.streamed_output or mode.overwrites is not None
+    whole = set(node.inputs) - set(mode.streamed_inputs)
+    inputs = sum(graph.nodes[j].bytes for j in whole)
+    return inputs + mode.workspace_bytes + (0 if takes_place else node.bytes)
+
+
+def _mode(graph: CostGraph, i: int, number: int) -> Mode:
+    """A mode from the file's fields. Mode 0 has the node's, and takes no time of the transfers."""
+    node = graph.nodes[i]
+    if number:
+        return node.modes[number - 1]
+    return Mode(
+        (), False, node.workspace_bytes, node.time_us, 0.0, node.time_us, node.energy_uj,
+        overwrites=node.overwrites,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -145,6 +167,19 @@ class _Search:
         self.stored = _set(i for i, node in enumerate(self.nodes) if node.stored)
         self.keep = _set(i for i, node in enumerate(self.nodes) if node.keep)
         self.inputs = [_set(node.inputs) for node in self.nodes]
+        self.modes: list[dict[int, Mode]] = [{} for _ in self.nodes]
+        for i in self.order:
+            for number in range(len(self.nodes[i].modes) + 1):
+                mode = _mode(self.graph, i, number)
+                streams = mode.streamed_output or mode.streamed_inputs
+                banned = mode.streamed_output and not (page or self.nodes[i].keep)
+                if not banned and (self.graph.storage or not streams):
+                    self.modes[i][number] = mode
+        self.paged_out = _set(
+            i
+            for i, modes in enumerate(self.modes)
+            if self.nodes[i].keep and not any(mode.streamed_output for mode in modes.values())
+        )
         self.bytes = [0]  # of every set of tensors
         for node in self.nodes:
             self.bytes += [size + node.bytes for size in self.bytes]
@@ -184,19 +219,38 @@ class _Search:
             if ram & bit:
                 wanted = not node.stored and (self.page or node.keep)
                 if self.graph.storage and wanted and not storage & bit:
-                    yield (("page_out", i),), (ram, storage | bit, done)
-                continue
-            if storage & bit:
+                    yield (("page_out", i, 0),), (ram, storage | bit, done)
+            elif storage & bit:
                 for gone in self._room(ram, 0, node.bytes):
-                    yield (*_frees(gone), ("page_in", i)), (ram & ~gone | bit, storage, done)
+                    yield (*_frees(gone), ("page_in", i, 0)), (ram & ~gone | bit, storage, done)
             first = done < len(self.order) and i == self.order[done]
             again = self.recompute and not node.once and i in self.order[:done]
-            if (first or again) and not self.inputs[i] & ~ram:
-                over = 0 if node.overwrites is None else 1 << node.overwrites
-                need = node.workspace_bytes + (0 if over else node.bytes)
-                for gone in self._room(ram, self.inputs[i], need):
+            if first or again:
+                yield from self._computations(state, i, first)
+
+    def _computations(
+        self, state: State, i: int, first: bool
+    ) -> Iterator[tuple[tuple[Event, ...], State]]:
+        ram, storage, done = state
+        bit = 1 << i
+        for number, mode in self.modes[i].items():
+            streamed = _set(mode.streamed_inputs)
+            whole = self.inputs[i] & ~streamed
+            over = 0 if mode.overwrites is None else 1 << mode.overwrites
+            event: Event = ("compute", i, number)
+            if whole & ~ram or streamed & ~storage:
+                continue
+            if mode.streamed_output:
+                left = ram & ~(bit | over)
+                if first or not storage & bit:
+                    for gone in self._room(left, whole, mode.workspace_bytes):
+                        frees = _frees(gone | ram & ~left)
+                        yield (*frees, event), (left & ~gone, storage | bit, done + first)
+            elif not ram & bit:
+                need = mode.workspace_bytes + (0 if over else self.nodes[i].bytes)
+                for gone in self._room(ram, whole, need):
                     after = ram & ~gone & ~over | bit
-                    yield (*_frees(gone), ("compute", i)), (after, storage, done + first)
+                    yield (*_frees(gone), event), (after, storage, done + first)
 
     def _room(self, ram: int, pinned: int, need: int) -> Iterator[int]:
         """The smallest sets of tensors (none part of another) that make room by leaving."""
@@ -214,17 +268,23 @@ class _Search:
                     yield gone
 
     def _apply(self, label: _Label, events: tuple[Event, ...], state: State) -> _Label:
-        op, last = events[-1]
-        energy_uj = label.energy_uj + getattr(self.nodes[last], ENERGY[op])
+        op, last, number = events[-1]
+        node = self.nodes[last]
+        energy_uj = label.energy_uj + (
+            self.modes[last][number].energy_uj if op == "compute"
+            else node.page_in_uj if op == "page_in" else node.page_out_uj
+        )  # fmt: skip
         clock = self._tick(label.clock, events) if self.timed else label.clock
         return _Label(state, energy_uj, clock, label, events)
 
     def _tick(self, clock: _Clock, events: tuple[Event, ...]) -> _Clock:
         p, x = clock.p, clock.x
         arrival, written = dict(clock.arrival), dict(clock.written)
-        for op, i in events:
+        for op, i, number in events:
             node = self.nodes[i]
-            if op == "compute":
+            if op == "compute" and number:
+                p = x = max(p, x) + self.modes[i][number].wall_us
+            elif op == "compute":
                 waits = [arrival.get(j, 0.0) for j in node.inputs]
                 if node.overwrites is not None:
                     waits.append(written.get(node.overwrites, 0.0))
@@ -256,18 +316,23 @@ class _Search:
     def _end_us(self, label: _Label) -> float:
         """When every continuation ends at the earliest."""
         _, storage, done = label.state
-        computing = sum(self.nodes[i].time_us for i in self.order[done:])
+        computing = sum(
+            min(mode.wall_us for mode in self.modes[i].values()) for i in self.order[done:]
+        )
         writing = sum(self.nodes[i].page_out_us for i in self._unwritten(storage))
         return max(label.clock.p + computing, label.clock.x + writing)
 
     def _rest_uj(self, state: State) -> float:
         """What every continuation costs at least."""
         _, storage, done = state
-        computing = sum(self.nodes[i].energy_uj for i in self.order[done:])
+        computing = sum(
+            min(mode.energy_uj for mode in self.modes[i].values()) for i in self.order[done:]
+        )
         return computing + sum(self.nodes[i].page_out_uj for i in self._unwritten(storage))
 
     def _unwritten(self, storage: int) -> Iterator[int]:
-        return _members(self.keep & ~storage) if self.graph.storage else iter(())
+        """The tensors that must still be paged out."""
+        return _members(self.paged_out & ~storage) if self.graph.storage else iter(())
 
     def _complete(self, state: State) -> bool:
         ram, storage, done = state
@@ -281,7 +346,9 @@ class _Search:
             steps.append(step.events)
             step = step.before
         return tuple(
-            Statement(op, self.nodes[i].name) for events in reversed(steps) for op, i in events
+            Statement(op, self.nodes[i].name, mode=mode)
+            for events in reversed(steps)
+            for op, i, mode in events
         )
 
 
@@ -300,4 +367,4 @@ def _members(bits: int) -> Iterator[int]:
 
 
 def _frees(tensors: int) -> tuple[Event, ...]:
-    return tuple(("free", i) for i in _members(tensors))
+    return tuple(("free", i, 0) for i in _members(tensors))

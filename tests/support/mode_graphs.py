@@ -1,0 +1,118 @@
+"""Random cost graphs and problems with modes."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from poet_host.plan.problem import CostGraph, CostNode, Mode, Objective, Problem
+from support.cost_graphs import contrary, general, swept, training
+from support.oracle import cheapest, fastest, smallest_ram_bytes
+
+MAKERS = (general, training, contrary, swept)
+
+
+def with_modes(graph: CostGraph, seed: int, share: float = 0.7, most: int = 2) -> CostGraph:
+    """The graph with up to `most` modes for this share of its computed nodes.
+
+    Modes stream any operands, overwrite what the node does, another input or nothing, and are
+    cheaper or dearer than mode 0. Some stream nothing. Costs may be 0.
+    """
+    rng = random.Random(f"modes {seed}")
+    nodes = tuple(
+        node
+        if node.stored or rng.random() > share
+        else replace(
+            node, modes=tuple(_mode(rng, graph, node) for _ in range(rng.randint(1, most)))
+        )
+        for node in graph.nodes
+    )
+    return replace(graph, name=f"{graph.name} with modes", nodes=nodes)
+
+
+def _mode(rng: random.Random, graph: CostGraph, node: CostNode) -> Mode:
+    streamed = [i for i in node.inputs if rng.random() < 0.5]
+    output = rng.random() < 0.4
+    same = [i for i in node.inputs if graph.nodes[i].bytes == node.bytes]
+    choices = [None, node.overwrites, *(same[:1] if rng.random() < 0.3 else [])]
+    overwrites = rng.choice([i for i in choices if i is None or (i in streamed) == output])
+    factor = rng.choice((0.3, 0.9, 1.0, 1.5, 3.0))
+    time_us = factor * node.time_us
+    transfer_us = rng.choice((0.0, 0.5 * time_us, rng.uniform(0, 5)))
+    return Mode(
+        tuple(streamed),
+        output,
+        rng.choice((0, 1, 1, 2, 4)),
+        time_us,
+        transfer_us,
+        max(time_us, transfer_us) + rng.choice((0.0, 0.5)),
+        node.energy_uj * rng.choice((0.3, 1.0, 1.2, 2.0)) + rng.choice((0.0, 0.0, 1.0)),
+        rng.randint(0, 99),
+        rng.randint(0, 99),
+        overwrites,
+    )
+
+
+def mode_graph(seed: int, most_nodes: int = 7) -> CostGraph:
+    """A graph of any of the kinds of `cost_graphs`; three in four have storage."""
+    graph = MAKERS[seed % len(MAKERS)](seed, most_nodes)
+    storage = random.Random(f"storage {seed}").random() < 0.75
+    return with_modes(replace(graph, storage=storage), seed)
+
+
+def mode_problem(seed: int, most_nodes: int = 7, objective: Objective | None = None) -> Problem:
+    """About the least RAM for which there is a plan, or up to a third of all; any objective.
+
+    One in eight has too little RAM, and half have base power, which the default objective counts.
+    """
+    rng = random.Random(f"problem {seed}")
+    graph = mode_graph(seed, most_nodes)
+    if rng.random() < 0.5:
+        graph = replace(graph, base_power_uw=rng.choice((1e5, 1e6, 3e6)))
+    least, whole = smallest_ram_bytes(graph), sum(node.bytes for node in graph.nodes)
+    if least is None:
+        return Problem(graph, whole)
+    most = max(least, whole // 3)
+    budget = rng.choice((least, least, rng.randint(least, most), rng.randint(least, most)))
+    goal: Objective = objective or rng.choice(("energy", "added-energy", "added-energy", "time"))
+    return Problem(graph, max(0, least - 1) if rng.random() < 0.125 else budget, objective=goal)
+
+
+def timed_mode_problems(seed: int, most_nodes: int = 6) -> list[Problem]:
+    """A problem with deadlines: missed by every plan, just met, and between the fastest plan and
+    the cheapest.
+    """
+    problem = mode_problem(seed, most_nodes, "added-energy")
+    quick = fastest(problem)
+    if quick is None or quick.time_us is None:
+        return []
+    cheap = cheapest(replace(problem, deadline_us=1e9))
+    assert cheap is not None
+    assert cheap.time_us is not None
+    least_us, loose_us = quick.time_us, max(quick.time_us, cheap.time_us)
+    between_us = random.Random(f"deadline {seed}").uniform(least_us, loose_us)
+    limits = {least_us * (1 - 1e-4), least_us, between_us} - {0.0}
+    return [replace(problem, deadline_us=limit) for limit in sorted(limits)]
+
+
+def kinds_of(graph: CostGraph) -> dict[str, Any]:
+    """How often each choice of a mode occurs in the graph."""
+    modes = [(node, mode) for node in graph.nodes for mode in node.modes]
+    return {
+        "modes": len(modes),
+        "streamed inputs": sum(bool(mode.streamed_inputs) for _, mode in modes),
+        "streamed outputs": sum(mode.streamed_output for _, mode in modes),
+        "streams nothing": sum(not mode.streams for _, mode in modes),
+        "streams out a kept tensor": sum(m.streamed_output and n.keep for n, m in modes),
+        "overwrites as the node": sum(m.overwrites == n.overwrites is not None for n, m in modes),
+        "overwrites another": sum(
+            m.overwrites is not None and m.overwrites != n.overwrites for n, m in modes
+        ),
+        "leaves what the node overwrites": sum(
+            m.overwrites is None and n.overwrites is not None for n, m in modes
+        ),
+        "overwrites on storage": sum(
+            m.overwrites is not None and m.streamed_output for _, m in modes
+        ),
+        "once": sum(node.once for node, _ in modes),
+        "0 bytes": sum(not node.bytes for node, _ in modes),
+    }

@@ -9,6 +9,7 @@ from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import PlanError, Totals
 from poet_host.solver.events import Event, energy_uj, events_of, fits, statements, tidy
 from poet_host.solver.greedy import everything_paged, latest_paged
+from poet_host.solver.modes import Modes
 from support.cost_graphs import contrary, random_cost_graph, tight_problem
 from support.oracle import cheapest
 from support.plans import totals
@@ -158,20 +159,20 @@ def test_what_is_needed_latest_is_paged_and_everything_computed_once(share: floa
         graph = stored_graph(seed)
         least = max(needs(graph))
         ram_bytes = least + int(share * sum(node.bytes for node in graph.nodes))
-        events = latest_paged(graph, ram_bytes)
+        events = latest_paged(Modes(graph), ram_bytes)
         assert events is not None
         found = check(graph, events, ram_bytes)
         assert found.peak_bytes <= ram_bytes
         computed = [i for op, i, _ in events if op == "compute"]
         assert computed == [i for i, node in enumerate(graph.nodes) if not node.stored]
-        assert latest_paged(graph, least - 1) is None
+        assert latest_paged(Modes(graph), least - 1) is None
 
 
 def test_with_room_for_all_only_what_must_be_is_paged() -> None:
     """Tensors that are wanted again after they were overwritten must be, too."""
     for seed in range(300):
         graph = stored_graph(seed)
-        events = latest_paged(graph, sum(n.bytes + n.workspace_bytes for n in graph.nodes))
+        events = latest_paged(Modes(graph), sum(n.bytes + n.workspace_bytes for n in graph.nodes))
         assert events is not None
         overwritten = {node.overwrites for node in graph.nodes}
         for op, i, _ in events:
@@ -184,7 +185,7 @@ def test_with_room_for_all_only_what_must_be_is_paged() -> None:
 def test_paging_everything_needs_what_the_largest_operator_needs() -> None:
     for seed in range(300):
         graph = stored_graph(seed)
-        found = check(graph, everything_paged(graph))
+        found = check(graph, everything_paged(Modes(graph)))
         assert found.peak_bytes == max(needs(graph))
 
 
@@ -203,12 +204,12 @@ def paging(events: Sequence[Event] | None) -> list[Event]:
 
 def test_the_one_needed_latest_goes() -> None:
     graph = equal((), (), (), (), (3, 1), (4, 2), (5, 0), n4=3, n5=4)
-    assert paging(latest_paged(graph, 12)) == [Event("page_out", 0), Event("page_in", 0)]
+    assert paging(latest_paged(Modes(graph), 12)) == [Event("page_out", 0), Event("page_in", 0)]
 
 
 def test_what_is_wanted_after_it_was_overwritten_comes_from_storage() -> None:
     graph = equal((), (0,), (1, 0), n1=0)
-    events = latest_paged(graph, 12)
+    events = latest_paged(Modes(graph), 12)
     assert events is not None
     assert paging(events) == [Event("page_out", 0), Event("page_in", 0)]
     check(graph, events, 12)

@@ -10,10 +10,12 @@ import pytest
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.solver import conflicts, solution, stage_model
 from poet_host.solver.events import Event, energy_uj, events_of, fits, normal_order, tidy
+from poet_host.solver.modes import Modes
 from poet_host.solver.program import INFINITY, Program, TimeLimits, Values, attainable, minimise
 from poet_host.solver.recompute_candidates import RecomputeCandidates, recomputable
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
+from poet_host.solver.stage_columns import Stage, StageModel
 from poet_host.solver.unavoidable import unavoidable_uj
 from support.cost_graphs import (
     beyond_exhaustive,
@@ -59,9 +61,7 @@ def simplest(graph: CostGraph, best: Best) -> list[Event]:
     return normal_order(graph, events_of(graph, best.statements))
 
 
-def model_of(
-    problem: Problem, overhead_uj: float = INFINITY, *, for_conflicts: bool
-) -> stage_model.StageModel:
+def model_of(problem: Problem, overhead_uj: float = INFINITY, *, for_conflicts: bool) -> StageModel:
     graph, timed = problem.graph, problem.deadline_us is not None
     candidates = RecomputeCandidates(
         graph,
@@ -125,7 +125,7 @@ def test_the_best_plan_obeys_any_conflict(block: int) -> None:
 
 
 def _any_conflict(
-    rng: random.Random, problem: Problem, stage: stage_model.Stage, index: int, done: list[int]
+    rng: random.Random, problem: Problem, stage: Stage, index: int, done: list[int]
 ) -> conflicts.Conflict:
     others = [i for i in stage.computed if i not in done]
     members = [i for i in done if rng.random() < 0.8]
@@ -133,7 +133,7 @@ def _any_conflict(
     kept = frozenset(i for i in sorted(computed & stage.used.keys()) if rng.random() < 0.7)
     outside = {i for j in computed for i in problem.graph.nodes[j].inputs} - computed
     passing = frozenset(i for i in sorted(outside) if rng.random() < 0.5)
-    peak = conflicts._least_peak(problem.graph, computed, kept, passing, problem.ram_bytes)
+    peak = conflicts._least_peak(Modes(problem.graph), computed, kept, passing, problem.ram_bytes)
     return conflicts.Conflict(index, computed, kept, passing, peak)
 
 
@@ -168,7 +168,7 @@ def test_conflicts_allow_for_what_is_there_when_the_stage_begins() -> None:
     honest(solve(large, Settings(placed=False)), large, best.energy_uj)
 
 
-def _learn(model: stage_model.StageModel) -> int:
+def _learn(model: StageModel) -> int:
     """Forbid what solutions of the relaxation and of the program break; how much that is."""
     learned = 0
     for integer in (False, True):
@@ -227,7 +227,7 @@ def test_least_peak_is_that_of_the_best_order() -> None:
         kept = frozenset(i for i in sorted(computed) if rng.random() < 0.5)
         outside = {i for j in computed for i in graph.nodes[j].inputs} - computed
         passing = frozenset(i for i in sorted(outside) if rng.random() < 0.5)
-        found = conflicts._least_peak(graph, computed, kept, passing, 0)
+        found = conflicts._least_peak(Modes(graph), computed, kept, passing, 0)
         assert found == least_peak(graph, computed, kept, passing), graph.name
 
 

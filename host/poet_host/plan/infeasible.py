@@ -27,7 +27,7 @@ def largest_need(graph: CostGraph, unit: int = ALIGNMENT) -> Need | None:
     pages in the inputs before each operator, and pages out the output after it.
     """
     needs = (
-        min((_need(graph, i, mode, unit) for mode in graph.runnable(i)), key=lambda it: it.bytes)
+        min((need_of(graph, i, mode, unit) for mode in graph.runnable(i)), key=lambda it: it.bytes)
         for i, node in enumerate(graph.nodes)
         if not node.stored
     )
@@ -53,7 +53,8 @@ def bytes_of(
     return sum(aligned(size, unit) for size in sizes) - slack
 
 
-def _need(graph: CostGraph, index: int, number: int, unit: int) -> Need:
+def need_of(graph: CostGraph, index: int, number: int, unit: int = ALIGNMENT) -> Need:
+    """Return the need of a node in the mode with this number."""
     node = graph.nodes[index]
     mode = node.mode(number)
     tensors = list(dict.fromkeys(node.whole_inputs(number)))

@@ -13,13 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
-import numpy as np
-
-from .blocks import aligned
-from .placement import Life, arrange, lives_of
+from .placement import arrange
 from .plan import Statement
 from .problem import CostGraph, Problem
 from .timeline import Clock, Span, lanes, time_us, timeline
+from .transfer_memory import Memory, is_placed
 
 LOOKAHEAD = 8  # page-ins considered at once, in the order in which they are needed
 MAX_RANDOM_PASSES = 40  # passes with randomly changed priorities
@@ -51,7 +49,7 @@ def overlap(
     if not any(statement.op in ("page_in", "page_out") for statement in given):
         return given
     moved = _fastest(problem, given, ends_at, tries)  # keeps offsets where possible
-    return _placed_again(problem, given, moved, ends_at, tries) if _placed(given) else moved
+    return _placed_again(problem, given, moved, ends_at, tries) if is_placed(given) else moved
 
 
 def _placed_again(problem: Problem, given: Order, best: Order, ends_at: float, tries: int) -> Order:
@@ -73,10 +71,6 @@ def _placed_again(problem: Problem, given: Order, best: Order, ends_at: float, t
         excess = placement.height_bytes - problem.ram_bytes
         limit -= max(excess, problem.ram_bytes // 64)
     return best
-
-
-def _placed(statements: Sequence[Statement]) -> bool:
-    return all(it.offset is not None for it in statements if it.op in ("compute", "page_in"))
 
 
 def _fastest(problem: Problem, given: Sequence[Statement], ends_at: float, tries: int) -> Order:
@@ -106,10 +100,11 @@ def _early(graph: CostGraph, statements: Sequence[Statement]) -> list[Statement]
     for s, statement in enumerate(statements):
         i = index[statement.node]
         if statement.op == "compute":
-            needed.update(dict.fromkeys(graph.nodes[i].inputs, s))
+            needed.update(dict.fromkeys(graph.nodes[i].whole_inputs(statement.mode), s))
         if statement.op in ("compute", "page_in"):
-            created[i] = needed[i] = s
             keys.append((s, -1, 0))
+            if not _is_streamed(graph, statement):
+                created[i] = needed[i] = s
         elif statement.op == "page_out":
             keys.append((created.get(i, -1), LAST_RANK, s))
         else:
@@ -119,6 +114,12 @@ def _early(graph: CostGraph, statements: Sequence[Statement]) -> list[Statement]
             keys.append((needed.get(i, -1), rank, s))
     order = sorted(range(len(statements)), key=keys.__getitem__)
     return [statements[s] for s in order]
+
+
+def _is_streamed(graph: CostGraph, statement: Statement) -> bool:
+    """Return whether the statement computes a node whose output is streamed to storage."""
+    node = graph.nodes[graph.index[statement.node]]
+    return statement.op == "compute" and node.mode(statement.mode).streamed_output
 
 
 def _priorities(
@@ -159,7 +160,7 @@ class _Dispatcher:
         self.statements, self.strict = statements, strict
         self.tensors = [self.graph.index[it.node] for it in statements]
         self.clock = Clock(self.graph)
-        self.memory = _Memory(problem, statements)
+        self.memory = Memory(problem, statements)
         self.due_us, self.movable_from = due_us, movable_from
         self.out: list[Statement] = []
         self.outs: list[int] = []  # positions of page-outs that are not started yet
@@ -187,12 +188,21 @@ class _Dispatcher:
         return tuple(self.out)
 
     def _compute(self, now: int, i: int) -> None:
-        """Start transfers while their lane would be idle during this computation. Then compute."""
-        node = self.graph.nodes[i]
-        if node.overwrites is not None:
-            self._start_outs(node.overwrites)
+        """Start transfers while their lane would be idle during this computation. Then compute.
+
+        A mode other than 0 occupies both lanes, and waits for all transfers that were started.
+        """
+        number = self.statements[now].mode
+        mode = self.graph.nodes[i].mode(number)
+        absent = {mode.overwrites, i} if mode.streamed_output else set()
+        for j in mode.streamed_inputs:
+            self._start_outs(j)
+        if mode.overwrites is not None:
+            self._start_outs(mode.overwrites)
+        for s in [s for s in self.frees if self.tensors[s] in absent]:
+            self._free_late(now, s)
         self._free_idle(now)
-        while self.clock.x < self.clock.ready(i) + node.time_us:
+        while not number and self.clock.x < self.clock.ready(i) + mode.wall_us:
             chosen = self._next(now)
             if chosen is None:
                 break
@@ -260,9 +270,9 @@ class _Dispatcher:
 
     def _emit(self, s: int) -> None:
         statement, i = self.statements[s], self.tensors[s]
-        self.clock.run(statement.op, i)
+        self.clock.run(statement.op, i, statement.mode)
         self.out.append(replace(statement, offset=self.memory.offset(s)))
-        if statement.op == "page_out":
+        if statement.op == "page_out" or _is_streamed(self.graph, statement):
             self.on_storage.add(i)
 
 
@@ -292,10 +302,11 @@ def _deadlines(
         statement, begin_us = statements[s], spans[s].begin_us
         i = graph.index[statement.node]
         if statement.op == "compute":
-            used.update(dict.fromkeys(graph.nodes[i].inputs, begin_us))
-            over = graph.nodes[i].overwrites
-            if over is not None:
-                gone[over] = begin_us
+            mode = graph.nodes[i].mode(statement.mode)
+            used.update(dict.fromkeys(graph.nodes[i].whole_inputs(statement.mode), begin_us))
+            gone.update(dict.fromkeys(mode.streamed_inputs, begin_us))
+            if mode.overwrites is not None:
+                gone[mode.overwrites] = begin_us
         elif statement.op == "page_in":
             due[s] = used.get(i, inf)
             gone[i] = begin_us
@@ -304,96 +315,3 @@ def _deadlines(
         else:
             gone[i] = begin_us
     return due
-
-
-class _Memory:
-    """The lives of tensors in RAM, which change while transfers and frees move."""
-
-    def __init__(self, problem: Problem, statements: Sequence[Statement]) -> None:
-        graph, self.ram_bytes = problem.graph, problem.ram_bytes
-        lives = lives_of(graph, statements)
-        self.placed = _placed(statements)
-        self.begin = np.array([life.begin for life in lives])
-        self.end = np.array([life.end for life in lives])
-        self.size = np.array([life.size_bytes for life in lives])
-        self.at = np.array([_offset_of(life, statements) or 0 for life in lives])
-        self.created = {s: k for k, life in enumerate(lives) for s in life.outputs}
-        self.freed = {life.end: k for k, life in enumerate(lives) if life.workspace is None}
-        self.forced: dict[int, int] = {}  # position of a free -> latest position at which to free
-        self.used = np.zeros(len(statements) + 1, dtype=np.int64)  # bytes at each position
-        for life in lives:
-            self.used[max(life.begin, 0) : life.end] += life.size_bytes
-        self.created_again = _created_again(statements)
-
-    def offset(self, s: int) -> int | None:
-        """Return the offset of the tensor that the statement at `s` creates."""
-        return int(self.at[self.created[s]]) if self.placed and s in self.created else None
-
-    def fits_from(self, now: int, s: int) -> bool:
-        """Return whether the tensor created at `s` can be in RAM from `now` on."""
-        k = self.created[s]
-        if not self.placed:
-            return bool(self.used[now:s].max(initial=0) + self.size[k] <= self.ram_bytes)
-        return self._place(k, now) is not None
-
-    def hold_from(self, now: int, s: int) -> None:
-        k = self.created[s]
-        if self.placed:
-            self.at[k] = self._place(k, now)
-        self.begin[k] = now
-        self.used[now:s] += self.size[k]
-
-    def keep_from(self, s: int) -> None:
-        """Postpone the `free` at position `s`, to position `forced[s]` at the latest."""
-        k = self.freed[s]
-        limit = self.created_again.get(s, len(self.used) - 1)
-        if self.placed:
-            apart = (self.at >= self.at[k] + self.size[k]) | (self.at + self.size <= self.at[k])
-            wanted = self.begin[~apart & (self.begin >= s) & (self.size > 0)]
-            limit = int(min(limit, wanted.min(initial=limit))) if self.size[k] else limit
-        else:
-            full = np.flatnonzero(self.used[s:limit] + self.size[k] > self.ram_bytes)
-            limit = s + int(full[0]) if len(full) else limit
-        self.forced[s] = limit
-        self.end[k] = limit
-        self.used[s:limit] += self.size[k]
-
-    def release(self, now: int, s: int) -> None:
-        k = self.freed[s]
-        self.used[now : self.forced[s]] -= self.size[k]
-        self.end[k] = now
-
-    def _place(self, k: int, now: int) -> int | None:
-        """Return an offset (old one preferred) free from `now` to the end of life k, or None."""
-        size = int(self.size[k])
-        alive = (self.begin < self.end[k]) & (self.end > now) & (self.size > 0)
-        alive[k] = False
-        starts, ends = self.at[alive], (self.at + self.size)[alive]
-        old = int(self.at[k])
-        if not size or not np.any((starts < old + size) & (ends > old)):
-            return old
-        low = 0
-        for i in np.argsort(starts, kind="stable"):
-            if low + size <= starts[i]:
-                break
-            low = max(low, aligned(int(ends[i])))
-        return low if low + size <= self.ram_bytes else None
-
-
-def _offset_of(life: Life, statements: Sequence[Statement]) -> int | None:
-    if life.workspace is not None:
-        return statements[life.workspace].workspace_offset
-    return statements[life.outputs[0]].offset if life.outputs else None
-
-
-def _created_again(statements: Sequence[Statement]) -> dict[int, int]:
-    """Return for each `free` the next position at which its tensor is created again, if any."""
-    following: dict[str, int] = {}
-    again: dict[int, int] = {}
-    for s in reversed(range(len(statements))):
-        statement = statements[s]
-        if statement.op == "free" and statement.node in following:
-            again[s] = following[statement.node]
-        elif statement.op in ("compute", "page_in"):
-            following[statement.node] = s
-    return again

@@ -11,7 +11,7 @@ from .candidate import Candidate
 from .program import INFINITY, Values, minimise
 from .recompute_candidates import DepthLimit
 from .search import Search, Task
-from .stage_model import StageModel
+from .stage_columns import StageModel
 from .workers import Channel
 
 RELAXED = DepthLimit(1, needs_inputs=False)

@@ -21,9 +21,9 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..plan.problem import CostGraph
+from .modes import Modes
 from .program import Term, Values
-from .stage_model import ALWAYS_IN_RAM, Stage, StageModel
+from .stage_columns import ALWAYS_IN_RAM, Stage, StageModel
 
 MAX_STATES = 2000  # visited for one M
 INTEGRALITY_TOLERANCE = 1e-3  # largest distance of a variable's value from 0 or 1
@@ -80,15 +80,15 @@ def violated_single(model: StageModel, values: Values, max_count: int) -> list[C
 
     Each conflict has one recomputation. At most `max_count` conflicts are returned.
     """
-    nodes, found = model.graph.nodes, []
+    nodes, again, found = model.graph.nodes, model.modes.again, []
     for index, stage in enumerate(model.stages):
         held = _held_shares(stage, values)
         held_bytes = sum(nodes[i].bytes * share for i, share in held.items())
         for j, column in stage.computed.items():
             if values[column] < INTEGRALITY_TOLERANCE:
                 continue
-            inputs = frozenset(nodes[j].inputs)
-            own = nodes[j].own_bytes() + sum(nodes[i].bytes for i in inputs)
+            inputs = frozenset(again[j])
+            own = min(model.modes.need_bytes(j, m) for m in model.modes.whole[j])
             others = held_bytes - sum(nodes[i].bytes * held.get(i, 0.0) for i in {j, *inputs})
             excess = own * values[column] + others - model.ram_bytes
             if excess > VIOLATION_TOLERANCE * model.ram_bytes:
@@ -115,7 +115,7 @@ def _conflict(
 ) -> Conflict | None:
     nodes = model.graph.nodes
     held = _held_shares(stage, values)
-    inputs = {i for j in computed for i in nodes[j].inputs} - computed
+    inputs = {i for j in computed for i in model.modes.again[j]} - computed
     almost_one = 1 - INTEGRALITY_TOLERANCE
     passing = frozenset(i for i in inputs if held.get(i, 0.0) < almost_one)
     kept = frozenset(
@@ -123,7 +123,7 @@ def _conflict(
     )
     out = computed | passing
     held_bytes = sum(round(nodes[i].bytes * share) for i, share in held.items() if i not in out)
-    peak = _least_peak(model.graph, computed, kept, passing, model.ram_bytes - held_bytes)
+    peak = _least_peak(model.modes, computed, kept, passing, model.ram_bytes - held_bytes)
     if peak + held_bytes <= model.ram_bytes:
         return None
     return Conflict(index, computed, kept, passing, peak)
@@ -141,7 +141,7 @@ def _value(column: int, values: Values) -> float:
 
 
 def _least_peak(
-    graph: CostGraph,
+    modes: Modes,
     computed: frozenset[int],
     kept: frozenset[int],
     passing: frozenset[int],
@@ -149,16 +149,23 @@ def _least_peak(
 ) -> int:
     """Return the least peak bytes of RAM to compute all of `computed`, with `kept` left in RAM.
 
+    Each computation may use any mode.
     States are visited in the order of their peaks, so no state before the end has a higher peak.
     The result is only a lower bound if more than MAX_STATES states would be visited. If no order
     is possible, the result is above `capacity_bytes`.
     """
-    nodes, members = graph.nodes, sorted(computed)
-    own = {
-        j: nodes[j].own_bytes() + sum(nodes[i].bytes for i in passing & set(nodes[j].inputs))
+    nodes, members = modes.graph.nodes, sorted(computed)
+    runs = [
+        (
+            j,
+            frozenset(whole) & computed,
+            nodes[j].own_bytes(m) + sum(nodes[i].bytes for i in passing & set(whole)),
+            nodes[j].taken(m),
+        )
         for j in members
-    }
-    inputs = {j: frozenset(nodes[j].inputs) & computed for j in members}
+        for m in modes.whole[j]
+        for whole in (nodes[j].whole_inputs(m),)
+    ]
     nothing: frozenset[int] = frozenset()
     heap: list[tuple[int, int, int, frozenset[int], frozenset[int]]] = [(0, 0, 0, nothing, nothing)]
     seen: set[tuple[frozenset[int], frozenset[int]]] = set()
@@ -172,11 +179,10 @@ def _least_peak(
             return peak
         size = sum(nodes[i].bytes for i in present)
         following = [(peak, present - {i}, done) for i in present]
-        for j in members:
-            if j not in present and inputs[j] <= present:
-                over = nodes[j].overwrites
+        for j, inputs, own, over in runs:
+            if j not in present and inputs <= present:
                 after = (present | {j}) - (set() if over is None else {over})
-                following.append((max(peak, size + own[j]), after, done | {j}))
+                following.append((max(peak, size + own), after, done | {j}))
         for top, after, finished in following:
             if (after, finished) not in seen:
                 count += 1

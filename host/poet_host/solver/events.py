@@ -78,7 +78,7 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
         moved += [Event("page_in", j) for j in coming if j in needed]
         coming = [j for j in coming if j not in needed]
         moved.append(Event("compute", i, mode))
-        if i in written - done:
+        if i in written - done and not graph.nodes[i].mode(mode).streamed_output:
             moved.append(Event("page_out", i))
         done.add(i)
     return tidy(graph, moved)

@@ -10,7 +10,7 @@ that needs the memory.
 """
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -76,7 +76,7 @@ class _Search:
         self.graph, self.ram_bytes, self.unit = task.unpadded, task.problem.ram_bytes, task.unit
         self.nodes, self.is_timed = self.graph.nodes, task.is_timed
         self.value_per_us = task.value_per_us
-        self.may_recompute = task.may_recompute
+        self.may_recompute, self.recompute = task.may_recompute, task.recompute
         deadline_us = INFINITY if task.deadline_us is None else task.deadline_us
         self.latest_us = deadline_us * (1 + TOLERANCE)
         everyone = range(len(self.nodes))
@@ -84,7 +84,8 @@ class _Search:
         self.kept = sum(1 << i for i in everyone if self.nodes[i].keep)
         self.padded = [aligned(node.bytes, self.unit) for node in self.nodes]
         self.padding = [self.padded[i] - node.bytes for i, node in enumerate(self.nodes)]
-        self.inputs = [sum(1 << j for j in set(node.inputs)) for node in self.nodes]
+        self.usable = task.modes.usable
+        self.modes = task.modes
         self.may_page_out = [
             self.graph.storage and not node.stored and (task.page or node.keep)
             for node in self.nodes
@@ -92,9 +93,9 @@ class _Search:
         self.rest_uj = [0.0] * (len(self.order) + 1)
         self.rest_us = [0.0] * (len(self.order) + 1)
         for step in reversed(range(len(self.order))):
-            node = self.nodes[self.order[step]]
-            self.rest_uj[step] = self.rest_uj[step + 1] + node.energy_uj
-            self.rest_us[step] = self.rest_us[step + 1] + node.time_us
+            i = self.order[step]
+            self.rest_uj[step] = self.rest_uj[step + 1] + self.modes.first_uj[i]
+            self.rest_us[step] = self.rest_us[step + 1] + self.modes.first_us[i]
 
     def run(self, max_labels: int, out_of_time: Callable[[], bool]) -> Exhausted | None:
         stored = sum(1 << i for i, node in enumerate(self.nodes) if node.stored)
@@ -130,18 +131,42 @@ class _Search:
             if state.ram & bit:
                 if self.may_page_out[i] and not state.storage & bit:
                     yield (Event("page_out", i),), state._replace(storage=state.storage | bit)
-                continue
-            if state.storage & bit:
+            elif state.storage & bit:
                 for frees, ram in self.freed(state.ram, 0, node.bytes):
                     yield (*frees, Event("page_in", i)), state._replace(ram=ram | bit)
             first = state.done < len(self.order) and self.order[state.done] == i
-            again = self.may_recompute[i] and i in self.order[: state.done]
-            if node.stored or not (first or again) or self.inputs[i] & ~state.ram:
-                continue
-            taken = 0 if node.overwrites is None else 1 << node.overwrites
-            for frees, ram in self.freed(state.ram, self.inputs[i], node.own_bytes()):
-                after = _State(ram & ~taken | bit, state.storage, state.done + first)
-                yield (*frees, Event("compute", i)), after
+            again = not node.once and i in self.order[: state.done]
+            if first or again:
+                for m in self.usable[i]:
+                    yield from self.computations(state, i, m, first)
+
+    def computations(
+        self, state: _State, i: int, m: int, first: bool
+    ) -> Iterator[tuple[tuple[Event, ...], _State]]:
+        """Yield the computations of node i in mode m, with the frees before them.
+
+        They are computed again only where that may be useful: to create a tensor that is not in
+        RAM, or to put one on storage.
+        """
+        node, bit = self.nodes[i], 1 << i
+        mode, whole = node.mode(m), _set(node.whole_inputs(m))
+        useless = state.storage & bit if mode.streamed_output else not self.may_recompute[i]
+        if not first and (useless or not self.recompute):
+            return
+        if whole & ~state.ram or _set(mode.streamed_inputs) & ~state.storage:
+            return
+        over = 0 if mode.overwrites is None else 1 << mode.overwrites
+        if not mode.streamed_output:
+            if state.ram & bit:
+                return
+            for frees, ram in self.freed(state.ram, whole, node.own_bytes(m)):
+                after = _State(ram & ~over | bit, state.storage, state.done + first)
+                yield (*frees, Event("compute", i, m)), after
+            return
+        absent = tuple(Event("free", j) for j in _members(state.ram & (over | bit)))
+        for frees, ram in self.freed(state.ram & ~(over | bit), whole, node.own_bytes(m)):
+            after = _State(ram, state.storage | bit, state.done + first)
+            yield (*absent, *frees, Event("compute", i, m)), after
 
     def freed(self, ram: int, needed: int, size: int) -> Iterator[tuple[tuple[Event, ...], int]]:
         """Yield each minimal set of frees that makes room for `size`, with the tensors left."""
@@ -174,7 +199,7 @@ class _Search:
         """
         p, x = clock.p, clock.x
         arrival, written = list(clock.arrival), list(clock.written)
-        for op, i, _ in events:
+        for op, i, mode in events:
             node = self.nodes[i]
             if op == "page_in":
                 x = max(x, p) + node.page_in_us
@@ -187,6 +212,8 @@ class _Search:
             else:
                 if op == "free":
                     p = max(p, arrival[i], written[i])
+                elif mode:
+                    p = x = max(p, x) + node.mode(mode).wall_us
                 else:
                     waits = [arrival[j] for j in node.inputs]
                     if node.overwrites is not None:
@@ -214,9 +241,10 @@ class _Search:
 
     def least_value(self, label: _Label) -> float:
         """Return a lower bound of the value of all plans with this label."""
-        missing = self.kept & ~label.state.storage if self.graph.storage else 0
+        done = _set(self.order[: label.state.done])
+        missing = self.kept & done & ~label.state.storage if self.graph.storage else 0
         rest_uj = self.rest_uj[label.state.done]
-        rest_uj += sum(self.nodes[i].page_out_uj for i in _members(missing))
+        rest_uj += sum(self.modes.storing_uj[i] for i in _members(missing))
         time_us = self.least_time_us(label.clock, label.state) if self.value_per_us else 0.0
         return label.energy_uj + rest_uj + self.value_per_us * time_us
 
@@ -236,6 +264,10 @@ class _Search:
         members = list(_members(tensors))
         padding = max([last - size, *(self.padding[i] for i in members)])
         return last + sum(self.padded[i] for i in members) - padding
+
+
+def _set(tensors: Iterable[int]) -> int:
+    return sum(1 << i for i in set(tensors))
 
 
 def _members(tensors: int) -> Iterator[int]:

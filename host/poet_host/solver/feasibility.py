@@ -50,9 +50,13 @@ def aligned_budget(graph: CostGraph, ram_bytes: int, unit: int) -> int:
 
     It may be above `ram_bytes`, since the last tensor in RAM needs no padding.
     """
-    sizes = [size for node in graph.nodes for size in (node.bytes, node.workspace_bytes)]
+    sizes = [node.bytes for node in graph.nodes] + _workspaces(graph)
     padding = max((aligned(size, unit) - size for size in sizes), default=0)
     return (ram_bytes + padding) // unit * unit
+
+
+def _workspaces(graph: CostGraph) -> list[int]:
+    return [mode.workspace_bytes for node in graph.nodes for mode in node.all_modes]
 
 
 def smallest_ram_bytes(task: Task) -> int | None:
@@ -62,7 +66,7 @@ def smallest_ram_bytes(task: Task) -> int | None:
     if graph.storage and task.page:
         return least  # a plan that pages tensors in and out around each operator needs no more RAM
     sizes = [node.bytes for node in graph.nodes]
-    workspaces = [node.workspace_bytes for node in graph.nodes]
+    workspaces = _workspaces(graph)
     step = gcd(*sizes, *workspaces) or 1
     low, high = aligned(least, step), sum(sizes) + max(workspaces, default=0)
     known: int | None = None

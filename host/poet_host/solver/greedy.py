@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from itertools import chain
 
+from ..plan.infeasible import need_of
 from ..plan.placed_plan import PlacedPlan
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import Totals
 from .candidate import candidate_of
 from .events import Event, fits, tidy, with_frees
+from .modes import Modes
 
 RAM_SHARES = (1.0, 0.9, 0.7, 0.5)  # shares of the RAM budget, tried until a placement fits
 PLACEMENT_LIMIT_S = 2.0
@@ -20,8 +22,9 @@ def greedy_totals(problem: Problem) -> Totals | None:
     computations where such an order is found quickly.
     """
     graph = problem.graph
-    last = everything_paged(graph)
-    plans = greedy_plans(graph, problem.ram_bytes)
+    modes = Modes(graph, lambda j, m: need_of(graph, j, m).bytes <= problem.ram_bytes)
+    last = everything_paged(modes)
+    plans = greedy_plans(modes, problem.ram_bytes)
     for events in chain(plans, [last] if fits(graph, last, problem.ram_bytes) else []):
         found = candidate_of(
             problem, events, placed=True, time_limit_s=PLACEMENT_LIMIT_S, effort="little"
@@ -31,24 +34,25 @@ def greedy_totals(problem: Problem) -> Totals | None:
     return None
 
 
-def greedy_plans(graph: CostGraph, ram_bytes: int) -> Iterator[list[Event]]:
+def greedy_plans(modes: Modes, ram_bytes: int) -> Iterator[list[Event]]:
     """Yield plans that compute every node once. Each plan pages to stay within a share of RAM."""
     for share in RAM_SHARES:
-        events = latest_paged(graph, int(ram_bytes * share))
+        events = latest_paged(modes, int(ram_bytes * share))
         if events is not None:
             yield events
 
 
-def latest_paged(graph: CostGraph, ram_bytes: int) -> list[Event] | None:
+def latest_paged(modes: Modes, ram_bytes: int) -> list[Event] | None:
     """Compute every node once. When RAM is short, page out the tensor that is needed latest.
 
-    This is the rule of Belady (1966), doi 10.1147/sj.52.0078. The rule ignores costs. Return
+    This is the rule of Belady (1966), doi 10.1147/sj.52.0078. The rule ignores costs. Each node is
+    computed in the mode of least energy that fits RAM, where missing inputs are paged in. Return
     None if an operator does not fit RAM.
     """
-    nodes = graph.nodes
+    graph, nodes = modes.graph, modes.graph.nodes
     uses: list[list[int]] = [[] for _ in nodes]  # for each node, the nodes that use it, last first
     for j in reversed(range(len(nodes))):
-        for i in set(nodes[j].inputs):
+        for i in set(modes.wanted[j]):
             uses[i].append(j)
     events: list[Event] = []
     ram: set[int] = set()
@@ -57,11 +61,19 @@ def latest_paged(graph: CostGraph, ram_bytes: int) -> list[Event] | None:
     for j, node in enumerate(nodes):
         if node.stored:
             continue
-        inputs = set(node.inputs)
+        m = _cheapest_mode(modes, j, ram, ram_bytes)
+        if m is None:
+            return None
+        mode, inputs = node.mode(m), set(node.whole_inputs(m))
+        written.update(mode.streamed_inputs)
         coming = inputs - ram
-        need = live + node.own_bytes() + sum(nodes[i].bytes for i in coming)
-        for i in sorted(ram - inputs, key=lambda i: uses[i][-1], reverse=True):
-            if need <= ram_bytes:
+        absent = {mode.overwrites} if mode.streamed_output and mode.overwrites in ram else set()
+        need = live + node.own_bytes(m) + sum(nodes[i].bytes for i in coming)
+        leaving = sorted(
+            ram - inputs, key=lambda i: (i in absent, uses[i][-1] if uses[i] else 0), reverse=True
+        )
+        for i in leaving:
+            if need <= ram_bytes and i not in absent:
                 break
             ram.discard(i)
             written.add(i)
@@ -69,30 +81,64 @@ def latest_paged(graph: CostGraph, ram_bytes: int) -> list[Event] | None:
         if need > ram_bytes:
             return None
         events += [Event("page_in", i) for i in sorted(coming)]
-        events.append(Event("compute", j))
-        for i in inputs:
+        events.append(Event("compute", j, m))
+        for i in modes.wanted[j]:
             uses[i].pop()
-        if node.overwrites is not None and uses[node.overwrites]:
-            written.add(node.overwrites)
-        ram = {i for i in ram | inputs | {j} if uses[i] and i != node.overwrites}
+        over = node.taken(m)
+        if over is not None and uses[over]:
+            written.add(over)
+        ram |= inputs if mode.streamed_output else inputs | {j}
+        ram = {i for i in ram if uses[i] and i != over}
         live = sum(nodes[i].bytes for i in ram)
+    return tidy(graph, _with_page_outs(graph, events, written))
+
+
+def _cheapest_mode(modes: Modes, j: int, ram: set[int], ram_bytes: int) -> int | None:
+    """Return the mode of least energy, with the page-ins of inputs that are not in `ram`."""
+    nodes = modes.graph.nodes
+    fitting = [m for m in modes.usable[j] if modes.need_bytes(j, m) <= ram_bytes]
+
+    def cost_uj(m: int) -> float:
+        missing = set(nodes[j].whole_inputs(m)) - ram
+        return modes.cost_uj(j, m) + sum(nodes[i].page_in_uj for i in missing)
+
+    return min(fitting, key=cost_uj, default=None)
+
+
+def _with_page_outs(graph: CostGraph, events: list[Event], written: set[int]) -> list[Event]:
+    """Page out each tensor of `written` when it is computed, unless it is streamed."""
     paged: list[Event] = []
     for event in events:
         paged.append(event)
-        if event[0] == "compute" and event[1] in written:
-            paged.append(Event("page_out", event[1]))
-    return tidy(graph, paged)
+        is_whole = not graph.nodes[event.node].mode(event.mode).streamed_output
+        if event.op == "compute" and event.node in written and is_whole:
+            paged.append(Event("page_out", event.node))
+    return paged
 
 
-def everything_paged(graph: CostGraph) -> list[Event]:
-    """Make the plan that needs least RAM: no tensor stays in RAM between two operators."""
+def everything_paged(modes: Modes) -> list[Event]:
+    """Make a plan in which no tensor stays in RAM between two operators.
+
+    No plan needs less RAM than the one in which each operator takes the mode of least RAM. Here, it
+    takes the mode of least energy of those that the search uses, since all of them fit RAM.
+    """
+    graph = modes.graph
     later = {i for node in graph.nodes for i in node.inputs}
     events: list[Event] = []
     for i, node in enumerate(graph.nodes):
         if node.stored:
             continue
-        events += [Event("page_in", j) for j in dict.fromkeys(node.inputs)]
-        events.append(Event("compute", i))
-        if node.keep or i in later:
+        m = min(modes.usable[i], key=lambda m: _paged_uj(modes, i, m, i in later), default=0)
+        events += [Event("page_in", j) for j in dict.fromkeys(node.whole_inputs(m))]
+        events.append(Event("compute", i, m))
+        if (node.keep or i in later) and not node.mode(m).streamed_output:
             events.append(Event("page_out", i))
     return with_frees(graph, events)
+
+
+def _paged_uj(modes: Modes, i: int, m: int, has_uses: bool) -> float:
+    """Return the energy of computing node i in mode m, with the transfers around it."""
+    node, nodes = modes.graph.nodes[i], modes.graph.nodes
+    paged_out = (node.keep or has_uses) and not node.mode(m).streamed_output
+    inputs_uj = sum(nodes[j].page_in_uj for j in set(node.whole_inputs(m)))
+    return node.mode(m).energy_uj + inputs_uj + (node.page_out_uj if paged_out else 0.0)

@@ -22,6 +22,10 @@ def with_processor_time(graph: CostGraph, value_per_us: float) -> CostGraph:
             energy_uj=node.energy_uj + value_per_us * node.time_us,
             page_in_uj=node.page_in_uj + value_per_us * node.page_in_cpu_us,
             page_out_uj=node.page_out_uj + value_per_us * node.page_out_cpu_us,
+            modes=tuple(
+                replace(mode, energy_uj=mode.energy_uj + value_per_us * mode.wall_us)
+                for mode in node.modes
+            ),
         )
         for node in graph.nodes
     )

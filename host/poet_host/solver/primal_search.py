@@ -25,7 +25,7 @@ from .program import INFINITY, Result, Values, minimise
 from .recompute_candidates import DepthLimit, RecomputeCandidates
 from .search import Search, Task
 from .settings import Settings
-from .stage_model import StageModel
+from .stage_columns import StageModel
 from .workers import Channel
 
 # For graphs of more nodes, greedy plans are tried before the exhaustive search, and the bound
@@ -128,12 +128,12 @@ class PrimalSearch(Search):
         if not task.graph.storage or not task.page:
             return
         if len(task.graph.nodes) > LARGE_GRAPH_NODES:
-            self.try_plan(everything_paged(task.graph))
-        for events in greedy_plans(task.graph, task.ram_bytes):
+            self.try_plan(everything_paged(task.modes))
+        for events in greedy_plans(task.modes, task.ram_bytes):
             if self.try_plan(events):
                 return
         if self.incumbent is None:
-            self.try_plan(everything_paged(task.graph))
+            self.try_plan(everything_paged(task.modes))
 
     def allow_bound_search(self, bound: float) -> None:
         """Emit "ready for bounds"; if the incumbent is far from the bound, try seed plans first."""
@@ -335,4 +335,4 @@ class PrimalSearch(Search):
 
 def _count(candidates: RecomputeCandidates) -> int:
     """Return how many recomputations the candidates offer for the inputs of all operators."""
-    return sum(len(candidates.demanded(node.inputs)) for node in candidates.graph.nodes)
+    return sum(len(candidates.demanded(wanted)) for wanted in candidates.modes.wanted)

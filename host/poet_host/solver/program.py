@@ -140,12 +140,15 @@ class LaneTimes:
     unit_us: float = 1.0  # of this variable
     rows: list[tuple[list[Term], float]] = field(default_factory=list)  # terms, constant
 
-    def compute(self, node: CostNode, column: int | None = None) -> None:
-        """Add the time of a computation. `column` None: the computation always takes place."""
+    def compute(self, processor_us: float, transfers_us: float, column: int | None = None) -> None:
+        """Add a computation, which may occupy both lanes. `column` None: it always takes place."""
         if column is None:
-            self.computing_us += node.time_us
-        else:
-            self.computing.append((column, node.time_us))
+            self.computing_us += processor_us
+            self.transfers_us += transfers_us
+            return
+        self.computing.append((column, processor_us))
+        if transfers_us:
+            self.transfers.append((column, transfers_us))
 
     def page_in(self, node: CostNode, column: int) -> None:
         self.transferring.append((column, node.page_in_cpu_us))
@@ -157,8 +160,12 @@ class LaneTimes:
             self.transferring_us += node.page_out_cpu_us
             self.transfers_us += node.page_out_us
         else:
-            self.transferring.append((column, node.page_out_cpu_us))
-            self.transfers.append((column, node.page_out_us))
+            self.store(node.page_out_cpu_us, node.page_out_us, column)
+
+    def store(self, processor_us: float, transfers_us: float, column: int) -> None:
+        """Add what puts a tensor on storage, with its times in both lanes."""
+        self.transferring.append((column, processor_us))
+        self.transfers.append((column, transfers_us))
 
     def add_to(self, program: Program, limits: TimeLimits) -> None:
         """Add constraints: no lane is busy for longer than the step takes."""

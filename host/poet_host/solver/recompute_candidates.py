@@ -32,24 +32,34 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from ..plan.problem import TOLERANCE, CostGraph, CostNode
+from .modes import Modes
 from .program import INFINITY
 
 
 def recomputable(
-    graph: CostGraph, *, recompute: bool, page: bool, deadline: bool, value_per_us: float = 0.0
+    graph: CostGraph,
+    *,
+    recompute: bool,
+    page: bool,
+    deadline: bool,
+    value_per_us: float = 0.0,
+    modes: Modes | None = None,
 ) -> list[bool]:
     """Return for each node whether a plan of least value may recompute it.
 
     Without a deadline, a node is never recomputed if its result costs no more to write and read
     than to compute. Instead, a plan pages the result out at its first computation (at no cost if
     the result is kept on storage anyway), and pages it in instead of recomputing it. A page-in
-    needs no inputs in RAM and no workspace, so it never needs more RAM.
+    needs no inputs in RAM and no workspace, so it never needs more RAM. A result that is streamed
+    is on storage too.
     """
+    modes = Modes(graph) if modes is None else modes
     found = []
-    for node in graph.nodes:
+    for i, (node, way) in enumerate(zip(graph.nodes, modes.least_way, strict=True)):
         page_in, page_out = paging_values(node, value_per_us)
-        is_cheap = node.energy_uj < page_in + (0.0 if node.keep else page_out)
-        may = recompute and not node.stored and not node.once
+        may = recompute and not node.once and way is not None
+        is_free = node.keep or modes.certainly_stored(i)
+        is_cheap = way is not None and way.energy_uj < page_in + (0.0 if is_free else page_out)
         found.append(may and (not page or deadline or is_cheap))
     return found
 
@@ -67,17 +77,22 @@ def paging_values(node: CostNode, value_per_us: float) -> tuple[float, float]:
     )
 
 
-def last_needs(graph: CostGraph, may_recompute: Sequence[bool]) -> list[int]:
+def last_needs(
+    graph: CostGraph, may_recompute: Sequence[bool], modes: Modes | None = None
+) -> list[int]:
     """Return the last stage in which each tensor may be used, directly or for recomputation.
 
     The result is -1 if there is no such stage. Without storage, kept tensors are needed at the end,
     in stage `len(graph.nodes)`.
     """
+    modes = Modes(graph) if modes is None else modes
     end = len(graph.nodes)
     last = [end if node.keep and not graph.storage else -1 for node in graph.nodes]
     for j in reversed(range(end)):
-        for i in graph.nodes[j].inputs:
-            last[i] = max(last[i], j, last[j] if may_recompute[j] else -1)
+        for i in modes.wanted[j]:
+            last[i] = max(last[i], j)
+        for i in modes.again[j] if may_recompute[j] else ():
+            last[i] = max(last[i], last[j])
     return last
 
 
@@ -109,6 +124,7 @@ class RecomputeCandidates:
         depth_limit: DepthLimit | None = None,
         also: Mapping[int, Set[int]] | None = None,
         for_conflicts: bool = False,
+        modes: Modes | None = None,
     ) -> None:
         """Prepare the candidates of a graph.
 
@@ -116,22 +132,26 @@ class RecomputeCandidates:
         energy, and the processor's time multiplied by `value_per_us`. `depth_limit`: offer only
         recomputations within this limit, and for each stage those in `also`. `for_conflicts`: offer
         also all recomputations whose results only later stages use, since conflicts (conflicts.py)
-        limit RAM within a stage.
+        limit RAM within a stage. `modes`: None means all modes of the graph.
         """
+        self.modes = modes = Modes(graph) if modes is None else modes
         self.max_value = overhead * (1 + TOLERANCE)
         self.graph, self.depth_limit = graph, depth_limit
         self.also, self.for_conflicts = also or {}, for_conflicts
         nodes = graph.nodes
         self.value_per_us = value_per_us
-        self.values = [node.energy_uj + value_per_us * node.time_us for node in nodes]
+        self.values = [
+            INFINITY if way is None else way.energy_uj + value_per_us * way.processor_us
+            for way in modes.least_way
+        ]
         self.may_recompute = [
             may and self.values[i] <= self.max_value for i, may in enumerate(may_recompute)
         ]
-        self.last = last_needs(graph, self.may_recompute)
+        self.last = last_needs(graph, self.may_recompute, modes)
         self.users: list[list[int]] = [[] for _ in nodes]
-        for j, node in enumerate(nodes):
+        for j in range(len(nodes)):
             if self.may_recompute[j]:
-                for i in set(node.inputs):
+                for i in set(modes.again[j]):
                     self.users[i].append(j)
 
     def demanded(self, needed: Iterable[int]) -> set[int]:
@@ -151,7 +171,7 @@ class RecomputeCandidates:
 
     def _chains(self, heads: Iterable[int], most: float, depth: int | None) -> set[int]:
         """Return the nodes of all chains that end in `heads` and cost at most `most`."""
-        nodes, values = self.graph.nodes, self.values
+        again, values = self.modes.again, self.values
         lengths: dict[int, int] = {}  # for each node, the length of its shortest chain
         heap = [(values[i], 1, i) for i in set(heads) if self.may_recompute[i]]
         heapq.heapify(heap)
@@ -163,7 +183,7 @@ class RecomputeCandidates:
                 continue
             lengths[j] = length
             if length != depth:
-                for i in set(nodes[j].inputs):
+                for i in set(again[j]):
                     if self.may_recompute[i] and lengths.get(i, length + 2) > length + 1:
                         heapq.heappush(heap, (chain + values[i], length + 1, i))
         return set(lengths)
@@ -177,17 +197,17 @@ class RecomputeCandidates:
             return set(self.also.get(t, ()))
         if before is None:
             return set()
-        nodes = self.graph.nodes
+        modes = self.modes
         alive = {i for i in range(t) if self.may_recompute[i] and self.last[i] >= t}
         if self.for_conflicts:
             return alive
         alive.discard(before)
-        overwritten = nodes[t].overwrites if t < len(nodes) else None
-        touched = needed | set(nodes[before].inputs)
+        overwritten = modes.overwritten[t] if t < len(modes.overwritten) else frozenset()
+        touched = needed | set(modes.wanted[before])
         group = {
             i
             for i in alive
-            if i == nodes[before].overwrites or self._anchored(i, touched, demanded)
+            if i in modes.overwritten[before] or self._anchored(i, touched, demanded)
         }
         border = list(group)
         while border:
@@ -195,22 +215,22 @@ class RecomputeCandidates:
                 if k in alive and k not in group:
                     group.add(k)
                     border.append(k)
-        if any(self._shrinks(i) or overwritten in nodes[i].inputs for i in group):
+        if any(self._shrinks(i) or not overwritten.isdisjoint(modes.again[i]) for i in group):
             return group
         return set()
 
     def _anchored(self, i: int, touched: Set[int], demanded: Set[int]) -> bool:
         return any(
             a in touched or any(j != i and j in demanded for j in self.users[a])
-            for a in self.graph.nodes[i].inputs
+            for a in self.modes.again[i]
         )
 
     def _neighbours(self, i: int) -> list[int]:
         """Return the nodes that use i, the inputs of i, and all nodes that use these inputs."""
-        inputs = self.graph.nodes[i].inputs
+        inputs = self.modes.again[i]
         return [*self.users[i], *inputs, *(j for a in inputs for j in self.users[a])]
 
     def _shrinks(self, i: int) -> bool:
         """Return whether the result of node i is smaller than its inputs together."""
         nodes = self.graph.nodes
-        return sum(nodes[a].bytes for a in set(nodes[i].inputs)) > nodes[i].bytes
+        return sum(nodes[a].bytes for a in set(self.modes.again[i])) > nodes[i].bytes

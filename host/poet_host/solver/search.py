@@ -9,19 +9,22 @@ minimises: energy, time, or both with weights (see Problem).
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
+from ..plan.infeasible import need_of
 from ..plan.placed_plan import Effort, Excess
 from ..plan.plan import Plan
 from ..plan.problem import TOLERANCE, CostGraph, Problem, without_energy
 from . import slot_model, solution, stage_model
 from .candidate import Candidate, candidate_of
 from .events import Event, energy_uj, fits, least_value, tidy
+from .modes import Modes
 from .overlapped import with_processor_time, with_transfer_room
 from .program import INFINITY, NO_LIMITS, TimeLimits, Values, minimise
 from .recompute_candidates import RecomputeCandidates, recomputable
 from .settings import Settings
-from .stage_model import StageModel
+from .stage_columns import StageModel
 from .unavoidable import (
     least_processor_us,
     least_time_us,
@@ -57,10 +60,21 @@ class Task:
     seed_plans: tuple[SeedPlan, ...] = ()
     known: Candidate | None = None  # a plan found before
 
+    @cached_property
+    def modes(self) -> Modes:
+        """Return the modes that plans of this task need."""
+
+        def fits(j: int, m: int) -> bool:
+            need = need_of(self.problem.graph, j, m, self.unit)
+            return need.bytes <= self.problem.ram_bytes
+
+        return Modes(self.graph, fits, page=self.page, timed=self.is_timed)
+
     @property
     def may_recompute(self) -> list[bool]:
         return recomputable(
             self.graph,
+            modes=self.modes,
             recompute=self.recompute,
             page=self.page and self.graph.storage,
             deadline=self.deadline_us is not None,
@@ -171,7 +185,11 @@ class Search:
     def candidates(self, **options: Any) -> RecomputeCandidates:
         task = self.task
         return RecomputeCandidates(
-            task.graph, task.may_recompute, value_per_us=task.value_per_us, **options
+            task.graph,
+            task.may_recompute,
+            value_per_us=task.value_per_us,
+            modes=task.modes,
+            **options,
         )
 
     def on_progress(self, bound: float, values: Values | None) -> bool:
@@ -281,7 +299,12 @@ class Search:
         for passes in SLOT_PASSES:
             slots = slot_model.slots_of(task.graph, recomputed, passes)
             model = slot_model.build(
-                task.graph, slots, ram_bytes, page=task.page, limits=task.time_limits(deadline_us)
+                task.graph,
+                slots,
+                ram_bytes,
+                page=task.page,
+                limits=task.time_limits(deadline_us),
+                modes=task.modes,
             )
             # The presolve of HiGHS 1.16 does not end for some slot models of 800 nodes.
             found = minimise(model.program, limit_s, presolve=False, on_progress=self.on_progress)

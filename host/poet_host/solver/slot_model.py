@@ -13,6 +13,10 @@ RAM right after the first touch, since leaving later saves nothing. Variables, a
 
 A copy on storage is never deleted, so one page-out at the first computation is enough for all
 later page-ins. a_iq = h_i(q-1) + p_iq is 1 if i is in RAM for its touch q.
+
+A slot whose node has modes has a variable x_km for each mode m in place of x_k. Exactly one is 1
+(optional slots: at most one). Tensor i is touched if at least one mode needs i in RAM. Only first
+computations may stream their outputs, since later ones find them on storage.
 """
 
 from collections.abc import Sequence
@@ -22,6 +26,7 @@ import numpy as np
 
 from ..plan.problem import CostGraph
 from .events import Event
+from .modes import Modes
 from .program import NO_LIMITS, LaneTimes, Program, TimeLimits, Values
 
 
@@ -54,7 +59,11 @@ class _Touch:
 
     slot: int
     uses: bool  # True: the slot reads tensor i; False: it computes tensor i
-    overwritten: bool  # the slot overwrites i
+    # Columns of the modes that need i in RAM, or create it there; None: the slot always does.
+    needing: list[int] | None
+    # Columns of the modes that take over the memory of i; None: the slot always does.
+    taking: list[int] | None = field(default_factory=list)
+    absent: list[int] = field(default_factory=list)  # of the modes that need i to be out of RAM
     page_in: int = -1  # column of p_iq; -1 if there is no p_iq
     hold: int = -1  # column of h_iq; -1 if there is no h_iq
 
@@ -64,11 +73,14 @@ class SlotModel:
     """The integer program, and the columns of its variables."""
 
     graph: CostGraph
+    modes: Modes
     slots: Sequence[Slot]
     ram_bytes: int
     page: bool
     program: Program = field(default_factory=Program)
-    run: list[int] = field(default_factory=list)  # column of x_k, by slot; -1: the slot must run
+    # By slot, the columns of x_k or x_km, by mode; -1: the slot always runs, in its only mode.
+    run: list[dict[int, int]] = field(default_factory=list)
+    first: dict[int, dict[int, int]] = field(default_factory=dict)  # the first `run` of each node
     written: dict[int, int] = field(default_factory=dict)  # column of o, by tensor
     touches: list[list[_Touch]] = field(default_factory=list)  # by tensor
     # Without storage: the column of h from the start of the step to touch 0, by stored tensor.
@@ -82,13 +94,16 @@ def build(
     *,
     page: bool = True,
     limits: TimeLimits = NO_LIMITS,
+    modes: Modes | None = None,
 ) -> SlotModel:
     """Build the slot model of a graph.
 
     `page` False: computed tensors are not paged. A deadline bounds the busy time of each lane. A
-    plan may still be late, since a lane may wait for the other lane.
+    plan may still be late, since a lane may wait for the other lane. `modes`: None means all modes
+    of the graph.
     """
-    model = SlotModel(graph, slots, ram_bytes, page)
+    modes = Modes(graph, page=page) if modes is None else modes
+    model = SlotModel(graph, modes, slots, ram_bytes, page)
     _variables(model)
     for i, touches in enumerate(model.touches):
         before = model.held_at_start.get(i, -1)
@@ -97,8 +112,11 @@ def build(
                 _use(model, touch, before)
             else:
                 _production(model, touch, before)
-            _on_storage(model, i, touch)
+            if touch.page_in >= 0:
+                _on_storage(model, i, [touch.page_in])
             before = touch.hold
+    for slot, run in zip(model.slots, model.run, strict=True):
+        _streamed_inputs(model, slot.node, run)
     _ram_constraint(model)
     if limits != NO_LIMITS:
         _add_times(model, limits)
@@ -107,27 +125,24 @@ def build(
 
 def _variables(model: SlotModel) -> None:
     """Add the variables x, h, p and o, with their energies."""
-    graph, program = model.graph, model.program
+    graph, program, modes = model.graph, model.program, model.modes
     touches: list[list[_Touch]] = [[] for _ in graph.nodes]
     for k, slot in enumerate(model.slots):
-        node = graph.nodes[slot.node]
-        if slot.optional:
-            model.run.append(program.binary(node.energy_uj))
-        else:
-            model.run.append(-1)
-            program.offset += node.energy_uj
-        for i in dict.fromkeys(node.inputs):
-            touches[i].append(_Touch(k, uses=True, overwritten=i == node.overwrites))
-        touches[slot.node].append(_Touch(k, uses=False, overwritten=False))
+        model.run.append(_run(model, slot))
+        if not slot.optional:
+            model.first[slot.node] = model.run[k]
+        for i in modes.wanted[slot.node]:
+            touches[i].append(_touch(model, k, i))
+        touches[slot.node].append(_production_touch(model, k))
     model.touches = touches
     for i, node in enumerate(graph.nodes):
         ends_in_ram = node.keep and not graph.storage
         if graph.storage and not node.stored:
             if node.keep:
-                program.offset += node.page_out_uj
-            elif model.page:
+                program.offset += 0.0 if node.modes else node.page_out_uj
+            elif model.page and modes.whole[i]:
                 model.written[i] = program.binary(node.page_out_uj)
-        pageable = graph.storage and (node.stored or node.keep or i in model.written)
+        pageable = modes.certainly_stored(i) or i in model.written
         if node.stored and not graph.storage:
             model.held_at_start[i] = program.binary()
         for q, touch in enumerate(touches[i]):
@@ -142,15 +157,60 @@ def _variables(model: SlotModel) -> None:
             program.fix(model.held_at_start[i], 1.0)
 
 
+def _run(model: SlotModel, slot: Slot) -> dict[int, int]:
+    """Add x_k or x_km of a slot. Return their columns by mode."""
+    node, program, modes = model.graph.nodes[slot.node], model.program, model.modes
+    if not node.modes and not slot.optional:
+        program.offset += node.energy_uj
+        return {0: -1}
+    if slot.optional:
+        run = {m: program.binary(node.mode(m).energy_uj) for m in modes.whole[slot.node]}
+    else:
+        run = {m: program.binary(_first_uj(model, slot.node, m)) for m in modes.usable[slot.node]}
+    if node.modes and (run or not slot.optional):
+        lower = 0.0 if slot.optional else 1.0
+        program.row([(x, 1.0) for x in run.values()], lower, 1.0)
+    return run
+
+
+def _first_uj(model: SlotModel, i: int, m: int) -> float:
+    """Return the energy of a first computation in mode m, with the page-out of a kept tensor."""
+    node = model.graph.nodes[i]
+    is_paged_out = node.keep and model.graph.storage and not node.mode(m).streamed_output
+    return node.mode(m).energy_uj + (node.page_out_uj if is_paged_out else 0.0)
+
+
+def _touch(model: SlotModel, k: int, i: int) -> _Touch:
+    """Return the touch of a slot that may need i in RAM."""
+    run, node = model.run[k], model.graph.nodes[model.slots[k].node]
+    if run.get(0) == -1:
+        return _Touch(k, True, None, None if node.overwrites == i else [])
+    over = [(m, x) for m, x in run.items() if node.mode(m).overwrites == i]
+    return _Touch(
+        k,
+        True,
+        [x for m, x in run.items() if i in node.whole_inputs(m)],
+        [x for m, x in over if not node.mode(m).streamed_output],
+        [x for m, x in over if node.mode(m).streamed_output],
+    )
+
+
+def _production_touch(model: SlotModel, k: int) -> _Touch:
+    """Return the touch of a slot that computes its node."""
+    run, node = model.run[k], model.graph.nodes[model.slots[k].node]
+    if run.get(0) == -1:
+        return _Touch(k, False, None)
+    whole = [x for m, x in run.items() if not node.mode(m).streamed_output]
+    return _Touch(k, False, whole, absent=list(run.values()))
+
+
 def _just_touched(model: SlotModel, touches: Sequence[_Touch], q: int) -> bool:
     """Return whether the previous slot always leaves the tensor in RAM for touch q."""
     if q == 0:
         return False
     before = touches[q - 1]
     return (
-        before.slot == touches[q].slot - 1
-        and not model.slots[before.slot].optional
-        and not before.overwritten
+        before.slot == touches[q].slot - 1 and before.needing is None and before.taking is not None
     )
 
 
@@ -162,51 +222,76 @@ def _present(before: int, touch: _Touch) -> list[tuple[int, float]]:
 def _use(model: SlotModel, touch: _Touch, before: int) -> None:
     """Add the constraints of a touch that uses the tensor.
 
-    Mandatory slot: a_iq = 1. Optional slot: x_k <= a_iq <= 1, p_iq <= x_k, h_iq <= a_iq.
-    If slot k overwrites the tensor: h_iq <= 1 - x_k.
+    Slot that always needs the tensor: a_iq = 1. Other slots, where x is the sum of the modes that
+    need it: x <= a_iq <= 1, p_iq <= x, h_iq <= a_iq.
+    If slot k takes over the memory of the tensor: h_iq <= 1 - x_k. If it streams the tensor and
+    overwrites it: a_iq <= 1 - x_k.
     """
-    program, x = model.program, model.run[touch.slot]
+    program = model.program
     present = _present(before, touch)
-    if x < 0:
+    if touch.needing is None:
         program.row(present, 1.0, 1.0)
-        if touch.overwritten and touch.hold >= 0:
+        if touch.taking is None and touch.hold >= 0:
             program.fix(touch.hold, 0.0)
         return
-    program.row([*present, (x, -1.0)], lower=0.0)
+    needing = [(x, -1.0) for x in touch.needing]
+    program.row([*present, *needing], lower=0.0)
     if len(present) == 2:
         program.row(present, upper=1.0)
     if touch.page_in >= 0:
-        program.row([(touch.page_in, 1.0), (x, -1.0)], upper=0.0)
+        program.row([(touch.page_in, 1.0), *needing], upper=0.0)
+    if touch.absent and present:
+        program.row([*present, *((x, 1.0) for x in touch.absent)], upper=1.0)
     if touch.hold >= 0:
         program.row([(touch.hold, 1.0), *((c, -1.0) for c, _ in present)], upper=0.0)
-        if touch.overwritten:
-            program.row([(touch.hold, 1.0), (x, 1.0)], upper=1.0)
+        if touch.taking:
+            program.row([(touch.hold, 1.0), *((x, 1.0) for x in touch.taking)], upper=1.0)
 
 
 def _production(model: SlotModel, touch: _Touch, before: int) -> None:
-    """Add h_i(q-1) + x_k <= 1 and h_iq <= h_i(q-1) + x_k for an optional slot that computes i."""
-    x = model.run[touch.slot]
-    if x < 0:
+    """Add h_i(q-1) + x_k <= 1 and h_iq <= h_i(q-1) + x_k, unless slot k always computes i.
+
+    Only the modes that create i in RAM count in the second constraint.
+    """
+    if touch.needing is None:
         return
     held = [(before, 1.0)] if before >= 0 else []
     if held:
-        model.program.row([*held, (x, 1.0)], upper=1.0)
+        model.program.row([*held, *((x, 1.0) for x in touch.absent)], upper=1.0)
     if touch.hold >= 0:
-        model.program.row([(touch.hold, 1.0), (x, -1.0), *((c, -1.0) for c, _ in held)], upper=0.0)
+        made = [(x, -1.0) for x in touch.needing]
+        model.program.row([(touch.hold, 1.0), *made, *((c, -1.0) for c, _ in held)], upper=0.0)
 
 
-def _on_storage(model: SlotModel, i: int, touch: _Touch) -> None:
-    """Add the constraint p_iq <= o_i: only a tensor that was paged out can be paged in."""
-    if touch.page_in >= 0 and i in model.written:
-        model.program.row([(touch.page_in, 1.0), (model.written[i], -1.0)], upper=0.0)
+def _on_storage(model: SlotModel, i: int, readers: Sequence[int]) -> None:
+    """Add sum of readers <= o_i + sum of x_km over the modes that stream i to storage.
+
+    Only a tensor that was paged out or streamed out can be read from storage.
+    """
+    if model.modes.certainly_stored(i):
+        return
+    storing = [model.written[i]] if i in model.written else []
+    storing += [x for m, x in model.first[i].items() if m in model.modes.streaming[i]]
+    terms = [*((column, 1.0) for column in readers), *((column, -1.0) for column in storing)]
+    model.program.row(terms, upper=0.0)
+
+
+def _streamed_inputs(model: SlotModel, j: int, run: dict[int, int]) -> None:
+    """Add the constraint that what a slot of node j streams is on storage."""
+    node = model.graph.nodes[j]
+    for i in node.inputs:
+        readers = [x for m, x in run.items() if i in node.mode(m).streamed_inputs]
+        if readers:
+            _on_storage(model, i, readers)
 
 
 def _ram_constraint(model: SlotModel) -> None:
     """Add the RAM constraint of every slot k:
 
-    sum m_i a_iq (i used) + (m_out + workspace) x_k + m_out h_out + sum m_i h_i (i in RAM, but not
-    touched) <= RAM. An output that overwrites an input has no bytes of its own. At a slot that does
-    not run, RAM holds the same tensors as at the last slot that ran.
+    sum m_i a_iq (i used) + sum own_m x_km + m_out h_out + sum m_i h_i (i in RAM, but not touched)
+    <= RAM. own_m: bytes of the output and the workspace. An output that is streamed, or that
+    overwrites an input, has no bytes of its own. At a slot that does not run, RAM holds the same
+    tensors as at the last slot that ran.
     """
     graph = model.graph
     sizes = [node.bytes for node in graph.nodes]
@@ -215,19 +300,15 @@ def _ram_constraint(model: SlotModel) -> None:
         held[i] = column
     weight = np.array(sizes, dtype=np.int64)
     position = [0] * len(graph.nodes)
-    for k, slot in enumerate(model.slots):
-        node, out, x = graph.nodes[slot.node], slot.node, model.run[k]
-        used = list(dict.fromkeys(node.inputs))
-        columns: list[int] = []
-        bytes_: list[int] = []
-        fixed = node.own_bytes() if x < 0 else 0
-        if x >= 0:
-            columns.append(x)
-            bytes_.append(node.own_bytes())
+    for slot, run in zip(model.slots, model.run, strict=True):
+        node, out = graph.nodes[slot.node], slot.node
+        columns = [x for x in run.values() if x >= 0]
+        bytes_ = [node.own_bytes(m) for m, x in run.items() if x >= 0]
+        fixed = sum(node.own_bytes(m) for m, x in run.items() if x < 0)
         after = held.copy()
-        for i in used:
+        for i in model.modes.wanted[out]:
             touch = model.touches[i][position[i]]
-            if x < 0:
+            if touch.needing is None:
                 fixed += sizes[i]
             else:
                 for column, _ in _present(int(held[i]), touch):
@@ -248,17 +329,20 @@ def _ram_constraint(model: SlotModel) -> None:
 def _add_times(model: SlotModel, limits: TimeLimits) -> None:
     """Add the times of both lanes, which the deadline and the time of the step bound."""
     lanes = LaneTimes()
-    nodes = model.graph.nodes
-    for slot, x in zip(model.slots, model.run, strict=True):
-        lanes.compute(nodes[slot.node], x if x >= 0 else None)
+    nodes, storage = model.graph.nodes, model.graph.storage
+    for slot, run in zip(model.slots, model.run, strict=True):
+        node = nodes[slot.node]
+        kept = node.keep and storage and not slot.optional
+        for m, x in run.items():
+            lanes.compute(*model.modes.lanes_us(slot.node, m), x if x >= 0 else None)
+            if kept and not node.mode(m).streamed_output:
+                lanes.page_out(node, x if x >= 0 else None)
     for i, node in enumerate(nodes):
         for touch in model.touches[i]:
             if touch.page_in >= 0:
                 lanes.page_in(node, touch.page_in)
         if i in model.written:
             lanes.page_out(node, model.written[i])
-        elif node.keep and not node.stored and model.graph.storage:
-            lanes.page_out(node)
     lanes.add_to(model.program, limits)
 
 
@@ -267,20 +351,21 @@ def events(model: SlotModel, values: Values) -> list[Event]:
     graph = model.graph
     position = [0] * len(graph.nodes)
     found: list[Event] = []
-    for slot, x in zip(model.slots, model.run, strict=True):
-        runs = x < 0 or values[x] > 0.5
+    for slot, run in zip(model.slots, model.run, strict=True):
+        mode = next((m for m, x in run.items() if x < 0 or values[x] > 0.5), None)
         node = graph.nodes[slot.node]
-        for i in dict.fromkeys(node.inputs):
+        for i in model.modes.wanted[slot.node]:
             touch = model.touches[i][position[i]]
             position[i] += 1
-            if runs and touch.page_in >= 0 and values[touch.page_in] > 0.5:
+            if mode is not None and touch.page_in >= 0 and values[touch.page_in] > 0.5:
                 found.append(Event("page_in", i))
         position[slot.node] += 1
-        if not runs:
+        if mode is None:
             continue
-        found.append(Event("compute", slot.node))
+        found.append(Event("compute", slot.node, mode))
         kept = node.keep and graph.storage
         o = model.written.get(slot.node, -1)
-        if not slot.optional and (kept or (o >= 0 and values[o] > 0.5)):
+        is_whole = not node.mode(mode).streamed_output
+        if is_whole and not slot.optional and (kept or (o >= 0 and values[o] > 0.5)):
             found.append(Event("page_out", slot.node))
     return found

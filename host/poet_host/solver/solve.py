@@ -10,7 +10,7 @@ from typing import Literal
 from ..plan.blocks import ALIGNMENT
 from ..plan.placement import aligned_graph
 from ..plan.plan import Plan, StoppedBy, plan_of
-from ..plan.problem import TOLERANCE, Problem, without_modes
+from ..plan.problem import TOLERANCE, Problem
 from .candidate import Candidate, candidate_of
 from .events import Event
 from .feasibility import (
@@ -25,7 +25,7 @@ from .portfolio import Found, Portfolio
 from .program import INFINITY
 from .search import SeedPlan, Task
 from .settings import DEFAULT_SETTINGS, Settings, Stopwatch
-from .unavoidable import least_time_us, unavoidable_uj
+from .unavoidable import least_time_us
 from .workers import POOL, Channel
 
 Method = Literal["poet", "poet-paging", "poet-remat"]
@@ -64,40 +64,8 @@ def solve(
     or `gap` ends the search early.
     """
     clock = Stopwatch(settings.time_limit_s)
-    whole = replace(problem, graph=without_modes(problem.graph))
-    plan = _Solver(whole, settings, method, tuple(seed_plans), clock).run()
-    if problem.graph.has_modes:
-        plan = _over_all_modes(problem, plan, settings, pages=method != "poet-remat")
+    plan = _Solver(problem, settings, method, tuple(seed_plans), clock).run()
     return replace(plan, method=method, solve_s=clock.elapsed_s)
-
-
-def _over_all_modes(problem: Problem, plan: Plan, settings: Settings, pages: bool) -> Plan:
-    """Return a plan that uses mode 0 only, with claims that hold for the plans of all modes.
-
-    `pages`: whether the method may page computed tensors.
-    """
-    graph = problem.graph
-    least_us = least_time_us(graph)
-    bound = unavoidable_uj(problem.counted) + problem.value_per_us * least_us
-    if plan.statements:
-        found = replace(plan, status="feasible").with_bound(bound)
-        if found.gap == 0.0:
-            return replace(found, stopped_by="proof")
-        is_near = found.gap is not None and found.gap <= settings.gap
-        stopped_by: StoppedBy = (
-            "exhausted" if plan.stopped_by in ("proof", "gap") else plan.stopped_by
-        )
-        return replace(found, stopped_by="gap" if is_near else stopped_by)
-    unit = ALIGNMENT if settings.placed else 1
-    least_bytes = least_ram_bytes(graph, unit)
-    if loses_kept_tensor(graph) or least_bytes > problem.ram_bytes:
-        # A plan that pages around each operator needs no more RAM.
-        smallest = least_bytes if graph.storage and pages else plan.smallest_ram_bytes
-        return plan_of(problem, "infeasible", smallest_ram_bytes=smallest)
-    if problem.deadline_us is not None and least_us > _latest_us(problem.deadline_us):
-        smallest_us = plan.smallest_deadline_us
-        return plan_of(problem, "infeasible", smallest_deadline_us=smallest_us)
-    return plan_of(problem, "unknown", bound=bound)
 
 
 @dataclass

@@ -18,62 +18,33 @@ first. So every bound on the program is a bound on all plans. The program limits
 operator t runs. In the rest of stage t, RAM depends on the order of events: slot_model.py makes
 plans from solutions, and conflicts.py has constraints that a solution may violate.
 recompute_candidates.py explains which R_ti exist, and why these suffice.
+
+An operator with modes (modes.py) has more variables, all binary:
+
+    x_tm   operator t is computed first in mode m, with sum_m x_tm = 1
+    R_tiw  i is recomputed in stage t in way w, with sum_w R_tiw = R_ti
+    V_ti   i is in RAM after operator t, if this depends on the mode; V takes the place of U in A
+
+x_tm <= U_ti and R_tiw <= A_ti hold for the inputs that a mode needs in RAM. What is streamed must
+be on storage: the sum of the x_tm (or R_tiw) that stream i is at most o_i plus the x_im that stream
+i out, which page-ins of i may use too. Recomputations that stream their output are left out: o_i
+costs no more than the cheapest of them. In the RAM constraint, each mode counts its own output
+and workspace. A mode other than 0 occupies both lanes.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from math import ceil
+from collections.abc import Callable, Iterable
 
-from ..plan.problem import CostGraph
-from .program import INFINITY, NO_LIMITS, LaneTimes, Program, Term, TimeLimits
-from .recompute_candidates import RecomputeCandidates, paging_values
+from .modes import Way
+from .program import INFINITY, NO_LIMITS, Program, Term, TimeLimits
+from .recompute_candidates import RecomputeCandidates
+from .stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel, storing
+from .stage_cuts import add_gap_cuts, prefer_paging
 
-Columns = dict[int, int]  # tensor -> column
-ALWAYS_IN_RAM = -1  # stands for a column of U whose value is always 1
 MAX_NONZEROS = 3_000_000  # in all constraints; the solver takes about 150 bytes per non-zero
 
 
 class TooLarge(Exception):
     """The stage model cannot be built in the time or memory that is available."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """The columns of the variables of one stage."""
-
-    operator: int | None  # None: the last stage, for the tensors in RAM at the end
-    before: Columns  # U of the previous stage
-    computed: Columns  # R
-    paged: Columns  # P
-    used: Columns  # U
-
-
-@dataclass(frozen=True)
-class Gap:
-    """The columns of a tensor's variables, from one operator that needs the tensor to the next.
-
-    See `_add_gap_cuts`.
-    """
-
-    held: int  # H
-    paged: int  # Q
-    used: tuple[int, ...]  # U within the gap
-    pages: tuple[int, ...]  # P within the gap
-
-
-@dataclass
-class StageModel:
-    """The integer program, and the columns of its variables."""
-
-    graph: CostGraph
-    ram_bytes: int
-    # Whether a stage may drop a tensor that is in RAM at its start, and create the tensor again.
-    allows_repeats: bool
-    program: Program = field(default_factory=Program)
-    written: Columns = field(default_factory=dict)  # o
-    stages: list[Stage] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
-    lanes: LaneTimes = field(default_factory=LaneTimes)
 
 
 def build(
@@ -92,7 +63,7 @@ def build(
     Raises TooLarge if the model exceeds MAX_NONZEROS, or if `out_of_time()` returns True.
     """
     graph = candidates.graph
-    model = StageModel(graph, ram_bytes, candidates.for_conflicts)
+    model = StageModel(graph, candidates.modes, ram_bytes, candidates.for_conflicts)
     _page_outs(model, page)
     before: Columns = {}
     if not graph.storage:
@@ -103,23 +74,20 @@ def build(
             continue
         if out_of_time() or len(model.program.columns) > MAX_NONZEROS:
             raise TooLarge
-        model.program.offset += node.energy_uj
-        stage = _stage(model, candidates, t, previous, set(node.inputs), before)
-        _ram_constraint(model, t, stage.used)
-        last = candidates.last
-        before = {i: u for i, u in stage.used.items() if last[i] > t and i != node.overwrites}
-        if last[t] > t:
-            before[t] = ALWAYS_IN_RAM
-        previous = t
+        chosen = _modes(model, t)
+        stage = _stage(model, candidates, t, previous, set(model.modes.wanted[t]), before, chosen)
+        _ram_constraint(model, t, stage)
+        _after(model, candidates, t, stage)
+        before, previous = stage.after, t
     if not graph.storage:
         kept = {i for i, node in enumerate(graph.nodes) if node.keep}
-        _stage(model, candidates, len(graph.nodes), previous, kept, before)
+        _stage(model, candidates, len(graph.nodes), previous, kept, before, {})
         if sum(graph.nodes[i].bytes for i in kept) > ram_bytes:
             model.program.make_infeasible()
     if candidates.depth_limit is None:
-        _add_gap_cuts(model)
+        add_gap_cuts(model)
     if page and limits.deadline_us is None:
-        _prefer_paging(model, limits.value_per_us)
+        prefer_paging(model, limits.value_per_us)
     if limits != NO_LIMITS:
         _add_times(model, limits)
     return model
@@ -127,14 +95,29 @@ def build(
 
 def _page_outs(model: StageModel, page: bool) -> None:
     """Add o_i for computed tensors. For kept tensors, add only the energy of the page-out."""
-    graph, program = model.graph, model.program
+    graph, program, modes = model.graph, model.program, model.modes
     for i, node in enumerate(graph.nodes):
         if node.stored or not graph.storage:
             continue
         if node.keep:
-            program.offset += node.page_out_uj
-        elif page:
-            model.written[i] = program.binary(node.page_out_uj)
+            program.offset += 0.0 if node.modes else node.page_out_uj
+        elif page and modes.whole[i]:
+            model.written[i] = program.binary(modes.storing_uj[i])
+
+
+def _modes(model: StageModel, t: int) -> Columns:
+    """Add x_tm. Return the columns by mode; none for a node without modes."""
+    node, program, modes = model.graph.nodes[t], model.program, model.modes
+    if not node.modes:
+        program.offset += node.energy_uj
+        return {}
+    columns = {m: program.binary(modes.cost_uj(t, m)) for m in modes.usable[t]}
+    program.row([(x, 1.0) for x in columns.values()], 1.0, 1.0)
+    model.streamed[t] = [columns[m] for m in modes.streaming[t]]
+    for i in {i for m in columns for i in node.mode(m).streamed_inputs}:
+        readers = [(x, 1.0) for m, x in columns.items() if i in node.mode(m).streamed_inputs]
+        _on_storage(model, i, readers)
+    return columns
 
 
 def _stage(
@@ -142,36 +125,49 @@ def _stage(
     candidates: RecomputeCandidates,
     t: int,
     previous: int | None,
-    needed: set[int],
+    wanted: set[int],
     before: Columns,
+    chosen: Columns,
 ) -> Stage:
-    """Add the variables and constraints of one stage, which ends with `needed` in RAM."""
-    graph, program, last = model.graph, model.program, candidates.last
+    """Add the variables and constraints of one stage. The operator at its end may need `wanted` in
+    RAM; `chosen` are the columns of its modes.
+    """
+    graph, program, last, modes = model.graph, model.program, candidates.last, model.modes
     nodes, end = graph.nodes, t == len(graph.nodes)
-    demanded = candidates.demanded(needed)
-    early = candidates.early(t, previous, needed, demanded)
-    computed = {
-        i: program.binary(nodes[i].energy_uj)
-        for i in sorted(demanded | early)
-        if i < t and last[i] >= t and (model.allows_repeats or before.get(i) != ALWAYS_IN_RAM)
-    }
-    users: dict[int, list[int]] = {}
+    demanded = candidates.demanded(wanted)
+    early = candidates.early(t, previous, wanted, demanded)
     needs_inputs = candidates.depth_limit is None or candidates.depth_limit.needs_inputs
-    for j, column in computed.items() if needs_inputs else ():
-        for i in set(nodes[j].inputs):
+    computed: Columns = {}
+    ways: dict[int, list[int]] = {}
+    for i in sorted(demanded | early):
+        if i < t and last[i] >= t and (model.allows_repeats or before.get(i) != ALWAYS_IN_RAM):
+            computed[i] = _recomputation(model, i, ways if needs_inputs else None)
+    runs = [run for j in computed if needs_inputs for run in _runs(model, j, computed, ways)]
+    users: dict[int, list[int]] = {}
+    for column, way in runs:
+        for i in set(way.whole):
             users.setdefault(i, []).append(column)
+        for i in way.streamed:
+            _on_storage(model, i, [(column, 1.0)])
+    needed = wanted if end else modes.needed[t]
+    for i in wanted - needed:
+        readers = [x for m, x in chosen.items() if i in nodes[t].whole_inputs(m)]
+        users[i] = [*users.get(i, []), *readers]
     paged: Columns = {}
     for i in sorted(needed | users.keys()):
-        pageable = graph.storage and (nodes[i].stored or nodes[i].keep or i in model.written)
+        pageable = modes.certainly_stored(i) or i in model.written
         if pageable and (model.allows_repeats or before.get(i) != ALWAYS_IN_RAM):
             paged[i] = program.binary(nodes[i].page_in_uj)
-            _on_storage(model, i, paged[i])
-    # A tensor that nothing in this stage touches keeps the previous stage's column of U.
+            _on_storage(model, i, [(paged[i], 1.0)])
+    # A tensor that nothing in this stage touches keeps the previous stage's column of U, unless the
+    # previous operator created or may have needed it: then it may leave RAM now.
     used = {i: column for i, column in before.items() if last[i] >= t}
-    stage = Stage(None if end else t, before, computed, paged, used)
+    stage = Stage(None if end else t, before, computed, paged, used, chosen, ways)
     model.stages.append(stage)
-    certain = {i for i, column in used.items() if column == ALWAYS_IN_RAM}
-    for i in sorted(needed | users.keys() | computed.keys() | paged.keys() | certain):
+    fresh = {i for i, column in used.items() if column == ALWAYS_IN_RAM}
+    if previous is not None:
+        fresh |= used.keys() & {previous, *modes.wanted[previous]}
+    for i in sorted(needed | users.keys() | computed.keys() | paged.keys() | fresh):
         made = _terms(i, computed, paged)
         if i in needed:
             used[i] = ALWAYS_IN_RAM
@@ -181,10 +177,84 @@ def _stage(
             _on_demand(program, paged.get(i), users.get(i, []))
             if i not in early:
                 _on_demand(program, computed.get(i), users.get(i, []))
-    for j, column in computed.items() if needs_inputs else ():
-        for i in set(nodes[j].inputs):
+    for column, way in runs:
+        for i in set(way.whole):
             _has_input(program, column, before.get(i), _terms(i, computed, paged))
+    for m, x in chosen.items():
+        _mode_needs(model, stage, t, m, x)
     return stage
+
+
+def _recomputation(model: StageModel, i: int, ways: dict[int, list[int]] | None) -> int:
+    """Add R_ti and, if there are several ways to compute i again, R_tiw with sum_w R_tiw = R_ti.
+
+    Return the column of R_ti. Add the others to `ways`, unless it is None.
+    """
+    program, least = model.program, model.modes.least_way[i]
+    assert least is not None
+    column = program.binary(least.energy_uj)
+    every = model.modes.ways[i]
+    if ways is not None and len(every) > 1:
+        ways[i] = [program.binary(way.energy_uj - least.energy_uj) for way in every]
+        program.row([(column, -1.0), *((c, 1.0) for c in ways[i])], 0.0, 0.0)
+    return column
+
+
+def _runs(
+    model: StageModel, j: int, computed: Columns, ways: dict[int, list[int]]
+) -> list[tuple[int, Way]]:
+    """Return the columns of the recomputations of j, each with its way."""
+    every = model.modes.ways[j]
+    return list(zip(ways.get(j, [computed[j]]), every, strict=True))
+
+
+def _mode_needs(model: StageModel, stage: Stage, t: int, m: int, x: int) -> None:
+    """Add x_tm <= U_ti for the inputs that the mode needs in RAM.
+
+    If it streams an input that it overwrites, add x_tm + U_ti <= 1.
+    """
+    node, program = model.graph.nodes[t], model.program
+    for i in set(node.whole_inputs(m)):
+        column = stage.used.get(i)
+        if column is None:
+            program.fix(x, 0.0)
+        elif column != ALWAYS_IN_RAM:
+            program.row([(x, 1.0), (column, -1.0)], upper=0.0)
+    mode = node.mode(m)
+    if mode.streamed_output and mode.overwrites in stage.used:
+        column = stage.used[mode.overwrites]
+        if column == ALWAYS_IN_RAM:
+            program.fix(x, 0.0)
+        else:
+            program.row([(x, 1.0), (column, 1.0)], upper=1.0)
+
+
+def _after(model: StageModel, candidates: RecomputeCandidates, t: int, stage: Stage) -> None:
+    """Set the columns of V_ti: tensor i is in RAM after operator t.
+
+    V_ti = U_ti, except for the output, and for an input whose memory the output takes over.
+    """
+    node, program, last, modes = model.graph.nodes[t], model.program, candidates.last, model.modes
+    usable = modes.usable[t]
+    for i, column in stage.used.items():
+        if last[i] <= t:
+            continue
+        taking = [m for m in usable if node.taken(m) == i]
+        if not taking:
+            stage.after[i] = column
+        elif len(taking) < len(usable):
+            stage.after[i] = program.binary()
+            program.row(
+                [(stage.after[i], 1.0), *((stage.modes[m], 1.0) for m in taking)], upper=1.0
+            )
+            if column != ALWAYS_IN_RAM:
+                program.row([(stage.after[i], 1.0), (column, -1.0)], upper=0.0)
+    if last[t] > t and modes.whole[t]:
+        stage.after[t] = ALWAYS_IN_RAM
+        if modes.streaming[t]:
+            stage.after[t] = program.binary()
+            whole = [(stage.modes[m], -1.0) for m in modes.whole[t]]
+            program.row([(stage.after[t], 1.0), *whole], 0.0, 0.0)
 
 
 def _terms(i: int, *columns: Columns) -> list[Term]:
@@ -230,106 +300,58 @@ def _on_demand(program: Program, column: int | None, users: Iterable[int]) -> No
         program.row([(column, 1.0), *((j, -1.0) for j in users)], upper=0.0)
 
 
-def _on_storage(model: StageModel, i: int, paged: int) -> None:
-    """Add the constraint P_ti <= o_i: only a tensor that was paged out can be paged in."""
-    if i in model.written:
-        model.program.row([(paged, 1.0), (model.written[i], -1.0)], upper=0.0)
+def _on_storage(model: StageModel, i: int, readers: list[Term]) -> None:
+    """Add sum of readers <= o_i + sum of x_im over the modes that stream i to storage.
 
-
-def _ram_constraint(model: StageModel, t: int, used: Columns) -> None:
-    """Add the constraint sum m_i U_ti + m_t + workspace_t <= RAM.
-
-    A node that overwrites an input has no bytes of its own.
+    Only a tensor that was paged out or streamed out can be read from storage.
     """
-    nodes = model.graph.nodes
-    own = nodes[t].own_bytes()
-    own += sum(nodes[i].bytes for i, column in used.items() if column == ALWAYS_IN_RAM)
-    columns = [column for column in used.values() if column != ALWAYS_IN_RAM]
-    sizes = [nodes[i].bytes for i, column in used.items() if column != ALWAYS_IN_RAM]
+    if not model.modes.certainly_stored(i):
+        model.program.row([*readers, *storing(model, i)], upper=0.0)
+
+
+def _ram_constraint(model: StageModel, t: int, stage: Stage) -> None:
+    """Add the constraint sum m_i U_ti + sum own_tm x_tm <= RAM.
+
+    own_tm: bytes of the output and the workspace. An output that is streamed, or that overwrites an
+    input, has no bytes of its own.
+    """
+    node, nodes = model.graph.nodes[t], model.graph.nodes
+    usable = model.modes.usable[t]
+    if not usable:
+        model.program.make_infeasible()
+        return
+    least = min(node.own_bytes(m) for m in usable)
+    held = {i: column for i, column in stage.used.items() if column != ALWAYS_IN_RAM}
+    own = least + sum(nodes[i].bytes for i in stage.used.keys() - held.keys())
+    columns = [*held.values(), *stage.modes.values()]
+    sizes = [nodes[i].bytes for i in held]
+    sizes += [node.own_bytes(m) - least for m in stage.modes]
     model.program.knapsack(columns, sizes, model.ram_bytes - own)
-
-
-def _add_gap_cuts(model: StageModel) -> None:
-    """Add 1 - H <= sum R + Q,  H <= U,  Q <= sum P,  Q <= o  over the stages of a gap.
-
-    H is 1 if tensor i is in RAM all the time between two operators that need it. Otherwise a
-    recomputation or a page-in creates it again. One page-in is enough: Q <= o, while the sum of the
-    P_ti can be larger. Integral solutions satisfy these constraints anyway, but solutions of the
-    linear relaxation may not.
-    """
-    nodes = model.graph.nodes
-    for i, stages in _gaps(model):
-        inner = {stage.used.get(i, ALWAYS_IN_RAM) for stage in stages[:-1]}
-        if i not in model.written or not inner or ALWAYS_IN_RAM in inner:
-            continue
-        computed = [stage.computed[i] for stage in stages if i in stage.computed]
-        pages = tuple(stage.paged[i] for stage in stages if i in stage.paged)
-        if len(pages) < 2 or nodes[i].bytes == 0:
-            continue
-        program = model.program
-        gap = Gap(program.binary(), program.binary(), tuple(sorted(inner)), pages)
-        model.gaps.append(gap)
-        made = [(column, 1.0) for column in (gap.held, gap.paged, *computed)]
-        program.row(made, lower=1.0)
-        for column in gap.used:
-            program.row([(gap.held, 1.0), (column, -1.0)], upper=0.0)
-        program.row([(gap.paged, 1.0), *((column, -1.0) for column in pages)], upper=0.0)
-        program.row([(gap.paged, 1.0), (model.written[i], -1.0)], upper=0.0)
-
-
-def _gaps(model: StageModel) -> Iterator[tuple[int, list[Stage]]]:
-    """Yield each tensor with the stages of a gap, once for each of its gaps.
-
-    A gap begins after an operator that creates or needs the tensor. It ends with the next operator
-    that needs the tensor.
-    """
-    nodes = model.graph.nodes
-    since: dict[int, list[Stage]] = {}
-    for stage in model.stages:
-        if stage.operator is None:
-            break
-        for stages in since.values():
-            stages.append(stage)
-        for i in set(nodes[stage.operator].inputs):
-            if i in since:
-                yield i, since[i]
-            since[i] = []
-        since[stage.operator] = []
-
-
-def _prefer_paging(model: StageModel, value_per_us: float) -> None:
-    """Add sum_t R_ti <= K (1 - o_i), if computing i costs more than paging it in.
-
-    K is the largest number of recomputations that cost less than a page-out and K page-ins, if
-    these transfers delay the step as much as they can.
-    """
-    columns: dict[int, list[int]] = {}
-    for stage in model.stages:
-        for i, column in stage.computed.items():
-            columns.setdefault(i, []).append(column)
-    for i, recomputed in columns.items():
-        node = model.graph.nodes[i]
-        page_in, page_out = paging_values(node, value_per_us)
-        extra = node.energy_uj - page_in  # of a recomputation, compared with a page-in
-        if i in model.written and extra > 0 and extra * len(recomputed) > page_out:
-            limit = max(0.0, ceil(page_out / extra) - 1.0)
-            terms = [(column, 1.0) for column in recomputed]
-            model.program.row([*terms, (model.written[i], limit)], upper=limit)
 
 
 def _add_times(model: StageModel, limits: TimeLimits) -> None:
     """Add the times of both lanes, which the deadline and the time of the step bound."""
-    lanes, nodes = model.lanes, model.graph.nodes
+    lanes, nodes, modes = model.lanes, model.graph.nodes, model.modes
     for i, node in enumerate(nodes):
-        if not node.stored:
-            lanes.compute(node)
+        if not node.stored and not node.modes:
+            lanes.compute(*modes.lanes_us(i, 0))
             if node.keep and model.graph.storage:
                 lanes.page_out(node)
         if i in model.written:
-            lanes.page_out(node, model.written[i])
+            lanes.store(*modes.storing_us[i], model.written[i])
     for stage in model.stages:
+        for m, x in stage.modes.items():
+            assert stage.operator is not None
+            t, node = stage.operator, nodes[stage.operator]
+            lanes.compute(*modes.lanes_us(t, m), x)
+            if node.keep and model.graph.storage and not node.mode(m).streamed_output:
+                lanes.store(*modes.storing_us[t], x)
         for i, column in stage.computed.items():
-            lanes.compute(nodes[i], column)
+            least = modes.least_way[i]
+            assert least is not None
+            runs = _runs(model, i, stage.computed, stage.ways) if i in stage.ways else None
+            for c, way in [(column, least)] if runs is None else runs:
+                lanes.compute(way.processor_us, way.transfers_us, c)
         for i, column in stage.paged.items():
             lanes.page_in(nodes[i], column)
     lanes.add_to(model.program, limits)

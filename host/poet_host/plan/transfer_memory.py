@@ -1,0 +1,108 @@
+"""The lives of tensors in RAM, for transfers that start early and frees that wait."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .blocks import aligned
+from .placement import Life, lives_of
+from .plan import Statement
+from .problem import Problem
+
+
+def is_placed(statements: Sequence[Statement]) -> bool:
+    """Return whether the statements have offsets."""
+    return any(it.offset is not None or it.workspace_offset is not None for it in statements)
+
+
+class Memory:
+    """The lives of tensors in RAM, which change while transfers and frees move."""
+
+    def __init__(self, problem: Problem, statements: Sequence[Statement]) -> None:
+        graph, self.ram_bytes = problem.graph, problem.ram_bytes
+        lives = lives_of(graph, statements)
+        self.placed = is_placed(statements)
+        self.begin = np.array([life.begin for life in lives])
+        self.end = np.array([life.end for life in lives])
+        self.size = np.array([life.size_bytes for life in lives])
+        self.at = np.array([_offset_of(life, statements) or 0 for life in lives])
+        self.created = {s: k for k, life in enumerate(lives) for s in life.outputs}
+        self.freed = {life.end: k for k, life in enumerate(lives) if life.workspace is None}
+        self.forced: dict[int, int] = {}  # position of a free -> latest position at which to free
+        self.used = np.zeros(len(statements) + 1, dtype=np.int64)  # bytes at each position
+        for life in lives:
+            self.used[max(life.begin, 0) : life.end] += life.size_bytes
+        self.created_again = _created_again(statements)
+
+    def offset(self, s: int) -> int | None:
+        """Return the offset of the tensor that the statement at `s` creates."""
+        return int(self.at[self.created[s]]) if self.placed and s in self.created else None
+
+    def fits_from(self, now: int, s: int) -> bool:
+        """Return whether the tensor created at `s` can be in RAM from `now` on."""
+        k = self.created[s]
+        if not self.placed:
+            return bool(self.used[now:s].max(initial=0) + self.size[k] <= self.ram_bytes)
+        return self._place(k, now) is not None
+
+    def hold_from(self, now: int, s: int) -> None:
+        k = self.created[s]
+        if self.placed:
+            self.at[k] = self._place(k, now)
+        self.begin[k] = now
+        self.used[now:s] += self.size[k]
+
+    def keep_from(self, s: int) -> None:
+        """Postpone the `free` at position `s`, to position `forced[s]` at the latest."""
+        k = self.freed[s]
+        limit = self.created_again.get(s, len(self.used) - 1)
+        if self.placed:
+            apart = (self.at >= self.at[k] + self.size[k]) | (self.at + self.size <= self.at[k])
+            wanted = self.begin[~apart & (self.begin >= s) & (self.size > 0)]
+            limit = int(min(limit, wanted.min(initial=limit))) if self.size[k] else limit
+        else:
+            full = np.flatnonzero(self.used[s:limit] + self.size[k] > self.ram_bytes)
+            limit = s + int(full[0]) if len(full) else limit
+        self.forced[s] = limit
+        self.end[k] = limit
+        self.used[s:limit] += self.size[k]
+
+    def release(self, now: int, s: int) -> None:
+        k = self.freed[s]
+        self.used[now : self.forced[s]] -= self.size[k]
+        self.end[k] = now
+
+    def _place(self, k: int, now: int) -> int | None:
+        """Return an offset (old one preferred) free from `now` to the end of life k, or None."""
+        size = int(self.size[k])
+        alive = (self.begin < self.end[k]) & (self.end > now) & (self.size > 0)
+        alive[k] = False
+        starts, ends = self.at[alive], (self.at + self.size)[alive]
+        old = int(self.at[k])
+        if not size or not np.any((starts < old + size) & (ends > old)):
+            return old
+        low = 0
+        for i in np.argsort(starts, kind="stable"):
+            if low + size <= starts[i]:
+                break
+            low = max(low, aligned(int(ends[i])))
+        return low if low + size <= self.ram_bytes else None
+
+
+def _offset_of(life: Life, statements: Sequence[Statement]) -> int | None:
+    if life.workspace is not None:
+        return statements[life.workspace].workspace_offset
+    return statements[life.outputs[0]].offset if life.outputs else None
+
+
+def _created_again(statements: Sequence[Statement]) -> dict[int, int]:
+    """Return for each `free` the next position at which its tensor is created again, if any."""
+    following: dict[str, int] = {}
+    again: dict[int, int] = {}
+    for s in reversed(range(len(statements))):
+        statement = statements[s]
+        if statement.op == "free" and statement.node in following:
+            again[s] = following[statement.node]
+        elif statement.op in ("compute", "page_in"):
+            following[statement.node] = s
+    return again

@@ -1,0 +1,61 @@
+"""The columns of the stage model's variables. stage_model.py explains them."""
+
+from dataclasses import dataclass, field
+
+from ..plan.problem import CostGraph
+from .modes import Modes
+from .program import LaneTimes, Program, Term
+
+Columns = dict[int, int]  # tensor -> column
+ALWAYS_IN_RAM = -1  # stands for a column of U whose value is always 1
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The columns of the variables of one stage."""
+
+    operator: int | None  # None: the last stage, for the tensors in RAM at the end
+    before: Columns  # U of the previous stage
+    computed: Columns  # R
+    paged: Columns  # P
+    used: Columns  # U
+    modes: Columns = field(default_factory=dict)  # x, by mode; empty for a node without modes
+    ways: dict[int, list[int]] = field(default_factory=dict)  # R_tiw, by index of Modes.ways[i]
+    after: Columns = field(default_factory=dict)  # V; ALWAYS_IN_RAM and U where these are the same
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The columns of a tensor's variables, from one operator that needs the tensor to the next.
+
+    See `_add_gap_cuts`.
+    """
+
+    held: int  # H
+    paged: int  # Q
+    used: tuple[int, ...]  # U within the gap
+    pages: tuple[int, ...]  # P within the gap
+
+
+@dataclass
+class StageModel:
+    """The integer program, and the columns of its variables."""
+
+    graph: CostGraph
+    modes: Modes
+    ram_bytes: int
+    # Whether a stage may drop a tensor that is in RAM at its start, and create the tensor again.
+    allows_repeats: bool
+    program: Program = field(default_factory=Program)
+    written: Columns = field(default_factory=dict)  # o
+    # For each tensor, the columns of x for the modes that stream it to storage.
+    streamed: dict[int, list[int]] = field(default_factory=dict)
+    stages: list[Stage] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    lanes: LaneTimes = field(default_factory=LaneTimes)
+
+
+def storing(model: StageModel, i: int) -> list[Term]:
+    """Return the terms of what puts tensor i on storage, with the sign -1."""
+    columns = [*([model.written[i]] if i in model.written else []), *model.streamed.get(i, [])]
+    return [(column, -1.0) for column in columns]

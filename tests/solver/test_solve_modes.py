@@ -1,0 +1,128 @@
+"""`solve` chooses modes: its plans are the best ones, and its bounds hold for all plans."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
+
+import pytest
+from poet_host.baselines.registry import plan_by
+from poet_host.plan.plan import Plan
+from poet_host.plan.problem import Problem
+from poet_host.plan.verify import verify
+from poet_host.solver import stage_model
+from poet_host.solver.feasibility import least_ram_bytes
+from poet_host.solver.program import minimise
+from poet_host.solver.recompute_candidates import DepthLimit
+from poet_host.solver.search import Search, Task
+from poet_host.solver.settings import Settings
+from poet_host.solver.solve import Method, solve
+from poet_host.solver.workers import Channel
+from support.mode_graphs import mode_problem, timed_mode_problems
+from support.oracle import Best, cheapest
+
+PROOF = Settings(60.0, gap=0.0, placed=False)
+SILENT = Channel(lambda kind, found: None, lambda: False)
+MODELS = ({"depth_limit": DepthLimit(1, needs_inputs=False)}, {}, {"for_conflicts": True})
+
+
+def problems(seeds: range, most_nodes: int = 6) -> Iterator[Problem]:
+    for seed in seeds:
+        yield mode_problem(seed, most_nodes)
+        if seed % 4 == 0:
+            yield from timed_mode_problems(seed, most_nodes - 1)
+
+
+def agree(problem: Problem, plan: Plan, best: Best | None) -> None:
+    """The plan is the best one, or both say that there is none."""
+    if best is None:
+        assert plan.status == "infeasible", problem
+        return
+    assert plan.status == "optimal", problem
+    assert plan.value == pytest.approx(best.value(problem), rel=1e-6), problem
+    verify(problem, plan, placed=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(4))
+def test_the_optimum_is_that_of_exhaustive_search(block: int) -> None:
+    kinds: Counter[str] = Counter()
+    for problem in problems(range(block * 50, block * 50 + 50)):
+        best = cheapest(problem)
+        plan = solve(problem, PROOF)
+        agree(problem, plan, best)
+        kinds[problem.objective] += 1
+        kinds["deadline"] += problem.deadline_us is not None
+        kinds["none" if best is None else "plan"] += 1
+        kinds["modes"] += any(statement.mode for statement in plan.statements)
+    assert len(kinds) == 7, kinds
+    assert min(kinds.values()) > 2, kinds
+
+
+@pytest.mark.parametrize(
+    ("method", "allowed"), [("poet-paging", {"recompute": False}), ("poet-remat", {"page": False})]
+)
+def test_the_other_methods_use_modes_within_their_limits(
+    method: Method, allowed: dict[str, bool]
+) -> None:
+    """poet-remat streams only kept tensors to storage: it does not page computed tensors."""
+    found = 0
+    for problem in problems(range(200, 212), 5):
+        plan = solve(problem, PROOF, method=method)
+        agree(problem, plan, cheapest(problem, **allowed))
+        found += any(statement.mode for statement in plan.statements)
+    assert found > 2
+
+
+@pytest.mark.parametrize("options", MODELS, ids=("relaxed", "full", "with conflicts"))
+def test_every_model_bounds_all_plans(options: dict[str, object]) -> None:
+    bounds = 0
+    for problem in problems(range(300, 340), 7):
+        best = cheapest(problem)
+        least = inf if best is None else best.value(problem)
+        task = task_of(problem)
+        candidates = Search(task, SILENT).candidates(**options)
+        limits = task.time_limits(task.deadline_us)
+        model = stage_model.build(candidates, task.ram_bytes, limits=limits)
+        found = minimise(model.program, 20.0)
+        assert found.bound <= least * (1 + 1e-6) + 1e-9, problem
+        bounds += found.bound > task.least_value
+    assert bounds > 10
+
+
+def task_of(problem: Problem) -> Task:
+    """The task of the search, without offsets."""
+    return Task(
+        problem, problem.counted, problem.value_per_us, problem.ram_bytes, True, True, 1, 0.0, inf
+    )
+
+
+def test_placed_plans_have_their_workspaces_and_transfers_placed() -> None:
+    placed = 0
+    for seed in range(400, 430):
+        problem = mode_problem(seed, 6)
+        wide = replace(problem, ram_bytes=problem.ram_bytes + 16)
+        plan = plan_by("poet", wide, Settings(20.0, gap=0.0))
+        if not plan.statements:
+            continue
+        verify(wide, plan)
+        best = cheapest(wide)
+        assert best is not None
+        assert plan.value is not None
+        assert plan.value >= best.value(wide) * (1 - 1e-9)
+        placed += any(it.mode and it.workspace_offset is not None for it in plan.statements)
+    assert placed > 5
+
+
+def test_a_smallest_ram_within_which_a_plan_exists_is_named() -> None:
+    named = 0
+    for seed in range(500, 530):
+        problem = mode_problem(seed, 6)
+        least = least_ram_bytes(problem.graph, 1)
+        if not problem.graph.storage or least == 0:
+            continue
+        plan = solve(replace(problem, ram_bytes=least - 1), PROOF)
+        assert (plan.status, plan.smallest_ram_bytes) == ("infeasible", least)
+        assert cheapest(replace(problem, ram_bytes=least)) is not None
+        named += 1
+    assert named > 10

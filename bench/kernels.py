@@ -10,6 +10,7 @@ import json
 import sys
 import time
 import tomllib
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ import poet_host as poet
 from poet_host.errors import PoetError
 from poet_host.files import write_whole
 from poet_host.firmware_build.recipe import compiler_version, recipe
+from poet_host.graph.models import load
 from poet_host.plan.plan import plan_from_json
 
 from .kernel_board import BASE, TREE, KernelBoard, base_tree
@@ -89,7 +91,19 @@ def cycles(board: KernelBoard, row: Row) -> float:
 def schedule() -> poet.Schedule:
     """Return the statements of the plan in today's format."""
     plan = plan_from_json(json.loads(PLAN.read_text(encoding="utf-8")), str(PLAN))
-    graph = poet.load(PLAN_MODEL)
+    graph = load(PLAN_MODEL)
+    # At the base commit, only updates overwrote an input, and sums of gradients an input that no
+    # other operator reads.
+    readers = Counter(name for node in graph for name in node.inputs)
+    nodes = []
+    for node in graph:
+        alone = [name for name in node.inputs if readers[name] == 1]
+        if node.op == "add" and node.phase == "backward" and alone:
+            node = replace(node, overwrites=alone[0])
+        elif not node.updates:
+            node = replace(node, overwrites=None)
+        nodes.append(node)
+    graph = replace(graph, nodes=tuple(nodes))
     return poet.encode(graph, poet.estimate_profile(poet.load_board(PLAN_BOARD)), plan)
 
 

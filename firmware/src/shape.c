@@ -13,13 +13,16 @@
 enum {
   MAY_1 = 1,
   MAY_2 = 2,
-  MUST = 4,
+  MAY_3 = 4,
+  MAY_4 = 8,
+  MAY = 15,
+  MUST = 16,
   MUST_1 = MUST | MAY_1,
   MUST_2 = MUST | MAY_2,
-  CONV = 8,
-  POOL = 16,
-  SLICE = 32,
-  ORDER = 64
+  CONV = 32,
+  POOL = 64,
+  SLICE = CONV | POOL,
+  ORDER = 128
 };
 
 /* The columns `shapes` and `rules` of one row of isa.def. */
@@ -98,7 +101,7 @@ static bool geometry_is_sound(const struct poet_op *op, uint32_t rules) {
   if (rules & ORDER) {
     return is_an_order(op->variant);
   }
-  if (rules & SLICE) {
+  if ((rules & SLICE) == SLICE) {
     return op->oh <= op->c && op->k <= op->c - op->oh;
   }
   if (!(rules & (CONV | POOL))) {
@@ -169,8 +172,7 @@ static bool operands_are_sound(const struct poet_op *op, const struct row *row,
   return op->sink == POET_SINK_none &&
          (op->input_count == own ||
           (last_may_miss && op->input_count + 1u == own)) &&
-         overwriting_is_sound(op, row->rules & (MAY_1 | MAY_2),
-                              row->rules & MUST);
+         overwriting_is_sound(op, row->rules & MAY, row->rules & MUST);
 }
 
 uint32_t poet_operand_bytes(const struct poet_op *op, uint32_t index) {

@@ -63,6 +63,13 @@ class Kernel(Row):
         return int(number) - 1 if must else None
 
     @property
+    def may_overwrite(self) -> tuple[int, ...]:
+        """Return the indices of the inputs that the output may overwrite."""
+        return tuple(
+            int(rule.removeprefix("MAY_")) - 1 for rule in self.rules if rule.startswith("MAY_")
+        )
+
+    @property
     def rules(self) -> tuple[str, ...]:
         return tuple(self.columns[2].split(" | "))
 

@@ -47,6 +47,23 @@ def test_elementwise(a: dict[str, int], seed: int, scale: float, variant: int) -
         check(replace(case, inputs=[first, *case.inputs[1:]]))
 
 
+IN_PLACE = [
+    (name, at)
+    for name, row in isa.kernels().items()
+    if row.in_place is None
+    for at in row.may_overwrite
+]
+
+
+@common
+@given(images(), seeds)
+def test_a_kernel_may_overwrite_what_its_row_says(a: dict[str, int], seed: int) -> None:
+    for op, at in IN_PLACE:
+        sizes = a | {"h": 1, "w": 1} if op.startswith("layernorm") else a
+        case = make(op, sizes | {"variant": 0, "epsilon": 0.1, "probability": 0.25}, seed)
+        check(replace(case, overwrites=at))
+
+
 @common
 @given(images(), st.sampled_from(ORDERS), seeds)
 def test_transpose(a: dict[str, int], order: tuple[int, ...], seed: int) -> None:

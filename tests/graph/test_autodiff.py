@@ -11,7 +11,7 @@ from poet_host import isa
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, trained_parameters, training_graph
 from poet_host.graph.builder import Builder, Model
-from poet_host.graph.graph import Graph
+from poet_host.graph.graph import Graph, Node
 from poet_host.graph.weights import start_values
 from poet_host.reference.step import run_step
 from support.random_models import random_models
@@ -51,6 +51,29 @@ def small(name: str = "small", batch: int = 2) -> Builder:
 
 def readers(graph: Graph) -> Counter[str]:
     return Counter(name for node in graph for name in node.inputs)
+
+
+def overwritable(node: Node) -> list[str]:
+    """The inputs that the kernel may overwrite, by isa.def."""
+    rules = isa.kernels()[node.op].rules
+    places = (int(rule[-1]) - 1 for rule in rules if rule.startswith("MAY_"))
+    return [node.inputs[i] for i in places]
+
+
+def dies_in(graph: Graph, name: str, node: Node) -> bool:
+    """Does nothing after `node` need `name`, of the size of `node`?"""
+    after = graph.nodes[graph.nodes.index(node) + 1 :]
+    lost = {other.name for other in graph if name in other.inputs} - {node.name}
+    lost = {other for other in lost if graph[other].size_bytes >= node.size_bytes}
+    for other in graph:
+        if other.phase == "forward" and lost & {*other.inputs}:
+            lost.add(other.name)
+    return (
+        not graph[name].stored
+        and graph[name].size_bytes == node.size_bytes
+        and node.inputs.count(name) == 1
+        and not any({name, *lost} & {*other.inputs} for other in after)
+    )
 
 
 def check_laws(model: Model, train: str, optimiser: Sgd) -> Graph:
@@ -93,18 +116,16 @@ def check_laws(model: Model, train: str, optimiser: Sgd) -> Graph:
             assert read[node.name], node.name
     assert not any(node.name.startswith(("data:", "label:")) for node in graph)
 
-    # Only updates, accumulation and sums of gradients work in place; a sum does so whenever one
-    # of its summands has no other reader.
+    # An output takes the memory of an input only if the kernel may, and if no later node reads the
+    # input or, forward, what earlier readers made of it. Then it does.
     for node in graph:
-        if node.op == "add" and node.phase == "backward":
-            free = [name for name in node.inputs if read[name] == 1]
-            assert node.overwrites == (free[0] if free else None)
-        elif node.sink == "accumulate":
+        if node.sink == "accumulate":
             assert node.overwrites == node.inputs[-1]
             assert graph[node.overwrites].sink in ("store", "accumulate")
             assert read[node.overwrites] == 1
-        elif not node.updates:
-            assert node.overwrites is None
+        elif not node.stored and not node.updates:
+            free = [name for name in overwritable(node) if dies_in(graph, name, node)]
+            assert node.overwrites == (free[0] if free else None)
     fields = {node.name: isa.attributes(node.op, node.sink) for node in graph if not node.stored}
     assert all(sorted(graph[name].attrs) == sorted(fields[name]) for name in fields)
     return graph

@@ -83,7 +83,7 @@ def test_linear_has_the_sizes_of_the_paper() -> None:
     assert sizes == [40, 40, 480, 480, 400, 400, 800, 800, 40, 40, 40, 40]
 
 
-def test_resnet18_has_true_shortcuts_and_the_working_set_of_the_paper() -> None:
+def test_the_resnet_of_the_paper_has_true_shortcuts_and_operators_in_place() -> None:
     graph = models.load("resnet18-cifar")
     adds = [node for node in graph if node.op == "add" and node.phase == "forward"]
     assert [node.inputs[1] for node in adds] == [
@@ -96,8 +96,11 @@ def test_resnet18_has_true_shortcuts_and_the_working_set_of_the_paper() -> None:
     ]
     assert graph["layer2.1.shortcut.conv.weight"].shape == (32, 16, 1, 1)
     assert graph.batch == 1
-    largest = max(working_set(graph).values())
-    assert 3 * 65_536 <= largest < 3 * 65_536 + 1024
+    assert max(working_set(graph).values()) == 180_224  # a 3x3 convolution of 64 to 64 channels
+
+
+def test_resnet8_needs_the_ram_of_one_convolution() -> None:
+    assert max(working_set(models.load("resnet8-cifar")).values()) == 180_480
 
 
 def test_bert_micro_fits_boards_of_256_kb() -> None:

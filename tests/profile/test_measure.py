@@ -18,7 +18,7 @@ from poet_host.sim.start_board import start_board
 
 # The largest operator of this batch does not fit the arena.
 GRAPH = models.load("resnet-digits", TrainingOptions(batch=8))
-ARENA_BYTES = 24 * 1024
+ARENA_BYTES = 18 * 1024
 
 
 def stored_values() -> dict[str, Any]:

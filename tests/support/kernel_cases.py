@@ -1,7 +1,7 @@
 """Random operands for every kernel of isa.def, and the comparison of C with NumPy."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -116,6 +116,8 @@ def samples() -> list[Case]:
             attrs = geometry | NEEDED.get(row.name, {})
             for sink, decay in sinks:
                 found.append(make(row.name, attrs, seed, sink=sink, decay=decay))
+            if seed and row.in_place is None and row.may_overwrite:
+                found[-1] = replace(found[-1], overwrites=row.may_overwrite[-1])
             if "b?" in row.inputs or "mask?" in row.inputs:
                 found.append(make(row.name, attrs, seed, bias=False))
     return found

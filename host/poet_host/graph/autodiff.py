@@ -7,14 +7,13 @@ parameter in place, where possible. `conv1:grad` is the gradient of the loss wit
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from ..errors import BadInput, listed
 from ..isa import attributes, kernels
 from .builder import Layer, Model
 from .graph import Graph, Node, Phase
+from .in_place import in_place
 from .operators import OPERATORS
 from .optimisers import (
     OPTIMISERS as OPTIMISERS,
@@ -47,7 +46,7 @@ def training_graph(
     stored = (model.data, model.label, *model.parameters, *step.states)
     return Graph(
         model.name,
-        (*stored, *_sums_in_place(step.nodes)),
+        (*stored, *in_place(step.nodes)),
         data=model.data.name,
         label=model.label.name,
         loss=model.layers[-1].name,
@@ -382,15 +381,3 @@ def _has_sink(kernel: str) -> bool:
 
 def _fields(layer: Layer, rule: Rule) -> Fields:
     return rule.fields(layer.fields) if rule.fields else layer.fields
-
-
-def _sums_in_place(nodes: Sequence[Node]) -> list[Node]:
-    """Let each sum of gradients overwrite an operand, if no other node reads this operand."""
-    readers = Counter(name for node in nodes for name in node.inputs)
-    result = []
-    for node in nodes:
-        if node.op == "add" and node.phase == "backward":
-            alone = next((name for name in node.inputs if readers[name] == 1), None)
-            node = replace(node, overwrites=alone)
-        result.append(node)
-    return result

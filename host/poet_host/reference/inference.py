@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph.graph import Graph, Node
+from ..graph.in_place import in_place
 from ..isa import axes, kernels
 from .step import run_kernel
 
@@ -32,7 +33,7 @@ def inference(graph: Graph) -> Graph:
     read = {graph.data, graph.label, *(name for node in nodes for name in node.inputs)}
     return replace(
         graph,
-        nodes=(*(node for node in graph if node.stored and node.name in read), *nodes),
+        nodes=(*(node for node in graph if node.stored and node.name in read), *in_place(nodes)),
         logits=instead.get(graph.logits, graph.logits),
         origin=b"",
     )
@@ -52,7 +53,7 @@ def _towards(graph: Graph, wanted: str) -> tuple[tuple[Node, ...], dict[str, str
             if node.op == "dropout":
                 instead[node.name] = inputs[0]
             else:
-                nodes.append(replace(node, inputs=inputs))
+                nodes.append(replace(node, inputs=inputs, overwrites=None))
     needed = {instead.get(wanted, wanted)}
     for node in reversed(nodes):
         needed |= set(node.inputs) if node.name in needed else set()

@@ -97,15 +97,25 @@ def resnet8_cifar(batch: int) -> Model:
     return _classify(b, b.global_avgpool(x, name="pool"))
 
 
-def resnet18_cifar(batch: int) -> Model:
-    """Return the ResNet of the POET paper's code: 16, 32, 64 channels, shortcuts in all blocks."""
-    b = Builder("resnet18-cifar", data=(batch, 3, 32, 32))
-    x = _conv_norm(b, b.data, 16, 3, "", "1")
-    for i, channels in enumerate((16, 32, 64), 1):
+def _resnet18(name: str, batch: int, widths: tuple[int, ...]) -> Model:
+    """Return a ResNet for 32x32 images with two residual blocks for each number of channels."""
+    b = Builder(name, data=(batch, 3, 32, 32))
+    x = _conv_norm(b, b.data, widths[0], 3, "", "1")
+    for i, channels in enumerate(widths, 1):
         for j in (1, 2):
             stride = 2 if i > 1 and j == 1 else 1
             x = _residual_block(b, x, channels, f"layer{i}.{j}", stride=stride)
     return _classify(b, b.global_avgpool(x, name="pool"))
+
+
+def resnet18(batch: int) -> Model:
+    """Return ResNet-18 as it is usual for CIFAR: a 3x3 convolution first, no max pooling."""
+    return _resnet18("resnet18", batch, (64, 128, 256, 512))
+
+
+def resnet18_cifar(batch: int) -> Model:
+    """Return the ResNet of the POET paper's code: three stages of 16, 32 and 64 channels."""
+    return _resnet18("resnet18-cifar", batch, (16, 32, 64))
 
 
 def vgg16_cifar(batch: int) -> Model:
@@ -145,7 +155,7 @@ def transformer(batch: int) -> Model:
 def bert_micro(batch: int, length: int = 64) -> Model:
     """Return a BERT for boards with 200 KiB of RAM.
 
-    At batch size 1, the embedding table takes 128 KiB. The kernel gelu_grad needs 192 KiB.
+    At batch size 1, the embedding table takes 128 KiB. The largest operator needs 145 KiB.
     """
     sizes = {"words": 512, "width": 64, "blocks": 2, "heads": 2}
     return bert("bert-micro", batch, length=length, **sizes, classes=10)
@@ -173,6 +183,12 @@ MODELS = {
     "lenet-digits": BuiltIn("8x8 digits: LeNet-5", lenet_digits, 8, Sgd(0.02, momentum=0.9)),
     "resnet8-cifar": BuiltIn(
         "32x32 colour images: ResNet-8 of MLPerf Tiny", resnet8_cifar, 1, Sgd(0.01)
+    ),
+    "resnet18": BuiltIn(
+        "32x32 colour images: ResNet-18, 64 to 512 channels, 11.2 million weights",
+        resnet18,
+        1,
+        Sgd(0.003),
     ),
     "resnet18-cifar": BuiltIn(
         "32x32 colour images: the paper's ResNet, 16, 32 and 64 channels",

@@ -1,8 +1,9 @@
 """Better plans for points that a short search left open: from more time, and from other points.
 
-Only this planner's own methods search for plans, so only they get better ones. A plan of
-`poet-paging` or `poet-remat` is also a plan of `poet`. A plan for one budget and deadline is also
-valid for every larger one.
+Only the methods that search for plans get better ones. A plan of `poet-paging` or `poet-remat` is
+also a plan of `poet`, and a plan of `checkmate` is one of `poet-remat`. On a graph without stored
+tensors, both are the same method. A plan for one budget and deadline is also valid for every larger
+one.
 """
 
 from dataclasses import replace
@@ -16,9 +17,10 @@ from .paper_points import GAP, Scope
 ENOUGH = 0.01  # a point whose gap is larger gets more time
 PATIENCE = 3  # times as much
 SERVES = {
-    "poet": ("poet", "poet-paging", "poet-remat"),
+    "poet": ("poet", "poet-paging", "poet-remat", "checkmate"),
     "poet-paging": ("poet-paging",),
-    "poet-remat": ("poet-remat",),
+    "poet-remat": ("poet-remat", "checkmate"),
+    "checkmate": ("checkmate",),
 }
 
 Found = list[tuple[Point, Result]]
@@ -108,7 +110,10 @@ def _serves(pair: tuple[Point, Result], point: Point) -> bool:
     giver, result = pair
     in_time = point.deadline_us is None or result.row["time_us"] <= point.deadline_us
     fits = result.row["peak_bytes"] <= point.ram_bytes
-    return giver.method in SERVES[point.method] and fits and in_time
+    method = point.method
+    if method == "checkmate" and not any(node.stored for node in point.case.costs.nodes):
+        method = "poet-remat"
+    return giver.method in SERVES[method] and fits and in_time
 
 
 def _gap(own: Result, energy_uj: float) -> float | None:

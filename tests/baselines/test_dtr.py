@@ -69,7 +69,7 @@ def test_every_computation_is_that_of_the_authors_simulator(
         if events is None:
             assert recorded is None
             continue
-        order = " ".join(str(i) for _, i in events)
+        order = " ".join(str(event.node) for event in events)
         assert (len(events) - len(graph.nodes), crc32(order.encode())) == recorded
 
 

@@ -12,6 +12,7 @@ from poet_host.baselines.checkmate import results_only
 from poet_host.baselines.completion import EXTENSION, complete
 from poet_host.baselines.griewank import least_advances, revolve
 from poet_host.baselines.registry import plan_by
+from poet_host.plan.placed_plan import PlacedPlan, realise
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.solver.events import energy_uj
 from poet_host.solver.settings import Settings
@@ -92,7 +93,7 @@ def test_the_closed_form_and_the_walk_are_the_optimum(checkpoints: int) -> None:
         found = chain_of(chain([1] * n))
         walk = revolve(found, checkpoints)
         assert walk.advances == least_advances(len(found), checkpoints)
-        done = [i for op, i in walk.events if op == "compute"]
+        done = [event.node for event in walk.events if event.op == "compute"]
         assert [i for k, i in enumerate(done) if i not in done[:k]] == list(range(2 * n + 1))
 
 
@@ -149,6 +150,25 @@ def test_checkmate_is_the_optimum_of_rematerialisation(ram: int) -> None:
     plan = plan_by("checkmate", problem, Settings(placed=False))
     assert plan.status == ("infeasible" if best_uj is None else "optimal")
     assert plan.energy_uj == (best_uj if best_uj is None else pytest.approx(best_uj))
+
+
+@pytest.mark.slow
+def test_without_parameters_checkmate_is_poet_remat() -> None:
+    """Both prove their optimum."""
+    feasible = 0
+    graphs = [chain([3, 1, 4, 2], [1.0, 4.0, 2.0, 3.0], storage=True, gradients=2)]
+    problems = [Problem(graph, ram) for graph in graphs for ram in range(8, 18, 2)]
+    problems += [it for seed in range(80) if not _has_stored(it := random_problem(seed))]
+    for problem in problems:
+        ours, theirs = (plan_by(name, problem) for name in ("poet-remat", "checkmate"))
+        assert (theirs.status, theirs.note) == (ours.status, "")
+        assert theirs.statements == ours.statements
+        feasible += ours.status == "optimal"
+    assert feasible > 6
+
+
+def _has_stored(problem: Problem) -> bool:
+    return any(node.stored for node in problem.graph.nodes)
 
 
 @pytest.mark.slow
@@ -283,7 +303,7 @@ def _go(s: int, k: int) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("page", [0.3, 1.0, 4.0])
 @pytest.mark.parametrize("sizes", [(4, 4, 4, 4, 4), (8, 2, 6, 4, 2), (2, 4, 6, 8, 2)])
-def test_pofo_is_the_best_of_all_schedules_of_its_class(
+def test_as_a_seed_plan_pofo_is_the_best_of_all_schedules_of_its_class(
     sizes: tuple[int, ...], page: float
 ) -> None:
     graph = chain(sizes, [1.0, 3.0, 2.0, 1.0, 4.0], storage=True, page=page, gradients=2)
@@ -295,7 +315,8 @@ def test_pofo_is_the_best_of_all_schedules_of_its_class(
     assert len(every) > 100
     for ram in range(8, 30, 2):
         best_uj = min((uj for least, uj in every if least <= ram), default=inf)
-        plan = plan_by("pofo", Problem(graph, ram), Settings(placed=False))
+        problem = Problem(graph, ram, objective="added-energy")
+        plan = pofo.pofo(problem, Settings(placed=False, below=inf))
         if best_uj == inf:
             assert not plan.statements
             continue
@@ -304,6 +325,33 @@ def test_pofo_is_the_best_of_all_schedules_of_its_class(
         assert best_uj - 1e-9 <= plan.energy_uj <= best_uj * (1.0 if page <= 1.0 else 1.3) + 1e-9
     roomy = plan_by("pofo", Problem(graph, 100), Settings(placed=False))
     assert roomy.energy_uj == sum(n.energy_uj for n in graph.nodes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [0.3, 1.0, 4.0])
+def test_pofo_finds_the_least_makespan_of_its_class_or_comes_near(page: float) -> None:
+    found = equal = 0
+    for sizes in ((4, 4, 4, 4, 4), (8, 2, 6, 4, 2), (2, 4, 6, 8, 2)):
+        graph = chain(sizes, [1.0, 3.0, 2.0, 1.0, 4.0], storage=True, page=page, gradients=2)
+        walks = {tuple(walk.events) for walk in _walks(chain_of(graph))}
+        for ram in range(12, 30, 4):
+            problem = Problem(graph, ram)
+            completed = [complete(graph, events, ram).statements for events in walks]
+            plans = [
+                realise(problem, it, placed=False, time_limit_s=inf, effort="little")
+                for it in completed
+                if it is not None
+            ]
+            best_us = min(
+                (it.totals.time_us for it in plans if isinstance(it, PlacedPlan)), default=inf
+            )
+            plan = plan_by("pofo", problem, Settings(placed=False))
+            assert (plan.time_us is None) == (best_us == inf)
+            if plan.time_us is not None:
+                found += 1
+                equal += plan.time_us <= best_us * (1 + 1e-9)
+                assert plan.time_us <= best_us * 1.35
+    assert equal / found > 0.6
 
 
 def test_pofo_offloads_once_and_only_on_the_way_forward() -> None:
@@ -317,21 +365,21 @@ def test_pofo_offloads_once_and_only_on_the_way_forward() -> None:
     assert min(ins) > turn - 2
 
 
-def test_pofo_takes_time_for_cost_where_a_deadline_asks_for_it() -> None:
-    """Pages are cheap and slow: the plan of least energy pages, one in time computes again."""
+def test_pofo_minimises_its_makespan_whatever_the_objective() -> None:
+    """Pages are cheap and slow: the plan of least energy pages, the fastest one computes again."""
     slow = [
         CostNode(n.name, n.inputs, n.bytes, 1.0, 1.0, 30.0, 0.1, 30.0, 0.1)
         for n in chain([8] * 8).nodes
     ]
-    graph = CostGraph("slow pages", tuple(slow))
-    cheap = plan_by("pofo", Problem(graph, 40))
-    assert any(s.op == "page_out" for s in cheap.statements)
-    assert cheap.time_us is not None
-    quick = plan_by("pofo", Problem(graph, 40, 60.0))
-    assert cheap.time_us > 60.0 >= (quick.time_us or inf)
+    problem = Problem(CostGraph("slow pages", tuple(slow)), 40, objective="added-energy")
+    quick = plan_by("pofo", problem)
     assert not any(s.op == "page_out" for s in quick.statements)
+    assert quick.objective == "added-energy"
+    cheap = pofo.pofo(problem, Settings(below=inf))
+    assert any(s.op == "page_out" for s in cheap.statements)
     assert (quick.energy_uj or 0.0) > (cheap.energy_uj or inf)
-    late = plan_by("pofo", Problem(graph, 40, 17.5))
+    assert (quick.time_us or inf) < 60.0 < (cheap.time_us or 0.0)
+    late = plan_by("pofo", replace(problem, deadline_us=17.5))
     assert late.status == "unknown"  # other schedules of its class were not tried
 
 

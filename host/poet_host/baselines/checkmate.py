@@ -11,22 +11,25 @@ This module has two cases:
   published: stored tensors are paged in at the start and stay in RAM to the end. An update
   overwrites its parameter in RAM, and the result is paged out at once. The integer program plans
   the other tensors in the rest of RAM.
-  extension, if stored tensors leave too little RAM for the others: stored tensors may leave RAM
-  between uses, as in the method `poet-remat`.
+  extension, if no such plan is found, since stored tensors leave too little RAM for the others:
+  stored tensors may leave RAM between uses, as in the method `poet-remat`.
 
 Both cases use this planner's own integer program (stage_model.py), for rematerialisation alone. The
 program does not fix the order within stages, so it allows every schedule that Checkmate's program
 allows. It minimises energy; Checkmate minimises time.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 from ..plan.blocks import ALIGNMENT
 from ..plan.infeasible import largest_operator_bytes
 from ..plan.placed_plan import PlacedPlan, finish
 from ..plan.placement import Placement, aligned_graph
-from ..plan.plan import Plan, Statement, plan_of
+from ..plan.plan import Plan, Statement
 from ..plan.problem import CostGraph, CostNode, Problem
+from ..solver.search import SeedPlan
 from ..solver.settings import Settings, Stopwatch
 from ..solver.solve import solve
 from .completion import EXTENSION
@@ -34,32 +37,40 @@ from .completion import EXTENSION
 MAX_ROUNDS = 4  # most attempts; each plans for an earlier deadline than the one before
 DEADLINE_FACTOR = 0.97  # the deadline of an attempt, divided by that of the attempt before
 MIN_TIME_LIMIT_S = 0.1
+SEED_LIMIT_S = 2.0
 
 
-def checkmate(problem: Problem, settings: Settings) -> Plan:
-    """Find the plan of least energy by recomputation. Page tensors only if RAM is too small."""
+def checkmate(problem: Problem, settings: Settings, seed_plans: Sequence[SeedPlan] = ()) -> Plan:
+    """Find the plan of least energy by recomputation. Page tensors only if RAM is too small.
+
+    `seed_plans`: plans of other methods, from which the search starts, as for `poet-remat`.
+    """
     clock = Stopwatch(settings.time_limit_s)
     graph = aligned_graph(problem.graph, ALIGNMENT if settings.placed else 1)
-    if not graph.storage:  # stored tensors start in RAM; when freed, they cannot come back
-        return _solved(problem, settings, clock.left_s)
     resident_bytes = sum(node.bytes for node in graph.nodes if node.stored)
+    if not graph.storage or not resident_bytes:
+        # Without storage, stored tensors start in RAM; when freed, they cannot come back. Without
+        # stored tensors, both cases are the method `poet-remat`.
+        return _solved(problem, settings, clock.left_s, seed_plans)
     rest = results_only(problem.graph)
     ram_bytes = problem.ram_bytes - resident_bytes
     inner = replace(problem, graph=rest, ram_bytes=ram_bytes)
     if largest_operator_bytes(inner.graph) <= inner.ram_bytes:
-        plan = _published(problem, graph, inner, resident_bytes, settings, clock)
+        plan = _published(problem, graph, inner, resident_bytes, settings, seed_plans, clock)
         if plan is not None:
             return replace(plan, solve_s=clock.elapsed_s)
-    plan = _solved(problem, settings, clock.left_s)
+    plan = _solved(problem, settings, clock.left_s, seed_plans)
     note = (
         EXTENSION if plan.statements else "even with parameters and data leaving RAM between uses"
     )
     return replace(plan, note=note)
 
 
-def _solved(problem: Problem, settings: Settings, limit_s: float) -> Plan:
+def _solved(
+    problem: Problem, settings: Settings, limit_s: float, seed_plans: Sequence[SeedPlan]
+) -> Plan:
     limited = replace(settings, time_limit_s=max(limit_s, MIN_TIME_LIMIT_S))
-    return solve(problem, limited, method="poet-remat")
+    return solve(problem, limited, method="poet-remat", seed_plans=seed_plans)
 
 
 def results_only(graph: CostGraph) -> CostGraph:
@@ -97,21 +108,26 @@ def _published(
     inner: Problem,
     resident_bytes: int,
     settings: Settings,
+    seed_plans: Sequence[SeedPlan],
     clock: Stopwatch,
 ) -> Plan | None:
     """Plan the computed tensors, then add the transfers.
 
     The transfers are the page-ins of stored tensors, such as parameters, and the page-outs of
-    results that must be on storage at the end. Return None if the integer program has no solution,
-    or if its solution needs a tensor that an update overwrote.
+    results that must be on storage at the end. Return None if no solution of the integer program is
+    found, or if its solution needs a tensor that an update overwrote.
     """
     limit_us, bound = problem.deadline_us, None
+    # Without a seed plan, there may be no plan at all. Then half of the time is kept for the
+    # extension.
+    quick = replace(settings, time_limit_s=SEED_LIMIT_S, below=inf)
+    has_plan = any(seed_plan(inner, quick) is not None for seed_plan in seed_plans)
+    reserve_s = 0.0 if has_plan else settings.time_limit_s / 2
     for _ in range(MAX_ROUNDS):
-        # Keep half of the time for a second plan, in which data and parameters may leave RAM.
-        left_s = clock.left_s - settings.time_limit_s / 2
-        solved = _solved(replace(inner, deadline_us=limit_us), settings, left_s)
+        left_s = clock.left_s - reserve_s
+        solved = _solved(replace(inner, deadline_us=limit_us), settings, left_s, seed_plans)
         if not solved.statements:
-            break
+            return None
         whole = _with_residents(graph, solved, resident_bytes if settings.placed else None)
         if whole is None:
             return None
@@ -124,10 +140,7 @@ def _published(
             plan = found.as_plan(problem)
             return plan if bound is None else plan.with_bound(bound)
         limit_us = (limit_us or 0.0) * DEADLINE_FACTOR
-    if solved.status == "infeasible" and limit_us == problem.deadline_us:
-        return None
-    note = "no plan with every stored tensor resident was found in time"
-    return plan_of(problem, "unknown", note=note)
+    return None
 
 
 def _given_uj(graph: CostGraph) -> float:

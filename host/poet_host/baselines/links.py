@@ -39,8 +39,9 @@ def energy(node: CostNode) -> tuple[float, float]:
     return node.energy_uj, node.page_out_uj + node.page_in_uj
 
 
-def time(node: CostNode) -> tuple[float, float]:
-    return node.time_us, node.page_out_us + node.page_in_us
+def time(node: CostNode, exposed_share: float = 1.0) -> tuple[float, float]:
+    """Return times. `exposed_share`: the share of a transfer's time that delays computations."""
+    return node.time_us, exposed_share * (node.page_out_us + node.page_in_us)
 
 
 def links_of(chain: Chain, weigh: Weigh = energy) -> Links:

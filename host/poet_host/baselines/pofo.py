@@ -19,34 +19,51 @@ forward pass. Computations of that pass cost nothing, since every schedule has t
 the input of s: this costs out(x_(s-1)) + in(x_(s-1)), and frees the bytes of x_(s-1).
 
 RAM is divided into at most MAX_SLOTS slots, and sizes are rounded up to whole slots.
-This module differs from the publication in two ways. The cost is energy, or time without overlap
-(the publication minimises time with overlap), whichever gives the cheaper plan that meets the
-deadline. Transfers are overlapped with computation after the programme is solved, as for every
-method.
+Like the publication, this module minimises the makespan: the time of a step whose transfers overlap
+computations. It differs in the way to find it. The programme counts a share of the time of all
+transfers. It is solved for several shares, from 0 (no transfer delays a computation) to 1 (no
+transfer overlaps one), and once more for energy. Then transfers are overlapped with computations as
+for every method, and the schedule of least makespan is used.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from math import gcd, inf
 from typing import Any
 
 import numpy as np
 
 from ..plan.infeasible import largest_operator_bytes
-from ..plan.problem import CostGraph
+from ..plan.plan import Plan
+from ..plan.problem import CostGraph, Problem
 from ..solver.events import Event
+from ..solver.settings import Settings
 from .chain import Chain, Walk, chain_of
 from .completion import complete
-from .links import Links, energy, links_of, time
-from .method import DoesNotApply, Draft, GaveUp
+from .links import Links, Weigh, energy, links_of, time
+from .method import DoesNotApply, Draft, GaveUp, cheapest_plan
 
 MAX_SLOTS = 500
 RAM_SHARES = 24  # number of shares of the RAM budget that are tried
+MOST_SHARE = 1.5  # the largest of these shares: the programme counts more RAM than is needed
+EXPOSED_SHARES = (1.0, 0.5, 0.25, 0.1, 0.0)  # shares of the transfer time that the costs contain
 
 Table = Any  # NumPy array: the cost for each number of free slots
 
 
-def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
-    """Return the best schedule for each of several shares of RAM.
+def pofo(problem: Problem, settings: Settings) -> Plan:
+    """Find the plan of least makespan. For a search's seed plan, find the plan of least value."""
+    shares = EXPOSED_SHARES if settings.below is None else EXPOSED_SHARES[:1]
+    drafts = partial(_drafts, (energy, *map(_exposed, shares)))
+    if settings.below is not None:
+        return cheapest_plan(drafts, problem, settings, every=False)
+    fastest = cheapest_plan(drafts, replace(problem, objective="time"), settings, every=False)
+    return replace(fastest, objective=problem.objective)
+
+
+def _drafts(weighs: Sequence[Weigh], graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
+    """Return the best schedule for each kind of cost and for each of several shares of RAM.
 
     The rest of RAM may hold stored tensors between their uses.
     """
@@ -59,12 +76,13 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
     if largest_operator_bytes(graph) > ram_bytes:
         return []
     resident_bytes = sum(node.bytes for node in graph.nodes if node.stored)
+    most = int(ram_bytes * MOST_SHARE)
     least = max(ram_bytes - resident_bytes, ram_bytes // 2)
-    step = max((ram_bytes - least) // (RAM_SHARES - 1), 1)
+    step = max((most - least) // (RAM_SHARES - 1), 1)
     found: dict[tuple[Event, ...], None] = {}
-    for weigh in (energy, time):
-        programme = Programme(links_of(chain, weigh), ram_bytes)
-        for free_bytes in range(ram_bytes, least - 1, -step):
+    for weigh in weighs:
+        programme = Programme(links_of(chain, weigh), most)
+        for free_bytes in (ram_bytes, *range(most, least - 1, -step)):
             walk = best_walk(chain, programme, free_bytes)
             if walk is not None:
                 found[tuple(walk.events)] = None
@@ -72,6 +90,10 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
     if not fitting:
         raise GaveUp("no schedule of the dynamic programme fits RAM. Try a larger RAM budget")
     return [Draft(events, chain.note) for events in fitting]
+
+
+def _exposed(share: float) -> Weigh:
+    return partial(time, exposed_share=share)
 
 
 def best_walk(chain: Chain, programme: "Programme", free_bytes: int) -> Walk | None:

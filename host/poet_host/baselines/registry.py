@@ -17,7 +17,7 @@ from ..errors import BadInput
 from ..plan.plan import Plan
 from ..plan.problem import Problem, without_modes
 from ..solver.settings import DEFAULT_SETTINGS, Settings
-from ..solver.solve import solve
+from ..solver.solve import Method, solve
 from . import capuchin, checkpoint_all, chen_greedy, chen_sqrt, dtr, griewank, pofo
 from .chain import chain_of
 from .checkmate import checkmate
@@ -33,12 +33,12 @@ Run = Callable[[Problem, Settings], Plan]
 
 @dataclass(frozen=True)
 class SeedLimits:
-    """The largest graphs for which a method makes a seed plan for `poet` within two seconds.
+    """The largest graphs for which a method makes a seed plan within two seconds.
 
     The work of some methods grows with the cube of the graph's size.
     """
 
-    rank: int  # `poet` asks the method of lowest rank first
+    rank: int  # a search asks the method of lowest rank first
     max_nodes: float = inf
     max_links: float = inf  # of a chain
 
@@ -65,7 +65,7 @@ class Scheduler:
         return self.run(problem, settings)
 
     def seed_plan(self, problem: Problem, settings: Settings) -> Plan | None:
-        """Make a seed plan for `poet`; None if the method finds none, or the graph is too large."""
+        """Make a seed plan. Return None if the method finds none, or the graph is too large."""
         if self.seed is None or len(problem.graph.nodes) > self.seed.max_nodes:
             return None
         try:
@@ -77,17 +77,21 @@ class Scheduler:
         return plan if plan.statements else None
 
 
-def poet(problem: Problem, settings: Settings) -> Plan:
-    """Find the plan of least energy.
+def own(method: Method, problem: Problem, settings: Settings) -> Plan:
+    """Find the plan of least value by this project's planner.
 
-    The search may also make plans by other methods (seed plans). Its result needs no more energy
-    than any of these.
+    The search may also make plans by other methods (seed plans), if the method may use them. Its
+    result needs no more energy than any of these.
 
     S. G. Patil et al., *POET: Training Neural Networks on Tiny Devices with Integrated
     Rematerialization and Paging*, ICML 2022, arXiv 2207.07697. Figure 4 of the paper has two
     ablations: poet-paging and poet-remat.
     """
-    return solve(problem, settings, method="poet", seed_plans=SEED_PLANS)
+    return solve(problem, settings, method=method, seed_plans=SEED_PLANS)
+
+
+def _checkmate(problem: Problem, settings: Settings) -> Plan:
+    return checkmate(problem, settings, SEED_PLANS)
 
 
 def _cheapest(drafts: Drafts, every: bool = True) -> Run:
@@ -96,12 +100,12 @@ def _cheapest(drafts: Drafts, every: bool = True) -> Run:
 
 _POET = "Patil et al., ICML 2022, arXiv 2207.07697"
 _ROWS = (
-    Scheduler("poet", poet, "recomputes and pages, least energy proved", _POET,
+    Scheduler("poet", partial(own, "poet"), "recomputes and pages, least energy proved", _POET,
               ANY, True, True, "energy", knows_modes=True),
-    Scheduler("poet-paging", partial(solve, method="poet-paging"),
+    Scheduler("poet-paging", partial(own, "poet-paging"),
               "poet without recomputation", _POET,
               PAGED, False, True, "energy", knows_modes=True),
-    Scheduler("poet-remat", partial(solve, method="poet-remat"),
+    Scheduler("poet-remat", partial(own, "poet-remat"),
               "poet without paging of results", _POET,
               ANY, True, False, "energy", knows_modes=True),
     Scheduler("checkpoint-all", _cheapest(checkpoint_all.drafts),
@@ -120,7 +124,7 @@ _ROWS = (
               "binomial checkpoints (Revolve)",
               "Griewank and Walther, ACM TOMS 26(1), 2000, Algorithm 799",
               CHAIN, True, False, "steps", SeedLimits(7, max_links=128)),
-    Scheduler("checkmate", checkmate, "optimal recomputation, parameters resident",
+    Scheduler("checkmate", _checkmate, "optimal recomputation, parameters resident",
               "Jain et al., MLSys 2020, arXiv 1910.02653",
               ANY, True, False, "energy"),
     Scheduler("dtr", _cheapest(dtr.drafts),
@@ -135,10 +139,10 @@ _ROWS = (
               "pages what overlaps, then chooses by memory saved per second",
               "Peng et al., ASPLOS 2020",
               PAGED, True, True, "time", SeedLimits(8, max_nodes=500)),
-    Scheduler("pofo", _cheapest(pofo.drafts, every=False),
+    Scheduler("pofo", pofo.pofo,
               "dynamic programme over recomputing and offloading",
               "Beaumont, Eyraud-Dubois, Shilova, NeurIPS 2021",
-              PAGED_CHAIN, True, True, "energy, time", SeedLimits(6, max_links=64)),
+              PAGED_CHAIN, True, True, "time", SeedLimits(6, max_links=64)),
 )  # fmt: skip
 
 SCHEDULERS: dict[str, Scheduler] = {row.name: row for row in _ROWS}

@@ -76,6 +76,8 @@ def search_plans(task: Task, channel: Channel) -> None:
         return
     if not greedy_first:
         search.try_greedy_plans()
+    if search.incumbent is None:
+        search.try_seed_plans()
     bound = first_bound(task, channel)
     is_new_deadline = task.deadline_us is not None and task.known is None
     share = FIRST_TIME_SHARE_DEADLINE if is_new_deadline else FIRST_TIME_SHARE
@@ -90,6 +92,16 @@ def search_plans(task: Task, channel: Channel) -> None:
     search.search_neighbourhoods()
     search.deepen(LAST_LIMITS, LAST_TIME_SHARE)
     search.exhaust(EXHAUSTIVE_LABELS_LAST)
+
+
+def adopt_seed_plans(task: Task, channel: Channel) -> None:
+    """Emit the seed plans that meet the limits of the task, better and better ones."""
+    search = PrimalSearch(task, channel)
+    for seed_plan in task.seed_plans:
+        settings = Settings(task.left_s, placed=task.placed, below=search.incumbent_value)
+        plan = None if search.is_over else seed_plan(task.problem, settings)
+        if plan is not None:
+            search.adopt(plan)
 
 
 @dataclass
@@ -167,9 +179,14 @@ class PrimalSearch(Search):
             self.try_recomputations([sorted(stage) for stage in stages], limit_s)
 
     def adopt(self, plan: Plan) -> None:
-        """Try a plan in `normal_order`. If this order does not fit, adopt the plan unchanged."""
+        """Try a plan in `normal_order`. If this order does not fit, adopt the plan unchanged.
+
+        Do nothing if the task does not allow the plan's recomputations or pages.
+        """
         task = self.task
         events = events_of(task.graph, plan.statements)
+        if not task.allows(events):
+            return
         self.try_plan(normal_order(task.graph, events))
         if task.least_value_of(events) >= self.incumbent_value * (1 - TOLERANCE):
             return

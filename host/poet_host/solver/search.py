@@ -81,6 +81,12 @@ class Task:
             value_per_us=self.value_per_us,
         )
 
+    def allows(self, events: Sequence[Event]) -> bool:
+        """Return whether the events recompute and page no more than the task allows."""
+        computed = [event.node for event in events if event.op == "compute"]
+        paged = any(it.op == "page_in" and not self.graph.nodes[it.node].stored for it in events)
+        return (self.page or not paged) and (self.recompute or len(set(computed)) == len(computed))
+
     @property
     def is_timed(self) -> bool:
         """Return whether the time of a step matters."""

@@ -1,7 +1,7 @@
 """solve: find a plan of least value for a problem, and verify it. See Problem for the value."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from multiprocessing.connection import wait
@@ -22,11 +22,12 @@ from .feasibility import (
 )
 from .overlapped import with_processor_time
 from .portfolio import Found, Portfolio
+from .primal_search import adopt_seed_plans
 from .program import INFINITY
 from .search import SeedPlan, Task
 from .settings import DEFAULT_SETTINGS, Settings, Stopwatch
 from .unavoidable import least_time_us
-from .workers import POOL, Channel
+from .workers import POOL, Channel, WorkerKilled
 
 Method = Literal["poet", "poet-paging", "poet-remat"]
 DEFAULT_GAP = 0.01  # default of the API and the command line; a gap of 0 may take hours
@@ -42,6 +43,7 @@ TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6
 # largest share of the time limit that may be reserved:
 RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4
 MAX_TRANSFER_ORDER_S = 5.0
+LAST_RESORT_S = 1.0  # beyond the time limit, to make seed plans if no search has found a plan
 
 
 def solve(
@@ -101,6 +103,8 @@ class _Solver:
             if found.is_infeasible:
                 return _too_late(problem, fastest or fastest_plan(task))
         if found.best is None or not self.is_in_time(found.best):
+            found = replace(found, early_plan=self.last_resort(), bound_plan=None, late_plan=None)
+        if found.best is None:
             known = found.bound if found.bound != INFINITY else None
             plan = plan_of(problem, "unknown", bound=known)
         else:
@@ -196,9 +200,22 @@ class _Solver:
                 factor **= TIME_WEIGHT_DECAY
         return plans
 
+    def last_resort(self) -> Candidate | None:
+        """Return the best seed plan. The searches may end before they ask for seed plans."""
+        if self.is_interrupted or not self.seed_plans:
+            return None
+        ends_at = time.monotonic() + self.clock.left_s + LAST_RESORT_S
+        task = replace(self.task, problem=self.problem, ends_at=ends_at, seed_plans=self.seed_plans)
+        return _last_plan(task.left_s, adopt_seed_plans, task)
+
     def with_early_transfers(self, plan: Candidate) -> Candidate:
+        """Start the transfers of a plan early. A search without a deadline does not do this."""
         limit_s = max(self.reserve_s / 2, min(self.clock.left_s, MAX_TRANSFER_ORDER_S))
-        return _with_early_transfers(plan, self.task.problem, self.settings.placed, limit_s)
+        early = _last_plan(
+            limit_s, _start_transfers_early, self.task.problem, plan.events, self.settings.placed,
+            limit_s,
+        )  # fmt: skip
+        return early or plan
 
     def is_in_time(self, plan: Candidate | None) -> bool:
         deadline_us = self.problem.deadline_us
@@ -225,20 +242,16 @@ def _stopped_by(found: Found, gap: float | None, wanted_gap: float) -> StoppedBy
     return "exhausted" if found.is_exhausted else "time-limit"
 
 
-def _with_early_transfers(
-    best: Candidate, problem: Problem, placed: bool, limit_s: float
-) -> Candidate:
-    """Start the transfers of the best plan early. Return the plan.
-
-    The search has not done this if it ran without a deadline.
-    """
+def _last_plan(limit_s: float, search: Callable[..., None], *arguments: object) -> Candidate | None:
+    """Run a search in a worker. Return the last plan that it emits within the time limit."""
+    best, ends_at = None, time.monotonic() + limit_s
     worker = POOL.take()
     try:
-        worker.search(_start_transfers_early, problem, best.events, placed, limit_s)
-        if wait([worker.results], limit_s):
+        worker.search(search, *arguments)
+        while worker.busy and wait([worker.results], max(0.0, ends_at - time.monotonic())):
             kind, found = worker.receive()
             best = found if kind == "plan" else best
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, WorkerKilled):
         pass
     finally:
         POOL.give_back(worker)

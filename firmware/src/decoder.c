@@ -3,7 +3,8 @@
  * statement and checks that the statement obeys the rules of FORMAT.md.
  *
  * Interface:
- * - poet_decode_start sets the decoder to the start of the plan.
+ * - poet_decode_start sets the decoder to the start of the plan, after the
+ *   places of the stored tensors in a plan without storage (their homes).
  * - poet_decode returns the next statement, or an error if the statement breaks
  *   a rule. poet_load only decodes. poet_step also executes each statement
  *   before it decodes the next one. The checks are the same, so both functions
@@ -27,18 +28,31 @@
 
 #include "runtime.h"
 
-void poet_decode_start(struct poet *p) {
+/* Does not change memory.bitmap, which marks tensors between steps. */
+int poet_decode_homes(struct poet *p) {
   memset(&p->decoder, 0, sizeof p->decoder);
   p->decoder.next_operator = p->model.stored_count;
-  p->decoder.kept = p->kept_at_start;
   p->decoder.last_output = POET_NONE;
+  for (uint32_t i = 0; poet_in_ram(p) && i < p->model.stored_count; i++) {
+    struct poet_tensor tensor;
+    uint32_t offset;
+    TRY(poet_read_tensor(p, i, &tensor));
+    TRY(poet_place(p, (uint16_t)i, tensor.size_bytes, &offset));
+  }
+  return 0;
+}
+
+int poet_decode_start(struct poet *p) {
+  TRY(poet_decode_homes(p));
+  p->decoder.kept = p->kept_at_start;
   for (uint32_t i = 0; i < (p->model.tensor_count + 31u) / 32; i++) {
     const uint32_t first = 32 * i;
-    const uint32_t stored = p->model.stored_count;
+    const uint32_t stored = poet_in_ram(p) ? 0 : p->model.stored_count;
     p->memory.bitmap[i] = stored >= first + 32 ? 0xffffffffu
                           : stored > first     ? (1u << (stored - first)) - 1
                                                : 0;
   }
+  return 0;
 }
 
 /* ---- storage and transfers ---------------------------------------------- */
@@ -238,8 +252,8 @@ static int page_out(struct poet *p, struct poet_statement *s, uint32_t index) {
   }
   const struct poet_resident *resident = &p->memory.residents[index];
   TRY(poet_read_tensor(p, resident->tensor, &s->record));
-  if (s->record.place != POET_PLACE_PAGE &&
-      s->record.place != POET_PLACE_NEXT) {
+  if (poet_in_ram(p) || (s->record.place != POET_PLACE_PAGE &&
+                         s->record.place != POET_PLACE_NEXT)) {
     return poet_refuse(p);
   }
   s->code = POET_STATEMENT_page_out;
@@ -288,9 +302,24 @@ static int wait(struct poet *p, struct poet_statement *s) {
   return 0;
 }
 
+/* Without storage, tensors with the flag KEEP must be in RAM at the end. */
+static int count_kept(struct poet *p) {
+  p->decoder.kept = 0;
+  for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
+    struct poet_tensor tensor;
+    TRY(poet_read_tensor(p, p->memory.residents[i].tensor, &tensor));
+    p->decoder.kept =
+        (uint16_t)(p->decoder.kept + ((tensor.flags & POET_FLAG_KEEP) != 0));
+  }
+  return 0;
+}
+
 static int end(struct poet *p, struct poet_statement *s) {
   struct poet_decoder *d = &p->decoder;
   uint32_t reserved, filler = 0;
+  if (poet_in_ram(p)) {
+    TRY(count_kept(p));
+  }
   TRY(poet_take_bits(p, 1, &reserved));
   const uint32_t left = p->plan.bit_bytes * 8 - d->bit;
   if (reserved || left > 7) {

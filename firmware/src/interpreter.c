@@ -58,11 +58,18 @@ static uint32_t watched(const struct poet *p) {
   return (p->plan.arena_bytes + (beyond < BEYOND ? beyond : BEYOND)) & ~3u;
 }
 
+/* Paint all bytes that hold no tensor. */
 static void paint(struct poet *p) {
   const uint32_t word = PAINT;
   const uint32_t size = watched(p);
-  for (uint32_t i = 0; i < size && i < p->dirty_bytes; i += 4) {
-    memcpy(p->memory.arena + i, &word, sizeof word);
+  for (uint32_t i = 0, from = 0; i <= p->decoder.resident_count; i++) {
+    const struct poet_resident *next = &p->memory.residents[i];
+    const bool last = i == p->decoder.resident_count;
+    const uint32_t end = last || next->offset > size ? size : next->offset;
+    for (; from < end && from < p->dirty_bytes; from += 4) {
+      memcpy(p->memory.arena + from, &word, sizeof word);
+    }
+    from = last ? size : (next->offset + next->size_bytes + 3) & ~3u;
   }
   if (p->dirty_bytes <= size) {
     p->dirty_bytes = 0;
@@ -168,6 +175,21 @@ static int check_renewed(struct poet *p, const struct poet_statement *s) {
   return 0;
 }
 
+/* Without storage: check the new weights, which stay in RAM. */
+static int check_live(struct poet *p) {
+  for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
+    const struct poet_resident *resident = &p->memory.residents[i];
+    struct poet_statement s = {.tensor = resident->tensor,
+                               .offset = resident->offset,
+                               .size_bytes = resident->size_bytes};
+    TRY(poet_read_tensor(p, s.tensor, &s.record));
+    if (s.record.place == POET_PLACE_NEXT) {
+      TRY(check_renewed(p, &s));
+    }
+  }
+  return 0;
+}
+
 static int execute(struct poet *p, const struct poet_statement *s) {
   const uint32_t begin = now(p);
   int error = 0;
@@ -191,7 +213,7 @@ static int execute(struct poet *p, const struct poet_statement *s) {
   default:
     error = poet_retire(p, p->decoder.finished);
     if (!error) {
-      error = commit(p);
+      error = poet_in_ram(p) ? check_live(p) : commit(p);
     }
   }
   poet_trace(p, s->index, s->code, begin, now(p));
@@ -211,14 +233,14 @@ static int run(struct poet *p) {
   return 0;
 }
 
-static void start(struct poet *p, uint32_t step, uint16_t trace_first,
-                  uint16_t trace_count) {
+static int start(struct poet *p, uint32_t step, uint16_t trace_first,
+                 uint16_t trace_count) {
   SHOW(p, 0, p->memory.arena_bytes); /* an attempt before may have hidden it */
-  paint(p);
   /* Remove the data area of storage from the block cache: the transfers of this
    * step write there without the cache, so cached copies would be outdated. */
   poet_forget(p, POET_DATA_BLOCK);
-  poet_decode_start(p); /* overwrites the bitmap that staging uses */
+  TRY(poet_decode_start(p)); /* overwrites the bitmap that staging uses */
+  paint(p);
   p->submitted = 0;
   p->retired = 0;
   p->completed = 0;
@@ -234,10 +256,14 @@ static void start(struct poet *p, uint32_t step, uint16_t trace_first,
   p->result = (struct poet_step_result){.step = step};
   p->status = (struct poet_status){.running = 1, .step = step};
   HIDE(p, 0, p->memory.arena_bytes);
+  for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
+    SHOW(p, p->memory.residents[i].offset, p->memory.residents[i].size_bytes);
+  }
   /* The next two lines come last, so that the preparation above is not counted
    * in the step. */
   p->port->usage(p->port->context, &p->before);
   p->started = now(p);
+  return 0;
 }
 
 static void account(struct poet *p) {
@@ -275,11 +301,15 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   if (!p->loaded) {
     return POET_ERROR_no_schedule;
   }
-  if (!poet_committed(p) || step == POET_NO_STEP ||
-      step - p->committed.now.step > 1) {
-    return poet_fail(p, POET_ERROR_wrong_step, p->committed.now.step);
+  if (poet_in_ram(p) && poet_committed(p) &&
+      (p->staging || p->live_step == POET_NO_STEP)) {
+    TRY(poet_restore(p));
   }
-  if (step == p->committed.now.step) {
+  const uint32_t last = poet_in_ram(p) ? p->live_step : p->committed.now.step;
+  if (!poet_committed(p) || step == POET_NO_STEP || step - last > 1) {
+    return poet_fail(p, POET_ERROR_wrong_step, last);
+  }
+  if (step == last) {
     /* After a restart, only the commit record of that step is known. */
     if (p->result.step != step) {
       p->result = (struct poet_step_result){.step = step,
@@ -288,13 +318,17 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
     *result = p->result;
     return 0;
   }
-  TRY(poet_renumber(p));
+  if (!poet_in_ram(p)) {
+    TRY(poet_renumber(p));
+  }
   uint16_t restarts = 0;
   int error;
   do {
-    start(p, step, trace_first, trace_count);
+    error = start(p, step, trace_first, trace_count);
     p->result.restarts = restarts;
-    error = run(p);
+    if (!error) {
+      error = run(p);
+    }
     /* Wait first, because unfinished transfers still use the arena and the
      * queue. */
     poet_drain(p);
@@ -310,5 +344,6 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   p->status.error = (int16_t)error;
   *result = p->result;
   p->stale = error != 0;
+  p->live_step = error ? POET_NO_STEP : step;
   return error == POET_ERROR_page_damaged ? go_back(p, error) : error;
 }

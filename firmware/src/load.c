@@ -62,15 +62,17 @@ int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
   memset(p->memory.bitmap, 0, (p->memory.tensor_capacity + 31u) / 32 * 4);
   TRY(poet_check_model(p, model_bytes));
   TRY(check_plan(p, plan_bytes));
-  poet_decode_start(p);
+  TRY(poet_decode_start(p));
   do {
     TRY(poet_decode(p, &statement));
   } while (statement.code != POET_STATEMENT_end);
   p->loaded = true;
-  TRY(check_digest(p));
   *facts = (struct poet_facts){p->plan.statement_count, p->decoder.peak_bytes,
                                p->decoder.resident_max, p->decoder.queue_max};
-  return 0;
+  TRY(check_digest(p));
+  /* Damaged weights are not in RAM afterwards: the host may write others. */
+  const int error = poet_in_ram(p) && poet_committed(p) ? poet_restore(p) : 0;
+  return error == POET_ERROR_page_damaged ? 0 : error;
 }
 
 void poet_init(struct poet *p, const struct poet_port *port,

@@ -123,6 +123,7 @@ static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
   const struct poet_model *model = &p->model;
   const bool stored = i < model->stored_count;
   const bool shared = (tensor->flags & POET_FLAG_SHARED) != 0;
+  const bool in_ram = poet_in_ram(p);
   const unsigned known = POET_FLAG_STORED | POET_FLAG_KEEP | POET_FLAG_ONCE |
                          POET_FLAG_LOSS | POET_FLAG_SHARED;
   if (tensor->size_bytes == 0 || tensor->size_bytes % 4 ||
@@ -143,13 +144,16 @@ static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
   case POET_PLACE_NONE:
     return !(tensor->flags & POET_FLAG_KEEP);
   case POET_PLACE_FIXED:
-    return stored && range_is_free(&layout->stored_end, tensor->block, blocks,
-                                   first_end(model));
+    return stored && !in_ram &&
+           range_is_free(&layout->stored_end, tensor->block, blocks,
+                         first_end(model));
   case POET_PLACE_CURRENT:
   case POET_PLACE_INPUT:
-    layout->current_count += tensor->place == POET_PLACE_CURRENT;
-    return stored &&
-           (shared || slots_are_free(model, layout, tensor->block, blocks));
+    /* Without storage, a CURRENT tensor that must be kept is never renewed. */
+    layout->current_count += tensor->place == POET_PLACE_CURRENT &&
+                             !(in_ram && (tensor->flags & POET_FLAG_KEEP));
+    return stored && (shared || (in_ram && tensor->place == POET_PLACE_INPUT) ||
+                      slots_are_free(model, layout, tensor->block, blocks));
   case POET_PLACE_NEXT:
     layout->next_count++;
     return !stored && (tensor->flags & POET_FLAG_KEEP) &&
@@ -158,14 +162,16 @@ static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
     if (!layout->page_end) {
       layout->page_begin = tensor->block;
     }
-    return !stored && range_is_free(&layout->page_end, tensor->block, blocks,
-                                    model->data_blocks);
+    return !stored && !in_ram &&
+           range_is_free(&layout->page_end, tensor->block, blocks,
+                         model->data_blocks);
   default:
     return false;
   }
 }
 
-/* A NEXT tensor is the new value of one CURRENT input of its operator. Each
+/* A NEXT tensor is the new value of one CURRENT input of its operator. Without
+ * storage, it overwrites that input, so that it is in the same place. Each
  * CURRENT tensor has one new value: the bitmap marks the CURRENT tensors whose
  * new value was found. */
 static int check_renewal(struct poet *p, const struct poet_op *op) {
@@ -179,12 +185,14 @@ static int check_renewal(struct poet *p, const struct poet_op *op) {
     TRY(poet_read_tensor(p, op->input[i], &input));
     if (input.place == POET_PLACE_CURRENT && input.block == next.block &&
         input.size_bytes == next.size_bytes && input.cut == next.cut &&
+        !(poet_in_ram(p) && (input.flags & POET_FLAG_KEEP)) &&
         !((input.flags ^ next.flags) & POET_FLAG_SHARED)) {
       renewed = op->input[i];
     }
   }
   const uint32_t mask = 1u << (renewed & 31);
-  if (renewed == POET_NONE || (p->memory.bitmap[renewed / 32] & mask)) {
+  if (renewed == POET_NONE || (poet_in_ram(p) && op->overwrites != renewed) ||
+      (p->memory.bitmap[renewed / 32] & mask)) {
     return poet_fail(p, POET_ERROR_bad_table, op->output);
   }
   p->memory.bitmap[renewed / 32] |= mask;
@@ -237,7 +245,8 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
   if (model->fingerprint != poet_fingerprint()) {
     return poet_fail(p, POET_ERROR_bad_fingerprint, model->fingerprint);
   }
-  if (model->stored_count > model->tensor_count || model->zero ||
+  if (model->stored_count > model->tensor_count ||
+      (model->flags & ~POET_MODEL_IN_RAM) ||
       model_bytes != sizeof *model +
                          model->tensor_count * sizeof(struct poet_tensor) +
                          (uint32_t)(model->tensor_count - model->stored_count) *
@@ -254,11 +263,15 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
   if (model->tensor_count > p->memory.tensor_capacity) {
     return poet_fail(p, POET_ERROR_table_small, model->tensor_count);
   }
+  if (!poet_in_ram(p) && poet_is_flash(p)) {
+    return POET_ERROR_no_storage;
+  }
   if (model->data_blocks > p->store.total_blocks - POET_DATA_BLOCK) {
     return poet_fail(p, POET_ERROR_storage_small,
                      model->data_blocks + POET_DATA_BLOCK);
   }
-  if (model->slot_stride % POET_UNIT_BLOCKS) {
+  if (model->slot_stride %
+      (poet_in_ram(p) ? POET_ERASE_BLOCKS : POET_UNIT_BLOCKS)) {
     return poet_fail(p, POET_ERROR_bad_table, POET_NONE);
   }
   for (uint32_t i = 0; i < model->tensor_count; i++) {

@@ -37,6 +37,7 @@ static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
                   struct poet_object *place) {
   place->tensor.size_bytes = 0;
   place->size_bytes = 0;
+  place->ram = NULL;
   TRY(poet_ready(p));
   if (object == POET_OBJECT_MODEL || object == POET_OBJECT_PLAN) {
     const bool model = object == POET_OBJECT_MODEL;
@@ -61,6 +62,11 @@ static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
     return poet_fail(p, POET_ERROR_bad_object, number);
   }
   TRY(poet_read_tensor(p, number, &place->tensor));
+  if (poet_in_ram(p) && (place->tensor.place == POET_PLACE_INPUT || write ||
+                         is_staged(p, number))) {
+    place->size_bytes = place->tensor.size_bytes;
+    return poet_home(p, number, &place->ram);
+  }
   /* For an INPUT tensor, use the next slot if a step is running, because the
    * step reads the current slot. For a CURRENT tensor, use the next slot to
    * write, or to read bytes that were written since poet_begin. */
@@ -118,6 +124,38 @@ static int write_tensor(struct poet *p, const struct poet_object *place,
              : poet_verify(p, number, &place->tensor, place->next);
 }
 
+/* Write bytes of a tensor to its home. The last byte completes the tensor. */
+static int write_home(struct poet *p, const struct poet_object *place,
+                      uint16_t number, uint32_t offset, const void *from,
+                      uint32_t size) {
+  if (place->tensor.place == POET_PLACE_CURRENT) {
+    if (!p->staging) {
+      clear_bitmap(p);
+      p->staging = true;
+    }
+    if (offset + size == place->size_bytes) {
+      *staged_word(p, number) |= 1u << (number & 31);
+    }
+  }
+  memcpy(place->ram + offset, from, size);
+  return 0;
+}
+
+/* Erase the flash before a host writes the first byte of an object, or of one
+ * of its notes. */
+static int erase_object(struct poet *p, const struct poet_object *place,
+                        uint32_t offset) {
+  const uint32_t note = offset - POET_NOTE_OFFSET;
+  uint32_t size = place->size_bytes;
+  if (place->block == POET_MODEL_BLOCK) {
+    size = offset ? POET_NOTE_BYTES : POET_NOTE_OFFSET;
+  }
+  return offset && note != 0 && note != POET_NOTE_BYTES
+             ? 0
+             : poet_erase(p, place->block + offset / POET_BLOCK,
+                          size / POET_BLOCK);
+}
+
 /* Copy to or from the arena: either `to` or `from` is NULL. */
 static int copy_arena(struct poet *p, uint32_t offset, void *to,
                       const void *from, uint32_t size) {
@@ -138,6 +176,9 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
     }
     /* Do not mount the storage now: that would unload the running schedule. */
     TRY(p->storage_status);
+    if (poet_in_ram(p)) { /* the step uses the only place of the tensor */
+      return POET_ERROR_busy;
+    }
   }
   if (object == POET_OBJECT_ARENA) {
     return copy_arena(p, offset, NULL, from, size);
@@ -149,11 +190,15 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
   if (!in_range(&place, offset, size)) {
     return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
   }
+  if (place.ram) {
+    return write_home(p, &place, tensor, offset, from, size);
+  }
   if (place.tensor.size_bytes) {
     return write_tensor(p, &place, tensor, offset, from, size);
   }
   if (object != POET_OBJECT_JOB) {
     poet_reset(p);
+    TRY(erase_object(p, &place, offset));
   }
   return poet_put(p, place.block, offset, from, size);
 }
@@ -185,6 +230,10 @@ int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
   if (!in_range(&place, offset, size)) {
     return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
   }
+  if (place.ram) {
+    memcpy(to, place.ram + offset, size);
+    return 0;
+  }
   if (!place.tensor.size_bytes) {
     return poet_get(p, place.block, offset, to, size);
   }
@@ -199,7 +248,10 @@ int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
   if (!in_range(&place, 0, size)) {
     return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
   }
-  *crc = 0;
+  *crc = place.ram ? poet_crc(0, place.ram, size) : 0;
+  if (place.ram) {
+    return 0;
+  }
   TRY(poet_settle(p));
   poet_forget(p, POET_DATA_BLOCK); /* what the card has, not what was cached */
   return place.tensor.size_bytes
@@ -240,6 +292,33 @@ static int complete_slots(struct poet *p, bool renew) {
   return 0;
 }
 
+/* Without storage: the weights in RAM become those of `step`. */
+static int begin_live(struct poet *p, uint32_t step) {
+  const bool renew = anything_staged(p) || !poet_committed(p);
+  for (uint32_t i = 0; i < p->model.stored_count; i++) {
+    struct poet_tensor tensor;
+    TRY(poet_read_tensor(p, i, &tensor));
+    if (tensor.place == POET_PLACE_CURRENT && !is_staged(p, i) &&
+        p->live_step == POET_NO_STEP) {
+      return poet_fail(p, POET_ERROR_bad_object, i);
+    }
+  }
+  if (!renew && step == p->committed.now.step && step == p->live_step) {
+    return 0;
+  }
+  /* If the newest commit belongs to another model, replace it before slots of
+   * that model are overwritten. */
+  if (p->committed.now.step != POET_NO_STEP && !poet_committed(p)) {
+    TRY(poet_commit(p, &(struct poet_commit){.now.step = POET_NO_STEP}));
+  }
+  p->live_step = step;
+  p->result = (struct poet_step_result){.step = step};
+  TRY(poet_commit_live(p, &(struct poet_state){0}));
+  p->staging = false;
+  p->verified = POET_NONE;
+  return 0;
+}
+
 int poet_begin(struct poet *p, uint32_t step) {
   struct poet_commit commit;
   TRY(poet_ready(p));
@@ -248,6 +327,9 @@ int poet_begin(struct poet *p, uint32_t step) {
   }
   if (step == POET_NO_STEP) {
     return poet_fail(p, POET_ERROR_wrong_step, step);
+  }
+  if (poet_in_ram(p)) {
+    return begin_live(p, step);
   }
   const bool renew = anything_staged(p) || !poet_committed(p);
   if (!renew && step == p->committed.now.step) {

@@ -86,6 +86,8 @@ static bool slots_are_in_data_area(const struct poet_model *model,
                          : tensor->place == POET_PLACE_INPUT ? 1
                                                              : 0;
   return tensor->place == POET_PLACE_NONE ||
+         (tensor->place == POET_PLACE_INPUT &&
+          (model->flags & POET_MODEL_IN_RAM)) ||
          (uint64_t)later * model->slot_stride + tensor->block + blocks <=
              model->data_blocks;
 }

@@ -62,6 +62,9 @@ enum { SCRATCH_APART = 64, SCRATCH_BLOCKS = 4 * SCRATCH_APART };
  * `least`. */
 static int scratch(struct poet *p, uint32_t least, uint32_t *count) {
   TRY(poet_ready(p));
+  if (poet_is_flash(p)) {
+    return POET_ERROR_no_storage;
+  }
   const uint32_t all = p->store.total_blocks - POET_DATA_BLOCK;
   uint32_t used = p->loaded ? p->model.data_blocks : 0;
   if (p->committed.now.step != POET_NO_STEP &&

@@ -27,6 +27,11 @@ static inline int poet_fail(struct poet *p, int error, uint32_t detail) {
   return error;
 }
 
+/* True: the loaded schedule needs no storage during a step. */
+static inline bool poet_in_ram(const struct poet *p) {
+  return (p->model.flags & POET_MODEL_IN_RAM) != 0;
+}
+
 #define TRY(call)                                                              \
   do {                                                                         \
     const int error_ = (call);                                                 \
@@ -83,6 +88,11 @@ int poet_put_later(struct poet *p, uint32_t block, uint32_t offset,
                    const void *from, uint32_t size);
 int poet_settle(struct poet *p);
 int poet_copy_block(struct poet *p, uint32_t from, uint32_t to);
+/* True: the storage is the chip's own flash. */
+bool poet_is_flash(const struct poet *p);
+/* Erase blocks that will be written in ascending order, if the storage is the
+ * chip's own flash. */
+int poet_erase(struct poet *p, uint32_t block, uint32_t count);
 /* Continue `crc` with stored bytes. */
 int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
                     uint32_t size, uint32_t *crc);
@@ -178,6 +188,7 @@ struct poet_object {
   uint32_t size_bytes;
   struct poet_tensor tensor; /* its record; size 0: not a tensor */
   bool next;                 /* its next slot */
+  uint8_t *ram; /* its home, which then holds it; NULL: it is on storage */
 };
 
 /* Write bytes of tensor `number`. The last byte of a piece writes its
@@ -262,9 +273,22 @@ struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number);
 
 /* ---- decoder.c ---- */
 
+/* In a plan without storage, make the list of residents the homes of the stored
+ * tensors: the places in RAM where a step expects them. In other plans, the
+ * list is empty. */
+int poet_decode_homes(struct poet *p);
 /* Set the decoder to the start of the plan. */
-void poet_decode_start(struct poet *p);
+int poet_decode_start(struct poet *p);
 /* Decode and check the next statement. */
 int poet_decode(struct poet *p, struct poet_statement *statement);
+
+/* ---- weights.c: for schedules without storage ---- */
+
+/* Find the home of a stored tensor. */
+int poet_home(struct poet *p, uint32_t number, uint8_t **home);
+/* Copy the committed weights to RAM. */
+int poet_restore(struct poet *p);
+/* Commit the weights in RAM. `prior` is the state before, or zeros. */
+int poet_commit_live(struct poet *p, const struct poet_state *prior);
 
 #endif

@@ -164,6 +164,13 @@ static int handle_begin(struct request *r, struct poet *p) {
   return complete(r) ? poet_begin(p, step) : POET_ERROR_bad_message;
 }
 
+static int handle_save(struct request *r, struct poet *p) {
+  struct poet_saved saved = {0};
+  const int error = complete(r) ? poet_save(p, &saved) : POET_ERROR_bad_message;
+  give(r, &saved, sizeof saved);
+  return error;
+}
+
 static int handle_trace(struct request *r, struct poet *p) {
   TAKE(r, uint16_t, first);
   if (!complete(r)) {

@@ -47,6 +47,7 @@ void poet_reset(struct poet *p) {
   p->arriving.tensor = POET_NONE;
   p->readback_every = 0;
   p->kept_at_start = 0;
+  p->live_step = POET_NO_STEP;
   p->loss = POET_NONE;
   memset(&p->model, 0, sizeof p->model);
   memset(&p->plan, 0, sizeof p->plan);
@@ -127,8 +128,23 @@ static int write_block(struct poet *p, struct poet_cache *cache,
   return 0;
 }
 
+bool poet_is_flash(const struct poet *p) {
+  return p->port->is_flash && p->port->is_flash(p->port->context);
+}
+
+int poet_erase(struct poet *p, uint32_t block, uint32_t count) {
+  if (!poet_is_flash(p)) {
+    return 0;
+  }
+  poet_forget(p, block);
+  return p->port->erase(p->port->context, p->partition + block, count)
+             ? failed(p, POET_ERROR_storage_failed)
+             : 0;
+}
+
 static int write_record(struct poet *p, uint32_t block, const void *record,
                         uint32_t size) {
+  TRY(poet_erase(p, block, 1));
   struct poet_cache *cache = cached(p, block);
   memset(cache->words, 0, POET_BLOCK);
   memcpy(cache->words, record, size);

@@ -50,6 +50,7 @@ ORDER = (
     "src/arena.c",  # ranges of RAM in use
     "src/pager.c",  # queue of transfers
     "src/decoder.c",  # statements of the plan
+    "src/weights.c",  # weights that stay in RAM
     "src/load.c",
     "src/interpreter.c",  # one training step
     "src/objects.c",  # what the host writes and reads

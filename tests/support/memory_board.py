@@ -18,6 +18,7 @@ from support.card_image import BLOCK, CardImage
 
 PARTITION = 8  # first block of the partition on these cards
 NO_STEP = 0xFFFFFFFF
+ERASE_BLOCKS = isa.constants()["POET_ERASE_BLOCKS"]
 GUARD = 0x5AFE5AFE  # the word after the arena
 
 
@@ -104,7 +105,8 @@ class MemoryBoard:
 
     `cut_at`: number of writes before a power cut. Later writes are lost. `survive` selects the
     writes since the last flush that reach the card: it gets their number and returns their indices.
-    A negative index -1 - i is write i, torn in the middle.
+    A negative index -1 - i is write i, torn in the middle. With `is_flash`, the storage is the
+    flash of a chip: it must be erased before a write, in units, and an erase counts as a write.
     """
 
     def __init__(
@@ -118,10 +120,12 @@ class MemoryBoard:
         cache: int = 3,
         cut_at: int | None = None,
         survive: Callable[[int], list[int]] = lambda count: list(range(count)),
+        is_flash: bool = False,
     ) -> None:
         ffi, self.lib = library()
         self.ffi = ffi
-        self.storage = storage
+        self.storage, self.is_flash = storage, is_flash
+        self.erases = 0
         self.cut_at = cut_at
         self.survive = survive
         self.reads = self.writes = 0
@@ -156,7 +160,7 @@ class MemoryBoard:
         functions: dict[str, tuple[str, Callable[..., Any]]] = {
             "ticks": ("uint32_t(void *)", self._ticks),
             "idle": ("void(void *)", lambda _: None),
-            "storage_blocks": ("uint32_t(void *)", lambda _: len(self.storage) // BLOCK),
+            "storage_blocks": ("uint32_t(void *)", self._storage_blocks),
             "allocation_mib": ("uint32_t(void *)", lambda _: self.allocation_mib),
             "read": ("int(void *, uint32_t, void *, uint32_t)", self._read),
             "write": ("int(void *, uint32_t, const void *, uint32_t)", self._write),
@@ -165,6 +169,8 @@ class MemoryBoard:
             "receive": ("size_t(void *, uint8_t *, size_t, uint32_t)", self._receive),
             "send": ("void(void *, const uint8_t *, size_t)", self._send),
             "usage": ("void(void *, struct poet_usage *)", self._usage),
+            "is_flash": ("bool(void *)", lambda _: self.is_flash),
+            "erase": ("int(void *, uint32_t, uint32_t)", self._erase),
         }
         self._callbacks = {name: ffi.callback(*pair) for name, pair in functions.items()}
         self.port = ffi.new("struct poet_port *", self._callbacks)
@@ -180,9 +186,13 @@ class MemoryBoard:
         self.now += 1
         return self.now & 0xFFFFFFFF
 
+    def _storage_blocks(self, _: Any) -> int:
+        return len(self.storage) // BLOCK
+
     def _usage(self, _: Any, usage: Any) -> None:
         """A board that never sleeps, and whose card takes a tick for each block."""
         usage.asleep = usage.retries = 0
+        usage.erases = self.erases
         usage.reading, usage.writing = self.reads, self.writes
 
     def _stray(self, block: int, count: int) -> None:
@@ -211,8 +221,26 @@ class MemoryBoard:
                 at += false.distance * BLOCK
                 new = false.content(self.storage[at : at + BLOCK], new)
             self.writes += 1
+            if self.is_flash:
+                old = self.storage[at : at + BLOCK]
+                if any(~before & after for before, after in zip(old, new, strict=True)):
+                    raise AssertionError(f"block {block + i} is written without an erase")
             self.unflushed.append((at, bytes(self.storage[at : at + BLOCK]), new))
             self.storage[at : at + BLOCK] = new
+        return 0
+
+    def _erase(self, _: Any, block: int, count: int) -> int:
+        first = (block - PARTITION) // ERASE_BLOCKS
+        last = (block + count - 1 - PARTITION) // ERASE_BLOCKS
+        for unit in range(first, last + 1):
+            at = (PARTITION + unit * ERASE_BLOCKS) * BLOCK
+            is_cut = self.writes == self.cut_at
+            size = ERASE_BLOCKS * BLOCK // (1 + is_cut)
+            self.storage[at : at + size] = b"\xff" * size
+            if is_cut:
+                return -1
+            self.writes += 1
+            self.erases += 1
         return 0
 
     def _flush(self, _: Any) -> int:
@@ -289,6 +317,11 @@ class MemoryBoard:
             if name == "end":
                 return
             yield name, statement
+
+    def save(self) -> dict[str, Any]:
+        saved = self.ffi.new("struct poet_saved *")
+        self.call("save", saved)
+        return isa.unpack("poet_saved", bytes(self.ffi.buffer(saved)))
 
     def begin(self, step: int) -> None:
         self.call("begin", step)

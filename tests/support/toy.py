@@ -99,6 +99,20 @@ def _lavish(columns: int) -> list[tuple[object, ...]]:
     return steps
 
 
+def in_ram() -> Plan:
+    """Without storage: z is computed again, and x, t and the activations are freed."""
+    x, y, w, v = SIZES
+    low = x + y + w + v  # x, t, w and v lie from 0 on
+    z, last = low + y, low + 2 * y
+    return _plan(
+        ("compute", "y", low), ("compute", "z", z, last), ("compute", "loss", last),
+        ("free", "z"), ("free", "loss"), ("compute", "z", z, last), ("compute", "dz", last),
+        ("free", "t"), ("compute", "dy", x), ("free", "z"), ("free", "dz"), ("free", "y"),
+        ("compute", "v1", x + y + w), ("free", "dy"), ("free", "x"),
+        ("compute", "w1", x + y),
+    )  # fmt: skip
+
+
 def _plan(*steps: tuple[object, ...]) -> Plan:
     statements = tuple(Statement(*step) for step in steps)  # type: ignore[arg-type]
     return Plan("feasible", 1 << 20, None, 1.0, 1.0, 0.0, 1.0, 1.0, None, 0.0, statements)
@@ -117,8 +131,10 @@ CUTS = {
 def schedule(kind: str = "frugal") -> Schedule:
     """Return the schedule of a plan: frugal, cut (frugal with cut tensors), lavish or returning.
 
-    Kinds that begin with `small` have w and v in one block of storage.
+    Kinds that begin with `small` have w and v in one block of storage. `in RAM` is without storage.
     """
+    if kind == "in RAM":
+        return encode(graph(), in_ram(), storage=False)
     columns = _columns(kind)
     plan = {"lavish": lavish, "returning": returning}.get(kind.split()[-1], frugal)(columns)
     return encode(graph(columns), plan, cuts=CUTS if kind == "cut" else None)

@@ -161,6 +161,9 @@ struct poet {
   bool loaded;
   struct poet_model model;
   struct poet_plan_header plan;
+  /* without storage: steps after which the weights in RAM have their values;
+   * POET_NO_STEP (0xffffffff): the RAM does not hold them */
+  uint32_t live_step;
   uint16_t kept_at_start; /* number of stored tensors with the flag KEEP */
   /* number of the tensor with the flag LOSS, or POET_NONE */
   uint16_t loss;
@@ -264,6 +267,11 @@ int poet_begin(struct poet *p, uint32_t step);
  * tensor. */
 int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
               uint16_t trace_count, struct poet_step_result *result);
+
+/* Commit the weights in RAM, after a step of a schedule without storage. Such
+ * steps commit nothing, because the flash of a chip wears out. For other
+ * schedules, poet_save does nothing. */
+int poet_save(struct poet *p, struct poet_saved *saved);
 
 /* Train without a host. poet_job_open loads the schedule that the job on
  * storage names, and writes the board's name into the job. poet_job_next writes

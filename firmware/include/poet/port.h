@@ -65,6 +65,7 @@ struct poet_usage {
   uint32_t writing;
   /* number of storage accesses that were repeated after an error */
   uint32_t retries;
+  uint32_t erases; /* erased units of the chip's own flash */
 };
 
 struct poet_port {
@@ -98,6 +99,12 @@ struct poet_port {
   /* Return only when all data written before this call would survive a power
    * cut. */
   int (*flush)(void *context);
+  /* True: there is no card, so the storage is the chip's own flash. `erase`
+   * then erases `count` blocks, which are written in ascending order
+   * afterwards; at most POET_ERASE_BLOCKS blocks that begin with a multiple of
+   * it are erased together. Both are NULL if the storage is always a card. */
+  bool (*is_flash)(void *context);
+  int (*erase)(void *context, uint32_t block, uint32_t count);
   /* Queue a transfer and return. A port without a transfer engine calls
    * poet_transfer_run here. */
   void (*submit)(void *context, struct poet_transfer *transfer);

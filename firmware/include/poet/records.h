@@ -22,12 +22,13 @@
 #define POET_NEST_BYTES 216u /* of a nest's state, without its operands */
 #define POET_NEST_OPERAND_BYTES 112u /* of the state of each operand */
 #define POET_BLOCK 512u              /* bytes of a storage block */
-#define POET_TRAILER 8u           /* bytes of a trailer: CRC u32, owner u32 */
-#define POET_SHARED_BYTES 248u    /* largest tensor that shares a block */
-#define POET_SLOTS 3u             /* number of slots of a CURRENT tensor */
-#define POET_READBACK_PERCENT 1u  /* of a step, for reading trailers back */
-#define POET_UNIT_BLOCKS 8192u    /* 4 MiB: the allocation unit of most cards */
-#define POET_PARTITION_TYPE 0xdau /* type of poet's partition in an MBR */
+#define POET_TRAILER 8u          /* bytes of a trailer: CRC u32, owner u32 */
+#define POET_SHARED_BYTES 248u   /* largest tensor that shares a block */
+#define POET_SLOTS 3u            /* number of slots of a CURRENT tensor */
+#define POET_READBACK_PERCENT 1u /* of a step, for reading trailers back */
+#define POET_UNIT_BLOCKS 8192u   /* 4 MiB: the allocation unit of most cards */
+#define POET_ERASE_BLOCKS 8u /* a multiple of the erase unit of every chip */
+#define POET_PARTITION_TYPE 0xdau     /* type of poet's partition in an MBR */
 #define POET_MODEL_MAGIC 0x4d544f50u  /* "POTM" */
 #define POET_PLAN_MAGIC 0x50544f50u   /* "POTP" */
 #define POET_META_MAGIC 0x4a544f50u   /* "POTJ" */
@@ -70,6 +71,10 @@
 /* the tensor, which is CURRENT or NEXT, shares its block with others */
 #define POET_FLAG_SHARED 16
 
+/* Flag of a model for boards without a card: the stored tensors are in RAM at
+ * the start of a step, and the CURRENT tensors at its end too. */
+#define POET_MODEL_IN_RAM 1
+
 /* The model part consists of one poet_model, then a poet_tensor for each
  * tensor, then a poet_op for each tensor that is not stored, then `cut_count`
  * poet_cut. The stored tensors come first. Each later tensor i (i >=
@@ -86,7 +91,7 @@ struct poet_model {
   uint32_t slot_stride;
   uint32_t data_blocks; /* size of the data area */
   uint16_t cut_count;
-  uint16_t zero;
+  uint16_t flags; /* 0, or POET_MODEL_IN_RAM */
 };
 POET_LAYOUT(poet_model, 32);
 
@@ -330,6 +335,14 @@ struct poet_step_result {
   uint16_t readback_every;
 };
 POET_LAYOUT(poet_step_result, 68);
+
+/* A commit of weights that stay in RAM during training. */
+struct poet_saved {
+  uint32_t step; /* committed step */
+  uint32_t ticks;
+  uint32_t erases; /* erased units of the chip's own flash */
+};
+POET_LAYOUT(poet_saved, 12);
 
 struct poet_trace {
   uint16_t statement; /* index in the plan */

@@ -79,6 +79,12 @@ void chip_last_words(const char *text);
 /* Reset the chip. */
 _Noreturn void chip_restart(void);
 
+/* The chip's own flash. Program BOARD_FLASH_PROGRAM_BYTES of erased flash, or
+ * erase `size_bytes`, which are one erase unit of BOARD_FLASH_ERASE_BLOCKS
+ * blocks. Both functions return when the flash is no longer busy. */
+void chip_flash_program(const uint32_t *to, const uint32_t *words);
+void chip_flash_erase(const uint32_t *unit, uint32_t size_bytes);
+
 /* Lock out all interrupts. Return the previous state, which chip_unlock
  * restores. */
 #ifdef __arm__

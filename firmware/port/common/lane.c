@@ -26,6 +26,7 @@
 
 #include "card.h"
 #include "chip.h"
+#include "flash.h"
 #include "poet/poet.h"
 #include "sd_bus.h"
 
@@ -216,7 +217,17 @@ static int request(uint32_t block, uint8_t *data, uint32_t count, bool write) {
 uint32_t lane_storage_blocks(void *context) {
   (void)context;
   request(0, NULL, 0, false); /* initialise whatever card is there */
-  return card_blocks();
+  return card_blocks() ? card_blocks() : flash_blocks();
+}
+
+bool lane_is_flash(void *context) {
+  (void)context;
+  return !card_blocks();
+}
+
+int lane_erase(void *context, uint32_t block, uint32_t count) {
+  (void)context;
+  return flash_erase(block, count);
 }
 
 uint32_t lane_allocation_mib(void *context) {
@@ -225,14 +236,15 @@ uint32_t lane_allocation_mib(void *context) {
 }
 
 int lane_read(void *context, uint32_t block, void *data, uint32_t count) {
-  (void)context;
-  return request(block, data, count, false);
+  return lane_is_flash(context) ? flash_read(block, data, count)
+                                : request(block, data, count, false);
 }
 
 int lane_write(void *context, uint32_t block, const void *data,
                uint32_t count) {
-  (void)context;
-  return request(block, (uint8_t *)(uintptr_t)data, count, true);
+  return lane_is_flash(context)
+             ? flash_write(block, data, count)
+             : request(block, (uint8_t *)(uintptr_t)data, count, true);
 }
 
 /* Nothing is left to do: a write ends only when the card is no longer busy and
@@ -286,6 +298,7 @@ void lane_usage(void *context, struct poet_usage *usage) {
   const uint32_t was = chip_lock();
   *usage = lane.usage;
   usage->retries = card_retries();
+  usage->erases = flash_erases();
   chip_unlock(was);
 }
 

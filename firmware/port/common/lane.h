@@ -1,6 +1,7 @@
 /*
  * lane.h - the transfer lane of a bare-metal port: it moves tensors between RAM
- * and the SD card, in the order of lane_submit. lane_read and lane_write run
+ * and the SD card, in the order of lane_submit. Without a card, the storage is
+ * the chip's own flash, which has no transfers. lane_read and lane_write run
  * between two blocks of such a transfer. Most functions are those of struct
  * poet_port (port.h).
  */
@@ -14,6 +15,8 @@ uint32_t lane_allocation_mib(void *context);
 int lane_read(void *context, uint32_t block, void *data, uint32_t count);
 int lane_write(void *context, uint32_t block, const void *data, uint32_t count);
 int lane_flush(void *context);
+bool lane_is_flash(void *context);
+int lane_erase(void *context, uint32_t block, uint32_t count);
 void lane_submit(void *context, struct poet_transfer *transfer);
 void lane_usage(void *context, struct poet_usage *usage);
 /* Return true if a transfer has ended since the last call. */

@@ -175,5 +175,6 @@ void native_idle(void *context) {
 
 void native_usage(void *context, struct poet_usage *usage) {
   (void)context;
-  *usage = (struct poet_usage){lane.asleep, lane.reading, lane.writing, 0};
+  *usage = (struct poet_usage){
+      .asleep = lane.asleep, .reading = lane.reading, .writing = lane.writing};
 }

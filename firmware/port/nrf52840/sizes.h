@@ -9,5 +9,12 @@
 #define BOARD_TRACE 512
 #define BOARD_CACHE 23
 #define BOARD_FRAME 1544 /* payload of a write of three blocks */
+/* The store in the chip's own flash: erase unit, what one write programs, and
+ * the sizes of the areas of parts and notes. */
+#define BOARD_FLASH_ERASE_BLOCKS 8 /* a page of 4 KiB */
+#define BOARD_FLASH_PROGRAM_BYTES 4
+#define BOARD_FLASH_MODEL_BLOCKS 192
+#define BOARD_FLASH_PLAN_BLOCKS 32
+#define BOARD_FLASH_NOTE_BLOCKS 16
 
 #endif

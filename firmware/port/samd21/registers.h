@@ -50,6 +50,15 @@
 #define GCLK_CHANNEL_TC4_TC5 0x1cu
 
 /* 22: NVM Controller */
+#define NVMCTRL_CTRLA REG16(0x41004000)
+#define NVMCTRL_KEY 0xa500u
+#define NVMCTRL_ERASE_ROW 0x02u
+#define NVMCTRL_WRITE_PAGE 0x04u
+#define NVMCTRL_CLEAR_BUFFER 0x44u
+#define NVMCTRL_INVALIDATE 0x46u /* all lines of the cache */
+#define NVMCTRL_INTFLAG REG8(0x41004014)
+#define NVMCTRL_READY 1u
+#define NVMCTRL_ADDR REG32(0x4100401c) /* counts 16-bit words */
 #define NVMCTRL_CTRLB REG32(0x41004004)
 #define NVMCTRL_RWS_1 (1u << 1)
 #define NVMCTRL_MANW (1u << 7) /* a page is written by a command only */

@@ -9,5 +9,12 @@
 #define BOARD_TRACE 22
 #define BOARD_CACHE 4
 #define BOARD_FRAME 520 /* payload of a write of one block */
+/* The store in the chip's own flash: erase unit, what one write programs, and
+ * the sizes of the areas of parts and notes. */
+#define BOARD_FLASH_ERASE_BLOCKS 1 /* two rows of 256 bytes */
+#define BOARD_FLASH_PROGRAM_BYTES 64
+#define BOARD_FLASH_MODEL_BLOCKS 80
+#define BOARD_FLASH_PLAN_BLOCKS 16
+#define BOARD_FLASH_NOTE_BLOCKS 8
 
 #endif

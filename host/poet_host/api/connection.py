@@ -183,6 +183,7 @@ def connect(
     *,
     storage: Path | str | None = None,
     arena_bytes: int | str | None = None,
+    card: bool = True,
 ) -> Connection:
     """Open the board at `port`, and start it if it runs on this computer.
 
@@ -191,7 +192,8 @@ def connect(
 
     If this call starts a board, `storage` is the image file of the board's card (None: a temporary
     file), and closing the connection stops the board. `arena_bytes` is the RAM for tensors of a
-    native board, such as 65536 or "64KiB".
+    native board, such as 65536 or "64KiB". If `card` is False, a simulated chip has no card:
+    `storage` is then the file of its flash, which need not exist.
 
     Issues a PoetWarning if a power cut may damage the committed weights on the board's card.
     """
@@ -207,7 +209,13 @@ def connect(
         running = None
         if starts:
             running = stack.enter_context(
-                start_board(board.removesuffix(USB), storage, arena_bytes, usb=board.endswith(USB))
+                start_board(
+                    board.removesuffix(USB),
+                    storage,
+                    arena_bytes,
+                    usb=board.endswith(USB),
+                    card=card,
+                )
             )
             port = running.port
         elif arena_bytes is not None:

@@ -30,13 +30,21 @@ Costs = Profile | Board | str | Path
 """The types that inputs.as_profile accepts."""
 
 
-def costs_of(graph: Graph | CostGraph, profile: Costs | None) -> CostGraph:
-    """Return `graph` with the costs in `profile`. A cost graph is returned unchanged."""
+def costs_of(graph: Graph | CostGraph, profile: Costs | None, *, storage: bool = True) -> CostGraph:
+    """Return `graph` with the costs in `profile`. A cost graph is returned unchanged.
+
+    If `storage` is False, the board has no card: parameters and state stay in RAM.
+    """
     if isinstance(graph, CostGraph):
+        if not storage and graph.storage:
+            raise BadInput(
+                f'the cost graph {graph.name} is for a board with storage: add "storage": false at '
+                "its top level"
+            )
         return graph
     if profile is None:
         raise BadInput(f"the costs of {graph.name} are unknown: pass a profile or a board")
-    return cost_graph(graph, as_profile(profile))
+    return cost_graph(graph, as_profile(profile), storage)
 
 
 def problem(
@@ -46,6 +54,7 @@ def problem(
     ram: str | float | None = None,
     deadline: str | float | None = None,
     objective: Objective = DEFAULT_OBJECTIVE,
+    storage: bool = True,
 ) -> Problem:
     """Return the problem of planning a training step of `graph` within `ram` and `deadline`.
 
@@ -59,13 +68,15 @@ def problem(
     time of keep-everything), or None.
 
     `objective` is what plans minimise: "energy" (all that the battery loses in a step),
-    "added-energy" (the same without the power of the sleeping board) or "time". Raises BadInput
-    for a limit that cannot be parsed, and for another objective.
+    "added-energy" (the same without the power of the sleeping board) or "time". If `storage` is
+    False, the board has no card: tensors are recomputed, never paged, and parameters and state stay
+    in RAM. Raises BadInput for a limit that cannot be parsed, and for another objective.
     """
     if objective not in OBJECTIVES:
         raise BadInput(f"there is no objective {objective!r}: use one of {', '.join(OBJECTIVES)}")
     known = None if profile is None else as_profile(profile)
-    return problem_of(costs_of(graph, known), ram, deadline, known, objective)
+    costs = costs_of(graph, known, storage=storage)
+    return problem_of(costs, ram, deadline, known, objective)
 
 
 def solve(
@@ -230,14 +241,14 @@ def encode(
             "time_us": keep.time_us,
             "energy_uj": keep.energy_uj,
         },
-        "commit": known and _commit(known, costs, plan),
+        "commit": known and _commit(known, costs, plan) if costs.storage else None,
         "costs": dump_cost_graph(costs),
         **(about or {}),
     }
     if isinstance(graph, CostGraph):
         return encode_costs(graph, plan, meta)
     queue_capacity = known.transfer_queue if known else QUEUE_CAPACITY
-    return encode_plan(graph, plan, meta, queue_capacity)
+    return encode_plan(graph, plan, meta, queue_capacity, storage=costs.storage)
 
 
 def _commit(profile: Profile, costs: CostGraph, plan: Plan) -> dict[str, float]:

@@ -20,6 +20,7 @@ from ..run.evaluate import Evaluation, Half, evaluate as evaluate_on
 from ..run.job import JobState, check_room, make_job, read_job, write_job
 from ..run.run import Run, Weights
 from ..run.train import (
+    COMMIT_EVERY,
     BeforeMoving,
     Diverged,
     OnStep,
@@ -55,6 +56,7 @@ def train(
     resume: bool = False,
     erase_card: bool = False,
     before_moving: BeforeMoving | None = None,
+    commit_every: int = COMMIT_EVERY,
     on_step: OnStep | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Run:
@@ -68,6 +70,7 @@ def train(
     `erase_card` erases the board's card first. `on_step` is called after every step. If `stopped()`
     is true after a step, the run ends there. `before_moving` is called before the card's weights
     are written in another layout. If `before_moving` is None, a temporary file keeps the weights.
+    A schedule without storage commits its weights after every `commit_every` steps, and at the end.
 
     Raises BadInput if the data or the weights do not fit, or if weights on the card would be lost;
     Diverged if the loss or a parameter is not finite; LinkBroken if the board no longer answers.
@@ -78,8 +81,9 @@ def train(
     start = _starting_point(schedule.graph, seed, weights, first_step, resume)
     check_training(schedule, connection, fitted, start, erase_card)
     training = start_training(
-        schedule, connection, fitted, start, erase_card, before_moving or Backup(schedule.graph)
-    )
+        schedule, connection, fitted, start, erase_card, before_moving or Backup(schedule.graph),
+        commit_every,
+    )  # fmt: skip
     try:
         run = train_until(training, last, on_step, stopped)
     except Diverged:  # the exception holds the run and its weights
@@ -103,12 +107,13 @@ def start_training(
     start: StartingPoint,
     erase_card: bool,
     before_moving: BeforeMoving,
+    commit_every: int = COMMIT_EVERY,
 ) -> Training:
     """Send schedule and weights to the board. Call `check_training` first."""
     if erase_card:
         connection.device.format()
     try:
-        training = Training(connection.device, schedule, data, start, before_moving)
+        training = Training(connection.device, schedule, data, start, before_moving, commit_every)
     except BaseException as error:
         if isinstance(before_moving, Backup):
             before_moving.name_in(error)

@@ -6,7 +6,6 @@ from pathlib import Path
 from .. import api
 from ..errors import PoetError
 from ..files import write_whole
-from ..run.card import read_weights
 from ..run.log import Log
 from ..run.run import Run, Step, Weights
 from ..run.train import Training
@@ -73,7 +72,7 @@ class Session:
             self._losses = []
         is_saved = self._save_every and step.step % self._save_every == 0
         if is_saved or (is_epoch and self._best_path):
-            weights = read_weights(self.training.device, self.training.schedule)
+            weights = self.training.weights()
             if is_saved and step.step < last:
                 self._checkpoint(self._save_weights, weights, step.step)
             if is_epoch and self._best_path:

@@ -49,6 +49,11 @@ from .signals import stop_requests
     "--card", metavar="NAME", show_default=f"that of the board, {DEFAULT_CARD}",
     help=f"Simulate one of these cards: {', '.join(load_cards())}.",
 )  # fmt: skip
+@click.option(
+    "--no-card", is_flag=True,
+    help="Simulate a chip without a card. --storage names the file that keeps the content of its "
+    "flash: it need not exist.",
+)  # fmt: skip
 @click.option("--usb", is_flag=True, help="Connect to the chip by USB, not by UART.")
 @storage_option
 @json_option
@@ -58,6 +63,7 @@ def simulate(
     listen: str | None,
     faults: tuple[str, ...],
     card: str | None,
+    no_card: bool,
     usb: bool,
     storage: Path | None,
     as_json: bool,
@@ -72,7 +78,15 @@ def simulate(
     with (
         stop_requests("stopping the board") as signal_received,
         api.start_board(
-            board, storage, size, card_faults, listen, alone=True, usb=usb, card_name=card
+            board,
+            storage,
+            size,
+            card_faults,
+            listen,
+            alone=True,
+            usb=usb,
+            card_name=card,
+            card=not no_card,
         ) as running,
     ):
         if as_json:
@@ -89,7 +103,7 @@ def simulate(
         kept = (
             f"Its committed steps are on {storage}"
             if storage
-            else "Its temporary card is deleted: use --storage to keep one"
+            else "Its temporary storage is deleted: use --storage to keep one"
         )
         message = f"--card-fault cut the power of {board}. {kept}"
     else:

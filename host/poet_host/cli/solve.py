@@ -81,6 +81,11 @@ objective_option = click.option(
     "studies only: the board cannot run it.",
 )  # fmt: skip
 @click.option(
+    "--no-storage", is_flag=True,
+    help="Plan for a board without a card: tensors are recomputed, never paged, and the parameters "
+    "and the state of the optimiser stay in RAM.",
+)  # fmt: skip
+@click.option(
     "--deadline", metavar="LIMIT", show_default="none",
     help="Deadline of a training step: milliseconds, a multiple such as 1.2x, or none. 1x is the "
     "time that the step takes if every tensor stays in RAM.",
@@ -133,6 +138,7 @@ def solve(
     profile_name: str | None,
     ram: str | None,
     beyond_arena: bool,
+    no_storage: bool,
     deadline: str | None,
     deadline_us: float | None,
     finish_in: str | None,
@@ -176,14 +182,17 @@ def solve(
         )
     graph = api.load(model, **options)
     profile = _profile(graph, board, profile_name)
-    costs, steps = api.costs_of(graph, profile), None
+    costs, steps = api.costs_of(graph, profile, storage=not no_storage), None
     if data is not None:
         steps = _steps(graph, data, epochs or 1, test_split=test_split or 0.0, header=header)
     if finish_us is not None and steps and profile:
         deadline_us = step_deadline_us(finish_us, steps, costs, profile)
         say(f"deadline of a step: {deadline_us / 1e3:,.3f} ms, and its commit, {steps:,} times")
     limit = deadline if deadline_us is None else f"{deadline_us!r}us"
-    problem = api.problem(costs, profile, ram=ram, deadline=limit, objective=objective)
+    problem = api.problem(
+        costs, profile, ram=ram, deadline=limit, objective=objective,
+        storage=not no_storage,
+    )  # fmt: skip
     if profile and ram is None:
         say(f"RAM budget: the arena of {profile.board}, {problem.ram_bytes:,} bytes")
     if profile and output and not beyond_arena:

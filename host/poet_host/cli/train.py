@@ -14,7 +14,7 @@ from ..profile.profile import board_power
 from ..run.evaluate import held_out_accuracy
 from ..run.log import Log
 from ..run.run import Run, weights_sha256
-from ..run.train import Diverged, StartingPoint, train as train_until
+from ..run.train import COMMIT_EVERY, Diverged, StartingPoint, train as train_until
 from ..run.validate import check_held_out
 from ..schedule.rates import with_rates
 from ..schedule.schedule import Schedule
@@ -95,6 +95,12 @@ STEP_BYTES = 512  # upper limit for the size of one step in a run.json file
 )  # fmt: skip
 @erase_option
 @click.option(
+    "--commit-every", type=click.IntRange(1), metavar="N", show_default=f"{COMMIT_EVERY}",
+    help="Without a card: commit the weights to the chip's flash after every N steps, and at the "
+    "end. A power cut loses the steps since the last commit. Only for schedules that were solved "
+    "with --no-storage.",
+)  # fmt: skip
+@click.option(
     "--strict-deadline", is_flag=True,
     help="Exit with code 1 if a step took longer than the deadline of the schedule.",
 )  # fmt: skip
@@ -122,6 +128,7 @@ def train(
     log_path: Path | None,
     resume: bool,
     erase_card: bool,
+    commit_every: int | None,
     strict_deadline: bool,
     storage: Path | None,
     seed: int,
@@ -145,6 +152,11 @@ def train(
         Schedule.load(schedule),
         learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay,
     )  # fmt: skip
+    if commit_every is not None and loaded.model.storage:
+        raise BadInput(
+            f"--commit-every: the schedule {schedule} uses a card, where every step commits. Omit "
+            "the option, or solve with --no-storage"
+        )
     graph = loaded.graph
     read = api.load_data(
         data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed,
@@ -168,7 +180,9 @@ def train(
     ram = api.arena_for(loaded, port, storage if from_board else None)
     with (
         Log(log_path, resume) as log,
-        api.connect(port, storage=storage, arena_bytes=ram) as connection,
+        api.connect(
+            port, storage=storage, arena_bytes=ram, card=loaded.model.storage
+        ) as connection,
     ):
         log.check()
         say_emulated(connection)
@@ -186,7 +200,9 @@ def train(
         }  # fmt: skip
         log.begin(about, begun, dataset.steps_per_epoch, board_power(connection.board))
         backup = api.Backup(graph, save_weights, say)
-        training = api.start_training(loaded, connection, dataset, start, erase_card, backup)
+        training = api.start_training(
+            loaded, connection, dataset, start, erase_card, backup, commit_every or COMMIT_EVERY
+        )
         say_classes(training.classes)
         if 0 < len(training.classes) < classes_of(graph):
             say(
@@ -275,6 +291,9 @@ def _facts(
             ("- for the commit and the host", _ms(run.overhead_us)),
             ("- for the schedule", _ms(run.measured_time_us)),
         ]
+        if run.commits:
+            text = f"{run.commit_every:,}, {run.erases_per_1000_steps:,.0f} erases per 1,000 steps"
+            rows.append(("steps between commits to flash", text))
         if run.storage_retries:
             rows.append(("retries of the card (check its contacts)", f"{run.storage_retries:,}"))
         if run.restarts:

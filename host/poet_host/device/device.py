@@ -29,6 +29,7 @@ MODEL, PLAN, TENSOR, ARENA, JOB = (
 )
 NOTHING_COMMITTED = 0xFFFFFFFF  # poet_hello.committed_step if storage has no complete weights
 CONNECT_PATIENCE_S = 5.0  # longest wait for the first answer: opening a port may reset the board
+SAVE_PATIENCE_S = 60.0  # an erase of 4 KiB of flash takes 85 ms
 STOP_POLL_S = 0.05  # pause between two checks whether a step has stopped
 _BLOCK = _C["POET_BLOCK"]
 
@@ -210,6 +211,10 @@ class Device(Closing):
         payload = pack(message.request, values)
         reply = self.link.request_long(message.code, payload, ping.code, is_running, meanwhile)
         return self._fields("step", reply)["result"]
+
+    def save(self) -> Any:
+        """Commit the weights that a schedule without storage keeps in RAM; return poet_saved."""
+        return self._request("save", SAVE_PATIENCE_S)["saved"]
 
     def committed_loss(self) -> float:
         """Return the loss of the committed step."""

@@ -12,8 +12,10 @@ def cost_graph(graph: Graph, profile: Profile, storage: bool = True) -> CostGrap
 
     Data, parameters and state get the flag `stored`. A node that updates one of these gets two
     flags: `keep`, since its result must be on storage at the end, and `once`, since it must not be
-    computed again. Without storage nothing can be paged, and the stored nodes start in RAM.
+    computed again. Without storage nothing can be paged, and the stored nodes start in RAM. What
+    the host does not send for each step, parameters and state, must then be in RAM at the end too.
     """
+    renewed = {node.updates for node in graph}
     index = {node.name: i for i, node in enumerate(graph)}
     nodes = []
     for node in graph:
@@ -28,7 +30,12 @@ def cost_graph(graph: Graph, profile: Profile, storage: bool = True) -> CostGrap
                 energy_uj=energy_uj,
                 **asdict(profile.transfer(node.size_bytes, use)),
                 stored=node.stored,
-                keep=node.updates is not None,
+                keep=node.updates is not None
+                or (
+                    not storage
+                    and node.stored
+                    and node.name not in (graph.data, graph.label, *renewed)
+                ),
                 overwrites=None if node.overwrites is None else index[node.overwrites],
                 workspace_bytes=int(node.attrs.get("workspace_bytes", 0)),
                 once=node.updates is not None,

@@ -73,6 +73,15 @@ class Traced:
 
 
 @dataclass(frozen=True)
+class Commit:
+    """A commit of a board without a card: it copies the weights from RAM to the chip's flash."""
+
+    step: int
+    time_us: float
+    erases: int  # number of erased units of flash
+
+
+@dataclass(frozen=True)
 class Run:
     """The results of a training run: losses, times, energy, arena use, and weights at the end.
 
@@ -99,11 +108,19 @@ class Run:
     measured_time_us: float | None = None  # measured time of a step without its overhead
     measured_energy_uj: float | None = None  # energy of a step without its overhead
     classes: tuple[str, ...] = NO_NAMES  # names of the classes of the weights
+    commits: tuple[Commit, ...] = ()  # without storage; otherwise every step commits
+    commit_every: int = 1  # number of steps from one commit to the next
 
     def __repr__(self) -> str:
         first, last = self.loss("first"), self.loss("last")
         losses = "" if first is None or last is None else f", loss {first:.4f} to {last:.4f}"
         return f"<Run {self.model} on {self.board}: {len(self.steps)} steps{losses}, {self.ended}>"
+
+    @property
+    def erases_per_1000_steps(self) -> float:
+        """Return how many units of the chip's flash 1,000 steps erase. A card counts as 0."""
+        erases = sum(commit.erases for commit in self.commits)
+        return 1000 * erases / len(self.steps) if self.steps else 0.0
 
     @property
     def storage_retries(self) -> int:
@@ -170,6 +187,8 @@ class Run:
             **named,
             "peak_bytes": self.peak_bytes,
             "storage_retries": self.storage_retries,
+            "erases_per_1000_steps": self.erases_per_1000_steps,
+            "commits": [asdict(commit) for commit in self.commits],
             "restarts": self.restarts,
             "time_us": self.time_us,
             "overhead_us": self.overhead_us,

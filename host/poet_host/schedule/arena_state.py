@@ -42,7 +42,9 @@ class ArenaState:
         self.queue_max = 0
         self._where: dict[int, Resident] = {}
         self._on_storage = {
-            i for i, t in enumerate(model.tensors) if t.flags & STORED and t.place != PLACE_NONE
+            i
+            for i, t in enumerate(model.tensors)
+            if model.storage and t.flags & STORED and t.place != PLACE_NONE
         }
         self._arrival: dict[int, int] = {}  # tensor -> number of its last page-in
         self._transfer: dict[int, int] = {}  # tensor -> number of its last page-in or page-out
@@ -142,7 +144,7 @@ class ArenaState:
 
     def page_out(self, tensor: int) -> None:
         self._must_be_in_ram(tensor)
-        if self.model.tensors[tensor].place not in (PAGE, NEXT):
+        if not self.model.storage or self.model.tensors[tensor].place not in (PAGE, NEXT):
             raise RuleError(f"tensor {tensor} cannot be paged out: it has no page on storage")
         self._queue(tensor)
         self._on_storage.add(tensor)
@@ -163,9 +165,12 @@ class ArenaState:
     def end(self) -> None:
         if self.next_tensor != len(self.model.tensors):
             raise RuleError(f"the plan never computes tensor {self.next_tensor}")
+        where, there = "on storage", self._on_storage
+        if not self.model.storage:
+            where, there = "in RAM", set(self._where)
         for i, tensor in enumerate(self.model.tensors):
-            if tensor.flags & KEEP and i not in self._on_storage:
-                raise RuleError(f"at the end, tensor {i} must be on storage, but is not")
+            if tensor.flags & KEEP and i not in there:
+                raise RuleError(f"at the end, tensor {i} must be {where}, but is not")
 
     def _queue(self, tensor: int) -> None:
         self.queued += 1

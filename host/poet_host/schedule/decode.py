@@ -35,6 +35,22 @@ def decode(schedule: Schedule) -> tuple[Statement | Wait, ...]:
         ) from rule
 
 
+def initial_offsets(schedule: Schedule) -> tuple[int, ...]:
+    """Return the offsets of the stored tensors at the start of a step.
+
+    It is empty if the schedule uses storage. Raises BadInput if a board would refuse them.
+    """
+    decoder = _Decoder(schedule)
+    try:
+        decoder.start()
+    except (RuleError, BitsError) as rule:
+        raise BadInput(f"the schedule breaks a rule ({rule}): solve again") from rule
+    return tuple(
+        resident.offset
+        for resident in sorted(decoder.state.residents, key=lambda resident: resident.tensor or 0)
+    )
+
+
 class _Decoder:
     def __init__(self, schedule: Schedule) -> None:
         self.model: Model = schedule.model
@@ -45,7 +61,14 @@ class _Decoder:
         self.bits = BitReader(bits)
         self.statements: list[Statement | Wait] = []
 
+    def start(self) -> None:
+        """Read the places of the tensors that are in RAM at the start."""
+        for number in range(0 if self.model.storage else self.model.stored_count):
+            size_bytes = self.model.tensors[number].size_bytes
+            self.state.take(self._place(size_bytes), size_bytes, number)
+
     def all(self) -> tuple[Statement | Wait, ...]:
+        self.start()
         while self._next():
             pass
         state, header = self.state, self.header

@@ -1,7 +1,7 @@
 """Encode a plan as the bytes that a board executes; schedules/FORMAT.md defines them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..plan.plan import Plan, Statement, plan_to_json
 from ..plan.problem import CostGraph
 from .arena_state import ArenaState, RuleError
 from .bits import BitWriter, width
-from .decode import Wait, decode
+from .decode import Wait, decode, initial_offsets
 from .layout import model_of_costs, model_of_graph, numbered
 from .meta import TensorMeta
 from .model import Model, Operator, model_bytes, read_model, with_crc
@@ -30,15 +30,17 @@ def encode(
     meta: Mapping[str, Any] | None = None,
     queue_capacity: int = QUEUE_CAPACITY,
     cuts: Mapping[str, Cut] | None = None,
+    *,
+    storage: bool = True,
 ) -> Schedule:
     """Return the schedule of a plan of `graph`. The plan must have offsets.
 
     `meta` (model, options, seed, board, keep_everything, ...) is added to the meta part. The meta
     part also has the names of the graph and its tensors, and the plan's costs. `queue_capacity` is
     the largest number of transfers that the board queues. `cuts` are the cuts of tensors, by node
-    (`model_of_graph`). Raises BadInput for a plan without
-    offsets, or for a graph that no board can run. Raises PoetError if the plan breaks a rule of the
-    format.
+    (`model_of_graph`). If `storage` is False, the plan is for a board without a card.
+    Raises BadInput for a plan without offsets, or for a graph that no board can run. Raises
+    PoetError if the plan breaks a rule of the format.
     """
     nodes = numbered(graph)
     about = {"name": graph.name, "data": graph.data, "label": graph.label}
@@ -47,7 +49,8 @@ def encode(
     keys = [field.name for field in fields(TensorMeta)]
     tensors = [{key: getattr(node, key) for key in keys} for node in nodes]
     known = {"graph": about, "tensors": tensors}
-    return _encode(model_of_graph(graph, cuts), known, plan, meta, queue_capacity, graph.origin)
+    model = model_of_graph(graph, cuts, storage=storage)
+    return _encode(model, known, plan, meta, queue_capacity, graph.origin)
 
 
 def encode_costs(
@@ -82,7 +85,8 @@ def _encode(
     part = model_bytes(tables)
     model = read_model(part, "schedule")
     names = [tensor["name"] for tensor in known["tensors"]]
-    plan_part = _Encoder(model, names, plan.statements, queue_capacity).plan_part()
+    initial = () if model.storage else tuple(_initial_offsets(model, names, plan))
+    plan_part = _Encoder(model, names, plan.statements, queue_capacity, initial).plan_part()
     whole = {"format": "poet-schedule", **known, "plan": plan_to_json(plan, statements=False)}
     for key, value in (meta or {}).items():
         if key in whole:
@@ -92,7 +96,22 @@ def _encode(
     # `json.dumps` raises an error for a value that JSON cannot store.
     schedule = Schedule(part, plan_part, json.loads(json.dumps(whole, allow_nan=False)), origin)
     _compare(schedule, plan.statements)
+    if initial_offsets(schedule) != initial:
+        raise PoetError(
+            "the initial offsets of the plan were encoded wrong: this is a defect of poet-host, "
+            "please report it"
+        )
     return schedule
+
+
+def _initial_offsets(model: Model, names: Sequence[str], plan: Plan) -> Iterator[int]:
+    """Yield the offset of each stored tensor at the start of a step without storage."""
+    known, end = dict(plan.initial_offsets), 0
+    for name, tensor in zip(names[: model.stored_count], model.tensors, strict=False):
+        if known and name not in known:
+            raise BadInput(f"the plan has no initial offset of {name}: solve again")
+        yield known.get(name, end)
+        end += tensor.size_bytes
 
 
 def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:
@@ -111,8 +130,9 @@ class _Encoder:
     """Writes the statements of a plan. `state` is the board's state after the last one written."""
 
     def __init__(
-        self, model: Model, names: Sequence[str], statements: Sequence[Statement], capacity: int
-    ) -> None:
+        self, model: Model, names: Sequence[str], statements: Sequence[Statement], capacity: int,
+        initial: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         self.model = model
         self.numbers = {name: i for i, name in enumerate(names)}
         self.statements = statements
@@ -120,9 +140,13 @@ class _Encoder:
         self.state = ArenaState(model)
         self.out = BitWriter()
         self.count = 0  # number of statements written so far, including waits
+        self.initial = initial  # offsets of the stored tensors, in a model without storage
         self.arena_bytes = self._arena_bytes()
 
     def plan_part(self) -> bytes:
+        for number, offset in enumerate(self.initial):
+            self._place(offset, self.model.tensors[number].size_bytes)
+            self.state.take(offset, self.model.tensors[number].size_bytes, number)
         i = 0
         while i < len(self.statements):
             statement = self.statements[i]
@@ -156,7 +180,11 @@ class _Encoder:
 
         If `_place` writes an offset as a number, the returned value determines its number of bits.
         """
-        top = 0
+        ends = (
+            offset + tensor.size_bytes
+            for offset, tensor in zip(self.initial, self.model.tensors, strict=False)
+        )
+        top = max(ends, default=0)
         for i, statement in enumerate(self.statements):
             number = self._number(statement)
             if statement.op == "page_in":

@@ -33,7 +33,7 @@ from .model import (
     Operator,
     Tensor,
 )
-from .slots import SLOTS, whole_units
+from .slots import ERASE_BLOCKS, SLOTS, whole_units
 
 SEVERAL_SLOTS = (CURRENT, INPUT)
 _N = TypeVar("_N", Node, CostNode)
@@ -45,9 +45,12 @@ def numbered(nodes: Iterable[_N]) -> list[_N]:
     return sorted(nodes, key=lambda node: not node.stored)
 
 
-def model_of_graph(graph: Graph, cuts: Mapping[str, Cut] | None = None) -> Model:
+def model_of_graph(
+    graph: Graph, cuts: Mapping[str, Cut] | None = None, *, storage: bool = True
+) -> Model:
     """Return the tables of tensors and operators for a training graph.
 
+    If `storage` is False, they are for a board without a card.
     `cuts` maps nodes to the cuts of their tensors. The new value of a tensor is cut like the old
     one. Raises BadInput if no board can run the graph.
     """
@@ -73,10 +76,17 @@ def model_of_graph(graph: Graph, cuts: Mapping[str, Cut] | None = None) -> Model
                     f"graph {graph.name}: {node.name} updates {node.updates}, so both must have "
                     "the same size"
                 )
+            if not storage and node.overwrites != node.updates:
+                raise BadInput(
+                    f"graph {graph.name}: {node.name} updates {node.updates} in other memory. A "
+                    "board without a card needs updates in place"
+                )
         elif node.stored:
             place, flags = _stored_place(graph, node, renewed), STORED
+            if place == FIXED and not storage:
+                place, flags = CURRENT, STORED | KEEP
         else:
-            place, flags = PAGE, 0
+            place, flags = PAGE if storage else PLACE_NONE, 0
         flags |= LOSS if node.name == graph.loss else 0
         cut = cuts.get(node.updates or node.name)
         if cut and cut.size_bytes != node.size_bytes:
@@ -92,7 +102,7 @@ def model_of_graph(graph: Graph, cuts: Mapping[str, Cut] | None = None) -> Model
         tensors.append(Tensor(node.size_bytes, place, flags, cut=cut))
     operators = [_operator(graph, node, number) for node in nodes if not node.stored]
     renews = {number[node.name]: number[node.updates] for node in nodes if node.updates is not None}
-    return lay_out(tensors, operators, renews)
+    return (lay_out if storage else _lay_out_in_ram)(tensors, operators, renews)
 
 
 def _is_small(tensor: Tensor) -> bool:
@@ -206,3 +216,22 @@ def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[in
             placed[i] = replace(tensor, block=current.block, at=current.at, flags=flags)
     laid = tuple(placed.get(i, tensor) for i, tensor in enumerate(tensors))
     return Model(laid, tuple(operators), stride, end)
+
+
+def _lay_out_in_ram(
+    tensors: list[Tensor], operators: list[Operator], renews: Mapping[int, int]
+) -> Model:
+    """Assign blocks of the slots to the CURRENT tensors, one after another.
+
+    A slot holds all weights. Its length is a multiple of all erase units, so that a board can erase
+    it alone. All other tensors are only in RAM.
+    """
+    placed, end = list(tensors), 0
+    for i, tensor in enumerate(tensors):
+        if tensor.place == CURRENT:
+            placed[i] = replace(tensor, block=end)
+            end += tensor.blocks
+    for i, current in renews.items():
+        placed[i] = replace(tensors[i], block=placed[current].block)
+    stride = -(-end // ERASE_BLOCKS) * ERASE_BLOCKS
+    return Model(tuple(placed), tuple(operators), stride, SLOTS * stride, storage=False)

@@ -110,7 +110,7 @@ def _header(schedule: Schedule) -> Iterator[str]:
         yield _costs(f"promised ({plan.get('status')}, method {plan.get('method')})", plan)
     if isinstance(keep := meta.get("keep_everything"), dict):
         yield _costs("keeping everything", keep)
-    yield "storage: " + ", ".join(_storage(model))
+    yield ("storage: " if model.storage else "no card; flash: ") + ", ".join(_storage(model))
 
 
 def _costs(what: str, costs: dict[str, float | None]) -> str:
@@ -149,11 +149,11 @@ def _rows(
 ) -> Iterator[Row]:
     model, names = schedule.model, schedule.names
     number = {name: i for i, name in enumerate(names)}
-    resident: set[int] = set()
+    resident = set() if model.storage else set(range(model.stored_count))
     left_us: dict[int, float] = {}  # tensor -> time at which it left RAM
     computed: set[int] = set()
     unit = unit_of(max((timed.end_us for timed in times if timed), default=0.0))
-    ram_bytes = 0
+    ram_bytes = sum(model.tensors[i].size_bytes for i in resident)
     for index, (statement, timed) in enumerate(zip(statements, times, strict=True)):
         if isinstance(statement, Wait):
             what = _waited_for(statement.remaining)

@@ -20,6 +20,7 @@ PLACE_NONE, PAGE, FIXED, CURRENT, NEXT, INPUT = (
 STORED, KEEP, ONCE, LOSS, SHARED = (
     _C[f"POET_FLAG_{name}"] for name in ("STORED", "KEEP", "ONCE", "LOSS", "SHARED")
 )
+IN_RAM = _C["POET_MODEL_IN_RAM"]
 
 # The CRC of a part is computed from all bytes after the field `crc` of its header.
 _AFTER_CRC = isa.ffi().offsetof("struct poet_model", "crc") + 4
@@ -95,6 +96,8 @@ class Model:
     slot_stride: int
     data_blocks: int  # number of storage blocks in the data area
     crc: int = 0  # CRC-32 of the model part
+    # False: for a board without a card; stored tensors are in RAM at the start of a step
+    storage: bool = True
 
     @property
     def stored_count(self) -> int:
@@ -156,6 +159,7 @@ def model_bytes(model: Model) -> bytes:
         slot_stride=model.slot_stride,
         data_blocks=model.data_blocks,
         cut_count=len(numbers),
+        flags=0 if model.storage else IN_RAM,
     )
     return with_crc(header + b"".join(rows))
 
@@ -215,7 +219,10 @@ def read_tensors(part: bytes, where: str) -> Model:
         _tensor(row, cuts, f"{where} breaks a rule of the format (wrong place of tensor {i})")
         for i, row in enumerate(_records("poet_tensor", part, size, header["tensor_count"]))
     )
-    return Model(tensors, (), header["slot_stride"], header["data_blocks"], header["crc"])
+    if header["flags"] not in (0, IN_RAM):
+        raise BadInput(f"{where} breaks a rule of the format (unknown flags): solve again")
+    storage = not header["flags"]
+    return Model(tensors, (), header["slot_stride"], header["data_blocks"], header["crc"], storage)
 
 
 def part_size(header: Mapping[str, int]) -> int:

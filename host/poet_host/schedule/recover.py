@@ -7,7 +7,7 @@ from ..errors import BadInput, quoted
 from ..graph.graph import Graph, Node
 from ..schema import convert
 from .meta import TensorMeta, TrainingMeta
-from .model import NEXT, Model
+from .model import CURRENT, NEXT, Model
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -37,7 +37,11 @@ def _node(number: int, row: TensorMeta, model: Model, names: tuple[str, ...]) ->
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
     renewed = None
     if tensor.place == NEXT:
-        same_block = (names[i] for i in op.inputs if model.tensors[i].block == tensor.block)
+        same_block = (
+            names[i]
+            for i in op.inputs
+            if model.tensors[i].place == CURRENT and model.tensors[i].block == tensor.block
+        )
         renewed = next(same_block, None)
         if renewed is None:
             raise BadInput(

@@ -17,6 +17,7 @@ from .model import BLOCK, CURRENT, FIXED, INPUT, SHARED, Model, Tensor
 _C = isa.constants()
 SLOTS = _C["POET_SLOTS"]
 UNIT_BLOCKS = _C["POET_UNIT_BLOCKS"]
+ERASE_BLOCKS = _C["POET_ERASE_BLOCKS"]
 SLOTS_OF_PLACE = {FIXED: 1, INPUT: 2, CURRENT: SLOTS}
 
 # Blocks, counted from the start of the partition; poet.h has the same numbers.

@@ -47,8 +47,8 @@ class SimulatedBoard(Closing):
     run. `seed` varies the card's times. `card`: fields of sdcard_config (chip/api.h) that replace
     those of the card in chip.toml; a key `name` selects another card of cards.toml. `alone`: the
     board does not wait for a host, and executes the training job on its card if there is one.
-    `usb`: the port is connected to the chip's USB, not to its UART. The process ends with its
-    parent process.
+    `usb`: the port is connected to the chip's USB, not to its UART. `flash`: file that keeps the
+    content of the chip's flash (None: temporary). The process ends with its parent process.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class SimulatedBoard(Closing):
         seed: int = 1,
         usb: bool = False,
         alone: bool = False,
+        flash: Path | None = None,
     ) -> None:
         self.board = load_board(board)
         build_chip_library()  # built here, so that this process raises the errors of the build
@@ -81,6 +82,7 @@ class SimulatedBoard(Closing):
                 usb,
                 alone,
                 file.fileno(),
+                str(flash) if flash else None,
             )
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "poet_host.sim.process", json.dumps(asdict(settings))],

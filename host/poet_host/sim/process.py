@@ -44,6 +44,7 @@ class Process:
             card=settings.card,
             seed=settings.seed,
             usb=settings.usb,
+            flash=Path(settings.flash) if settings.flash else None,
         )
         self.shared = mmap.mmap(settings.meter, METER.size)
         self.pty = UsbPtyPort() if settings.usb else PtyPort()

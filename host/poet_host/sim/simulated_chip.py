@@ -120,6 +120,7 @@ class Settings:
     usb: bool
     alone: bool
     meter: int  # file descriptor of the shared memory with the METER
+    flash: str | None = None  # file with the content of the chip's flash
 
 
 def _pin(text: str) -> int:

@@ -38,6 +38,7 @@ def start_board(
     alone: bool = False,
     usb: bool = False,
     card_name: str | None = None,
+    card: bool = True,
 ) -> AbstractContextManager[NativeBoard | SimulatedBoard]:
     """Run a board on this computer until the end of a `with` block.
 
@@ -50,7 +51,8 @@ def start_board(
     tensors, such as 65536 or "64KiB") and `listen` ([ADDRESS:]PORT of a socket that replaces the
     serial port; its URL contains the token that hosts need). Only simulated chips accept `faults`
     of the card, `card_name` (a card of sim/cards.toml; None: the board's usual card), and `usb`
-    (connect to the chip's USB, not to its UART).
+    (connect to the chip's USB, not to its UART). If `card` is False, a simulated chip has no card,
+    and `storage` is the file that keeps its flash: it need not exist (None: a temporary one).
     """
     facts = load_board(board)
     check_system()
@@ -78,6 +80,14 @@ def start_board(
         raise BadInput(
             f"an arena of {size_bytes:,} bytes is impossible: use at least 4 bytes, and less than "
             "4 GiB"
+        )
+
+    if board in chips and not card:
+        if card_name is not None:
+            raise BadInput(f"the board {board} has no card now: omit {card_name}")
+        flash = None if storage is None else Path(storage)
+        return SimulatedBoard(
+            board, build_firmware(board), None, faults=faults, alone=alone, usb=usb, flash=flash
         )
 
     def start(card: Path) -> NativeBoard | SimulatedBoard:

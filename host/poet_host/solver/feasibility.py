@@ -60,7 +60,10 @@ def _workspaces(graph: CostGraph) -> list[int]:
 
 
 def smallest_ram_bytes(task: Task) -> int | None:
-    """Return the smallest RAM budget for which a plan is known; None if no plan is known."""
+    """Return the smallest RAM budget for which a plan is known; None if no plan is known.
+
+    Without a plan from the search, it is the RAM of the keep-everything plan.
+    """
     graph, unit = task.graph, task.unit
     least = least_ram_bytes(task.problem.graph, unit)
     if graph.storage and task.page:
@@ -69,7 +72,8 @@ def smallest_ram_bytes(task: Task) -> int | None:
     workspaces = _workspaces(graph)
     step = gcd(*sizes, *workspaces) or 1
     low, high = aligned(least, step), sum(sizes) + max(workspaces, default=0)
-    known: int | None = None
+    keep = task.problem.graph.keep_everything
+    known: int | None = keep.peak_bytes if keep else None
     try:
         while low <= high and task.left_s > 0:
             middle = low + (high - low) // step // 2 * step

@@ -22,6 +22,7 @@ enum {
   ERASE_ROW = 0x02,
   WRITE_PAGE = 0x04,
   CLEAR_BUFFER = 0x44,
+  INVALIDATE_CACHE = 0x46,
   MANW = 1 << 7,
   CACHEDIS = 1 << 18,
   READY = 1,
@@ -79,6 +80,9 @@ static bool command(void *owner, uint32_t value) {
     memset(nvm->buffer, 0xff, sizeof nvm->buffer);
     nvm->status &= (uint16_t)~LOADED;
     nvm->spent = false;
+    return true;
+  case INVALIDATE_CACHE:
+    samd21_nvm_check(chip); /* configures the cache: it is empty then */
     return true;
   default:
     return false;

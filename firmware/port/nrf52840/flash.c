@@ -1,0 +1,33 @@
+/*
+ * flash.c - nRF52840: NVMC erases and writes the chip's own flash. The program
+ * runs from the same flash, so the chip stalls until an operation ends: 85 ms
+ * for a page, 41 us for a word (chapter NVMC, electrical specification).
+ *
+ * State: none. CONFIG is read-only at all other times, so that no stray store
+ * can change the flash.
+ */
+#include "chip.h"
+#include "registers.h"
+
+static void configure(uint32_t mode) {
+  NVMC_CONFIG = mode;
+  while (!NVMC_READY) {
+  }
+}
+
+void chip_flash_erase(const uint32_t *unit, uint32_t size_bytes) {
+  (void)size_bytes; /* one page */
+  configure(NVMC_ERASE);
+  NVMC_ERASEPAGE = (uint32_t)(uintptr_t)unit;
+  while (!NVMC_READY) {
+  }
+  configure(NVMC_READ);
+}
+
+void chip_flash_program(const uint32_t *to, const uint32_t *words) {
+  configure(NVMC_WRITE);
+  *(volatile uint32_t *)(uintptr_t)to = *words;
+  while (!NVMC_READY) {
+  }
+  configure(NVMC_READ);
+}

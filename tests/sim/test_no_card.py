@@ -1,0 +1,143 @@
+"""Simulated chips without a card: weights in RAM, commits to the chip's own flash."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import poet_host as poet
+import pytest
+from poet_host import api
+from poet_host.device.device import TENSOR, Device, connect
+from poet_host.errors import BoardError, PoetError
+from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.builder import Builder
+from poet_host.graph.graph import Graph
+from poet_host.run.run import Run
+from poet_host.schedule.schedule import Schedule
+from poet_host.sim.board import POWER_CUT, SimulatedBoard
+from poet_host.sim.simulated_chip import CardFault
+from support import toy, whole_runs as runs
+from support.sim_helper import needs_compiler
+from support.toy_boards import truth, weights_of
+
+pytestmark = needs_compiler
+STEPS, EVERY = 4, 2
+
+
+@cache
+def dense() -> Graph:
+    """A 64-32-10 network for the digits, with momentum."""
+    b = Builder("dense", data=(4, 1, 8, 8))
+    x = b.relu(b.linear(b.flatten(b.data), 32, name="fc1"), name="relu")
+    model = b.model(b.softmax_xent(b.linear(x, 10, name="fc2"), name="loss"))
+    return training_graph(model, Sgd(0.05, momentum=0.9), "all")
+
+
+BOARDS = {"mkr1000": (dense, "24KiB"), "nrf52840_dk": (runs.digits, "220KiB")}
+each_board = pytest.mark.parametrize("board", BOARDS)
+
+
+@cache
+def schedule(board: str) -> Schedule:
+    graph, ram = BOARDS[board]
+    problem = api.problem(graph(), board, ram=ram, storage=False)
+    return api.encode(graph(), api.solve(problem, time_limit_s=20))
+
+
+def trained(port: str, board: str, **how: Any) -> Run:
+    with poet.connect(port, card=False, arena_bytes=how.pop("arena_bytes", None)) as connection:
+        return poet.train(schedule(board), connection, "digits", steps=STEPS, **how)
+
+
+@each_board
+def test_the_bits_are_those_of_native_and_of_a_card(board: str) -> None:
+    run = trained(f"sim:{board}", board, commit_every=1)
+    assert run.peak_bytes <= {"mkr1000": 24 << 10, "nrf52840_dk": 220 << 10}[board]
+    assert runs.same(run, trained("native", board, arena_bytes="220KiB"))
+    assert runs.same(run, runs.train(runs.schedule(BOARDS[board][0]()), steps=STEPS))
+    assert [commit.step for commit in run.commits] == [1, 2, 3, 4]
+    assert run.erases_per_1000_steps == 1000 * sum(it.erases for it in run.commits) / STEPS > 0
+    assert run.commits[-1].erases == run.commits[-2].erases  # from the fourth commit on, each slot
+    assert all(step.writing_us == 0 for step in run.steps)
+
+
+def give(device: Device, numbers: tuple[int, ...]) -> None:
+    for number in numbers:
+        device.write(TENSOR, number, toy.values(1)[number])
+
+
+def begin(device: Device) -> None:
+    part = toy.schedule("in RAM")
+    device.load(part.model_part, part.plan_part)
+    if device.hello().committed_step == 0xFFFFFFFF:
+        give(device, (toy.W, toy.V))
+        device.begin(0)
+
+
+def go_on(device: Device) -> None:
+    for step in range(device.hello().committed_step + 1, STEPS + 1):
+        give(device, (toy.X, toy.T))
+        device.step(step)
+        if step % EVERY == 0:
+            device.save()
+
+
+def begin_and_go_on(device: Device) -> None:
+    begin(device)
+    go_on(device)
+
+
+@each_board
+def test_a_power_cut_leaves_a_commit(board: str, tmp_path: Path) -> None:
+    """At some operations; tests/firmware/test_flash_store.py tries all of them."""
+    elf, blank = build_firmware(board), tmp_path / "flash"
+    with SimulatedBoard(board, elf, None, flash=blank) as simulated:
+        with connect(simulated.port) as device:
+            begin(device)
+            start, content = operations(simulated), blank.read_bytes()
+            go_on(device)
+            assert weights_of(device) == truth()[STEPS]
+        last = operations(simulated)
+    assert simulated.meter.flash_busy_ticks > 0
+    for part in (0.2, 0.55, 0.98):
+        flash = tmp_path / f"flash-{part}"
+        flash.write_bytes(content)
+        cut = CardFault("flash_power_cut", max(1, int(part * (last - start))))
+        with SimulatedBoard(board, elf, None, flash=flash, faults=[cut]) as simulated:
+            with connect(simulated.port, patience_s=5) as device, pytest.raises(PoetError):
+                begin_and_go_on(device)
+            assert simulated.wait(20) == POWER_CUT
+        with (
+            SimulatedBoard(board, elf, None, flash=flash) as simulated,
+            connect(simulated.port) as device,
+        ):
+            step = device.hello().committed_step
+            assert step in (0, 2, 4)
+            begin(device)
+            assert weights_of(device) == truth()[step]
+            go_on(device)
+            assert weights_of(device) == truth()[STEPS]
+
+
+def operations(board: SimulatedBoard) -> int:
+    return board.meter.flash_erases + board.meter.flash_writes
+
+
+def test_training_resumes_from_the_flash(tmp_path: Path) -> None:
+    board, flash = "nrf52840_dk", tmp_path / "flash"
+    part = schedule(board)
+    for steps, resume in ((2, False), (STEPS, True)):
+        with poet.connect(f"sim:{board}", storage=flash, card=False) as connection:
+            run = poet.train(part, connection, "digits", steps=steps, resume=resume)
+    assert run.steps[0].step == 3
+    assert runs.same(run, runs.train(runs.schedule(runs.digits()), steps=STEPS))
+
+
+def test_a_schedule_with_storage_needs_a_card() -> None:
+    with poet.connect("sim:nrf52840_dk", card=False) as connection:
+        with pytest.raises(BoardError) as found:
+            poet.train(runs.small(), connection, "digits", steps=1)
+        assert found.value.name == "no_storage"

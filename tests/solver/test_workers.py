@@ -20,9 +20,11 @@ from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import Problem
 from poet_host.plan.verify import verify
+from poet_host.solver.primal_search import search_plans
+from poet_host.solver.search import Task
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
-from poet_host.solver.workers import POOL, Channel, Pool
+from poet_host.solver.workers import POOL, Channel, Pool, ends_within
 from support.command import Process, spawn
 from support.cost_graphs import random_problem
 from support.oracle import smallest_energy
@@ -265,6 +267,38 @@ def test_a_failing_search_is_an_error_that_shows_where(monkeypatch: pytest.Monke
         solve(random_problem(5), Settings(time_limit_s=SOON_S))
     monkeypatch.undo()
     assert_solves(5)
+
+
+def search_with_a_hang(task: Task, channel: Channel) -> None:
+    """Find a plan, then hang as HiGHS's presolve does, unless presolve is off."""
+    if task.presolve:
+        search_plans(task, Channel(channel.emit, lambda: True))
+        with ends_within(0.1):
+            time.sleep(SOON_S)
+    search_plans(task, channel)
+
+
+def test_a_search_whose_solver_ignores_its_limit_starts_again_without_presolve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("poet_host.solver.portfolio.search_plans", search_with_a_hang)
+    for seed in (7, 9):  # which have plans
+        assert_solves(seed)
+
+
+def hang_always(task: Task, channel: Channel) -> None:
+    with ends_within(0.1):
+        time.sleep(SOON_S)
+
+
+def test_a_search_that_always_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poet_host.solver.portfolio.search_plans", hang_always)
+    assert solve(random_problem(9), Settings(time_limit_s=SOON_S)).status == "unknown"
+
+
+def test_only_a_worker_ends_itself() -> None:
+    with ends_within(0.0):
+        time.sleep(0.05)
 
 
 @pytest.mark.slow

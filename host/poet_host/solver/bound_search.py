@@ -35,7 +35,13 @@ def first_bound(task: Task, channel: Channel) -> float:
 
     for integer in (False, True):
         limit_s = task.left_s * RELAXATION_TIME_SHARE
-        found = minimise(model.program, limit_s, integer=integer, on_progress=on_progress)
+        found = minimise(
+            model.program,
+            limit_s,
+            integer=integer,
+            presolve=task.presolve,
+            on_progress=on_progress,
+        )
         search.raise_bound(found.bound)
     return search.bound
 
@@ -93,7 +99,11 @@ class BoundSearch(Search):
         before = -INFINITY
         for _ in range(MAX_CUT_ROUNDS):
             found = minimise(
-                self.model.program, self.task.left_s, integer=False, on_progress=self.on_progress
+                self.model.program,
+                self.task.left_s,
+                integer=False,
+                presolve=self.task.presolve,
+                on_progress=self.on_progress,
             )
             self.raise_bound(found.bound)
             rise = 1 + MIN_BOUND_RISE
@@ -133,6 +143,7 @@ class BoundSearch(Search):
             model.program,
             task.left_s,
             initial=solution.values_of(model, self.incumbent.events) if self.incumbent else None,
+            presolve=task.presolve,
             on_progress=on_progress,
             receive=receive,
         )

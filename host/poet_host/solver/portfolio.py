@@ -1,7 +1,7 @@
 """Portfolio: run primal search and bound search at the same time, until the result is proved."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
 
 from ..plan.problem import TOLERANCE
@@ -10,7 +10,7 @@ from .candidate import Candidate
 from .primal_search import search_plans
 from .program import INFINITY
 from .search import Task
-from .workers import POOL, Worker, WorkerKilled
+from .workers import POOL, Worker, WorkerHung, WorkerKilled
 
 
 @dataclass
@@ -96,11 +96,15 @@ class Portfolio:
         found = self.found
         try:
             kind, content = worker.receive()
+        except WorkerHung:
+            self._restart(worker)
+            return
         except WorkerKilled:
             if found.best is None:
                 raise
             return  # the best plan so far and the bound are still valid
-        if kind == "ready for bounds" and not found.is_proved(self.task.gap):
+        first = self.bound is None
+        if kind == "ready for bounds" and first and not found.is_proved(self.task.gap):
             self.bound = POOL.take()
             self.bound.search(search_bounds, self.task, found.best)
         elif kind == "plan":
@@ -112,6 +116,23 @@ class Portfolio:
         elif kind == "bound" and content > found.bound:
             found.bound = content
             self.report(found)
+
+    def _restart(self, worker: Worker) -> None:
+        """Start a search again, from the best plan, after its solver ignored its time limit.
+
+        Only HiGHS's presolve is known to do this. If it happens without presolve, the search ends.
+        """
+        if not self.task.presolve:
+            return
+        self.task = replace(self.task, presolve=False, known=self.found.best)
+        worker.end()
+        another = POOL.take()
+        if worker is self.primal:
+            self.primal = another
+            another.search(search_plans, self.task)
+        else:
+            self.bound = another
+            another.search(search_bounds, self.task, self.found.best)
 
     def _take_plan(self, worker: Worker, plan: Candidate) -> None:
         if worker is self.bound:

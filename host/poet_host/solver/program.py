@@ -13,9 +13,12 @@ import highspy
 import numpy as np
 
 from ..plan.problem import TOLERANCE, CostNode
+from .workers import ends_within
 
 INFINITY = float("inf")
 OBJECTIVE_SCALE = 1000.0  # the largest coefficient of a scaled objective
+# A worker ends itself if HiGHS takes longer than the time limit x LATE_FACTOR + LATE_S.
+LATE_FACTOR, LATE_S = 1.5, 5.0
 MAX_ATTAINABLE_BITS = 1 << 25  # largest number of bit operations in `attainable`
 
 Values = Any  # NumPy array: the value of each column in a solution
@@ -235,7 +238,8 @@ def minimise(
 
     `gap`, `absolute_gap`: stop at this relative or absolute distance from the bound. `initial`:
     values to start from, if they are a solution. `integer` False: solve the linear relaxation.
-    `presolve` False: HiGHS does not simplify the program first. The time limit cannot end that.
+    `presolve` False: HiGHS does not simplify the program first. The time limit cannot end that, so
+    a worker whose HiGHS is far beyond its time limit ends itself.
     """
     if not program.cost:
         return _without_columns(program)
@@ -280,7 +284,8 @@ def minimise(
             solver.cbMipUserSolution += on_user_solution
     else:
         solver.cbSimplexInterrupt += on_interrupt
-    solver.run()
+    with ends_within(time_limit_s * LATE_FACTOR + LATE_S):
+        solver.run()
     return _result(solver, scale, integer)
 
 

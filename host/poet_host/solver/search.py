@@ -59,6 +59,7 @@ class Task:
     ends_at: float  # time.monotonic()
     seed_plans: tuple[SeedPlan, ...] = ()
     known: Candidate | None = None  # a plan found before
+    presolve: bool = True  # False: HiGHS does not simplify programs first
 
     @cached_property
     def modes(self) -> Modes:

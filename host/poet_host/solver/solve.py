@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.connection import wait
 from typing import Literal
 
 from ..plan.blocks import ALIGNMENT
+from ..plan.placed_plan import Effort
 from ..plan.placement import aligned_graph
 from ..plan.plan import Plan, StoppedBy, plan_of
 from ..plan.problem import TOLERANCE, Problem
@@ -80,6 +81,8 @@ class _Solver:
     seed_plans: tuple[SeedPlan, ...]
     clock: Stopwatch
     is_interrupted: bool = False  # by Ctrl-C
+    # Plans by the events of the plan before its transfers were started early:
+    early: dict[tuple[Event, ...], Candidate] = field(default_factory=dict)
 
     def run(self) -> Plan:
         task, problem, gap = self.task, self.problem, self.settings.gap
@@ -177,7 +180,8 @@ class _Solver:
         """Return plans whose transfers run while the processor computes.
 
         For a deadline that no plan has met yet, weighted time is added to the objective. Several
-        weights are tried, to find the least weight whose plan meets the deadline.
+        weights are tried, to find the least weight whose plan meets the deadline. Weight 0 is left
+        out if the objective is energy alone: the first search had this objective.
         """
         plans: list[Candidate] = []
 
@@ -188,7 +192,10 @@ class _Solver:
                 plans.append(self.with_early_transfers(best))
             return best is not None and self.is_in_time(plans[-1])
 
-        if meets_deadline(0.0, OVERLAPPED_TIME_SHARE) or self.problem.deadline_us is None:
+        is_new = bool(self.task.value_per_us) or self.problem.deadline_us is None
+        if is_new and meets_deadline(0.0, OVERLAPPED_TIME_SHARE):
+            return plans
+        if self.problem.deadline_us is None:
             return plans
         if meets_deadline(INFINITY, OVERLAPPED_TIME_SHARE):
             nodes = self.task.graph.nodes
@@ -210,12 +217,17 @@ class _Solver:
 
     def with_early_transfers(self, plan: Candidate) -> Candidate:
         """Start the transfers of a plan early. A search without a deadline does not do this."""
+        if plan.events in self.early:
+            return self.early[plan.events]
         limit_s = max(self.reserve_s / 2, min(self.clock.left_s, MAX_TRANSFER_ORDER_S))
         early = _last_plan(
             limit_s, _start_transfers_early, self.task.problem, plan.events, self.settings.placed,
             limit_s,
         )  # fmt: skip
-        return early or plan
+        if early is None:
+            return plan
+        self.early[plan.events] = early
+        return early
 
     def is_in_time(self, plan: Candidate | None) -> bool:
         deadline_us = self.problem.deadline_us
@@ -261,10 +273,17 @@ def _last_plan(limit_s: float, search: Callable[..., None], *arguments: object) 
 def _start_transfers_early(
     problem: Problem, events: Sequence[Event], placed: bool, limit_s: float, channel: Channel
 ) -> None:
-    """Start the transfers of a plan early, and emit the plan. This function runs in a worker."""
-    found = candidate_of(problem, events, placed=placed, time_limit_s=limit_s)
-    if isinstance(found, Candidate):
-        channel.emit("plan", found)
+    """Start the transfers of a plan early, and emit the plan. This function runs in a worker.
+
+    The result of little effort comes first: more effort may take longer than the caller waits.
+    """
+    efforts: tuple[Effort, ...] = ("little", "full")
+    least_us = INFINITY
+    for effort in efforts:
+        found = candidate_of(problem, events, placed=placed, time_limit_s=limit_s, effort=effort)
+        if isinstance(found, Candidate) and found.totals.time_us < least_us:
+            least_us = found.totals.time_us
+            channel.emit("plan", found)
 
 
 def _too_little_ram(problem: Problem, task: Task) -> Plan:

@@ -12,13 +12,14 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import Any, cast
 
 STOP_LIMIT_S = 0.3  # longest wait for a search to stop by itself
+HUNG = 75  # exit code of a worker whose solver ignored its time limit
 _WORKER_PROGRAM = """
 import sys
 sys.path[:] = {path!r}
@@ -35,6 +36,29 @@ class WorkerKilled(RuntimeError):
         super().__init__(
             "the planner's worker was killed. Perhaps the computer has too little memory"
         )
+
+
+class WorkerHung(WorkerKilled):
+    """The worker ended itself, since its solver ignored its time limit."""
+
+
+_is_worker = threading.Event()
+
+
+@contextmanager
+def ends_within(limit_s: float) -> Iterator[None]:
+    """End this process if it is a worker and the block takes longer than `limit_s`.
+
+    A native solver cannot be interrupted otherwise.
+    """
+    timer = threading.Timer(min(limit_s, threading.TIMEOUT_MAX), os._exit, (HUNG,))
+    timer.daemon = True
+    if _is_worker.is_set():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @dataclass
@@ -85,14 +109,15 @@ class Worker:
     def receive(self) -> tuple[str, Any]:
         """Return the kind and content of the next result; ("idle", None) when the search has ended.
 
-        Raises RuntimeError if the search failed, WorkerKilled if the process ended.
+        Raises RuntimeError if the search failed, WorkerKilled if the process ended, WorkerHung if
+        it ended itself.
         """
         try:
             kind, found = self.results.recv()
         except (EOFError, ConnectionError):
             self.busy = False
-            self._process.wait()
-            raise WorkerKilled from None
+            hung = self._process.wait() == HUNG
+            raise WorkerHung if hung else WorkerKilled from None
         if kind == "idle":
             self.busy = False
         if kind == "error":
@@ -186,6 +211,7 @@ POOL = Pool()
 
 def serve(handle: int) -> None:
     """Run the process of a worker: one search after another."""
+    _is_worker.set()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = getattr(multiprocessing.connection, "PipeConnection" if _WINDOWS else "Connection")
     parent = pipe(handle)

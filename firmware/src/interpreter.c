@@ -224,6 +224,7 @@ static int run(struct poet *p) {
   struct poet_statement statement = {0};
   do {
     p->status.statement = p->decoder.statement;
+    poet_alive(p);
     if (poet_asked_to_stop(p)) {
       return POET_ERROR_stopped;
     }

@@ -47,6 +47,7 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
   poet_kernel_fn *kernel = poet_kernel(op->kernel);
   const uint32_t begin = now(p);
   while (repeat--) {
+    poet_alive(p);
     kernel(&call);
   }
   *ticks = now(p) - begin;

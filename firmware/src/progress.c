@@ -1,5 +1,6 @@
 /*
- * progress.c - the records of a running step, and the request to stop the step.
+ * progress.c - the records of a running step, the request to stop the step, and
+ * the report that it goes on.
  *
  * State: result, started, trace_first, trace_count and memory.trace. The
  * interpreter sets them at the start of a step. result and memory.trace stay
@@ -25,6 +26,19 @@ void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
 
 int poet_asked_to_stop(struct poet *p) {
   return p->poll ? p->poll(p->poll_context) : 0;
+}
+
+void poet_alive(const struct poet *p) {
+  if (p->port->alive) {
+    p->port->alive(p->port->context, p->status.statement);
+  }
+}
+
+void poet_health(const struct poet *p, struct poet_health *health) {
+  *health = (struct poet_health){0};
+  if (p->port->health) {
+    p->port->health(p->port->context, health);
+  }
 }
 
 void poet_count_overhead(struct poet *p, const struct poet_usage *before) {

@@ -56,6 +56,10 @@ void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
 /* Call poet.poll, unless it is NULL. Return a number other than 0 if the step
  * must stop. */
 int poet_asked_to_stop(struct poet *p);
+/* Report to the port that the work goes on. */
+void poet_alive(const struct poet *p);
+/* Read the port's poet_health; zeros if the port knows nothing. */
+void poet_health(const struct poet *p, struct poet_health *health);
 /* Add the difference between the port's usage now and `before` to the overhead
  * of the step. */
 void poet_count_overhead(struct poet *p, const struct poet_usage *before);
@@ -290,5 +294,11 @@ int poet_home(struct poet *p, uint32_t number, uint8_t **home);
 int poet_restore(struct poet *p);
 /* Commit the weights in RAM. `prior` is the state before, or zeros. */
 int poet_commit_live(struct poet *p, const struct poet_state *prior);
+
+/* ---- server.c ---- */
+
+/* The function poet.poll of a server, which is `context`: answer the requests
+ * that have arrived. Return a number other than 0 if the step must stop. */
+int poet_serve_poll(void *context);
 
 #endif

@@ -82,15 +82,20 @@ static void send_reply(struct poet_server *server, uint8_t sequence,
 
 typedef int handler(struct request *r, struct poet *p);
 
-static int handle_hello(struct request *r, struct poet *p) {
-  struct poet_hello hello;
+/* Answer a request that has no fields. */
+static int give_record(struct request *r, const void *record, uint32_t size) {
   if (!complete(r)) {
     return POET_ERROR_bad_message;
   }
+  give(r, record, size);
+  return 0;
+}
+
+static int handle_hello(struct request *r, struct poet *p) {
+  struct poet_hello hello;
   poet_hello(p, &hello);
   hello.frame_bytes = (uint16_t)r->server->frame_bytes;
-  give(r, &hello, sizeof hello);
-  return 0;
+  return give_record(r, &hello, sizeof hello);
 }
 
 static int handle_rows(struct request *r, struct poet *p) {
@@ -148,13 +153,11 @@ static int handle_checksum(struct request *r, struct poet *p) {
 }
 
 static int handle_load(struct request *r, struct poet *p) {
+  struct poet_facts facts = {0};
   TAKE(r, uint32_t, model_bytes);
   TAKE(r, uint32_t, plan_bytes);
-  if (!complete(r)) {
-    return POET_ERROR_bad_message;
-  }
-  struct poet_facts facts = {0};
-  const int error = poet_load(p, model_bytes, plan_bytes, &facts);
+  const int error = complete(r) ? poet_load(p, model_bytes, plan_bytes, &facts)
+                                : POET_ERROR_bad_message;
   give(r, &facts, sizeof facts);
   return error;
 }
@@ -185,11 +188,13 @@ static int handle_trace(struct request *r, struct poet *p) {
 }
 
 static int handle_status(struct request *r, struct poet *p) {
-  if (!complete(r)) {
-    return POET_ERROR_bad_message;
-  }
-  give(r, &p->status, sizeof p->status);
-  return 0;
+  return give_record(r, &p->status, sizeof p->status);
+}
+
+static int handle_health(struct request *r, struct poet *p) {
+  struct poet_health health;
+  poet_health(p, &health);
+  return give_record(r, &health, sizeof health);
 }
 
 static int handle_reset(struct request *r, struct poet *p) {
@@ -246,7 +251,7 @@ static int handle_probe_commit(struct request *r, struct poet *p) {
   return error;
 }
 
-static int poll(void *context) {
+int poet_serve_poll(void *context) {
   struct poet_server *server = context;
   poet_serve(server, 0);
   return server->stop;
@@ -282,7 +287,7 @@ static int handle_step(struct request *r, struct poet *p) {
   server->step_sequence = r->sequence;
   server->stop = false;
   server->step = step;
-  p->poll = poll;
+  p->poll = poet_serve_poll;
   p->poll_context = server;
   const int error = poet_step(p, step, trace_first, trace_count, &p->result);
   server->stepping = false;
@@ -382,19 +387,4 @@ void poet_serve(struct poet_server *server, uint32_t wait_ms) {
     }
     wait_ms = 0;
   } while (got);
-}
-
-void poet_serve_alone(struct poet_server *server) {
-  struct poet *p = server->poet;
-  struct poet_job job;
-  p->poll = poll;
-  p->poll_context = server;
-  server->stepping = true;
-  int error = poet_job_open(p, &job);
-  while (!error && !(error = poet_job_next(p, &job))) {
-    server->step = p->committed.now.step + 1;
-    error = poet_step(p, server->step, 0, 0, &p->result);
-  }
-  server->stepping = false;
-  poet_reset(p);
 }

@@ -114,8 +114,11 @@ def _raw_rows(file: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 @cache
 def rows(macro: str) -> tuple[Row, ...]:
-    """Return all rows of a macro: STATEMENT, SINK, KERNEL (isa.def), MESSAGE, ERROR (wire.def)."""
-    found = _raw_rows("wire.def" if macro in ("MESSAGE", "ERROR") else "isa.def")
+    """Return all rows of a macro.
+
+    Macros of isa.def: STATEMENT, SINK, KERNEL. Macros of wire.def: MESSAGE, ERROR, RESET.
+    """
+    found = _raw_rows("wire.def" if macro in ("MESSAGE", "ERROR", "RESET") else "isa.def")
     return tuple(
         Row(macro, int(code), name, tuple(columns))
         for kind, (code, name, *columns) in found

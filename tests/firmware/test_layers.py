@@ -57,6 +57,7 @@ ORDER = (
     "src/job.c",  # training without a host
     "src/probe.c",  # measurements
     "src/server.c",  # messages
+    "src/alone.c",  # a job without a host
 )
 
 # The headers that each folder may include, in addition to those of the C library.

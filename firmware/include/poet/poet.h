@@ -41,6 +41,10 @@ enum poet_error {
 #define ERROR(code, name, meaning, advice) POET_ERROR_##name = (code),
 #include "wire.def"
 };
+enum poet_reset {
+#define RESET(code, name, meaning, advice) POET_RESET_##name = (code),
+#include "wire.def"
+};
 enum poet_message {
 #define MESSAGE(code, name, request, reply, meaning)                           \
   POET_MESSAGE_##name = (code),

@@ -68,6 +68,8 @@ struct poet_usage {
   uint32_t erases; /* erased units of the chip's own flash */
 };
 
+struct poet_health; /* records.h */
+
 struct poet_port {
   void *context; /* first argument of every function */
   /* name of the board; `board` and `unique_id` have at most 16 characters
@@ -112,6 +114,12 @@ struct poet_port {
    * poet_transfer_check. False: the library computes them, before a transfer
    * out of RAM and after a transfer into RAM. */
   bool lane_checks;
+  /* Called before each statement, part of a statement and repetition of a
+   * probe: none of them takes longer than the watchdog of the port allows.
+   * NULL: the port has no watchdog. */
+  void (*alive)(void *context, uint32_t statement);
+  /* Fill in `health`, which is zero. NULL: the port knows nothing. */
+  void (*health)(void *context, struct poet_health *health);
 
   /* Only the serial application uses `receive` and `send`. `receive` waits at
    * most `wait_ms` for the first byte, stores at most `size` bytes and none

@@ -44,8 +44,9 @@ void poet_serve(struct poet_server *server, uint32_t wait_ms);
 /* Train by the job on storage until the job is done, a step fails, or a host
  * requests a reset. Return at once if there is no job with steps left.
  * Meanwhile, requests are answered as during any other step. Call this function
- * when `attended` is still false some time after the start. */
-void poet_serve_alone(struct poet_server *server);
+ * when `attended` is still false some time after the start. Return 0, or the
+ * error that ended a job that had begun. */
+int poet_serve_alone(struct poet_server *server);
 
 /* COBS means consistent overhead byte stuffing. Both functions work in place
  * and return the new size. poet_cobs_encode adds the final zero; its buffer has

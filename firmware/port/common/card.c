@@ -213,6 +213,10 @@ static void data_comes(void) {
 }
 
 static void transfer_block(void) {
+  if (card.job->write && !chip_supply_suffices()) {
+    card_give_up(); /* the card might program a wrong block, or lose others */
+    return;
+  }
   uint8_t *place = card.job->place(card.index);
   if (!card.job->write) {
     uint8_t *next = card.index + 1 < card.job->count

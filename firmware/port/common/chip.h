@@ -76,6 +76,18 @@ bool chip_uart_waiting(void);
 void chip_uart_send(const uint8_t *data, uint32_t size);
 /* Send a text after a fault, without the use of interrupts. */
 void chip_last_words(const char *text);
+/* Restart the watchdog's time. It runs from chip_start on. */
+void chip_feed_watchdog(void);
+/* Called by the watchdog's interrupt, with the interrupted program counter and
+ * its link register. */
+void chip_watchdog_bites(uint32_t at, uint32_t from);
+/* Return why the chip was reset (POET_RESET_*), and forget it. */
+uint8_t chip_reset_cause(void);
+/* Return false if the supply is too low to write to a card, or was since the
+ * last call. */
+bool chip_supply_suffices(void);
+/* Return true while an exchange of chip_spi_exchange is not finished. */
+bool chip_spi_moves(void);
 /* Reset the chip. */
 _Noreturn void chip_restart(void);
 

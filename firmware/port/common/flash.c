@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "chip.h"
+#include "health.h"
 #include "poet/poet.h"
 #include "sizes.h"
 
@@ -120,6 +121,7 @@ int flash_write(uint32_t block, const void *data, uint32_t count) {
   const uint32_t *words = data;
   for (uint32_t i = 0; i < count; i++) {
     const uint32_t *to = place_of(block + i);
+    health_moved();
     for (uint32_t j = 0; j < POET_BLOCK / 4; j += PROGRAM_WORDS) {
       if (!to || program(to + j, words) ||
           memcmp(to + j, words, BOARD_FLASH_PROGRAM_BYTES)) {
@@ -143,6 +145,7 @@ static bool is_blank(const uint32_t *unit) {
 int flash_erase(uint32_t block, uint32_t count) {
   for (uint32_t i = 0; i < count; i++) {
     const uint32_t *place = place_of(block + i);
+    health_moved();
     const bool begins_unit =
         place && (place - __store_start) % (UNIT_BYTES / 4) == 0;
     if (begins_unit && !is_blank(place)) {

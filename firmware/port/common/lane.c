@@ -27,6 +27,7 @@
 #include "card.h"
 #include "chip.h"
 #include "flash.h"
+#include "health.h"
 #include "poet/poet.h"
 #include "sd_bus.h"
 
@@ -116,6 +117,7 @@ static bool transfer_passed(uint32_t index) {
     poet_transfer_take(transfer, index, (const uint8_t *)lane.bounce);
   }
   lane.passed = index + 1;
+  health_moved();
   return !lane.asked;
 }
 
@@ -156,6 +158,7 @@ static void nothing_to_look_at(uint32_t count) {
 
 static bool go_on(uint32_t index) {
   (void)index;
+  health_moved();
   return true;
 }
 

@@ -12,6 +12,7 @@
  * no wake-up is lost.
  */
 #include "chip.h"
+#include "health.h"
 #include "lane.h"
 #include "link.h"
 #include "poet/server.h"
@@ -21,6 +22,8 @@
 enum {
   IDLE_US = 10 * 1000,
   FOREVER_MS = 0xffffffff / 1000,
+  /* A board that waits for a host wakes up to feed its watchdog. */
+  FEED_MS = 6 * 1000,
   /* Before the board trains alone, it waits ATTEND_TIMES times for a host.
    * Noise on the line can end a wait early, so one wait is not enough. */
   ATTEND_MS = 750,
@@ -59,12 +62,11 @@ static void idle(void *context) {
 
 static void await_input(uint32_t wait_ms) {
   const uint32_t started = chip_ticks(); /* before chip_wake: it wakes once */
-  if (wait_ms < FOREVER_MS) {
-    chip_wake(wait_ms * 1000);
-  }
   const uint32_t was = chip_lock();
   while (!link_waiting() &&
          (wait_ms >= FOREVER_MS || chip_ticks() - started < wait_ms * 1000)) {
+    chip_wake((wait_ms < FEED_MS ? wait_ms : FEED_MS) * 1000);
+    health_moved();
     lane_sleep();
     chip_unlock(was);
     chip_lock();
@@ -102,6 +104,8 @@ static const struct poet_port port = {.board = BOARD_NAME,
                                       .erase = lane_erase,
                                       .submit = lane_submit,
                                       .lane_checks = true,
+                                      .alive = health_alive,
+                                      .health = health_report,
                                       .receive = receive,
                                       .send = send};
 static const struct poet_memory memory = {.arena = (uint8_t *)arena,
@@ -118,6 +122,7 @@ static const struct poet_memory memory = {.arena = (uint8_t *)arena,
                                           .trace_capacity = BOARD_TRACE};
 
 int main(void) {
+  health_start();
   chip_start();
   chip_unique_id(unique_id);
   usb_start(BOARD_NAME, unique_id);
@@ -127,8 +132,10 @@ int main(void) {
   for (int i = 0; i < ATTEND_TIMES && !server.attended; i++) {
     poet_serve(&server, ATTEND_MS);
   }
-  if (!server.attended) {
-    poet_serve_alone(&server);
+  if (!server.attended &&
+      poet_serve_alone(&server) == POET_ERROR_storage_failed) {
+    /* Nobody is there to do it: perhaps the card works after a reset. */
+    health_restart(POET_RESET_card, 0, 0, 0);
   }
   for (;;) {
     poet_serve(&server, UINT32_MAX);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "chip.h"
+#include "health.h"
 #include "link.h"
 #include "startup.h"
 
@@ -73,7 +74,17 @@ __attribute__((used)) void report_fault(uint32_t at, uint32_t from) {
   hex(text + 18, at, 8);
   hex(text + 33, from, 8);
   link_last_words(text);
-  chip_restart();
+  health_restart(POET_RESET_fault, exception, at, from);
+}
+
+/* The interrupt of the watchdog, whose reset follows. Pass the program counter
+ * and the link register of the interrupted code on. */
+__attribute__((naked)) void watchdog_handler(void) {
+  __asm volatile("mov r2, sp\n"
+                 "ldr r0, [r2, #24]\n"
+                 "ldr r1, [r2, #20]\n"
+                 "ldr r3, =chip_watchdog_bites\n"
+                 "bx r3");
 }
 
 /* A fault never returns, so the report uses the stack from its top again. A

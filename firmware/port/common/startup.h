@@ -11,5 +11,7 @@ void reset_handler(void);
 /* Report exception number and address over serial, then restart. Handles every
  * exception and interrupt that has no handler of its own. */
 void fault_handler(void);
+/* Let the chip note what was interrupted (chip_watchdog_bites). */
+void watchdog_handler(void);
 
 #endif

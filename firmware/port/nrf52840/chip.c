@@ -15,6 +15,7 @@
 
 #include <string.h>
 
+#include "health.h"
 #include "parts.h"
 #include "registers.h"
 #include "ring.h"
@@ -28,6 +29,7 @@ enum {
   ALARM = 1,
   WAKE = 2,
   SOONEST_US = 2,
+  WATCHDOG_PERIOD = 16 * 32768, /* 16 s */
 };
 
 static struct ring ring;
@@ -61,6 +63,58 @@ void chip_unlock_lane(uint32_t was) {
 
 static uint32_t address(const volatile void *pointer) {
   return (uint32_t)(uintptr_t)pointer;
+}
+
+/* -- watchdog and supply -- */
+
+/* The watchdog cannot be stopped. It keeps its settings over a reset from
+ * software, so this may have no effect. */
+static void start_watchdog(void) {
+  WDT_CONFIG = WDT_RUN_IN_SLEEP; /* and pause while a debugger holds the core */
+  WDT_CRV = WATCHDOG_PERIOD - 1;
+  WDT_RREN = 1;
+  WDT_INTENSET = WDT_INT_TIMEOUT;
+  WDT_TASKS_START = 1;
+  nrf52840_interrupt(IRQ_WDT, BITE_PRIORITY);
+}
+
+void chip_feed_watchdog(void) {
+  WDT_RR0 = WDT_KEY;
+}
+
+/* The reset follows two periods of 32,768 Hz after the event. */
+void chip_watchdog_bites(uint32_t at, uint32_t from) {
+  WDT_EVENTS_TIMEOUT = 0;
+  health_bites(at, from);
+}
+
+/* After power-on and after a brown-out, no bit is set. */
+uint8_t chip_reset_cause(void) {
+  const uint32_t cause = POWER_RESETREAS;
+  POWER_RESETREAS = cause;
+  return cause & RESETREAS_LOCKUP     ? POET_RESET_lock_up
+         : cause & RESETREAS_DOG      ? POET_RESET_watchdog
+         : cause & RESETREAS_RESETPIN ? POET_RESET_button
+         : cause & RESETREAS_SREQ     ? POET_RESET_requested
+         : cause                      ? POET_RESET_unknown
+                                      : POET_RESET_power_on;
+}
+
+/* The kit's nominal supply is 3.0 V; the card works from 2.7 V on. */
+static void watch_supply(void) {
+  POWER_POFCON = POFCON_2V7;
+}
+
+/* The event comes when the supply sinks. Start the comparator again, so that it
+ * comes again if the supply is still low. */
+bool chip_supply_suffices(void) {
+  if (!POWER_EVENTS_POFWARN) {
+    return true;
+  }
+  POWER_POFCON = 0;
+  POWER_EVENTS_POFWARN = 0;
+  watch_supply();
+  return false;
 }
 
 /* -- TIMER1: a 32-bit counter at 1 MHz, with alarm and wake-up -- */
@@ -227,6 +281,8 @@ void chip_unique_id(char text[17]) {
 void chip_start(void) {
   extern const handler *const vectors[];
   SCB_VTOR = (uint32_t)(uintptr_t)vectors;
+  start_watchdog();
+  watch_supply();
   NVMC_ICACHECNF = 1;
   CLOCK_EVENTS_HFCLKSTARTED = 0;
   CLOCK_TASKS_HFCLKSTART = 1; /* start the crystal, for the UART */

@@ -123,7 +123,12 @@ uint32_t chip_crc(uint32_t crc32, const void *data, uint32_t size) {
   return poet_crc(crc32, data, size);
 }
 
+bool chip_spi_moves(void) {
+  return SPIM_EVENTS_STARTED;
+}
+
 void spim3_handler(void) {
+  SPIM_EVENTS_STARTED = 0;
   SPIM_EVENTS_END = 0;
   card_exchanged();
 }

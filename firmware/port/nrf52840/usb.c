@@ -22,6 +22,7 @@
 #include "usb.h"
 
 #include "chip.h"
+#include "health.h"
 #include "parts.h"
 #include "registers.h"
 
@@ -30,6 +31,7 @@ enum {
   NUMBER = 7,    /* of an endpoint's address */
   OUT_BIT = 16,  /* in EPDATASTATUS */
   REQUEST_IN = 0x80,
+  MOST_POLLS = 10000, /* over 1 ms; a move takes microseconds */
   SET_ADDRESS = 5,
 };
 
@@ -79,7 +81,10 @@ static void move(volatile uint32_t *task, volatile uint32_t *ended,
   *ended = 0;
   USBD_MOVING = 0x82; /* anomaly 199: avoids losing the host's next packet */
   if (start(task, control)) {
-    while (!*ended) {
+    for (uint32_t polls = 0; !*ended; polls++) {
+      if (polls == MOST_POLLS) {
+        health_restart(POET_RESET_usb, 0, (uint32_t)(uintptr_t)task, 0);
+      }
     }
     controller.odd ^= size & 1;
   }

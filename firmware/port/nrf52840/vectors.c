@@ -18,6 +18,7 @@ __attribute__((section(".vectors"), used)) handler *const vectors[VECTORS] = {
     [16 + IRQ_POWER_CLOCK] = power_clock_handler,
     [16 + IRQ_UARTE0] = uarte0_handler,
     [16 + IRQ_TIMER1] = timer1_handler,
+    [16 + IRQ_WDT] = watchdog_handler,
     [16 + IRQ_USBD] = usbd_handler,
     [16 + IRQ_SPIM3] = spim3_handler,
 };

@@ -5,13 +5,14 @@
  * State: `ring`, the bytes that the UART has received; the UART's interrupt
  * writes it and the thread reads it. Everything else is in registers.
  *
- * Order at start: flash wait states before the fast clock, the crystal before
- * the DFLL that locks to it, the DFLL before the generators that use it. Most
- * registers cross clock domains: a write must be finished (SYNCBUSY) before the
- * next one.
+ * Order at start: the watchdog before anything that could wait for ever; flash
+ * wait states before the fast clock, the crystal before the DFLL that locks to
+ * it, the DFLL before the generators that use it. Most registers cross clock
+ * domains: a write must be finished (SYNCBUSY) before the next one.
  */
 #include "chip.h"
 
+#include "health.h"
 #include "parts.h"
 #include "registers.h"
 #include "ring.h"
@@ -30,6 +31,9 @@ enum {
   SOONEST_US = 20,
   CRYSTAL_POLL_MS = 20,
   CRYSTAL_POLLS = 200,
+  /* About 2.84 V (table 37-21): the flash at 48 MHz with one wait state, and
+   * the card, work from 2.7 V on. */
+  SUPPLY_LEVEL = 39,
 };
 
 static struct ring ring;
@@ -52,6 +56,66 @@ static void generator(unsigned number, uint32_t source, unsigned divider) {
 void samd21_clock(unsigned channel, unsigned from) {
   GCLK_CLKCTRL = (uint16_t)(channel | from << 8 | GCLK_CLKEN);
   gclk_wait();
+}
+
+/* -- watchdog and supply -- */
+
+/* The watchdog's clock has 1,024 Hz, from an oscillator that always runs: its
+ * longest period is 16 s. The early warning comes after 8 s. */
+static void start_watchdog(void) {
+  generator(2, GCLK_SOURCE_OSCULP32K | GCLK_DIVSEL, 4);
+  samd21_clock(GCLK_CHANNEL_WDT, 2);
+  WDT_CONFIG = WDT_16384_CYCLES;
+  WDT_EWCTRL = WDT_8192_CYCLES;
+  WDT_INTENSET = WDT_EW;
+  WDT_CTRL = WDT_ENABLE;
+  samd21_interrupt(IRQ_WDT, BITE_PRIORITY);
+}
+
+/* A write takes several periods of the watchdog's clock. A second write in this
+ * time would stall the bus, and the write before it has the same effect. */
+void chip_feed_watchdog(void) {
+  if (!(WDT_STATUS & WDT_SYNCBUSY)) {
+    WDT_CLEAR = WDT_KEY;
+  }
+}
+
+void chip_watchdog_bites(uint32_t at, uint32_t from) {
+  WDT_INTFLAG = WDT_EW;
+  health_bites(at, from);
+}
+
+uint8_t chip_reset_cause(void) {
+  const uint8_t cause = PM_RCAUSE;
+  return cause & RCAUSE_POR    ? POET_RESET_power_on
+         : cause & RCAUSE_BOD  ? POET_RESET_brown_out
+         : cause & RCAUSE_EXT  ? POET_RESET_button
+         : cause & RCAUSE_WDT  ? POET_RESET_watchdog
+         : cause & RCAUSE_SYST ? POET_RESET_requested
+                               : POET_RESET_unknown;
+}
+
+/* Writes of BOD33 before this are ignored: 17.6.9.3. */
+static void set_brown_out(uint32_t bits) {
+  while (!(SYSCTRL_PCLKSR & PCLKSR_B33SRDY)) {
+  }
+  SYSCTRL_BOD33 = BOD33_LEVEL(SUPPLY_LEVEL) | BOD33_HYST | bits;
+}
+
+/* Wait until the supply suffices. From then on, reset the chip if it sinks. */
+static void watch_supply(void) {
+  set_brown_out(0);
+  set_brown_out(BOD33_ENABLE);
+  while ((SYSCTRL_PCLKSR & (PCLKSR_BOD33RDY | PCLKSR_BOD33DET)) !=
+         PCLKSR_BOD33RDY) {
+  }
+  set_brown_out(BOD33_ENABLE | BOD33_RESET);
+}
+
+/* The detector has not reset the chip, so it suffices if the detector runs. */
+bool chip_supply_suffices(void) {
+  return (SYSCTRL_PCLKSR & (PCLKSR_BOD33RDY | PCLKSR_BOD33DET)) ==
+         PCLKSR_BOD33RDY;
 }
 
 /* Wait for about `count` milliseconds, at the 1 MHz after a reset. */
@@ -97,6 +161,16 @@ static void lock_to_usb(void) {
   SYSCTRL_DFLLMUL = 7u << 26 | 63u << 16 | 48000; /* 48 MHz / 1 kHz */
   dfll_wait();
   SYSCTRL_DFLLCTRL = DFLL_ENABLE | DFLL_MODE | DFLL_USBCRM | DFLL_CCDIS;
+}
+
+/* Lock the region of the flash that holds the boot loader, until a reset. */
+static void protect_boot_loader(void) {
+  while (!(NVMCTRL_INTFLAG & NVMCTRL_READY)) {
+  }
+  NVMCTRL_ADDR = 0;
+  NVMCTRL_CTRLA = NVMCTRL_KEY | NVMCTRL_LOCK_REGION;
+  while (!(NVMCTRL_INTFLAG & NVMCTRL_READY)) {
+  }
 }
 
 static void start_clocks(void) {
@@ -282,6 +356,9 @@ void chip_unique_id(char text[17]) {
 void chip_start(void) {
   extern const handler *const vectors[];
   SCB_VTOR = (uint32_t)(uintptr_t)vectors;
+  start_watchdog();
+  watch_supply();
+  protect_boot_loader();
   start_clocks();
   start_timer();
   start_uart();

@@ -5,6 +5,7 @@
 /* Interrupt priorities (chip.h). An interrupt with a lower number can interrupt
  * one with a higher number. */
 enum {
+  BITE_PRIORITY = 0,    /* the watchdog: it notes what it interrupts */
   LINE_PRIORITY = 0x40, /* the UART: a byte must be fetched within 10 us */
   LANE_PRIORITY = 0x80, /* card, timer and USB */
 };

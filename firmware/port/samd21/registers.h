@@ -15,15 +15,45 @@
 #define APBC_TC4 (1u << 12)
 #define APBC_TC5 (1u << 13)
 
+#define PM_RCAUSE REG8(0x40000438)
+#define RCAUSE_POR 1u
+#define RCAUSE_BOD 6u /* BOD12 and BOD33 */
+#define RCAUSE_EXT 0x10u
+#define RCAUSE_WDT 0x20u
+#define RCAUSE_SYST 0x40u
+
+/* 18: Watchdog Timer */
+#define WDT_CTRL REG8(0x40001000)
+#define WDT_CONFIG REG8(0x40001001)
+#define WDT_EWCTRL REG8(0x40001002)
+#define WDT_INTENSET REG8(0x40001005)
+#define WDT_INTFLAG REG8(0x40001006)
+#define WDT_STATUS REG8(0x40001007)
+#define WDT_CLEAR REG8(0x40001008)
+#define WDT_ENABLE 2u
+#define WDT_16384_CYCLES 11u
+#define WDT_8192_CYCLES 10u
+#define WDT_EW 1u
+#define WDT_SYNCBUSY 0x80u
+#define WDT_KEY 0xa5u
+
 /* 17: System Controller */
 #define SYSCTRL_PCLKSR REG32(0x4000080c)
 #define SYSCTRL_XOSC32K REG16(0x40000814)
 #define SYSCTRL_DFLLCTRL REG16(0x40000824)
 #define SYSCTRL_DFLLVAL REG32(0x40000828)
 #define SYSCTRL_DFLLMUL REG32(0x4000082c)
+#define SYSCTRL_BOD33 REG32(0x40000834)
 #define PCLKSR_XOSC32KRDY (1u << 1)
 #define PCLKSR_DFLLRDY (1u << 4)
 #define PCLKSR_DFLLLCK (3u << 6)
+#define PCLKSR_BOD33RDY (1u << 9)
+#define PCLKSR_BOD33DET (1u << 10)
+#define PCLKSR_B33SRDY (1u << 11)
+#define BOD33_ENABLE (1u << 1)
+#define BOD33_HYST (1u << 2)
+#define BOD33_RESET (1u << 3)
+#define BOD33_LEVEL(level) ((uint32_t)(level) << 16)
 #define XOSC32K_ENABLE (1u << 1)
 #define XOSC32K_XTALEN (1u << 2)
 #define XOSC32K_EN32K (1u << 3)
@@ -40,11 +70,14 @@
 #define GCLK_GENCTRL REG32(0x40000c04)
 #define GCLK_GENDIV REG32(0x40000c08)
 #define GCLK_SYNCBUSY 0x80u
+#define GCLK_SOURCE_OSCULP32K (3u << 8)
 #define GCLK_SOURCE_XOSC32K (5u << 8)
 #define GCLK_SOURCE_DFLL (7u << 8)
 #define GCLK_GENEN (1u << 16)
+#define GCLK_DIVSEL (1u << 20) /* divide by 2 to the power of DIV + 1 */
 #define GCLK_CLKEN (1u << 14)
 #define GCLK_CHANNEL_DFLL 0u
+#define GCLK_CHANNEL_WDT 3u
 #define GCLK_CHANNEL_USB 6u
 #define GCLK_CHANNEL_SERCOM(n) (0x14u + (n))
 #define GCLK_CHANNEL_TC4_TC5 0x1cu
@@ -59,6 +92,7 @@
 #define NVMCTRL_INTFLAG REG8(0x41004014)
 #define NVMCTRL_READY 1u
 #define NVMCTRL_ADDR REG32(0x4100401c) /* counts 16-bit words */
+#define NVMCTRL_LOCK_REGION 0x40u      /* of ADDR, until a reset */
 #define NVMCTRL_CTRLB REG32(0x41004004)
 #define NVMCTRL_RWS_1 (1u << 1)
 #define NVMCTRL_MANW (1u << 7) /* a page is written by a command only */
@@ -203,6 +237,7 @@ struct usb_bank { /* 32.8.4 */
 #define SCB_VTOR REG32(0xe000ed08)
 #define SCB_AIRCR REG32(0xe000ed0c)
 #define AIRCR_SYSRESETREQ 0x05fa0004u
+#define IRQ_WDT 2u
 #define IRQ_DMAC 6u
 #define IRQ_USB 7u
 #define IRQ_SERCOM5 14u

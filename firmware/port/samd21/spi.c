@@ -119,6 +119,11 @@ void chip_spi_receive_block(uint8_t *in, uint32_t have) {
   go();
 }
 
+bool chip_spi_moves(void) {
+  DMAC_CHID = RECEIVE;
+  return DMAC_CHCTRLA & DMAC_ENABLE;
+}
+
 uint16_t chip_spi_crc(void) {
   return (uint16_t)DMAC_CRCCHKSUM;
 }

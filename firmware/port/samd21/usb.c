@@ -23,6 +23,7 @@
 #include "usb.h"
 
 #include "chip.h"
+#include "health.h"
 #include "parts.h"
 #include "registers.h"
 
@@ -33,6 +34,7 @@ enum {
   CONTROL_BYTES = 8, /* of a SETUP; SET_LINE_CODING has 7 bytes of data */
   PIN_DM = 24,       /* PA24 and PA25 */
   PIN_DP = 25,
+  MOST_POLLS = 10000, /* about 2 ms; a write takes microseconds */
 };
 
 static struct {
@@ -262,6 +264,15 @@ static unsigned calibration(unsigned at, unsigned mask, unsigned otherwise) {
   return value == mask ? otherwise : value;
 }
 
+/* Wait until the last write has reached the controller. */
+static void wait(void) {
+  for (uint32_t polls = 0; USB_SYNCBUSY; polls++) {
+    if (polls == MOST_POLLS) {
+      health_restart(POET_RESET_usb, 0, 0, 0);
+    }
+  }
+}
+
 void samd21_usb_start(void) {
   samd21_clock(GCLK_CHANNEL_USB, 0);
   samd21_pin(PIN_DM, FUNCTION_G);
@@ -269,16 +280,14 @@ void samd21_usb_start(void) {
   bank(USB_CONTROL_OUT)->packet_size = USB_SIZE_8;
   bank(USB_CONTROL_OUT)->address = (uint32_t)(uintptr_t)controller.received;
   USB_CTRLA = USB_SWRST; /* the boot loader may have left USB enabled */
-  while (USB_SYNCBUSY) {
-  }
+  wait();
   USB_PADCAL = (uint16_t)(calibration(18, 31, 29) |     /* TRANSP */
                           calibration(13, 31, 5) << 6 | /* TRANSN */
                           calibration(23, 7, 3) << 12); /* TRIM */
   USB_QOSCTRL = USB_QOS_HIGH;
   USB_DESCADD = (uint32_t)(uintptr_t)controller.banks;
   USB_CTRLA = USB_ENABLE;
-  while (USB_SYNCBUSY) {
-  }
+  wait();
   USB_INTENSET = USB_EORST | USB_SUSPEND;
   samd21_interrupt(IRQ_USB, LANE_PRIORITY);
 }

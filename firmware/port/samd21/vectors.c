@@ -15,6 +15,7 @@ __attribute__((section(".vectors"), used)) handler *const vectors[VECTORS] = {
     [2 ... VECTORS - 1] = fault_handler,
     [0] = (handler *)(void *)stack_top,
     [1] = reset_handler,
+    [16 + IRQ_WDT] = watchdog_handler,
     [16 + IRQ_DMAC] = dmac_handler,
     [16 + IRQ_USB] = usb_handler,
     [16 + IRQ_SERCOM5] = sercom5_handler,

@@ -90,6 +90,10 @@ class Device(Closing):
         """Read poet_status. This also works while a step runs."""
         return self._request("status")["status"]
 
+    def health(self) -> Any:
+        """Read poet_health: why the board was last reset, and how the wires of its card work."""
+        return self._request("health")["health"]
+
     def us(self, ticks: float) -> float:
         """Convert ticks of the board's clock to microseconds."""
         return 1e6 * ticks / float(self.info.tick_hz)

@@ -38,6 +38,8 @@ PURPOSES = {
     "usb": "packets and state of USB",
     "port": "packets and state of USB",
     "controller": "packets and state of USB",
+    "noted": "why the board was reset",
+    "last": "why the board was reset",
     "base": "DMA descriptors",
     "written_back": "DMA descriptors",
     "bounce": "DMA buffer in a RAM block of its own",

@@ -4,6 +4,7 @@ The board commits every step, so its storage always holds the weights of the las
 board without a card commits some steps only. A resumed run continues from the committed weights.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -15,7 +16,8 @@ from ..data.classes import Classes
 from ..data.datasets import check_seed
 from ..data.fitted import FittedData, batch_of_step, numbered
 from ..device.device import NOTHING_COMMITTED, TENSOR, Device
-from ..errors import BadInput, BoardError, LinkBroken, PoetError, listed
+from ..device.health import reset_text
+from ..errors import BadInput, BoardError, LinkBroken, PoetError, PoetWarning, listed
 from ..graph.graph import Graph
 from ..graph.weights import given_values, start_values, weight_nodes
 from ..profile.profile import board_power
@@ -122,8 +124,32 @@ class Training:
 
         If `more` is True, the next batch is sent while the board computes this step. If the board
         refuses the next batch, BoardError is raised after this step. Raises LinkBroken if the board
-        no longer answers. If Diverged is raised, the previous step stays committed.
+        no longer answers. If Diverged is raised, the previous step stays committed. If the board
+        was reset, the step is repeated, and PoetWarning says why.
         """
+        try:
+            return self._step(more=more)
+        except BoardError as error:
+            if not self._continues_after_reset():
+                raise error
+        return self._step(more=more)
+
+    def _continues_after_reset(self) -> bool:
+        """If the board was reset since the schedule was loaded, load the schedule again."""
+        info = self.device.hello()
+        if info.loaded_plan or info.committed_step not in (self.committed, self.committed + 1):
+            return False
+        warnings.warn(
+            f"{reset_text(self.device.health())}. Training continues after step "
+            f"{info.committed_step}",
+            PoetWarning,
+            stacklevel=3,
+        )
+        load_schedule(self.device, self.schedule)
+        self._sent = None
+        return True
+
+    def _step(self, *, more: bool) -> Step:
         device, step = self.device, self.committed
         self._refused = None
         # Prepare the next batch now: while a step runs, the board may wait for the batch to arrive.

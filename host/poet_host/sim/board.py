@@ -154,8 +154,19 @@ class SimulatedBoard(Closing):
 
     def set_card_present(self, present: bool) -> None:
         """Insert the card if `present` is True, else remove it."""
+        self._ask("card", present)
+
+    def hang(self, part: str) -> None:
+        """Let a part of the chip hang until the next reset (SimulatedChip.hang)."""
+        self._ask("hang", part)
+
+    def set_supply(self, mv: int) -> None:
+        """Set the voltage of the board, which is 3,300 mV at first."""
+        self._ask("supply", mv)
+
+    def _ask(self, what: str, value: bool | int | str) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"card": present}) + "\n")
+        self.process.stdin.write(json.dumps({what: value}) + "\n")
         self.process.stdin.flush()
 
     def kill(self) -> None:

@@ -65,7 +65,13 @@ class Process:
         while b"\n" in self.control:
             line, _, rest = self.control.partition(b"\n")
             self.control = bytearray(rest)
-            self.chip.set_card_present(bool(json.loads(line)["card"]))
+            ((what, value),) = json.loads(line).items()
+            if what == "card":
+                self.chip.set_card_present(value)
+            elif what == "hang":
+                self.chip.hang(value)
+            else:
+                self.chip.set_supply(value)
 
     def listen(self, *, asleep: bool) -> None:
         """Pass input to the chip. Wait for input if the chip sleeps, and briefly after a reply."""

@@ -7,15 +7,23 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryFile
 from typing import IO, Any
 
+from .. import isa
 from ..errors import BadInput, PoetError
 from ..firmware_build.recipe import simulated_boards
 from .chip_library import chips
 from .chipfile import load_card, load_chip
 from .elf import load_elf
 
+RESET_CAUSES = ("power_on", "pin", "software", "watchdog", "lock_up", "brown_out")
+_RAM_START = 0x20000000
+_RAM_BYTES = {"samd21": 32 << 10, "nrf52840": 256 << 10}
+# RAM at each end that the boot loader may use. Its data lie at the start, its stack at the end.
+_BOOT_LOADER_BYTES = 2048
+_SLEEP_FOR_EVER = bytes.fromhex("30bf fde7")  # wfi, and a branch back to it
 RESULTS = ("slice", "idle", "breakpoint", "reset", "power cut", "fault")
 FAULT_KINDS = (
     "slow_read",
@@ -196,7 +204,8 @@ class SimulatedChip:
         self._chip, self._wiring, self._seed = facts.chip, facts.wiring, seed
         self._no_crystal = no_crystal
         self._elf, self._usb, self._line = elf, usb, (False, 9600)
-        self.reset()
+        self._takes_faults = False
+        self._start()
 
     def _card(self, storage: Path, settings: dict[str, Any]) -> Any:
         config = self.ffi.new("struct sdcard_config *", settings)
@@ -219,8 +228,56 @@ class SimulatedChip:
             )
         self.lib.machine_flash_cut(self.machine, self._flash_cut)
 
-    def reset(self) -> None:
-        """Reset the chip, and start the program. The card keeps its power and its state."""
+    def reset(self, cause: str | None = None) -> None:
+        """Reset the chip, and start the program. The card keeps its power and its state.
+
+        `cause`: one of RESET_CAUSES; None: the cause for which the run has ended. RAM keeps its
+        content, except where a boot loader has used it, or after power-on.
+        """
+        machine, supply_mv = self.machine, self._supply_mv
+        code = self.lib.machine_reset_cause(machine)
+        ram = self._ram()
+        self._start(RESET_CAUSES.index(cause) if cause else code)
+        if (cause or RESET_CAUSES[code]) != "power_on":
+            self._load_ram(ram)
+        self.set_supply(supply_mv)
+
+    def _ram(self) -> bytes:
+        data = self.ffi.new("uint8_t[]", _RAM_BYTES[self._chip])
+        self.lib.machine_peek(self.machine, _RAM_START, data, len(data))
+        return bytes(data)
+
+    def _load_ram(self, ram: bytes) -> None:
+        """Set the content of RAM, with changes by the boot loader of a SAMD21."""
+        if self._chip == "samd21":
+            noise = Random(self._seed).randbytes(_BOOT_LOADER_BYTES)
+            ram = noise + ram[len(noise) : -len(noise)] + noise
+        self.lib.machine_load(self.machine, _RAM_START, ram, len(ram))
+
+    def hang(self, part: str) -> None:
+        """Let a part of the chip, `dma` or `usb`, or each `kernel`, hang until the next reset.
+
+        Kernels that have run since the last reset do not hang.
+        """
+        if part != "kernel":
+            self.lib.machine_hang(self.machine, getattr(self.lib, f"HANG_{part.upper()}"))
+            return
+        for row in isa.rows("KERNEL"):
+            address = self.image.symbols.get(f"poet_{row.name}", 0) & ~1
+            if address:
+                self.lib.machine_load(self.machine, address, _SLEEP_FOR_EVER, 4)
+
+    def set_supply(self, mv: int) -> None:
+        """Set the voltage of the board, which is 3,300 mV at first."""
+        self._supply_mv = mv
+        self.lib.machine_set_supply(self.machine, mv)
+
+    def take_faults(self) -> None:
+        """Let the core handle faults as the chip does, instead of stopping the run."""
+        self._takes_faults = True
+        self.lib.machine_take_faults(self.machine, True)
+
+    def _start(self, cause: int = 0) -> None:
         wiring = self._wiring
         if self._chip == "samd21":
             config = {
@@ -229,15 +286,19 @@ class SimulatedChip:
                 "card_select_pin": _pin(wiring["card_select"]),
                 "serial_number": [0x504F4554, self._seed & 0xFFFFFFFF, 0, 1],
                 "no_crystal": self._no_crystal,
+                "cause": cause,
             }
             chip = self.lib.samd21_new(self.ffi.new("struct samd21_config *", config), self.card)
         else:
             config = {f"{name}_pin": _pin(pin) for name, pin in wiring.items()}
-            config |= {"device_id": [self._seed & 0xFFFFFFFF, 0x504F4554]}
+            config |= {"device_id": [self._seed & 0xFFFFFFFF, 0x504F4554], "cause": cause}
             chip = self.lib.nrf52840_new(
                 self.ffi.new("struct nrf52840_config *", config), self.card
             )
         self.machine = self.ffi.gc(chip, self.lib.machine_free)
+        self._supply_mv = 3300
+        self._load_ram(Random(self._seed).randbytes(_RAM_BYTES[self._chip]))
+        self.lib.machine_take_faults(self.machine, self._takes_faults)
         self._keep_flash()
         self.image = load_elf(self.machine, self._elf)
         self.lib.machine_reset(self.machine)

@@ -5,6 +5,7 @@
 
 #include "chip.h"
 #include "flash.h"
+#include "health.h"
 #include "sizes.h"
 
 enum { WORDS = FLASH_BYTES / 4 };
@@ -53,6 +54,9 @@ void chip_flash_erase(const uint32_t *unit, uint32_t size_bytes) {
       at[i + j] |= (uint8_t)(37 * j);
     }
   }
+}
+
+void health_moved(void) {
 }
 
 uint32_t chip_ticks(void) {

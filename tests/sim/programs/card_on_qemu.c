@@ -69,6 +69,10 @@ void chip_spi_receive_block(uint8_t *in, uint32_t have) {
   block = in;
 }
 
+bool chip_supply_suffices(void) {
+  return true;
+}
+
 uint16_t chip_spi_crc(void) {
   return sd_bus_crc(0, block, POET_BLOCK);
 }

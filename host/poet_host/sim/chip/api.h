@@ -7,11 +7,27 @@
 
 enum run_result {
   RUN_SLICE,      /* the time of the slice is over */
-  RUN_IDLE,       /* asleep: only input from outside can wake it */
+  RUN_IDLE,       /* asleep: only input wakes it, or a timer after seconds */
   RUN_BREAKPOINT, /* a BKPT instruction; r0, r1 as the program set them */
   RUN_RESET,      /* the program requested a reset */
   RUN_POWER_CUT,  /* an injected power cut */
   RUN_FAULT,      /* something that the chip forbids or the model lacks */
+};
+
+/* Why a chip was reset. */
+enum reset_cause {
+  RESET_POWER_ON,
+  RESET_PIN,
+  RESET_SOFTWARE,
+  RESET_WATCHDOG,
+  RESET_LOCK_UP,
+  RESET_BROWN_OUT,
+};
+
+/* Parts of a chip that machine_hang stops. */
+enum hang {
+  HANG_DMA, /* the card's DMA: transfers do not end */
+  HANG_USB, /* the USB controller: its DMA, or the reset that its start needs */
 };
 
 struct machine_meter {
@@ -50,7 +66,18 @@ bool machine_flash_file(struct machine *m, int file);
    counted from 1; 0: never. */
 void machine_flash_cut(struct machine *m, uint64_t operation);
 uint32_t machine_flash_bytes(const struct machine *m);
+/* Return true if the chip refuses to change its flash at this address. */
+bool machine_flash_locked(const struct machine *m, uint32_t address);
 void machine_reset(struct machine *m);
+/* Cause of the reset after RUN_RESET. */
+enum reset_cause machine_reset_cause(const struct machine *m);
+/* Let a part of the chip hang from now on. */
+void machine_hang(struct machine *m, enum hang part);
+/* Set the supply voltage, which is 3,300 mV at first. */
+void machine_set_supply(struct machine *m, uint32_t mv);
+/* True: let time pass while only input from outside, or a timer after seconds,
+   can wake the core. False: return RUN_IDLE. */
+void machine_wait_idle(struct machine *m, bool wait);
 enum run_result machine_run(struct machine *m, uint64_t ticks);
 const char *machine_message(const struct machine *m);
 void machine_meter(const struct machine *m, struct machine_meter *meter);
@@ -161,6 +188,7 @@ struct samd21_config {
   unsigned card_select_pin;
   uint32_t serial_number[4];
   bool no_crystal; /* the 32 kHz crystal does not start */
+  enum reset_cause cause;
 };
 
 /* The caller keeps ownership of the card (NULL: none). */
@@ -171,6 +199,7 @@ struct nrf52840_config { /* pins as in PSEL: 32 * port + number */
   unsigned spi_sck_pin, spi_mosi_pin, spi_miso_pin, card_select_pin;
   unsigned uart_tx_pin, uart_rx_pin;
   uint32_t device_id[2];
+  enum reset_cause cause;
 };
 
 struct machine *nrf52840_new(const struct nrf52840_config *config,

@@ -29,7 +29,7 @@ void event_cancel(struct event *event) {
   event->at = NEVER;
 }
 
-static struct event *next_event(struct machine *m) {
+static struct event *first_event(struct machine *m) {
   struct event *first = m->events[0];
   for (unsigned i = 1; i < m->event_count; i++)
     if (m->events[i]->at < first->at)
@@ -37,13 +37,13 @@ static struct event *next_event(struct machine *m) {
   return first;
 }
 
-uint64_t next_event_at(struct machine *m) {
-  return next_event(m)->at;
+const struct event *next_event(struct machine *m) {
+  return first_event(m);
 }
 
 uint64_t run_events(struct machine *m) {
   for (;;) {
-    struct event *event = next_event(m);
+    struct event *event = first_event(m);
     uint64_t at = event->at;
     if (m->stopped || at > m->now)
       return at;

@@ -15,6 +15,8 @@
 
 #define NO_ADDRESS 0xdfffffffu /* odd, and without memory */
 
+enum { IDLE_S = 4 }; /* a core that sleeps for longer is idle */
+
 uint32_t core_read(struct machine *m, int reg) {
   uint32_t value = 0;
   uc_reg_read(m->uc, reg, &value);
@@ -96,7 +98,7 @@ static bool refuse(struct machine *m, const struct block *block) {
     m->scs.event_register = true;
   if (block->stack_bytes && m->stack_limit) {
     uint32_t sp = core_read(m, UC_ARM_REG_SP);
-    if (sp < m->stack_limit + block->stack_bytes) {
+    if (sp < m->stack_limit + block->stack_bytes && !m->take_faults) {
       machine_stop(m, RUN_FAULT,
                    "the stack overflows: 0x%08x less %u bytes is below its "
                    "limit 0x%08x",
@@ -286,18 +288,7 @@ static void refused(struct machine *m) {
 }
 
 /* Advance the clock to the next event, without executing instructions. */
-static void sleep_on(struct machine *m) {
-  if (exception_wakes(m) || (m->sleeping_for_event && m->scs.event_register)) {
-    if (m->sleeping_for_event)
-      m->scs.event_register = false;
-    m->asleep = false;
-    return;
-  }
-  uint64_t next = next_event_at(m);
-  if (next == NEVER) {
-    m->result = RUN_IDLE;
-    return;
-  }
+static void pass_to(struct machine *m, uint64_t next) {
   uint64_t to = next < m->until ? next : m->until;
   if (to > m->now) {
     m->meter.asleep_ticks += to - m->now;
@@ -306,12 +297,37 @@ static void sleep_on(struct machine *m) {
   run_events(m);
 }
 
+/* A watchdog that nobody feeds is not idle: it resets the chip. */
+static bool is_idle(const struct machine *m, const struct event *next) {
+  return next->at == NEVER ||
+         (!next->watchdog && !m->wait_idle &&
+          next->at > m->now + (uint64_t)IDLE_S * m->tick_hz);
+}
+
+static void sleep_on(struct machine *m) {
+  if (exception_wakes(m) || (m->sleeping_for_event && m->scs.event_register)) {
+    if (m->sleeping_for_event)
+      m->scs.event_register = false;
+    m->asleep = false;
+    return;
+  }
+  const struct event *next = next_event(m);
+  if (is_idle(m, next))
+    m->result = RUN_IDLE;
+  else
+    pass_to(m, next->at);
+}
+
 enum run_result machine_run(struct machine *m, uint64_t ticks) {
   m->until = m->now + ticks;
-  m->result = RUN_SLICE;
+  if (!m->stopped) /* a change from outside may have stopped it */
+    m->result = RUN_SLICE;
   while (!m->stopped && m->result == RUN_SLICE && m->now < m->until) {
-    if (m->asleep) {
-      sleep_on(m);
+    if (m->locked_up || m->asleep) {
+      if (m->locked_up)
+        pass_to(m, next_event(m)->at);
+      else
+        sleep_on(m);
       continue;
     }
     int exception = exception_ready(m);

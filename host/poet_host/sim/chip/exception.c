@@ -138,7 +138,11 @@ void exception_enter(struct machine *m, int number) {
                  number, vector);
     return;
   }
-  if (m->stack_limit && to < m->stack_limit) {
+  if (m->take_faults && to - m->ram_base >= m->ram_bytes) {
+    core_lock_up(m);
+    return;
+  }
+  if (m->stack_limit && to < m->stack_limit && !m->take_faults) {
     machine_stop(m, RUN_FAULT,
                  "the stack overflows: the frame of exception %d at 0x%08x is "
                  "below its limit 0x%08x",
@@ -232,7 +236,11 @@ void exception_fault(struct machine *m, uint32_t cfsr, const char *format,
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  if (!m->take_faults || m->scs.running <= -1) {
+  if (m->take_faults && m->scs.running <= -1) {
+    core_lock_up(m);
+    return;
+  }
+  if (!m->take_faults) {
     machine_stop(m, RUN_FAULT, "%s", text);
     return;
   }

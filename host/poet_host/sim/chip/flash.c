@@ -29,6 +29,10 @@ void machine_flash_cut(struct machine *m, uint64_t operation) {
   m->array.cut = operation;
 }
 
+bool machine_flash_locked(const struct machine *m, uint32_t address) {
+  return m->locked && m->locked(m->chip, address);
+}
+
 void flash_correct(struct machine *m) {
   memcpy(m->flash + m->array.correction.address, m->array.correction.content,
          m->array.correction.size_bytes);

@@ -39,6 +39,7 @@ struct machine *machine_create(enum core core, uint32_t flash_bytes,
   m->ram_bytes = ram_bytes;
   m->tick_hz = tick_hz;
   m->ticks_per_cycle = 1;
+  m->supply_mv = 3300;
   m->flash = mmap(NULL, flash_bytes, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   memset(m->flash, 0xff, flash_bytes); /* erased */
@@ -116,7 +117,7 @@ void machine_reset(struct machine *m) {
   memcpy(vectors, m->flash + m->start, sizeof vectors);
   scs_reset(m);
   m->scs.vtor = m->start;
-  m->asleep = m->conditional = m->stopped = false;
+  m->asleep = m->conditional = m->stopped = m->locked_up = false;
   m->aligned_after = 0;
   m->stack_lowest = vectors[0];
   core_write(m, UC_ARM_REG_SP, vectors[0]);

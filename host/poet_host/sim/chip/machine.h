@@ -56,6 +56,7 @@ struct event {
   uint64_t at;
   void (*fire)(void *owner, uint64_t at);
   void *owner;
+  bool watchdog; /* this event leads to a reset */
 };
 
 /* A peripheral's registers: a table, or two functions. They return false if the
@@ -110,6 +111,8 @@ struct machine {
      does at every store. */
   bool (*store)(void *owner, uint32_t address, unsigned size, uint32_t value);
   void *store_owner;
+  /* NULL: no part can be locked */
+  bool (*locked)(const void *chip, uint32_t address);
   bool take_faults; /* enter HardFault instead of stopping */
 
   uint64_t now;      /* the clock: ticks since the start */
@@ -121,6 +124,13 @@ struct machine {
   struct flash_cache cache;
 
   bool asleep, sleeping_for_event;
+  bool locked_up;
+  bool lock_up_resets; /* the chip resets a core that is locked up */
+  bool wait_idle;      /* see machine_wait_idle */
+  enum reset_cause cause;
+  uint32_t hung; /* one bit for each enum hang */
+  uint32_t supply_mv;
+  void (*supply_changed)(void *chip); /* NULL: nothing depends on it */
   bool conditional;     /* the last block ended in a conditional branch */
   uint8_t taken_cycles; /* additional cycles if that branch was taken */
   /* address of the next block if that branch was not taken */
@@ -198,7 +208,7 @@ void cache_configure(struct machine *m, unsigned line_shift, unsigned lines,
                      unsigned miss_cycles);
 
 /* -- between bus.c and core.c -- */
-uint64_t next_event_at(struct machine *m);
+const struct event *next_event(struct machine *m);
 /* Run all events that are due, and return the tick of the next event. */
 uint64_t run_events(struct machine *m);
 void uncovered(struct machine *m, const char *what, uint32_t address,
@@ -208,6 +218,13 @@ void core_on_block(uc_engine *uc, uint64_t address, uint32_t size_bytes,
 void core_on_interrupt(uc_engine *uc, uint32_t number, void *user);
 bool core_on_bad_access(uc_engine *uc, uc_mem_type type, uint64_t address,
                         int size, int64_t value, void *user);
+
+/* -- power.c -- */
+void machine_request_reset(struct machine *m, enum reset_cause cause,
+                           const char *text);
+bool machine_hangs(const struct machine *m, enum hang part);
+/* A fault has happened for which the core has no handler. */
+void core_lock_up(struct machine *m);
 
 /* -- align.c -- */
 bool align_holds(struct machine *m, uint16_t needed);

@@ -21,7 +21,7 @@ static const struct region unmodelled[] = {
     {.name = "RTC0", .base = 0x4000b000, .size_bytes = 0x1000},
     {.name = "TEMP", .base = 0x4000c000, .size_bytes = 0x1000},
     {.name = "RNG", .base = 0x4000d000, .size_bytes = 0x1000},
-    {.name = "ECB, AAR, CCM or WDT", .base = 0x4000e000, .size_bytes = 0x3000},
+    {.name = "ECB, AAR or CCM", .base = 0x4000e000, .size_bytes = 0x2000},
     {.name = "RTC1", .base = 0x40011000, .size_bytes = 0x1000},
     {.name = "TIMER3 or TIMER4", .base = 0x4001a000, .size_bytes = 0x2000},
     {.name = "PWM, PDM, ACL or PPI", .base = 0x4001c000, .size_bytes = 0x2000},
@@ -52,7 +52,9 @@ struct machine *nrf52840_new(const struct nrf52840_config *config,
   m->unmodelled = unmodelled;
   machine_window(m, 0x40000000, 0x30000);
   machine_window(m, 0x50000000, 0x1000);
+  m->lock_up_resets = true;
   nrf_power_create(chip);
+  nrf_wdt_create(chip);
   nrf_nvmc_create(chip);
   nrf_gpio_create(chip);
   nrf_uarte_create(chip);

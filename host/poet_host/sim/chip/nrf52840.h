@@ -47,8 +47,16 @@ struct nrf_channel { /* EasyDMA */
 
 struct nrf_power { /* and CLOCK */
   struct nrf_peripheral p;
+  uint32_t reset_reason, power_fail;
   bool crystal_running, vbus, usb_supplied;
   struct event started, regulator;
+};
+
+struct nrf_wdt {
+  struct nrf_peripheral p;
+  uint32_t reload, enabled_reloads, config;
+  bool running;
+  struct event timeout, bite;
 };
 
 struct nrf_nvmc {
@@ -134,6 +142,7 @@ struct nrf52840 {
   struct nrf_power power;
   struct nrf_usbd usbd;
   struct nrf_nvmc nvmc;
+  struct nrf_wdt wdt;
   struct nrf_gpio gpio;
   struct nrf_uarte uarte;
   struct nrf_spim spims[NRF_SPIMS];
@@ -144,6 +153,7 @@ struct nrf52840 {
 void nrf_power_create(struct nrf52840 *chip);
 void nrf_power_vbus(struct nrf52840 *chip, bool present);
 void nrf_power_usb(struct nrf52840 *chip); /* USBD.ENABLE has changed */
+void nrf_wdt_create(struct nrf52840 *chip);
 void nrf_nvmc_create(struct nrf52840 *chip);
 void nrf_gpio_create(struct nrf52840 *chip);
 void nrf_uarte_create(struct nrf52840 *chip);

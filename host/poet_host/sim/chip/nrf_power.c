@@ -8,12 +8,15 @@ enum {
   HFCLKSTART = 0x000,
   HFCLKSTOP = 0x004,
   HFCLKSTARTED = 0, /* events, by bit */
+  POFWARN = 2,
   USBDETECTED = 7,
   USBREMOVED = 8,
   USBPWRRDY = 9,
   HFCLKRUN = 0x408,
   HFCLKSTAT = 0x40c,
+  RESETREAS = 0x400,
   USBREGSTATUS = 0x438,
+  POFCON = 0x510,
   CRYSTAL_START_TICKS = 64 * 360,    /* t_START of the 32 MHz crystal */
   REGULATOR_START_TICKS = 64 * 1000, /* until USBPWRRDY: its worst case */
 };
@@ -76,10 +79,27 @@ static uint32_t usb_status(void *owner) {
   return (c->vbus ? 1u : 0u) | (c->usb_supplied ? 2u : 0u);
 }
 
-static const struct reg registers[] = {{HFCLKRUN, 4, .get = clock_requested},
-                                       {HFCLKSTAT, 4, .get = clock_status},
-                                       {USBREGSTATUS, 4, .get = usb_status},
-                                       {0}};
+/* Threshold 4 is 1.7 V; each step is 0.1 V. */
+static void check_supply(void *chip) {
+  struct nrf_power *c = &((struct nrf52840 *)chip)->power;
+  const uint32_t threshold_mv = 1300 + 100 * (c->power_fail >> 1 & 15);
+  if ((c->power_fail & 1) && c->p.chip->m->supply_mv < threshold_mv)
+    nrf_event(&c->p, POFWARN);
+}
+
+static void power_fail_written(void *owner) {
+  check_supply(((struct nrf_power *)owner)->p.chip);
+}
+
+#define OF_POWER(member) FIELD(struct nrf_power, member)
+static const struct reg registers[] = {
+    {HFCLKRUN, 4, .get = clock_requested},
+    {HFCLKSTAT, 4, .get = clock_status},
+    {USBREGSTATUS, 4, .get = usb_status},
+    {RESETREAS, 4, CLEAR_ONES, OF_POWER(reset_reason)},
+    {POFCON, 4, PLAIN, OF_POWER(power_fail), .most = 31,
+     .after = power_fail_written},
+    {0}};
 
 void nrf_power_create(struct nrf52840 *chip) {
   struct nrf_power *c = &chip->power;
@@ -87,10 +107,16 @@ void nrf_power_create(struct nrf52840 *chip) {
                                  .base = 0x40000000,
                                  .irq = 0,
                                  .known_events =
-                                     1 << HFCLKSTARTED | 1 << USBDETECTED |
+                                     1 << HFCLKSTARTED | 1 << POFWARN |
+                                     1 << USBDETECTED |
                                      1 << USBREMOVED | 1 << USBPWRRDY,
                                  .task = power_task,
                                  .registers = registers};
+  static const uint8_t reasons[] = {
+      [RESET_POWER_ON] = 0, [RESET_PIN] = 1,     [RESET_SOFTWARE] = 4,
+      [RESET_WATCHDOG] = 2, [RESET_LOCK_UP] = 8, [RESET_BROWN_OUT] = 0};
+  c->reset_reason = reasons[chip->config.cause];
+  chip->m->supply_changed = check_supply;
   event_add(chip->m, &c->started, crystal_started, c);
   event_add(chip->m, &c->regulator, regulator_started, c);
   nrf_add(chip, &c->p);

@@ -111,6 +111,8 @@ static void move(struct nrf_usbd *u, bool in, unsigned n) {
 }
 
 static void moved(void *owner, uint64_t at) {
+  if (machine_hangs(((struct nrf_usbd *)owner)->p.chip->m, HANG_USB))
+    return;
   (void)at;
   struct nrf_usbd *u = owner;
   struct nrf_pipe *pipe = u->moving;

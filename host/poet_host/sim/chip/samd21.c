@@ -11,7 +11,6 @@
 enum { FLASH_BYTES = 256 * 1024, RAM_BYTES = 32 * 1024 };
 
 static const struct region unmodelled[] = {
-    {.name = "WDT", .base = 0x40001000, .size_bytes = 0x400},
     {.name = "RTC", .base = 0x40001400, .size_bytes = 0x400},
     {.name = "EIC", .base = 0x40001800, .size_bytes = 0x400},
     {.name = "PAC", .base = 0x40000000, .size_bytes = 0x400},
@@ -62,6 +61,7 @@ struct machine *samd21_new(const struct samd21_config *config,
   machine_window(m, 0x42000000, 0x10000);
   machine_window(m, 0x60000000, 0x1000);
   samd21_clock_create(chip);
+  samd21_wdt_create(chip);
   samd21_nvm_create(chip);
   samd21_port_create(chip);
   samd21_dmac_create(chip);

@@ -37,12 +37,21 @@ struct samd21_clock { /* PM, SYSCTRL, GCLK */
   uint16_t clock_control[64];
   uint16_t dfll_control, xosc32k;
   uint32_t dfll_value, dfll_multiplier, osc8m;
+  uint32_t bod33;
   uint64_t xosc32k_ready_at, dfll_busy_until, dfll_locked_at, gclk_busy_until;
+  uint64_t bod_busy_until;
+};
+
+struct samd21_wdt {
+  struct samd21 *chip;
+  uint8_t control, config, warning_offset, enabled_interrupts, flags;
+  uint64_t busy_until;
+  struct event warning, bite;
 };
 
 struct samd21_nvm {
   uint32_t control_b, address; /* `address` counts 16-bit words */
-  uint16_t command, status;
+  uint16_t command, status, unlocked;
   uint8_t flags;
   uint32_t page; /* number of the page that the buffer is filled for */
   bool spent;    /* the buffer was written, and must be cleared */
@@ -126,6 +135,7 @@ struct samd21 {
   struct machine *m;
   struct samd21_clock clock;
   struct samd21_nvm nvm;
+  struct samd21_wdt wdt;
   struct samd21_port ports[2];
   struct samd21_sercom sercoms[SAMD21_SERCOMS];
   struct samd21_dmac dmac;
@@ -141,6 +151,7 @@ uint32_t samd21_clock_hz(const struct samd21 *chip, unsigned channel);
 /* Return true if the peripheral has its bus clock. If not, stop the machine. */
 bool samd21_bus_clock(struct samd21 *chip, unsigned bus, unsigned bit,
                       const char *name);
+void samd21_wdt_create(struct samd21 *chip);
 void samd21_nvm_create(struct samd21 *chip);
 /* Check the wait states after the core clock has changed. */
 void samd21_nvm_check(void *chip);

@@ -22,11 +22,19 @@ enum {
   SYSCTRL_DFLLCTRL = 0x24,
   SYSCTRL_DFLLVAL = 0x28,
   SYSCTRL_DFLLMUL = 0x2c,
+  SYSCTRL_BOD33 = 0x34,
   PCLKSR_XOSC32KRDY = 1 << 1,
   PCLKSR_OSC8MRDY = 1 << 3,
   PCLKSR_DFLLRDY = 1 << 4,
   PCLKSR_DFLLLCKF = 1 << 6,
   PCLKSR_DFLLLCKC = 1 << 7,
+  PCLKSR_BOD33RDY = 1 << 9,
+  PCLKSR_BOD33DET = 1 << 10,
+  PCLKSR_B33SRDY = 1 << 11,
+  BOD33_ENABLE = 2,
+  BOD33_ACTION = 3 << 3,
+  BOD33_RESET = 1 << 3,
+  BOD33_FUSES = 7 << 16 | BOD33_RESET | BOD33_ENABLE,
   DFLL_ENABLE = 2,
   DFLL_MODE = 4,
   DFLL_USBCRM = 1 << 5,
@@ -44,6 +52,7 @@ enum {
   CRYSTAL_HZ = 32768,
   DFLL_LOCK_TICKS = 48 * 500, /* tens of reference cycles: 37.9 */
   DFLL_BUSY_CYCLES = 3,       /* until DFLLRDY: not in the data sheet */
+  BOD_BUSY_CYCLES = 3,        /* until B33SRDY: neither */
 };
 
 /* -- frequencies -- */
@@ -116,6 +125,15 @@ bool samd21_bus_clock(struct samd21 *chip, unsigned bus, unsigned bit,
 
 /* -- PM -- */
 
+static uint32_t reset_cause(void *owner) {
+  static const uint8_t bits[] = {
+      [RESET_POWER_ON] = 1,        [RESET_PIN] = 0x10,
+      [RESET_SOFTWARE] = 0x40,     [RESET_WATCHDOG] = 0x20,
+      [RESET_LOCK_UP] = 0x20,      [RESET_BROWN_OUT] = 4};
+  const struct samd21_clock *c = owner;
+  return bits[c->chip->config.cause];
+}
+
 #define OF_CLOCK(member) FIELD(struct samd21_clock, member)
 static const struct reg pm_registers[] = {
     {PM_CPUSEL, 1, PLAIN, OF_CLOCK(cpu_divider_log2), .mask = 7,
@@ -123,15 +141,47 @@ static const struct reg pm_registers[] = {
     {PM_APBASEL, 1, ZERO_ONLY, .count = 3}, /* buses at the core's clock only */
     {PM_AHBMASK, 4, PLAIN, OF_CLOCK(ahb_mask)},
     {PM_APBAMASK, 4, PLAIN, OF_CLOCK(apb_mask[0]), .count = 3},
-    {PM_RCAUSE, 1, .constant = 1}, /* power-on reset */
+    {PM_RCAUSE, 1, .get = reset_cause},
     {0}};
 
 /* -- SYSCTRL -- */
+
+/* Level 7 is typically 1.745 V, level 39 is 2.84 V (table "BOD33 levels"). */
+static bool supply_is_low(const struct samd21_clock *c) {
+  const uint32_t level = c->bod33 >> 16 & 63;
+  const uint32_t mv = 1745 + level * 1095 / 32 - 7 * 1095 / 32;
+  return (c->bod33 & BOD33_ENABLE) && c->chip->m->supply_mv < mv;
+}
+
+static void check_supply(void *chip) {
+  const struct samd21_clock *c = &((struct samd21 *)chip)->clock;
+  if (supply_is_low(c) && (c->bod33 & BOD33_ACTION) == BOD33_RESET)
+    machine_request_reset(c->chip->m, RESET_BROWN_OUT,
+                          "the supply is below the level of BOD33");
+}
+
+/* A write is ignored while B33SRDY is zero (17.6.9.3). */
+static bool set_brown_out(void *owner, uint32_t value) {
+  struct samd21_clock *c = owner;
+  struct machine *m = c->chip->m;
+  if (m->now >= c->bod_busy_until) {
+    c->bod_busy_until = m->now + BOD_BUSY_CYCLES * m->ticks_per_cycle;
+    c->bod33 = value;
+    check_supply(c->chip);
+  }
+  return true;
+}
 
 static uint32_t pclksr(void *owner) {
   const struct samd21_clock *c = owner;
   uint64_t now = c->chip->m->now;
   uint32_t value = PCLKSR_OSC8MRDY;
+  if (now >= c->bod_busy_until)
+    value |= PCLKSR_B33SRDY;
+  if (c->bod33 & BOD33_ENABLE)
+    value |= PCLKSR_BOD33RDY;
+  if (supply_is_low(c))
+    value |= PCLKSR_BOD33DET;
   if (now >= c->xosc32k_ready_at)
     value |= PCLKSR_XOSC32KRDY;
   if (!(c->dfll_control & DFLL_ONDEMAND) && now >= c->dfll_busy_until)
@@ -229,6 +279,7 @@ static const struct reg sysctrl_registers[] = {
     {SYSCTRL_OSC8M, 4, PLAIN, OF_CLOCK(osc8m), .after = core_clock_changed},
     {SYSCTRL_DFLLCTRL, 2, BY_FUNCTION, OF_CLOCK(dfll_control),
      .set = start_dfll},
+    {SYSCTRL_BOD33, 4, BY_FUNCTION, OF_CLOCK(bod33), .set = set_brown_out},
     {SYSCTRL_DFLLVAL, 4, BY_FUNCTION, OF_CLOCK(dfll_value),
      .set = set_dfll_value},
     {SYSCTRL_DFLLMUL, 4, BY_FUNCTION, OF_CLOCK(dfll_multiplier),
@@ -296,6 +347,8 @@ void samd21_clock_create(struct samd21 *chip) {
   c->apb_mask[0] = c->apb_mask[1] = 0x7f;
   c->apb_mask[2] = 0x10000;
   c->osc8m = 0x300; /* divided by 8 */
+  c->bod33 = BOD33_FUSES;
+  chip->m->supply_changed = check_supply;
   c->dfll_control = DFLL_ONDEMAND;
   c->xosc32k = 0x80;
   c->xosc32k_ready_at = c->dfll_locked_at = NEVER;

@@ -183,6 +183,7 @@ void samd21_dmac_serve(void *owner, uint64_t at) {
 
 void samd21_dmac_kick(struct samd21 *chip) {
   struct samd21_dmac *d = &chip->dmac;
-  if ((d->control & CTRL_ENABLE) && d->kick.at == NEVER)
+  if ((d->control & CTRL_ENABLE) && d->kick.at == NEVER &&
+      !machine_hangs(chip->m, HANG_DMA))
     event_at(chip->m, &d->kick, chip->m->now + BEAT_TICKS);
 }

@@ -21,6 +21,7 @@ enum {
   KEY = 0xa5,
   ERASE_ROW = 0x02,
   WRITE_PAGE = 0x04,
+  LOCK_REGION = 0x40,
   CLEAR_BUFFER = 0x44,
   INVALIDATE_CACHE = 0x46,
   MANW = 1 << 7,
@@ -29,7 +30,9 @@ enum {
   ERROR = 2,
   LOADED = 2, /* bits of STATUS */
   PROGRAMMING_ERROR = 4,
+  LOCK_ERROR = 8,
   STICKY = 4 | 8 | 16,
+  LOCK_REGIONS = 16, /* that can be locked: 22.6.4.6 */
   CACHE_LINES = 8, /* lines of a direct-mapped cache, 64 bits each (22.6.5) */
   LINE_SHIFT = 3,
   NO_WAIT_HZ = 24000000, /* table 37-43, above 2.7 V */
@@ -49,8 +52,29 @@ void samd21_nvm_check(void *owner) {
                   chip->nvm.control_b & CACHEDIS ? 0 : CACHE_LINES, wait);
 }
 
+static uint16_t region(const struct samd21 *chip, uint32_t address) {
+  return (uint16_t)(1u << (address / (chip->m->flash_bytes / LOCK_REGIONS) & 15));
+}
+
+static bool is_locked(const void *owner, uint32_t address) {
+  const struct samd21 *chip = owner;
+  return !(chip->nvm.unlocked & region(chip, address));
+}
+
+/* Refuse to change a region that is locked. */
+static bool refuses(struct samd21 *chip) {
+  struct samd21_nvm *nvm = &chip->nvm;
+  if (!is_locked(chip, nvm->address * 2))
+    return false;
+  nvm->status |= LOCK_ERROR;
+  nvm->flags |= ERROR;
+  return true;
+}
+
 static void write_page(struct samd21 *chip) {
   struct samd21_nvm *nvm = &chip->nvm;
+  if (refuses(chip))
+    return;
   flash_program(chip->m, nvm->address * 2 & ~(SAMD21_PAGE_BYTES - 1u),
                 nvm->buffer);
   nvm->status &= (uint16_t)~LOADED;
@@ -71,7 +95,11 @@ static bool command(void *owner, uint32_t value) {
     return fail(nvm);
   switch (value & 0x7f) {
   case ERASE_ROW:
-    flash_erase(chip->m, nvm->address * 2);
+    if (!refuses(chip))
+      flash_erase(chip->m, nvm->address * 2);
+    return true;
+  case LOCK_REGION:
+    nvm->unlocked &= (uint16_t)~region(chip, nvm->address * 2);
     return true;
   case WRITE_PAGE:
     write_page(chip);
@@ -89,12 +117,16 @@ static bool command(void *owner, uint32_t value) {
   }
 }
 
-/* A store of the program into flash fills the page buffer and sets ADDR. */
+/* A store of the program into flash fills the page buffer and sets ADDR. Below
+   the program's end it is a mistake of the program, as with a null pointer: the
+   machine stops, unless it takes faults as the chip does. Without MANW, such a
+   mistake changes the flash. */
 static bool store(void *owner, uint32_t address, unsigned size,
                   uint32_t value) {
   struct samd21 *chip = owner;
   struct samd21_nvm *nvm = &chip->nvm;
-  if (size == 1 || address < chip->m->array.program_end)
+  if (size == 1 || (address < chip->m->array.program_end &&
+                    !chip->m->take_faults))
     return false;
   const uint32_t page = address / SAMD21_PAGE_BYTES;
   if (nvm->spent || ((nvm->status & LOADED) && page != nvm->page)) {
@@ -126,14 +158,16 @@ static const struct reg registers[] = {
     {INTFLAG, 1, CLEAR_ONES, OF(flags), .mask = ERROR, .get = flags},
     {STATUS, 2, CLEAR_ONES, OF(status), .mask = STICKY},
     {ADDR, 4, PLAIN, OF(address), .mask = 0x3fffff},
-    {LOCK, 2, .constant = 0xffff}, /* all regions unlocked */
+    {LOCK, 2, READ_ONLY, OF(unlocked)},
     {0}};
 
 void samd21_nvm_create(struct samd21 *chip) {
   memset(chip->nvm.buffer, 0xff, sizeof chip->nvm.buffer);
+  chip->nvm.unlocked = 0xffff;
   machine_map(chip->m, &(struct region){"NVMCTRL", BASE, 0x400, chip,
                                         .registers = registers});
   chip->m->store = store;
+  chip->m->locked = is_locked;
   chip->m->store_owner = chip;
   flash_create(chip->m, &(struct flash_array){
                             .erase_bytes = ROW_BYTES,

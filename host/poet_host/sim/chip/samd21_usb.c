@@ -147,7 +147,10 @@ static bool write_control_b(void *owner, uint32_t value) {
 
 static uint32_t synchronising(void *owner) {
   const struct samd21_usb *u = owner;
-  return u->chip->m->now < u->busy_until ? 3 : 0;
+  return u->chip->m->now < u->busy_until ||
+                 machine_hangs(u->chip->m, HANG_USB)
+             ? 3
+             : 0;
 }
 
 static uint32_t frame_number(void *owner) {

@@ -16,6 +16,7 @@ enum { /* tokens (7.3.3) */
        TOKEN_BLOCK = 0xfe,
        TOKEN_WRITE_MANY = 0xfc,
        TOKEN_STOP = 0xfd,
+       LOWEST_SUPPLY_MV = 2700,
        TOKEN_ERROR_ECC = 0x04,
        TOKEN_ERROR_RANGE = 0x08,
        DATA_ACCEPTED = 0x05,
@@ -43,6 +44,7 @@ struct sdcard *sdcard_new(const char *path,
                           const struct sdcard_config *config) {
   struct sdcard *card = calloc(1, sizeof *card);
   card->config = *config;
+  card->supply_mv = 3300;
   card->random = config->seed * 2 + 1;
   card->present = true;
   sd_reset(card);
@@ -258,6 +260,8 @@ static void block_received(struct sdcard *card, uint64_t now_ns) {
 
 static void token_received(struct sdcard *card, uint8_t byte, uint64_t now_ns) {
   if (byte == (card->many ? TOKEN_WRITE_MANY : TOKEN_BLOCK)) {
+    if (card->supply_mv < LOWEST_SUPPLY_MV)
+      sd_complain(card, "written to with a supply below 2.7 V");
     card->state = SD_RECEIVING;
     card->data_at = 0;
   } else if (card->many && byte == TOKEN_STOP) {

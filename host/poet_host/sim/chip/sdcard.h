@@ -44,6 +44,7 @@ struct sdcard {
   uint64_t blocks;
   uint64_t random;
 
+  uint32_t supply_mv;
   bool present, selected, power_lost;
   const char *complaint; /* first violation by the host, or NULL */
   bool surprise; /* just inserted or swapped: the host cannot know yet */

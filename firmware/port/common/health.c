@@ -1,0 +1,74 @@
+/*
+ * health.c - why the chip was last reset.
+ *
+ * State: `noted`, which the start of the program does not clear, so that it
+ * survives every reset but that of power-on. A boot loader may run in between:
+ * it uses the ends of the RAM, but not the middle, where the linker puts this
+ * section. `seal` shows whether the note is whole. `last` is what was found at
+ * the start.
+ *
+ * The watchdog's interrupt comes before its reset and renews the note. If the
+ * note is not renewed, interrupts were off, or the core was locked up.
+ */
+#include "health.h"
+
+#include "chip.h"
+
+enum { SEAL = 0x9e370000, CAUSE = 0xff };
+
+static struct {
+  uint32_t seal; /* SEAL | exception << 8 | cause */
+  uint32_t at, from, statement;
+} noted __attribute__((section(".retained")));
+
+static struct poet_health last;
+
+static void note(uint32_t cause, uint32_t at, uint32_t from) {
+  noted.at = at;
+  noted.from = from;
+  noted.seal = SEAL | cause;
+}
+
+void health_start(void) {
+  const uint32_t what = noted.seal ^ SEAL;
+  last.reset = chip_reset_cause();
+  if (what >> 16 == 0 && (last.reset == POET_RESET_requested ||
+                          last.reset == POET_RESET_watchdog)) {
+    /* A reset that was requested without a note keeps its own name. */
+    if (last.reset == POET_RESET_watchdog || what != POET_RESET_lock_up) {
+      last.reset = what & CAUSE;
+    }
+    last.exception = (uint8_t)(what >> 8);
+    last.at = noted.at;
+    last.caller = noted.from;
+    last.statement = noted.statement;
+  }
+  noted.statement = 0;
+  note(POET_RESET_lock_up, 0, 0);
+}
+
+void health_moved(void) {
+  noted.seal = SEAL | POET_RESET_lock_up;
+  chip_feed_watchdog();
+}
+
+void health_alive(void *context, uint32_t statement) {
+  (void)context;
+  noted.statement = statement;
+  health_moved();
+}
+
+void health_bites(uint32_t at, uint32_t from) {
+  note(chip_spi_moves() ? POET_RESET_dma : POET_RESET_watchdog, at, from);
+}
+
+void health_restart(enum poet_reset cause, uint32_t exception, uint32_t at,
+                    uint32_t from) {
+  note(exception << 8 | cause, at, from);
+  chip_restart();
+}
+
+void health_report(void *context, struct poet_health *health) {
+  (void)context;
+  *health = last;
+}

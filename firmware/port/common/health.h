@@ -1,0 +1,28 @@
+/*
+ * health.h - why the chip was last reset, and the signs of life that keep the
+ * watchdog from the next reset.
+ *
+ * The chip's interrupt of the watchdog, and faults, leave notes for the program
+ * that runs after the reset.
+ */
+#ifndef POET_HEALTH_H
+#define POET_HEALTH_H
+
+#include "poet/poet.h"
+
+/* Find out why the chip was reset. Call this first, before any note. */
+void health_start(void);
+/* Statement `statement` begins, or goes on. */
+void health_alive(void *context, uint32_t statement);
+/* A block has been moved, or the board waits for a host: both are signs of
+ * life. */
+void health_moved(void);
+/* Note what the chip does, shortly before the watchdog resets it. */
+void health_bites(uint32_t at, uint32_t from);
+/* Note the cause of a reset, and reset the chip. `exception`: 0, or the number
+ * of a fault. */
+_Noreturn void health_restart(enum poet_reset cause, uint32_t exception,
+                              uint32_t at, uint32_t from);
+void health_report(void *context, struct poet_health *health);
+
+#endif

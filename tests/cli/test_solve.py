@@ -10,12 +10,13 @@ import numpy as np
 import poet_host as poet
 import pytest
 from poet_host import api
+from poet_host.cli.solve import _streaming_facts
 from poet_host.device.board import load_board
 from poet_host.plan.costgraph import dump_cost_graph
 from poet_host.plan.infeasible import largest_need
-from poet_host.plan.plan import plan_from_json
+from poet_host.plan.plan import Plan, Statement, moved_bytes, plan_from_json
 from poet_host.plan.pricing import cost_graph
-from poet_host.plan.problem import Problem
+from poet_host.plan.problem import CostGraph, CostNode, Mode, Problem
 from poet_host.plan.verify import verify
 from poet_host.profile.profile import Profile, estimate_profile
 from poet_host.schedule.schedule import Schedule
@@ -23,6 +24,7 @@ from poet_host.solver.settings import Settings
 from poet_host.solver.solve import DEFAULT_GAP, solve as plan_of
 from support.command import Command
 from support.cost_graphs import random_cost_graph
+from support.mode_graphs import mode_problem
 from support.small_graphs import small_graph
 
 BAD, INFEASIBLE, GAP, UNKNOWN = 2, 5, 6, 7
@@ -208,6 +210,33 @@ def test_cost_graphs_are_solved(poet_host: Command, costs: Path, tmp_path: Path)
     assert (printed["energy_uj"], printed["time_us"]) == (totals.energy_uj, totals.time_us)
     assert (printed["ram_bytes"], printed["deadline_us"], printed["gap"]) == (24, 60.0, 0.0)
     assert poet_host("show", schedule).out.startswith("small")
+
+
+def test_a_cost_graph_with_modes_is_solved_but_makes_no_schedule(
+    poet_host: Command, tmp_path: Path
+) -> None:
+    path, plan_path, out = (tmp_path / name for name in ("m.json", "plan.json", "m.poet"))
+    problem = mode_problem(6, 6, "added-energy")
+    path.write_text(json.dumps(dump_cost_graph(problem.graph)), encoding="utf-8")
+    ram = 2 * sum(node.bytes for node in problem.graph.nodes) + 64
+    solve = ("solve", path, "--ram", ram, "--gap", 1)
+    assert poet_host(*solve, "--plan", plan_path).code == 0
+    plan = plan_from_json(json.loads(plan_path.read_text(encoding="utf-8")))
+    verify(replace(problem, ram_bytes=ram), plan)
+    poet_host(*solve, "-o", out).fails(BAD, "modes", "--plan")
+    assert not out.exists()
+
+
+def test_the_bytes_that_modes_move_are_shown() -> None:
+    nodes = (
+        CostNode("a", (), 8, modes=(Mode((), True, 4, 1.0, 1.0, 1.0, 1.0, 0, 16),)),
+        CostNode("b", (0,), 8, modes=(Mode((0,), False, 4, 1.0, 1.0, 1.0, 1.0, 24),)),
+    )
+    computes = [Statement("compute", name, mode=1) for name in ("a", "b")]
+    plan = Plan("feasible", 99, statements=(*computes, Statement("page_out", "b")))
+    assert moved_bytes(CostGraph("g", nodes), plan) == (24, 24)
+    assert ("bytes moved in, out", "24, 24") in _streaming_facts(CostGraph("g", nodes), plan)
+    assert not _streaming_facts(CostGraph("g", nodes), replace(plan, statements=()))
 
 
 def test_an_unplaced_plan_has_no_offsets(poet_host: Command, costs: Path, tmp_path: Path) -> None:

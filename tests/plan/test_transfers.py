@@ -12,6 +12,7 @@ from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.timeline import Span, lanes, time_us, timeline
 from poet_host.plan.transfers import overlap
 from support.cost_graphs import general, problem_of, training
+from support.mode_graphs import with_modes
 from support.oracle import cheapest
 from support.plans import node_with, totals
 from support.random_plans import random_cost_graph, random_plan
@@ -178,8 +179,8 @@ def check(problem: Problem, given: Sequence[Statement], placed: bool) -> tuple[f
     return before.time_us, after.time_us
 
 
-def computed(statements: Sequence[Statement]) -> list[str]:
-    return [it.node for it in statements if it.op == "compute"]
+def computed(statements: Sequence[Statement]) -> list[tuple[str, int]]:
+    return [(it.node, it.mode) for it in statements if it.op == "compute"]
 
 
 def bare(statements: Sequence[Statement]) -> tuple[Statement, ...]:
@@ -189,10 +190,11 @@ def bare(statements: Sequence[Statement]) -> tuple[Statement, ...]:
 @pytest.mark.slow
 def test_random_plans_placed_and_not() -> None:
     """Plans with repeated page-outs, useless page-ins, odd offsets: everything that is legal."""
-    faster = total = 0
-    for seed in range(40):
+    faster = total = modes = 0
+    for seed in range(56):
         rng = random.Random(seed)
         graph = with_times(random_cost_graph(rng, rng.randint(3, 15)), rng)
+        graph = with_modes(graph, seed) if seed >= 40 else graph
         found = random_plan(graph, rng)
         if found is None or not any(it.op.startswith("page") for it in found.statements):
             continue
@@ -208,8 +210,10 @@ def test_random_plans_placed_and_not() -> None:
             before, after = check(problem, statements, placed)
             faster += after < before
             total += 1
-    assert total > 90
-    assert faster > 0.6 * total
+            modes += any(it.mode for it in statements)
+    assert total > 120
+    assert modes > 20
+    assert faster > 0.5 * total
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Random cost graphs and random legal plans of them: walks of a machine that never breaks a law."""
 
 import random
+from collections.abc import Iterable
 
 from poet_host.plan.plan import Plan, Statement
 from poet_host.plan.problem import CostGraph, CostNode
@@ -98,8 +99,11 @@ class Walk:
     def _free_some(self, likely: float) -> None:
         for i in self.rng.sample(sorted(self.ram), len(self.ram)):
             if self.rng.random() < likely and self._safe_without(i):
-                del self.ram[i]
-                self.statements.append(Statement("free", self.graph.nodes[i].name))
+                self._free(i)
+
+    def _free(self, i: int) -> None:
+        del self.ram[i]
+        self.statements.append(Statement("free", self.graph.nodes[i].name))
 
     def _safe_without(self, i: int) -> bool:
         return i in self.storage or i not in self.fragile
@@ -116,10 +120,14 @@ class Walk:
 
     def _compute(self, i: int, depth: int) -> None:
         node = self.graph.nodes[i]
+        number = self.rng.randint(0, len(node.modes)) if node.modes else 0
+        mode = node.mode(number)
         if depth > 60:
             raise StuckError
         for _ in range(20):
-            missing = [j for j in dict.fromkeys(node.inputs) if j not in self.ram]
+            self._write(j for j in mode.streamed_inputs if j in self.ram)
+            missing = [j for j in dict.fromkeys(node.whole_inputs(number)) if j not in self.ram]
+            missing += [j for j in mode.streamed_inputs if j not in self.storage]
             if not missing:
                 break
             j = missing[0]
@@ -133,24 +141,38 @@ class Walk:
                 self._compute(j, depth + 1)
         else:
             raise StuckError
-        if i in self.ram:
+        if i in self.ram and not mode.streamed_output:
+            return
+        if node.once and i in self.done:
             return
         workspace, place = None, None
-        if node.workspace_bytes:
-            size_bytes = -(-node.workspace_bytes // 4) * 4
+        if mode.streamed_output:
+            for j in {i, mode.overwrites} & self.ram.keys():
+                self._free(j)
+        if mode.workspace_bytes:
+            size_bytes = -(-mode.workspace_bytes // 4) * 4
             workspace = self._free_offset(size_bytes)
             self.ram[-1] = (workspace, workspace + size_bytes)
-        if node.overwrites is None:
+        if mode.streamed_output:
+            self.storage.add(i)
+        elif mode.overwrites is None:
             offset = self._free_offset(self._size(i))
             place = (offset, offset + self._size(i))
         else:
-            place = self.ram.pop(node.overwrites)
+            place = self.ram.pop(mode.overwrites)
         self.ram.pop(-1, None)
-        self.ram[i] = place
+        if place is not None:
+            self.ram[i] = place
         self.done.add(i)
-        self.statements.append(Statement("compute", node.name, place[0], workspace))
+        offset = None if place is None else place[0]
+        self.statements.append(Statement("compute", node.name, offset, workspace, number))
         if node.once:
             self._page_out(i)
+
+    def _write(self, tensors: Iterable[int]) -> None:
+        for j in tensors:
+            if j not in self.storage:
+                self._page_out(j)
 
 
 class StuckError(Exception):

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from poet_host.errors import BadInput
 from poet_host.plan.plan import Plan, Statement, start_offsets
-from poet_host.plan.problem import CostGraph, CostNode, Problem
+from poet_host.plan.problem import CostGraph, CostNode, Mode, Problem
 from poet_host.plan.verify import verify
 from poet_host.run.run import Traced
 from poet_host.schedule.decode import Wait
@@ -64,6 +64,27 @@ def test_bytes_in_use_are_those_of_the_verifier() -> None:
     assert view.used[-1] == (52, 0)
     times = [time_us for time_us, _ in view.used]
     assert times == sorted(times)
+
+
+def test_a_mode_occupies_both_lanes_and_its_streamed_output_no_memory() -> None:
+    """a stays on storage; b streams it, needs 8 bytes of workspace, and takes 25 us."""
+    out = Mode((), True, 4, 12.0, 7.0, 12.0, 1.0)
+    streams = Mode((0,), False, 8, 20.0, 6.0, 25.0, 1.0)
+    nodes = (replace(GRAPH.nodes[1], modes=(out,)), CostNode("b", (0,), 16, modes=(streams,)))
+    statements = (Statement("compute", "a", None, 0, 1), Statement("compute", "b", 8, 0, 1))
+    view = planned(CostGraph("streamed", nodes), statements)
+    assert view.bars == (
+        Bar(0, "a", "forward", 0, 12),
+        Bar(0, "a", "streamed", 0, 12),
+        Bar(1, "b", "forward", 12, 37),
+        Bar(1, "b", "streamed", 12, 37),
+    )
+    assert sorted(view.boxes, key=lambda box: box.begin_us) == [
+        Box(0, 0, "a", "forward", 0, 4, 0, 0, 12, workspace=True),
+        Box(1, 1, "b", "forward", 0, 8, 12, 12, 37, workspace=True),
+        Box(1, 2, "b", "forward", 8, 16, 12, 37, 37),
+    ]
+    assert view.in_use == (4, 24)
 
 
 def test_a_wait_takes_no_time_of_its_own_in_a_plan() -> None:

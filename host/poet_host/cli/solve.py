@@ -14,7 +14,7 @@ from ..files import write_whole
 from ..graph.graph import Graph
 from ..graph.summary import summary_of
 from ..plan.limits import check_arena
-from ..plan.plan import Plan, plan_to_json
+from ..plan.plan import Plan, moved_bytes, plan_to_json
 from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, CostGraph, Objective
 from ..plan.whole_training import (
     Battery,
@@ -183,6 +183,11 @@ def solve(
     graph = api.load(model, **options)
     profile = _profile(graph, board, profile_name)
     costs, steps = api.costs_of(graph, profile, storage=not no_storage), None
+    if output and costs.has_modes:
+        raise BadInput(
+            f"{costs.name} has modes, which a schedule cannot contain yet: write the plan with "
+            "--plan, and omit --output"
+        )
     if data is not None:
         steps = _steps(graph, data, epochs or 1, test_split=test_split or 0.0, header=header)
     if finish_us is not None and steps and profile:
@@ -225,7 +230,7 @@ def solve(
         about |= {"training": needs.to_json(cells)} if needs else {}
         emit({**plan_to_json(plan, statements=False), **about})
     elif plan.statements:
-        facts = _facts(problem.keep_everything, plan)
+        facts = _facts(problem.keep_everything, plan) + _streaming_facts(costs, plan)
         show_table(("", ">"), facts + (_training_facts(needs, cells) if needs else []))
     if number := interrupted_by():
         found = "this is the best plan so far" if plan.statements else "no plan was found so far"
@@ -287,6 +292,18 @@ def _facts(keep: Plan | None, plan: Plan) -> list[tuple[str, str]]:
         ("solved in", f"{plan.solve_s:.2f} s"),
         *([("change to the method", plan.note)] if plan.note else []),
     ]  # fmt: skip
+
+
+def _streaming_facts(costs: CostGraph, plan: Plan) -> list[tuple[str, str]]:
+    computes = [statement for statement in plan.statements if statement.op == "compute"]
+    chosen = sum(statement.mode > 0 for statement in computes)
+    if not chosen:
+        return []
+    moved_in, moved_out = moved_bytes(costs, plan)
+    return [
+        ("computed in other modes", f"{chosen:,} of {len(computes):,}"),
+        ("bytes moved in, out", f"{moved_in:,}, {moved_out:,}"),
+    ]
 
 
 def _steps(graph: Graph | CostGraph, data: str, epochs: int, **reading: Any) -> int:

@@ -118,6 +118,19 @@ def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
     return offsets
 
 
+def moved_bytes(graph: CostGraph, plan: Plan) -> tuple[int, int]:
+    """Return the bytes that a step reads from storage and writes to storage."""
+    moved_in = moved_out = 0
+    for statement in plan.statements:
+        node = graph.nodes[graph.index[statement.node]]
+        moved_in += node.bytes if statement.op == "page_in" else 0
+        moved_out += node.bytes if statement.op == "page_out" else 0
+        if statement.op == "compute":
+            moved_in += node.mode(statement.mode).moved_in_bytes
+            moved_out += node.mode(statement.mode).moved_out_bytes
+    return moved_in, moved_out
+
+
 _ALWAYS = ("objective", "energy_uj", "bound", "gap", "time_us", "total_energy_uj", "peak_bytes")
 _WHEN_KNOWN = ("smallest_ram_bytes", "smallest_deadline_us")
 

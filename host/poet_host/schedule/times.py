@@ -45,6 +45,6 @@ def planned_times(
             times.append(None)
             continue
         reached_us = clock.p
-        span = clock.run(statement.op, number[statement.node])
+        span = clock.run(statement.op, number[statement.node], statement.mode)
         times.append(Timed(reached_us, span.begin_us, span.end_us))
     return tuple(times)

@@ -99,9 +99,14 @@ class _Find:
         self.begins = [begin for begin, _ in self.busy]
         self.returned: dict[str, int] = {}  # statement index of each tensor's latest page-in
         self.outs: dict[str, list[int]] = defaultdict(list)
-        for index, statement in enumerate(statements):
-            if isinstance(statement, Statement) and statement.op == "page_out":
-                self.outs[statement.node].append(index)
+        self.streamed: dict[str, int] = {}  # first statement that streams each tensor out
+        self.modes = [it.mode if isinstance(it, Statement) else 0 for it in statements]
+        nodes = {node.name: node for node in graph.nodes}
+        for index, it in enumerate(statements):
+            if isinstance(it, Statement) and it.op == "page_out":
+                self.outs[it.node].append(index)
+            elif isinstance(it, Statement) and nodes[it.node].mode(it.mode).streamed_output:
+                self.streamed.setdefault(it.node, index)
 
     def absence(self, node: CostNode, before: Box, after: Box) -> Absence:
         outs = [i for i in self.outs[node.name] if i < after.statement]
@@ -118,8 +123,10 @@ class _Find:
             instead = None if node.stored or node.once else again
             hidden_us = sum(self._hidden(i) for i in (*own, after.statement))
         else:
-            spent = again
-            on_storage = bool(outs) or node.keep
+            mode = node.mode(self.modes[after.statement])
+            spent = Cost(mode.wall_us, mode.energy_uj)
+            streamed = self.streamed.get(node.name, after.statement) < after.statement
+            on_storage = bool(outs) or node.keep or streamed
             instead = _paging(node, 0 if on_storage else 1) if self.graph.storage else None
         meanwhile = self.view.in_use[before.until + 1 : after.statement]
         return Absence(
@@ -139,8 +146,8 @@ class _Find:
         )
 
     def _missing(self, node: CostNode, index: int) -> tuple[str, ...]:
-        """Return the inputs of `node` that are not in RAM at statement `index`."""
-        names = [self.graph.nodes[i].name for i in node.inputs]
+        """Return the inputs that must be in RAM for `node`, but are not at statement `index`."""
+        names = [self.graph.nodes[i].name for i in node.whole_inputs(self.modes[index])]
         return tuple(
             name
             for name in names

@@ -16,8 +16,8 @@ from ..run.run import Run
 from ..schedule.decode import Wait
 from ..schedule.times import Timed, planned_times
 
-Kind = Literal["forward", "again", "page_in", "page_out", "wait", "commit"]
-TRANSFERS: tuple[Kind, ...] = ("page_in", "page_out")
+Kind = Literal["forward", "again", "page_in", "page_out", "wait", "commit", "streamed"]
+TRANSFERS: tuple[Kind, ...] = ("page_in", "page_out", "streamed")
 WORDS: dict[Kind, str] = {
     "forward": "computed",
     "again": "computed again",
@@ -25,6 +25,7 @@ WORDS: dict[Kind, str] = {
     "page_out": "paged out",
     "wait": "waits for transfers",
     "commit": "commits the step",
+    "streamed": "operands streamed",
 }
 
 
@@ -182,24 +183,27 @@ class _Walk:
         return View(name, tuple(self.bars), tuple(self.boxes), *ends)
 
     def _compute(self, index: int, statement: Statement, timed: Timed) -> None:
-        name, node = statement.node, self.nodes[statement.node]
+        name, mode = statement.node, self.nodes[statement.node].mode(statement.mode)
         kind: Kind = "again" if name in self.done else "forward"
         self.done.add(name)
         self._bar(index, name, "wait", timed.reached_us, timed.begin_us, always=False)
         self._bar(index, name, kind, timed.begin_us, timed.end_us)
+        if mode.streams:
+            self._bar(index, name, "streamed", timed.begin_us, timed.end_us)
         offset = statement.offset
-        if node.overwrites is not None:
-            old = self.graph.nodes[node.overwrites].name
+        if mode.overwrites is not None and not mode.streamed_output:
+            old = self.graph.nodes[mode.overwrites].name
             offset = self.here[old].offset
             self._leave(old, index, timed.begin_us)
-        self.enter(index, name, kind, offset, timed.begin_us, timed.end_us)
+        if not mode.streamed_output:
+            self.enter(index, name, kind, offset, timed.begin_us, timed.end_us)
         if statement.workspace_offset is not None:
-            self._use(timed.begin_us, node.workspace_bytes)
+            self._use(timed.begin_us, mode.workspace_bytes)
             self.in_use[index] = max(self.in_use[index], self.used[-1][1])
-            at, size = statement.workspace_offset, node.workspace_bytes
+            at, size = statement.workspace_offset, mode.workspace_bytes
             times = (timed.begin_us, timed.begin_us, timed.end_us)
             self.boxes.append(Box(index, index, name, kind, at, size, *times, workspace=True))
-            self._use(timed.end_us, -node.workspace_bytes)
+            self._use(timed.end_us, -mode.workspace_bytes)
 
     def _page_in(self, index: int, statement: Statement, timed: Timed) -> None:
         """Show a page-in. The tensor occupies RAM as soon as the page-in is queued."""

@@ -17,6 +17,7 @@ COLOURS: dict[Kind, str] = {
     "page_out": "#8a2f66",
     "wait": "#dfe3e8",
     "commit": "#6b5b95",
+    "streamed": "#3f8f8a",
 }
 LABELS: dict[Kind, str] = {"page_in": "black"}  # text colour on such boxes; white on others
 

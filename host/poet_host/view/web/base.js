@@ -2,7 +2,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = id => document.getElementById(id);
-const [FORWARD, AGAIN, PAGE_IN, PAGE_OUT, WAIT, COMMIT] = data.kinds.keys();
+const [FORWARD, AGAIN, PAGE_IN, PAGE_OUT, WAIT, COMMIT, STREAMED] = data.kinds.keys();
 // Columns of the rows of the data, as page.py writes them.
 const T = {
   name: 0, what: 1, bytes: 2, computed: 3, ins: 4, outs: 5, uj: 6, us: 7,

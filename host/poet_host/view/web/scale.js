@@ -58,7 +58,7 @@ const inner = () => width - LEFT - RIGHT;
 const x = us => LEFT + (us - at.t0) / (at.t1 - at.t0) * inner();
 const us = px => at.t0 + (px - LEFT) / inner() * (at.t1 - at.t0);
 const DIM = .2;  // opacity of tensors that are neither found nor chosen
-const laneOf = kind => kind === PAGE_IN || kind === PAGE_OUT ? 1 : 0;
+const laneOf = kind => [PAGE_IN, PAGE_OUT, STREAMED].includes(kind) ? 1 : 0;
 const barTop = (panel, kind) => panel.lanes + laneOf(kind) * (LANE + 2);
 const boxY = (panel, offset) => panel.top + MEMORY * (1 - offset / height);
 

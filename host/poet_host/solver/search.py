@@ -259,8 +259,10 @@ class Search:
         task = self.task
         if self.incumbent is None or not task.placed:
             return False
+        # The events fit the budget for rounded sizes, which may be above the problem's.
+        problem = replace(task.problem, ram_bytes=task.ram_bytes)
         found = candidate_of(
-            task.problem, events, placed=False, time_limit_s=task.left_s, effort="little"
+            problem, events, placed=False, time_limit_s=task.left_s, effort="little"
         )
         worst = self.incumbent_value * (1 + MAX_GAIN)
         return isinstance(found, Candidate) and task.value(found) > worst

@@ -103,7 +103,8 @@ def _cuts(graph: CostGraph, forward: Sequence[int]) -> list[int]:
     cuts, furthest = [], -1
     for i in forward:
         node = graph.nodes[i]
-        if furthest <= i < reach[i] and not node.once and node.overwrites is None:
+        renews = node.overwrites is not None and node.overwrites not in members
+        if furthest <= i < reach[i] and not node.once and not renews:
             cuts.append(i)
         furthest = max(furthest, reach[i])
     return cuts

@@ -94,11 +94,20 @@ static void copy_text(char *to, const char *from) {
   }
 }
 
+/* A chip always has its flash. Until it holds a model, the host learns that
+ * there is no card. */
+static int16_t storage_status(const struct poet *p) {
+  return !p->storage_status && poet_is_flash(p) &&
+                 p->committed.now.step == POET_NO_STEP
+             ? POET_ERROR_no_storage
+             : p->storage_status;
+}
+
 void poet_hello(struct poet *p, struct poet_hello *hello) {
   (void)poet_ready(p);
   *hello = (struct poet_hello){
       .version = POET_VERSION,
-      .storage_status = p->storage_status,
+      .storage_status = storage_status(p),
       .fingerprint = poet_fingerprint(),
       .arena_bytes = p->memory.arena_bytes,
       .tick_hz = p->port->tick_hz,

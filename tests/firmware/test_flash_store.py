@@ -172,7 +172,8 @@ def test_power_cut_during_the_first_use(chip: str, folder: Path) -> None:
         except (PowerCut, Refused):
             pass
         after = FlashBoard(chip, folder, cut.content)
-        assert after.hello()["storage_status"] == 0
+        after.hello()
+        assert after.state.storage_status == 0  # mounted
         load(after, KIND)
         for number in (toy.W, toy.V):
             after.write(2, number, 0, toy.values(1)[number])

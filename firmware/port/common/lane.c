@@ -39,6 +39,10 @@ static struct {
   volatile bool ended;         /* a job has ended since lane_rest began */
   /* true: a transfer has ended since the last call of lane_noticed */
   volatile bool event;
+  /* Storage is the chip's own flash: a mount found no card, and none was there
+   * before. A card that goes away fails, and never turns into flash. */
+  bool is_flash;
+  bool had_card; /* since the start */
   int result;    /* result of the synchronous job */
   uint8_t *data; /* bytes of the synchronous job */
   /* the card job of a transfer; it must not change until the job ends */
@@ -220,12 +224,14 @@ static int request(uint32_t block, uint8_t *data, uint32_t count, bool write) {
 uint32_t lane_storage_blocks(void *context) {
   (void)context;
   request(0, NULL, 0, false); /* initialise whatever card is there */
-  return card_blocks() ? card_blocks() : flash_blocks();
+  lane.had_card |= card_blocks() != 0;
+  lane.is_flash = !lane.had_card;
+  return lane.is_flash ? flash_blocks() : card_blocks();
 }
 
 bool lane_is_flash(void *context) {
   (void)context;
-  return !card_blocks();
+  return lane.is_flash;
 }
 
 int lane_erase(void *context, uint32_t block, uint32_t count) {

@@ -57,9 +57,10 @@ def storage_info(device: AnyCard) -> Any:
     info: Any = device.hello()
     if info.storage_status == isa.by_name("ERROR")["storage_version"].code:
         raise other_format(info.storage_version, "the card of the board")
-    if not info.storage_status:
-        return info
     error = board_error(info.storage_status, 0, "to use its card")
+    # Without a card, a chip's own flash has blocks. It takes a schedule without storage.
+    if not info.storage_status or (error.name == "no_storage" and info.storage_blocks):
+        return info
     if error.name == "foreign_storage" and info.storage_blocks:
         raise BoardError(
             "the card's poet partition is empty, or its first block is damaged: look for weights "

@@ -31,7 +31,7 @@ void event_cancel(struct event *event) {
 }
 
 /* False: nothing will ever happen. */
-static bool next_event(uint64_t limit) {
+static bool fire_next(uint64_t limit) {
   struct event *next = machine.events[0];
   for (unsigned i = 1; i < machine.event_count; i++)
     if (machine.events[i]->at < next->at)
@@ -47,7 +47,7 @@ static bool next_event(uint64_t limit) {
 }
 
 static void until(uint64_t at) {
-  while (next_event(at)) {
+  while (fire_next(at)) {
   }
   if (at > machine.now)
     machine.now = at;

@@ -9,6 +9,7 @@
 
 #include "card.h"
 #include "chip.h"
+#include "flash.h"
 #include "health.h"
 #include "lane.h"
 #include "poet/poet.h"
@@ -111,6 +112,36 @@ uint16_t chip_spi_crc(void) {
 
 uint32_t chip_crc(uint32_t crc, const void *data, uint32_t size) {
   return poet_crc(crc, data, size);
+}
+
+/* -- the chip's own flash: this board has none -- */
+
+uint32_t flash_blocks(void) {
+  return 0;
+}
+
+int flash_read(uint32_t block, void *data, uint32_t count) {
+  (void)block;
+  (void)data;
+  (void)count;
+  return -1;
+}
+
+int flash_write(uint32_t block, const void *data, uint32_t count) {
+  (void)block;
+  (void)data;
+  (void)count;
+  return -1;
+}
+
+int flash_erase(uint32_t block, uint32_t count) {
+  (void)block;
+  (void)count;
+  return -1;
+}
+
+uint32_t flash_erases(void) {
+  return 0;
 }
 
 bool chip_supply_suffices(void) {

@@ -155,7 +155,7 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
 def _statement(statement: Statement) -> dict[str, Any]:
     row = {key: value for key, value in vars(statement).items() if value is not None}
     if not statement.mode:
-        del row["mode"]
+        row.pop("mode", None)  # a statement from a file has no attribute of its own for a default
     return row
 
 

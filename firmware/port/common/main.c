@@ -61,11 +61,20 @@ static void idle(void *context) {
 }
 
 static void await_input(uint32_t wait_ms) {
-  const uint32_t started = chip_ticks(); /* before chip_wake: it wakes once */
+  const uint32_t started = chip_ticks();
   const uint32_t was = chip_lock();
-  while (!link_waiting() &&
-         (wait_ms >= FOREVER_MS || chip_ticks() - started < wait_ms * 1000)) {
-    chip_wake((wait_ms < FEED_MS ? wait_ms : FEED_MS) * 1000);
+  while (!link_waiting()) {
+    uint32_t rest_us = FEED_MS * 1000;
+    if (wait_ms < FOREVER_MS) {
+      /* An interrupt during the wait must not make it longer. */
+      const uint32_t past_us = chip_ticks() - started;
+      if (past_us >= wait_ms * 1000) {
+        break;
+      }
+      const uint32_t left_us = wait_ms * 1000 - past_us;
+      rest_us = left_us < rest_us ? left_us : rest_us;
+    }
+    chip_wake(rest_us);
     health_moved();
     lane_sleep();
     chip_unlock(was);

@@ -8,7 +8,7 @@ from math import inf
 import pytest
 from poet_host.baselines.registry import plan_by
 from poet_host.plan.plan import Plan
-from poet_host.plan.problem import Problem
+from poet_host.plan.problem import Problem, without_modes
 from poet_host.plan.verify import verify
 from poet_host.solver import stage_model
 from poet_host.solver.feasibility import least_ram_bytes
@@ -20,6 +20,7 @@ from poet_host.solver.solve import Method, solve
 from poet_host.solver.workers import Channel
 from support.mode_graphs import mode_problem, timed_mode_problems
 from support.oracle import Best, cheapest
+from support.streamed_graphs import streamed_instance
 
 PROOF = Settings(60.0, gap=0.0, placed=False)
 SILENT = Channel(lambda kind, found: None, lambda: False)
@@ -126,3 +127,16 @@ def test_a_smallest_ram_within_which_a_plan_exists_is_named() -> None:
         assert cheapest(replace(problem, ram_bytes=least)) is not None
         named += 1
     assert named > 10
+
+
+@pytest.mark.slow
+def test_a_training_step_with_a_thousand_modes_is_planned_in_an_arena_of_24_kib() -> None:
+    """In mode 0, its largest operator needs eight times as much."""
+    graph = streamed_instance("step-resnet8-cifar-nrf52840_dk")
+    assert sum(len(node.modes) for node in graph.nodes) > 1000
+    problem = Problem(graph, 24 * 1024, objective="added-energy")
+    assert least_ram_bytes(without_modes(graph), 4) > 8 * problem.ram_bytes
+    plan = plan_by("poet", problem, Settings(300.0, gap=0.01))
+    verify(problem, plan)
+    assert plan.gap is not None
+    assert plan.gap <= 0.01

@@ -8,7 +8,7 @@ optimal when the bound reaches its value.
 from ..plan.problem import TOLERANCE
 from . import conflicts, solution
 from .candidate import Candidate
-from .program import INFINITY, Values, minimise
+from .program import INFINITY, Outcome, Values, minimise
 from .recompute_candidates import DepthLimit
 from .search import Search, Task
 from .stage_columns import StageModel
@@ -16,42 +16,37 @@ from .workers import Channel
 
 RELAXED = DepthLimit(1, needs_inputs=False)
 RELAXATION_TIME_SHARE = 0.1  # share of the time left that each program of `first_bound` may take
+# The same, if the bound search of a graph with modes continues after `first_bound` ran out of time.
+LONG_RELAXATION_TIME_SHARE = 0.6
+PLAN_TIME_SHARE = 0.1  # share of the time left that making a plan from the relaxation may take
 MAX_CUTS_PER_ROUND = 100  # constraints added at once to the linear relaxation
 MAX_CUT_ROUNDS = 10
 MIN_BOUND_RISE = 1e-5  # relative; stop after a round that raises the bound by less
 
 
-def first_bound(task: Task, channel: Channel) -> float:
-    """Find a lower bound quickly, as if recomputations needed no inputs. Emit and return it."""
+def first_bound(task: Task, channel: Channel) -> tuple[float, bool]:
+    """Find a lower bound quickly, as if recomputations needed no inputs. Emit it.
+
+    Return it, and whether no better bound can be found in this way.
+    """
     search = BoundSearch(task, channel)
-    candidates = search.candidates(depth_limit=RELAXED)
-    model = search.stage_model(candidates, task.ram_bytes, task.deadline_us)
-    if model is None:
-        return -INFINITY
-
-    def on_progress(bound: float, values: Values | None) -> bool:
-        search.raise_bound(bound)
-        return search.is_over
-
-    for integer in (False, True):
-        limit_s = task.left_s * RELAXATION_TIME_SHARE
-        found = minimise(
-            model.program,
-            limit_s,
-            integer=integer,
-            presolve=task.presolve,
-            on_progress=on_progress,
-        )
-        search.raise_bound(found.bound)
-    return search.bound
+    outcome = search.relax(RELAXATION_TIME_SHARE)
+    return search.bound, outcome != "stopped"
 
 
-def search_bounds(task: Task, incumbent: Candidate | None, channel: Channel) -> None:
-    """Emit higher and higher bounds on all plans. `incumbent` is the best plan known so far."""
+def search_bounds(
+    task: Task, incumbent: Candidate | None, is_relaxed: bool, channel: Channel
+) -> None:
+    """Emit higher and higher bounds on all plans. `incumbent` is the best plan known so far.
+
+    `is_relaxed`: whether `first_bound` found the best bound that it can find.
+    """
     search = BoundSearch(task, channel)
     if incumbent is not None:
         search.incumbent = incumbent
         search.incumbent_value = task.value(incumbent)
+    if not is_relaxed and task.graph.has_modes:
+        search.relax(LONG_RELAXATION_TIME_SHARE)
     search.run()
 
 
@@ -75,6 +70,38 @@ class BoundSearch(Search):
                 pass
             if self.is_proved or self.is_over:
                 return
+
+    def relax(self, share: float) -> Outcome:
+        """Solve a stage model in which recomputations need no inputs, and try its solution.
+
+        `share`: the share of the time left that each program may take.
+        """
+        candidates = self.candidates(depth_limit=RELAXED)
+        model = self.stage_model(candidates, self.task.ram_bytes, self.task.deadline_us)
+        if model is None:
+            return "stopped"
+        self.model = model
+        for integer in (False, True):
+            found = minimise(
+                model.program,
+                self.task.left_s * share,
+                integer=integer,
+                presolve=self.task.presolve,
+                on_progress=self.on_relaxed_progress,
+            )
+            self.raise_bound(found.bound)
+        if found.values is not None and self.task.graph.has_modes:
+            recomputed = solution.recomputed(model, found.values)
+            limit_s = self.task.left_s * PLAN_TIME_SHARE
+            if any(recomputed):
+                self.try_recomputations(recomputed, limit_s)
+            else:
+                self.try_solution(model, found.values, limit_s)
+        return found.outcome
+
+    def on_relaxed_progress(self, bound: float, values: Values | None) -> bool:
+        self.raise_bound(bound)
+        return self.is_over or self.is_proved
 
     @property
     def is_proved(self) -> bool:

@@ -57,6 +57,7 @@ class Portfolio:
         self.task, self.found, self.report = found.task, found, report
         self.primal: Worker | None = None
         self.bound: Worker | None = None
+        self.is_relaxed = True  # whether the primal search solved its first relaxation to the end
 
     def run(self) -> None:
         """Search until the result is proved, all searches end, time is up, or Ctrl-C is pressed."""
@@ -105,8 +106,8 @@ class Portfolio:
             return  # the best plan so far and the bound are still valid
         first = self.bound is None
         if kind == "ready for bounds" and first and not found.is_proved(self.task.gap):
-            self.bound = POOL.take()
-            self.bound.search(search_bounds, self.task, found.best)
+            self.bound, self.is_relaxed = POOL.take(), content
+            self.bound.search(search_bounds, self.task, found.best, self.is_relaxed)
         elif kind == "plan":
             self._take_plan(worker, content)
             if worker is self.primal and self.bound is not None and self.task.gap:
@@ -132,7 +133,7 @@ class Portfolio:
             another.search(search_plans, self.task)
         else:
             self.bound = another
-            another.search(search_bounds, self.task, self.found.best)
+            another.search(search_bounds, self.task, self.found.best, self.is_relaxed)
 
     def _take_plan(self, worker: Worker, plan: Candidate) -> None:
         if worker is self.bound:

@@ -78,15 +78,19 @@ def search_plans(task: Task, channel: Channel) -> None:
         search.try_greedy_plans()
     if search.incumbent is None:
         search.try_seed_plans()
-    bound = first_bound(task, channel)
+    bound, is_relaxed = first_bound(task, channel)
     is_new_deadline = task.deadline_us is not None and task.known is None
     share = FIRST_TIME_SHARE_DEADLINE if is_new_deadline else FIRST_TIME_SHARE
+    # Where the first bound can still rise in this way, the bound search begins at once.
+    at_once = task.graph.has_modes and not is_relaxed
+    if at_once:
+        search.allow_bound_search(bound, is_relaxed)
     search.deepen(FIRST_LIMITS[:1], share)
-    if large:
-        search.allow_bound_search(bound)
+    if large and not at_once:
+        search.allow_bound_search(bound, is_relaxed)
     search.deepen(FIRST_LIMITS[1:], share)
-    if not large:
-        search.allow_bound_search(bound)
+    if not large and not at_once:
+        search.allow_bound_search(bound, is_relaxed)
     search.try_seed_plans()
     search.deepen(MEDIUM_LIMITS, MEDIUM_TIME_SHARE)
     search.search_neighbourhoods()
@@ -147,11 +151,11 @@ class PrimalSearch(Search):
         if self.incumbent is None:
             self.try_plan(everything_paged(task.modes))
 
-    def allow_bound_search(self, bound: float) -> None:
+    def allow_bound_search(self, bound: float, is_relaxed: bool) -> None:
         """Emit "ready for bounds"; if the incumbent is far from the bound, try seed plans first."""
         if self.incumbent_value * (1 - BASELINE_GAP) > bound:
             self.try_seed_plans()
-        self.channel.emit("ready for bounds", None)
+        self.channel.emit("ready for bounds", is_relaxed)
 
     def try_seed_plans(self) -> None:
         """Try the plans of other methods (seed plans), if this was not done before.

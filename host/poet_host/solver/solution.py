@@ -61,16 +61,12 @@ def values_of(model: StageModel, events: Sequence[Event]) -> Values:
     The values are a solution if the model offers the recomputations of the plan.
     """
     values = np.zeros(len(model.program.cost))
-    nodes = model.graph.nodes
-    written = {
-        event.node
-        for event in events
-        if event.op == "page_out"
-        or (event.op == "compute" and nodes[event.node].mode(event.mode).streamed_output)
+    firsts = {event.node: event.mode for event in reversed(events) if event.op == "compute"}
+    written = _written(model.graph, events) - {
+        i for i, mode in firsts.items() if model.graph.nodes[i].mode(mode).streamed_output
     }
     for i, column in model.written.items():
         values[column] = float(i in written)
-    firsts = {event.node: event.mode for event in reversed(events) if event.op == "compute"}
     stages = _by_stage(model.graph, events)
     for stage, (computed, paged, in_ram) in zip(model.stages, stages, strict=True):
         if stage.operator is not None:
@@ -93,6 +89,16 @@ def values_of(model: StageModel, events: Sequence[Event]) -> Values:
         values[gap.paged] = max(values[column] for column in gap.pages)
     model.lanes.fill(model.program, values)
     return values
+
+
+def _written(graph: CostGraph, events: Sequence[Event]) -> set[int]:
+    """Return the tensors that events put on storage."""
+    return {
+        event.node
+        for event in events
+        if event.op == "page_out"
+        or (event.op == "compute" and graph.nodes[event.node].mode(event.mode).streamed_output)
+    }
 
 
 def _set_mode(model: StageModel, stage: Stage, values: Values, mode: int, in_ram: set[int]) -> None:

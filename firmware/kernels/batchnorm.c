@@ -153,18 +153,26 @@ void poet_batchnorm_sums(const struct poet_call *call) {
     sums[op->c + c] = poet_chain_saved(sum);
   }
 #else
-  const uint32_t plane = op->h * op->w;
+  const uint32_t plane = op->h * op->w, other_planes = (op->c - 1) * plane;
   for (uint32_t c = 0; c < op->c; c++) {
     const struct channel channel = channel_of(op, stats, c);
-    float sum = call->first ? 0.0f : sums[c];
-    float product = call->first ? 0.0f : sums[op->c + c];
-    for (uint32_t n = 0; n < op->n; n++) {
-      const uint32_t first = (n * op->c + c) * plane;
-      for (uint32_t i = first; i < first + plane; i++) {
-        sum += dy[i];
-        product += dy[i] * ((x[i] - channel.mean) * channel.rstd);
-      }
+    float sum = 0.0f, product = 0.0f;
+    if (!call->first) {
+      sum = sums[c];
+      product = sums[op->c + c];
     }
+    const float *at = x, *slopes = dy;
+    for (uint32_t n = op->n; n; n--) {
+      for (const float *end = at + plane; at != end; at++) {
+        const float slope = *slopes++;
+        sum += slope;
+        product += slope * ((*at - channel.mean) * channel.rstd);
+      }
+      at += other_planes;
+      slopes += other_planes;
+    }
+    x += plane;
+    dy += plane;
     sums[c] = sum;
     sums[op->c + c] = product;
   }
@@ -184,7 +192,7 @@ void poet_batchnorm_grad_input(const struct poet_call *call) {
   struct poet_chain chain;
   poet_chain_open(&chain, poet_elements(op));
 #else
-  const uint32_t plane = op->h * op->w;
+  const uint32_t plane = op->h * op->w, other_planes = (op->c - 1) * plane;
 #endif
 
   for (uint32_t c = 0; c < op->c; c++) {
@@ -203,13 +211,16 @@ void poet_batchnorm_grad_input(const struct poet_call *call) {
     poet_chain_array(&chain, POET_PUT, dx);
     run(op, &chain, c);
 #else
-    for (uint32_t n = 0; n < op->n; n++) {
-      const uint32_t first = (n * op->c + c) * plane;
-      for (uint32_t i = first; i < first + plane; i++) {
-        const float xhat = (x[i] - channel.mean) * channel.rstd;
-        dx[i] = scale * ((dy[i] - mean_dy) - xhat * mean_product);
+    const float *at = x, *slopes = dy;
+    float *to = dx;
+    for (uint32_t n = op->n; n; n--) {
+      for (const float *end = at + plane; at != end;) {
+        const float xhat = (*at++ - channel.mean) * channel.rstd;
+        *to++ = scale * ((*slopes++ - mean_dy) - xhat * mean_product);
       }
+      at += other_planes, slopes += other_planes, to += other_planes;
     }
+    x += plane, dy += plane, dx += plane;
 #endif
   }
 }

@@ -213,13 +213,19 @@ static void rectangle(const struct convolution *v, struct poet_tile *t,
 }
 #endif
 
-/* Return true if a rectangle has so little work that its set-up would take
- * longer. On a Cortex-M4F the limits are measured: products of an element in a
- * group, and how wide the rows must be. */
+/* Return true if tiles would take longer than one tap after the other. On a
+ * Cortex-M4F, the limits are measured: products of an element in a group, for
+ * rows of some width. */
 static bool is_few(const struct convolution *v) {
 #if POET_M4F
+  if (v->made == 1 && v->read == 1) {
+    return true;
+  }
   const uint32_t width = v->w.made / (v->w.back ? v->w.stride : 1);
-  const uint32_t most = v->made == 1 ? 9 * width : width < 8 ? 7 * width : 50;
+  const uint32_t most = v->made == 1 && !v->w.back ? 9 * width
+                        : width < 3                ? 8
+                        : width < 13               ? 3 * width
+                                                   : 40;
   const uint64_t products =
       (uint64_t)poet_products(&v->h) * poet_products(&v->w);
   return v->made * v->read * products <=

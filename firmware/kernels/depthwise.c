@@ -14,6 +14,7 @@
 #include "tile.h"
 
 enum { PAIRS = 16 }; /* gradients at a time */
+enum { KNOWN = 4 };  /* rows, and columns, whose spans are computed once */
 
 /* to += weight * from, for elements of some rows. On a Cortex-M4F, poet_axpy is
  * an assembly function. */
@@ -44,24 +45,20 @@ static void add(const struct poet_axpy *x) {
 
 /* Add the products of one tap and one read channel to the made channels of
  * `planes` groups of samples, from group `first` on. */
-static void add_tap(const struct convolution *v, const float *from, float *to,
-                    uint32_t first, uint32_t planes, const struct span *h,
-                    uint32_t kh, uint32_t kw, uint32_t c) {
+static inline void add_tap(const struct convolution *v, const float *from,
+                           float *to, uint32_t first, uint32_t planes,
+                           const struct span *h, const struct span *w,
+                           const float *weight) {
   const struct poet_op *op = v->op;
-  const struct span w =
-      poet_outputs_of(kw, op->stride_w, op->pad_w, op->w, op->ow);
-  if (w.count == 0) {
-    return;
-  }
-  const uint32_t output = h->first * op->ow + w.first;
-  const uint32_t input = h->from * op->w + w.from;
+  const uint32_t output = h->first * op->ow + w->first;
+  const uint32_t input = h->from * op->w + w->from;
   const bool back = v->w.back;
   int32_t input_row = 4 * (int32_t)(op->stride_h * op->w);
   int32_t output_row = 4 * (int32_t)op->ow;
   int32_t input_step = 4 * (int32_t)op->stride_w, output_step = 4;
-  struct poet_axpy x = {.count = w.count, .rows = h->count};
-  if (w.count < POET_TILE && h->count > w.count) { /* long columns */
-    x = (struct poet_axpy){.count = h->count, .rows = w.count};
+  struct poet_axpy x = {.count = w->count, .rows = h->count};
+  if (w->count < POET_TILE && h->count > w->count) { /* long columns */
+    x = (struct poet_axpy){.count = h->count, .rows = w->count};
     const int32_t row = input_row;
     input_row = input_step, input_step = row;
     output_step = output_row, output_row = 4;
@@ -73,19 +70,23 @@ static void add_tap(const struct convolution *v, const float *from, float *to,
   x.to_step = back ? input_step : output_step;
   x.from_next = back ? output_next : input_next;
   x.to_next = back ? input_next : output_next;
-  from += c * v->read_plane + (back ? output : input);
+  from += back ? output : input;
   to += back ? input : output;
-  const float *weight = v->weight + c * v->read_step + kh * op->kernel_w + kw;
-  for (uint32_t i = first; i < first + planes; i++) {
-    const float *of_group = weight + i % op->groups * v->group_step;
-    x.from = from + i * v->read * v->read_plane;
-    x.to = to + i * v->made * v->made_plane;
+  from += first * v->read * v->read_plane;
+  to += first * v->made * v->made_plane;
+  uint32_t group = first % op->groups;
+  x.to = to;
+  for (; planes; planes--) {
+    const float *of_group = weight + group * v->group_step;
+    x.from = from;
     for (uint32_t made = v->made; made; made--) {
       x.weight = *of_group;
       add(&x);
       x.to += v->made_plane;
       of_group += v->made_step;
     }
+    from += v->read * v->read_plane;
+    group = group + 1 == op->groups ? 0 : group + 1;
   }
 }
 
@@ -153,6 +154,14 @@ static bool convolve_in_strips(const struct convolution *v, const float *from,
 }
 #endif
 
+static struct span rows_of(const struct poet_op *op, uint32_t kh) {
+  return poet_outputs_of(kh, op->stride_h, op->pad_h, op->h, op->oh);
+}
+
+static struct span columns_of(const struct poet_op *op, uint32_t kw) {
+  return poet_outputs_of(kw, op->stride_w, op->pad_w, op->w, op->ow);
+}
+
 /* One tap after the other. What is computed for a tap serves all planes on a
  * microcontroller; on a computer, a plane stays in the cache. */
 static void convolve_by_taps(const struct convolution *v, const float *from,
@@ -160,16 +169,29 @@ static void convolve_by_taps(const struct convolution *v, const float *from,
   const struct poet_op *op = v->op;
   const uint32_t groups = op->n * op->groups;
   const uint32_t planes = POET_M4F ? groups : 1;
+  struct span rows[KNOWN], columns[KNOWN];
+  uint32_t at = 0;
+  do {
+    rows[at] = rows_of(op, at);
+  } while (++at < KNOWN && at < op->kernel_h);
+  at = 0;
+  do {
+    columns[at] = columns_of(op, at);
+  } while (++at < KNOWN && at < op->kernel_w);
   if (!v->begun) {
     memset(to, 0, groups * v->made * v->made_plane * sizeof *to);
   }
   for (uint32_t first = 0; first < groups; first += planes) {
     for (uint32_t c = 0; c < v->read; c++) {
+      const float *weight = v->weight + c * v->read_step;
+      const float *read = from + c * v->read_plane;
       for (uint32_t kh = 0; kh < op->kernel_h; kh++) {
-        const struct span h =
-            poet_outputs_of(kh, op->stride_h, op->pad_h, op->h, op->oh);
-        for (uint32_t kw = 0; kw < op->kernel_w && h.count; kw++) {
-          add_tap(v, from, to, first, planes, &h, kh, kw, c);
+        const struct span h = kh < KNOWN ? rows[kh] : rows_of(op, kh);
+        for (uint32_t kw = 0; kw < op->kernel_w; kw++, weight++) {
+          const struct span w = kw < KNOWN ? columns[kw] : columns_of(op, kw);
+          if (h.count && w.count) {
+            add_tap(v, read, to, first, planes, &h, &w, weight);
+          }
         }
       }
     }

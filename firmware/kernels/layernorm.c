@@ -7,6 +7,8 @@
 #include "poet/kernel.h"
 #include "sink.h"
 
+enum { TOGETHER = POET_M0PLUS ? 1 : 16 }; /* gradients */
+
 void poet_layernorm_stats(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0]; /* (n, c) */
@@ -96,12 +98,18 @@ void poet_layernorm_grad_weight(const struct poet_call *call) {
   const float *stats = call->in[1]; /* (2, n) */
   const float *dy = call->in[2];    /* (n, c) */
 
-  for (uint32_t c = 0; c < op->c; c++) {
-    float g = poet_begin(call, c);
-    for (uint32_t n = 0; n < op->n; n++) {
-      const uint32_t i = n * op->c + c;
-      g += dy[i] * ((x[i] - stats[n]) * stats[op->n + n]);
+  float sums[TOGETHER];
+  for (uint32_t c = 0; c < op->c;) {
+    const uint32_t first = c;
+    const uint32_t end = op->c - c < TOGETHER ? op->c : c + TOGETHER;
+    for (; c < end; c++) {
+      float g = poet_begin(call, c);
+      for (uint32_t n = 0; n < op->n; n++) {
+        const uint32_t i = n * op->c + c;
+        g += dy[i] * ((x[i] - stats[n]) * stats[op->n + n]);
+      }
+      sums[c - first] = g;
     }
-    poet_sink(call, 3, c, &g, 1);
+    poet_sink(call, 3, first, sums, end - first);
   }
 }

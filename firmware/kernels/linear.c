@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "few.h"
 #include "poet/isa.h"
 #include "poet/kernel.h"
 #include "sink.h"
@@ -22,7 +23,7 @@ enum {
 
 /* Up to so many products or terms, a Cortex-M4F is faster without tiles. Both
  * are measured. */
-enum { FEW_PRODUCTS = 160, FEW_TERMS = 8 };
+enum { SIMPLE = 80, FEW_TERMS = 8 };
 
 /* Copy rows of sums. Rows lie `from_row` and `to_row` floats apart. */
 static void copy(const float *from, uint32_t from_row, uint32_t rows,
@@ -37,24 +38,69 @@ static uint32_t features(const struct poet_op *op) {
   return op->c * op->h * op->w;
 }
 
+#if !POET_M0PLUS
+/* What poet_few computes, two sums at a time. This is faster for a few
+ * products, because there is no set-up. */
+static inline void simple(const float *a, uint32_t a_lane, uint32_t a_term,
+                          uint32_t a_lanes, const float *b, uint32_t b_lane,
+                          uint32_t b_term, uint32_t b_lanes, uint32_t terms,
+                          bool begun, float *sums) {
+  for (; a_lanes; a_lanes--) {
+    const float *of_lane = b;
+    uint32_t left = b_lanes;
+    for (; left >= 2; left -= 2) {
+      const float *x = a, *y0 = of_lane, *y1 = y0 + b_lane;
+      of_lane = y1 + b_lane;
+      float s0 = 0.0f, s1 = 0.0f;
+      if (begun) {
+        s0 = sums[0], s1 = sums[1];
+      }
+      for (uint32_t i = terms; i; i--) {
+        const float g = *x, h0 = *y0, h1 = *y1;
+        s0 += g * h0, s1 += g * h1;
+        x += a_term, y0 += b_term, y1 += b_term;
+      }
+      *sums++ = s0, *sums++ = s1;
+    }
+    if (left) {
+      const float *x = a, *y = of_lane;
+      float sum = begun ? *sums : 0.0f;
+      for (uint32_t i = terms; i; i--) {
+        sum += *x * *y;
+        x += a_term, y += b_term;
+      }
+      *sums++ = sum;
+    }
+    a += a_lane;
+  }
+}
+
 /* Compute a layer of few products, without the set-up of tiles. */
 static void linear_of_few(const struct poet_call *call, const float *bias) {
   const struct poet_op *op = call->op;
-  const float *x = call->in[0];
-  float *y = call->out;
   const uint32_t inputs = features(op);
-  for (uint32_t n = 0; n < op->n; n++) {
-    const float *weight = call->in[1];
+  float *y = call->out;
+  if (op->n * op->k * inputs <= SIMPLE) {
+    simple(call->in[0], inputs, 1, op->n, call->in[1], inputs, 1, op->k, inputs,
+           !call->first, y);
+  } else {
+    const struct poet_few few = {
+        .a = {.at = call->in[0], .lane = inputs, .term = 1, .lanes = op->n},
+        .b = {.at = call->in[1], .lane = inputs, .term = 1, .lanes = op->k},
+        .terms = inputs,
+        .sums = y,
+        .a_next = op->k,
+        .b_next = 1,
+        .begun = !call->first};
+    poet_few(&few);
+  }
+  for (uint32_t n = op->n; n && bias != NULL; n--) {
     for (uint32_t k = 0; k < op->k; k++) {
-      float sum = call->first ? 0.0f : *y;
-      for (uint32_t i = 0; i < inputs; i++) {
-        sum += x[i] * *weight++;
-      }
-      *y++ = bias != NULL ? sum + bias[k] : sum;
+      *y++ += bias[k];
     }
-    x += inputs;
   }
 }
+#endif
 
 void poet_linear(const struct poet_call *call) {
   const struct poet_op *op = call->op;
@@ -64,11 +110,12 @@ void poet_linear(const struct poet_call *call) {
       op->input_count > 2 && call->last ? call->in[2] : NULL; /* (k) */
   float *y = call->out;                                       /* (n, k) */
   const uint32_t inputs = features(op);
-  if (POET_M4F && (op->n * op->k * inputs <= FEW_PRODUCTS ||
-                   (POET_IS_FEW(op->n) && inputs <= FEW_TERMS))) {
+#if !POET_M0PLUS
+  if (poet_is_few(op->n, op->k, inputs)) {
     linear_of_few(call, bias);
     return;
   }
+#endif
   struct poet_tile t = {
       .a = {.lane = (int32_t)inputs, .column = 1},
       .b = {.lane = (int32_t)inputs, .column = 1},
@@ -129,7 +176,20 @@ static void sum_rows(const float *a, const float *b, uint32_t step,
     count %= POET_STRIP;
   }
 #endif
-  for (uint32_t j = 0; j < count; j++) {
+  uint32_t j = 0;
+  for (; j + 2 <= count; j += 2) {
+    const float *from = b + j;
+    float s0 = 0.0f, s1 = 0.0f;
+    if (begun) {
+      s0 = sums[j], s1 = sums[j + 1];
+    }
+    for (uint32_t i = 0; i < terms; i++) {
+      s0 += a[i] * from[0], s1 += a[i] * from[1];
+      from += step;
+    }
+    sums[j] = s0, sums[j + 1] = s1;
+  }
+  for (; j < count; j++) {
     const float *from = b + j;
     float sum = begun ? sums[j] : 0.0f;
     for (uint32_t i = 0; i < terms; i++) {
@@ -146,8 +206,26 @@ void poet_linear_grad_input(const struct poet_call *call) {
   const float *weight = call->in[1]; /* (k, inputs) */
   float *dx = call->out;             /* (n, inputs) */
   const uint32_t inputs = features(op);
-  if (POET_IS_FEW(op->n) ||
-      (POET_M4F && op->k <= FEW_TERMS && inputs >= POET_STRIP)) {
+#if !POET_M0PLUS
+  if (inputs < POET_STRIP && (op->k <= 2 || op->n * inputs * op->k <= SIMPLE)) {
+    simple(dy, op->k, 1, op->n, weight, 1, inputs, inputs, op->k, !call->first,
+           dx);
+    return;
+  }
+  if (inputs < POET_STRIP && poet_is_few(op->n, inputs, op->k)) {
+    const struct poet_few few = {
+        .a = {.at = dy, .lane = op->k, .term = 1, .lanes = op->n},
+        .b = {.at = weight, .lane = 1, .term = inputs, .lanes = inputs},
+        .terms = op->k,
+        .sums = dx,
+        .a_next = inputs,
+        .b_next = 1,
+        .begun = !call->first};
+    poet_few(&few);
+    return;
+  }
+#endif
+  if (POET_IS_FEW(op->n) || (POET_M4F && op->k <= FEW_TERMS)) {
     for (uint32_t n = 0; n < op->n; n++) {
       sum_rows(dy + n * op->k, weight, inputs, op->k, !call->first,
                dx + n * inputs, inputs);
@@ -232,11 +310,63 @@ static void grad_weight_of_few(const struct poet_call *call, const float *x,
   }
 }
 
+#if !POET_M0PLUS
+/* Compute the gradients of few products: all at a time if they are stored, else
+ * some rows. */
+static void grad_weight_of_few_products(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const uint32_t inputs = features(op);
+  float sums[STRIP];
+  const bool stored = op->sink == POET_SINK_store && call->first && call->last;
+  const uint32_t rows = inputs > STRIP ? 1 : STRIP / inputs;
+  struct poet_few f = {.a = {.at = call->in[1], .lane = 1, .term = op->k},
+                       .b = {.lane = 1, .term = inputs},
+                       .terms = op->n,
+                       .sums = sums,
+                       .b_next = 1,
+                       .begun = !call->first};
+  if (stored && op->k * inputs * op->n <= SIMPLE) {
+    simple(f.a.at, 1, op->k, op->k, call->in[0], 1, inputs, inputs, op->n,
+           false, call->out);
+    return;
+  }
+  if (stored) {
+    f.a.lanes = op->k, f.b.lanes = f.a_next = inputs;
+    f.b.at = call->in[0], f.sums = call->out;
+    poet_few(&f);
+    return;
+  }
+  for (uint32_t k = 0; k < op->k; k += rows) {
+    f.a.lanes = poet_wide_lanes(op->k - k, rows);
+    f.b.at = call->in[0];
+    for (uint32_t c = 0; c < inputs; c += STRIP) {
+      f.b.lanes = f.a_next = poet_wide_lanes(inputs - c, STRIP);
+      const struct poet_place place = {.first = k * inputs + c,
+                                       .rows = 1,
+                                       .columns = f.a.lanes * f.b.lanes,
+                                       .column = 1};
+      poet_begin_tile(call, &place, sums, 0);
+      poet_few(&f);
+      poet_sink_tile(call, 2, &place, sums, 0);
+      f.b.at += STRIP;
+    }
+    f.a.at += rows;
+  }
+}
+#endif
+
 void poet_linear_grad_weight(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];  /* (n, inputs) */
   const float *dy = call->in[1]; /* (n, k) */
   const uint32_t inputs = features(op);
+#if !POET_M0PLUS
+  if ((op->n >= POET_TILE || inputs < POET_STRIP) &&
+      poet_is_few(op->k, inputs, op->n)) {
+    grad_weight_of_few_products(call);
+    return;
+  }
+#endif
   if (POET_IS_FEW(op->n)) {
     grad_weight_of_few(call, x, dy);
     return;

@@ -104,7 +104,7 @@ static struct reduced reduce(float x) {
 /* x = n ln 2 + r; e^r = 1 + r + r^2 p(r) for |r| <= ln 2 / 2 */
 float poet_exp(float x) {
   const poet_order_t order = poet_order(x);
-  if (order > poet_order(89.0f) || poet_is_nan(order)) {
+  if (!(order <= poet_order(89.0f))) { /* a NaN too */
     return isnan(x) ? x : INFINITY;
   }
   if (order < poet_order(-104.0f)) {
@@ -184,14 +184,14 @@ float poet_erff(float x) {
     const float p = HORNER(square, terms);
     return x + x * p;
   }
-  if (poet_order(a) > poet_order(3.9375f)) {
+  if (!(poet_order(a) <= poet_order(3.9375f))) { /* a NaN too */
     return isnan(x) ? x : with_sign_of(x, 1.0f);
   }
   static const float terms[] = {-0.00020099733f, 0.003092302f, -0.022420254f,
                                 0.104327574f,    0.63673717f,  1.1279361f,
                                 0.00013356694f};
   const float q = HORNER(a, terms);
-  return isnan(x) ? x : with_sign_of(x, 1.0f - poet_exp(-q));
+  return with_sign_of(x, 1.0f - poet_exp(-q));
 }
 
 /* The argument of exp is never positive, so exp cannot overflow. */

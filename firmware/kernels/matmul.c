@@ -6,6 +6,7 @@
  * If an operand is transposed, or if heads lie side by side in a row, only the
  * steps differ. So attention and all its gradients need only this kernel.
  */
+#include "few.h"
 #include "poet/isa.h"
 #include "poet/kernel.h"
 #include "sink.h"
@@ -46,12 +47,46 @@ static void multiply(const struct poet_call *call, float *x, uint32_t next,
   }
 }
 
+#if !POET_M0PLUS
+/* Compute products of few lanes or terms, into the output. */
+static void products_of_few(const struct poet_call *call,
+                            const struct matrix *a, const struct matrix *b,
+                            const struct matrix *y) {
+  const struct poet_op *op = call->op;
+  struct poet_few f = {.a = {.lane = a->row, .term = a->column, .lanes = op->h},
+                       .b = {.lane = b->column, .term = b->row, .lanes = op->w},
+                       .terms = op->k,
+                       .a_next = y->row,
+                       .b_next = 1,
+                       .begun = !call->first};
+  const float *as = call->in[0], *bs = call->in[1];
+  float *to = call->out;
+  for (uint32_t n = op->n; n; n--) {
+    f.a.at = as, f.b.at = bs, f.sums = to;
+    for (uint32_t head = op->groups; head; head--) {
+      poet_few(&f);
+      multiply(call, f.sums, y->row, op->h, op->w);
+      f.a.at += a->head, f.b.at += b->head, f.sums += y->head;
+    }
+    as += a->sample, bs += b->sample, to += y->sample;
+  }
+}
+#endif
+
 void poet_matmul(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t flags = op->variant;
   const struct matrix a = matrix_of(op, op->h, op->k, flags);
   const struct matrix b = matrix_of(op, op->k, op->w, flags >> 1);
   const struct matrix y = matrix_of(op, op->h, op->w, flags >> 2 & 4u);
+  const bool direct = op->sink == POET_SINK_store &&
+                      ((call->first && call->last) || call->sums == call->out);
+#if !POET_M0PLUS
+  if (direct && poet_is_few(op->h, op->w, op->k)) {
+    products_of_few(call, &a, &b, &y);
+    return;
+  }
+#endif
   struct poet_tile t = {
       .a = {.lane = (int32_t)a.row, .column = (int32_t)a.column},
       .b = {.lane = (int32_t)b.column, .column = (int32_t)b.row},
@@ -61,8 +96,6 @@ void poet_matmul(const struct poet_call *call) {
       .begun = !call->first,
       .tame = poet_tame(call->in[0], op->n * a.sample, call->in[1],
                         op->n * b.sample)};
-  const bool direct = op->sink == POET_SINK_store &&
-                      ((call->first && call->last) || call->sums == call->out);
   poet_tile_shape(&t);
   for (uint32_t n = 0; n < op->n; n++) {
     for (uint32_t head = 0; head < op->groups; head++) {

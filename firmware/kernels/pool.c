@@ -7,6 +7,13 @@
 #include "mathf.h"
 #include "poet/kernel.h"
 
+/* A function with a copy for each use, except where flash is small. */
+#if POET_M0PLUS
+#define SPECIALISED __attribute__((noinline))
+#else
+#define SPECIALISED inline __attribute__((always_inline))
+#endif
+
 /* The part of a window that lies inside of the input, along one axis. It is
  * never empty, because the padding is narrower than the window. */
 struct part {
@@ -20,8 +27,8 @@ static inline uint32_t less_padding(uint32_t at, uint32_t pad, uint32_t size) {
   return inside < size ? inside : size;
 }
 
-static __attribute__((noinline)) struct part
-limited(uint32_t from, uint32_t kernel, uint32_t pad, uint32_t size) {
+static SPECIALISED struct part limited(uint32_t from, uint32_t kernel,
+                                       uint32_t pad, uint32_t size) {
   const uint32_t begin = less_padding(from, pad, size);
   const uint32_t end = less_padding(from + kernel, pad, size);
   return (struct part){begin, end - begin};
@@ -116,8 +123,8 @@ static float window_area(const struct poet_op *op, struct part rows,
  * dx: each output divides its gradient in dy equally among the elements of
  * its window, and dx sums these shares. x, dx: (n, c, h, w); y, dy: (n, c,
  * oh, ow) */
-static void avgpool(const struct poet_op *op, const float *x, float *y,
-                    const float *dy, float *dx) {
+static SPECIALISED void avgpool(const struct poet_op *op, const float *x,
+                                float *y, const float *dy, float *dx) {
   const uint32_t size = op->h * op->w;
   if (dx != NULL) {
     memset(dx, 0, poet_elements(op) * sizeof *dx);
@@ -126,22 +133,23 @@ static void avgpool(const struct poet_op *op, const float *x, float *y,
     for (uint32_t oh = 0; oh < op->oh; oh++) {
       const struct part rows =
           limited(oh * op->stride_h, op->kernel_h, op->pad_h, op->h);
+      const uint32_t from = plane * size + rows.begin * op->w;
       for (uint32_t ow = 0; ow < op->ow; ow++) {
         const struct part columns =
             limited(ow * op->stride_w, op->kernel_w, op->pad_w, op->w);
         const float area = window_area(op, rows, columns);
         const float share = dx != NULL ? *dy++ / area : 0.0f;
         float sum = 0.0f;
-        for (uint32_t row = 0; row < rows.count; row++) {
-          for (uint32_t i = 0; i < columns.count; i++) {
-            const uint32_t at =
-                plane * size + (rows.begin + row) * op->w + columns.begin + i;
+        uint32_t at = from + columns.begin;
+        for (uint32_t row = rows.count; row; row--) {
+          for (uint32_t i = at; i < at + columns.count; i++) {
             if (dx != NULL) {
-              dx[at] += share;
+              dx[i] += share;
             } else {
-              sum += x[at];
+              sum += x[i];
             }
           }
+          at += op->w;
         }
         if (dx == NULL) {
           *y++ = sum / area;
@@ -159,19 +167,31 @@ void poet_avgpool2d_grad(const struct poet_call *call) {
   avgpool(call->op, NULL, NULL, call->in[0], call->out);
 }
 
-void poet_global_avgpool(const struct poet_call *call) {
-  const struct poet_op *op = call->op;
+/* Compute the mean of each plane. `size`: of the part of a plane in this call;
+ * `area`: of the whole plane. */
+static SPECIALISED void means(const struct poet_call *call, uint32_t size,
+                              float area, bool first, bool last) {
   const float *x = call->in[0]; /* (n, c, h, w) */
   float *y = call->out;         /* (n, c) */
-  const float area = (float)(call->whole->h * call->whole->w);
-
-  for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
-    float sum = call->first ? 0.0f : *y;
-    for (uint32_t i = 0; i < op->h * op->w; i++) {
+  for (uint32_t left = call->op->n * call->op->c; left; left--) {
+    float sum = first ? 0.0f : *y;
+    for (const float *end = x + size; x != end;) {
       sum += *x++;
     }
-    *y++ = call->last ? sum / area : sum;
+    *y++ = last ? sum / area : sum;
   }
+}
+
+void poet_global_avgpool(const struct poet_call *call) {
+  const uint32_t size = call->op->h * call->op->w;
+#if !POET_M0PLUS
+  if (call->first && call->last) { /* without tests in each plane */
+    means(call, size, (float)size, true, true);
+    return;
+  }
+#endif
+  means(call, size, (float)(call->whole->h * call->whole->w), call->first,
+        call->last);
 }
 
 void poet_global_avgpool_grad(const struct poet_call *call) {

@@ -29,6 +29,7 @@ ORDER = (
     "kernels/tile_vector.c",  # the same of processors with vectors of floats
     "kernels/tile.c",  # sums of products
     "kernels/lanes_m0plus.c",  # the same, and convolutions, of the Cortex-M0+
+    "kernels/few.c",  # sums with few terms or lanes
     "kernels/sink.c",  # from a gradient to a parameter's update
     "kernels/axis.c",  # the axes of a convolution
     "kernels/depthwise.c",  # convolutions with one channel in a group
@@ -64,7 +65,7 @@ ORDER = (
 INCLUDES = {
     "kernels": r"poet/(kernel|isa|records)\.[a-z]+"
     r"|(mathf|(chain|dot|lanes)_m0plus|(tile|strip|axpy|lanes)_m4f|(tile|conv)_vector|tile)\.h"
-    r"|(sink|axis|depthwise)\.h",
+    r"|(sink|axis|few|depthwise)\.h",
     "src": r"poet/\w+\.(h|def)|runtime\.h",
     "include/poet": r"(poet/)?\w+\.(h|def)",
 }

@@ -122,7 +122,7 @@ def ran(
     `patch`: an address and bytes to write there before the start.
     """
     ffi, lib = chips()
-    machine = ffi.gc(lib.bare_new(PARTS[part].core == "m4f", 192 * 1024, 16384), lib.machine_free)
+    machine = ffi.gc(lib.bare_new(PARTS[part].core == "m4f", 224 * 1024, 16384), lib.machine_free)
     load_elf(machine, elf)
     if patch is not None:
         assert lib.machine_load(machine, patch[0], patch[1], len(patch[1]))

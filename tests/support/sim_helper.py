@@ -111,7 +111,7 @@ def peek_text(machine: object, address: int) -> str:
 
 def bare(core: str, elf: Path) -> object:
     """A chip with only the peripherals of the core, loaded and reset."""
-    return started(chips()[1].bare_new(core == "m4f", 192 * 1024, 16384), elf)
+    return started(chips()[1].bare_new(core == "m4f", 224 * 1024, 16384), elf)
 
 
 def started(machine: Any, elf: Path, flash: Path | None = None) -> Any:

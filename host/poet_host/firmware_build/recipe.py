@@ -69,6 +69,7 @@ def recipe(board: str) -> Recipe:
     def paths(names: list[str]) -> tuple[Path, ...]:
         return tuple(firmware / name.format(chip=chip) for name in names)
 
+    optimise = table["optimise"] | table["optimise_chip"].get(chip, {})
     return Recipe(
         board,
         chip,
@@ -82,7 +83,7 @@ def recipe(board: str) -> Recipe:
         tuple(p for folder in paths(table["sources"]) for p in sorted(folder.glob("*.c"))),
         paths([table["script"]])[0],
         paths(table["script_folders"]),
-        dict(zip(paths(list(table["optimise"])), table["optimise"].values(), strict=True)),
+        dict(zip(paths(list(optimise)), optimise.values(), strict=True)),
     )
 
 

@@ -86,6 +86,13 @@ uint32_t machine_tick_hz(const struct machine *m);
 uint32_t machine_register(struct machine *m, unsigned number);
 /* After RUN_BREAKPOINT: set r0 and continue after the BKPT. */
 void machine_continue(struct machine *m, uint32_t r0);
+/* Access one register from outside, as the core would, but without a fault.
+   False: the model does not cover the register, that width, or that value, or
+   it would stop the machine. */
+bool machine_read_register(struct machine *m, uint32_t address, unsigned size,
+                           uint32_t *value);
+bool machine_write_register(struct machine *m, uint32_t address, unsigned size,
+                            uint32_t value);
 /* Drive a peripheral's request line. */
 void machine_irq(struct machine *m, unsigned irq, bool level);
 

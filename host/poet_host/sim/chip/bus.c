@@ -119,6 +119,24 @@ static bool region_write(const struct region *r, uint32_t offset, unsigned size,
          register_write(r->registers, r->owner, offset, size, value);
 }
 
+bool machine_read_register(struct machine *m, uint32_t address, unsigned size,
+                           uint32_t *value) {
+  const struct region *r = find_region(m, address);
+  const bool covered = r && region_read(r, address - r->base, size, value);
+  const bool refused = m->stopped;
+  m->stopped = false;
+  return covered && !refused;
+}
+
+bool machine_write_register(struct machine *m, uint32_t address, unsigned size,
+                            uint32_t value) {
+  const struct region *r = find_region(m, address);
+  const bool covered = r && region_write(r, address - r->base, size, value);
+  const bool refused = m->stopped;
+  m->stopped = false;
+  return covered && !refused;
+}
+
 static uint64_t window_read(uc_engine *uc, uint64_t offset, unsigned size,
                             void *user) {
   (void)uc;

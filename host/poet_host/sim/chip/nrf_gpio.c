@@ -13,6 +13,7 @@ enum {
   DIRSET = 0x518,
   DIRCLR = 0x51c,
   PIN_CNF = 0x700,
+  INPUT_DISCONNECTED = 2,
 };
 
 static void drive(struct nrf_gpio *g) {
@@ -66,6 +67,8 @@ static bool gpio_write(void *owner, uint32_t offset, unsigned size,
 
 void nrf_gpio_create(struct nrf52840 *chip) {
   chip->gpio.chip = chip;
+  for (unsigned i = 0; i < 64; i++)
+    chip->gpio.ports[i / 32].config[i % 32] = INPUT_DISCONNECTED;
   machine_map(chip->m,
               &(struct region){"GPIO", GPIO_BASE, 0x1000, &chip->gpio,
                                .read = gpio_read, .write = gpio_write});

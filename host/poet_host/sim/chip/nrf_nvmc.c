@@ -58,8 +58,7 @@ static const struct reg registers[] = {
     {READY, 4, .get = ready},
     {READYNEXT, 4, .get = ready},
     {CONFIG, 4, PLAIN, FIELD(struct nrf_nvmc, config), .most = 2},
-    {ERASEPAGE, 4, BY_FUNCTION, FIELD(struct nrf_nvmc, config),
-     .set = erase_page},
+    {ERASEPAGE, 4, WRITE_ONLY, .set = erase_page},
     {ICACHECNF, 4, PLAIN, FIELD(struct nrf_nvmc, cache_config), .most = 1,
      .after = configure_cache},
     {0}};

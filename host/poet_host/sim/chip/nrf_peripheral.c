@@ -9,7 +9,6 @@ enum {
   EVENTS_FIRST = 0x100,
   EVENTS_LAST = 0x17c,
   SHORTS = 0x200,
-  INTEN = 0x300,
   INTENSET = 0x304,
   INTENCLR = 0x308,
 };
@@ -47,12 +46,11 @@ static bool region_read(void *owner, uint32_t offset, unsigned size,
   switch (offset) {
   case SHORTS:
     *value = p->shorts;
-    return true;
-  case INTEN:
+    return p->known_shorts;
   case INTENSET:
   case INTENCLR:
     *value = p->enabled;
-    return true;
+    return p->known_events;
   default:
     return p->registers ? register_read(p->registers, p, offset, size, value)
                         : p->read(p, offset, value);
@@ -94,9 +92,6 @@ static bool region_write(void *owner, uint32_t offset, unsigned size,
     p->shorts = value;
     changed(p);
     return !(value & ~p->known_shorts);
-  case INTEN:
-    p->enabled = value;
-    break;
   case INTENSET:
     p->enabled |= value;
     break;

@@ -9,6 +9,8 @@
    to that block during a transfer. */
 #include "nrf52840.h"
 
+#include <string.h>
+
 enum {
   START = 0x010,
   STOP = 0x014,
@@ -25,6 +27,7 @@ enum {
   CONFIG = 0x554,
   ORC = 0x5c0,
   ENABLED = 7,
+  KHZ_250 = 0x04000000,
   RAM_START = 0x20000000,
   SMALL_BLOCK = 0x2000, /* size of RAM0 to RAM7 ("Memory") */
   BIG_BLOCK = 0x20010000,
@@ -171,6 +174,8 @@ void nrf_spim_create(struct nrf52840 *chip, unsigned position) {
       1 << STOPPED | 1 << ENDRX | 1 << END | 1 << ENDTX | 1 << STARTED;
   s->p.task = task;
   s->p.registers = registers;
+  s->frequency = KHZ_250;
+  memset(s->pins, 0xff, sizeof s->pins); /* not connected */
   event_add(chip->m, &s->end, end, s);
   nrf_add(chip, &s->p);
 }

@@ -7,6 +7,8 @@
    four bytes. A fifth byte is lost and causes the event ERROR. */
 #include "nrf52840.h"
 
+#include <string.h>
+
 enum {
   STARTRX = 0x000,
   STOPRX = 0x004,
@@ -31,6 +33,7 @@ enum {
   TXD = 0x544,
   CONFIG = 0x56c,
   ENABLED = 8,
+  BAUD_250000 = 0x04000000,
   OVERRUN = 1,
 };
 
@@ -206,6 +209,8 @@ void nrf_uarte_create(struct nrf52840 *chip) {
       .known_shorts = SHORT_ENDRX_STARTRX | SHORT_ENDRX_STOPRX,
       .task = task,
       .registers = registers};
+  u->baud_rate = BAUD_250000;
+  memset(u->pins, 0xff, sizeof u->pins); /* not connected */
   event_add(chip->m, &u->sent, sent, u);
   event_add(chip->m, &u->arriving, arriving, u);
   chip->m->serial.arrived = bytes_wait;

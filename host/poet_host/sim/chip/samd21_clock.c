@@ -127,9 +127,8 @@ bool samd21_bus_clock(struct samd21 *chip, unsigned bus, unsigned bit,
 
 static uint32_t reset_cause(void *owner) {
   static const uint8_t bits[] = {
-      [RESET_POWER_ON] = 1,        [RESET_PIN] = 0x10,
-      [RESET_SOFTWARE] = 0x40,     [RESET_WATCHDOG] = 0x20,
-      [RESET_LOCK_UP] = 0x20,      [RESET_BROWN_OUT] = 4};
+      [RESET_POWER_ON] = 1,    [RESET_PIN] = 0x10,     [RESET_SOFTWARE] = 0x40,
+      [RESET_WATCHDOG] = 0x20, [RESET_LOCK_UP] = 0x20, [RESET_BROWN_OUT] = 4};
   const struct samd21_clock *c = owner;
   return bits[c->chip->config.cause];
 }
@@ -346,7 +345,7 @@ void samd21_clock_create(struct samd21 *chip) {
   c->ahb_mask = 0x7f;
   c->apb_mask[0] = c->apb_mask[1] = 0x7f;
   c->apb_mask[2] = 0x10000;
-  c->osc8m = 0x300; /* divided by 8 */
+  c->osc8m = 0x87070382; /* runs on demand, divided by 8 */
   c->bod33 = BOD33_FUSES;
   chip->m->supply_changed = check_supply;
   c->dfll_control = DFLL_ONDEMAND;

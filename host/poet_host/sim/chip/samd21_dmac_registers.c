@@ -204,7 +204,7 @@ static uint32_t crc_status(void *owner) {
     machine_stop(d->chip->m, RUN_FAULT,
                  "DMAC: CRCSTATUS read with the I/O interface: the data sheet "
                  "describes CRCBUSY in two ways (20.6.3.7, 20.8.5)");
-  return d->crc == 0 ? 2 : 0;
+  return d->crc_control && d->crc == 0 ? 2 : 0;
 }
 
 static void requested(void *owner) {

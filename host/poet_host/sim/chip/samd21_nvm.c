@@ -33,7 +33,7 @@ enum {
   LOCK_ERROR = 8,
   STICKY = 4 | 8 | 16,
   LOCK_REGIONS = 16, /* that can be locked: 22.6.4.6 */
-  CACHE_LINES = 8, /* lines of a direct-mapped cache, 64 bits each (22.6.5) */
+  CACHE_LINES = 8,   /* lines of a direct-mapped cache, 64 bits each (22.6.5) */
   LINE_SHIFT = 3,
   NO_WAIT_HZ = 24000000, /* table 37-43, above 2.7 V */
   ROW_BYTES = 256,
@@ -53,7 +53,8 @@ void samd21_nvm_check(void *owner) {
 }
 
 static uint16_t region(const struct samd21 *chip, uint32_t address) {
-  return (uint16_t)(1u << (address / (chip->m->flash_bytes / LOCK_REGIONS) & 15));
+  return (
+      uint16_t)(1u << (address / (chip->m->flash_bytes / LOCK_REGIONS) & 15));
 }
 
 static bool is_locked(const void *owner, uint32_t address) {
@@ -125,8 +126,8 @@ static bool store(void *owner, uint32_t address, unsigned size,
                   uint32_t value) {
   struct samd21 *chip = owner;
   struct samd21_nvm *nvm = &chip->nvm;
-  if (size == 1 || (address < chip->m->array.program_end &&
-                    !chip->m->take_faults))
+  if (size == 1 ||
+      (address < chip->m->array.program_end && !chip->m->take_faults))
     return false;
   const uint32_t page = address / SAMD21_PAGE_BYTES;
   if (nvm->spent || ((nvm->status & LOADED) && page != nvm->page)) {

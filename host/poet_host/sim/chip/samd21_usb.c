@@ -107,7 +107,7 @@ static void changed(struct samd21_usb *u, bool was) {
     samd21_usb_fall_idle(u); /* until a host resets it */
   else
     event_cancel(&u->idle);
-  u->state = FSM_ON;
+  u->state = was ? FSM_OFF : FSM_ON;
   usb_bus_pull_up(u->bus, !was);
 }
 
@@ -147,8 +147,7 @@ static bool write_control_b(void *owner, uint32_t value) {
 
 static uint32_t synchronising(void *owner) {
   const struct samd21_usb *u = owner;
-  return u->chip->m->now < u->busy_until ||
-                 machine_hangs(u->chip->m, HANG_USB)
+  return u->chip->m->now < u->busy_until || machine_hangs(u->chip->m, HANG_USB)
              ? 3
              : 0;
 }
@@ -193,13 +192,18 @@ static bool set_status(void *owner, uint32_t value) {
   return true;
 }
 
+static bool clear_status(void *owner, uint32_t value) {
+  struct samd21_endpoint *e = owner;
+  e->status &= (uint8_t)~value;
+  return true;
+}
+
 #define OF_ENDPOINT(member) FIELD(struct samd21_endpoint, member)
 static const struct reg endpoint_registers[] = {
     {EPCFG, 1, BY_FUNCTION, OF_ENDPOINT(config), .set = write_config,
      .after = raise_endpoint},
-    {EPSTATUSCLR, 1, CLEAR_ONES, OF_ENDPOINT(status), .after = banks_changed},
-    {EPSTATUSSET, 1, BY_FUNCTION, OF_ENDPOINT(status), .set = set_status,
-     .after = banks_changed},
+    {EPSTATUSCLR, 1, WRITE_ONLY, .set = clear_status, .after = banks_changed},
+    {EPSTATUSSET, 1, WRITE_ONLY, .set = set_status, .after = banks_changed},
     {EPSTATUS, 1, READ_ONLY, OF_ENDPOINT(status)},
     {EPINTFLAG, 1, CLEAR_ONES, OF_ENDPOINT(flags), .after = raise_endpoint},
     {EPINTENCLR, 1, CLEAR_ONES, OF_ENDPOINT(enabled_interrupts),
@@ -244,7 +248,7 @@ void samd21_usb_create(struct samd21 *chip) {
   u->chip = chip;
   u->control_b = CTRLB_DETACH;
   u->quality = 5;
-  u->state = FSM_ON;
+  u->state = FSM_OFF;
   reset_endpoints(u);
   samd21_usb_connect(u);
   machine_map(chip->m,

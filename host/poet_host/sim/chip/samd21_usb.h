@@ -18,7 +18,8 @@ enum {
   FLAG_RXSTP = 0x10,
   FLAG_STALL = 0x20,
   DADD_ADDEN = 0x80,
-  FSM_ON = 2, /* FSMSTATUS */
+  FSM_OFF = 1, /* FSMSTATUS */
+  FSM_ON = 2,
 };
 
 void samd21_usb_stop(struct samd21_usb *usb, const char *text);

@@ -22,6 +22,7 @@ enum {
   SYNCBUSY = 0x80,
   KEY = 0xa5,
   LONGEST = 11,    /* 16,384 cycles */
+  PERIOD = 15,     /* PER in CONFIG */
   SYNC_CYCLES = 5, /* of the watchdog's clock */
 };
 
@@ -58,8 +59,9 @@ static void restart(struct samd21_wdt *w) {
     machine_stop(m, RUN_FAULT, "WDT: its generic clock (GCLK_WDT) is off");
     return;
   }
-  event_at(m, &w->bite, m->now + ticks_of(w, 8u << w->config));
-  if (w->warning_offset < w->config)
+  const uint8_t period = w->config & PERIOD;
+  event_at(m, &w->bite, m->now + ticks_of(w, 8u << period));
+  if (w->warning_offset < period)
     event_at(m, &w->warning, m->now + ticks_of(w, 8u << w->warning_offset));
 }
 
@@ -129,11 +131,12 @@ static bool clocked(void *owner) {
 void samd21_wdt_create(struct samd21 *chip) {
   struct samd21_wdt *w = &chip->wdt;
   w->chip = chip;
-  w->config = w->warning_offset = LONGEST;
+  w->config = LONGEST << 4 | LONGEST; /* its window mode is not modelled */
+  w->warning_offset = LONGEST;
   event_add(chip->m, &w->warning, warned, w);
   event_add(chip->m, &w->bite, bites, w);
   w->warning.watchdog = w->bite.watchdog = true;
-  machine_map(chip->m, &(struct region){"WDT", BASE, 0x400, w,
-                                        .registers = registers,
-                                        .ready = clocked});
+  machine_map(chip->m,
+              &(struct region){"WDT", BASE, 0x400, w, .registers = registers,
+                               .ready = clocked});
 }

@@ -78,7 +78,8 @@ def board_errors() -> str:
     """The error codes of wire.def as a table."""
     head = "| code | name | what happened | what to do |\n|---:|---|---|---|\n"
     return head + "\n".join(
-        f"| {row.code} | `{row.name}` | {' | '.join(row.columns)} |" for row in isa.rows("ERROR")
+        f"| {row.code} | `{row.name}` | {row.columns[0]} | {row.columns[1]} |"
+        for row in isa.rows("ERROR")
     )
 
 

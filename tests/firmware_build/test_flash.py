@@ -16,7 +16,8 @@ from poet_host.firmware_build import upload
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.firmware_build.image import read_elf
 from poet_host.firmware_build.recipe import recipe
-from poet_host.firmware_build.upload import find_tool, upload_command, write_image
+from poet_host.firmware_build.upload import write_image
+from poet_host.firmware_build.upload_tools import find_tool, upload_command
 from poet_host.resources import resource
 from poet_host.sim.board import SimulatedBoard
 from support.command import Command
@@ -114,6 +115,28 @@ PROBES = {
         *("--base-address", "0x0", "FOLDER/firmware.bin"),
     ],
 }
+
+
+RECOVERS = {
+    "openocd": [*PROBES["openocd"][:-2], *("-c", "init", "-c", "nrf52_recover", "-c", "exit")],
+    "JLinkExe": [*PROBES["JLinkExe"][:-1], "FOLDER/recover.jlink"],
+    "pyocd": ["erase", "--mass", "--target", "nrf52840", "--uid", "683"],
+}
+
+
+@pytest.mark.parametrize("tool", list(RECOVERS))
+def test_recover_erases_the_chip_first(tool: str, desk: Desk) -> None:
+    desk.program(tool)
+    with answering("nrf52840_dk") as board:
+        port = desk.port("ttyACM0", JLINK, "00683", board.port)
+        assert write(DK, "auto", tool=tool, recover=True).port == port
+    assert desk.arguments(tool) == RECOVERS[tool] + PROBES[tool]
+
+
+def test_a_board_without_a_debug_port_is_not_recovered(desk: Desk) -> None:
+    desk.program("bossac")
+    with answering("mkr1000") as board, pytest.raises(BadInput, match="--recover"):
+        write(MKR, board.port, upload_port=desk.port("ttyACM0", LOADER), recover=True)
 
 
 @pytest.mark.parametrize("tool", list(PROBES))

@@ -17,8 +17,9 @@ from poet_host.device import ports
 from poet_host.device.board import load_board
 from poet_host.device.device import connect
 from poet_host.errors import BadInput, BoardError, NoDevice, PoetError
-from poet_host.firmware_build import upload
-from poet_host.firmware_build.upload import find_tool, write_image
+from poet_host.firmware_build import upload, upload_tools
+from poet_host.firmware_build.upload import write_image
+from poet_host.firmware_build.upload_tools import find_tool
 from support.command import Command
 from support.desk import (
     DK,
@@ -48,7 +49,7 @@ def test_an_old_bossac_is_refused(version: str, desk: Desk) -> None:
 def test_newer_bossacs_are_accepted(desk: Desk) -> None:
     for version in ("1.9", "1.10.2", "2.0"):
         desk.program("bossac", version=version)
-        upload.check_bossac(find_tool(MKR)[1])
+        upload_tools.check_bossac(find_tool(MKR)[1])
 
 
 def test_an_image_for_another_board_is_refused(desk: Desk) -> None:
@@ -95,8 +96,14 @@ def test_an_error_quotes_a_program_that_fails(printed: str, advice: str, desk: D
         write(MKR, desk.port("ttyACM0", LOADER))
 
 
+def test_the_error_of_a_closed_debug_port_names_recover(desk: Desk) -> None:
+    desk.program("openocd", "echo nRF52 device has AP lock engaged; exit 1")
+    with pytest.raises(PoetError, match=r"AP lock engaged.*--recover"):
+        write(DK, desk.port("ttyACM0", JLINK))
+
+
 def test_a_program_that_hangs_is_killed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload, "TOOL_LIMIT_S", 0.3)
+    monkeypatch.setattr(upload_tools, "TOOL_LIMIT_S", 0.3)
     desk.program("bossac", "exec sleep 60")
     with pytest.raises(PoetError, match=r"bossac .* 0\.3 s"):
         write(MKR, desk.port("ttyACM0", LOADER))

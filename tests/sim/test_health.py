@@ -7,74 +7,23 @@ from typing import Any
 
 import pytest
 from poet_host import isa
-from poet_host.device import wire
-from poet_host.device.device import connect
 from poet_host.device.health import is_unwanted, reset_text
-from poet_host.errors import BoardError, LinkBroken
+from poet_host.errors import BoardError
 from poet_host.firmware_build.bare_metal import build_firmware
-from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.simulated_chip import CardFault, SimulatedChip
+from support.chip_runs import PUSH_FOR_EVER, STRAY_STORES, ask, patched, until_idle
 from support.memory_board import card
-from support.reverted import without
 from support.sim_helper import needs_compiler
 from support.toy_boards import load, prepare, running, trained, truth, weights_of
 from support.toy_job import STEPS, job, put
 
 pytestmark = needs_compiler
 both = pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
-UNGUARDED = {
-    "mkr1000": {
-        "samd21/chip.c": (
-            ("  start_watchdog();\n", "  if (false) {\n  start_watchdog();\n"),
-            ("  protect_boot_loader();\n", "  protect_boot_loader();\n  }\n"),
-            ("NVMCTRL_RWS_1 | NVMCTRL_MANW", "NVMCTRL_RWS_1"),
-        )
-    },
-    "nrf52840_dk": {
-        "nrf52840/chip.c": (
-            ("  start_watchdog();\n  watch_supply();\n", "  (void)start_watchdog;\n"),
-        )
-    },
-}
-# Store 64 bytes at 0x8000, in the middle of the program, and then sleep.
-STRAY_STORES = bytes.fromhex("0120 c003 1021 02c0 0139 fcd1 30bf fde7")
-PUSH_FOR_EVER = bytes.fromhex("ffb5 fde7")
 S = 10**6
 
 
 def cause(health: Any) -> str:
     return isa.by_code("RESET")[health.reset].name
-
-
-def until_idle(chip: SimulatedChip) -> int:
-    """Run until the chip is idle, and return how often it was reset."""
-    resets = 0
-    for _ in range(100):
-        result = chip.run(chip.meter.tick_hz)
-        if result == "idle":
-            return resets
-        if result == "reset":
-            resets += 1
-            chip.reset()
-    raise AssertionError(f"still busy after 100 s: {result} {chip.message}")
-
-
-def ask(chip: SimulatedChip, message: str) -> Any:
-    """Return the record that answers a request to a chip in this process."""
-    until_idle(chip)
-    chip.take()
-    chip.give(wire.frame(1, wire.messages()[message].code, b""))
-    until_idle(chip)
-    payload = wire.unframe(chip.take().strip(b"\0"))[2]
-    return wire.unpack(wire.messages()[message].reply, wire.unpack_status(payload)[2])[message]
-
-
-def patched(chip: SimulatedChip, code: bytes) -> int:
-    """Replace the begin of poet_serve, and return its address."""
-    address = int(chip.image.symbols["poet_serve"]) & ~1
-    assert chip.lib.machine_load(chip.machine, address, code, len(code))
-    chip.take_faults()
-    return address
 
 
 @pytest.mark.parametrize(("part", "why"), [("kernel", "watchdog"), ("dma", "dma")])
@@ -190,32 +139,3 @@ def test_the_region_of_the_boot_loader_is_locked(storage: Path) -> None:
     assert chip.run(10**9) == "idle"
     assert chip.lib.machine_flash_locked(chip.machine, 0)
     assert not chip.lib.machine_flash_locked(chip.machine, 0x4000)
-
-
-@pytest.mark.slow
-@both
-def test_without_these_precautions_the_rules_fail(
-    name: str, storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the firmware of commit 13d07bf did."""
-    image = without(monkeypatch, tmp_path, name, UNGUARDED[name])
-    chip = SimulatedChip(name, image, storage)
-    assert chip.run(10**9) == "idle"
-    chip.hang("dma")
-    chip.give(wire.frame(1, wire.messages()["hello"].code, b""))
-    until_idle(chip)
-    assert chip.take() == b""  # neither an answer nor a reset
-    with SimulatedBoard(name, image, storage) as board, connect(board.port) as device:
-        board.set_supply(2600)
-        with pytest.raises(LinkBroken):
-            device.format()
-        assert "supply below 2.7 V" in (board.wait(5) or "")
-    if name == "mkr1000":
-        chip = SimulatedChip(name, image, storage)
-        patched(chip, STRAY_STORES)
-        assert chip.run(10**9) == "fault"
-        assert "damages the program" in chip.message
-        chip = SimulatedChip(name, image, storage)
-        patched(chip, PUSH_FOR_EVER)
-        assert chip.run(40 * 48 * S) == "slice"  # locked up until somebody comes
-        assert not chip.lib.machine_flash_locked(chip.machine, 0)

@@ -40,7 +40,7 @@ class Desk:
             f'for one; do echo "$one" >> {self.folder}/{name}.log; done\n'
             f'for one; do case "$one" in *firmware.*) last="$one";; esac; done\n'
             f"folder=${{last#*{{}}; folder=${{folder%/firmware.*}}\n"
-            f'cp "$folder"/firmware.* {self.folder}/\n{then}\n'
+            f'[ -z "$last" ] || cp "$folder"/firmware.* {self.folder}/\n{then}\n'
         )
         path.chmod(0o755)
 

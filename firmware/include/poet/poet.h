@@ -38,7 +38,7 @@
 /* One constant for each row of wire.def, such as POET_ERROR_no_storage = -4 and
  * POET_MESSAGE_hello = 1. */
 enum poet_error {
-#define ERROR(code, name, meaning, advice) POET_ERROR_##name = (code),
+#define ERROR(code, name, meaning, advice, detail) POET_ERROR_##name = (code),
 #include "wire.def"
 };
 enum poet_reset {

@@ -251,6 +251,25 @@ void chip_uart_send(const uint8_t *data, uint32_t size) {
   }
 }
 
+/* -- the debug port -- */
+
+/* From revision 3 on, the debug port is closed after each reset, unless both
+ * UICR and the program open it. Earlier revisions do not know the value of
+ * UICR that opens it. UICR takes effect after a reset. */
+static void open_debug_port(void) {
+  if (FICR_PART != PART_NRF52840 || FICR_VARIANT < VARIANT_REVISION_3) {
+    return;
+  }
+  if (UICR_APPROTECT == UINT32_MAX) {
+    const uint32_t open = UINT32_MAX << 8 | APPROTECT_OPEN;
+    chip_flash_program((const uint32_t *)(uintptr_t)&UICR_APPROTECT, &open);
+    if (UICR_APPROTECT == open) {
+      chip_restart();
+    }
+  }
+  APPROTECT_DISABLE = APPROTECT_OPEN;
+}
+
 /* -- the rest -- */
 
 /* The buffer that is being sent is finished first. The rest of its message is
@@ -281,6 +300,7 @@ void chip_unique_id(char text[17]) {
 void chip_start(void) {
   extern const handler *const vectors[];
   SCB_VTOR = (uint32_t)(uintptr_t)vectors;
+  open_debug_port();
   start_watchdog();
   watch_supply();
   NVMC_ICACHECNF = 1;

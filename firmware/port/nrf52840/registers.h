@@ -159,6 +159,16 @@
 #define USBD_HIDDEN_171 REG32(0x4006ec14)
 #define USBD_HIDDEN_187 REG32(0x4006ed14)
 
+/* Access port protection. FICR_PART and FICR_VARIANT have no official name; the
+ * MDK's nrf52_erratas.h finds the revision in them. */
+#define APPROTECT_DISABLE REG32(0x40000558)
+#define UICR_APPROTECT REG32(0x10001208)
+#define APPROTECT_OPEN 0x5au
+#define FICR_PART REG32(0x10000130)
+#define FICR_VARIANT REG32(0x10000134)
+#define PART_NRF52840 8u
+#define VARIANT_REVISION_3 5u
+
 /* FICR */
 #define FICR_DEVICEID(n) REG32(0x10000060 + 4 * (n))
 

@@ -18,7 +18,7 @@ from ..device.ports import board_of, group_advice, permission_advice, serial_por
 from ..errors import PoetError
 from ..firmware_build.native import boards_run_here, build_native, cross_tools, linux_boards
 from ..firmware_build.recipe import compiler_version, find_compiler, recipe, simulated_boards
-from ..firmware_build.upload import check_bossac, find_tool
+from ..firmware_build.upload_tools import check_bossac, find_tool
 from ..plan.problem import CostGraph, CostNode
 from ..sim.chip_library import emulator
 from .console import emit, show_table

@@ -34,6 +34,10 @@ from .options import json_option
     "--image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     show_default="build the firmware", help="Upload this ELF image instead of a new build.",
 )  # fmt: skip
+@click.option(
+    "--recover", is_flag=True,
+    help="Erase the whole chip first. This opens the debug port of an nRF52840 that is closed.",
+)  # fmt: skip
 @json_option
 def flash(
     board: str,
@@ -41,6 +45,7 @@ def flash(
     upload_port: str | None,
     tool: str | None,
     image: Path | None,
+    recover: bool,
     as_json: bool,
 ) -> None:
     """Build the firmware, upload it, and check that the board answers."""
@@ -49,7 +54,9 @@ def flash(
             f"the board {port} runs on this computer and needs no upload. Name the port of a real "
             "board"
         )
-    done = api.flash(board, port, upload_port=upload_port, tool=tool, image=image, report=say)
+    done = api.flash(
+        board, port, upload_port=upload_port, tool=tool, image=image, recover=recover, report=say
+    )
     say(f"{board} {done.info.unique_id} answers at {done.port}")
     if as_json:
         emit(

@@ -48,6 +48,8 @@ class Device(Closing):
 
     def __init__(self, link: Link) -> None:
         self.link = link
+        # Names of the tensors of the schedule in use: errors then name a tensor, not its number.
+        self.tensor_names: Sequence[str] = ()
         self.info = self._first_hello()
         if self.info.version != _C["POET_VERSION"]:
             raise BoardError(
@@ -305,7 +307,7 @@ class Device(Closing):
                 return unpack(messages()[name].reply, rest)
         except WireError as error:
             raise self._invalid(f"{name}: {error}") from error
-        refusal = board_error(status, detail, name)
+        refusal = board_error(status, detail, name, self.tensor_names)
         if refusal.name == "arena_small":
             arena = f"; its arena has {self.info.arena_bytes:,} bytes"
             refusal = BoardError(f"{refusal}{arena}", refusal.name, detail)
@@ -343,8 +345,8 @@ def shifted(progress: Progress | None, before: int, total: int) -> Progress | No
     return lambda done, _: progress(before + done, total)
 
 
-def board_error(status: int, detail: int, request: str) -> BoardError:
-    """Return the error for a negative status in a board's reply."""
+def board_error(status: int, detail: int, request: str, names: Sequence[str] = ()) -> BoardError:
+    """Return the error for a negative status in a board's reply. `names`: those of the tensors."""
     row = isa.by_code("ERROR").get(status)
     if row is None:
         return BoardError(
@@ -353,8 +355,11 @@ def board_error(status: int, detail: int, request: str) -> BoardError:
             "unknown",
             detail,
         )
-    what, advice = row.columns
-    text = f"the board refused {request}: {what}" + (f" (detail {detail})" if detail else "")
+    what, advice, place = row.columns
+    text = f"the board refused {request}: {what}"
+    if place and detail not in (0, _C["POET_NONE"]):
+        is_named = place == "tensor {}" and detail < len(names)
+        text += f" ({place.format(names[detail] if is_named else f'{detail:,}')})"
     return BoardError(f"{text}; {advice}" if advice else text, row.name, detail)
 
 

@@ -8,7 +8,8 @@ from .bare_metal import build_firmware
 from .image import read_elf
 from .ledger import ledger_text, memory_ledger
 from .native import build_native
-from .upload import Flashed, find_tool, write_image
+from .upload import Flashed, write_image
+from .upload_tools import find_tool
 
 
 def build(board: str) -> Path:
@@ -29,13 +30,14 @@ def flash(
     upload_port: str | None = None,
     tool: str | None = None,
     image: Path | None = None,
+    recover: bool = False,
     report: Callable[[str], None] = lambda message: None,
 ) -> Flashed:
     """Build the firmware of a board, write it, and check that the board answers.
 
     `image`: an existing ELF file to write; then no firmware is built. `report` receives the memory
-    ledger and a line for each step. `port`, `upload_port`, `tool` and the errors are those of
-    upload.write_image. Raises PoetError if the build fails.
+    ledger and a line for each step. `port`, `upload_port`, `tool`, `recover` and the errors are
+    those of upload.write_image. Raises PoetError if the build fails.
     """
     found = load_board(board)
     find_tool(found, tool)  # raises the error for a missing tool before the build
@@ -43,4 +45,13 @@ def flash(
     start, data = read_elf(elf).flash()
     if image is None:
         report(ledger_text([memory_ledger(board, elf)]))
-    return write_image(found, start, data, port, upload_port=upload_port, tool=tool, report=report)
+    return write_image(
+        found,
+        start,
+        data,
+        port,
+        upload_port=upload_port,
+        tool=tool,
+        recover=recover,
+        report=report,
+    )

@@ -1,15 +1,8 @@
-"""Write a firmware image to a board, with an upload program.
-
-The programs are bossac (github.com/shumatech/BOSSA) for Arduino's SAM boot loader, and OpenOCD,
-J-Link Commander or pyOCD for a board with a debugger.
-"""
+"""Write a firmware image to a board, with an upload program (upload_tools)."""
 
 import os
-import re
-import shutil
-import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +14,6 @@ import serial
 from ..device.board import Board, Loading
 from ..device.device import Device, connect
 from ..device.ports import (
-    RULES,
     SerialPort,
     board_of,
     find_port,
@@ -29,23 +21,22 @@ from ..device.ports import (
     permission_advice,
     runs_firmware,
     serial_ports,
-    udev_rule,
 )
-from ..errors import BadInput, BoardError, NoDevice, PoetError, quoted
+from ..errors import BadInput, BoardError, NoDevice, PoetError
 from ..temporary import temporary_folder
+from .upload_tools import (
+    check_bossac,
+    find_tool,
+    loading_of,
+    recover_command,
+    run_tool,
+    upload_command,
+)
 
-BOSSAC_OLDEST = (1, 9)
 TOUCH_BAUD = 1200
 TOUCH_WAIT_S = 5.0  # time to wait for the boot loader's port to appear
 RETURN_WAIT_S = 20.0  # time to wait for the board's own port to appear, and for its answer
-TOOL_LIMIT_S = 180.0  # time limit for an upload program
 POLL_S = 0.1
-INSTALL = {
-    "bossac": "'apt install bossa-cli'",
-    "openocd": "'apt install openocd'",
-    "JLinkExe": "SEGGER's J-Link software",
-    "pyocd": "'pip install pyocd'",
-}
 
 Report = Callable[[str], None]
 
@@ -69,6 +60,7 @@ def write_image(
     *,
     upload_port: str | None = None,
     tool: str | None = None,
+    recover: bool = False,
     report: Report = lambda message: None,
 ) -> Flashed:
     """Write an image to flash address `start`, wait for the board, and check its answer.
@@ -77,8 +69,10 @@ def write_image(
     port has another name after the upload, the new name is used. `upload_port`: the port of the
     boot loader or debugger; None: the board's own USB port if exactly one is found, else `port`.
     `tool`: a program of board.loading.tools; None: the first of these programs that is installed.
+    `recover`: erase the whole chip first, which opens a debug port that is closed.
 
-    Raises BadInput for a board without an image, and for a wrong tool. Raises NoDevice if a port is
+    Raises BadInput for a board without an image, for a wrong tool, and for `recover` with a board
+    that has no debug port. Raises NoDevice if a port is
     missing or does not appear again. Raises PoetError if the program is missing, too old or fails.
     Raises BoardError if the firmware that answers is not the one that was written.
     """
@@ -95,6 +89,8 @@ def write_image(
         raise _no_port(port, board)
     loader = upload_port or _loader_of(board, port)
     before = _usb_ports(board)
+    if recover and name == "bossac":
+        raise BadInput(f"{board.name} has no debug port that could be closed: omit --recover")
     if name == "bossac":
         check_bossac(program)
         loader = enter_boot_loader(loader, loading, report)
@@ -103,143 +99,14 @@ def write_image(
         (file := folder / "firmware.bin").write_bytes(image)
         found = find_port(loader)
         number = found.serial_number if found and loading.has(found.usb) else ""
+        if recover:
+            report(f"{name} erases the whole chip")
+            run_tool(name, recover_command(name, program, loading, folder, loader, number), loading)
         command = upload_command(name, program, loading, file, loader, number)
         run_tool(name, command, loading)
     report(f"written; waiting for the board at {port}")
     port, info = _await_board(board, port, before)
     return Flashed(len(image), name, loader, port, info)
-
-
-def loading_of(board: Board) -> Loading:
-    """Return how to write to a board. Raises BadInput, with advice, if the board has no image."""
-    if board.loading is not None:
-        return board.loading
-    if board.name == "native":
-        raise BadInput(
-            "the board native is a program on this computer, so it cannot be flashed: use --port "
-            "native or `poet-host simulate native`"
-        )
-    if board.target:
-        raise BadInput(
-            f"{board.name} runs Linux, so its firmware is a program: build it with `poet-host "
-            f"build {board.name} -o poet-native`, or run poet-host on that board with --port native"
-        )
-    raise BadInput(
-        f"there is no firmware for {board.title}: solve schedules for it with --board "
-        f"{board.name}, and run them on the native board"
-    )
-
-
-def find_tool(board: Board, wanted: str | None = None) -> tuple[str, str]:
-    """Return name and path of the upload program: `wanted`, or the first installed program."""
-    tools = loading_of(board).tools
-    if wanted is not None and wanted not in tools:
-        raise BadInput(
-            f"the program {wanted} cannot write to {board.name}: choose {' or '.join(tools)}"
-        )
-    for name in [wanted] if wanted else tools:
-        if program := shutil.which(name):
-            return name, program
-    needed = [wanted] if wanted else list(tools)
-    raise PoetError(
-        f"{' or '.join(needed)} is needed to write to {board.name}, but is not on the PATH: try "
-        f"{', or '.join(INSTALL[name] for name in needed)}"
-    )
-
-
-def check_bossac(program: str) -> None:
-    """Raise PoetError for bossac older than 1.9, which counts offsets from another address."""
-    done = subprocess.run(
-        [program, "--help"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-    )
-    found = re.search(r"Version (\d+)\.(\d+)\S*", done.stdout + done.stderr)
-    if found is None or (int(found[1]), int(found[2])) < BOSSAC_OLDEST:
-        which = found[0].lower() if found else "of an unknown version"
-        raise PoetError(
-            f"the upload program {program} is {which}, but versions before 1.9 write to the "
-            f"wrong address: install 1.9 or newer ({INSTALL['bossac']})"
-        )
-
-
-def upload_command(
-    tool: str, program: str, loading: Loading, image: Path, port: str, serial_number: str
-) -> list[str]:
-    """Return the command line that writes, verifies and starts an image.
-
-    `serial_number` selects a debugger (empty: the only one that is plugged in). Raises BadInput if
-    it contains anything but letters and digits: a USB device could send Tcl code as its serial
-    number, which OpenOCD would execute.
-    """
-    if not re.fullmatch(r"[0-9A-Za-z]*", serial_number, re.ASCII):
-        raise BadInput(
-            f"the debugger at {port} has the serial number {quoted(serial_number)}, but only "
-            "letters and digits are allowed: unplug that debugger, or name the port of the board's "
-            "own debugger with --upload-port"
-        )
-    start, chip = f"0x{loading.start:x}", loading.tools[tool]
-    number = serial_number.lstrip("0")
-    if tool == "bossac":
-        # Without `--offset`, bossac would erase the boot loader.
-        # Pass `--usb-port` without a value, which means 1: bossac reads any word after it as 0.
-        where = ["--port", port.removeprefix("/dev/"), "--usb-port", f"--offset={start}"]
-        return [program, *where, "--erase", "--write", "--verify", "--reset", str(image)]
-    if tool == "openocd":
-        command = [program, "-f", "interface/jlink.cfg", "-c", "transport select swd"]
-        if number:  # versions before 0.12 know only the second command
-            new, old = f"adapter serial {serial_number}", f"jlink serial {serial_number}"
-            command += ["-c", f"if {{[catch {{{new}}}]}} {{{old}}}"]
-        command += ["-f", f"target/{chip}.cfg"]
-        return [*command, "-c", f"program {{{image}}} {start} verify reset exit"]
-    if tool == "JLinkExe":
-        script = image.with_suffix(".jlink")
-        steps = ("r", "h", f"loadbin {image}, {start}", f"verifybin {image}, {start}", "r", "g")
-        script.write_text("\n".join((*steps, "q", "")), encoding="utf-8")
-        command = [program, "-NoGui", "1", "-device", chip, "-if", "swd", "-speed", "4000"]
-        command += ["-autoconnect", "1", "-ExitOnError", "1", *(["-USB", number] if number else [])]
-        return [*command, "-CommanderScript", str(script)]
-    probe = ["--uid", number] if number else []
-    return [program, "flash", "--target", chip, *probe, "--base-address", start, str(image)]
-
-
-def run_tool(name: str, command: Sequence[str], loading: Loading) -> None:
-    """Run an upload program. Raises PoetError, with its last lines of output, if it fails."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=TOOL_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise PoetError(
-            f"the upload program {name} did not end within {TOOL_LIMIT_S:g} s: unplug the board, "
-            "plug it in again, and run this command again"
-        ) from error
-    if done.returncode == 0:
-        return
-    lines = [line.strip() for line in re.split(r"[\r\n]+", done.stdout) if line.strip()]
-    printed = "; ".join(lines[-3:]) or "it printed nothing"
-    advice = _advice(name, done.stdout, loading)
-    raise PoetError(f"the upload program {name} failed ({printed}): {advice}")
-
-
-def _advice(name: str, printed: str, loading: Loading) -> str:
-    if re.search(r"LIBUSB_ERROR_ACCESS|[Pp]ermission|[Aa]ccess denied", printed):
-        rules = "\n".join(udev_rule(usb, "usb") for usb in loading.usb)
-        return (
-            f"no permission to open its USB device: put these lines into {RULES} and plug it in "
-            f"again:\n{rules}"
-        )
-    if name == "bossac":
-        return (
-            "press the board's reset button twice, quickly, so that its boot loader waits. A new "
-            "port appears. Run this command again, with the new port as --upload-port"
-        )
-    return "check the board's power and cable, and close other debugger sessions"
 
 
 def enter_boot_loader(port: str, loading: Loading, report: Report) -> str:

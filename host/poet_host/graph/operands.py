@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .. import isa
+from .graph import Node
 
 AXES = ("n", "c", "h", "w", "k", "oh", "groups")
 """The axes along which operators can be cut: fields of `struct poet_op`. FORMAT.md numbers them."""
@@ -101,3 +102,9 @@ class Operator:
         name = "c" if formula == "c / groups" and not self.is_grouped else formula
         known = name in (*self.free_axes, *self.summed)
         return OperandAxis(size, name if known else None)
+
+
+def operator_of(node: Node) -> Operator:
+    """Return the operator of a computed node of a graph."""
+    over = None if node.overwrites is None else node.inputs.index(node.overwrites)
+    return Operator(node.op, node.sink, len(node.inputs), node.attrs, over)

@@ -16,8 +16,7 @@ from math import prod
 from .. import isa
 from ..errors import BadInput
 from ..graph.cuts import Cut
-from ..graph.graph import Node
-from ..graph.operands import Operator
+from ..graph.operands import OperandAxis, Operator
 
 _C = isa.constants()
 MAX_LOOPS = _C["POET_LOOPS"]
@@ -107,7 +106,7 @@ class NestedOperator:
             raise LawError("operands", f"the operator has {self.count + 1} operands")
         self.axes = [operator.operand(i) for i in range(self.count + 1)]
         self._check_rings()
-        self.parts = [self._parts(i) for i in range(self.count + 1)]
+        self.parts = [parts_of(*pair) for pair in zip(self.axes, cuts, strict=True)]
         if self.overwritten is not None and self.parts[self.overwritten] != self.parts[-1]:
             raise LawError("place", "the output is cut in another way than what it overwrites")
         self._check_slabs()
@@ -162,26 +161,6 @@ class NestedOperator:
                         raise LawError("parts", f"the slabs of operand {i} are not whole parts")
             if not self.box(i).holds(self._extents(i, len(self.nest.loops))):
                 raise LawError("cells", f"the cells of operand {i} are not dense")
-
-    def _parts(self, index: int) -> tuple[int, ...]:
-        """Return the indices of a part along each axis of an operand."""
-        axes, cut = self.axes[index], self.cuts[index]
-        part = [axis.size for axis in axes]
-        if cut is None:
-            return tuple(part)
-        if cut.size_bytes != 4 * prod(part):
-            raise LawError("cut", f"the cut of operand {index} is for another size")
-        for i, (size, indices) in enumerate(zip(cut.size, cut.part, strict=True)):
-            if indices == size:
-                continue
-            below = prod(cut.size[i + 1 :]) * cut.unit_bytes // 4
-            for j, axis in enumerate(axes):
-                if axis.size == size and prod(a.size for a in axes[j + 1 :]) == below:
-                    part[j] = indices
-                    break
-            else:
-                raise LawError("cut", f"operand {index} is cut along no axis of the operator")
-        return tuple(part)
 
     # ---- geometry
 
@@ -312,7 +291,24 @@ class NestedOperator:
         return sum(size * count for size, count in self.stores.items())
 
 
-def operator_of(node: Node) -> Operator:
-    """Return the operator of a computed node of a graph."""
-    over = None if node.overwrites is None else node.inputs.index(node.overwrites)
-    return Operator(node.op, node.sink, len(node.inputs), node.attrs, over)
+def parts_of(axes: tuple[OperandAxis, ...], cut: Cut | None) -> tuple[int, ...]:
+    """Return the indices of a part along each axis of an operand.
+
+    Raises LawError if the cut is not along axes of the operand.
+    """
+    part = [axis.size for axis in axes]
+    if cut is None:
+        return tuple(part)
+    if cut.size_bytes != 4 * prod(part):
+        raise LawError("cut", "the cut of an operand is for another size")
+    for i, (size, indices) in enumerate(zip(cut.size, cut.part, strict=True)):
+        if indices == size:
+            continue
+        below = prod(cut.size[i + 1 :]) * cut.unit_bytes // 4
+        for j, axis in enumerate(axes):
+            if axis.size == size and prod(a.size for a in axes[j + 1 :]) == below:
+                part[j] = indices
+                break
+        else:
+            raise LawError("cut", "an operand is cut along no axis of the operator")
+    return tuple(part)

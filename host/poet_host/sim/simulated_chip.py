@@ -23,6 +23,7 @@ _RAM_START = 0x20000000
 _RAM_BYTES = {"samd21": 32 << 10, "nrf52840": 256 << 10}
 # RAM at each end that the boot loader may use. Its data lie at the start, its stack at the end.
 _BOOT_LOADER_BYTES = 2048
+DEBUG_PORT_OPEN = 0xFFFFFF5A  # value of UICR.APPROTECT; 0xFFFFFFFF: erased
 _SLEEP_FOR_EVER = bytes.fromhex("30bf fde7")  # wfi, and a branch back to it
 RESULTS = ("slice", "idle", "breakpoint", "reset", "power cut", "fault")
 FAULT_KINDS = (
@@ -161,7 +162,9 @@ class SimulatedChip:
     `name` selects another card of cards.toml. `usb`: the chip is plugged into a host's USB, so
     `give` and `take` use the USB port instead of the UART. `no_crystal`: the 32 kHz crystal of a
     SAMD21 does not start. `flash`: file that keeps the content of the chip's flash, created if it
-    does not exist; None: the flash is blank at the start. `machine`: the struct machine of
+    does not exist; None: the flash is blank at the start. `variant` and `protection`: of an
+    nRF52840, in FICR and in UICR.APPROTECT. From variant 5 on (revision 3), its debug port is
+    closed after a reset, unless UICR and the program open it. `machine`: the struct machine of
     chip/api.h.
     """
 
@@ -177,6 +180,8 @@ class SimulatedChip:
         usb: bool = False,
         no_crystal: bool = False,
         flash: Path | None = None,
+        variant: int = 5,
+        protection: int = DEBUG_PORT_OPEN,
     ) -> None:
         if board not in simulated_boards():
             raise BadInput(
@@ -205,6 +210,7 @@ class SimulatedChip:
         self._no_crystal = no_crystal
         self._elf, self._usb, self._line = elf, usb, (False, 9600)
         self._takes_faults = False
+        self._variant, self._protection = variant, protection
         self._start()
 
     def _card(self, storage: Path, settings: dict[str, Any]) -> Any:
@@ -237,6 +243,8 @@ class SimulatedChip:
         machine, supply_mv = self.machine, self._supply_mv
         code = self.lib.machine_reset_cause(machine)
         ram = self._ram()
+        if self._chip == "nrf52840":
+            self._protection = self.lib.nrf52840_protection(machine)
         self._start(RESET_CAUSES.index(cause) if cause else code)
         if (cause or RESET_CAUSES[code]) != "power_on":
             self._load_ram(ram)
@@ -292,6 +300,7 @@ class SimulatedChip:
         else:
             config = {f"{name}_pin": _pin(pin) for name, pin in wiring.items()}
             config |= {"device_id": [self._seed & 0xFFFFFFFF, 0x504F4554], "cause": cause}
+            config |= {"variant": self._variant, "protection": self._protection}
             chip = self.lib.nrf52840_new(
                 self.ffi.new("struct nrf52840_config *", config), self.card
             )

@@ -207,10 +207,15 @@ struct nrf52840_config { /* pins as in PSEL: 32 * port + number */
   unsigned uart_tx_pin, uart_rx_pin;
   uint32_t device_id[2];
   enum reset_cause cause;
+  uint32_t variant;    /* of the chip, as in FICR: 5 is revision 3 */
+  uint32_t protection; /* UICR.APPROTECT; 0xffffffff: erased */
 };
 
 struct machine *nrf52840_new(const struct nrf52840_config *config,
                              struct sdcard *card);
+uint32_t nrf52840_protection(const struct machine *m);
+/* Return true if a debugger can read and write the chip now. */
+bool nrf52840_debug_open(const struct machine *m);
 
 /* The UART's line. _give sends bytes to the chip, where they arrive at the baud
    rate. _take returns the bytes that the chip has sent. */

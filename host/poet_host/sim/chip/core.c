@@ -174,6 +174,9 @@ bool core_on_bad_access(uc_engine *uc, uc_mem_type type, uint64_t address,
   if (type == UC_MEM_WRITE_PROT && address < m->flash_bytes &&
       flash_store(m, (uint32_t)address, (unsigned)size, (uint32_t)value))
     return true;
+  if (type == UC_MEM_WRITE_PROT && size == 4 && m->store_factory &&
+      m->store_factory(m->chip, (uint32_t)address))
+    return true;
   m->bad_access = type;
   m->bad_address = address;
   m->bad_size = (unsigned)size;

@@ -54,10 +54,19 @@ bool flash_busy(const struct machine *m) {
   return m->now < m->array.busy_until;
 }
 
+static void stall(struct machine *m, uint32_t us) {
+  struct flash_array *array = &m->array;
+  const uint64_t ticks = (uint64_t)us * (m->tick_hz / 1000000u);
+  if (array->busy_until < m->now)
+    array->busy_until = m->now;
+  array->busy_until += ticks;
+  array->busy_ticks += ticks;
+}
+
 /* Let the time of an operation pass. Return false if it is not allowed. */
 static bool begin(struct machine *m, const char *what, uint32_t address,
                   uint32_t us) {
-  struct flash_array *array = &m->array;
+  const struct flash_array *array = &m->array;
   if (m->stopped)
     return false;
   if (address >= m->flash_bytes) {
@@ -72,12 +81,12 @@ static bool begin(struct machine *m, const char *what, uint32_t address,
                  what, address, array->program_end);
     return false;
   }
-  const uint64_t ticks = (uint64_t)us * (m->tick_hz / 1000000u);
-  if (array->busy_until < m->now)
-    array->busy_until = m->now;
-  array->busy_until += ticks;
-  array->busy_ticks += ticks;
+  stall(m, us);
   return true;
+}
+
+void flash_stall(struct machine *m) {
+  stall(m, m->array.write_us);
 }
 
 /* Return true if the power fails during this operation. */

@@ -41,4 +41,6 @@ bool flash_store(struct machine *m, uint32_t address, unsigned size,
                  uint32_t value);
 /* Undo what Unicorn has stored. */
 void flash_correct(struct machine *m);
+/* Let the time of a write pass. */
+void flash_stall(struct machine *m);
 bool flash_busy(const struct machine *m);

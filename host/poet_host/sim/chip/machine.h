@@ -111,6 +111,8 @@ struct machine {
      does at every store. */
   bool (*store)(void *owner, uint32_t address, unsigned size, uint32_t value);
   void *store_owner;
+  /* A store to UICR; false: not allowed. NULL: none is. */
+  bool (*store_factory)(void *chip, uint32_t address);
   /* NULL: no part can be locked */
   bool (*locked)(const void *chip, uint32_t address);
   bool take_faults; /* enter HardFault instead of stopping */

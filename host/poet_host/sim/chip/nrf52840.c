@@ -9,6 +9,14 @@
 
 #include "sdcard.h"
 
+enum {
+  FICR_PART = 0x130,
+  FICR_VARIANT = 0x134,
+  UICR_APPROTECT = 0x1208,
+  REVISION_3 = 5, /* variant */
+  OPEN = 0x5a,
+  FACTORY = 0x10000000, /* address of FICR and UICR */
+};
 enum { FLASH_BYTES = 1024 * 1024, RAM_BYTES = 256 * 1024 };
 
 static const struct region unmodelled[] = {
@@ -30,11 +38,47 @@ static const struct region unmodelled[] = {
     {.name = "QSPI", .base = 0x40029000, .size_bytes = 0x1000},
     {0}};
 
-/* Fill in FICR with DEVICEID at 0x060. UICR stays erased. */
+static uint32_t factory_word(const struct nrf52840 *chip, uint32_t offset) {
+  uint32_t word;
+  memcpy(&word, chip->factory + offset, sizeof word);
+  return word;
+}
+
+uint32_t nrf52840_protection(const struct machine *m) {
+  return factory_word(m->chip, UICR_APPROTECT);
+}
+
+bool nrf52840_debug_open(const struct machine *m) {
+  const struct nrf52840 *chip = m->chip;
+  if (chip->config.variant < REVISION_3)
+    return (chip->config.protection & 0xff) == 0xff;
+  return (chip->config.protection & 0xff) == OPEN &&
+         chip->power.debug_opened == OPEN;
+}
+
+/* Unicorn stores the value itself. A word of UICR is written once, and takes
+   effect after a reset. */
+static bool store_uicr(void *owner, uint32_t address) {
+  struct nrf52840 *chip = owner;
+  const uint32_t offset = address - FACTORY;
+  if (offset != UICR_APPROTECT || !nrf_nvmc_writes(chip) ||
+      factory_word(chip, offset) != UINT32_MAX)
+    return false;
+  flash_stall(chip->m);
+  return true;
+}
+
+/* Fill in FICR. UICR is erased, but for the protection. */
 static void fill_factory(struct nrf52840 *chip) {
+  const struct nrf52840_config *config = &chip->config;
+  const uint32_t part = 8;
   memset(chip->factory, 0xff, sizeof chip->factory);
-  memcpy(chip->factory + 0x60, chip->config.device_id, 8);
-  uc_mem_map_ptr(chip->m->uc, 0x10000000, sizeof chip->factory, UC_PROT_READ,
+  memcpy(chip->factory + 0x60, config->device_id, 8);
+  memcpy(chip->factory + FICR_PART, &part, 4);
+  memcpy(chip->factory + FICR_VARIANT, &config->variant, 4);
+  memcpy(chip->factory + UICR_APPROTECT, &config->protection, 4);
+  chip->m->store_factory = store_uicr;
+  uc_mem_map_ptr(chip->m->uc, FACTORY, sizeof chip->factory, UC_PROT_READ,
                  chip->factory);
 }
 

@@ -47,6 +47,7 @@ struct nrf_channel { /* EasyDMA */
 
 struct nrf_power { /* and CLOCK */
   struct nrf_peripheral p;
+  uint32_t debug_opened; /* APPROTECT.DISABLE */
   uint32_t reset_reason, power_fail;
   bool crystal_running, vbus, usb_supplied;
   struct event started, regulator;
@@ -155,6 +156,7 @@ void nrf_power_vbus(struct nrf52840 *chip, bool present);
 void nrf_power_usb(struct nrf52840 *chip); /* USBD.ENABLE has changed */
 void nrf_wdt_create(struct nrf52840 *chip);
 void nrf_nvmc_create(struct nrf52840 *chip);
+bool nrf_nvmc_writes(const struct nrf52840 *chip); /* is writing enabled? */
 void nrf_gpio_create(struct nrf52840 *chip);
 void nrf_uarte_create(struct nrf52840 *chip);
 void nrf_spim_create(struct nrf52840 *chip, unsigned position);

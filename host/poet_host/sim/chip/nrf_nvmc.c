@@ -45,10 +45,14 @@ static bool erase_page(void *owner, uint32_t value) {
   return true;
 }
 
+bool nrf_nvmc_writes(const struct nrf52840 *chip) {
+  return chip->nvmc.config == WRITE_ENABLED;
+}
+
 static bool store(void *owner, uint32_t address, unsigned size,
                   uint32_t value) {
   const struct nrf_nvmc *n = owner;
-  if (n->config != WRITE_ENABLED || size != 4)
+  if (!nrf_nvmc_writes(n->p.chip) || size != 4)
     return false;
   flash_program(n->p.chip->m, address, &value);
   return true;

@@ -17,6 +17,7 @@ enum {
   RESETREAS = 0x400,
   USBREGSTATUS = 0x438,
   POFCON = 0x510,
+  APPROTECT_DISABLE = 0x558,
   CRYSTAL_START_TICKS = 64 * 360,    /* t_START of the 32 MHz crystal */
   REGULATOR_START_TICKS = 64 * 1000, /* until USBPWRRDY: its worst case */
 };
@@ -96,6 +97,7 @@ static const struct reg registers[] = {
     {HFCLKRUN, 4, .get = clock_requested},
     {HFCLKSTAT, 4, .get = clock_status},
     {USBREGSTATUS, 4, .get = usb_status},
+    {APPROTECT_DISABLE, 4, PLAIN, OF_POWER(debug_opened)},
     {RESETREAS, 4, CLEAR_ONES, OF_POWER(reset_reason)},
     {POFCON, 4, PLAIN, OF_POWER(power_fail), .most = 31,
      .after = power_fail_written},
@@ -103,15 +105,14 @@ static const struct reg registers[] = {
 
 void nrf_power_create(struct nrf52840 *chip) {
   struct nrf_power *c = &chip->power;
-  c->p = (struct nrf_peripheral){.name = "CLOCK",
-                                 .base = 0x40000000,
-                                 .irq = 0,
-                                 .known_events =
-                                     1 << HFCLKSTARTED | 1 << POFWARN |
-                                     1 << USBDETECTED |
-                                     1 << USBREMOVED | 1 << USBPWRRDY,
-                                 .task = power_task,
-                                 .registers = registers};
+  c->p = (struct nrf_peripheral){
+      .name = "CLOCK",
+      .base = 0x40000000,
+      .irq = 0,
+      .known_events = 1 << HFCLKSTARTED | 1 << POFWARN | 1 << USBDETECTED |
+                      1 << USBREMOVED | 1 << USBPWRRDY,
+      .task = power_task,
+      .registers = registers};
   static const uint8_t reasons[] = {
       [RESET_POWER_ON] = 0, [RESET_PIN] = 1,     [RESET_SOFTWARE] = 4,
       [RESET_WATCHDOG] = 2, [RESET_LOCK_UP] = 8, [RESET_BROWN_OUT] = 0};

@@ -1,0 +1,207 @@
+"""Choose how the tensors of a graph are cut, so that operators can stream them part by part.
+
+Operators tie axes of tensors: the channels of a convolution's output are those of its batchnorm.
+All axes that are tied form a class, with one *extent*: how many of its indices a part has. Extents
+are as large as possible while no part of an activation or a gradient exceeds the wanted size. A
+parameter with axes of two classes has parts of its own, which divide or repeat the extents.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from .cuts import AXES, Cut
+from .graph import Graph
+from .operands import OperandAxis, operator_of
+
+MOST_INDICES = 2**16 - 1  # of an axis in the record of a cut
+
+Place = tuple[int, int]  # size of an axis, and the number of elements below one of its indices
+Member = tuple[str, int, int] | tuple[int, str]  # an axis of a tensor, or of an operator
+
+
+@dataclass
+class _Classes:
+    """Sets of tied axes, by union-find."""
+
+    parent: dict[Member, Member] = field(default_factory=dict)
+
+    def find(self, member: Member) -> Member:
+        self.parent.setdefault(member, member)
+        while self.parent[member] != member:
+            self.parent[member] = self.parent[self.parent[member]]
+            member = self.parent[member]
+        return member
+
+    def tie(self, one: Member, other: Member) -> None:
+        self.parent[self.find(one)] = self.find(other)
+
+
+def choose_cuts(graph: Graph, part_bytes: int) -> dict[str, Cut]:
+    """Return the cuts of tensors, by node, for parts of at most `part_bytes` where possible.
+
+    A tensor of at most `part_bytes` is whole, except for statistics along an axis that is cut. A
+    tensor whose users agree on no axis is whole, too. A node that renews a stored tensor is not in
+    the result: it has the cut of that tensor.
+    """
+    return _Cutting(graph, part_bytes).cuts()
+
+
+class _Cutting:
+    def __init__(self, graph: Graph, part_bytes: int) -> None:
+        self.graph = graph
+        self.part_bytes = part_bytes
+        self.classes = _Classes()
+        self.places: dict[str, list[Place]] = {}  # axes that all users can cut, outermost first
+        users: dict[str, list[tuple[int, list[tuple[Place, OperandAxis]]]]] = {}
+        for number, node in enumerate(graph):
+            if node.stored:
+                continue
+            operator = operator_of(node)
+            for i, name in enumerate((*node.inputs, node.name)):
+                axes = operator.operand(i)
+                belows = [prod(a.size for a in axes[j + 1 :]) for j in range(len(axes))]
+                placed = [((a.size, b), a) for a, b in zip(axes, belows, strict=True) if a.size > 1]
+                users.setdefault(self._tensor(name), []).append((number, placed))
+        for name, uses in users.items():
+            shared = [
+                place
+                for place, axis in uses[0][1]
+                if all(
+                    any(p == place and a.cut_by and a.per == 1 for p, a in placed)
+                    for _, placed in uses
+                )
+                and place[0] <= MOST_INDICES
+            ]
+            self.places[name] = shared
+            for number, placed in uses:
+                for place, axis in placed:
+                    if place in shared:
+                        self.classes.tie((name, *place), (number, str(axis.cut_by)))
+        self.extents: dict[Member, int] = {}
+
+    def _tensor(self, name: str) -> str:
+        """Return the stored tensor that a node renews, or the node."""
+        return self.graph[name].updates or name
+
+    def _of(self, name: str, place: Place) -> Member:
+        return self.classes.find((name, *place))
+
+    def cuts(self) -> dict[str, Cut]:
+        large = [
+            name for name in self.places
+            if self.graph[name].size_bytes > self.part_bytes and self.places[name]
+        ]  # fmt: skip
+        values = [name for name in large if self.graph[name].role in ("value", "data")]
+        for name, places in self.places.items():
+            for place in places:
+                self.extents[self._of(name, place)] = place[0]
+        self._shrink(values)
+        tiles = self._tiles(values)
+        found = {}
+        for name in self.places:
+            if name in values:
+                parts = [self.extents[self._of(name, place)] for place in self.places[name]]
+            elif name in large:
+                parts = self._parameter(name, tiles)
+            else:
+                parts = [self.extents[self._of(name, place)] for place in self.places[name]]
+                if not self._must_be_cut(name, parts):
+                    continue
+            cut = self._cut(name, parts)
+            if cut is not None:
+                found[name] = cut
+        return found
+
+    def _tiles(self, values: Iterable[str]) -> dict[Member, int]:
+        """Return how many indices of each class are in RAM at once, in two parts' room."""
+        found: dict[Member, int] = {}
+        for name in values:
+            groups = [self._of(name, place) for place in self.places[name]]
+            part = self.graph[name].size_bytes // prod(size for size, _ in self.places[name])
+            part *= prod(self.extents[group] for group in groups)
+            for group, place in zip(groups, self.places[name], strict=True):
+                extent = self.extents[group]
+                most = min(place[0], extent * max(1, 2 * self.part_bytes // part))
+                found[group] = min(found.get(group, most), most)
+        return found
+
+    def _shrink(self, values: Iterable[str]) -> None:
+        """Lower extents, those of outer axes first, until no part is too large."""
+        changed = True
+        while changed:
+            changed = False
+            for name in values:
+                places = self.places[name]
+                rest = self.graph[name].size_bytes // prod(size for size, _ in places)
+                for i, place in enumerate(places):
+                    group = self._of(name, place)
+                    others = prod(
+                        self.extents[self._of(name, p)] for j, p in enumerate(places) if j != i
+                    )
+                    extent = self.extents[group]
+                    if extent > 1 and extent * others * rest > self.part_bytes:
+                        most = max(1, self.part_bytes // (others * rest))
+                        count = -(-place[0] // most)
+                        self.extents[group] = min(extent, -(-place[0] // count))
+                        changed = changed or self.extents[group] < extent
+
+    def _parameter(self, name: str, tiles: Mapping[Member, int]) -> list[int]:
+        """Return the parts of a parameter along its axes.
+
+        `tiles`: by class, the most indices of a part. A part of a weight must be no larger than
+        the tiles of activations that an operator has in RAM while it uses the part.
+        """
+        places = self.places[name]
+        groups = [self._of(name, place) for place in places]
+        parts = [min(self.extents[g], tiles.get(g, self.extents[g])) for g in groups]
+        rest = self.graph[name].size_bytes // prod(size for size, _ in places)
+        for i, group in enumerate(groups):
+            others = rest * prod(part for j, part in enumerate(parts) if j != i)
+            most = max(1, self.part_bytes // others)
+            if parts[i] > most:
+                divisors = range(1, most + 1) if group in tiles else [most]
+                parts[i] = max(d for d in divisors if group not in tiles or parts[i] % d == 0)
+        for i, (group, place) in enumerate(zip(groups, places, strict=True)):
+            others = rest * prod(part for j, part in enumerate(parts) if j != i)
+            most = min(self.part_bytes // others, tiles.get(group, place[0]), place[0])
+            dense = all(part == 1 for part in parts[:i])  # cells of fewer indices stay dense
+            if dense and most >= 2 * parts[i] and parts[i] >= self.extents[group]:
+                parts[i] = place[0] if most == place[0] else parts[i] * (most // parts[i])
+        return parts
+
+    def _must_be_cut(self, name: str, parts: list[int]) -> bool:
+        """Return whether a small tensor has an axis that no operator can cut before a cut one."""
+        places = self.places[name]
+        total = self.graph[name].size_bytes // 4
+        return any(
+            part < size and total > size * below
+            for (size, below), part in zip(places[:1], parts[:1], strict=True)
+        )
+
+    def _cut(self, name: str, parts: list[int]) -> Cut | None:
+        """Return the cut with these parts; None if a record cannot describe it."""
+        axes: list[tuple[int, int]] = []  # size and part, the innermost first
+        unit = 1
+        chosen = [
+            (place, part) for place, part in zip(self.places[name], parts, strict=True)
+            if part < place[0]
+        ]  # fmt: skip
+        if not chosen:
+            return None
+        unit = below = chosen[-1][0][1]
+        for (size, under), part in reversed(chosen):
+            if under > below:
+                axes.append((under // below,) * 2)
+            axes.append((size, part))
+            below = under * size
+        total = self.graph[name].size_bytes // 4
+        if total > below:
+            axes.append((total // below,) * 2)
+        if len(axes) > AXES or max(size for size, _ in axes) > MOST_INDICES:
+            return None
+        axes += [(1, 1)] * (AXES - len(axes))
+        sizes, indices = zip(*reversed(axes), strict=True)
+        cut = Cut(4 * unit, sizes, indices)
+        small = self.graph[name].size_bytes <= self.part_bytes
+        return Cut(4 * unit, sizes, indices, len(cut.piece_sizes)) if small else cut

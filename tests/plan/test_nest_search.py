@@ -1,0 +1,183 @@
+"""The search over nests equals a walk over every nest of its grammar."""
+
+import random
+from itertools import permutations, product
+from math import factorial, prod
+
+import numpy as np
+import pytest
+from poet_host.graph.cuts import Cut
+from poet_host.graph.operands import Operator
+from poet_host.plan.nest_search import SLOTS, NestSearch, front, wall_us
+from poet_host.plan.nest_traffic import Prices
+from poet_host.plan.nests import LawError, Loop, Nest, NestedOperator, Ring
+from support.nests import cut_of
+
+PRICES = Prices(
+    load=lambda sizes: np.stack([3.0 + 0.5 * sizes, 2.0 + 0.25 * sizes, 5.0 + 1.5 * sizes]),
+    store=lambda sizes: np.stack([7.0 + 0.75 * sizes, 1.0 + 0.5 * sizes, 9.0 + 2.0 * sizes]),
+    kernel_us=500.0,
+    kernel_uj=70.0,
+)
+Row = tuple[float, ...]
+
+
+def walked(nested: NestedOperator) -> Row:
+    """Workspace, wall, energy, bytes in and bytes out, by walking the nest."""
+    lane, processor, energy = 0.0, PRICES.kernel_us, PRICES.kernel_uj
+    serial = ends = 0.0
+    for i, ring in enumerate(nested.nest.operands):
+        if ring is None:
+            continue
+        price = PRICES.store if i == nested.count else PRICES.load
+        mine = 0.0
+        for size, count in nested.transfers(i).items():
+            us, cpu_us, uj = price(np.array(size)).tolist()
+            mine, processor, energy = (
+                mine + count * us,
+                processor + count * cpu_us,
+                energy + count * uj,
+            )
+        first = next(nested.slabs(i))
+        sides = (
+            [min(part, end - at) for at in range(begin, end, part)]
+            for (begin, end), part in zip(first, nested.parts[i], strict=True)
+        )
+        lane += mine
+        if ring.slots == 1:
+            serial += mine
+        else:
+            ends += sum(price(np.array(4 * np.prod(side)))[0] for side in product(*sides))
+    wall = float(wall_us(*map(np.array, (processor, lane - serial, serial, ends))))
+    return (nested.workspace_bytes, wall, energy, nested.loaded_bytes, nested.stored_bytes)
+
+
+def every_nest(search: NestSearch, cuts: list[Cut | None]) -> dict[object, list[Row]]:
+    """The rows of all nests of the grammar, by what streams."""
+    operator, found = search.operator, dict[object, list[Row]]()
+    over = operator.overwritten
+    places = [True] if over is None or operator.must_overwrite else [True, False]
+    tiles = list(product(*search.tiles.values()))
+    seen = set()
+    for tile in tiles:
+        step = dict(zip(search.tiles, tile, strict=True))
+        outer = [Loop(a, s) for a, s in step.items() if s < search.sizes[a]]
+        inner = [Loop(a, search.cells[a]) for a, s in step.items() if search.cells[a] < s]
+        for first, second in product(permutations(outer), permutations(inner)):
+            loops = (*first, *second)
+            depths = [range(len(loops) + 1) if s else (None,) for s in search.streamable]
+            for choice in product(*([None, *d] if d != (None,) else d for d in depths)):
+                for slots, in_place in product(SLOTS, places):
+                    operands = tuple(
+                        None if d is None else Ring(
+                            slots[1] if i == search.count or (in_place and i == over)
+                            else slots[0], d)
+                        for i, d in enumerate(choice)
+                    )  # fmt: skip
+                    nest = Nest(loops, operands, in_place)
+                    if nest in seen:
+                        continue
+                    seen.add(nest)
+                    try:
+                        nested = NestedOperator(operator, tuple(cuts), nest)
+                    except LawError:
+                        continue
+                    if any(ring and splits(nested, i) for i, ring in enumerate(operands)):
+                        continue
+                    key = (in_place, tuple(ring is not None for ring in operands))
+                    found.setdefault(key, []).append(walked(nested))
+    return found
+
+
+def splits(nested: NestedOperator, index: int) -> bool:
+    """Are slabs smaller than a part along an axis that is not cut?"""
+    box = nested.box(index)
+    pairs = zip(nested.axes[index], nested.parts[index], box.size, strict=True)
+    return any(part == axis.size and size < part for axis, part, size in pairs)
+
+
+def nests_of(search: NestSearch) -> int:
+    """How many nests the walk visits at most."""
+    inner = sum(cell < search.sizes[axis] for axis, cell in search.cells.items())
+    outer = sum(len(steps) > 1 for steps in search.tiles.values())
+    rings = (outer + inner + 2) ** sum(search.streamable)
+    tiles = prod(map(len, search.tiles.values()))
+    return len(SLOTS) * tiles * factorial(outer) * factorial(inner) * rings
+
+
+WINDOW = {"kernel_h": 1, "kernel_w": 1, "stride_h": 1, "stride_w": 1, "pad_h": 0, "pad_w": 0}
+
+
+def random_case(rng: random.Random) -> tuple[Operator, list[Cut | None]]:
+    """A small operator, and cuts of its tensors along axes that it can be cut along."""
+    kernel, sink, count, over = rng.choice([
+        ("conv2d", "none", 2, None), ("conv2d_grad_input", "none", 2, None),
+        ("conv2d_grad_weight", "sgd", 3, 2), ("linear", "none", 3, None),
+        ("linear_grad_weight", "store", 2, None), ("matmul", "store", 2, None),
+        ("batchnorm", "none", 4, 0), ("batchnorm_sums", "none", 3, None), ("add", "none", 2, 1),
+        ("relu", "none", 1, None), ("grad_bias", "sgd", 2, 1), ("embedding", "none", 2, None),
+    ])  # fmt: skip
+    sizes = {name: rng.choice([1, 2, 3, 4]) for name in "nck"}
+    groups = 1 if kernel != "matmul" else rng.randint(1, 2)
+    attrs = {**sizes, "h": 2, "w": 2, "oh": 2, "ow": 2, "groups": groups, "variant": 0, **WINDOW}
+    if kernel in ("linear", "linear_grad_weight"):
+        attrs |= {"h": 1, "w": 1}
+    operator = Operator(kernel, sink, count, attrs, over)
+    along = {axis: rng.choice([1, 1, 2]) for axis in (*operator.free_axes, *operator.summed)}
+    cuts = []
+    for i in range(count + 1):
+        axes = operator.operand(i)
+        part = tuple(
+            min(a.size, along[a.cut_by] * rng.choice([1, 1, 2]))
+            if a.cut_by and rng.random() < 0.7 else a.size
+            for a in axes
+        )  # fmt: skip
+        cuts.append(cut_of(tuple(a.size for a in axes), part))
+    if over is not None:
+        cuts[over] = cuts[-1]
+    return operator, cuts
+
+
+@pytest.mark.slow
+def test_random_operators_have_the_nests_of_a_walk() -> None:
+    rng = random.Random(7)
+    judged = streamed = 0
+    while judged < 200:
+        operator, cuts = random_case(rng)
+        try:
+            search = NestSearch(operator, cuts, PRICES)
+        except LawError:
+            continue
+        if nests_of(search) > 1_500:
+            continue
+        found = dict[object, list[Row]]()
+        for priced in search.best():
+            nested = NestedOperator(operator, tuple(cuts), priced.nest)
+            row = walked(nested)
+            assert row == pytest.approx(
+                (priced.workspace_bytes, priced.wall_us, priced.energy_uj, priced.moved_in_bytes,
+                 priced.moved_out_bytes)
+            )  # fmt: skip
+            key = (priced.nest.in_place, tuple(ring is not None for ring in priced.nest.operands))
+            found.setdefault(key, []).append(row)
+        wanted = every_nest(search, cuts) if search.cells or not search.sizes else {}
+        assert found.keys() == wanted.keys(), (operator, cuts)
+        for key, rows in wanted.items():
+            best = [rows[i][:3] for i in front(np.array(rows)[:, :3].T)]
+            assert sorted(r[:3] for r in found[key]) == sorted(best), (operator, cuts)
+            streamed += any(key[1])
+        judged += 1
+    assert streamed > 150
+
+
+def test_the_front_has_all_that_nothing_dominates() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(50):
+        rows = rng.integers(0, 12, (3, 60)).astype(float)
+        chosen = front(rows)
+        points = {tuple(rows[:, i]) for i in range(60)}
+        wanted = {
+            p for p in points
+            if not any(q != p and all(x <= y for x, y in zip(q, p, strict=True)) for q in points)
+        }  # fmt: skip
+        assert sorted(tuple(rows[:, i]) for i in chosen) == sorted(wanted)

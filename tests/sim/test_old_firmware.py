@@ -1,0 +1,72 @@
+"""The rules of the simulated chips that the firmware of commit 13d07bf broke.
+
+Each test takes precautions out of today's firmware, and shows the rule that it then breaks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from poet_host.device import wire
+from poet_host.device.device import connect
+from poet_host.errors import LinkBroken
+from poet_host.sim.board import SimulatedBoard
+from poet_host.sim.simulated_chip import SimulatedChip
+from support.chip_runs import PUSH_FOR_EVER, STRAY_STORES, Debugger, patched, until_idle
+from support.reverted import without
+from support.sim_helper import needs_compiler
+
+pytestmark = [needs_compiler, pytest.mark.slow]
+both = pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
+S = 10**6
+REVISION_2, REVISION_3 = 4, 5
+UNGUARDED = {
+    "mkr1000": {
+        "samd21/chip.c": (
+            ("  start_watchdog();\n", "  if (false) {\n  start_watchdog();\n"),
+            ("  protect_boot_loader();\n", "  protect_boot_loader();\n  }\n"),
+            ("NVMCTRL_RWS_1 | NVMCTRL_MANW", "NVMCTRL_RWS_1"),
+        )
+    },
+    "nrf52840_dk": {
+        "nrf52840/chip.c": (
+            ("  open_debug_port();\n", "  (void)open_debug_port;\n"),
+            ("  start_watchdog();\n  watch_supply();\n", "  (void)start_watchdog;\n"),
+        )
+    },
+}
+
+
+@both
+def test_it_neither_resets_a_hung_chip_nor_protects_it(
+    name: str, storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = without(monkeypatch, tmp_path, name, UNGUARDED[name])
+    chip = SimulatedChip(name, image, storage)
+    assert chip.run(10**9) == "idle"
+    chip.hang("dma")
+    chip.give(wire.frame(1, wire.messages()["hello"].code, b""))
+    until_idle(chip)
+    assert chip.take() == b""  # neither an answer nor a reset
+    with SimulatedBoard(name, image, storage) as board, connect(board.port) as device:
+        board.set_supply(2600)
+        with pytest.raises(LinkBroken):
+            device.format()
+        assert "supply below 2.7 V" in (board.wait(5) or "")
+    if name == "mkr1000":
+        chip = SimulatedChip(name, image, storage)
+        patched(chip, STRAY_STORES)
+        assert chip.run(10**9) == "fault"
+        assert "damages the program" in chip.message
+        chip = SimulatedChip(name, image, storage)
+        patched(chip, PUSH_FOR_EVER)
+        assert chip.run(40 * 48 * S) == "slice"  # locked up until somebody comes
+        assert not chip.lib.machine_flash_locked(chip.machine, 0)
+    else:
+        debugger = Debugger(image, REVISION_2)
+        debugger.power_cycle()
+        assert debugger.can_write()
+        debugger = Debugger(image, REVISION_3)
+        debugger.power_cycle()
+        assert not debugger.can_write()  # it cannot write the image again

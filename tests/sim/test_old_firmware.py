@@ -21,6 +21,29 @@ pytestmark = [needs_compiler, pytest.mark.slow]
 both = pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
 S = 10**6
 REVISION_2, REVISION_3 = 4, 5
+# Rules whose violation stops the simulated chip: the message, the board, and the changes.
+STOPS: dict[str, tuple[str, dict[str, tuple[tuple[str, str], ...]]]] = {
+    "SERCOM1: MISO has no pull-up": (
+        "mkr1000",
+        {"samd21/spi.c": (("MISO_PIN, FUNCTION_C, PINCFG_PULLEN", "MISO_PIN, FUNCTION_C, 0"),)},
+    ),
+    "SERCOM1: above 8 MHz": (
+        "mkr1000",
+        {"samd21/spi.c": (("SCK_PIN, FUNCTION_C, PINCFG_DRVSTR", "SCK_PIN, FUNCTION_C, 0"),)},
+    ),
+    "the select of another device": (
+        "mkr1000",
+        {"samd21/spi.c": ((" | 1u << FLASH_SELECT_PIN", ""),)},
+    ),
+    "SERCOM1: disabled while the card is selected": (
+        "mkr1000",
+        {"common/card_mount.c": (("    deselect(hurry);\n", "    hurry();\n"),)},
+    ),
+    "SPIM3: PIN_CNF": (
+        "nrf52840_dk",
+        {"nrf52840/spi.c": (("  P1_PIN_CNF(MISO_PIN) = PIN_CNF_PULL_UP;\n", ""),)},
+    ),
+}
 UNGUARDED = {
     "mkr1000": {
         "samd21/chip.c": (
@@ -40,9 +63,9 @@ UNGUARDED = {
 
 @both
 def test_it_neither_resets_a_hung_chip_nor_protects_it(
-    name: str, storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, storage: Path, tmp_path: Path
 ) -> None:
-    image = without(monkeypatch, tmp_path, name, UNGUARDED[name])
+    image = without(tmp_path, name, UNGUARDED[name])
     chip = SimulatedChip(name, image, storage)
     assert chip.run(10**9) == "idle"
     chip.hang("dma")
@@ -70,3 +93,13 @@ def test_it_neither_resets_a_hung_chip_nor_protects_it(
         debugger = Debugger(image, REVISION_3)
         debugger.power_cycle()
         assert not debugger.can_write()  # it cannot write the image again
+
+
+@pytest.mark.parametrize("message", STOPS)
+def test_the_chip_stops_where_silicon_would_not_work(
+    message: str, storage: Path, tmp_path: Path
+) -> None:
+    name, changes = STOPS[message]
+    chip = SimulatedChip(name, without(tmp_path, name, changes), storage)
+    assert chip.run(10**9) == "fault"
+    assert message in chip.message

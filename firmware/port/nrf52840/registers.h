@@ -52,7 +52,10 @@
 
 /* GPIO */
 #define P0_PIN_CNF(n) REG32(0x50000700 + 4 * (n))
+#define P1_PIN_CNF(n) REG32(0x50000a00 + 4 * (n))
+#define PIN_CNF_OUTPUT 1u
 #define PIN_CNF_PULL_UP (3u << 2)
+#define PIN_CNF_HIGH_DRIVE (3u << 8)
 #define P1_OUTSET REG32(0x50000808)
 #define P1_OUTCLR REG32(0x5000080c)
 #define P1_DIRSET REG32(0x50000818)

@@ -17,10 +17,11 @@
 #include "registers.h"
 
 enum {
-  SCK_PIN = 47,    /* P1.15 */
-  MOSI_PIN = 45,   /* P1.13 */
-  MISO_PIN = 46,   /* P1.14 */
-  SELECT_PIN = 12, /* P1.12 */
+  SCK_PIN = 15, /* of port 1 */
+  MOSI_PIN = 13,
+  MISO_PIN = 14,
+  SELECT_PIN = 12,
+  PORT_1 = 32, /* in PSEL */
 };
 
 enum { PAD = 2 }; /* so that a block begins at a word */
@@ -136,9 +137,14 @@ void spim3_handler(void) {
 void nrf52840_spi_start(void) {
   chip_spi_select(false);
   P1_DIRSET = 1u << SELECT_PIN;
-  SPIM_PSEL_SCK = SCK_PIN;
-  SPIM_PSEL_MOSI = MOSI_PIN;
-  SPIM_PSEL_MISO = MISO_PIN;
+  /* 16 MHz needs a high drive. SCK's input buffer must be connected. Without
+   * the pull-up, MISO floats while no card drives it. */
+  P1_PIN_CNF(SCK_PIN) = PIN_CNF_OUTPUT | PIN_CNF_HIGH_DRIVE;
+  P1_PIN_CNF(MOSI_PIN) = PIN_CNF_OUTPUT | PIN_CNF_HIGH_DRIVE;
+  P1_PIN_CNF(MISO_PIN) = PIN_CNF_PULL_UP;
+  SPIM_PSEL_SCK = PORT_1 + SCK_PIN;
+  SPIM_PSEL_MOSI = PORT_1 + MOSI_PIN;
+  SPIM_PSEL_MISO = PORT_1 + MISO_PIN;
   SPIM_ORC = 0xff;
   SPIM_FREQUENCY = SPIM_250KHZ;
   SPIM_ENABLE = SPIM_ENABLED;

@@ -189,11 +189,11 @@ static void start_clocks(void) {
   generator(3, GCLK_SOURCE_DFLL, 3); /* 16 MHz for the timer */
 }
 
-void samd21_pin(unsigned pin, unsigned function) {
+void samd21_pin(unsigned pin, unsigned function, unsigned config) {
   const unsigned shift = pin % 2 * 4;
   PORT_PMUX(pin) =
       (uint8_t)((PORT_PMUX(pin) & ~(15u << shift)) | function << shift);
-  PORT_PINCFG(pin) = PINCFG_PMUXEN;
+  PORT_PINCFG(pin) = (uint8_t)(PINCFG_PMUXEN | config);
 }
 
 void samd21_interrupt(unsigned irq, unsigned priority) {
@@ -288,11 +288,10 @@ void tc4_handler(void) {
 static void start_uart(void) {
   PM_APBCMASK |= APBC_SERCOM(UART);
   samd21_clock(GCLK_CHANNEL_SERCOM(UART), 0);
-  samd21_pin(UART_TX_PIN, FUNCTION_D);
-  samd21_pin(UART_RX_PIN, FUNCTION_D);
+  samd21_pin(UART_TX_PIN, FUNCTION_D, 0);
   /* Pull-up: an unconnected pin would float and look like data. */
   PORT_OUTSET(UART_RX_PIN / 32) = 1u << UART_RX_PIN % 32;
-  PORT_PINCFG(UART_RX_PIN) = PINCFG_PMUXEN | PINCFG_PULLEN;
+  samd21_pin(UART_RX_PIN, FUNCTION_D, PINCFG_PULLEN);
   SERCOM_CTRLB(UART) = SERCOM_TXEN | SERCOM_RXEN;
   SERCOM_BAUD16(UART) = UART_BAUD;
   SERCOM_CTRLA(UART) = SERCOM_USART | SERCOM_SAMPR_FRACTIONAL |

@@ -14,7 +14,7 @@ enum {
  * connects a pin to a peripheral. samd21_interrupt sets an interrupt's priority
  * and enables the interrupt. */
 void samd21_clock(unsigned channel, unsigned from);
-void samd21_pin(unsigned pin, unsigned function);
+void samd21_pin(unsigned pin, unsigned function, unsigned config);
 void samd21_interrupt(unsigned irq, unsigned priority);
 void samd21_spi_start(void);
 void samd21_usb_start(void);

@@ -105,6 +105,7 @@
 #define PORT_PINCFG(pin) REG8(0x41004440 + 0x80 * ((pin) / 32) + (pin) % 32)
 #define PINCFG_PMUXEN 1u
 #define PINCFG_PULLEN 4u /* pull-up if OUT is set */
+#define PINCFG_DRVSTR 0x40u
 #define FUNCTION_C 2u
 #define FUNCTION_D 3u
 #define FUNCTION_G 6u

@@ -19,11 +19,20 @@
 
 enum {
   SPI = 1, /* SERCOM1: PA16 MOSI (pad 0), PA17 SCK, PA19 MISO (pad 3) */
+  MOSI_PIN = 16,
+  SCK_PIN = 17,
+  MISO_PIN = 19,
   SELECT_GROUP = 1,
   SELECT_PIN = 10, /* PB10 */
-  BAUD_SLOW = 59,  /* 48 MHz / 2 / 60: 400 kHz */
-  BAUD_FAST = 1,   /* 12 MHz, the SERCOM's limit */
-  RECEIVE = 0,     /* DMA channels */
+  /* Other devices: the flash of a MEM shield is on the card's bus. The WiFi
+   * chip has a bus of its own, and would draw current while its pins float. */
+  FLASH_SELECT_PIN = 11, /* PB11 */
+  WIFI_SELECT_PIN = 14,
+  WIFI_RESET_PIN = 27, /* these two: low is off */
+  WIFI_ENABLE_PIN = 28,
+  BAUD_SLOW = 59, /* 48 MHz / 2 / 60: 400 kHz */
+  BAUD_FAST = 1,  /* 12 MHz, the SERCOM's limit */
+  RECEIVE = 0,    /* DMA channels */
   SEND = 1,
 };
 
@@ -163,14 +172,23 @@ void dmac_handler(void) {
   card_exchanged();
 }
 
+static void start_pins(void) {
+  const uint32_t selects = 1u << SELECT_PIN | 1u << FLASH_SELECT_PIN;
+  PORT_OUTSET(SELECT_GROUP) = selects;
+  PORT_DIRSET(SELECT_GROUP) = selects;
+  /* A pull-up for MISO, which no card may drive. */
+  PORT_OUTSET(0) = 1u << MISO_PIN | 1u << WIFI_SELECT_PIN;
+  PORT_DIRSET(0) =
+      1u << WIFI_SELECT_PIN | 1u << WIFI_RESET_PIN | 1u << WIFI_ENABLE_PIN;
+  samd21_pin(MOSI_PIN, FUNCTION_C, PINCFG_DRVSTR);
+  samd21_pin(SCK_PIN, FUNCTION_C, PINCFG_DRVSTR);
+  samd21_pin(MISO_PIN, FUNCTION_C, PINCFG_PULLEN);
+}
+
 void samd21_spi_start(void) {
   PM_APBCMASK |= APBC_SERCOM(SPI);
   samd21_clock(GCLK_CHANNEL_SERCOM(SPI), 0);
-  samd21_pin(16, FUNCTION_C);
-  samd21_pin(17, FUNCTION_C);
-  samd21_pin(19, FUNCTION_C);
-  chip_spi_select(false);
-  PORT_DIRSET(SELECT_GROUP) = 1u << SELECT_PIN;
+  start_pins();
   SERCOM_CTRLB(SPI) = SERCOM_RXEN;
   SERCOM_CTRLA(SPI) = SERCOM_SPI_HOST | SERCOM_OUTPUT(0) | SERCOM_INPUT(3);
   chip_spi_speed(false); /* enables it */

@@ -275,8 +275,8 @@ static void wait(void) {
 
 void samd21_usb_start(void) {
   samd21_clock(GCLK_CHANNEL_USB, 0);
-  samd21_pin(PIN_DM, FUNCTION_G);
-  samd21_pin(PIN_DP, FUNCTION_G);
+  samd21_pin(PIN_DM, FUNCTION_G, 0);
+  samd21_pin(PIN_DP, FUNCTION_G, 0);
   bank(USB_CONTROL_OUT)->packet_size = USB_SIZE_8;
   bank(USB_CONTROL_OUT)->address = (uint32_t)(uintptr_t)controller.received;
   USB_CTRLA = USB_SWRST; /* the boot loader may have left USB enabled */

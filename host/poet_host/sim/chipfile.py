@@ -36,6 +36,7 @@ class Samd21Wiring:
     spi: Pads
     uart: Pads
     card_select: Pin
+    other_select: Pin  # select of another device on the card's bus
 
 
 @dataclass(frozen=True)

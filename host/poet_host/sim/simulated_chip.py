@@ -292,6 +292,7 @@ class SimulatedChip:
                 "spi": _pads(wiring["spi"]),
                 "uart": _pads(wiring["uart"]),
                 "card_select_pin": _pin(wiring["card_select"]),
+                "other_select_pin": _pin(wiring["other_select"]),
                 "serial_number": [0x504F4554, self._seed & 0xFFFFFFFF, 0, 1],
                 "no_crystal": self._no_crystal,
                 "cause": cause,

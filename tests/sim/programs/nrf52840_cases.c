@@ -68,6 +68,9 @@ static void uart_start(void) {
 }
 
 static void spi_start(uint32_t frequency) {
+  REG32(0x50000a00 + 4 * 15) = 0x301; /* outputs, high drive */
+  REG32(0x50000a00 + 4 * 13) = 0x301;
+  REG32(0x50000a00 + 4 * 14) = 3 << 2; /* pull-up */
   SPIM3(0x508) = 47;
   SPIM3(0x50c) = 45;
   SPIM3(0x510) = 46;

@@ -105,6 +105,9 @@ static inline void spi_start(unsigned baud) {
   pin_function(16, 2);
   pin_function(17, 2);
   pin_function(19, 2);
+  PORT8(0x40 + 16) = PORT8(0x40 + 17) = 0x41; /* strong */
+  PORT(0x18) = 1u << 19;                      /* MISO: pull-up */
+  PORT8(0x40 + 19) = 5;
   SERCOM(1, CTRLA) &= ~2u;
   SERCOM(1, CTRLB) = 1u << 17;
   SERCOM8(1, BAUD) = (uint8_t)baud;
@@ -158,6 +161,9 @@ static inline uint32_t sd_start(void) {
   uint32_t ocr = 0;
   for (int i = 0; i < 4; i++)
     ocr = ocr << 8 | spi_swap(0xff);
+  PORT(0x98) = 1u << 10;
+  spi_swap(0xff);
   spi_start(1); /* 12 MHz */
+  PORT(0x94) = 1u << 10;
   return ocr;
 }

@@ -193,6 +193,8 @@ struct samd21_pads {
 struct samd21_config {
   struct samd21_pads spi, uart;
   unsigned card_select_pin;
+  /* select of another device on the card's bus; 0: there is none */
+  unsigned other_select_pin;
   uint32_t serial_number[4];
   bool no_crystal; /* the 32 kHz crystal does not start */
   enum reset_cause cause;

@@ -158,6 +158,8 @@ void nrf_wdt_create(struct nrf52840 *chip);
 void nrf_nvmc_create(struct nrf52840 *chip);
 bool nrf_nvmc_writes(const struct nrf52840 *chip); /* is writing enabled? */
 void nrf_gpio_create(struct nrf52840 *chip);
+/* PIN_CNF of a pin. */
+uint32_t nrf_gpio_config(const struct nrf52840 *chip, unsigned pin);
 void nrf_uarte_create(struct nrf52840 *chip);
 void nrf_spim_create(struct nrf52840 *chip, unsigned position);
 void nrf_usbd_create(struct nrf52840 *chip);

@@ -24,6 +24,10 @@ static void drive(struct nrf_gpio *g) {
   machine_card_select(chip->m, low);
 }
 
+uint32_t nrf_gpio_config(const struct nrf52840 *chip, unsigned pin) {
+  return chip->gpio.ports[pin / 32].config[pin % 32];
+}
+
 static uint32_t input(void *owner) {
   const struct nrf_port *port = owner;
   return port->out & port->dir;

@@ -28,6 +28,11 @@ enum {
   ORC = 0x5c0,
   ENABLED = 7,
   KHZ_250 = 0x04000000,
+  OUTPUT = 1, /* in PIN_CNF */
+  INPUT_OFF = 2,
+  PULL_UP = 3 << 2,
+  DRIVE = 7 << 8,
+  HIGH_DRIVE = 3 << 8,
   RAM_START = 0x20000000,
   SMALL_BLOCK = 0x2000, /* size of RAM0 to RAM7 ("Memory") */
   BIG_BLOCK = 0x20010000,
@@ -71,6 +76,19 @@ static bool buffers_exist(struct nrf_spim *s) {
          machine_dma(m, s->p.name, s->tx_now.pointer, s->tx_now.count);
 }
 
+/* Return true if the GPIO is set up as the chapter SPIM says. SCK's input
+   buffer must be connected. Above 8 MHz, the outputs need a high drive. Without
+   a pull-up, MISO floats while no card drives it. */
+static bool pins_are_set(const struct nrf_spim *s) {
+  const uint32_t sck = nrf_gpio_config(s->p.chip, s->pins[0]),
+                 mosi = nrf_gpio_config(s->p.chip, s->pins[1]),
+                 miso = nrf_gpio_config(s->p.chip, s->pins[2]);
+  const uint32_t drive = byte_ticks(s) < 8 * 8 ? HIGH_DRIVE : 0;
+  return (sck & (OUTPUT | INPUT_OFF)) == OUTPUT && (mosi & OUTPUT) &&
+         (!drive || ((sck & DRIVE) == drive && (mosi & DRIVE) == drive)) &&
+         (miso & (OUTPUT | INPUT_OFF | PULL_UP)) == PULL_UP;
+}
+
 static void start(struct nrf_spim *s) {
   struct machine *m = s->p.chip->m;
   const struct nrf52840_config *config = &s->p.chip->config;
@@ -89,6 +107,9 @@ static void start(struct nrf_spim *s) {
            s->pins[1] != config->spi_mosi_pin ||
            s->pins[2] != config->spi_miso_pin)
     nrf_stop(&s->p, "PSEL is not the pins wired on the board");
+  else if (!pins_are_set(s))
+    nrf_stop(&s->p, "PIN_CNF: direction, drive or pull-up of its pins is not "
+                    "what the bus needs");
   else if (buffers_exist(s)) {
     s->running = true;
     s->started_at = m->now;

@@ -159,6 +159,8 @@ void samd21_port_create(struct samd21 *chip);
 /* Return true if the pin (32 * group + number) is connected to this function
    (0: A). */
 bool samd21_pin_is(const struct samd21 *chip, unsigned pin, unsigned function);
+bool samd21_pin_pulled_up(const struct samd21 *chip, unsigned pin);
+bool samd21_pin_strong(const struct samd21 *chip, unsigned pin);
 void samd21_sercom_create(struct samd21 *chip, unsigned index);
 /* Accesses to a SERCOM's data register. */
 uint32_t samd21_sercom_read(void *sercom);

@@ -14,6 +14,8 @@ enum {
   PMUX = 0x30,
   PINCFG = 0x40,
   PMUXEN = 1,
+  PULLEN = 4,
+  DRVSTR = 0x40,
 };
 
 static void drive(void *owner) {
@@ -21,7 +23,24 @@ static void drive(void *owner) {
   const unsigned pin = chip->config.card_select_pin;
   const struct samd21_port *port = &chip->ports[pin / 32];
   const bool low = port->dir & ~port->out & 1u << pin % 32;
+  const unsigned other = chip->config.other_select_pin;
+  port = &chip->ports[other / 32];
+  if (low && other && !(port->dir & port->out & 1u << other % 32))
+    machine_stop(
+        chip->m, RUN_FAULT,
+        "PORT: the card is selected while P%c%u, the select of another "
+        "device on its bus, is not driven high",
+        'A' + (int)(other / 32), other % 32);
   machine_card_select(chip->m, low);
+}
+
+bool samd21_pin_pulled_up(const struct samd21 *chip, unsigned pin) {
+  const struct samd21_port *port = &chip->ports[pin / 32];
+  return (port->config[pin % 32] & PULLEN) && (port->out >> pin % 32 & 1);
+}
+
+bool samd21_pin_strong(const struct samd21 *chip, unsigned pin) {
+  return chip->ports[pin / 32].config[pin % 32] & DRVSTR;
 }
 
 bool samd21_pin_is(const struct samd21 *chip, unsigned pin, unsigned function) {

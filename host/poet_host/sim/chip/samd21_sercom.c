@@ -35,6 +35,7 @@ enum {
   FLAG_ERROR = 0x80,
   STATUS_BUFOVF = 4,
   SYNC_TICKS = 24,
+  MISO = 2, /* place of this pin in the SPI's pads, after MOSI and SCK */
   FASTEST_SPI_HZ = 12000000, /* t_SCK of 84 ns, table 37-58 */
 };
 
@@ -169,6 +170,13 @@ static void check_pads(struct samd21_sercom *s) {
   for (unsigned i = 0; i < pads->pin_count; i++)
     if (!samd21_pin_is(chip, pads->pins[i], pads->function))
       stop(s, "PORT does not give it the pins that are wired on the board");
+  if (!is_spi(s))
+    return;
+  if (!samd21_pin_pulled_up(chip, pads->pins[MISO]))
+    stop(s, "MISO has no pull-up: it floats while no card drives it");
+  for (unsigned i = 0; i < MISO; i++)
+    if (byte_ticks(s) < 8 * 6 && !samd21_pin_strong(chip, pads->pins[i]))
+      stop(s, "above 8 MHz, MOSI and SCK need PINCFG.DRVSTR");
 }
 
 static void enable(struct samd21_sercom *s) {
@@ -193,6 +201,10 @@ static void enable(struct samd21_sercom *s) {
 }
 
 static void disable(struct samd21_sercom *s) {
+  const struct sdcard *card = s->chip->m->card;
+  if (s->wired && card && card->selected)
+    stop(s, "disabled while the card is selected: nothing drives SCK, and the "
+            "card may take its change for a clock");
   s->flags = 0;
   s->received_count = 0;
   s->holding = s->shifting = false;

@@ -1,9 +1,18 @@
 """With deadlines too, the solver's energy is that of an exhaustive search."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
+from poet_host.plan.problem import without_energy
 from poet_host.plan.verify import verify
+from poet_host.solver.candidate import Candidate
+from poet_host.solver.events import energy_uj
+from poet_host.solver.overlapped import with_processor_time
+from poet_host.solver.portfolio import Found
+from poet_host.solver.search import Task
 from poet_host.solver.settings import Settings
-from poet_host.solver.solve import solve
+from poet_host.solver.solve import _Solver, solve
 from support.cost_graphs import timed_problems
 from support.oracle import cheapest
 
@@ -25,3 +34,43 @@ def test_energy_under_a_deadline_equals_exhaustive_search(block: int) -> None:
             assert plan.status == "optimal", case
             assert plan.energy_uj == pytest.approx(best.energy_uj, rel=1e-9, abs=1e-9), case
             verify(problem, plan, placed=False)
+
+
+@pytest.mark.parametrize("objective", ["energy", "added-energy"])
+def test_searches_for_a_deadline_start_from_the_plans_found_before(
+    objective: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches: list[tuple[Task, Found]] = []
+    search = _Solver.search
+
+    def recorded(solver: _Solver, task: Task, bound: float | None = None) -> Found:
+        found = search(solver, task, bound)
+        searches.append((task, found))
+        return found
+
+    monkeypatch.setattr(_Solver, "search", recorded)
+    started = late = 0
+    for seed in (4, 6, 8):
+        for problem in timed_problems(seed):
+            searches.clear()
+            graph = replace(problem.graph, base_power_uw=1e5)
+            problem = replace(problem, graph=graph, objective=objective)
+            solve(problem, Settings(placed=False, time_limit_s=20))
+            if len(searches) < 2 or searches[0][1].best is None:
+                continue
+            first, deadline_us = searches[0][1].best, problem.deadline_us
+            assert deadline_us is not None
+            overlapped = [it for it in searches[1:] if it[0].deadline_us is None]
+            plans: list[Candidate] = []
+            for task, found in overlapped:
+                if plans:
+                    assert task.known is not None
+                    assert task.value(task.known) <= min(map(task.value, plans))
+                    started += 1
+                plans += [found.best] if found.best else []
+            busy = with_processor_time(without_energy(graph), 1.0)
+            if overlapped and energy_uj(busy, first.events) > deadline_us * (1 + 1e-9):
+                assert all(it.energy_uj == it.time_us for it in overlapped[0][0].graph.nodes)
+                late += 1
+    assert started > 10
+    assert late > 0

@@ -11,9 +11,9 @@ from ..plan.blocks import ALIGNMENT
 from ..plan.placed_plan import Effort
 from ..plan.placement import aligned_graph
 from ..plan.plan import Plan, StoppedBy, plan_of
-from ..plan.problem import TOLERANCE, Problem
+from ..plan.problem import TOLERANCE, CostGraph, Problem, without_energy
 from .candidate import Candidate, candidate_of
-from .events import Event
+from .events import Event, energy_uj, fits
 from .feasibility import (
     aligned_budget,
     fastest_plan,
@@ -43,7 +43,8 @@ TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6
 # Time reserved to reorder transfers after the search, in seconds (more for large graphs), and the
 # largest share of the time limit that may be reserved:
 RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4
-MAX_TRANSFER_ORDER_S = 5.0
+# The same for the order of transfers of one plan during the search, as a share of the time left:
+TRANSFER_ORDER_TIME_SHARE, MAX_TRANSFER_ORDER_S = 0.15, 5.0
 LAST_RESORT_S = 1.0  # beyond the time limit, to make seed plans if no search has found a plan
 
 
@@ -136,6 +137,11 @@ class _Solver:
             ends_at=time.monotonic() + self.clock.left_s - self.reserve_s,
         )
 
+    @cached_property
+    def processor_graph(self) -> CostGraph:
+        """Return the graph as if a step took as long as its processor is busy."""
+        return with_processor_time(self.task.graph, self.task.value_per_us)
+
     def search(self, task: Task, bound: float | None = None) -> Found:
         """Search until the task's gap is proved, its time is up, or Ctrl-C was pressed."""
         bound = task.least_value if bound is None else bound
@@ -157,45 +163,65 @@ class _Solver:
 
         The bound is also one of the values of all plans, and easier to find.
         """
-        graph = with_processor_time(self.task.graph, self.task.value_per_us)
-        task = replace(self.task.within(FIRST_TIME_SHARE), graph=graph, value_per_us=0.0)
-        return self.search(task)
+        task = self.task.within(FIRST_TIME_SHARE)
+        return self.search(replace(task, graph=self.processor_graph, value_per_us=0.0))
 
     def search_in_time(self, found: Found) -> tuple[Found, Candidate | None]:
         """Search for plans that meet the deadline. Return the results, and the fastest plan.
 
         `found` has a plan that may miss the deadline, and a bound.
         """
-        known = self.best_in_time([found.best])
+        first, known = found.best, self.best_in_time([found.best])
         task = replace(self.task, problem=self.problem, known=known)
         found = replace(found, task=task, early_plan=known)
         found.bound = max(found.bound, task.least_value)
         self.report(found)
-        overlapped = self.overlapped_plans() if known is None or task.value_per_us else []
+        overlapped = self.overlapped_plans(first) if self.overlap_matters(known) else []
         fastest = min(overlapped, key=lambda plan: plan.totals.time_us, default=None)
         task = replace(task.within(1.0), known=self.best_in_time([known, *overlapped]))
         return self.search(task, found.bound), fastest
 
-    def overlapped_plans(self) -> list[Candidate]:
+    def overlap_matters(self, known: Candidate | None) -> bool:
+        """Return whether a search for plans with overlapped transfers may pay.
+
+        If the deadline is met, it may only save the time in which the processor waits.
+        """
+        if known is None:
+            return True
+        waiting = self.task.value(known) - energy_uj(self.processor_graph, known.events)
+        return waiting > self.settings.gap * self.task.value(known)
+
+    def overlapped_plans(self, first: Candidate | None) -> list[Candidate]:
         """Return plans whose transfers run while the processor computes.
 
+        `first`: a plan found before. Each search starts from the best of the plans found before it.
         For a deadline that no plan has met yet, weighted time is added to the objective. Several
         weights are tried, to find the least weight whose plan meets the deadline. Weight 0 is left
-        out if the objective is energy alone: the first search had this objective.
+        out if the objective is energy alone, which was the objective of the first search. It is
+        also left out if the processor alone makes the first plan late.
         """
         plans: list[Candidate] = []
+        known: list[Candidate] = []
 
         def meets_deadline(weight_per_us: float, share: float) -> bool:
             task = self.task.within(share).overlapped(weight_per_us)
+            if first is not None and not known and fits(task.graph, first.events, task.ram_bytes):
+                known.append(first)
+            task = replace(task, known=min(known, key=task.value, default=None))
             best = self.search(task).best
             if best is not None:
+                known.append(best)
                 plans.append(self.with_early_transfers(best))
             return best is not None and self.is_in_time(plans[-1])
 
-        is_new = bool(self.task.value_per_us) or self.problem.deadline_us is None
-        if is_new and meets_deadline(0.0, OVERLAPPED_TIME_SHARE):
+        deadline_us = self.problem.deadline_us
+        is_new = bool(self.task.value_per_us) or deadline_us is None
+        busy = with_processor_time(without_energy(self.task.graph), 1.0)
+        busy_us = energy_uj(busy, first.events) if first is not None else 0.0
+        is_late = deadline_us is not None and busy_us > _latest_us(deadline_us)
+        if is_new and not is_late and meets_deadline(0.0, OVERLAPPED_TIME_SHARE):
             return plans
-        if self.problem.deadline_us is None:
+        if deadline_us is None:
             return plans
         if meets_deadline(INFINITY, OVERLAPPED_TIME_SHARE):
             nodes = self.task.graph.nodes
@@ -219,7 +245,8 @@ class _Solver:
         """Start the transfers of a plan early. A search without a deadline does not do this."""
         if plan.events in self.early:
             return self.early[plan.events]
-        limit_s = max(self.reserve_s / 2, min(self.clock.left_s, MAX_TRANSFER_ORDER_S))
+        share_s = min(self.clock.left_s * TRANSFER_ORDER_TIME_SHARE, MAX_TRANSFER_ORDER_S)
+        limit_s = max(self.reserve_s / 2, share_s)
         early = _last_plan(
             limit_s, _start_transfers_early, self.task.problem, plan.events, self.settings.placed,
             limit_s,

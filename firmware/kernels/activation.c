@@ -111,17 +111,17 @@ void poet_tanh_grad(const struct poet_call *call) {
 #define SQRT_2_PI 0.79788456f
 #define CUBIC 0.044715f
 
-static float gelu_part(const struct poet_op *op, float x) {
-  return op->variant ? poet_tanhf(SQRT_2_PI * (x + CUBIC * (x * x * x)))
-                     : poet_erff(x * SQRT_HALF);
+static float gelu_part(bool by_tanh, float x) {
+  return by_tanh ? poet_tanhf(SQRT_2_PI * (x + CUBIC * (x * x * x)))
+                 : poet_erff(x * SQRT_HALF);
 }
 
 void poet_gelu(const struct poet_call *call) {
   const float *x = call->in[0];
   float *y = call->out;
-  const uint32_t count = poet_elements(call->op);
-  for (uint32_t i = 0; i < count; i++) {
-    y[i] = poet_half(x[i]) * (1.0f + gelu_part(call->op, x[i]));
+  const bool by_tanh = call->op->variant != 0;
+  for (uint32_t left = poet_elements(call->op); left; left--, x++) {
+    *y++ = poet_half(*x) * (1.0f + gelu_part(by_tanh, *x));
   }
 }
 
@@ -131,13 +131,14 @@ void poet_gelu_grad(const struct poet_call *call) {
   const float *dy = call->in[1];
   float *dx = call->out;
   const uint32_t count = poet_elements(op);
+  const bool by_tanh = op->variant != 0;
   for (uint32_t i = 0; i < count; i++) {
-    const float x = xs[i], t = gelu_part(op, x), square = x * x;
+    const float x = xs[i], t = gelu_part(by_tanh, x), square = x * x;
     /* half of the derivative of t */
     const float slope =
-        op->variant ? (0.5f * SQRT_2_PI) *
-                          ((1.0f - t * t) * (1.0f + 3.0f * CUBIC * square))
-                    : (0.5f * SQRT_2_PI) * poet_exp(-poet_half(square));
+        by_tanh ? (0.5f * SQRT_2_PI) *
+                      ((1.0f - t * t) * (1.0f + 3.0f * CUBIC * square))
+                : (0.5f * SQRT_2_PI) * poet_exp(-poet_half(square));
     dx[i] = dy[i] * (poet_half(1.0f + t) + x * slope);
   }
 }

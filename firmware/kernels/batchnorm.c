@@ -203,8 +203,7 @@ void poet_batchnorm_grad_input(const struct poet_call *call) {
 #if POET_M0PLUS
     poet_chain_xhat(&chain, x, channel.mean, channel.rstd);
     poet_chain_constant(&chain, POET_TIMES, -mean_product);
-    poet_chain_array(&chain, POET_KEEP, NULL);
-    poet_chain_constant(&chain, POET_SET, -mean_dy);
+    poet_chain_constant(&chain, POET_KEEP, -mean_dy);
     poet_chain_array(&chain, POET_PLUS_ELEMENT, dy);
     poet_chain_array(&chain, POET_PLUS_KEPT, NULL);
     poet_chain_constant(&chain, POET_TIMES, scale);

@@ -28,7 +28,7 @@
  *
  * Cycles without wait states, each with 6 for the way to the next step:
  * multiply 30, add 20 (same sign, exponent at most 8 less) to 45; a load of an
- * element 8 more; set 10, keep 8 to 10, end of an element 18.
+ * element 8 more; set 8, keep and set 10, end of an element 18.
  */
 #include "chain_m0plus.h"
 
@@ -99,15 +99,14 @@ poet_chain_enter(struct poet_chain_state *state __attribute__((unused)),
       "  movs r0, r2\n"
       "  movs r1, r3\n" NEXT_STEP
 
+      /* keep the number, then set */
+      "3:\n"
+      "  mov r9, r0\n"
+      "  mov r10, r1\n"
       /* set: a constant */
       "2:\n"
       "  movs r0, r2\n"
       "  movs r1, r3\n" NEXT_STEP
-
-      /* keep the number */
-      "3:\n"
-      "  mov r9, r0\n"
-      "  mov r10, r1\n" NEXT_STEP
 
       /* save the number as the constant of a step */
       "4:\n"

@@ -12,7 +12,7 @@
 enum poet_operation {
   POET_TAKE,          /* x = array[i] */
   POET_SET,           /* x = constant */
-  POET_KEEP,          /* kept = x */
+  POET_KEEP,          /* kept = x, then x = constant */
   POET_SAVE,          /* the constant of another step = x */
   POET_PUT,           /* array[i] = x; the next element */
   POET_NEXT,          /* the next element */
@@ -41,7 +41,7 @@ struct poet_chain_state {
 };
 
 /* Fewer elements in one run take less time without a chain. */
-enum { POET_CHAIN_STEPS = 11, POET_CHAIN_WORDS = 108, POET_CHAIN_LEAST = 12 };
+enum { POET_CHAIN_STEPS = 11, POET_CHAIN_WORDS = 107, POET_CHAIN_LEAST = 12 };
 
 struct poet_chain {
   const uint8_t *code; /* poet_chain_code, or `copy` */

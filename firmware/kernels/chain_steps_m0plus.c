@@ -114,8 +114,8 @@ static bool fits(const struct poet_chain *chain) {
   for (uint32_t i = 0; i < chain->count; i++) {
     const uint32_t operation = chain->operations[i];
     const uint32_t field = chain->steps[i].second << 1 >> 24;
-    if ((operation == POET_SET || operation == POET_TIMES ||
-         operation == POET_PLUS) &&
+    if ((operation == POET_SET || operation == POET_KEEP ||
+         operation == POET_TIMES || operation == POET_PLUS) &&
         field - 64 >= 128) {
       return false;
     }
@@ -140,6 +140,7 @@ static void finish(struct poet_chain *chain,
       break;
     case POET_KEEP:
       kept = x;
+      x = constant;
       break;
     case POET_SAVE:
       set_constant((struct poet_step *)step->first, x);

@@ -15,16 +15,18 @@
  * Between operations numbers stay unpacked. Registers:
  *
  *   r0, r1    mantissa of p, bit 23 is set; its sign in bit 31 and its exponent
- *             field in bits 23 to 30. In a sum, r0 and r2 are shifted left by 8
+ *             field in bits 23 to 30, which is 8 more for a product. In a sum,
+ *             r0 and r2 are shifted left by 8
  *   r2, r3    the same of the coefficient; r3 then belongs to the larger one
  *   r4, r5    scratch; in a sum, the distance of the exponents, and negative if
  *             signs differ
  *   r6, lr    next coefficient, and the end
- *   r7, r8    mantissa of x; its sign and exponent field, less 126 << 23
+ *   r7, r8    mantissa of x; its sign and exponent field, less 118 << 23
  *   r12       1 << 23
  *
  * Cycles, without wait states: 50 of a call; of a coefficient 21 to 24 for the
- * product, and 22 (same sign, exponent at most 8 less) to 45 for the sum.
+ * product, and 21 (same sign, exponent at most 8 less), 26 (the same, signs
+ * differ) or up to 48 for the sum.
  */
 #include "mathf.h"
 #include "tile.h"
@@ -55,7 +57,7 @@ poet_horner(float x __attribute__((unused)),
       "  lsls r5, #23\n"
       "  subs r7, r0, r5\n"
       "  add r7, r12\n"
-      "  movs r4, #63\n"
+      "  movs r4, #59\n"
       "  lsls r4, #24\n"
       "  subs r5, r4\n"
       "  mov r8, r5\n"
@@ -120,12 +122,11 @@ poet_horner(float x __attribute__((unused)),
       "  subs r2, r3\n"
       "  add r2, r12\n"
       "  lsls r2, #8\n"
-      "  lsls r0, #8\n"
-      "  subs r4, r3, r1\n"
-      "  lsrs r4, #23\n" /* bit 8: signs differ; then the distance */
+      "  subs r4, r1, r3\n"
+      "  lsrs r4, #23\n" /* bit 8: signs differ; then 8 less the distance */
       "  cmp r4, #8\n"
       "  bhi 30f\n"
-      "  lsrs r0, r4\n"
+      "  lsls r0, r4\n"
       "21:\n" /* sum of magnitudes: r2 the larger one, r0 aligned */
       "  movs r1, r3\n"
       "  adds r0, r2\n"
@@ -136,6 +137,8 @@ poet_horner(float x __attribute__((unused)),
       "  lsls r3, r0, #24\n"
       "  beq 26f\n"
       "  lsrs r0, #8\n"
+      "  cmp r6, lr\n"
+      "  bne 10b\n"
       "  b 2b\n"
 
       /* the product is rounded up to the next power of two */
@@ -175,28 +178,12 @@ poet_horner(float x __attribute__((unused)),
       "  b 2b\n"
 
       "30:\n"
-      "  movs r5, r1\n"
-      "  eors r5, r3\n" /* negative: a difference of magnitudes */
-      "  lsls r4, #24\n"
-      "  asrs r4, #24\n"
-      "  bpl 31f\n"
-      "  rsbs r4, r4, #0\n" /* the product is the larger one */
-      "  movs r3, r1\n"
-      "  movs r1, r0\n"
-      "  movs r0, r2\n"
-      "  movs r2, r1\n"
-      "31:\n"
-      "  movs r1, r0\n"
-      "  lsrs r0, r4\n"
-      "  rsbs r4, r4, #0\n"
-      "  adds r4, #32\n"
-      "  lsls r1, r4\n"
-      "  beq 32f\n"
-      "  movs r1, #1\n"
-      "  orrs r0, r1\n" /* something is below */
-      "32:\n"
-      "  cmp r5, #0\n"
-      "  bpl 21b\n"
+      "  subs r4, #255\n"
+      "  subs r4, #1\n"
+      "  cmp r4, #8\n"
+      "  bhi 36f\n"
+      "  lsls r0, r4\n"
+      "31:\n" /* difference of magnitudes: r2 the larger one, r0 aligned */
       "  movs r1, r3\n"
       "  subs r0, r2, r0\n"
       "  bls 34f\n"
@@ -215,7 +202,38 @@ poet_horner(float x __attribute__((unused)),
       "  movs r4, #1\n"
       "  lsls r4, #31\n"
       "  eors r1, r4\n"
-      "  b 33b\n");
+      "  b 33b\n"
+
+      /* exponents further apart, or the product is the larger one */
+      "36:\n"
+      "  lsls r0, #8\n"
+      "  movs r5, r1\n"
+      "  eors r5, r3\n" /* negative: a difference of magnitudes */
+      "  lsls r4, #24\n"
+      "  asrs r4, #24\n"
+      "  rsbs r4, r4, #0\n"
+      "  adds r4, #8\n"
+      "  bpl 37f\n"
+      "  rsbs r4, r4, #0\n" /* the product is the larger one */
+      "  movs r3, #8\n"
+      "  lsls r3, #23\n"
+      "  subs r3, r1, r3\n"
+      "  movs r1, r0\n"
+      "  movs r0, r2\n"
+      "  movs r2, r1\n"
+      "37:\n"
+      "  movs r1, r0\n"
+      "  lsrs r0, r4\n"
+      "  rsbs r4, r4, #0\n"
+      "  adds r4, #32\n"
+      "  lsls r1, r4\n"
+      "  beq 32f\n"
+      "  movs r1, #1\n"
+      "  orrs r0, r1\n" /* something is below */
+      "32:\n"
+      "  cmp r5, #0\n"
+      "  bpl 21b\n"
+      "  b 31b\n");
 }
 
 #endif

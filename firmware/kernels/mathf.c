@@ -61,6 +61,10 @@ static __attribute__((noinline)) float rounded(uint32_t mantissa,
   if (mantissa == 0) {
     return 0.0f;
   }
+  if (mantissa >> 24 == 0) {
+    mantissa <<= 8;
+    field -= 8;
+  }
   for (; !(mantissa >> 31); mantissa <<= 1) {
     field--;
   }

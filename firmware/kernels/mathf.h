@@ -19,18 +19,20 @@ static inline uint32_t poet_bits(float x) {
  * y. A core without floating point compares integers, which is faster. Only the
  * order of a NaN may differ, so test for it with poet_is_nan. */
 #if defined(__ARM_ARCH_6M__)
+enum { POET_INFINITE = 0x7f800000 };
 typedef int32_t poet_order_t;
 
 static inline poet_order_t poet_order(float x) {
-  const uint32_t bits = poet_bits(x), size = bits << 1 >> 1;
-  if (size > 0x7f800000u) {
-    return INT32_MAX;
+  const int32_t bits = (int32_t)poet_bits(x);
+  if (bits >= 0) {
+    return bits;
   }
-  return bits >> 31 ? -(int32_t)size : (int32_t)size;
+  const int32_t size = bits & INT32_MAX;
+  return size > POET_INFINITE ? INT32_MAX : -size;
 }
 
 static inline bool poet_is_nan(poet_order_t order) {
-  return order == INT32_MAX;
+  return order > POET_INFINITE;
 }
 #else
 typedef float poet_order_t;

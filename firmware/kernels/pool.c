@@ -47,26 +47,23 @@ static struct part rows_of(const struct poet_op *op, uint32_t oh) {
   return part_of(oh * op->stride_h, op->kernel_h, op->pad_h, op->h);
 }
 
-static inline struct part columns_of(const struct poet_op *op, uint32_t ow) {
-  return part_of(ow * op->stride_w, op->kernel_w, op->pad_w, op->w);
-}
-
 /* Return the window's first largest element. If the window has a NaN, return
  * its last NaN, as in PyTorch. */
 static inline const float *first_largest(const float *x, uint32_t rows,
                                          uint32_t columns, uint32_t width) {
   const float *best = x;
   poet_order_t highest = poet_order(-INFINITY);
-  for (; rows; rows--) {
-    for (const float *end = x + columns; x != end; x++) {
+  do {
+    const float *end = x + columns;
+    do {
       const poet_order_t order = poet_order(*x);
       if (order > highest || poet_is_nan(order)) {
         highest = order;
         best = x;
       }
-    }
+    } while (++x != end);
     x += width - columns;
-  }
+  } while (--rows);
   return best;
 }
 
@@ -75,7 +72,7 @@ static inline const float *first_largest(const float *x, uint32_t rows,
  */
 static void maxpool(const struct poet_call *call, const float *dy) {
   const struct poet_op *op = call->op;
-  const uint32_t size = op->h * op->w;
+  const uint32_t width = op->w, size = op->h * width;
   const float *x = call->in[0]; /* (n, c, h, w) */
   /* output (n, c, oh, ow), or gradient of the input (n, c, h, w) */
   float *out = call->out;
@@ -86,11 +83,14 @@ static void maxpool(const struct poet_call *call, const float *dy) {
     }
     for (uint32_t oh = 0; oh < op->oh; oh++) {
       const struct part rows = rows_of(op, oh);
-      const float *from = x + rows.begin * op->w;
-      for (uint32_t ow = 0; ow < op->ow; ow++) {
-        const struct part columns = columns_of(op, ow);
+      const float *from = x + rows.begin * width;
+      uint32_t column = 0;
+      for (uint32_t left = op->ow; left; left--) {
+        const struct part columns =
+            part_of(column, op->kernel_w, op->pad_w, width);
         const float *best = first_largest(from + columns.begin, rows.count,
-                                          columns.count, op->w);
+                                          columns.count, width);
+        column += op->stride_w;
         if (dy != NULL) {
           out[best - x] += *dy++;
         } else {

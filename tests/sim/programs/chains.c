@@ -126,7 +126,8 @@ static void run(void) {
   poet_chain_clear(&chain);
   for (uint32_t i = 0; i < count; i++) {
     const struct operation s = steps[i];
-    if (s.kind == POET_SET || s.kind == POET_TIMES || s.kind >= POET_PLUS)
+    if (s.kind == POET_SET || s.kind == POET_KEEP || s.kind == POET_TIMES ||
+        s.kind >= POET_PLUS)
       poet_chain_constant(&chain, s.kind, s.value);
     else if (s.kind == POET_SAVE)
       poet_chain_array(&chain, s.kind, &chain.steps[s.other]);
@@ -164,6 +165,7 @@ static void run(void) {
         break;
       case POET_KEEP:
         kept = x;
+        x = s->value;
         break;
       case POET_SAVE:
         steps[s->other].value = x;

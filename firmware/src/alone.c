@@ -3,7 +3,7 @@
  * are answered as during any other step (server.c).
  */
 #include "poet/server.h"
-#include "runtime.h"
+#include "plan.h"
 
 int poet_serve_alone(struct poet_server *server) {
   struct poet *p = server->poet;

@@ -26,7 +26,7 @@
  */
 #include <string.h>
 
-#include "runtime.h"
+#include "plan.h"
 
 /* Does not change memory.bitmap, which marks tensors between steps. */
 int poet_decode_homes(struct poet *p) {
@@ -45,58 +45,7 @@ int poet_decode_homes(struct poet *p) {
 int poet_decode_start(struct poet *p) {
   TRY(poet_decode_homes(p));
   p->decoder.kept = p->kept_at_start;
-  for (uint32_t i = 0; i < (p->model.tensor_count + 31u) / 32; i++) {
-    const uint32_t first = 32 * i;
-    const uint32_t stored = poet_in_ram(p) ? 0 : p->model.stored_count;
-    p->memory.bitmap[i] = stored >= first + 32 ? 0xffffffffu
-                          : stored > first     ? (1u << (stored - first)) - 1
-                                               : 0;
-  }
-  return 0;
-}
-
-/* ---- storage and transfers ---------------------------------------------- */
-
-static bool on_storage(const struct poet *p, uint32_t tensor) {
-  return p->memory.bitmap[tensor / 32] >> (tensor & 31) & 1;
-}
-
-static void put_on_storage(struct poet *p, uint32_t tensor, uint8_t flags) {
-  if (!on_storage(p, tensor)) {
-    p->memory.bitmap[tensor / 32] |= 1u << (tensor & 31);
-    p->decoder.kept =
-        (uint16_t)(p->decoder.kept + ((flags & POET_FLAG_KEEP) != 0));
-  }
-}
-
-/* Return true if a transfer of the tensor is unfinished. With `arrivals`, only
- * transfers into RAM count: a tensor may be read in RAM while it is still being
- * written to storage. */
-static bool in_flight(struct poet *p, uint32_t tensor, bool arrivals) {
-  for (uint32_t i = p->decoder.finished; i != p->decoder.queued; i++) {
-    const struct poet_transfer *transfer = poet_queue_slot(p, i);
-    if (transfer->planned_tensor == tensor &&
-        !(arrivals && transfer->planned_write)) {
-      return true;
-    }
-  }
-  return false;
-}
-
-/* Count a transfer. */
-static int enqueue(struct poet *p, uint16_t tensor, bool write) {
-  struct poet_decoder *d = &p->decoder;
-  const uint32_t unfinished = d->queued - d->finished;
-  if (unfinished >= p->plan.queue_max) {
-    return poet_refuse(p);
-  }
-  struct poet_transfer *transfer = poet_queue_slot(p, d->queued);
-  transfer->planned_tensor = tensor;
-  transfer->planned_write = write;
-  d->queued++;
-  if (unfinished + 1 > d->queue_max) {
-    d->queue_max = (uint16_t)(unfinished + 1);
-  }
+  poet_begin_storage(p);
   return 0;
 }
 
@@ -107,135 +56,30 @@ static int take_tensor(struct poet *p, uint32_t *tensor) {
   return *tensor < p->model.tensor_count ? 0 : poet_refuse(p);
 }
 
-/* Check that the inputs of p->op are in RAM, have arrived, and have the sizes
- * that the kernel reads. An input that the output overwrites must not have any
- * unfinished transfer. */
-static int check_inputs(struct poet *p, struct poet_statement *s) {
-  for (uint32_t i = 0; i < p->op.input_count; i++) {
-    const uint32_t index = poet_find(p, p->op.input[i]);
-    if (index == p->decoder.resident_count ||
-        in_flight(p, p->op.input[i], p->op.input[i] != p->op.overwrites)) {
-      return poet_refuse(p);
-    }
-    const struct poet_resident *resident = &p->memory.residents[index];
-    if (resident->size_bytes != poet_operand_bytes(&p->op, i)) {
-      return poet_fail(p, POET_ERROR_bad_table, p->op.output);
-    }
-    s->input[i] = resident->offset;
-  }
-  return 0;
-}
-
-/* Place workspace and output in the arena. The workspace is in the list of
- * residents while the output is placed, so that they cannot overlap. Then the
- * workspace is removed from the list. */
-static int place_output(struct poet *p, struct poet_statement *s) {
-  uint32_t workspace = p->op.workspace_bytes;
-  s->workspace = 0;
-  if (workspace) {
-    TRY(poet_place(p, POET_NONE, workspace, &s->workspace));
-  }
-  if (p->op.overwrites == POET_NONE) {
-    TRY(poet_place(p, s->tensor, s->size_bytes, &s->offset));
-  } else {
-    struct poet_resident *resident =
-        &p->memory.residents[poet_find(p, p->op.overwrites)];
-    if (resident->size_bytes != s->size_bytes) {
-      return poet_fail(p, POET_ERROR_bad_table, s->tensor);
-    }
-    resident->tensor = s->tensor;
-    s->offset = resident->offset;
-  }
-  if (workspace) {
-    poet_drop(p, poet_find(p, POET_NONE));
-  }
-  return 0;
-}
-
-static bool first_appearance(const struct poet_op *op, uint32_t i) {
-  for (uint32_t j = 0; j < i; j++) {
-    if (op->input[j] == op->input[i]) {
-      return false;
-    }
-  }
-  return true;
-}
-
-/* Read which tensors the next statements free: one bit for each input, then one
- * bit for the output. An input that occurs twice has one bit. An overwritten
- * input has no bit. */
-static int take_frees(struct poet *p) {
-  uint32_t bit, frees = 0;
-  for (uint32_t i = 0; i < p->op.input_count; i++) {
-    if (p->op.input[i] != p->op.overwrites && first_appearance(&p->op, i)) {
-      TRY(poet_take_bits(p, 1, &bit));
-      frees |= bit << i;
-    }
-  }
-  TRY(poet_take_bits(p, 1, &bit));
-  p->decoder.frees = (uint16_t)(frees | bit << POET_OUTPUT_BIT);
-  return 0;
-}
-
-/* Compare the record of the output tensor with p->op, the operator that
- * computes it. */
-static int check_output(struct poet *p, struct poet_statement *s, bool again) {
-  TRY(poet_read_tensor(p, s->tensor, &s->record));
-  if (again && (s->record.flags & POET_FLAG_ONCE)) {
-    return poet_refuse(p);
-  }
-  return s->record.size_bytes == s->size_bytes
-             ? 0
-             : poet_fail(p, POET_ERROR_bad_table, s->tensor);
-}
-
-static int compute(struct poet *p, struct poet_statement *s, uint32_t tensor,
-                   bool again) {
-  if (poet_is_resident(p, tensor)) {
-    return poet_refuse(p);
-  }
-  TRY(poet_read_op(p, tensor, &p->op));
-  s->code = POET_STATEMENT_compute;
-  s->tensor = (uint16_t)tensor;
-  s->size_bytes = poet_operand_bytes(&p->op, p->op.input_count);
-  s->loss = tensor == p->loss;
-  /* This check, which reads the record of the tensor, runs only while a
-   * schedule is loaded. A step takes the size from the operator's record, which
-   * was checked when it was read. */
-  if (!p->loaded) {
-    TRY(check_output(p, s, again));
-  }
-  TRY(check_inputs(p, s));
-  TRY(place_output(p, s));
-  TRY(take_frees(p));
-  p->decoder.last_output = s->tensor;
-  return 0;
-}
-
-static int compute_next(struct poet *p, struct poet_statement *s) {
+static int next(struct poet *p, struct poet_statement *s, uint8_t code) {
   const uint16_t tensor = p->decoder.next_operator;
   if (tensor >= p->model.tensor_count) {
     return poet_refuse(p);
   }
   p->decoder.next_operator++;
-  return compute(p, s, tensor, false);
+  return poet_decode_computation(p, s, code, tensor, false);
 }
 
-static int compute_again(struct poet *p, struct poet_statement *s) {
+static int again(struct poet *p, struct poet_statement *s, uint8_t code) {
   uint32_t tensor;
   TRY(take_tensor(p, &tensor));
   if (tensor < p->model.stored_count || tensor >= p->decoder.next_operator) {
     return poet_refuse(p);
   }
-  return compute(p, s, tensor, true);
+  return poet_decode_computation(p, s, code, tensor, true);
 }
 
 static int page_in(struct poet *p, struct poet_statement *s) {
   uint32_t tensor;
   TRY(take_tensor(p, &tensor));
   TRY(poet_read_tensor(p, tensor, &s->record));
-  if (poet_is_resident(p, tensor) || !on_storage(p, tensor) ||
-      s->record.place == POET_PLACE_NONE || !s->record.size_bytes) {
+  if (poet_is_resident(p, tensor) || !poet_is_stored(p, &s->record, tensor) ||
+      !s->record.size_bytes) {
     return poet_refuse(p);
   }
   s->code = POET_STATEMENT_page_in;
@@ -243,7 +87,7 @@ static int page_in(struct poet *p, struct poet_statement *s) {
   s->tensor = (uint16_t)tensor;
   s->size_bytes = s->record.size_bytes;
   TRY(poet_place(p, s->tensor, s->size_bytes, &s->offset));
-  return enqueue(p, s->tensor, false);
+  return poet_enqueue(p, s->tensor, false);
 }
 
 static int page_out(struct poet *p, struct poet_statement *s, uint32_t index) {
@@ -260,15 +104,16 @@ static int page_out(struct poet *p, struct poet_statement *s, uint32_t index) {
   s->tensor = resident->tensor;
   s->offset = resident->offset;
   s->size_bytes = resident->size_bytes;
-  s->renews = s->record.place == POET_PLACE_NEXT && !on_storage(p, s->tensor);
-  put_on_storage(p, s->tensor, s->record.flags);
-  return enqueue(p, s->tensor, true);
+  s->renews =
+      s->record.place == POET_PLACE_NEXT && !poet_on_storage(p, s->tensor);
+  poet_put_on_storage(p, s->tensor, s->record.flags);
+  return poet_enqueue(p, s->tensor, true);
 }
 
 static int release(struct poet *p, struct poet_statement *s, uint32_t index) {
   const struct poet_resident *resident = &p->memory.residents[index];
   if (index >= p->decoder.resident_count ||
-      in_flight(p, resident->tensor, false)) {
+      poet_in_flight(p, resident->tensor, false)) {
     return poet_refuse(p);
   }
   s->code = POET_STATEMENT_free;
@@ -316,13 +161,12 @@ static int count_kept(struct poet *p) {
 
 static int end(struct poet *p, struct poet_statement *s) {
   struct poet_decoder *d = &p->decoder;
-  uint32_t reserved, filler = 0;
+  uint32_t filler = 0;
   if (poet_in_ram(p)) {
     TRY(count_kept(p));
   }
-  TRY(poet_take_bits(p, 1, &reserved));
   const uint32_t left = p->plan.bit_bytes * 8 - d->bit;
-  if (reserved || left > 7) {
+  if (left > 7) {
     return poet_refuse(p);
   }
   TRY(poet_take_bits(p, left, &filler));
@@ -350,10 +194,10 @@ static int statement(struct poet *p, struct poet_statement *s) {
   } while (bit && length < 4);
   switch (length) {
   case 0:
-    return compute_next(p, s);
+    return next(p, s, POET_STATEMENT_compute);
   case 1:
     TRY(poet_take_bits(p, 1, &bit));
-    return bit ? page_in(p, s) : compute_again(p, s);
+    return bit ? page_in(p, s) : again(p, s, POET_STATEMENT_compute);
   case 2:
     TRY(poet_take_bits(p, 1, &bit));
     if (!bit) {
@@ -365,7 +209,13 @@ static int statement(struct poet *p, struct poet_statement *s) {
   case 3:
     return wait(p, s);
   default:
-    return end(p, s);
+    TRY(poet_take_bits(p, 1, &bit));
+    if (!bit) {
+      return end(p, s);
+    }
+    TRY(poet_take_bits(p, 1, &bit));
+    return bit ? again(p, s, POET_STATEMENT_stream)
+               : next(p, s, POET_STATEMENT_stream);
   }
 }
 

@@ -23,7 +23,7 @@
 #include <string.h>
 
 #include "poet/kernel.h"
-#include "runtime.h"
+#include "plan.h"
 
 /* If POET_POISON is defined, the address sanitizer reports every use of arena
  * memory that the plan has freed. */
@@ -88,7 +88,20 @@ static uint32_t high_water(const struct poet *p) {
   return word == PAINT ? 0 : height + 4;
 }
 
-static int compute(struct poet *p, const struct poet_statement *s) {
+static int check_loss(struct poet *p, const struct poet_statement *s) {
+  if (s->loss) {
+    memcpy(&p->result.loss, p->memory.arena + s->offset, sizeof p->result.loss);
+    if (!isfinite(p->result.loss)) {
+      return poet_fail(p, POET_ERROR_not_finite, s->tensor);
+    }
+  }
+  return 0;
+}
+
+/* Not inlined, like `commit_step`, so that its frame is not on the stack while
+ * a nest runs. */
+__attribute__((noinline)) static int
+call_kernel(struct poet *p, const struct poet_statement *s) {
   struct poet_call call = {.op = &p->op,
                            .whole = &p->op,
                            .first = true,
@@ -108,13 +121,7 @@ static int compute(struct poet *p, const struct poet_statement *s) {
   HIDE(p, s->workspace, p->op.workspace_bytes);
   p->result.compute_ticks += end - begin;
   poet_trace(p, s->index, s->code, begin, end);
-  if (s->loss) {
-    memcpy(&p->result.loss, call.out, sizeof p->result.loss);
-    if (!isfinite(p->result.loss)) {
-      return poet_fail(p, POET_ERROR_not_finite, s->tensor);
-    }
-  }
-  return 0;
+  return check_loss(p, s);
 }
 
 /* Compare the trailers on storage with the digest, if it is their turn. */
@@ -137,7 +144,7 @@ static int read_back(struct poet *p) {
   return 0;
 }
 
-static int commit(struct poet *p) {
+__attribute__((noinline)) static int commit_step(struct poet *p) {
   struct poet_usage before;
   p->port->usage(p->port->context, &before);
   const uint32_t begin = now(p);
@@ -162,29 +169,33 @@ static int commit(struct poet *p) {
 /* A parameter that is not finite must never be committed: training could not
  * continue with it, and the step after it would overwrite the last good
  * values. */
-static int check_renewed(struct poet *p, const struct poet_statement *s) {
-  const uint32_t exponent = 0x7f800000u;
-  const uint8_t *at = p->memory.arena + s->offset;
-  uint32_t word;
-  for (uint32_t i = 0; i < s->size_bytes; i += 4) {
-    memcpy(&word, at + i, sizeof word);
-    if ((word & exponent) == exponent) {
-      return poet_fail(p, POET_ERROR_not_finite, s->tensor);
-    }
-  }
-  return 0;
+static int check_renewed(struct poet *p, uint32_t tensor, uint32_t offset,
+                         uint32_t size_bytes) {
+  return poet_is_finite(p->memory.arena + offset, size_bytes)
+             ? 0
+             : poet_fail(p, POET_ERROR_not_finite, tensor);
+}
+
+static int stream(struct poet *p, const struct poet_statement *s) {
+  const uint32_t begin = now(p);
+  TRY(poet_retire(p, p->decoder.finished));
+  SHOW(p, s->offset, s->size_bytes);
+  SHOW(p, s->workspace, s->workspace_bytes);
+  TRY(poet_run_nest(p, s));
+  HIDE(p, s->workspace, s->workspace_bytes);
+  poet_trace(p, s->index, s->code, begin, now(p));
+  return check_loss(p, s);
 }
 
 /* Without storage: check the new weights, which stay in RAM. */
 static int check_live(struct poet *p) {
   for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
     const struct poet_resident *resident = &p->memory.residents[i];
-    struct poet_statement s = {.tensor = resident->tensor,
-                               .offset = resident->offset,
-                               .size_bytes = resident->size_bytes};
-    TRY(poet_read_tensor(p, s.tensor, &s.record));
-    if (s.record.place == POET_PLACE_NEXT) {
-      TRY(check_renewed(p, &s));
+    struct poet_tensor record;
+    TRY(poet_read_tensor(p, resident->tensor, &record));
+    if (record.place == POET_PLACE_NEXT) {
+      TRY(check_renewed(p, resident->tensor, resident->offset,
+                        resident->size_bytes));
     }
   }
   return 0;
@@ -195,13 +206,15 @@ static int execute(struct poet *p, const struct poet_statement *s) {
   int error = 0;
   switch (s->code) {
   case POET_STATEMENT_compute:
-    return compute(p, s);
+    return call_kernel(p, s);
+  case POET_STATEMENT_stream:
+    return stream(p, s);
   case POET_STATEMENT_page_in:
     SHOW(p, s->offset, s->size_bytes);
     return poet_page(p, s);
   case POET_STATEMENT_page_out:
     if (s->record.place == POET_PLACE_NEXT) {
-      TRY(check_renewed(p, s));
+      TRY(check_renewed(p, s->tensor, s->offset, s->size_bytes));
     }
     return poet_page(p, s);
   case POET_STATEMENT_free:
@@ -213,7 +226,7 @@ static int execute(struct poet *p, const struct poet_statement *s) {
   default:
     error = poet_retire(p, p->decoder.finished);
     if (!error) {
-      error = poet_in_ram(p) ? check_live(p) : commit(p);
+      error = poet_in_ram(p) ? check_live(p) : commit_step(p);
     }
   }
   poet_trace(p, s->index, s->code, begin, now(p));

@@ -2,8 +2,9 @@
  * isa.c - the rows of isa.def as text, and their CRC-32, the fingerprint.
  *
  * The preprocessor builds the text in flash: one line per row with its macro,
- * code, name and operands. A host reads this text to name the rows in which the
- * board differs from the host. poet_host/isa.py builds the same text.
+ * code, name and operands. Kernels are most of the rows, so their lines leave
+ * the macro out. A host reads this text to name the rows in which the board
+ * differs from the host. poet_host/isa.py builds the same text.
  */
 #include "poet/poet.h"
 
@@ -13,8 +14,7 @@ const char poet_rows[] =
 #include "poet/isa.def"
 #define SINK(code, name, inputs, ...) "SINK " #code " " #name " " inputs "\n"
 #include "poet/isa.def"
-#define KERNEL(code, name, inputs, ...)                                        \
-  "KERNEL " #code " " #name " " inputs "\n"
+#define KERNEL(code, name, inputs, ...) #code " " #name " " inputs "\n"
 #include "poet/isa.def"
     ;
 

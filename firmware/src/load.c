@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "runtime.h"
+#include "plan.h"
 
 static int check_plan(struct poet *p, uint32_t plan_bytes) {
   const uint32_t after_crc = offsetof(struct poet_plan_header, crc) + 4;

@@ -212,23 +212,6 @@ static int check_tensor(struct poet *p, struct layout *layout,
   return error;
 }
 
-/* Kernels read and write whole tensors in row-major order. */
-static int check_order(struct poet *p, const struct poet_op *op) {
-  struct poet_tensor tensor;
-  struct poet_pieces pieces;
-  for (uint32_t i = 0; i <= op->input_count; i++) {
-    const uint32_t number = i < op->input_count ? op->input[i] : op->output;
-    TRY(poet_read_tensor(p, number, &tensor));
-    if (tensor.cut) {
-      TRY(poet_read_pieces(p, &tensor, &pieces));
-      if (!poet_is_row_major(&pieces.cut)) {
-        return poet_fail(p, POET_ERROR_bad_table, number);
-      }
-    }
-  }
-  return 0;
-}
-
 int poet_check_model(struct poet *p, uint32_t model_bytes) {
   struct poet_model *model = &p->model;
   const uint32_t after_crc = offsetof(struct poet_model, crc) + 4;
@@ -271,7 +254,8 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
                      model->data_blocks + POET_DATA_BLOCK);
   }
   if (model->slot_stride %
-      (poet_in_ram(p) ? POET_ERASE_BLOCKS : POET_UNIT_BLOCKS)) {
+          (poet_in_ram(p) ? POET_ERASE_BLOCKS : POET_UNIT_BLOCKS) ||
+      model->data_blocks > UINT32_MAX / POET_IN_BLOCK - POET_DATA_BLOCK) {
     return poet_fail(p, POET_ERROR_bad_table, POET_NONE);
   }
   for (uint32_t i = 0; i < model->tensor_count; i++) {
@@ -279,7 +263,6 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
   }
   for (uint32_t i = model->stored_count; i < model->tensor_count; i++) {
     TRY(poet_read_op(p, i, &op));
-    TRY(check_order(p, &op));
     TRY(check_renewal(p, &op));
   }
   if (layout.current_count != layout.next_count ||

@@ -18,7 +18,7 @@
  */
 #include <string.h>
 
-#include "runtime.h"
+#include "plan.h"
 
 static_assert(POET_NOTE_OFFSET + 2 * POET_NOTE_BYTES ==
                   POET_MODEL_BLOCKS * POET_BLOCK,
@@ -94,14 +94,19 @@ static void clear_bitmap(struct poet *p) {
   }
 }
 
+/* Replace the newest commit, if it belongs to another model, before slots of
+ * that model are overwritten. Not inlined, so that the record is not on the
+ * stack while the tensor is written. */
+__attribute__((noinline)) static int replace_commit(struct poet *p) {
+  return p->committed.now.step == POET_NO_STEP || poet_committed(p)
+             ? 0
+             : poet_commit(p, &(struct poet_commit){.now.step = POET_NO_STEP});
+}
+
 static int write_tensor(struct poet *p, const struct poet_object *place,
                         uint16_t number, uint32_t offset, const void *from,
                         uint32_t size) {
-  /* If the newest commit belongs to another model, replace it before slots of
-   * that model are overwritten. */
-  if (p->committed.now.step != POET_NO_STEP && !poet_committed(p)) {
-    TRY(poet_commit(p, &(struct poet_commit){.now.step = POET_NO_STEP}));
-  }
+  TRY(replace_commit(p));
   if (place->tensor.place == POET_PLACE_CURRENT) {
     if (!p->staging) {
       TRY(poet_renumber(p));
@@ -306,11 +311,7 @@ static int begin_live(struct poet *p, uint32_t step) {
   if (!renew && step == p->committed.now.step && step == p->live_step) {
     return 0;
   }
-  /* If the newest commit belongs to another model, replace it before slots of
-   * that model are overwritten. */
-  if (p->committed.now.step != POET_NO_STEP && !poet_committed(p)) {
-    TRY(poet_commit(p, &(struct poet_commit){.now.step = POET_NO_STEP}));
-  }
+  TRY(replace_commit(p));
   p->live_step = step;
   p->result = (struct poet_step_result){.step = step};
   TRY(poet_commit_live(p, &(struct poet_state){0}));

@@ -25,7 +25,7 @@
  */
 #include <string.h>
 
-#include "runtime.h"
+#include "plan.h"
 
 uint32_t poet_transfer_blocks(const struct poet_transfer *transfer) {
   return transfer->apart ? (transfer->size_bytes + POET_BLOCK - 1) / POET_BLOCK
@@ -162,23 +162,16 @@ static int read_ahead(struct poet *p) {
 /* Compare the CRC of an arrived piece with its trailer, or write the trailer of
  * a piece that is on storage now. */
 static int check_apart(struct poet *p, struct poet_transfer *transfer) {
-  struct poet_tensor tensor;
-  struct poet_pieces pieces;
-  struct poet_piece piece;
+  const uint32_t block = transfer->trailer_place / POET_IN_BLOCK;
+  const uint32_t offset =
+      transfer->trailer_place % POET_IN_BLOCK * POET_TRAILER;
   uint32_t trailer[2];
-  TRY(poet_read_tensor(p, transfer->tensor, &tensor));
-  TRY(poet_read_pieces(p, &tensor, &pieces));
-  if (transfer->trailer[1] >= pieces.count) { /* another cut than before */
-    return poet_fail(p, POET_ERROR_bad_table, transfer->tensor);
-  }
-  poet_piece(p, &tensor, &pieces, transfer->trailer[1], false, &piece);
   if (transfer->write) {
-    transfer->trailer[1] = piece.owner;
-    TRY(poet_seal(p, &piece, transfer->trailer[0]));
+    TRY(poet_put_later(p, block, offset, transfer->trailer, sizeof trailer));
     return transfer->last ? poet_settle(p) : 0;
   }
-  TRY(poet_read_trailer(p, &piece, trailer));
-  if (trailer[0] != transfer->trailer[0] || trailer[1] != piece.owner) {
+  TRY(poet_get(p, block, offset, trailer, sizeof trailer));
+  if (memcmp(trailer, transfer->trailer, sizeof trailer) != 0) {
     transfer->status = POET_ERROR_page_damaged;
   }
   return 0;
@@ -226,9 +219,12 @@ static int retire_next(struct poet *p) {
   p->retired++;
   p->completed += transfer->last;
   p->result.transfer_ticks += transfer->end - transfer->begin;
-  poet_trace(p, transfer->statement,
-             transfer->write ? POET_STATEMENT_page_out : POET_STATEMENT_page_in,
-             transfer->begin, transfer->end);
+  if (!transfer->nested) {
+    poet_trace(p, transfer->statement,
+               transfer->write ? POET_STATEMENT_page_out
+                               : POET_STATEMENT_page_in,
+               transfer->begin, transfer->end);
+  }
   return poet_judge(p, transfer);
 }
 
@@ -240,22 +236,44 @@ int poet_retire(struct poet *p, uint32_t until) {
   return 0;
 }
 
-static void submit_piece(struct poet *p, const struct poet_statement *s,
-                         const struct poet_piece *piece, bool last) {
+int poet_retire_transfer(struct poet *p, uint32_t number) {
+  while ((int32_t)(p->retired - number) <= 0) {
+    TRY(retire_next(p));
+  }
+  return 0;
+}
+
+int poet_has_room(struct poet *p, bool *room) {
+  while (p->retired != p->submitted &&
+         is_done(poet_queue_slot(p, p->retired))) {
+    TRY(retire_next(p));
+  }
+  *room = p->submitted - p->retired < p->memory.queue_capacity;
+  return 0;
+}
+
+int poet_submit_piece(struct poet *p, const struct poet_piece *piece,
+                      const struct poet_move *move) {
+  if (p->submitted - p->retired == p->memory.queue_capacity) {
+    TRY(retire_next(p));
+  }
   struct poet_transfer *transfer = poet_queue_slot(p, p->submitted);
-  transfer->data = p->memory.arena + s->offset + piece->offset;
+  transfer->data = move->data;
   transfer->size_bytes = piece->size_bytes;
   transfer->block = p->partition + piece->block;
   transfer->trailer[0] = 0;
-  transfer->trailer[1] = piece->apart ? piece->number : piece->owner;
-  transfer->statement = s->index;
-  transfer->tensor = s->tensor;
-  transfer->write = s->code == POET_STATEMENT_page_out;
-  transfer->renews = s->renews;
+  transfer->trailer[1] = piece->owner;
+  transfer->trailer_place = piece->trailer_block * POET_IN_BLOCK +
+                            piece->trailer_offset / POET_TRAILER;
+  transfer->statement = (uint16_t)move->statement;
+  transfer->tensor = move->tensor;
+  transfer->write = move->write;
+  transfer->renews = move->renews;
   transfer->apart = piece->apart;
   transfer->shared = piece->shared;
   transfer->first_word = (uint8_t)(piece->at / 4);
-  transfer->last = last;
+  transfer->last = move->last;
+  transfer->nested = move->nested;
   if (transfer->write && transfer->shared) {
     transfer->begin = transfer->end = p->port->ticks(p->port->context);
     transfer->status = 0;
@@ -264,45 +282,26 @@ static void submit_piece(struct poet *p, const struct poet_statement *s,
     poet_submit(p, transfer);
   }
   p->submitted++;
-}
-
-/* Submit the pieces of a tensor from number `next` on, while the ring has free
- * entries. */
-static int submit_pieces(struct poet *p, const struct poet_statement *s,
-                         uint32_t *next, bool *more) {
-  struct poet_pieces pieces;
-  struct poet_piece piece;
-  TRY(poet_read_pieces(p, &s->record, &pieces));
-  /* If storage returns another cut than before, the last piece may not come. */
-  if (*next >= pieces.count || s->record.size_bytes != s->size_bytes) {
-    return poet_fail(p, POET_ERROR_bad_table, s->tensor);
-  }
-  for (; *next < pieces.count &&
-         p->submitted - p->retired < p->memory.queue_capacity;
-       ++*next) {
-    TRY(read_ahead(p));
-    poet_piece(p, &s->record, &pieces, *next, false, &piece);
-    submit_piece(p, s, &piece, *next + 1 == pieces.count);
-  }
-  *more = *next < pieces.count;
   return 0;
 }
 
 int poet_page(struct poet *p, const struct poet_statement *s) {
-  uint32_t next = 0;
-  bool more;
+  struct poet_pieces pieces;
+  struct poet_piece piece;
+  struct poet_move move = {.statement = s->index,
+                           .tensor = s->tensor,
+                           .write = s->code == POET_STATEMENT_page_out,
+                           .renews = s->renews};
   /* The card must have what this step has written to a shared block. */
   if ((s->record.flags & POET_FLAG_SHARED) &&
-      s->record.place == POET_PLACE_NEXT && s->code == POET_STATEMENT_page_in) {
-    while (p->retired != p->submitted) {
-      TRY(retire_next(p));
-    }
+      s->record.place == POET_PLACE_NEXT && !move.write) {
+    TRY(poet_retire_transfer(p, p->submitted - 1));
     TRY(poet_settle(p));
   }
   /* Without lane_checks, poet_submit computes the CRC of the tensor now, so an
    * earlier page_in of the same tensor must have arrived. With lane_checks, the
    * lane computes the CRCs in the order of the transfers. */
-  if (s->code == POET_STATEMENT_page_out && !p->port->lane_checks) {
+  if (move.write && !p->port->lane_checks) {
     for (uint32_t i = p->retired; i != p->submitted; i++) {
       struct poet_transfer *before = poet_queue_slot(p, i);
       if (before->tensor == s->tensor && await(p, before)) {
@@ -310,10 +309,17 @@ int poet_page(struct poet *p, const struct poet_statement *s) {
       }
     }
   }
-  TRY(submit_pieces(p, s, &next, &more));
-  while (more) {
-    TRY(retire_next(p));
-    TRY(submit_pieces(p, s, &next, &more));
+  TRY(poet_read_pieces(p, &s->record, &pieces));
+  /* If storage returns another cut than before, sizes may differ. */
+  if (s->record.size_bytes != s->size_bytes) {
+    return poet_fail(p, POET_ERROR_bad_table, s->tensor);
+  }
+  for (uint32_t i = 0; i < pieces.count; i++) {
+    TRY(read_ahead(p));
+    poet_piece(p, &s->record, &pieces, i, false, &piece);
+    move.data = p->memory.arena + s->offset + piece.offset;
+    move.last = i + 1 == pieces.count;
+    TRY(poet_submit_piece(p, &piece, &move));
   }
   return 0;
 }

@@ -16,8 +16,6 @@
  */
 #include "runtime.h"
 
-enum { IN_BLOCK = POET_BLOCK / POET_TRAILER }; /* trailers of a block */
-
 static bool is_shared(const struct poet_tensor *tensor) {
   return (tensor->flags & POET_FLAG_SHARED) != 0;
 }
@@ -44,12 +42,12 @@ static bool cut_is_sound(const struct poet_cut *cut, uint32_t size_bytes) {
 }
 
 bool poet_is_row_major(const struct poet_cut *cut) {
-  for (uint32_t i = 1; i < POET_CUT_AXES; i++) {
-    for (uint32_t j = 0; j < i; j++) {
-      if (cut->part[i] < cut->size[i] && cut->part[j] > 1) {
-        return false;
-      }
+  bool one = true; /* parts have one index along all axes so far */
+  for (uint32_t i = 0; i < POET_CUT_AXES; i++) {
+    if (cut->part[i] < cut->size[i] && !one) {
+      return false;
     }
+    one &= cut->part[i] == 1;
   }
   return true;
 }
@@ -134,7 +132,7 @@ int poet_read_pieces(struct poet *p, const struct poet_tensor *tensor,
     pieces->trailer_block = (pieces->count - 1) * pieces->stride_blocks +
                             divided_up(tensor->size_bytes - last, POET_BLOCK);
     pieces->blocks =
-        pieces->trailer_block + divided_up(pieces->count, IN_BLOCK);
+        pieces->trailer_block + divided_up(pieces->count, POET_IN_BLOCK);
   }
   return slots_are_in_data_area(&p->model, tensor, pieces->blocks)
              ? 0
@@ -161,8 +159,8 @@ void poet_piece_in_slot(const struct poet_pieces *pieces, uint32_t number,
     piece->trailer_block = 0;
     piece->trailer_offset = piece->at + size_bytes;
   } else if (piece->apart) {
-    piece->trailer_block = pieces->trailer_block + number / IN_BLOCK;
-    piece->trailer_offset = number % IN_BLOCK * POET_TRAILER;
+    piece->trailer_block = pieces->trailer_block + number / POET_IN_BLOCK;
+    piece->trailer_offset = number % POET_IN_BLOCK * POET_TRAILER;
   } else {
     piece->trailer_block = pieces->blocks - 1;
     piece->trailer_offset = POET_BLOCK - POET_TRAILER;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "poet/kernel.h"
-#include "runtime.h"
+#include "plan.h"
 
 static uint32_t now(const struct poet *p) {
   return p->port->ticks(p->port->context);

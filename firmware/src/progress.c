@@ -6,6 +6,8 @@
  * interpreter sets them at the start of a step. result and memory.trace stay
  * valid until the next step, so that the host can read them.
  */
+#include <string.h>
+
 #include "runtime.h"
 
 void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
@@ -47,4 +49,16 @@ void poet_count_overhead(struct poet *p, const struct poet_usage *before) {
   p->result.overhead_asleep_ticks += after.asleep - before->asleep;
   p->result.overhead_reading_ticks += after.reading - before->reading;
   p->result.overhead_writing_ticks += after.writing - before->writing;
+}
+
+bool poet_is_finite(const uint8_t *at, uint32_t size_bytes) {
+  const uint32_t exponent = 0x7f800000u;
+  uint32_t word;
+  for (uint32_t i = 0; i < size_bytes; i += 4) {
+    memcpy(&word, at + i, sizeof word);
+    if ((word & exponent) == exponent) {
+      return false;
+    }
+  }
+  return true;
 }

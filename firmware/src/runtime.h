@@ -2,9 +2,10 @@
  * runtime.h - functions that the runtime's files share, lowest layer first.
  *
  * A file uses only files of lower layers. Below the files in this list are crc,
- * cobs and isa. Above the files in this list are load, interpreter, objects,
- * job, probe and server, in that order (tests/firmware/test_layers.py). The
- * functions of these nine files are in poet.h and server.h.
+ * cobs and isa. Above them are the files in plan.h, and then load, interpreter,
+ * objects, job, probe and server, in that order
+ * (tests/firmware/test_layers.py). The functions of these nine files are in
+ * poet.h and server.h.
  *
  * All state is in struct poet (poet.h), which the caller owns. A function that
  * returns int returns 0 or a negative POET_ERROR_*.
@@ -18,6 +19,7 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records as stored");
 
 #define POET_NO_STEP 0xffffffffu
+#define POET_OPERAND_AXES 4u
 /* index of the output's bit in poet_decoder.frees */
 #define POET_OUTPUT_BIT 8u
 
@@ -47,12 +49,45 @@ static inline bool poet_in_ram(const struct poet *p) {
  * kernel. */
 uint32_t poet_operand_bytes(const struct poet_op *op, uint32_t index);
 
+/* The axes along which operators can be cut: fields of struct poet_op. */
+enum poet_axis {
+  POET_AXIS_n,
+  POET_AXIS_c,
+  POET_AXIS_h,
+  POET_AXIS_w,
+  POET_AXIS_k,
+  POET_AXIS_oh,
+  POET_AXIS_groups,
+  POET_AXES
+};
+
+/* The axes of an operand, the outermost first. */
+struct poet_axes {
+  uint32_t size[4];
+  uint8_t axis[4]; /* the operator's axis; POET_AXES: it cannot be cut */
+};
+
+/* Functions for an operator whose operands have a size. */
+uint32_t poet_axis_size(const struct poet_op *op, uint32_t axis);
+/* Let the operator have only `size` indices of an axis, which can be cut. */
+void poet_cut_axis(struct poet_op *op, uint32_t axis, uint32_t size);
+/* Return bits of the axes that can be cut: those that a sum goes over, in the
+ * order of the bits, or the others. */
+uint32_t poet_summed_axes(const struct poet_op *op);
+uint32_t poet_free_axes(const struct poet_op *op);
+void poet_operand_axes(const struct poet_op *op, uint32_t index,
+                       struct poet_axes *to);
+/* True: the output cannot lie elsewhere than the input that it overwrites. */
+bool poet_must_overwrite(const struct poet_op *op);
+
 /* ---- progress.c ---- */
 
 /* Record a statement or transfer, if it is one of those that the host wants to
  * trace. `begin` and `end` are ticks. */
 void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
                 uint32_t begin, uint32_t end);
+/* Return true if all floats of a tensor are finite. */
+bool poet_is_finite(const uint8_t *at, uint32_t size_bytes);
 /* Call poet.poll, unless it is NULL. Return a number other than 0 if the step
  * must stop. */
 int poet_asked_to_stop(struct poet *p);
@@ -115,6 +150,8 @@ int poet_fetch_op(struct poet *p, uint32_t output);
 int poet_check_model(struct poet *p, uint32_t model_bytes);
 
 /* ---- pieces.c ---- */
+
+enum { POET_IN_BLOCK = POET_BLOCK / POET_TRAILER }; /* trailers of a block */
 
 /* How a tensor is cut. */
 struct poet_pieces {
@@ -237,68 +274,5 @@ int poet_place(struct poet *p, uint16_t tensor, uint32_t size_bytes,
                uint32_t *offset);
 /* Remove entry `index` from the list of residents. */
 void poet_drop(struct poet *p, uint32_t index);
-
-/* A decoded statement. The field `code` determines which other fields are
- * valid. */
-struct poet_statement {
-  uint32_t index; /* index of the statement in the plan */
-  uint8_t code;   /* POET_STATEMENT_* */
-  uint8_t zero;
-  /* the tensor that is computed, transferred or freed */
-  uint16_t tensor;
-  uint32_t offset;             /* arena offset of `tensor` */
-  uint32_t size_bytes;         /* size of `tensor` */
-  uint32_t workspace;          /* arena offset of the workspace */
-  uint32_t input[POET_INPUTS]; /* arena offsets of the inputs */
-  /* for page_in and page_out: the record of `tensor` */
-  struct poet_tensor record;
-  /* true: `tensor` begins with the step's loss */
-  bool loss;
-  /* for page_in and page_out: true for the first page_out of a NEXT tensor */
-  bool renews;
-};
-
-/* ---- pager.c ---- */
-
-/* Execute a page_in or page_out: complete the transfer that the decoder has
- * queued, and submit it. */
-int poet_page(struct poet *p, const struct poet_statement *s);
-/* Pass a transfer to the port. */
-void poet_submit(struct poet *p, struct poet_transfer *transfer);
-/* Return the result of a finished transfer: 0 or its error. */
-int poet_judge(struct poet *p, struct poet_transfer *transfer);
-/* Wait until the first `until` tensors of the step have been transferred, or
- * until a transfer fails. Return 0 or its error. */
-int poet_retire(struct poet *p, uint32_t until);
-/* Wait until all submitted transfers have ended; ignore their errors. */
-void poet_drain(struct poet *p);
-/* Return the queue entry for transfer `number` of the pager or the decoder. */
-struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number);
-
-/* ---- decoder.c ---- */
-
-/* In a plan without storage, make the list of residents the homes of the stored
- * tensors: the places in RAM where a step expects them. In other plans, the
- * list is empty. */
-int poet_decode_homes(struct poet *p);
-/* Set the decoder to the start of the plan. */
-int poet_decode_start(struct poet *p);
-/* Decode and check the next statement. */
-int poet_decode(struct poet *p, struct poet_statement *statement);
-
-/* ---- weights.c: for schedules without storage ---- */
-
-/* Find the home of a stored tensor. */
-int poet_home(struct poet *p, uint32_t number, uint8_t **home);
-/* Copy the committed weights to RAM. */
-int poet_restore(struct poet *p);
-/* Commit the weights in RAM. `prior` is the state before, or zeros. */
-int poet_commit_live(struct poet *p, const struct poet_state *prior);
-
-/* ---- server.c ---- */
-
-/* The function poet.poll of a server, which is `context`: answer the requests
- * that have arrived. Return a number other than 0 if the step must stop. */
-int poet_serve_poll(void *context);
 
 #endif

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "poet/server.h"
-#include "runtime.h"
+#include "plan.h"
 
 enum { HEAD = 2, CRC = 4, STATUS = 6, REPLY = 0x80, REPLIED = 1 };
 

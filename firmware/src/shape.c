@@ -6,6 +6,7 @@
  * compare these sizes with the operands in the arena before a kernel runs, so
  * that the kernel cannot access memory outside of its operands.
  */
+#include <stddef.h>
 #include <string.h>
 
 #include "runtime.h"
@@ -25,16 +26,39 @@ enum {
   ORDER = 128
 };
 
-/* The columns `shapes` and `rules` of one row of isa.def. */
+/* The column `parts` as bits of axes, in the order of enum poet_axis, which the
+ * compiler finds: those of the words after the character `before`. The first
+ * letter of a word is its axis. */
+#define BITS                                                                   \
+  "\0\0\0\2\0\0\0\100\4\0\0\20\0\0\1\40\0\0\0\0\0\0\0\10\0\0\0\0\0\0\0"
+#define CHARACTER(text, i) (text)[(i) < sizeof(text) ? (i) : sizeof(text) - 1]
+#define WORD(text, i, before)                                                  \
+  (CHARACTER(text, i) == (before) && CHARACTER(text, (i) + 1) >= 'a'           \
+       ? BITS[CHARACTER(text, (i) + 1) & 31]                                   \
+       : 0)
+#define WORDS(text, i, before)                                                 \
+  (WORD(text, i, before) | WORD(text, (i) + 1, before) |                       \
+   WORD(text, (i) + 2, before) | WORD(text, (i) + 3, before))
+#define AXES(text, before)                                                     \
+  (WORDS(text, 0, before) | WORDS(text, 4, before) | WORDS(text, 8, before) |  \
+   WORDS(text, 12, before))
+
+/* The columns `shapes`, `rules` and `parts` of one row of isa.def. */
 struct row {
   char shapes[8];
   uint8_t rules;
+  uint8_t summed; /* bits of axes */
+  uint8_t free;
 };
 
 static const struct row rows[] = {
-#define KERNEL(code, name, inputs, shapes, rules, ...) [code] = {shapes, rules},
+#define KERNEL(code, name, inputs, shapes, rules, parts, ...)                  \
+  [code] = {shapes, rules, AXES(parts, '+'), AXES(" " parts, ' ')},
 #include "poet/isa.def"
 };
+#define KERNEL(code, name, inputs, shapes, rules, parts, ...)                  \
+  static_assert(sizeof(parts) <= 16, "AXES reads 16 characters");
+#include "poet/isa.def"
 
 /* Return the bytes of a * b * c * d elements of 32 bits. Return 0 if there are
  * no elements, or if the size exceeds 32 bits. */
@@ -50,31 +74,43 @@ static uint32_t bytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   return (uint32_t)product;
 }
 
-/* Return the bytes of a tensor with the sizes of x, but with size 1 along each
+/* Set the sizes of a tensor with the sizes of x, but with size 1 along each
  * axis whose bit is set in `axes`. */
-static uint32_t without(const struct poet_op *op, uint32_t axes) {
-  return bytes(axes & 1 ? 1 : op->n, axes & 2 ? 1 : op->c, axes & 4 ? 1 : op->h,
-               axes & 8 ? 1 : op->w);
+static void without(const struct poet_op *op, uint32_t axes, uint32_t *size) {
+  size[0] = axes & 1 ? 1 : op->n;
+  size[1] = axes & 2 ? 1 : op->c;
+  size[2] = axes & 4 ? 1 : op->h;
+  size[3] = axes & 8 ? 1 : op->w;
 }
 
-static uint32_t letter_bytes(const struct poet_op *op, int letter) {
+static void letter_sizes(const struct poet_op *op, int letter, uint32_t *size) {
   const uint32_t n = op->n, c = op->c, h = op->h, w = op->w;
   const uint32_t k = op->k, oh = op->oh, ow = op->ow, groups = op->groups;
   const uint32_t kernel_h = op->kernel_h, kernel_w = op->kernel_w;
+  memset(size, 0, POET_OPERAND_AXES * sizeof *size);
   /* c + k cannot overflow if the sizes of both inputs are valid */
   switch (letter) {
 #define SHAPE(letter, axis_0, axis_1, axis_2, axis_3)                          \
   case letter:                                                                 \
-    return bytes(axis_0, axis_1, axis_2, axis_3);
+    size[0] = axis_0, size[1] = axis_1, size[2] = axis_2, size[3] = axis_3;    \
+    break;
 #include "poet/isa.def"
   case 'A':
   case 'R':
-    return without(op, op->variant);
+    without(op, op->variant, size);
+    break;
   case 'B':
-    return without(op, op->variant >> 4);
+    without(op, op->variant >> 4, size);
+    break;
   default:
-    return 0;
+    break;
   }
+}
+
+static uint32_t letter_bytes(const struct poet_op *op, int letter) {
+  uint32_t size[POET_OPERAND_AXES];
+  letter_sizes(op, letter, size);
+  return bytes(size[0], size[1], size[2], size[3]);
 }
 
 /* Return true if `out` windows can lie over `size` elements with `pad` elements
@@ -175,18 +211,140 @@ static bool operands_are_sound(const struct poet_op *op, const struct row *row,
          overwriting_is_sound(op, row->rules & MAY, row->rules & MUST);
 }
 
+/* Return the letter of operand `index`. The operand exists. */
+static int letter_of(const struct poet_op *op, uint32_t index) {
+  const struct row *row = &rows[op->kernel];
+  return index < op->input_count && index < own_inputs(row)
+             ? row->shapes[index] & ~('a' - 'A')
+             : row->shapes[strlen(row->shapes) - 1];
+}
+
 uint32_t poet_operand_bytes(const struct poet_op *op, uint32_t index) {
   if (op->kernel >= sizeof rows / sizeof *rows || !rows[op->kernel].shapes[0]) {
     return 0;
   }
   const struct row *row = &rows[op->kernel];
-  const uint32_t own = own_inputs(row);
   if (op->input_count > POET_INPUTS || index > op->input_count ||
-      !operands_are_sound(op, row, own) || !geometry_is_sound(op, row->rules)) {
+      !operands_are_sound(op, row, own_inputs(row)) ||
+      !geometry_is_sound(op, row->rules)) {
     return 0;
   }
-  if (index < op->input_count && index < own) {
-    return letter_bytes(op, row->shapes[index] & ~('a' - 'A'));
+  return letter_bytes(op, letter_of(op, index));
+}
+
+bool poet_must_overwrite(const struct poet_op *op) {
+  return op->sink > POET_SINK_store || (rows[op->kernel].rules & MUST);
+}
+
+static bool is_convolution(const struct poet_op *op) {
+  return (rows[op->kernel].rules & SLICE) == CONV;
+}
+
+/* The fields n to oh follow one another, in the order of enum poet_axis. */
+static_assert(offsetof(struct poet_op, oh) ==
+                  offsetof(struct poet_op, n) + 4 * POET_AXIS_oh,
+              "as in enum poet_axis");
+
+static uint32_t *field(struct poet_op *op, uint32_t axis) {
+  return (uint32_t *)(void *)((uint8_t *)op + offsetof(struct poet_op, n)) +
+         axis;
+}
+
+uint32_t poet_axis_size(const struct poet_op *op, uint32_t axis) {
+  return axis == POET_AXIS_groups
+             ? op->groups
+             : *field((struct poet_op *)(uintptr_t)op, axis);
+}
+
+void poet_cut_axis(struct poet_op *op, uint32_t axis, uint32_t size) {
+  if (axis == POET_AXIS_groups) {
+    if (is_convolution(op)) {
+      op->c = op->c / op->groups * size;
+      op->k = op->k / op->groups * size;
+    }
+    op->groups = (uint16_t)size;
+  } else {
+    *field(op, axis) = size;
   }
-  return letter_bytes(op, row->shapes[strlen(row->shapes) - 1]);
+}
+
+static bool has_grouped_channels(const struct poet_op *op) {
+  return is_convolution(op) && op->groups != 1;
+}
+
+/* A convolution with groups has no cut of c or k alone. */
+static uint32_t without_grouped(const struct poet_op *op, uint32_t axes) {
+  const uint32_t channels = 1u << POET_AXIS_c | 1u << POET_AXIS_k;
+  return !is_convolution(op)        ? axes
+         : has_grouped_channels(op) ? axes & ~channels
+                                    : axes & ~(1u << POET_AXIS_groups);
+}
+
+uint32_t poet_summed_axes(const struct poet_op *op) {
+  return op->kernel == POET_KERNEL_reduce ||
+                 op->kernel == POET_KERNEL_reduce_product
+             ? op->variant & 15u
+             : without_grouped(op, rows[op->kernel].summed);
+}
+
+uint32_t poet_free_axes(const struct poet_op *op) {
+  return without_grouped(op, rows[op->kernel].free) & ~poet_summed_axes(op);
+}
+
+static void exchange(uint32_t *size, uint32_t i) {
+  const uint32_t kept = size[i];
+  size[i] = size[i + 1];
+  size[i + 1] = kept;
+}
+
+/* Set the sizes in the order of the operand's memory. */
+static void sizes_in_order(const struct poet_op *op, uint32_t index,
+                           uint32_t *size) {
+  const int letter = letter_of(op, index);
+  letter_sizes(op, letter, size);
+  if (letter >= 'M' && letter <= 'O') { /* of matmul */
+    const uint32_t bit = (uint32_t)letter - 'M';
+    if (letter != 'O' && (op->variant >> bit & 1)) {
+      exchange(size, 2);
+    }
+    if (op->variant >> (2 + bit) & 1) {
+      exchange(size, 1);
+    }
+  }
+  if (rows[op->kernel].rules & ORDER && index == op->input_count) {
+    const uint32_t from[] = {size[0], size[1], size[2], size[3]};
+    for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+      size[j] = from[op->variant >> 2 * j & 3u];
+    }
+  }
+}
+
+void poet_operand_axes(const struct poet_op *op, uint32_t index,
+                       struct poet_axes *to) {
+  /* The formulas of a shape, computed with these numbers instead of sizes, give
+   * the number of an axis, or none of these numbers. */
+  enum { FIRST = 16, GROUPS = FIRST << POET_AXIS_groups };
+  struct poet_op names = *op;
+  const uint32_t cuts = poet_free_axes(op) | poet_summed_axes(op);
+  uint32_t number[POET_OPERAND_AXES];
+  names.n = FIRST << POET_AXIS_n;
+  names.c = has_grouped_channels(op) ? GROUPS : FIRST << POET_AXIS_c;
+  names.h = FIRST << POET_AXIS_h;
+  names.w = FIRST << POET_AXIS_w;
+  names.k = has_grouped_channels(op) ? GROUPS : FIRST << POET_AXIS_k;
+  names.oh = FIRST << POET_AXIS_oh;
+  names.ow = names.kernel_h = names.kernel_w = 0;
+  names.groups = !is_convolution(op)        ? GROUPS
+                 : has_grouped_channels(op) ? 2 * GROUPS
+                                            : 1;
+  sizes_in_order(op, index, to->size);
+  sizes_in_order(&names, index, number);
+  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+    to->axis[j] = POET_AXES;
+    for (uint32_t axis = 0; axis < POET_AXES; axis++) {
+      if (number[j] == (uint32_t)FIRST << axis && (cuts >> axis & 1)) {
+        to->axis[j] = (uint8_t)axis;
+      }
+    }
+  }
 }

@@ -15,7 +15,7 @@
  */
 #include <string.h>
 
-#include "runtime.h"
+#include "plan.h"
 
 int poet_home(struct poet *p, uint32_t number, uint8_t **home) {
   TRY(poet_decode_homes(p));

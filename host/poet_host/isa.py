@@ -184,9 +184,12 @@ def by_code(macro: str) -> dict[int, Row]:
 
 @cache
 def fingerprint_text() -> bytes:
-    """Return all rows as text, as the firmware does: lines of macro, code, name and operands."""
+    """Return all rows as text, as the firmware does: lines of macro, code, name and operands.
+
+    Lines of kernels have no macro.
+    """
     return "".join(
-        f"{row.macro} {row.code} {row.name} {row.columns[0]}\n"
+        f"{'' if macro == 'KERNEL' else f'{macro} '}{row.code} {row.name} {row.columns[0]}\n"
         for macro in ("STATEMENT", "SINK", "KERNEL")
         for row in rows(macro)
     ).encode()

@@ -49,7 +49,12 @@ ORDER = (
     "src/tensors.c",  # bytes of a tensor, piece by piece
     "src/bits.c",  # bit stream of the plan
     "src/arena.c",  # ranges of RAM in use
+    "src/nest_shape.c",  # nests of the plan, and their laws
+    "src/nest_cells.c",  # the cells of a nest
     "src/pager.c",  # queue of transfers
+    "src/nest.c",  # runs a nest
+    "src/planned.c",  # what the plan has done so far
+    "src/computing.c",  # statements that compute
     "src/decoder.c",  # statements of the plan
     "src/weights.c",  # weights that stay in RAM
     "src/load.c",
@@ -66,7 +71,7 @@ INCLUDES = {
     "kernels": r"poet/(kernel|isa|records)\.[a-z]+"
     r"|(mathf|(chain|dot|lanes)_m0plus|(tile|strip|axpy|lanes)_m4f|(tile|conv)_vector|tile)\.h"
     r"|(sink|axis|few|depthwise)\.h",
-    "src": r"poet/\w+\.(h|def)|runtime\.h",
+    "src": r"poet/\w+\.(h|def)|(runtime|plan)\.h",
     "include/poet": r"(poet/)?\w+\.(h|def)",
 }
 

@@ -371,7 +371,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_format_names_every_statement() -> None:
     """Each row of isa.def has its code in the table of FORMAT.md."""
     words = {"end": "end", "compute": "compute", "page_in": "page in", "page_out": "page out"}
-    words |= {"free": "free", "wait": "wait until"}
+    words |= {"free": "free", "wait": "wait until", "stream": "stream the next"}
     _, _, statements = FORMAT.read_text(encoding="utf-8").partition("| bits | statement |")
     table = [line for line in statements.partition("\n\n")[0].splitlines() if "| `" in line[:3]]
     for row in isa.rows("STATEMENT"):

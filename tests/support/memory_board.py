@@ -40,7 +40,7 @@ def library() -> tuple[cffi.FFI, Any]:
     """Return all declarations of the runtime, internal ones too, and the compiled library."""
     ffi = cffi.FFI()
     headers = ("records.h", "port.h", "poet.h", "server.h")
-    for header in [f"include/poet/{name}" for name in headers] + ["src/runtime.h"]:
+    for header in [f"include/poet/{name}" for name in headers] + ["src/runtime.h", "src/plan.h"]:
         ffi.cdef(_declarations(header))
     return ffi, ffi.dlopen(str(build_library()))
 

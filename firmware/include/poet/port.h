@@ -32,25 +32,29 @@ struct poet_transfer {
   uint32_t size_bytes;
   uint32_t block; /* first block of the piece, counted from the card's start */
   /* The trailer: CRC-32 of the data, then the owner (poet_piece). For a
-   * transfer into RAM, the CRC-32 is that of the stored trailer. If the trailer
-   * is apart, the second word is the number of the piece. */
+   * transfer into RAM, the CRC-32 is that of the stored trailer, or that of the
+   * data if the trailer is apart. */
   uint32_t trailer[2];
+  /* for a trailer that is apart: its number among the trailers of the partition
+   * that lie POET_TRAILER bytes after one another */
+  uint32_t trailer_place;
   uint32_t begin;     /* ticks when the port started the transfer */
   uint32_t end;       /* ticks when the transfer finished */
-  uint32_t statement; /* index of the statement that queued the transfer */
+  uint16_t statement; /* index of the statement that queued the transfer */
   uint16_t tensor;
   int16_t status; /* result: 0 or POET_ERROR_*; valid once `done` is set */
   uint8_t write;  /* 1: RAM to storage */
-  uint8_t apart;  /* 1: one of several pieces: its trailer lies elsewhere */
   /* first byte of the data in its first block, divided by 4 */
   uint8_t first_word;
+  bool apart : 1;  /* one of several pieces: its trailer lies elsewhere */
   bool renews : 1; /* first page_out of a NEXT tensor */
   bool last : 1;   /* the last piece of the tensor */
   bool shared : 1; /* the block holds other tensors too */
-  atomic_uchar done;
+  bool nested : 1; /* a nest moves the piece */
   /* Only the decoder uses these two, for the transfer of the plan with the
    * number of this entry. */
-  uint8_t planned_write;
+  bool planned_write : 1;
+  atomic_uchar done;
   uint16_t planned_tensor;
   struct poet_transfer *next; /* link of the port's own queue */
 };

@@ -19,8 +19,8 @@
 #define POET_INPUTS 8        /* maximum inputs of an operator */
 #define POET_CUT_AXES 3u     /* axes along which a tensor can be cut */
 #define POET_LOOPS 7         /* maximum loops of a nest */
-#define POET_NEST_BYTES 216u /* of a nest's state, without its operands */
-#define POET_NEST_OPERAND_BYTES 112u /* of the state of each operand */
+#define POET_NEST_BYTES 372u /* of a nest's state, without its operands */
+#define POET_NEST_OPERAND_BYTES 116u /* of the state of each operand */
 #define POET_BLOCK 512u              /* bytes of a storage block */
 #define POET_TRAILER 8u          /* bytes of a trailer: CRC u32, owner u32 */
 #define POET_SHARED_BYTES 248u   /* largest tensor that shares a block */
@@ -372,7 +372,8 @@ struct poet_status {
   int16_t error; /* of the last step */
   uint32_t step;
   uint32_t statement;
+  uint32_t cell; /* of a nest: number of parts that are computed */
 };
-POET_LAYOUT(poet_status, 12);
+POET_LAYOUT(poet_status, 16);
 
 #endif

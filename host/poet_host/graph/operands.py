@@ -32,7 +32,7 @@ class Operator:
     @property
     def is_grouped(self) -> bool:
         """Return whether a cut of `groups` cuts the channels."""
-        return "CONV" in isa.kernels()[self.kernel].rules and self.attrs["groups"] != 1
+        return "CONV" in isa.kernels()[self.kernel].rules and self.size("groups") != 1
 
     @property
     def must_overwrite(self) -> bool:

@@ -7,11 +7,12 @@ schedules/FORMAT.md has the laws ("Streamed operators"), and how a board keeps a
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import prod
+from typing import TypeVar
 
 from .. import isa
 from ..errors import BadInput
@@ -23,6 +24,7 @@ MAX_LOOPS = _C["POET_LOOPS"]
 STATE_BYTES = _C["POET_NEST_BYTES"]
 OPERAND_STATE_BYTES = _C["POET_NEST_OPERAND_BYTES"]
 
+_T = TypeVar("_T")
 Range = tuple[int, int]  # first index, index after the last
 
 
@@ -150,15 +152,16 @@ class NestedOperator:
 
     def _check_slabs(self) -> None:
         for i, ring in enumerate(self.nest.operands):
-            cut, part, axes = self.cuts[i], self.parts[i], self.axes[i]
+            cut = self.cuts[i]
             if ring:
-                pieces = 1 if cut is None else len(cut.piece_sizes)
-                if cut is not None and pieces > 1 and cut.piece_parts > 1:
+                if cut is not None and len(cut.piece_sizes) > 1 and cut.piece_parts > 1:
                     raise LawError("parts", f"the pieces of operand {i} have several parts")
-                for axis, p in zip(axes, part, strict=True):
-                    step = self._step(axis.cut_by, ring.depth)
-                    if p < axis.size and step is not None and step * axis.per % p:
-                        raise LawError("parts", f"the slabs of operand {i} are not whole parts")
+                slab, whole = self._extents(i, ring.depth), self._extents(i, 0)
+                if any(
+                    s < size and s % piece
+                    for s, size, piece in zip(slab, whole, self.pieces(i), strict=True)
+                ):
+                    raise LawError("parts", f"the slabs of operand {i} are not whole parts")
             if not self.box(i).holds(self._extents(i, len(self.nest.loops))):
                 raise LawError("cells", f"the cells of operand {i} are not dense")
 
@@ -168,6 +171,18 @@ class NestedOperator:
     def overwritten(self) -> int | None:
         """Return the index of the input whose memory the output takes over, or None."""
         return self.operator.overwritten if self.nest.in_place else None
+
+    def freeable(self, inputs: Sequence[_T], output: _T) -> tuple[_T, ...]:
+        """Return the operands that are in RAM after the nest, each once. The overwritten input is
+        not there any more.
+        """
+        gone = None if self.overwritten is None else inputs[self.overwritten]
+        whole = [
+            x
+            for x, ring in zip((*inputs, output), self.nest.operands, strict=True)
+            if ring is None and x != gone
+        ]
+        return tuple(dict.fromkeys(whole))
 
     @property
     def sums_depth(self) -> int:
@@ -195,6 +210,12 @@ class NestedOperator:
         size = self._extents(index, ring.depth if ring else 0)
         part = tuple(map(min, self.parts[index], size))
         return Box(size, part)
+
+    def pieces(self, index: int) -> tuple[int, ...]:
+        """Return the indices of a piece along each axis of an operand that streams."""
+        cut = self.cuts[index]
+        one = cut is None or len(cut.piece_sizes) == 1
+        return self._extents(index, 0) if one else self.parts[index]
 
     @property
     def ring_bytes(self) -> tuple[int, ...]:
@@ -263,7 +284,7 @@ class NestedOperator:
         for slab in self.slabs(index):
             sides = (
                 [min(part, end - at) for at in range(first, end, part)]
-                for (first, end), part in zip(slab, self.parts[index], strict=True)
+                for (first, end), part in zip(slab, self.pieces(index), strict=True)
             )
             found.update(4 * prod(side) for side in product(*sides))
         return found

@@ -8,7 +8,8 @@ The section "What a reader refuses" of FORMAT.md lists the rules.
 from bisect import insort
 from dataclasses import dataclass
 
-from .model import KEEP, NEXT, ONCE, PAGE, PLACE_NONE, STORED, Model
+from ..plan.nests import NestedOperator
+from .model import KEEP, LOSS, NEXT, ONCE, PAGE, PLACE_NONE, STORED, Model
 
 
 class RuleError(ValueError):
@@ -94,6 +95,16 @@ class ArenaState:
 
         After this check, the caller calls `take` or `overwrite`, and finally `end_compute`.
         """
+        self._may_compute(tensor)
+        inputs = self.model.operator(tensor).inputs
+        for i in (*inputs, tensor):
+            if (cut := self.model.tensors[i].cut) and not cut.is_row_major:
+                raise RuleError(f"tensor {i} is cut, so that only a nest can use it")
+        for i in inputs:
+            self._must_be_in_ram(i)
+        self._must_be_finished(self.before_compute(tensor), f"compute of tensor {tensor}")
+
+    def _may_compute(self, tensor: int) -> None:
         if not self.model.stored_count <= tensor < len(self.model.tensors):
             raise RuleError(f"tensor {tensor} cannot be computed, because it has no operator")
         if tensor > self.next_tensor:
@@ -101,9 +112,28 @@ class ArenaState:
         if tensor < self.next_tensor and self.model.tensors[tensor].flags & ONCE:
             raise RuleError(f"tensor {tensor} is computed twice, but has the flag ONCE")
         self._must_be_new(tensor)
-        for i in self.model.operator(tensor).inputs:
-            self._must_be_in_ram(i)
-        self._must_be_finished(self.before_compute(tensor), f"compute of tensor {tensor}")
+
+    def begin_stream(self, tensor: int, nested: NestedOperator) -> None:
+        """Raise RuleError if a nest of `tensor` cannot run now. The caller goes on as after
+        `begin_compute`; a streamed output takes no RAM.
+        """
+        self.finished = self.queued
+        self._may_compute(tensor)
+        rings, inputs = nested.nest.operands, self.model.operator(tensor).inputs
+        for i, ring in zip(inputs, rings, strict=False):
+            if any(bool(r) != bool(ring) for j, r in zip(inputs, rings, strict=False) if i == j):
+                raise RuleError(f"tensor {i} streams as one operand, but not as another one")
+            if ring is None:
+                self._must_be_in_ram(i)
+            elif i not in self._on_storage:
+                raise RuleError(f"tensor {i} cannot stream, because it is not on storage")
+        if rings[-1]:
+            if nested.overwritten is not None:
+                self._must_be_new(inputs[nested.overwritten])
+            record = self.model.tensors[tensor]
+            if record.place not in (PAGE, NEXT) or record.flags & LOSS:
+                raise RuleError(f"tensor {tensor} cannot stream: it has no page on storage")
+            self._on_storage.add(tensor)
 
     def take(self, offset: int, size_bytes: int, tensor: int | None = None) -> None:
         """Occupy a range of the arena for a tensor, or for a workspace (None)."""

@@ -1,13 +1,16 @@
 """Decode the statements of a schedule; schedules/FORMAT.md defines them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .. import isa
 from ..errors import BadInput
+from ..plan.nests import LawError
 from ..plan.plan import Op, Statement
 from .arena_state import ArenaState, RuleError
 from .bits import BitReader, BitsError, width
 from .model import Model
+from .nests import Streamed, nested, operator_of, take_nest
 from .schedule import Schedule
 
 
@@ -116,10 +119,33 @@ class _Decoder:
             state.wait(remaining)
             self.statements.append(Wait(remaining))
         elif get(1):
-            raise RuleError("a statement has the bits 11111, which no statement has yet")
+            repeated = get(1)
+            tensor = self._tensor() if repeated else state.next_tensor
+            if repeated and tensor >= state.next_tensor:
+                raise RuleError(f"tensor {tensor} is recomputed, but has not been computed yet")
+            self._stream(tensor)
         else:
             return False
         return True
+
+    def _stream(self, tensor: int) -> None:
+        state, model = self.state, self.model
+        computed = model.stored_count <= tensor < len(model.tensors)
+        if not computed or not model.operator(tensor).kernel:
+            raise RuleError(f"tensor {tensor} cannot be computed, because it has no operator")
+        nest = take_nest(self.bits, operator_of(model, tensor))
+        try:
+            one = nested(model, tensor, nest)
+        except LawError as error:
+            raise RuleError(f"a nest breaks the law `{error.law}`: {error}") from error
+        state.begin_stream(tensor, one)
+        workspace = self._place(one.workspace_bytes)
+        state.take(workspace, one.workspace_bytes)
+        self._output(tensor, one.overwritten, streamed=nest.operands[-1] is not None)
+        offset = None if nest.operands[-1] else state.offset(tensor)
+        name = self.names[tensor]
+        self.statements.append(Streamed("compute", name, offset, workspace, nest=nest))
+        self._frees(one.freeable(model.operator(tensor).inputs, tensor))
 
     def _compute(self, tensor: int) -> None:
         state = self.state
@@ -129,14 +155,20 @@ class _Decoder:
         if op.workspace_bytes:
             workspace = self._place(op.workspace_bytes)
             state.take(workspace, op.workspace_bytes)
-        if op.overwrites is None:
-            size_bytes = self.model.tensors[tensor].size_bytes
-            state.take(self._place(size_bytes), size_bytes, tensor)
-        else:
-            state.overwrite(tensor)
-        state.end_compute(tensor)
+        over = None if op.overwrites is None else op.inputs.index(op.overwrites)
+        self._output(tensor, over)
         self._add("compute", tensor, state.offset(tensor), workspace)
-        candidates = (*op.freeable, tensor)
+        self._frees((*op.freeable, tensor))
+
+    def _output(self, tensor: int, overwritten: int | None, streamed: bool = False) -> None:
+        size_bytes = self.model.tensors[tensor].size_bytes
+        if overwritten is None and not streamed:
+            self.state.take(self._place(size_bytes), size_bytes, tensor)
+        elif not streamed:
+            self.state.overwrite(tensor)
+        self.state.end_compute(tensor)
+
+    def _frees(self, candidates: Iterable[int]) -> None:
         for freed in [t for t in candidates if self.bits.get(1)]:
             self._free(freed)
 

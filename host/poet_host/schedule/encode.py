@@ -10,6 +10,7 @@ from ..errors import BadInput, PoetError
 from ..graph.cuts import Cut
 from ..graph.graph import Graph
 from ..onnx.returning import RETURNING
+from ..plan.nests import Nest, NestedOperator
 from ..plan.plan import Plan, Statement, plan_to_json
 from ..plan.problem import CostGraph
 from .arena_state import ArenaState, RuleError
@@ -18,9 +19,11 @@ from .decode import Wait, decode, initial_offsets
 from .layout import model_of_costs, model_of_graph, numbered
 from .meta import TensorMeta
 from .model import Model, Operator, model_bytes, read_model, with_crc
+from .nests import Streamed, nested, put_nest
 from .schedule import Schedule
 
 _C = isa.constants()
+Nests = Mapping[tuple[str, int], Nest]  # by node and number of the mode
 QUEUE_CAPACITY = 8  # default for boards whose HELLO message is unknown
 
 
@@ -32,15 +35,18 @@ def encode(
     cuts: Mapping[str, Cut] | None = None,
     *,
     storage: bool = True,
+    nests: Nests | None = None,
 ) -> Schedule:
     """Return the schedule of a plan of `graph`. The plan must have offsets.
 
     `meta` (model, options, seed, board, keep_everything, ...) is added to the meta part. The meta
     part also has the names of the graph and its tensors, and the plan's costs. `queue_capacity` is
     the largest number of transfers that the board queues. `cuts` are the cuts of tensors, by node
-    (`model_of_graph`). If `storage` is False, the plan is for a board without a card.
-    Raises BadInput for a plan without offsets, or for a graph that no board can run. Raises
-    PoetError if the plan breaks a rule of the format.
+    (`model_of_graph`). If `storage` is False, the plan is for a board without a card. `nests` maps
+    a node and the number of a mode to the nest with which the board computes the node in that mode;
+    mode 0 is one call of the kernel. Raises BadInput for a plan without offsets, or for a graph
+    that no board can run. Raises PoetError if the plan breaks a rule of the format, or uses a mode
+    without a nest.
     """
     nodes = numbered(graph)
     about = {"name": graph.name, "data": graph.data, "label": graph.label}
@@ -50,7 +56,7 @@ def encode(
     tensors = [{key: getattr(node, key) for key in keys} for node in nodes]
     known = {"graph": about, "tensors": tensors}
     model = model_of_graph(graph, cuts, storage=storage)
-    return _encode(model, known, plan, meta, queue_capacity, graph.origin)
+    return _encode(model, known, plan, meta, queue_capacity, graph.origin, nests)
 
 
 def encode_costs(
@@ -75,18 +81,17 @@ def _encode(
     meta: Mapping[str, Any] | None,
     queue_capacity: int,
     origin: bytes = b"",
+    nests: Nests | None = None,
 ) -> Schedule:
     if not plan.statements:
         raise BadInput(f"the plan has no statements to encode: its status is {plan.status}")
-    if any(statement.mode for statement in plan.statements):
-        raise BadInput("a schedule has no modes yet: use the plan (--plan) instead of a schedule")
     if queue_capacity < 1:
         raise BadInput(f"queue_capacity is {queue_capacity}: it must be at least 1")
     part = model_bytes(tables)
     model = read_model(part, "schedule")
     names = [tensor["name"] for tensor in known["tensors"]]
     initial = () if model.storage else tuple(_initial_offsets(model, names, plan))
-    plan_part = _Encoder(model, names, plan.statements, queue_capacity, initial).plan_part()
+    plan_part = _Encoder(model, names, plan.statements, queue_capacity, initial, nests).plan_part()
     whole = {"format": "poet-schedule", **known, "plan": plan_to_json(plan, statements=False)}
     for key, value in (meta or {}).items():
         if key in whole:
@@ -95,7 +100,7 @@ def _encode(
     # Convert the meta part to JSON and back: then it has lists instead of tuples, as in a file.
     # `json.dumps` raises an error for a value that JSON cannot store.
     schedule = Schedule(part, plan_part, json.loads(json.dumps(whole, allow_nan=False)), origin)
-    _compare(schedule, plan.statements)
+    _compare(schedule, plan.statements, nests or {})
     if initial_offsets(schedule) != initial:
         raise PoetError(
             "the initial offsets of the plan were encoded wrong: this is a defect of poet-host, "
@@ -114,12 +119,16 @@ def _initial_offsets(model: Model, names: Sequence[str], plan: Plan) -> Iterator
         end += tensor.size_bytes
 
 
-def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:
+def _compare(schedule: Schedule, statements: Sequence[Statement], nests: Nests) -> None:
     """Decode the schedule. Raises PoetError if its statements are not those of the plan."""
     decoded = [s for s in decode(schedule) if not isinstance(s, Wait)]
     for i, (mine, planned) in enumerate(zip(decoded, statements, strict=True)):
         offset = planned.offset if planned.offset is not None else mine.offset
-        if mine != replace(planned, offset=offset):
+        wanted = replace(planned, offset=offset, mode=0)
+        if planned.mode:
+            nest = nests[planned.node, planned.mode]
+            wanted = Streamed("compute", planned.node, offset, planned.workspace_offset, nest=nest)
+        if mine != wanted:
             raise PoetError(
                 f"statement {i} of the plan, {planned}, was encoded as {mine}: this is a defect of "
                 "poet-host, please report it"
@@ -131,9 +140,10 @@ class _Encoder:
 
     def __init__(
         self, model: Model, names: Sequence[str], statements: Sequence[Statement], capacity: int,
-        initial: Sequence[int] = (),
+        initial: Sequence[int] = (), nests: Nests | None = None,
     ) -> None:  # fmt: skip
         self.model = model
+        self.nests = nests or {}
         self.numbers = {name: i for i, name in enumerate(names)}
         self.statements = statements
         self.capacity = capacity
@@ -191,14 +201,29 @@ class _Encoder:
                 top = max(top, self._placed(statement, i) + self.model.tensors[number].size_bytes)
             elif statement.op == "compute":
                 op = self._operator(number, statement)
-                if op.overwrites is None:
+                one = self._nested(number, statement)
+                in_place = op.overwrites is not None and (
+                    one is None or one.overwritten is not None
+                )
+                if not in_place and not (one and one.nest.operands[-1]):
                     end = self._placed(statement, i) + self.model.tensors[number].size_bytes
                     top = max(top, end)
-                if op.workspace_bytes:
-                    top = max(
-                        top, self._placed(statement, i, "workspace_offset") + op.workspace_bytes
-                    )
+                workspace_bytes = one.workspace_bytes if one else op.workspace_bytes
+                if workspace_bytes:
+                    top = max(top, self._placed(statement, i, "workspace_offset") + workspace_bytes)
         return top
+
+    def _nested(self, number: int, statement: Statement) -> NestedOperator | None:
+        """Return the nest of a statement. None: it computes the node in one call."""
+        if not statement.mode:
+            return None
+        nest = self.nests.get((statement.node, statement.mode))
+        if nest is None:
+            raise PoetError(
+                f"the plan computes {statement.node} in mode {statement.mode}, but this mode has "
+                "no nest"
+            )
+        return nested(self.model, number, nest)
 
     def _statement(self, statement: Statement, index: int) -> int:
         """Write one statement of the plan. A compute can include frees that follow it.
@@ -231,6 +256,8 @@ class _Encoder:
 
     def _compute(self, statement: Statement, number: int, index: int) -> int:
         op, state = self._operator(number, statement), self.state
+        if (one := self._nested(number, statement)) is not None:
+            return self._stream(one, statement, number, index)
         self._wait_for(state.before_compute(number))
         again = number != state.next_tensor
         state.begin_compute(number)
@@ -252,6 +279,30 @@ class _Encoder:
             state.overwrite(number)
         state.end_compute(number)
         return 1 + self._folded_frees((*op.freeable, number), index + 1)
+
+    def _stream(self, one: NestedOperator, statement: Statement, number: int, index: int) -> int:
+        state, again = self.state, number != self.state.next_tensor
+        state.begin_stream(number, one)
+        self.out.code("11111")
+        self.out.put(again, 1)
+        if again:
+            self.out.put(number, width(len(self.model.tensors)))
+        put_nest(self.out, one.operator, one.nest)
+        workspace = self._placed(statement, index, "workspace_offset")
+        self._place(workspace, one.workspace_bytes)
+        state.take(workspace, one.workspace_bytes)
+        if one.nest.operands[-1] is None and one.overwritten is None:
+            offset, size_bytes = (
+                self._placed(statement, index),
+                self.model.tensors[number].size_bytes,
+            )
+            self._place(offset, size_bytes)
+            state.take(offset, size_bytes, number)
+        elif one.nest.operands[-1] is None:
+            state.overwrite(number)
+        state.end_compute(number)
+        inputs = self.model.operator(number).inputs
+        return 1 + self._folded_frees(one.freeable(inputs, number), index + 1)
 
     def _folded_frees(self, candidates: Sequence[int], index: int) -> int:
         """Write one bit for each tensor in `candidates`: 1 if the compute also frees the tensor.

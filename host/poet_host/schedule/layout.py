@@ -66,7 +66,6 @@ def model_of_graph(
                 f"graph {graph.name}: a node updates {name}, which is not a stored tensor: it does "
                 "not exist before the step begins"
             )
-    used = {name for node in nodes for name in node.inputs}
     tensors = []
     for node in nodes:
         if node.updates is not None:
@@ -93,11 +92,6 @@ def model_of_graph(
             raise BadInput(
                 f"graph {graph.name}, node {node.name}: the cut is for {cut.size_bytes:,} bytes, "
                 f"but the tensor has {node.size_bytes:,}"
-            )
-        if cut and not cut.is_row_major and (not node.stored or node.name in used):
-            raise BadInput(
-                f"graph {graph.name}, node {node.name}: operators use the tensor as a whole, so "
-                "its parts must be in row-major order: cut it only along its first axes"
             )
         tensors.append(Tensor(node.size_bytes, place, flags, cut=cut))
     operators = [_operator(graph, node, number) for node in nodes if not node.stored]

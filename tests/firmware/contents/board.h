@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "poet/server.h"
-#include "runtime.h"
+#include "plan.h"
 
 enum { PARTITION = 8 }; /* first block of the partition on good cards */
 

@@ -1,0 +1,344 @@
+/*
+ * nest.c - runs a nest: one operator part by part, while its operands stream.
+ *
+ * State: struct poet_nest_state and one struct poet_nest_operand for each
+ * operand, at the start of the nest's workspace in the arena. Valid while the
+ * nest runs.
+ *
+ * Two walkers go through the same cells. `ahead` asks for the slabs of the
+ * inputs while their rings and the queue have room, so reads run ahead across
+ * the boundaries of loops. `here` computes. When it leaves a slab of the
+ * output, the slab goes out through the same queue.
+ *
+ * The lane runs transfers in the order of submission. So a read into memory
+ * whose write is queued needs no wait: the write comes first. A slab of the
+ * output may be overwritten by computations, so its memory waits for the write.
+ */
+#include <string.h>
+
+#include "poet/kernel.h"
+#include "plan.h"
+
+static uint32_t divided_up(uint32_t value, uint32_t by) {
+  return value / by + (value % by != 0);
+}
+
+/* ---- slabs -------------------------------------------------------------- */
+
+static struct poet_nest_operand *output_of(const struct poet_nest_run *run) {
+  return &run->operands[run->p->op.input_count];
+}
+
+static uint8_t *slot(const struct poet_nest_run *run,
+                     const struct poet_nest_operand *o, uint32_t number) {
+  return run->p->memory.arena + o->offset + number * o->slab_bytes;
+}
+
+/* Return the slot after `number`; the same one if the ring has only one. */
+static uint8_t other_slot(const struct poet_nest_operand *o, uint8_t number) {
+  return (uint8_t)(o->ring.slots - 1 - number);
+}
+
+/* Find piece `number` of the slab in state->box, which lies at `data`. Return
+ * its data in RAM; NULL: the slab has fewer pieces. Not inlined, like the other
+ * functions with this attribute, so that its frame is not on the stack while a
+ * request of the host is served. */
+__attribute__((noinline)) static uint8_t *
+find_piece(const struct poet_nest_run *run, const struct poet_nest_operand *o,
+           uint8_t *data, uint32_t number) {
+  struct poet_side *const slab = run->state->box, *const at = run->state->at;
+  uint32_t part = 0, rows = 1;
+  for (uint32_t j = POET_OPERAND_AXES; j--;) {
+    const uint32_t extent = poet_piece_extent(o, j);
+    const uint32_t count = divided_up(slab[j].end - slab[j].begin, extent);
+    at[j].begin = slab[j].begin + number % count * extent;
+    number /= count;
+    part += at[j].begin / extent * rows;
+    rows *= divided_up(o->axes.size[j], extent);
+  }
+  if (number) {
+    return NULL;
+  }
+  poet_piece(run->p, &o->tensor, &o->pieces, part, false, &run->state->moving);
+  return data + poet_offset_in(slab, o->part, at);
+}
+
+/* A value that is not finite must not be committed. */
+static int check_finite(const struct poet_nest_run *run, const uint8_t *at,
+                        uint32_t bytes) {
+  return run->s->record.place != POET_PLACE_NEXT || poet_is_finite(at, bytes)
+             ? 0
+             : poet_fail(run->p, POET_ERROR_not_finite, run->s->tensor);
+}
+
+/* Submit the transfers of the slab that `ahead` asks for, or of the output's
+ * slab that `here` leaves. Then the slot is filled. Without `wait`, stop if the
+ * queue is full; a later call goes on with the next piece. */
+static int move(const struct poet_nest_run *run, struct poet_nest_operand *o,
+                bool wait) {
+  struct poet *p = run->p;
+  struct poet_nest_state *state = run->state;
+  const bool write = o == output_of(run);
+  const uint8_t number = write ? o->used : o->asked;
+  uint8_t *const data = slot(run, o, number);
+  uint32_t *const piece = &state->piece[write];
+  struct poet_move to = {.statement = run->s->index,
+                         .tensor = o->number,
+                         .write = write,
+                         .renews = write && run->s->renews,
+                         .nested = true};
+  poet_box(run, o, write ? state->here.index : state->ahead.index,
+           o->ring.depth, state->box);
+  if (write) {
+    TRY(check_finite(run, data, poet_box_bytes(state->box)));
+  }
+  for (; (to.data = find_piece(run, o, data, *piece)) != NULL; ++*piece) {
+    bool room = true;
+    if (!wait) {
+      TRY(poet_has_room(p, &room));
+    }
+    if (!room) {
+      return 0;
+    }
+    TRY(poet_submit_piece(p, &state->moving, &to));
+    o->moved[number] = p->submitted - 1;
+  }
+  *piece = 0;
+  o->asked = other_slot(o, number);
+  o->filled = (uint8_t)(o->filled + (o->filled < o->ring.slots));
+  return 0;
+}
+
+/* Ask for slabs as far ahead as rings and queue have room. With `wait`, ask at
+ * least for the slab that comes next. */
+static int pump(const struct poet_nest_run *run, bool wait) {
+  struct poet_walker *w = &run->state->ahead;
+  for (; !w->done; poet_next_cell(run, w)) {
+    for (; w->operand < run->p->op.input_count; w->operand++) {
+      struct poet_nest_operand *o = &run->operands[w->operand];
+      const uint8_t filled = o->filled;
+      if (!o->ring.slots || !poet_is_new(o, w)) {
+        continue;
+      }
+      if (filled == o->ring.slots) {
+        return 0;
+      }
+      TRY(move(run, o, wait));
+      if (o->filled == filled) {
+        return 0;
+      }
+      wait = false;
+    }
+  }
+  return 0;
+}
+
+/* Wait for the slabs of this cell, and for the memory of its output. */
+static int arrive(const struct poet_nest_run *run) {
+  const struct poet_walker *w = &run->state->here;
+  for (uint32_t i = 0; i <= run->p->op.input_count; i++) {
+    struct poet_nest_operand *o = &run->operands[i];
+    const bool is_output = i == run->p->op.input_count;
+    if (!o->ring.slots || !poet_is_new(o, w) ||
+        (is_output && run->state->nest.over != POET_NO_OPERAND)) {
+      continue;
+    }
+    /* `filled` of an output: slots of which a write was submitted */
+    while (!is_output && !o->filled) {
+      TRY(pump(run, true));
+    }
+    if (!is_output || o->filled == o->ring.slots) {
+      TRY(poet_retire_transfer(run->p, o->moved[o->used]));
+    }
+  }
+  return 0;
+}
+
+/* Let go of the slabs that cell `next` does not use. An overwritten input uses
+ * the same slots as the output. */
+static int leave(const struct poet_nest_run *run,
+                 const struct poet_walker *next) {
+  for (uint32_t i = run->p->op.input_count + 1u; i--;) {
+    struct poet_nest_operand *o = &run->operands[i];
+    if (!o->ring.slots || !poet_is_new(o, next)) {
+      continue;
+    }
+    if (i == run->p->op.input_count) {
+      TRY(move(run, o, true));
+    } else {
+      o->filled--;
+    }
+    o->used = other_slot(o, o->used);
+  }
+  return 0;
+}
+
+/* ---- computation -------------------------------------------------------- */
+
+/* Set the sizes of the operator to those of the cell, and whether the cell has
+ * the first and the last terms of its sums. */
+static void shape_part(const struct poet_nest_run *run,
+                       struct poet_call *call) {
+  const struct poet_nest *nest = &run->state->nest;
+  const uint32_t summed = poet_summed_axes(call->whole);
+  run->state->part = *call->whole;
+  for (uint32_t i = 0; i < nest->loops; i++) {
+    const uint32_t axis = nest->axis[i];
+    const struct poet_side side =
+        poet_range(run, run->state->here.index, nest->loops, axis);
+    poet_cut_axis(&run->state->part, axis, side.end - side.begin);
+    if (summed >> axis & 1) {
+      call->first &= side.begin == 0;
+      call->last &= side.end == poet_axis_size(call->whole, axis);
+    }
+  }
+}
+
+/* Return the number of an operand's element among all of its elements. */
+static uint32_t element(const struct poet_nest_operand *o,
+                        const struct poet_side *at) {
+  uint32_t number = 0;
+  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+    number = number * o->axes.size[j] + at[j].begin;
+  }
+  return number;
+}
+
+/* Return the memory of the accumulators of a cell. They are cell after cell. */
+static float *sums_of(const struct poet_nest_run *run,
+                      const struct poet_side *at) {
+  const struct poet_nest_operand *o = output_of(run);
+  const struct poet_nest *nest = &run->state->nest;
+  struct poet_side *const tile = run->state->box;
+  uint32_t *const cell = run->state->parts;
+  poet_box(run, o, run->state->here.index, nest->sums_depth, tile);
+  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+    cell[j] = poet_extent(&run->p->op, nest, o, j, nest->loops);
+  }
+  return (float *)(void *)(run->p->memory.arena + run->state->sums +
+                           poet_offset_in(tile, cell, at));
+}
+
+/* Set the operands of the cell. */
+__attribute__((noinline)) static void prepare(const struct poet_nest_run *run,
+                                              struct poet_call *call) {
+  struct poet_side *const memory = run->state->box, *const at = run->state->at;
+  uint32_t *const parts = run->state->parts;
+  const struct poet_op *op = call->whole;
+  const struct poet_nest *nest = &run->state->nest;
+  const uint32_t *index = run->state->here.index;
+  const uint32_t output = op->input_count;
+  shape_part(run, call);
+  for (uint32_t i = 0; i <= output; i++) {
+    const struct poet_nest_operand *o = &run->operands[i];
+    poet_box(run, o, index, o->ring.slots ? o->ring.depth : 0, memory);
+    poet_box(run, o, index, nest->loops, at);
+    for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+      parts[j] = o->dense ? memory[j].end - memory[j].begin : o->part[j];
+    }
+    call->out = slot(run, o, o->ring.slots ? o->used : 0) +
+                poet_offset_in(memory, parts, at);
+    if (i == (op->kernel == POET_KERNEL_embedding ? 1 : output)) {
+      call->index = element(o, at);
+    }
+    if (i < output) {
+      call->in[i] = call->out;
+    }
+  }
+  if (nest->over != POET_NO_OPERAND) {
+    call->out = (void *)(uintptr_t)call->in[nest->over];
+  }
+  if (run->state->sums) {
+    call->sums = sums_of(run, at);
+  } else if (op->sink != POET_SINK_none) {
+    call->sums = call->out;
+  }
+}
+
+__attribute__((noinline)) static void
+compute_cell(const struct poet_nest_run *run) {
+  struct poet *p = run->p;
+  struct poet_call call = {.op = &run->state->part,
+                           .whole = &p->op,
+                           .first = true,
+                           .last = true,
+                           .step = p->status.step};
+  prepare(run, &call);
+  const uint32_t begin = p->port->ticks(p->port->context);
+  poet_kernel(p->op.kernel)(&call);
+  p->result.compute_ticks += p->port->ticks(p->port->context) - begin;
+}
+
+/* ---- the nest ----------------------------------------------------------- */
+
+/* Build the state in the workspace. The records may differ from those that the
+ * decoder has read, so their laws and sizes are checked again. */
+__attribute__((noinline)) static int start(const struct poet_nest_run *run) {
+  struct poet *p = run->p;
+  const struct poet_statement *s = run->s;
+  const uint32_t output = p->op.input_count;
+  struct poet_nest_state *state = run->state;
+  uint32_t bytes, at;
+  memset(state, 0, sizeof *state);
+  state->nest = s->nest;
+  state->ahead.moved = state->here.moved = 0xff;
+  TRY(poet_nest_bytes(p, &s->nest, &bytes));
+  if (bytes != s->workspace_bytes) {
+    return poet_fail(p, POET_ERROR_bad_plan, s->index);
+  }
+  at = s->workspace + POET_NEST_BYTES + (output + 1) * POET_NEST_OPERAND_BYTES;
+  for (uint32_t i = 0; i <= output; i++) {
+    struct poet_nest_operand *o = &run->operands[i];
+    TRY(poet_nest_operand(p, &s->nest, i, o));
+    o->offset = i < output ? s->input[i] : s->offset;
+    if (o->ring.slots && i != s->nest.over) {
+      o->offset = at;
+      at += o->ring.slots * o->slab_bytes;
+    }
+    if (o->ring.slots && (o->tensor.flags & POET_FLAG_SHARED)) {
+      TRY(poet_settle(p)); /* the card must have what this step has written */
+    }
+  }
+  if (s->nest.over != POET_NO_OPERAND) {
+    run->operands[s->nest.over].offset = run->operands[output].offset;
+  }
+  if (at != s->workspace + bytes) {
+    state->sums = at;
+  }
+  return 0;
+}
+
+static int run_cells(const struct poet_nest_run *run) {
+  struct poet_nest_state *state = run->state;
+  struct poet_walker *const next = &state->next;
+  TRY(pump(run, false));
+  do {
+    if (poet_asked_to_stop(run->p)) {
+      return POET_ERROR_stopped;
+    }
+    TRY(arrive(run));
+    TRY(pump(run, false));
+    compute_cell(run);
+    *next = state->here;
+    poet_next_cell(run, next);
+    TRY(leave(run, next));
+    state->here = *next;
+    run->p->status.cell++;
+  } while (!next->done);
+  return 0;
+}
+
+int poet_run_nest(struct poet *p, const struct poet_statement *s) {
+  uint8_t *workspace = p->memory.arena + s->workspace;
+  const struct poet_nest_run run = {
+      .p = p,
+      .s = s,
+      .state = (struct poet_nest_state *)(void *)workspace,
+      .operands =
+          (struct poet_nest_operand *)(void *)(workspace + POET_NEST_BYTES)};
+  p->status.cell = 0;
+  TRY(start(&run));
+  TRY(run_cells(&run));
+  TRY(poet_retire_transfer(p, p->submitted - 1));
+  return poet_settle(p);
+}

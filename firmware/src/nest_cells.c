@@ -1,0 +1,92 @@
+/*
+ * nest_cells.c - the cells of a nest: their order, and where their operands
+ * lie.
+ *
+ * This file keeps no state.
+ */
+#include "plan.h"
+
+struct poet_side poet_range(const struct poet_nest_run *run,
+                            const uint32_t *index, uint32_t depth,
+                            uint32_t axis) {
+  const struct poet_nest *nest = &run->state->nest;
+  struct poet_side side = {0, poet_axis_size(&run->p->op, axis)};
+  for (uint32_t i = 0; i < depth; i++) {
+    if (nest->axis[i] == axis) {
+      side.begin += index[i] * nest->step[i];
+      if (side.end - side.begin > nest->step[i]) {
+        side.end = side.begin + nest->step[i];
+      }
+    }
+  }
+  return side;
+}
+
+void poet_box(const struct poet_nest_run *run,
+              const struct poet_nest_operand *o, const uint32_t *index,
+              uint32_t depth, struct poet_side *to) {
+  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+    const uint32_t axis = o->axes.axis[j];
+    to[j] = (struct poet_side){0, o->axes.size[j]};
+    if (axis < POET_AXES) {
+      to[j] = poet_range(run, index, depth, axis);
+      if (axis == POET_AXIS_groups) {
+        const uint32_t per = o->axes.size[j] / run->p->op.groups;
+        to[j].begin *= per;
+        to[j].end *= per;
+      }
+    }
+  }
+}
+
+uint32_t poet_box_bytes(const struct poet_side *box) {
+  uint32_t bytes = 4;
+  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+    bytes *= box[j].end - box[j].begin;
+  }
+  return bytes;
+}
+
+uint32_t poet_offset_in(const struct poet_side *box, const uint32_t *parts,
+                        const struct poet_side *at) {
+  uint32_t first[POET_OPERAND_AXES], part[POET_OPERAND_AXES];
+  uint32_t rows = 1, below = poet_box_bytes(box) / 4, offset = 0, stride = 1;
+  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+    const uint32_t size = box[j].end - box[j].begin;
+    const uint32_t place = at[j].begin - box[j].begin;
+    first[j] = place < parts[j] ? 0 : place - place % parts[j];
+    part[j] = parts[j] < size - first[j] ? parts[j] : size - first[j];
+    below = size > 1 ? below / size : below;
+    offset += rows * first[j] * below;
+    rows *= part[j];
+  }
+  for (uint32_t j = POET_OPERAND_AXES; j--;) {
+    offset += (at[j].begin - box[j].begin - first[j]) * stride;
+    stride *= part[j];
+  }
+  return 4 * offset;
+}
+
+void poet_next_cell(const struct poet_nest_run *run, struct poet_walker *w) {
+  const struct poet_nest *nest = &run->state->nest;
+  w->operand = 0;
+  w->moved = 0;
+  for (uint32_t i = nest->loops; i--;) {
+    const struct poet_side outer = poet_range(run, w->index, i, nest->axis[i]);
+    w->moved |= (uint8_t)(1u << i);
+    if (nest->step[i] < outer.end - outer.begin - w->index[i] * nest->step[i]) {
+      w->index[i]++;
+      return;
+    }
+    if (!w->index[i]) { /* the loop has one iteration here */
+      w->moved &= (uint8_t)~(1u << i);
+    }
+    w->index[i] = 0;
+  }
+  w->done = true;
+}
+
+bool poet_is_new(const struct poet_nest_operand *o,
+                 const struct poet_walker *w) {
+  return w->done || (o->loops & w->moved);
+}

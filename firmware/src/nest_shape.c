@@ -1,0 +1,263 @@
+/*
+ * nest_shape.c - nests as the plan describes them: their bits, their laws, and
+ * the memory of their operands.
+ *
+ * This file keeps no state. A nest is a list of loops over the axes of one
+ * operator. Its innermost cell is one call of the kernel. An operand is whole
+ * in RAM, or streams: then a ring in the workspace holds one or two slabs, each
+ * of which is what the first `depth` loops leave of the operand.
+ *
+ * All laws are checked from steps, sizes and parts, without a walk. They are
+ * checked again before the nest runs, because storage may return other bytes.
+ *
+ * Bytes of a workspace: state, state of each operand, sums, rings.
+ */
+#include <string.h>
+
+#include "plan.h"
+
+static bool is_in(uint32_t axes, uint32_t axis) {
+  return axes >> axis & 1;
+}
+
+uint32_t poet_nest_step(const struct poet_nest *nest, uint32_t axis,
+                        uint32_t depth) {
+  while (depth--) {
+    if (nest->axis[depth] == axis) {
+      return nest->step[depth];
+    }
+  }
+  return 0;
+}
+
+/* Read the loops, which begin with the innermost one. Terms of a sum must be
+ * added in ascending order. */
+static int take_loops(struct poet *p, struct poet_nest *nest) {
+  const uint32_t free = poet_free_axes(&p->op);
+  const uint32_t summed = poet_summed_axes(&p->op);
+  uint32_t count, axis, factor, first = POET_AXES, last = 0;
+  TRY(poet_take_bits(p, 3, &count));
+  nest->loops = (uint8_t)count;
+  nest->sums_depth = (uint8_t)count;
+  for (uint32_t i = count; i--;) {
+    TRY(poet_take_bits(p, 3, &axis));
+    TRY(poet_take_gamma(p, &factor));
+    uint32_t inner = 1;
+    for (uint32_t j = count; --j > i;) {
+      inner = nest->axis[j] == axis ? nest->step[j] : inner;
+    }
+    if (!is_in(free | summed, axis) ||
+        factor >= poet_axis_size(&p->op, axis) / inner) {
+      return poet_refuse(p);
+    }
+    nest->axis[i] = (uint8_t)axis;
+    nest->step[i] = inner * (factor + 1);
+    if (is_in(summed, axis)) {
+      if (axis > first) {
+        return poet_refuse(p);
+      }
+      first = axis;
+      last = axis > last ? axis : last;
+      nest->sums_depth = (uint8_t)i;
+    }
+  }
+  for (axis = 0; axis < last; axis++) {
+    const uint32_t step = poet_nest_step(nest, axis, count);
+    if (is_in(summed, axis) &&
+        (step ? step : poet_axis_size(&p->op, axis)) != 1) {
+      return poet_refuse(p);
+    }
+  }
+  return 0;
+}
+
+static int take_ring(struct poet *p, const struct poet_nest *nest,
+                     struct poet_ring *ring) {
+  uint32_t bit, depth;
+  *ring = (struct poet_ring){0, 0};
+  TRY(poet_take_bits(p, 1, &bit));
+  if (!bit) {
+    return 0;
+  }
+  TRY(poet_take_bits(p, 1, &bit));
+  TRY(poet_take_bits(p, poet_bit_width(nest->loops + 1u), &depth));
+  *ring = (struct poet_ring){(uint8_t)(bit + 1), (uint8_t)depth};
+  return depth <= nest->loops ? 0 : poet_refuse(p);
+}
+
+int poet_take_nest(struct poet *p, struct poet_nest *nest) {
+  const uint32_t output = p->op.input_count;
+  uint32_t in_place = p->op.overwrites != POET_NONE;
+  TRY(take_loops(p, nest));
+  if (in_place && !poet_must_overwrite(&p->op)) {
+    TRY(poet_take_bits(p, 1, &in_place));
+  }
+  nest->over = POET_NO_OPERAND;
+  for (uint32_t i = 0; i < output; i++) {
+    if (in_place && p->op.input[i] == p->op.overwrites) {
+      nest->over = (uint8_t)i;
+    } else {
+      TRY(take_ring(p, nest, &nest->ring[i]));
+    }
+  }
+  TRY(take_ring(p, nest, &nest->ring[output]));
+  if (nest->over != POET_NO_OPERAND) {
+    nest->ring[nest->over] = nest->ring[output];
+  }
+  return nest->ring[output].slots && nest->ring[output].depth > nest->sums_depth
+             ? poet_refuse(p)
+             : 0;
+}
+
+/* Return the number of indices of axis `j` of an operand for each index of the
+ * operator's axis. */
+static uint32_t per(const struct poet_op *op, const struct poet_nest_operand *o,
+                    uint32_t j) {
+  return o->axes.axis[j] == POET_AXIS_groups ? o->axes.size[j] / op->groups : 1;
+}
+
+uint32_t poet_extent(const struct poet_op *op, const struct poet_nest *nest,
+                     const struct poet_nest_operand *o, uint32_t j,
+                     uint32_t depth) {
+  const uint32_t step = poet_nest_step(nest, o->axes.axis[j], depth);
+  return step ? step * per(op, o, j) : o->axes.size[j];
+}
+
+uint32_t poet_slab_bytes(const struct poet_op *op, const struct poet_nest *nest,
+                         const struct poet_nest_operand *o, uint32_t depth) {
+  uint32_t bytes = 4;
+  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+    bytes *= poet_extent(op, nest, o, j, depth);
+  }
+  return bytes;
+}
+
+/* Find the parts along the operand's axes. Each cut axis of the tensor must be
+ * one of them. */
+static bool find_parts(struct poet_nest_operand *o) {
+  const struct poet_cut *cut = &o->pieces.cut;
+  uint32_t below = cut->unit_bytes / 4;
+  memcpy(o->part, o->axes.size, sizeof o->part);
+  for (uint32_t i = POET_CUT_AXES; i--;) {
+    uint32_t j = POET_OPERAND_AXES, after = 1;
+    while (cut->part[i] < cut->size[i] && j--) {
+      if (after == below && o->axes.size[j] == cut->size[i]) {
+        o->part[j] = cut->part[i];
+        break;
+      }
+      after *= o->axes.size[j];
+    }
+    if (cut->part[i] < cut->size[i] && j >= POET_OPERAND_AXES) {
+      return false;
+    }
+    below *= cut->size[i];
+  }
+  return true;
+}
+
+static bool is_one_piece(const struct poet_nest_operand *o) {
+  return o->pieces.count == 1;
+}
+
+uint32_t poet_piece_extent(const struct poet_nest_operand *o, uint32_t j) {
+  return is_one_piece(o) ? o->axes.size[j] : o->part[j];
+}
+
+/* The slabs must consist of whole pieces, of which each is one part. */
+static bool slabs_are_sound(const struct poet_op *op,
+                            const struct poet_nest *nest,
+                            const struct poet_nest_operand *o) {
+  if (!is_one_piece(o) && o->pieces.cut.piece_parts > 1) {
+    return false;
+  }
+  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+    const uint32_t left = poet_extent(op, nest, o, j, o->ring.depth);
+    if (left < o->axes.size[j] && left % poet_piece_extent(o, j)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* Return true if the parts of a box in order are the box in row-major order:
+ * parts have one index along the axes before the last one that is cut. */
+static bool is_row_major(const uint32_t *box, const uint32_t *part) {
+  bool one = true; /* one index along all axes so far */
+  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+    if (part[j] < box[j] && !one) {
+      return false;
+    }
+    one &= part[j] == 1 || box[j] == 1;
+  }
+  return true;
+}
+
+/* Each cell must be dense and in row-major order, and lie inside a part. */
+static bool cells_are_dense(const struct poet_op *op,
+                            const struct poet_nest *nest,
+                            struct poet_nest_operand *o) {
+  uint32_t box[POET_OPERAND_AXES], cell[POET_OPERAND_AXES];
+  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+    box[j] = poet_extent(op, nest, o, j, o->ring.slots ? o->ring.depth : 0);
+    cell[j] = poet_extent(op, nest, o, j, nest->loops);
+  }
+  o->dense = is_row_major(box, o->part);
+  for (uint32_t j = 0; j < POET_OPERAND_AXES && !o->dense; j++) {
+    if (o->part[j] < box[j]) {
+      box[j] = o->part[j];
+      if (box[j] % cell[j]) {
+        return false;
+      }
+    }
+  }
+  return is_row_major(box, cell);
+}
+
+int poet_nest_operand(struct poet *p, const struct poet_nest *nest, uint32_t i,
+                      struct poet_nest_operand *o) {
+  memset(o, 0, sizeof *o);
+  o->number = i < p->op.input_count ? p->op.input[i] : p->op.output;
+  o->ring = nest->ring[i];
+  TRY(poet_read_tensor(p, o->number, &o->tensor));
+  TRY(poet_read_pieces(p, &o->tensor, &o->pieces));
+  poet_operand_axes(&p->op, i, &o->axes);
+  if (o->tensor.size_bytes != poet_operand_bytes(&p->op, i)) {
+    return poet_fail(p, POET_ERROR_bad_table, o->number);
+  }
+  if (!find_parts(o) || !cells_are_dense(&p->op, nest, o) ||
+      (o->ring.slots && !slabs_are_sound(&p->op, nest, o))) {
+    return poet_refuse(p);
+  }
+  o->loops = POET_FIRST_CELL;
+  for (uint32_t l = 0; l < o->ring.depth; l++) {
+    for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+      o->loops |= (uint8_t)((o->axes.axis[j] == nest->axis[l]) << l);
+    }
+  }
+  o->slab_bytes = poet_slab_bytes(&p->op, nest, o, o->ring.depth);
+  return 0;
+}
+
+int poet_nest_bytes(struct poet *p, const struct poet_nest *nest,
+                    uint32_t *bytes) {
+  const uint32_t output = p->op.input_count;
+  struct poet_nest_operand o;
+  uint32_t over[POET_OPERAND_AXES];
+  uint64_t sum = POET_NEST_BYTES + (output + 1) * POET_NEST_OPERAND_BYTES;
+  for (uint32_t i = 0; i <= output; i++) {
+    TRY(poet_nest_operand(p, nest, i, &o));
+    if (i == nest->over) {
+      memcpy(over, o.part, sizeof over);
+    } else {
+      sum += (uint64_t)o.ring.slots * o.slab_bytes;
+    }
+  }
+  if (nest->over != POET_NO_OPERAND && memcmp(over, o.part, sizeof over) != 0) {
+    return poet_refuse(p);
+  }
+  if (p->op.sink > POET_SINK_store && nest->sums_depth < nest->loops) {
+    sum += poet_slab_bytes(&p->op, nest, &o, nest->sums_depth);
+  }
+  *bytes = (uint32_t)sum;
+  return sum <= UINT32_MAX ? 0 : poet_refuse(p);
+}

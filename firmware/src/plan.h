@@ -1,0 +1,245 @@
+/*
+ * plan.h - functions that decode and execute the statements of a plan, lowest
+ * layer first. The files in runtime.h are lower.
+ */
+#ifndef POET_PLAN_H
+#define POET_PLAN_H
+
+#include "runtime.h"
+
+/* ---- nest_shape.c ---- */
+
+#define POET_NO_OPERAND 0xffu
+#define POET_FIRST_CELL 0x80u /* bit of poet_walker.moved and of `loops` */
+
+/* The buffers of an operand. */
+struct poet_ring {
+  uint8_t slots; /* slabs in RAM; 0: the operand is whole in RAM */
+  uint8_t depth; /* number of loops that fix a slab */
+};
+
+/* A nest as the plan describes it. */
+struct poet_nest {
+  uint8_t loops;      /* their number */
+  uint8_t sums_depth; /* number of loops outside of those over sums */
+  uint8_t over; /* index of the input that is overwritten, or NO_OPERAND */
+  uint8_t axis[POET_LOOPS]; /* of each loop, the outermost first */
+  uint32_t step[POET_LOOPS];
+  struct poet_ring ring[POET_INPUTS + 1]; /* of the inputs, then the output */
+};
+
+/* An operand of a nest. While the nest runs, it lies in the workspace. */
+struct poet_nest_operand {
+  struct poet_tensor tensor;
+  struct poet_pieces pieces;
+  struct poet_axes axes;
+  uint32_t part[4]; /* indices of a part along each axis */
+  uint32_t offset;  /* in the arena: of the ring, or of the whole operand */
+  uint32_t slab_bytes;
+  /* of each slot: number of the last transfer of its slab */
+  uint32_t moved[2];
+  uint16_t number; /* of the tensor */
+  struct poet_ring ring;
+  uint8_t loops;  /* bits of the loops that change the slab; FIRST_CELL */
+  bool dense;     /* a slab in the order of its parts is row-major */
+  uint8_t filled; /* slots whose slab was asked for and not given back */
+  uint8_t used;   /* slot in use */
+  uint8_t asked;  /* slot to ask for next */
+  uint8_t zero[3];
+};
+static_assert(sizeof(struct poet_nest_operand) == POET_NEST_OPERAND_BYTES,
+              "as in FORMAT.md");
+
+/* Read a nest of p->op, and check the laws that depend on no tensor. */
+int poet_take_nest(struct poet *p, struct poet_nest *nest);
+/* Return the step of the innermost of the first loops along an axis, or 0. */
+uint32_t poet_nest_step(const struct poet_nest *nest, uint32_t axis,
+                        uint32_t depth);
+/* Read an operand of p->op, and check the laws that depend on it. */
+int poet_nest_operand(struct poet *p, const struct poet_nest *nest, uint32_t i,
+                      struct poet_nest_operand *o);
+/* Return the largest extent that the first loops leave of an operand's axis. */
+uint32_t poet_extent(const struct poet_op *op, const struct poet_nest *nest,
+                     const struct poet_nest_operand *o, uint32_t j,
+                     uint32_t depth);
+/* Return the bytes of the largest slab that the first loops leave. */
+uint32_t poet_slab_bytes(const struct poet_op *op, const struct poet_nest *nest,
+                         const struct poet_nest_operand *o, uint32_t depth);
+/* Return the indices of a piece along an axis. */
+uint32_t poet_piece_extent(const struct poet_nest_operand *o, uint32_t j);
+/* Check all operands of p->op, and add up the bytes of the workspace. */
+int poet_nest_bytes(struct poet *p, const struct poet_nest *nest,
+                    uint32_t *bytes);
+
+/* ---- planned.c ---- */
+
+/* Only the stored tensors are on storage. */
+void poet_begin_storage(struct poet *p);
+bool poet_on_storage(const struct poet *p, uint32_t tensor);
+/* `flags` are those of the tensor's record. */
+void poet_put_on_storage(struct poet *p, uint32_t tensor, uint8_t flags);
+/* Return true if a transfer of the tensor is unfinished. With `arrivals`, only
+ * transfers into RAM count: a tensor may be read in RAM while it is still being
+ * written to storage. */
+bool poet_in_flight(struct poet *p, uint32_t tensor, bool arrivals);
+/* Count a transfer. */
+int poet_enqueue(struct poet *p, uint16_t tensor, bool write);
+
+/* A decoded statement. The field `code` determines which other fields are
+ * valid. */
+struct poet_statement {
+  uint32_t index; /* index of the statement in the plan */
+  uint8_t code;   /* POET_STATEMENT_* */
+  uint8_t zero;
+  /* the tensor that is computed, transferred or freed */
+  uint16_t tensor;
+  uint32_t offset;             /* arena offset of `tensor` */
+  uint32_t size_bytes;         /* size of `tensor` */
+  uint32_t workspace;          /* arena offset of the workspace */
+  uint32_t input[POET_INPUTS]; /* arena offsets of the inputs */
+  /* for page_in and page_out: the record of `tensor` */
+  struct poet_tensor record;
+  /* true: `tensor` begins with the step's loss */
+  bool loss;
+  /* for page_in, page_out and stream: true for the first page_out of a NEXT
+   * tensor */
+  bool renews;
+  struct poet_nest nest; /* for stream */
+  uint32_t workspace_bytes;
+};
+
+/* ---- nest_cells.c ---- */
+
+/* A walker: a cell of the nest, and what the step to this cell has changed. */
+struct poet_walker {
+  uint32_t index[POET_LOOPS];
+  uint8_t moved;   /* bits of the loops whose index changed; FIRST_CELL */
+  uint8_t operand; /* the next one to ask for */
+  bool done;       /* there is no such cell */
+  uint8_t zero;
+};
+
+struct poet_side {
+  uint32_t begin, end;
+};
+typedef struct poet_side poet_sides[4];
+
+struct poet_nest_state {
+  struct poet_nest nest;
+  struct poet_op part; /* the operator with the sizes of a cell */
+  struct poet_walker ahead, here;
+  /* next piece of the slab that `ahead` asks for, or that goes out */
+  uint32_t piece[2];
+  uint32_t sums; /* arena offset of accumulators apart, or 0 */
+  /* Scratch of one function, here because the stack is small. */
+  struct poet_walker next;
+  poet_sides box, at;
+  uint32_t parts[4];
+  struct poet_piece moving;
+};
+static_assert(sizeof(struct poet_nest_state) == POET_NEST_BYTES,
+              "as in FORMAT.md");
+
+/* What a function needs of a running nest. */
+struct poet_nest_run {
+  struct poet *p;
+  const struct poet_statement *s;
+  struct poet_nest_state *state;
+  struct poet_nest_operand *operands;
+};
+
+/* Return what the first loops leave of an axis of the operator. */
+struct poet_side poet_range(const struct poet_nest_run *run,
+                            const uint32_t *index, uint32_t depth,
+                            uint32_t axis);
+/* Find what the first loops leave of an operand. */
+void poet_box(const struct poet_nest_run *run,
+              const struct poet_nest_operand *o, const uint32_t *index,
+              uint32_t depth, struct poet_side *to);
+uint32_t poet_box_bytes(const struct poet_side *box);
+/* Return the offset, in bytes, of an element in a box whose memory is its
+ * parts, one after another. The last part along an axis may be smaller. */
+uint32_t poet_offset_in(const struct poet_side *box, const uint32_t *parts,
+                        const struct poet_side *at);
+/* Go to the next cell. */
+void poet_next_cell(const struct poet_nest_run *run, struct poet_walker *w);
+/* True: the slab of the operand is another one than in the cell before. */
+bool poet_is_new(const struct poet_nest_operand *o,
+                 const struct poet_walker *w);
+
+/* ---- pager.c ---- */
+
+/* What a piece is moved for. */
+struct poet_move {
+  uint8_t *data;
+  uint32_t statement;
+  uint16_t tensor;
+  bool write, renews;
+  bool last;   /* the last piece of a page_in or page_out */
+  bool nested; /* a nest moves it */
+};
+
+/* Submit the transfer of a piece. First retire others if the ring is full. */
+int poet_submit_piece(struct poet *p, const struct poet_piece *piece,
+                      const struct poet_move *move);
+/* True: the ring has a free entry. Retires transfers that have ended. */
+int poet_has_room(struct poet *p, bool *room);
+/* Wait until transfer `number` is retired, or until one fails. */
+int poet_retire_transfer(struct poet *p, uint32_t number);
+/* Execute a page_in or page_out: complete the transfer that the decoder has
+ * queued, and submit it. */
+int poet_page(struct poet *p, const struct poet_statement *s);
+/* Pass a transfer to the port. */
+void poet_submit(struct poet *p, struct poet_transfer *transfer);
+/* Return the result of a finished transfer: 0 or its error. */
+int poet_judge(struct poet *p, struct poet_transfer *transfer);
+/* Wait until the first `until` tensors of the step have been transferred, or
+ * until a transfer fails. Return 0 or its error. */
+int poet_retire(struct poet *p, uint32_t until);
+/* Wait until all submitted transfers have ended; ignore their errors. */
+void poet_drain(struct poet *p);
+/* Return the queue entry for transfer `number` of the pager or the decoder. */
+struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number);
+
+/* ---- nest.c ---- */
+
+/* Execute a nest. No transfer is unfinished before it or after it. */
+int poet_run_nest(struct poet *p, const struct poet_statement *s);
+
+/* ---- computing.c ---- */
+
+/* True: storage has the content that the tensor has in this step. */
+bool poet_is_stored(const struct poet *p, const struct poet_tensor *record,
+                    uint32_t tensor);
+/* Decode and check the rest of a statement that computes `tensor`: `code` is
+ * compute or stream. `again`: not for the first time in the step. */
+int poet_decode_computation(struct poet *p, struct poet_statement *s,
+                            uint8_t code, uint32_t tensor, bool again);
+
+/* ---- decoder.c ---- */
+
+/* In a plan without storage, make the list of residents the homes of the stored
+ * tensors: the places in RAM where a step expects them. In other plans, the
+ * list is empty. */
+int poet_decode_homes(struct poet *p);
+/* Set the decoder to the start of the plan. */
+int poet_decode_start(struct poet *p);
+/* Decode and check the next statement. */
+int poet_decode(struct poet *p, struct poet_statement *statement);
+
+/* ---- weights.c: for schedules without storage ---- */
+
+/* Find the home of a stored tensor. */
+int poet_home(struct poet *p, uint32_t number, uint8_t **home);
+/* Copy the committed weights to RAM. */
+int poet_restore(struct poet *p);
+/* Commit the weights in RAM. `prior` is the state before, or zeros. */
+int poet_commit_live(struct poet *p, const struct poet_state *prior);
+
+/* ---- server.c ---- */
+
+/* The function poet.poll of a server, which is `context`: answer the requests
+ * that have arrived. Return a number other than 0 if the step must stop. */
+int poet_serve_poll(void *context);
+
+#endif

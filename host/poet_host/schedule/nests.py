@@ -1,0 +1,81 @@
+"""Nests in a schedule: their bits, and the tensors that they use (FORMAT.md, "Nests")."""
+
+from dataclasses import dataclass, field
+
+from .. import isa
+from ..graph import operands
+from ..graph.operands import AXES
+from ..plan.nests import Loop, Nest, NestedOperator, Ring
+from ..plan.plan import Statement
+from .bits import BitReader, BitWriter, width
+from .model import Model
+
+_LOOP_BITS = 3  # of the number of loops
+_AXIS_BITS = 3
+
+
+@dataclass(frozen=True)
+class Streamed(Statement):
+    """A compute that a schedule runs as a nest."""
+
+    nest: Nest = field(default=Nest((), ()), kw_only=True)
+
+
+def operator_of(model: Model, tensor: int) -> operands.Operator:
+    """Return the operator that computes a tensor."""
+    op = model.operator(tensor)
+    over = None if op.overwrites is None else op.inputs.index(op.overwrites)
+    kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
+    return operands.Operator(kernel, sink, len(op.inputs), op.attrs, over)
+
+
+def nested(model: Model, tensor: int, nest: Nest) -> NestedOperator:
+    """Return a nest with its operator and cuts. Raises LawError if it breaks a law."""
+    numbers = (*model.operator(tensor).inputs, tensor)
+    return NestedOperator(
+        operator_of(model, tensor), tuple(model.tensors[i].cut for i in numbers), nest
+    )
+
+
+def put_nest(out: BitWriter, operator: operands.Operator, nest: Nest) -> None:
+    """Append a nest that obeys the laws."""
+    out.put(len(nest.loops), _LOOP_BITS)
+    inner: dict[str, int] = {}
+    for loop in reversed(nest.loops):
+        out.put(AXES.index(loop.axis), _AXIS_BITS)
+        out.gamma(loop.step // inner.get(loop.axis, 1) - 1)
+        inner[loop.axis] = loop.step
+    if operator.overwritten is not None and not operator.must_overwrite:
+        out.put(nest.in_place, 1)
+    over = operator.overwritten if nest.in_place else None
+    for i, ring in enumerate(nest.operands):
+        if i == over:
+            continue
+        out.put(ring is not None, 1)
+        if ring:
+            out.put(ring.slots - 1, 1)
+            out.put(ring.depth, width(len(nest.loops) + 1))
+
+
+def take_nest(bits: BitReader, operator: operands.Operator) -> Nest:
+    """Read a nest. Its laws are not checked."""
+    loops: list[Loop] = []
+    inner: dict[str, int] = {}
+    for _ in range(bits.get(_LOOP_BITS)):
+        number = bits.get(_AXIS_BITS)
+        axis = AXES[number] if number < len(AXES) else ""
+        inner[axis] = inner.get(axis, 1) * (bits.gamma() + 1)
+        loops.insert(0, Loop(axis, inner[axis]))
+    in_place = True
+    if operator.overwritten is not None and not operator.must_overwrite:
+        in_place = bool(bits.get(1))
+    rings: list[Ring | None] = []
+    for _ in range(operator.input_count + 1 - (operator.overwritten is not None and in_place)):
+        ring = None
+        if bits.get(1):
+            slots = bits.get(1) + 1
+            ring = Ring(slots, bits.get(width(len(loops) + 1)))
+        rings.append(ring)
+    if operator.overwritten is not None and in_place:
+        rings.insert(operator.overwritten, rings[-1])
+    return Nest(tuple(loops), tuple(rings), in_place)

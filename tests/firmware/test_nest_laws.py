@@ -1,0 +1,112 @@
+"""A board refuses a nest that breaks a law, and names the statement."""
+
+from dataclasses import replace
+
+import pytest
+from poet_host.errors import BadInput
+from poet_host.graph.cuts import Cut
+from poet_host.plan.nests import Loop, Nest, NestedOperator, Ring
+from poet_host.plan.plan import Plan, Statement
+from poet_host.schedule.bits import BitWriter
+from poet_host.schedule.decode import decode
+from poet_host.schedule.encode import encode
+from poet_host.schedule.layout import model_of_graph
+from poet_host.schedule.model import model_bytes
+from poet_host.schedule.nests import put_nest
+from poet_host.schedule.schedule import Schedule
+from support.kernel_cases import Case, make
+from support.memory_board import card, refusal
+from support.nest_runs import LateBoard, graph_of
+from support.nests import operator_of
+from support.parts import with_header
+
+CONV = {"n": 2, "c": 6, "h": 5, "w": 5, "k": 8, "oh": 5, "ow": 5, "groups": 1}
+CONV |= {"kernel_h": 3, "kernel_w": 3, "stride_h": 1, "stride_w": 1, "pad_h": 1, "pad_w": 1}
+FORWARD = make("conv2d", CONV, 1, bias=False)
+UPDATE = make("conv2d_grad_weight", CONV, 1, sink="sgd")
+BIAS = make("grad_bias", CONV, 1, sink="store")
+RELU = replace(make("relu", CONV, 1), overwrites=0)
+X, Y = Cut(100, (1, 2, 6), (1, 1, 2)), Cut(100, (1, 2, 8), (1, 1, 4))
+W = Cut(36, (1, 8, 6), (1, 4, 2))
+ROWS = Cut(20, (2, 8, 5), (1, 4, 2))
+N, K, C, OH = Loop("n", 1), Loop("k", 4), Loop("c", 2), Loop("oh", 2)
+R23 = Ring(2, 3)
+NEST = Nest((N, K, C), (R23, R23, Ring(2, 2)))
+RENEW = Nest((K, C, N), (Ring(2, 3), Ring(1, 3), Ring(2, 2), Ring(2, 2)))
+SUMS = Nest((N, K, OH), (Ring(1, 3), Ring(1, 0)))
+ACTIVE = Nest((N, C), (Ring(1, 2), Ring(1, 2)))
+GOOD = [
+    (FORWARD, (X, W, Y), NEST),
+    (UPDATE, (X, Y, W, W), RENEW),
+    (RELU, (X, X), ACTIVE),
+    (RELU, (X, X), replace(ACTIVE, in_place=False)),
+]
+BAD = [
+    ("axes", FORWARD, (X, W, Y), replace(NEST, loops=(Loop("h", 1), K, C))),
+    ("axes", FORWARD, (X, W, Y), replace(NEST, loops=(Loop("groups", 1), K, C))),
+    ("steps", FORWARD, (X, W, Y), replace(NEST, loops=(Loop("n", 3), K, C))),
+    ("steps", FORWARD, (X, W, Y), replace(NEST, loops=(Loop("c", 8), N, K, C))),
+    ("terms", BIAS, (ROWS, None), replace(SUMS, loops=(OH, K, N))),
+    ("terms", BIAS, (ROWS, None), replace(SUMS, loops=(K, OH))),
+    ("rings", FORWARD, (X, W, Y), Nest((N, K, Loop("c", 4), C), (Ring(2, 5), Ring(2, 4), None))),
+    ("output", FORWARD, (X, W, Y), replace(NEST, operands=(R23, R23, R23))),
+    ("output", UPDATE, (X, Y, W, W), replace(RENEW, operands=(R23, R23, R23, R23))),
+    ("cut", FORWARD, (Cut(4, (1, 1, 300), (1, 1, 100)), W, Y), NEST),
+    ("parts", FORWARD, (X, W, Y), replace(NEST, loops=(N, K, Loop("c", 1)))),
+    ("parts", FORWARD, (replace(X, piece_parts=2), W, Y), NEST),
+    ("cells", FORWARD, (None, W, Y), Nest((K, C), (Ring(1, 0), Ring(1, 2), Ring(1, 1)))),
+    ("place", RELU, (X, Cut(100, (1, 2, 6), (1, 2, 2))), Nest((), (Ring(1, 0), Ring(1, 0)))),
+]  # fmt: skip
+
+
+def raw_schedule(
+    case: Case, cuts: tuple[Cut | None, ...], nest: Nest, arena_bytes: int
+) -> Schedule:
+    """A schedule whose only statement is this nest, which streams all operands."""
+    graph = graph_of(case)
+    names = [f"in{i}" for i in range(len(case.inputs))]
+    by_name = {name: cut for name, cut in zip([*names, "out"], cuts, strict=True) if cut}
+    if case is UPDATE:
+        del by_name["out"]  # it has the cut of what it renews
+    whole = Nest((), (Ring(1, 0),) * (len(names) + 1))
+    statements = (Statement("compute", "out", None, 0, 1),)
+    plan = Plan("feasible", 1 << 20, statements=statements)
+    plain = encode(graph, plan, nests={("out", 1): whole})
+    tables = model_bytes(model_of_graph(graph, by_name))
+    out = BitWriter()
+    out.code("111110")
+    put_nest(out, operator_of(case), nest)
+    out.code("0")
+    out.code("11110")
+    bits = out.bytes()
+    part = with_header("poet_plan_header", plain.plan_part[:28] + bits, arena_bytes=arena_bytes,
+                       bit_bytes=len(bits), statement_count=1, resident_max=1, queue_max=0,
+                       model_crc=int.from_bytes(tables[4:8], "little"))  # fmt: skip
+    return Schedule(tables, part, plain.meta)
+
+
+def board_for(schedule: Schedule) -> LateBoard:
+    board = LateBoard(card(), arena_bytes=schedule.header.arena_bytes)
+    board.format()
+    return board
+
+
+@pytest.mark.parametrize(("case", "cuts", "nest"), GOOD)
+def test_a_board_accepts_good_nests(case: Case, cuts: tuple[Cut | None, ...], nest: Nest) -> None:
+    one = NestedOperator(operator_of(case), cuts, nest)
+    schedule = raw_schedule(case, cuts, nest, one.workspace_bytes)
+    facts = board_for(schedule).load(schedule.model_part, schedule.plan_part)
+    assert facts["peak_bytes"] == one.workspace_bytes
+    assert len(decode(schedule)) == 1
+
+
+@pytest.mark.parametrize(("law", "case", "cuts", "nest"), BAD)
+def test_each_law_is_checked(
+    law: str, case: Case, cuts: tuple[Cut | None, ...], nest: Nest
+) -> None:
+    """`detail` is the statement: the header's numbers would be refused at statement 1."""
+    schedule = raw_schedule(case, cuts, nest, 1 << 16)
+    board = board_for(schedule)
+    assert refusal(board.load, schedule.model_part, schedule.plan_part) == ("bad_plan", 0)
+    with pytest.raises(BadInput, match=f"law `{law}`"):
+        decode(schedule)

@@ -1,0 +1,29 @@
+"""Nests in the C runtime: random nests of every kernel give the bits of the whole kernel."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from poet_host import isa
+from support import clib
+from support.kernel_parts_cases import random_case
+from support.nest_runs import run
+from support.nests import operator_of, random_nest
+
+KERNELS = isa.kernels()
+
+
+@pytest.mark.parametrize("op", KERNELS)
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_nests_give_the_bits_of_the_whole(op: str, seed: int) -> None:
+    case = replace(random_case(op, np.random.default_rng(seed)), step=1)
+    rng = random.Random(seed)
+    one = random_nest(rng, operator_of(case))
+    got = run(
+        case, one, queue=rng.randint(1, 8), cache=rng.randint(1, 4), lane_checks=rng.random() < 0.5
+    )
+    wanted = case.c()
+    assert clib.same_bits(got, wanted), (case.attrs, one.cuts, one.nest)

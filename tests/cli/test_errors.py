@@ -86,7 +86,7 @@ def test_wrong_options_of_solve_are_refused(poet_host: Command, more: Any, named
 
 @pytest.mark.slow
 def test_a_budget_too_small_names_the_smallest_that_works(poet_host: Command) -> None:
-    solve = ("solve", "resnet-digits", "--gap", "0.2", "--json", *NATIVE)
+    solve = ("solve", "resnet-digits", "--no-streaming", "--gap", "0.2", "--json", *NATIVE)
     refused = poet_host(*solve, "9KiB")
     assert refused.json["status"] == "infeasible"
     assert "statements" not in refused.json

@@ -10,7 +10,7 @@ import numpy as np
 import poet_host as poet
 import pytest
 from poet_host import api
-from poet_host.cli.solve import _streaming_facts
+from poet_host.cli.solve import _traffic, _traffic_facts
 from poet_host.device.board import load_board
 from poet_host.plan.costgraph import dump_cost_graph
 from poet_host.plan.infeasible import largest_need
@@ -19,6 +19,8 @@ from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import CostGraph, CostNode, Mode, Problem
 from poet_host.plan.verify import verify
 from poet_host.profile.profile import Profile, estimate_profile
+from poet_host.schedule.decode import decode
+from poet_host.schedule.nests import Streamed
 from poet_host.schedule.schedule import Schedule
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import DEFAULT_GAP, solve as plan_of
@@ -92,7 +94,7 @@ def test_the_operator_that_sets_the_floor_is_named() -> None:
     need = largest_need(costs)
     assert need is not None
     assert sum(size for _, size in need.tensors) + need.workspace_bytes == need.bytes
-    plan = poet.solve(graph, profile)
+    plan = poet.solve(poet.problem(graph, profile, streaming=False))
     assert (plan.status, plan.smallest_ram_bytes) == ("infeasible", need.bytes)
     with pytest.raises(poet.PoetError) as caught:
         poet.encode(graph, profile, plan)
@@ -234,9 +236,36 @@ def test_the_bytes_that_modes_move_are_shown() -> None:
     )
     computes = [Statement("compute", name, mode=1) for name in ("a", "b")]
     plan = Plan("feasible", 99, statements=(*computes, Statement("page_out", "b")))
-    assert moved_bytes(CostGraph("g", nodes), plan) == (24, 24)
-    assert ("bytes moved in, out", "24, 24") in _streaming_facts(CostGraph("g", nodes), plan)
-    assert not _streaming_facts(CostGraph("g", nodes), replace(plan, statements=()))
+    graph = CostGraph("g", nodes)
+    assert moved_bytes(graph, plan) == (24, 24)
+    traffic = _traffic(graph, Problem(graph, 99), plan)
+    assert traffic is not None
+    assert ("bytes moved in, out", "24, 24") in _traffic_facts(traffic, None)
+    assert ("bytes written in an epoch", "2,400") in _traffic_facts(traffic, 100)
+    assert _traffic(graph, Problem(graph, 99), replace(plan, statements=())) is None
+
+
+@pytest.mark.slow
+def test_operators_stream_if_one_exceeds_the_ram(poet_host: Command, tmp_path: Path) -> None:
+    whole, out = 4900, tmp_path / "streamed.poet"
+    solve = ("solve", "resnet-digits", "--board", "mkr1000", "--gap", 1)
+    poet_host(*solve, "--ram", whole, "--no-streaming").fails(INFEASIBLE, "resnet-digits")
+    solved = poet_host(*solve, "--ram", whole, "-o", out, "--json").json
+    traffic = solved["traffic"]
+    assert 0 < traffic["streamed"] <= traffic["computed"]
+    assert traffic["moved_in_bytes"] + traffic["moved_out_bytes"] > 0 < traffic["least_bytes"]
+    assert solved["peak_bytes"] <= whole
+    listing = poet_host("show", out).out
+    assert listing.count("part by part") == sum(
+        isinstance(it, Streamed) and bool(it.nest.loops) for it in decode(Schedule.load(out))
+    )
+    assert poet_host("show", out, "--html", tmp_path / "streamed.html").code == 0
+    fits = poet_host(*solve, "--ram", "100%", "--json").json
+    assert "traffic" not in fits
+    poet_host(*solve, "--ram", 64).fails(INFEASIBLE, "--ram")
+    poet_host("solve", "linear", "--board", "mkr1000", "--no-storage", "--streaming").fails(
+        BAD, "linear"
+    )
 
 
 def test_an_unplaced_plan_has_no_offsets(poet_host: Command, costs: Path, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def random_case(rng: random.Random) -> tuple[Operator, list[Cut | None]]:
             for a in axes
         )  # fmt: skip
         cuts.append(cut_of(tuple(a.size for a in axes), part))
-    if over is not None:
+    if over is not None and rng.random() < 0.9:
         cuts[over] = cuts[-1]
     return operator, cuts
 
@@ -160,6 +160,13 @@ def test_random_operators_have_the_nests_of_a_walk() -> None:
             )  # fmt: skip
             key = (priced.nest.in_place, tuple(ring is not None for ring in priced.nest.operands))
             found.setdefault(key, []).append(row)
+        few = search.few()
+        for priced, streams in zip(few, ([False] * len(cuts), search.streamable), strict=False):
+            everything = [
+                row[0] for key, rows in found.items() for row in rows if key[1] == tuple(streams)
+            ]
+            assert priced.workspace_bytes == min(everything), (operator, cuts)
+        assert len(few) == (1 + any(search.streamable)) * bool(found), (operator, cuts)
         wanted = every_nest(search, cuts) if search.cells or not search.sizes else {}
         assert found.keys() == wanted.keys(), (operator, cuts)
         for key, rows in wanted.items():
@@ -167,7 +174,7 @@ def test_random_operators_have_the_nests_of_a_walk() -> None:
             assert sorted(r[:3] for r in found[key]) == sorted(best), (operator, cuts)
             streamed += any(key[1])
         judged += 1
-    assert streamed > 150
+    assert streamed > 140
 
 
 def test_the_front_has_all_that_nothing_dominates() -> None:

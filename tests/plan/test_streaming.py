@@ -1,45 +1,70 @@
 """Modes that stream: models whose operators exceed the RAM have plans."""
 
-from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
-from poet_host.errors import BadInput
 from poet_host.graph.cutting import choose_cuts
 from poet_host.graph.graph import Graph
 from poet_host.graph.models import load
 from poet_host.graph.operands import operator_of
+from poet_host.graph.work import work_of
+from poet_host.plan.infeasible import largest_operator_bytes
+from poet_host.plan.least_traffic import least_moved_bytes
 from poet_host.plan.nests import NestedOperator, parts_of
-from poet_host.plan.problem import Problem
-from poet_host.plan.streaming import Streaming, greedy_plan, stream
+from poet_host.plan.plan import moved_bytes
+from poet_host.plan.pricing import cost_graph
+from poet_host.plan.problem import Problem, Streaming
+from poet_host.plan.streaming import with_streaming, with_used_modes
+from poet_host.plan.verify import verify
 from poet_host.profile.profile import estimate_profile
+from poet_host.solver.settings import Settings
+from poet_host.solver.solve import solve
 
 RAM_BYTES = 24_576
 
 
-def nested(graph: Graph, found: Streaming) -> Iterator[tuple[str, int, NestedOperator]]:
-    """Every nest with its node and mode, checked against the laws."""
-    for (name, number), priced in found.nests.items():
-        node = graph[name]
-        cuts = tuple(found.cuts.get(graph[n].updates or n) for n in (*node.inputs, name))
-        yield name, number, NestedOperator(operator_of(node), cuts, priced.nest)
+def problem_of(graph: Graph, ram_bytes: int) -> tuple[Problem, Streaming]:
+    profile = estimate_profile("mkr1000")
+    plain = Problem(cost_graph(graph, profile), ram_bytes, profile=profile)
+    problem = with_streaming(plain, graph)
+    assert problem.streaming is not None
+    return problem, problem.streaming
+
+
+def nested(graph: Graph, found: Streaming, name: str, mode: int) -> NestedOperator:
+    """A nest, checked against the laws."""
+    node = graph[name]
+    cuts = tuple(found.cuts.get(graph[n].updates or n) for n in (*node.inputs, name))
+    return NestedOperator(operator_of(node), cuts, found.nests[name, mode])
 
 
 @pytest.mark.slow
 def test_resnet8_has_a_plan_in_an_eighth_of_its_largest_operator() -> None:
     graph = load("resnet8-cifar")
-    found = stream(graph, estimate_profile("mkr1000"), RAM_BYTES)
-    for i, (name, number, one) in enumerate(nested(graph, found)):
-        cost = found.costs.nodes[found.costs.index[name]]
-        mode = cost.mode(number)
+    problem, found = problem_of(graph, RAM_BYTES)
+    for i, (name, number) in enumerate(found.nests):
+        one = nested(graph, found, name, number)
+        mode = problem.graph.nodes[problem.graph.index[name]].mode(number)
         assert mode.workspace_bytes == one.workspace_bytes <= RAM_BYTES
         if number and i % 50 == 0:  # walks take long
             assert (mode.moved_in_bytes, mode.moved_out_bytes) == (
                 one.loaded_bytes, one.stored_bytes
             )  # fmt: skip
-    problem = Problem(found.costs, RAM_BYTES)
-    plan = greedy_plan(problem)  # verified by plan.verify
-    assert (plan.peak_bytes or RAM_BYTES + 1) <= RAM_BYTES
+    plan = solve(problem, Settings(time_limit_s=20, gap=0.05))
     assert sum(statement.mode > 0 for statement in plan.statements) > 50
+    least = least_moved_bytes(graph, RAM_BYTES)
+    assert sum(moved_bytes(problem.graph, plan)) < 2 * least
+
+    # The same plan of a problem that has only the modes that the plan uses:
+    smaller, same = with_used_modes(problem, plan)
+    assert smaller.streaming is not None
+    assert len(smaller.streaming.nests) < len(plan.statements) < len(found.nests)
+    assert vars(verify(smaller, same)) == vars(verify(problem, plan))
+    for mine, other in zip(same.statements, plan.statements, strict=True):
+        assert replace(mine, mode=other.mode) == other
+        if (mine.node, mine.mode) in smaller.streaming.nests and mine.op == "compute":
+            nest = smaller.streaming.nests[mine.node, mine.mode]
+            assert nest == found.nests[other.node, other.mode]
 
 
 @pytest.mark.parametrize("model", ["resnet18", "vgg16-cifar", "bert-tiny"])
@@ -58,7 +83,17 @@ def test_cuts_are_along_axes_of_all_operators(model: str) -> None:
                 parts_of(operator.operand(i), cuts.get(name))  # raises LawError
 
 
-def test_an_operator_without_a_mode_in_the_ram_is_named() -> None:
-    found = stream(load("resnet-digits"), estimate_profile("mkr1000"), RAM_BYTES)
-    with pytest.raises(BadInput, match="conv1"):
-        greedy_plan(Problem(found.costs, 4096))
+def test_the_smallest_ram_of_streaming_is_the_same_from_every_budget() -> None:
+    graph = load("resnet-digits")
+    needs = [largest_operator_bytes(problem_of(graph, ram)[0].graph, 4) for ram in (64, 1024, 2048)]
+    assert len(set(needs)) == 1
+    assert largest_operator_bytes(problem_of(graph, needs[0])[0].graph, 4) <= needs[0]
+    assert needs[0] < largest_operator_bytes(cost_graph(graph, estimate_profile("mkr1000"))) / 3
+
+
+def test_operators_move_at_least_their_operands() -> None:
+    graph = load("resnet18")
+    operands = sum(work_of(node, graph).bytes for node in graph if not node.stored)
+    bounds = [least_moved_bytes(graph, ram) for ram in (4096, RAM_BYTES, 1 << 30)]
+    assert bounds == sorted(bounds, reverse=True)
+    assert bounds[0] > bounds[-1] == operands

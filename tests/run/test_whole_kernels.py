@@ -11,10 +11,9 @@ from poet_host.graph.weights import start_values
 from poet_host.run.run import weights_sha256
 from support import whole_runs as runs
 from support.torch_model import torch_forward, torch_values
+from support.whole_models import IMAGES, RESNET18_SHA256
 
-IMAGES = "synthetic:3x32x32:10"
 STEPS = 3
-RESNET18_SHA256 = "92ee030fc35c2b095598527d51325df92a3fa771b39053f084cd382b85f60328"
 
 
 @pytest.mark.slow

@@ -57,6 +57,7 @@ from .planning import (
     problem,
     solve,
     step_without_search as step_without_search,
+    uses_modes as uses_modes,
     why_no_plan as why_no_plan,
 )
 from .training import (

@@ -6,17 +6,19 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, overload
 
-from ..baselines.registry import METHODS, plan_by
+from ..baselines.registry import METHODS, SCHEDULERS, plan_by
 from ..device.board import Board, load_board
 from ..errors import BadInput, Infeasible, OutOfTime
 from ..graph.graph import Graph
+from ..plan.blocks import ALIGNMENT
 from ..plan.costgraph import dump_cost_graph
-from ..plan.infeasible import largest_need, why_infeasible
+from ..plan.infeasible import largest_need, largest_operator_bytes, why_infeasible
 from ..plan.keepall import METHOD as KEEP_EVERYTHING, keep_everything
 from ..plan.limits import problem_of
 from ..plan.plan import Plan
 from ..plan.pricing import cost_graph
 from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, CostGraph, Objective, Problem
+from ..plan.streaming import with_streaming, with_used_modes
 from ..profile.profile import Profile
 from ..schedule.encode import QUEUE_CAPACITY, encode as encode_plan, encode_costs
 from ..schedule.schedule import Schedule
@@ -55,6 +57,7 @@ def problem(
     deadline: str | float | None = None,
     objective: Objective = DEFAULT_OBJECTIVE,
     storage: bool = True,
+    streaming: bool | None = None,
 ) -> Problem:
     """Return the problem of planning a training step of `graph` within `ram` and `deadline`.
 
@@ -70,13 +73,26 @@ def problem(
     `objective` is what plans minimise: "energy" (all that the battery loses in a step),
     "added-energy" (the same without the power of the sleeping board) or "time". If `storage` is
     False, the board has no card: tensors are recomputed, never paged, and parameters and state stay
-    in RAM. Raises BadInput for a limit that cannot be parsed, and for another objective.
+    in RAM.
+
+    `streaming`: whether operators may stream their operands, part by part, through small buffers.
+    None: they may if an operator exceeds the budget. Raises BadInput for a limit that cannot be
+    parsed, for another objective, and for streaming without storage or without a Graph.
     """
     if objective not in OBJECTIVES:
         raise BadInput(f"there is no objective {objective!r}: use one of {', '.join(OBJECTIVES)}")
     known = None if profile is None else as_profile(profile)
     costs = costs_of(graph, known, storage=storage)
-    return problem_of(costs, ram, deadline, known, objective)
+    wanted = problem_of(costs, ram, deadline, known, objective)
+    can_stream = isinstance(graph, Graph) and storage
+    if streaming and not can_stream:
+        raise BadInput(
+            f"the operators of {graph.name} cannot stream: this needs a board with storage, and a "
+            "model instead of a cost graph"
+        )
+    if streaming is None:
+        streaming = can_stream and largest_operator_bytes(costs, ALIGNMENT) > wanted.ram_bytes
+    return with_streaming(wanted, graph) if streaming and isinstance(graph, Graph) else wanted
 
 
 def solve(
@@ -102,8 +118,9 @@ def solve(
     """
     if not isinstance(graph, Problem):
         wanted = problem(
-            graph, profile, ram=ram, deadline=deadline, objective=objective or DEFAULT_OBJECTIVE
-        )
+            graph, profile, ram=ram, deadline=deadline, objective=objective or DEFAULT_OBJECTIVE,
+            streaming=None if uses_modes(method) else False,
+        )  # fmt: skip
     elif (profile, ram, deadline, objective) == (None, None, None, None):
         wanted = graph
     else:
@@ -118,8 +135,16 @@ def solve(
         raise BadInput(f"`gap` must be a number from 0 to 1, not {gap}")
     if method == KEEP_EVERYTHING:
         return _keep_everything_within(wanted)
-    plan = plan_by(method, wanted, Settings(time_limit_s, gap, placed, progress))
+    # Searches do not need the nests, so they are not sent to the processes of the search.
+    plan = plan_by(
+        method, replace(wanted, streaming=None), Settings(time_limit_s, gap, placed, progress)
+    )
     return replace(plan, problem=wanted)
+
+
+def uses_modes(method: str) -> bool:
+    """Return whether a planning method can let operators stream."""
+    return method in SCHEDULERS and SCHEDULERS[method].knows_modes
 
 
 def _keep_everything_within(problem: Problem) -> Plan:
@@ -208,14 +233,16 @@ def encode(
 
     The metadata of the schedule contains the costs that the plan was solved for, and the entries of
     `about`. If the plan does not come from `solve`, pass the profile too: encode(graph, profile,
-    plan). Raises Infeasible or OutOfTime if the plan has no statements, and BadInput if the plan
-    was solved for another graph.
+    plan). A plan in which operators stream keeps the costs that it was solved for. Raises
+    Infeasible or OutOfTime if the plan has no statements, and BadInput if the plan was solved for
+    another graph.
     """
     if isinstance(profile, Plan):
         profile, plan = None, profile
     if plan is None:
         raise BadInput("poet.encode received no plan: call encode(graph, plan)")
-    if profile is not None or (plan.problem is None and isinstance(graph, CostGraph)):
+    streams = plan.problem is not None and plan.problem.streaming is not None
+    if not streams and (profile or (plan.problem is None and isinstance(graph, CostGraph))):
         known = None if profile is None else as_profile(profile)
         limits = plan.ram_bytes, plan.deadline_us
         plan = replace(plan, problem=Problem(costs_of(graph, known), *limits, known))
@@ -231,8 +258,10 @@ def encode(
             "the costs of this plan are unknown, because it does not come from poet.solve: call "
             "encode(graph, profile, plan)"
         )
-    costs, known, keep = plan.problem.graph, plan.problem.profile, plan.problem.keep_everything
-    _check_same(graph, costs)
+    _check_same(graph, plan.problem.graph)
+    keep = plan.problem.keep_everything
+    used, plan = with_used_modes(plan.problem, plan)
+    costs, known, streaming = used.graph, used.profile, used.streaming
     meta = {
         "board": known.board if known else None,
         "keep_everything": keep
@@ -248,7 +277,8 @@ def encode(
     if isinstance(graph, CostGraph):
         return encode_costs(graph, plan, meta)
     queue_capacity = known.transfer_queue if known else QUEUE_CAPACITY
-    return encode_plan(graph, plan, meta, queue_capacity, storage=costs.storage)
+    cuts, nests = (streaming.cuts, streaming.nests) if streaming else ({}, {})
+    return encode_plan(graph, plan, meta, queue_capacity, cuts, storage=costs.storage, nests=nests)
 
 
 def _commit(profile: Profile, costs: CostGraph, plan: Plan) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """The command `solve`."""
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from ..errors import BadInput
 from ..files import write_whole
 from ..graph.graph import Graph
 from ..graph.summary import summary_of
+from ..plan.least_traffic import least_moved_bytes
 from ..plan.limits import check_arena
 from ..plan.plan import Plan, moved_bytes, plan_to_json
-from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, CostGraph, Objective
+from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, CostGraph, Objective, Problem
 from ..plan.whole_training import (
     Battery,
     WholeTraining,
@@ -45,6 +46,7 @@ from .options import (
 )
 from .signals import keyboard_interrupts
 
+LONG_STEP_US = 60e6  # longer times are shown in minutes, hours or days, too
 EXIT_INFEASIBLE, EXIT_GAP, EXIT_UNKNOWN = 5, 6, 7
 _SEARCH_ENDS: dict[str, str] = {  # by Plan.stopped_by
     "proof": "proved that no plan is better",
@@ -84,6 +86,11 @@ objective_option = click.option(
     "--no-storage", is_flag=True,
     help="Plan for a board without a card: tensors are recomputed, never paged, and the parameters "
     "and the state of the optimiser stay in RAM.",
+)  # fmt: skip
+@click.option(
+    "--streaming/--no-streaming", default=None, show_default="if an operator exceeds --ram",
+    help="Let operators stream their operands through small buffers, part by part. Then models "
+    "train whose operators exceed the RAM.",
 )  # fmt: skip
 @click.option(
     "--deadline", metavar="LIMIT", show_default="none",
@@ -139,6 +146,7 @@ def solve(
     ram: str | None,
     beyond_arena: bool,
     no_storage: bool,
+    streaming: bool | None,
     deadline: str | None,
     deadline_us: float | None,
     finish_in: str | None,
@@ -182,21 +190,24 @@ def solve(
         )
     graph = api.load(model, **options)
     profile = _profile(graph, board, profile_name)
-    costs, steps = api.costs_of(graph, profile, storage=not no_storage), None
-    if output and costs.has_modes:
+    steps = None
+    if output and isinstance(graph, CostGraph) and graph.has_modes:
         raise BadInput(
-            f"{costs.name} has modes, which a schedule cannot contain yet: write the plan with "
-            "--plan, and omit --output"
+            f"{graph.name} has modes, which the schedule of a cost graph cannot contain: write the "
+            "plan with --plan, and omit --output"
         )
     if data is not None:
         steps = _steps(graph, data, epochs or 1, test_split=test_split or 0.0, header=header)
     if finish_us is not None and steps and profile:
+        costs = api.costs_of(graph, profile, storage=not no_storage)
         deadline_us = step_deadline_us(finish_us, steps, costs, profile)
         say(f"deadline of a step: {deadline_us / 1e3:,.3f} ms, and its commit, {steps:,} times")
     limit = deadline if deadline_us is None else f"{deadline_us!r}us"
+    if streaming and not api.uses_modes(method):
+        raise BadInput(f"the operators of a plan by {method} cannot stream: omit --streaming")
     problem = api.problem(
-        costs, profile, ram=ram, deadline=limit, objective=objective,
-        storage=not no_storage,
+        graph, profile, ram=ram, deadline=limit, objective=objective,
+        storage=not no_storage, streaming=streaming if api.uses_modes(method) else False,
     )  # fmt: skip
     if profile and ram is None:
         say(f"RAM budget: the arena of {profile.board}, {problem.ram_bytes:,} bytes")
@@ -223,14 +234,18 @@ def solve(
         schedule.save(output)
         say(f"wrote {output}: a plan of {len(schedule.plan_part):,} bytes")
     needs = None
+    traffic = _traffic(graph, problem, plan)
     if plan.statements and (steps or cells):
-        needs = whole_training(plan, steps or 1, costs, profile)
+        needs = whole_training(plan, steps or 1, problem.graph, profile)
     if as_json:
         about = {"model": asdict(summary)} if summary else {}
         about |= {"training": needs.to_json(cells)} if needs else {}
+        about |= {"traffic": asdict(traffic)} if traffic else {}
         emit({**plan_to_json(plan, statements=False), **about})
     elif plan.statements:
-        facts = _facts(problem.keep_everything, plan) + _streaming_facts(costs, plan)
+        facts = _facts(problem.keep_everything, plan)
+        if traffic:
+            facts += _traffic_facts(traffic, steps and steps // (epochs or 1))
         show_table(("", ">"), facts + (_training_facts(needs, cells) if needs else []))
     if number := interrupted_by():
         found = "this is the best plan so far" if plan.statements else "no plan was found so far"
@@ -276,6 +291,8 @@ def _facts(keep: Plan | None, plan: Plan) -> list[tuple[str, str]]:
     assert plan.time_us is not None
     total_uj, keep_uj = plan.total_energy_uj, keep.total_energy_uj if keep else None
     time = f"{plan.time_us / 1e3:,.3f} ms{_times(plan.time_us, keep.time_us if keep else None)}"
+    if plan.time_us >= LONG_STEP_US:
+        time += f", {duration_text(plan.time_us)}"
     ops = [statement.op for statement in plan.statements]
     nodes = {s.node for s in plan.statements if s.op == "compute"}
     return [
@@ -294,16 +311,40 @@ def _facts(keep: Plan | None, plan: Plan) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _streaming_facts(costs: CostGraph, plan: Plan) -> list[tuple[str, str]]:
+@dataclass(frozen=True)
+class _Traffic:
+    """What a step moves to and from storage, if operators stream."""
+
+    streamed: int  # operators that run in a mode other than 0
+    computed: int  # operators that run, recomputations included
+    moved_in_bytes: int
+    moved_out_bytes: int
+    least_bytes: int | None  # that operators move alone; None for a cost graph
+
+
+def _traffic(graph: Graph | CostGraph, problem: Problem, plan: Plan) -> _Traffic | None:
     computes = [statement for statement in plan.statements if statement.op == "compute"]
-    chosen = sum(statement.mode > 0 for statement in computes)
-    if not chosen:
-        return []
-    moved_in, moved_out = moved_bytes(costs, plan)
-    return [
-        ("computed in other modes", f"{chosen:,} of {len(computes):,}"),
+    streamed = sum(statement.mode > 0 for statement in computes)
+    if not streamed:
+        return None
+    least = least_moved_bytes(graph, plan.ram_bytes) if isinstance(graph, Graph) else None
+    return _Traffic(streamed, len(computes), *moved_bytes(problem.graph, plan), least)
+
+
+def _traffic_facts(traffic: _Traffic, steps_of_epoch: int | None) -> list[tuple[str, str]]:
+    moved_in, moved_out, least = (
+        traffic.moved_in_bytes, traffic.moved_out_bytes, traffic.least_bytes
+    )  # fmt: skip
+    rows = [
+        ("computed in other modes", f"{traffic.streamed:,} of {traffic.computed:,}"),
         ("bytes moved in, out", f"{moved_in:,}, {moved_out:,}"),
     ]
+    if least:
+        text = f"{least:,} bytes, {(moved_in + moved_out) / least:.2f}x"
+        rows.append(("- each operator alone: at least", text))
+    if steps_of_epoch:
+        rows.append(("bytes written in an epoch", f"{moved_out * steps_of_epoch:,}"))
+    return rows
 
 
 def _steps(graph: Graph | CostGraph, data: str, epochs: int, **reading: Any) -> int:

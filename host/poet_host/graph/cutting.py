@@ -162,10 +162,12 @@ class _Cutting:
             if parts[i] > most:
                 divisors = range(1, most + 1) if group in tiles else [most]
                 parts[i] = max(d for d in divisors if group not in tiles or parts[i] % d == 0)
+        outer = self.graph[name].size_bytes // (4 * places[0][0] * places[0][1])
         for i, (group, place) in enumerate(zip(groups, places, strict=True)):
             others = rest * prod(part for j, part in enumerate(parts) if j != i)
             most = min(self.part_bytes // others, tiles.get(group, place[0]), place[0])
-            dense = all(part == 1 for part in parts[:i])  # cells of fewer indices stay dense
+            # Cells of fewer indices stay dense.
+            dense = outer == 1 and all(part == 1 for part in parts[:i])
             if dense and most >= 2 * parts[i] and parts[i] >= self.extents[group]:
                 parts[i] = place[0] if most == place[0] else parts[i] * (most // parts[i])
         return parts

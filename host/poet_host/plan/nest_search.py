@@ -11,10 +11,10 @@ time and energy. tests/plan/test_nest_search.py compares the result with a walk 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations, product
 from math import gcd, lcm, prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from ..graph.operands import OperandAxis, Operator
 from .nest_traffic import Array, Level, NestTraffic, Option, Prices, Sizes
 from .nests import MAX_LOOPS, OPERAND_STATE_BYTES, STATE_BYTES, Box, Loop, Nest, Ring
 
+Streams = Literal["anything", "everything", "nothing"]
 SLOTS = ((2, 2), (1, 1), (2, 1))  # of the rings of inputs, and of the output
 
 
@@ -132,7 +133,7 @@ class NestSearch(NestTraffic):
 
         `most_bytes`: the largest workspace. The list is empty if no nest is possible.
         """
-        if not self.cells and self.sizes:
+        if not self.is_possible:
             return []
         grid = np.meshgrid(*self.tiles.values(), indexing="ij") if self.sizes else []
         tile = {axis: t.ravel().astype(np.int64) for axis, t in zip(self.sizes, grid, strict=True)}
@@ -154,10 +155,58 @@ class NestSearch(NestTraffic):
                 result.append(self._made(rows[:, i], ways[i], in_place))
         return result
 
+    @property
+    def is_possible(self) -> bool:
+        """Return whether the operator can run as a nest."""
+        return bool(self.places) and (bool(self.cells) or not self.sizes)
+
+    @property
+    def looped(self) -> list[str]:
+        """Return the axes that have several cells."""
+        return [axis for axis in self.sizes if self.cells[axis] < self.sizes[axis]]
+
+    def few(self) -> list[PricedNest]:
+        """Return a nest in which nothing streams, and the one of least workspace if any streams.
+
+        In the latter, everything streams that can. Loops over axes of sums are as far inside as
+        they can be, so that slabs of the output are small. Costs are without transfers. The list is
+        empty if there is no nest.
+        """
+        if not self.is_possible:
+            return []
+        found = []
+        ends = [sorted({steps[0], steps[-1]}) for steps in self.tiles.values()]
+        both: tuple[Streams, ...] = ("nothing", "everything")
+        for streams in both if any(self.streamable) else both[:1]:
+            steps = [pair if streams == "everything" else pair[-1:] for pair in ends]
+            grid = np.meshgrid(*steps, indexing="ij") if self.sizes else []
+            tile = {
+                axis: t.ravel().astype(np.int64) for axis, t in zip(self.sizes, grid, strict=True)
+            }
+            best = self._least(tile, streams)
+            if best is not None:
+                found.append(best)
+        return found
+
+    def _least(self, tile: Mapping[str, Sizes], streams: Streams) -> PricedNest | None:
+        summed = self.operator.summed
+        axes = sorted(self.sizes, key=lambda axis: summed.index(axis) if axis in summed else -1)
+        levels = [
+            *(self._level(axis, True, tile) for axis in axes if len(self.tiles[axis]) > 1),
+            *(self._level(axis, False, tile) for axis in axes if axis in self.looped),
+        ]
+        least, best = np.inf, None
+        for (in_place, _), rows, how in self._priced(levels, tile, streams):
+            workspace = np.where(np.isfinite(rows[1]), rows[0], np.inf)
+            i = int(np.argmin(workspace))
+            if workspace[i] < least:
+                least, best = workspace[i], self._made(rows[:, i], (*how, i), in_place)
+        return best
+
     def _orders(self, tile: Mapping[str, Sizes]) -> Iterator[list[Level]]:
         """Yield the loops in each order."""
         outer = [axis for axis in self.sizes if len(self.tiles[axis]) > 1]
-        inner = [axis for axis in self.sizes if self.cells[axis] < self.sizes[axis]]
+        inner = self.looped
         summed = self.operator.summed
         for first in permutations(outer):
             for second in permutations(inner):
@@ -177,9 +226,12 @@ class NestSearch(NestTraffic):
         return Level(axis, False, cell, -(-step // cell))
 
     def _priced(
-        self, levels: list[Level], tile: Mapping[str, Sizes]
+        self, levels: list[Level], tile: Mapping[str, Sizes], streams: Streams = "anything"
     ) -> Iterator[tuple[tuple[bool, tuple[bool, ...]], Array, tuple[Any, ...]]]:
-        """Yield what streams, the costs by row (see `_made`), and how the nests are made."""
+        """Yield what streams, the costs by row (see `_made`), and how the nests are made.
+
+        `streams`: what streams. If it is "everything" that can, rings have one slot.
+        """
         count = max((len(t) for t in tile.values()), default=1)
         summed = self.operator.summed
         complete = [np.ones(count, bool)]  # by depth: no sum is open
@@ -188,68 +240,87 @@ class NestSearch(NestTraffic):
             complete.append(complete[-1] & ~open_)
         options: list[list[Option | None]] = []
         for i in range(self.count + 1):
-            rings = self.rings_of(i, levels, tile, count) if self.streamable[i] else []
+            rings = []
+            if self.streamable[i] and streams != "nothing":
+                are_free = streams == "everything"
+                rings = self.rings_of(i, levels, tile, count, are_free=are_free)
             if i == self.count:
-                rings = [r for r in rings if (complete[r.depth] & r.allowed).any()]
-            options.append([None, *rings])
-        sums = self._sums_bytes(levels, complete, count)
-        active = sum((level.trips > 1).astype(int) for level in levels)
-        state = STATE_BYTES + OPERAND_STATE_BYTES * (self.count + 1)
-        over = self.operator.overwritten
-        choices = [True] if over is None or self.operator.must_overwrite else [True, False]
-        for in_place in choices:
-            shared = over if in_place else None
-            for chosen in product(*options):
-                if shared is not None and not _same_depth(chosen[shared], chosen[-1]):
-                    continue
-                streamed = tuple(ring is not None for ring in chosen)
-                for slots in SLOTS if any(streamed) else SLOTS[:1]:
+                rings = [replace(r, allowed=complete[r.depth] & r.allowed) for r in rings]
+                rings = [r for r in rings if r.allowed.any()]
+            options.append([*rings] if streams == "everything" and rings else [None, *rings])
+        fixed = self._sums_bytes(levels, complete, count) + (
+            STATE_BYTES + OPERAND_STATE_BYTES * (self.count + 1)
+        )
+        active = np.zeros(count, np.int64) + sum((level.trips > 1).astype(int) for level in levels)
+        columns = [_Columns.of(rings, count) for rings in options]
+        choices_of_slots = SLOTS[1:2] if streams == "everything" else SLOTS
+        for in_place in self.places:
+            shared = self.operator.overwritten if in_place else None
+            chosen: dict[tuple[bool, ...], list[tuple[int, ...]]] = {}
+            for numbers in product(*(range(len(rings)) for rings in options)):
+                depths = [r and r.depth for r in map(list.__getitem__, options, numbers)]
+                if shared is None or depths[shared] == depths[-1]:
+                    chosen.setdefault(tuple(d is not None for d in depths), []).append(numbers)
+            for streamed, all_numbers in chosen.items():
+                for slots in choices_of_slots if any(streamed) else SLOTS[:1]:
                     others = (s for i, s in enumerate(streamed[:-1]) if i != shared)
                     if slots[0] != slots[1] and not (streamed[-1] and any(others)):
                         continue
-                    yield (
-                        (in_place, streamed),
-                        self._rows(chosen, slots, shared, complete, state + sums, active, count),
-                        (levels, chosen, slots, in_place),
-                    )
+                    picked = np.array(all_numbers)
+                    rows = self._rows(columns, picked, slots, shared, fixed, active <= MAX_LOOPS)
+                    how = (levels, options, all_numbers, slots, count)
+                    yield (in_place, streamed), rows, how
+
+    @property
+    def places(self) -> list[bool]:
+        """Return whether the output may take over the memory of an input, and may have its own."""
+        over = self.operator.overwritten
+        if over is None:
+            return [True]
+        own = [] if self.operator.must_overwrite else [False]
+        return [True, *own] if self.parts[over] == self.parts[-1] else own
 
     def _rows(
         self,
-        rings: Sequence[Option | None],
+        columns: list["_Columns"],
+        picked: NDArray[np.int64],
         slots: tuple[int, int],
         shared: int | None,
-        complete: list[NDArray[np.bool_]],
         fixed: Sizes,
-        active: Sizes | int,
-        count: int,
+        allowed: NDArray[np.bool_],
     ) -> Array:
-        """Return rows: workspace, wall, energy, processor, lane, bytes in, bytes out."""
-        allowed = np.ones(count, bool) & (np.asarray(active) <= MAX_LOOPS)
-        workspace = np.broadcast_to(fixed, count).astype(float)
-        total, serial, ends = np.zeros((5, count)), np.zeros(count), np.zeros(count)
-        for i, ring in enumerate(rings):
-            if ring is None:
-                continue
-            is_output = i == self.count
-            number = slots[1] if is_output or i == shared else slots[0]
-            allowed &= ring.allowed
-            if is_output:
-                allowed &= complete[ring.depth]
+        """Return rows: workspace, wall, energy, processor, lane, bytes in, bytes out.
+
+        `picked`: for each combination of options, the number of the option of each operand. The
+        columns are all tile sizes of the first combination, then those of the next one.
+        """
+        shape = (len(picked), len(fixed))
+        allowed = np.broadcast_to(allowed, shape)
+        workspace = np.broadcast_to(fixed, shape).astype(float)
+        total, serial, ends = np.zeros((5, *shape)), np.zeros(shape), np.zeros(shape)
+        for i, column in enumerate(columns):
+            at = picked[:, i]
+            number = slots[1] if i == self.count or i == shared else slots[0]
+            allowed = allowed & column.allowed[at]
             if i != shared:
-                workspace += number * ring.slab_bytes
-            total += ring.costs
+                workspace += number * column.slab_bytes[at]
+            costs = column.costs[:, at]
+            total += costs
             if number == 1:
-                serial += ring.costs[0]
+                serial += costs[0]
             else:
-                ends += ring.slab_us
+                ends += column.slab_us[at]
         processor = self.prices.kernel_us + total[1]
         wall = wall_us(processor, total[0] - serial, serial, ends)
         wall = np.where(allowed, wall, np.inf)
         energy = self.prices.kernel_uj + total[2]
-        return np.stack([workspace, wall, energy, processor, total[0], total[3], total[4]])
+        rows = np.stack([workspace, wall, energy, processor, total[0], total[3], total[4]])
+        return rows.reshape(len(rows), -1)
 
     def _made(self, row: Array, way: tuple[Any, ...], in_place: bool) -> PricedNest:
-        levels, rings, slots, _, at = way
+        levels, options, picked, slots, count, column = way
+        number, at = divmod(int(column), count)
+        rings = list(map(list.__getitem__, options, picked[number]))
         kept = [level for level in levels if level.trips[at] > 1]
         loops = tuple(Loop(level.axis, int(level.step[at])) for level in kept)
         operands = tuple(
@@ -257,7 +328,7 @@ class NestSearch(NestTraffic):
             else Ring(
                 slots[1] if i == self.count or (in_place and i == self.operator.overwritten)
                 else slots[0],
-                sum(level.trips[at] > 1 for level in levels[: ring.depth]),
+                sum(bool(level.trips[at] > 1) for level in levels[: ring.depth]),
             )
             for i, ring in enumerate(rings)
         )  # fmt: skip
@@ -281,10 +352,26 @@ class NestSearch(NestTraffic):
         return found
 
 
-def _same_depth(one: Option | None, other: Option | None) -> bool:
-    return (one is None) == (other is None) and (
-        one is None or other is None or one.depth == other.depth
-    )
+@dataclass(frozen=True)
+class _Columns:
+    """All options of one operand: see Option. An operand that is whole moves nothing."""
+
+    allowed: NDArray[np.bool_]  # one row for each option
+    slab_bytes: Sizes
+    slab_us: Array
+    costs: Array  # the rows of Option, with a row of each option
+
+    @staticmethod
+    def of(options: Sequence[Option | None], count: int) -> "_Columns":
+        zero = np.zeros(count, np.int64)
+        whole = Option(0, np.ones(count, bool), zero, zero.astype(float), np.zeros((5, count)))
+        rings = [ring or whole for ring in options]
+        return _Columns(
+            np.stack([ring.allowed for ring in rings]),
+            np.stack([ring.slab_bytes for ring in rings]),
+            np.stack([ring.slab_us for ring in rings]),
+            np.stack([ring.costs for ring in rings], axis=1),
+        )
 
 
 def front(rows: Array) -> list[int]:

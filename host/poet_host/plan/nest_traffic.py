@@ -86,9 +86,18 @@ class NestTraffic:
         return found
 
     def rings_of(
-        self, index: int, levels: list[Level], tile: Mapping[str, Sizes], count: int
+        self,
+        index: int,
+        levels: list[Level],
+        tile: Mapping[str, Sizes],
+        count: int,
+        *,
+        are_free: bool = False,
     ) -> list[Option]:
-        """Return the rings of an operand at each depth that matters."""
+        """Return the rings of an operand at each depth that matters.
+
+        `are_free`: the transfers cost nothing.
+        """
         own = {a.cut_by for a in self.axes[index] if a.size > 1}
         depths = [0, *(d for d in range(1, len(levels) + 1) if levels[d - 1].axis in own)]
         found = []
@@ -103,6 +112,11 @@ class NestTraffic:
             if not allowed.any():
                 continue
             extents = self.extents(index, inside, count)
+            slab_bytes = 4 * np.prod(extents, axis=0)
+            if are_free:
+                zero = np.zeros((5, count))
+                found.append(Option(depth, allowed, slab_bytes, zero[0], zero))
+                continue
             first = self._region(
                 index,
                 [parts_within(e, p) for e, p in zip(extents, self.parts[index], strict=True)],
@@ -110,7 +124,7 @@ class NestTraffic:
             )
             into, out = self._directions(index)
             found.append(Option(
-                depth, allowed, 4 * np.prod(extents, axis=0),
+                depth, allowed, slab_bytes,
                 (first[0] if into else 0) + (first[3] if out else 0) + np.zeros(count),
                 self._moved(index, levels, depth, tile, count),
             ))  # fmt: skip

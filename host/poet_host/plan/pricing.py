@@ -1,14 +1,24 @@
 """Make a cost graph, the input of planners, from a training graph and a profile."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 
+from ..graph.cuts import Cut
 from ..graph.graph import Graph
 from ..profile.profile import Profile, Use
 from .problem import CostGraph, CostNode
 
 
-def cost_graph(graph: Graph, profile: Profile, storage: bool = True) -> CostGraph:
+def cost_graph(
+    graph: Graph,
+    profile: Profile,
+    storage: bool = True,
+    cuts: Mapping[str, Cut] = MappingProxyType({}),
+) -> CostGraph:
     """Price every node of `graph` on the profile's board, in the graph's order.
+
+    `cuts`: the cuts of tensors, by node. A node that renews a stored tensor has that tensor's cut.
 
     Data, parameters and state get the flag `stored`. A node that updates one of these gets two
     flags: `keep`, since its result must be on storage at the end, and `once`, since it must not be
@@ -21,6 +31,8 @@ def cost_graph(graph: Graph, profile: Profile, storage: bool = True) -> CostGrap
     for node in graph:
         time_us, energy_uj = (0.0, 0.0) if node.stored else profile.cost(node, graph)
         use: Use = "stored" if node.stored else "page" if node.updates is None else "renewed"
+        cut = cuts.get(node.updates or node.name)
+        pieces = cut.piece_sizes if cut else ()
         nodes.append(
             CostNode(
                 node.name,
@@ -28,7 +40,7 @@ def cost_graph(graph: Graph, profile: Profile, storage: bool = True) -> CostGrap
                 node.size_bytes,
                 time_us=time_us,
                 energy_uj=energy_uj,
-                **asdict(profile.transfer(node.size_bytes, use)),
+                **asdict(profile.transfer(node.size_bytes, use, pieces)),
                 stored=node.stored,
                 keep=node.updates is not None
                 or (

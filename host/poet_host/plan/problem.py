@@ -3,6 +3,7 @@
 Nodes are listed in execution order. `inputs` and `overwrites` are indices into that list.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 from msgspec import Meta
 
 from ..errors import BadInput
+from ..graph.cuts import Cut
 from ..profile.profile import Profile
 from ..schema import Count, Name
+from .nests import Nest
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -173,6 +176,14 @@ def without_modes(graph: CostGraph) -> CostGraph:
 
 
 @dataclass(frozen=True)
+class Streaming:
+    """How the operators of a graph stream."""
+
+    cuts: Mapping[str, Cut]  # of tensors, by node
+    nests: Mapping[tuple[str, int], Nest]  # by node and number of a mode
+
+
+@dataclass(frozen=True)
 class Problem:
     """A graph, the limits within which a planner makes a plan, and what the plan minimises."""
 
@@ -182,6 +193,8 @@ class Problem:
     # The profile from which the costs were made; None if the costs come from a cost graph file.
     profile: Profile | None = field(default=None, compare=False)
     objective: Objective = DEFAULT_OBJECTIVE
+    # How operators stream, if modes of `graph` are nests; None: no mode is a nest.
+    streaming: Streaming | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         deadline = "no deadline" if self.deadline_us is None else f"{self.deadline_us:,.0f} us"

@@ -1,109 +1,189 @@
 """Add to a cost graph the modes in which operators stream their operands part by part."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
 from itertools import product
 
 import numpy as np
 
-from ..errors import BadInput
 from ..graph.cuts import Cut
 from ..graph.cutting import choose_cuts
 from ..graph.graph import Graph, Node
 from ..graph.operands import operator_of
 from ..graph.work import Work, count
-from ..profile.profile import Lane, Profile, moved_bytes, signature
-from .keepall import last_uses
+from ..profile.profile import Lane, Profile, signature
+from .blocks import ALIGNMENT
+from .infeasible import largest_operator_bytes
 from .nest_search import NestSearch, PricedNest
 from .nest_traffic import Array, Prices, Sizes
-from .nests import LawError
-from .placed_plan import PlacedPlan, realise
-from .plan import Op, Plan, Statement
+from .nests import LawError, Nest
+from .plan import Plan
 from .pricing import cost_graph
-from .problem import CostGraph, CostNode, Mode, Problem
+from .problem import CostGraph, CostNode, Mode, Problem, Streaming
 
+PART_BYTES = (16_384, 12_288, 8_192, 6_144, 4_096, 3_072, 2_048, 1_024, 512)
+"""Sizes of parts that are tried: whole blocks of storage, the largest first."""
 PARTS_IN_RAM = 6  # two slots for each of three operands
-GREEDY_LIMIT_S = 20.0
-MOST_PART_BYTES = 16_376  # 32 blocks of storage with a trailer
+SMALL_PART_BYTES = 2_048  # parts of this size and smaller ones are tried for every budget
 
 
-@dataclass(frozen=True)
-class Streaming:
-    """A cost graph with modes that stream."""
+def with_streaming(problem: Problem, graph: Graph) -> Problem:
+    """Return the problem with modes in which the operators of `graph` stream.
 
-    costs: CostGraph
-    cuts: Mapping[str, Cut]  # of tensors, by node
-    nests: Mapping[tuple[str, int], "PricedNest"]  # by node and number of a mode
-
-
-def stream(graph: Graph, profile: Profile, ram_bytes: int) -> Streaming:
-    """Return the costs of `graph` on the profile's board, with modes that need at most `ram_bytes`.
-
-    Tensors are cut into parts of which six fit the RAM. A mode is left out only if another mode
-    with the same streamed operands needs no more workspace, time and energy. If operands are cut so
-    that no kernel can use them whole, mode 0 is a nest, too.
+    Tensors are cut into parts of which six fit the RAM, or into smaller parts if an operator would
+    not fit. The problem has all modes that no other mode dominates. If operators fit with no size
+    of parts, it has the cuts and modes that need the least RAM. The problem must have a profile.
     """
-    cuts = choose_cuts(graph, min(ram_bytes // PARTS_IN_RAM, MOST_PART_BYTES))
-    costs = cost_graph(graph, profile)
-    cache: dict[object, list[PricedNest]] = {}
-    while True:
-        found: dict[str, list[PricedNest]] = {}
-        unfit: set[str] = set()
-        for node in graph:
+    assert problem.profile is not None
+    most_bytes = max(problem.ram_bytes // PARTS_IN_RAM, SMALL_PART_BYTES)
+    found: list[_Streams] = []
+    for part_bytes in (size for size in PART_BYTES if size <= most_bytes):
+        found.append(_Streams(graph, problem.profile, part_bytes))
+        if found[-1].need_bytes <= problem.ram_bytes:
+            costs, streaming = found[-1].priced(lambda search: search.best(problem.ram_bytes))
+            return replace(problem, graph=costs, streaming=streaming)
+    costs, streaming = min(found, key=lambda it: it.need_bytes).priced(NestSearch.few)
+    return replace(problem, graph=costs, streaming=streaming)
+
+
+class _Streams:
+    """The searches for nests of the operators of a graph, with one choice of cuts."""
+
+    def __init__(self, graph: Graph, profile: Profile, part_bytes: int) -> None:
+        self.graph, self.profile = graph, profile
+        self.cuts: Mapping[str, Cut] = choose_cuts(graph, part_bytes)
+        self._cache: dict[object, NestSearch | None] = {}
+        self.searches = self._searches()
+        while unfit := self._unfit():
+            self.cuts = {name: cut for name, cut in self.cuts.items() if name not in unfit}
+            self.searches = self._searches()
+        self.costs = cost_graph(graph, profile, cuts=self.cuts)
+
+    def _names(self, node: Node) -> list[str]:
+        """Return the tensors that have the cuts of the operands."""
+        return [self.graph[name].updates or name for name in (*node.inputs, node.name)]
+
+    def _is_odd(self, name: str) -> bool:
+        """Return whether no kernel can use the tensor whole."""
+        return name in self.cuts and not self.cuts[name].is_row_major
+
+    def _unfit(self) -> set[str]:
+        """Return tensors that an operator can use neither whole nor in a nest."""
+        return {
+            name
+            for node in self.graph
+            if not node.stored and self.searches.get(node.name) is None
+            for name in self._names(node)
+            if self._is_odd(name)
+        }
+
+    def _searches(self) -> dict[str, NestSearch | None]:
+        """Return the search of each operator that has cut operands; None if it has no nest."""
+        found = {}
+        for node in self.graph:
             if node.stored:
                 continue
-            names = [graph[name].updates or name for name in (*node.inputs, node.name)]
-            chosen = tuple(cuts.get(name) for name in names)
+            chosen = tuple(map(self.cuts.get, self._names(node)))
             if not any(chosen):
                 continue
             key = (signature(node), tuple(sorted(node.attrs.items())), node.updates is not None,
                    node.overwrites and node.inputs.index(node.overwrites), chosen)  # fmt: skip
-            if key not in cache:
-                cache[key] = _nests(node, graph, profile, chosen, ram_bytes)
-            found[node.name] = cache[key]
-            odd = {name for name in names if name in cuts and not cuts[name].is_row_major}
-            if odd and not any(not any(priced.nest.operands) for priced in cache[key]):
-                unfit |= odd
-        if not unfit:
-            break
-        cuts = {name: cut for name, cut in cuts.items() if name not in unfit}
-    nests: dict[tuple[str, int], PricedNest] = {}
-    nodes = [
-        _with_modes(node, graph[node.name], graph, costs, cuts, found.get(node.name, []), nests)
-        for node in costs.nodes
-    ]
-    return Streaming(replace(costs, nodes=tuple(nodes)), cuts, nests)
+            if key not in self._cache:
+                self._cache[key] = self._search(node, chosen)
+            found[node.name] = self._cache[key]
+        return found
 
+    def _search(self, node: Node, cuts: tuple[Cut | None, ...]) -> NestSearch | None:
+        profile = self.profile
+        try:
+            search = NestSearch(operator_of(node), cuts, _prices(profile, node, 0.0, 0.0))
+        except LawError:
+            return None
+        time_us = _kernel_us(node, self.graph, profile, search)
+        around_us = profile.statements.compute_us + profile.statements.free_us
+        energy_uj = (time_us + around_us) * profile.power.compute_uw / 1e6
+        search.prices = _prices(profile, node, time_us + around_us, energy_uj)
+        return search if search.is_possible else None
 
-def _nests(
-    node: Node, graph: Graph, profile: Profile, cuts: tuple[Cut | None, ...], ram_bytes: int
-) -> list[PricedNest]:
-    try:
-        search = NestSearch(operator_of(node), cuts, _prices(profile, node, 0.0, 0.0))
-    except LawError:
-        return []
-    time_us = _kernel_us(node, graph, profile, search)
-    around_us = profile.statements.compute_us + profile.statements.free_us
-    energy_uj = (time_us + around_us) * profile.power.compute_uw / 1e6
-    search.prices = _prices(profile, node, time_us + around_us, energy_uj)
-    return search.best(ram_bytes)
+    @cached_property
+    def need_bytes(self) -> int:
+        """Return the RAM of the operator that needs the most, each in its smallest mode."""
+        costs, _ = self.priced(NestSearch.few)
+        return largest_operator_bytes(costs, ALIGNMENT)
+
+    def priced(
+        self, nests_of: Callable[[NestSearch], list[PricedNest]]
+    ) -> tuple[CostGraph, Streaming]:
+        """Return the costs with a mode for each nest that streams.
+
+        If operands are cut so that no kernel can use them whole, mode 0 is a nest, too.
+        """
+        made: dict[int, list[PricedNest]] = {}
+        nests: dict[tuple[str, int], Nest] = {}
+        nodes = []
+        for cost in self.costs.nodes:
+            search = self.searches.get(cost.name)
+            if search is not None and id(search) not in made:
+                made[id(search)] = nests_of(search)
+            found = made[id(search)] if search is not None else []
+            nodes.append(self._with_modes(cost, found, nests))
+        return replace(self.costs, nodes=tuple(nodes)), Streaming(self.cuts, nests)
+
+    def _with_modes(
+        self, cost: CostNode, found: list[PricedNest], nests: dict[tuple[str, int], Nest]
+    ) -> CostNode:
+        """Return `cost` with a mode for each nest that streams. Add the nests to `nests`."""
+        node, index = self.graph[cost.name], self.costs.index
+        if not node.stored and any(map(self._is_odd, self._names(node))):
+            whole = min(
+                (priced for priced in found if not any(priced.nest.operands)),
+                key=lambda priced: (priced.wall_us, not priced.nest.in_place),
+            )
+            nests[node.name, 0] = whole.nest
+            cost = replace(
+                cost, time_us=whole.wall_us, energy_uj=whole.energy_uj,
+                workspace_bytes=whole.workspace_bytes,
+                overwrites=cost.overwrites if whole.nest.in_place else None,
+            )  # fmt: skip
+        modes: list[Mode] = []
+        over = None if node.overwrites is None else index[node.overwrites]
+        for priced in found:
+            rings = priced.nest.operands
+            if not any(rings):
+                continue
+            streamed = [index[name] for name, r in zip(node.inputs, rings, strict=False) if r]
+            modes.append(
+                Mode(
+                    tuple(dict.fromkeys(streamed)),
+                    rings[-1] is not None,
+                    priced.workspace_bytes,
+                    priced.time_us,
+                    priced.transfer_us,
+                    priced.wall_us,
+                    priced.energy_uj,
+                    priced.moved_in_bytes,
+                    priced.moved_out_bytes,
+                    over if priced.nest.in_place else None,
+                )
+            )
+            nests[node.name, len(modes)] = priced.nest
+        return replace(cost, modes=tuple(modes))
 
 
 def _prices(profile: Profile, node: Node, kernel_us: float, kernel_uj: float) -> Prices:
+    """Return the prices of transfers of pieces of tensors that have several pieces."""
     power = profile.power
     turn_us = 0.0 if node.updates else profile.page_turn_us
 
-    def lane(lane: Lane, storage_uw: float, more_us: float, sizes: Sizes) -> Array:
-        moved = moved_bytes(sizes)  # type: ignore[arg-type]
-        rest = sizes % 512
-        time_us = lane.base_us + lane.us_per_byte * moved + lane.us_per_rest_byte * rest + more_us
-        cpu_us = lane.cpu_base_us + lane.cpu_us_per_byte * moved + lane.cpu_us_per_rest_byte * rest
-        energy = (time_us * storage_uw + cpu_us * power.compute_uw) / 1e6
-        return np.stack([time_us, cpu_us, energy])
+    def transfers(lane: Lane, storage_uw: float, more_us: float, sizes: Sizes) -> Array:
+        time_us, cpu_us = lane.pieces_us(sizes)
+        time_us += more_us
+        return np.stack([time_us, cpu_us, (time_us * storage_uw + cpu_us * power.compute_uw) / 1e6])
 
     return Prices(
-        lambda sizes: lane(profile.page_in, power.page_in_uw, 0.0, sizes),
-        lambda sizes: lane(profile.page_out, power.page_out_uw, turn_us, sizes),
+        lambda sizes: transfers(profile.page_in, power.page_in_uw, 0.0, sizes),
+        lambda sizes: transfers(profile.page_out, power.page_out_uw, turn_us, sizes),
         kernel_us,
         kernel_uj,
     )
@@ -121,7 +201,7 @@ def _kernel_us(node: Node, graph: Graph, profile: Profile, search: NestSearch) -
     for combination in product(*sides):
         attrs, number = dict(node.attrs), 1
         for axis, extent, times in combination:
-            if axis == "groups":
+            if axis == "groups" and search.operator.is_grouped:
                 for name in "ck":
                     attrs[name] = int(attrs[name]) * extent // int(attrs["groups"])
             attrs[axis] = extent
@@ -145,97 +225,30 @@ def _cell_us(part: Node, graph: Graph, profile: Profile) -> float:
     return rates.time_us(work)
 
 
-def _with_modes(
-    cost: CostNode,
-    node: Node,
-    graph: Graph,
-    costs: CostGraph,
-    cuts: Mapping[str, Cut],
-    found: list[PricedNest],
-    nests: dict[tuple[str, int], PricedNest],
-) -> CostNode:
-    """Return `cost` with a mode for each nest that streams. Add the nests to `nests`."""
-    names = [graph[name].updates or name for name in (*node.inputs, node.name)]
-    if any(name in cuts and not cuts[name].is_row_major for name in names) and not node.stored:
-        alone = (priced for priced in found if not any(priced.nest.operands))
-        whole = min(alone, key=lambda priced: (priced.wall_us, not priced.nest.in_place))
-        nests[node.name, 0] = whole
-        cost = replace(
-            cost, time_us=whole.wall_us, energy_uj=whole.energy_uj,
-            workspace_bytes=whole.workspace_bytes,
-            overwrites=cost.overwrites if whole.nest.in_place else None,
-        )  # fmt: skip
-    modes: list[Mode] = []
-    over = None if node.overwrites is None else costs.index[node.overwrites]
-    for priced in found:
-        rings = priced.nest.operands
-        if not any(rings):
-            continue
-        streamed = [
-            costs.index[name] for name, ring in zip(node.inputs, rings, strict=False) if ring
-        ]
-        modes.append(
-            Mode(
-                tuple(dict.fromkeys(streamed)),
-                rings[-1] is not None,
-                priced.workspace_bytes,
-                priced.time_us,
-                priced.transfer_us,
-                priced.wall_us,
-                priced.energy_uj,
-                priced.moved_in_bytes,
-                priced.moved_out_bytes,
-                over if priced.nest.in_place else None,
-            )
-        )
-        nests[node.name, len(modes)] = priced
-    return replace(cost, modes=tuple(modes))
+def with_used_modes(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
+    """Return the problem without the nests that `plan` does not use, and the same plan of it.
 
-
-def greedy_plan(problem: Problem) -> Plan:
-    """Make a plan that keeps nothing in RAM from one operator to the next.
-
-    Each operator runs in the mode that moves the fewest bytes and fits the RAM. Raises BadInput,
-    which names the operator, if no mode fits.
+    The modes that the plan uses get the numbers from 1, in their order.
     """
-    graph = problem.graph
-    last = last_uses(graph)
-    out: list[Statement] = []
-
-    def emit(op: Op, i: int, mode: int = 0) -> None:
-        out.append(Statement(op, graph.nodes[i].name, mode=mode))
-
-    for i, node in enumerate(graph.nodes):
-        if node.stored:
-            continue
-        needed = node.keep or last[i] >= 0
-        best: tuple[float, float, int] | None = None
-        for number, mode in graph.runnable(i).items():
-            whole = node.whole_inputs(number)
-            ram = sum(graph.nodes[j].bytes for j in whole) + node.own_bytes(number)
-            moved = mode.moved_in_bytes + mode.moved_out_bytes
-            moved += sum(graph.nodes[j].bytes for j in whole)
-            moved += node.bytes if needed and not mode.streamed_output else 0
-            if ram <= problem.ram_bytes and (best is None or (moved, mode.wall_us) < best[:2]):
-                best = (moved, mode.wall_us, number)
-        if best is None:
-            raise BadInput(
-                f"{graph.name}, node {node.name}: no mode fits {problem.ram_bytes:,} bytes of RAM"
-            )
-        number = best[2]
-        whole = node.whole_inputs(number)
-        for j in whole:
-            emit("page_in", j)
-        emit("compute", i, number)
-        mode = node.mode(number)
-        if needed and not mode.streamed_output:
-            emit("page_out", i)
-        for j in whole:
-            if j != node.taken(number):
-                emit("free", j)
-        if not mode.streamed_output:
-            emit("free", i)
-    plan = realise(problem, out, placed=True, time_limit_s=GREEDY_LIMIT_S, effort="none")
-    if not isinstance(plan, PlacedPlan):
-        raise BadInput(f"{graph.name}: no placement of the greedy plan fits the RAM")
-    return plan.as_plan(problem)
+    if problem.streaming is None:
+        return problem, plan
+    computes = [statement for statement in plan.statements if statement.op == "compute"]
+    used: dict[str, set[int]] = {}
+    for statement in computes:
+        used.setdefault(statement.node, set()).add(statement.mode)
+    number = {(node.name, 0): 0 for node in problem.graph.nodes}
+    nodes = []
+    for node in problem.graph.nodes:
+        mine = sorted(used.get(node.name, set()) - {0})
+        number |= {(node.name, mode): i + 1 for i, mode in enumerate(mine)}
+        nodes.append(replace(node, modes=tuple(node.mode(mode) for mode in mine)))
+    nests = {
+        (name, number[name, mode]): nest
+        for (name, mode), nest in problem.streaming.nests.items()
+        if (name, mode) in number
+    }
+    statements = (replace(it, mode=number[it.node, it.mode]) for it in plan.statements)
+    graph = replace(problem.graph, nodes=tuple(nodes))
+    streaming = replace(problem.streaming, nests=nests)
+    smaller = replace(problem, graph=graph, streaming=streaming)
+    return smaller, replace(plan, statements=tuple(statements), problem=smaller)

@@ -5,13 +5,15 @@ is awake for a kernel or a transfer. The storage uses energy while it moves data
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from .. import isa
 from ..device.board import Board, load_board
@@ -65,6 +67,20 @@ class Lane:
         time_us = self.base_us + self.us_per_byte * moved + self.us_per_rest_byte * rest
         cpu_us = self.cpu_base_us + self.cpu_us_per_byte * moved + self.cpu_us_per_rest_byte * rest
         return time_us, cpu_us
+
+    def pieces_us(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the times (first row) and processor times (second row) of transfers of pieces.
+
+        `sizes`: bytes of pieces of tensors with several pieces. Their trailers are apart: a block
+        of trailers is moved once for as many pieces as it has trailers.
+        """
+        moved, rest = -(-sizes // _BLOCK) * _BLOCK, sizes % _BLOCK
+        share = _TRAILER / _BLOCK
+        time_us = self.base_us + self.us_per_byte * moved + self.us_per_rest_byte * rest
+        cpu_us = self.cpu_base_us + self.cpu_us_per_byte * moved + self.cpu_us_per_rest_byte * rest
+        time_us = time_us + share * (self.base_us + self.us_per_byte * _BLOCK)
+        cpu_us = cpu_us + share * (self.cpu_base_us + self.cpu_us_per_byte * _BLOCK)
+        return np.stack([time_us, cpu_us])
 
 
 @dataclass(frozen=True)
@@ -160,25 +176,37 @@ class Profile:
         reading, power = self.statements.reading, self.power
         return time_us * ((1 - reading) * power.compute_uw + reading * power.page_in_uw) / 1e6
 
-    def transfer(self, size_bytes: int, use: Use = "stored") -> Transfer:
+    def transfer(
+        self, size_bytes: int, use: Use = "stored", piece_sizes: Sequence[int] = ()
+    ) -> Transfer:
         """Return the costs of moving a tensor to and from storage, in whole blocks with a trailer.
+
+        `piece_sizes`: the bytes of its pieces if it has several.
 
         Tensors that are not needed after the step (pages) do not share erase groups with others.
         Small renewed tensors share blocks, whose writes are in the costs of the commit.
         """
-        page_in = self._moved(self.page_in, self.power.page_in_uw, size_bytes, 0.0)
+        pieces = np.array(piece_sizes if len(piece_sizes) > 1 else (), np.int64)
+        page_in = self._moved(self.page_in, self.power.page_in_uw, size_bytes, 0.0, pieces)
         if use == "renewed" and shares(size_bytes):
             around_us = self.statements.page_us
             return Transfer(*page_in, 0.0, self._around_uj(around_us), around_us)
         turn_us = self.page_turn_us if use == "page" else 0.0
-        page_out = self._moved(self.page_out, self.power.page_out_uw, size_bytes, turn_us)
+        page_out = self._moved(self.page_out, self.power.page_out_uw, size_bytes, turn_us, pieces)
         return Transfer(*page_in, *page_out)
 
     def _moved(
-        self, lane: Lane, storage_uw: float, size_bytes: int, turn_us: float
+        self,
+        lane: Lane,
+        storage_uw: float,
+        size_bytes: int,
+        turn_us: float,
+        pieces: NDArray[np.int64],
     ) -> tuple[float, float, float]:
         """Return the time, the energy and the processor time of one transfer."""
         time_us, cpu_us = lane.times_us(size_bytes)
+        if pieces.size:
+            time_us, cpu_us = lane.pieces_us(pieces).sum(axis=1).tolist()
         time_us += turn_us
         around_us = self.statements.page_us
         energy_uj = (time_us * storage_uw + cpu_us * self.power.compute_uw) / 1e6

@@ -32,7 +32,7 @@ def check_meta(schedule: "Schedule", where: str) -> None:
     try:
         plan_from_json(meta.plan, "plan")
         if costs := schedule.meta.get("costs"):
-            _check_costs(parse_cost_graph(costs, "costs"), names, model)
+            _check_costs(parse_cost_graph(costs, "costs"), names, model, "modes" in schedule.meta)
         if any(op.kernel for op in model.operators):
             graph = schedule.graph
             for node, tensor in zip(graph, model.tensors, strict=True):
@@ -48,8 +48,11 @@ def check_meta(schedule: "Schedule", where: str) -> None:
         raise BadInput(f"{where}, meta part: {reason}: solve again") from error
 
 
-def _check_costs(graph: CostGraph, names: list[str], model: Model) -> None:
-    """Raise BadInput unless the costs have the same tensors and operators as the model."""
+def _check_costs(graph: CostGraph, names: list[str], model: Model, has_nests: bool) -> None:
+    """Raise BadInput unless the costs have the same tensors and operators as the model.
+
+    An output may have memory of its own in a nest, although the operator may overwrite an input.
+    """
     nodes = numbered(graph.nodes)
     number = {graph.nodes.index(node): i for i, node in enumerate(nodes)}
     same = [node.name for node in nodes] == names
@@ -60,7 +63,8 @@ def _check_costs(graph: CostGraph, names: list[str], model: Model) -> None:
             if same and not node.stored:
                 op, over = model.operator(i), node.overwrites
                 same &= {number[j] for j in node.inputs} == set(op.inputs)
-                same &= op.overwrites == (None if over is None else number[over])
+                mine = None if over is None else number[over]
+                same &= op.overwrites == mine or (has_nests and mine is None)
     if not same:
         raise BadInput(
             "the tensors or operators in `costs` differ from those in the model part of the file"

@@ -1,12 +1,13 @@
 """Decode the statements of a schedule; schedules/FORMAT.md defines them."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from .. import isa
 from ..errors import BadInput
 from ..plan.nests import LawError
 from ..plan.plan import Op, Statement
+from ..schema import Count, convert
 from .arena_state import ArenaState, RuleError
 from .bits import BitReader, BitsError, width
 from .model import Model
@@ -25,17 +26,30 @@ def decode(schedule: Schedule) -> tuple[Statement | Wait, ...]:
     """Return all statements in order, without `end`.
 
     The result includes waits, and a separate statement for each free that is part of a compute.
-    Every compute has an offset, even if its output overwrites an input. Raises BadInput if a board
-    would refuse the statements.
+    Every compute has an offset, even if its output overwrites an input. A nest has the mode that
+    the meta part names. Raises BadInput if a board would refuse the statements, or if the meta part
+    has modes for another number of nests.
     """
     decoder = _Decoder(schedule)
     try:
-        return decoder.all()
+        return tuple(_with_modes(schedule, decoder.all()))
     except (RuleError, BitsError) as rule:
         raise BadInput(
             f"statement {len(decoder.statements)} of the schedule breaks a rule ({rule}): "
             "solve again"
         ) from rule
+
+
+def _with_modes(
+    schedule: Schedule, statements: Sequence[Statement | Wait]
+) -> Iterator[Statement | Wait]:
+    count = sum(isinstance(it, Streamed) for it in statements)
+    modes = convert(schedule.meta.get("modes", [0] * count), list[Count], 'meta part, "modes"')
+    if len(modes) != count:
+        raise BadInput(f"the schedule has {count} nests, but {len(modes)} modes: solve again")
+    left = iter(modes)
+    for it in statements:
+        yield replace(it, mode=next(left)) if isinstance(it, Streamed) else it
 
 
 def initial_offsets(schedule: Schedule) -> tuple[int, ...]:

@@ -44,9 +44,9 @@ def encode(
     the largest number of transfers that the board queues. `cuts` are the cuts of tensors, by node
     (`model_of_graph`). If `storage` is False, the plan is for a board without a card. `nests` maps
     a node and the number of a mode to the nest with which the board computes the node in that mode;
-    mode 0 is one call of the kernel. Raises BadInput for a plan without offsets, or for a graph
-    that no board can run. Raises PoetError if the plan breaks a rule of the format, or uses a mode
-    without a nest.
+    without a nest, mode 0 is one call of the kernel. Raises BadInput for a plan without offsets, or
+    for a graph that no board can run. Raises PoetError if the plan breaks a rule of the format, or
+    uses a mode without a nest.
     """
     nodes = numbered(graph)
     about = {"name": graph.name, "data": graph.data, "label": graph.label}
@@ -93,6 +93,8 @@ def _encode(
     initial = () if model.storage else tuple(_initial_offsets(model, names, plan))
     plan_part = _Encoder(model, names, plan.statements, queue_capacity, initial, nests).plan_part()
     whole = {"format": "poet-schedule", **known, "plan": plan_to_json(plan, statements=False)}
+    if nests:
+        whole["modes"] = [s.mode for s in plan.statements if _nest_of(s, nests)]
     for key, value in (meta or {}).items():
         if key in whole:
             raise BadInput(f"`meta` has the key {key}, which `encode` sets: choose another key")
@@ -119,15 +121,18 @@ def _initial_offsets(model: Model, names: Sequence[str], plan: Plan) -> Iterator
         end += tensor.size_bytes
 
 
+def _nest_of(statement: Statement, nests: Nests) -> Nest | None:
+    return nests.get((statement.node, statement.mode)) if statement.op == "compute" else None
+
+
 def _compare(schedule: Schedule, statements: Sequence[Statement], nests: Nests) -> None:
     """Decode the schedule. Raises PoetError if its statements are not those of the plan."""
     decoded = [s for s in decode(schedule) if not isinstance(s, Wait)]
     for i, (mine, planned) in enumerate(zip(decoded, statements, strict=True)):
         offset = planned.offset if planned.offset is not None else mine.offset
-        wanted = replace(planned, offset=offset, mode=0)
-        if planned.mode:
-            nest = nests[planned.node, planned.mode]
-            wanted = Streamed("compute", planned.node, offset, planned.workspace_offset, nest=nest)
+        wanted = replace(planned, offset=offset)
+        if nest := _nest_of(planned, nests):
+            wanted = Streamed(**vars(wanted), nest=nest)
         if mine != wanted:
             raise PoetError(
                 f"statement {i} of the plan, {planned}, was encoded as {mine}: this is a defect of "
@@ -215,9 +220,9 @@ class _Encoder:
 
     def _nested(self, number: int, statement: Statement) -> NestedOperator | None:
         """Return the nest of a statement. None: it computes the node in one call."""
-        if not statement.mode:
+        nest = _nest_of(statement, self.nests)
+        if nest is None and not statement.mode:
             return None
-        nest = self.nests.get((statement.node, statement.mode))
         if nest is None:
             raise PoetError(
                 f"the plan computes {statement.node} in mode {statement.mode}, but this mode has "

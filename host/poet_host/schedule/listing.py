@@ -1,13 +1,15 @@
 """List a schedule as text, one line for each statement."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import isa
 from ..errors import shortened
+from ..plan.nests import Nest
 from ..plan.plan import Statement
 from .decode import Wait, decode
 from .model import CURRENT, FIXED, INPUT, NEXT, PAGE, Model
+from .nests import Streamed, nested
 from .schedule import Schedule
 from .times import Timed, costs_of_schedule, planned_times
 
@@ -168,7 +170,10 @@ def _rows(
             name = "compute again" if tensor in computed else name
             what, gone = operator_text(schedule, tensor, statement), op.overwrites
             computed.add(tensor)
-        if statement.op != "free" and tensor not in resident:
+        streamed = isinstance(statement, Streamed) and statement.nest.operands[-1] is not None
+        if streamed or (isinstance(statement, Streamed) and not statement.nest.in_place):
+            gone = None
+        if statement.op != "free" and not streamed and tensor not in resident:
             resident.add(tensor)
             ram_bytes += size
             if timed and tensor in left_us:
@@ -205,11 +210,28 @@ def operator_text(schedule: Schedule, tensor: int, statement: Statement | None =
         text = f"{kernel}({inputs})"
     if op.sink:
         text += f" into {sink}"
-    if op.overwrites is not None:
+    nest = statement.nest if isinstance(statement, Streamed) else None
+    if op.overwrites is not None and (nest is None or nest.in_place):
         text += f", in place of {shortened(names[op.overwrites], NAME_WIDTH)}"
+    if nest and statement:
+        workspace_bytes = nested(schedule.model, tensor, nest).workspace_bytes
+        text += f", {_nest_text(nest, [names[i] for i in (*op.inputs, tensor)])}"
+        text += f", workspace {workspace_bytes:,} bytes at {statement.workspace_offset:,}"
     if op.workspace_bytes and statement:
         text += f", workspace {op.workspace_bytes:,} bytes at {statement.workspace_offset:,}"
     return text
+
+
+def _nest_text(nest: Nest, names: Sequence[str]) -> str:
+    """Return the loops of a nest, the outermost first, and the operands that stream."""
+    loops = ", ".join(f"{loop.axis} by {loop.step:,}" for loop in nest.loops)
+    rings = [
+        f"{shortened(name, NAME_WIDTH)} ({ring.slots} of depth {ring.depth})"
+        for name, ring in zip(names, nest.operands, strict=True)
+        if ring
+    ]
+    streams = f"streams {', '.join(rings)}" if rings else "streams nothing"
+    return f"part by part ({loops}), {streams}" if loops else streams
 
 
 def _table(table: list[tuple[str, ...]]) -> Iterator[str]:

@@ -151,7 +151,7 @@ class _Find:
         return tuple(
             name
             for name in names
-            if not any(box.statement < index <= box.until for box in self.stays[name])
+            if not any(box.statement < index <= box.until for box in self.stays.get(name, ()))
         )
 
     def _hidden(self, index: int) -> float:

@@ -1,0 +1,34 @@
+"""The least bytes that operators move if each of them runs alone."""
+
+from collections.abc import Mapping
+from math import sqrt
+
+from ..graph.graph import Graph, Node
+from ..graph.work import work_of
+
+
+def least_moved_bytes(graph: Graph, ram_bytes: int) -> int:
+    """Return the least bytes that the operators of a step read and write in `ram_bytes` of RAM.
+
+    Each operator reads its operands from storage, and its result goes there. Plans that keep
+    results in RAM for the next operators can move less.
+    """
+    return sum(_operator_bytes(node, graph, ram_bytes) for node in graph if not node.stored)
+
+
+def _operator_bytes(node: Node, graph: Graph, ram_bytes: int) -> int:
+    """Return the larger one of two bounds.
+
+    Each operand is moved once. Or, for products: with S words of RAM, M multiply-accumulates move
+    at least 2 M / sqrt(R S) words, in the leading term (Hong and Kung, STOC 1981). A sliding window
+    uses each input R times (Chen et al., HPCA 2020).
+    """
+    work = work_of(node, graph)
+    attrs = node.attrs
+    area = _product(attrs, "kernel_h", "kernel_w") / _product(attrs, "stride_h", "stride_w")
+    words = 2 * work.macs / sqrt(max(area, 1.0) * ram_bytes / 4)
+    return max(work.bytes, int(4 * words))
+
+
+def _product(attrs: Mapping[str, int | float], one: str, other: str) -> float:
+    return (attrs.get(one) or 1) * (attrs.get(other) or 1)

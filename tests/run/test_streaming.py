@@ -1,0 +1,64 @@
+"""Operators that stream: a network trains in less RAM than one of its operators has, same bits."""
+
+import pytest
+from poet_host import api
+from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.builder import Builder
+from poet_host.graph.graph import Graph
+from poet_host.graph.weights import start_values
+from poet_host.plan.infeasible import largest_operator_bytes
+from poet_host.plan.plan import Plan
+from poet_host.run.run import weights_sha256
+from support import whole_runs as runs
+from support.whole_models import IMAGES, RESNET18_SHA256
+
+RAM_BYTES = 24_576
+
+
+def residual() -> Graph:
+    """A small network with the operators of resnet18, and a depthwise convolution."""
+    b = Builder("residual", data=(1, 3, 12, 12))
+    x = b.relu(
+        b.batchnorm2d(b.conv2d(b.data, 12, 3, padding=1, name="conv"), name="bn"), name="relu"
+    )
+    y = b.conv2d(x, 20, 3, stride=2, padding=1, name="conv1")
+    y = b.relu(b.batchnorm2d(y, name="bn1"), name="relu1")
+    y = b.batchnorm2d(b.conv2d(y, 20, 3, padding=1, groups=20, name="conv2"), name="bn2")
+    short = b.batchnorm2d(b.conv2d(x, 20, 1, stride=2, name="short"), name="short.bn")
+    x = b.relu(b.add(y, short, name="add"), name="relu2")
+    x = b.linear(b.global_avgpool(x, name="pool"), 10, name="fc")
+    return training_graph(b.model(b.softmax_xent(x, name="loss")), Sgd(0.05, momentum=0.9))
+
+
+def streamed(graph: Graph, ram_bytes: int) -> Plan:
+    """A plan for less RAM than an operator needs, with nests."""
+    problem = api.problem(graph, runs.profile(), ram=ram_bytes)
+    assert problem.streaming is not None
+    plan = api.solve(problem, time_limit_s=20, gap=0.5)
+    assert sum(statement.mode > 0 for statement in plan.statements) > 3
+    return plan
+
+
+@pytest.mark.parametrize("part", [1.0, 2.0])
+def test_a_residual_network_trains_the_same_bits(part: float) -> None:
+    graph = residual()
+    least = api.solve(graph, runs.profile(), ram=64).smallest_ram_bytes
+    assert least is not None
+    assert least < largest_operator_bytes(api.costs_of(graph, runs.profile())) / 3
+    ram_bytes = int(least * part) // 4 * 4
+    schedule = api.encode(graph, streamed(graph, ram_bytes))
+    data = "synthetic:3x12x12:10"
+    run = runs.train(schedule, data, steps=3)  # on a board with this RAM and no more
+    assert run.peak_bytes <= ram_bytes
+    assert runs.same(run, runs.train(runs.schedule(graph), data, steps=3))
+
+
+@pytest.mark.slow
+def test_resnet18_trains_in_24_kib() -> None:
+    graph = api.load("resnet18")
+    schedule = api.encode(graph, streamed(graph, RAM_BYTES))
+    assert len(schedule.plan_part) < 4096
+    run = runs.train(schedule, IMAGES, steps=3)
+    assert run.peak_bytes <= RAM_BYTES < largest_operator_bytes(api.costs_of(graph, "native")) / 300
+    assert weights_sha256(run.weights) == RESNET18_SHA256
+    assert run.weights.keys() == start_values(graph, 0).keys()

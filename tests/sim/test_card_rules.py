@@ -75,6 +75,19 @@ def test_each_step_reports_its_retries(name: str, storage: Path) -> None:
         assert weights_of(device) == truth()[2]
 
 
+@needs_compiler
+@both
+@pytest.mark.parametrize("clean_khz", [8000, 1000])
+def test_a_noisy_wire_gets_a_slower_clock(name: str, clean_khz: int, storage: Path) -> None:
+    with running(name, storage, clean_khz=clean_khz, noise_one_in=1000) as (board, device):
+        prepare(device)
+        for step in (1, 2):
+            device.step(step)
+        assert weights_of(device) == truth()[2]
+        assert device.health().card_khz == clean_khz
+        assert board.ended is None
+
+
 # -- the card alone --
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from poet_host.device import wire
 from poet_host.device.device import connect
-from poet_host.errors import LinkBroken
+from poet_host.errors import BoardError, LinkBroken
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.simulated_chip import SimulatedChip
 from support.chip_runs import PUSH_FOR_EVER, STRAY_STORES, Debugger, patched, until_idle
 from support.reverted import without
 from support.sim_helper import needs_compiler
+from support.toy_boards import prepare
 
 pytestmark = [needs_compiler, pytest.mark.slow]
 both = pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
@@ -93,6 +94,16 @@ def test_it_neither_resets_a_hung_chip_nor_protects_it(
         debugger = Debugger(image, REVISION_3)
         debugger.power_cycle()
         assert not debugger.can_write()  # it cannot write the image again
+
+
+def test_it_loses_a_card_whose_wires_are_noisy(storage: Path, tmp_path: Path) -> None:
+    change = ("  if (use_slower_clock()) {\n", "  if (false && use_slower_clock()) {\n")
+    image = without(tmp_path, "mkr1000", {"common/card.c": (change,)})
+    noise: dict[str, int | str] = {"clean_khz": 8000, "noise_one_in": 1000}
+    with SimulatedBoard("mkr1000", image, storage, card=noise) as board:
+        with connect(board.port) as device, pytest.raises(BoardError) as found:
+            prepare(device)
+        assert found.value.name in ("storage_failed", "no_storage")
 
 
 @pytest.mark.parametrize("message", STOPS)

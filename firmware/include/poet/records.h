@@ -300,7 +300,7 @@ POET_LAYOUT(poet_hello, 76);
 struct poet_health {
   uint8_t reset;     /* why the board was reset: POET_RESET_* of wire.def */
   uint8_t exception; /* number of the exception that was a fault; else 0 */
-  uint16_t zero;
+  uint16_t card_khz; /* clock of the card's bus; 0: no card, or not known */
   /* program counter and link register at the fault, or when the watchdog was
    * about to bite; 0: unknown */
   uint32_t at, caller;

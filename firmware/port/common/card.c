@@ -37,6 +37,7 @@ enum {
    * and the delay N_BR of up to 8 bytes */
   STOP_SIZE = 10,
   DATA_ACCEPTED = 5,
+  DATA_CRC_ERROR = 11,
   DATA_MASK = 0x1f,
   RETRIES = 3, /* of a block */
   /* a job has one more retry for each group of this many blocks */
@@ -59,6 +60,7 @@ static void end(int error) {
 }
 
 void card_lose(void) {
+  card.slower = 0;
   card.ready = false;
   card.blocks = 0;
   card.allocation_mib = 0;
@@ -66,6 +68,19 @@ void card_lose(void) {
 }
 
 static void start_transfer(void);
+
+/* Use a slower clock after a second CRC error within SD_NOISE_ERROR blocks, or
+ * after one while the card is mounted. Return false if the clock stays. */
+static bool use_slower_clock(void) {
+  const uint32_t most = card.job->count ? SD_NOISE_ERROR : 0;
+  if (sd_bus.noise <= most || card.slower == CHIP_SPI_FASTEST - 1) {
+    return false;
+  }
+  sd_bus.noise = 0;
+  card.slower++;
+  card.block_retries = 0;
+  return true;
+}
 
 /* Continue at block `index`. From the second retry of a block on, initialise
  * the card first. A job that only initialises the card is not retried. */
@@ -76,6 +91,11 @@ static void retry(void) {
   }
   card.failed_at = card.index;
   card.faulty = false;
+  if (use_slower_clock()) {
+    card.retries++;
+    card_initialise();
+    return;
+  }
   if (!count || card.block_retries == RETRIES ||
       card.job_retries >= RETRIES + count / BLOCKS_PER_RETRY) {
     card_lose();
@@ -183,6 +203,7 @@ static void failed(void) {
 static void transfer_block(void);
 
 static void passed(void) {
+  sd_bus.noise -= sd_bus.noise > 0;
   const bool more = card.job->passed(card.index++);
   if (more && card.index < card.job->count) {
     transfer_block();
@@ -196,6 +217,9 @@ static void data_answered(void) {
     sd_wait_programmed(passed, card_give_up);
     card.job->meanwhile(card.index + 1);
   } else {
+    if ((sd_bus.in[2] & DATA_MASK) == DATA_CRC_ERROR) {
+      sd_crc_failed();
+    }
     failed();
   }
 }
@@ -309,4 +333,8 @@ uint32_t card_allocation_mib(void) {
 
 uint32_t card_retries(void) {
   return card.retries;
+}
+
+uint16_t card_khz(void) {
+  return card.ready ? card.khz : 0;
 }

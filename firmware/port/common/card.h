@@ -46,5 +46,7 @@ uint32_t card_blocks(void);
 uint32_t card_allocation_mib(void);
 /* Return the number of retries after errors, of all jobs since the start. */
 uint32_t card_retries(void);
+/* Return the clock of the card's bus, or 0 if no card is ready. */
+uint16_t card_khz(void);
 
 #endif

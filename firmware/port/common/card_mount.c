@@ -126,7 +126,7 @@ static void deselect(sd_step *then) {
 }
 
 static void hurry(void) {
-  chip_spi_speed(true);
+  card.khz = chip_spi_speed(CHIP_SPI_FASTEST - card.slower);
   chip_spi_select(true);
   sd_command(SD_CSD, 0, csd_answered);
 }
@@ -227,7 +227,7 @@ static void enter_idle(void) {
 }
 
 static void slow_down(void) {
-  chip_spi_speed(false);
+  (void)chip_spi_speed(0);
   enter_idle();
 }
 

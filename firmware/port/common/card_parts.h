@@ -24,6 +24,10 @@ extern struct card {
   bool faulty; /* block `index` has failed */
   bool ready;  /* the card is initialised */
   bool version2, high_capacity;
+  /* what the level of the SPI clock is below CHIP_SPI_FASTEST, and the clock of
+   * the card that was initialised last */
+  uint8_t slower;
+  uint16_t khz;
   uint8_t allocation_mib;      /* see card_allocation_mib */
   uint8_t known_cid[REGISTER]; /* of the card that was mounted */
   uint8_t bytes[REGISTER + 2]; /* bytes of a received register, with the CRC */

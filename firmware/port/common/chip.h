@@ -42,9 +42,11 @@ void chip_wake(uint32_t us);
 #define CHIP_CYCLES_MASK 0xffffffu
 extern const uint8_t chip_cycles_per_tick;
 
-/* Set the SPI clock of the card: full speed if `fast`, otherwise at most 400
- * kHz. */
-void chip_spi_speed(bool fast);
+/* Set the SPI clock of the card, and return it in kHz: at most 400 kHz for 0,
+ * then 1, 4 and 8 MHz, and for CHIP_SPI_FASTEST the highest that the chip has.
+ * The card is not selected. */
+enum { CHIP_SPI_FASTEST = 4 };
+uint16_t chip_spi_speed(unsigned level);
 void chip_spi_select(bool selected);
 /* Exchange 1 to CHIP_EXCHANGE_MAX bytes by DMA, then call card_exchanged from
  * an interrupt. If `out` is NULL, 0xff is sent. If `in` is NULL, received bytes

@@ -12,6 +12,7 @@
  */
 #include "health.h"
 
+#include "card.h"
 #include "chip.h"
 
 enum { SEAL = 0x9e370000, CAUSE = 0xff };
@@ -71,4 +72,5 @@ void health_restart(enum poet_reset cause, uint32_t exception, uint32_t at,
 void health_report(void *context, struct poet_health *health) {
   (void)context;
   *health = last;
+  health->card_khz = card_khz();
 }

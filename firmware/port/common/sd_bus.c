@@ -36,6 +36,7 @@ enum {
   READ_LIMIT_US = 300 * 1000, /* the specification says 100 ms ... */
   BUSY_LIMIT_US = 800 * 1000, /* ... and 250 ms, 500 for some cards */
   TOKEN_BLOCK = 0xfe,
+  R1_CRC_ERROR = 8,
 };
 
 struct sd_bus sd_bus;
@@ -91,6 +92,12 @@ static uint8_t crc7(const uint8_t *data, uint32_t size) {
   return crc;
 }
 
+void sd_crc_failed(void) {
+  if (sd_bus.noise <= SD_NOISE_ERROR) {
+    sd_bus.noise += SD_NOISE_ERROR;
+  }
+}
+
 /* -- commands -- */
 
 /* The response begins at the first byte with bit 7 clear (7.3.2.1). */
@@ -105,6 +112,9 @@ static void response(void) {
     at++;
   }
   sd_bus.r1 = at < COMMAND_SIZE ? sd_bus.in[at] : 0xff;
+  if (!(sd_bus.r1 & 0x80) && (sd_bus.r1 & R1_CRC_ERROR)) {
+    sd_crc_failed();
+  }
   for (uint32_t i = 0; i < sizeof sd_bus.tail; i++) {
     sd_bus.tail[i] = at + 1 + i < SD_CHUNK ? sd_bus.in[at + 1 + i] : 0xff;
   }
@@ -253,6 +263,7 @@ void sd_wait_programmed(sd_step *came, sd_step *failed) {
 static void crc_came(void) {
   const uint16_t sent = (uint16_t)(sd_bus.seen[0] << 8 | sd_bus.seen[1]);
   if (sent != sd_bus.crc) {
+    sd_crc_failed();
     sd_bus.failed();
   } else {
     sd_bus.came();
@@ -330,6 +341,7 @@ static void register_came(void) {
     sd_bus.size = SD_CHUNK;
     chip_spi_exchange(NULL, sd_bus.in, SD_CHUNK);
   } else if (sd_bus.crc) {
+    sd_crc_failed();
     sd_bus.failed();
   } else {
     sd_bus.came();

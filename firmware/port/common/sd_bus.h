@@ -45,6 +45,7 @@ extern struct sd_bus {
   uint8_t usual_look; /* bytes of a look right after another block, less LOOK */
   uint8_t size;       /* bytes of the current exchange of a register */
   uint8_t rest;      /* exchanges of SD_CHUNK bytes of a register that follow */
+  uint8_t noise;     /* see sd_crc_failed */
   uint16_t pause_us; /* after a written block, before the first look */
   uint16_t crc;      /* CRC-16 computed over the received block or register */
   uint8_t *into, *next;     /* memory of the block, and of the one after it */
@@ -52,6 +53,10 @@ extern struct sd_bus {
   uint32_t since, limit_us; /* start of the search, and its time limit */
 } sd_bus;
 
+/* A CRC was wrong. `noise` rises by SD_NOISE_ERROR for each of these errors,
+ * and falls by one for each block without an error. */
+enum { SD_NOISE_ERROR = 64 };
+void sd_crc_failed(void);
 /* Exchange the first `size` bytes of `out`. */
 void sd_exchange(uint32_t size, sd_step *then);
 /* Call `then` after a pause. */

@@ -1,5 +1,5 @@
 /*
- * spi.c - nRF52840: the card's SPI on SPIM3, at 16 MHz.
+ * spi.c - nRF52840: the card's SPI on SPIM3, at up to 16 MHz.
  *
  * State: `bounce`, the bytes being sent, valid until the next exchange, and
  * `received` and `crc` for chip_spi_crc, valid until the next block.
@@ -33,8 +33,17 @@ static uint16_t crc;            /* of that block */
 
 const bool chip_crc_excludes_blocks = false;
 
-void chip_spi_speed(bool fast) {
-  SPIM_FREQUENCY = fast ? SPIM_16MHZ : SPIM_250KHZ;
+uint16_t chip_spi_speed(unsigned level) {
+  static const struct {
+    uint32_t frequency;
+    uint16_t khz;
+  } speeds[] = {{SPIM_250KHZ, 250},
+                {SPIM_1MHZ, 1000},
+                {SPIM_4MHZ, 4000},
+                {SPIM_8MHZ, 8000},
+                {SPIM_16MHZ, 16000}};
+  SPIM_FREQUENCY = speeds[level].frequency;
+  return speeds[level].khz;
 }
 
 void chip_spi_select(bool selected) {

@@ -30,9 +30,7 @@ enum {
   WIFI_SELECT_PIN = 14,
   WIFI_RESET_PIN = 27, /* these two: low is off */
   WIFI_ENABLE_PIN = 28,
-  BAUD_SLOW = 59, /* 48 MHz / 2 / 60: 400 kHz */
-  BAUD_FAST = 1,  /* 12 MHz, the SERCOM's limit */
-  RECEIVE = 0,    /* DMA channels */
+  RECEIVE = 0, /* DMA channels */
   SEND = 1,
 };
 
@@ -42,14 +40,20 @@ static const uint8_t ones = 0xff;
 static uint8_t dropped;
 const bool chip_crc_excludes_blocks = true;
 
-void chip_spi_speed(bool fast) {
+uint16_t chip_spi_speed(unsigned level) {
+  /* 24 MHz / kHz - 1; the last is the SERCOM's limit */
+  static const struct {
+    uint16_t khz;
+    uint8_t baud;
+  } speeds[] = {{400, 59}, {1000, 23}, {4000, 5}, {8000, 2}, {12000, 1}};
   SERCOM_CTRLA(SPI) &= ~SERCOM_ENABLE;
   while (SERCOM_SYNCBUSY(SPI)) {
   }
-  SERCOM_BAUD8(SPI) = fast ? BAUD_FAST : BAUD_SLOW;
+  SERCOM_BAUD8(SPI) = speeds[level].baud;
   SERCOM_CTRLA(SPI) |= SERCOM_ENABLE;
   while (SERCOM_SYNCBUSY(SPI)) {
   }
+  return speeds[level].khz;
 }
 
 void chip_spi_select(bool selected) {
@@ -191,7 +195,7 @@ void samd21_spi_start(void) {
   start_pins();
   SERCOM_CTRLB(SPI) = SERCOM_RXEN;
   SERCOM_CTRLA(SPI) = SERCOM_SPI_HOST | SERCOM_OUTPUT(0) | SERCOM_INPUT(3);
-  chip_spi_speed(false); /* enables it */
+  (void)chip_spi_speed(0); /* enables it */
   DMAC_BASEADDR = address(base);
   DMAC_WRBADDR = address(written_back);
   DMAC_CTRL = DMAC_ENABLE | DMAC_LEVELS;

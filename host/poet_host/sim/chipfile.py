@@ -73,6 +73,8 @@ class Card:
     erase_group_blocks: Annotated[int, Meta(ge=1, lt=2**32)]
     sd_status: bool
     au_size: Annotated[int, Meta(ge=0, le=15)]
+    clean_khz: _Count
+    noise_one_in: _Count
 
 
 @dataclass(frozen=True)

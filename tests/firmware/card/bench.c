@@ -49,9 +49,11 @@ void chip_alarm(uint32_t us) {
   chip.alarm_ns = us ? bench.now_ns + us * (uint64_t)1000 : 0;
 }
 
-void chip_spi_speed(bool fast) {
+uint16_t chip_spi_speed(unsigned level) {
   rule(!chip.selected, "the speed changes while the card is not selected");
-  chip.byte_ns = fast ? FAST_NS : SLOW_NS;
+  rule(level <= CHIP_SPI_FASTEST, "a clock that the chip has");
+  chip.byte_ns = level ? FAST_NS << (CHIP_SPI_FASTEST - level) : SLOW_NS;
+  return (uint16_t)level;
 }
 
 void chip_spi_select(bool selected) {

@@ -32,8 +32,8 @@ void chip_alarm(uint32_t us) {
     PEND();
 }
 
-void chip_spi_speed(bool fast) {
-  (void)fast;
+uint16_t chip_spi_speed(unsigned level) {
+  return (uint16_t)level;
 }
 
 void chip_spi_select(bool selected) {

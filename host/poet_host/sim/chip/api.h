@@ -144,6 +144,9 @@ struct sdcard_config {
   bool sd_status;              /* answers ACMD13 */
   /* code of the allocation unit in the SD Status; 9: 4 MiB, 0: not defined */
   uint32_t au_size;
+  /* Wires: at a clock above `clean_khz`, about one of `noise_one_in` bytes has
+     a wrong bit; 0: none. */
+  uint32_t clean_khz, noise_one_in;
   uint64_t seed;
 };
 

@@ -119,7 +119,7 @@ void sdcard_counts(const struct sdcard *card, uint64_t now_ns,
 }
 
 void sd_complain(struct sdcard *card, const char *text) {
-  if (!card->complaint && !card->surprise)
+  if (!card->complaint && !card->surprise && !card->config.noise_one_in)
     card->complaint = text;
 }
 
@@ -326,6 +326,15 @@ void sdcard_select(struct sdcard *card, bool selected, uint64_t now_ns) {
   card->selected = selected;
 }
 
+/* Return the byte as it arrives over wires that are too long for this clock. */
+static uint8_t over_wires(struct sdcard *card, uint8_t byte, uint64_t byte_ns) {
+  const uint32_t one_in = card->config.noise_one_in;
+  if (!one_in || byte_ns * card->config.clean_khz >= 8000000)
+    return byte;
+  card->noise = card->noise * 6364136223846793005u + 1442695040888963407u;
+  return (card->noise >> 33) % one_in ? byte : byte ^ 0x10;
+}
+
 uint8_t sdcard_exchange(struct sdcard *card, uint8_t mosi, uint64_t now_ns,
                         uint64_t byte_ns) {
   card->last_ns = now_ns;
@@ -342,7 +351,7 @@ uint8_t sdcard_exchange(struct sdcard *card, uint8_t mosi, uint64_t now_ns,
     sd_complain(card, "a clock above 25 MHz");
   if (card->state == SD_POWERED && card->idle_clocks < 74)
     sd_complain(card, "fewer than 74 clocks before the first command");
-  uint8_t miso = next_output(card, now_ns);
-  take_input(card, mosi, now_ns);
+  uint8_t miso = over_wires(card, next_output(card, now_ns), byte_ns);
+  take_input(card, over_wires(card, mosi, byte_ns), now_ns);
   return miso;
 }

@@ -42,7 +42,7 @@ struct sdcard {
   uint8_t *image; /* content: the mapped file */
   uint8_t *blank; /* content of the card that replaced it, or NULL */
   uint64_t blocks;
-  uint64_t random;
+  uint64_t random, noise;
 
   uint32_t supply_mv;
   bool present, selected, power_lost;

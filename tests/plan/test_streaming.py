@@ -83,6 +83,7 @@ def test_cuts_are_along_axes_of_all_operators(model: str) -> None:
                 parts_of(operator.operand(i), cuts.get(name))  # raises LawError
 
 
+@pytest.mark.slow
 def test_the_smallest_ram_of_streaming_is_the_same_from_every_budget() -> None:
     graph = load("resnet-digits")
     needs = [largest_operator_bytes(problem_of(graph, ram)[0].graph, 4) for ram in (64, 1024, 2048)]

@@ -39,6 +39,7 @@ def streamed(graph: Graph, ram_bytes: int) -> Plan:
     return plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [1.0, 2.0])
 def test_a_residual_network_trains_the_same_bits(part: float) -> None:
     graph = residual()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,22 +11,26 @@ from typing import Any
 import poet_host as poet
 import pytest
 from poet_host import api
-from poet_host.device.device import TENSOR, Device, connect
+from poet_host.device.device import NOTHING_COMMITTED, TENSOR, Device, connect
 from poet_host.errors import BoardError, PoetError
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
+from poet_host.plan.pricing import commit_costs
+from poet_host.run import calibrate
 from poet_host.run.run import Run
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.board import POWER_CUT, SimulatedBoard
 from poet_host.sim.simulated_chip import CardFault
 from support import toy, whole_runs as runs
+from support.command import Command
 from support.sim_helper import needs_compiler
 from support.toy_boards import truth, weights_of
 
 pytestmark = needs_compiler
 STEPS, EVERY = 4, 2
+CUTS = {"mkr1000": 2, "nrf52840_dk": 6}  # parts of a run, between which the power is cut
 
 
 @cache
@@ -92,7 +98,10 @@ def begin_and_go_on(device: Device) -> None:
 
 @each_board
 def test_a_power_cut_leaves_a_commit(board: str, tmp_path: Path) -> None:
-    """At some operations; tests/firmware/test_flash_store.py tries all of them."""
+    """At the first, the last and some other operations of a run.
+
+    tests/firmware/test_flash_store.py tries all of them, with a flash in C.
+    """
     elf, blank = build_firmware(board), tmp_path / "flash"
     with SimulatedBoard(board, elf, None, flash=blank) as simulated:
         with connect(simulated.port) as device:
@@ -102,10 +111,13 @@ def test_a_power_cut_leaves_a_commit(board: str, tmp_path: Path) -> None:
             assert weights_of(device) == truth()[STEPS]
         last = operations(simulated)
     assert simulated.meter.flash_busy_ticks > 0
-    for part in (0.2, 0.55, 0.98):
-        flash = tmp_path / f"flash-{part}"
+    count, seen = last - start, set()
+    parts = CUTS[board]
+    between = [count * part // parts for part in range(1, parts)]
+    for at in sorted({1, 2, *between, count - 1, count}):
+        flash = tmp_path / f"flash-{at}"
         flash.write_bytes(content)
-        cut = CardFault("flash_power_cut", max(1, int(part * (last - start))))
+        cut = CardFault("flash_power_cut", at)
         with SimulatedBoard(board, elf, None, flash=flash, faults=[cut]) as simulated:
             with connect(simulated.port, patience_s=5) as device, pytest.raises(PoetError):
                 begin_and_go_on(device)
@@ -115,11 +127,12 @@ def test_a_power_cut_leaves_a_commit(board: str, tmp_path: Path) -> None:
             connect(simulated.port) as device,
         ):
             step = device.hello().committed_step
-            assert step in (0, 2, 4)
+            seen.add(step)
             begin(device)
             assert weights_of(device) == truth()[step]
             go_on(device)
             assert weights_of(device) == truth()[STEPS]
+    assert seen == {0, 2, 4}
 
 
 def operations(board: SimulatedBoard) -> int:
@@ -134,6 +147,40 @@ def test_training_resumes_from_the_flash(tmp_path: Path) -> None:
             run = poet.train(part, connection, "digits", steps=steps, resume=resume)
     assert run.steps[0].step == 3
     assert runs.same(run, runs.train(runs.schedule(runs.digits()), steps=STEPS))
+
+
+def test_training_prints_the_erases_of_its_flash(poet_host: Command, tmp_path: Path) -> None:
+    board, part, run = "nrf52840_dk", tmp_path / "digits.poet", tmp_path / "run.json"
+    schedule(board).save(part)
+    printed = poet_host(
+        "train", part, "-p", f"sim:{board}", "--data", "digits", "--steps", STEPS,
+        "--commit-every", EVERY, "--save-weights", tmp_path / "w.safetensors", "--run", run,
+    )  # fmt: skip
+    assert printed.code == 0
+    commits = json.loads(run.read_text())["commits"]
+    assert [commit["step"] for commit in commits] == [2, 4]
+    erases = 1000 * sum(commit["erases"] for commit in commits) / STEPS
+    assert erases > 0
+    assert f"{EVERY}, {erases:,.0f} erases per 1,000 steps" in printed.out
+
+
+def test_a_profile_without_a_card_predicts_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = "nrf52840_dk"
+    monkeypatch.setattr(calibrate, "MAX_STEPS", 4)
+    with poet.connect(f"sim:{board}", card=False) as connection:
+        measured = connection.profile(dense(), storage=False)
+        profile, found = connection.validate(dense(), measured)
+        assert connection.device.hello().committed_step == NOTHING_COMMITTED
+    assert not profile.storage
+    assert profile.page_in == api.estimate_profile(board).page_in
+    assert abs(found.time_error) < 0.075
+    assert abs(found.energy_error) < 0.075
+    uncalibrated = replace(profile, check_us_per_byte=0.0)
+    costs = api.costs_of(dense(), profile)
+    assert not costs.storage
+    assert commit_costs(uncalibrated, costs, found.time_us) == (0.0, 0.0)
+    check_us, check_uj = commit_costs(profile, costs, found.time_us)
+    assert check_us > 0 < check_uj
 
 
 def test_a_schedule_with_storage_needs_a_card() -> None:

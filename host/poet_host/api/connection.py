@@ -36,6 +36,7 @@ from .planning import encode, solve
 # The calibration run gets this share of the peak RAM of the validation run, so it pages more.
 VALIDATION_RAM = 0.8
 VALIDATION_LIMIT_S = 10.0  # time limit for solving each of the two plans that `validate` runs
+NEVER = 1 << 32  # steps between commits: the runs of `validate` do not wear the chip's flash out
 ENDING_S = 2.0  # time to wait until a simulated board exits after its link broke
 USB = ":usb"  # suffix of a simulated board's port name: connect by USB, not by UART
 
@@ -70,14 +71,18 @@ class Connection(Closing):
         graph: Graph,
         before: Profile | None = None,
         progress: Callable[[int, int, str], None] | None = None,
+        *,
+        storage: bool = True,
     ) -> Profile:
         """Measure the costs of the operators of `graph`, and of the storage.
 
-        If a profile `before` is given, the result also has its costs of all other operators.
+        If a profile `before` is given, the result also has its costs of all other operators. If
+        `storage` is False, the board has no card: no transfer is measured, and `solve` makes plans
+        without storage from the profile.
         """
         x, y = example(graph)
         values = {**start_values(graph, seed=0), graph.data: x, graph.label: y}
-        found = measure(self.device, self.board, graph, values, progress)
+        found = measure(self.device, self.board, graph, values, progress, storage)
         return found if before is None else before.merged(found)
 
     @checked
@@ -104,14 +109,17 @@ class Connection(Closing):
         Some costs can be measured only while a schedule runs: the first run adds these costs to the
         profile. The second run compares the new profile's prediction with the measured times.
 
-        The card must hold no weights, and is empty afterwards. Raises BadInput if the card holds
-        weights, or if no schedule that fits the board is found within VALIDATION_LIMIT_S.
+        The card must hold no weights, and is empty afterwards. Without a card, this is the chip's
+        flash. Raises BadInput if it holds weights, or if no schedule that fits the board is found
+        within VALIDATION_LIMIT_S.
         """
         info = self.device.hello()
         if info.committed_step != NOTHING_COMMITTED and info.committed_model:
+            place = "card" if profile.storage else "flash"
             raise BadInput(
-                "the board's card holds weights, which a schedule would replace: use another card, "
-                "or erase this card with `poet-host profile --erase-card`"
+                f"the board's {place} holds weights, which a schedule would replace: use another "
+                f"{place if profile.storage else 'board'}, or erase the {place} with `poet-host "
+                "profile --erase-card`"
             )
         problem = Problem(cost_graph(graph, profile), int(info.arena_bytes), profile=profile)
         plan = _fitting(problem)
@@ -127,7 +135,8 @@ class Connection(Closing):
             for item in (tight, plan):
                 schedule = encode(graph, item)
                 data = fit(Dataset("example", *example(graph)), schedule.graph)
-                seen.append(observe(Training(self.device, schedule, data), progress))
+                training = Training(self.device, schedule, data, commit_every=NEVER)
+                seen.append(observe(training, progress))
         finally:
             self.device.format()
         better = calibrated(profile, graph, seen[0])

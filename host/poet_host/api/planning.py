@@ -16,7 +16,7 @@ from ..plan.infeasible import largest_need, largest_operator_bytes, why_infeasib
 from ..plan.keepall import METHOD as KEEP_EVERYTHING, keep_everything
 from ..plan.limits import problem_of
 from ..plan.plan import Plan
-from ..plan.pricing import cost_graph
+from ..plan.pricing import commit_costs, cost_graph
 from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, CostGraph, Objective, Problem
 from ..plan.streaming import with_streaming, with_used_modes
 from ..profile.profile import Profile
@@ -283,7 +283,7 @@ def encode(
 
 def _commit(profile: Profile, costs: CostGraph, plan: Plan) -> dict[str, float]:
     assert plan.time_us is not None
-    time_us, energy_uj = profile.commit(costs.kept_sizes, plan.time_us)
+    time_us, energy_uj = commit_costs(profile, costs, plan.time_us)
     return {"time_us": time_us, "energy_uj": energy_uj}
 
 

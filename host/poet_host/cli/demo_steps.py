@@ -17,6 +17,7 @@ from ..files import write_whole
 from ..graph.graph import Graph
 from ..graph.work import work_of
 from ..plan.plan import Plan, plan_to_json
+from ..plan.pricing import commit_costs
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
 from ..profile.profile import Profile
@@ -85,7 +86,7 @@ class Cost:
     def of_plan(plan: Plan, costs: CostGraph, profile: Profile) -> "Cost":
         assert plan.time_us is not None
         assert plan.energy_uj is not None
-        commit_us, commit_uj = profile.commit(costs.kept_sizes, plan.time_us)
+        commit_us, commit_uj = commit_costs(profile, costs, plan.time_us)
         time_us = plan.time_us + commit_us
         energy_uj = plan.energy_uj + commit_uj
         return Cost(time_us, energy_uj, energy_uj + profile.power.base_uw * time_us / 1e6, False)

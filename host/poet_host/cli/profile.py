@@ -47,6 +47,11 @@ PROFILING_BYTES = 64 << 20  # arena of a native board; larger operators are not 
     "--supply-mv", type=FiniteRange(500, 30_000), metavar="MV", show_default=f"{SUPPLY_MV:.0f}",
     help="Supply voltage of the board at the power meter, in millivolts.",
 )  # fmt: skip
+@click.option(
+    "--no-storage", is_flag=True,
+    help="Measure a board without a card. `solve` then makes schedules without storage from the "
+    "profile. `--validate` trains a few steps in the chip's flash, which must not hold weights.",
+)  # fmt: skip
 @erase_option
 @storage_option
 @model_options
@@ -58,6 +63,7 @@ def profile(
     validated: bool,
     power_log: Path | None,
     supply_mv: float | None,
+    no_storage: bool,
     erase_card: bool,
     storage: Path | None,
     as_json: bool,
@@ -80,15 +86,21 @@ def profile(
             f"--power-log: {power_log} already exists. Name a new file, to which you will "
             "export the recording"
         )
+    if power_log and no_storage:
+        raise BadInput(
+            "--power-log needs a card, since the meter records its power too: omit --no-storage"
+        )
     arena = PROFILING_BYTES if port == "native" else None
-    with api.connect(port, storage=storage, arena_bytes=arena) as connection:
+    with api.connect(port, storage=storage, arena_bytes=arena, card=not no_storage) as connection:
         say_emulated(connection)
         if erase_card:
             connection.device.format()
         measured = None
         for graph in graphs:
             with progress(f"profiling {graph.name} on {connection.board.name}") as report:
-                measured = connection.profile(graph, measured, progress=report)
+                measured = connection.profile(
+                    graph, measured, progress=report, storage=not no_storage
+                )
         assert measured is not None
         if power_log:
             request = f"now stop the recording, and export it with timestamps to {power_log}"

@@ -85,7 +85,8 @@ objective_option = click.option(
 @click.option(
     "--no-storage", is_flag=True,
     help="Plan for a board without a card: tensors are recomputed, never paged, and the parameters "
-    "and the state of the optimiser stay in RAM.",
+    "and the state of the optimiser stay in RAM. A profile that was measured with --no-storage "
+    "implies this option.",
 )  # fmt: skip
 @click.option(
     "--streaming/--no-streaming", default=None, show_default="if an operator exceeds --ram",

@@ -24,7 +24,9 @@ def cost_graph(
     flags: `keep`, since its result must be on storage at the end, and `once`, since it must not be
     computed again. Without storage nothing can be paged, and the stored nodes start in RAM. What
     the host does not send for each step, parameters and state, must then be in RAM at the end too.
+    A profile of a board without a card always gives a graph without storage.
     """
+    storage = storage and profile.storage
     renewed = {node.updates for node in graph}
     index = {node.name: i for i, node in enumerate(graph)}
     nodes = []
@@ -54,3 +56,13 @@ def cost_graph(
             )
         )
     return CostGraph(graph.name, tuple(nodes), storage, profile.power.base_uw)
+
+
+def commit_costs(profile: Profile, costs: CostGraph, step_us: float) -> tuple[float, float]:
+    """Return the time (us) and energy (uJ) of the commit of a step that takes `step_us`.
+
+    Without storage, only few steps commit. Then these are the costs of the check of new weights.
+    """
+    if costs.storage:
+        return profile.commit(costs.kept_sizes, step_us)
+    return profile.check(sum(node.bytes for node in costs.nodes if node.keep and node.once))

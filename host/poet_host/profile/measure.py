@@ -49,12 +49,14 @@ def measure(
     graph: Graph,
     stored_values: Mapping[str, Array],
     progress: Progress | None = None,
+    storage: bool = True,
 ) -> Profile:
     """Return the profile of `board`, measured on `device`, for the operators of `graph`.
 
     `stored_values`: parameters, states, data and label of a step, by node name. The board's storage
     must be formatted. No block of the storage that a model uses is overwritten. Measurements take
-    seconds on fast boards, and minutes on slow boards.
+    seconds on fast boards, and minutes on slow boards. `storage` False: the board has no card, so
+    the costs of transfers and commits are the estimates of its board.toml.
     """
     arena_bytes = int(device.info.arena_bytes)
     todo = []
@@ -66,7 +68,7 @@ def measure(
                 break
     values = run_step(graph, stored_values, 1) if todo else {}
     sizes = _transfer_sizes(arena_bytes)
-    rounds = SAMPLES if board.is_computer else 1
+    rounds = (SAMPLES if board.is_computer else 1) if storage else 0
     total = len(todo) + rounds * (2 * len(sizes) + 1)
     done = 0
 
@@ -94,14 +96,16 @@ def measure(
         commits_us.append(device.us(device.probe_commit(repeat=COMMITS)) / COMMITS)
     if progress:
         progress(total, total, "done")
+    estimate = estimate_profile(board)
     return Profile(
         board.name,
         "measured",
         board_power(board),
-        estimate_profile(board).rates,
-        _lane(page_in),
-        _lane(page_out),
-        _typical(commits_us),
+        estimate.rates,
+        _lane(page_in) if storage else estimate.page_in,
+        _lane(page_out) if storage else estimate.page_out,
+        _typical(commits_us) if storage else estimate.commit_us,
+        storage=storage,
         transfer_queue=int(device.info.queue_capacity),
         unique_id=str(device.info.unique_id),
         operators=operators,

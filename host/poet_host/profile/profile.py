@@ -141,6 +141,11 @@ class Profile:
     transfer_queue: _Queue = 8  # largest number of transfers that the board can queue
     metered: bool = False  # True: a meter measured the powers; False: they are from board.toml
     unique_id: str = ""  # unique id of the measured board
+    # False: the board was measured without a card. Costs of transfers and commits are estimates.
+    storage: bool = True
+    # Without a card, the board checks at the end of a step that all new weights are finite. Here is
+    # the time of this check for each byte of them. With a card, it is in the costs of page-outs.
+    check_us_per_byte: Amount = 0.0
     # By `signature`.
     operators: Mapping[str, Measured] = field(default_factory=dict)
 
@@ -231,6 +236,11 @@ class Profile:
             self.commit_us + read * read_us + shared * write_us,
             record_uj + read * read_uj + shared * write_uj,
         )
+
+    def check(self, renewed_bytes: int) -> tuple[float, float]:
+        """Return the time (us) and energy (uJ) of the check of new weights, without a card."""
+        time_us = self.check_us_per_byte * renewed_bytes
+        return time_us, time_us * self.power.compute_uw / 1e6
 
     def _block(self, lane: Lane, storage_uw: float) -> tuple[float, float]:
         """Return the time and the energy of the transfer of one block."""

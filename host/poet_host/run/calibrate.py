@@ -15,6 +15,7 @@ from ..device.board import load_board
 from ..device.device import Progress
 from ..graph.graph import Graph, Node
 from ..plan.plan import Plan, Statement
+from ..plan.pricing import commit_costs
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
 from ..profile.profile import Lane, Profile, StatementCosts, shares
@@ -88,8 +89,16 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     extra time of the second one is added to every page-out. The remaining extra time is divided
     among the page-outs of other tensors (`page_turn_us`). Without such page-outs, it is added to
     the commit: the card pauses once, between the commit record and the first updated tensor. If
-    this tensor shares a block, the commit is measured with the pause.
+    this tensor shares a block, the commit is measured with the pause. Without a card, the end of a
+    step takes the time of the check of new weights.
     """
+    if not profile.storage:
+        renewed_bytes = sum(node.size_bytes for node in graph if node.updates is not None)
+        return replace(
+            profile,
+            statements=statement_costs(observed),
+            check_us_per_byte=_end_us(observed) / renewed_bytes if renewed_bytes else 0.0,
+        )
     outs = _outs(graph, observed)
     expected_us = {
         index: profile.page_out.times_us(node.size_bytes)[0] for index, node in outs.items()
@@ -129,6 +138,16 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     known_us, _ = found.commit(sizes, step_us)
     late_us = max(0.0, fmean(step.commit_us for step in observed.steps) - known_us)
     return replace(found, commit_us=profile.commit_us + turns_us + late_us)
+
+
+def _end_us(observed: Observed) -> float:
+    """Return the time of a step after its last traced statement, if nothing is transferred."""
+    spans_us: dict[int, list[float]] = {}  # by the first statement of a part of the schedule
+    for records in observed.records:
+        ticks = (records[-1].end - records[0].begin) % 2**32
+        spans_us.setdefault(records[0].statement, []).append(observed.tick_us * ticks)
+    step_us = fmean(step.time_us - step.overhead_us for step in observed.steps)
+    return max(0.0, step_us - sum(map(fmean, spans_us.values())))
 
 
 def _unattended(lane: Lane) -> Lane:
@@ -244,7 +263,7 @@ def validation(
     `costs` must be the cost graph that is made with `profile`.
     """
     promised = verify(Problem(costs, plan.ram_bytes), _unclaimed(plan))
-    commit_us, commit_uj = profile.commit(costs.kept_sizes, promised.time_us)
+    commit_us, commit_uj = commit_costs(profile, costs, promised.time_us)
     predicted_us = promised.time_us + commit_us
     base_uj = profile.power.base_uw * predicted_us / 1e6
     return Validation(

@@ -40,14 +40,21 @@ struct span poet_span_at(const struct axis *x, uint32_t at) {
   return s;
 }
 
+/* Return distance / stride, rounded up. A Cortex-M0+ divides in software. */
+static uint32_t steps_over(uint32_t distance, uint32_t stride) {
+  return stride == 1 ? distance : (distance + stride - 1) / stride;
+}
+
 struct span poet_outputs_of(uint32_t at, uint32_t stride, uint32_t pad,
                             uint32_t in_size, uint32_t out_size) {
-  const uint32_t begin = at < pad ? (pad - at + stride - 1) / stride : 0;
+  const uint32_t begin = at < pad ? steps_over(pad - at, stride) : 0;
   uint32_t end =
-      at < in_size + pad ? (in_size + pad - at + stride - 1) / stride : 0;
+      at < in_size + pad ? steps_over(in_size + pad - at, stride) : 0;
   end = end < out_size ? end : out_size;
   return (struct span){.first = begin,
                        .count = end > begin ? end - begin : 0,
+                       .tap = 0,
+                       .taps = 0,
                        .from = begin * stride + at - pad};
 }
 

@@ -1,6 +1,7 @@
 /*
- * conv2d.c - two-dimensional convolution with groups, and its two gradients, as
- * tiles of sums (tile.h).
+ * conv2d.c - two-dimensional convolution with groups, and the gradient of its
+ * input, as tiles of sums (tile.h). conv2d_grad.c has the gradient of the
+ * weights.
  *
  * The letters in shapes, such as (n, c, h, w), are fields of struct poet_op.
  * Output channel k reads the c / groups input channels of its group.
@@ -20,7 +21,6 @@
 #include "lanes_m4f.h"
 #include "lanes_m0plus.h"
 #include "poet/kernel.h"
-#include "sink.h"
 #include "tile.h"
 
 #if !POET_M0PLUS
@@ -329,69 +329,4 @@ void poet_conv2d_grad_input(const struct poet_call *call) {
       .made_plane = op->h * op->w,
       .read_plane = op->oh * op->ow};
   convolve(&v, call->in[0], call->out); /* dy (n, k, oh, ow), dx (n, c, h, w) */
-}
-
-void poet_conv2d_grad_weight(const struct poet_call *call) {
-  const struct poet_op *op = call->op;
-  const float *x = call->in[0];  /* (n, c, h, w) */
-  const float *dy = call->in[1]; /* (n, k, oh, ow) */
-  const uint32_t x_plane = op->h * op->w, y_plane = op->oh * op->ow;
-  const uint32_t group_c = op->c / op->groups, group_k = op->k / op->groups;
-  const uint32_t taps = (uint32_t)op->kernel_h * op->kernel_w;
-  if (poet_depthwise_grad_weight(call, x, dy)) {
-    return;
-  }
-#if POET_VECTOR
-  if (poet_grad_weight_panels(call, x, dy)) {
-    return;
-  }
-#endif
-  struct poet_tile t = {.a = {.lane = (int32_t)y_plane,
-                              .column = 1,
-                              .row = (int32_t)op->ow,
-                              .plane = (int32_t)(op->k * y_plane)},
-                        .b = {.lane = (int32_t)x_plane,
-                              .column = op->stride_w,
-                              .row = (int32_t)(op->stride_h * op->w),
-                              .plane = (int32_t)(op->c * x_plane)},
-                        .planes = op->n,
-                        .begun = !call->first,
-                        .tame = poet_tame(x, op->n * op->c * x_plane, dy,
-                                          op->n * op->k * y_plane)};
-
-  for (uint32_t tap = 0; tap < taps; tap++) {
-    const struct span h = poet_outputs_of(tap / op->kernel_w, op->stride_h,
-                                          op->pad_h, op->h, op->oh);
-    const struct span w = poet_outputs_of(tap % op->kernel_w, op->stride_w,
-                                          op->pad_w, op->w, op->ow);
-    const float *from = x + h.from * op->w + w.from;
-    t.rows = h.count;
-    t.columns = w.count;
-    poet_tile_shape(&t);
-    t.a.at = dy + h.first * op->ow + w.first;
-    for (uint32_t k = 0; k < op->k;) {
-      const uint32_t in_group = k % group_k;
-      const uint32_t outputs = poet_lanes(group_k - in_group);
-      t.b.at = from;
-      for (uint32_t c = 0; c < group_c; c += POET_WIDE) {
-        const uint32_t inputs = poet_wide_lanes(group_c - c, POET_WIDE);
-        float sums[POET_TILE * POET_WIDE];
-        const struct poet_place place = {.first =
-                                             (k * group_c + c) * taps + tap,
-                                         .rows = outputs,
-                                         .columns = inputs,
-                                         .row = group_c * taps,
-                                         .column = taps};
-        poet_begin_tile(call, &place, sums, POET_WIDE);
-        poet_tile(&t, outputs, inputs, sums, POET_WIDE);
-        poet_sink_tile(call, 2, &place, sums, POET_WIDE);
-        t.b.at += POET_WIDE * x_plane;
-      }
-      k += outputs;
-      t.a.at += outputs * y_plane;
-      if (in_group + outputs == group_k) {
-        from += group_c * x_plane;
-      }
-    }
-  }
 }

@@ -267,14 +267,7 @@ poet_dots(const struct poet_tile *tile __attribute__((unused)),
       "31:\n" /* r1 the larger one but for equal exponents */
       "  subs r0, r1, r0\n"
       "  bls 33f\n"
-      "  bpl 32f\n"
-      "  adds r0, #128\n" /* as from 5 on, but without a carry */
-      "  lsls r1, r0, #24\n"
-      "  beq 24b\n"
-      "  lsrs r0, #8\n"
-      "  lsls r0, #8\n"
-      "  mov r12, r0\n"
-      "  b 9b\n"
+      "  bmi 5b\n"
       "32:\n"
       "  subs r3, #1\n"
       "  adds r0, r0\n"
@@ -292,6 +285,8 @@ poet_dots(const struct poet_tile *tile __attribute__((unused)),
 
       /* exponents further apart, or the product's is the larger one */
       "34:\n"
+      "  cmp r3, #0\n"
+      "  beq 45f\n"
       "  movs r5, r2\n"
       "  eors r5, r3\n" /* negative: a difference */
       "  bmi 36f\n"
@@ -333,6 +328,13 @@ poet_dots(const struct poet_tile *tile __attribute__((unused)),
       "  b 38b\n"
       "39:\n"
       "  mov r12, r4\n"
+      "  b 9b\n"
+      /* the first product of a sum */
+      "45:\n"
+      "  subs r2, #8\n"
+      "  mov lr, r2\n"
+      "  lsls r0, #8\n"
+      "  mov r12, r0\n"
       "  b 9b\n"
 
       /* pack */

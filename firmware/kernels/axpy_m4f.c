@@ -5,7 +5,7 @@
  *
  * Cycles: poet_axpy 46 for 8 products if all elements are adjacent, else 31 to
  * 36 for 4; what is left of a row takes 12 for each. poet_three 40 for 12
- * products, 12 for each group of three that is left. A row takes 10 to 25 in
+ * products, 22 for 6 and 15 for 3 that are left. A row takes 10 to 25 in
  * addition, a call 40.
  */
 #include "axpy_m4f.h"
@@ -192,9 +192,28 @@ poet_three(struct poet_three *three __attribute__((unused))) {
     "vmov s1, s5\n"
     "subs r4, #4\n"
     "bhs 2b\n"
-    "3: adds r4, #4\n"
+    "3: adds r4, #2\n"
+    "bmi 4f\n"
+    "vldmia r0!, {s2-s3}\n"
+    "vldmia r1!, {s6-s7}\n"
+    "vmul.f32 s10, s6, s0\n"
+    "vmul.f32 s11, s6, s1\n"
+    "vmul.f32 s12, s6, s2\n"
+    "vadd.f32 s13, s13, s10\n"
+    "vadd.f32 s14, s14, s11\n"
+    "vadd.f32 s15, s15, s12\n"
+    "vmul.f32 s10, s7, s1\n"
+    "vmul.f32 s11, s7, s2\n"
+    "vmul.f32 s12, s7, s3\n"
+    "vadd.f32 s13, s13, s10\n"
+    "vadd.f32 s14, s14, s11\n"
+    "vadd.f32 s15, s15, s12\n"
+    "vmov s0, s2\n"
+    "vmov s1, s3\n"
+    "subs r4, #2\n"
+    "4: adds r4, #2\n"
     "beq 5f\n"
-    "4: vldmia r0!, {s2}\n"
+    "vldmia r0!, {s2}\n"
     "vldmia r1!, {s6}\n"
     "vmul.f32 s10, s6, s0\n"
     "vmul.f32 s11, s6, s1\n"
@@ -204,8 +223,6 @@ poet_three(struct poet_three *three __attribute__((unused))) {
     "vadd.f32 s15, s15, s12\n"
     "vmov s0, s1\n"
     "vmov s1, s2\n"
-    "subs r4, #1\n"
-    "bne 4b\n"
     "5: vldmia r1!, {s6}\n"
     "subs r2, #1\n"
     "vmul.f32 s10, s6, s0\n"

@@ -98,12 +98,18 @@ static void strips_of_rows(const struct convolution *v, const struct span *h,
   static const float zero = 0.0f;
   const uint32_t width = v->w.made;
   const int32_t row = 4 * (int32_t)width, taps = (int32_t)h->taps;
-  struct poet_rows r = {.step = v->h.back ? -row : row,
-                        .rows = h->count,
-                        .to_next = 4 * width,
-                        .taps = h->taps};
+  struct poet_rows r; /* with an initialiser, memset would be called */
+  r.step = v->h.back ? -row : row;
   r.next = row - taps * r.step;
-  memcpy(r.weight, weight + 3 * h->tap, 3 * h->taps * sizeof *weight);
+  r.rows = h->count;
+  r.to_next = 4 * width;
+  r.taps = h->taps;
+  weight += 3 * h->tap;
+  for (float *to_row = r.weight; to_row != r.weight + 3 * taps; to_row += 3) {
+    const float a = weight[0], b = weight[1], c = weight[2];
+    to_row[0] = a, to_row[1] = b, to_row[2] = c;
+    weight += 3;
+  }
   from += h->from * width;
   to += h->first * width;
   for (uint32_t j = 0; j < width; j += POET_STRIP) {

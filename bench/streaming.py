@@ -1,0 +1,144 @@
+"""`make bench-streaming`: networks whose operators exceed the RAM train on simulated boards.
+
+Each step on a simulated board is compared with a native board that keeps everything in RAM: their
+trained weights must be the same bits. Prints a table and writes RESULTS-streaming.md. Times are
+simulated, so other processes do not change them.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import poet_host as poet
+from poet_host.files import write_whole
+from poet_host.plan.infeasible import largest_operator_bytes
+from poet_host.plan.plan import Plan
+from poet_host.run.run import Run, weights_sha256
+
+from .report import about, commit, number, percent, table
+
+RESULTS = Path(__file__).with_name("RESULTS-streaming.md")
+SOLVE_S = 60.0
+STEPS = 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model on a board, in some RAM."""
+
+    model: str
+    data: str
+    board: str
+    ram_bytes: int
+
+
+CASES = (
+    Case("resnet8-cifar", "synthetic:3x32x32:10", "mkr1000", 24_576),
+    Case("resnet8-cifar", "synthetic:3x32x32:10", "nrf52840_dk", 24_576),
+    Case("resnet18", "synthetic:3x32x32:10", "nrf52840_dk", 225_280),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The run of a case, and the run that keeps everything."""
+
+    case: Case
+    largest_bytes: int  # of RAM for the largest operator without streaming
+    plan: Plan
+    run: Run
+    is_same: bool  # whether both runs have trained the same bits
+
+
+def measure(case: Case) -> Measured:
+    """Solve and train. Raises PoetError if no plan is found."""
+    graph = poet.load(case.model)
+    assert isinstance(graph, poet.Graph)
+    profile = poet.estimate_profile(case.board)
+    costs = poet.costs_of(graph, profile)
+    keep = poet.keep_everything(costs)
+    with poet.connect("native", arena_bytes=keep.peak_bytes) as board:
+        kept = poet.train(poet.encode(graph, profile, keep), board, case.data, steps=STEPS)
+    plan = poet.solve(graph, profile, ram=case.ram_bytes, time_limit_s=SOLVE_S)
+    if not plan.statements:
+        raise poet.PoetError(f"{case.model} in {case.ram_bytes:,} bytes: {plan.status}")
+    with poet.connect(f"sim:{case.board}") as board:
+        run = poet.train(poet.encode(graph, plan), board, case.data, steps=STEPS)
+    same = weights_sha256(run.weights) == weights_sha256(kept.weights)
+    return Measured(case, largest_operator_bytes(costs), plan, run, same)
+
+
+def report(measured: Sequence[Measured], command: str) -> str:
+    head = ["model on board", "RAM bytes", "largest operator, bytes", "high-water mark",
+            "plan bytes", "gap %", "bytes moved in", "bytes moved out", "step s, predicted",
+            "step s", "weights"]  # fmt: skip
+    return "\n\n".join(
+        [
+            "# Networks whose operators exceed the RAM",
+            f"Commit {commit()}. {about(command, 'highspy', 'numpy')}",
+            f"{STEPS} step on a simulated board with its firmware, planned with the estimated "
+            "profile of the board. Times are simulated. `equal`: the weights are bit for bit those "
+            "of a native board that keeps everything in RAM. Moved bytes: those of streamed "
+            "operands, in the plan.",
+            table(head, map(_row, measured)),
+        ]
+    ) + "\n"  # fmt: skip
+
+
+def _row(mine: Measured) -> list[str]:
+    plan, run = mine.plan, mine.run
+    assert plan.problem is not None
+    assert plan.time_us is not None
+    assert run.time_us is not None
+    graph = plan.problem.graph
+    modes = [
+        graph.nodes[graph.index[statement.node]].mode(statement.mode)
+        for statement in plan.statements
+        if statement.op == "compute" and statement.mode
+    ]
+    return [
+        f"{mine.case.model} on {mine.case.board}",
+        f"{mine.case.ram_bytes:,}",
+        f"{mine.largest_bytes:,}",
+        f"{run.peak_bytes:,}",
+        f"{run.schedule_bytes:,}",
+        percent(plan.gap),
+        f"{sum(mode.moved_in_bytes for mode in modes):,}",
+        f"{sum(mode.moved_out_bytes for mode in modes):,}",
+        number(plan.time_us / 1e6),
+        number(run.time_us / 1e6),
+        "equal" if mine.is_same else "DIFFERENT",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench.streaming", description=__doc__)
+    parser.add_argument(
+        "--only", metavar="NAME", help="only rows whose name contains NAME; no file"
+    )
+    options = parser.parse_args()
+    chosen = [
+        case
+        for case in CASES
+        if options.only is None or options.only in f"{case.model} on {case.board}"
+    ]
+    if not chosen:
+        parser.error(f"no row has a name with {options.only!r} in it")
+    began = time.monotonic()
+    measured = []
+    for case in chosen:
+        measured.append(measure(case))
+        print(f"{case.model} on {case.board}: {time.monotonic() - began:.0f} s", flush=True)
+    text = report(measured, " ".join(["python -m bench.streaming", *sys.argv[1:]]))
+    print(text)
+    if options.only is None:
+        write_whole(RESULTS, text)
+    if not all(case.is_same for case in measured):
+        sys.exit("trained weights differ from those of keep-everything")
+
+
+if __name__ == "__main__":
+    main()

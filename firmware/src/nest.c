@@ -313,6 +313,7 @@ static int run_cells(const struct poet_nest_run *run) {
   struct poet_walker *const next = &state->next;
   TRY(pump(run, false));
   do {
+    poet_alive(run->p); /* a nest may take minutes */
     if (poet_asked_to_stop(run->p)) {
       return POET_ERROR_stopped;
     }

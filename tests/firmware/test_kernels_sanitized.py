@@ -56,6 +56,14 @@ def test_every_kernel_stays_inside_its_tensors() -> None:
 
 
 @pytest.mark.slow
+def test_nests_stay_inside_their_memory() -> None:
+    """Random nests of every kernel, and their faults. Unused memory of the arena is poisoned."""
+    run = sanitized(*PYTEST, str(HERE / "test_nests.py"), str(HERE / "test_nest_faults.py"))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert " passed" in run.stdout
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", ["-DPOET_PORTABLE", ""])
 def test_vectors_of_any_length_and_none_give_the_same_bits(flags: str) -> None:
     """Without vectors, and with those that every processor of this kind has."""

@@ -14,25 +14,17 @@ from poet_host.schedule.layout import model_of_graph
 from poet_host.schedule.model import model_bytes
 from poet_host.schedule.nests import put_nest
 from poet_host.schedule.schedule import Schedule
-from support.kernel_cases import Case, make
+from support.kernel_cases import Case
 from support.memory_board import card, refusal
+from support.nest_cases import BIAS, FORWARD, RELU, RENEW, UPDATE, C, K, N, W, X, Y
 from support.nest_runs import LateBoard, graph_of
 from support.nests import operator_of
 from support.parts import with_header
 
-CONV = {"n": 2, "c": 6, "h": 5, "w": 5, "k": 8, "oh": 5, "ow": 5, "groups": 1}
-CONV |= {"kernel_h": 3, "kernel_w": 3, "stride_h": 1, "stride_w": 1, "pad_h": 1, "pad_w": 1}
-FORWARD = make("conv2d", CONV, 1, bias=False)
-UPDATE = make("conv2d_grad_weight", CONV, 1, sink="sgd")
-BIAS = make("grad_bias", CONV, 1, sink="store")
-RELU = replace(make("relu", CONV, 1), overwrites=0)
-X, Y = Cut(100, (1, 2, 6), (1, 1, 2)), Cut(100, (1, 2, 8), (1, 1, 4))
-W = Cut(36, (1, 8, 6), (1, 4, 2))
 ROWS = Cut(20, (2, 8, 5), (1, 4, 2))
-N, K, C, OH = Loop("n", 1), Loop("k", 4), Loop("c", 2), Loop("oh", 2)
+OH = Loop("oh", 2)
 R23 = Ring(2, 3)
 NEST = Nest((N, K, C), (R23, R23, Ring(2, 2)))
-RENEW = Nest((K, C, N), (Ring(2, 3), Ring(1, 3), Ring(2, 2), Ring(2, 2)))
 SUMS = Nest((N, K, OH), (Ring(1, 3), Ring(1, 0)))
 ACTIVE = Nest((N, C), (Ring(1, 2), Ring(1, 2)))
 GOOD = [

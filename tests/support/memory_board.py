@@ -1,5 +1,6 @@
 """The C runtime as a library, on a port in Python: storage in RAM, with power cuts."""
 
+import os
 import re
 import struct
 from collections.abc import Callable, Iterator
@@ -37,12 +38,15 @@ def _declarations(path: str) -> str:
 
 @cache
 def library() -> tuple[cffi.FFI, Any]:
-    """Return all declarations of the runtime, internal ones too, and the compiled library."""
+    """Return all declarations of the runtime, internal ones too, and the compiled library.
+
+    POET_SANITIZE=1 builds it with sanitizers; the process then needs libasan preloaded.
+    """
     ffi = cffi.FFI()
     headers = ("records.h", "port.h", "poet.h", "server.h")
     for header in [f"include/poet/{name}" for name in headers] + ["src/runtime.h", "src/plan.h"]:
         ffi.cdef(_declarations(header))
-    return ffi, ffi.dlopen(str(build_library()))
+    return ffi, ffi.dlopen(str(build_library(bool(os.environ.get("POET_SANITIZE")))))
 
 
 class Refused(Exception):

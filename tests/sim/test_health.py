@@ -139,3 +139,11 @@ def test_the_region_of_the_boot_loader_is_locked(storage: Path) -> None:
     assert chip.run(10**9) == "idle"
     assert chip.lib.machine_flash_locked(chip.machine, 0)
     assert not chip.lib.machine_flash_locked(chip.machine, 0x4000)
+
+
+def test_the_nrf52840_uses_its_converter(storage: Path) -> None:
+    chip = SimulatedChip("nrf52840_dk", build_firmware("nrf52840_dk"), storage)
+    assert chip.run(10**9) == "idle"
+    value = chip.ffi.new("uint32_t *")
+    assert chip.lib.machine_read_register(chip.machine, 0x40000578, 4, value)  # POWER.DCDCEN
+    assert value[0] == 1

@@ -303,6 +303,7 @@ void chip_start(void) {
   open_debug_port();
   start_watchdog();
   watch_supply();
+  POWER_DCDCEN = 1; /* the kit has the coil; board.toml assumes it */
   NVMC_ICACHECNF = 1;
   CLOCK_EVENTS_HFCLKSTARTED = 0;
   CLOCK_TASKS_HFCLKSTART = 1; /* start the crystal, for the UART */

@@ -48,6 +48,7 @@ struct nrf_channel { /* EasyDMA */
 struct nrf_power { /* and CLOCK */
   struct nrf_peripheral p;
   uint32_t debug_opened; /* APPROTECT.DISABLE */
+  uint32_t converter;    /* DCDCEN */
   uint32_t reset_reason, power_fail;
   bool crystal_running, vbus, usb_supplied;
   struct event started, regulator;

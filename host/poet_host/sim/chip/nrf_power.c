@@ -18,6 +18,7 @@ enum {
   USBREGSTATUS = 0x438,
   POFCON = 0x510,
   APPROTECT_DISABLE = 0x558,
+  DCDCEN = 0x578,
   CRYSTAL_START_TICKS = 64 * 360,    /* t_START of the 32 MHz crystal */
   REGULATOR_START_TICKS = 64 * 1000, /* until USBPWRRDY: its worst case */
 };
@@ -98,6 +99,7 @@ static const struct reg registers[] = {
     {HFCLKSTAT, 4, .get = clock_status},
     {USBREGSTATUS, 4, .get = usb_status},
     {APPROTECT_DISABLE, 4, PLAIN, OF_POWER(debug_opened)},
+    {DCDCEN, 4, PLAIN, OF_POWER(converter), .most = 1},
     {RESETREAS, 4, CLEAR_ONES, OF_POWER(reset_reason)},
     {POFCON, 4, PLAIN, OF_POWER(power_fail), .most = 31,
      .after = power_fail_written},

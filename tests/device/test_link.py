@@ -213,7 +213,7 @@ def test_a_step_without_a_reply_is_requested_again_if_it_does_not_run(has_next: 
         return {"result": {"step": 4}} if len(asked) == 2 else None
 
     handlers = {"status": lambda: {"status": {"running": 0}}, "step": step}
-    with FakeBoard(handlers) as board, connect(board.port, timeout_s=0.02) as device:
+    with FakeBoard(handlers) as board, connect(board.port, timeout_s=0.2) as device:
         meanwhile = (lambda: asked.append("written")) if has_next else None
         assert device.step(4, meanwhile=meanwhile).step == 4
         assert asked == ["step", "step"]

@@ -143,8 +143,8 @@ static inline uint8_t sd_command(unsigned index, uint32_t argument,
 
 /* Brings the card up; returns the OCR's upper half, 0 if it does not answer. */
 static inline uint32_t sd_start(void) {
-  PORT(0x98) = 1u << 10; /* deselected */
-  PORT(0x88) = 1u << 10;
+  PORT(0x98) = 3u << 10; /* PB10, PB11: card and other device deselected */
+  PORT(0x88) = 3u << 10;
   spi_start(119); /* 200 kHz */
   for (int i = 0; i < 10; i++)
     spi_swap(0xff);

@@ -55,8 +55,9 @@ cross: $(VENV)/run.stamp
 	  fi; } || { echo "no cross compiler could be installed: try 'apt install gcc-arm-none-eabi" \
 	    "libnewlib-arm-none-eabi', or do without it: 'make demo PORT=native'"; exit 2; }
 
+# Three workers on two cores: many tests wait for a board, a time limit or a process.
 test: $(VENV)/dev.stamp lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests
+	$(BIN)/python -m pytest -n 3 --dist loadfile tests
 
 # What needs no simulated chip and no cross compiler. Lines of firmware/src are counted by gcov.
 check: lint

@@ -122,22 +122,14 @@ class NestTraffic:
                 [parts_within(e, p) for e, p in zip(extents, self.parts[index], strict=True)],
                 count,
             )
-            into, out = self._directions(index)
-            found.append(Option(
-                depth, allowed, slab_bytes,
-                (first[0] if into else 0) + (first[3] if out else 0) + np.zeros(count),
-                self._moved(index, levels, depth, tile, count),
-            ))  # fmt: skip
+            costs = self._moved(index, levels, depth, tile, count)
+            found.append(Option(depth, allowed, slab_bytes, first[0], costs))
         return found
-
-    def _directions(self, index: int) -> tuple[bool, bool]:
-        return index < self.count, index == self.count
 
     def _moved(
         self, index: int, levels: list[Level], depth: int, tile: Mapping[str, Sizes], count: int
     ) -> Array:
         """Return the costs of all transfers of an operand: see `Option.costs`."""
-        into, out = self._directions(index)
         inside = levels[:depth]
         regions: list[list[tuple[tuple[Sizes, Sizes], dict[str, Sizes]]]] = []
         for a, part in zip(self.axes[index], self.parts[index], strict=True):
@@ -155,20 +147,13 @@ class NestTraffic:
                 (parts_within(last, part), {str(a.cut_by): -(-last // cell)}),
             ])  # fmt: skip
         total = np.zeros((5, count))
+        moved = total[4 if index == self.count else 3]
         for combination in product(*regions):
             trips = {axis: t for _, more in combination for axis, t in more.items()}
             times = self._repeats(index, inside, trips, count)
             cost = self._region(index, [parts for parts, _ in combination], count)
-            if into:
-                total[0] += times * cost[0]
-                total[1] += times * cost[1]
-                total[2] += times * cost[2]
-                total[3] += times * cost[6]
-            if out:
-                total[0] += times * cost[3]
-                total[1] += times * cost[4]
-                total[2] += times * cost[5]
-                total[4] += times * cost[6]
+            total[:3] += times * cost[:3]
+            moved += times * cost[3]
         return total
 
     def _repeats(
@@ -199,12 +184,13 @@ class NestTraffic:
         return times
 
     def _region(self, index: int, parts: Sequence[tuple[Sizes, Sizes]], count: int) -> Array:
-        """Return the costs of the transfer of some parts.
+        """Return the costs of the transfer of some parts: loads of an input, stores of the output.
 
         `parts`: for each axis the number of whole parts, and the size of a smaller one or 0. Rows:
-        lane, processor and energy of loads, the same of stores, bytes.
+        lane, processor, energy, bytes.
         """
-        total = np.zeros((7, count))
+        total = np.zeros((4, count))
+        price = self.prices.store if index == self.count else self.prices.load
         sides = [
             ((np.full(count, whole, np.int64), number), (edge, (edge > 0).astype(np.int64)))
             for (number, edge), whole in zip(parts, self.parts[index], strict=True)
@@ -214,9 +200,8 @@ class NestTraffic:
             number = np.prod([many for _, many in combination], axis=0)
             if not np.any(number):
                 continue
-            total[0:3] += number * self.prices.load(size)
-            total[3:6] += number * self.prices.store(size)
-            total[6] += number * size
+            total[:3] += number * price(size)
+            total[3] += number * size
         return total
 
 

@@ -272,17 +272,8 @@ class _Encoder:
         else:
             self.out.code("0")
         if op.workspace_bytes:
-            offset = self._placed(statement, index, "workspace_offset")
-            self._place(offset, op.workspace_bytes)
-            state.take(offset, op.workspace_bytes)
-        if op.overwrites is None:
-            size_bytes = self.model.tensors[number].size_bytes
-            offset = self._placed(statement, index)
-            self._place(offset, size_bytes)
-            state.take(offset, size_bytes, number)
-        else:
-            state.overwrite(number)
-        state.end_compute(number)
+            self._take(self._placed(statement, index, "workspace_offset"), op.workspace_bytes)
+        self._output(statement, number, index, in_place=op.overwrites is not None)
         return 1 + self._folded_frees((*op.freeable, number), index + 1)
 
     def _stream(self, one: NestedOperator, statement: Statement, number: int, index: int) -> int:
@@ -293,21 +284,28 @@ class _Encoder:
         if again:
             self.out.put(number, width(len(self.model.tensors)))
         put_nest(self.out, one.operator, one.nest)
-        workspace = self._placed(statement, index, "workspace_offset")
-        self._place(workspace, one.workspace_bytes)
-        state.take(workspace, one.workspace_bytes)
-        if one.nest.operands[-1] is None and one.overwritten is None:
-            offset, size_bytes = (
-                self._placed(statement, index),
-                self.model.tensors[number].size_bytes,
-            )
-            self._place(offset, size_bytes)
-            state.take(offset, size_bytes, number)
-        elif one.nest.operands[-1] is None:
-            state.overwrite(number)
-        state.end_compute(number)
+        self._take(self._placed(statement, index, "workspace_offset"), one.workspace_bytes)
+        streamed, in_place = one.nest.operands[-1] is not None, one.overwritten is not None
+        self._output(statement, number, index, in_place=in_place, streamed=streamed)
         inputs = self.model.operator(number).inputs
         return 1 + self._folded_frees(one.freeable(inputs, number), index + 1)
+
+    def _take(self, offset: int, size_bytes: int, tensor: int | None = None) -> None:
+        """Write the place of a tensor, or of a workspace (None), and occupy it."""
+        self._place(offset, size_bytes)
+        self.state.take(offset, size_bytes, tensor)
+
+    def _output(
+        self, statement: Statement, number: int, index: int, *, in_place: bool,
+        streamed: bool = False,
+    ) -> None:  # fmt: skip
+        """Give the output its memory. A streamed output needs none apart from the workspace."""
+        if not streamed and in_place:
+            self.state.overwrite(number)
+        elif not streamed:
+            size_bytes = self.model.tensors[number].size_bytes
+            self._take(self._placed(statement, index), size_bytes, number)
+        self.state.end_compute(number)
 
     def _folded_frees(self, candidates: Sequence[int], index: int) -> int:
         """Write one bit for each tensor in `candidates`: 1 if the compute also frees the tensor.

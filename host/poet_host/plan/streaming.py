@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -100,7 +101,7 @@ class _Streams:
             search = NestSearch(operator_of(node), cuts, _prices(profile, node, 0.0, 0.0))
         except LawError:
             return None
-        time_us = _kernel_us(node, self.graph, profile, search)
+        time_us = _kernel_us(node, profile, search)
         around_us = profile.statements.compute_us + profile.statements.free_us
         energy_uj = (time_us + around_us) * profile.power.compute_uw / 1e6
         search.prices = _prices(profile, node, time_us + around_us, energy_uj)
@@ -189,7 +190,7 @@ def _prices(profile: Profile, node: Node, kernel_us: float, kernel_uj: float) ->
     )
 
 
-def _kernel_us(node: Node, graph: Graph, profile: Profile, search: NestSearch) -> float:
+def _kernel_us(node: Node, profile: Profile, search: NestSearch) -> float:
     """Return the time of the kernel for all cells, which differ in size at the edges."""
     sides = []
     for axis, size in search.sizes.items():
@@ -206,23 +207,17 @@ def _kernel_us(node: Node, graph: Graph, profile: Profile, search: NestSearch) -
                     attrs[name] = int(attrs[name]) * extent // int(attrs["groups"])
             attrs[axis] = extent
             number *= times
-        total += number * _cell_us(replace(node, attrs=attrs), graph, profile)
+        part = replace(node, attrs=attrs)
+        total += number * profile.kernel_us(part, partial(_work_of_cell, part))
     return total
 
 
-def _cell_us(part: Node, graph: Graph, profile: Profile) -> float:
-    measured = profile.operators.get(signature(part))
-    if measured:
-        return measured.time_us
+def _work_of_cell(part: Node) -> Work:
     operator = operator_of(part)
-    elements = 0
-    for i in range(operator.input_count + 1):
-        extents = [axis.size for axis in operator.operand(i)]
-        elements += int(np.prod(extents))
+    operands = (operator.operand(i) for i in range(operator.input_count + 1))
+    size_bytes = 4 * sum(prod(axis.size for axis in axes) for axes in operands)
     macs, flops, loops = (count(part.op, part.attrs, unit) for unit in ("macs", "flops", "loops"))
-    work = Work(macs, flops, 4 * elements, loops)
-    rates = profile.fitted.get(part.op) or profile.fitted.get("") or profile.rates
-    return rates.time_us(work)
+    return Work(macs, flops, size_bytes, loops)
 
 
 def with_used_modes(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:

@@ -5,11 +5,11 @@ is awake for a kernel or a transfer. The storage uses energy while it moves data
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from msgspec import Meta
@@ -25,6 +25,7 @@ from ..schema import Amount, Count, convert, of_format
 from .fit import Rates, fit_rates
 
 Kind = Literal["measured", "estimate", "paper"]
+_N = TypeVar("_N", float, NDArray[np.float64])
 FORMAT, VERSION = "poet-profile", 2
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Queue = Annotated[int, Meta(ge=1, le=2**16)]
@@ -63,10 +64,7 @@ class Lane:
 
     def times_us(self, size_bytes: int) -> tuple[float, float]:
         """Return the time and the processor time of the transfer of a tensor."""
-        moved, rest = moved_bytes(size_bytes), size_bytes % _BLOCK
-        time_us = self.base_us + self.us_per_byte * moved + self.us_per_rest_byte * rest
-        cpu_us = self.cpu_base_us + self.cpu_us_per_byte * moved + self.cpu_us_per_rest_byte * rest
-        return time_us, cpu_us
+        return self._times_us(moved_bytes(size_bytes), size_bytes % _BLOCK)
 
     def pieces_us(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the times (first row) and processor times (second row) of transfers of pieces.
@@ -74,13 +72,18 @@ class Lane:
         `sizes`: bytes of pieces of tensors with several pieces. Their trailers are apart: a block
         of trailers is moved once for as many pieces as it has trailers.
         """
-        moved, rest = -(-sizes // _BLOCK) * _BLOCK, sizes % _BLOCK
+        pieces = self._times_us(
+            (-(-sizes // _BLOCK) * _BLOCK).astype(float), (sizes % _BLOCK).astype(float)
+        )
+        trailers = self._times_us(_BLOCK, 0)
         share = _TRAILER / _BLOCK
+        return np.stack([one + share * more for one, more in zip(pieces, trailers, strict=True)])
+
+    def _times_us(self, moved: _N, rest: _N) -> tuple[_N, _N]:
+        """Return the time and the processor time for bytes of blocks, and of the rest."""
         time_us = self.base_us + self.us_per_byte * moved + self.us_per_rest_byte * rest
         cpu_us = self.cpu_base_us + self.cpu_us_per_byte * moved + self.cpu_us_per_rest_byte * rest
-        time_us = time_us + share * (self.base_us + self.us_per_byte * _BLOCK)
-        cpu_us = cpu_us + share * (self.cpu_base_us + self.cpu_us_per_byte * _BLOCK)
-        return np.stack([time_us, cpu_us])
+        return time_us, cpu_us
 
 
 @dataclass(frozen=True)
@@ -166,15 +169,18 @@ class Profile:
 
         The costs of the statements that compute the node and later free it are included.
         """
-        measured = self.operators.get(signature(node))
-        if measured:
-            time_us = measured.time_us
-        else:
-            rates = self.fitted.get(node.op) or self.fitted.get("") or self.rates
-            time_us = rates.time_us(work_of(node, graph))
+        time_us = self.kernel_us(node, lambda: work_of(node, graph))
         around_us = self.statements.compute_us + self.statements.free_us
         energy_uj = time_us * self.power.compute_uw / 1e6 + self._around_uj(around_us)
         return time_us + around_us, energy_uj
+
+    def kernel_us(self, node: Node, work: Callable[[], Work]) -> float:
+        """Return the time of a node's kernel, by its `work` unless it was measured."""
+        measured = self.operators.get(signature(node))
+        if measured:
+            return measured.time_us
+        rates = self.fitted.get(node.op) or self.fitted.get("") or self.rates
+        return rates.time_us(work())
 
     def _around_uj(self, time_us: float) -> float:
         """Return the energy (uJ) if statements take `time_us`, without kernels and transfers."""

@@ -146,6 +146,14 @@ poet_axpy(const struct poet_axpy *axpy __attribute__((unused))) {
  * elements left between the first and the last one of a row; r12: address of
  * the sums. s0 to s5: elements of x, the first two of which are kept; s6 to s9:
  * elements of dy; s10 to s12: products; s13 to s15: sums. */
+#define THREE_SUMS(dy, x0, x1, x2)                                             \
+  "vmul.f32 s10, " dy ", " x0 "\n"                                             \
+  "vmul.f32 s11, " dy ", " x1 "\n"                                             \
+  "vmul.f32 s12, " dy ", " x2 "\n"                                             \
+  "vadd.f32 s13, s13, s10\n"                                                   \
+  "vadd.f32 s14, s14, s11\n"                                                   \
+  "vadd.f32 s15, s15, s12\n"
+
 __attribute__((naked, noinline)) void
 poet_three(struct poet_three *three __attribute__((unused))) {
   __asm volatile(
@@ -164,30 +172,10 @@ poet_three(struct poet_three *three __attribute__((unused))) {
     "blo 3f\n"
     "2: vldmia r0!, {s2-s5}\n"
     "vldmia r1!, {s6-s9}\n"
-    "vmul.f32 s10, s6, s0\n"
-    "vmul.f32 s11, s6, s1\n"
-    "vmul.f32 s12, s6, s2\n"
-    "vadd.f32 s13, s13, s10\n"
-    "vadd.f32 s14, s14, s11\n"
-    "vadd.f32 s15, s15, s12\n"
-    "vmul.f32 s10, s7, s1\n"
-    "vmul.f32 s11, s7, s2\n"
-    "vmul.f32 s12, s7, s3\n"
-    "vadd.f32 s13, s13, s10\n"
-    "vadd.f32 s14, s14, s11\n"
-    "vadd.f32 s15, s15, s12\n"
-    "vmul.f32 s10, s8, s2\n"
-    "vmul.f32 s11, s8, s3\n"
-    "vmul.f32 s12, s8, s4\n"
-    "vadd.f32 s13, s13, s10\n"
-    "vadd.f32 s14, s14, s11\n"
-    "vadd.f32 s15, s15, s12\n"
-    "vmul.f32 s10, s9, s3\n"
-    "vmul.f32 s11, s9, s4\n"
-    "vmul.f32 s12, s9, s5\n"
-    "vadd.f32 s13, s13, s10\n"
-    "vadd.f32 s14, s14, s11\n"
-    "vadd.f32 s15, s15, s12\n"
+    THREE_SUMS("s6", "s0", "s1", "s2")
+    THREE_SUMS("s7", "s1", "s2", "s3")
+    THREE_SUMS("s8", "s2", "s3", "s4")
+    THREE_SUMS("s9", "s3", "s4", "s5")
     "vmov s0, s4\n"
     "vmov s1, s5\n"
     "subs r4, #4\n"
@@ -196,18 +184,8 @@ poet_three(struct poet_three *three __attribute__((unused))) {
     "bmi 4f\n"
     "vldmia r0!, {s2-s3}\n"
     "vldmia r1!, {s6-s7}\n"
-    "vmul.f32 s10, s6, s0\n"
-    "vmul.f32 s11, s6, s1\n"
-    "vmul.f32 s12, s6, s2\n"
-    "vadd.f32 s13, s13, s10\n"
-    "vadd.f32 s14, s14, s11\n"
-    "vadd.f32 s15, s15, s12\n"
-    "vmul.f32 s10, s7, s1\n"
-    "vmul.f32 s11, s7, s2\n"
-    "vmul.f32 s12, s7, s3\n"
-    "vadd.f32 s13, s13, s10\n"
-    "vadd.f32 s14, s14, s11\n"
-    "vadd.f32 s15, s15, s12\n"
+    THREE_SUMS("s6", "s0", "s1", "s2")
+    THREE_SUMS("s7", "s1", "s2", "s3")
     "vmov s0, s2\n"
     "vmov s1, s3\n"
     "subs r4, #2\n"
@@ -215,12 +193,7 @@ poet_three(struct poet_three *three __attribute__((unused))) {
     "beq 5f\n"
     "vldmia r0!, {s2}\n"
     "vldmia r1!, {s6}\n"
-    "vmul.f32 s10, s6, s0\n"
-    "vmul.f32 s11, s6, s1\n"
-    "vmul.f32 s12, s6, s2\n"
-    "vadd.f32 s13, s13, s10\n"
-    "vadd.f32 s14, s14, s11\n"
-    "vadd.f32 s15, s15, s12\n"
+    THREE_SUMS("s6", "s0", "s1", "s2")
     "vmov s0, s1\n"
     "vmov s1, s2\n"
     "5: vldmia r1!, {s6}\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 import poet_host as poet
 from poet_host.files import write_whole
 from poet_host.plan.infeasible import largest_operator_bytes
-from poet_host.plan.plan import Plan
+from poet_host.plan.plan import Plan, moved_bytes
 from poet_host.run.run import Run, weights_sha256
 
 from .report import about, commit, number, percent, table
@@ -90,7 +90,7 @@ def report(measured: Sequence[Measured], command: str) -> str:
             f"{STEPS} step, planned with the estimated profile of the board. The chips are "
             "simulated with their firmware, and their times are simulated times. `equal`: the "
             "weights are bit for bit those of a native board that keeps everything in RAM. Moved "
-            "bytes: those of streamed operands, in the plan.",
+            "bytes: those of the plan.",
             table(head, map(_row, measured)),
         ]
     ) + "\n"  # fmt: skip
@@ -101,12 +101,7 @@ def _row(mine: Measured) -> list[str]:
     assert plan.problem is not None
     assert plan.time_us is not None
     assert run.time_us is not None
-    graph = plan.problem.graph
-    modes = [
-        graph.nodes[graph.index[statement.node]].mode(statement.mode)
-        for statement in plan.statements
-        if statement.op == "compute" and statement.mode
-    ]
+    moved_in, moved_out = moved_bytes(plan.problem.graph, plan)
     return [
         f"{mine.case.model} on {mine.case.board}",
         f"{mine.case.ram_bytes:,}",
@@ -114,8 +109,8 @@ def _row(mine: Measured) -> list[str]:
         f"{run.peak_bytes:,}",
         f"{run.schedule_bytes:,}",
         percent(plan.gap),
-        f"{sum(mode.moved_in_bytes for mode in modes):,}",
-        f"{sum(mode.moved_out_bytes for mode in modes):,}",
+        f"{moved_in:,}",
+        f"{moved_out:,}",
         number(plan.time_us / 1e6),
         number(run.time_us / 1e6),
         "equal" if mine.is_same else "DIFFERENT",

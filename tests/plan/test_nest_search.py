@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from poet_host.graph.cuts import Cut
 from poet_host.graph.operands import Operator
-from poet_host.plan.nest_search import SLOTS, NestSearch, front, wall_us
+from poet_host.plan.nest_search import SLOTS, NestSearch, wall_us
 from poet_host.plan.nest_traffic import Prices
 from poet_host.plan.nests import LawError, Loop, Nest, NestedOperator, Ring
+from poet_host.plan.pareto import front
 from support.nests import cut_of
 
 PRICES = Prices(
@@ -175,6 +176,27 @@ def test_random_operators_have_the_nests_of_a_walk() -> None:
             streamed += any(key[1])
         judged += 1
     assert streamed > 140
+
+
+def test_a_tensor_that_is_both_inputs_streams_as_both_or_as_none() -> None:
+    rng = random.Random(3)
+    for size in (2, 3, 4):
+        sizes = {"n": 1, "c": size, "k": 1, "h": 2, "w": 2, "oh": 2, "ow": 2, "groups": 1}
+        operator = Operator("add", "none", 2, {**sizes, "variant": 0, **WINDOW}, None)
+        whole = tuple(axis.size for axis in operator.operand(0))
+        cuts = [cut_of(whole, tuple(min(rng.choice([1, 2]), extent) for extent in whole))] * 3
+        found = NestSearch(operator, cuts, PRICES, ("x", "x"))
+        apart = NestSearch(operator, cuts, PRICES)
+        assert any(apart.streamable[:2])
+        for nests, others in ((found.best(), apart.best()), (found.few(), apart.few())):
+            wanted = [priced for priced in others if alike(priced.nest)]
+            assert sorted(map(repr, nests)) == sorted(map(repr, wanted))
+            assert any(priced.nest.operands[0] for priced in nests)
+
+
+def alike(nest: Nest) -> bool:
+    """Do both inputs stream, or none?"""
+    return (nest.operands[0] is None) == (nest.operands[1] is None)
 
 
 def test_the_front_has_all_that_nothing_dominates() -> None:

@@ -23,6 +23,7 @@ from ..graph.cuts import Cut
 from ..graph.operands import OperandAxis, Operator
 from .nest_traffic import Array, Level, NestTraffic, Option, Prices, Sizes
 from .nests import MAX_LOOPS, OPERAND_STATE_BYTES, STATE_BYTES, Box, Loop, Nest, Ring
+from .pareto import front
 
 Streams = Literal["anything", "everything", "nothing"]
 SLOTS = ((2, 2), (1, 1), (2, 1))  # of the rings of inputs, and of the output
@@ -52,10 +53,22 @@ def wall_us(processor: Array, parallel: Array, serial: Array, ends: Array) -> Ar
 
 
 class NestSearch(NestTraffic):
-    """All nests of one operator. `cuts`: of the inputs, then of the output."""
+    """All nests of one operator. `cuts`: of the inputs, then of the output.
 
-    def __init__(self, operator: Operator, cuts: Sequence[Cut | None], prices: Prices) -> None:
+    `inputs`: the names of the inputs, if some of them may be the same tensor. Such a tensor streams
+    as each of these inputs, or as none.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        cuts: Sequence[Cut | None],
+        prices: Prices,
+        inputs: Sequence[str] = (),
+    ) -> None:
         super().__init__(operator, cuts, prices)
+        first = list(map(inputs.index, inputs))
+        self.equal = [(first[i], i) for i in range(len(inputs)) if first[i] != i]
         self.cells = self._cells()
         self.tiles = self._tiles() if self.cells else {}
 
@@ -248,6 +261,9 @@ class NestSearch(NestTraffic):
                 rings = [replace(r, allowed=complete[r.depth] & r.allowed) for r in rings]
                 rings = [r for r in rings if r.allowed.any()]
             options.append([*rings] if streams == "everything" and rings else [None, *rings])
+        for first, second in self.equal:
+            if not (any(options[first]) and any(options[second])):
+                options[first] = options[second] = [None]
         fixed = self._sums_bytes(levels, complete, count) + (
             STATE_BYTES + OPERAND_STATE_BYTES * (self.count + 1)
         )
@@ -259,8 +275,11 @@ class NestSearch(NestTraffic):
             chosen: dict[tuple[bool, ...], list[tuple[int, ...]]] = {}
             for numbers in product(*(range(len(rings)) for rings in options)):
                 depths = [r and r.depth for r in map(list.__getitem__, options, numbers)]
+                streamed = tuple(d is not None for d in depths)
+                if any(streamed[first] != streamed[second] for first, second in self.equal):
+                    continue
                 if shared is None or depths[shared] == depths[-1]:
-                    chosen.setdefault(tuple(d is not None for d in depths), []).append(numbers)
+                    chosen.setdefault(streamed, []).append(numbers)
             for streamed, all_numbers in chosen.items():
                 for slots in choices_of_slots if any(streamed) else SLOTS[:1]:
                     others = (s for i, s in enumerate(streamed[:-1]) if i != shared)
@@ -372,26 +391,3 @@ class _Columns:
             np.stack([ring.slab_us for ring in rings]),
             np.stack([ring.costs for ring in rings], axis=1),
         )
-
-
-def front(rows: Array) -> list[int]:
-    """Return the columns of `rows` that no other column equals or beats in every row.
-
-    Of equal columns, one is returned.
-    """
-    order = np.lexsort(rows[::-1])
-    found: list[int] = []
-    while len(order):
-        left = rows[:, order]
-        least = np.minimum.accumulate(left, axis=1)
-        certain = np.ones(len(order), bool)
-        certain[1:] = (left[1:, 1:] < least[1:, :-1]).any(axis=0)
-        best = order[certain]
-        found += [int(i) for i in best]
-        rest = order[~certain]
-        for i in best:
-            if not len(rest):
-                break
-            rest = rest[~(rows[:, rest] >= rows[:, i, None]).all(axis=0)]
-        order = rest
-    return found

@@ -89,7 +89,8 @@ class _Streams:
             if not any(chosen):
                 continue
             key = (signature(node), tuple(sorted(node.attrs.items())), node.updates is not None,
-                   node.overwrites and node.inputs.index(node.overwrites), chosen)  # fmt: skip
+                   node.overwrites and node.inputs.index(node.overwrites), chosen,
+                   tuple(map(node.inputs.index, node.inputs)))  # fmt: skip
             if key not in self._cache:
                 self._cache[key] = self._search(node, chosen)
             found[node.name] = self._cache[key]
@@ -98,7 +99,8 @@ class _Streams:
     def _search(self, node: Node, cuts: tuple[Cut | None, ...]) -> NestSearch | None:
         profile = self.profile
         try:
-            search = NestSearch(operator_of(node), cuts, _prices(profile, node, 0.0, 0.0))
+            prices = _prices(profile, node, 0.0, 0.0)
+            search = NestSearch(operator_of(node), cuts, prices, node.inputs)
         except LawError:
             return None
         time_us = _kernel_us(node, profile, search)

@@ -45,31 +45,34 @@ void poet_concat(const struct poet_call *call) {
   }
 }
 
-/* Copy k channels of the input, from channel `oh` on. (Here the field `oh` of
- * struct poet_op is the index of a channel, not a height.) */
-void poet_slice(const struct poet_call *call) {
-  const struct poet_op *op = call->op;
+/* Copy between x (n, c, h, w) and y (n, k, h, w), which is its channels from
+ * `oh` on. (Here the field `oh` of struct poet_op is the index of a channel,
+ * not a height.) A part of x has some of its channels. */
+static void copy_slice(const struct poet_call *call, float *x, float *y,
+                       bool is_gradient) {
+  const struct poet_op *op = call->op, *whole = call->whole;
   const uint32_t plane = op->h * op->w;
-  const float *x = (const float *)call->in[0] + op->oh * plane;
-  float *y = call->out; /* (n, k, h, w) */
+  const uint32_t first = call->index / (whole->h * whole->w) % whole->c;
 
   for (uint32_t n = 0; n < op->n; n++) {
-    memcpy(y, x, op->k * plane * sizeof *y);
+    for (uint32_t k = 0; k < op->k; k++) {
+      const uint32_t c = op->oh + k - first;
+      if (c < op->c) {
+        float *const of_x = x + c * plane;
+        memcpy(is_gradient ? of_x : y, is_gradient ? y : of_x,
+               plane * sizeof *y);
+      }
+      y += plane;
+    }
     x += op->c * plane;
-    y += op->k * plane;
   }
 }
 
-void poet_slice_grad(const struct poet_call *call) {
-  const struct poet_op *op = call->op;
-  const uint32_t plane = op->h * op->w;
-  const float *dy = call->in[0]; /* (n, k, h, w) */
-  float *dx = call->out;         /* (n, c, h, w) */
+void poet_slice(const struct poet_call *call) {
+  copy_slice(call, (float *)(uintptr_t)call->in[0], call->out, false);
+}
 
-  memset(dx, 0, poet_elements(op) * sizeof *dx);
-  for (uint32_t n = 0; n < op->n; n++) {
-    memcpy(dx + op->oh * plane, dy, op->k * plane * sizeof *dx);
-    dx += op->c * plane;
-    dy += op->k * plane;
-  }
+void poet_slice_grad(const struct poet_call *call) {
+  memset(call->out, 0, poet_elements(call->op) * sizeof(float));
+  copy_slice(call, call->out, (float *)(uintptr_t)call->in[0], true);
 }

@@ -231,14 +231,15 @@ __attribute__((noinline)) static void prepare(const struct poet_nest_run *run,
   shape_part(run, call);
   for (uint32_t i = 0; i <= output; i++) {
     const struct poet_nest_operand *o = &run->operands[i];
-    poet_box(run, o, index, o->ring.slots ? o->ring.depth : 0, memory);
+    poet_box(run, o, index, o->ring.depth, memory);
     poet_box(run, o, index, nest->loops, at);
     for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
       parts[j] = o->dense ? memory[j].end - memory[j].begin : o->part[j];
     }
     call->out = slot(run, o, o->ring.slots ? o->used : 0) +
                 poet_offset_in(memory, parts, at);
-    if (i == (op->kernel == POET_KERNEL_embedding ? 1 : output)) {
+    if (i == output - (op->kernel == POET_KERNEL_embedding ||
+                       op->kernel == POET_KERNEL_slice)) {
       call->index = element(o, at);
     }
     if (i < output) {

@@ -11,6 +11,7 @@ from poet_host import isa
 from support import clib
 from support.kernel_cases import Case
 
+INDEXED = {"embedding": "E", "slice": "X"}  # operands that `index` counts, if not the output
 Ranges = Mapping[str, range]  # indices of a part, by field
 Cut = Callable[[str, int], list[range]]  # of a field of this size
 
@@ -133,7 +134,7 @@ def call_of(case: Case, ranges: Ranges, out: np.ndarray, sums: np.ndarray, last:
     ]
     if case.overwrites is not None and last:
         out = inputs[case.overwrites]
-    place = axes(case, "E") if case.op == "embedding" else output_axes(case)
+    place = axes(case, indexed) if (indexed := INDEXED.get(case.op)) else output_axes(case)
     starts = [part.start or 0 for part in box(case, place, ranges)]
     index = int(np.ravel_multi_index(starts, shape(case, place)))
     first = all(ranges[name].start == 0 for name in cuttable(case)[1] if name in ranges)

@@ -133,24 +133,34 @@ uint32_t poet_slab_bytes(const struct poet_op *op, const struct poet_nest *nest,
 }
 
 /* Find the parts along the operand's axes. Each cut axis of the tensor must be
- * one of them. */
+ * one of them, or several in a row: then a part has all indices of the inner
+ * ones, or one index of the outer ones. */
 static bool find_parts(struct poet_nest_operand *o) {
   const struct poet_cut *cut = &o->pieces.cut;
   uint32_t below = cut->unit_bytes / 4;
   memcpy(o->part, o->axes.size, sizeof o->part);
   for (uint32_t i = POET_CUT_AXES; i--;) {
-    uint32_t j = POET_OPERAND_AXES, after = 1;
-    while (cut->part[i] < cut->size[i] && j--) {
-      if (after == below && o->axes.size[j] == cut->size[i]) {
-        o->part[j] = cut->part[i];
-        break;
-      }
-      after *= o->axes.size[j];
+    uint32_t left = cut->part[i], rest = cut->size[i], after = 1;
+    if (left == rest) {
+      below *= rest;
+      continue;
     }
-    if (cut->part[i] < cut->size[i] && j >= POET_OPERAND_AXES) {
+    for (uint32_t j = POET_OPERAND_AXES; j--;) {
+      const uint32_t size = o->axes.size[j];
+      const uint32_t part = left < size ? left : size;
+      /* `part` is `left` or `size`, and divides the other one */
+      if (after == below && rest % size == 0 &&
+          (rest == size || (left + size) % part == 0)) {
+        o->part[j] = part;
+        left /= part;
+        rest /= size;
+        below *= size;
+      }
+      after *= size;
+    }
+    if (rest > 1) {
       return false;
     }
-    below *= cut->size[i];
   }
   return true;
 }
@@ -161,22 +171,6 @@ static bool is_one_piece(const struct poet_nest_operand *o) {
 
 uint32_t poet_piece_extent(const struct poet_nest_operand *o, uint32_t j) {
   return is_one_piece(o) ? o->axes.size[j] : o->part[j];
-}
-
-/* The slabs must consist of whole pieces, of which each is one part. */
-static bool slabs_are_sound(const struct poet_op *op,
-                            const struct poet_nest *nest,
-                            const struct poet_nest_operand *o) {
-  if (!is_one_piece(o) && o->pieces.cut.piece_parts > 1) {
-    return false;
-  }
-  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
-    const uint32_t left = poet_extent(op, nest, o, j, o->ring.depth);
-    if (left < o->axes.size[j] && left % poet_piece_extent(o, j)) {
-      return false;
-    }
-  }
-  return true;
 }
 
 /* Return true if the parts of a box in order are the box in row-major order:
@@ -192,14 +186,22 @@ static bool is_row_major(const uint32_t *box, const uint32_t *part) {
   return true;
 }
 
-/* Each cell must be dense and in row-major order, and lie inside a part. */
-static bool cells_are_dense(const struct poet_op *op,
+/* The slabs must consist of whole pieces, of which each is one part. Each cell
+ * must be dense and in row-major order, and lie inside a part. An operand that
+ * is whole in RAM is one slab. */
+static bool slabs_are_sound(const struct poet_op *op,
                             const struct poet_nest *nest,
                             struct poet_nest_operand *o) {
   uint32_t box[POET_OPERAND_AXES], cell[POET_OPERAND_AXES];
+  if (o->ring.slots && !is_one_piece(o) && o->pieces.cut.piece_parts > 1) {
+    return false;
+  }
   for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
-    box[j] = poet_extent(op, nest, o, j, o->ring.slots ? o->ring.depth : 0);
+    box[j] = poet_extent(op, nest, o, j, o->ring.depth);
     cell[j] = poet_extent(op, nest, o, j, nest->loops);
+    if (box[j] < o->axes.size[j] && box[j] % poet_piece_extent(o, j)) {
+      return false;
+    }
   }
   o->dense = is_row_major(box, o->part);
   for (uint32_t j = 0; j < POET_OPERAND_AXES && !o->dense; j++) {
@@ -224,8 +226,7 @@ int poet_nest_operand(struct poet *p, const struct poet_nest *nest, uint32_t i,
   if (o->tensor.size_bytes != poet_operand_bytes(&p->op, i)) {
     return poet_fail(p, POET_ERROR_bad_table, o->number);
   }
-  if (!find_parts(o) || !cells_are_dense(&p->op, nest, o) ||
-      (o->ring.slots && !slabs_are_sound(&p->op, nest, o))) {
+  if (!find_parts(o) || !slabs_are_sound(&p->op, nest, o)) {
     return poet_refuse(p);
   }
   o->loops = POET_FIRST_CELL;

@@ -133,7 +133,7 @@ def random_case(rng: random.Random) -> tuple[Operator, list[Cut | None]]:
             if a.cut_by and rng.random() < 0.7 else a.size
             for a in axes
         )  # fmt: skip
-        cuts.append(cut_of(tuple(a.size for a in axes), part))
+        cuts.append(cut_of(rng, tuple(a.size for a in axes), part))
     if over is not None and rng.random() < 0.9:
         cuts[over] = cuts[-1]
     return operator, cuts
@@ -184,7 +184,8 @@ def test_a_tensor_that_is_both_inputs_streams_as_both_or_as_none() -> None:
         sizes = {"n": 1, "c": size, "k": 1, "h": 2, "w": 2, "oh": 2, "ow": 2, "groups": 1}
         operator = Operator("add", "none", 2, {**sizes, "variant": 0, **WINDOW}, None)
         whole = tuple(axis.size for axis in operator.operand(0))
-        cuts = [cut_of(whole, tuple(min(rng.choice([1, 2]), extent) for extent in whole))] * 3
+        part = tuple(min(rng.choice([1, 2]), extent) for extent in whole)
+        cuts = [cut_of(rng, whole, part)] * 3
         found = NestSearch(operator, cuts, PRICES, ("x", "x"))
         apart = NestSearch(operator, cuts, PRICES)
         assert any(apart.streamable[:2])

@@ -9,7 +9,7 @@ import pytest
 from poet_host import isa
 from poet_host.graph.cuts import Cut
 from poet_host.graph.operands import AXES, Operator
-from poet_host.plan.nests import Box, LawError, Loop, Nest, NestedOperator, Ring
+from poet_host.plan.nests import Box, LawError, Loop, Nest, NestedOperator, Ring, parts_of
 from support import kernel_parts
 from support.kernel_cases import samples
 from support.nests import operator_of, random_nest
@@ -163,3 +163,17 @@ def test_slabs_of_random_nests_cover_their_tensors() -> None:
             if i == nest.count or i == nest.overwritten:
                 assert loads.max() == 1
     assert streamed > 100
+
+
+def test_a_cut_axis_may_be_several_axes_of_an_operand() -> None:
+    sizes = {"n": 2, "groups": 3, "h": 4, "w": 6, "k": 5, "variant": 4}
+    matmul = Operator("matmul", "store", 2, sizes)  # a: (n, h, groups, k)
+    axes = matmul.operand(0)
+    assert parts_of(axes, Cut(60, (1, 1, 8), (1, 1, 2))) == (1, 2, 3, 5)
+    assert parts_of(axes, Cut(4, (1, 8, 15), (1, 8, 10))) == (2, 4, 2, 5)
+    assert parts_of(axes, Cut(4, (1, 1, 120), (1, 1, 5))) == (1, 1, 1, 5)
+    for part in (3, 4, 7):
+        with pytest.raises(LawError):
+            parts_of(axes, Cut(4, (1, 8, 15), (1, 8, part)))
+    with pytest.raises(LawError):
+        parts_of(axes, Cut(60, (1, 1, 8), (1, 1, 3)))

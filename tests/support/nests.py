@@ -13,9 +13,19 @@ def operator_of(case: Case, overwrites: int | None = None) -> Operator:
     return Operator(case.op, case.sink, len(case.inputs), case.attrs, over)
 
 
-def cut_of(size: tuple[int, ...], part: tuple[int, ...]) -> Cut | None:
-    """The cut with these parts; None: nothing is cut, or a record has too few axes for it."""
-    axes = [pair for pair in zip(size, part, strict=True) if pair[0] > 1]
+def cut_of(rng: random.Random, size: tuple[int, ...], part: tuple[int, ...]) -> Cut | None:
+    """A cut with these parts; None: nothing is cut, or a record has too few axes for it.
+
+    Some of its axes are several axes of the operand.
+    """
+    axes: list[tuple[int, int]] = []
+    for s, p in reversed([pair for pair in zip(size, part, strict=True) if pair[0] > 1]):
+        size_below, part_below = axes[0] if axes else (0, 1)
+        aligned = part_below == size_below or (p == 1 and size_below % part_below == 0)
+        if axes and aligned and rng.random() < 0.5:
+            axes[0] = (s * size_below, p * part_below)
+        else:
+            axes.insert(0, (s, p))
     unit = 4
     while axes and axes[-1][0] == axes[-1][1]:
         unit *= axes.pop()[0]
@@ -91,7 +101,7 @@ def random_nest(rng: random.Random, operator: Operator) -> NestedOperator:
             cell = tuple(
                 min(a.size, steps[a.cut_by] * a.per) if a.cut_by in steps else a.size for a in axes
             )
-            cuts.append(cut_of(size, random_part(rng, size, cell)))
+            cuts.append(cut_of(rng, size, random_part(rng, size, cell)))
             ring = Ring(rng.randint(1, 2), rng.randint(0, len(loops)))
             rings.append(ring if rng.random() < 0.6 else None)
         if in_place:

@@ -322,14 +322,18 @@ def parts_of(axes: tuple[OperandAxis, ...], cut: Cut | None) -> tuple[int, ...]:
         return tuple(part)
     if cut.size_bytes != 4 * prod(part):
         raise LawError("cut", "the cut of an operand is for another size")
-    for i, (size, indices) in enumerate(zip(cut.size, cut.part, strict=True)):
-        if indices == size:
+    for i, (rest, left) in enumerate(zip(cut.size, cut.part, strict=True)):
+        if left == rest:
             continue
-        below = prod(cut.size[i + 1 :]) * cut.unit_bytes // 4
-        for j, axis in enumerate(axes):
-            if axis.size == size and prod(a.size for a in axes[j + 1 :]) == below:
-                part[j] = indices
-                break
-        else:
+        below, after = prod(cut.size[i + 1 :]) * cut.unit_bytes // 4, 1
+        for j in reversed(range(len(axes))):
+            size = axes[j].size
+            if after == below and rest > 1:
+                part[j] = min(left, size)
+                if rest % size or (rest > size and (size % part[j] or left % part[j])):
+                    raise LawError("cut", "an operand is cut between axes of the operator")
+                left, rest, below = left // part[j], rest // size, below * size
+            after *= size
+        if rest > 1:
             raise LawError("cut", "an operand is cut along no axis of the operator")
     return tuple(part)

@@ -181,9 +181,9 @@ class NestSearch(NestTraffic):
     def few(self) -> list[PricedNest]:
         """Return a nest in which nothing streams, and the one of least workspace if any streams.
 
-        In the latter, everything streams that can. Loops over axes of sums are as far inside as
-        they can be, so that slabs of the output are small. Costs are without transfers. The list is
-        empty if there is no nest.
+        In the latter, everything streams that can. Inner loops over axes of sums are the last ones,
+        so that slabs of the output are small, or the first ones, so that those of inputs are. Costs
+        are without transfers. The list is empty if there is no nest.
         """
         if not self.is_possible:
             return []
@@ -203,17 +203,23 @@ class NestSearch(NestTraffic):
 
     def _least(self, tile: Mapping[str, Sizes], streams: Streams) -> PricedNest | None:
         summed = self.operator.summed
-        axes = sorted(self.sizes, key=lambda axis: summed.index(axis) if axis in summed else -1)
-        levels = [
-            *(self._level(axis, True, tile) for axis in axes if len(self.tiles[axis]) > 1),
-            *(self._level(axis, False, tile) for axis in axes if axis in self.looped),
-        ]
+        terms_last = sorted(self.sizes, key=lambda a: summed.index(a) if a in summed else -1)
+        terms_first = sorted(terms_last, key=lambda axis: axis not in summed)
         least, best = np.inf, None
-        for (in_place, _), rows, how in self._priced(levels, tile, streams):
-            workspace = np.where(np.isfinite(rows[1]), rows[0], np.inf)
-            i = int(np.argmin(workspace))
-            if workspace[i] < least:
-                least, best = workspace[i], self._made(rows[:, i], (*how, i), in_place)
+        for inner in (terms_last, terms_first):
+            levels = [
+                *(
+                    self._level(axis, True, tile)
+                    for axis in terms_last
+                    if len(self.tiles[axis]) > 1
+                ),
+                *(self._level(axis, False, tile) for axis in inner if axis in self.looped),
+            ]
+            for (in_place, _), rows, how in self._priced(levels, tile, streams):
+                workspace = np.where(np.isfinite(rows[1]), rows[0], np.inf)
+                i = int(np.argmin(workspace))
+                if workspace[i] < least:
+                    least, best = workspace[i], self._made(rows[:, i], (*how, i), in_place)
         return best
 
     def _orders(self, tile: Mapping[str, Sizes]) -> Iterator[list[Level]]:

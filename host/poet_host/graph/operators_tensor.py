@@ -54,10 +54,10 @@ def _bits(axes: Sequence[object]) -> int:
 
 def _two(a: Shape, b: Shape) -> Spec:
     """Broadcast a and b as in NumPy: align their last axes, and repeat axes of size 1."""
-    if a == b:
-        return Spec(a, sizes_of(a) | {"variant": 0})
     rank = max(len(a), len(b))
     a, b = ((1,) * (rank - len(shape)) + shape for shape in (a, b))
+    if a == b:
+        return Spec(a, sizes_of(a) | {"variant": 0})
     shape = tuple(max(pair) for pair in zip(a, b, strict=True))
     if any({*pair} - {1, size} for *pair, size in zip(a, b, shape, strict=True)):
         raise ValueError(

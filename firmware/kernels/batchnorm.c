@@ -14,6 +14,7 @@
 #include "mathf.h"
 #include "poet/kernel.h"
 #include "sink.h"
+#include "sums.h"
 
 /* The statistics of one channel. */
 struct channel {
@@ -60,26 +61,27 @@ void poet_batchnorm_stats(const struct poet_call *call) {
     variance[c] = poet_chain_saved(sum) / count;
   }
 #else
-  const uint32_t plane = op->h * op->w;
+  const uint32_t plane = op->h * op->w, sample = op->c * plane;
   for (uint32_t c = 0; c < op->c; c++) {
+    const float *from = x;
     float sum = 0.0f;
-    for (uint32_t n = 0; n < op->n; n++) {
-      const float *from = x + (n * op->c + c) * plane;
-      for (uint32_t i = 0; i < plane; i++) {
-        sum += from[i];
-      }
-    }
-    mean[c] = sum / count;
+    uint32_t left = op->n;
+    do {
+      sum = poet_sum(sum, from, plane);
+      from += sample;
+    } while (--left);
+    const float of_channel = sum / count;
+    mean[c] = of_channel;
 
+    from = x;
     sum = 0.0f;
-    for (uint32_t n = 0; n < op->n; n++) {
-      const float *from = x + (n * op->c + c) * plane;
-      for (uint32_t i = 0; i < plane; i++) {
-        const float distance = from[i] - mean[c];
-        sum += distance * distance;
-      }
-    }
+    left = op->n;
+    do {
+      sum = poet_squares(sum, from, plane, of_channel);
+      from += sample;
+    } while (--left);
     variance[c] = sum / count;
+    x += plane;
   }
 #endif
 }
@@ -212,13 +214,15 @@ void poet_batchnorm_grad_input(const struct poet_call *call) {
 #else
     const float *at = x, *slopes = dy;
     float *to = dx;
-    for (uint32_t n = op->n; n; n--) {
-      for (const float *end = at + plane; at != end;) {
+    uint32_t n = op->n;
+    do {
+      const float *end = at + plane;
+      do {
         const float xhat = (*at++ - channel.mean) * channel.rstd;
         *to++ = scale * ((*slopes++ - mean_dy) - xhat * mean_product);
-      }
+      } while (at != end);
       at += other_planes, slopes += other_planes, to += other_planes;
-    }
+    } while (--n);
     x += plane, dy += plane, dx += plane;
 #endif
   }

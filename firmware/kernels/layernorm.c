@@ -6,6 +6,7 @@
 #include "chain_m0plus.h"
 #include "poet/kernel.h"
 #include "sink.h"
+#include "sums.h"
 
 enum { TOGETHER = POET_M0PLUS ? 1 : 16 }; /* gradients */
 
@@ -17,18 +18,10 @@ void poet_layernorm_stats(const struct poet_call *call) {
   const float count = (float)op->c;
 
   for (uint32_t n = 0; n < op->n; n++) {
-    float sum = 0.0f;
-    for (uint32_t c = 0; c < op->c; c++) {
-      sum += x[c];
-    }
-    mean[n] = sum / count;
-
-    sum = 0.0f;
-    for (uint32_t c = 0; c < op->c; c++) {
-      const float distance = x[c] - mean[n];
-      sum += distance * distance;
-    }
-    rstd[n] = 1.0f / sqrtf(sum / count + op->epsilon);
+    const float of_row = poet_sum(0.0f, x, op->c) / count;
+    const float variance = poet_squares(0.0f, x, op->c, of_row) / count;
+    mean[n] = of_row;
+    rstd[n] = 1.0f / sqrtf(variance + op->epsilon);
     x += op->c;
   }
 }
@@ -57,8 +50,9 @@ void poet_layernorm(const struct poet_call *call) {
   }
 #endif
   for (uint32_t n = 0; n < op->n; n++) {
+    const float mean = stats[n], rstd = stats[op->n + n];
     for (uint32_t c = 0; c < op->c; c++) {
-      *y++ = (*x++ - stats[n]) * stats[op->n + n] * gamma[c] + beta[c];
+      *y++ = (*x++ - mean) * rstd * gamma[c] + beta[c];
     }
   }
 }
@@ -72,24 +66,25 @@ void poet_layernorm_grad_input(const struct poet_call *call) {
   float *dx = call->out;            /* (n, c) */
   const float count = (float)op->c;
 
-  for (uint32_t n = 0; n < op->n; n++) {
-    const float mean = stats[n], rstd = stats[op->n + n];
+  uint32_t left = op->n;
+  do {
+    const float mean = *stats, rstd = stats[op->n];
     float sum = 0.0f, product_sum = 0.0f;
-    for (uint32_t c = 0; c < op->c; c++) {
-      const float g = dy[c] * gamma[c];
+    const float *at = x, *slope = dy, *weight = gamma, *end = x + op->c;
+    do {
+      const float g = *slope++ * *weight++;
       sum += g;
-      product_sum += g * ((x[c] - mean) * rstd);
-    }
+      product_sum += g * ((*at++ - mean) * rstd);
+    } while (at != end);
     sum /= count;
     product_sum /= count;
-    for (uint32_t c = 0; c < op->c; c++) {
-      const float xhat = (x[c] - mean) * rstd;
-      dx[c] = rstd * ((dy[c] * gamma[c] - sum) - xhat * product_sum);
-    }
-    x += op->c;
-    dy += op->c;
-    dx += op->c;
-  }
+    weight = gamma;
+    do {
+      const float xhat = (*x++ - mean) * rstd;
+      *dx++ = rstd * ((*dy++ * *weight++ - sum) - xhat * product_sum);
+    } while (x != end);
+    stats++;
+  } while (--left);
 }
 
 void poet_layernorm_grad_weight(const struct poet_call *call) {
@@ -102,14 +97,15 @@ void poet_layernorm_grad_weight(const struct poet_call *call) {
   for (uint32_t c = 0; c < op->c;) {
     const uint32_t first = c;
     const uint32_t end = op->c - c < TOGETHER ? op->c : c + TOGETHER;
-    for (; c < end; c++) {
+    do {
+      const float *at = x++, *slope = dy++, *mean = stats;
       float g = poet_begin(call, c);
-      for (uint32_t n = 0; n < op->n; n++) {
-        const uint32_t i = n * op->c + c;
-        g += dy[i] * ((x[i] - stats[n]) * stats[op->n + n]);
-      }
+      do {
+        g += *slope * ((*at - *mean) * mean[op->n]);
+        at += op->c, slope += op->c;
+      } while (++mean != stats + op->n);
       sums[c - first] = g;
-    }
+    } while (++c != end);
     poet_sink(call, 3, first, sums, end - first);
   }
 }

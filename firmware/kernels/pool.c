@@ -6,6 +6,7 @@
 
 #include "mathf.h"
 #include "poet/kernel.h"
+#include "sums.h"
 
 /* A function with a copy for each use, except where flash is small. */
 #if POET_M0PLUS
@@ -119,52 +120,58 @@ static float window_area(const struct poet_op *op, struct part rows,
                              : (uint32_t)op->kernel_h * op->kernel_w);
 }
 
-/* If dx is NULL, compute y, the mean of each window of x. If not, compute
- * dx: each output divides its gradient in dy equally among the elements of
- * its window, and dx sums these shares. x, dx: (n, c, h, w); y, dy: (n, c,
- * oh, ow) */
-static SPECIALISED void avgpool(const struct poet_op *op, const float *x,
-                                float *y, const float *dy, float *dx) {
-  const uint32_t size = op->h * op->w;
-  if (dx != NULL) {
-    memset(dx, 0, poet_elements(op) * sizeof *dx);
+/* Compute the mean of each window or, if `back`, the gradient of the input:
+ * each output divides its gradient equally among the elements of its window,
+ * and these shares are summed. */
+static SPECIALISED void avgpool(const struct poet_call *call, bool back) {
+  const struct poet_op *op = call->op;
+  const uint32_t width = op->w, size = op->h * width;
+  const float *in = call->in[0]; /* (n, c, h, w) or, if `back`, the output's */
+  float *out = call->out;        /* (n, c, oh, ow) or, if `back`, the input's */
+  if (back) {
+    memset(out, 0, poet_elements(op) * sizeof *out);
   }
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
     for (uint32_t oh = 0; oh < op->oh; oh++) {
-      const struct part rows =
-          limited(oh * op->stride_h, op->kernel_h, op->pad_h, op->h);
-      const uint32_t from = plane * size + rows.begin * op->w;
-      for (uint32_t ow = 0; ow < op->ow; ow++) {
+      const struct part rows = rows_of(op, oh);
+      uint32_t column = 0;
+      for (uint32_t left = op->ow; left; left--) {
         const struct part columns =
-            limited(ow * op->stride_w, op->kernel_w, op->pad_w, op->w);
+            part_of(column, op->kernel_w, op->pad_w, width);
         const float area = window_area(op, rows, columns);
-        const float share = dx != NULL ? *dy++ / area : 0.0f;
-        float sum = 0.0f;
-        uint32_t at = from + columns.begin;
-        for (uint32_t row = rows.count; row; row--) {
-          for (uint32_t i = at; i < at + columns.count; i++) {
-            if (dx != NULL) {
-              dx[i] += share;
+        const float share = back ? *in++ / area : 0.0f;
+        const uint32_t first = rows.begin * width + columns.begin;
+        const float *x = in + first;
+        float *dx = out + first, sum = 0.0f;
+        uint32_t rows_left = rows.count;
+        do {
+          uint32_t columns_left = columns.count;
+          do {
+            if (back) {
+              *dx++ += share;
             } else {
-              sum += x[i];
+              sum += *x++;
             }
-          }
-          at += op->w;
+          } while (--columns_left);
+          x += width - columns.count, dx += width - columns.count;
+        } while (--rows_left);
+        if (!back) {
+          *out++ = sum / area;
         }
-        if (dx == NULL) {
-          *y++ = sum / area;
-        }
+        column += op->stride_w;
       }
     }
+    in += back ? 0 : size;
+    out += back ? size : 0;
   }
 }
 
 void poet_avgpool2d(const struct poet_call *call) {
-  avgpool(call->op, call->in[0], call->out, NULL, NULL);
+  avgpool(call, false);
 }
 
 void poet_avgpool2d_grad(const struct poet_call *call) {
-  avgpool(call->op, NULL, NULL, call->in[0], call->out);
+  avgpool(call, true);
 }
 
 /* Compute the mean of each plane. `size`: of the part of a plane in this call;
@@ -173,13 +180,12 @@ static SPECIALISED void means(const struct poet_call *call, uint32_t size,
                               float area, bool first, bool last) {
   const float *x = call->in[0]; /* (n, c, h, w) */
   float *y = call->out;         /* (n, c) */
-  for (uint32_t left = call->op->n * call->op->c; left; left--) {
-    float sum = first ? 0.0f : *y;
-    for (const float *end = x + size; x != end;) {
-      sum += *x++;
-    }
+  uint32_t left = call->op->n * call->op->c;
+  do {
+    const float sum = poet_sum(first ? 0.0f : *y, x, size);
     *y++ = last ? sum / area : sum;
-  }
+    x += size;
+  } while (--left);
 }
 
 void poet_global_avgpool(const struct poet_call *call) {

@@ -8,10 +8,6 @@
 #include "poet/isa.h"
 #include "tile.h"
 
-/* Four elements at a time, so that loads are adjacent; not where operations are
- * calls, which take longer than loads. */
-#define UNROLL (!POET_M0PLUS)
-
 /* Set each element to `value`, an expression of its `old` value and of its
  * gradient `g`. */
 #define EACH(value)                                                            \
@@ -19,7 +15,7 @@
     const float *from = sums;                                                  \
     float *to = out;                                                           \
     uint32_t left = place->columns;                                            \
-    for (; UNROLL && left >= 4; left -= 4) {                                   \
+    for (; POET_UNROLL && left >= 4; left -= 4) {                              \
       float *to1 = to + step, *to2 = to1 + step, *to3 = to2 + step;            \
       const float v0 = value(from[0], *to), v1 = value(from[1], *to1);         \
       const float v2 = value(from[2], *to2), v3 = value(from[3], *to3);        \
@@ -100,6 +96,16 @@ void poet_sink_tile(const struct poet_call *call, uint32_t own,
 
 void poet_sink(const struct poet_call *call, uint32_t own, uint32_t first,
                const float *g, uint32_t count) {
+#if !POET_M0PLUS
+  if (!call->last || call->op->sink == POET_SINK_store) { /* a short way */
+    float *to = call->last ? call->out : call->sums;
+    to += first;
+    for (; count; count--) {
+      *to++ = *g++;
+    }
+    return;
+  }
+#endif
   const struct poet_place place = {
       .first = first, .rows = 1, .columns = count, .column = 1};
   poet_sink_tile(call, own, &place, g, 0);

@@ -57,16 +57,15 @@ void poet_softmax_grad(const struct poet_call *call) {
   const float *dy = call->in[1]; /* (n, c, h, w) */
   float *dx = call->out;         /* (n, c, h, w) */
 
-  for (uint32_t row = 0; row < op->n * op->c * op->h; row++) {
+  uint32_t rows = op->n * op->c * op->h;
+  do {
     float sum = 0.0f;
-    for (uint32_t w = 0; w < op->w; w++) {
-      sum += y[w] * dy[w];
-    }
-    for (uint32_t w = 0; w < op->w; w++) {
-      dx[w] = y[w] * (dy[w] - sum);
-    }
-    y += op->w;
-    dy += op->w;
-    dx += op->w;
-  }
+    const float *at = y, *slope = dy, *end = y + op->w;
+    do {
+      sum += *at++ * *slope++;
+    } while (at != end);
+    do {
+      *dx++ = *y++ * (*dy++ - sum);
+    } while (y != end);
+  } while (--rows);
 }

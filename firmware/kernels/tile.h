@@ -28,6 +28,10 @@
 #define POET_VECTOR 0
 #endif
 
+/* True if elementwise loops do two or four elements at a time, so that loads
+ * are adjacent. Where operations are calls, they take longer than loads. */
+#define POET_UNROLL (!POET_M0PLUS)
+
 #define POET_TILE 4u
 #define POET_WIDE (POET_M0PLUS ? 2 * POET_TILE : 4 * POET_TILE)
 

@@ -21,7 +21,7 @@ static void *operand(struct poet *p, uint32_t offset, uint32_t size) {
   return size && offset % 4 == 0 ? poet_arena(p, offset, size) : NULL;
 }
 
-/* The watchdog's feed is no part of a kernel's time. */
+/* The time of a kernel does not include the watchdog's feed. */
 enum { TIMED_CALLS = 64 }; /* at a time, between two feeds */
 
 int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,

@@ -11,7 +11,7 @@ from poet_host.device.health import is_unwanted, reset_text
 from poet_host.errors import BoardError
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.sim.simulated_chip import CardFault, SimulatedChip
-from support.chip_runs import PUSH_FOR_EVER, STRAY_STORES, ask, patched, until_idle
+from support.chip_runs import ILLEGAL, PUSH_FOR_EVER, STRAY_STORES, ask, patched, until_idle
 from support.memory_board import card
 from support.sim_helper import needs_compiler
 from support.toy_boards import load, prepare, running, trained, truth, weights_of
@@ -117,7 +117,7 @@ def test_a_full_stack_of_the_samd21_ends_in_a_reset(storage: Path) -> None:
 @both
 def test_a_fault_is_known_after_the_reset(name: str, storage: Path) -> None:
     chip = SimulatedChip(name, build_firmware(name), storage)
-    address = patched(chip, bytes.fromhex("00de"))
+    address = patched(chip, ILLEGAL)
     assert chip.run(10**9) == "reset"
     chip.reset()
     health = ask(chip, "health")

@@ -13,7 +13,7 @@ from poet_host.device.device import connect
 from poet_host.errors import BoardError, LinkBroken
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.simulated_chip import SimulatedChip
-from support.chip_runs import PUSH_FOR_EVER, STRAY_STORES, Debugger, patched, until_idle
+from support.chip_runs import ILLEGAL, PUSH_FOR_EVER, STRAY_STORES, Debugger, patched, until_idle
 from support.reverted import without
 from support.sim_helper import needs_compiler
 from support.toy_boards import prepare
@@ -43,6 +43,18 @@ STOPS: dict[str, tuple[str, dict[str, tuple[tuple[str, str], ...]]]] = {
     "SPIM3: PIN_CNF": (
         "nrf52840_dk",
         {"nrf52840/spi.c": (("  P1_PIN_CNF(MISO_PIN) = PIN_CNF_PULL_UP;\n", ""),)},
+    ),
+    "UARTE0: the crystal must run": (
+        "nrf52840_dk",
+        {"nrf52840/chip.c": (("  while (!CLOCK_EVENTS_HFCLKSTARTED) {\n  }\n", ""),)},
+    ),
+    "DMAC is started without a barrier": (
+        "mkr1000",
+        {"samd21/spi.c": (("  chip_finish_stores();\n", ""),)},
+    ),
+    "SPIM3 is started without a barrier": (
+        "nrf52840_dk",
+        {"nrf52840/spi.c": (("  chip_finish_stores();\n", ""),)},
     ),
 }
 UNGUARDED = {
@@ -104,6 +116,22 @@ def test_it_loses_a_card_whose_wires_are_noisy(storage: Path, tmp_path: Path) ->
         with connect(board.port) as device, pytest.raises(BoardError) as found:
             prepare(device)
         assert found.value.name in ("storage_failed", "no_storage")
+
+
+@both
+def test_it_sleeps_for_ever_without_an_isb(name: str, storage: Path, tmp_path: Path) -> None:
+    change = ("    chip_let_interrupts_run();", "    chip_unlock(0);\n    chip_lock();")
+    chip = SimulatedChip(name, without(tmp_path, name, {"common/lane.c": (change,)}), storage)
+    assert chip.run(40 * chip.meter.tick_hz) == "reset"
+    assert "the watchdog bites" in chip.message
+
+
+def test_it_resets_the_chip_without_a_barrier(storage: Path, tmp_path: Path) -> None:
+    changes = {"samd21/chip.c": (("  chip_finish_stores();\n", ""),)}
+    chip = SimulatedChip("mkr1000", without(tmp_path, "mkr1000", changes), storage)
+    patched(chip, ILLEGAL)
+    assert chip.run(10**9) == "fault"
+    assert "a reset is started without a barrier" in chip.message
 
 
 @pytest.mark.parametrize("message", STOPS)

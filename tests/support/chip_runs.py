@@ -10,6 +10,7 @@ from poet_host.sim.simulated_chip import SimulatedChip
 
 # Store 64 bytes at 0x8000, in the middle of the program, and then sleep.
 STRAY_STORES = bytes.fromhex("0120 c003 1021 02c0 0139 fcd1 30bf fde7")
+ILLEGAL = bytes.fromhex("00de")
 PUSH_FOR_EVER = bytes.fromhex("ffb5 fde7")
 ERASED = 0xFFFFFFFF  # UICR.APPROTECT of a chip that a debugger has erased
 

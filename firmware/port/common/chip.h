@@ -110,6 +110,16 @@ static inline uint32_t chip_lock(void) {
 static inline void chip_unlock(uint32_t was) {
   __asm volatile("msr primask, %0" ::"r"(was) : "memory");
 }
+/* Let pending interrupts run, and lock them out again. Without the ISB, the
+ * core may take none of them in between (Arm application note 321). */
+static inline void chip_let_interrupts_run(void) {
+  __asm volatile("cpsie i\n isb\n cpsid i" ::: "memory");
+}
+/* Call this before a store that starts a DMA or a reset: earlier stores to RAM
+ * must come first (Arm application note 321). */
+static inline void chip_finish_stores(void) {
+  __asm volatile("dsb" ::: "memory");
+}
 /* Sleep while interrupts are locked out. A pending interrupt still wakes the
  * core. */
 static inline void chip_sleep(void) {
@@ -126,6 +136,7 @@ static inline uint32_t chip_cycles(void) {
 #else /* on other processors, the tests define these */
 uint32_t chip_lock(void);
 void chip_unlock(uint32_t was);
+void chip_let_interrupts_run(void);
 void chip_sleep(void);
 uint32_t chip_cycles(void);
 #endif

@@ -24,7 +24,7 @@ static struct {
 
 static struct poet_health last;
 
-static void note(uint32_t cause, uint32_t at, uint32_t from) {
+void health_note(uint32_t cause, uint32_t at, uint32_t from) {
   noted.at = at;
   noted.from = from;
   noted.seal = SEAL | cause;
@@ -45,7 +45,7 @@ void health_start(void) {
     last.statement = noted.statement;
   }
   noted.statement = 0;
-  note(POET_RESET_lock_up, 0, 0);
+  health_note(POET_RESET_lock_up, 0, 0);
 }
 
 void health_moved(void) {
@@ -60,12 +60,12 @@ void health_alive(void *context, uint32_t statement) {
 }
 
 void health_bites(uint32_t at, uint32_t from) {
-  note(chip_spi_moves() ? POET_RESET_dma : POET_RESET_watchdog, at, from);
+  health_note(chip_spi_moves() ? POET_RESET_dma : POET_RESET_watchdog, at,
+              from);
 }
 
-void health_restart(enum poet_reset cause, uint32_t exception, uint32_t at,
-                    uint32_t from) {
-  note(exception << 8 | cause, at, from);
+void health_restart(enum poet_reset cause, uint32_t at) {
+  health_note(cause, at, 0);
   chip_restart();
 }
 

@@ -19,10 +19,11 @@ void health_alive(void *context, uint32_t statement);
 void health_moved(void);
 /* Note what the chip does, shortly before the watchdog resets it. */
 void health_bites(uint32_t at, uint32_t from);
-/* Note the cause of a reset, and reset the chip. `exception`: 0, or the number
- * of a fault. */
-_Noreturn void health_restart(enum poet_reset cause, uint32_t exception,
-                              uint32_t at, uint32_t from);
+/* Note the cause of the next reset: POET_RESET_*, and the number of a fault in
+ * the second byte. */
+void health_note(uint32_t cause, uint32_t at, uint32_t from);
+/* Note the cause of a reset, and reset the chip. */
+_Noreturn void health_restart(enum poet_reset cause, uint32_t at);
 void health_report(void *context, struct poet_health *health);
 
 #endif

@@ -294,8 +294,7 @@ void lane_rest(bool (*stop)(void)) {
     chip_sleep();
     sd_bus.moved = false;
     const uint32_t from = chip_cycles();
-    chip_unlock(0); /* the interrupt that woke the core runs here */
-    chip_lock();
+    chip_let_interrupts_run(); /* the one that woke the core */
     awake_cycles += (from - chip_cycles()) & CHIP_CYCLES_MASK;
   } while (sd_bus.moved && !lane.ended && !(stop && stop()));
   lane.usage.asleep +=

@@ -77,8 +77,7 @@ static void await_input(uint32_t wait_ms) {
     chip_wake(rest_us);
     health_moved();
     lane_sleep();
-    chip_unlock(was);
-    chip_lock();
+    chip_let_interrupts_run();
   }
   chip_unlock(was);
   chip_wake(0);
@@ -144,7 +143,7 @@ int main(void) {
   if (!server.attended &&
       poet_serve_alone(&server) == POET_ERROR_storage_failed) {
     /* Nobody is there to do it: perhaps the card works after a reset. */
-    health_restart(POET_RESET_card, 0, 0, 0);
+    health_restart(POET_RESET_card, 0);
   }
   for (;;) {
     poet_serve(&server, UINT32_MAX);

@@ -65,16 +65,18 @@ static void hex(char *to, uint32_t value, int digits) {
   }
 }
 
-/* Send the program counter and the link register at the fault, then restart. */
+/* Send the program counter and the link register at the fault, then restart. If
+ * the UART hangs, the watchdog resets the chip, so the note comes first. */
 __attribute__((used)) void report_fault(uint32_t at, uint32_t from) {
   static char text[] = "poet: fault 00 at 00000000, from 00000000\r\n";
   uint32_t exception;
   __asm volatile("mrs %0, ipsr" : "=r"(exception));
+  health_note(exception << 8 | POET_RESET_fault, at, from);
   hex(text + 12, exception, 2);
   hex(text + 18, at, 8);
   hex(text + 33, from, 8);
   link_last_words(text);
-  health_restart(POET_RESET_fault, exception, at, from);
+  chip_restart();
 }
 
 /* The interrupt of the watchdog, whose reset follows. Pass the program counter

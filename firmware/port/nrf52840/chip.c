@@ -227,8 +227,7 @@ static void wait_until_sent(void) {
   const uint32_t was = chip_lock();
   while (!sent) {
     chip_sleep();
-    chip_unlock(was);
-    chip_lock();
+    chip_let_interrupts_run();
   }
   chip_unlock(was);
 }
@@ -238,6 +237,7 @@ static void start_sending(const uint8_t *data, uint32_t size) {
   sent = false;
   UARTE_TXD_PTR = address(sending);
   UARTE_TXD_MAXCNT = size;
+  chip_finish_stores();
   UARTE_TASKS_STARTTX = 1;
 }
 
@@ -285,6 +285,7 @@ void chip_last_words(const char *text) {
 }
 
 _Noreturn void chip_restart(void) {
+  chip_finish_stores();
   SCB_AIRCR = AIRCR_SYSRESETREQ;
   for (;;) {
   }

@@ -61,6 +61,7 @@ static void start(uint32_t sent, uint8_t *in, uint32_t size) {
   SPIM_RXD_PTR = (uint32_t)(uintptr_t)in;
   SPIM_RXD_MAXCNT = size;
   SPIM_EVENTS_END = 0; /* clear the event before the exchange, which sets it */
+  chip_finish_stores();
   SPIM_TASKS_START = 1;
 }
 

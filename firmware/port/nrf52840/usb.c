@@ -80,10 +80,11 @@ static void move(volatile uint32_t *task, volatile uint32_t *ended,
                  uint32_t size, bool control) {
   *ended = 0;
   USBD_MOVING = 0x82; /* anomaly 199: avoids losing the host's next packet */
+  chip_finish_stores();
   if (start(task, control)) {
     for (uint32_t polls = 0; !*ended; polls++) {
       if (polls == MOST_POLLS) {
-        health_restart(POET_RESET_usb, 0, (uint32_t)(uintptr_t)task, 0);
+        health_restart(POET_RESET_usb, (uint32_t)(uintptr_t)task);
       }
     }
     controller.odd ^= size & 1;

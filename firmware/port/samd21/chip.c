@@ -339,6 +339,7 @@ void chip_last_words(const char *text) {
 }
 
 _Noreturn void chip_restart(void) {
+  chip_finish_stores();
   SCB_AIRCR = AIRCR_SYSRESETREQ;
   for (;;) {
   }

@@ -93,6 +93,7 @@ static void describe(const uint8_t *out, uint8_t *in, uint32_t size,
       .count = (uint16_t)size,
       .source = out ? address(out + size) : address(&ones),
       .destination = SERCOM_DATA_ADDRESS(SPI)};
+  chip_finish_stores();
   /* The CRC unit may be configured only while it is disabled. It keeps its
    * checksum. */
   DMAC_CTRL = DMAC_ENABLE | DMAC_LEVELS;

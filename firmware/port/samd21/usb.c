@@ -101,6 +101,7 @@ static bool outdated(void) {
  * a SETUP arrives at the same time, cancel the write. No interrupt may come in
  * between, because the host can start the next stage within 3 us. */
 static void pass(volatile uint8_t *status, uint8_t bits) {
+  chip_finish_stores();
   const uint32_t was = chip_lock();
   if (!outdated()) {
     *status = bits;
@@ -118,6 +119,7 @@ void chip_usb_send(uint8_t endpoint, const uint8_t *data, uint32_t size) {
   if (n == 0) {
     pass(&USB_EPSTATUSSET(0), USB_BKRDY(SEND));
   } else {
+    chip_finish_stores();
     USB_EPSTATUSSET(n) = USB_BKRDY(SEND);
   }
 }
@@ -133,6 +135,7 @@ void chip_usb_receive(uint8_t endpoint, uint8_t *data) {
   } else {
     banks[TAKE].address = (uint32_t)(uintptr_t)data;
     banks[TAKE].packet_size = USB_SIZE_64 | USB_MULTI_PACKET(USB_PACKET);
+    chip_finish_stores();
     USB_EPSTATUSCLR(endpoint) = USB_BKRDY(TAKE);
   }
 }
@@ -268,7 +271,7 @@ static unsigned calibration(unsigned at, unsigned mask, unsigned otherwise) {
 static void wait(void) {
   for (uint32_t polls = 0; USB_SYNCBUSY; polls++) {
     if (polls == MOST_POLLS) {
-      health_restart(POET_RESET_usb, 0, 0, 0);
+      health_restart(POET_RESET_usb, 0);
     }
   }
 }

@@ -55,7 +55,15 @@ static uint32_t timer_count(unsigned n) {
   return TIMER(n, 0x540);
 }
 
+static void crystal_start(void) {
+  CLOCK(0x100) = 0;
+  CLOCK(0x000) = 1;
+  while (!CLOCK(0x100))
+    ;
+}
+
 static void uart_start(void) {
+  crystal_start();
   UARTE(0x50c) = 6;
   UARTE(0x514) = 8;
   UARTE(0x524) = 0x10000000; /* 1 Mbaud */
@@ -183,10 +191,7 @@ int main(void) {
   print_hex(timer_count(1) - from);
 #elif CASE == 5  /* the crystal */
   print_hex(CLOCK(0x40c));
-  CLOCK(0x100) = 0;
-  CLOCK(0x000) = 1;
-  while (!CLOCK(0x100))
-    ;
+  crystal_start();
   print_hex(CLOCK(0x40c));
   print_hex(REG32(0x10000060));
 #elif CASE == 6  /* compare flags without interrupts */

@@ -52,6 +52,7 @@ static void channel(unsigned id, unsigned trigger, uint32_t interrupts) {
   DMAC8(0x40) = 0;
   DMAC32(0x44) = trigger << 8 | (trigger ? 2u : 3u) << 22;
   DMAC8(0x4d) = (uint8_t)interrupts;
+  barrier();
   DMAC8(0x40) = 2;
 }
 

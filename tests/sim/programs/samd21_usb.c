@@ -108,6 +108,7 @@ int main(void) {
   for (int i = 0; i < 5; i++)
     buffer[i] = 0x01000212; /* a descriptor of 18 bytes */
   EP(0, FLAGS) = 0x10;
+  barrier();
   EP(0, STATUS_SET) = 0x80;
   while (!(EP(0, FLAGS) & 2))
     ;
@@ -136,6 +137,7 @@ int main(void) {
 #elif CASE == 25
   meet();
   describe(0, SEND, at, 3u << 28 | 18);
+  barrier();
   EP(0, STATUS_SET) = 0x80;
   EP(0, STATUS_SET) = 0x80;
 #elif CASE == 26

@@ -42,6 +42,11 @@ static inline void print_hex(uint32_t value) {
   print(text);
 }
 
+/* The stores before this come before a transfer that is started after it. */
+static inline void barrier(void) {
+  __asm volatile("dmb" ::: "memory");
+}
+
 /* A point in time that the test harness notes; QEMU ignores it. */
 static inline void mark(void) {
 #ifndef QEMU

@@ -33,7 +33,7 @@ void core_write(struct machine *m, int reg, uint32_t value) {
    for an interrupt, at the end of the slice, or to watch RAM (bus.c). */
 static bool attend(struct machine *m) {
   uint64_t next = run_events(m);
-  if (m->stopped || m->now >= m->until || exception_ready(m) ||
+  if (m->stopped || m->now >= m->until || exception_taken(m) ||
       watch_pending(m))
     return true;
   m->deadline = next < m->until ? next : m->until;
@@ -96,6 +96,8 @@ static bool refuse(struct machine *m, const struct block *block) {
   }
   if (block->flags & INSTRUCTION_SEV)
     m->scs.event_register = true;
+  if (block->flags & INSTRUCTION_BARRIER)
+    m->scs.stores_ordered = true;
   if (block->stack_bytes && m->stack_limit) {
     uint32_t sp = core_read(m, UC_ARM_REG_SP);
     if (sp < m->stack_limit + block->stack_bytes && !m->take_faults) {
@@ -333,7 +335,7 @@ enum run_result machine_run(struct machine *m, uint64_t ticks) {
         sleep_on(m);
       continue;
     }
-    int exception = exception_ready(m);
+    int exception = exception_taken(m);
     if (exception)
       exception_enter(m, exception);
     if (watch_pending(m))

@@ -228,6 +228,8 @@ static void wide_branch(enum core core, uint16_t a, uint16_t b,
     illegal_if(core == CORE_M0PLUS, i);
   } else if ((a & 0xfff0) == 0xf3b0) { /* DSB, DMB, ISB; CLREX */
     unsigned which = b >> 4 & 15;
+    if (which == 4 || which == 5)
+      i->flags |= INSTRUCTION_BARRIER;
     i->cycles = core == CORE_M4F ? BARRIER_M4 : 3;
     illegal_if((which < 4 || which > 6) && !(core == CORE_M4F && which == 2),
                i);

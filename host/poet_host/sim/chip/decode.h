@@ -13,6 +13,7 @@ enum instruction_flag {
   INSTRUCTION_CONDITIONAL = 4, /* a branch that may fall through */
   INSTRUCTION_SEV = 8,
   INSTRUCTION_SINGLE_ACCESS = 16, /* one load or store: pipelines on the M4 */
+  INSTRUCTION_BARRIER = 32,       /* DMB or DSB: earlier stores come first */
 };
 
 struct instruction {

@@ -80,6 +80,28 @@ int exception_ready(struct machine *m) {
   return best && priority_of(m, best) < masked_priority(m) ? best : 0;
 }
 
+int exception_taken(struct machine *m) {
+  struct system_control *scs = &m->scs;
+  const int ready = exception_ready(m);
+  if (!ready) {
+    scs->held_back = scs->best && (core_read(m, UC_ARM_REG_PRIMASK) & 1);
+    return 0;
+  }
+  if (scs->held_back) {
+    scs->held_back = false;
+    scs->waits_for = m->meter.instructions;
+  }
+  return scs->waits_for == m->meter.instructions ? 0 : ready;
+}
+
+void machine_check_stores(struct machine *m, const char *what) {
+  if (!m->scs.stores_ordered)
+    machine_stop(m, RUN_FAULT,
+                 "%s is started without a barrier (DMB or DSB): stores to RAM "
+                 "may come after it",
+                 what);
+}
+
 bool exception_wakes(const struct machine *m) {
   return m->scs.best != 0; /* PRIMASK does not prevent a wake-up */
 }
@@ -170,6 +192,8 @@ void exception_enter(struct machine *m, int number) {
   core_write(m, UC_ARM_REG_PC, vector);
   m->scs.pending[number] = false;
   m->scs.active[number] = true;
+  m->scs.interrupted_ordered[number] = m->scs.stores_ordered;
+  m->scs.stores_ordered = false;
   m->scs.event_register = true;
   m->fp_used_in_handler = false;
   m->conditional = false;
@@ -203,6 +227,7 @@ void exception_return(struct machine *m, uint32_t exc_return) {
       core_pass(m, 17);
   }
   m->scs.active[number] = false;
+  m->scs.stores_ordered = m->scs.interrupted_ordered[number];
   if (m->scs.line[number])
     m->scs.pending[number] = true; /* still requested */
   for (int i = 0; i < 6; i++)

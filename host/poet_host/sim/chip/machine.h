@@ -85,6 +85,13 @@ struct system_control {
   int running; /* priority of the active exception, 256 in thread mode */
   uint32_t vtor, scr, ccr, cpacr, cfsr, hfsr, bfar, demcr;
   bool event_register;
+  /* a barrier has been executed since the exception was entered; and the same
+     for the code that each active exception has interrupted */
+  bool stores_ordered, interrupted_ordered[EXCEPTIONS];
+  /* PRIMASK held back an exception before the running block; and the number of
+     instructions before the block after that, which has to end first */
+  bool held_back;
+  uint64_t waits_for;
   uint32_t systick_csr, systick_rvr;
   uint64_t systick_zero_at;
   struct event systick;
@@ -221,6 +228,10 @@ void core_on_interrupt(uc_engine *uc, uint32_t number, void *user);
 bool core_on_bad_access(uc_engine *uc, uc_mem_type type, uint64_t address,
                         int size, int64_t value, void *user);
 
+/* Stop if stores to RAM may still be under way when `what` starts: if no
+   barrier was executed since the exception was entered. */
+void machine_check_stores(struct machine *m, const char *what);
+
 /* -- power.c -- */
 void machine_request_reset(struct machine *m, enum reset_cause cause,
                            const char *text);
@@ -248,6 +259,9 @@ void scs_reset(struct machine *m);
 void exceptions_refresh(struct machine *m);
 /* Return the exception of the highest priority that can be taken now, or 0. */
 int exception_ready(struct machine *m);
+/* The same, but one block of code later if PRIMASK held it back until now: only
+   an ISB makes sure that it is taken at once (Arm application note 321). */
+int exception_taken(struct machine *m);
 bool exception_wakes(const struct machine *m);
 void exception_enter(struct machine *m, int number);
 void exception_return(struct machine *m, uint32_t exc_return);

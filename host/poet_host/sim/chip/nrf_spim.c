@@ -111,6 +111,7 @@ static void start(struct nrf_spim *s) {
     nrf_stop(&s->p, "PIN_CNF: direction, drive or pull-up of its pins is not "
                     "what the bus needs");
   else if (buffers_exist(s)) {
+    machine_check_stores(m, s->p.name);
     s->running = true;
     s->started_at = m->now;
     guard_blocks(s, true);

@@ -48,6 +48,9 @@ static void check(struct nrf_uarte *u) {
     nrf_stop(&u->p, "a transfer starts while ENABLE is not 8");
   else if (u->baud_rate == 0 || u->config != 0)
     nrf_stop(&u->p, "BAUDRATE must be set, and CONFIG be plain 8-bit frames");
+  else if (!u->p.chip->power.crystal_running)
+    nrf_stop(&u->p, "the crystal must run: the internal oscillator is not "
+                    "accurate enough for 1 Mbaud");
   else if (u->pins[1] != config->uart_tx_pin ||
            u->pins[3] != config->uart_rx_pin)
     nrf_stop(&u->p, "PSEL.TXD, PSEL.RXD are not the pins wired on the board");
@@ -125,6 +128,7 @@ static void bytes_wait(void *owner) {
 
 static void start_sending(struct nrf_uarte *u) {
   check(u);
+  machine_check_stores(u->p.chip->m, u->p.name);
   u->tx_now = (struct nrf_channel){u->tx.pointer, u->tx.count, 0};
   nrf_event(&u->p, TXSTARTED);
   u->sending = u->tx.count != 0;

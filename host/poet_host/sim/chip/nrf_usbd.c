@@ -99,6 +99,7 @@ static void move(struct nrf_usbd *u, bool in, unsigned n) {
   else if (!in && !pipe->full)
     nrf_stop(&u->p, "STARTEPOUT before a packet has come");
   nrf_usbd_check_moving(u);
+  machine_check_stores(m, "a transfer of USBD");
   if (!machine_dma(m, u->p.name, now.pointer, now.count) || m->stopped)
     return;
   u->moving = pipe;

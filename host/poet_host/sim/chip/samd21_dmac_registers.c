@@ -68,6 +68,7 @@ static bool write_channel(void *owner, uint32_t value) {
                  "DMAC channel %u: trigger 0x%02x is not modelled", index,
                  trigger);
   check_erratum(d, index);
+  machine_check_stores(d->chip->m, "a channel of the DMAC");
   c->linked = false;
   c->status = 0;
   samd21_dmac_fetch(d, index, d->base + 16 * index);

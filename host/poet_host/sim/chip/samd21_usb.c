@@ -188,12 +188,16 @@ static bool set_status(void *owner, uint32_t value) {
     samd21_usb_stop(
         e->usb,
         "a packet is given to an endpoint that has not sent another yet");
+  if (value & STATUS_BKRDY << SEND)
+    machine_check_stores(e->usb->chip->m, "a transfer to USB's host");
   e->status |= (uint8_t)value;
   return true;
 }
 
 static bool clear_status(void *owner, uint32_t value) {
   struct samd21_endpoint *e = owner;
+  if (value & STATUS_BKRDY)
+    machine_check_stores(e->usb->chip->m, "a transfer from USB's host");
   e->status &= (uint8_t)~value;
   return true;
 }

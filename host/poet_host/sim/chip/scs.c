@@ -233,9 +233,11 @@ static uint32_t cpuid(void *owner) {
 static bool write_aircr(void *owner, uint32_t value) {
   if (value >> 16 != 0x05fa)
     return false;
-  if (value & 4)
+  if (value & 4) {
+    machine_check_stores(owner, "a reset");
     machine_request_reset(owner, RESET_SOFTWARE,
                           "the program asks for a reset");
+  }
   return !(value & 0x0700); /* priority grouping is not modelled */
 }
 

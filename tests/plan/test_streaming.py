@@ -7,6 +7,7 @@ from poet_host.graph.cutting import choose_cuts
 from poet_host.graph.graph import Graph
 from poet_host.graph.models import load
 from poet_host.graph.operands import operator_of
+from poet_host.graph.training_options import TrainingOptions
 from poet_host.graph.work import work_of
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.least_traffic import least_moved_bytes
@@ -90,6 +91,11 @@ def test_the_smallest_ram_of_streaming_is_the_same_from_every_budget() -> None:
     assert len(set(needs)) == 1
     assert largest_operator_bytes(problem_of(graph, needs[0])[0].graph, 4) <= needs[0]
     assert needs[0] < largest_operator_bytes(cost_graph(graph, estimate_profile("mkr1000"))) / 3
+
+
+def test_a_large_transformer_needs_20_kib() -> None:
+    graph = load("bert-base", TrainingOptions(sequence_length=128))
+    assert largest_operator_bytes(problem_of(graph, 1024)[0].graph, 4) <= 20_480
 
 
 def test_operators_move_at_least_their_operands() -> None:

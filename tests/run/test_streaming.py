@@ -1,8 +1,11 @@
 """Operators that stream: a network trains in less RAM than one of its operators has, same bits."""
 
+from collections.abc import Callable
+
 import pytest
 from poet_host import api
 from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.bert import bert
 from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
@@ -30,6 +33,12 @@ def residual() -> Graph:
     return training_graph(b.model(b.softmax_xent(x, name="loss")), Sgd(0.05, momentum=0.9))
 
 
+def attention() -> Graph:
+    """A small transformer whose weights are larger than its tokens."""
+    sizes = {"length": 16, "words": 40, "width": 32, "blocks": 1, "heads": 2, "classes": 10}
+    return training_graph(bert("attention", 1, **sizes), Sgd(0.05))
+
+
 def streamed(graph: Graph, ram_bytes: int) -> Plan:
     """A plan for less RAM than an operator needs, with nests."""
     problem = api.problem(graph, runs.profile(), ram=ram_bytes)
@@ -40,15 +49,23 @@ def streamed(graph: Graph, ram_bytes: int) -> Plan:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", [1.0, 2.0])
-def test_a_residual_network_trains_the_same_bits(part: float) -> None:
-    graph = residual()
+@pytest.mark.parametrize(
+    ("model", "data", "part"),
+    [
+        (residual, "synthetic:3x12x12:10", 1.0),
+        (residual, "synthetic:3x12x12:10", 2.0),
+        (attention, "tokens:16:40:10", 1.0),
+    ],
+)
+def test_a_small_network_trains_the_same_bits(
+    model: Callable[[], Graph], data: str, part: float
+) -> None:
+    graph = model()
     least = api.solve(graph, runs.profile(), ram=64).smallest_ram_bytes
     assert least is not None
     assert least < largest_operator_bytes(api.costs_of(graph, runs.profile())) / 3
     ram_bytes = int(least * part) // 4 * 4
     schedule = api.encode(graph, streamed(graph, ram_bytes))
-    data = "synthetic:3x12x12:10"
     run = runs.train(schedule, data, steps=3)  # on a board with this RAM and no more
     assert run.peak_bytes <= ram_bytes
     assert runs.same(run, runs.train(runs.schedule(graph), data, steps=3))

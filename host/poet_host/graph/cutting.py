@@ -4,11 +4,18 @@ Operators tie axes of tensors: the channels of a convolution's output are those 
 All axes that are tied form a class, with one *extent*: how many of its indices a part has. Extents
 are as large as possible while no part of an activation or a gradient exceeds the wanted size. A
 parameter with axes of two classes has parts of its own, which divide or repeat the extents.
+
+A *place* is one axis for some users of a tensor, and may be several axes in a row for others: the
+columns of a matrix are heads for attention. A *matrix* has rows and columns that belong to weights.
+It is cut along both, so that a gradient of a weight needs few rows and columns of that weight in
+RAM. If some users need whole rows of a matrix, each of its parts is within one row.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import prod
+from itertools import accumulate, pairwise
+from math import gcd, prod
+from operator import mul, or_
 
 from .cuts import AXES, Cut
 from .graph import Graph
@@ -16,7 +23,10 @@ from .operands import OperandAxis, operator_of
 
 MOST_INDICES = 2**16 - 1  # of an axis in the record of a cut
 
-Place = tuple[int, int]  # size of an axis, and the number of elements below one of its indices
+ROW_PART_BYTES = 256  # least part of a row of a matrix: half a block of storage
+
+Place = tuple[int, int]  # number of indices, and the number of elements below one of them
+Axes = list[tuple[int, OperandAxis]]  # elements below an index of each axis that has several
 Member = tuple[str, int, int] | tuple[int, str]  # an axis of a tensor, or of an operator
 
 
@@ -52,8 +62,11 @@ class _Cutting:
         self.graph = graph
         self.part_bytes = part_bytes
         self.classes = _Classes()
-        self.places: dict[str, list[Place]] = {}  # axes that all users can cut, outermost first
-        users: dict[str, list[tuple[int, list[tuple[Place, OperandAxis]]]]] = {}
+        self.places: dict[str, list[Place]] = {}  # what all users can cut, outermost first
+        self.columns: dict[str, Place] = {}  # of matrices of which some users need whole rows
+        # A place that is several axes for a user, and the product of some inner ones of them.
+        self.inner: list[tuple[Member, int]] = []
+        users: dict[str, list[tuple[int, Axes]]] = {}
         for number, node in enumerate(graph):
             if node.stored:
                 continue
@@ -61,24 +74,53 @@ class _Cutting:
             for i, name in enumerate((*node.inputs, node.name)):
                 axes = operator.operand(i)
                 belows = [prod(a.size for a in axes[j + 1 :]) for j in range(len(axes))]
-                placed = [((a.size, b), a) for a, b in zip(axes, belows, strict=True) if a.size > 1]
+                placed = [(b, a) for a, b in zip(axes, belows, strict=True) if a.size > 1]
                 users.setdefault(self._tensor(name), []).append((number, placed))
-        for name, uses in users.items():
-            shared = [
-                place
-                for place, axis in uses[0][1]
-                if all(
-                    any(p == place and a.cut_by and a.per == 1 for p, a in placed)
-                    for _, placed in uses
-                )
-                and place[0] <= MOST_INDICES
-            ]
-            self.places[name] = shared
-            for number, placed in uses:
-                for place, axis in placed:
-                    if place in shared:
-                        self.classes.tie((name, *place), (number, str(axis.cut_by)))
+        found = {name: self._found(name, uses) for name, uses in users.items()}
+        weighted = {
+            self._of(name, place)
+            for name, places in found.items() if graph[name].role == "parameter"
+            for place, is_whole in places if not is_whole
+        }  # fmt: skip
+        for name, places in found.items():
+            self.places[name] = [place for place, is_whole in places if not is_whole]
+            for place, is_whole in places:
+                if is_whole and self._of(name, place) in weighted:
+                    self.columns[name] = place
+        self.matrices = {
+            name for name, places in self.places.items()
+            if len(places) > 1 and places[-1][1] == 1 and self._of(name, places[-1]) in weighted
+        }  # fmt: skip
         self.extents: dict[Member, int] = {}
+
+    def _found(self, name: str, uses: list[tuple[int, Axes]]) -> list[tuple[Place, bool]]:
+        """Return the places of a tensor, and whether some of its users need the place whole.
+
+        Only the columns of a matrix may be such a place. Others are left out.
+        """
+        total = self.graph[name].size_bytes // 4
+        ends = {1, total}.union(*({below for below, _ in axes} for _, axes in uses))
+        for _, axes in uses:
+            ends &= {total, *(below for below, _ in axes)}
+        found = []
+        for below, above in reversed([*pairwise(sorted(ends))]):
+            place = (above // below, below)
+            runs = [[a for b, a in axes if below <= b < above] for _, axes in uses]
+            single = [run[0] for run in runs if len(run) == 1]
+            cut = [all(a.cut_by and a.per == 1 for a in run) for run in runs]
+            is_column = below == 1 and len(ends) > 2 and any(a.cut_by for a in single)
+            whole = [len(run) == 1 and run[0].cut_by is None for run in runs]
+            if place[0] > MOST_INDICES or not all(map(or_, cut, whole)):
+                continue
+            if any(whole) and not is_column:
+                continue
+            found.append((place, any(whole)))
+            for (number, _), run in zip(uses, runs, strict=True):
+                if len(run) == 1 and run[0].cut_by:
+                    self.classes.tie((name, *place), (number, run[0].cut_by))
+                products = accumulate((a.size for a in reversed(run[1:])), mul)
+                self.inner += [((name, *place), product) for product in products]
+        return found
 
     def _tensor(self, name: str) -> str:
         """Return the stored tensor that a node renews, or the node."""
@@ -90,28 +132,70 @@ class _Cutting:
     def cuts(self) -> dict[str, Cut]:
         large = [
             name for name in self.places
-            if self.graph[name].size_bytes > self.part_bytes and self.places[name]
+            if self.graph[name].size_bytes > self.part_bytes
+            and (self.places[name] or name in self.columns)
         ]  # fmt: skip
         values = [name for name in large if self.graph[name].role in ("value", "data")]
         for name, places in self.places.items():
-            for place in places:
+            for place in (*places, *filter(None, [self.columns.get(name)])):
                 self.extents[self._of(name, place)] = place[0]
-        self._shrink(values)
-        tiles = self._tiles(values)
-        found = {}
-        for name in self.places:
+        free = [name for name in values if name not in self.columns]
+        self._narrow(free)
+        self._shrink(free)
+        tiles = self._tiles(free)
+        cells: dict[Member, int] = {}
+        chosen = {}
+        for name in (*values, *(name for name in self.places if name not in values)):
+            groups = [self._of(name, place) for place in self.places[name]]
+            parts = [self.extents[group] for group in groups]
             if name in values:
-                parts = [self.extents[self._of(name, place)] for place in self.places[name]]
+                for group, part in zip(groups, parts, strict=True):
+                    # Part of a row is dense in memory, parts of several rows are not.
+                    cells[group] = 1 if name in self.columns else gcd(cells.get(group, 0), part)
+                parts = self._parts_of_rows(name, parts) if name in self.columns else parts
             elif name in large:
                 parts = self._parameter(name, tiles)
             else:
-                parts = [self.extents[self._of(name, place)] for place in self.places[name]]
+                parts = [cells.get(*pair) for pair in zip(groups, parts, strict=True)]
                 if not self._must_be_cut(name, parts):
                     continue
-            cut = self._cut(name, parts)
-            if cut is not None:
-                found[name] = cut
-        return found
+            chosen[name] = self._cut(name, parts)
+        return {name: cut for name in self.places if (cut := chosen.get(name)) is not None}
+
+    def _fitting(self, group: Member, most: int) -> int:
+        """Return the largest extent up to `most` that divides the axes of a place evenly."""
+        inner = [product for member, product in self.inner if self.classes.find(member) == group]
+        return next(
+            extent for extent in range(most, 0, -1)
+            if all(product % extent == 0 or extent % product == 0 for product in inner)
+        )  # fmt: skip
+
+    def _narrow(self, values: Iterable[str]) -> None:
+        """Lower the extents of the columns of matrices of many rows: parts become squares."""
+        side = 1 << ((self.part_bytes // 4).bit_length() - 1) // 2
+        for name in self.matrices.intersection(values):
+            place = self.places[name][-1]
+            if self.graph[name].size_bytes // (4 * place[0]) > side:
+                group = self._of(name, place)
+                self.extents[group] = self._fitting(group, min(self.extents[group], side))
+
+    def _parts_of_rows(self, name: str, parts: list[int]) -> list[int]:
+        """Return the parts of a matrix of which some users need whole rows.
+
+        If a part is less than a row, the columns become one of the places.
+        """
+        place = self.columns[name]
+        extent = self.extents[self._of(name, place)]
+        columns = extent * -(-ROW_PART_BYTES // (4 * extent))
+        if columns < place[0]:
+            self.places[name] = [*self.places[name], place]
+            return [*(1 for _ in parts), columns]
+        rest = self.graph[name].size_bytes // prod(size for size, _ in self.places[name])
+        for i, part in enumerate(parts):
+            others = rest * prod(other for j, other in enumerate(parts) if j != i)
+            most = max(1, self.part_bytes // others)
+            parts[i] = max(d for d in range(1, min(part, most) + 1) if part % d == 0)
+        return parts
 
     def _tiles(self, values: Iterable[str]) -> dict[Member, int]:
         """Return how many indices of each class are in RAM at once, in two parts' room."""
@@ -143,7 +227,9 @@ class _Cutting:
                     if extent > 1 and extent * others * rest > self.part_bytes:
                         most = max(1, self.part_bytes // (others * rest))
                         count = -(-place[0] // most)
-                        self.extents[group] = min(extent, -(-place[0] // count))
+                        self.extents[group] = self._fitting(
+                            group, min(extent, -(-place[0] // count))
+                        )
                         changed = changed or self.extents[group] < extent
 
     def _parameter(self, name: str, tiles: Mapping[Member, int]) -> list[int]:

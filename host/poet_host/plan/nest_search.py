@@ -86,7 +86,7 @@ class NestSearch(NestTraffic):
     def _cells(self) -> dict[str, int]:
         """Return the steps of a cell along each axis; {} if no cell suits all operands."""
         cells = {
-            axis: gcd(size, *self._cut_along(axis)) if self._cut_along(axis) else size
+            axis: min(size, gcd(*self._cut_along(axis)) or size)
             for axis, size in self.sizes.items()
         }
         if 0 in (part for axis in self.sizes for part in self._cut_along(axis)):

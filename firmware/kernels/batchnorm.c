@@ -9,6 +9,7 @@
  */
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "chain_m0plus.h"
 #include "mathf.h"
@@ -52,38 +53,50 @@ void poet_batchnorm_stats(const struct poet_call *call) {
 #if POET_M0PLUS
   struct poet_chain chain;
   poet_chain_open(&chain, poet_elements(op));
-  for (uint32_t c = 0; c < op->c; c++) {
-    struct poet_step *sum = poet_chain_sum(&chain, x, 0.0f);
-    run(op, &chain, c);
-    mean[c] = poet_chain_saved(sum) / count;
-    sum = poet_chain_squares(&chain, x, mean[c]);
-    run(op, &chain, c);
-    variance[c] = poet_chain_saved(sum) / count;
-  }
 #else
   const uint32_t plane = op->h * op->w, sample = op->c * plane;
-  for (uint32_t c = 0; c < op->c; c++) {
-    const float *from = x;
-    float sum = 0.0f;
-    uint32_t left = op->n;
-    do {
-      sum = poet_sum(sum, from, plane);
-      from += sample;
-    } while (--left);
-    const float of_channel = sum / count;
-    mean[c] = of_channel;
-
-    from = x;
-    sum = 0.0f;
-    left = op->n;
-    do {
-      sum = poet_squares(sum, from, plane, of_channel);
-      from += sample;
-    } while (--left);
-    variance[c] = sum / count;
-    x += plane;
-  }
 #endif
+  if (call->first) {
+    memset(mean, 0, 2 * op->c * sizeof *mean);
+  }
+  for (uint32_t c = 0; c < op->c; c++) {
+    if (call->pass == 0) {
+#if POET_M0PLUS
+      struct poet_step *sum = poet_chain_sum(&chain, x, mean[c]);
+      run(op, &chain, c);
+      mean[c] = poet_chain_saved(sum);
+#else
+      const float *from = x + c * plane;
+      float sum = mean[c];
+      for (uint32_t left = op->n; left; left--) {
+        sum = poet_sum(sum, from, plane);
+        from += sample;
+      }
+      mean[c] = sum;
+#endif
+      if (!call->last) {
+        continue;
+      }
+    }
+    const float center = mean[c] / count;
+#if POET_M0PLUS
+    struct poet_step *sum = poet_chain_squares(&chain, x, center, variance[c]);
+    run(op, &chain, c);
+    variance[c] = poet_chain_saved(sum);
+#else
+    const float *from = x + c * plane;
+    float sum = variance[c];
+    for (uint32_t left = op->n; left; left--) {
+      sum = poet_squares(sum, from, plane, center);
+      from += sample;
+    }
+    variance[c] = sum;
+#endif
+    if (call->last) {
+      mean[c] = center;
+      variance[c] /= count;
+    }
+  }
 }
 
 void poet_batchnorm(const struct poet_call *call) {
@@ -234,16 +247,29 @@ void poet_batchnorm_grad_input_frozen(const struct poet_call *call) {
   const float *gamma = call->in[1]; /* (c) */
   const float *dy = call->in[2];    /* (n, c, h, w) */
   float *dx = call->out;            /* (n, c, h, w) */
+#if POET_M0PLUS
+  struct poet_chain chain;
+  poet_chain_open(&chain, poet_elements(op));
+#else
   const uint32_t plane = op->h * op->w;
+#endif
 
   for (uint32_t c = 0; c < op->c; c++) {
     const float scale = gamma[c] * channel_of(op, stats, c).rstd;
+#if POET_M0PLUS
+    poet_chain_clear(&chain);
+    poet_chain_array(&chain, POET_TAKE, dy);
+    poet_chain_constant(&chain, POET_TIMES, scale);
+    poet_chain_array(&chain, POET_PUT, dx);
+    run(op, &chain, c);
+#else
     for (uint32_t n = 0; n < op->n; n++) {
       const uint32_t first = (n * op->c + c) * plane;
       for (uint32_t i = first; i < first + plane; i++) {
         dx[i] = dy[i] * scale;
       }
     }
+#endif
   }
 }
 

@@ -73,9 +73,10 @@ struct poet_step *poet_chain_array(struct poet_chain *chain,
 struct poet_step *poet_chain_sum(struct poet_chain *chain, const float *array,
                                  float begin);
 
-/* The same for the squares of array[i] - mean. */
+/* The same for `begin` and the squares of array[i] - mean. */
 struct poet_step *poet_chain_squares(struct poet_chain *chain,
-                                     const float *array, float mean);
+                                     const float *array, float mean,
+                                     float begin);
 
 /* A new chain: x = (array[i] - mean) * rstd. */
 void poet_chain_xhat(struct poet_chain *chain, const float *array, float mean,

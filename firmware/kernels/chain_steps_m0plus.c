@@ -80,10 +80,11 @@ static void distance(struct poet_chain *chain, const float *array, float mean) {
 }
 
 struct poet_step *poet_chain_squares(struct poet_chain *chain,
-                                     const float *array, float mean) {
+                                     const float *array, float mean,
+                                     float begin) {
   distance(chain, array, mean);
   poet_chain_array(chain, POET_SQUARE, NULL);
-  return plus_sum(chain, 0.0f);
+  return plus_sum(chain, begin);
 }
 
 void poet_chain_xhat(struct poet_chain *chain, const float *array, float mean,

@@ -187,6 +187,9 @@ static void shape_part(const struct poet_nest_run *run,
     const struct poet_side side =
         poet_range(run, run->state->here.index, nest->loops, axis);
     poet_cut_axis(&run->state->part, axis, side.end - side.begin);
+    if (axis == POET_AXIS_pass) {
+      call->pass = (uint8_t)side.begin;
+    }
     if (summed >> axis & 1) {
       call->first &= side.begin == 0;
       call->last &= side.end == poet_axis_size(call->whole, axis);

@@ -49,8 +49,10 @@ static inline bool poet_in_ram(const struct poet *p) {
  * kernel. */
 uint32_t poet_operand_bytes(const struct poet_op *op, uint32_t index);
 
-/* The axes along which operators can be cut: fields of struct poet_op. */
+/* The axes along which operators can be cut: the passes of a sum with several
+ * passes, then fields of struct poet_op. Terms of sums are in this order. */
 enum poet_axis {
+  POET_AXIS_pass,
   POET_AXIS_n,
   POET_AXIS_c,
   POET_AXIS_h,

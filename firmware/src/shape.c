@@ -30,7 +30,7 @@ enum {
  * compiler finds: those of the words after the character `before`. The first
  * letter of a word is its axis. */
 #define BITS                                                                   \
-  "\0\0\0\2\0\0\0\100\4\0\0\20\0\0\1\40\0\0\0\0\0\0\0\10\0\0\0\0\0\0\0"
+  "\0\0\0\4\0\0\0\200\10\0\0\40\0\0\2\100\1\0\0\0\0\0\0\20\0\0\0\0\0\0\0"
 #define CHARACTER(text, i) (text)[(i) < sizeof(text) ? (i) : sizeof(text) - 1]
 #define WORD(text, i, before)                                                  \
   (CHARACTER(text, i) == (before) && CHARACTER(text, (i) + 1) >= 'a'           \
@@ -41,7 +41,7 @@ enum {
    WORD(text, (i) + 2, before) | WORD(text, (i) + 3, before))
 #define AXES(text, before)                                                     \
   (WORDS(text, 0, before) | WORDS(text, 4, before) | WORDS(text, 8, before) |  \
-   WORDS(text, 12, before))
+   WORDS(text, 12, before) | WORDS(text, 16, before))
 
 /* The columns `shapes`, `rules` and `parts` of one row of isa.def. */
 struct row {
@@ -57,7 +57,7 @@ static const struct row rows[] = {
 #include "poet/isa.def"
 };
 #define KERNEL(code, name, inputs, shapes, rules, parts, ...)                  \
-  static_assert(sizeof(parts) <= 16, "AXES reads 16 characters");
+  static_assert(sizeof(parts) <= 20, "AXES reads 20 characters");
 #include "poet/isa.def"
 
 /* Return the bytes of a * b * c * d elements of 32 bits. Return 0 if there are
@@ -242,16 +242,18 @@ static bool is_convolution(const struct poet_op *op) {
 
 /* The fields n to oh follow one another, in the order of enum poet_axis. */
 static_assert(offsetof(struct poet_op, oh) ==
-                  offsetof(struct poet_op, n) + 4 * POET_AXIS_oh,
+                  offsetof(struct poet_op, n) +
+                      4 * (POET_AXIS_oh - POET_AXIS_n),
               "as in enum poet_axis");
 
 static uint32_t *field(struct poet_op *op, uint32_t axis) {
   return (uint32_t *)(void *)((uint8_t *)op + offsetof(struct poet_op, n)) +
-         axis;
+         axis - POET_AXIS_n;
 }
 
 uint32_t poet_axis_size(const struct poet_op *op, uint32_t axis) {
-  return axis == POET_AXIS_groups
+  return axis == POET_AXIS_pass ? 2
+         : axis == POET_AXIS_groups
              ? op->groups
              : *field((struct poet_op *)(uintptr_t)op, axis);
 }
@@ -263,7 +265,7 @@ void poet_cut_axis(struct poet_op *op, uint32_t axis, uint32_t size) {
       op->k = op->k / op->groups * size;
     }
     op->groups = (uint16_t)size;
-  } else {
+  } else if (axis != POET_AXIS_pass) {
     *field(op, axis) = size;
   }
 }
@@ -283,7 +285,7 @@ static uint32_t without_grouped(const struct poet_op *op, uint32_t axes) {
 uint32_t poet_summed_axes(const struct poet_op *op) {
   return op->kernel == POET_KERNEL_reduce ||
                  op->kernel == POET_KERNEL_reduce_product
-             ? op->variant & 15u
+             ? (op->variant & 15u) << POET_AXIS_n
              : without_grouped(op, rows[op->kernel].summed);
 }
 

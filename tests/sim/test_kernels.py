@@ -30,7 +30,7 @@ def row(case: Case, call: kernel_parts.Call) -> Row:
     kept = part.sums is not None and not part.last
     result = part.sums if kept else call.out
     inside = [i for i, array in enumerate(call.inputs) if array is call.out]
-    flags = part.first | part.last << 1 | kept << 2
+    flags = part.first | part.last << 1 | kept << 2 | part.number << 3
     head = [case.step, *(inside or [-1]), flags, part.index, result.size, len(before)]
     head += [array.size for array in before]
     words = [np.array(head, np.int32)]

@@ -91,6 +91,7 @@ class Part:
     last: bool
     index: int
     sums: np.ndarray | None = None  # of a kernel with a sink
+    number: int = 0  # of the pass
 
 
 def call(
@@ -108,6 +109,7 @@ def call(
     op_record = record(op, sink, attrs, len(inputs))
     whole = record(op, sink, part.whole, len(inputs))
     fields = {"first": part.first, "last": part.last, "index": part.index, "step": step}
+    fields["pass"] = part.number
     made = ffi.new("struct poet_call *", {"op": op_record, "whole": whole, **fields})
     for i, array in enumerate(inputs):
         getattr(made, "in")[i] = ffi.cast("void *", array.ctypes.data)

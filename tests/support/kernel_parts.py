@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 from poet_host import isa
+from poet_host.graph.operands import PASSES
 from support import clib
 from support.kernel_cases import Case
 
@@ -82,6 +83,11 @@ def box(case: Case, formulas: list[str], ranges: Ranges) -> tuple[slice, ...]:
     return tuple(map(along, formulas))
 
 
+def size_of(case: Case, name: str) -> int:
+    """How many indices an axis of the case has."""
+    return PASSES if name == "pass" else int(case.attrs[name])
+
+
 def shape(case: Case, formulas: list[str]) -> tuple[int, ...]:
     return tuple(
         isa.formula_value(formula, lambda name: int(case.attrs[name])) for formula in formulas
@@ -89,7 +95,7 @@ def shape(case: Case, formulas: list[str]) -> tuple[int, ...]:
 
 
 def attrs_of(case: Case, ranges: Ranges) -> dict[str, int | float]:
-    found = dict(case.attrs) | {name: len(part) for name, part in ranges.items()}
+    found = dict(case.attrs) | {n: len(part) for n, part in ranges.items() if n != "pass"}
     if "groups" in ranges and "CONV" in isa.kernels()[case.op].rules:
         for name in ("c", "k"):
             each = int(case.attrs[name]) // int(case.attrs["groups"])
@@ -115,7 +121,7 @@ def parts(case: Case, cut: Cut) -> Iterator[tuple[Ranges, list[Ranges]]]:
     cuts = {name: cut(name, int(case.attrs[name])) for name in plain}
     terms: dict[str, list[range]] = {}
     for name in summed:
-        terms[name] = cut(name, int(case.attrs[name]))
+        terms[name] = cut(name, size_of(case, name))
         if any(len(part) > 1 for part in terms[name]):
             break
     orders = [dict(zip(terms, part, strict=True)) for part in product(*terms.values())]
@@ -139,9 +145,9 @@ def call_of(case: Case, ranges: Ranges, out: np.ndarray, sums: np.ndarray, last:
     index = int(np.ravel_multi_index(starts, shape(case, place)))
     first = all(ranges[name].start == 0 for name in cuttable(case)[1] if name in ranges)
     kept = sums if kernel.has_sink else None
-    return Call(
-        attrs_of(case, ranges), inputs, out, clib.Part(case.attrs, first, last, index, kept)
-    )
+    number = ranges["pass"].start if "pass" in ranges else 0
+    part = clib.Part(case.attrs, first, last, index, kept, number)
+    return Call(attrs_of(case, ranges), inputs, out, part)
 
 
 def calls(

@@ -32,7 +32,8 @@
  *   linear_grad_input    over k
  *   linear_grad_weight   over n
  *   grad_bias            over n, oh, ow
- *   batchnorm_stats, _sums    over n, h, w; the variance in a second pass
+ *   batchnorm_stats, _sums    over n, h, w; the variance in a second pass. A
+ *                        call has all of the terms, or terms of one pass
  *   avgpool2d            over the window
  *   maxpool2d_grad, avgpool2d_grad    over the windows, oh, ow
  *   global_avgpool       over h, w
@@ -123,6 +124,9 @@ struct poet_call {
    * output; for embedding, among those of the table, for slice, of x. */
   uint32_t index;
   bool first, last; /* This call has the first, the last terms of its sums. */
+  /* Number of the pass over the input, for a sum with two passes. 0 if this
+   * call has all terms. */
+  uint8_t pass;
 };
 
 typedef void poet_kernel_fn(const struct poet_call *call);

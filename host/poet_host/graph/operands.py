@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from .. import isa
 from .graph import Node
 
-AXES = ("n", "c", "h", "w", "k", "oh", "groups")
-"""The axes along which operators can be cut: fields of `struct poet_op`. FORMAT.md numbers them."""
+AXES = ("pass", "n", "c", "h", "w", "k", "oh", "groups")
+"""The axes along which operators can be cut, as FORMAT.md numbers them: fields of `struct poet_op`,
+and the passes over the input."""
+PASSES = 2  # of an operator that can be cut along `pass`
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Operator:
         return tuple(free), tuple(summed)
 
     def size(self, axis: str) -> int:
-        return int(self.attrs.get(axis, 0))
+        return PASSES if axis == "pass" else int(self.attrs.get(axis, 0))
 
     def operand(self, index: int) -> tuple[OperandAxis, ...]:
         """Return the four axes of an operand: of an input, or after the inputs of the output."""

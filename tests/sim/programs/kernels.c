@@ -9,7 +9,12 @@
 #include <string.h>
 
 enum { EDGE = 0x7fc0dead, OP_WORDS = sizeof(struct poet_op) / 4 };
-enum { FIRST = 1, LAST = 2, SUMS = 4 }; /* SUMS: the result is in them */
+enum {
+  FIRST = 1,
+  LAST = 2,
+  SUMS = 4,
+  PASS = 8
+}; /* SUMS: the result is in them */
 
 static uint32_t memory[3000]; /* tensors, with an edge after each */
 
@@ -48,7 +53,8 @@ static const uint32_t *run(const uint32_t *row) {
                            .step = row[0],
                            .first = flags & FIRST,
                            .last = flags & LAST,
-                           .index = row[3]};
+                           .index = row[3],
+                           .pass = flags / PASS};
   uint32_t *to = memory;
   memcpy(&op, words + inputs, sizeof op);
   memcpy(&whole, words + inputs + OP_WORDS, sizeof whole);

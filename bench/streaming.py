@@ -8,11 +8,12 @@ simulated, so other processes do not change them.
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import poet_host as poet
+from poet_host.data.datasets import Dataset
 from poet_host.files import write_whole
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.plan import Plan, moved_bytes
@@ -30,9 +31,13 @@ class Case:
     """A model on a board, in some RAM."""
 
     model: str
-    data: str
+    data: str | Dataset
     board: str
     ram_bytes: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.model} on {self.board}"
 
 
 IMAGES = "synthetic:3x32x32:10"
@@ -56,25 +61,25 @@ class Measured:
     is_same: bool  # whether both runs have trained the same bits
 
 
-def measure(case: Case) -> Measured:
-    """Solve and train. Raises PoetError if no plan is found."""
+def measure(case: Case, steps: int) -> Measured | Plan:
+    """Solve and train. Return the plan alone if it has no statements."""
     graph = poet.load(case.model)
     assert isinstance(graph, poet.Graph)
     profile = poet.estimate_profile(case.board)
     costs = poet.costs_of(graph, profile)
     keep = poet.keep_everything(costs)
-    with poet.connect("native", arena_bytes=keep.peak_bytes) as board:
-        kept = poet.train(poet.encode(graph, profile, keep), board, case.data, steps=STEPS)
     plan = poet.solve(graph, profile, ram=case.ram_bytes, time_limit_s=SOLVE_S)
     if not plan.statements:
-        raise poet.PoetError(f"{case.model} in {case.ram_bytes:,} bytes: {plan.status}")
+        return plan
+    with poet.connect("native", arena_bytes=keep.peak_bytes) as board:
+        kept = poet.train(poet.encode(graph, profile, keep), board, case.data, steps=steps)
     chosen = (
         poet.connect("native", arena_bytes=case.ram_bytes)
         if case.board == "native"
         else poet.connect(f"sim:{case.board}")
     )
     with chosen as board:
-        run = poet.train(poet.encode(graph, plan), board, case.data, steps=STEPS)
+        run = poet.train(poet.encode(graph, plan), board, case.data, steps=steps)
     same = weights_sha256(run.weights) == weights_sha256(kept.weights)
     return Measured(case, largest_operator_bytes(costs), plan, run, same)
 
@@ -103,7 +108,7 @@ def _row(mine: Measured) -> list[str]:
     assert run.time_us is not None
     moved_in, moved_out = moved_bytes(plan.problem.graph, plan)
     return [
-        f"{mine.case.model} on {mine.case.board}",
+        mine.case.name,
         f"{mine.case.ram_bytes:,}",
         f"{mine.largest_bytes:,}",
         f"{run.peak_bytes:,}",
@@ -118,28 +123,42 @@ def _row(mine: Measured) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="bench.streaming", description=__doc__)
+    def made(found: Sequence[tuple[Case, Measured | Plan]], command: str) -> str:
+        return report([mine for _, mine in found if isinstance(mine, Measured)], command)
+
+    run_cases("bench.streaming", __doc__, CASES, STEPS, made, RESULTS)
+
+
+def run_cases(
+    program: str,
+    description: str | None,
+    cases: Sequence[Case],
+    steps: int,
+    report_of: Callable[[Sequence[tuple[Case, Measured | Plan]], str], str],
+    results: Path,
+) -> None:
+    """Run the cases that the command line chooses. Print the report, and write it if all ran.
+
+    Exit with an error if trained weights differ, after the report.
+    """
+    parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument(
         "--only", metavar="NAME", help="only rows whose name contains NAME; no file"
     )
-    options = parser.parse_args()
-    chosen = [
-        case
-        for case in CASES
-        if options.only is None or options.only in f"{case.model} on {case.board}"
-    ]
+    only = parser.parse_args().only
+    chosen = [case for case in cases if only is None or only in case.name]
     if not chosen:
-        parser.error(f"no row has a name with {options.only!r} in it")
+        parser.error(f"no row has a name with {only!r} in it")
     began = time.monotonic()
-    measured = []
+    found = []
     for case in chosen:
-        measured.append(measure(case))
-        print(f"{case.model} on {case.board}: {time.monotonic() - began:.0f} s", flush=True)
-    text = report(measured, " ".join(["python -m bench.streaming", *sys.argv[1:]]))
+        found.append((case, measure(case, steps)))
+        print(f"{case.name}: {time.monotonic() - began:.0f} s", flush=True)
+    text = report_of(found, " ".join([f"python -m {program}", *sys.argv[1:]]))
     print(text)
-    if options.only is None:
-        write_whole(RESULTS, text)
-    if not all(case.is_same for case in measured):
+    if only is None:
+        write_whole(results, text)
+    if not all(mine.is_same for _, mine in found if isinstance(mine, Measured)):
         sys.exit("trained weights differ from those of keep-everything")
 
 

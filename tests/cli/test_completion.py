@@ -29,7 +29,7 @@ def test_models_are_built_in_or_files(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "models" / "big.onnx").touch()
     for command in ("solve", "info", "profile", "compare"):
         assert set(MODELS) <= set(offered(command, ""))
-        assert offered(command, "m") == ["mine.onnx", "models/"]
+        assert offered(command, "m") == ["mobilenet-vww", "mine.onnx", "models/"]
         assert offered(command, "models/") == ["models/big.onnx"]
         assert offered(command, "resnet8") == ["resnet8-cifar"]
     assert offered("solve", "none/x") == []

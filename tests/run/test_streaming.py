@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from poet_host import api
+from poet_host.data.datasets import Dataset
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.bert import bert
 from poet_host.graph.builder import Builder
@@ -69,6 +70,19 @@ def test_a_small_network_trains_the_same_bits(
     run = runs.train(schedule, data, steps=3)  # on a board with this RAM and no more
     assert run.peak_bytes <= ram_bytes
     assert runs.same(run, runs.train(runs.schedule(graph), data, steps=3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dscnn-speech", "autoencoder-toyadmos"])
+def test_models_of_mlperf_tiny_train_in_24_kib(name: str) -> None:
+    graph = api.load_graph(name)
+    is_coder = graph[graph.label].shape == graph[graph.data].shape
+    data = api.load_data("synthetic:640:10" if is_coder else "synthetic:1x49x10:12")
+    data = Dataset("spectra", data.x, data.x) if is_coder else data
+    schedule = api.encode(graph, streamed(graph, RAM_BYTES))
+    run = runs.train(schedule, data, steps=2)
+    assert run.peak_bytes <= RAM_BYTES < largest_operator_bytes(api.costs_of(graph, "native")) / 3
+    assert runs.same(run, runs.train(runs.schedule(graph), data, steps=2))
 
 
 @pytest.mark.slow

@@ -58,9 +58,9 @@ def _residual_block(
     return b.relu(b.add(y, x, name=f"{name}.add"), name=f"{name}.relu2")
 
 
-def _classify(b: Builder, x: Tensor) -> Model:
-    """Add a linear layer for 10 classes and the cross-entropy loss. Return the model."""
-    return b.model(b.softmax_xent(b.linear(x, 10, name="fc"), name="loss"))
+def _classify(b: Builder, x: Tensor, classes: int = 10) -> Model:
+    """Add a linear layer for the classes and the cross-entropy loss. Return the model."""
+    return b.model(b.softmax_xent(b.linear(x, classes, name="fc"), name="loss"))
 
 
 def resnet_digits(batch: int) -> Model:
@@ -95,6 +95,52 @@ def resnet8_cifar(batch: int) -> Model:
             b, x, channels, f"block{i}", stride=stride, bias=True, shortcut_norm=False
         )
     return _classify(b, b.global_avgpool(x, name="pool"))
+
+
+def _separable(b: Builder, x: Tensor, channels: int, name: str, stride: int = 1) -> Tensor:
+    """Add a 3x3 convolution of each channel alone, then a 1x1 convolution, each with batchnorm."""
+    own = x.shape[1]
+    padding = 1 if stride == 1 else ((0, 1), (0, 1))  # Keras' "same" for even sizes
+    x = b.conv2d(x, own, 3, stride=stride, padding=padding, groups=own, name=f"{name}.depthwise")
+    x = b.relu(b.batchnorm2d(x, name=f"{name}.bn1"), name=f"{name}.relu1")
+    x = b.batchnorm2d(b.conv2d(x, channels, 1, name=f"{name}.pointwise"), name=f"{name}.bn2")
+    return b.relu(x, name=f"{name}.relu2")
+
+
+def dscnn_speech(batch: int) -> Model:
+    """Return the DS-CNN of MLPerf Tiny (keyword spotting), for 49 times of 10 MFCC features."""
+    b = Builder("dscnn-speech", data=(batch, 1, 49, 10))
+    x = b.conv2d(b.data, 64, (10, 4), stride=2, padding=((4, 5), (1, 1)), name="conv1")
+    x = b.relu(b.batchnorm2d(x, name="bn1"), name="relu1")
+    x = b.dropout(x, 0.2, name="dropout1")
+    for i in range(1, 5):
+        x = _separable(b, x, 64, f"block{i}")
+    x = b.dropout(x, 0.4, name="dropout2")
+    return _classify(b, b.global_avgpool(x, name="pool"), 12)
+
+
+def mobilenet_vww(batch: int) -> Model:
+    """Return the MobileNetV1 of MLPerf Tiny (visual wake words), a quarter of the usual width."""
+    b = Builder("mobilenet-vww", data=(batch, 3, 96, 96))
+    x = b.conv2d(b.data, 8, 3, stride=2, padding=((0, 1), (0, 1)), name="conv1")
+    x = b.relu(b.batchnorm2d(x, name="bn1"), name="relu1")
+    blocks = (16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2), *[(128, 1)] * 5
+    for i, (channels, stride) in enumerate((*blocks, (256, 2), (256, 1)), 1):
+        x = _separable(b, x, channels, f"block{i}", stride)
+    return _classify(b, b.global_avgpool(x, name="pool"), 2)
+
+
+def autoencoder_toyadmos(batch: int) -> Model:
+    """Return the autoencoder of MLPerf Tiny (anomaly detection), for 5 frames of 128 features.
+
+    Each label is the sample itself.
+    """
+    b = Builder("autoencoder-toyadmos", data=(batch, 640))
+    x = b.data
+    for i, features in enumerate((128, 128, 128, 128, 8, 128, 128, 128, 128), 1):
+        x = b.reshape(b.linear(x, features, name=f"fc{i}"), (batch, features, 1, 1))
+        x = b.flatten(b.relu(b.batchnorm2d(x, name=f"bn{i}"), name=f"relu{i}"))
+    return b.model(b.mse(b.linear(x, 640, name="fc10"), name="loss"))
 
 
 def _resnet18(name: str, batch: int, widths: tuple[int, ...]) -> Model:
@@ -183,6 +229,15 @@ MODELS = {
     "lenet-digits": BuiltIn("8x8 digits: LeNet-5", lenet_digits, 8, Sgd(0.02, momentum=0.9)),
     "resnet8-cifar": BuiltIn(
         "32x32 colour images: ResNet-8 of MLPerf Tiny", resnet8_cifar, 1, Sgd(0.01)
+    ),
+    "dscnn-speech": BuiltIn(
+        "49x10 spectra of words: DS-CNN of MLPerf Tiny", dscnn_speech, 1, Sgd(0.01)
+    ),
+    "mobilenet-vww": BuiltIn(
+        "96x96 colour images: MobileNetV1 of MLPerf Tiny", mobilenet_vww, 1, Sgd(0.01)
+    ),
+    "autoencoder-toyadmos": BuiltIn(
+        "640 spectral features: autoencoder of MLPerf Tiny", autoencoder_toyadmos, 4, Sgd(0.01)
     ),
     "resnet18": BuiltIn(
         "32x32 colour images: ResNet-18, 64 to 512 channels, 11.2 million weights",

@@ -1,0 +1,87 @@
+"""`make bench-tiny`: the four reference models of MLPerf Tiny train on both microcontrollers.
+
+Each step is planned for the arena of the board. The trained weights are compared with those of a
+native board that keeps everything in RAM. Prints a table and writes RESULTS-tiny.md. Times and
+energies are simulated, so other processes do not change them.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import poet_host as poet
+from poet_host.data.datasets import Dataset
+from poet_host.plan.plan import Plan, moved_bytes
+
+from .report import about, commit, number, percent, table
+from .streaming import IMAGES, Case, Measured, run_cases
+
+RESULTS = Path(__file__).with_name("RESULTS-tiny.md")
+STEPS = 2
+
+
+def spectra() -> Dataset:
+    """Return samples for the autoencoder. Each label is the sample itself."""
+    samples = poet.load_data("synthetic:640:10").x
+    return Dataset("spectra", samples, samples)
+
+
+MODELS: dict[str, str | Dataset] = {
+    "autoencoder-toyadmos": spectra(),
+    "resnet8-cifar": IMAGES,
+    "dscnn-speech": "synthetic:1x49x10:12",
+    "mobilenet-vww": "synthetic:3x96x96:2",
+}
+CASES = [
+    Case(model, data, board, poet.load_board(board).arena_bytes)
+    for board in ("mkr1000", "nrf52840_dk")
+    for model, data in MODELS.items()
+]
+
+
+def report(found: Sequence[tuple[Case, Measured | Plan]], command: str) -> str:
+    head = ["model on board", "RAM bytes", "largest operator, bytes", "high-water mark",
+            "step s", "predicted s", "step J", "plan bytes", "gap %", "bytes moved in",
+            "bytes moved out", "weights"]  # fmt: skip
+    return "\n\n".join(
+        [
+            "# MLPerf Tiny",
+            f"Commit {commit()}. {about(command, 'highspy', 'numpy')}",
+            f"{STEPS} training steps of each model, planned with the estimated profile of the "
+            "board, in its whole arena. The chips are simulated with their firmware; times and "
+            "energies are simulated. A step's energy is all that the battery loses. Batches have "
+            "1 sample; those of the autoencoder have 4, because batchnorm needs several. `equal`: "
+            "the weights are bit for bit those of a native board that keeps everything in RAM. "
+            "Moved bytes: those of the plan, for each step.",
+            table(head, [_row(case, mine) for case, mine in found]),
+        ]
+    ) + "\n"  # fmt: skip
+
+
+def _row(case: Case, mine: Measured | Plan) -> list[str]:
+    row = [case.name, f"{case.ram_bytes:,}"]
+    if isinstance(mine, Plan):
+        needs = f"no plan: {mine.smallest_ram_bytes:,} bytes needed"
+        return [*row, needs, *["-"] * 9]
+    plan, run = mine.plan, mine.run
+    assert plan.problem is not None
+    assert plan.time_us is not None
+    assert run.time_us is not None
+    assert run.total_energy_uj is not None
+    moved_in, moved_out = moved_bytes(plan.problem.graph, plan)
+    return [
+        *row,
+        f"{mine.largest_bytes:,}",
+        f"{run.peak_bytes:,}",
+        number(run.time_us / 1e6),
+        number(plan.time_us / 1e6),
+        number(run.total_energy_uj / 1e6),
+        f"{run.schedule_bytes:,}",
+        percent(plan.gap),
+        f"{moved_in:,}",
+        f"{moved_out:,}",
+        "equal" if mine.is_same else "DIFFERENT",
+    ]
+
+
+if __name__ == "__main__":
+    run_cases("bench.tiny", __doc__, CASES, STEPS, report, RESULTS)

@@ -134,6 +134,20 @@ def test_it_resets_the_chip_without_a_barrier(storage: Path, tmp_path: Path) -> 
     assert "a reset is started without a barrier" in chip.message
 
 
+def test_an_interrupt_may_feed_the_watchdog_during_a_feed(storage: Path, tmp_path: Path) -> None:
+    feed = "    WDT_CLEAR = WDT_KEY;\n"
+    changes = (
+        ("  const uint32_t before = chip_lock();\n", "  const uint32_t before = 0;\n"),
+        (feed, "    for (volatile int i = 0; i < 2000; i++) {\n    }\n" + feed),
+    )
+    image = without(tmp_path, "mkr1000", {"samd21/chip.c": changes})
+    with SimulatedBoard("mkr1000", image, storage) as board, connect(board.port) as device:
+        with pytest.raises(LinkBroken):
+            prepare(device)
+            device.step(1)
+        assert "a write while STATUS.SYNCBUSY is set stalls the bus" in (board.wait(5) or "")
+
+
 @pytest.mark.parametrize("message", STOPS)
 def test_the_chip_stops_where_silicon_would_not_work(
     message: str, storage: Path, tmp_path: Path

@@ -73,11 +73,14 @@ static void start_watchdog(void) {
 }
 
 /* A write takes several periods of the watchdog's clock. A second write in this
- * time would stall the bus, and the write before it has the same effect. */
+ * time would stall the bus, and the write before it has the same effect. No
+ * interrupt, which may feed, too, comes between the look and the write. */
 void chip_feed_watchdog(void) {
+  const uint32_t before = chip_lock();
   if (!(WDT_STATUS & WDT_SYNCBUSY)) {
     WDT_CLEAR = WDT_KEY;
   }
+  chip_unlock(before);
 }
 
 void chip_watchdog_bites(uint32_t at, uint32_t from) {

@@ -29,6 +29,14 @@ def test_the_package_offers_the_same_verbs() -> None:
         _ = poet.nothing
 
 
+@pytest.mark.parametrize(
+    ("priced_s", "left_s"), [(0.0, 60.0), (20.0, 40.0), (59.5, 1.0), (90.0, 1.0)]
+)
+def test_pricing_counts_towards_the_time_limit(priced_s: float, left_s: float) -> None:
+    assert api.search_limit_s(60.0, priced_s) == left_s
+    assert api.search_limit_s(0.1, priced_s) == 0.1
+
+
 def test_the_verbs_of_the_documentation_work(tmp_path: Path) -> None:
     graph = poet.load("resnet-digits")
     with poet.connect("native") as board:

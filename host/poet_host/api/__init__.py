@@ -55,6 +55,7 @@ from .planning import (
     costs_of,
     encode,
     problem,
+    search_limit_s as search_limit_s,
     solve,
     step_without_search as step_without_search,
     uses_modes as uses_modes,

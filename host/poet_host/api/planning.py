@@ -1,5 +1,6 @@
 """Make a plan from a graph and a profile, and a schedule from a plan."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import isfinite
@@ -27,6 +28,7 @@ from ..solver.settings import Settings
 from ..solver.solve import DEFAULT_GAP
 from .inputs import as_profile
 
+LEAST_SEARCH_S = 1.0  # of the time limit that pricing leaves to the search
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 Costs = Profile | Board | str | Path
 """The types that inputs.as_profile accepts."""
@@ -114,8 +116,9 @@ def solve(
     The objective is "energy" if it is None. The search stops when it is proved that any other plan
     is better by at most the share `gap` of the best plan found so far (None: DEFAULT_GAP). If no
     plan is found, the result has the status "infeasible" or "unknown". `encode` raises an error for
-    such a result.
+    such a result. Pricing a graph counts towards `time_limit_s`.
     """
+    began = time.monotonic()
     if not isinstance(graph, Problem):
         wanted = problem(
             graph, profile, ram=ram, deadline=deadline, objective=objective or DEFAULT_OBJECTIVE,
@@ -136,10 +139,14 @@ def solve(
     if method == KEEP_EVERYTHING:
         return _keep_everything_within(wanted)
     # Searches do not need the nests, so they are not sent to the processes of the search.
-    plan = plan_by(
-        method, replace(wanted, streaming=None), Settings(time_limit_s, gap, placed, progress)
-    )
+    left_s = search_limit_s(time_limit_s, time.monotonic() - began)
+    plan = plan_by(method, replace(wanted, streaming=None), Settings(left_s, gap, placed, progress))
     return replace(plan, problem=wanted)
+
+
+def search_limit_s(time_limit_s: float, priced_s: float) -> float:
+    """Return the time limit of the search after pricing took `priced_s` seconds of the limit."""
+    return max(time_limit_s - priced_s, min(time_limit_s, LEAST_SEARCH_S))
 
 
 def uses_modes(method: str) -> bool:

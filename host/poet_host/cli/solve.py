@@ -1,6 +1,7 @@
 """The command `solve`."""
 
 import math
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ _SEARCH_ENDS: dict[str, str] = {  # by Plan.stopped_by
 
 time_limit_option = click.option(
     "--time-limit", type=FiniteRange(0.1), default=60.0, show_default=True, metavar="S",
-    help="Time limit of the search for a plan, in seconds.",
+    help="Time limit of making a plan, in seconds: pricing of streamed operators and search.",
 )  # fmt: skip
 objective_option = click.option(
     "--objective", type=click.Choice(OBJECTIVES), default=DEFAULT_OBJECTIVE, show_default=True,
@@ -206,6 +207,7 @@ def solve(
     limit = deadline if deadline_us is None else f"{deadline_us!r}us"
     if streaming and not api.uses_modes(method):
         raise BadInput(f"the operators of a plan by {method} cannot stream: omit --streaming")
+    began = time.monotonic()
     problem = api.problem(
         graph, profile, ram=ram, deadline=limit, objective=objective,
         storage=not no_storage, streaming=streaming if api.uses_modes(method) else False,
@@ -214,18 +216,16 @@ def solve(
         say(f"RAM budget: the arena of {profile.board}, {problem.ram_bytes:,} bytes")
     if profile and output and not beyond_arena:
         check_arena(problem.ram_bytes, profile)
+    priced_s = time.monotonic() - began
     summary = summary_of(graph) if isinstance(graph, Graph) else None
     if summary and not as_json:
         show_model(summary, is_assumed=is_loss_assumed(model, options), max_rows=MAX_ROWS)
     with keyboard_interrupts() as interrupted_by, progress(f"solving {graph.name}") as report:
         plan = api.solve(
-            problem,
-            method=method,
-            time_limit_s=time_limit,
-            gap=gap,
-            placed=not unplaced,
+            problem, method=method, gap=gap, placed=not unplaced,
+            time_limit_s=api.search_limit_s(time_limit, priced_s),
             progress=lambda *state: report(0, 0, _state(objective, *state)),
-        )
+        )  # fmt: skip
     if plan_path:
         write_whole(plan_path, to_json(plan_to_json(plan)))
         say(f"wrote {plan_path}")

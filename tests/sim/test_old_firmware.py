@@ -142,8 +142,9 @@ def test_an_interrupt_may_feed_the_watchdog_during_a_feed(storage: Path, tmp_pat
     )
     image = without(tmp_path, "mkr1000", {"samd21/chip.c": changes})
     with SimulatedBoard("mkr1000", image, storage) as board, connect(board.port) as device:
+        prepare(device)
         with pytest.raises(LinkBroken):
-            prepare(device)
+            device.step(1)
         assert "a write while STATUS.SYNCBUSY is set stalls the bus" in (board.wait(5) or "")
 
 

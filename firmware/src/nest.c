@@ -87,8 +87,7 @@ static int move(const struct poet_nest_run *run, struct poet_nest_operand *o,
                          .write = write,
                          .renews = write && run->s->renews,
                          .nested = true};
-  poet_box(run, o, write ? state->here.index : state->ahead.index,
-           o->ring.depth, state->box);
+  poet_slab(run, o, write ? state->here.index : state->ahead.index, state->box);
   if (write) {
     TRY(check_finite(run, data, poet_box_bytes(state->box)));
   }
@@ -190,6 +189,17 @@ static void shape_part(const struct poet_nest_run *run,
     if (axis == POET_AXIS_pass) {
       call->pass = (uint8_t)side.begin;
     }
+    if (poet_is_convolution(call->whole) &&
+        (axis == POET_AXIS_h || axis == POET_AXIS_oh)) {
+      struct poet_side other = side;
+      poet_window(call->whole, axis, &other);
+      const bool back = axis == POET_AXIS_h;
+      poet_cut_axis(&run->state->part, back ? POET_AXIS_oh : POET_AXIS_h,
+                    other.end - other.begin);
+      const struct poet_side x = back ? side : other, y = back ? other : side;
+      run->state->part.pad_h = (uint8_t)(call->whole->pad_h + x.begin -
+                                         y.begin * call->whole->stride_h);
+    }
     if (summed >> axis & 1) {
       call->first &= side.begin == 0;
       call->last &= side.end == poet_axis_size(call->whole, axis);
@@ -234,7 +244,7 @@ __attribute__((noinline)) static void prepare(const struct poet_nest_run *run,
   shape_part(run, call);
   for (uint32_t i = 0; i <= output; i++) {
     const struct poet_nest_operand *o = &run->operands[i];
-    poet_box(run, o, index, o->ring.depth, memory);
+    poet_slab(run, o, index, memory);
     poet_box(run, o, index, nest->loops, at);
     for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
       parts[j] = o->dense ? memory[j].end - memory[j].begin : o->part[j];

@@ -22,6 +22,27 @@ struct poet_side poet_range(const struct poet_nest_run *run,
   return side;
 }
 
+void poet_window(const struct poet_op *op, uint32_t axis,
+                 struct poet_side *rows) {
+  const uint32_t stride = op->stride_h, kernel = op->kernel_h;
+  const uint32_t pad = op->pad_h, last = rows->end - 1;
+  const bool back = axis == POET_AXIS_h;
+  uint32_t begin = rows->begin, end = back ? op->oh : op->h, most = end;
+  if (last - begin + 1 == poet_axis_size(op, axis)) {
+    begin = 0;
+  } else if (back) {
+    begin += pad + 1;
+    begin = begin < kernel ? 0 : (begin - kernel) / stride;
+    most = (last + pad) / stride + 1;
+  } else {
+    begin *= stride;
+    begin = begin < pad ? 0 : begin - pad;
+    most = last * stride + kernel - pad;
+  }
+  rows->begin = begin;
+  rows->end = most < end ? most : end;
+}
+
 void poet_box(const struct poet_nest_run *run,
               const struct poet_nest_operand *o, const uint32_t *index,
               uint32_t depth, struct poet_side *to) {
@@ -30,12 +51,27 @@ void poet_box(const struct poet_nest_run *run,
     to[j] = (struct poet_side){0, o->axes.size[j]};
     if (axis < POET_AXES) {
       to[j] = poet_range(run, index, depth, axis);
+      if (o->window && j == 2) {
+        poet_window(&run->p->op, axis, &to[j]);
+      }
       if (axis == POET_AXIS_groups) {
         const uint32_t per = o->axes.size[j] / run->p->op.groups;
         to[j].begin *= per;
         to[j].end *= per;
       }
     }
+  }
+}
+
+void poet_slab(const struct poet_nest_run *run,
+               const struct poet_nest_operand *o, const uint32_t *index,
+               struct poet_side *to) {
+  poet_box(run, o, index, o->ring.depth, to);
+  if (o->window) {
+    const uint32_t piece = poet_piece_extent(o, 2), size = o->axes.size[2];
+    const uint32_t end = to[2].end + piece - 1;
+    to[2].begin -= to[2].begin % piece;
+    to[2].end = end < size ? end - end % piece : size;
   }
 }
 

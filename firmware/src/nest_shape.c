@@ -109,6 +109,14 @@ int poet_take_nest(struct poet *p, struct poet_nest *nest) {
              : 0;
 }
 
+static uint32_t divided_up(uint32_t value, uint32_t by) {
+  return value / by + (value % by != 0);
+}
+
+static bool is_window(const struct poet_nest_operand *o, uint32_t j) {
+  return o->window && j == 2;
+}
+
 /* Return the number of indices of axis `j` of an operand for each index of the
  * operator's axis. */
 static uint32_t per(const struct poet_op *op, const struct poet_nest_operand *o,
@@ -120,7 +128,31 @@ uint32_t poet_extent(const struct poet_op *op, const struct poet_nest *nest,
                      const struct poet_nest_operand *o, uint32_t j,
                      uint32_t depth) {
   const uint32_t step = poet_nest_step(nest, o->axes.axis[j], depth);
-  return step ? step * per(op, o, j) : o->axes.size[j];
+  if (!step || step == poet_axis_size(op, o->axes.axis[j])) {
+    return o->axes.size[j];
+  }
+  if (!is_window(o, j)) {
+    return step * per(op, o, j);
+  }
+  const uint32_t stride = op->stride_h, kernel = op->kernel_h;
+  const uint32_t rows = o->axes.axis[j] == POET_AXIS_h
+                            ? divided_up(step + kernel - 2, stride) + 1
+                            : (step - 1) * stride + kernel;
+  return rows < o->axes.size[j] ? rows : o->axes.size[j];
+}
+
+/* Return the largest extent of the slabs: of the pieces that windows touch, or
+ * of what the loops leave. */
+static uint32_t slab_extent(const struct poet_op *op,
+                            const struct poet_nest *nest,
+                            const struct poet_nest_operand *o, uint32_t j) {
+  const uint32_t extent = poet_extent(op, nest, o, j, o->ring.depth);
+  if (!is_window(o, j) || extent == o->axes.size[j]) {
+    return extent;
+  }
+  const uint32_t piece = poet_piece_extent(o, j);
+  const uint32_t pieces = divided_up(extent - 1, piece) + 1;
+  return pieces * piece < o->axes.size[j] ? pieces * piece : o->axes.size[j];
 }
 
 uint32_t poet_slab_bytes(const struct poet_op *op, const struct poet_nest *nest,
@@ -197,13 +229,21 @@ static bool slabs_are_sound(const struct poet_op *op,
     return false;
   }
   for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
-    box[j] = poet_extent(op, nest, o, j, o->ring.depth);
+    box[j] = slab_extent(op, nest, o, j);
     cell[j] = poet_extent(op, nest, o, j, nest->loops);
     if (box[j] < o->axes.size[j] && box[j] % poet_piece_extent(o, j)) {
       return false;
     }
   }
   o->dense = is_row_major(box, o->part);
+  const uint32_t axis = o->axes.axis[2];
+  const uint32_t step = poet_nest_step(nest, axis, nest->loops);
+  if (o->window && step && step < poet_axis_size(op, axis)) {
+    if (!o->dense && o->part[2] < box[2]) {
+      return false;
+    }
+    cell[2] = 0; /* a cell may have less than its most rows */
+  }
   for (uint32_t j = 0; j < POET_OPERAND_AXES && !o->dense; j++) {
     if (o->part[j] < box[j]) {
       box[j] = o->part[j];
@@ -222,7 +262,7 @@ int poet_nest_operand(struct poet *p, const struct poet_nest *nest, uint32_t i,
   o->ring = nest->ring[i];
   TRY(poet_read_tensor(p, o->number, &o->tensor));
   TRY(poet_read_pieces(p, &o->tensor, &o->pieces));
-  poet_operand_axes(&p->op, i, &o->axes);
+  o->window = poet_operand_axes(&p->op, i, &o->axes);
   if (o->tensor.size_bytes != poet_operand_bytes(&p->op, i)) {
     return poet_fail(p, POET_ERROR_bad_table, o->number);
   }
@@ -235,7 +275,10 @@ int poet_nest_operand(struct poet *p, const struct poet_nest *nest, uint32_t i,
       o->loops |= (uint8_t)((o->axes.axis[j] == nest->axis[l]) << l);
     }
   }
-  o->slab_bytes = poet_slab_bytes(&p->op, nest, o, o->ring.depth);
+  o->slab_bytes = 4;
+  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+    o->slab_bytes *= slab_extent(&p->op, nest, o, j);
+  }
   return 0;
 }
 

@@ -45,7 +45,8 @@ struct poet_nest_operand {
   uint8_t filled; /* slots whose slab was asked for and not given back */
   uint8_t used;   /* slot in use */
   uint8_t asked;  /* slot to ask for next */
-  uint8_t zero[3];
+  bool window;    /* its rows share windows with those that loops leave */
+  uint8_t zero[2];
 };
 static_assert(sizeof(struct poet_nest_operand) == POET_NEST_OPERAND_BYTES,
               "as in FORMAT.md");
@@ -62,7 +63,7 @@ int poet_nest_operand(struct poet *p, const struct poet_nest *nest, uint32_t i,
 uint32_t poet_extent(const struct poet_op *op, const struct poet_nest *nest,
                      const struct poet_nest_operand *o, uint32_t j,
                      uint32_t depth);
-/* Return the bytes of the largest slab that the first loops leave. */
+/* Return the bytes of what the first loops leave at most. */
 uint32_t poet_slab_bytes(const struct poet_op *op, const struct poet_nest *nest,
                          const struct poet_nest_operand *o, uint32_t depth);
 /* Return the indices of a piece along an axis. */
@@ -152,6 +153,15 @@ struct poet_nest_run {
 struct poet_side poet_range(const struct poet_nest_run *run,
                             const uint32_t *index, uint32_t depth,
                             uint32_t axis);
+/* Replace rows of an operand of a convolution, along axis h or oh, by those of
+ * its other operand that share a window with them. */
+void poet_window(const struct poet_op *op, uint32_t axis,
+                 struct poet_side *rows);
+/* Find the slab of an operand: the whole one, or the pieces that have what its
+ * loops leave. */
+void poet_slab(const struct poet_nest_run *run,
+               const struct poet_nest_operand *o, const uint32_t *index,
+               struct poet_side *to);
 /* Find what the first loops leave of an operand. */
 void poet_box(const struct poet_nest_run *run,
               const struct poet_nest_operand *o, const uint32_t *index,

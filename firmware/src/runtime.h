@@ -77,8 +77,11 @@ void poet_cut_axis(struct poet_op *op, uint32_t axis, uint32_t size);
  * order of the bits, or the others. */
 uint32_t poet_summed_axes(const struct poet_op *op);
 uint32_t poet_free_axes(const struct poet_op *op);
-void poet_operand_axes(const struct poet_op *op, uint32_t index,
+/* Return true if axis 2 of the operand has the rows that share a window with
+ * indices of its axis. */
+bool poet_operand_axes(const struct poet_op *op, uint32_t index,
                        struct poet_axes *to);
+bool poet_is_convolution(const struct poet_op *op);
 /* True: the output cannot lie elsewhere than the input that it overwrites. */
 bool poet_must_overwrite(const struct poet_op *op);
 

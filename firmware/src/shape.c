@@ -236,7 +236,7 @@ bool poet_must_overwrite(const struct poet_op *op) {
   return op->sink > POET_SINK_store || (rows[op->kernel].rules & MUST);
 }
 
-static bool is_convolution(const struct poet_op *op) {
+bool poet_is_convolution(const struct poet_op *op) {
   return (rows[op->kernel].rules & SLICE) == CONV;
 }
 
@@ -260,7 +260,7 @@ uint32_t poet_axis_size(const struct poet_op *op, uint32_t axis) {
 
 void poet_cut_axis(struct poet_op *op, uint32_t axis, uint32_t size) {
   if (axis == POET_AXIS_groups) {
-    if (is_convolution(op)) {
+    if (poet_is_convolution(op)) {
       op->c = op->c / op->groups * size;
       op->k = op->k / op->groups * size;
     }
@@ -271,13 +271,23 @@ void poet_cut_axis(struct poet_op *op, uint32_t axis, uint32_t size) {
 }
 
 static bool has_grouped_channels(const struct poet_op *op) {
-  return is_convolution(op) && op->groups != 1;
+  return poet_is_convolution(op) && op->groups != 1;
+}
+
+/* A convolution whose windows reach all rows can be cut along rows. Then each
+ * row of one operand shares a window with rows of the other one. */
+static bool has_bands(const struct poet_op *op) {
+  return op->pad_h < op->kernel_h && op->kernel_h + op->stride_h <= UINT8_MAX &&
+         op->h + op->pad_h < op->oh * op->stride_h + op->kernel_h;
 }
 
 /* A convolution with groups has no cut of c or k alone. */
 static uint32_t without_grouped(const struct poet_op *op, uint32_t axes) {
   const uint32_t channels = 1u << POET_AXIS_c | 1u << POET_AXIS_k;
-  return !is_convolution(op)        ? axes
+  if (poet_is_convolution(op) && !has_bands(op)) {
+    axes &= ~(1u << POET_AXIS_h | 1u << POET_AXIS_oh);
+  }
+  return !poet_is_convolution(op)   ? axes
          : has_grouped_channels(op) ? axes & ~channels
                                     : axes & ~(1u << POET_AXIS_groups);
 }
@@ -321,7 +331,7 @@ static void sizes_in_order(const struct poet_op *op, uint32_t index,
   }
 }
 
-void poet_operand_axes(const struct poet_op *op, uint32_t index,
+bool poet_operand_axes(const struct poet_op *op, uint32_t index,
                        struct poet_axes *to) {
   /* The formulas of a shape, computed with these numbers instead of sizes, give
    * the number of an axis, or none of these numbers. */
@@ -336,7 +346,7 @@ void poet_operand_axes(const struct poet_op *op, uint32_t index,
   names.k = has_grouped_channels(op) ? GROUPS : FIRST << POET_AXIS_k;
   names.oh = FIRST << POET_AXIS_oh;
   names.ow = names.kernel_h = names.kernel_w = 0;
-  names.groups = !is_convolution(op)        ? GROUPS
+  names.groups = !poet_is_convolution(op)   ? GROUPS
                  : has_grouped_channels(op) ? 2 * GROUPS
                                             : 1;
   sizes_in_order(op, index, to->size);
@@ -349,4 +359,11 @@ void poet_operand_axes(const struct poet_op *op, uint32_t index,
       }
     }
   }
+  const uint32_t rows = cuts & (1u << POET_AXIS_h | 1u << POET_AXIS_oh);
+  if (!rows || !poet_is_convolution(op) || number[2] < FIRST ||
+      to->axis[2] < POET_AXES) {
+    return false;
+  }
+  to->axis[2] = rows >> POET_AXIS_h & 1 ? POET_AXIS_h : POET_AXIS_oh;
+  return op->kernel_h > 1 || op->stride_h > 1;
 }

@@ -37,10 +37,42 @@ def cuttable(case: Case) -> tuple[list[str], list[str]]:
         summed = [name for axis, name in enumerate("nchw") if bits >> axis & 1]
     if "CONV" in isa.kernels()[case.op].rules:
         # groups cut c and k
-        alone = case.attrs["groups"] == 1
-        summed = [name for name in summed if name == "n" or alone]
-        plain = [name for name in plain if name == "n" or (name == "groups") != alone]
+        hidden = {"groups"} if case.attrs["groups"] == 1 else {*"ck"}
+        hidden |= set() if has_bands(case) else {"h", "oh"}
+        summed = [name for name in summed if name not in hidden]
+        plain = [name for name in plain if name not in hidden]
     return [name for name in plain if name not in summed], summed
+
+
+def has_bands(case: Case) -> bool:
+    """Can the rows of a convolution be cut?"""
+    a = case.attrs
+    reach = a["oh"] * a["stride_h"] + a["kernel_h"]
+    return a["pad_h"] < a["kernel_h"] and a["h"] + a["pad_h"] < reach
+
+
+def rows_of(case: Case, ranges: Ranges) -> Ranges:
+    """`ranges` with the rows of the other operand that share a window with those of a band."""
+    if "CONV" not in isa.kernels()[case.op].rules or not {"h", "oh"} & {*ranges}:
+        return ranges
+    here, there = ("h", "oh") if "h" in ranges else ("oh", "h")
+    a = {name: int(value) for name, value in case.attrs.items()}
+    if len(ranges[here]) == a[here]:
+        return {**ranges, there: range(a[there])}
+    shared = [
+        other
+        for other, one, tap in product(range(a[there]), ranges[here], range(a["kernel_h"]))
+        if (one if here == "h" else other)
+        == (one if here == "oh" else other) * a["stride_h"] - a["pad_h"] + tap
+    ]  # fmt: skip
+    begin = max(0, min(ranges[here]) + a["pad_h"] + 1 - a["kernel_h"]) // a["stride_h"]
+    return {
+        **ranges,
+        there: range(
+            min([begin, *shared]) if here == "h" else min(shared),
+            max([begin, *shared]) + 1 if here == "h" else max(shared) + 1,
+        ),
+    }
 
 
 def axes(case: Case, letter: str) -> list[str]:
@@ -96,6 +128,9 @@ def shape(case: Case, formulas: list[str]) -> tuple[int, ...]:
 
 def attrs_of(case: Case, ranges: Ranges) -> dict[str, int | float]:
     found = dict(case.attrs) | {n: len(part) for n, part in ranges.items() if n != "pass"}
+    if "CONV" in isa.kernels()[case.op].rules and {"h", "oh"} <= {*ranges}:
+        starts = ranges["h"].start - ranges["oh"].start * int(case.attrs["stride_h"])
+        found["pad_h"] = int(case.attrs["pad_h"]) + starts
     if "groups" in ranges and "CONV" in isa.kernels()[case.op].rules:
         for name in ("c", "k"):
             each = int(case.attrs[name]) // int(case.attrs["groups"])
@@ -132,6 +167,7 @@ def parts(case: Case, cut: Cut) -> Iterator[tuple[Ranges, list[Ranges]]]:
 def call_of(case: Case, ranges: Ranges, out: np.ndarray, sums: np.ndarray, last: bool) -> Call:
     """The call for the terms and elements in these ranges."""
     kernel = isa.kernels()[case.op]
+    terms, ranges = ranges, rows_of(case, ranges)
     letters = [*kernel.letters[: len(case.inputs)]]
     letters += kernel.output * (len(case.inputs) - len(letters))
     inputs = [
@@ -143,7 +179,7 @@ def call_of(case: Case, ranges: Ranges, out: np.ndarray, sums: np.ndarray, last:
     place = axes(case, indexed) if (indexed := INDEXED.get(case.op)) else output_axes(case)
     starts = [part.start or 0 for part in box(case, place, ranges)]
     index = int(np.ravel_multi_index(starts, shape(case, place)))
-    first = all(ranges[name].start == 0 for name in cuttable(case)[1] if name in ranges)
+    first = all(ranges[name].start == 0 for name in cuttable(case)[1] if name in terms)
     kept = sums if kernel.has_sink else None
     number = ranges["pass"].start if "pass" in ranges else 0
     part = clib.Part(case.attrs, first, last, index, kept, number)

@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 from poet_host.graph.cuts import Cut
 from poet_host.graph.operands import Operator
 from poet_host.plan.nests import MAX_LOOPS, LawError, Loop, Nest, NestedOperator, Ring
@@ -99,7 +100,8 @@ def random_nest(rng: random.Random, operator: Operator) -> NestedOperator:
             axes = operator.operand(i)
             size = tuple(axis.size for axis in axes)
             cell = tuple(
-                min(a.size, steps[a.cut_by] * a.per) if a.cut_by in steps else a.size for a in axes
+                int(a.extent(np.array(steps[a.cut_by]))) if a.cut_by in steps else a.size
+                for a in axes
             )
             cuts.append(cut_of(rng, size, random_part(rng, size, cell)))
             ring = Ring(rng.randint(1, 2), rng.randint(0, len(loops)))

@@ -107,7 +107,10 @@ class _Cutting:
             place = (above // below, below)
             runs = [[a for b, a in axes if below <= b < above] for _, axes in uses]
             single = [run[0] for run in runs if len(run) == 1]
-            cut = [all(a.cut_by and a.per == 1 for a in run) for run in runs]
+            cut = [
+                all(a.cut_by and a.per == 1 and not (a.window and run[1:]) for a in run)
+                for run in runs
+            ]
             is_column = below == 1 and len(ends) > 2 and any(a.cut_by for a in single)
             whole = [len(run) == 1 and run[0].cut_by is None for run in runs]
             if place[0] > MOST_INDICES or not all(map(or_, cut, whole)):
@@ -116,7 +119,7 @@ class _Cutting:
                 continue
             found.append((place, any(whole)))
             for (number, _), run in zip(uses, runs, strict=True):
-                if len(run) == 1 and run[0].cut_by:
+                if len(run) == 1 and run[0].cut_by and not run[0].window:
                     self.classes.tie((name, *place), (number, run[0].cut_by))
                 products = accumulate((a.size for a in reversed(run[1:])), mul)
                 self.inner += [((name, *place), product) for product in products]

@@ -3,13 +3,53 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .. import isa
 from .graph import Node
+
+Sizes = NDArray[np.int64]
 
 AXES = ("pass", "n", "c", "h", "w", "k", "oh", "groups")
 """The axes along which operators can be cut, as FORMAT.md numbers them: fields of `struct poet_op`,
 and the passes over the input."""
 PASSES = 2  # of an operator that can be cut along `pass`
+
+
+@dataclass(frozen=True)
+class Window:
+    """How rows of one operand of a convolution depend on rows of the other one."""
+
+    kernel: int
+    stride: int
+    pad: int
+    rows_cut: int  # number of rows of the axis that is cut
+    rows: int  # number of rows that depend on them
+    back: bool  # the cut axis is `h`, the rows are those of the output
+
+    def rows_of(self, first: int, end: int) -> tuple[int, int]:
+        """Return the rows that share a window with rows `first` to `end` - 1: first, end."""
+        if end - first == self.rows_cut:
+            return 0, self.rows
+        if self.back:
+            begin = max(0, first + self.pad + 1 - self.kernel) // self.stride
+            return begin, min(self.rows, (end - 1 + self.pad) // self.stride + 1)
+        begin = max(0, first * self.stride - self.pad)
+        return begin, min(self.rows, (end - 1) * self.stride + self.kernel - self.pad)
+
+    def pieces_of(self, first: int, end: int, piece: int) -> tuple[int, int]:
+        """Return the rows of the pieces of `piece` rows in which those rows are: first, end."""
+        begin, after = self.rows_of(first, end)
+        return begin - begin % piece, min(self.rows, -(-after // piece) * piece)
+
+    def most(self, step: Sizes) -> Sizes:
+        """Return the most rows that share a window with `step` rows."""
+        if self.back:
+            found = -(-(step + self.kernel - 2) // self.stride) + 1
+        else:
+            found = (step - 1) * self.stride + self.kernel
+        return np.where(step < self.rows_cut, np.minimum(found, self.rows), self.rows)
 
 
 @dataclass(frozen=True)
@@ -19,6 +59,25 @@ class OperandAxis:
     size: int
     cut_by: str | None  # the operator's axis whose parts are parts of this one; None: never cut
     per: int = 1  # indices of this axis for each index of `cut_by`
+    window: Window | None = None  # how indices depend on those of `cut_by`, instead of `per`
+
+    def extent(self, step: Sizes) -> Sizes:
+        """Return the most indices for `step` indices of `cut_by`."""
+        return self.window.most(step) if self.window else np.minimum(step * self.per, self.size)
+
+    def cell(self, step: int | None) -> int:
+        """Return the extent of a cell, for a step; 0 for rows of which some cells have less."""
+        if self.window and step is not None and step < self.window.rows_cut:
+            return 0
+        return self.size if step is None else int(self.extent(np.array(step)))
+
+    def slab(self, step: Sizes, piece: int) -> Sizes:
+        """Return the most indices in pieces that have those of `step` indices of `cut_by`."""
+        found = self.extent(step)
+        if self.window is None:
+            return found
+        pieces = -(-(found - 1) // piece) + 1
+        return np.where(found < self.size, np.minimum(pieces * piece, self.size), self.size)
 
 
 @dataclass(frozen=True)
@@ -62,10 +121,19 @@ class Operator:
             summed = [name for axis, name in enumerate("nchw") if bits >> axis & 1]
             free = [name for name in free if name not in summed]
         if "CONV" in row.rules:
-            hidden = "ck" if self.is_grouped else ("groups",)
+            hidden = {*"ck"} if self.is_grouped else {"groups"}
+            if not self._has_bands:
+                hidden |= {"h", "oh"}
             free = [name for name in free if name not in hidden]
             summed = [name for name in summed if name not in hidden]
         return tuple(free), tuple(summed)
+
+    @property
+    def _has_bands(self) -> bool:
+        """Return whether each row of a convolution shares a window with rows of the other one."""
+        kernel, stride, pad = map(self.size, ("kernel_h", "stride_h", "pad_h"))
+        reach = self.size("oh") * stride + kernel
+        return pad < kernel and kernel + stride <= 255 and self.size("h") + pad < reach
 
     def size(self, axis: str) -> int:
         return PASSES if axis == "pass" else int(self.attrs.get(axis, 0))
@@ -102,8 +170,14 @@ class Operator:
         if self.is_grouped and formula in ("c", "k"):
             return OperandAxis(size, "groups", size // self.size("groups"))
         name = "c" if formula == "c / groups" and not self.is_grouped else formula
-        known = name in (*self.free_axes, *self.summed)
-        return OperandAxis(size, name if known else None)
+        cut = (*self.free_axes, *self.summed)
+        other = {"h": "oh", "oh": "h"}.get(formula, "")
+        if "CONV" in isa.kernels()[self.kernel].rules and name not in cut and other in cut:
+            kernel, stride, pad = map(self.size, ("kernel_h", "stride_h", "pad_h"))
+            window = Window(kernel, stride, pad, self.size(other), size, back=other == "h")
+            is_exact = window.kernel == window.stride == 1
+            return OperandAxis(size, other, window=None if is_exact else window)
+        return OperandAxis(size, name if name in cut else None)
 
 
 def operator_of(node: Node) -> Operator:

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph.cuts import Cut
-from ..graph.operands import OperandAxis, Operator
-from .nest_traffic import Array, Level, NestTraffic, Option, Prices, Sizes
+from ..graph.operands import OperandAxis, Operator, Sizes
+from .nest_traffic import Array, Level, NestTraffic, Option, Prices
 from .nests import MAX_LOOPS, OPERAND_STATE_BYTES, STATE_BYTES, Box, Loop, Nest, Ring
 from .pareto import front
 
@@ -80,7 +80,7 @@ class NestSearch(NestTraffic):
             part // a.per if part % a.per == 0 else 0
             for axes, parts in zip(self.axes, self.parts, strict=True)
             for a, part in zip(axes, parts, strict=True)
-            if a.cut_by == axis and part < a.size
+            if a.cut_by == axis and part < a.size and a.window is None
         ]
 
     def _cells(self) -> dict[str, int]:
@@ -119,7 +119,7 @@ class NestSearch(NestTraffic):
 
     @staticmethod
     def _cell(cells: Mapping[str, int], axes: Sequence[OperandAxis]) -> tuple[int, ...]:
-        return tuple(min(cells.get(str(a.cut_by), a.size) * a.per, a.size) for a in axes)
+        return tuple(a.cell(cells.get(str(a.cut_by))) for a in axes)
 
     def _tiles(self) -> dict[str, list[int]]:
         """Return the steps of the outer loop of each axis; the size of the axis: no such loop."""

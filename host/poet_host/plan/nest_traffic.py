@@ -6,17 +6,19 @@ nests.py is the definition; tests/plan/test_nest_search.py compares both.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..graph.cuts import Cut
-from ..graph.operands import Operator
+from ..graph.operands import OperandAxis, Operator, Sizes
 from .nests import parts_of
 
 Array = NDArray[np.float64]
-Sizes = NDArray[np.int64]
+Parts = tuple[Sizes, Sizes, Sizes]
+"""Along an axis: the number of whole parts, the size of a smaller part at the end, their number."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,14 @@ class NestTraffic:
             extent = np.full(count, axis.size, np.int64)
             for level in levels:
                 if level.axis == axis.cut_by:
-                    extent = np.minimum(extent, level.step * axis.per)
+                    extent = np.minimum(extent, axis.extent(level.step))
             found.append(extent)
         return found
+
+    def _step(self, axis: str | None, levels: Sequence[Level], count: int) -> Sizes:
+        """Return the step of the innermost loop over an axis; without one, the size of the axis."""
+        steps = [level.step for level in levels if level.axis == axis]
+        return steps[-1] if steps else np.full(count, self.sizes.get(str(axis), 1), np.int64)
 
     def rings_of(
         self,
@@ -107,11 +114,18 @@ class NestTraffic:
             for a, part in zip(self.axes[index], self.parts[index], strict=True):
                 for level in inside:
                     if level.axis == a.cut_by:
-                        whole = (level.step * a.per) % part == 0 if part < a.size else False
+                        is_whole = a.window is not None or (level.step * a.per) % part == 0
+                        whole = is_whole if part < a.size else False
                         allowed &= (level.trips == 1) | whole
             if not allowed.any():
                 continue
-            extents = self.extents(index, inside, count)
+            steps = [self._step(a.cut_by, inside, count) for a in self.axes[index]]
+            extents = [
+                np.where(e < a.size, a.slab(step, part), e) for a, e, step, part in zip(
+                    self.axes[index], self.extents(index, inside, count), steps,
+                    self.parts[index], strict=True,
+                )
+            ]  # fmt: skip
             slab_bytes = 4 * np.prod(extents, axis=0)
             if are_free:
                 zero = np.zeros((5, count))
@@ -119,7 +133,12 @@ class NestTraffic:
                 continue
             first = self._region(
                 index,
-                [parts_within(e, p) for e, p in zip(extents, self.parts[index], strict=True)],
+                [
+                    parts_within(e, p) if a.window is None else _touched(a, p, 0 * step, step, step)
+                    for a, e, p, step in zip(
+                        self.axes[index], extents, self.parts[index], steps, strict=True
+                    )
+                ],
                 count,
             )
             costs = self._moved(index, levels, depth, tile, count)
@@ -131,19 +150,21 @@ class NestTraffic:
     ) -> Array:
         """Return the costs of all transfers of an operand: see `Option.costs`."""
         inside = levels[:depth]
-        regions: list[list[tuple[tuple[Sizes, Sizes], dict[str, Sizes]]]] = []
+        regions: list[list[tuple[Parts, dict[str, Sizes]]]] = []
         for a, part in zip(self.axes[index], self.parts[index], strict=True):
             whole = (parts_within(np.full(count, a.size, np.int64), part), dict[str, Sizes]())
             both = {level.outer for level in inside if level.axis == a.cut_by}
+            if a.window is not None and both:
+                regions.append(self._banded(a, part, both, tile))
+                continue
             if both != {True, False} or a.size == 1:
                 regions.append([whole])
                 continue
             step = tile[str(a.cut_by)] * a.per
             last = a.size - (-(-a.size // step) - 1) * step
             cell = self.cells[str(a.cut_by)] * a.per
-            others_full, others_edge = parts_within(a.size - last, part)
             regions.append([
-                ((others_full, others_edge), {str(a.cut_by): -(-step // cell)}),
+                (parts_within(a.size - last, part), {str(a.cut_by): -(-step // cell)}),
                 (parts_within(last, part), {str(a.cut_by): -(-last // cell)}),
             ])  # fmt: skip
         total = np.zeros((5, count))
@@ -155,6 +176,25 @@ class NestTraffic:
             total[:3] += times * cost[:3]
             moved += times * cost[3]
         return total
+
+    def _banded(
+        self, a: OperandAxis, part: int, levels: set[bool], tile: Mapping[str, Sizes]
+    ) -> list[tuple["Parts", dict[str, Sizes]]]:
+        """Return the parts that windows touch: see the regions of `_moved`.
+
+        `levels`: whether the loops over the axis that are inside are outer ones.
+        """
+        assert a.window is not None
+        axis, size = str(a.cut_by), a.window.rows_cut
+        outer = tile[axis]
+        step = np.full_like(outer, self.cells[axis]) if False in levels else outer
+        if levels != {True, False}:
+            return [(_touched(a, part, 0 * outer, 0 * outer + size, step), {})]
+        last = (-(-size // outer) - 1) * outer  # first row of the last tile
+        return [
+            (_touched(a, part, 0 * outer, last, step), {axis: -(-outer // step)}),
+            (_touched(a, part, last, 0 * outer + size, step), {axis: -(-(size - last) // step)}),
+        ]
 
     def _repeats(
         self, index: int, inside: Sequence[Level], trips: Mapping[str, Sizes], count: int
@@ -183,17 +223,16 @@ class NestTraffic:
             times = times * factor
         return times
 
-    def _region(self, index: int, parts: Sequence[tuple[Sizes, Sizes]], count: int) -> Array:
+    def _region(self, index: int, parts: Sequence["Parts"], count: int) -> Array:
         """Return the costs of the transfer of some parts: loads of an input, stores of the output.
 
-        `parts`: for each axis the number of whole parts, and the size of a smaller one or 0. Rows:
-        lane, processor, energy, bytes.
+        `parts`: of each axis. Rows: lane, processor, energy, bytes.
         """
         total = np.zeros((4, count))
         price = self.prices.store if index == self.count else self.prices.load
         sides = [
-            ((np.full(count, whole, np.int64), number), (edge, (edge > 0).astype(np.int64)))
-            for (number, edge), whole in zip(parts, self.parts[index], strict=True)
+            ((np.full(count, whole, np.int64), number), (edge, edges))
+            for (number, edge, edges), whole in zip(parts, self.parts[index], strict=True)
         ]
         for combination in product(*sides):
             size = 4 * np.prod([extent for extent, _ in combination], axis=0)
@@ -205,5 +244,25 @@ class NestTraffic:
         return total
 
 
-def parts_within(extent: Sizes, part: int) -> tuple[Sizes, Sizes]:
-    return extent // part, extent % part
+def parts_within(extent: Sizes, part: int) -> Parts:
+    return extent // part, extent % part, np.minimum(extent % part, 1)
+
+
+def _touched(a: OperandAxis, part: int, first: Sizes, end: Sizes, step: Sizes) -> Parts:
+    """Return the parts that the windows of the rows from `first` to `end` touch, step by step."""
+    found = [_touches(a, part, *map(int, three)) for three in zip(first, end, step, strict=True)]
+    number, edges = np.array(found, np.int64).reshape(-1, 2).T
+    return number, np.full_like(number, a.size % part), edges
+
+
+@cache
+def _touches(a: OperandAxis, part: int, first: int, end: int, step: int) -> tuple[int, int]:
+    """Return how often whole parts are touched, and how often the smaller one at the end."""
+    assert a.window is not None
+    number = edges = 0
+    for at in range(first, end, step):
+        begin, after = a.window.pieces_of(at, min(at + step, end), part)
+        edge = after % part > 0
+        number += after // part - begin // part
+        edges += edge
+    return number, edges

@@ -14,6 +14,8 @@ from itertools import product
 from math import prod
 from typing import TypeVar
 
+import numpy as np
+
 from .. import isa
 from ..errors import BadInput
 from ..graph.cuts import Cut
@@ -86,7 +88,8 @@ class Box:
         """Return whether each cell of this size is dense and in row-major order."""
         part = self.dense
         inside = all(
-            p >= size or p % c == 0 for p, c, size in zip(part, cell, self.size, strict=True)
+            p >= size or (c and p % c == 0)
+            for p, c, size in zip(part, cell, self.size, strict=True)
         )
         cut = [axis for axis, (p, c) in enumerate(zip(part, cell, strict=True)) if c < p]
         return inside and (not cut or all(c == 1 for c in cell[: cut[-1]]))
@@ -156,13 +159,13 @@ class NestedOperator:
             if ring:
                 if cut is not None and len(cut.piece_sizes) > 1 and cut.piece_parts > 1:
                     raise LawError("parts", f"the pieces of operand {i} have several parts")
-                slab, whole = self._extents(i, ring.depth), self._extents(i, 0)
+                slab, whole = self.box(i).size, self._extents(i, 0)
                 if any(
                     s < size and s % piece
                     for s, size, piece in zip(slab, whole, self.pieces(i), strict=True)
                 ):
                     raise LawError("parts", f"the slabs of operand {i} are not whole parts")
-            if not self.box(i).holds(self._extents(i, len(self.nest.loops))):
+            if not self.box(i).holds(self._cell(i)):
                 raise LawError("cells", f"the cells of operand {i} are not dense")
 
     # ---- geometry
@@ -201,13 +204,28 @@ class NestedOperator:
         found = []
         for axis in self.axes[index]:
             step = self._step(axis.cut_by, depth)
-            found.append(axis.size if step is None else min(step * axis.per, axis.size))
+            found.append(axis.size if step is None else int(axis.extent(np.array(step))))
         return tuple(found)
+
+    def _cell(self, index: int) -> tuple[int, ...]:
+        """Return the extents of a cell of an operand: see OperandAxis.cell."""
+        depth = len(self.nest.loops)
+        return tuple(a.cell(self._step(a.cut_by, depth)) for a in self.axes[index])
 
     def box(self, index: int) -> Box:
         """Return the memory of a slab of an operand; of the whole operand if it is in RAM."""
         ring = self.nest.operands[index]
-        size = self._extents(index, ring.depth if ring else 0)
+        depth = ring.depth if ring else 0
+        size = tuple(
+            extent if step is None or extent == axis.size else int(axis.slab(np.array(step), piece))
+            for axis, extent, piece, step in zip(
+                self.axes[index],
+                self._extents(index, depth),
+                self.pieces(index),
+                (self._step(axis.cut_by, depth) for axis in self.axes[index]),
+                strict=True,
+            )
+        )
         part = tuple(map(min, self.parts[index], size))
         return Box(size, part)
 
@@ -268,15 +286,17 @@ class NestedOperator:
         assert ring is not None
         last = None
         for ranges in self.indices(ring.depth):
-            slab = tuple(
-                (ranges[axis.cut_by][0] * axis.per, ranges[axis.cut_by][1] * axis.per)
-                if axis.cut_by in ranges
-                else (0, axis.size)
-                for axis in self.axes[index]
-            )
-            if slab != last:
-                yield slab
-            last = slab
+            cut = [ranges.get(str(axis.cut_by)) for axis in self.axes[index]]
+            if cut != last:
+                yield tuple(
+                    (0, axis.size) if at is None
+                    else axis.window.pieces_of(*at, piece) if axis.window
+                    else (at[0] * axis.per, at[1] * axis.per)
+                    for axis, at, piece in zip(
+                        self.axes[index], cut, self.pieces(index), strict=True
+                    )
+                )  # fmt: skip
+            last = cut
 
     def transfers(self, index: int) -> Counter[int]:
         """Return how many transfers of an operand move how many bytes, trailers not counted."""

@@ -11,13 +11,13 @@ import numpy as np
 from ..graph.cuts import Cut
 from ..graph.cutting import choose_cuts
 from ..graph.graph import Graph, Node
-from ..graph.operands import operator_of
+from ..graph.operands import Sizes, operator_of
 from ..graph.work import Work, count
 from ..profile.profile import Lane, Profile, signature
 from .blocks import ALIGNMENT
 from .infeasible import largest_operator_bytes
 from .nest_search import NestSearch, PricedNest
-from .nest_traffic import Array, Prices, Sizes
+from .nest_traffic import Array, Prices
 from .nests import LawError, Nest
 from .plan import Plan
 from .pricing import cost_graph

@@ -114,9 +114,8 @@ class NestTraffic:
             for a, part in zip(self.axes[index], self.parts[index], strict=True):
                 for level in inside:
                     if level.axis == a.cut_by:
-                        is_whole = a.window is not None or (level.step * a.per) % part == 0
-                        whole = is_whole if part < a.size else False
-                        allowed &= (level.trips == 1) | whole
+                        whole = (level.step * a.per) % part == 0 if part < a.size else False
+                        allowed &= (level.trips == 1) | whole | (a.window is not None)
             if not allowed.any():
                 continue
             steps = [self._step(a.cut_by, inside, count) for a in self.axes[index]]

@@ -311,13 +311,17 @@ static void grad_weight_of_few(const struct poet_call *call, const float *x,
 }
 
 #if !POET_M0PLUS
+/* Return true if the sums are the gradients of this call alone, and stored. */
+static bool is_stored(const struct poet_call *call) {
+  return call->op->sink == POET_SINK_store && call->first && call->last;
+}
+
 /* Compute the gradients of few products: all at a time if they are stored, else
  * some rows. */
 static void grad_weight_of_few_products(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t inputs = features(op);
   float sums[STRIP];
-  const bool stored = op->sink == POET_SINK_store && call->first && call->last;
   const uint32_t rows = inputs > STRIP ? 1 : STRIP / inputs;
   struct poet_few f = {.a = {.at = call->in[1], .lane = 1, .term = op->k},
                        .b = {.lane = 1, .term = inputs},
@@ -325,12 +329,7 @@ static void grad_weight_of_few_products(const struct poet_call *call) {
                        .sums = sums,
                        .b_next = 1,
                        .begun = !call->first};
-  if (stored && op->k * inputs * op->n <= SIMPLE) {
-    simple(f.a.at, 1, op->k, op->k, call->in[0], 1, inputs, inputs, op->n,
-           false, call->out);
-    return;
-  }
-  if (stored) {
+  if (is_stored(call)) {
     f.a.lanes = op->k, f.b.lanes = f.a_next = inputs;
     f.b.at = call->in[0], f.sums = call->out;
     poet_few(&f);
@@ -361,10 +360,16 @@ void poet_linear_grad_weight(const struct poet_call *call) {
   const float *dy = call->in[1]; /* (n, k) */
   const uint32_t inputs = features(op);
 #if !POET_M0PLUS
-  if ((op->n >= POET_TILE || inputs < POET_STRIP) &&
-      poet_is_few(op->k, inputs, op->n)) {
-    grad_weight_of_few_products(call);
-    return;
+  if (op->n >= POET_TILE || inputs < POET_STRIP) {
+    if (op->k * inputs * op->n <= SIMPLE && is_stored(call)) {
+      simple(dy, 1, op->k, op->k, x, 1, inputs, inputs, op->n, false,
+             call->out);
+      return;
+    }
+    if (poet_is_few(op->k, inputs, op->n)) {
+      grad_weight_of_few_products(call);
+      return;
+    }
   }
 #endif
   if (POET_IS_FEW(op->n)) {

@@ -30,7 +30,7 @@ enum {
 
 bool poet_are_finite(const float *x, uint32_t count) {
   uint32_t special = 0;
-  for (uint32_t i = 0; i < count; i++) {
+  POET_UNROLLED for (uint32_t i = 0; i < count; i++) {
     special |= (poet_bits(x[i]) & 0x7f800000u) + 0x00800000u;
   }
   return special < 0x80000000u;

@@ -56,14 +56,17 @@ static uint32_t padded_width(const struct poet_op *op) {
 static void fill(const struct poet_op *op, const float *from, uint32_t inputs,
                  uint32_t rows, float *to) {
   const uint32_t width = padded_width(op);
-  const uint32_t after = width > op->pad_w ? width - op->pad_w : 0;
+  const uint32_t before = op->pad_w < width ? op->pad_w : width;
+  const uint32_t after = width - before;
   const uint32_t inside = after < op->w ? after : op->w;
   for (uint32_t row = 0; row < rows; row++) {
-    memset(to, 0, width * inputs * sizeof *to);
+    memset(to, 0, before * inputs * sizeof *to);
+    memset(to + (before + inside) * inputs, 0,
+           (after - inside) * inputs * sizeof *to);
     for (uint32_t c = 0; inside && c < inputs; c++) {
       const float *x = from + c * op->h * op->w;
       float *y = to + op->pad_w * inputs + c;
-      for (uint32_t i = 0; i < inside; i++) {
+      POET_UNROLLED for (uint32_t i = 0; i < inside; i++) {
         *y = x[i];
         y += inputs;
       }

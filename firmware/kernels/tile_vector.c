@@ -29,16 +29,14 @@ struct terms {
   float *sums[POET_HEIGHT];
 };
 
-#define UNROLL _Pragma("GCC unroll 8")
-
 /* POET_HEIGHT lanes of a, and a few vectors of b. `listed`: the panel has a
  * list. Inlined, so that `vectors` and `listed` are constants. */
 static inline __attribute__((always_inline)) void
 block(const struct poet_panel *p, const struct terms *t, uint32_t vectors,
       bool listed) {
   vector s[POET_HEIGHT][POET_VECTORS];
-  UNROLL for (uint32_t i = 0; i < POET_HEIGHT; i++) {
-    UNROLL for (uint32_t j = 0; j < vectors; j++) {
+  POET_UNROLLED for (uint32_t i = 0; i < POET_HEIGHT; i++) {
+    POET_UNROLLED for (uint32_t j = 0; j < vectors; j++) {
       s[i][j] = ((const vector *)t->sums[i])[j];
     }
   }
@@ -53,7 +51,7 @@ block(const struct poet_panel *p, const struct terms *t, uint32_t vectors,
         at = row + p->list[column].a;
       }
       vector x[POET_VECTORS];
-      UNROLL for (uint32_t j = 0; j < vectors; j++) {
+      POET_UNROLLED for (uint32_t j = 0; j < vectors; j++) {
         x[j] = ((const vector *)from)[j];
       }
       vector w[2] = {{0}};
@@ -61,9 +59,9 @@ block(const struct poet_panel *p, const struct terms *t, uint32_t vectors,
         w[0] = ((const vector *)packed)[0], w[1] = ((const vector *)packed)[1];
         packed += POET_HEIGHT;
       }
-      UNROLL for (uint32_t i = 0; i < POET_HEIGHT; i++) {
+      POET_UNROLLED for (uint32_t i = 0; i < POET_HEIGHT; i++) {
         const float by = PACKED ? w[i / 4][i % 4] : t->a[i][at];
-        UNROLL for (uint32_t j = 0; j < vectors; j++) {
+        POET_UNROLLED for (uint32_t j = 0; j < vectors; j++) {
           s[i][j] += by * x[j];
         }
       }
@@ -73,8 +71,8 @@ block(const struct poet_panel *p, const struct terms *t, uint32_t vectors,
     b += p->b_row;
     row += p->a_row;
   }
-  UNROLL for (uint32_t i = 0; i < POET_HEIGHT; i++) {
-    UNROLL for (uint32_t j = 0; j < vectors; j++) {
+  POET_UNROLLED for (uint32_t i = 0; i < POET_HEIGHT; i++) {
+    POET_UNROLLED for (uint32_t j = 0; j < vectors; j++) {
       ((vector *)t->sums[i])[j] = s[i][j];
     }
   }

@@ -18,6 +18,9 @@ enum { POET_LANES = 8, POET_HEIGHT = 4, POET_VECTORS = 2 };
 enum { POET_LANES = 4, POET_HEIGHT = 4, POET_VECTORS = 2 };
 #endif
 
+/* Before a loop whose own instructions would be many. */
+#define POET_UNROLLED _Pragma("GCC unroll 8")
+
 /* Distances of a column of both operands from the first one. */
 struct poet_column {
   int32_t a, b;

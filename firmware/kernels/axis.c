@@ -27,9 +27,30 @@ static struct span taps_of(const struct axis *x, uint32_t at) {
   return s;
 }
 
+/* Return how many elements from `at` on, whose span is s, meet the same taps
+ * because none of these lies outside. Return 0 if one of them does. */
+static uint32_t inside(const struct axis *x, uint32_t at,
+                       const struct span *s) {
+  if (x->back) {
+    const uint32_t taps = s->tap < x->kernel
+                              ? (x->kernel - s->tap + x->stride - 1) / x->stride
+                              : 0;
+    return s->tap < x->stride && s->taps == taps ? x->read - s->from : 0;
+  }
+  return s->taps == x->kernel
+             ? (x->read + x->pad - x->kernel - at * x->stride) / x->stride + 1
+             : 0;
+}
+
 struct span poet_span_at(const struct axis *x, uint32_t at) {
   const uint32_t step = x->back ? x->stride : 1;
   struct span s = taps_of(x, at);
+  const uint32_t most = (x->made - at + step - 1) / step;
+  const uint32_t count = inside(x, at, &s);
+  if (count) {
+    s.count = count < most ? count : most;
+    return s;
+  }
   for (at += step; at < x->made; at += step) {
     const struct span next = taps_of(x, at);
     if (next.tap != s.tap || next.taps != s.taps) {

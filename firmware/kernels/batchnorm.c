@@ -34,6 +34,11 @@ static float population(const struct poet_call *call) {
 }
 
 #if POET_M0PLUS
+/* Return true if planes are so large that the set-up of a chain pays. */
+static bool is_chain(const struct poet_op *op) {
+  return op->h * op->w >= POET_CHAIN_LEAST;
+}
+
 /* Run the chain for channel c of all samples. */
 static void run(const struct poet_op *op, struct poet_chain *chain,
                 uint32_t c) {
@@ -154,20 +159,24 @@ void poet_batchnorm_sums(const struct poet_call *call) {
   const float *dy = call->in[2];    /* (n, c, h, w) */
   float *sums = call->out;          /* (2, c) */
 #if POET_M0PLUS
-  struct poet_chain chain;
-  poet_chain_open(&chain, poet_elements(op));
-  for (uint32_t c = 0; c < op->c; c++) {
-    const struct channel channel = channel_of(op, stats, c);
-    struct poet_step *sum =
-        poet_chain_sum(&chain, dy, call->first ? 0.0f : sums[c]);
-    run(op, &chain, c);
-    sums[c] = poet_chain_saved(sum);
-    poet_chain_xhat(&chain, x, channel.mean, channel.rstd);
-    sum = poet_chain_products(&chain, dy, call->first ? 0.0f : sums[op->c + c]);
-    run(op, &chain, c);
-    sums[op->c + c] = poet_chain_saved(sum);
+  if (is_chain(op)) {
+    struct poet_chain chain;
+    poet_chain_open(&chain, poet_elements(op));
+    for (uint32_t c = 0; c < op->c; c++) {
+      const struct channel channel = channel_of(op, stats, c);
+      struct poet_step *sum =
+          poet_chain_sum(&chain, dy, call->first ? 0.0f : sums[c]);
+      run(op, &chain, c);
+      sums[c] = poet_chain_saved(sum);
+      poet_chain_xhat(&chain, x, channel.mean, channel.rstd);
+      const float begin = call->first ? 0.0f : sums[op->c + c];
+      sum = poet_chain_products(&chain, dy, begin);
+      run(op, &chain, c);
+      sums[op->c + c] = poet_chain_saved(sum);
+    }
+    return;
   }
-#else
+#endif
   const uint32_t plane = op->h * op->w, other_planes = (op->c - 1) * plane;
   for (uint32_t c = 0; c < op->c; c++) {
     const struct channel channel = channel_of(op, stats, c);
@@ -191,7 +200,6 @@ void poet_batchnorm_sums(const struct poet_call *call) {
     sums[c] = sum;
     sums[op->c + c] = product;
   }
-#endif
 }
 
 void poet_batchnorm_grad_input(const struct poet_call *call) {

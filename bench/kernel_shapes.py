@@ -34,8 +34,37 @@ MAX_SIZE, MAX_KERNEL, MAX_STRIDE = 33, 7, 3
 # Bounds of one call: MKR1000's arena, and some tenths of a second at the base commit.
 MAX_FLOATS, MAX_MACS, MAX_ELEMENTS = 6_000, 30_000, 2_000
 SLOWER = 1.01  # ratio of times from which a shape counts; the clock resolves 0.0004
-# What a call may take in addition to its work: cycles, and cycles for each element of the output.
-OVERHEAD_CYCLES = {"nrf52840_dk": (1_500, 40), "mkr1000": (6_000, 150)}
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """The cycles that a call may take in addition to its work."""
+
+    call: int
+    element: int  # for each element of its inputs and its output
+    weight: int  # for each weight of a convolution
+    row: int  # for each row of outputs that a weight of a convolution meets, of the shorter axis
+
+    def cycles(self, row: Row) -> float:
+        """Return the overhead of a call."""
+        job, fields = row.job, row.fields
+        elements = job["output"] + sum(size for size, _ in job["inputs"])
+        weights = 0.0
+        if row.op in CONVOLUTIONS:
+            weights = fields["k"] * fields["c"] / fields["groups"]
+            weights *= fields["kernel_h"] * fields["kernel_w"]
+        met = weights * fields["n"] * min(fields["oh"], fields["ow"]) if weights else 0
+        return self.call + self.element * elements + self.weight * weights + self.row * met
+
+    def __str__(self) -> str:
+        return (
+            f"{self.call:,} cycles, {self.element} for each element of inputs and output and, in "
+            f"a convolution, {self.weight} for each weight and {self.row} for each row of outputs "
+            "(along the shorter axis) that the weight meets"
+        )
+
+
+OVERHEADS = {"nrf52840_dk": Overhead(600, 75, 210, 40), "mkr1000": Overhead(6_000, 150, 0, 0)}
 LISTED = 5  # slower shapes of a kernel in the results
 
 _Random = np.random.Generator
@@ -164,7 +193,7 @@ class Compared:
     base: Sequence[float]
     now: Sequence[float]
     per_unit: float  # the largest of the table's figures for this kernel
-    overhead: tuple[float, float]  # of OVERHEAD_CYCLES
+    overhead: Overhead
 
     @property
     def ratios(self) -> list[float]:
@@ -180,9 +209,8 @@ class Compared:
     @property
     def to_limits(self) -> list[float]:
         """The cycles of each call / the limit: twice the table's figure, and an overhead."""
-        call, element = self.overhead
         return [
-            now / (2 * self.per_unit * row.work + call + element * row.job["output"])
+            now / (2 * self.per_unit * row.work + self.overhead.cycles(row))
             for now, row in zip(self.now, self.calls, strict=True)
         ]
 
@@ -202,6 +230,14 @@ class Compared:
         ]
 
 
+def largest_figures(board: str, now: dict[str, float]) -> dict[str, float]:
+    """Return the largest of the table's figures for each kernel. `now`: figures by row."""
+    found: dict[str, float] = {}
+    for row in (row for row in rows() if row.board == board and row.name in now):
+        found[kernel_of(row)] = max(found.get(kernel_of(row), 0), now[row.name])
+    return found
+
+
 def report(
     compared: dict[str, dict[str, Compared]], count: int, command: str, listed: int | None = LISTED
 ) -> str:
@@ -218,10 +254,7 @@ def report(
         f"it takes more than {SLOWER} times as long. The limit of a call is twice the largest "
         "figure of its kernel in [RESULTS-kernels.md](RESULTS-kernels.md) for its work, and an "
         "overhead: "
-        + ", ".join(
-            f"{call:,} cycles and {element} for each element of the output on {name}"
-            for name, (call, element) in OVERHEAD_CYCLES.items()
-        )
+        + "; ".join(f"on {name}, {overhead}" for name, overhead in OVERHEADS.items())
         + ". The last column has the cycles of the shape that is worst by this limit.",
     ]
     head = ["kernel", f"median of now / {BASE}", "largest", "slower", "over the limit",
@@ -245,7 +278,7 @@ def compare(now: dict[str, dict[str, float]], command: str, only: str = "") -> s
     `now`: the table's figures by board and row. `only`: text in the names of the kernels; then all
     slower shapes are listed.
     """
-    calls, boards = shapes(only=only), list(OVERHEAD_CYCLES)
+    calls, boards = shapes(only=only), list(OVERHEADS)
     with base_tree() as tree, ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = [
             pool.submit(measure, board, folder, calls, about)
@@ -255,12 +288,10 @@ def compare(now: dict[str, dict[str, float]], command: str, only: str = "") -> s
         found = [run.result() for run in runs]
     compared: dict[str, dict[str, Compared]] = {}
     for board, base, new in zip(boards, found[::2], found[1::2], strict=True):
-        largest: dict[str, float] = {}
-        for row in (row for row in rows() if row.board == board and row.name in now[board]):
-            largest[kernel_of(row)] = max(largest.get(kernel_of(row), 0), now[board][row.name])
+        largest = largest_figures(board, now[board])
         compared[board] = {
             kernel: Compared(
-                calls[kernel], base[kernel], new[kernel], largest[kernel], OVERHEAD_CYCLES[board]
+                calls[kernel], base[kernel], new[kernel], largest[kernel], OVERHEADS[board]
             )
             for kernel in calls
         }

@@ -12,7 +12,16 @@ from support.sim_helper import needs_compiler
 from bench import kernel_board
 from bench.kernel_board import TREE, KernelBoard, base_tree
 from bench.kernel_rows import Row, rows, sink_of, windows
-from bench.kernel_shapes import MAX_FLOATS, OVERHEAD_CYCLES, Compared, kernel_of, report, shapes
+from bench.kernel_shapes import (
+    MAX_FLOATS,
+    OVERHEADS,
+    Compared,
+    Overhead,
+    kernel_of,
+    largest_figures,
+    report,
+    shapes,
+)
 from bench.kernels import BOARDS, RENEW, STEP_ROWS, cycles, read_figures, schedule
 
 TOLERANCE = 0.05  # relative
@@ -85,11 +94,15 @@ def test_random_shapes_are_the_same_each_time_and_fit_the_board() -> None:
 
 
 @needs_compiler
-def test_a_board_runs_every_kernel_with_random_shapes() -> None:
-    with KernelBoard("nrf52840_dk") as board:
-        for calls in shapes(2).values():
-            for row in calls:
-                assert board.ask(kernel=row.job) > row.work
+def test_random_shapes_stay_within_the_stated_overhead() -> None:
+    name = "nrf52840_dk"
+    figures = {row: figure.now for row, figure in read_figures()[1][name].items() if figure.now}
+    largest = largest_figures(name, figures)
+    with KernelBoard(name) as board:
+        for kernel, calls in shapes(2).items():
+            now = [board.ask(kernel=row.job) for row in calls]
+            found = Compared(calls, now, now, largest[kernel], OVERHEADS[name])
+            assert max(found.to_limits) <= 1, kernel
 
 
 @needs_compiler
@@ -102,11 +115,11 @@ def test_a_refused_job_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_slower_shapes_are_counted_and_named() -> None:
     calls = [Row("", "relu", "", {"n": n, "c": 1, "h": 1, "w": 1}) for n in (10, 20, 30)]
-    found = Compared(calls, [100, 200, 300], [100, 220, 150], per_unit=2, overhead=(50, 1))
+    found = Compared(calls, [100, 200, 300], [100, 220, 150], 2, Overhead(40, 1, 9, 9))
     assert found.slower == [1]
-    assert found.to_limits == [1, 220 / 150, 150 / 200]
-    text = report({board: {"relu": found} for board in OVERHEAD_CYCLES}, 3, "make bench-kernels")
-    assert "| relu | 1.00 | 1.10 | 1 | 1 | 1.47 | 11.00 / element |" in text
+    assert found.to_limits == [100 / 80, 220 / 120, 150 / 160]
+    text = report({board: {"relu": found} for board in OVERHEADS}, 3, "make bench-kernels")
+    assert "| relu | 1.00 | 1.10 | 1 | 2 | 1.83 | 11.00 / element |" in text
     assert "- relu, 1.10 (200 to 220 cycles): n=20 c=1 h=1 w=1" in text
 
 

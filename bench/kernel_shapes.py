@@ -64,7 +64,7 @@ class Overhead:
         )
 
 
-OVERHEADS = {"nrf52840_dk": Overhead(600, 75, 210, 40), "mkr1000": Overhead(6_000, 150, 0, 0)}
+OVERHEADS = {"nrf52840_dk": Overhead(600, 75, 210, 40), "mkr1000": Overhead(20_000, 500, 150, 60)}
 LISTED = 5  # slower shapes of a kernel in the results
 
 _Random = np.random.Generator

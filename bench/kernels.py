@@ -57,8 +57,9 @@ LIMITS = {
         "sums of 32 to 128 terms are stored one at a time from a buffer.",
         "1x1 with stride 2: sums have only 16 or 32 terms, and the elements that meet no tap, "
         "three of four, are set to 0.",
-        "Depthwise gradients: the inner loops take 202 cycles for 72 products (input) and 40 for "
-        "12 (weights). Calls and the first and last columns of each row take the rest.",
+        "Random shapes (RESULTS-kernel-shapes.md): what is slower has few products for each tap, "
+        "whose set-up then counts. Loops in C for short rows, instead of poet_axpy, were tried: "
+        "they took up to 1.6 times as long.",
     ],
     "mkr1000": [
         "Gradients of a linear layer, batch 4: sums have ten and four terms. Beginning and storing "

@@ -12,8 +12,9 @@ time and energy. tests/plan/test_nest_search.py compares the result with a walk 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import permutations, product
-from math import gcd, lcm, prod
+from math import gcd, lcm
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..graph.cuts import Cut
 from ..graph.operands import OperandAxis, Operator, Sizes
-from .nest_traffic import Array, Level, NestTraffic, Option, Prices
+from .nest_traffic import Array, Columns, Level, NestTraffic, Option, Prices
 from .nests import MAX_LOOPS, OPERAND_STATE_BYTES, STATE_BYTES, Box, Loop, Nest, Ring
 from .pareto import front
 
@@ -148,7 +149,11 @@ class NestSearch(NestTraffic):
         """
         if not self.is_possible:
             return []
-        grid = np.meshgrid(*self.tiles.values(), indexing="ij") if self.sizes else []
+        steps = [
+            [self.cells[axis]] if axis in self.outermost else steps
+            for axis, steps in self.tiles.items()
+        ]
+        grid = np.meshgrid(*steps, indexing="ij") if self.sizes else []
         tile = {axis: t.ravel().astype(np.int64) for axis, t in zip(self.sizes, grid, strict=True)}
         found: dict[tuple[bool, tuple[bool, ...]], list[tuple[Array, list[tuple[Any, ...]]]]] = {}
         for levels in self._orders(tile):
@@ -177,6 +182,26 @@ class NestSearch(NestTraffic):
     def looped(self) -> list[str]:
         """Return the axes that have several cells."""
         return [axis for axis in self.sizes if self.cells[axis] < self.sizes[axis]]
+
+    @cached_property
+    def outermost(self) -> list[str]:
+        """Return axes whose only loop is outside of all others in one of the best nests.
+
+        Everything that streams has one part for each cell along such an axis. So nothing in RAM is
+        of use in the next iteration, and a larger step only makes slabs larger.
+        """
+        streams = [i for i, can in enumerate(self.streamable) if can]
+        return [
+            axis for axis in self.looped
+            if axis in self.operator.free_axes and all(
+                any(
+                    a.cut_by == axis and a.window is None and a.size > 1
+                    and part == self.cells[axis] * a.per
+                    for a, part in zip(self.axes[i], self.parts[i], strict=True)
+                )
+                for i in streams
+            )
+        ]  # fmt: skip
 
     def few(self) -> list[PricedNest]:
         """Return a nest in which nothing streams, and the one of least workspace if any streams.
@@ -224,8 +249,10 @@ class NestSearch(NestTraffic):
 
     def _orders(self, tile: Mapping[str, Sizes]) -> Iterator[list[Level]]:
         """Yield the loops in each order."""
-        outer = [axis for axis in self.sizes if len(self.tiles[axis]) > 1]
-        inner = self.looped
+        outermost = [self._level(axis, True, tile) for axis in self.outermost]
+        others = [axis for axis in self.sizes if axis not in self.outermost]
+        outer = [axis for axis in others if len(self.tiles[axis]) > 1]
+        inner = [axis for axis in others if axis in self.looped]
         summed = self.operator.summed
         for first in permutations(outer):
             for second in permutations(inner):
@@ -233,6 +260,7 @@ class NestSearch(NestTraffic):
                 if terms != sorted(terms):
                     continue
                 yield [
+                    *outermost,
                     *(self._level(axis, True, tile) for axis in first),
                     *(self._level(axis, False, tile) for axis in second),
                 ]
@@ -270,11 +298,11 @@ class NestSearch(NestTraffic):
         for first, second in self.equal:
             if not (any(options[first]) and any(options[second])):
                 options[first] = options[second] = [None]
-        fixed = self._sums_bytes(levels, complete, count) + (
+        fixed = self.sums_bytes(levels, complete, count) + (
             STATE_BYTES + OPERAND_STATE_BYTES * (self.count + 1)
         )
         active = np.zeros(count, np.int64) + sum((level.trips > 1).astype(int) for level in levels)
-        columns = [_Columns.of(rings, count) for rings in options]
+        columns = [Columns.of(rings, count) for rings in options]
         choices_of_slots = SLOTS[1:2] if streams == "everything" else SLOTS
         for in_place in self.places:
             shared = self.operator.overwritten if in_place else None
@@ -307,7 +335,7 @@ class NestSearch(NestTraffic):
 
     def _rows(
         self,
-        columns: list["_Columns"],
+        columns: list[Columns],
         picked: NDArray[np.int64],
         slots: tuple[int, int],
         shared: int | None,
@@ -362,38 +390,3 @@ class NestSearch(NestTraffic):
             Nest(loops, operands, in_place), int(workspace), processor, lane, wall, energy,
             int(moved_in), int(moved_out),
         )  # fmt: skip
-
-    def _sums_bytes(
-        self, levels: list[Level], complete: list[NDArray[np.bool_]], count: int
-    ) -> Sizes:
-        """Return the bytes of accumulators apart from the output."""
-        found = np.zeros(count, np.int64)
-        if self.operator.sink in ("none", "store"):
-            return found
-        for depth in range(len(levels)):
-            here = complete[depth] & ~complete[depth + 1]  # the first loop over terms
-            extents = self.extents(self.count, levels[:depth], count)
-            found = np.where(here, 4 * prod(extents), found)
-        return found
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """All options of one operand: see Option. An operand that is whole moves nothing."""
-
-    allowed: NDArray[np.bool_]  # one row for each option
-    slab_bytes: Sizes
-    slab_us: Array
-    costs: Array  # the rows of Option, with a row of each option
-
-    @staticmethod
-    def of(options: Sequence[Option | None], count: int) -> "_Columns":
-        zero = np.zeros(count, np.int64)
-        whole = Option(0, np.ones(count, bool), zero, zero.astype(float), np.zeros((5, count)))
-        rings = [ring or whole for ring in options]
-        return _Columns(
-            np.stack([ring.allowed for ring in rings]),
-            np.stack([ring.slab_bytes for ring in rings]),
-            np.stack([ring.slab_us for ring in rings]),
-            np.stack([ring.costs for ring in rings], axis=1),
-        )

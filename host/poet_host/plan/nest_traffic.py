@@ -56,6 +56,28 @@ class Option:
     costs: Array  # rows: lane us, processor us, uJ, bytes moved in, bytes moved out
 
 
+@dataclass(frozen=True)
+class Columns:
+    """All options of one operand: see Option. An operand that is whole moves nothing."""
+
+    allowed: NDArray[np.bool_]  # one row for each option
+    slab_bytes: Sizes
+    slab_us: Array
+    costs: Array  # the rows of Option, with a row of each option
+
+    @staticmethod
+    def of(options: Sequence[Option | None], count: int) -> "Columns":
+        zero = np.zeros(count, np.int64)
+        whole = Option(0, np.ones(count, bool), zero, zero.astype(float), np.zeros((5, count)))
+        rings = [ring or whole for ring in options]
+        return Columns(
+            np.stack([ring.allowed for ring in rings]),
+            np.stack([ring.slab_bytes for ring in rings]),
+            np.stack([ring.slab_us for ring in rings]),
+            np.stack([ring.costs for ring in rings], axis=1),
+        )
+
+
 class NestTraffic:
     """The operands of an operator. `cuts`: of the inputs, then of the output."""
 
@@ -91,6 +113,19 @@ class NestTraffic:
         """Return the step of the innermost loop over an axis; without one, the size of the axis."""
         steps = [level.step for level in levels if level.axis == axis]
         return steps[-1] if steps else np.full(count, self.sizes.get(str(axis), 1), np.int64)
+
+    def sums_bytes(
+        self, levels: list[Level], complete: list[NDArray[np.bool_]], count: int
+    ) -> Sizes:
+        """Return the bytes of accumulators apart from the output."""
+        found = np.zeros(count, np.int64)
+        if self.operator.sink in ("none", "store"):
+            return found
+        for depth in range(len(levels)):
+            here = complete[depth] & ~complete[depth + 1]  # the first loop over terms
+            extents = self.extents(self.count, levels[:depth], count)
+            found = np.where(here, 4 * np.prod(extents, axis=0), found)
+        return found
 
     def rings_of(
         self,

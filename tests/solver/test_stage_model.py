@@ -11,7 +11,15 @@ from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.solver import conflicts, solution, stage_model
 from poet_host.solver.events import Event, energy_uj, events_of, fits, normal_order, tidy
 from poet_host.solver.modes import Modes
-from poet_host.solver.program import INFINITY, Program, TimeLimits, Values, attainable, minimise
+from poet_host.solver.program import (
+    INFINITY,
+    LaneTimes,
+    Program,
+    TimeLimits,
+    Values,
+    attainable,
+    minimise,
+)
 from poet_host.solver.recompute_candidates import RecomputeCandidates, recomputable
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
@@ -294,3 +302,14 @@ def test_without_exhaustive_search_deadlines_are_as_honest(block: int) -> None:
             large = beyond_exhaustive(problem)
             plan = solve(large, Settings(placed=False, time_limit_s=3))
             honest(plan, large, smallest_energy(problem))
+
+
+def test_what_occupies_a_lane_twice_is_one_term() -> None:
+    program = Program()
+    column, lanes = program.binary(0.0), LaneTimes()
+    program.fix(column, 1.0)
+    lanes.compute(2.0, 1.0, column)
+    lanes.store(1.0, 4.0, column)
+    lanes.add_to(program, TimeLimits(value_per_us=1.0))
+    for integer in (False, True):
+        assert minimise(program, LIMIT_S, integer=integer).bound == pytest.approx(5.0)

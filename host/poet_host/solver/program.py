@@ -173,8 +173,11 @@ class LaneTimes:
     def add_to(self, program: Program, limits: TimeLimits) -> None:
         """Add constraints: no lane is busy for longer than the step takes."""
         self.rows = [
-            (self.computing + self.transferring, self.computing_us + self.transferring_us),
-            (self.transfers, self.transfers_us),
+            (
+                _merged([*self.computing, *self.transferring]),
+                self.computing_us + self.transferring_us,
+            ),
+            (_merged(self.transfers), self.transfers_us),
         ]
         if limits.alone_us:
             self.rows.append((self.computing, self.computing_us + limits.alone_us))
@@ -203,6 +206,14 @@ class LaneTimes:
                 for terms, constant_us in self.rows
             )
             values[self.column] = max(program.lower[self.column], busy_us / self.unit_us)
+
+
+def _merged(terms: Iterable[Term]) -> list[Term]:
+    """Return one term for each column: HiGHS refuses a program in which a row has two."""
+    found: dict[int, float] = {}
+    for column, coefficient in terms:
+        found[column] = found.get(column, 0.0) + coefficient
+    return [*found.items()]
 
 
 def attainable(sizes: Sequence[int], capacity: int) -> int:

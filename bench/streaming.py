@@ -8,9 +8,11 @@ simulated, so other processes do not change them.
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import poet_host as poet
 from poet_host.data.datasets import Dataset
@@ -34,19 +36,25 @@ class Case:
     data: str | Dataset
     board: str
     ram_bytes: int
+    tokens: int | None = None  # of a text; None: the model's own number
 
     @property
     def name(self) -> str:
-        return f"{self.model} on {self.board}"
+        length = f" of {self.tokens} tokens" if self.tokens else ""
+        return f"{self.model}{length} on {self.board}"
 
 
 IMAGES = "synthetic:3x32x32:10"
+WORDS = "tokens:128:30522:10"
 CASES = (
     Case("resnet18", IMAGES, "native", 24_576),
     Case("vgg16-cifar", IMAGES, "native", 24_576),
     Case("resnet8-cifar", IMAGES, "mkr1000", 24_576),
     Case("resnet8-cifar", IMAGES, "nrf52840_dk", 24_576),
     Case("resnet18", IMAGES, "nrf52840_dk", 225_280),
+    Case("bert-tiny", WORDS, "native", 24_576),
+    Case("bert-base", WORDS, "native", 24_576, tokens=128),
+    Case("bert-tiny", WORDS, "nrf52840_dk", 225_280),
 )
 
 
@@ -61,9 +69,19 @@ class Measured:
     is_same: bool  # whether both runs have trained the same bits
 
 
+@contextmanager
+def native(arena_bytes: int | None) -> Iterator[poet.Connection]:
+    """A native board whose card has room for the three copies of large weights."""
+    with TemporaryDirectory() as folder:
+        card = Path(folder, "card.img")
+        poet.prepare_storage(card, "4GiB")
+        with poet.connect("native", storage=card, arena_bytes=arena_bytes) as board:
+            yield board
+
+
 def measure(case: Case, steps: int) -> Measured | Plan:
     """Solve and train. Return the plan alone if it has no statements."""
-    graph = poet.load(case.model)
+    graph = poet.load(case.model, sequence_length=case.tokens)
     assert isinstance(graph, poet.Graph)
     profile = poet.estimate_profile(case.board)
     costs = poet.costs_of(graph, profile)
@@ -71,13 +89,9 @@ def measure(case: Case, steps: int) -> Measured | Plan:
     plan = poet.solve(graph, profile, ram=case.ram_bytes, time_limit_s=SOLVE_S)
     if not plan.statements:
         return plan
-    with poet.connect("native", arena_bytes=keep.peak_bytes) as board:
+    with native(keep.peak_bytes) as board:
         kept = poet.train(poet.encode(graph, profile, keep), board, case.data, steps=steps)
-    chosen = (
-        poet.connect("native", arena_bytes=case.ram_bytes)
-        if case.board == "native"
-        else poet.connect(f"sim:{case.board}")
-    )
+    chosen = native(case.ram_bytes) if case.board == "native" else poet.connect(f"sim:{case.board}")
     with chosen as board:
         run = poet.train(poet.encode(graph, plan), board, case.data, steps=steps)
     same = weights_sha256(run.weights) == weights_sha256(kept.weights)

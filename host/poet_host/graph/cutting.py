@@ -12,7 +12,7 @@ RAM. If some users need whole rows of a matrix, each of its parts is within one 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from math import gcd, prod
 from operator import mul, or_
@@ -24,6 +24,8 @@ from .operands import OperandAxis, operator_of
 MOST_INDICES = 2**16 - 1  # of an axis in the record of a cut
 
 ROW_PART_BYTES = 256  # least part of a row of a matrix: half a block of storage
+
+LEAST_PIECE_BYTES = 64  # of statistics: each piece takes a block of storage or more
 
 Place = tuple[int, int]  # number of indices, and the number of elements below one of them
 Axes = list[tuple[int, OperandAxis]]  # elements below an index of each axis that has several
@@ -148,6 +150,8 @@ class _Cutting:
         tiles = self._tiles(free)
         cells: dict[Member, int] = {}
         chosen = {}
+        divided = [name for name in values if self._is_divided(name)]
+        values = [name for name in values if name not in divided]
         for name in (*values, *(name for name in self.places if name not in values)):
             groups = [self._of(name, place) for place in self.places[name]]
             parts = [self.extents[group] for group in groups]
@@ -156,7 +160,7 @@ class _Cutting:
                     # Part of a row is dense in memory, parts of several rows are not.
                     cells[group] = 1 if name in self.columns else gcd(cells.get(group, 0), part)
                 parts = self._parts_of_rows(name, parts) if name in self.columns else parts
-            elif name in large:
+            elif name in large and name not in divided:
                 parts = self._parameter(name, tiles)
             else:
                 parts = [cells.get(*pair) for pair in zip(groups, parts, strict=True)]
@@ -262,12 +266,13 @@ class _Cutting:
         return parts
 
     def _must_be_cut(self, name: str, parts: list[int]) -> bool:
-        """Return whether a small tensor has an axis that no operator can cut before a cut one."""
-        places = self.places[name]
-        total = self.graph[name].size_bytes // 4
+        """Return whether a tensor has an axis that no operator can cut before a cut one."""
+        return self._is_divided(name) and parts[0] < self.places[name][0][0]
+
+    def _is_divided(self, name: str) -> bool:
+        """Return whether a tensor has an axis that no operator can cut before all places."""
         return any(
-            part < size and total > size * below
-            for (size, below), part in zip(places[:1], parts[:1], strict=True)
+            self.graph[name].size_bytes > 4 * size * below for size, below in self.places[name][:1]
         )
 
     def _cut(self, name: str, parts: list[int]) -> Cut | None:
@@ -294,5 +299,7 @@ class _Cutting:
         axes += [(1, 1)] * (AXES - len(axes))
         sizes, indices = zip(*reversed(axes), strict=True)
         cut = Cut(4 * unit, sizes, indices)
-        small = self.graph[name].size_bytes <= self.part_bytes
-        return Cut(4 * unit, sizes, indices, len(cut.piece_sizes)) if small else cut
+        is_small = self.graph[name].size_bytes <= self.part_bytes
+        if is_small or (self._is_divided(name) and cut.piece_sizes[0] < LEAST_PIECE_BYTES):
+            return replace(cut, piece_parts=len(cut.piece_sizes))
+        return cut

@@ -107,6 +107,7 @@ def nests_of(search: NestSearch) -> int:
 
 
 WINDOW = {"kernel_h": 1, "kernel_w": 1, "stride_h": 1, "stride_w": 1, "pad_h": 0, "pad_w": 0}
+BANDS = {"n": 1, "h": 4, "w": 1, "ow": 1, "kernel_h": 3, "pad_h": 1}
 
 
 def random_case(rng: random.Random) -> tuple[Operator, list[Cut | None]]:
@@ -123,6 +124,9 @@ def random_case(rng: random.Random) -> tuple[Operator, list[Cut | None]]:
     attrs = {**sizes, "h": 2, "w": 2, "oh": 2, "ow": 2, "groups": groups, "variant": 0, **WINDOW}
     if kernel in ("linear", "linear_grad_weight"):
         attrs |= {"h": 1, "w": 1}
+    if kernel.startswith("conv2d") and rng.random() < 0.5:
+        stride = rng.choice([1, 2])
+        attrs |= {**BANDS, "oh": 4 // stride, "stride_h": stride}
     operator = Operator(kernel, sink, count, attrs, over)
     along = {axis: rng.choice([1, 1, 2]) for axis in (*operator.free_axes, *operator.summed)}
     cuts = []

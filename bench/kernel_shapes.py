@@ -48,7 +48,7 @@ class Overhead:
     def cycles(self, row: Row) -> float:
         """Return the overhead of a call."""
         job, fields = row.job, row.fields
-        elements = job["output"] + sum(size for size, _ in job["inputs"])
+        elements = int(job["output"]) + sum(int(size) for size, _ in job["inputs"])
         weights = 0.0
         if row.op in CONVOLUTIONS:
             weights = fields["k"] * fields["c"] / fields["groups"]

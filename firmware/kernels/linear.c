@@ -266,8 +266,7 @@ void poet_linear_grad_input(const struct poet_call *call) {
   }
 }
 
-/* Compute the gradients of row k from column c on, of fewer than POET_TILE
- * samples. */
+/* The gradients of row k from column c on, of fewer than POET_TILE samples. */
 static void grad_weight_row(const struct poet_call *call, const float *x,
                             const float *dy, uint32_t k, uint32_t c) {
   const struct poet_op *op = call->op;
@@ -316,22 +315,20 @@ static bool is_stored(const struct poet_call *call) {
   return call->op->sink == POET_SINK_store && call->first && call->last;
 }
 
-/* Compute the gradients of few products: all at a time if they are stored, else
- * some rows. */
+/* Compute gradients of few products: all at once if stored, else some rows. */
 static void grad_weight_of_few_products(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t inputs = features(op);
   float sums[STRIP];
   const uint32_t rows = inputs > STRIP ? 1 : STRIP / inputs;
   struct poet_few f = {.a = {.at = call->in[1], .lane = 1, .term = op->k},
-                       .b = {.lane = 1, .term = inputs},
+                       .b = {.at = call->in[0], .lane = 1, .term = inputs},
                        .terms = op->n,
                        .sums = sums,
                        .b_next = 1,
                        .begun = !call->first};
   if (is_stored(call)) {
-    f.a.lanes = op->k, f.b.lanes = f.a_next = inputs;
-    f.b.at = call->in[0], f.sums = call->out;
+    f.a.lanes = op->k, f.b.lanes = f.a_next = inputs, f.sums = call->out;
     poet_few(&f);
     return;
   }
@@ -340,10 +337,9 @@ static void grad_weight_of_few_products(const struct poet_call *call) {
     f.b.at = call->in[0];
     for (uint32_t c = 0; c < inputs; c += STRIP) {
       f.b.lanes = f.a_next = poet_wide_lanes(inputs - c, STRIP);
-      const struct poet_place place = {.first = k * inputs + c,
-                                       .rows = 1,
-                                       .columns = f.a.lanes * f.b.lanes,
-                                       .column = 1};
+      const uint32_t count = f.a.lanes * f.b.lanes;
+      const struct poet_place place = {
+          .first = k * inputs + c, .rows = 1, .columns = count, .column = 1};
       poet_begin_tile(call, &place, sums, 0);
       poet_few(&f);
       poet_sink_tile(call, 2, &place, sums, 0);
@@ -381,9 +377,8 @@ void poet_linear_grad_weight(const struct poet_call *call) {
                         .columns = op->n,
                         .rows = 1,
                         .planes = 1,
-                        .begun = !call->first,
-                        .tame =
-                            poet_tame(x, op->n * inputs, dy, op->n * op->k)};
+                        .begun = !call->first};
+  t.tame = poet_tame(x, op->n * inputs, dy, op->n * op->k);
   poet_tile_shape(&t);
   for (uint32_t k = 0; k < op->k; k += DOWN) {
     const uint32_t outputs = poet_wide_lanes(op->k - k, DOWN);

@@ -1,4 +1,4 @@
-"""The rules of the simulated chips that the firmware of commit 13d07bf broke.
+"""The rules of the simulated chips on which the firmware of commit 13d07bf does not run.
 
 Each test takes precautions out of today's firmware, and shows the rule that it then breaks.
 """

@@ -152,31 +152,38 @@ void poet_batchnorm_running(const struct poet_call *call) {
   }
 }
 
-void poet_batchnorm_sums(const struct poet_call *call) {
+/* These two are functions of their own, so that the variables of one are not on
+ * the stack with those of the other. */
+#if POET_M0PLUS
+__attribute__((noinline)) static void sum_chain(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];     /* (n, c, h, w) */
   const float *stats = call->in[1]; /* (2, c) */
   const float *dy = call->in[2];    /* (n, c, h, w) */
   float *sums = call->out;          /* (2, c) */
-#if POET_M0PLUS
-  if (is_chain(op)) {
-    struct poet_chain chain;
-    poet_chain_open(&chain, poet_elements(op));
-    for (uint32_t c = 0; c < op->c; c++) {
-      const struct channel channel = channel_of(op, stats, c);
-      struct poet_step *sum =
-          poet_chain_sum(&chain, dy, call->first ? 0.0f : sums[c]);
-      run(op, &chain, c);
-      sums[c] = poet_chain_saved(sum);
-      poet_chain_xhat(&chain, x, channel.mean, channel.rstd);
-      const float begin = call->first ? 0.0f : sums[op->c + c];
-      sum = poet_chain_products(&chain, dy, begin);
-      run(op, &chain, c);
-      sums[op->c + c] = poet_chain_saved(sum);
-    }
-    return;
+  struct poet_chain chain;
+  poet_chain_open(&chain, poet_elements(op));
+  for (uint32_t c = 0; c < op->c; c++) {
+    const struct channel channel = channel_of(op, stats, c);
+    struct poet_step *sum =
+        poet_chain_sum(&chain, dy, call->first ? 0.0f : sums[c]);
+    run(op, &chain, c);
+    sums[c] = poet_chain_saved(sum);
+    poet_chain_xhat(&chain, x, channel.mean, channel.rstd);
+    const float begin = call->first ? 0.0f : sums[op->c + c];
+    sum = poet_chain_products(&chain, dy, begin);
+    run(op, &chain, c);
+    sums[op->c + c] = poet_chain_saved(sum);
   }
+}
 #endif
+
+__attribute__((noinline)) static void sum_planes(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *x = call->in[0];     /* (n, c, h, w) */
+  const float *stats = call->in[1]; /* (2, c) */
+  const float *dy = call->in[2];    /* (n, c, h, w) */
+  float *sums = call->out;          /* (2, c) */
   const uint32_t plane = op->h * op->w, other_planes = (op->c - 1) * plane;
   for (uint32_t c = 0; c < op->c; c++) {
     const struct channel channel = channel_of(op, stats, c);
@@ -200,6 +207,16 @@ void poet_batchnorm_sums(const struct poet_call *call) {
     sums[c] = sum;
     sums[op->c + c] = product;
   }
+}
+
+void poet_batchnorm_sums(const struct poet_call *call) {
+#if POET_M0PLUS
+  if (is_chain(call->op)) {
+    sum_chain(call);
+    return;
+  }
+#endif
+  sum_planes(call);
 }
 
 void poet_batchnorm_grad_input(const struct poet_call *call) {

@@ -5,17 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import poet_host as poet
 import pytest
 from poet_host import isa
-from poet_host.data.fitted import fit
 from poet_host.device.health import is_unwanted, reset_text
-from poet_host.errors import BoardError, PoetWarning
+from poet_host.errors import BoardError
 from poet_host.firmware_build.bare_metal import build_firmware
-from poet_host.run.train import Training, train
-from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.simulated_chip import CardFault, SimulatedChip
-from support import whole_runs as runs
 from support.chip_runs import ILLEGAL, PUSH_FOR_EVER, STRAY_STORES, ask, patched, until_idle
 from support.memory_board import card
 from support.sim_helper import needs_compiler
@@ -152,17 +147,3 @@ def test_the_nrf52840_uses_its_converter(storage: Path) -> None:
     value = chip.ffi.new("uint32_t *")
     assert chip.lib.machine_read_register(chip.machine, 0x40000578, 4, value)  # POWER.DCDCEN
     assert value[0] == 1
-
-
-@pytest.mark.parametrize("part", ["kernel", "dma"])
-def test_training_continues_after_a_reset(part: str) -> None:
-    schedule = runs.small()
-    data = fit(poet.load_data("digits"), schedule.graph)
-    with poet.connect("sim:nrf52840_dk") as connection:
-        training = Training(connection.device, schedule, data)
-        assert isinstance(connection.running, SimulatedBoard)
-        connection.running.hang(part)
-        with pytest.warns(PoetWarning, match="reset"):
-            run = train(training, 3)
-    assert [step.step for step in run.steps] == [1, 2, 3]
-    assert runs.same(run, runs.train(schedule, steps=3))

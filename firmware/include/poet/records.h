@@ -295,7 +295,8 @@ struct poet_hello {
 };
 POET_LAYOUT(poet_hello, 76);
 
-/* What the board knows about its last reset and about the wires of its card. */
+/* What the board knows about its last reset and about the wires of its card.
+ * The counts begin at that reset. */
 struct poet_health {
   uint8_t reset;     /* why the board was reset: POET_RESET_* of wire.def */
   uint8_t exception; /* number of the exception that was a fault; else 0 */
@@ -303,10 +304,9 @@ struct poet_health {
   /* program counter and link register at the fault, or when the watchdog was
    * about to bite; 0: unknown */
   uint32_t at, caller;
-  uint32_t statement;    /* latest statement that had begun before the reset */
-  uint32_t card_retries; /* repeated accesses to the card, since the reset */
+  uint32_t statement; /* latest statement that had begun before the reset */
 };
-POET_LAYOUT(poet_health, 20);
+POET_LAYOUT(poet_health, 16);
 
 struct poet_facts {
   uint32_t statement_count;

@@ -22,10 +22,7 @@ static struct {
   uint32_t at, from, statement;
 } noted __attribute__((section(".retained")));
 
-static struct {
-  uint8_t reset, exception;
-  uint32_t at, caller, statement;
-} last;
+static struct poet_health last;
 
 void health_note(uint32_t cause, uint32_t at, uint32_t from) {
   noted.at = at;
@@ -56,15 +53,8 @@ void health_moved(void) {
   chip_feed_watchdog();
 }
 
-bool health_is_unwanted(void) {
-  return last.reset >= POET_RESET_brown_out;
-}
-
-/* The LED flashes once in each step. For longer, it would draw as much power as
- * the processor. */
 void health_alive(void *context, uint32_t statement) {
   (void)context;
-  chip_led(!statement);
   noted.statement = statement;
   health_moved();
 }
@@ -81,11 +71,6 @@ void health_restart(enum poet_reset cause, uint32_t at) {
 
 void health_report(void *context, struct poet_health *health) {
   (void)context;
-  *health = (struct poet_health){.reset = last.reset,
-                                 .exception = last.exception,
-                                 .card_khz = card_khz(),
-                                 .at = last.at,
-                                 .caller = last.caller,
-                                 .statement = last.statement,
-                                 .card_retries = card_retries()};
+  *health = last;
+  health->card_khz = card_khz();
 }

@@ -17,8 +17,6 @@ void health_alive(void *context, uint32_t statement);
 /* A block has been moved, or the board waits for a host: both are signs of
  * life. */
 void health_moved(void);
-/* True if nobody wanted the last reset. */
-bool health_is_unwanted(void);
 /* Note what the chip does, shortly before the watchdog resets it. */
 void health_bites(uint32_t at, uint32_t from);
 /* Note the cause of the next reset: POET_RESET_*, and the number of a fault in

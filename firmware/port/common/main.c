@@ -22,10 +22,8 @@
 enum {
   IDLE_US = 10 * 1000,
   FOREVER_MS = 0xffffffff / 1000,
-  /* A board that waits for a host wakes up to feed its watchdog. Then its LED
-   * flashes, to show what the board waits for. */
+  /* A board that waits for a host wakes up to feed its watchdog. */
   FEED_MS = 6 * 1000,
-  FLASH_MS = 200,
   /* Before the board trains alone, it waits ATTEND_TIMES times for a host.
    * Noise on the line can end a wait early, so one wait is not enough. */
   ATTEND_MS = 750,
@@ -62,20 +60,11 @@ static void idle(void *context) {
   chip_unlock(was);
 }
 
-/* Return the number of flashes: 3 after a reset that nobody wanted, 2 if the
- * storage cannot be used, otherwise 1. */
-static unsigned flashes(void) {
-  return health_is_unwanted() ? 3 : board.storage_status ? 2 : 1;
-}
-
 static void await_input(uint32_t wait_ms) {
-  unsigned changes = 0; /* of the LED, until the flashes end */
   const uint32_t started = chip_ticks();
   const uint32_t was = chip_lock();
   while (!link_waiting()) {
-    chip_led(changes & 1);
-    uint32_t rest_us = (changes ? FLASH_MS : FEED_MS) * 1000;
-    changes = changes ? changes - 1 : 2 * flashes();
+    uint32_t rest_us = FEED_MS * 1000;
     if (wait_ms < FOREVER_MS) {
       /* An interrupt during the wait must not make it longer. */
       const uint32_t past_us = chip_ticks() - started;

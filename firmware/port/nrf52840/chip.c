@@ -24,7 +24,6 @@
 enum {
   UART_TX_PIN = 6, /* P0.06 and P0.08 connect to the debugger */
   UART_RX_PIN = 8,
-  LED_PIN = 13, /* P0.13, LED1 of the kit, low: on */
   SEND_BUFFER = 256,
   NOW = 0, /* capture and compare channels of TIMER1 */
   ALARM = 1,
@@ -272,15 +271,6 @@ static void open_debug_port(void) {
 }
 
 /* -- the rest -- */
-
-void chip_led(bool on) {
-  P0_PIN_CNF(LED_PIN) = PIN_CNF_OUTPUT;
-  if (on) {
-    P0_OUTCLR = 1u << LED_PIN;
-  } else {
-    P0_OUTSET = 1u << LED_PIN;
-  }
-}
 
 /* The buffer that is being sent is finished first. The rest of its message is
  * lost, because a reset follows. */

@@ -22,7 +22,6 @@ enum {
   UART = 5, /* SERCOM5: PB22 is TX (pad 2), PB23 RX (pad 3) */
   UART_TX_PIN = 32 + 22,
   UART_RX_PIN = 32 + 23,
-  LED_PIN = 20,  /* PA20, high: on */
   UART_BAUD = 3, /* 48 MHz / 16 / 3: 1 Mbaud */
   ALARM = 0,     /* compare channels of TC4 */
   WAKE = 1,
@@ -332,11 +331,6 @@ void chip_uart_send(const uint8_t *data, uint32_t size) {
 }
 
 /* -- the rest -- */
-
-void chip_led(bool on) {
-  PORT_DIRSET(0) = 1u << LED_PIN;
-  (on ? &PORT_OUTSET(0) : &PORT_OUTCLR(0))[0] = 1u << LED_PIN;
-}
 
 void chip_last_words(const char *text) {
   chip_lock();

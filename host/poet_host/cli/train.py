@@ -296,8 +296,6 @@ def _facts(
             rows.append(("steps between commits to flash", text))
         if run.storage_retries:
             rows.append(("retries of the card (check its contacts)", f"{run.storage_retries:,}"))
-        if run.card_khz:
-            rows.append(("clock of the card's bus", f"{run.card_khz:,} kHz"))
         if run.restarts:
             rows.append(("steps begun again after a damaged page", f"{run.restarts:,}"))
         if every := run.steps[-1].readback_every:

@@ -109,7 +109,6 @@ class Run:
     measured_energy_uj: float | None = None  # energy of a step without its overhead
     classes: tuple[str, ...] = NO_NAMES  # names of the classes of the weights
     commits: tuple[Commit, ...] = ()  # without storage; otherwise every step commits
-    card_khz: int = 0  # clock of the card's bus at the end; 0: no card, or not known
     commit_every: int = 1  # number of steps from one commit to the next
 
     def __repr__(self) -> str:

@@ -118,14 +118,6 @@ def test_it_loses_a_card_whose_wires_are_noisy(storage: Path, tmp_path: Path) ->
         assert found.value.name in ("storage_failed", "no_storage")
 
 
-@both
-def test_it_sleeps_for_ever_without_an_isb(name: str, storage: Path, tmp_path: Path) -> None:
-    change = ("    chip_let_interrupts_run();", "    chip_unlock(0);\n    chip_lock();")
-    chip = SimulatedChip(name, without(tmp_path, name, {"common/lane.c": (change,)}), storage)
-    assert chip.run(40 * chip.meter.tick_hz) == "reset"
-    assert "the watchdog bites" in chip.message
-
-
 def test_it_resets_the_chip_without_a_barrier(storage: Path, tmp_path: Path) -> None:
     changes = {"samd21/chip.c": (("  chip_finish_stores();\n", ""),)}
     chip = SimulatedChip("mkr1000", without(tmp_path, "mkr1000", changes), storage)

@@ -33,7 +33,7 @@ void core_write(struct machine *m, int reg, uint32_t value) {
    for an interrupt, at the end of the slice, or to watch RAM (bus.c). */
 static bool attend(struct machine *m) {
   uint64_t next = run_events(m);
-  if (m->stopped || m->now >= m->until || exception_taken(m) ||
+  if (m->stopped || m->now >= m->until || exception_ready(m) ||
       watch_pending(m))
     return true;
   m->deadline = next < m->until ? next : m->until;
@@ -335,7 +335,7 @@ enum run_result machine_run(struct machine *m, uint64_t ticks) {
         sleep_on(m);
       continue;
     }
-    int exception = exception_taken(m);
+    int exception = exception_ready(m);
     if (exception)
       exception_enter(m, exception);
     if (watch_pending(m))

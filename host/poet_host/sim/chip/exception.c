@@ -80,20 +80,6 @@ int exception_ready(struct machine *m) {
   return best && priority_of(m, best) < masked_priority(m) ? best : 0;
 }
 
-int exception_taken(struct machine *m) {
-  struct system_control *scs = &m->scs;
-  const int ready = exception_ready(m);
-  if (!ready) {
-    scs->held_back = scs->best && (core_read(m, UC_ARM_REG_PRIMASK) & 1);
-    return 0;
-  }
-  if (scs->held_back) {
-    scs->held_back = false;
-    scs->waits_for = m->meter.instructions;
-  }
-  return scs->waits_for == m->meter.instructions ? 0 : ready;
-}
-
 void machine_check_stores(struct machine *m, const char *what) {
   if (!m->scs.stores_ordered)
     machine_stop(m, RUN_FAULT,

@@ -88,10 +88,6 @@ struct system_control {
   /* a barrier has been executed since the exception was entered; and the same
      for the code that each active exception has interrupted */
   bool stores_ordered, interrupted_ordered[EXCEPTIONS];
-  /* PRIMASK held back an exception before the running block; and the number of
-     instructions before the block after that, which has to end first */
-  bool held_back;
-  uint64_t waits_for;
   uint32_t systick_csr, systick_rvr;
   uint64_t systick_zero_at;
   struct event systick;
@@ -259,9 +255,6 @@ void scs_reset(struct machine *m);
 void exceptions_refresh(struct machine *m);
 /* Return the exception of the highest priority that can be taken now, or 0. */
 int exception_ready(struct machine *m);
-/* The same, but one block of code later if PRIMASK held it back until now: only
-   an ISB makes sure that it is taken at once (Arm application note 321). */
-int exception_taken(struct machine *m);
 bool exception_wakes(const struct machine *m);
 void exception_enter(struct machine *m, int number);
 void exception_return(struct machine *m, uint32_t exc_return);

@@ -213,7 +213,7 @@ class NestTraffic:
 
     def _banded(
         self, a: OperandAxis, part: int, levels: set[bool], tile: Mapping[str, Sizes]
-    ) -> list[tuple["Parts", dict[str, Sizes]]]:
+    ) -> list[tuple[Parts, dict[str, Sizes]]]:
         """Return the parts that windows touch: see the regions of `_moved`.
 
         `levels`: whether the loops over the axis that are inside are outer ones.
@@ -257,7 +257,7 @@ class NestTraffic:
             times = times * factor
         return times
 
-    def _region(self, index: int, parts: Sequence["Parts"], count: int) -> Array:
+    def _region(self, index: int, parts: Sequence[Parts], count: int) -> Array:
         """Return the costs of the transfer of some parts: loads of an input, stores of the output.
 
         `parts`: of each axis. Rows: lane, processor, energy, bytes.

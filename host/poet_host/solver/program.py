@@ -72,10 +72,15 @@ class Program:
         return len(self.cost) - 1
 
     def row(self, terms: Iterable[Term], lower: float = -INFINITY, upper: float = INFINITY) -> None:
-        """Add the constraint lower <= sum of coefficient x column <= upper."""
+        """Add the constraint lower <= sum of coefficient x column <= upper.
+
+        Terms of the same column are added up, because HiGHS refuses a row that has a column twice.
+        """
+        found: dict[int, float] = {}
         for column, coefficient in terms:
-            self.columns.append(column)
-            self.coefficients.append(coefficient)
+            found[column] = found.get(column, 0.0) + coefficient
+        self.columns.extend(found.keys())
+        self.coefficients.extend(found.values())
         self.row_starts.append(len(self.columns))
         self.row_lower.append(lower)
         self.row_upper.append(upper)
@@ -173,11 +178,8 @@ class LaneTimes:
     def add_to(self, program: Program, limits: TimeLimits) -> None:
         """Add constraints: no lane is busy for longer than the step takes."""
         self.rows = [
-            (
-                _merged([*self.computing, *self.transferring]),
-                self.computing_us + self.transferring_us,
-            ),
-            (_merged(self.transfers), self.transfers_us),
+            (self.computing + self.transferring, self.computing_us + self.transferring_us),
+            (self.transfers, self.transfers_us),
         ]
         if limits.alone_us:
             self.rows.append((self.computing, self.computing_us + limits.alone_us))
@@ -206,14 +208,6 @@ class LaneTimes:
                 for terms, constant_us in self.rows
             )
             values[self.column] = max(program.lower[self.column], busy_us / self.unit_us)
-
-
-def _merged(terms: Iterable[Term]) -> list[Term]:
-    """Return one term for each column: HiGHS refuses a program in which a row has two."""
-    found: dict[int, float] = {}
-    for column, coefficient in terms:
-        found[column] = found.get(column, 0.0) + coefficient
-    return [*found.items()]
 
 
 def attainable(sizes: Sequence[int], capacity: int) -> int:

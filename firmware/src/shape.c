@@ -34,7 +34,7 @@ enum {
 #define CHARACTER(text, i) (text)[(i) < sizeof(text) ? (i) : sizeof(text) - 1]
 #define WORD(text, i, before)                                                  \
   (CHARACTER(text, i) == (before) && CHARACTER(text, (i) + 1) >= 'a'           \
-       ? BITS[CHARACTER(text, (i) + 1) & 31]                                   \
+       ? (uint8_t)BITS[CHARACTER(text, (i) + 1) & 31]                          \
        : 0)
 #define WORDS(text, i, before)                                                 \
   (WORD(text, i, before) | WORD(text, (i) + 1, before) |                       \
@@ -359,11 +359,11 @@ bool poet_operand_axes(const struct poet_op *op, uint32_t index,
       }
     }
   }
-  const uint32_t rows = cuts & (1u << POET_AXIS_h | 1u << POET_AXIS_oh);
-  if (!rows || !poet_is_convolution(op) || number[2] < FIRST ||
+  const uint32_t of_rows = cuts & (1u << POET_AXIS_h | 1u << POET_AXIS_oh);
+  if (!of_rows || !poet_is_convolution(op) || number[2] < FIRST ||
       to->axis[2] < POET_AXES) {
     return false;
   }
-  to->axis[2] = rows >> POET_AXIS_h & 1 ? POET_AXIS_h : POET_AXIS_oh;
+  to->axis[2] = of_rows >> POET_AXIS_h & 1 ? POET_AXIS_h : POET_AXIS_oh;
   return op->kernel_h > 1 || op->stride_h > 1;
 }

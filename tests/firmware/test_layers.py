@@ -70,7 +70,7 @@ ORDER = (
 INCLUDES = {
     "kernels": r"poet/(kernel|isa|records)\.[a-z]+"
     r"|(mathf|(chain|dot|lanes)_m0plus|(tile|strip|axpy|lanes)_m4f|(tile|conv)_vector|tile)\.h"
-    r"|(sink|axis|few|depthwise)\.h",
+    r"|(sink|axis|few|depthwise|sums)\.h",
     "src": r"poet/\w+\.(h|def)|(runtime|plan)\.h",
     "include/poet": r"(poet/)?\w+\.(h|def)",
 }

@@ -65,13 +65,14 @@ def test_a_deadline_is_compared_with_every_step(
 def test_measurements_agree_with_predictions() -> None:
     """Predicted from a profile of the board.
 
-    25 to 35 ms of the step pass outside of kernels and transfers: of 644 ms, 5.2 %.
+    25 to 35 ms of the step pass outside of kernels and transfers: of 644 ms, 5.2 %. In some steps,
+    the card pauses for 20 ms. Most of nine steps have no pause; of five, sometimes three have.
     """
     graph = runs.digits()
     with poet.connect("sim:mkr1000") as board:
         profile, _ = board.validate(graph, board.profile(graph))
         plan = poet.solve(graph, profile, ram=24_576, gap=0.5, time_limit_s=20)
-        run = poet.train(poet.encode(graph, profile, plan), board, "digits", steps=5)
+        run = poet.train(poet.encode(graph, profile, plan), board, "digits", steps=9)
     assert run.predicted_time_us == plan.time_us
     assert run.measured_time_us == pytest.approx(plan.time_us, rel=0.06)
     assert run.measured_energy_uj == pytest.approx(plan.energy_uj, rel=0.05)

@@ -282,3 +282,25 @@ def nobody_left(group: int) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def test_operators_that_exceed_a_budget_stream_if_the_method_can(
+    poet_host: Command, tmp_path: Path
+) -> None:
+    command = ("compare", "linear", "--board", "mkr1000", "--budgets", "100%,4KiB", "-o", tmp_path)
+    compared = poet_host(*command, "--methods", "poet,checkpoint-all", "--gap", 0.01, "--json")
+    assert compared.code == 0
+    whole, whole_by_others, streamed, streamed_by_others = compared.json["points"]
+    assert streamed["ram_bytes"] == 4096
+    assert streamed_by_others["status"] == "infeasible"
+    modes = []
+    for row in (whole, streamed):
+        costs = load_cost_graph(tmp_path / row["graph"])
+        plan = plan_from_json(json.loads((tmp_path / row["plan"]).read_text()))
+        verify(Problem(costs, row["ram_bytes"]), plan)
+        modes.append([it.mode for it in plan.statements if it.op == "compute"])
+    assert not any(modes[0])
+    assert any(modes[1])
+    assert whole["graph"] == whole_by_others["graph"] == streamed_by_others["graph"]
+    again = poet_host(*command, "--methods", "poet", "--gap", 0.01, "--json")
+    assert again.json["points"] == [whole, streamed]

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -12,8 +14,10 @@ from .. import api
 from ..baselines.registry import METHODS, SCHEDULERS
 from ..compare.sweep import Case, Point, Result, Store, cores, sweep
 from ..errors import BadInput
+from ..graph.graph import Graph
 from ..plan.limits import deadline_us, ram_bytes
 from ..plan.problem import CostGraph, Objective
+from ..profile.profile import Profile
 from ..temporary import temporary_folder
 from . import completion
 from .console import emit, progress, say, show_table, show_text
@@ -95,13 +99,15 @@ def compare(
     """
     chosen = _methods(methods)
     limits = _some_words(budgets, "--budgets"), _some_words(deadlines, "--deadlines")
-    cases = list(_cases(models, _words(*boards), _words(*profiles), options))
-    points = [
-        Point(case, method, ram, limit, time_limit, gap, objective)
-        for case in cases
-        for ram, limit in _limits(case, *limits)
-        for method in chosen
-    ]
+    settings = list(_settings(models, _words(*boards), _words(*profiles), options))
+    with progress("pricing operators"):
+        points = [
+            Point(case, method, ram, limit, time_limit, gap, objective)
+            for setting in settings
+            for ram, limit in _limits(setting.case, *limits)
+            for method in chosen
+            for case in [setting.streaming(ram) if api.uses_modes(method) else setting.case]
+        ]
     with _store(output) as store:
         results = _swept(points, store, jobs, output)
         found = list(zip(points, results, strict=True))
@@ -132,10 +138,25 @@ def _some_words(text: str, option: str) -> list[str]:
     return words
 
 
-def _cases(
+class _Setting:
+    """A case, and the same case with operators that stream, for each RAM budget."""
+
+    def __init__(self, case: Case, graph: Graph | CostGraph, profile: Profile | None) -> None:
+        self.case, self.graph, self.profile = case, graph, profile
+        self.streaming = cache(self._streaming)
+
+    def _streaming(self, ram_bytes: int) -> Case:
+        """Return the case with the modes of streaming; without them if every operator fits."""
+        wanted = api.problem(self.graph, self.profile, ram=ram_bytes)
+        if wanted.streaming is None:
+            return self.case
+        return replace(self.case, costs=wanted.graph, whole_costs=self.case.costs)
+
+
+def _settings(
     models: Sequence[str], boards: list[str], profiles: list[str], options: dict[str, Any]
-) -> Iterator[Case]:
-    """Yield a case for every model on every board with every profile."""
+) -> Iterator[_Setting]:
+    """Yield a setting for every model on every board with every profile."""
     if boards and profiles and not {"estimate", "paper"} & set(profiles):
         raise BadInput("each measured profile already names its board: omit --board")
     for model in dict.fromkeys(models):
@@ -145,7 +166,7 @@ def _cases(
                 raise BadInput(
                     f"{model} is a cost graph with its own costs: omit --board and --profile"
                 )
-            yield Case(graph.name, "", "", graph)
+            yield _Setting(Case(graph.name, "", "", graph), graph, None)
             continue
         for name in profiles or ["estimate"]:
             is_measured = name not in ("estimate", "paper")
@@ -153,7 +174,8 @@ def _cases(
             title = Path(name).stem if is_measured else name
             for board in named:
                 profile = profile_of(board, name)
-                yield Case(graph.name, profile.board, title, api.costs_of(graph, profile))
+                case = Case(graph.name, profile.board, title, api.costs_of(graph, profile))
+                yield _Setting(case, graph, profile)
 
 
 def _limits(case: Case, budgets: list[str], deadlines: list[str]) -> list[tuple[int, float | None]]:

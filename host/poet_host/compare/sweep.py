@@ -55,6 +55,7 @@ class Case:
     board: str
     profile: str  # the origin of the costs
     costs: CostGraph
+    whole_costs: CostGraph | None = None  # if operators may stream: the costs without streaming
 
     @property
     def keeping(self) -> Plan | None:
@@ -62,7 +63,7 @@ class Case:
 
         A limit such as `50%` is a share of its RAM, and `1.2x` is a multiple of its time.
         """
-        return self.costs.keep_everything
+        return (self.whole_costs or self.costs).keep_everything
 
     @cached_property
     def json(self) -> dict[str, Any]:

@@ -75,6 +75,8 @@ class Card:
     au_size: Annotated[int, Meta(ge=0, le=15)]
     clean_khz: _Count
     noise_one_in: _Count
+    refuses_supply: bool
+    write_protected: bool
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,8 @@ struct sdcard_config {
   /* Wires: at a clock above `clean_khz`, about one of `noise_one_in` bytes has
      a wrong bit; 0: none. */
   uint32_t clean_khz, noise_one_in;
+  bool refuses_supply;  /* in reply to CMD8: another voltage is needed */
+  bool write_protected; /* by TMP_WRITE_PROTECT of its CSD */
   uint64_t seed;
 };
 

@@ -213,9 +213,11 @@ static uint8_t judge_block(struct sdcard *card, uint64_t now_ns) {
     card->counts.writes += !wrong;
     return refuse(card, DATA_CRC_ERROR, 0);
   }
-  if (card->block >= card->blocks) {
+  if (card->block >= card->blocks || card->config.write_protected) {
     card->counts.writes++;
-    return refuse(card, DATA_WRITE_ERROR, R2_OUT_OF_RANGE);
+    return refuse(card, DATA_WRITE_ERROR,
+                  card->config.write_protected ? R2_PROTECTED
+                                               : R2_OUT_OF_RANGE);
   }
   if (sd_fault_at(card, CARD_WRITE_ERROR, ordinal) ||
       (card->failed && ordinal == card->report_at)) {

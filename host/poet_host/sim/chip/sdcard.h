@@ -16,6 +16,7 @@ enum {
 
 enum { /* second byte of R2 (7.3.2.3) */
        R2_ERROR = 4,
+       R2_PROTECTED = 32,
        R2_OUT_OF_RANGE = 128,
 };
 

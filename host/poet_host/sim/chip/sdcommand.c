@@ -210,8 +210,8 @@ static void execute(struct sdcard *card, unsigned index, uint32_t argument,
     respond_r1(card, 0);
   } else if (index == 8) {
     card->saw_cmd8 = true;
-    respond_r3_r7(card,
-                  argument & ((argument >> 8 & 15) == 1 ? 0xfffu : 0xffu));
+    bool accepted = (argument >> 8 & 15) == 1 && !card->config.refuses_supply;
+    respond_r3_r7(card, argument & (accepted ? 0xfffu : 0xffu));
   } else if (index == 55) {
     card->application = true;
     respond_r1(card, 0);

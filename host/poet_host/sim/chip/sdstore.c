@@ -190,6 +190,7 @@ void sd_csd(const struct sdcard *card, uint8_t csd[16]) {
   put_bits(csd, 46, 46, 1);    /* ERASE_BLK_EN */
   put_bits(csd, 45, 39, 0x7f); /* SECTOR_SIZE */
   put_bits(csd, 25, 22, 9);    /* WRITE_BL_LEN */
+  put_bits(csd, 12, 12, card->config.write_protected);
   csd[15] = (uint8_t)(sd_crc7(csd, 15) << 1 | 1);
 }
 

@@ -43,6 +43,13 @@ void poet_health(const struct poet *p, struct poet_health *health) {
   }
 }
 
+void poet_card(const struct poet *p, struct poet_card *card) {
+  *card = (struct poet_card){0};
+  if (p->port->card) {
+    p->port->card(p->port->context, card);
+  }
+}
+
 void poet_count_overhead(struct poet *p, const struct poet_usage *before) {
   struct poet_usage after;
   p->port->usage(p->port->context, &after);

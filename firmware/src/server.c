@@ -197,6 +197,12 @@ static int handle_health(struct request *r, struct poet *p) {
   return give_record(r, &health, sizeof health);
 }
 
+static int handle_card(struct request *r, struct poet *p) {
+  struct poet_card card;
+  poet_card(p, &card);
+  return give_record(r, &card, sizeof card);
+}
+
 static int handle_reset(struct request *r, struct poet *p) {
   if (!complete(r)) {
     return POET_ERROR_bad_message;

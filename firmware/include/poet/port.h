@@ -73,6 +73,7 @@ struct poet_usage {
 };
 
 struct poet_health; /* records.h */
+struct poet_card;
 
 struct poet_port {
   void *context; /* first argument of every function */
@@ -124,6 +125,8 @@ struct poet_port {
   void (*alive)(void *context, uint32_t statement);
   /* Fill in `health`, which is zero. NULL: the port knows nothing. */
   void (*health)(void *context, struct poet_health *health);
+  /* Fill in `card`, which is zero. NULL: the port has no driver of cards. */
+  void (*card)(void *context, struct poet_card *card);
 
   /* Only the serial application uses `receive` and `send`. `receive` waits at
    * most `wait_ms` for the first byte, stores at most `size` bytes and none

@@ -308,6 +308,26 @@ struct poet_health {
 };
 POET_LAYOUT(poet_health, 16);
 
+/* What the board knows about its SD card. The counts begin at the last reset.
+ * Zeros: the board has no driver of cards. */
+struct poet_card {
+  uint8_t command;       /* the latest command */
+  uint8_t response;      /* R1, the card's response to it; 0xff: none */
+  uint8_t slower;        /* how many levels the clock is below the fastest */
+  uint8_t is_ready;      /* the card is initialised */
+  uint8_t supply_is_low; /* the supply is too low to write to a card */
+  /* allocation unit in MiB, rounded up; 0: unknown */
+  uint8_t allocation_mib;
+  uint16_t khz;     /* clock of the bus after the latest initialisation */
+  uint32_t retries; /* number of repeated accesses, of all jobs */
+  uint8_t cid[16];  /* register CID of the card that was mounted last */
+  /* the register that was read last, and its CRC-16: after a mount, the CSD */
+  uint8_t bytes[18];
+  uint8_t version2;      /* the card knows CMD8 */
+  uint8_t high_capacity; /* SDHC or SDXC: commands number blocks, not bytes */
+};
+POET_LAYOUT(poet_card, 48);
+
 struct poet_facts {
   uint32_t statement_count;
   /* number of arena bytes that the plan uses, found by validation; equals

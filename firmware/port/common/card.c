@@ -60,10 +60,10 @@ static void end(int error) {
 }
 
 void card_lose(void) {
-  card.slower = 0;
-  card.ready = false;
+  card.about.slower = 0;
+  card.about.is_ready = false;
   card.blocks = 0;
-  card.allocation_mib = 0;
+  card.about.allocation_mib = 0;
   end(-1);
 }
 
@@ -73,11 +73,11 @@ static void start_transfer(void);
  * after one while the card is mounted. Return false if the clock stays. */
 static bool use_slower_clock(void) {
   const uint32_t most = card.job->count ? SD_NOISE_ERROR : 0;
-  if (sd_bus.noise <= most || card.slower == CHIP_SPI_FASTEST - 1) {
+  if (sd_bus.noise <= most || card.about.slower == CHIP_SPI_FASTEST - 1) {
     return false;
   }
   sd_bus.noise = 0;
-  card.slower++;
+  card.about.slower++;
   card.block_retries = 0;
   return true;
 }
@@ -92,7 +92,7 @@ static void retry(void) {
   card.failed_at = card.index;
   card.faulty = false;
   if (use_slower_clock()) {
-    card.retries++;
+    card.about.retries++;
     card_initialise();
     return;
   }
@@ -103,8 +103,8 @@ static void retry(void) {
   }
   card.block_retries++;
   card.job_retries++;
-  card.retries++;
-  if (card.ready && card.block_retries == 1) {
+  card.about.retries++;
+  if (card.about.is_ready && card.block_retries == 1) {
     start_transfer();
   } else {
     card_initialise();
@@ -112,7 +112,7 @@ static void retry(void) {
 }
 
 void card_give_up(void) {
-  card.ready = false;
+  card.about.is_ready = false;
   if (card.job->write) {
     card.index = card.base;
   }
@@ -122,9 +122,9 @@ void card_give_up(void) {
 /* Continue after the blocks that the card reports as written since CMD25. If
  * this number is too large to be right, write all of these blocks again. */
 static void written_came(void) {
-  const uint32_t written = (uint32_t)card.bytes[0] << 24 |
-                           (uint32_t)card.bytes[1] << 16 |
-                           (uint32_t)card.bytes[2] << 8 | card.bytes[3];
+  const uint8_t *bytes = card.about.bytes;
+  const uint32_t written = (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 |
+                           (uint32_t)bytes[2] << 8 | bytes[3];
   const uint32_t passed = card.index - card.base;
   card.index = card.base + (written <= passed ? written : 0);
   retry();
@@ -134,7 +134,7 @@ static void written_answered(void) {
   if (sd_bus.r1) {
     card_give_up();
   } else {
-    sd_register(card.bytes, 4, written_came, card_give_up);
+    sd_register(card.about.bytes, 4, written_came, card_give_up);
   }
 }
 
@@ -270,7 +270,7 @@ static void send_transfer(void) {
   const uint32_t block = card.job->block + card.index;
   card.base = card.index;
   sd_command(card.job->write ? SD_WRITE_MANY : SD_READ_MANY,
-             card.high_capacity ? block : block * POET_BLOCK,
+             card.about.high_capacity ? block : block * POET_BLOCK,
              transfer_answered);
 }
 
@@ -315,7 +315,7 @@ void card_start(const struct card_job *job) {
   card.index = card.base = card.failed_at = card.job_retries = 0;
   card.block_retries = 0;
   card.faulty = false;
-  if (card.ready && job->count) {
+  if (card.about.is_ready && job->count) {
     chip_spi_select(true);
     start_transfer();
   } else {
@@ -328,13 +328,21 @@ uint32_t card_blocks(void) {
 }
 
 uint32_t card_allocation_mib(void) {
-  return card.allocation_mib;
+  return card.about.allocation_mib;
 }
 
 uint32_t card_retries(void) {
-  return card.retries;
+  return card.about.retries;
 }
 
 uint16_t card_khz(void) {
-  return card.ready ? card.khz : 0;
+  return card.about.is_ready ? card.about.khz : 0;
+}
+
+void card_report(void *context, struct poet_card *report) {
+  (void)context;
+  *report = card.about;
+  report->command = sd_bus.out[1] & SD_COMMAND;
+  report->response = sd_bus.r1;
+  report->supply_is_low = !chip_supply_suffices();
 }

@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct poet_card; /* records.h */
+
 struct card_job {
   uint32_t block;
   /* number of blocks; 0: the job only initialises the card, and accepts any
@@ -48,5 +50,7 @@ uint32_t card_allocation_mib(void);
 uint32_t card_retries(void);
 /* Return the clock of the card's bus, or 0 if no card is ready. */
 uint16_t card_khz(void);
+/* Report what is known about the card. `context` is not used. */
+void card_report(void *context, struct poet_card *report);
 
 #endif

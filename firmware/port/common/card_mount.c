@@ -7,10 +7,10 @@
  * order in the file:
  *
  *   card_initialise -> clocks_given -> stop_old_write -> go_idle (CMD0)
- *   -> ask_ready -> crc_sent -> csd_came -> cid_came -> unit_came -> card_begin
+ *   -> ask_ready -> crc_sent -> cid_came -> unit_came -> csd_came -> card_begin
  *
  * Only a mount passes through unit_came. If it fails, unit_unknown initialises
- * the card once more.
+ * the card once more. The CSD is read last, so that a host can read it too.
  *
  * State: struct card (card_parts.h). `since` is the start of the time limit of
  * CMD0, then of ACMD41.
@@ -30,63 +30,6 @@ enum {
 static void enter_idle(void);
 static void ask_ready(void);
 
-/* Read AU_SIZE, bits 431 to 428 of the SD Status (4.10.2, table 4-46). */
-static void unit_came(void) {
-  static const uint8_t mib[16] = {
-      0, 1, 1, 1,  1,  1,  1,  1, /* 16 KiB to 1 MiB */
-      2, 4, 8, 12, 16, 24, 32, 64};
-  card.allocation_mib = mib[card.bytes[10] >> 4];
-  card_begin();
-}
-
-/* The card may still send the SD Status, or not understand the next command. So
- * initialise it again, without ACMD13. */
-static void unit_unknown(void) {
-  card.job_retries = 1;
-  card_initialise();
-}
-
-static void unit_answered(void) {
-  if (sd_bus.r1) {
-    unit_unknown();
-  } else {
-    sd_bus.at++; /* skip the second byte of R2 */
-    sd_register(card.bytes, SD_STATUS_SIZE, unit_came, unit_unknown);
-  }
-}
-
-static void ask_unit(void) {
-  sd_command(SD_STATUS, 0, unit_answered);
-}
-
-/* A job without blocks mounts the card and accepts any card. Other jobs accept
- * only the card that was mounted. */
-static void cid_came(void) {
-  const bool other = memcmp(card.bytes, card.known_cid, REGISTER) != 0;
-  const bool mounts = !card.job->count;
-  if (mounts) {
-    memcpy(card.known_cid, card.bytes, REGISTER);
-    card.allocation_mib = 0;
-  } else if (other) {
-    card_lose();
-    return;
-  }
-  card.ready = true;
-  if (mounts && !card.job_retries) {
-    sd_command(SD_APPLICATION, 0, ask_unit);
-  } else {
-    card_begin();
-  }
-}
-
-static void cid_answered(void) {
-  if (sd_bus.r1) {
-    card_give_up();
-  } else {
-    sd_register(card.bytes, REGISTER, cid_came, card_give_up);
-  }
-}
-
 /* Return the capacity, in blocks of 512 bytes, from the CSD register (5.3). */
 static uint32_t csd_blocks(const uint8_t *csd) {
   if (csd[0] >> 6) { /* version 2 */
@@ -104,16 +47,77 @@ static uint32_t csd_blocks(const uint8_t *csd) {
 /* A CSD register of version 2 means high capacity. The OCR register has the
  * same information, but without a CRC. */
 static void csd_came(void) {
-  card.high_capacity = card.bytes[0] >> 6 != 0;
-  card.blocks = csd_blocks(card.bytes);
-  sd_command(SD_CID, 0, cid_answered);
+  card.about.high_capacity = card.about.bytes[0] >> 6 != 0;
+  card.blocks = csd_blocks(card.about.bytes);
+  card.about.is_ready = true;
+  card_begin();
 }
 
 static void csd_answered(void) {
   if (sd_bus.r1) {
     card_give_up();
   } else {
-    sd_register(card.bytes, REGISTER, csd_came, card_give_up);
+    sd_register(card.about.bytes, REGISTER, csd_came, card_give_up);
+  }
+}
+
+static void ask_csd(void) {
+  sd_command(SD_CSD, 0, csd_answered);
+}
+
+/* Read AU_SIZE, bits 431 to 428 of the SD Status (4.10.2, table 4-46). */
+static void unit_came(void) {
+  static const uint8_t mib[16] = {
+      0, 1, 1, 1,  1,  1,  1,  1, /* 16 KiB to 1 MiB */
+      2, 4, 8, 12, 16, 24, 32, 64};
+  card.about.allocation_mib = mib[card.about.bytes[10] >> 4];
+  ask_csd();
+}
+
+/* The card may still send the SD Status, or not understand the next command. So
+ * initialise it again, without ACMD13. */
+static void unit_unknown(void) {
+  card.job_retries = 1;
+  card_initialise();
+}
+
+static void unit_answered(void) {
+  if (sd_bus.r1) {
+    unit_unknown();
+  } else {
+    sd_bus.at++; /* skip the second byte of R2 */
+    sd_register(card.about.bytes, SD_STATUS_SIZE, unit_came, unit_unknown);
+  }
+}
+
+static void ask_unit(void) {
+  sd_command(SD_STATUS, 0, unit_answered);
+}
+
+/* A job without blocks mounts the card and accepts any card. Other jobs accept
+ * only the card that was mounted. */
+static void cid_came(void) {
+  const bool other = memcmp(card.about.bytes, card.about.cid, REGISTER) != 0;
+  const bool mounts = !card.job->count;
+  if (mounts) {
+    memcpy(card.about.cid, card.about.bytes, REGISTER);
+    card.about.allocation_mib = 0;
+  } else if (other) {
+    card_lose();
+    return;
+  }
+  if (mounts && !card.job_retries) {
+    sd_command(SD_APPLICATION, 0, ask_unit);
+  } else {
+    ask_csd();
+  }
+}
+
+static void cid_answered(void) {
+  if (sd_bus.r1) {
+    card_give_up();
+  } else {
+    sd_register(card.about.bytes, REGISTER, cid_came, card_give_up);
   }
 }
 
@@ -126,9 +130,9 @@ static void deselect(sd_step *then) {
 }
 
 static void hurry(void) {
-  card.khz = chip_spi_speed(CHIP_SPI_FASTEST - card.slower);
+  card.about.khz = chip_spi_speed(CHIP_SPI_FASTEST - card.about.slower);
   chip_spi_select(true);
-  sd_command(SD_CSD, 0, csd_answered);
+  sd_command(SD_CID, 0, cid_answered);
 }
 
 static void crc_is_on(void) {
@@ -157,7 +161,7 @@ static void asked_ready(void) {
 }
 
 static void application(void) {
-  sd_command(SD_OP_COND, card.version2 ? 1u << 30 : 0, asked_ready);
+  sd_command(SD_OP_COND, card.about.version2 ? 1u << 30 : 0, asked_ready);
 }
 
 static void ask_ready(void) {
@@ -165,8 +169,8 @@ static void ask_ready(void) {
 }
 
 static void version_known(void) {
-  card.version2 = !(sd_bus.r1 & R1_ILLEGAL);
-  if (card.version2 && (sd_bus.tail[2] & 15) != 1) {
+  card.about.version2 = !(sd_bus.r1 & R1_ILLEGAL);
+  if (card.about.version2 && (sd_bus.tail[2] & 15) != 1) {
     card_give_up(); /* the card does not support this voltage */
   } else {
     ask_ready();
@@ -232,7 +236,7 @@ static void slow_down(void) {
 }
 
 void card_initialise(void) {
-  card.ready = false;
+  card.about.is_ready = false;
   card.since = chip_ticks();
   deselect(slow_down);
 }

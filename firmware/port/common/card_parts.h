@@ -6,6 +6,7 @@
 #define POET_CARD_PARTS_H
 
 #include "card.h"
+#include "poet/records.h"
 #include "sd_bus.h"
 
 /* bytes of CSD and CID, and those of the SD Status that are kept */
@@ -17,23 +18,16 @@ extern struct card {
   uint32_t index;       /* the current block, counted from the job's first */
   uint32_t base;        /* block at which the last CMD18 or CMD25 started */
   uint32_t failed_at;   /* block of the latest retry */
-  uint32_t job_retries; /* of all blocks of the job */
+  uint16_t job_retries; /* of all blocks of the job */
   /* number of retries in a row without progress; the count restarts when a
    * block after `failed_at` fails */
   uint8_t block_retries;
   bool faulty; /* block `index` has failed */
-  bool ready;  /* the card is initialised */
-  bool version2, high_capacity;
-  /* what the level of the SPI clock is below CHIP_SPI_FASTEST, and the clock of
-   * the card that was initialised last */
-  uint8_t slower;
-  uint16_t khz;
-  uint8_t allocation_mib;      /* see card_allocation_mib */
-  uint8_t known_cid[REGISTER]; /* of the card that was mounted */
-  uint8_t bytes[REGISTER + 2]; /* bytes of a received register, with the CRC */
-  uint32_t blocks;             /* capacity; 0: no card */
-  uint32_t since;              /* start of its current limit: ticks */
-  uint32_t retries;            /* of all jobs */
+  /* What the host may ask for; card_report sets the other fields of its copy.
+   * `slower` counts from CHIP_SPI_FASTEST. */
+  struct poet_card about;
+  uint32_t blocks; /* capacity; 0: no card */
+  uint32_t since;  /* start of its current limit: ticks */
 } card;
 
 /* Initialise the card, then continue the job. */

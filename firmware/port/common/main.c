@@ -11,6 +11,7 @@
  * interrupts locked out. An interrupt after the check still wakes the core, so
  * no wake-up is lost.
  */
+#include "card.h"
 #include "chip.h"
 #include "health.h"
 #include "lane.h"
@@ -114,6 +115,7 @@ static const struct poet_port port = {.board = BOARD_NAME,
                                       .lane_checks = true,
                                       .alive = health_alive,
                                       .health = health_report,
+                                      .card = card_report,
                                       .receive = receive,
                                       .send = send};
 static const struct poet_memory memory = {.arena = (uint8_t *)arena,

@@ -10,7 +10,8 @@
 #include <stdint.h>
 
 enum {
-  SD_CHUNK = 24, /* bytes of a short exchange */
+  SD_CHUNK = 24,   /* bytes of a short exchange */
+  SD_COMMAND = 63, /* bits of the number of a command in its first byte */
   SD_GO_IDLE = 0,
   SD_IF_COND = 8,
   SD_CSD = 9,

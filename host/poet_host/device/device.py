@@ -96,6 +96,10 @@ class Device(Closing):
         """Read poet_health: why the board was last reset, and how the wires of its card work."""
         return self._request("health")["health"]
 
+    def card(self) -> Any:
+        """Read poet_card: the registers of the card, and the latest command to it."""
+        return self._request("card")["card"]
+
     def us(self, ticks: float) -> float:
         """Convert ticks of the board's clock to microseconds."""
         return 1e6 * ticks / float(self.info.tick_hz)

@@ -59,13 +59,7 @@ def measure(
     the costs of transfers and commits are the estimates of its board.toml.
     """
     arena_bytes = int(device.info.arena_bytes)
-    todo = []
-    for node in distinct(graph):
-        # Repetitions of an operator in place compute on their own results, which cost other times.
-        for candidate in (_apart(node), node):
-            if _Places.of(candidate, graph).bytes <= arena_bytes:
-                todo.append(candidate)
-                break
+    todo = [fits for node in distinct(graph) if (fits := fitting(node, graph, arena_bytes))]
     values = run_step(graph, stored_values, 1) if todo else {}
     sizes = _transfer_sizes(arena_bytes)
     rounds = (SAMPLES if board.is_computer else 1) if storage else 0
@@ -112,6 +106,18 @@ def measure(
     )
 
 
+def fitting(node: Node, graph: Graph, arena_bytes: int) -> Node | None:
+    """Return the operator in a form whose tensors fit an arena together, or None.
+
+    If possible, its output has memory of its own: repetitions of an operator in place compute on
+    their own results, which cost other times.
+    """
+    for candidate in (_apart(node), node):
+        if _Places.of(candidate, graph).bytes <= arena_bytes:
+            return candidate
+    return None
+
+
 def _apart(node: Node) -> Node:
     """Return the node with its output in memory of its own, if the kernel can do this."""
     must = node.sink not in ("none", "store") or isa.kernels()[node.op].in_place is not None
@@ -154,12 +160,21 @@ class _Places:
         return _Places(inputs, output, end if workspace_bytes else 0, end + workspace_bytes)
 
 
-def _operator_us(device: Device, node: Node, graph: Graph, values: Mapping[str, Array]) -> float:
+def write_operands(
+    device: Device, node: Node, graph: Graph, values: Mapping[str, Array]
+) -> tuple[bytes, list[int]]:
+    """Write the inputs of an operator to the arena. Return the arguments of Device.probe_op.
+
+    They are the operator's record, and the arena offsets of its inputs, output and workspace.
+    """
     places = _Places.of(node, graph)
     for name, offset in dict(zip(node.inputs, places.inputs, strict=True)).items():
         device.probe_write(offset, np.ascontiguousarray(values[name]).tobytes())
-    op = probe_record(node)
-    offsets = [*places.inputs, places.output, places.workspace]
+    return probe_record(node), [*places.inputs, places.output, places.workspace]
+
+
+def _operator_us(device: Device, node: Node, graph: Graph, values: Mapping[str, Array]) -> float:
+    op, offsets = write_operands(device, node, graph, values)
     return _sampled(device, lambda repeat: device.probe_op(op, offsets, repeat=repeat))
 
 

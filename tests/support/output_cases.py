@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import onnx
 import poet_host as poet
@@ -81,6 +82,10 @@ def whole_card(path: Path) -> None:
 def poet_weights(path: Path) -> None:
     assert poet.step_of_weights(path) in range(1, LAST + 1)
     poet.load_weights(path, runs.digits())
+
+
+def whole_zip(path: Path) -> None:
+    assert ZipFile(path).testzip() is None
 
 
 def whole_model(path: Path) -> None:
@@ -287,11 +292,17 @@ def _backup(made: _Inputs, commands: Commands) -> Case:
     return Case("Python: train in another layout", ("python", program), {}, [{}], watched=(TMP,))
 
 
+def _bundle(made: _Inputs, commands: Commands) -> Case:
+    command = ("doctor", "--port", "native", "--bundle", made.out / "b.zip")
+    return Case("doctor --bundle", command, {"b.zip": whole_zip})
+
+
 CASES = {
     "train": _train, "train --storage": _train_card, "evaluate, temporary card": _temporary,
     "simulate --storage": _simulate, "profile": _profile, "solve": _solve, "show": _show,
     "export": _export, "build": _build, "compiler's cache": _compile, "compare": _compare,
     "demo": _demo, "storage prepare": _prepare, "card write": _write,
     "card write --resume": _resume, "card read": _read, "card export": _export_card,
-    "card check": _check, "Python: save": _save, "Python: train in another layout": _backup,
+    "card check": _check, "doctor --bundle": _bundle, "Python: save": _save,
+    "Python: train in another layout": _backup,
 }  # fmt: skip

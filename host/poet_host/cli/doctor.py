@@ -1,4 +1,4 @@
-"""The command `doctor`: checks the computer, and prints how to install what is missing."""
+"""The command `doctor`: checks the computer or a board, and prints how to install or fix it."""
 
 import os
 import platform
@@ -15,14 +15,16 @@ import click
 
 from .. import api
 from ..device.ports import board_of, group_advice, permission_advice, serial_ports
-from ..errors import PoetError
+from ..errors import BadInput, PoetError
 from ..firmware_build.native import boards_run_here, build_native, cross_tools, linux_boards
 from ..firmware_build.recipe import compiler_version, find_compiler, recipe, simulated_boards
 from ..firmware_build.upload_tools import check_bossac, find_tool
 from ..plan.problem import CostGraph, CostNode
 from ..sim.chip_library import emulator
+from . import completion
+from .board_doctor import check_board
 from .console import emit, show_table
-from .options import json_option
+from .options import json_option, output
 
 NATIVE = "native"
 PACKAGES = ("numpy", "highspy", "pyserial", "cffi", "cobs", "safetensors", "click", "rich")
@@ -48,13 +50,32 @@ class Check:
 
 
 @click.command()
+@click.option(
+    "--port", "-p", metavar="PORT", shell_complete=completion.ports,
+    show_default="this computer is checked",
+    help="Check the board at this port instead: firmware, last reset, supply, card, kernels and "
+    "link. A port is named as for `profile`. The board stops a training step that runs. No weights "
+    "on its card change.",
+)  # fmt: skip
+@output(
+    "--bundle", suffix=".zip",
+    help="Write a file about the board that you can send: findings, memory of the firmware, times "
+    "of kernels, registers of the card, and versions.",
+)  # fmt: skip
+@click.option("--no-storage", is_flag=True, help="The board has no card, so do not check it.")
 @json_option
-def doctor(as_json: bool) -> int:
-    """Check that this computer has everything that poet-host needs.
+def doctor(port: str | None, bundle: Path | None, no_storage: bool, as_json: bool) -> int:
+    """Check this computer or a board, and say what to do.
 
-    Prints how to install what is missing. The exit code is 1 if poet-host cannot run, or if you
-    have no permission to open the port of a connected board.
+    Without --port, prints how to install what poet-host needs and this computer lacks. The exit
+    code is 1 if poet-host cannot run, or if you have no permission to open the port of a connected
+    board. With --port, it is 1 if something on the board is wrong.
     """
+    if port is not None:
+        return check_board(port, bundle, has_card=not no_storage, as_json=as_json)
+    for option, given in (("--bundle", bundle), ("--no-storage", no_storage)):
+        if given:
+            raise BadInput(f"{option} is about a board: name its port with --port")
     results = [_run(check) for check in CHECKS]
     passed = all(result["ok"] for result in results if result["essential"])
     if as_json:

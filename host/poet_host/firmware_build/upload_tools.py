@@ -75,6 +75,28 @@ def check_bossac(program: str) -> None:
         )
 
 
+def tool_versions(loading: Loading) -> dict[str, str]:
+    """Return the version of each upload program of a board, or that it is not installed."""
+    found = {}
+    for name in loading.tools:
+        program = shutil.which(name)
+        found[name] = _version(name, program) if program else "not installed"
+    return found
+
+
+def _version(name: str, program: str) -> str:
+    option = {"bossac": "--help", "JLinkExe": "-?"}.get(name, "--version")
+    try:
+        done = subprocess.run(
+            [program, option], capture_output=True, text=True, errors="replace", check=False,
+            stdin=subprocess.DEVNULL, timeout=TOOL_LIMIT_S,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return "does not start"
+    version = re.search(r"\d+\.\d+[\w.]*", done.stdout + done.stderr)
+    return version[0] if version else "unknown version"
+
+
 def recover_command(
     tool: str, program: str, loading: Loading, folder: Path, port: str, serial_number: str
 ) -> list[str]:

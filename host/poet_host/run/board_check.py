@@ -1,0 +1,234 @@
+"""Check a connected board from its wires to its kernels: say what is wrong, and what to do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .. import isa
+from ..device.card_registers import card_identity, is_write_protected, whole_register
+from ..device.device import NOTHING_COMMITTED, Device, Progress
+from ..device.health import is_unwanted, reset_text
+from ..errors import BoardError, listed
+from ..profile.profile import estimate_profile
+from .card import allocation_notice, storage_info
+from .card_failure import CONTACTS, SUPPLY, WIRES, mount_failure, transfer_failure
+from .kernel_check import CHECKED, KernelRun, kernel_runs
+
+Verdict = Literal["ok", "warning", "wrong"]
+FLASH = "flash the firmware of this poet-host"
+BLOCKS = 1024  # number of blocks that are read, and written, to count errors
+MOVED_AT_ONCE = 32
+SLOW = 2.0  # a transfer that takes this multiple of its estimate gets a warning
+TOLERANCE = 0.4  # of the time of all kernels, compared with the estimates
+BLOCK, TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check has found, and what to do if it is not ok."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.found}: {self.advice}" if self.advice else self.found
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A measured transfer of blocks between card and RAM."""
+
+    write: bool
+    blocks: int
+    retries: int  # repeated accesses
+    us: float
+    estimated_us: float  # from board.toml
+
+    @property
+    def kb_per_s(self) -> float:
+        return self.blocks * BLOCK * 1e3 / self.us
+
+
+@dataclass
+class BoardCheck:
+    """The findings about a board, and the facts from which they follow."""
+
+    device: Device
+    has_card: bool = True  # False: the user says that the board has no card
+    findings: list[Finding] = field(default_factory=list)
+    health: Any = None  # poet_health; None: the firmware does not report it
+    card: Any = None  # poet_card before the transfers; None: the firmware does not report it
+    moved: list[Moved] = field(default_factory=list)
+    kernels: Sequence[KernelRun] = ()
+
+    @property
+    def ok(self) -> bool:
+        return all(finding.verdict != "wrong" for finding in self.findings)
+
+    def run(self, progress: Progress | None = None) -> None:
+        """Run all checks.
+
+        No block of the storage that a model uses is overwritten, but the arena is. Raises
+        LinkBroken if the board does not answer any more.
+        """
+        self._check_firmware()
+        self._check_reset()
+        if self.has_card and self._card_works() and self._partition_works():
+            self._check_transfers()
+        self.kernels = kernel_runs(self.device, CHECKED, every_shape=False, progress=progress)
+        self._check_kernels()
+        self._check_link()
+
+    def _note(self, check: str, verdict: Verdict, found: str, advice: str = "") -> None:
+        self.findings.append(Finding(check, verdict, found, advice))
+
+    def _check_firmware(self) -> None:
+        info, board = self.device.info, self.device.board
+        found = (
+            f"{board.title}, version {info.version}, operators {info.fingerprint:08x}, arena of "
+            f"{info.arena_bytes:,} bytes"
+        )
+        if board.is_computer or info.arena_bytes == board.arena_bytes:
+            self._note("firmware", "ok", found)
+        else:
+            found += f", but the arena of this poet-host's firmware has {board.arena_bytes:,}"
+            self._note("firmware", "warning", found, FLASH)
+
+    def _check_reset(self) -> None:
+        try:
+            self.health, self.card = self.device.health(), self.device.card()
+        except BoardError:
+            found = "this firmware does not report resets or the registers of its card"
+            self._note("reset", "warning", found, FLASH)
+            return
+        if self.device.board.is_computer:
+            self.card = None  # its storage is a file
+            return
+        if is_unwanted(self.health):
+            again = "then switch the board off and on, so that it reports its next reset"
+            self._note("reset", "wrong", reset_text(self.health), again)
+        else:
+            self._note("reset", "ok", reset_text(self.health))
+        if self.card.supply_is_low:
+            found = "the supply is below 2.7 V, so the board does not write to its card"
+            self._note("supply", "wrong", found, SUPPLY)
+        else:
+            self._note("supply", "ok", "the supply is above 2.7 V")
+
+    def _card_works(self) -> bool:
+        """Check the initialisation of the card. Return False if it failed."""
+        card = self.card
+        if card is None:
+            return True
+        if not card.is_ready:
+            self._note("card", "wrong", *mount_failure(card))
+            return False
+        found = f"{card_identity(card.cid)}, bus at {card.khz:,} kHz"
+        csd = whole_register(card.bytes)
+        if csd and is_write_protected(csd):
+            found += ", but its register CSD protects it against writes"
+            self._note("card", "wrong", found, "use another card")
+        elif card.slower:
+            found += f", lowered {card.slower} times after CRC errors"
+            self._note("card", "warning", found, WIRES)
+        elif card.retries:
+            found += f", accesses repeated since the reset: {card.retries:,}"
+            self._note("card", "warning", found, CONTACTS)
+        else:
+            self._note("card", "ok", found)
+        return True
+
+    def _partition_works(self) -> bool:
+        """Check the partition and its store. Return False if they cannot be used."""
+        try:
+            info = storage_info(self.device)
+        except BoardError as error:
+            self._note("partition", "wrong", str(error))
+            return False
+        held = f"weights of step {info.committed_step:,}" if _holds_weights(info) else "no weights"
+        found = f"{info.storage_blocks * BLOCK / 2**20:,.1f} MiB with {held}"
+        if notice := allocation_notice(self.device):
+            self._note("partition", "warning", f"{found}; {notice}")
+        else:
+            self._note("partition", "ok", found)
+        return True
+
+    def _check_transfers(self) -> None:
+        for write in (False, True):
+            check = "writing" if write else "reading"
+            if write and _holds_weights(self.device.info):
+                self._note(check, "ok", "not tried, because the card holds weights")
+                return
+            khz = self.card.khz if self.card else 0
+            try:
+                moved = self._move(write)
+            except BoardError as error:
+                if error.name != "storage_failed" or self.card is None:
+                    self._note(check, "wrong", str(error))
+                else:
+                    self._note(check, "wrong", *transfer_failure(self.device.card(), khz))
+                return
+            self.moved.append(moved)
+            self._judge(check, moved, khz)
+
+    def _move(self, write: bool) -> Moved:
+        """Move BLOCKS blocks that no model uses."""
+        device = self.device
+        count = min(MOVED_AT_ONCE, device.info.arena_bytes // BLOCK)
+        size_bytes, repeat = count * BLOCK - TRAILER, BLOCKS // count
+        before = device.card().retries if self.card else 0
+        ticks, _ = device.probe_transfer(write, size_bytes, repeat=repeat)
+        retries = device.card().retries - before if self.card else 0
+        estimate = estimate_profile(device.board)
+        time_us, _ = (estimate.page_out if write else estimate.page_in).times_us(size_bytes)
+        return Moved(write, count * repeat, retries, device.us(ticks), time_us * repeat)
+
+    def _judge(self, check: str, moved: Moved, khz: int) -> None:
+        found = f"{moved.blocks:,} blocks at {moved.kb_per_s:,.0f} kB/s"
+        now = self.device.card() if self.card else None
+        if moved.retries and now:
+            share = moved.retries / moved.blocks
+            found += f", accesses repeated: {moved.retries:,} ({share:.2%})"
+            if now.khz < khz:
+                found += f"; the clock was lowered from {khz:,} to {now.khz:,} kHz"
+            self._note(check, "warning", found, WIRES if now.slower else CONTACTS)
+        elif moved.us > SLOW * moved.estimated_us and not self.device.board.is_computer:
+            expected = moved.kb_per_s * moved.us / moved.estimated_us
+            found += f", but board.toml expects {expected:,.0f}"
+            lowered = now is not None and now.slower
+            advice = WIRES if lowered else "use a faster card, or solve with a profile of this one"
+            self._note(check, "warning", found, advice)
+        else:
+            self._note(check, "ok", f"{found}, no error")
+
+    def _check_kernels(self) -> None:
+        wrong = sorted({run.kernel for run in self.kernels if not run.same_bits})
+        measured_us = sum(run.measured_us for run in self.kernels)
+        estimated_us = sum(run.estimated_us for run in self.kernels)
+        found = f"{len(self.kernels)} kernels have the bits of the reference"
+        times = f"{measured_us / 1e3:,.1f} ms, estimated {estimated_us / 1e3:,.1f} ms"
+        if wrong:
+            found = f"other bits than those of the reference: {listed(wrong)}"
+            self._note("kernels", "wrong", found, f"{FLASH}; then check the supply of the chip")
+        elif self.device.board.is_computer:
+            self._note("kernels", "ok", found)
+        elif abs(measured_us / estimated_us - 1) > TOLERANCE:
+            advice = "report it with --bundle: the clock of the processor may be wrong"
+            self._note("kernels", "warning", f"{found}, but took {times}", advice)
+        else:
+            self._note("kernels", "ok", f"{found}, in {times}")
+
+    def _check_link(self) -> None:
+        resent = self.device.link.resent
+        if resent:
+            found = f"{resent:,} requests had to be sent again"
+            advice = "use another cable or USB port; on a UART, check ground and 1 Mbaud"
+            self._note("link", "warning", found, advice)
+        else:
+            self._note("link", "ok", "every request was answered at once")
+
+
+def _holds_weights(info: Any) -> bool:
+    return bool(info.committed_step != NOTHING_COMMITTED and info.committed_model)

@@ -20,11 +20,14 @@ from poet_host.device.card_registers import card_identity, whole_register
 from poet_host.device.device import Device, board_error, connect
 from poet_host.errors import BoardError
 from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.firmware_build.image import read_elf
 from poet_host.run import board_check
 from poet_host.run.card_failure import mount_failure
 from poet_host.run.kernel_check import KernelRun
 from poet_host.sim.board import SimulatedBoard
+from poet_host.sim.native import NativeBoard
 from poet_host.sim.simulated_chip import CardFault
+from support.bad_line import BadLine
 from support.command import Command, Result
 from support.fake_board import FakeBoard
 from support.pty_peer import PtyPeer
@@ -48,7 +51,7 @@ def found_in(result: Result) -> Found:
 
 @contextmanager
 def board(
-    name: str, card: Path | None, *faults: CardFault, **kind: Any
+    name: str, card: Path | None, /, *faults: CardFault, **kind: Any
 ) -> Iterator[SimulatedBoard]:
     with SimulatedBoard(name, build_firmware(name), card, faults=faults, card=kind) as running:
         yield running
@@ -110,6 +113,7 @@ CARDS: dict[str, tuple[dict[str, Any], tuple[CardFault, ...], str, str, tuple[st
     "one bad block": (
         {}, (CardFault("read_crc", 20),), "reading", "warning", ("repeated: 1 (0.10%)", "contacts"),
     ),
+    "large allocation units": ({"name": "sdxc"}, (), "partition", "warning", ("64 MiB",)),
     "a slow card": ({"read_next_us": 2000}, (), "reading", "warning", ("expects", "faster card")),
 }  # fmt: skip
 
@@ -219,6 +223,45 @@ def test_other_firmware(
     found = found_in(poet_host("doctor", "--port", "native", "--json"))
     assert found["reset"][0] == "warning"
     assert "flash" in found["reset"][1]
+
+
+@needs_compiler
+def test_a_kernel_with_other_bits(poet_host: Command, card: Path, tmp_path: Path) -> None:
+    """Its relu returns at once."""
+    elf = build_firmware(NRF)
+    image, data = read_elf(elf), bytearray(elf.read_bytes())
+    address = image.symbols["poet_relu"] & ~1
+    code = next(c[address - at :][:64] for at, c in image.code if at <= address < at + len(c))
+    at = data.index(code)
+    data[at : at + 2] = bytes.fromhex("7047")  # bx lr
+    (tmp_path / "broken.elf").write_bytes(data)
+    with SimulatedBoard(NRF, tmp_path / "broken.elf", card) as running:
+        found = found_in(poet_host("doctor", "--port", running.port, "--json"))
+    assert found["kernels"][0] == "wrong"
+    assert "relu:" in found["kernels"][1]
+    assert "conv2d" not in found["kernels"][1]
+
+
+@needs_compiler
+def test_a_slow_processor(poet_host: Command, monkeypatch: pytest.MonkeyPatch, card: Path) -> None:
+    slow = KernelRun("relu", "relu n=1", True, 3.0, 1.0)
+    monkeypatch.setattr(board_check, "kernel_runs", lambda *_, **__: (slow,))
+    with board(NRF, card) as running:
+        found = found_in(poet_host("doctor", "--port", running.port, "--json"))
+    assert found["kernels"][0] == "warning"
+    assert "clock" in found["kernels"][1]
+
+
+@pytest.mark.usefixtures("few_kernels")
+def test_a_line_that_damages_frames(
+    poet_host: Command, monkeypatch: pytest.MonkeyPatch, card: Path
+) -> None:
+    monkeypatch.setitem(devices.connect.__kwdefaults__, "timeout_s", 0.1)
+    with NativeBoard(card) as native, BadLine(native.port, "flipped") as line:
+        found = found_in(poet_host("doctor", "--port", line.port, "--json"))
+        assert line.spoiled
+    assert found["link"][0] == "warning"
+    assert "cable" in found["link"][1]
 
 
 def test_every_step_of_an_initialisation_has_a_sentence() -> None:

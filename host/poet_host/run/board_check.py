@@ -17,7 +17,9 @@ from .kernel_check import CHECKED, KernelRun, kernel_runs
 Verdict = Literal["ok", "warning", "wrong"]
 FLASH = "flash the firmware of this poet-host"
 BLOCKS = 1024  # number of blocks that are read, and written, to count errors
-MOVED_AT_ONCE = 32
+# Each request moves tensors of so many blocks to so many places. More would take slow cards longer
+# than the link waits before it sends a request again.
+MOVED_AT_ONCE, PLACES = 32, 4
 SLOW = 2.0  # a transfer that takes this multiple of its estimate gets a warning
 TOLERANCE = 0.4  # of the time of all kernels, compared with the estimates
 BLOCK, TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
@@ -176,14 +178,17 @@ class BoardCheck:
     def _move(self, write: bool) -> Moved:
         """Move BLOCKS blocks that no model uses."""
         device = self.device
-        count = min(MOVED_AT_ONCE, device.info.arena_bytes // BLOCK)
-        size_bytes, repeat = count * BLOCK - TRAILER, BLOCKS // count
+        count = max(1, min(MOVED_AT_ONCE, device.info.arena_bytes // BLOCK))
+        size_bytes, requests = count * BLOCK - TRAILER, BLOCKS // count // PLACES
         before = device.card().retries if self.card else 0
-        ticks, _ = device.probe_transfer(write, size_bytes, repeat=repeat)
+        ticks = sum(
+            device.probe_transfer(write, size_bytes, repeat=PLACES)[0] for _ in range(requests)
+        )
         retries = device.card().retries - before if self.card else 0
         estimate = estimate_profile(device.board)
         time_us, _ = (estimate.page_out if write else estimate.page_in).times_us(size_bytes)
-        return Moved(write, count * repeat, retries, device.us(ticks), time_us * repeat)
+        transfers = requests * PLACES
+        return Moved(write, count * transfers, retries, device.us(ticks), time_us * transfers)
 
     def _judge(self, check: str, moved: Moved, khz: int) -> None:
         found = f"{moved.blocks:,} blocks at {moved.kb_per_s:,.0f} kB/s"

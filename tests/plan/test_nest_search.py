@@ -25,31 +25,29 @@ Row = tuple[float, ...]
 
 def walked(nested: NestedOperator) -> Row:
     """Workspace, wall, energy, bytes in and bytes out, by walking the nest."""
-    lane, processor, energy = 0.0, PRICES.kernel_us, PRICES.kernel_uj
+    parallel, processor, energy = 0.0, PRICES.kernel_us, PRICES.kernel_uj
     serial = ends = 0.0
     for i, ring in enumerate(nested.nest.operands):
         if ring is None:
             continue
         price = PRICES.store if i == nested.count else PRICES.load
-        mine = 0.0
+        mine = np.zeros(3)
         for size, count in nested.transfers(i).items():
-            us, cpu_us, uj = price(np.array(size)).tolist()
-            mine, processor, energy = (
-                mine + count * us,
-                processor + count * cpu_us,
-                energy + count * uj,
-            )
+            mine += count * price(np.array(size))
+        lane_us, cpu_us, uj = mine.tolist()
+        energy += uj
         first = next(nested.slabs(i))
         sides = (
             [min(part, end - at) for at in range(begin, end, part)]
             for (begin, end), part in zip(first, nested.parts[i], strict=True)
         )
-        lane += mine
         if ring.slots == 1:
-            serial += mine
+            serial += max(lane_us, cpu_us)
         else:
+            parallel += lane_us
+            processor += cpu_us
             ends += sum(price(np.array(4 * np.prod(side)))[0] for side in product(*sides))
-    wall = float(wall_us(*map(np.array, (processor, lane - serial, serial, ends))))
+    wall = float(wall_us(*map(np.array, (processor, parallel, serial, ends))))
     return (nested.workspace_bytes, wall, energy, nested.loaded_bytes, nested.stored_bytes)
 
 

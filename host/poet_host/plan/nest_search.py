@@ -48,7 +48,8 @@ def wall_us(processor: Array, parallel: Array, serial: Array, ends: Array) -> Ar
     """Return the time of nests.
 
     Transfers of rings with two slots run next to the cells, except for the first load and the last
-    store (`ends`). Transfers of rings with one slot do not (`serial`).
+    store (`ends`). Transfers of rings with one slot do not (`serial`): the cells wait for them, so
+    their processor time is not in `processor`.
     """
     return np.maximum(processor, parallel) + serial + ends
 
@@ -350,7 +351,9 @@ class NestSearch(NestTraffic):
         shape = (len(picked), len(fixed))
         allowed = np.broadcast_to(allowed, shape)
         workspace = np.broadcast_to(fixed, shape).astype(float)
-        total, serial, ends = np.zeros((5, *shape)), np.zeros(shape), np.zeros(shape)
+        total, ends = np.zeros((5, *shape)), np.zeros(shape)
+        alone = np.zeros((2, *shape))  # lane and processor, of transfers that the cells wait for
+        serial = np.zeros(shape)
         for i, column in enumerate(columns):
             at = picked[:, i]
             number = slots[1] if i == self.count or i == shared else slots[0]
@@ -360,11 +363,12 @@ class NestSearch(NestTraffic):
             costs = column.costs[:, at]
             total += costs
             if number == 1:
-                serial += costs[0]
+                alone += costs[:2]
+                serial += np.maximum(costs[0], costs[1])
             else:
                 ends += column.slab_us[at]
         processor = self.prices.kernel_us + total[1]
-        wall = wall_us(processor, total[0] - serial, serial, ends)
+        wall = wall_us(processor - alone[1], total[0] - alone[0], serial, ends)
         wall = np.where(allowed, wall, np.inf)
         energy = self.prices.kernel_uj + total[2]
         rows = np.stack([workspace, wall, energy, processor, total[0], total[3], total[4]])

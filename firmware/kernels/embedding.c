@@ -49,6 +49,9 @@ void poet_embedding_grad(const struct poet_call *call) {
     while (end > first && tokens[end - 1] != token) {
       end--;
     }
+    if (first == end && !call->first && !call->last) {
+      continue; /* these tokens add nothing: the sums stay as they are */
+    }
     for (uint32_t c = 0; c < op->c; c += TOGETHER) {
       const uint32_t left = op->c - c;
       const uint32_t count = left < TOGETHER ? left : TOGETHER;

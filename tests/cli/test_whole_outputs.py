@@ -12,7 +12,7 @@ from support.output_cases import CASES, cases
 from support.output_walk import Commands, built, walk
 
 # `make test` does not run these: they need 10 seconds and more for a few events.
-LONG = ("profile", "compare", "demo", "doctor --bundle")
+LONG = ("profile", "compare", "demo")
 
 
 @pytest.fixture(scope="module")

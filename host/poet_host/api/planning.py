@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..baselines.registry import METHODS, SCHEDULERS, plan_by
-from ..device.board import Board, load_board
+from ..device.board import Board
 from ..errors import BadInput, Infeasible, OutOfTime
 from ..graph.graph import Graph
 from ..plan.blocks import ALIGNMENT
@@ -187,17 +187,17 @@ def _keep_everything_within(problem: Problem) -> Plan:
 def step_without_search(graph: Graph, profile: Profile) -> dict[str, Any]:
     """Return the RAM, energy and time of a training step on the board of `profile`.
 
-    The step is planned without search. Energy and time are None if no plan was found that fits the
-    arena of the board.
+    The step is planned without search, and its operators stream if one exceeds the board's arena.
+    Energy and time are None if no plan was found that fits the arena. The smallest RAM is that of
+    the operator that needs the most, with operands that stream through the smallest buffers.
     """
-    costs = costs_of(graph, profile)
-    keep, need = costs.keep_everything, largest_need(costs)
-    arena_bytes = load_board(profile.board).arena_bytes
-    totals = greedy_totals(Problem(costs, arena_bytes))
+    wanted = problem(graph, profile)
+    keep, need = wanted.keep_everything, largest_need(problem(graph, profile, ram=ALIGNMENT).graph)
+    totals = greedy_totals(wanted)
     return {
         "board": profile.board,
         "profile": profile.kind,
-        "arena_bytes": arena_bytes,
+        "arena_bytes": wanted.ram_bytes,
         "smallest_ram_bytes": need.bytes if need else 0,
         "keep_everything_bytes": keep.peak_bytes if keep else None,
         "energy_uj": totals.energy_uj if totals else None,

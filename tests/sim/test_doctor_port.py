@@ -166,6 +166,8 @@ def test_weights_on_the_card_stay(poet_host: Command, card: Path) -> None:
         found = found_in(poet_host("doctor", "--port", running.port, "--json"))
         assert "holds weights" in found["writing"][1]
         assert card.read_bytes() == before
+        with connect(running.port) as device:
+            assert not device.info.loaded_plan  # the arena was overwritten
 
 
 @needs_compiler

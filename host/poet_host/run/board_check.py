@@ -65,16 +65,14 @@ class BoardCheck:
     moved: list[Moved] = field(default_factory=list)
     kernels: Sequence[KernelRun] = ()
 
-    @property
-    def ok(self) -> bool:
-        return all(finding.verdict != "wrong" for finding in self.findings)
-
     def run(self, progress: Progress | None = None) -> None:
         """Run all checks.
 
-        No block of the storage that a model uses is overwritten, but the arena is. Raises
+        No block of the storage that a model uses is overwritten, but the arena is. So the board
+        unloads its schedule first: without a card, weights after the last commit are lost. Raises
         LinkBroken if the board does not answer any more.
         """
+        self.device.reset()
         self._check_firmware()
         self._check_reset()
         if self.has_card and self._card_works() and self._partition_works():

@@ -53,6 +53,9 @@ class Estimate:
     page_out_cpu_us: Amount
     page_out_cpu_us_per_byte: Amount
     commit_us: Amount
+    # Processor time of a cell of an operator that streams, in addition to the measured time of its
+    # kernel. Estimated times of kernels contain it: it is a part of `base_us`.
+    cell_us: Amount = 0.0
 
 
 @dataclass(frozen=True)

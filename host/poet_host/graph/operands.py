@@ -1,7 +1,7 @@
 """The axes of operands, and those along which an operator can be cut into parts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,3 +184,14 @@ def operator_of(node: Node) -> Operator:
     """Return the operator of a computed node of a graph."""
     over = None if node.overwrites is None else node.inputs.index(node.overwrites)
     return Operator(node.op, node.sink, len(node.inputs), node.attrs, over)
+
+
+def part_of(node: Node, extents: Mapping[str, int]) -> Node:
+    """Return the node with the sizes of a part: `extents` along some of its operator's axes."""
+    operator, attrs = operator_of(node), dict(node.attrs)
+    for axis, extent in extents.items():
+        if axis == "groups" and operator.is_grouped:
+            for name in "ck":
+                attrs[name] = int(attrs[name]) * extent // int(attrs["groups"])
+        attrs[axis] = extent
+    return replace(node, attrs=attrs)

@@ -10,6 +10,7 @@ from math import prod
 
 from .. import isa
 from .graph import Graph, Node
+from .operands import operator_of
 
 Fields = Mapping[str, int | float]  # of struct poet_op
 
@@ -32,16 +33,34 @@ def work_of(node: Node, graph: Graph) -> Work:
     """
     if node.stored:
         return Work()
+    inputs = [graph[name].size_bytes for name in dict.fromkeys(node.inputs)]
+    return _work(node, sum(inputs), node.size_bytes, 1.0)
+
+
+def work_of_part(part: Node, ends: float = 1.0) -> Work:
+    """Return the work of an operator that has the sizes of a part in its fields.
+
+    `ends`: the share of the results whose sums the part ends. Only these go to the sink.
+    """
+    operator = operator_of(part)
+    sizes = [
+        4 * prod(axis.size for axis in operator.operand(i)) for i in range(operator.input_count + 1)
+    ]
+    inputs = dict(zip(part.inputs, sizes, strict=False))
+    return _work(part, sum(inputs.values()), sizes[-1], ends)
+
+
+def _work(node: Node, inputs_bytes: int, output_bytes: int, ends: float) -> Work:
     sink_flops = int(isa.by_name("SINK")[node.sink].columns[2])
     sink_flops += 2 if node.attrs.get("weight_decay") else 0
-    inputs = sum(graph[name].size_bytes for name in dict.fromkeys(node.inputs))
     read = 4 * count(node.op, node.attrs, "read")
     if "read" not in isa.kernels()[node.op].work:
-        read = inputs
+        read = inputs_bytes
     return Work(
         macs=count(node.op, node.attrs, "macs"),
-        other_flops=count(node.op, node.attrs, "flops") + sink_flops * prod(node.shape),
-        bytes=read + node.size_bytes,
+        other_flops=count(node.op, node.attrs, "flops")
+        + round(ends * sink_flops * output_bytes / 4),
+        bytes=read + output_bytes,
         loops=count(node.op, node.attrs, "loops"),
     )
 

@@ -8,11 +8,12 @@ from math import prod
 
 import numpy as np
 
+from ..device.board import load_board
 from ..graph.cuts import Cut
 from ..graph.cutting import choose_cuts
 from ..graph.graph import Graph, Node
-from ..graph.operands import Sizes, operator_of
-from ..graph.work import Work, count
+from ..graph.operands import Sizes, operator_of, part_of
+from ..graph.work import work_of_part
 from ..profile.profile import Lane, Profile, signature
 from .blocks import ALIGNMENT
 from .infeasible import largest_operator_bytes
@@ -193,35 +194,25 @@ def _prices(profile: Profile, node: Node, kernel_us: float, kernel_uj: float) ->
 
 
 def _kernel_us(node: Node, profile: Profile, search: NestSearch) -> float:
-    """Return the time of the kernel for all cells, which differ in size at the edges."""
-    sides = []
+    """Return the time of all cells, which differ in size at the edges."""
+    sides, operator = [], search.operator
+    is_measured = profile.kind == "measured"
+    cell_us = load_board(profile.board).estimate.cell_us if is_measured else 0.0
     for axis, size in search.sizes.items():
+        if axis == "pass":  # each pass takes half of the time
+            continue
         cell = search.cells.get(axis, size)
         sides.append(
             [(axis, cell, size // cell), *([(axis, size % cell, 1)] if size % cell else [])]
         )
     total = 0.0
     for combination in product(*sides):
-        attrs, number = dict(node.attrs), 1
-        for axis, extent, times in combination:
-            if axis == "pass":  # each pass takes half of the time
-                continue
-            if axis == "groups" and search.operator.is_grouped:
-                for name in "ck":
-                    attrs[name] = int(attrs[name]) * extent // int(attrs["groups"])
-            attrs[axis] = extent
-            number *= times
-        part = replace(node, attrs=attrs)
-        total += number * profile.kernel_us(part, partial(_work_of_cell, part))
+        number = prod(times for _, _, times in combination)
+        summed = ((axis, extent) for axis, extent, _ in combination if axis in operator.summed)
+        ends = prod(extent / search.sizes[axis] for axis, extent in summed)
+        part = part_of(node, {axis: extent for axis, extent, _ in combination})
+        total += number * (cell_us + profile.kernel_us(part, partial(work_of_part, part, ends)))
     return total
-
-
-def _work_of_cell(part: Node) -> Work:
-    operator = operator_of(part)
-    operands = (operator.operand(i) for i in range(operator.input_count + 1))
-    size_bytes = 4 * sum(prod(axis.size for axis in axes) for axes in operands)
-    macs, flops, loops = (count(part.op, part.attrs, unit) for unit in ("macs", "flops", "loops"))
-    return Work(macs, flops, size_bytes, loops)
 
 
 def with_used_modes(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:

@@ -2,11 +2,13 @@
 
 A commit makes the weights of a step valid on the storage. If a board computes floats in software,
 the time depends on the numbers. So operators run on the values of a real training step. The time of
-an operator that does not fit the board's arena is predicted instead.
+an operator that does not fit the board's arena is predicted instead. Of operators that multiply
+matrices, as convolutions do, parts are measured, too: such parts run where operators stream.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +17,8 @@ from .. import isa
 from ..device.board import Board
 from ..device.device import Device
 from ..graph.graph import Graph, Node
-from ..graph.work import work_of
+from ..graph.operands import operator_of, part_of
+from ..graph.work import work_of_part
 from ..reference.step import run_step
 from .fit import fit_plane
 from .profile import (
@@ -36,6 +39,8 @@ MAX_TRANSFER_BLOCKS = 128  # number of blocks in the largest measured transfer
 # Blocks moved to measure each size of a tensor: so many that the mean includes the card's pauses.
 MOVED_BLOCKS = 256
 COMMITS = 64  # in one sample
+PART_SHARES = (1, 4, 16)  # parts have at most an arena divided by these
+LEAST_PART_MACS = 1_000  # of a part that is measured: the time of smaller ones is mostly overhead
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
 Progress = Callable[[int, int, str], None]  # (measurements done, their total, name of the next)
@@ -59,7 +64,12 @@ def measure(
     the costs of transfers and commits are the estimates of its board.toml.
     """
     arena_bytes = int(device.info.arena_bytes)
-    todo = [fits for node in distinct(graph) if (fits := fitting(node, graph, arena_bytes))]
+    nodes = distinct(graph)
+    forms = [
+        *(fitting(node, arena_bytes) for node in nodes),
+        *(fitting_part(node, arena_bytes // share) for node in nodes for share in PART_SHARES),
+    ]
+    todo = list({signature(form): form for form in forms if form is not None}.values())
     values = run_step(graph, stored_values, 1) if todo else {}
     sizes = _transfer_sizes(arena_bytes)
     rounds = (SAMPLES if board.is_computer else 1) if storage else 0
@@ -76,7 +86,7 @@ def measure(
     for node in todo:
         report(f"{node.op} {node.name}")
         time_us = _operator_us(device, node, graph, values)
-        operators[signature(node)] = Measured(time_us, **asdict(work_of(node, graph)))
+        operators[signature(node)] = Measured(time_us, **asdict(work_of_part(node)))
 
     page_in: dict[int, list[_Times]] = {}
     page_out: dict[int, list[_Times]] = {}
@@ -106,16 +116,33 @@ def measure(
     )
 
 
-def fitting(node: Node, graph: Graph, arena_bytes: int) -> Node | None:
+def fitting(node: Node, arena_bytes: int) -> Node | None:
     """Return the operator in a form whose tensors fit an arena together, or None.
 
     If possible, its output has memory of its own: repetitions of an operator in place compute on
     their own results, which cost other times.
     """
     for candidate in (_apart(node), node):
-        if _Places.of(candidate, graph).bytes <= arena_bytes:
+        if _Places.of(candidate).bytes <= arena_bytes:
             return candidate
     return None
+
+
+def fitting_part(node: Node, arena_bytes: int) -> Node | None:
+    """Return a part of an operator that multiplies matrices, so that it fits an arena, or None.
+
+    The part has fewer samples or channels. Its output has memory of its own where it can.
+    """
+    part, whole = _apart(node), operator_of(node)
+    if "macs" not in isa.kernels()[node.op].work:
+        return None
+    while _Places.of(part).bytes > arena_bytes:
+        sizes = {axis: operator_of(part).size(axis) for axis in (*whole.free_axes, *whole.summed)}
+        axis = max(sizes.keys() - {"h", "oh"}, key=lambda it: (sizes[it], it), default="")
+        if sizes.get(axis, 1) == 1 or work_of_part(part).macs < LEAST_PART_MACS:
+            return None
+        part = part_of(part, {axis: -(-sizes[axis] // 2)})
+    return part
 
 
 def _apart(node: Node) -> Node:
@@ -143,21 +170,30 @@ class _Places:
     bytes: int  # total size of all tensors and the workspace
 
     @staticmethod
-    def of(node: Node, graph: Graph) -> "_Places":
+    def of(node: Node) -> "_Places":
         at: dict[str, int] = {}
         end = 0
-        for name in node.inputs:
+        *sizes, output_bytes = (4 * prod(shape) for shape in _shapes(node))
+        for name, size_bytes in zip(node.inputs, sizes, strict=True):
             if name not in at:
                 at[name] = end
-                end += graph[name].size_bytes
+                end += size_bytes
         output = end
         if node.overwrites is not None:
             output = at[node.overwrites]
         else:
-            end += node.size_bytes
+            end += output_bytes
         workspace_bytes = int(node.attrs.get("workspace_bytes", 0))
         inputs = tuple(at[name] for name in node.inputs)
         return _Places(inputs, output, end if workspace_bytes else 0, end + workspace_bytes)
+
+
+def _shapes(node: Node) -> list[tuple[int, ...]]:
+    """Return the shapes of the inputs and of the output that the kernel sees."""
+    operator = operator_of(node)
+    return [
+        tuple(axis.size for axis in operator.operand(i)) for i in range(operator.input_count + 1)
+    ]
 
 
 def write_operands(
@@ -165,11 +201,16 @@ def write_operands(
 ) -> tuple[bytes, list[int]]:
     """Write the inputs of an operator to the arena. Return the arguments of Device.probe_op.
 
-    They are the operator's record, and the arena offsets of its inputs, output and workspace.
+    They are the operator's record, and the arena offsets of its inputs, output and workspace. A
+    part of an operator gets the first elements of its inputs along each axis.
     """
-    places = _Places.of(node, graph)
-    for name, offset in dict(zip(node.inputs, places.inputs, strict=True)).items():
-        device.probe_write(offset, np.ascontiguousarray(values[name]).tobytes())
+    places, wholes, parts = _Places.of(node), _shapes(graph[node.name]), _shapes(node)
+    written: set[str] = set()
+    for i, (name, offset) in enumerate(zip(node.inputs, places.inputs, strict=True)):
+        if name not in written:
+            value = values[name].reshape(wholes[i])[tuple(map(slice, parts[i]))]
+            device.probe_write(offset, np.ascontiguousarray(value).tobytes())
+            written.add(name)
     return probe_record(node), [*places.inputs, places.output, places.workspace]
 
 

@@ -84,7 +84,7 @@ def _options(name: str) -> TrainingOptions:
 
 def _chosen(graph: Graph, arena_bytes: int, every_shape: bool) -> Iterator[Node]:
     seen: set[str] = set()
-    nodes = [fits for node in distinct(graph) if (fits := fitting(node, graph, arena_bytes))]
+    nodes = [fits for node in distinct(graph) if (fits := fitting(node, arena_bytes))]
     for node in (
         nodes if every_shape else sorted(nodes, key=lambda node: work_of(node, graph).bytes)
     ):

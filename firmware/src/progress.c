@@ -36,20 +36,6 @@ void poet_alive(const struct poet *p) {
   }
 }
 
-void poet_health(const struct poet *p, struct poet_health *health) {
-  *health = (struct poet_health){0};
-  if (p->port->health) {
-    p->port->health(p->port->context, health);
-  }
-}
-
-void poet_card(const struct poet *p, struct poet_card *card) {
-  *card = (struct poet_card){0};
-  if (p->port->card) {
-    p->port->card(p->port->context, card);
-  }
-}
-
 void poet_count_overhead(struct poet *p, const struct poet_usage *before) {
   struct poet_usage after;
   p->port->usage(p->port->context, &after);

@@ -98,10 +98,6 @@ bool poet_is_finite(const uint8_t *at, uint32_t size_bytes);
 int poet_asked_to_stop(struct poet *p);
 /* Report to the port that the work goes on. */
 void poet_alive(const struct poet *p);
-/* Read the port's poet_health; zeros if the port knows nothing. */
-void poet_health(const struct poet *p, struct poet_health *health);
-/* Read the port's poet_card; zeros if the port knows nothing. */
-void poet_card(const struct poet *p, struct poet_card *card);
 /* Add the difference between the port's usage now and `before` to the overhead
  * of the step. */
 void poet_count_overhead(struct poet *p, const struct poet_usage *before);

@@ -192,14 +192,18 @@ static int handle_status(struct request *r, struct poet *p) {
 }
 
 static int handle_health(struct request *r, struct poet *p) {
-  struct poet_health health;
-  poet_health(p, &health);
+  struct poet_health health = {0};
+  if (p->port->health) {
+    p->port->health(p->port->context, &health);
+  }
   return give_record(r, &health, sizeof health);
 }
 
 static int handle_card(struct request *r, struct poet *p) {
-  struct poet_card card;
-  poet_card(p, &card);
+  struct poet_card card = {0};
+  if (p->port->card) {
+    p->port->card(p->port->context, &card);
+  }
   return give_record(r, &card, sizeof card);
 }
 

@@ -19,6 +19,7 @@ PRICES = Prices(
     store=lambda sizes: np.stack([7.0 + 0.75 * sizes, 1.0 + 0.5 * sizes, 9.0 + 2.0 * sizes]),
     kernel_us=500.0,
     kernel_uj=70.0,
+    piece_us=4.0,
 )
 Row = tuple[float, ...]
 
@@ -31,9 +32,10 @@ def walked(nested: NestedOperator) -> Row:
         if ring is None:
             continue
         price = PRICES.store if i == nested.count else PRICES.load
-        mine = np.zeros(3)
+        mine, pieces = np.zeros(3), 0
         for size, count in nested.transfers(i).items():
             mine += count * price(np.array(size))
+            pieces += count
         lane_us, cpu_us, uj = mine.tolist()
         energy += uj
         first = next(nested.slabs(i))
@@ -42,10 +44,10 @@ def walked(nested: NestedOperator) -> Row:
             for (begin, end), part in zip(first, nested.parts[i], strict=True)
         )
         if ring.slots == 1:
-            serial += max(lane_us, cpu_us)
+            serial += max(lane_us, cpu_us) + PRICES.piece_us * pieces
         else:
             parallel += lane_us
-            processor += cpu_us
+            processor += cpu_us + PRICES.piece_us * pieces
             ends += sum(price(np.array(4 * np.prod(side)))[0] for side in product(*sides))
     wall = float(wall_us(*map(np.array, (processor, parallel, serial, ends))))
     return (nested.workspace_bytes, wall, energy, nested.loaded_bytes, nested.stored_bytes)

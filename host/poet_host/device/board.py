@@ -56,6 +56,7 @@ class Estimate:
     # Processor time of a cell of an operator that streams, in addition to the measured time of its
     # kernel. Estimated times of kernels contain it: it is a part of `base_us`.
     cell_us: Amount = 0.0
+    piece_us: Amount = 0.0  # processor time of each transfer of such an operator, in addition
 
 
 @dataclass(frozen=True)

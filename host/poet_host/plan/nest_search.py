@@ -351,9 +351,8 @@ class NestSearch(NestTraffic):
         shape = (len(picked), len(fixed))
         allowed = np.broadcast_to(allowed, shape)
         workspace = np.broadcast_to(fixed, shape).astype(float)
-        total, ends = np.zeros((5, *shape)), np.zeros(shape)
-        alone = np.zeros((2, *shape))  # lane and processor, of transfers that the cells wait for
-        serial = np.zeros(shape)
+        total, serial, ends = np.zeros((6, *shape)), np.zeros(shape), np.zeros(shape)
+        alone = np.zeros((3, *shape))  # lane, processor, number of transfers that cells wait for
         for i, column in enumerate(columns):
             at = picked[:, i]
             number = slots[1] if i == self.count or i == shared else slots[0]
@@ -363,12 +362,17 @@ class NestSearch(NestTraffic):
             costs = column.costs[:, at]
             total += costs
             if number == 1:
-                alone += costs[:2]
-                serial += np.maximum(costs[0], costs[1])
+                alone += costs[[0, 1, 5]]
+                serial += np.maximum(costs[0], costs[1]) + self.prices.piece_us * costs[5]
             else:
                 ends += column.slab_us[at]
-        processor = self.prices.kernel_us + total[1]
-        wall = wall_us(processor - alone[1], total[0] - alone[0], serial, ends)
+        processor = self.prices.kernel_us + total[1] + self.prices.piece_us * total[5]
+        wall = wall_us(
+            processor - alone[1] - self.prices.piece_us * alone[2],
+            total[0] - alone[0],
+            serial,
+            ends,
+        )
         wall = np.where(allowed, wall, np.inf)
         energy = self.prices.kernel_uj + total[2]
         rows = np.stack([workspace, wall, energy, processor, total[0], total[3], total[4]])

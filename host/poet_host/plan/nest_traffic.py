@@ -33,6 +33,8 @@ class Prices:
     store: Callable[[Sizes], Array]
     kernel_us: float  # of all cells, with the time between cells
     kernel_uj: float
+    # Processor time to find a piece, submit its transfer and check its trailer.
+    piece_us: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Option:
     allowed: NDArray[np.bool_]
     slab_bytes: Sizes
     slab_us: Array  # of the transfers of the first slab, in and out
-    costs: Array  # rows: lane us, processor us, uJ, bytes moved in, bytes moved out
+    costs: Array  # rows: lane us, processor us, uJ, bytes moved in, bytes moved out, transfers
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Columns:
     @staticmethod
     def of(options: Sequence[Option | None], count: int) -> "Columns":
         zero = np.zeros(count, np.int64)
-        whole = Option(0, np.ones(count, bool), zero, zero.astype(float), np.zeros((5, count)))
+        whole = Option(0, np.ones(count, bool), zero, zero.astype(float), np.zeros((6, count)))
         rings = [ring or whole for ring in options]
         return Columns(
             np.stack([ring.allowed for ring in rings]),
@@ -162,7 +164,7 @@ class NestTraffic:
             ]  # fmt: skip
             slab_bytes = 4 * np.prod(extents, axis=0)
             if are_free:
-                zero = np.zeros((5, count))
+                zero = np.zeros((6, count))
                 found.append(Option(depth, allowed, slab_bytes, zero[0], zero))
                 continue
             first = self._region(
@@ -201,7 +203,7 @@ class NestTraffic:
                 (parts_within(a.size - last, part), {str(a.cut_by): -(-step // cell)}),
                 (parts_within(last, part), {str(a.cut_by): -(-last // cell)}),
             ])  # fmt: skip
-        total = np.zeros((5, count))
+        total = np.zeros((6, count))
         moved = total[4 if index == self.count else 3]
         for combination in product(*regions):
             trips = {axis: t for _, more in combination for axis, t in more.items()}
@@ -209,6 +211,7 @@ class NestTraffic:
             cost = self._region(index, [parts for parts, _ in combination], count)
             total[:3] += times * cost[:3]
             moved += times * cost[3]
+            total[5] += times * cost[4]
         return total
 
     def _banded(
@@ -260,9 +263,9 @@ class NestTraffic:
     def _region(self, index: int, parts: Sequence[Parts], count: int) -> Array:
         """Return the costs of the transfer of some parts: loads of an input, stores of the output.
 
-        `parts`: of each axis. Rows: lane, processor, energy, bytes.
+        `parts`: of each axis. Rows: lane, processor, energy, bytes, transfers.
         """
-        total = np.zeros((4, count))
+        total = np.zeros((5, count))
         price = self.prices.store if index == self.count else self.prices.load
         sides = [
             ((np.full(count, whole, np.int64), number), (edge, edges))
@@ -275,6 +278,7 @@ class NestTraffic:
                 continue
             total[:3] += number * price(size)
             total[3] += number * size
+            total[4] += number
         return total
 
 

@@ -179,17 +179,20 @@ def _prices(profile: Profile, node: Node, kernel_us: float, kernel_uj: float) ->
     """Return the prices of transfers of pieces of tensors that have several pieces."""
     power = profile.power
     turn_us = 0.0 if node.updates else profile.page_turn_us
+    piece_us = load_board(profile.board).estimate.piece_us
 
     def transfers(lane: Lane, storage_uw: float, more_us: float, sizes: Sizes) -> Array:
         time_us, cpu_us = lane.pieces_us(sizes)
         time_us += more_us
-        return np.stack([time_us, cpu_us, (time_us * storage_uw + cpu_us * power.compute_uw) / 1e6])
+        energy_uj = (time_us * storage_uw + (cpu_us + piece_us) * power.compute_uw) / 1e6
+        return np.stack([time_us, cpu_us, energy_uj])
 
     return Prices(
         lambda sizes: transfers(profile.page_in, power.page_in_uw, 0.0, sizes),
         lambda sizes: transfers(profile.page_out, power.page_out_uw, turn_us, sizes),
         kernel_us,
         kernel_uj,
+        piece_us,
     )
 
 

@@ -108,6 +108,22 @@ def test_it_neither_resets_a_hung_chip_nor_protects_it(
         assert not debugger.can_write()  # it cannot write the image again
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "no_crystal"),
+    [
+        ("32768 Hz */\n  dfll_wait();\n", "32768 Hz */\n", False),
+        ("  if (has_crystal) {\n", "  if (has_crystal || true) {\n", True),
+    ],
+)
+def test_it_waits_for_its_clock_for_ever(
+    old: str, new: str, no_crystal: bool, storage: Path, tmp_path: Path
+) -> None:
+    image = without(tmp_path, "mkr1000", {"samd21/chip.c": ((old, new),)})
+    chip = SimulatedChip("mkr1000", image, storage, no_crystal=no_crystal)
+    assert chip.run(10**9) == "reset"
+    assert chip.message == "the watchdog bites"
+
+
 def test_it_loses_a_card_whose_wires_are_noisy(storage: Path, tmp_path: Path) -> None:
     change = ("  if (use_slower_clock()) {\n", "  if (false && use_slower_clock()) {\n")
     image = without(tmp_path, "mkr1000", {"common/card.c": (change,)})

@@ -1,6 +1,7 @@
 """A job of the toy on a card, by which a board trains alone."""
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from poet_host import isa
@@ -8,9 +9,10 @@ from poet_host.data.datasets import Dataset
 from poet_host.device.device import JOB
 from poet_host.run.job import Job, make_job
 from support import toy
-from support.card_image import BLOCK, CardImage
+from support.card_image import BLOCK, CardImage, read_image
 from support.memory_board import MemoryBoard, card
-from support.toy_boards import trained
+from support.serial_server import Server
+from support.toy_boards import load, trained, weights
 
 STEPS, SAMPLES = 3, 5
 NAME_BYTES = isa.record_size("poet_job_log")
@@ -43,3 +45,19 @@ def written() -> CardImage:
     board = trained(card())
     put(board, job())
     return board.storage
+
+
+@cache
+def finished() -> tuple[bytes, bytes]:
+    """Return the weights after the job, by the library alone."""
+    board = MemoryBoard(written().copy())
+    board.lib.poet_serve_alone(Server(board).server)
+    load(board)
+    return weights(board)
+
+
+def weights_on(path: Path) -> tuple[int, tuple[bytes, bytes]]:
+    """Return the committed step and the weights of a card image."""
+    board = MemoryBoard(read_image(path))
+    load(board)
+    return board.hello()["committed_step"], weights(board)

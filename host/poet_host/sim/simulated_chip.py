@@ -263,9 +263,10 @@ class SimulatedChip:
         self.lib.machine_load(self.machine, _RAM_START, ram, len(ram))
 
     def hang(self, part: str) -> None:
-        """Let a part of the chip, `dma` or `usb`, or each `kernel`, hang until the next reset.
+        """Let a part of the chip (`dma`, `usb`, `uart`) or each `kernel` hang until a reset.
 
-        Kernels that have run since the last reset do not hang.
+        Kernels that have run since the last reset do not hang. `bus`: writes of a SAMD21's DMA to
+        RAM end with a bus error.
         """
         if part != "kernel":
             self.lib.machine_hang(self.machine, getattr(self.lib, f"HANG_{part.upper()}"))

@@ -28,6 +28,8 @@ enum reset_cause {
 enum hang {
   HANG_DMA, /* the card's DMA: transfers do not end */
   HANG_USB, /* the USB controller: its DMA, or the reset that its start needs */
+  HANG_UART, /* the UART: no byte is sent */
+  HANG_BUS,  /* of a SAMD21: DMA to RAM ends with a bus error */
 };
 
 struct machine_meter {

@@ -142,6 +142,8 @@ static void sent(void *owner, uint64_t at) {
   struct nrf_uarte *u = owner;
   struct machine *m = u->p.chip->m;
   struct nrf_channel *now = &u->tx_now;
+  if (machine_hangs(m, HANG_UART))
+    return;
   const uint8_t *from = machine_dma(m, u->p.name, now->pointer++, 1);
   if (!from)
     return;

@@ -146,6 +146,17 @@ static bool move(struct samd21_dmac *d, unsigned index) {
   return true;
 }
 
+/* A bus error disables the channel ("Error Handling"). */
+static bool has_bus_error(struct samd21_dmac *d, unsigned index) {
+  struct samd21_channel *c = &d->channels[index];
+  if (!machine_hangs(d->chip->m, HANG_BUS) || sercom_at(d, c->destination))
+    return false;
+  c->flags |= FLAG_TERR;
+  c->control_a &= (uint8_t)~CHANNEL_ENABLE;
+  samd21_dmac_raise(d);
+  return true;
+}
+
 static void block_done(struct samd21_dmac *d, unsigned index) {
   struct samd21_channel *c = &d->channels[index];
   unsigned action = c->block_control >> 3 & 3;
@@ -174,10 +185,14 @@ void samd21_dmac_serve(void *owner, uint64_t at) {
   unsigned index = 0; /* the lowest channel first */
   while (index < SAMD21_CHANNELS && !requested(d, index))
     index++;
-  if (index == SAMD21_CHANNELS || !move(d, index))
+  if (index == SAMD21_CHANNELS)
     return;
-  if (--d->channels[index].beats_left == 0)
-    block_done(d, index);
+  if (!has_bus_error(d, index)) {
+    if (!move(d, index))
+      return;
+    if (--d->channels[index].beats_left == 0)
+      block_done(d, index);
+  }
   event_at(d->chip->m, &d->kick, at + BEAT_TICKS);
 }
 

@@ -111,6 +111,8 @@ static void start_shifting(struct samd21_sercom *s, uint64_t at) {
 static void shifted(void *owner, uint64_t at) {
   struct samd21_sercom *s = owner;
   struct machine *m = s->chip->m;
+  if (!is_spi(s) && machine_hangs(m, HANG_UART))
+    return;
   s->shifting = false;
   if (is_spi(s))
     receive(s, s->wired

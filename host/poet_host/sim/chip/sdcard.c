@@ -310,10 +310,10 @@ static void take_input(struct sdcard *card, uint8_t mosi, uint64_t now_ns) {
     if (card->command_bytes == 6)
       sd_obey(card, now_ns);
   } else if (card->state == SD_WAIT_TOKEN && mosi != 0xff) {
-    if (now_ns < card->busy_until_ns)
-      sd_complain(card, "a data token while the card was busy");
-    else
+    if (now_ns >= card->busy_until_ns)
       token_received(card, mosi, now_ns);
+    else if (mosi == TOKEN_WRITE_MANY) /* a busy card ignores all else */
+      sd_complain(card, "a data token while the card was busy");
   }
 }
 

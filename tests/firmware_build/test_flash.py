@@ -302,7 +302,7 @@ def test_boards_asks_known_ports_and_the_named_one_only(desk: Desk, poet_host: C
             os.read(desk.ends[0], 1)
         named = poet_host("boards", "--json", "--port", adapter).json["ports"]
         assert [item["answer"] for item in named if item["port"] == adapter] == ["mkr1000 number-5"]
-        assert other.names() == ["hello"]
+        assert other.names() == ["hello", "health"]
         table = poet_host("boards").out
         assert "0403:6001" in table
         assert "nrf52840_dk" in table

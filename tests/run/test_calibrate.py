@@ -31,7 +31,7 @@ def traced(*statements: tuple[str, int]) -> tuple[Record, ...]:
 
 def observed(*steps: tuple[Record, ...]) -> Observed:
     schedule = runs.schedule(runs.digits())
-    return Observed((STEP,) * len(steps), steps, tuple(decode(schedule)), 0.5)
+    return Observed((STEP,) * len(steps), steps, tuple(decode(schedule)), 0.5, 0)
 
 
 def test_gaps_belong_to_the_next_statement() -> None:

@@ -85,6 +85,7 @@ def test_a_noisy_wire_gets_a_slower_clock(name: str, clean_khz: int, storage: Pa
             device.step(step)
         assert weights_of(device) == truth()[2]
         assert device.health().card_khz == clean_khz
+        assert device.card().retries > 0
         assert board.ended is None
 
 

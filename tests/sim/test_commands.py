@@ -177,6 +177,8 @@ def test_two_boards_train_at_once(schedule: Path, wanted: str, tmp_path: Path) -
     found += [end(process) for process in both]
     assert [ended.code for ended in found] == [0] * 4, [ended.err for ended in found]
     assert {ended.json["weights_sha256"] for ended in found} == {wanted}
+    assert [ended.json["card_khz"] for ended in found] == [16_000, 16_000, 16_000, 12_000]
+    assert all(0 < ended.json["asleep_share"] < 1 for ended in found)
 
 
 def test_two_boards_in_one_program() -> None:

@@ -26,6 +26,7 @@ class FakeBoard(PtyPeer):
         self.sequences: list[int] = []
         self.spoil: Callable[[int, bytes], bytes] = lambda index, reply: reply
         self.handlers: dict[str, Handler] = {"hello": self._hello, "rows": self._rows}
+        self.handlers["health"] = lambda: {"health": {}}
         self.handlers |= handlers or {}
         self.store: dict[tuple[int, int], bytearray] = {}
         self._names = {m.code: m.name for m in messages().values()}

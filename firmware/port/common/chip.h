@@ -83,6 +83,8 @@ void chip_feed_watchdog(void);
 /* Called by the watchdog's interrupt, with the interrupted program counter and
  * its link register. */
 void chip_watchdog_bites(uint32_t at, uint32_t from);
+/* Switch the board's LED. */
+void chip_led(bool on);
 /* Return why the chip was reset (POET_RESET_*), and forget it. */
 uint8_t chip_reset_cause(void);
 /* Return false if the supply is too low to write to a card, or was since the

@@ -15,7 +15,7 @@
 #include "card.h"
 #include "chip.h"
 
-enum { SEAL = 0x9e370000, CAUSE = 0xff };
+enum { SEAL = 0x9e370000, CAUSE = 0xff, FLASH_STATEMENTS = 8 };
 
 static struct {
   uint32_t seal; /* SEAL | exception << 8 | cause */
@@ -53,8 +53,18 @@ void health_moved(void) {
   chip_feed_watchdog();
 }
 
+unsigned health_led_changes(unsigned changes, int storage_status) {
+  return changes                              ? changes - 1
+         : last.reset >= POET_RESET_brown_out ? 5
+         : storage_status                     ? 3
+                                              : 1;
+}
+
+/* The LED flashes once in each step, for the first statements: one may be too
+ * short to see. For longer, it would draw as much power as the processor. */
 void health_alive(void *context, uint32_t statement) {
   (void)context;
+  chip_led(statement < FLASH_STATEMENTS);
   noted.statement = statement;
   health_moved();
 }

@@ -17,6 +17,10 @@ void health_alive(void *context, uint32_t statement);
 /* A block has been moved, or the board waits for a host: both are signs of
  * life. */
 void health_moved(void);
+/* Count the changes of the LED until its flashes end. If there are none, return
+ * those of three flashes after a reset that nobody wanted, of two if the
+ * storage cannot be used, and otherwise of one. */
+unsigned health_led_changes(unsigned changes, int storage_status);
 /* Note what the chip does, shortly before the watchdog resets it. */
 void health_bites(uint32_t at, uint32_t from);
 /* Note the cause of the next reset: POET_RESET_*, and the number of a fault in

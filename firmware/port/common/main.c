@@ -23,8 +23,10 @@
 enum {
   IDLE_US = 10 * 1000,
   FOREVER_MS = 0xffffffff / 1000,
-  /* A board that waits for a host wakes up to feed its watchdog. */
+  /* A board that waits for a host wakes up to feed its watchdog. Then its LED
+   * flashes, to show what the board waits for. */
   FEED_MS = 6 * 1000,
+  FLASH_MS = 200,
   /* Before the board trains alone, it waits ATTEND_TIMES times for a host.
    * Noise on the line can end a wait early, so one wait is not enough. */
   ATTEND_MS = 750,
@@ -62,19 +64,27 @@ static void idle(void *context) {
 }
 
 static void await_input(uint32_t wait_ms) {
+  /* The longest wait may end after 71 minutes: main begins another one. */
+  const uint32_t wait_us = wait_ms < FOREVER_MS ? wait_ms * 1000 : UINT32_MAX;
   const uint32_t started = chip_ticks();
+  unsigned changes = 0; /* of the LED, until its flashes end */
+  uint32_t due = started + FEED_MS * 1000; /* end of the latest rest */
   const uint32_t was = chip_lock();
   while (!link_waiting()) {
-    uint32_t rest_us = FEED_MS * 1000;
-    if (wait_ms < FOREVER_MS) {
-      /* An interrupt during the wait must not make it longer. */
-      const uint32_t past_us = chip_ticks() - started;
-      if (past_us >= wait_ms * 1000) {
-        break;
-      }
-      const uint32_t left_us = wait_ms * 1000 - past_us;
-      rest_us = left_us < rest_us ? left_us : rest_us;
+    const uint32_t now = chip_ticks(), past_us = now - started;
+    if (past_us >= wait_us) {
+      break;
     }
+    /* An interrupt of USB ends the flashes, and makes no wait longer. */
+    changes = (int32_t)(now - due) < 0
+                  ? 0
+                  : health_led_changes(changes, board.storage_status);
+    uint32_t rest_us = (changes ? FLASH_MS : FEED_MS) * 1000;
+    if (rest_us > wait_us - past_us) {
+      rest_us = wait_us - past_us;
+    }
+    due = now + rest_us;
+    chip_led(changes & 1);
     chip_wake(rest_us);
     health_moved();
     lane_sleep();

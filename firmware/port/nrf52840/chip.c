@@ -24,6 +24,7 @@
 enum {
   UART_TX_PIN = 6, /* P0.06 and P0.08 connect to the debugger */
   UART_RX_PIN = 8,
+  LED_PIN = 13, /* P0.13, LED1 of the kit: on while the pin is low */
   SEND_BUFFER = 256,
   NOW = 0, /* capture and compare channels of TIMER1 */
   ALARM = 1,
@@ -271,6 +272,10 @@ static void open_debug_port(void) {
 }
 
 /* -- the rest -- */
+
+void chip_led(bool on) {
+  P0_PIN_CNF(LED_PIN) = on ? PIN_CNF_OUTPUT : PIN_CNF_UNUSED;
+}
 
 /* The buffer that is being sent is finished first. The rest of its message is
  * lost, because a reset follows. */

@@ -55,6 +55,7 @@
 #define P0_PIN_CNF(n) REG32(0x50000700 + 4 * (n))
 #define P1_PIN_CNF(n) REG32(0x50000a00 + 4 * (n))
 #define PIN_CNF_OUTPUT 1u
+#define PIN_CNF_UNUSED 2u /* as after a reset */
 #define PIN_CNF_PULL_UP (3u << 2)
 #define PIN_CNF_HIGH_DRIVE (3u << 8)
 #define P1_OUTSET REG32(0x50000808)

@@ -332,6 +332,10 @@ void chip_uart_send(const uint8_t *data, uint32_t size) {
 
 /* -- the rest -- */
 
+void chip_led(bool on) {
+  (&PORT_OUTCLR(0))[on] = 1u << LED_PIN; /* OUTSET comes next */
+}
+
 void chip_last_words(const char *text) {
   chip_lock();
   while (*text) {

@@ -171,6 +171,7 @@
 #define DMAC_TRIGGER_SERCOM_RX(n) DMAC_TRIGGER(1 + 2 * (n))
 #define DMAC_TRIGGER_SERCOM_TX(n) DMAC_TRIGGER(2 + 2 * (n))
 #define DMAC_ONE_BEAT (2u << 22)
+#define DMAC_TERR 1u
 #define DMAC_TCMPL 2u
 #define BTCTRL_VALID 1u
 #define BTCTRL_SRCINC (1u << 10)

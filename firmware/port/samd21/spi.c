@@ -133,9 +133,10 @@ void chip_spi_receive_block(uint8_t *in, uint32_t have) {
   go();
 }
 
+/* A bus error disables the channel and sets TERR. */
 bool chip_spi_moves(void) {
   DMAC_CHID = RECEIVE;
-  return DMAC_CHCTRLA & DMAC_ENABLE;
+  return (DMAC_CHCTRLA & DMAC_ENABLE) | (DMAC_CHINTFLAG & DMAC_TERR);
 }
 
 uint16_t chip_spi_crc(void) {
@@ -183,8 +184,8 @@ static void start_pins(void) {
   PORT_DIRSET(SELECT_GROUP) = selects;
   /* A pull-up for MISO, which no card may drive. */
   PORT_OUTSET(0) = 1u << MISO_PIN | 1u << WIFI_SELECT_PIN;
-  PORT_DIRSET(0) =
-      1u << WIFI_SELECT_PIN | 1u << WIFI_RESET_PIN | 1u << WIFI_ENABLE_PIN;
+  PORT_DIRSET(0) = 1u << WIFI_SELECT_PIN | 1u << WIFI_RESET_PIN |
+                   1u << WIFI_ENABLE_PIN | 1u << LED_PIN;
   samd21_pin(MOSI_PIN, FUNCTION_C, PINCFG_DRVSTR);
   samd21_pin(SCK_PIN, FUNCTION_C, PINCFG_DRVSTR);
   samd21_pin(MISO_PIN, FUNCTION_C, PINCFG_PULLEN);

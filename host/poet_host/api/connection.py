@@ -13,6 +13,7 @@ from ..data.fitted import example, fit
 from ..device import device as devices
 from ..device.board import load_board
 from ..device.device import NOTHING_COMMITTED, Device, Progress
+from ..device.health import is_unwanted, reset_text
 from ..errors import BadInput, LinkBroken, NoDevice, PoetWarning
 from ..graph.graph import Graph
 from ..graph.weights import start_values
@@ -204,7 +205,8 @@ def connect(
     native board, such as 65536 or "64KiB". If `card` is False, a simulated chip has no card:
     `storage` is then the file of its flash, which need not exist.
 
-    Issues a PoetWarning if a power cut may damage the committed weights on the board's card.
+    Issues a PoetWarning if a power cut may damage the committed weights on the board's card, and if
+    the board was last reset by a fault, its watchdog or its supply.
     """
     port = str(port)
     starts = runs_here(port)
@@ -232,7 +234,9 @@ def connect(
                 f"port {port}: only the port `native` accepts an arena size: omit `arena_bytes`"
             )
         device = stack.enter_context(devices.connect(port))
-        if text := allocation_notice(device):
+        health = device.health()
+        reset = reset_text(health) if is_unwanted(health) else ""
+        for text in filter(None, (reset, allocation_notice(device))):
             warnings.warn(text, PoetWarning, stacklevel=3)  # the line that calls connect
         return Connection(device, stack.pop_all(), running)
 

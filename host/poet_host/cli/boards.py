@@ -6,6 +6,7 @@ import click
 
 from .. import api
 from ..device.device import connect
+from ..device.health import is_unwanted, reset_text
 from ..device.ports import SerialPort, board_of, find_port, runs_firmware, serial_ports
 from ..errors import PoetError
 from ..firmware_build.native import linux_boards
@@ -104,6 +105,8 @@ def _port_facts(port: SerialPort, *, query: bool) -> dict[str, Any]:
         with connect(port.path, timeout_s=0.5, patience_s=REPLY_PATIENCE_S) as device:
             info = device.info
             facts["answer"] = f"{info.board} {info.unique_id}"
+            if is_unwanted(health := device.health()):
+                facts["answer"] += f". {reset_text(health)}"
             facts["hello"] = {
                 "board": info.board,
                 "unique_id": info.unique_id,

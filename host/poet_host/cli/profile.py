@@ -142,3 +142,5 @@ def _say_validation(found: Validation, metered: bool) -> None:
         f"{found.time_error:+.1%}); predicted {found.predicted_uj:,.0f} uJ, took "
         f"{found.energy_uj:,.0f} uJ, {powers} (error {found.energy_error:+.1%})"
     )
+    clock = f"; the card's bus ran at {found.card_khz:,} kHz" if found.card_khz else ""
+    say(f"the processor slept during {found.asleep_share:.1%} of the step{clock}")

@@ -291,11 +291,14 @@ def _facts(
             ("- for the commit and the host", _ms(run.overhead_us)),
             ("- for the schedule", _ms(run.measured_time_us)),
         ]
+        rows.append(("share of a step in which the processor slept", f"{run.asleep_share:.1%}"))
         if run.commits:
             text = f"{run.commit_every:,}, {run.erases_per_1000_steps:,.0f} erases per 1,000 steps"
             rows.append(("steps between commits to flash", text))
         if run.storage_retries:
             rows.append(("retries of the card (check its contacts)", f"{run.storage_retries:,}"))
+        if run.card_khz:
+            rows.append(("clock of the card's bus", f"{run.card_khz:,} kHz"))
         if run.restarts:
             rows.append(("steps begun again after a damaged page", f"{run.restarts:,}"))
         if every := run.steps[-1].readback_every:

@@ -38,6 +38,7 @@ class Observed:
     records: tuple[tuple[Any, ...], ...]  # the poet_trace records of each step
     statements: tuple[Statement | Wait, ...]  # of the schedule
     tick_us: float
+    card_khz: int  # clock of the card's bus; 0: no card, or not known
 
 
 def observe(training: Training, progress: Progress | None = None) -> Observed:
@@ -63,7 +64,11 @@ def observe(training: Training, progress: Progress | None = None) -> Observed:
     if training.device.board.is_computer:
         kept = fastest([step.time_us for step in steps], max(windows, 1))
     return Observed(
-        tuple(steps[i] for i in kept), tuple(records[i] for i in kept), statements, tick_us
+        tuple(steps[i] for i in kept),
+        tuple(records[i] for i in kept),
+        statements,
+        tick_us,
+        int(training.device.health().card_khz),
     )
 
 
@@ -241,6 +246,8 @@ class Validation:
     time_us: float  # measured
     predicted_uj: float
     energy_uj: float  # measured
+    asleep_share: float  # of the measured time, in which the processor slept
+    card_khz: int  # clock of the card's bus; 0: no card, or not known
 
     @property
     def time_error(self) -> float:
@@ -274,6 +281,8 @@ def validation(
         fmean(step.time_us for step in observed.steps),
         promised.energy_uj + commit_uj + base_uj,
         fmean(energy_uj(step, profile.power)[1] for step in observed.steps),
+        fmean(step.asleep_us / step.time_us for step in observed.steps),
+        observed.card_khz,
     )
 
 

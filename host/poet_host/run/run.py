@@ -109,6 +109,7 @@ class Run:
     measured_energy_uj: float | None = None  # energy of a step without its overhead
     classes: tuple[str, ...] = NO_NAMES  # names of the classes of the weights
     commits: tuple[Commit, ...] = ()  # without storage; otherwise every step commits
+    card_khz: int = 0  # clock of the card's bus at the end; 0: no card, or not known
     commit_every: int = 1  # number of steps from one commit to the next
 
     def __repr__(self) -> str:
@@ -129,6 +130,12 @@ class Run:
     @property
     def restarts(self) -> int:
         return sum(step.restarts for step in self.steps)
+
+    @property
+    def asleep_share(self) -> float:
+        """Return the share (0 to 1) of the time of all steps in which the processor slept."""
+        time_us = sum(step.time_us for step in self.steps)
+        return sum(step.asleep_us for step in self.steps) / time_us if time_us else 0.0
 
     @property
     def peak_bytes(self) -> int:
@@ -186,6 +193,7 @@ class Run:
             "version": VERSION,
             **named,
             "peak_bytes": self.peak_bytes,
+            "asleep_share": self.asleep_share,
             "storage_retries": self.storage_retries,
             "erases_per_1000_steps": self.erases_per_1000_steps,
             "commits": [asdict(commit) for commit in self.commits],

@@ -241,6 +241,7 @@ class Training:
             ended=ended,
             steps=tuple(self.done),
             commits=tuple(self.commits),
+            card_khz=int(self.device.health().card_khz),
             commit_every=self.commit_every,
             trace=traced,
             energy_uj=median(above for above, _ in energy) if energy else None,

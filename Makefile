@@ -116,6 +116,7 @@ schedules: $(VENV)/run.stamp
 	  --output schedules/resnet-digits-mkr1000.poet
 	for f in schedules/*.poet; do $(BIN)/poet-host show $$f > $${f%.poet}.txt && \
 	  $(BIN)/poet-host show $$f --png $${f%.poet}.png || exit 1; done
+	$(BIN)/python -m bench.nest_picture schedules/nest.png
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.board $(OPTIONS)

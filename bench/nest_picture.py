@@ -149,24 +149,27 @@ class Drawn:
 
 
 def drawn() -> Drawn:
+    """Return the mode of least energy of those in which all operands stream."""
     graph = poet.load("resnet18")
     problem = poet.problem(graph, BOARD, ram=RAM)
-    plan, profile = poet.solve(problem), problem.profile
+    profile = problem.profile
     assert isinstance(graph, poet.Graph)
     assert problem.streaming is not None
     assert profile is not None
     node, cuts = graph[OPERATOR], problem.streaming.cuts
-    mode = next(it.mode for it in plan.statements if it.op == "compute" and it.node == OPERATOR)
+    modes = enumerate(problem.graph.nodes[problem.graph.index[OPERATOR]].modes, 1)
+    streamed = [it for it in modes if it[1].streamed_output and len(it[1].streamed_inputs) == 2]
+    power_uw = problem.graph.base_power_uw
+    mode, cost = min(streamed, key=lambda it: it[1].energy_uj + power_uw * it[1].wall_us / 1e6)
     nest = problem.streaming.nests[OPERATOR, mode]
     names = [*node.inputs, node.name]
     nested = NestedOperator(operator_of(node), tuple(map(cuts.get, names)), nest)
-    cost = problem.graph.nodes[problem.graph.index[OPERATOR]].mode(mode)
     cell_us = cost.time_us / sum(1 for _ in nested.cells())
     return Drawn(node, cost, tuple(bars(nested, cell_us, profile.page_in, profile.page_out)))
 
 
 def draw(path: Path) -> None:
-    """Draw a part of the operator's time in the plan of a step."""
+    """Draw a part of the time of the operator."""
     found = drawn()
     node, cost = found.node, found.cost
     figure = Figure(figsize=(9, 2.6), layout="constrained")

@@ -56,7 +56,7 @@ class _Stream:
 def bars(nested: NestedOperator, cell_us: float, page_in: Lane, page_out: Lane) -> Iterator[Bar]:
     """Walk a nest, and yield what both lanes do. The output must not overwrite an input.
 
-    `cell_us`: the time of stream call of the kernel.
+    `cell_us`: the time of one call of the kernel.
     """
     rings = list(enumerate(nested.nest.operands))
     lanes = [*[page_in] * nested.count, page_out]
@@ -193,7 +193,7 @@ def draw(path: Path) -> None:
         fontsize=10,
     )
     words = [*(f"read {name}" for name in node.inputs), f"write {node.name}"]
-    handles = [Patch(color=PROCESSOR, label="stream cell computed")]
+    handles = [Patch(color=PROCESSOR, label="one cell computed")]
     handles += [Patch(color=c, label=w) for c, w in zip(TRANSFERS, words, strict=True)]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     figure.savefig(path, dpi=130)

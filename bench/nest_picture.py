@@ -9,8 +9,6 @@ and is written when the processor leaves it, as in firmware/src/nest.c.
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import product
-from math import prod
 from pathlib import Path
 
 import matplotlib as mpl
@@ -90,43 +88,21 @@ def bars(nested: NestedOperator, cell_us: float, page_in: Lane, page_out: Lane) 
 
 
 def _times_us(nested: NestedOperator, index: int, lane: Lane) -> list[float]:
-    found = []
-    for slab in nested.slabs(index):
-        sides = (
-            [min(part, end - at) for at in range(first, end, part)]
-            for (first, end), part in zip(slab, nested.pieces(index), strict=True)
-        )
-        sizes = np.array([4 * prod(side) for side in product(*sides)])
-        found.append(float(lane.pieces_us(sizes)[0].sum()))
-    return found
+    sizes = (np.array(list(nested.transfers_of(index, slab))) for slab in nested.slabs(index))
+    return [float(lane.pieces_us(of_slab)[0].sum()) for of_slab in sizes]
 
 
 def _slabs_of_cells(nested: NestedOperator, streams: list[_Stream]) -> Iterator[tuple[int, ...]]:
     """Yield for each cell the number of the slab of each stream."""
     seen: list[list[Range | None] | None] = [None] * len(streams)
     number = [-1] * len(streams)
-    for levels in _levels(nested, [next(nested.indices(0))]):
+    for levels in nested.levels(len(nested.nest.loops)):
         for at, stream in enumerate(streams):
-            axes = nested.axes[stream.index]
-            cut = [levels[stream.depth].get(str(axis.cut_by)) for axis in axes]
+            cut = nested.cut_ranges(stream.index, levels[stream.depth])
             if cut != seen[at]:
                 seen[at] = cut
                 number[at] += 1
         yield tuple(number)
-
-
-def _levels(
-    nested: NestedOperator, outer: list[dict[str, Range]]
-) -> Iterator[list[dict[str, Range]]]:
-    """Yield for each cell the ranges of all axes that the first loops leave: 0, 1, ... loops."""
-    if len(outer) > len(nested.nest.loops):
-        yield outer
-        return
-    loop = nested.nest.loops[len(outer) - 1]
-    first, end = outer[-1][loop.axis]
-    for at in range(first, end, loop.step):
-        inner = {**outer[-1], loop.axis: (at, min(at + loop.step, end))}
-        yield from _levels(nested, [*outer, inner])
 
 
 def _asks(cells: list[tuple[int, ...]], inputs: list[_Stream]) -> Iterator[_Stream]:

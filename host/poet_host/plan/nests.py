@@ -261,24 +261,33 @@ class NestedOperator:
 
     # ---- what happens, by walking
 
-    def indices(self, depth: int) -> Iterator[dict[str, Range]]:
-        """Yield the ranges of all axes that the first loops leave, in order."""
+    def levels(self, depth: int) -> Iterator[list[dict[str, Range]]]:
+        """Yield the ranges of all axes that 0, 1, ... `depth` loops leave, in order."""
         axes = (*self.operator.free_axes, *self.operator.summed)
 
-        def inside(level: int, ranges: dict[str, Range]) -> Iterator[dict[str, Range]]:
-            if level == depth:
-                yield ranges
+        def inside(outer: list[dict[str, Range]]) -> Iterator[list[dict[str, Range]]]:
+            if len(outer) > depth:
+                yield outer
                 return
-            loop = self.nest.loops[level]
-            first, end = ranges[loop.axis]
+            loop = self.nest.loops[len(outer) - 1]
+            first, end = outer[-1][loop.axis]
             for at in range(first, end, loop.step):
-                yield from inside(level + 1, {**ranges, loop.axis: (at, min(at + loop.step, end))})
+                inner = {**outer[-1], loop.axis: (at, min(at + loop.step, end))}
+                yield from inside([*outer, inner])
 
-        return inside(0, {axis: (0, self.operator.size(axis)) for axis in axes})
+        return inside([{axis: (0, self.operator.size(axis)) for axis in axes}])
+
+    def indices(self, depth: int) -> Iterator[dict[str, Range]]:
+        """Yield the ranges of all axes that the first loops leave, in order."""
+        return (levels[-1] for levels in self.levels(depth))
 
     def cells(self) -> Iterator[dict[str, Range]]:
         """Yield the ranges of all axes, for each call of the kernel."""
         return self.indices(len(self.nest.loops))
+
+    def cut_ranges(self, index: int, ranges: dict[str, Range]) -> list[Range | None]:
+        """Return the range along each axis of an operand; None for an axis that no loop cuts."""
+        return [ranges.get(str(axis.cut_by)) for axis in self.axes[index]]
 
     def slabs(self, index: int) -> Iterator[tuple[Range, ...]]:
         """Yield the slabs of an operand that streams, in the order in which they are moved."""
@@ -286,7 +295,7 @@ class NestedOperator:
         assert ring is not None
         last = None
         for ranges in self.indices(ring.depth):
-            cut = [ranges.get(str(axis.cut_by)) for axis in self.axes[index]]
+            cut = self.cut_ranges(index, ranges)
             if cut != last:
                 yield tuple(
                     (0, axis.size) if at is None
@@ -298,16 +307,19 @@ class NestedOperator:
                 )  # fmt: skip
             last = cut
 
+    def transfers_of(self, index: int, slab: tuple[Range, ...]) -> Iterator[int]:
+        """Yield the bytes of each transfer of a slab, trailers not counted."""
+        sides = (
+            [min(part, end - at) for at in range(first, end, part)]
+            for (first, end), part in zip(slab, self.pieces(index), strict=True)
+        )
+        return (4 * prod(side) for side in product(*sides))
+
     def transfers(self, index: int) -> Counter[int]:
         """Return how many transfers of an operand move how many bytes, trailers not counted."""
-        found: Counter[int] = Counter()
-        for slab in self.slabs(index):
-            sides = (
-                [min(part, end - at) for at in range(first, end, part)]
-                for (first, end), part in zip(slab, self.pieces(index), strict=True)
-            )
-            found.update(4 * prod(side) for side in product(*sides))
-        return found
+        return Counter(
+            size for slab in self.slabs(index) for size in self.transfers_of(index, slab)
+        )
 
     @cached_property
     def loads(self) -> Counter[int]:

@@ -12,7 +12,7 @@ from support.chip_runs import ILLEGAL, ask, patched, until_idle
 from support.memory_board import card
 from support.sim_helper import needs_compiler
 from support.toy_boards import trained
-from support.toy_job import STEPS, job, put
+from support.toy_job import STEPS, written
 
 pytestmark = needs_compiler
 both = pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
@@ -41,11 +41,8 @@ def flashes(chip: SimulatedChip, name: str, sample_s: float = SAMPLE_S) -> int:
 
 
 def with_card(name: str, folder: Path, *, has_job: bool) -> SimulatedChip:
-    image = trained(card())
-    if has_job:
-        put(image, job())
     path = folder / "card.img"
-    image.storage.write_to(path)
+    (written() if has_job else trained(card()).storage).write_to(path)
     return SimulatedChip(name, build_firmware(name), path)
 
 

@@ -7,7 +7,7 @@ card, but no names of users, folders, computers or networks.
 import json
 import platform
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from io import BytesIO
@@ -29,15 +29,6 @@ from .kernel_check import TIMED, KernelRun, kernel_runs, with_simulated
 
 FORMAT, VERSION = "poet-bundle", 1
 _PACKAGES = ("poet-host", "numpy", "pyserial", "cffi", "cobs")
-
-
-@dataclass(frozen=True)
-class _Built:
-    """What this computer knows about the firmware of a board."""
-
-    ledger: Ledger | None = None
-    simulated: Sequence[KernelRun] = ()
-    compiler: str = ""
 
 
 def bundle(findings: Sequence[Finding], check: BoardCheck | None, *, is_simulated: bool) -> bytes:

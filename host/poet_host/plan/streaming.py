@@ -54,6 +54,7 @@ class _Streams:
 
     def __init__(self, graph: Graph, profile: Profile, part_bytes: int) -> None:
         self.graph, self.profile = graph, profile
+        self.estimate = load_board(profile.board).estimate
         self.cuts: Mapping[str, Cut] = choose_cuts(graph, part_bytes)
         self._cache: dict[object, NestSearch | None] = {}
         self.searches = self._searches()
@@ -100,14 +101,15 @@ class _Streams:
     def _search(self, node: Node, cuts: tuple[Cut | None, ...]) -> NestSearch | None:
         profile = self.profile
         try:
-            prices = _prices(profile, node, 0.0, 0.0)
+            prices = _prices(profile, node, self.estimate.piece_us)
             search = NestSearch(operator_of(node), cuts, prices, node.inputs)
         except LawError:
             return None
-        time_us = _kernel_us(node, profile, search)
+        cell_us = self.estimate.cell_us if profile.kind == "measured" else 0.0
+        time_us = _cells_us(node, profile, search, cell_us)
         around_us = profile.statements.compute_us + profile.statements.free_us
         energy_uj = (time_us + around_us) * profile.power.compute_uw / 1e6
-        search.prices = _prices(profile, node, time_us + around_us, energy_uj)
+        search.prices = replace(prices, kernel_us=time_us + around_us, kernel_uj=energy_uj)
         return search if search.is_possible else None
 
     @cached_property
@@ -175,11 +177,13 @@ class _Streams:
         return replace(cost, modes=tuple(modes))
 
 
-def _prices(profile: Profile, node: Node, kernel_us: float, kernel_uj: float) -> Prices:
-    """Return the prices of transfers of pieces of tensors that have several pieces."""
+def _prices(profile: Profile, node: Node, piece_us: float) -> Prices:
+    """Return the prices of transfers of pieces of tensors that have several pieces.
+
+    The kernel has no price yet.
+    """
     power = profile.power
     turn_us = 0.0 if node.updates else profile.page_turn_us
-    piece_us = load_board(profile.board).estimate.piece_us
 
     def transfers(lane: Lane, storage_uw: float, more_us: float, sizes: Sizes) -> Array:
         time_us, cpu_us = lane.pieces_us(sizes)
@@ -190,17 +194,18 @@ def _prices(profile: Profile, node: Node, kernel_us: float, kernel_uj: float) ->
     return Prices(
         lambda sizes: transfers(profile.page_in, power.page_in_uw, 0.0, sizes),
         lambda sizes: transfers(profile.page_out, power.page_out_uw, turn_us, sizes),
-        kernel_us,
-        kernel_uj,
+        0.0,
+        0.0,
         piece_us,
     )
 
 
-def _kernel_us(node: Node, profile: Profile, search: NestSearch) -> float:
-    """Return the time of all cells, which differ in size at the edges."""
+def _cells_us(node: Node, profile: Profile, search: NestSearch, cell_us: float) -> float:
+    """Return the time of all cells, which differ in size at the edges.
+
+    `cell_us`: the time of a cell in addition to that of its kernel.
+    """
     sides, operator = [], search.operator
-    is_measured = profile.kind == "measured"
-    cell_us = load_board(profile.board).estimate.cell_us if is_measured else 0.0
     for axis, size in search.sizes.items():
         if axis == "pass":  # each pass takes half of the time
             continue

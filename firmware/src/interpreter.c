@@ -132,10 +132,12 @@ static int read_back(struct poet *p) {
   const uint32_t begin = now(p);
   uint32_t digest;
   TRY(poet_stored_digest(p, true, &digest));
-  const uint64_t cost = (uint64_t)(now(p) - begin) * 100;
-  const uint64_t allowed =
-      (uint64_t)(begin - p->started) * POET_READBACK_PERCENT + 1;
-  const uint64_t every = cost / allowed + 1;
+  uint32_t cost = now(p) - begin, step = begin - p->started;
+  while ((cost | step) > UINT32_MAX / 100) { /* a 64-bit division is large */
+    cost >>= 1;
+    step >>= 1;
+  }
+  const uint32_t every = cost * 100 / (step * POET_READBACK_PERCENT + 1) + 1;
   p->readback_every = (uint16_t)(every < UINT16_MAX ? every : UINT16_MAX);
   if (digest != p->digest) {
     p->unwritten = true;

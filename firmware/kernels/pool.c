@@ -44,8 +44,33 @@ static inline struct part part_of(uint32_t from, uint32_t kernel, uint32_t pad,
   return limited(from, kernel, pad, size);
 }
 
-static struct part rows_of(const struct poet_op *op, uint32_t oh) {
-  return part_of(oh * op->stride_h, op->kernel_h, op->pad_h, op->h);
+/* The rows of x that share a window with the rows of the output in this call.
+ * A gradient of a part of x needs also the rows of x around it. */
+struct band {
+  uint32_t count;
+  uint32_t above; /* number of them before the first row of the part */
+  uint32_t pad;   /* rows of padding before them */
+};
+
+static struct band band_of(const struct poet_call *call, bool back) {
+  const struct poet_op *op = call->op, *whole = call->whole;
+  struct band band = {op->h, 0, op->pad_h};
+  if (back && op->h != whole->h) {
+    const uint32_t first = call->index / op->w % whole->h;
+    band.above = band.pad < first ? band.pad : first;
+    band.pad -= band.above;
+    const uint32_t rest = whole->h - (first - band.above);
+    band.count = (op->oh - 1) * op->stride_h + op->kernel_h - band.pad;
+    if (op->oh == whole->oh || band.count > rest) {
+      band.count = rest;
+    }
+  }
+  return band;
+}
+
+static struct part rows_of(const struct poet_op *op, const struct band *band,
+                           uint32_t oh) {
+  return part_of(oh * op->stride_h, op->kernel_h, band->pad, band->count);
 }
 
 /* Return the window's first largest element. If the window has a NaN, return
@@ -70,20 +95,23 @@ static inline const float *first_largest(const float *x, uint32_t rows,
 
 /* Compute the output or, if dy (n, c, oh, ow) is not NULL, the gradient of the
  * input. The gradient finds the largest element again, so no index is stored.
- */
+ * A window may have its largest element outside of the part. */
 static void maxpool(const struct poet_call *call, const float *dy) {
   const struct poet_op *op = call->op;
+  const struct band band = band_of(call, dy != NULL);
   const uint32_t width = op->w, size = op->h * width;
-  const float *x = call->in[0]; /* (n, c, h, w) */
+  const uint32_t above = band.above * width;
+  const float *x = call->in[0]; /* (n, c, band.count, w) */
   /* output (n, c, oh, ow), or gradient of the input (n, c, h, w) */
   float *out = call->out;
 
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
+    const float *first = x + above; /* of the part */
     if (dy != NULL) {
       memset(out, 0, size * sizeof *out);
     }
     for (uint32_t oh = 0; oh < op->oh; oh++) {
-      const struct part rows = rows_of(op, oh);
+      const struct part rows = rows_of(op, &band, oh);
       const float *from = x + rows.begin * width;
       uint32_t column = 0;
       for (uint32_t left = op->ow; left; left--) {
@@ -93,13 +121,17 @@ static void maxpool(const struct poet_call *call, const float *dy) {
                                           columns.count, width);
         column += op->stride_w;
         if (dy != NULL) {
-          out[best - x] += *dy++;
+          const uint32_t at = (uint32_t)(best - first);
+          if (at < size) {
+            out[at] += *dy;
+          }
+          dy++;
         } else {
           *out++ = *best;
         }
       }
     }
-    x += size;
+    x += band.count * width;
     out += dy != NULL ? size : 0;
   }
 }
@@ -125,6 +157,7 @@ static float window_area(const struct poet_op *op, struct part rows,
  * and these shares are summed. */
 static SPECIALISED void avgpool(const struct poet_call *call, bool back) {
   const struct poet_op *op = call->op;
+  const struct band band = band_of(call, back);
   const uint32_t width = op->w, size = op->h * width;
   const float *in = call->in[0]; /* (n, c, h, w) or, if `back`, the output's */
   float *out = call->out;        /* (n, c, oh, ow) or, if `back`, the input's */
@@ -133,18 +166,19 @@ static SPECIALISED void avgpool(const struct poet_call *call, bool back) {
   }
   for (uint32_t plane = 0; plane < op->n * op->c; plane++) {
     for (uint32_t oh = 0; oh < op->oh; oh++) {
-      const struct part rows = rows_of(op, oh);
+      const struct part rows = rows_of(op, &band, oh);
+      const struct part here =
+          part_of(rows.begin, rows.count, band.above, op->h);
       uint32_t column = 0;
       for (uint32_t left = op->ow; left; left--) {
         const struct part columns =
             part_of(column, op->kernel_w, op->pad_w, width);
         const float area = window_area(op, rows, columns);
         const float share = back ? *in++ / area : 0.0f;
-        const uint32_t first = rows.begin * width + columns.begin;
+        const uint32_t first = here.begin * width + columns.begin;
         const float *x = in + first;
         float *dx = out + first, sum = 0.0f;
-        uint32_t rows_left = rows.count;
-        do {
+        for (uint32_t rows_left = here.count; rows_left; rows_left--) {
           uint32_t columns_left = columns.count;
           do {
             if (back) {
@@ -154,7 +188,7 @@ static SPECIALISED void avgpool(const struct poet_call *call, bool back) {
             }
           } while (--columns_left);
           x += width - columns.count, dx += width - columns.count;
-        } while (--rows_left);
+        }
         if (!back) {
           *out++ = sum / area;
         }

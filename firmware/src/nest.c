@@ -189,13 +189,12 @@ static void shape_part(const struct poet_nest_run *run,
     if (axis == POET_AXIS_pass) {
       call->pass = (uint8_t)side.begin;
     }
-    if (poet_is_convolution(call->whole) &&
+    if (poet_has_windows(call->whole) &&
         (axis == POET_AXIS_h || axis == POET_AXIS_oh)) {
       struct poet_side other = side;
-      poet_window(call->whole, axis, &other);
+      const uint32_t others = poet_window(call->whole, axis, &other);
       const bool back = axis == POET_AXIS_h;
-      poet_cut_axis(&run->state->part, back ? POET_AXIS_oh : POET_AXIS_h,
-                    other.end - other.begin);
+      poet_cut_axis(&run->state->part, others, other.end - other.begin);
       const struct poet_side x = back ? side : other, y = back ? other : side;
       run->state->part.pad_h = (uint8_t)(call->whole->pad_h + x.begin -
                                          y.begin * call->whole->stride_h);

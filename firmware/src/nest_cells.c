@@ -22,8 +22,8 @@ struct poet_side poet_range(const struct poet_nest_run *run,
   return side;
 }
 
-void poet_window(const struct poet_op *op, uint32_t axis,
-                 struct poet_side *rows) {
+uint32_t poet_window(const struct poet_op *op, uint32_t axis,
+                     struct poet_side *rows) {
   const uint32_t stride = op->stride_h, kernel = op->kernel_h;
   const uint32_t pad = op->pad_h, last = rows->end - 1;
   const bool back = axis == POET_AXIS_h;
@@ -41,18 +41,19 @@ void poet_window(const struct poet_op *op, uint32_t axis,
   }
   rows->begin = begin;
   rows->end = most < end ? most : end;
+  return back ? POET_AXIS_oh : POET_AXIS_h;
 }
 
 void poet_box(const struct poet_nest_run *run,
               const struct poet_nest_operand *o, const uint32_t *index,
               uint32_t depth, struct poet_side *to) {
   for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
-    const uint32_t axis = o->axes.axis[j];
+    uint32_t axis = o->axes.axis[j];
     to[j] = (struct poet_side){0, o->axes.size[j]};
     if (axis < POET_AXES) {
       to[j] = poet_range(run, index, depth, axis);
-      if (o->window && j == 2) {
-        poet_window(&run->p->op, axis, &to[j]);
+      for (uint32_t i = j == 2 ? o->window : 0; i--;) {
+        axis = poet_window(&run->p->op, axis, &to[j]);
       }
       if (axis == POET_AXIS_groups) {
         const uint32_t per = o->axes.size[j] / run->p->op.groups;

@@ -135,10 +135,18 @@ uint32_t poet_extent(const struct poet_op *op, const struct poet_nest *nest,
     return step * per(op, o, j);
   }
   const uint32_t stride = op->stride_h, kernel = op->kernel_h;
-  const uint32_t rows = o->axes.axis[j] == POET_AXIS_h
-                            ? divided_up(step + kernel - 2, stride) + 1
-                            : (step - 1) * stride + kernel;
-  return rows < o->axes.size[j] ? rows : o->axes.size[j];
+  bool back = o->axes.axis[j] == POET_AXIS_h;
+  uint32_t rows = step;
+  for (uint32_t i = o->window; i--; back = !back) {
+    const uint32_t most = back ? op->oh : op->h;
+    if (rows == (back ? op->h : op->oh)) {
+      return most; /* only after the first window */
+    }
+    rows = back ? divided_up(rows + kernel - 2, stride) + 1
+                : (rows - 1) * stride + kernel;
+    rows = rows < most ? rows : most;
+  }
+  return rows;
 }
 
 /* Return the largest extent of the slabs: of the pieces that windows touch, or

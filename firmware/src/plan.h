@@ -45,7 +45,7 @@ struct poet_nest_operand {
   uint8_t filled; /* slots whose slab was asked for and not given back */
   uint8_t used;   /* slot in use */
   uint8_t asked;  /* slot to ask for next */
-  bool window;    /* its rows share windows with those that loops leave */
+  uint8_t window; /* see poet_operand_axes */
   uint8_t zero[2];
 };
 static_assert(sizeof(struct poet_nest_operand) == POET_NEST_OPERAND_BYTES,
@@ -153,10 +153,10 @@ struct poet_nest_run {
 struct poet_side poet_range(const struct poet_nest_run *run,
                             const uint32_t *index, uint32_t depth,
                             uint32_t axis);
-/* Replace rows of an operand of a convolution, along axis h or oh, by those of
- * its other operand that share a window with them. */
-void poet_window(const struct poet_op *op, uint32_t axis,
-                 struct poet_side *rows);
+/* Replace rows of an operand with windows, along axis h or oh, by those of
+ * its other operand that share a window with them. Return the axis of these. */
+uint32_t poet_window(const struct poet_op *op, uint32_t axis,
+                     struct poet_side *rows);
 /* Find the slab of an operand: the whole one, or the pieces that have what its
  * loops leave. */
 void poet_slab(const struct poet_nest_run *run,

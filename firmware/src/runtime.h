@@ -77,11 +77,14 @@ void poet_cut_axis(struct poet_op *op, uint32_t axis, uint32_t size);
  * order of the bits, or the others. */
 uint32_t poet_summed_axes(const struct poet_op *op);
 uint32_t poet_free_axes(const struct poet_op *op);
-/* Return true if axis 2 of the operand has the rows that share a window with
- * indices of its axis. */
-bool poet_operand_axes(const struct poet_op *op, uint32_t index,
-                       struct poet_axes *to);
+/* Return 1 if axis 2 of the operand has the rows that share a window with
+ * indices of its axis; 2 if it has those that share a window with such rows of
+ * another operand; else 0. */
+uint8_t poet_operand_axes(const struct poet_op *op, uint32_t index,
+                          struct poet_axes *to);
 bool poet_is_convolution(const struct poet_op *op);
+/* True: a convolution or pooling, whose windows slide over the rows. */
+bool poet_has_windows(const struct poet_op *op);
 /* True: the output cannot lie elsewhere than the input that it overwrites. */
 bool poet_must_overwrite(const struct poet_op *op);
 

@@ -274,7 +274,12 @@ static bool has_grouped_channels(const struct poet_op *op) {
   return poet_is_convolution(op) && op->groups != 1;
 }
 
-/* A convolution whose windows reach all rows can be cut along rows. Then each
+bool poet_has_windows(const struct poet_op *op) {
+  const uint32_t rules = rows[op->kernel].rules & SLICE;
+  return rules == CONV || rules == POOL;
+}
+
+/* An operator whose windows reach all rows can be cut along rows. Then each
  * row of one operand shares a window with rows of the other one. */
 static bool has_bands(const struct poet_op *op) {
   return op->pad_h < op->kernel_h && op->kernel_h + op->stride_h <= UINT8_MAX &&
@@ -284,7 +289,7 @@ static bool has_bands(const struct poet_op *op) {
 /* A convolution with groups has no cut of c or k alone. */
 static uint32_t without_grouped(const struct poet_op *op, uint32_t axes) {
   const uint32_t channels = 1u << POET_AXIS_c | 1u << POET_AXIS_k;
-  if (poet_is_convolution(op) && !has_bands(op)) {
+  if (poet_has_windows(op) && !has_bands(op)) {
     axes &= ~(1u << POET_AXIS_h | 1u << POET_AXIS_oh);
   }
   return !poet_is_convolution(op)   ? axes
@@ -331,8 +336,8 @@ static void sizes_in_order(const struct poet_op *op, uint32_t index,
   }
 }
 
-bool poet_operand_axes(const struct poet_op *op, uint32_t index,
-                       struct poet_axes *to) {
+uint8_t poet_operand_axes(const struct poet_op *op, uint32_t index,
+                          struct poet_axes *to) {
   /* The formulas of a shape, computed with these numbers instead of sizes, give
    * the number of an axis, or none of these numbers. */
   enum { FIRST = 16, GROUPS = FIRST << POET_AXIS_groups };
@@ -360,10 +365,11 @@ bool poet_operand_axes(const struct poet_op *op, uint32_t index,
     }
   }
   const uint32_t of_rows = cuts & (1u << POET_AXIS_h | 1u << POET_AXIS_oh);
-  if (!of_rows || !poet_is_convolution(op) || number[2] < FIRST ||
-      to->axis[2] < POET_AXES) {
-    return false;
+  const bool twice = op->kernel == POET_KERNEL_maxpool2d_grad && index == 0;
+  if (!of_rows || !poet_has_windows(op) || number[2] < FIRST ||
+      (to->axis[2] < POET_AXES && !twice)) {
+    return 0;
   }
   to->axis[2] = of_rows >> POET_AXIS_h & 1 ? POET_AXIS_h : POET_AXIS_oh;
-  return op->kernel_h > 1 || op->stride_h > 1;
+  return op->kernel_h > 1 || op->stride_h > 1 ? 1 + twice : 0;
 }

@@ -118,13 +118,14 @@ def random_case(rng: random.Random) -> tuple[Operator, list[Cut | None]]:
         ("linear_grad_weight", "store", 2, None), ("matmul", "store", 2, None),
         ("batchnorm", "none", 4, 0), ("batchnorm_sums", "none", 3, None), ("add", "none", 2, 1),
         ("relu", "none", 1, None), ("grad_bias", "sgd", 2, 1), ("embedding", "none", 2, None),
+        ("maxpool2d", "none", 1, None), ("maxpool2d_grad", "none", 2, None),
     ])  # fmt: skip
     sizes = {name: rng.choice([1, 2, 3, 4]) for name in "nck"}
     groups = 1 if kernel != "matmul" else rng.randint(1, 2)
     attrs = {**sizes, "h": 2, "w": 2, "oh": 2, "ow": 2, "groups": groups, "variant": 0, **WINDOW}
     if kernel in ("linear", "linear_grad_weight"):
         attrs |= {"h": 1, "w": 1}
-    if kernel.startswith("conv2d") and rng.random() < 0.5:
+    if kernel.startswith(("conv2d", "maxpool2d")) and rng.random() < 0.5:
         stride = rng.choice([1, 2])
         attrs |= {**BANDS, "oh": 4 // stride, "stride_h": stride}
     operator = Operator(kernel, sink, count, attrs, over)

@@ -40,6 +40,27 @@ def attention() -> Graph:
     return training_graph(bert("attention", 1, **sizes), Sgd(0.05))
 
 
+def pooled() -> Graph:
+    """A network with the operators of resnet18's stem, whose planes exceed its RAM."""
+    b = Builder("pooled", data=(1, 3, 96, 96))
+    x = b.batchnorm2d(b.conv2d(b.data, 8, 7, stride=2, padding=3, name="stem"), name="bn")
+    x = b.maxpool2d(b.relu(x, name="relu"), 3, stride=2, padding=1, name="pool")
+    x = b.avgpool2d(b.conv2d(x, 8, 3, padding=1, name="conv"), 2, name="mean")
+    x = b.linear(b.global_avgpool(x, name="average"), 10, name="fc")
+    return training_graph(b.model(b.softmax_xent(x, name="loss")), Sgd(0.05))
+
+
+def separable() -> Graph:
+    """A network with the operators of mobilenet, whose planes exceed its RAM."""
+    b = Builder("separable", data=(1, 3, 96, 96))
+    x = b.batchnorm2d(b.conv2d(b.data, 8, 3, stride=2, padding=1, name="stem"), name="bn")
+    x = b.relu6(x, name="relu")
+    x = b.conv2d(x, 8, 3, stride=2, padding=1, groups=8, name="depth")
+    x = b.conv2d(b.relu6(x, name="relu1"), 16, 1, name="point")
+    x = b.linear(b.global_avgpool(x, name="average"), 10, name="fc")
+    return training_graph(b.model(b.softmax_xent(x, name="loss")), Sgd(0.05))
+
+
 def streamed(graph: Graph, ram_bytes: int) -> Plan:
     """A plan for less RAM than an operator needs, with nests."""
     problem = api.problem(graph, runs.profile(), ram=ram_bytes)
@@ -70,6 +91,18 @@ def test_a_small_network_trains_the_same_bits(
     run = runs.train(schedule, data, steps=3)  # on a board with this RAM and no more
     assert run.peak_bytes <= ram_bytes
     assert runs.same(run, runs.train(runs.schedule(graph), data, steps=3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [pooled, separable])
+def test_planes_that_exceed_the_ram_are_cut_into_bands_of_rows(
+    model: Callable[[], Graph],
+) -> None:
+    graph, data = model(), "synthetic:3x96x96:10"
+    assert graph[graph.data].size_bytes > 3 * RAM_BYTES  # of three planes
+    run = runs.train(api.encode(graph, streamed(graph, RAM_BYTES)), data, steps=2)
+    assert run.peak_bytes <= RAM_BYTES
+    assert runs.same(run, runs.train(runs.schedule(graph), data, steps=2))
 
 
 @pytest.mark.slow

@@ -35,17 +35,21 @@ def cuttable(case: Case) -> tuple[list[str], list[str]]:
     if case.op in ("reduce", "reduce_product"):
         bits = int(case.attrs["variant"])
         summed = [name for axis, name in enumerate("nchw") if bits >> axis & 1]
-    if "CONV" in isa.kernels()[case.op].rules:
+    if has_windows(case):
         # groups cut c and k
-        hidden = {"groups"} if case.attrs["groups"] == 1 else {*"ck"}
+        hidden = {*"ck"} if case.attrs.get("groups", 1) > 1 else {"groups"}
         hidden |= set() if has_bands(case) else {"h", "oh"}
         summed = [name for name in summed if name not in hidden]
         plain = [name for name in plain if name not in hidden]
     return [name for name in plain if name not in summed], summed
 
 
+def has_windows(case: Case) -> bool:
+    return not {"CONV", "POOL"}.isdisjoint(isa.kernels()[case.op].rules)
+
+
 def has_bands(case: Case) -> bool:
-    """Can the rows of a convolution be cut?"""
+    """Can the rows of a convolution or pooling be cut?"""
     a = case.attrs
     reach = a["oh"] * a["stride_h"] + a["kernel_h"]
     return a["pad_h"] < a["kernel_h"] and a["h"] + a["pad_h"] < reach
@@ -53,7 +57,7 @@ def has_bands(case: Case) -> bool:
 
 def rows_of(case: Case, ranges: Ranges) -> Ranges:
     """`ranges` with the rows of the other operand that share a window with those of a band."""
-    if "CONV" not in isa.kernels()[case.op].rules or not {"h", "oh"} & {*ranges}:
+    if not has_windows(case) or not {"h", "oh"} & {*ranges}:
         return ranges
     here, there = ("h", "oh") if "h" in ranges else ("oh", "h")
     a = {name: int(value) for name, value in case.attrs.items()}
@@ -128,7 +132,7 @@ def shape(case: Case, formulas: list[str]) -> tuple[int, ...]:
 
 def attrs_of(case: Case, ranges: Ranges) -> dict[str, int | float]:
     found = dict(case.attrs) | {n: len(part) for n, part in ranges.items() if n != "pass"}
-    if "CONV" in isa.kernels()[case.op].rules and {"h", "oh"} <= {*ranges}:
+    if has_windows(case) and {"h", "oh"} <= {*ranges}:
         starts = ranges["h"].start - ranges["oh"].start * int(case.attrs["stride_h"])
         found["pad_h"] = int(case.attrs["pad_h"]) + starts
     if "groups" in ranges and "CONV" in isa.kernels()[case.op].rules:
@@ -174,6 +178,9 @@ def call_of(case: Case, ranges: Ranges, out: np.ndarray, sums: np.ndarray, last:
         np.array(array.reshape(shape(case, form))[box(case, form, ranges)], order="C")
         for array, form in zip(case.inputs, (axes(case, x) for x in letters), strict=True)
     ]
+    if case.op == "maxpool2d_grad" and "h" in ranges:  # x has all rows of dy's windows
+        around = rows_of(case, {name: part for name, part in ranges.items() if name != "h"})
+        inputs[0] = np.array(case.inputs[0][box(case, axes(case, "X"), around)], order="C")
     if case.overwrites is not None and last:
         out = inputs[case.overwrites]
     place = axes(case, indexed) if (indexed := INDEXED.get(case.op)) else output_axes(case)

@@ -121,7 +121,8 @@ struct poet_call {
   float *sums;
   uint32_t step; /* number of the training step, for dropout and Adam */
   /* Number of the part's first element among all elements of the operator's
-   * output; for embedding, among those of the table, for slice, of x. */
+   * output, 0 if the operator is not cut; for embedding, among those of the
+   * table, for slice, of x. */
   uint32_t index;
   bool first, last; /* This call has the first, the last terms of its sums. */
   /* Number of the pass over the input, for a sum with two passes. 0 if this

@@ -19,7 +19,7 @@ PASSES = 2  # of an operator that can be cut along `pass`
 
 @dataclass(frozen=True)
 class Window:
-    """How rows of one operand of a convolution depend on rows of the other one."""
+    """How rows of one operand of a convolution or pooling depend on rows of another one."""
 
     kernel: int
     stride: int
@@ -27,21 +27,26 @@ class Window:
     rows_cut: int  # number of rows of the axis that is cut
     rows: int  # number of rows that depend on them
     back: bool  # the cut axis is `h`, the rows are those of the output
+    then: "Window | None" = None  # how the operand's rows depend on `rows`; None: they are these
 
     def rows_of(self, first: int, end: int) -> tuple[int, int]:
         """Return the rows that share a window with rows `first` to `end` - 1: first, end."""
         if end - first == self.rows_cut:
-            return 0, self.rows
-        if self.back:
+            begin, after = 0, self.rows
+        elif self.back:
             begin = max(0, first + self.pad + 1 - self.kernel) // self.stride
-            return begin, min(self.rows, (end - 1 + self.pad) // self.stride + 1)
-        begin = max(0, first * self.stride - self.pad)
-        return begin, min(self.rows, (end - 1) * self.stride + self.kernel - self.pad)
+            after = (end - 1 + self.pad) // self.stride + 1
+        else:
+            begin = max(0, first * self.stride - self.pad)
+            after = (end - 1) * self.stride + self.kernel - self.pad
+        after = min(self.rows, after)
+        return self.then.rows_of(begin, after) if self.then else (begin, after)
 
     def pieces_of(self, first: int, end: int, piece: int) -> tuple[int, int]:
         """Return the rows of the pieces of `piece` rows in which those rows are: first, end."""
         begin, after = self.rows_of(first, end)
-        return begin - begin % piece, min(self.rows, -(-after // piece) * piece)
+        rows = self.then.rows if self.then else self.rows
+        return begin - begin % piece, min(rows, -(-after // piece) * piece)
 
     def most(self, step: Sizes) -> Sizes:
         """Return the most rows that share a window with `step` rows."""
@@ -49,7 +54,8 @@ class Window:
             found = -(-(step + self.kernel - 2) // self.stride) + 1
         else:
             found = (step - 1) * self.stride + self.kernel
-        return np.where(step < self.rows_cut, np.minimum(found, self.rows), self.rows)
+        most = np.where(step < self.rows_cut, np.minimum(found, self.rows), self.rows)
+        return self.then.most(most) if self.then else most
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ class Operator:
             bits = int(self.attrs.get("variant", 0))
             summed = [name for axis, name in enumerate("nchw") if bits >> axis & 1]
             free = [name for name in free if name not in summed]
-        if "CONV" in row.rules:
+        if self._has_windows:
             hidden = {*"ck"} if self.is_grouped else {"groups"}
             if not self._has_bands:
                 hidden |= {"h", "oh"}
@@ -129,8 +135,13 @@ class Operator:
         return tuple(free), tuple(summed)
 
     @property
+    def _has_windows(self) -> bool:
+        """Return whether the operator is a convolution or pooling."""
+        return not {"CONV", "POOL"}.isdisjoint(isa.kernels()[self.kernel].rules)
+
+    @property
     def _has_bands(self) -> bool:
-        """Return whether each row of a convolution shares a window with rows of the other one."""
+        """Return whether each row of an operand shares a window with rows of the other one."""
         kernel, stride, pad = map(self.size, ("kernel_h", "stride_h", "pad_h"))
         reach = self.size("oh") * stride + kernel
         return pad < kernel and kernel + stride <= 255 and self.size("h") + pad < reach
@@ -147,7 +158,11 @@ class Operator:
         if self.kernel == "transpose" and is_output:
             order = self.size("variant")
             formulas = [formulas[order >> 2 * axis & 3] for axis in range(4)]
-        return tuple(map(self._axis, formulas))
+        axes = [*map(self._axis, formulas)]
+        if self.kernel == "maxpool2d_grad" and index == 0 and axes[2].cut_by:
+            back, then = self._window("h"), self._window("oh")  # x has all rows of dy's windows
+            axes[2] = replace(axes[2], window=back and replace(back, then=then))
+        return tuple(axes)
 
     def _formulas(self, letter: str) -> list[str]:
         """Return a formula for the size of each axis of a shape, in the order of its memory."""
@@ -172,12 +187,16 @@ class Operator:
         name = "c" if formula == "c / groups" and not self.is_grouped else formula
         cut = (*self.free_axes, *self.summed)
         other = {"h": "oh", "oh": "h"}.get(formula, "")
-        if "CONV" in isa.kernels()[self.kernel].rules and name not in cut and other in cut:
-            kernel, stride, pad = map(self.size, ("kernel_h", "stride_h", "pad_h"))
-            window = Window(kernel, stride, pad, self.size(other), size, back=other == "h")
-            is_exact = window.kernel == window.stride == 1
-            return OperandAxis(size, other, window=None if is_exact else window)
+        if self._has_windows and name not in cut and other in cut:
+            return OperandAxis(size, other, window=self._window(other))
         return OperandAxis(size, name if name in cut else None)
+
+    def _window(self, cut: str) -> Window | None:
+        """Return how rows depend on those along the axis `cut`; None: they are the same."""
+        kernel, stride, pad = map(self.size, ("kernel_h", "stride_h", "pad_h"))
+        rows = self.size("oh" if cut == "h" else "h")
+        window = Window(kernel, stride, pad, self.size(cut), rows, back=cut == "h")
+        return None if kernel == stride == 1 else window
 
 
 def operator_of(node: Node) -> Operator:

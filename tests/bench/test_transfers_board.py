@@ -8,10 +8,10 @@ from bench.transfers_board import measure
 pytestmark = needs_compiler
 # Processor's cycles a byte, and least time / time.
 FIGURES = {
-    ("mkr1000", False): (5.75, 0.918),
-    ("mkr1000", True): (9.40, 0.933),
-    ("nrf52840_dk", False): (8.22, 0.946),
-    ("nrf52840_dk", True): (11.46, 0.930),
+    ("mkr1000", False): (5.93, 0.915),
+    ("mkr1000", True): (9.30, 0.932),
+    ("nrf52840_dk", False): (8.17, 0.943),
+    ("nrf52840_dk", True): (10.92, 0.931),
 }
 
 

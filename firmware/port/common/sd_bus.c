@@ -72,13 +72,16 @@ void sd_after(uint32_t us, sd_step *then) {
   chip_alarm(us);
 }
 
+/* The CRC is in the upper half of a word, so that a shift drops what leaves it.
+ */
 uint16_t sd_bus_crc(uint16_t crc, const uint8_t *data, uint32_t size) {
+  uint32_t high = (uint32_t)crc << 16;
   for (uint32_t i = 0; i < size; i++) {
-    uint16_t t = (uint16_t)((crc >> 8 ^ data[i]) & 0xff);
-    t = (uint16_t)(t ^ t >> 4);
-    crc = (uint16_t)(crc << 8 ^ t << 12 ^ t << 5 ^ t);
+    uint32_t t = high >> 24 ^ data[i];
+    t ^= t >> 4;
+    high = high << 8 ^ t << 28 ^ t << 21 ^ t << 16;
   }
-  return crc;
+  return (uint16_t)(high >> 16);
 }
 
 static uint8_t crc7(const uint8_t *data, uint32_t size) {
@@ -186,14 +189,13 @@ static void skip_ones(void) {
 }
 
 /* Search the received bytes that are not used yet. A token is a byte other than
- * 0xff. The end of busy is a byte 0xff. */
+ * 0xff. Once a card is no longer busy, all its bytes are 0xff, so the last byte
+ * shows the end of busy. */
 static void search(void) {
   if (sd_bus.token) {
     skip_ones();
-  } else {
-    while (sd_bus.at < sd_bus.end && sd_bus.seen[sd_bus.at] != 0xff) {
-      sd_bus.at++;
-    }
+  } else if (sd_bus.seen[sd_bus.end - 1] != 0xff) {
+    sd_bus.at = sd_bus.end;
   }
   if (sd_bus.at < sd_bus.end && sd_bus.token &&
       sd_bus.seen[sd_bus.at] != sd_bus.token) {

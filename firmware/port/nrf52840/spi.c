@@ -75,47 +75,74 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size) {
   start(out || !in ? size : 0, in, in ? size : 0);
 }
 
-static uint32_t word_at(const uint8_t *bytes) {
-  uint32_t word;
-  memcpy(&word, bytes, sizeof word);
-  return word;
+/* Copy a block to words, eight at a time: the loads follow each other. */
+static void copy_block(uint8_t *to, const uint8_t *from) {
+  const uint8_t *end = from + POET_BLOCK;
+  __asm volatile("1: ldr r4, [%[from]]\n"
+                 "ldr r5, [%[from], #4]\n"
+                 "ldr r6, [%[from], #8]\n"
+                 "ldr r8, [%[from], #12]\n"
+                 "ldr r9, [%[from], #16]\n"
+                 "ldr r10, [%[from], #20]\n"
+                 "ldr r11, [%[from], #24]\n"
+                 "ldr r12, [%[from], #28]\n"
+                 "stm %[to]!, {r4, r5, r6, r8, r9, r10, r11, r12}\n"
+                 "add %[from], #32\n"
+                 "cmp %[from], %[end]\n"
+                 "bne 1b\n"
+                 : [from] "+r"(from), [to] "+r"(to)
+                 : [end] "r"(end)
+                 : "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12", "cc",
+                   "memory");
 }
 
 /* Return the CRC-16 of a block. Its polynomial P is x^16 + x^12 + x^5 + 1, and
  * P^8 is x^128 + x^96 + x^40 + 1. So the CRC stays the same if a word is
- * removed and added (XOR) 4, 11 and 16 bytes later. */
+ * removed and added (XOR) 4, 11 and 16 bytes later. The macro removes a to d,
+ * and puts the next words in their place, in 22 cycles: the loads follow each
+ * other, which the compiler does not keep. The words may lie at any address. */
+#define NEXT_WORDS(at)                                                         \
+  "ldr %[e], [%[block], #" #at "]\n"                                           \
+  "ldr %[f], [%[block], #" #at " + 4]\n"                                       \
+  "ldr %[g], [%[block], #" #at " + 8]\n"                                       \
+  "ldr %[h], [%[block], #" #at " + 12]\n"                                      \
+  "eor %[b], %[a]\n"                                                           \
+  "eor %[c], %[b]\n"                                                           \
+  "eor %[c], %[c], %[a], lsl #24\n"                                            \
+  "eor %[d], %[c]\n"                                                           \
+  "eor %[d], %[d], %[b], lsl #24\n"                                            \
+  "eor %[d], %[d], %[a], lsr #8\n"                                             \
+  "eor %[a], %[e]\n"                                                           \
+  "eor %[a], %[d]\n"                                                           \
+  "eor %[a], %[a], %[c], lsl #24\n"                                            \
+  "eor %[a], %[a], %[b], lsr #8\n"                                             \
+  "eor %[b], %[f]\n"                                                           \
+  "eor %[b], %[b], %[d], lsl #24\n"                                            \
+  "eor %[b], %[b], %[c], lsr #8\n"                                             \
+  "eor %[c], %[g]\n"                                                           \
+  "eor %[c], %[c], %[d], lsr #8\n"                                             \
+  "eor %[d], %[h]\n"
+
 static uint16_t block_crc(const uint8_t *block) {
-  uint32_t a = word_at(block), b = word_at(block + 4), c = word_at(block + 8),
-           d = word_at(block + 12);
-  for (const uint8_t *end = block + POET_BLOCK; (block += 16) < end;) {
-    const uint32_t e = word_at(block), f = word_at(block + 4),
-                   g = word_at(block + 8), h = word_at(block + 12);
-    b ^= a;
-    c ^= a << 24 ^ b;
-    d ^= a >> 8 ^ b << 24 ^ c;
-    a ^= b >> 8 ^ c << 24 ^ d ^ e;
-    b ^= c >> 8 ^ d << 24 ^ f;
-    c ^= d >> 8 ^ g;
-    d ^= h;
-  }
-  const uint32_t rest[4] = {a, b, c, d};
-  return sd_bus_crc(0, (const uint8_t *)rest, sizeof rest);
+  uint32_t words[4] = {0}, e, f, g, h;
+  const uint8_t *end = block + POET_BLOCK;
+  __asm("1:\n" NEXT_WORDS(0) NEXT_WORDS(16) NEXT_WORDS(32)
+            NEXT_WORDS(48) "add %[block], #64\n"
+                           "cmp %[block], %[end]\n"
+                           "bne 1b\n"
+        : [block] "+r"(block), [a] "+r"(words[0]), [b] "+r"(words[1]),
+          [c] "+r"(words[2]), [d] "+r"(words[3]), [e] "=&r"(e), [f] "=&r"(f),
+          [g] "=&r"(g), [h] "=&r"(h)
+        : [end] "r"(end)
+        : "cc", "memory");
+  return sd_bus_crc(0, (const uint8_t *)words, sizeof words);
 }
 
 void chip_spi_send_block(uint8_t token, const uint8_t *out) {
   uint8_t *to = bounce + PAD;
   to[0] = 0xff;
   to[1] = token;
-  to += 2;
-  for (const uint8_t *from = out, *end = out + POET_BLOCK; from < end;
-       from += 16, to += 16) {
-    const uint32_t a = word_at(from), b = word_at(from + 4),
-                   c = word_at(from + 8), d = word_at(from + 12);
-    memcpy(to, &a, sizeof a);
-    memcpy(to + 4, &b, sizeof b);
-    memcpy(to + 8, &c, sizeof c);
-    memcpy(to + 12, &d, sizeof d);
-  }
+  copy_block(to + 2, out);
   start(2 + POET_BLOCK, NULL, 0);
   received = NULL;
   crc = block_crc(out);

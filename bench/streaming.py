@@ -17,6 +17,8 @@ from tempfile import TemporaryDirectory
 import poet_host as poet
 from poet_host.data.datasets import Dataset
 from poet_host.files import write_whole
+from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.builder import Builder
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.plan import Plan, moved_bytes
 from poet_host.run.run import Run, weights_sha256
@@ -32,7 +34,7 @@ STEPS = 1
 class Case:
     """A model on a board, in some RAM."""
 
-    model: str
+    model: str | Callable[[], poet.Graph]
     data: str | Dataset
     board: str
     ram_bytes: int
@@ -41,7 +43,26 @@ class Case:
     @property
     def name(self) -> str:
         length = f" of {self.tokens} tokens" if self.tokens else ""
-        return f"{self.model}{length} on {self.board}"
+        model = self.model if isinstance(self.model, str) else self.model.__name__
+        return f"{model}{length} on {self.board}"
+
+    def graph(self) -> poet.Graph:
+        if not isinstance(self.model, str):
+            return self.model()
+        graph = poet.load(self.model, sequence_length=self.tokens)
+        assert isinstance(graph, poet.Graph)
+        return graph
+
+
+def resnet18_stem() -> poet.Graph:
+    """The first layers of ResNet-18, with max pooling, for images of 224x224 pixels."""
+    b = Builder("resnet18-stem", data=(1, 3, 224, 224))
+    x = b.batchnorm2d(b.conv2d(b.data, 64, 7, stride=2, padding=3, name="conv1"), name="bn1")
+    x = b.maxpool2d(b.relu(x, name="relu"), 3, stride=2, padding=1, name="maxpool")
+    y = b.batchnorm2d(b.conv2d(x, 64, 3, padding=1, name="conv2"), name="bn2")
+    x = b.relu(b.add(x, y, name="add"), name="relu2")
+    x = b.linear(b.global_avgpool(x, name="avgpool"), 10, name="fc")
+    return training_graph(b.model(b.softmax_xent(x, name="loss")), Sgd(0.01))
 
 
 IMAGES = "synthetic:3x32x32:10"
@@ -49,6 +70,8 @@ WORDS = "tokens:128:30522:10"
 CASES = (
     Case("resnet18", IMAGES, "native", 24_576),
     Case("vgg16-cifar", IMAGES, "native", 24_576),
+    Case("mobilenet-vww", "synthetic:3x96x96:2", "native", 24_576),
+    Case(resnet18_stem, "synthetic:3x224x224:10", "native", 24_576),
     Case("resnet8-cifar", IMAGES, "mkr1000", 24_576),
     Case("resnet8-cifar", IMAGES, "nrf52840_dk", 24_576),
     Case("resnet18", IMAGES, "nrf52840_dk", 225_280),
@@ -81,8 +104,7 @@ def native(arena_bytes: int | None) -> Iterator[poet.Connection]:
 
 def measure(case: Case, steps: int) -> Measured | Plan:
     """Solve and train. Return the plan alone if it has no statements."""
-    graph = poet.load(case.model, sequence_length=case.tokens)
-    assert isinstance(graph, poet.Graph)
+    graph = case.graph()
     profile = poet.estimate_profile(case.board)
     costs = poet.costs_of(graph, profile)
     keep = poet.keep_everything(costs)

@@ -32,12 +32,12 @@ class Recipe:
     sources: tuple[Path, ...]  # in the order of linking
     script: Path  # linker script
     script_folders: tuple[Path, ...]
-    optimise: dict[Path, str]  # optimisation flag of each source, or of each folder of sources
+    optimise: dict[Path, str]  # optimisation flags of each source, or of each folder of sources
 
     def flags(self, source: Path) -> tuple[str, ...]:
         """Return the flags for compiling one source, without the folders of headers (-I)."""
         how = self.optimise.get(source) or self.optimise[source.parent]
-        return (*self.core, *self.compile, how)
+        return (*self.core, *self.compile, *how.split())
 
     @property
     def headers(self) -> list[Path]:

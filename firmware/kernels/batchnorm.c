@@ -272,29 +272,30 @@ void poet_batchnorm_grad_input_frozen(const struct poet_call *call) {
   const float *gamma = call->in[1]; /* (c) */
   const float *dy = call->in[2];    /* (n, c, h, w) */
   float *dx = call->out;            /* (n, c, h, w) */
+  const uint32_t plane = op->h * op->w;
 #if POET_M0PLUS
   struct poet_chain chain;
   poet_chain_open(&chain, poet_elements(op));
-#else
-  const uint32_t plane = op->h * op->w;
 #endif
 
   for (uint32_t c = 0; c < op->c; c++) {
     const float scale = gamma[c] * channel_of(op, stats, c).rstd;
 #if POET_M0PLUS
-    poet_chain_clear(&chain);
-    poet_chain_array(&chain, POET_TAKE, dy);
-    poet_chain_constant(&chain, POET_TIMES, scale);
-    poet_chain_array(&chain, POET_PUT, dx);
-    run(op, &chain, c);
-#else
+    if (is_chain(op)) {
+      poet_chain_clear(&chain);
+      poet_chain_array(&chain, POET_TAKE, dy);
+      poet_chain_constant(&chain, POET_TIMES, scale);
+      poet_chain_array(&chain, POET_PUT, dx);
+      run(op, &chain, c);
+      continue;
+    }
+#endif
     for (uint32_t n = 0; n < op->n; n++) {
       const uint32_t first = (n * op->c + c) * plane;
       for (uint32_t i = first; i < first + plane; i++) {
         dx[i] = dy[i] * scale;
       }
     }
-#endif
   }
 }
 

@@ -2,7 +2,9 @@
 
 import pytest
 from poet_host.errors import BadInput
+from poet_host.plan.infeasible import why_infeasible
 from poet_host.plan.limits import deadline_us, problem_of, ram_bytes
+from poet_host.plan.plan import Plan
 from poet_host.sizes import size_bytes
 from support.chains import chain
 
@@ -103,3 +105,9 @@ def test_a_problem_takes_shares_of_its_keep_everything_plan() -> None:
     assert half.graph.keep_everything is costs.keep_everything
     with pytest.raises(BadInput, match="--ram"):
         problem_of(costs)
+
+
+def test_only_limits_that_were_given_are_blamed() -> None:
+    assert "deadline" not in why_infeasible(Plan("infeasible", 1000))
+    assert "--time-limit" in why_infeasible(Plan("infeasible", 1000))
+    assert "--deadline" in why_infeasible(Plan("infeasible", 1000, deadline_us=5.0))

@@ -83,10 +83,10 @@ def why_infeasible(
             f"a deadline of {_rounded_up(plan.smallest_deadline_us / 1e3)} ms works (--deadline)"
         )
         return f"no plan meets a deadline of {limit}: {works}, or increase --ram"
-    if plan.smallest_ram_bytes is None and plan.deadline_us is None:
-        return f"no plan fits {ram}, and no budget is known to work: increase --ram or --time-limit"
     if plan.smallest_ram_bytes is None:
-        return f"no plan fits {ram} and the deadline: increase --ram or --deadline"
+        if plan.deadline_us is not None:
+            return f"no plan fits {ram} and the deadline: increase --ram or --deadline"
+        return f"no plan fits {ram}, and no budget is known to work: increase --ram or --time-limit"
     smallest = f"{plan.smallest_ram_bytes:,} bytes (--ram {plan.smallest_ram_bytes})"
     need = largest_need(costs) if costs else None
     because = ""

@@ -4,7 +4,14 @@
  *
  * State: op, and that of the decoder (decoder.c).
  */
+#include <stddef.h>
+#include <string.h>
+
 #include "plan.h"
+
+/* Bytes of the fields n to groups. */
+#define SIZES_BYTES                                                            \
+  (offsetof(struct poet_op, learning_rate) - offsetof(struct poet_op, n))
 
 /* Check that input `i` of p->op is in RAM, has arrived, and has the size that
  * the kernel reads. An input that the output overwrites must not have any
@@ -27,8 +34,24 @@ static bool is_streamed(const struct poet_statement *s, uint32_t i) {
   return s->code == POET_STATEMENT_stream && s->nest.ring[i].slots;
 }
 
-/* Place workspace and output in the arena. The workspace is in the list of
- * residents while the output is placed, so that they cannot overlap. Then the
+/* Place the input gradient of a pair, or note that it is on storage. */
+static int place_paired(struct poet *p, struct poet_statement *s) {
+  const uint16_t tensor = (uint16_t)(s->tensor - 1);
+  struct poet_tensor record;
+  const uint32_t i = p->op.input_count + 1u;
+  if (!is_streamed(s, i)) {
+    return poet_place(p, tensor, poet_operand_bytes(&p->op, 0), &s->input[i]);
+  }
+  TRY(poet_read_tensor(p, tensor, &record));
+  if (record.place != POET_PLACE_PAGE || poet_in_ram(p)) {
+    return poet_refuse(p);
+  }
+  poet_put_on_storage(p, tensor, record.flags);
+  return 0;
+}
+
+/* Place workspace and outputs in the arena. The workspace is in the list of
+ * residents while the outputs are placed, so that they cannot overlap. Then the
  * workspace is removed from the list. */
 static int place_output(struct poet *p, struct poet_statement *s) {
   const bool overwrites = s->code == POET_STATEMENT_stream
@@ -50,6 +73,9 @@ static int place_output(struct poet *p, struct poet_statement *s) {
     }
     resident->tensor = s->tensor;
     s->offset = resident->offset;
+  }
+  if (s->nest.pair) {
+    TRY(place_paired(p, s));
   }
   if (s->workspace_bytes) {
     poet_drop(p, poet_find(p, POET_NONE));
@@ -149,6 +175,22 @@ static int check_operands(struct poet *p, struct poet_statement *s) {
              : 0;
 }
 
+/* Compare `op`, which computes `tensor`, with the operator before it: both are
+ * gradients of one operator, and `op` renews the weight that the other reads.
+ */
+__attribute__((noinline)) static int
+check_pair(struct poet *p, const struct poet_op *op, uint32_t tensor) {
+  struct poet_op first;
+  TRY(poet_read_op(p, tensor - 1, &first));
+  return (op->kernel == POET_KERNEL_conv2d_grad_weight ||
+          op->kernel == POET_KERNEL_linear_grad_weight) &&
+                 first.kernel + 1 == op->kernel && op->sink == POET_SINK_sgd &&
+                 !memcmp(first.input, op->input + 1, 2 * sizeof *op->input) &&
+                 !memcmp(&first.n, &op->n, SIZES_BYTES)
+             ? 0
+             : poet_refuse(p);
+}
+
 int poet_decode_computation(struct poet *p, struct poet_statement *s,
                             uint8_t code, uint32_t tensor, bool again) {
   const bool streams = code == POET_STATEMENT_stream;
@@ -158,6 +200,9 @@ int poet_decode_computation(struct poet *p, struct poet_statement *s,
   TRY(poet_read_op(p, tensor, &p->op));
   s->code = code;
   s->tensor = (uint16_t)tensor;
+  if (s->nest.pair) {
+    TRY(check_pair(p, &p->op, tensor));
+  }
   s->size_bytes = poet_operand_bytes(&p->op, p->op.input_count);
   s->workspace_bytes = p->op.workspace_bytes;
   s->loss = tensor == p->loss;

@@ -68,10 +68,16 @@ static int next(struct poet *p, struct poet_statement *s, uint8_t code) {
 static int again(struct poet *p, struct poet_statement *s, uint8_t code) {
   uint32_t tensor;
   TRY(take_tensor(p, &tensor));
-  if (tensor < p->model.stored_count || tensor >= p->decoder.next_operator) {
+  const bool pair =
+      code == POET_STATEMENT_stream && tensor == p->decoder.next_operator + 1u;
+  if (pair) {
+    p->decoder.next_operator += 2;
+  } else if (tensor < p->model.stored_count ||
+             tensor >= p->decoder.next_operator) {
     return poet_refuse(p);
   }
-  return poet_decode_computation(p, s, code, tensor, true);
+  s->nest.pair = pair;
+  return poet_decode_computation(p, s, code, tensor, !pair);
 }
 
 static int page_in(struct poet *p, struct poet_statement *s) {
@@ -185,6 +191,7 @@ static int end(struct poet *p, struct poet_statement *s) {
 
 static int statement(struct poet *p, struct poet_statement *s) {
   uint32_t index = 0, length = 0, bit;
+  s->nest.pair = 0;
   if (p->decoder.frees) {
     return release_next(p, s);
   }

@@ -1,6 +1,9 @@
 /*
  * nest.c - runs a nest: one operator part by part, while its operands stream.
  *
+ * A pair is a nest of the gradient of a weight, which also computes the input
+ * gradient. Both read the output gradient and the weight from the same slabs.
+ *
  * State: struct poet_nest_state and one struct poet_nest_operand for each
  * operand, at the start of the nest's workspace in the arena. Valid while the
  * nest runs.
@@ -78,17 +81,17 @@ static int move(const struct poet_nest_run *run, struct poet_nest_operand *o,
                 bool wait) {
   struct poet *p = run->p;
   struct poet_nest_state *state = run->state;
-  const bool write = o == output_of(run);
+  const bool write = o >= output_of(run), is_output = o == output_of(run);
   const uint8_t number = write ? o->used : o->asked;
   uint8_t *const data = slot(run, o, number);
   uint32_t *const piece = &state->piece[write];
   struct poet_move to = {.statement = run->s->index,
                          .tensor = o->number,
                          .write = write,
-                         .renews = write && run->s->renews,
+                         .renews = is_output && run->s->renews,
                          .nested = true};
   poet_slab(run, o, write ? state->here.index : state->ahead.index, state->box);
-  if (write) {
+  if (is_output) {
     TRY(check_finite(run, data, poet_box_bytes(state->box)));
   }
   for (; (to.data = find_piece(run, o, data, *piece)) != NULL; ++*piece) {
@@ -135,18 +138,19 @@ static int pump(const struct poet_nest_run *run, bool wait) {
 /* Wait for the slabs of this cell, and for the memory of its output. */
 static int arrive(const struct poet_nest_run *run) {
   const struct poet_walker *w = &run->state->here;
-  for (uint32_t i = 0; i <= run->p->op.input_count; i++) {
+  for (uint32_t i = 0; i <= run->last; i++) {
     struct poet_nest_operand *o = &run->operands[i];
-    const bool is_output = i == run->p->op.input_count;
-    if (!o->ring.slots || !poet_is_new(o, w) ||
-        (is_output && run->state->nest.over != POET_NO_OPERAND)) {
+    const bool write = i >= run->p->op.input_count;
+    if (!o->ring.slots || !poet_is_new(o, w)) {
       continue;
     }
-    /* `filled` of an output: slots of which a write was submitted */
-    while (!is_output && !o->filled) {
+    /* `filled` of an output: slots of which a write was submitted. If the
+     * output overwrites an input, the write came before the read just waited
+     * for. */
+    while (!write && !o->filled) {
       TRY(pump(run, true));
     }
-    if (!is_output || o->filled == o->ring.slots) {
+    if (!write || o->filled == o->ring.slots) {
       TRY(poet_retire_transfer(run->p, o->moved[o->used]));
     }
   }
@@ -157,12 +161,12 @@ static int arrive(const struct poet_nest_run *run) {
  * the same slots as the output. */
 static int leave(const struct poet_nest_run *run,
                  const struct poet_walker *next) {
-  for (uint32_t i = run->p->op.input_count + 1u; i--;) {
+  for (uint32_t i = run->last + 1; i--;) {
     struct poet_nest_operand *o = &run->operands[i];
     if (!o->ring.slots || !poet_is_new(o, next)) {
       continue;
     }
-    if (i == run->p->op.input_count) {
+    if (i >= run->p->op.input_count) {
       TRY(move(run, o, true));
     } else {
       o->filled--;
@@ -176,10 +180,11 @@ static int leave(const struct poet_nest_run *run,
 
 /* Set the sizes of the operator to those of the cell, and whether the cell has
  * the first and the last terms of its sums. */
-static void shape_part(const struct poet_nest_run *run,
-                       struct poet_call *call) {
+static void shape_part(const struct poet_nest_run *run, struct poet_call *call,
+                       bool paired) {
   const struct poet_nest *nest = &run->state->nest;
-  const uint32_t summed = poet_summed_axes(call->whole);
+  const uint32_t summed =
+      paired ? 1u << POET_AXIS_k : poet_summed_axes(call->whole);
   run->state->part = *call->whole;
   for (uint32_t i = 0; i < nest->loops; i++) {
     const uint32_t axis = nest->axis[i];
@@ -231,54 +236,55 @@ static float *sums_of(const struct poet_nest_run *run,
                            poet_offset_in(tile, cell, at));
 }
 
-/* Set the operands of the cell. */
-__attribute__((noinline)) static void prepare(const struct poet_nest_run *run,
-                                              struct poet_call *call) {
+/* Set the operands of the cell; `paired`: those of the input gradient. */
+__attribute__((noinline)) static void
+prepare(const struct poet_nest_run *run, struct poet_call *call, bool paired) {
   struct poet_side *const memory = run->state->box, *const at = run->state->at;
   uint32_t *const parts = run->state->parts;
   const struct poet_op *op = call->whole;
   const struct poet_nest *nest = &run->state->nest;
   const uint32_t *index = run->state->here.index;
   const uint32_t output = op->input_count;
-  shape_part(run, call);
-  for (uint32_t i = 0; i <= output; i++) {
+  shape_part(run, call, paired);
+  for (uint32_t i = run->last + 1; i--;) {
     const struct poet_nest_operand *o = &run->operands[i];
+    uint8_t *data = slot(run, o, o->used);
     poet_slab(run, o, index, memory);
     poet_box(run, o, index, nest->loops, at);
     for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
       parts[j] = o->dense ? memory[j].end - memory[j].begin : o->part[j];
     }
-    call->out = slot(run, o, o->ring.slots ? o->used : 0) +
-                poet_offset_in(memory, parts, at);
+    data += poet_offset_in(memory, parts, at);
     if (i == output - (op->kernel == POET_KERNEL_embedding ||
                        op->kernel == POET_KERNEL_slice)) {
       call->index = element(o, at);
     }
-    if (i < output) {
-      call->in[i] = call->out;
+    if (i != output) {
+      call->in[i] = data;
+      continue;
     }
+    call->out = data;
+    call->sums = run->state->sums ? sums_of(run, at) : call->out;
   }
-  if (nest->over != POET_NO_OPERAND) {
-    call->out = (void *)(uintptr_t)call->in[nest->over];
-  }
-  if (run->state->sums) {
-    call->sums = sums_of(run, at);
-  } else if (op->sink != POET_SINK_none) {
-    call->sums = call->out;
+  if (paired) { /* dy, w > dx */
+    call->in[0] = call->in[1];
+    call->in[1] = call->in[output - 1];
+    call->out = (void *)(uintptr_t)call->in[output + 1];
   }
 }
 
+/* Compute the cell; `paired`: that of the input gradient, the kernel before. */
 __attribute__((noinline)) static void
-compute_cell(const struct poet_nest_run *run) {
+compute_cell(const struct poet_nest_run *run, bool paired) {
   struct poet *p = run->p;
   struct poet_call call = {.op = &run->state->part,
                            .whole = &p->op,
                            .first = true,
                            .last = true,
                            .step = p->status.step};
-  prepare(run, &call);
+  prepare(run, &call, paired);
   const uint32_t begin = p->port->ticks(p->port->context);
-  poet_kernel(p->op.kernel)(&call);
+  poet_kernel((uint8_t)(p->op.kernel - paired))(&call);
   p->result.compute_ticks += p->port->ticks(p->port->context) - begin;
 }
 
@@ -299,11 +305,12 @@ __attribute__((noinline)) static int start(const struct poet_nest_run *run) {
   if (bytes != s->workspace_bytes) {
     return poet_fail(p, POET_ERROR_bad_plan, s->index);
   }
-  at = s->workspace + POET_NEST_BYTES + (output + 1) * POET_NEST_OPERAND_BYTES;
-  for (uint32_t i = 0; i <= output; i++) {
+  const uint32_t count = run->last + 1;
+  at = s->workspace + POET_NEST_BYTES + count * POET_NEST_OPERAND_BYTES;
+  for (uint32_t i = 0; i < count; i++) {
     struct poet_nest_operand *o = &run->operands[i];
     TRY(poet_nest_operand(p, &s->nest, i, o));
-    o->offset = i < output ? s->input[i] : s->offset;
+    o->offset = i == output ? s->offset : s->input[i];
     if (o->ring.slots && i != s->nest.over) {
       o->offset = at;
       at += o->ring.slots * o->slab_bytes;
@@ -332,7 +339,10 @@ static int run_cells(const struct poet_nest_run *run) {
     }
     TRY(arrive(run));
     TRY(pump(run, false));
-    compute_cell(run);
+    if (state->nest.pair) {
+      compute_cell(run, true); /* it reads the old weight */
+    }
+    compute_cell(run, false);
     *next = state->here;
     poet_next_cell(run, next);
     TRY(leave(run, next));
@@ -347,6 +357,7 @@ int poet_run_nest(struct poet *p, const struct poet_statement *s) {
   const struct poet_nest_run run = {
       .p = p,
       .s = s,
+      .last = poet_last_operand(p, &s->nest),
       .state = (struct poet_nest_state *)(void *)workspace,
       .operands =
           (struct poet_nest_operand *)(void *)(workspace + POET_NEST_BYTES)};

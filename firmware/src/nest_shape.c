@@ -34,7 +34,8 @@ uint32_t poet_nest_step(const struct poet_nest *nest, uint32_t axis,
  * added in ascending order. */
 static int take_loops(struct poet *p, struct poet_nest *nest) {
   const uint32_t free = poet_free_axes(&p->op);
-  const uint32_t summed = poet_summed_axes(&p->op);
+  const uint32_t rows = (uint32_t)nest->pair << POET_AXIS_oh; /* not cut */
+  const uint32_t summed = poet_summed_axes(&p->op) & ~rows;
   uint32_t count, axis, factor, first = POET_AXES, last = 0;
   TRY(poet_take_bits(p, 3, &count));
   nest->loops = (uint8_t)count;
@@ -85,6 +86,8 @@ static int take_ring(struct poet *p, const struct poet_nest *nest,
   return depth <= nest->loops ? 0 : poet_refuse(p);
 }
 
+/* A result leaves RAM only when its sums are complete. The input gradient of a
+ * pair sums over k. */
 int poet_take_nest(struct poet *p, struct poet_nest *nest) {
   const uint32_t output = p->op.input_count;
   uint32_t in_place = p->op.overwrites != POET_NONE;
@@ -93,20 +96,26 @@ int poet_take_nest(struct poet *p, struct poet_nest *nest) {
     TRY(poet_take_bits(p, 1, &in_place));
   }
   nest->over = POET_NO_OPERAND;
-  for (uint32_t i = 0; i < output; i++) {
-    if (in_place && p->op.input[i] == p->op.overwrites) {
+  for (uint32_t i = 0; i <= poet_last_operand(p, nest); i++) {
+    if (i < output && in_place && p->op.input[i] == p->op.overwrites) {
       nest->over = (uint8_t)i;
     } else {
       TRY(take_ring(p, nest, &nest->ring[i]));
     }
   }
-  TRY(take_ring(p, nest, &nest->ring[output]));
   if (nest->over != POET_NO_OPERAND) {
     nest->ring[nest->over] = nest->ring[output];
   }
-  return nest->ring[output].slots && nest->ring[output].depth > nest->sums_depth
+  const struct poet_ring *const ring = &nest->ring[output];
+  return (ring->slots && ring->depth > nest->sums_depth) ||
+                 (nest->pair &&
+                  poet_nest_step(nest, POET_AXIS_k, ring[1].depth))
              ? poet_refuse(p)
              : 0;
+}
+
+uint32_t poet_last_operand(const struct poet *p, const struct poet_nest *nest) {
+  return p->op.input_count + nest->pair;
 }
 
 static uint32_t divided_up(uint32_t value, uint32_t by) {
@@ -265,9 +274,14 @@ static bool slabs_are_sound(const struct poet_op *op,
 
 int poet_nest_operand(struct poet *p, const struct poet_nest *nest, uint32_t i,
                       struct poet_nest_operand *o) {
+  const uint32_t output = p->op.input_count;
   memset(o, 0, sizeof *o);
-  o->number = i < p->op.input_count ? p->op.input[i] : p->op.output;
+  o->number = i < output ? p->op.input[i] : p->op.output;
   o->ring = nest->ring[i];
+  if (i > output) { /* the input gradient has the shape of the input */
+    o->number--;
+    i = 0;
+  }
   TRY(poet_read_tensor(p, o->number, &o->tensor));
   TRY(poet_read_pieces(p, &o->tensor, &o->pieces));
   o->window = poet_operand_axes(&p->op, i, &o->axes);
@@ -292,23 +306,23 @@ int poet_nest_operand(struct poet *p, const struct poet_nest *nest, uint32_t i,
 
 int poet_nest_bytes(struct poet *p, const struct poet_nest *nest,
                     uint32_t *bytes) {
-  const uint32_t output = p->op.input_count;
+  const uint32_t count = poet_last_operand(p, nest) + 1;
   struct poet_nest_operand o;
   uint32_t over[POET_OPERAND_AXES];
-  uint64_t sum = POET_NEST_BYTES + (output + 1) * POET_NEST_OPERAND_BYTES;
-  for (uint32_t i = 0; i <= output; i++) {
+  uint64_t sum = POET_NEST_BYTES + count * POET_NEST_OPERAND_BYTES;
+  for (uint32_t i = count; i--;) { /* the output before the input of its ring */
     TRY(poet_nest_operand(p, nest, i, &o));
-    if (i == nest->over) {
+    if (i == p->op.input_count) {
       memcpy(over, o.part, sizeof over);
-    } else {
-      sum += (uint64_t)o.ring.slots * o.slab_bytes;
+      if (p->op.sink > POET_SINK_store && nest->sums_depth < nest->loops) {
+        sum += poet_slab_bytes(&p->op, nest, &o, nest->sums_depth);
+      }
     }
-  }
-  if (nest->over != POET_NO_OPERAND && memcmp(over, o.part, sizeof over) != 0) {
-    return poet_refuse(p);
-  }
-  if (p->op.sink > POET_SINK_store && nest->sums_depth < nest->loops) {
-    sum += poet_slab_bytes(&p->op, nest, &o, nest->sums_depth);
+    if (i != nest->over) {
+      sum += (uint64_t)o.ring.slots * o.slab_bytes;
+    } else if (memcmp(over, o.part, sizeof over) != 0) {
+      return poet_refuse(p);
+    }
   }
   *bytes = (uint32_t)sum;
   return sum <= UINT32_MAX ? 0 : poet_refuse(p);

@@ -23,9 +23,12 @@ struct poet_nest {
   uint8_t loops;      /* their number */
   uint8_t sums_depth; /* number of loops outside of those over sums */
   uint8_t over; /* index of the input that is overwritten, or NO_OPERAND */
+  /* 1: a pair, which also computes the input gradient, its last operand */
+  uint8_t pair;
   uint8_t axis[POET_LOOPS]; /* of each loop, the outermost first */
   uint32_t step[POET_LOOPS];
-  struct poet_ring ring[POET_INPUTS + 1]; /* of the inputs, then the output */
+  /* of the inputs, then the output, then the input gradient of a pair */
+  struct poet_ring ring[POET_INPUTS + 2];
 };
 
 /* An operand of a nest. While the nest runs, it lies in the workspace. */
@@ -51,8 +54,11 @@ struct poet_nest_operand {
 static_assert(sizeof(struct poet_nest_operand) == POET_NEST_OPERAND_BYTES,
               "as in FORMAT.md");
 
-/* Read a nest of p->op, and check the laws that depend on no tensor. */
+/* Read a nest of p->op, and check the laws that depend on no tensor. The field
+ * `pair` is set. */
 int poet_take_nest(struct poet *p, struct poet_nest *nest);
+/* Return the index of the last operand of a nest of p->op. */
+uint32_t poet_last_operand(const struct poet *p, const struct poet_nest *nest);
 /* Return the step of the innermost of the first loops along an axis, or 0. */
 uint32_t poet_nest_step(const struct poet_nest *nest, uint32_t axis,
                         uint32_t depth);
@@ -94,10 +100,12 @@ struct poet_statement {
   uint8_t zero;
   /* the tensor that is computed, transferred or freed */
   uint16_t tensor;
-  uint32_t offset;             /* arena offset of `tensor` */
-  uint32_t size_bytes;         /* size of `tensor` */
-  uint32_t workspace;          /* arena offset of the workspace */
-  uint32_t input[POET_INPUTS]; /* arena offsets of the inputs */
+  uint32_t offset;     /* arena offset of `tensor` */
+  uint32_t size_bytes; /* size of `tensor` */
+  uint32_t workspace;  /* arena offset of the workspace */
+  /* arena offsets of the inputs and, by the index of this operand in the nest,
+   * of the input gradient of a pair */
+  uint32_t input[POET_INPUTS];
   /* for page_in and page_out: the record of `tensor` */
   struct poet_tensor record;
   /* true: `tensor` begins with the step's loss */
@@ -147,6 +155,7 @@ struct poet_nest_run {
   const struct poet_statement *s;
   struct poet_nest_state *state;
   struct poet_nest_operand *operands;
+  uint32_t last; /* index of the last one */
 };
 
 /* Return what the first loops leave of an axis of the operator. */
@@ -222,7 +231,8 @@ int poet_run_nest(struct poet *p, const struct poet_statement *s);
 bool poet_is_stored(const struct poet *p, const struct poet_tensor *record,
                     uint32_t tensor);
 /* Decode and check the rest of a statement that computes `tensor`: `code` is
- * compute or stream. `again`: not for the first time in the step. */
+ * compute or stream. `again`: not for the first time in the step. If
+ * s->nest.pair is set, the statement computes the tensor before it, too. */
 int poet_decode_computation(struct poet *p, struct poet_statement *s,
                             uint8_t code, uint32_t tensor, bool again);
 

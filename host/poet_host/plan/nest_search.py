@@ -11,7 +11,7 @@ time and energy. tests/plan/test_nest_search.py compares the result with a walk 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import permutations, product
 from math import gcd, lcm
@@ -22,26 +22,14 @@ from numpy.typing import NDArray
 
 from ..graph.cuts import Cut
 from ..graph.operands import OperandAxis, Operator, Sizes
+from .box import Box
 from .nest_traffic import Array, Columns, Level, NestTraffic, Option, Prices
-from .nests import MAX_LOOPS, OPERAND_STATE_BYTES, STATE_BYTES, Box, Loop, Nest, Ring
+from .nests import MAX_LOOPS, OPERAND_STATE_BYTES, STATE_BYTES, Loop, Nest, Ring
 from .pareto import front
+from .priced_nest import PricedNest
 
 Streams = Literal["anything", "everything", "nothing"]
 SLOTS = ((2, 2), (1, 1), (2, 1))  # of the rings of inputs, and of the output
-
-
-@dataclass(frozen=True)
-class PricedNest:
-    """A nest with its costs."""
-
-    nest: Nest
-    workspace_bytes: int
-    time_us: float  # of the processor
-    transfer_us: float  # of the transfer lane
-    wall_us: float
-    energy_uj: float
-    moved_in_bytes: int
-    moved_out_bytes: int
 
 
 def wall_us(processor: Array, parallel: Array, serial: Array, ends: Array) -> Array:

@@ -20,6 +20,7 @@ from .. import isa
 from ..errors import BadInput
 from ..graph.cuts import Cut
 from ..graph.operands import OperandAxis, Operator
+from .box import Box
 
 _C = isa.constants()
 MAX_LOOPS = _C["POET_LOOPS"]
@@ -62,43 +63,21 @@ class Nest:
     operands: tuple[Ring | None, ...]  # of each input, then of the output; None: whole in RAM
     # False: the output does not take over the memory of an input, although the operator may do so.
     in_place: bool = True
-
-
-@dataclass(frozen=True)
-class Box:
-    """The memory of a tensor or a slab: parts one after another, each in row-major order."""
-
-    size: tuple[int, ...]  # indices along each axis of the operand
-    part: tuple[int, ...]  # those of a part
+    # Of a pair, which is a nest of the gradient of a weight that also computes the input gradient:
+    # the ring of the input gradient, or None. Empty: the nest computes one operator.
+    also: tuple[Ring | None, ...] = ()
 
     @property
-    def size_bytes(self) -> int:
-        return 4 * prod(self.size)
-
-    @cached_property
-    def dense(self) -> tuple[int, ...]:
-        """Return the largest parts that are row-major: those of the box, or all of it."""
-        several = [part < size for part, size in zip(self.part, self.size, strict=True)]
-        ordered = not any(
-            several[i] and any(part > 1 for part in self.part[:i]) for i in range(len(several))
-        )
-        return self.size if ordered else self.part
-
-    def holds(self, cell: tuple[int, ...]) -> bool:
-        """Return whether each cell of this size is dense and in row-major order."""
-        part = self.dense
-        inside = all(
-            p >= size or (c and p % c == 0)
-            for p, c, size in zip(part, cell, self.size, strict=True)
-        )
-        cut = [axis for axis, (p, c) in enumerate(zip(part, cell, strict=True)) if c < p]
-        return inside and (not cut or all(c == 1 for c in cell[: cut[-1]]))
+    def rings(self) -> tuple[Ring | None, ...]:
+        """Return the ring of each operand: inputs, output, the input gradient of a pair."""
+        return (*self.operands, *self.also)
 
 
 class NestedOperator:
     """A nest of one operator, and the tensors that it uses. Raises LawError if it breaks a law.
 
-    `cuts` are the cuts of the inputs, then of the output; None: not cut.
+    `cuts` are the cuts of the inputs, then of the output, then of the input gradient of a pair;
+    None: not cut.
     """
 
     def __init__(self, operator: Operator, cuts: tuple[Cut | None, ...], nest: Nest) -> None:
@@ -107,12 +86,14 @@ class NestedOperator:
         self.nest = nest
         self.count = operator.input_count
         self._check_loops()
-        if not len(cuts) == len(nest.operands) == self.count + 1:
+        if not len(cuts) == len(nest.rings) == self.count + 1 + len(nest.also):
             raise LawError("operands", f"the operator has {self.count + 1} operands")
         self.axes = [operator.operand(i) for i in range(self.count + 1)]
+        self.axes += [self.axes[0] for _ in nest.also]  # a gradient has the shape of its tensor
         self._check_rings()
+        self._check_pair()
         self.parts = [parts_of(*pair) for pair in zip(self.axes, cuts, strict=True)]
-        if self.overwritten is not None and self.parts[self.overwritten] != self.parts[-1]:
+        if self.overwritten is not None and self.parts[self.overwritten] != self.parts[self.count]:
             raise LawError("place", "the output is cut in another way than what it overwrites")
         self._check_slabs()
 
@@ -141,7 +122,7 @@ class NestedOperator:
 
     def _check_rings(self) -> None:
         nest, operator = self.nest, self.operator
-        for ring in nest.operands:
+        for ring in nest.rings:
             if ring and not (ring.slots in (1, 2) and 0 <= ring.depth <= len(nest.loops)):
                 raise LawError("rings", "a ring has 1 or 2 slots, and the depth of some loops")
         output = nest.operands[-1]
@@ -153,8 +134,18 @@ class NestedOperator:
         if over is not None and nest.operands[over] != output:
             raise LawError("place", "the output and the input that it overwrites share a ring")
 
+    def _check_pair(self) -> None:
+        for ring in self.nest.also:
+            if not may_be_paired(self.operator):
+                raise LawError("pair", f"{self.operator.kernel} is not the gradient of a weight")
+            axes = [loop.axis for loop in self.nest.loops]
+            if "oh" in axes:
+                raise LawError("pair", "the rows of a pair are not cut")
+            if ring and "k" in axes[: ring.depth]:
+                raise LawError("pair", "an input gradient leaves RAM before its sums are complete")
+
     def _check_slabs(self) -> None:
-        for i, ring in enumerate(self.nest.operands):
+        for i, ring in enumerate(self.nest.rings):
             cut = self.cuts[i]
             if ring:
                 if cut is not None and len(cut.piece_sizes) > 1 and cut.piece_parts > 1:
@@ -214,7 +205,7 @@ class NestedOperator:
 
     def box(self, index: int) -> Box:
         """Return the memory of a slab of an operand; of the whole operand if it is in RAM."""
-        ring = self.nest.operands[index]
+        ring = self.nest.rings[index]
         depth = ring.depth if ring else 0
         size = tuple(
             extent if step is None or extent == axis.size else int(axis.slab(np.array(step), piece))
@@ -240,7 +231,7 @@ class NestedOperator:
         """Return the bytes of the ring of each operand; an overwritten input has the output's."""
         return tuple(
             ring.slots * self.box(i).size_bytes if ring and i != self.overwritten else 0
-            for i, ring in enumerate(self.nest.operands)
+            for i, ring in enumerate(self.nest.rings)
         )
 
     @property
@@ -252,7 +243,7 @@ class NestedOperator:
 
     @property
     def state_bytes(self) -> int:
-        return STATE_BYTES + OPERAND_STATE_BYTES * (self.count + 1)
+        return STATE_BYTES + OPERAND_STATE_BYTES * len(self.axes)
 
     @property
     def workspace_bytes(self) -> int:
@@ -291,7 +282,7 @@ class NestedOperator:
 
     def slabs(self, index: int) -> Iterator[tuple[Range, ...]]:
         """Yield the slabs of an operand that streams, in the order in which they are moved."""
-        ring = self.nest.operands[index]
+        ring = self.nest.rings[index]
         assert ring is not None
         last = None
         for ranges in self.indices(ring.depth):
@@ -333,7 +324,11 @@ class NestedOperator:
     @cached_property
     def stores(self) -> Counter[int]:
         """Return how many transfers out of RAM move how many bytes."""
-        return self.transfers(self.count) if self.nest.operands[-1] else Counter()
+        found: Counter[int] = Counter()
+        for index in range(self.count, len(self.axes)):
+            if self.nest.rings[index]:
+                found += self.transfers(index)
+        return found
 
     @property
     def loaded_bytes(self) -> int:
@@ -342,6 +337,12 @@ class NestedOperator:
     @property
     def stored_bytes(self) -> int:
         return sum(size * count for size, count in self.stores.items())
+
+
+def may_be_paired(operator: Operator) -> bool:
+    """Return whether a nest of the operator can compute the input gradient, too."""
+    is_gradient = operator.kernel in ("conv2d_grad_weight", "linear_grad_weight")
+    return is_gradient and operator.sink == "sgd"
 
 
 def parts_of(axes: tuple[OperandAxis, ...], cut: Cut | None) -> tuple[int, ...]:

@@ -17,10 +17,11 @@ from ..graph.work import work_of_part
 from ..profile.profile import Lane, Profile, signature
 from .blocks import ALIGNMENT
 from .infeasible import largest_operator_bytes
-from .nest_search import NestSearch, PricedNest
+from .nest_search import NestSearch
 from .nest_traffic import Array, Prices
 from .nests import LawError, Nest
 from .plan import Plan
+from .priced_nest import PricedNest
 from .pricing import cost_graph
 from .problem import CostGraph, CostNode, Mode, Problem, Streaming
 

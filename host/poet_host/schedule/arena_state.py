@@ -8,6 +8,7 @@ The section "What a reader refuses" of FORMAT.md lists the rules.
 from bisect import insort
 from dataclasses import dataclass
 
+from .. import isa
 from ..plan.nests import NestedOperator
 from .model import KEEP, LOSS, NEXT, ONCE, PAGE, PLACE_NONE, STORED, Model
 
@@ -118,6 +119,8 @@ class ArenaState:
         `begin_compute`; a streamed output takes no RAM.
         """
         self.finished = self.queued
+        for ring in nested.nest.also:
+            self._begin_pair(tensor - 1, streamed=ring is not None)
         self._may_compute(tensor)
         rings, inputs = nested.nest.operands, self.model.operator(tensor).inputs
         for i, ring in zip(inputs, rings, strict=False):
@@ -134,6 +137,28 @@ class ArenaState:
             if record.place not in (PAGE, NEXT) or record.flags & LOSS:
                 raise RuleError(f"tensor {tensor} cannot stream: it has no page on storage")
             self._on_storage.add(tensor)
+
+    def _begin_pair(self, tensor: int, *, streamed: bool) -> None:
+        """Raise RuleError if `tensor` and the next one are not the gradients of one operator."""
+        self._may_compute(tensor)
+        if tensor != self.next_tensor:
+            raise RuleError(f"tensor {tensor} is part of a pair, but has been computed already")
+        first, second = self.model.operator(tensor), self.model.operator(tensor + 1)
+        kernels = isa.kernels()
+        codes = [kernels[name].code for name in ("conv2d_grad_input", "linear_grad_input")]
+        if (
+            first.kernel not in codes
+            or second.kernel != first.kernel + 1
+            or second.inputs[1:] != first.inputs
+            or any(first.attrs.get(key) != second.attrs.get(key) for key in first.attrs)
+        ):
+            raise RuleError(f"tensors {tensor} and {tensor + 1} are not a pair of gradients")
+        record = self.model.tensors[tensor]
+        if streamed and record.place != PAGE:
+            raise RuleError(f"tensor {tensor} cannot stream: it has no page on storage")
+        if streamed:
+            self._on_storage.add(tensor)
+        self.next_tensor = tensor + 1
 
     def take(self, offset: int, size_bytes: int, tensor: int | None = None) -> None:
         """Occupy a range of the arena for a tensor, or for a workspace (None)."""

@@ -135,19 +135,20 @@ class _Decoder:
         elif get(1):
             repeated = get(1)
             tensor = self._tensor() if repeated else state.next_tensor
-            if repeated and tensor >= state.next_tensor:
+            paired = tensor == state.next_tensor + 1
+            if repeated and tensor >= state.next_tensor and not paired:
                 raise RuleError(f"tensor {tensor} is recomputed, but has not been computed yet")
-            self._stream(tensor)
+            self._stream(tensor, paired=paired)
         else:
             return False
         return True
 
-    def _stream(self, tensor: int) -> None:
+    def _stream(self, tensor: int, *, paired: bool) -> None:
         state, model = self.state, self.model
         computed = model.stored_count <= tensor < len(model.tensors)
         if not computed or not model.operator(tensor).kernel:
             raise RuleError(f"tensor {tensor} cannot be computed, because it has no operator")
-        nest = take_nest(self.bits, operator_of(model, tensor))
+        nest = take_nest(self.bits, operator_of(model, tensor), paired=paired)
         try:
             one = nested(model, tensor, nest)
         except LawError as error:
@@ -155,10 +156,17 @@ class _Decoder:
         state.begin_stream(tensor, one)
         workspace = self._place(one.workspace_bytes)
         state.take(workspace, one.workspace_bytes)
+        also_offset = None
+        if nest.also == (None,):
+            size_bytes = model.tensors[tensor - 1].size_bytes
+            also_offset = self._place(size_bytes)
+            state.take(also_offset, size_bytes, tensor - 1)
         self._output(tensor, one.overwritten, streamed=nest.operands[-1] is not None)
         offset = None if nest.operands[-1] else state.offset(tensor)
         name = self.names[tensor]
-        self.statements.append(Streamed("compute", name, offset, workspace, nest=nest))
+        self.statements.append(
+            Streamed("compute", name, offset, workspace, also_offset=also_offset, nest=nest)
+        )
         self._frees(one.freeable(model.operator(tensor).inputs, tensor))
 
     def _compute(self, tensor: int) -> None:

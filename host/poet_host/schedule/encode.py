@@ -216,6 +216,9 @@ class _Encoder:
                 workspace_bytes = one.workspace_bytes if one else op.workspace_bytes
                 if workspace_bytes:
                     top = max(top, self._placed(statement, i, "workspace_offset") + workspace_bytes)
+                if one and one.nest.also == (None,):
+                    end = self.model.tensors[number - 1].size_bytes
+                    top = max(top, self._placed(statement, i, "also_offset") + end)
         return top
 
     def _nested(self, number: int, statement: Statement) -> NestedOperator | None:
@@ -286,6 +289,9 @@ class _Encoder:
         put_nest(self.out, one.operator, one.nest)
         self._take(self._placed(statement, index, "workspace_offset"), one.workspace_bytes)
         streamed, in_place = one.nest.operands[-1] is not None, one.overwritten is not None
+        if one.nest.also == (None,):
+            offset = self._placed(statement, index, "also_offset")
+            self._take(offset, self.model.tensors[number - 1].size_bytes, number - 1)
         self._output(statement, number, index, in_place=in_place, streamed=streamed)
         inputs = self.model.operator(number).inputs
         return 1 + self._folded_frees(one.freeable(inputs, number), index + 1)

@@ -16,7 +16,7 @@ _AXIS_BITS = 3
 
 @dataclass(frozen=True)
 class Streamed(Statement):
-    """A compute that a schedule runs as a nest."""
+    """A compute that a schedule runs as a nest. A pair computes the tensor before it, too."""
 
     nest: Nest = field(default=Nest((), ()), kw_only=True)
 
@@ -31,7 +31,7 @@ def operator_of(model: Model, tensor: int) -> operands.Operator:
 
 def nested(model: Model, tensor: int, nest: Nest) -> NestedOperator:
     """Return a nest with its operator and cuts. Raises LawError if it breaks a law."""
-    numbers = (*model.operator(tensor).inputs, tensor)
+    numbers = (*model.operator(tensor).inputs, tensor, *(tensor - 1 for _ in nest.also))
     return NestedOperator(
         operator_of(model, tensor), tuple(model.tensors[i].cut for i in numbers), nest
     )
@@ -48,7 +48,7 @@ def put_nest(out: BitWriter, operator: operands.Operator, nest: Nest) -> None:
     if operator.overwritten is not None and not operator.must_overwrite:
         out.put(nest.in_place, 1)
     over = operator.overwritten if nest.in_place else None
-    for i, ring in enumerate(nest.operands):
+    for i, ring in enumerate(nest.rings):
         if i == over:
             continue
         out.put(ring is not None, 1)
@@ -57,7 +57,7 @@ def put_nest(out: BitWriter, operator: operands.Operator, nest: Nest) -> None:
             out.put(ring.depth, width(len(nest.loops) + 1))
 
 
-def take_nest(bits: BitReader, operator: operands.Operator) -> Nest:
+def take_nest(bits: BitReader, operator: operands.Operator, *, paired: bool = False) -> Nest:
     """Read a nest. Its laws are not checked."""
     loops: list[Loop] = []
     inner: dict[str, int] = {}
@@ -70,12 +70,14 @@ def take_nest(bits: BitReader, operator: operands.Operator) -> Nest:
     if operator.overwritten is not None and not operator.must_overwrite:
         in_place = bool(bits.get(1))
     rings: list[Ring | None] = []
-    for _ in range(operator.input_count + 1 - (operator.overwritten is not None and in_place)):
+    shared = operator.overwritten is not None and in_place
+    for _ in range(operator.input_count + 1 - shared + paired):
         ring = None
         if bits.get(1):
             slots = bits.get(1) + 1
             ring = Ring(slots, bits.get(width(len(loops) + 1)))
         rings.append(ring)
+    also = (rings.pop(),) if paired else ()
     if operator.overwritten is not None and in_place:
         rings.insert(operator.overwritten, rings[-1])
-    return Nest(tuple(loops), tuple(rings), in_place)
+    return Nest(tuple(loops), tuple(rings), in_place, also)

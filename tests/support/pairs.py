@@ -1,0 +1,126 @@
+"""Random pairs: nests that compute both gradients of one operator."""
+
+import random
+from dataclasses import dataclass, replace
+
+import numpy as np
+from poet_host.graph.graph import Graph, Node
+from poet_host.plan.nests import LawError, Nest, NestedOperator, Ring
+from poet_host.plan.plan import Plan, Statement
+from poet_host.schedule.encode import encode
+from poet_host.schedule.schedule import Schedule
+from support.kernel_cases import Case, make
+from support.kernel_parts_cases import random_case
+from support.memory_board import card
+from support.nest_runs import TENSOR, LateBoard, stored
+from support.nests import cut_of, operator_of, random_loops, random_part
+
+KERNELS = {"conv2d": "conv2d_grad_weight", "linear": "linear_grad_weight"}
+
+
+@dataclass(frozen=True)
+class PairCase:
+    """The gradients of one operator: of its weight (x, dy, w > w), of its input (dy, w > dx)."""
+
+    weight: Case
+    input: Case
+
+
+def random_pair_case(name: str, seed: int) -> PairCase:
+    rng = np.random.default_rng(seed)
+    shape = random_case(KERNELS[name], rng)
+    weight = make(
+        KERNELS[name], dict(shape.attrs), seed % 2**31, sink="sgd", decay=0.1 * int(rng.integers(2))
+    )
+    given = make(f"{name}_grad_input", dict(shape.attrs), 1)
+    inputs = [weight.inputs[1], weight.inputs[2].reshape(given.inputs[1].shape)]
+    return PairCase(replace(weight, step=1), replace(given, inputs=inputs))
+
+
+def random_pair(rng: random.Random, case: PairCase) -> NestedOperator:
+    """A pair that obeys all laws; about half of its operands stream."""
+    operator = operator_of(case.weight)
+    for _ in range(300):
+        loops = tuple(loop for loop in random_loops(rng, operator) if loop.axis != "oh")
+        steps = {loop.axis: loop.step for loop in loops}
+        axes = [operator.operand(i) for i in (0, 1, 2, 3, 0)]
+        cuts = [
+            cut_of(
+                rng,
+                tuple(axis.size for axis in of),
+                random_part(rng, tuple(axis.size for axis in of), tuple(
+                    int(a.extent(np.array(steps[a.cut_by]))) if a.cut_by in steps else a.size
+                    for a in of
+                )),
+            )
+            for of in axes
+        ]  # fmt: skip
+        rings = [
+            Ring(rng.randint(1, 2), rng.randint(0, len(loops))) if rng.random() < 0.6 else None
+            for _ in axes
+        ]
+        cuts[2], rings[2] = cuts[3], rings[3]
+        nest = Nest(loops, tuple(rings[:4]), also=tuple(rings[4:]))
+        try:
+            return NestedOperator(operator, tuple(cuts), nest)
+        except LawError:
+            continue
+    return NestedOperator(operator, (None,) * 5, Nest((), (None,) * 4, also=(None,)))
+
+
+def graph_of_pair(case: PairCase) -> Graph:
+    """A graph that computes a pair: x is data, dy and w are parameters."""
+    x, dy, w = case.weight.inputs
+    nodes = (
+        Node("x", x.shape, "data", start="zeros"),
+        Node("dy", dy.shape, "parameter", start="zeros"),
+        Node("w", w.shape, "parameter", start="zeros"),
+        Node("dx", case.input.shape, "value", "forward", case.input.op, ("dy", "w"),
+             case.input.attrs),
+        Node("out", case.weight.shape, "value", "forward", case.weight.op, ("x", "dy", "w"),
+             case.weight.attrs, "sgd", "w", "w"),
+    )  # fmt: skip
+    return Graph("pair", nodes, "x", "x", "x", "out")
+
+
+def schedule_of_pair(case: PairCase, one: NestedOperator, queue: int = 8) -> Schedule:
+    """Page in what is whole, run the pair, and page out what is whole."""
+    graph, rings, at = graph_of_pair(case), one.nest.rings, 0
+    offsets: dict[str, int] = {}
+    statements = []
+    for name, ring in zip(("x", "dy", "w"), rings, strict=False):
+        if ring is None:
+            offsets[name] = at
+            statements.append(Statement("page_in", name, at))
+            at += graph[name].size_bytes
+    also = at if rings[4] is None else None
+    at += graph["dx"].size_bytes if rings[4] is None else 0
+    statements.append(Statement("compute", "out", offsets.get("w"), at, mode=1, also_offset=also))
+    statements += [
+        Statement("page_out", name)
+        for name, ring in (("out", rings[3]), ("dx", rings[4]))
+        if ring is None
+    ]
+    plan = Plan("feasible", at + one.workspace_bytes, statements=tuple(statements))
+    names = ("x", "dy", "w", "out", "dx")
+    cuts = {name: cut for name, cut in zip(names, one.cuts, strict=True) if cut}
+    return encode(graph, plan, queue_capacity=queue, cuts=cuts, nests={("out", 1): one.nest})
+
+
+def run_pair(case: PairCase, one: NestedOperator, **named: object) -> tuple[np.ndarray, np.ndarray]:
+    """The new weight and the input gradient that the C runtime computes as a pair."""
+    schedule = schedule_of_pair(case, one, int(str(named.get("queue", 8))))
+    board = LateBoard(card(), arena_bytes=schedule.header.arena_bytes, **named)
+    board.format()
+    board.load(schedule.model_part, schedule.plan_part)
+    for i, (array, tensor) in enumerate(
+        zip(case.weight.inputs, schedule.model.tensors, strict=False)
+    ):
+        board.write(TENSOR, i, 0, tensor.in_order(array.tobytes()))
+    board.begin(0)
+    board.step(1)
+    found = {name: i for i, name in enumerate(schedule.names)}
+    new, dx = (
+        np.frombuffer(stored(board, schedule, found[it]), np.float32) for it in ("out", "dx")
+    )
+    return new.reshape(case.weight.shape), dx.reshape(case.input.shape)

@@ -259,6 +259,7 @@ static int start(struct poet *p, uint32_t step, uint16_t trace_first,
    * step write there without the cache, so cached copies would be outdated. */
   poet_forget(p, POET_DATA_BLOCK);
   TRY(poet_decode_start(p)); /* overwrites the bitmap that staging uses */
+  poet_start_rows(p);
   paint(p);
   p->submitted = 0;
   p->retired = 0;
@@ -351,6 +352,9 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
     /* Wait first, because unfinished transfers still use the arena and the
      * queue. */
     poet_drain(p);
+    if (error) {
+      poet_forget_rows(p);
+    }
   } while (error == POET_ERROR_page_damaged && page_is_lost(p) &&
            restarts++ < MAX_RESTARTS);
   account(p);

@@ -111,11 +111,21 @@ static int move(const struct poet_nest_run *run, struct poet_nest_operand *o,
   return 0;
 }
 
+/* Go to the next cell whose slab of the output is not kept. */
+static void next_cell(const struct poet_nest_run *run, struct poet_walker *w) {
+  uint8_t moved = 0;
+  do {
+    poet_next_cell(run, w);
+    moved |= w->moved;
+  } while (!w->done && poet_is_kept(run, w));
+  w->moved = moved;
+}
+
 /* Ask for slabs as far ahead as rings and queue have room. With `wait`, ask at
  * least for the slab that comes next. */
 static int pump(const struct poet_nest_run *run, bool wait) {
   struct poet_walker *w = &run->state->ahead;
-  for (; !w->done; poet_next_cell(run, w)) {
+  for (; !w->done; next_cell(run, w)) {
     for (; w->operand < run->p->op.input_count; w->operand++) {
       struct poet_nest_operand *o = &run->operands[w->operand];
       const uint8_t filled = o->filled;
@@ -325,14 +335,19 @@ __attribute__((noinline)) static int start(const struct poet_nest_run *run) {
   if (at != s->workspace + bytes) {
     state->sums = at;
   }
-  return 0;
+  return poet_begin_rows(run);
 }
 
 static int run_cells(const struct poet_nest_run *run) {
   struct poet_nest_state *state = run->state;
   struct poet_walker *const next = &state->next;
+  if (poet_is_kept(run, &state->here)) {
+    next_cell(run, &state->here);
+    state->here.moved = 0xff;
+    state->ahead = state->here;
+  }
   TRY(pump(run, false));
-  do {
+  while (!state->here.done) {
     poet_alive(run->p); /* a nest may take minutes */
     if (poet_asked_to_stop(run->p)) {
       return POET_ERROR_stopped;
@@ -344,11 +359,11 @@ static int run_cells(const struct poet_nest_run *run) {
     }
     compute_cell(run, false);
     *next = state->here;
-    poet_next_cell(run, next);
+    next_cell(run, next);
     TRY(leave(run, next));
     state->here = *next;
     run->p->status.cell++;
-  } while (!next->done);
+  }
   return 0;
 }
 

@@ -110,6 +110,7 @@ static int write_tensor(struct poet *p, const struct poet_object *place,
   if (place->tensor.place == POET_PLACE_CURRENT) {
     if (!p->staging) {
       TRY(poet_renumber(p));
+      poet_forget_rows(p);
       clear_bitmap(p);
       p->staging = true;
     }
@@ -336,6 +337,7 @@ int poet_begin(struct poet *p, uint32_t step) {
   if (!renew && step == p->committed.now.step) {
     return 0;
   }
+  poet_forget_rows(p);
   TRY(complete_slots(p, renew));
   commit = p->committed;
   commit.model_crc = p->model.crc;

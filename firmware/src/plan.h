@@ -186,6 +186,22 @@ void poet_next_cell(const struct poet_nest_run *run, struct poet_walker *w);
 bool poet_is_new(const struct poet_nest_operand *o,
                  const struct poet_walker *w);
 
+/* ---- rows.c ---- */
+
+#if POET_KEEPS_ROWS
+/* Start a step. */
+void poet_start_rows(struct poet *p);
+/* Start a nest: find the slabs that it keeps, and renew their trailers. */
+int poet_begin_rows(const struct poet_nest_run *run);
+/* True: the running nest keeps the slab of the output to which a cell
+ * belongs. */
+bool poet_is_kept(const struct poet_nest_run *run, const struct poet_walker *w);
+#else
+#define poet_start_rows(p) ((void)(p))
+#define poet_begin_rows(run) ((void)(run), 0)
+#define poet_is_kept(run, w) ((void)(run), (void)(w), false)
+#endif
+
 /* ---- pager.c ---- */
 
 /* What a piece is moved for. */

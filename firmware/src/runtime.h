@@ -34,6 +34,17 @@ static inline bool poet_in_ram(const struct poet *p) {
   return (p->model.flags & POET_MODEL_IN_RAM) != 0;
 }
 
+/* The next steps must renew all rows of tables (rows.c). */
+static inline void poet_forget_rows(const struct poet *p) {
+#if POET_KEEPS_ROWS
+  if (p->memory.rows) {
+    p->memory.rows->are_known = false;
+  }
+#else
+  (void)p;
+#endif
+}
+
 #define TRY(call)                                                              \
   do {                                                                         \
     const int error_ = (call);                                                 \

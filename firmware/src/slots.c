@@ -150,6 +150,7 @@ int poet_roll_back(struct poet *p) {
   commit.slot = (commit.slot + POET_SLOTS - 1) % POET_SLOTS;
   commit.now = commit.prior;
   commit.prior = (struct poet_state){0};
+  poet_forget_rows(p);
   return poet_commit(p, &commit);
 }
 

@@ -47,6 +47,7 @@ void poet_reset(struct poet *p) {
   p->arriving.tensor = POET_NONE;
   p->readback_every = 0;
   p->kept_at_start = 0;
+  poet_forget_rows(p);
   p->live_step = POET_NO_STEP;
   p->loss = POET_NONE;
   memset(&p->model, 0, sizeof p->model);

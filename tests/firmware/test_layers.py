@@ -51,6 +51,7 @@ ORDER = (
     "src/arena.c",  # ranges of RAM in use
     "src/nest_shape.c",  # nests of the plan, and their laws
     "src/nest_cells.c",  # the cells of a nest
+    "src/rows.c",  # which rows of a table a nest renews
     "src/pager.c",  # queue of transfers
     "src/nest.c",  # runs a nest
     "src/planned.c",  # what the plan has done so far

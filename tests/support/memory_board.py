@@ -125,6 +125,7 @@ class MemoryBoard:
         cut_at: int | None = None,
         survive: Callable[[int], list[int]] = lambda count: list(range(count)),
         is_flash: bool = False,
+        slabs: int | None = 64,
     ) -> None:
         ffi, self.lib = library()
         self.ffi = ffi
@@ -151,7 +152,10 @@ class MemoryBoard:
             ffi.new("char[]", b"memory"),
             ffi.new("uint8_t[]", BLOCK),
             ffi.new("struct poet_cache[]", cache),
+            ffi.new("uint8_t[]", (slabs or 0) // 4 + 1),
         )
+        rows = {"steps": self._keep[7], "capacity": slabs or 0}
+        self.rows = ffi.NULL if slabs is None else ffi.new("struct poet_rows *", rows)
         self.memory = ffi.new("struct poet_memory *", {
             "arena": ffi.cast("uint8_t *", self.arena), "arena_bytes": arena_bytes,
             "residents": self._keep[0], "resident_capacity": residents,
@@ -159,6 +163,7 @@ class MemoryBoard:
             "queue": self._keep[2], "queue_capacity": queue,
             "trace": self._keep[3], "trace_capacity": trace,
             "cache": self._keep[6], "cache_blocks": cache,
+            "rows": self.rows,
         })  # fmt: skip
         self.trace = self._keep[3]
         functions: dict[str, tuple[str, Callable[..., Any]]] = {

@@ -80,6 +80,25 @@ struct poet_cache {
 };
 #define POET_NO_BLOCK 0xffffffffu
 
+/* A chip with little flash renews whole tables. */
+#ifdef __ARM_ARCH_6M__
+#define POET_KEEPS_ROWS 0
+#else
+#define POET_KEEPS_ROWS 1
+#endif
+
+/* Which rows of tables the next steps must renew: see rows.c. */
+struct poet_rows {
+  uint8_t *steps; /* 2 bits for each slab: (capacity + 3) / 4 bytes */
+  /* number of slabs of all tables of a model; a table that exceeds it is
+   * renewed as a whole */
+  uint32_t capacity;
+  uint32_t used;     /* slabs of the nests that the step has run */
+  uint32_t first;    /* number of the running nest's first slab */
+  uint32_t per_slab; /* rows of its slabs; 0: it keeps none */
+  bool are_known;    /* `steps` holds for the slots on storage */
+};
+
 /* All memory of the library except struct poet. poet_load compares each
  * capacity with the needs of the schedule, so larger tables accept larger
  * models. The cache needs at least one block. Three blocks avoid most reads of
@@ -99,6 +118,9 @@ struct poet_memory {
   struct poet_cache *cache;
   struct poet_trace *trace; /* traced statements of one step */
   uint16_t trace_capacity;
+#if POET_KEEPS_ROWS
+  struct poet_rows *rows; /* NULL: steps renew whole tables */
+#endif
 };
 
 /* The decoder's position in the plan, and the state after all statements

@@ -37,6 +37,10 @@ static uint32_t arena[BOARD_ARENA_BYTES / 4] __attribute__((section(".arena")));
 static struct poet_resident residents[BOARD_RESIDENTS];
 static uint32_t bitmap[(BOARD_TENSORS + 31) / 32];
 static struct poet_transfer queue[BOARD_QUEUE];
+#ifdef BOARD_SLABS
+static uint8_t steps[(BOARD_SLABS + 3) / 4];
+static struct poet_rows rows = {.steps = steps, .capacity = BOARD_SLABS};
+#endif
 static struct poet_trace trace[BOARD_TRACE];
 static struct poet_cache cache[BOARD_CACHE];
 static uint32_t frame[(POET_FRAME_BUFFER(BOARD_FRAME) + 3) / 4];
@@ -139,6 +143,9 @@ static const struct poet_memory memory = {.arena = (uint8_t *)arena,
                                           .cache_blocks = BOARD_CACHE,
                                           .cache = cache,
                                           .trace = trace,
+#ifdef BOARD_SLABS
+                                          .rows = &rows,
+#endif
                                           .trace_capacity = BOARD_TRACE};
 
 int main(void) {

@@ -38,6 +38,7 @@ enum {
   RESIDENTS = 4096,
   TENSORS = 4096,
   QUEUE = 64,
+  SLABS = 1 << 20,
   TRACE = 32768,
 #ifdef POET_POISON
   CACHE = 1, /* one block, so that tests read storage at almost every access */
@@ -57,6 +58,8 @@ enum {
 static struct poet_resident residents[RESIDENTS];
 static uint32_t bitmap[(TENSORS + 31) / 32];
 static struct poet_transfer queue[QUEUE];
+static uint8_t steps[(SLABS + 3) / 4];
+static struct poet_rows rows = {.steps = steps, .capacity = SLABS};
 static struct poet_trace trace[TRACE];
 static struct poet_cache cache[CACHE];
 static uint32_t frame[(POET_FRAME_BUFFER(FRAME) + 3) / 4];
@@ -141,7 +144,8 @@ int main(int argc, char **argv) {
                                .cache_blocks = CACHE,
                                .cache = cache,
                                .trace = trace,
-                               .trace_capacity = TRACE};
+                               .trace_capacity = TRACE,
+                               .rows = &rows};
   struct poet_server server = {
       .poet = &board, .frame = (uint8_t *)frame, .frame_bytes = FRAME};
   const char *storage = NULL, *listen = NULL;

@@ -6,7 +6,8 @@
 #define BOARD_RESIDENTS 128
 #define BOARD_TENSORS 1024
 #define BOARD_QUEUE 32
-#define BOARD_TRACE 512
+#define BOARD_SLABS 6144 /* of tables: see poet_rows */
+#define BOARD_TRACE 480
 #define BOARD_CACHE 23
 #define BOARD_FRAME 1544 /* payload of a write of three blocks */
 /* The store in the chip's own flash: erase unit, what one write programs, and

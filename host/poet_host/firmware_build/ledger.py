@@ -28,6 +28,7 @@ PURPOSES = {
     "bitmap": "tables of tensors",
     "queue": "queue of transfers",
     "trace": "trace of a step",
+    "steps": "slabs of tables that the next steps renew",
     "cache": "stream buffer: cached blocks of model and plan",
     "lane": "block buffer and state of the transfer lane",
     "sd_bus": "state of the SD driver",

@@ -282,6 +282,8 @@ static void *table(size_t bytes) {
 struct poet *board_power_on(uint32_t arena, uint16_t residents,
                             uint16_t tensors, uint16_t queue, uint16_t cache,
                             uint16_t trace) {
+  struct poet_rows *rows = table(sizeof *rows);
+  *rows = (struct poet_rows){.steps = table(16), .capacity = 64};
   const struct poet_memory memory = {
       .arena = table(arena),
       .arena_bytes = arena,
@@ -294,7 +296,8 @@ struct poet *board_power_on(uint32_t arena, uint16_t residents,
       .cache = table(cache * sizeof(struct poet_cache)),
       .cache_blocks = cache,
       .trace = table(trace * sizeof(struct poet_trace)),
-      .trace_capacity = trace};
+      .trace_capacity = trace,
+      .rows = rows};
   struct poet_port *port = table(sizeof *port);
   *port = (struct poet_port){.board = "fuzzed",
                              .unique_id = "0123456789abcdef0",
@@ -325,6 +328,8 @@ void board_power_off(struct poet *poet) {
   free(poet->memory.queue);
   free(poet->memory.cache);
   free(poet->memory.trace);
+  free(poet->memory.rows->steps);
+  free(poet->memory.rows);
   free((struct poet_port *)poet->port);
   free(poet);
 }

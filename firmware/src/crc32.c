@@ -2,7 +2,8 @@
  * crc32.c - CRC-32 with the reflected polynomial 0xedb88320, as in zlib and
  * Ethernet, with a table for one byte at a time. On 64-bit processors, which
  * have memory enough, eight tables for eight bytes at a time. On a Cortex-M4F,
- * three tables for the 11, 11 and 10 bits of a word.
+ * three tables for the 11, 11 and 10 bits of a word. On a Cortex-M0+, which has
+ * little flash, two tables for the halves of a byte.
  *
  * It keeps no state: the caller passes the result for the earlier bytes. The
  * preprocessor computes the tables, so that each is a constant in flash.
@@ -30,6 +31,14 @@
   {BYTES64(0, __VA_ARGS__), BYTES64(64, __VA_ARGS__),                          \
    BYTES64(128, __VA_ARGS__), BYTES64(192, __VA_ARGS__)}
 
+#ifdef __ARM_ARCH_6M__
+/* halves[i] has the CRCs of a byte of which only the bits 4 i to 4 i + 3 may be
+ * set, without the two inversions. */
+static const uint32_t halves[][16] = {
+    {BYTES16(0, 0x77073096, 0xee0e612c, 0x076dc419, 0x0edb8832, 0, 0, 0, 0)},
+    {BYTES16(0, 0x1db71064, 0x3b6e20c8, 0x76dc4190, 0xedb88320, 0, 0, 0, 0)},
+};
+#else
 /* table[i] has the CRCs of a byte that i zeros follow, without the two
  * inversions. */
 static const uint32_t table[][256] = {
@@ -52,6 +61,7 @@ static const uint32_t table[][256] = {
           0xf9766256, 0x299dc2ed, 0x533b85da),
 #endif
 };
+#endif
 
 #ifdef __ARM_ARCH_7EM__
 /* The CRCs of a word of which only the bits 0 to 10, 11 to 21, or 22 to 31 may
@@ -137,7 +147,12 @@ uint32_t poet_crc(uint32_t crc, const void *data, uint32_t size) {
   }
 #endif
   while (size--) {
-    crc = table[0][(crc ^ *byte++) & 0xff] ^ (crc >> 8);
+    const uint32_t index = (crc ^ *byte++) & 0xff;
+#ifdef __ARM_ARCH_6M__
+    crc = halves[0][index & 15] ^ halves[1][index >> 4] ^ (crc >> 8);
+#else
+    crc = table[0][index] ^ (crc >> 8);
+#endif
   }
   return ~crc;
 }

@@ -54,23 +54,18 @@ struct reduced {
 #if defined(__ARM_ARCH_6M__) /* integers are faster than float operations */
 #define HIDDEN_BIT (1u << 23)
 
-/* Return mantissa * 2^(field - 158), rounded, with the sign in bit 31 of
- * `sign`. */
-static __attribute__((noinline)) float rounded(uint32_t mantissa,
-                                               uint32_t field, uint32_t sign) {
+float poet_rounded(uint32_t mantissa, uint32_t field, uint32_t sign) {
   if (mantissa == 0) {
     return 0.0f;
   }
-  if (mantissa >> 24 == 0) {
-    mantissa <<= 8;
+  for (; !(mantissa >> 24); mantissa <<= 8) {
     field -= 8;
   }
   for (; !(mantissa >> 31); mantissa <<= 1) {
     field--;
   }
   uint32_t kept = mantissa >> 8;
-  const uint32_t below = mantissa & 255;
-  kept += below > 128 || (below == 128 && (kept & 1));
+  kept += ((mantissa & 255) + 127 + (kept & 1)) >> 8;
   return from_bits((sign & ~0u << 31) | (((field - 1) << 23) + kept));
 }
 
@@ -94,9 +89,9 @@ static struct reduced reduce(float x) {
     rest = -rest;
     sign = ~sign;
   }
-  const float low = rounded(n * 0xde8083u, 158 - 36, ~bits);
+  const float low = poet_rounded(n * 0xde8083u, 158 - 36, ~bits);
   return (struct reduced){bits >> 31 ? -(int32_t)n : (int32_t)n,
-                          rounded(rest, 158 - 25, sign) - low};
+                          poet_rounded(rest, 158 - 25, sign) - low};
 }
 #else
 static struct reduced reduce(float x) {

@@ -72,6 +72,12 @@ float poet_tanhf(float x);
 float poet_erff(float x);
 float poet_logistic(float x);
 
+/* Return mantissa * 2^(field - 158), rounded, with the sign in bit 31 of
+ * `sign`. 0 or the exponent field of a normal number results. */
+#if defined(__ARM_ARCH_6M__)
+float poet_rounded(uint32_t mantissa, uint32_t field, uint32_t sign);
+#endif
+
 /* Return ((c[0] x + c[1]) x + c[2]) x + ... + c[count - 1], for the numbers
  * that horner_m0plus.c allows. Only there is it a function of its own. */
 #if POET_M0PLUS

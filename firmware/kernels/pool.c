@@ -144,14 +144,6 @@ void poet_maxpool2d_grad(const struct poet_call *call) {
   maxpool(call, call->in[1]);
 }
 
-/* Return the divisor of a window's sum: the number of elements of the window.
- * With `variant` 1, only elements inside of the input are counted. */
-static float window_area(const struct poet_op *op, struct part rows,
-                         struct part columns) {
-  return (float)(op->variant ? rows.count * columns.count
-                             : (uint32_t)op->kernel_h * op->kernel_w);
-}
-
 /* Compute the mean of each window or, if `back`, the gradient of the input:
  * each output divides its gradient equally among the elements of its window,
  * and these shares are summed. */
@@ -161,6 +153,7 @@ static SPECIALISED void avgpool(const struct poet_call *call, bool back) {
   const uint32_t width = op->w, size = op->h * width;
   const float *in = call->in[0]; /* (n, c, h, w) or, if `back`, the output's */
   float *out = call->out;        /* (n, c, oh, ow) or, if `back`, the input's */
+  const float whole = (float)((uint32_t)op->kernel_h * op->kernel_w);
   if (back) {
     memset(out, 0, poet_elements(op) * sizeof *out);
   }
@@ -173,7 +166,9 @@ static SPECIALISED void avgpool(const struct poet_call *call, bool back) {
       for (uint32_t left = op->ow; left; left--) {
         const struct part columns =
             part_of(column, op->kernel_w, op->pad_w, width);
-        const float area = window_area(op, rows, columns);
+        /* With `variant` 1, only elements inside of the input are counted. */
+        const float area =
+            op->variant ? (float)(rows.count * columns.count) : whole;
         const float share = back ? *in++ / area : 0.0f;
         const uint32_t first = here.begin * width + columns.begin;
         const float *x = in + first;

@@ -13,6 +13,7 @@ BATCHES = {
     "sums": 400,
     "special sums": 60,
     "polynomials": 600,
+    "comparisons": 120,
     "chains": 300,
     "tiles": 400,
     "strips": 1000,

@@ -39,6 +39,7 @@ PARTS = {
     "sums": Part("m0plus", "floats.c", 1),
     "special sums": Part("m0plus", "floats.c", 2),
     "polynomials": Part("m0plus", "floats.c", 3),
+    "comparisons": Part("m0plus", "floats.c", 4),
     "chains": Part("m0plus", "chains.c", 0),
     "tiles": Part("m4f", "tiles.c", 0),
     "strips": Part("m4f", "tiles.c", 1),
@@ -91,7 +92,13 @@ def expected(part: str, batches: int, seed: int, folder: Path) -> list[str]:
     """The lines that the program of a part prints on this computer."""
     binary = folder / f"{part}-{batches}-{seed}"
     command = ["cc", "-std=gnu11", "-O1", "-ffp-contract=off", *_options(part, batches, seed)]
-    command += [str(FOLDER / PARTS[part].source), *_kernels(PARTS[part].core), "-o", str(binary)]
+    command += [
+        str(FOLDER / PARTS[part].source),
+        *_kernels(PARTS[part].core),
+        "-o",
+        str(binary),
+        "-lm",
+    ]
     subprocess.run(command, check=True)
     return subprocess.run([binary], check=True, capture_output=True, text=True).stdout.split()
 

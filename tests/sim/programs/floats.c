@@ -3,8 +3,10 @@
    for the host, is the oracle: its floats are those of the processor.
 
    PART: 0 operations, 1 sums, 2 sums with a special number at each position,
-   3 polynomials.
+   3 polynomials, 4 comparisons, conversions and roots.
    BATCHES: number of batches. SEED: start of the generator. */
+#include <math.h>
+
 #include "dot_m0plus.h"
 #include "mathf.h"
 #include "numbers.h"
@@ -185,12 +187,49 @@ static void special_sums(void) {
   }
 }
 
+static void compare(float a, float b) {
+  add_bits_to_hash((uint32_t)(a < b) | (uint32_t)(a <= b) << 1 |
+                   (uint32_t)(a > b) << 2 | (uint32_t)(a >= b) << 3 |
+                   (uint32_t)(a == b) << 4 | (uint32_t)isunordered(a, b) << 5);
+}
+
+static void comparisons(void) {
+  const uint32_t kind = draw(KINDS);
+  for (uint32_t i = 0; i < OPERATIONS; i++) {
+    const float a = number(kind), other = number(draw(2) ? kind : 10);
+    const float near = from_bits(to_bits(a) + draw(5) - 2);
+    const float b = draw(2) ? near : other;
+    compare(a, b);
+    compare(b, a);
+    compare(a, -a);
+    const float square = a * a; /* whose root is a, or next to it */
+    add_to_hash(sqrtf(a));
+    add_to_hash(sqrtf(from_bits(to_bits(square) + draw(5) - 2)));
+    const uint32_t some = draw(0), shift = draw(32), rest = draw(3);
+    const uint32_t integer = (draw(2) ? some : short_of(some, draw(0))) >> shift;
+    add_to_hash((float)(integer + rest - 1));
+    add_to_hash((float)(int32_t)(integer + rest - 1));
+    add_to_hash((float)(int32_t)(1 - rest - integer));
+  }
+  for (uint32_t i = 0; i < SPECIALS; i++) {
+    const float a = from_bits(specials[i]);
+    add_to_hash(sqrtf(a));
+    for (uint32_t j = 0; j < SPECIALS; j++) {
+      const float b = from_bits(specials[j]), x = number(kind);
+      compare(a, b);
+      compare(a, x);
+      compare(x, b);
+    }
+  }
+}
+
 int main(void) {
   for (uint32_t i = 0; i < BATCHES; i++) {
     PART == 0   ? operations()
     : PART == 1 ? sums()
     : PART == 2 ? special_sums()
-                : polynomials();
+    : PART == 3 ? polynomials()
+                : comparisons();
     print_hex(hash);
   }
   return 0;

@@ -40,11 +40,15 @@ static uint32_t to_bits(float x) {
   return bits;
 }
 
+static void add_bits_to_hash(uint32_t bits) {
+  hash = (hash ^ bits) * 16777619u;
+  hash ^= hash >> 15;
+}
+
 /* The bits of a NaN are not defined. */
 static void add_to_hash(float x) {
   const uint32_t bits = to_bits(x);
-  hash = (hash ^ (bits << 1 > 0xff000000u ? 0x7fc00000u : bits)) * 16777619u;
-  hash ^= hash >> 15;
+  add_bits_to_hash(bits << 1 > 0xff000000u ? 0x7fc00000u : bits);
 }
 
 static const uint32_t specials[] = {

@@ -125,6 +125,22 @@ def test_only_blocks_that_were_not_written_are_sent_again(bench: Maker) -> None:
     assert card.counts.writes - before == 64 + 4  # from block 60 on: ACMD22 says 59
 
 
+def test_writes_of_many_blocks_announce_their_length(bench: Maker) -> None:
+    """ACMD23, also before the rest of a write of which the card refused a block."""
+    card = bench()
+    assert card.mount()
+    before = card.counts.announced
+    assert card.write(10, LONG) == 0
+    assert card.counts.announced - before == 64
+    assert card.write(10, LONG[:BLOCK]) == 0
+    assert card.read(10, 64) == LONG
+    assert card.counts.announced - before == 64
+    card.fault("write_error", card.counts.writes + 60)
+    assert card.write(10, LONG) == 0
+    assert card.counts.announced - before == 64 + 64 + 5
+    assert card.complaint == ""
+
+
 @pytest.mark.parametrize(("kind", "clocks"), [("write_crc", 3), ("write_error", 0)])
 def test_a_long_job_may_have_many_errors_but_not_too_many(
     bench: Maker, kind: str, clocks: int

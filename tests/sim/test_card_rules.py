@@ -49,6 +49,32 @@ def test_a_reset_within_a_write_finds_the_card_again(name: str, wait: int, stora
 
 
 @needs_compiler
+@both
+def test_the_processor_sleeps_while_the_card_programs(name: str, storage: Path) -> None:
+    """It wakes every 60 us to look whether the card is busy."""
+    programming_us = 100_000
+
+    def write(slow: bool) -> tuple[int, float]:
+        """The processor's cycles of a write of 40 blocks, and its time in microseconds."""
+        chip = SimulatedChip(name, build_firmware(name), storage)
+        assert chip.run(10**9) == "idle"
+        chip.give(b"\0" + request("format", total_blocks=0))
+        assert answer(chip) == 0
+        if slow:
+            fault = (chip.lib.CARD_SLOW_WRITE, chip.meter.card_writes + 20, 1, programming_us)
+            assert chip.lib.sdcard_add_fault(chip.card, *fault)
+        before = chip.meter
+        chip.give(b"\0" + request("probe_transfer", write=1, size=40 * BLOCK - 8, repeat=1))
+        assert answer(chip) == 0
+        return chip.meter.cycles - before.cycles, chip.meter.time_us - before.time_us
+
+    quick, slow = write(False), write(True)
+    assert slow[1] - quick[1] > 0.95 * programming_us
+    awake_us = (slow[0] - quick[0]) / {"mkr1000": 48, "nrf52840_dk": 64}[name]
+    assert 0 < awake_us < {"mkr1000": 0.28, "nrf52840_dk": 0.12}[name] * programming_us
+
+
+@needs_compiler
 @pytest.mark.parametrize("card", load_cards())
 def test_each_card_trains_the_same_weights(card: str, storage: Path) -> None:
     with running("mkr1000", storage, name=card) as (board, device):

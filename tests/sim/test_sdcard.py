@@ -118,6 +118,8 @@ def test_many_blocks_until_stopped(image: Path) -> None:
     assert card.answer() == [0]
     card.wait()
     assert card.counts.reads == 3
+    assert card.application(23, 9) == [0]
+    assert card.command(16, BLOCK) == [0]  # the announcement is for the next command only
     assert card.application(23, 3) == [0]
     assert card.command(25, 8) == [0]
     for k in range(3):
@@ -127,6 +129,7 @@ def test_many_blocks_until_stopped(image: Path) -> None:
     card.swap()
     assert card.wait() >= 48
     assert image.read_bytes()[8 * BLOCK : 11 * BLOCK] == b"".join(map(pattern, (60, 61, 62)))
+    assert card.counts.announced == 3
     assert card.command(17, 8) == [0]
     assert card.block() == pattern(60)
     assert card.complaint == ""

@@ -157,6 +157,7 @@ struct sdcard_config {
 struct sdcard_counts {
   uint64_t reads, writes; /* blocks */
   uint64_t commands, crc_errors;
+  uint64_t announced; /* blocks: ACMD23 just before writes of many blocks */
   uint64_t reading_ns, writing_ns; /* access, transfer and busy times */
 };
 

@@ -53,6 +53,7 @@ struct sdcard {
   enum sd_state state;
   unsigned idle_clocks; /* before the first command */
   bool application;     /* the last command was CMD55 */
+  uint32_t announced;   /* blocks: the last command was ACMD23; else 0 */
   bool crc_on, saw_cmd8, initialising;
   uint64_t ready_ns; /* end of initialisation */
 

@@ -153,9 +153,10 @@ static void application_command(struct sdcard *card, unsigned index,
     send_sd_status(card, now_ns);
   else if (index == 22 && card->state == SD_READY)
     send_written(card, now_ns);
-  else if (index == 23 && card->state == SD_READY)
-    respond_r1(card, 0); /* the number of blocks to erase is only a hint */
-  else
+  else if (index == 23 && card->state == SD_READY) {
+    card->announced = argument & 0x7fffff; /* to erase: only a hint */
+    respond_r1(card, 0);
+  } else
     respond_r1(card, R1_ILLEGAL);
 }
 
@@ -200,8 +201,11 @@ static void ready_command(struct sdcard *card, unsigned index,
 static void execute(struct sdcard *card, unsigned index, uint32_t argument,
                     uint64_t now_ns) {
   bool application = card->application;
+  if (index == 25 && !application)
+    card->counts.announced += card->announced;
   uint32_t capacity = card->config.high_capacity ? 1u << 30 : 0;
   card->application = false;
+  card->announced = 0;
   if (index == 0) {
     sd_activity(card, false, now_ns);
     sd_reset(card);

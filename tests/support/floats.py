@@ -1,7 +1,8 @@
-"""Float operations and sums of products of the two cores, compared with those of the host.
+"""The firmware's assembly for the two cores, compared with C on the host.
 
-The assembly in firmware/kernels/*_m0plus.c and *_m4f.c must give the host's bits. `mutants` changes
-one of its instructions at a time; each change must change a result.
+The assembly in firmware/kernels/*_m0plus.c and *_m4f.c computes floats and sums of products. That
+in crc32.c and in spi.c of the nRF52840 copies blocks and computes CRCs. Both must give the host's
+bits. `mutants` changes one instruction at a time; each change must change a result.
 
     python -m support.floats sums 4000 7        compare part `sums`, 4,000 batches, seed 7
     python -m support.floats mutate CORE TABLE  write a row for each function
@@ -44,6 +45,7 @@ PARTS = {
     "tiles": Part("m4f", "tiles.c", 0),
     "strips": Part("m4f", "tiles.c", 1),
     "special tiles": Part("m4f", "tiles.c", 2),
+    "transfers": Part("m4f", "transfers.c", 0),
 }
 # The functions in assembly, and the part that calls them.
 ASSEMBLY = {
@@ -62,6 +64,7 @@ ASSEMBLY = {
         **{f"poet_block_{kind}": "tiles" for kind in ("bb", "gg", "up", "un")},
         **{f"poet_{name}": "strips" for name in ("strips", "rows_ahead", "rows_back", "outer")},
         **{f"poet_{name}": "strips" for name in ("eight", "dot", "axpy", "three")},
+        **dict.fromkeys(("add_words", "block_crc", "copy_block"), "transfers"),
     },
 }
 NOP = 0x46C0  # mov r8, r8
@@ -74,17 +77,24 @@ def _options(part: str, batches: int, seed: int) -> list[str]:
     return [f"-D{name}={value}" for name, value in values.items()]
 
 
-def _kernels(core: str) -> list[str]:
-    kernels, include = (resource("firmware") / name for name in ("kernels", "include"))
+def _sources(part: str) -> list[str]:
+    """The files of the firmware that a part needs, and options to compile them."""
+    firmware, core = resource("firmware"), PARTS[part].core
+    if part == "transfers":  # of sd_bus.c it needs one function
+        folders = ("include", "src", "port/common", "port/nrf52840")
+        options = ["-ffunction-sections", "-Wl,--gc-sections"]
+        options += [f"-I{firmware / folder}" for folder in folders]
+        return [*options, str(firmware / "port/common/sd_bus.c")]
+    kernels = firmware / "kernels"
     names = sorted(str(path) for path in kernels.glob(f"*_{core}.c"))
     others = [str(kernels / "tile.c"), str(kernels / "mathf.c")]
-    return [f"-I{kernels}", f"-I{include}", *names, *others]
+    return [f"-I{kernels}", f"-I{firmware / 'include'}", *names, *others]
 
 
 def program(part: str, batches: int, seed: int, folder: Path, *options: str) -> Path:
     """Build the program of a part for its core."""
     core = PARTS[part].core
-    flags = (*_options(part, batches, seed), *options, *_kernels(core))
+    flags = (*_options(part, batches, seed), *options, *_sources(part))
     return build(core, PARTS[part].source, folder, *flags)
 
 
@@ -94,7 +104,7 @@ def expected(part: str, batches: int, seed: int, folder: Path) -> list[str]:
     command = ["cc", "-std=gnu11", "-O1", "-ffp-contract=off", *_options(part, batches, seed)]
     command += [
         str(FOLDER / PARTS[part].source),
-        *_kernels(PARTS[part].core),
+        *_sources(part),
         "-o",
         str(binary),
         "-lm",

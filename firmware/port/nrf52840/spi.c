@@ -124,17 +124,17 @@ static void copy_block(uint8_t *to, const uint8_t *from) {
   "eor %[d], %[h]\n"
 
 static uint16_t block_crc(const uint8_t *block) {
-  uint32_t words[4] = {0}, e, f, g, h;
+  uint32_t a = 0, b = 0, c = 0, d = 0, e, f, g, h;
   const uint8_t *end = block + POET_BLOCK;
   __asm("1:\n" NEXT_WORDS(0) NEXT_WORDS(16) NEXT_WORDS(32)
             NEXT_WORDS(48) "add %[block], #64\n"
                            "cmp %[block], %[end]\n"
                            "bne 1b\n"
-        : [block] "+r"(block), [a] "+r"(words[0]), [b] "+r"(words[1]),
-          [c] "+r"(words[2]), [d] "+r"(words[3]), [e] "=&r"(e), [f] "=&r"(f),
-          [g] "=&r"(g), [h] "=&r"(h)
+        : [block] "+r"(block), [a] "+r"(a), [b] "+r"(b), [c] "+r"(c),
+          [d] "+r"(d), [e] "=&r"(e), [f] "=&r"(f), [g] "=&r"(g), [h] "=&r"(h)
         : [end] "r"(end)
         : "cc", "memory");
+  const uint32_t words[] = {a, b, c, d};
   return sd_bus_crc(0, (const uint8_t *)words, sizeof words);
 }
 

@@ -1,5 +1,7 @@
 """Boards are folders: every board.toml is complete, and errors name the wrong key."""
 
+import re
+
 import pytest
 from poet_host.device.board import load_board, names, parse_board
 from poet_host.errors import BadInput
@@ -80,3 +82,19 @@ def test_an_error_names_the_wrong_key(old: str, new: str, message: str) -> None:
     with pytest.raises(BadInput, match=message) as caught:
         parse_board("mine", TEXT.replace(old, new, 1), "mine.toml")
     assert str(caught.value).startswith("mine.toml")
+
+
+@pytest.mark.parametrize(
+    ("board", "source", "name"),
+    [
+        ("mkr1000", "port/samd21/sizes.h", "BOARD_SLABS"),
+        ("nrf52840_dk", "port/nrf52840/sizes.h", "BOARD_SLABS"),
+        ("native", "port/native/main.c", "SLABS ="),
+        ("rpi4b", "port/native/main.c", "SLABS ="),
+    ],
+)
+def test_the_slabs_of_tables_are_those_of_the_firmware(board: str, source: str, name: str) -> None:
+    text = (resource("firmware") / source).read_text(encoding="utf-8")
+    found = re.search(rf"\b{name} (\d+)(?: << (\d+))?", text)
+    slabs = int(found[1]) << int(found[2] or 0) if found else 0
+    assert load_board(board).table_slabs == slabs

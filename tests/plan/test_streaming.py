@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from poet_host.device.board import load_board
 from poet_host.graph.cutting import choose_cuts
 from poet_host.graph.graph import Graph
 from poet_host.graph.models import load
@@ -24,19 +25,21 @@ from poet_host.solver.solve import solve
 RAM_BYTES = 24_576
 
 
-def problem_of(graph: Graph, ram_bytes: int) -> tuple[Problem, Streaming]:
-    profile = estimate_profile("mkr1000")
+def problem_of(graph: Graph, ram_bytes: int, board: str = "mkr1000") -> tuple[Problem, Streaming]:
+    profile = estimate_profile(board)
     plain = Problem(cost_graph(graph, profile), ram_bytes, profile=profile)
     problem = with_streaming(plain, graph)
     assert problem.streaming is not None
     return problem, problem.streaming
 
 
-def nested(graph: Graph, found: Streaming, name: str, mode: int) -> NestedOperator:
+def nested(
+    graph: Graph, found: Streaming, name: str, mode: int, table_slabs: int = 0
+) -> NestedOperator:
     """A nest, checked against the laws."""
     node = graph[name]
     cuts = tuple(found.cuts.get(graph[n].updates or n) for n in (*node.inputs, name))
-    return NestedOperator(operator_of(node), cuts, found.nests[name, mode])
+    return NestedOperator(operator_of(node), cuts, found.nests[name, mode], table_slabs)
 
 
 @pytest.mark.slow
@@ -68,10 +71,13 @@ def test_resnet8_has_a_plan_in_an_eighth_of_its_largest_operator() -> None:
             assert nest == found.nests[other.node, other.mode]
 
 
-@pytest.mark.parametrize("model", ["resnet18", "vgg16-cifar", "bert-tiny"])
-def test_cuts_are_along_axes_of_all_operators(model: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "table_slabs"),
+    [("resnet18", 0), ("vgg16-cifar", 0), ("bert-tiny", 0), ("bert-tiny", 6144)],
+)
+def test_cuts_are_along_axes_of_all_operators(model: str, table_slabs: int) -> None:
     graph = load(model)
-    cuts = choose_cuts(graph, 4096)
+    cuts = choose_cuts(graph, 4096, table_slabs)
     assert max(graph[name].size_bytes for name in cuts) > 100 * 4096
     for name, cut in cuts.items():
         assert cut.size_bytes == graph[name].size_bytes
@@ -82,6 +88,34 @@ def test_cuts_are_along_axes_of_all_operators(model: str) -> None:
             operator = operator_of(node)
             for i, name in enumerate(names):
                 parts_of(operator.operand(i), cuts.get(name))  # raises LawError
+
+
+def test_a_step_of_plain_sgd_writes_at_most_three_slabs_a_token() -> None:
+    """A board that keeps no slabs, weight decay and momentum write the whole table."""
+    name, table, row = "word.weight:new", 30_522 * 128 * 4, 128 * 4
+    plain = TrainingOptions()
+    for board, options, is_kept in (
+        ("nrf52840_dk", plain, True),
+        ("mkr1000", plain, False),
+        ("nrf52840_dk", TrainingOptions(weight_decay=0.01), False),
+        ("nrf52840_dk", TrainingOptions(momentum=0.9), False),
+    ):
+        graph, slabs = load("bert-tiny", options), load_board(board).table_slabs
+        problem, found = problem_of(graph, 65_536, board)
+        node = problem.graph.nodes[problem.graph.index[name]]
+        written = {mode.moved_out_bytes for mode in node.modes if mode.streamed_output}
+        if not is_kept:
+            assert written == {table}
+            continue
+        for number, mode in enumerate(node.modes, 1):
+            one = nested(graph, found, name, number, slabs)
+            assert (mode.moved_in_bytes, mode.moved_out_bytes) == (
+                one.loaded_bytes, one.stored_bytes
+            )  # fmt: skip
+        rows = next(loop.step for loop in one.nest.loops if loop.axis == "k")
+        assert -(-30_522 // rows) <= slabs
+        assert written == {3 * 128 * rows * row}
+        assert max(written) < table / 9
 
 
 @pytest.mark.slow

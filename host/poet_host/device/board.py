@@ -102,6 +102,9 @@ class Board:
     estimate: Estimate
     paper: Paper | None = None  # None: the paper does not state all figures of this board
     loading: Loading | None = None  # None: the board has no firmware image
+    # Slabs of tables of which the firmware knows whether a step must renew them (FORMAT.md, "Kept
+    # slabs"); 0: each step renews whole tables.
+    table_slabs: Annotated[int, Meta(ge=0, lt=2**32)] = 0
     target: str = ""  # GNU triple of a board that runs Linux, or empty
 
     @property

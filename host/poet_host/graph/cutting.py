@@ -17,13 +17,16 @@ from itertools import accumulate, pairwise
 from math import gcd, prod
 from operator import mul, or_
 
-from .cuts import AXES, Cut
+from .cuts import AXES, BLOCK, Cut
 from .graph import Graph
+from .kept_slabs import most_renewed
 from .operands import OperandAxis, operator_of
 
 MOST_INDICES = 2**16 - 1  # of an axis in the record of a cut
 
 ROW_PART_BYTES = 256  # least part of a row of a matrix: half a block of storage
+
+TABLE_PART_BYTES = 1024  # about, of a table of which a step renews only some rows
 
 LEAST_PIECE_BYTES = 64  # of statistics: each piece takes a block of storage or more
 
@@ -49,20 +52,23 @@ class _Classes:
         self.parent[self.find(one)] = self.find(other)
 
 
-def choose_cuts(graph: Graph, part_bytes: int) -> dict[str, Cut]:
+def choose_cuts(graph: Graph, part_bytes: int, table_slabs: int = 0) -> dict[str, Cut]:
     """Return the cuts of tensors, by node, for parts of at most `part_bytes` where possible.
 
     A tensor of at most `part_bytes` is whole, except for statistics along an axis that is cut. A
     tensor whose users agree on no axis is whole, too. A node that renews a stored tensor is not in
-    the result: it has the cut of that tensor.
+    the result: it has the cut of that tensor. `table_slabs`: see `most_renewed`. Tables of which
+    the board keeps slabs have parts of few rows.
     """
-    return _Cutting(graph, part_bytes).cuts()
+    return _Cutting(graph, part_bytes, table_slabs).cuts()
 
 
 class _Cutting:
-    def __init__(self, graph: Graph, part_bytes: int) -> None:
+    def __init__(self, graph: Graph, part_bytes: int, table_slabs: int) -> None:
         self.graph = graph
         self.part_bytes = part_bytes
+        self.table_slabs = table_slabs
+        self.renewals = {node.updates: node for node in graph if node.updates}
         self.classes = _Classes()
         self.places: dict[str, list[Place]] = {}  # what all users can cut, outermost first
         self.columns: dict[str, Place] = {}  # of matrices of which some users need whole rows
@@ -263,7 +269,20 @@ class _Cutting:
             dense = outer == 1 and all(part == 1 for part in parts[:i])
             if dense and most >= 2 * parts[i] and parts[i] >= self.extents[group]:
                 parts[i] = place[0] if most == place[0] else parts[i] * (most // parts[i])
-        return parts
+        return [self._rows_of_table(name, parts), *parts[1:]]
+
+    def _rows_of_table(self, name: str, parts: list[int]) -> int:
+        """Return the rows of a part: few ones for a table of which a board keeps slabs."""
+        update, size = self.renewals.get(name), self.places[name][0][0]
+        if update is None or update.op != "embedding_grad":
+            return parts[0]
+        total = self.graph[name].size_bytes // prod(size for size, _ in self.places[name])
+        rest = total * prod(parts[1:])
+        least = max(TABLE_PART_BYTES // rest, -(-size // max(1, self.table_slabs)))
+        blocks = BLOCK // gcd(BLOCK, rest)  # rows of whole blocks
+        rows = min(parts[0], -(-least // blocks) * blocks)
+        renewed = most_renewed(operator_of(update), rows, self.table_slabs)
+        return rows if renewed else parts[0]
 
     def _must_be_cut(self, name: str, parts: list[int]) -> bool:
         """Return whether a tensor has an axis that no operator can cut before a cut one."""

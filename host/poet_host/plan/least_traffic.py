@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from math import sqrt
 
 from ..graph.graph import Graph, Node
+from ..graph.kept_slabs import STEPS, renews_some_rows
+from ..graph.operands import operator_of
 from ..graph.work import work_of
 
 
@@ -27,7 +29,10 @@ def _operator_bytes(node: Node, graph: Graph, ram_bytes: int) -> int:
     attrs = node.attrs
     area = _product(attrs, "kernel_h", "kernel_w") / _product(attrs, "stride_h", "stride_w")
     words = 2 * work.macs / sqrt(max(area, 1.0) * ram_bytes / 4)
-    return max(work.bytes, int(4 * words))
+    operands = work.bytes
+    if renews_some_rows(operator_of(node)):  # at least three rows: all tokens may be equal
+        operands -= 2 * (node.size_bytes - STEPS * node.size_bytes // int(attrs["k"]))
+    return max(operands, int(4 * words))
 
 
 def _product(attrs: Mapping[str, int | float], one: str, other: str) -> float:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph.cuts import Cut
+from ..graph.kept_slabs import ROWS, most_renewed
 from ..graph.operands import OperandAxis, Operator, Sizes
 from .box import Box
 from .nest_traffic import Array, Columns, Level, NestTraffic, Option, Prices
@@ -46,7 +47,8 @@ class NestSearch(NestTraffic):
     """All nests of one operator. `cuts`: of the inputs, then of the output.
 
     `inputs`: the names of the inputs, if some of them may be the same tensor. Such a tensor streams
-    as each of these inputs, or as none.
+    as each of these inputs, or as none. `table_slabs`: see `most_renewed`. If a board keeps slabs
+    of a table, then in each nest that streams, the table does, with one loop over its rows.
     """
 
     def __init__(
@@ -55,11 +57,16 @@ class NestSearch(NestTraffic):
         cuts: Sequence[Cut | None],
         prices: Prices,
         inputs: Sequence[str] = (),
+        table_slabs: int = 0,
     ) -> None:
         super().__init__(operator, cuts, prices)
         first = list(map(inputs.index, inputs))
         self.equal = [(first[i], i) for i in range(len(inputs)) if first[i] != i]
         self.cells = self._cells()
+        if ROWS in self.cells and self.cells[ROWS] == lcm(*self._cut_along(ROWS)):
+            self.renewed_rows = most_renewed(operator, self.cells[ROWS], table_slabs)
+        if self.renewed_rows:
+            self.streamable[0] = False  # the board reads all tokens before it begins
         self.tiles = self._tiles() if self.cells else {}
 
     # ---- cells and tiles
@@ -123,6 +130,8 @@ class NestSearch(NestTraffic):
             least = lcm(self.cells[axis], *self._cut_along(axis))
             if axis in self.operator.summed:
                 steps = {least} if several == 1 else set()
+            elif axis == ROWS and self.renewed_rows:
+                steps = {least}
             else:
                 count = -(-size // least)
                 steps = {least * -(-count // i) for i in range(1, count + 1)}
@@ -255,11 +264,11 @@ class NestSearch(NestTraffic):
                 ]
 
     def _level(self, axis: str, outer: bool, tile: Mapping[str, Sizes]) -> Level:
-        size, step = self.sizes[axis], tile[axis]
+        size, step = self.visited[axis], tile[axis]
         if outer:
             return Level(axis, True, step, -(-size // step))
         cell = np.full_like(step, self.cells[axis])
-        return Level(axis, False, cell, -(-step // cell))
+        return Level(axis, False, cell, -(-np.minimum(step, size) // cell))
 
     def _priced(
         self, levels: list[Level], tile: Mapping[str, Sizes], streams: Streams = "anything"
@@ -300,6 +309,8 @@ class NestSearch(NestTraffic):
                 depths = [r and r.depth for r in map(list.__getitem__, options, numbers)]
                 streamed = tuple(d is not None for d in depths)
                 if any(streamed[first] != streamed[second] for first, second in self.equal):
+                    continue
+                if self.renewed_rows and any(streamed) and not streamed[-1]:
                     continue
                 if shared is None or depths[shared] == depths[-1]:
                     chosen.setdefault(streamed, []).append(numbers)

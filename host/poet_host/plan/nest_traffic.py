@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph.cuts import Cut
+from ..graph.kept_slabs import ROWS
 from ..graph.operands import OperandAxis, Operator, Sizes
 from .nests import parts_of
 
@@ -84,10 +85,12 @@ class NestTraffic:
     """The operands of an operator. `cuts`: of the inputs, then of the output."""
 
     cells: Mapping[str, int]  # the steps of the innermost loops
+    renewed_rows = 0  # the most rows of a table that a step renews; 0: all
 
     def __init__(self, operator: Operator, cuts: Sequence[Cut | None], prices: Prices) -> None:
         self.operator = operator
         self.prices = prices
+        self.cuts = cuts
         self.count = operator.input_count
         self.axes = [operator.operand(i) for i in range(self.count + 1)]
         self.parts = [parts_of(*pair) for pair in zip(self.axes, cuts, strict=True)]
@@ -99,6 +102,11 @@ class NestTraffic:
             for axis in (*operator.free_axes, *operator.summed)
             if operator.size(axis) > 1
         }
+
+    @property
+    def visited(self) -> Mapping[str, int]:
+        """Return the sizes of axes with several indices, of which tables have the renewed rows."""
+        return {**self.sizes, ROWS: self.renewed_rows} if self.renewed_rows else self.sizes
 
     def extents(self, index: int, levels: Sequence[Level], count: int) -> list[Sizes]:
         """Return the largest extents that loops leave of an operand, by axis."""
@@ -153,6 +161,9 @@ class NestTraffic:
                     if level.axis == a.cut_by:
                         whole = (level.step * a.per) % part == 0 if part < a.size else False
                         allowed &= (level.trips == 1) | whole | (a.window is not None)
+            if self.renewed_rows and index in (self.operator.overwritten, self.count):
+                trips = [level.trips for level in inside if level.axis == ROWS]
+                allowed &= np.max([np.ones(count, np.int64), *trips], axis=0) > 1
             if not allowed.any():
                 continue
             steps = [self._step(a.cut_by, inside, count) for a in self.axes[index]]
@@ -188,7 +199,8 @@ class NestTraffic:
         inside = levels[:depth]
         regions: list[list[tuple[Parts, dict[str, Sizes]]]] = []
         for a, part in zip(self.axes[index], self.parts[index], strict=True):
-            whole = (parts_within(np.full(count, a.size, np.int64), part), dict[str, Sizes]())
+            size = (a.cut_by == ROWS and self.renewed_rows) or a.size
+            whole = (parts_within(np.full(count, size, np.int64), part), dict[str, Sizes]())
             both = {level.outer for level in inside if level.axis == a.cut_by}
             if a.window is not None and both:
                 regions.append(self._banded(a, part, both, tile))
@@ -197,10 +209,10 @@ class NestTraffic:
                 regions.append([whole])
                 continue
             step = tile[str(a.cut_by)] * a.per
-            last = a.size - (-(-a.size // step) - 1) * step
+            last = size - (-(-size // step) - 1) * step
             cell = self.cells[str(a.cut_by)] * a.per
             regions.append([
-                (parts_within(a.size - last, part), {str(a.cut_by): -(-step // cell)}),
+                (parts_within(size - last, part), {str(a.cut_by): -(-step // cell)}),
                 (parts_within(last, part), {str(a.cut_by): -(-last // cell)}),
             ])  # fmt: skip
         total = np.zeros((6, count))
@@ -250,7 +262,7 @@ class NestTraffic:
                     level.trips
                     if level.outer
                     else np.full(
-                        count, -(-self.sizes[level.axis] // self.cells[level.axis]), np.int64
+                        count, -(-self.visited[level.axis] // self.cells[level.axis]), np.int64
                     )
                 )
                 known = counted.get(level.axis, np.ones(count, np.int64))

@@ -19,6 +19,7 @@ import numpy as np
 from .. import isa
 from ..errors import BadInput
 from ..graph.cuts import Cut
+from ..graph.kept_slabs import ROWS, most_renewed
 from ..graph.operands import OperandAxis, Operator
 from .box import Box
 
@@ -77,11 +78,19 @@ class NestedOperator:
     """A nest of one operator, and the tensors that it uses. Raises LawError if it breaks a law.
 
     `cuts` are the cuts of the inputs, then of the output, then of the input gradient of a pair;
-    None: not cut.
+    None: not cut. `table_slabs` is that of the board. If the board keeps slabs of a table, the walk
+    has the most slabs that it renews.
     """
 
-    def __init__(self, operator: Operator, cuts: tuple[Cut | None, ...], nest: Nest) -> None:
+    def __init__(
+        self,
+        operator: Operator,
+        cuts: tuple[Cut | None, ...],
+        nest: Nest,
+        table_slabs: int = 0,
+    ) -> None:
         self.operator = operator
+        self.table_slabs = table_slabs
         self.cuts = cuts
         self.nest = nest
         self.count = operator.input_count
@@ -250,6 +259,15 @@ class NestedOperator:
         """Return the RAM that the nest needs in addition to the operands that are whole."""
         return self.state_bytes + self.sums_bytes + sum(self.ring_bytes)
 
+    @cached_property
+    def renewed_rows(self) -> int:
+        """Return the most rows of a table that a step renews; 0: all, because it keeps no slab."""
+        loops = [(depth, loop) for depth, loop in enumerate(self.nest.loops) if loop.axis == ROWS]
+        output = self.nest.operands[-1]
+        if len(loops) != 1 or self.nest.operands[0] or not output or loops[0][0] >= output.depth:
+            return 0
+        return most_renewed(self.operator, loops[0][1].step, self.table_slabs)
+
     # ---- what happens, by walking
 
     def levels(self, depth: int) -> Iterator[list[dict[str, Range]]]:
@@ -266,7 +284,10 @@ class NestedOperator:
                 inner = {**outer[-1], loop.axis: (at, min(at + loop.step, end))}
                 yield from inside([*outer, inner])
 
-        return inside([{axis: (0, self.operator.size(axis)) for axis in axes}])
+        first = {axis: (0, self.operator.size(axis)) for axis in axes}
+        if self.renewed_rows:
+            first[ROWS] = (0, self.renewed_rows)
+        return inside([first])
 
     def indices(self, depth: int) -> Iterator[dict[str, Range]]:
         """Yield the ranges of all axes that the first loops leave, in order."""

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from ..device.board import load_board
-from ..graph.cuts import Cut
+from ..graph.cuts import BLOCK, TRAILER, Cut
 from ..graph.cutting import choose_cuts
 from ..graph.graph import Graph, Node
 from ..graph.operands import Sizes, operator_of, part_of
@@ -55,8 +55,9 @@ class _Streams:
 
     def __init__(self, graph: Graph, profile: Profile, part_bytes: int) -> None:
         self.graph, self.profile = graph, profile
-        self.estimate = load_board(profile.board).estimate
-        self.cuts: Mapping[str, Cut] = choose_cuts(graph, part_bytes)
+        board = load_board(profile.board)
+        self.estimate, self.table_slabs = board.estimate, board.table_slabs
+        self.cuts: Mapping[str, Cut] = choose_cuts(graph, part_bytes, board.table_slabs)
         self._cache: dict[object, NestSearch | None] = {}
         self.searches = self._searches()
         while unfit := self._unfit():
@@ -103,14 +104,15 @@ class _Streams:
         profile = self.profile
         try:
             prices = _prices(profile, node, self.estimate.piece_us)
-            search = NestSearch(operator_of(node), cuts, prices, node.inputs)
+            search = NestSearch(operator_of(node), cuts, prices, node.inputs, self.table_slabs)
         except LawError:
             return None
         cell_us = self.estimate.cell_us if profile.kind == "measured" else 0.0
         time_us = _cells_us(node, profile, search, cell_us)
-        around_us = profile.statements.compute_us + profile.statements.free_us
-        energy_uj = (time_us + around_us) * profile.power.compute_uw / 1e6
-        search.prices = replace(prices, kernel_us=time_us + around_us, kernel_uj=energy_uj)
+        time_us += profile.statements.compute_us + profile.statements.free_us
+        trailers_us, trailers_uj = _trailers(search, prices, profile.power.compute_uw)
+        energy_uj = time_us * profile.power.compute_uw / 1e6 + trailers_uj
+        search.prices = replace(prices, kernel_us=time_us + trailers_us, kernel_uj=energy_uj)
         return search if search.is_possible else None
 
     @cached_property
@@ -201,13 +203,29 @@ def _prices(profile: Profile, node: Node, piece_us: float) -> Prices:
     )
 
 
+def _trailers(search: NestSearch, prices: Prices, compute_uw: float) -> tuple[float, float]:
+    """Return time (us) and energy (uJ) for the trailers of pieces that a nest keeps.
+
+    Those of the current slot and of the next one are read, then those of the next one are written.
+    """
+    cut = search.cuts[-1]
+    if not search.renewed_rows or cut is None:
+        return 0.0, 0.0
+    pieces = len(cut.piece_sizes)
+    block = np.array(BLOCK)
+    read, write = prices.load(block), prices.store(block)
+    lane_us, _, energy_uj = -(-pieces // (BLOCK // TRAILER)) * (2 * read + write)
+    time_us = pieces * prices.piece_us
+    return float(lane_us + time_us), float(energy_uj + time_us * compute_uw / 1e6)
+
+
 def _cells_us(node: Node, profile: Profile, search: NestSearch, cell_us: float) -> float:
     """Return the time of all cells, which differ in size at the edges.
 
     `cell_us`: the time of a cell in addition to that of its kernel.
     """
     sides, operator = [], search.operator
-    for axis, size in search.sizes.items():
+    for axis, size in search.visited.items():
         if axis == "pass":  # each pass takes half of the time
             continue
         cell = search.cells.get(axis, size)

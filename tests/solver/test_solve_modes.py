@@ -13,7 +13,6 @@ from poet_host.plan.verify import verify
 from poet_host.solver import stage_model
 from poet_host.solver.feasibility import least_ram_bytes
 from poet_host.solver.program import minimise
-from poet_host.solver.recompute_candidates import DepthLimit
 from poet_host.solver.search import Search, Task
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import Method, solve
@@ -24,7 +23,7 @@ from support.streamed_graphs import streamed_instance
 
 PROOF = Settings(60.0, gap=0.0, placed=False)
 SILENT = Channel(lambda kind, found: None, lambda: False)
-MODELS = ({"depth_limit": DepthLimit(1, needs_inputs=False)}, {}, {"for_conflicts": True})
+MODELS = ({"strict": set()}, {"strict": {1, 3}}, {}, {"conflict_stages": set(range(7))})
 
 
 def problems(seeds: range, most_nodes: int = 6) -> Iterator[Problem]:
@@ -75,7 +74,7 @@ def test_the_other_methods_use_modes_within_their_limits(
     assert found > 2
 
 
-@pytest.mark.parametrize("options", MODELS, ids=("relaxed", "full", "with conflicts"))
+@pytest.mark.parametrize("options", MODELS, ids=("relaxed", "strict", "whole", "conflicts"))
 def test_every_model_bounds_all_plans(options: dict[str, object]) -> None:
     bounds = 0
     for problem in problems(range(300, 340), 7):

@@ -3,25 +3,28 @@
 It solves the stage model (stage_model.py), an integer program. The incumbent is the best plan so
 far. The model offers every recomputation that a better plan may contain. The incumbent is proved
 optimal when the bound reaches its value.
+
+The whole model is large, so the search begins with a relaxation, in which recomputations need no
+inputs. Few recomputations are part of its solution. Those whose inputs are not in RAM become
+*strict*: in the next model, they need their inputs. So the models grow only where a solution was
+too good to be true. A solution with no such recomputation is one of the whole model too.
 """
+
+from dataclasses import dataclass, field
 
 from ..plan.problem import TOLERANCE
 from . import conflicts, solution
 from .candidate import Candidate
 from .program import INFINITY, Outcome, Values, minimise
-from .recompute_candidates import DepthLimit
 from .search import Search, Task
-from .stage_columns import StageModel
+from .stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel
 from .workers import Channel
 
-RELAXED = DepthLimit(1, needs_inputs=False)
 RELAXATION_TIME_SHARE = 0.1  # share of the time left that each program of `first_bound` may take
 # The same, if the bound search of a graph with modes continues after `first_bound` ran out of time.
 LONG_RELAXATION_TIME_SHARE = 0.6
 PLAN_TIME_SHARE = 0.1  # share of the time left that making a plan from the relaxation may take
-MAX_CUTS_PER_ROUND = 100  # constraints added at once to the linear relaxation
-MAX_CUT_ROUNDS = 10
-MIN_BOUND_RISE = 1e-5  # relative; stop after a round that raises the bound by less
+GAP_SHARE = 0.2  # share of the wanted gap that each model may leave
 
 
 def first_bound(task: Task, channel: Channel) -> tuple[float, bool]:
@@ -50,37 +53,62 @@ def search_bounds(
     search.run()
 
 
+@dataclass
 class BoundSearch(Search):
     bound: float = -INFINITY
-    model: StageModel
+    strict: set[int] = field(default_factory=set)  # nodes whose recomputations need their inputs
+    known_conflicts: list[conflicts.Conflict] = field(default_factory=list)
 
     def run(self) -> None:
-        """Search with a small model first, then with a larger model, to which conflicts are added.
+        """Solve larger and larger models, until a solution is a plan, or time is up."""
+        goes_on = True
+        while goes_on and not self.is_proved and not self.is_over:
+            model = self.next_model()
+            values = None if model is None else self.solve(model)
+            if model is None or values is None:
+                return
+            goes_on = self.tighten(model, values)
 
-        A conflict (conflicts.py) forbids recomputations that do not fit into RAM together.
+    def next_model(self) -> StageModel | None:
+        """Return the model with all that was learnt from the solutions before it."""
+        candidates = self.candidates(
+            self.strict,
+            overhead=self.overhead,
+            conflict_stages={conflict.stage for conflict in self.known_conflicts},
+        )
+        model = self.stage_model(candidates, self.task.ram_bytes, self.task.deadline_us)
+        if model is not None:
+            for conflict in self.known_conflicts:
+                conflicts.forbid(model, conflict)
+        return model
+
+    def tighten(self, model: StageModel, values: Values) -> bool:
+        """Make recomputations strict, or add conflicts, that forbid a solution.
+
+        Return whether there are any. A solution without them may be a plan, which is tried.
         """
-        for for_conflicts in (False, True):
-            candidates = self.candidates(overhead=self.overhead, for_conflicts=for_conflicts)
-            model = self.stage_model(candidates, self.task.ram_bytes, self.task.deadline_us)
-            if model is None:
-                return
-            self.model = model
-            self.solve_relaxation()
-            while not self.is_proved and not self.is_over and self.solve_integer():
-                pass
-            if self.is_proved or self.is_over:
-                return
+        weak = _weak(model, values)
+        self.strict |= weak
+        if weak:
+            return True
+        self.try_solution(model, values, self.task.left_s)
+        self.strict.update(*solution.recomputed(model, values))
+        found = [
+            it for it in conflicts.violated_sets(model, values) if it not in self.known_conflicts
+        ]
+        self.known_conflicts += found
+        return bool(found)
 
     def relax(self, share: float) -> Outcome:
         """Solve a stage model in which recomputations need no inputs, and try its solution.
 
         `share`: the share of the time left that each program may take.
         """
-        candidates = self.candidates(depth_limit=RELAXED)
-        model = self.stage_model(candidates, self.task.ram_bytes, self.task.deadline_us)
+        model = self.stage_model(
+            self.candidates(self.strict), self.task.ram_bytes, self.task.deadline_us
+        )
         if model is None:
             return "stopped"
-        self.model = model
         for integer in (False, True):
             found = minimise(
                 model.program,
@@ -118,44 +146,13 @@ class BoundSearch(Search):
             self.bound = bound
             self.channel.emit("bound", bound)
 
-    def solve_relaxation(self) -> None:
-        """Solve the linear relaxation, and add constraints against conflicts in its solutions.
-
-        A conflict (conflicts.py) is a set of recomputations that do not fit into RAM together.
-        """
-        before = -INFINITY
-        for _ in range(MAX_CUT_ROUNDS):
-            found = minimise(
-                self.model.program,
-                self.task.left_s,
-                integer=False,
-                presolve=self.task.presolve,
-                on_progress=self.on_progress,
-            )
-            self.raise_bound(found.bound)
-            rise = 1 + MIN_BOUND_RISE
-            if found.values is None or self.is_proved or found.bound <= before * rise:
-                break
-            before = found.bound
-            if not self.model.allows_repeats:
-                break
-            cuts = conflicts.violated_single(self.model, found.values, MAX_CUTS_PER_ROUND)
-            for conflict in cuts:
-                conflicts.forbid(self.model, conflict)
-            if not cuts:
-                break
-
-    def solve_integer(self) -> bool:
-        """Solve the integer program, and add constraints against conflicts in its solution.
-
-        A conflict (conflicts.py) is a set of recomputations that do not fit into RAM together.
-        Return whether any constraint was added.
-        """
-        task, model = self.task, self.model
+    def solve(self, model: StageModel) -> Values | None:
+        """Solve the integer program. Return its optimum, unless the incumbent is proved optimal."""
+        task = self.task
 
         def on_progress(bound: float, values: Values | None) -> bool:
             self.raise_bound(bound)
-            if values is not None:
+            if values is not None and not _weak(model, values):
                 self.channel.emit("solution", solution.recomputed(model, values))
             return self.is_over or self.is_proved
 
@@ -169,18 +166,39 @@ class BoundSearch(Search):
         found = minimise(
             model.program,
             task.left_s,
+            gap=task.gap * GAP_SHARE,
             initial=solution.values_of(model, self.incumbent.events) if self.incumbent else None,
             presolve=task.presolve,
             on_progress=on_progress,
             receive=receive,
         )
         self.raise_bound(found.bound)
-        if found.outcome != "optimal" or found.values is None or self.is_proved:
-            return False
-        self.try_solution(model, found.values, task.left_s)
-        if self.is_proved or not model.allows_repeats:
-            return False
-        violated = conflicts.violated_sets(model, found.values)
-        for conflict in violated:
-            conflicts.forbid(model, conflict)
-        return bool(violated)
+        return found.values if found.outcome == "optimal" and not self.is_proved else None
+
+
+def _weak(model: StageModel, values: Values) -> set[int]:
+    """Return the nodes whose recomputations in a solution need inputs that are not in RAM.
+
+    A node with modes counts too, since its modes may need different inputs.
+    """
+    modes = model.modes
+    return {
+        i
+        for stage in model.stages
+        for i, column in stage.computed.items()
+        if values[column] > 0.5
+        and i not in modes.strict
+        and (
+            model.graph.nodes[i].modes
+            or not all(_is_in_ram(stage, values, a) for a in model.graph.nodes[i].inputs)
+        )
+    }
+
+
+def _is_in_ram(stage: Stage, values: Values, i: int) -> bool:
+    """Return whether tensor i is in RAM at some moment of a stage."""
+
+    def has(columns: Columns) -> bool:
+        return i in columns and (columns[i] == ALWAYS_IN_RAM or values[columns[i]] > 0.5)
+
+    return any(map(has, (stage.before, stage.computed, stage.paged)))

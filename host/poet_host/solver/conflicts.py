@@ -27,7 +27,6 @@ from .stage_columns import ALWAYS_IN_RAM, Stage, StageModel
 
 MAX_STATES = 2000  # visited for one M
 INTEGRALITY_TOLERANCE = 1e-3  # largest distance of a variable's value from 0 or 1
-VIOLATION_TOLERANCE = 1e-6  # ignore an excess of up to this share of the RAM budget
 
 
 @dataclass(frozen=True)
@@ -75,47 +74,55 @@ def _held(stage: Stage, i: int) -> Iterator[Term]:
             yield made[i], -1.0
 
 
-def violated_single(model: StageModel, values: Values, max_count: int) -> list[Conflict]:
-    """Return the conflicts in a fractional solution, in descending order of the excess of RAM.
-
-    Each conflict has one recomputation. At most `max_count` conflicts are returned.
-    """
-    nodes, again, found = model.graph.nodes, model.modes.again, []
-    for index, stage in enumerate(model.stages):
-        held = _held_shares(stage, values)
-        held_bytes = sum(nodes[i].bytes * share for i, share in held.items())
-        for j, column in stage.computed.items():
-            if values[column] < INTEGRALITY_TOLERANCE:
-                continue
-            inputs = frozenset(again[j])
-            own = min(model.modes.need_bytes(j, m) for m in model.modes.whole[j])
-            others = held_bytes - sum(nodes[i].bytes * held.get(i, 0.0) for i in {j, *inputs})
-            excess = own * values[column] + others - model.ram_bytes
-            if excess > VIOLATION_TOLERANCE * model.ram_bytes:
-                conflict = Conflict(index, frozenset({j}), frozenset(), inputs, own)
-                found.append((excess, conflict))
-    found.sort(key=lambda it: -it[0])
-    return [conflict for _, conflict in found[:max_count]]
-
-
 def violated_sets(model: StageModel, values: Values) -> list[Conflict]:
-    """Return a conflict for each stage whose recomputations in an integral solution exceed RAM."""
+    """Return conflicts for the stages whose recomputations in an integral solution exceed RAM.
+
+    They hold for models in which these recomputations need their inputs. A conflict of few
+    recomputations forbids more solutions, so none of them can be left out of its conflict.
+    """
     found = []
     for index, stage in enumerate(model.stages):
         computed = frozenset(j for j, column in stage.computed.items() if values[column] > 0.5)
-        if computed:
-            conflict = _conflict(model, index, stage, computed, values)
-            if conflict is not None:
-                found.append(conflict)
+        parts = list(_connected(model, computed))
+        conflicts = [_conflict(model, index, part, values) for part in parts]
+        if len(parts) > 1 and not any(conflicts):
+            conflicts.append(_conflict(model, index, computed, values))
+        found += [_smallest(model, conflict, values) for conflict in conflicts if conflict]
     return found
 
 
+def _connected(model: StageModel, computed: frozenset[int]) -> Iterator[frozenset[int]]:
+    """Yield the largest sets of recomputations that use one another."""
+    again = model.modes.exact.again
+    left = set(computed)
+    while left:
+        part: set[int] = set()
+        border = {left.pop()}
+        while border:
+            j = border.pop()
+            part.add(j)
+            near = left & {*again[j], *(k for k in left if j in again[k])}
+            left -= near
+            border |= near
+        yield frozenset(part)
+
+
+def _smallest(model: StageModel, conflict: Conflict, values: Values) -> Conflict:
+    """Leave out recomputations while the others are a conflict."""
+    for j in sorted(conflict.computed):
+        fewer = _conflict(model, conflict.stage, conflict.computed - {j}, values)
+        conflict = conflict if fewer is None else fewer
+    return conflict
+
+
 def _conflict(
-    model: StageModel, index: int, stage: Stage, computed: frozenset[int], values: Values
+    model: StageModel, index: int, computed: frozenset[int], values: Values
 ) -> Conflict | None:
-    nodes = model.graph.nodes
+    """Return the conflict of some recomputations of a stage; None if they fit into RAM."""
+    nodes, stage = model.graph.nodes, model.stages[index]
     held = _held_shares(stage, values)
-    inputs = {i for j in computed for i in model.modes.again[j]} - computed
+    modes = model.modes.exact
+    inputs = {i for j in computed for i in modes.again[j]} - computed
     almost_one = 1 - INTEGRALITY_TOLERANCE
     passing = frozenset(i for i in inputs if held.get(i, 0.0) < almost_one)
     kept = frozenset(
@@ -123,7 +130,7 @@ def _conflict(
     )
     out = computed | passing
     held_bytes = sum(round(nodes[i].bytes * share) for i, share in held.items() if i not in out)
-    peak = _least_peak(model.modes, computed, kept, passing, model.ram_bytes - held_bytes)
+    peak = _least_peak(modes, computed, kept, passing, model.ram_bytes - held_bytes)
     if peak + held_bytes <= model.ram_bytes:
         return None
     return Conflict(index, computed, kept, passing, peak)

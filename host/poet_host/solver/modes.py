@@ -5,8 +5,9 @@ they stay on storage. The search leaves out a mode that no plan of least value n
 without modes, mode 0 is the only mode, and all its inputs are needed whole.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence, Set
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..plan.problem import CostGraph, Mode
@@ -43,7 +44,24 @@ class Modes:
         tensors are written to storage. `timed` False: time does not matter.
         """
         self.graph, self.page, self.timed = graph, page, timed
+        self.exact = self  # the modes before `relaxed`
+        self.strict: Set[int] = frozenset(range(len(graph.nodes)))  # see `relaxed`
         self.usable = tuple(self._usable(j, fits) for j in range(len(graph.nodes)))
+
+    def relaxed(self, strict: Set[int]) -> "Modes":
+        """Return the modes as if only the recomputations of the nodes in `strict` needed inputs.
+
+        Those of another node cost what its cheapest way costs.
+        """
+        found = copy(self)
+        found.strict = strict
+        for name in ("ways", "least_way", "again"):
+            found.__dict__.pop(name, None)
+        found.ways = tuple(
+            ways if least is None or j in strict else (replace(least, whole=(), streamed=()),)
+            for j, (ways, least) in enumerate(zip(self.ways, self.least_way, strict=True))
+        )
+        return found
 
     def _usable(self, j: int, fits: Callable[[int, int], bool]) -> tuple[int, ...]:
         node = self.graph.nodes[j]

@@ -106,9 +106,6 @@ class DepthLimit:
     depth: int | None = None  # longest chain of recomputations; None: no limit
     # Largest cost of a chain, divided by the cost of paging its result out and in.
     max_paging_ratio: float = INFINITY
-    # False gives a relaxation, in which recomputations need no inputs in RAM. Then it is best to
-    # recompute a tensor right before an operator uses it, so `depth` 1 covers all plans.
-    needs_inputs: bool = True
 
 
 class RecomputeCandidates:
@@ -123,22 +120,28 @@ class RecomputeCandidates:
         value_per_us: float = 0.0,
         depth_limit: DepthLimit | None = None,
         also: Mapping[int, Set[int]] | None = None,
-        for_conflicts: bool = False,
+        conflict_stages: Set[int] = frozenset(),
         modes: Modes | None = None,
     ) -> None:
         """Prepare the candidates of a graph.
 
         `overhead`: offer only recomputations of plans that spend at most this on recomputation:
         energy, and the processor's time multiplied by `value_per_us`. `depth_limit`: offer only
-        recomputations within this limit, and for each stage those in `also`. `for_conflicts`: offer
-        also all recomputations whose results only later stages use, since conflicts (conflicts.py)
-        limit RAM within a stage. `modes`: None means all modes of the graph.
+        recomputations within this limit, and for each stage those in `also`. `conflict_stages`:
+        indices of stages in which conflicts (conflicts.py) limit RAM at all times. Moves of groups
+        from or to them may break these limits. So they and their neighbours offer also all
+        recomputations whose results only later stages use. `modes`: None means all modes of the
+        graph. If they are relaxed, a recomputation without inputs is best right before its use.
         """
         self.modes = modes = Modes(graph) if modes is None else modes
         self.max_value = overhead * (1 + TOLERANCE)
         self.graph, self.depth_limit = graph, depth_limit
-        self.also, self.for_conflicts = also or {}, for_conflicts
+        self.also, self.conflict_stages = also or {}, conflict_stages
         nodes = graph.nodes
+        stages = [*(j for j, node in enumerate(nodes) if not node.stored), len(nodes)]
+        self.near_conflicts = {
+            stage for k in conflict_stages for stage in stages[max(0, k - 1) : k + 2]
+        }
         self.value_per_us = value_per_us
         self.values = [
             INFINITY if way is None else way.energy_uj + value_per_us * way.processor_us
@@ -199,25 +202,33 @@ class RecomputeCandidates:
             return set()
         modes = self.modes
         alive = {i for i in range(t) if self.may_recompute[i] and self.last[i] >= t}
-        if self.for_conflicts:
-            return alive
+        if t in self.near_conflicts:
+            return {i for i in alive if i in modes.strict or self.users[i]}
         alive.discard(before)
         overwritten = modes.overwritten[t] if t < len(modes.overwritten) else frozenset()
         touched = needed | set(modes.wanted[before])
-        group = {
+        anchored = {
             i
             for i in alive
             if i in modes.overwritten[before] or self._anchored(i, touched, demanded)
         }
-        border = list(group)
+        found: set[int] = set()
+        while anchored:
+            group = self._group(anchored.pop(), alive)
+            anchored -= group
+            if any(self._shrinks(i) or not overwritten.isdisjoint(modes.again[i]) for i in group):
+                found |= group
+        return found
+
+    def _group(self, i: int, alive: Set[int]) -> set[int]:
+        """Return the nodes in `alive` that are connected with i."""
+        group, border = {i}, [i]
         while border:
             for k in self._neighbours(border.pop()):
                 if k in alive and k not in group:
                     group.add(k)
                     border.append(k)
-        if any(self._shrinks(i) or not overwritten.isdisjoint(modes.again[i]) for i in group):
-            return group
-        return set()
+        return group
 
     def _anchored(self, i: int, touched: Set[int], demanded: Set[int]) -> bool:
         return any(

@@ -7,7 +7,7 @@ minimises: energy, time, or both with weights (see Problem).
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -189,13 +189,14 @@ class Search:
         least = unavoidable_uj(graph) + value_per_us * least_processor_us(graph)
         return self.incumbent_value - least
 
-    def candidates(self, **options: Any) -> RecomputeCandidates:
+    def candidates(self, strict: Set[int] | None = None, **options: Any) -> RecomputeCandidates:
+        """Return candidates. `strict`: see `Modes.relaxed`; None: recomputations need inputs."""
         task = self.task
         return RecomputeCandidates(
             task.graph,
             task.may_recompute,
             value_per_us=task.value_per_us,
-            modes=task.modes,
+            modes=task.modes if strict is None else task.modes.relaxed(strict),
             **options,
         )
 

@@ -68,7 +68,10 @@ def values_of(model: StageModel, events: Sequence[Event]) -> Values:
     for i, column in model.written.items():
         values[column] = float(i in written)
     stages = _by_stage(model.graph, events)
-    for stage, (computed, paged, in_ram) in zip(model.stages, stages, strict=True):
+    for index, (stage, (computed, paged, in_ram)) in enumerate(
+        zip(model.stages, stages, strict=True)
+    ):
+        repeats = index in model.conflict_stages
         if stage.operator is not None:
             _set_mode(model, stage, values, firsts[stage.operator], in_ram)
         for i, column in stage.used.items():
@@ -77,7 +80,7 @@ def values_of(model: StageModel, events: Sequence[Event]) -> Values:
         for i in (stage.computed.keys() | stage.paged.keys()) & (computed.keys() | paged):
             held = stage.before.get(i)
             was_there = held is not None and (held == ALWAYS_IN_RAM or values[held] > 0.5)
-            if was_there and not (model.allows_repeats and i in in_ram):
+            if was_there and not (repeats and i in in_ram):
                 continue
             made = stage.paged.get(i) if i in paged else stage.computed.get(i)
             if made is not None:

@@ -1,5 +1,6 @@
 """The columns of the stage model's variables. stage_model.py explains them."""
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from ..plan.problem import CostGraph
@@ -44,8 +45,9 @@ class StageModel:
     graph: CostGraph
     modes: Modes
     ram_bytes: int
-    # Whether a stage may drop a tensor that is in RAM at its start, and create the tensor again.
-    allows_repeats: bool
+    # Indices of the stages that may drop a tensor that is in RAM at their start, and create it
+    # again. Only for them, the constraints of conflicts (conflicts.py) hold for all plans.
+    conflict_stages: Set[int]
     program: Program = field(default_factory=Program)
     written: Columns = field(default_factory=dict)  # o
     # For each tensor, the columns of x for the modes that stream it to storage.

@@ -58,12 +58,12 @@ def build(
     """Build the stage model that offers the candidates.
 
     `page` False: computed tensors are paged out only if they must be on storage at the end. If the
-    candidates are `for_conflicts`, a stage may drop a tensor and create it again. Only then do the
-    constraints of conflicts (conflicts.py) hold for all plans.
+    stage is one of the candidates' `conflict_stages`, it may drop a tensor and create it again.
+    Only then do the constraints of its conflicts (conflicts.py) hold for all plans.
     Raises TooLarge if the model exceeds MAX_NONZEROS, or if `out_of_time()` returns True.
     """
     graph = candidates.graph
-    model = StageModel(graph, candidates.modes, ram_bytes, candidates.for_conflicts)
+    model = StageModel(graph, candidates.modes, ram_bytes, candidates.conflict_stages)
     _page_outs(model, page)
     before: Columns = {}
     if not graph.storage:
@@ -136,13 +136,13 @@ def _stage(
     nodes, end = graph.nodes, t == len(graph.nodes)
     demanded = candidates.demanded(wanted)
     early = candidates.early(t, previous, wanted, demanded)
-    needs_inputs = candidates.depth_limit is None or candidates.depth_limit.needs_inputs
+    repeats = len(model.stages) in model.conflict_stages
     computed: Columns = {}
     ways: dict[int, list[int]] = {}
     for i in sorted(demanded | early):
-        if i < t and last[i] >= t and (model.allows_repeats or before.get(i) != ALWAYS_IN_RAM):
-            computed[i] = _recomputation(model, i, ways if needs_inputs else None)
-    runs = [run for j in computed if needs_inputs for run in _runs(model, j, computed, ways)]
+        if i < t and last[i] >= t and (repeats or before.get(i) != ALWAYS_IN_RAM):
+            computed[i] = _recomputation(model, i, ways)
+    runs = [run for j in computed for run in _runs(model, j, computed, ways)]
     users: dict[int, list[int]] = {}
     for column, way in runs:
         for i in set(way.whole):
@@ -156,7 +156,7 @@ def _stage(
     paged: Columns = {}
     for i in sorted(needed | users.keys()):
         pageable = modes.certainly_stored(i) or i in model.written
-        if pageable and (model.allows_repeats or before.get(i) != ALWAYS_IN_RAM):
+        if pageable and (repeats or before.get(i) != ALWAYS_IN_RAM):
             paged[i] = program.binary(nodes[i].page_in_uj)
             _on_storage(model, i, [(paged[i], 1.0)])
     # A tensor that nothing in this stage touches keeps the previous stage's column of U, unless the
@@ -171,9 +171,9 @@ def _stage(
         made = _terms(i, computed, paged)
         if i in needed:
             used[i] = ALWAYS_IN_RAM
-            _needed(model, before.get(i), made)
+            _needed(model.program, before.get(i), made, repeats=repeats)
         elif last[i] >= t:
-            _available(model, used, i, before.get(i), made)
+            _available(model.program, used, i, before.get(i), made, repeats=repeats)
             _on_demand(program, paged.get(i), users.get(i, []))
             if i not in early:
                 _on_demand(program, computed.get(i), users.get(i, []))
@@ -185,16 +185,16 @@ def _stage(
     return stage
 
 
-def _recomputation(model: StageModel, i: int, ways: dict[int, list[int]] | None) -> int:
+def _recomputation(model: StageModel, i: int, ways: dict[int, list[int]]) -> int:
     """Add R_ti and, if there are several ways to compute i again, R_tiw with sum_w R_tiw = R_ti.
 
-    Return the column of R_ti. Add the others to `ways`, unless it is None.
+    Return the column of R_ti. Add the others to `ways`.
     """
     program, least = model.program, model.modes.least_way[i]
     assert least is not None
     column = program.binary(least.energy_uj)
     every = model.modes.ways[i]
-    if ways is not None and len(every) > 1:
+    if len(every) > 1:
         ways[i] = [program.binary(way.energy_uj - least.energy_uj) for way in every]
         program.row([(column, -1.0), *((c, 1.0) for c in ways[i])], 0.0, 0.0)
     return column
@@ -261,18 +261,23 @@ def _terms(i: int, *columns: Columns) -> list[Term]:
     return [(stage[i], 1.0) for stage in columns if i in stage]
 
 
-def _needed(model: StageModel, before: int | None, made: list[Term]) -> None:
-    """Add the constraint A_ti = 1; A_ti >= 1 if a stage may drop i and create it again."""
+def _needed(program: Program, before: int | None, made: list[Term], *, repeats: bool) -> None:
+    """Add the constraint A_ti = 1; A_ti >= 1 if the stage may drop i and create it again."""
     if before != ALWAYS_IN_RAM:
         held = [] if before is None else [(before, 1.0)]
-        model.program.row([*held, *made], 1.0, INFINITY if model.allows_repeats else 1.0)
+        program.row([*held, *made], 1.0, INFINITY if repeats else 1.0)
 
 
 def _available(
-    model: StageModel, used: Columns, i: int, before: int | None, made: list[Term]
+    program: Program,
+    used: Columns,
+    i: int,
+    before: int | None,
+    made: list[Term],
+    *,
+    repeats: bool,
 ) -> None:
-    """Add U_ti <= A_ti. Unless a stage may drop i and create it again, also add A_ti <= 1."""
-    program = model.program
+    """Add U_ti <= A_ti. Unless the stage may drop i and create it again, also add A_ti <= 1."""
     if before is None and not made:
         return
     used[i] = program.binary()
@@ -280,7 +285,7 @@ def _available(
         return
     there = [*([] if before is None else [(before, 1.0)]), *made]
     program.row([(used[i], 1.0), *((c, -1.0) for c, _ in there)], upper=0.0)
-    if len(there) > 1 and not model.allows_repeats:
+    if len(there) > 1 and not repeats:
         program.row(there, upper=1.0)
 
 

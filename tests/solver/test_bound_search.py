@@ -1,0 +1,88 @@
+"""The bound search: its bounds hold for all plans, and it proves the best plan."""
+
+import random
+from collections.abc import Iterator
+from math import inf
+from typing import Any
+
+import pytest
+from poet_host.plan.problem import Problem
+from poet_host.solver import conflicts, stage_model
+from poet_host.solver.bound_search import BoundSearch
+from poet_host.solver.feasibility import least_ram_bytes
+from poet_host.solver.program import minimise
+from poet_host.solver.search import Search, Task
+from poet_host.solver.workers import Channel
+from support.cost_graphs import random_problem, tight_problem, timed_problems
+from support.mode_graphs import mode_problem, timed_mode_problems
+from support.oracle import cheapest
+
+from tests.solver.test_stage_model import any_conflict, problems as untied_problems
+
+LIMIT_S = 20.0
+
+
+def problems(seeds: range) -> Iterator[Problem]:
+    for seed in seeds:
+        made = [tight_problem(seed, 7, storage_share=0.7), random_problem(seed, 7)]
+        made.append(mode_problem(seed, 5))
+        if seed % 4 == 0:
+            made += [*timed_problems(seed, 6), *timed_mode_problems(seed, 5)]
+        yield from (it for it in made if least_ram_bytes(it.graph, 1) <= it.ram_bytes)
+
+
+def task_of(problem: Problem) -> Task:
+    """The task of the search, without offsets."""
+    return Task(
+        problem, problem.counted, problem.value_per_us, problem.ram_bytes, True, True, 1, 0.0, inf
+    )
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_the_bounds_rise_to_the_value_of_the_best_plan(block: int) -> None:
+    reached = plans = 0
+    for problem in problems(range(block * 10, block * 10 + 10)):
+        best = cheapest(problem)
+        least = inf if best is None else best.value(problem)
+        task = task_of(problem)
+        found: dict[str, list[Any]] = {"bound": [], "plan": [], "solution": []}
+
+        def emit(kind: str, content: Any, found: dict[str, list[Any]] = found) -> None:
+            found[kind].append(content)
+
+        BoundSearch(task, Channel(emit, lambda: False)).run()
+        assert found["bound"] == sorted(found["bound"])
+        assert max(found["bound"]) <= least * (1 + 1e-6) + 1e-9, problem
+        assert all(task.value(plan) >= least * (1 - 1e-6) for plan in found["plan"]), problem
+        reached += max(found["bound"]) >= least * (1 - 1e-6)
+        plans += bool(found["plan"])
+    assert reached > 28
+    assert plans > 25
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_the_best_plan_obeys_any_conflict_of_some_stages_and_strict_nodes(block: int) -> None:
+    rng = random.Random(f"strict {block}")
+    binding = 0
+    for problem, best in untied_problems(range(block * 12 + 300, block * 12 + 312)):
+        task = task_of(problem)
+        every = range(len(problem.graph.nodes))
+        for share in (0.4, 0.9):
+            strict = {i for i in every if rng.random() < 0.8}
+            stages = {k for k in every if rng.random() < share}
+            search = Search(task, Channel(lambda kind, found: None, lambda: False))
+            candidates = search.candidates(strict, conflict_stages=stages)
+            limits = task.time_limits(task.deadline_us)
+            model = stage_model.build(candidates, task.ram_bytes, limits=limits)
+            before = minimise(model.program, LIMIT_S).objective
+            for index in stages & set(range(len(model.stages))):
+                stage = model.stages[index]
+                done = [i for i in stage.computed if i in strict]
+                for _ in range(10 if done else 0):
+                    conflict = any_conflict(rng, problem, stage, index, rng.sample(done, 1))
+                    if conflict.computed <= strict:
+                        conflicts.forbid(model, conflict)
+            found = minimise(model.program, LIMIT_S)
+            assert found.objective <= best.energy_uj * (1 + 1e-6), problem.graph.name
+            binding += found.objective > before * (1 + 1e-6)
+    assert binding > 0

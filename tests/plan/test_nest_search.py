@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from poet_host.graph.cuts import Cut
 from poet_host.graph.operands import Operator
-from poet_host.plan.nest_search import SLOTS, NestSearch, wall_us
+from poet_host.plan.nest_search import SLOTS, NestSearch
 from poet_host.plan.nest_traffic import Prices
-from poet_host.plan.nests import LawError, Loop, Nest, NestedOperator, Ring
+from poet_host.plan.nests import LawError, Loop, Nest, NestedOperator, Ring, may_be_paired
 from poet_host.plan.pareto import front
+from poet_host.plan.priced_nest import wall_us
 from support.nests import cut_of
 
 PRICES = Prices(
@@ -20,6 +21,7 @@ PRICES = Prices(
     kernel_us=500.0,
     kernel_uj=70.0,
     piece_us=4.0,
+    store_also=lambda sizes: np.stack([5 + 0.5 * sizes, 2 + 0.1 * sizes, 3 + 0.25 * sizes]),
 )
 TABLE_SLABS = 12  # of which the board knows whether it must renew them
 Row = tuple[float, ...]
@@ -29,10 +31,13 @@ def walked(nested: NestedOperator) -> Row:
     """Workspace, wall, energy, bytes in and bytes out, by walking the nest."""
     parallel, processor, energy = 0.0, PRICES.kernel_us, PRICES.kernel_uj
     serial = ends = 0.0
-    for i, ring in enumerate(nested.nest.operands):
+    for i, ring in enumerate(nested.nest.rings):
         if ring is None:
             continue
-        price = PRICES.store if i == nested.count else PRICES.load
+        price = PRICES.load if i < nested.count else PRICES.store
+        if i > nested.count:
+            assert PRICES.store_also is not None
+            price = PRICES.store_also
         mine, pieces = np.zeros(3), 0
         for size, count in nested.transfers(i).items():
             mine += count * price(np.array(size))
@@ -72,12 +77,13 @@ def every_nest(search: NestSearch, cuts: list[Cut | None]) -> dict[object, list[
                 for slots, in_place in product(SLOTS, places):
                     operands = tuple(
                         None if d is None else Ring(
-                            slots[1] if i == search.count or (in_place and i == over)
+                            slots[1] if i >= search.count or (in_place and i == over)
                             else slots[0], d)
                         for i, d in enumerate(choice)
                     )  # fmt: skip
-                    nest = Nest(loops, operands, in_place)
-                    if nest in seen:
+                    end = search.count + 1
+                    nest = Nest(loops, operands[:end], in_place, operands[end:])
+                    if nest in seen or (nest.also and operands[search.count] is None):
                         continue
                     seen.add(nest)
                     try:
@@ -88,7 +94,7 @@ def every_nest(search: NestSearch, cuts: list[Cut | None]) -> dict[object, list[
                         continue
                     if any(ring and splits(nested, i) for i, ring in enumerate(operands)):
                         continue
-                    key = (in_place, tuple(ring is not None for ring in operands))
+                    key = (in_place, tuple(ring is not None for ring in nest.rings))
                     found.setdefault(key, []).append(walked(nested))
     return found
 
@@ -170,7 +176,7 @@ def test_random_operators_have_the_nests_of_a_walk() -> None:
                 (priced.workspace_bytes, priced.wall_us, priced.energy_uj, priced.moved_in_bytes,
                  priced.moved_out_bytes)
             )  # fmt: skip
-            key = (priced.nest.in_place, tuple(ring is not None for ring in priced.nest.operands))
+            key = (priced.nest.in_place, tuple(ring is not None for ring in priced.nest.rings))
             found.setdefault(key, []).append(row)
         few = search.few()
         for priced, streams in zip(few, ([False] * len(cuts), search.streamable), strict=False):
@@ -189,6 +195,42 @@ def test_random_operators_have_the_nests_of_a_walk() -> None:
         kept += search.renewed_rows > 0 and any(any(key[1]) for key in found)
     assert streamed > 140
     assert kept > 5
+
+
+@pytest.mark.slow
+def test_random_pairs_have_the_nests_of_a_walk() -> None:
+    rng = random.Random(11)
+    judged = streamed = 0
+    while judged < 20:
+        operator, cuts = random_case(rng)
+        if not may_be_paired(operator) or cuts[2] != cuts[3]:
+            continue
+        axes = operator.operand(0)
+        part = tuple(a.size if a.cut_by is None else rng.randint(1, a.size) for a in axes)
+        cuts.append(cut_of(rng, tuple(a.size for a in axes), part))
+        try:
+            search = NestSearch(operator, cuts, PRICES)
+        except LawError:
+            continue
+        if nests_of(search) > 30_000:
+            continue
+        found = dict[object, list[Row]]()
+        for priced in search.best():
+            row = walked(NestedOperator(operator, tuple(cuts), priced.nest))
+            assert row == pytest.approx(
+                (priced.workspace_bytes, priced.wall_us, priced.energy_uj, priced.moved_in_bytes,
+                 priced.moved_out_bytes)
+            )  # fmt: skip
+            key = (priced.nest.in_place, tuple(ring is not None for ring in priced.nest.rings))
+            found.setdefault(key, []).append(row)
+        wanted = every_nest(search, cuts) if search.cells or not search.sizes else {}
+        assert found.keys() == wanted.keys(), (operator, cuts)
+        for key, rows in wanted.items():
+            best = [rows[i][:3] for i in front(np.array(rows)[:, :3].T)]
+            assert sorted(r[:3] for r in found[key]) == sorted(best), (operator, cuts)
+            streamed += key[1][-1]
+        judged += bool(found)
+    assert streamed > 20
 
 
 def test_a_tensor_that_is_both_inputs_streams_as_both_or_as_none() -> None:

@@ -38,8 +38,10 @@ def nested(
 ) -> NestedOperator:
     """A nest, checked against the laws."""
     node = graph[name]
-    cuts = tuple(found.cuts.get(graph[n].updates or n) for n in (*node.inputs, name))
-    return NestedOperator(operator_of(node), cuts, found.nests[name, mode], table_slabs)
+    nest, nodes = found.nests[name, mode], list(graph)
+    also = [nodes[nodes.index(node) - 1].name] if nest.also else []
+    cuts = tuple(found.cuts.get(graph[n].updates or n) for n in (*node.inputs, name, *also))
+    return NestedOperator(operator_of(node), cuts, nest, table_slabs)
 
 
 @pytest.mark.slow

@@ -76,6 +76,28 @@ def streamed(graph: Graph, ram_bytes: int) -> Plan:
     return plan
 
 
+def perceptron() -> Graph:
+    """A network whose weights exceed its RAM. Each of its gradients is next to the other one."""
+    b = Builder("perceptron", data=(1, 60))
+    x = b.relu(b.linear(b.data, 80, name="one"), name="relu")
+    x = b.relu(b.linear(x, 70, name="two"), name="relu2")
+    x = b.linear(x, 10, name="three")
+    return training_graph(b.model(b.softmax_xent(x, name="loss")), Sgd(0.05))
+
+
+def test_pairs_train_to_the_same_weights() -> None:
+    """Both gradients of a layer are one statement, and its weight is read once for them."""
+    graph = perceptron()
+    problem = api.problem(graph, runs.profile(), ram=8_192, objective="added-energy")
+    plan = api.solve(problem, time_limit_s=20)
+    nodes, index = problem.graph.nodes, problem.graph.index
+    modes = [nodes[index[s.node]].mode(s.mode) for s in plan.statements if s.op == "compute"]
+    assert any(mode.deferred for mode in modes)
+    data = api.load_data("synthetic:60:10")
+    run = runs.train(api.encode(graph, plan), data, steps=3)
+    assert runs.same(run, runs.train(runs.schedule(graph), data, steps=3))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "data", "part"),

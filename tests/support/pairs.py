@@ -95,7 +95,8 @@ def schedule_of_pair(case: PairCase, one: NestedOperator, queue: int = 8) -> Sch
             at += graph[name].size_bytes
     also = at if rings[4] is None else None
     at += graph["dx"].size_bytes if rings[4] is None else 0
-    statements.append(Statement("compute", "out", offsets.get("w"), at, mode=1, also_offset=also))
+    statements.append(Statement("compute", "dx", also, mode=1))
+    statements.append(Statement("compute", "out", offsets.get("w"), at, mode=1))
     statements += [
         Statement("page_out", name)
         for name, ring in (("out", rings[3]), ("dx", rings[4]))

@@ -25,7 +25,8 @@ _COMPUTING = ("time_us", "energy_uj")  # fields that a node needs unless it is s
 # Fields that a node needs if the graph has storage.
 _PAGING = ("page_in_us", "page_in_uj", "page_out_us", "page_out_uj")
 _OPTIONAL = ("page_in_cpu_us", "page_out_cpu_us", "workspace_bytes", "once")
-_MOVED = ("moved_in_bytes", "moved_out_bytes")  # optional fields of a mode
+_MOVED = ("moved_in_bytes", "moved_out_bytes")
+_MODE_OPTIONS = (*_MOVED, "deferred", "completes_streamed")  # fields that a mode may lack
 
 
 def load_cost_graph(path: Path | str) -> CostGraph:
@@ -85,8 +86,11 @@ def _dump_node(graph: CostGraph, node: CostNode) -> dict[str, Any]:
 
 
 def _dump_mode(graph: CostGraph, node: CostNode, mode: Mode) -> dict[str, Any]:
-    row = {key: value for key, value in vars(mode).items() if key not in _MOVED or value}
+    row = {key: value for key, value in vars(mode).items() if key not in _MODE_OPTIONS or value}
     row["streamed_inputs"] = [graph.nodes[i].name for i in mode.streamed_inputs]
+    row.pop("completes", None)
+    if mode.completes is not None:
+        row["completes"] = graph.nodes[mode.completes].name
     del row["overwrites"]
     if mode.overwrites != node.overwrites:
         over = mode.overwrites
@@ -169,6 +173,7 @@ def _mode(row: Any, node: CostNode, order: Mapping[str, int], where: str) -> Mod
     positions: dict[str, Any] = {
         "streamed_inputs": [order[name] for name in names],
         "overwrites": position,
+        "completes": _completed(row, node, order, where),
         **_whole(row, ("workspace_bytes", *_MOVED)),
     }
     mode = convert({**row, **positions}, Mode, where)
@@ -183,6 +188,20 @@ def _mode(row: Any, node: CostNode, order: Mapping[str, int], where: str) -> Mod
             "output, or neither"
         )
     return mode
+
+
+def _completed(
+    row: Mapping[str, Any], node: CostNode, order: Mapping[str, int], where: str
+) -> int | None:
+    """Return the index of the node that a mode computes too."""
+    name = row.get("completes")
+    if name is None:
+        return None
+    if name not in order or order[name] != len(order) - 1 or order[name] in node.inputs:
+        raise BadInput(
+            f"{where}: it completes {quoted(name)}, which must be the node before, and not an input"
+        )
+    return order[str(name)]
 
 
 def _whole(row: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, int]:

@@ -22,12 +22,15 @@ def largest_need(graph: CostGraph, unit: int = ALIGNMENT) -> Need | None:
     """Return the need of the operator that takes most RAM; None if nothing is computed.
 
     Each operator counts in the mode that takes least RAM. Only the operator's inputs, output and
-    workspace count. No plan needs less RAM. If tensors may
-    be paged, and offsets are multiples of `unit` bytes, a plan exists that needs no more RAM: it
-    pages in the inputs before each operator, and pages out the output after it.
+    workspace count. No plan needs less RAM: a pair needs more than each of its nodes alone. If
+    tensors may be paged, and offsets are multiples of `unit` bytes, a plan exists that needs no
+    more RAM: it pages in the inputs before each operator, and pages out the output after it.
     """
     needs = (
-        min((need_of(graph, i, mode, unit) for mode in graph.runnable(i)), key=lambda it: it.bytes)
+        min(
+            (need_of(graph, i, k, unit) for k, it in graph.runnable(i).items() if not it.is_paired),
+            key=lambda it: it.bytes,
+        )
         for i, node in enumerate(graph.nodes)
         if not node.stored
     )

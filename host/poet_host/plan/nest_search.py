@@ -2,9 +2,10 @@
 
 The grammar: an axis has at most two loops. The step of the inner loop is the cell, the largest
 that every operand allows. The step of the outer loop is a multiple of the parts of all operands;
-along an axis that a sum goes over, it is the least common multiple. Outer loops are outside of all
-inner loops, otherwise in any order. Each operand with several pieces streams at any depth or is
-whole in RAM. All rings have two slots, or one, or the output has one and the inputs two.
+along an axis that a sum goes over, it is the least common multiple. A pair has no such loop, and
+fewer steps. Outer loops are outside of all inner loops, otherwise in any order. Each operand with
+several pieces streams at any depth or is whole in RAM. All rings have two slots, or one, or what is
+written has one and the inputs two.
 
 Every nest of the grammar is priced. A nest is left out only if another one needs no more workspace,
 time and energy. tests/plan/test_nest_search.py compares the result with a walk over every nest.
@@ -24,27 +25,18 @@ from ..graph.cuts import Cut
 from ..graph.kept_slabs import ROWS, most_renewed
 from ..graph.operands import OperandAxis, Operator, Sizes
 from .box import Box
-from .nest_traffic import Array, Columns, Level, NestTraffic, Option, Prices
+from .nest_traffic import Array, Columns, Level, NestTraffic, Option, Prices, no_terms, thinned
 from .nests import MAX_LOOPS, OPERAND_STATE_BYTES, STATE_BYTES, Loop, Nest, Ring
 from .pareto import front
-from .priced_nest import PricedNest
+from .priced_nest import PricedNest, wall_us
 
 Streams = Literal["anything", "everything", "nothing"]
 SLOTS = ((2, 2), (1, 1), (2, 1))  # of the rings of inputs, and of the output
 
 
-def wall_us(processor: Array, parallel: Array, serial: Array, ends: Array) -> Array:
-    """Return the time of nests.
-
-    Transfers of rings with two slots run next to the cells, except for the first load and the last
-    store (`ends`). Transfers of rings with one slot do not (`serial`): the cells wait for them, so
-    their processor time is not in `processor`.
-    """
-    return np.maximum(processor, parallel) + serial + ends
-
-
 class NestSearch(NestTraffic):
-    """All nests of one operator. `cuts`: of the inputs, then of the output.
+    """All nests of one operator. `cuts`: of the inputs, then of the output. With one more, that of
+    the input gradient: all pairs in which the weight streams.
 
     `inputs`: the names of the inputs, if some of them may be the same tensor. Such a tensor streams
     as each of these inputs, or as none. `table_slabs`: see `most_renewed`. If a board keeps slabs
@@ -70,15 +62,6 @@ class NestSearch(NestTraffic):
         self.tiles = self._tiles() if self.cells else {}
 
     # ---- cells and tiles
-
-    def _cut_along(self, axis: str) -> list[int]:
-        """Return the parts along an axis of the operator, in its indices, of cut operands."""
-        return [
-            part // a.per if part % a.per == 0 else 0
-            for axes, parts in zip(self.axes, self.parts, strict=True)
-            for a, part in zip(axes, parts, strict=True)
-            if a.cut_by == axis and part < a.size and a.window is None
-        ]
 
     def _cells(self) -> dict[str, int]:
         """Return the steps of a cell along each axis; {} if no cell suits all operands."""
@@ -129,18 +112,20 @@ class NestSearch(NestTraffic):
         for axis, size in self.sizes.items():
             least = lcm(self.cells[axis], *self._cut_along(axis))
             if axis in self.operator.summed:
-                steps = {least} if several == 1 else set()
+                steps = {least} if several == 1 and not self.is_pair else set()
             elif axis == ROWS and self.renewed_rows:
                 steps = {least}
             else:
                 count = -(-size // least)
                 steps = {least * -(-count // i) for i in range(1, count + 1)}
             found[axis] = sorted({min(step, size) for step in steps} | {size})
+            if self.is_pair:
+                found[axis] = thinned(found[axis])
         return found
 
     # ---- all nests
 
-    def best(self, most_bytes: int | None = None) -> list[PricedNest]:
+    def best(self, most_bytes: float = np.inf) -> list[PricedNest]:
         """Return the nests that no other nest of the same streamed operands dominates.
 
         `most_bytes`: the largest workspace. The list is empty if no nest is possible.
@@ -153,12 +138,11 @@ class NestSearch(NestTraffic):
         ]
         grid = np.meshgrid(*steps, indexing="ij") if self.sizes else []
         tile = {axis: t.ravel().astype(np.int64) for axis, t in zip(self.sizes, grid, strict=True)}
+        self.known = {}
         found: dict[tuple[bool, tuple[bool, ...]], list[tuple[Array, list[tuple[Any, ...]]]]] = {}
         for levels in self._orders(tile):
-            for key, rows, how in self._priced(levels, tile):
+            for key, rows, how in self._priced(levels, tile, most_bytes=most_bytes):
                 keep = np.isfinite(rows[1])
-                if most_bytes is not None:
-                    keep &= rows[0] <= most_bytes
                 if keep.any():
                     at = np.flatnonzero(keep)
                     at = at[front(rows[:3, at])]
@@ -228,6 +212,7 @@ class NestSearch(NestTraffic):
         summed = self.operator.summed
         terms_last = sorted(self.sizes, key=lambda a: summed.index(a) if a in summed else -1)
         terms_first = sorted(terms_last, key=lambda axis: axis not in summed)
+        self.known = {}
         least, best = np.inf, None
         for inner in (terms_last, terms_first):
             levels = [
@@ -271,33 +256,38 @@ class NestSearch(NestTraffic):
         return Level(axis, False, cell, -(-np.minimum(step, size) // cell))
 
     def _priced(
-        self, levels: list[Level], tile: Mapping[str, Sizes], streams: Streams = "anything"
+        self,
+        levels: list[Level],
+        tile: Mapping[str, Sizes],
+        streams: Streams = "anything",
+        most_bytes: float = np.inf,
     ) -> Iterator[tuple[tuple[bool, tuple[bool, ...]], Array, tuple[Any, ...]]]:
         """Yield what streams, the costs by row (see `_made`), and how the nests are made.
 
         `streams`: what streams. If it is "everything" that can, rings have one slot.
         """
         count = max((len(t) for t in tile.values()), default=1)
-        summed = self.operator.summed
-        complete = [np.ones(count, bool)]  # by depth: no sum is open
-        for level in levels:
-            open_ = level.trips > 1 if level.axis in summed else np.zeros(count, bool)
-            complete.append(complete[-1] & ~open_)
+        complete = no_terms(levels, self.operator.summed, count)
         options: list[list[Option | None]] = []
-        for i in range(self.count + 1):
+        for i in range(len(self.axes)):
             rings = []
             if self.streamable[i] and streams != "nothing":
                 are_free = streams == "everything"
                 rings = self.rings_of(i, levels, tile, count, are_free=are_free)
-            if i == self.count:
-                rings = [replace(r, allowed=complete[r.depth] & r.allowed) for r in rings]
+            if i >= self.count:
+                ended = complete if i == self.count else no_terms(levels, ("k",), count)
+                rings = [replace(r, allowed=ended[r.depth] & r.allowed) for r in rings]
                 rings = [r for r in rings if r.allowed.any()]
             options.append([*rings] if streams == "everything" and rings else [None, *rings])
+            if self.is_pair and i in (self.count, self.operator.overwritten):
+                options[-1] = options[-1][1:]  # the weight always streams
+        if not all(options):
+            return  # the weight of a pair must stream
         for first, second in self.equal:
             if not (any(options[first]) and any(options[second])):
                 options[first] = options[second] = [None]
         fixed = self.sums_bytes(levels, complete, count) + (
-            STATE_BYTES + OPERAND_STATE_BYTES * (self.count + 1)
+            STATE_BYTES + OPERAND_STATE_BYTES * len(self.axes)
         )
         active = np.zeros(count, np.int64) + sum((level.trips > 1).astype(int) for level in levels)
         columns = [Columns.of(rings, count) for rings in options]
@@ -312,15 +302,17 @@ class NestSearch(NestTraffic):
                     continue
                 if self.renewed_rows and any(streamed) and not streamed[-1]:
                     continue
-                if shared is None or depths[shared] == depths[-1]:
+                if shared is None or depths[shared] == depths[self.count]:
                     chosen.setdefault(streamed, []).append(numbers)
             for streamed, all_numbers in chosen.items():
                 for slots in choices_of_slots if any(streamed) else SLOTS[:1]:
-                    others = (s for i, s in enumerate(streamed[:-1]) if i != shared)
-                    if slots[0] != slots[1] and not (streamed[-1] and any(others)):
+                    others = (s for i, s in enumerate(streamed[: self.count]) if i != shared)
+                    if slots[0] != slots[1] and not (any(streamed[self.count :]) and any(others)):
                         continue
                     picked = np.array(all_numbers)
-                    rows = self._rows(columns, picked, slots, shared, fixed, active <= MAX_LOOPS)
+                    rows = self._rows(
+                        columns, picked, slots, shared, fixed, active <= MAX_LOOPS, most_bytes
+                    )
                     how = (levels, options, all_numbers, slots, count)
                     yield (in_place, streamed), rows, how
 
@@ -331,7 +323,7 @@ class NestSearch(NestTraffic):
         if over is None:
             return [True]
         own = [] if self.operator.must_overwrite else [False]
-        return [True, *own] if self.parts[over] == self.parts[-1] else own
+        return [True, *own] if self.parts[over] == self.parts[self.count] else own
 
     def _rows(
         self,
@@ -341,30 +333,38 @@ class NestSearch(NestTraffic):
         shared: int | None,
         fixed: Sizes,
         allowed: NDArray[np.bool_],
+        most_bytes: float,
     ) -> Array:
         """Return rows: workspace, wall, energy, processor, lane, bytes in, bytes out.
 
         `picked`: for each combination of options, the number of the option of each operand. The
-        columns are all tile sizes of the first combination, then those of the next one.
+        columns are all tile sizes of the first combination, then those of the next one. Costs are
+        infinite for what is not allowed, and for workspaces of more than `most_bytes`.
         """
         shape = (len(picked), len(fixed))
         allowed = np.broadcast_to(allowed, shape)
         workspace = np.broadcast_to(fixed, shape).astype(float)
-        total, serial, ends = np.zeros((6, *shape)), np.zeros(shape), np.zeros(shape)
-        alone = np.zeros((3, *shape))  # lane, processor, number of transfers that cells wait for
+        numbers = [
+            slots[1] if i >= self.count or i == shared else slots[0] for i in range(len(columns))
+        ]
         for i, column in enumerate(columns):
-            at = picked[:, i]
-            number = slots[1] if i == self.count or i == shared else slots[0]
-            allowed = allowed & column.allowed[at]
+            allowed = allowed & column.allowed[picked[:, i]]
             if i != shared:
-                workspace += number * column.slab_bytes[at]
-            costs = column.costs[:, at]
+                workspace += numbers[i] * column.slab_bytes[picked[:, i]]
+        rows = np.full((7, *shape), np.inf)
+        rows[0] = workspace
+        number, tile = np.nonzero(allowed & (workspace <= most_bytes))
+        total, serial, ends = np.zeros((6, len(tile))), np.zeros(len(tile)), np.zeros(len(tile))
+        alone = np.zeros((3, len(tile)))  # lane, processor, number of transfers that cells wait for
+        for i, column in enumerate(columns):
+            at = picked[number, i]
+            costs = column.costs[:, at, tile]
             total += costs
-            if number == 1:
+            if numbers[i] == 1:
                 alone += costs[[0, 1, 5]]
                 serial += np.maximum(costs[0], costs[1]) + self.prices.piece_us * costs[5]
             else:
-                ends += column.slab_us[at]
+                ends += column.slab_us[at, tile]
         processor = self.prices.kernel_us + total[1] + self.prices.piece_us * total[5]
         wall = wall_us(
             processor - alone[1] - self.prices.piece_us * alone[2],
@@ -372,9 +372,8 @@ class NestSearch(NestTraffic):
             serial,
             ends,
         )
-        wall = np.where(allowed, wall, np.inf)
         energy = self.prices.kernel_uj + total[2]
-        rows = np.stack([workspace, wall, energy, processor, total[0], total[3], total[4]])
+        rows[1:, number, tile] = [wall, energy, processor, total[0], total[3], total[4]]
         return rows.reshape(len(rows), -1)
 
     def _made(self, row: Array, way: tuple[Any, ...], in_place: bool) -> PricedNest:
@@ -386,14 +385,15 @@ class NestSearch(NestTraffic):
         operands = tuple(
             None if ring is None
             else Ring(
-                slots[1] if i == self.count or (in_place and i == self.operator.overwritten)
+                slots[1] if i >= self.count or (in_place and i == self.operator.overwritten)
                 else slots[0],
                 sum(bool(level.trips[at] > 1) for level in levels[: ring.depth]),
             )
             for i, ring in enumerate(rings)
         )  # fmt: skip
         workspace, wall, energy, processor, lane, moved_in, moved_out = map(float, row)
+        end = self.count + 1
+        nest = Nest(loops, operands[:end], in_place, operands[end:])
         return PricedNest(
-            Nest(loops, operands, in_place), int(workspace), processor, lane, wall, energy,
-            int(moved_in), int(moved_out),
-        )  # fmt: skip
+            nest, int(workspace), processor, lane, wall, energy, int(moved_in), int(moved_out)
+        )

@@ -20,6 +20,7 @@ from .nests import parts_of
 Array = NDArray[np.float64]
 Parts = tuple[Sizes, Sizes, Sizes]
 """Along an axis: the number of whole parts, the size of a smaller part at the end, their number."""
+STEP_RATIO = 1.4  # between the steps of a pair, which has more operands than other nests
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Prices:
     kernel_uj: float
     # Processor time to find a piece, submit its transfer and check its trailer.
     piece_us: float = 0.0
+    # Like `store`, for the input gradient of a pair.
+    store_also: Callable[[Sizes], Array] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,17 +85,23 @@ class Columns:
 
 
 class NestTraffic:
-    """The operands of an operator. `cuts`: of the inputs, then of the output."""
+    """The operands of an operator. `cuts`: of the inputs, then of the output, then of the input
+    gradient of a pair.
+    """
 
     cells: Mapping[str, int]  # the steps of the innermost loops
     renewed_rows = 0  # the most rows of a table that a step renews; 0: all
+    # The rings for the present tile sizes: by operand, whether they are free, and loops around.
+    known: dict[tuple[object, ...], Option | None]
 
     def __init__(self, operator: Operator, cuts: Sequence[Cut | None], prices: Prices) -> None:
         self.operator = operator
         self.prices = prices
         self.cuts = cuts
         self.count = operator.input_count
+        self.is_pair = len(cuts) > self.count + 1
         self.axes = [operator.operand(i) for i in range(self.count + 1)]
+        self.axes += self.axes[:1] * self.is_pair  # a gradient has the shape of its tensor
         self.parts = [parts_of(*pair) for pair in zip(self.axes, cuts, strict=True)]
         self.streamable = [
             cut is not None and len(cut.piece_sizes) > 1 and cut.piece_parts == 1 for cut in cuts
@@ -100,13 +109,22 @@ class NestTraffic:
         self.sizes = {
             axis: operator.size(axis)
             for axis in (*operator.free_axes, *operator.summed)
-            if operator.size(axis) > 1
+            if operator.size(axis) > 1 and not (self.is_pair and axis == "oh")
         }
 
     @property
     def visited(self) -> Mapping[str, int]:
         """Return the sizes of axes with several indices, of which tables have the renewed rows."""
         return {**self.sizes, ROWS: self.renewed_rows} if self.renewed_rows else self.sizes
+
+    def _cut_along(self, axis: str) -> list[int]:
+        """Return the parts along an axis of the operator, in its indices, of cut operands."""
+        return [
+            part // a.per if part % a.per == 0 else 0
+            for axes, parts in zip(self.axes, self.parts, strict=True)
+            for a, part in zip(axes, parts, strict=True)
+            if a.cut_by == axis and part < a.size and a.window is None
+        ]
 
     def extents(self, index: int, levels: Sequence[Level], count: int) -> list[Sizes]:
         """Return the largest extents that loops leave of an operand, by axis."""
@@ -122,7 +140,7 @@ class NestTraffic:
     def _step(self, axis: str | None, levels: Sequence[Level], count: int) -> Sizes:
         """Return the step of the innermost loop over an axis; without one, the size of the axis."""
         steps = [level.step for level in levels if level.axis == axis]
-        return steps[-1] if steps else np.full(count, self.sizes.get(str(axis), 1), np.int64)
+        return steps[-1] if steps else np.full(count, self.operator.size(axis or ""), np.int64)
 
     def sums_bytes(
         self, levels: list[Level], complete: list[NDArray[np.bool_]], count: int
@@ -155,48 +173,58 @@ class NestTraffic:
         found = []
         for depth in depths:
             inside = levels[:depth]
-            allowed = np.ones(count, bool)
-            for a, part in zip(self.axes[index], self.parts[index], strict=True):
-                for level in inside:
-                    if level.axis == a.cut_by:
-                        whole = (level.step * a.per) % part == 0 if part < a.size else False
-                        allowed &= (level.trips == 1) | whole | (a.window is not None)
-            if self.renewed_rows and index in (self.operator.overwritten, self.count):
-                trips = [level.trips for level in inside if level.axis == ROWS]
-                allowed &= np.max([np.ones(count, np.int64), *trips], axis=0) > 1
-            if not allowed.any():
-                continue
-            steps = [self._step(a.cut_by, inside, count) for a in self.axes[index]]
-            extents = [
-                np.where(e < a.size, a.slab(step, part), e) for a, e, step, part in zip(
-                    self.axes[index], self.extents(index, inside, count), steps,
-                    self.parts[index], strict=True,
-                )
-            ]  # fmt: skip
-            slab_bytes = 4 * np.prod(extents, axis=0)
-            if are_free:
-                zero = np.zeros((6, count))
-                found.append(Option(depth, allowed, slab_bytes, zero[0], zero))
-                continue
-            first = self._region(
-                index,
-                [
-                    parts_within(e, p) if a.window is None else _touched(a, p, 0 * step, step, step)
-                    for a, e, p, step in zip(
-                        self.axes[index], extents, self.parts[index], steps, strict=True
-                    )
-                ],
-                count,
-            )
-            costs = self._moved(index, levels, depth, tile, count)
-            found.append(Option(depth, allowed, slab_bytes, first[0], costs))
+            key = (index, are_free, *((level.axis, level.outer) for level in inside))
+            if key not in self.known:
+                self.known[key] = self._ring(index, inside, tile, count, are_free)
+            ring = self.known[key]
+            if ring is not None:
+                found.append(ring)
         return found
 
+    def _ring(
+        self, index: int, inside: list[Level], tile: Mapping[str, Sizes], count: int, are_free: bool
+    ) -> Option | None:
+        """Return the ring of an operand inside of these loops; None if no tile size allows it."""
+        depth = len(inside)
+        allowed = np.ones(count, bool)
+        for a, part in zip(self.axes[index], self.parts[index], strict=True):
+            for level in inside:
+                if level.axis == a.cut_by:
+                    whole = (level.step * a.per) % part == 0 if part < a.size else False
+                    allowed &= (level.trips == 1) | whole | (a.window is not None)
+        if self.renewed_rows and index in (self.operator.overwritten, self.count):
+            trips = [level.trips for level in inside if level.axis == ROWS]
+            allowed &= np.max([np.ones(count, np.int64), *trips], axis=0) > 1
+        if not allowed.any():
+            return None
+        steps = [self._step(a.cut_by, inside, count) for a in self.axes[index]]
+        extents = [
+            np.where(e < a.size, a.slab(step, part), e) for a, e, step, part in zip(
+                self.axes[index], self.extents(index, inside, count), steps,
+                self.parts[index], strict=True,
+            )
+        ]  # fmt: skip
+        slab_bytes = 4 * np.prod(extents, axis=0)
+        if are_free:
+            zero = np.zeros((6, count))
+            return Option(depth, allowed, slab_bytes, zero[0], zero)
+        first = self._region(
+            index,
+            [
+                parts_within(e, p) if a.window is None else _touched(a, p, 0 * step, step, step)
+                for a, e, p, step in zip(
+                    self.axes[index], extents, self.parts[index], steps, strict=True
+                )
+            ],
+            count,
+        )
+        costs = self._moved(index, inside, tile, count)
+        return Option(depth, allowed, slab_bytes, first[0], costs)
+
     def _moved(
-        self, index: int, levels: list[Level], depth: int, tile: Mapping[str, Sizes], count: int
+        self, index: int, inside: list[Level], tile: Mapping[str, Sizes], count: int
     ) -> Array:
         """Return the costs of all transfers of an operand: see `Option.costs`."""
-        inside = levels[:depth]
         regions: list[list[tuple[Parts, dict[str, Sizes]]]] = []
         for a, part in zip(self.axes[index], self.parts[index], strict=True):
             size = (a.cut_by == ROWS and self.renewed_rows) or a.size
@@ -216,7 +244,7 @@ class NestTraffic:
                 (parts_within(last, part), {str(a.cut_by): -(-last // cell)}),
             ])  # fmt: skip
         total = np.zeros((6, count))
-        moved = total[4 if index == self.count else 3]
+        moved = total[4 if index >= self.count else 3]
         for combination in product(*regions):
             trips = {axis: t for _, more in combination for axis, t in more.items()}
             times = self._repeats(index, inside, trips, count)
@@ -278,20 +306,44 @@ class NestTraffic:
         `parts`: of each axis. Rows: lane, processor, energy, bytes, transfers.
         """
         total = np.zeros((5, count))
-        price = self.prices.store if index == self.count else self.prices.load
+        price = self.prices.load if index < self.count else self.prices.store
+        if index > self.count:
+            assert self.prices.store_also is not None
+            price = self.prices.store_also
         sides = [
-            ((np.full(count, whole, np.int64), number), (edge, edges))
+            [
+                (extent, many)
+                for extent, many in ((np.full(count, whole, np.int64), number), (edge, edges))
+                if many.any()
+            ]
             for (number, edge, edges), whole in zip(parts, self.parts[index], strict=True)
         ]
         for combination in product(*sides):
-            size = 4 * np.prod([extent for extent, _ in combination], axis=0)
-            number = np.prod([many for _, many in combination], axis=0)
-            if not np.any(number):
-                continue
+            size, number = np.full(count, 4, np.int64), np.ones(count, np.int64)
+            for extent, many in combination:
+                size, number = size * extent, number * many
             total[:3] += number * price(size)
             total[3] += number * size
             total[4] += number
         return total
+
+
+def no_terms(levels: Sequence[Level], summed: Sequence[str], count: int) -> list[NDArray[np.bool_]]:
+    """Return by depth whether no loop over the axes of a sum has begun."""
+    found = [np.ones(count, bool)]
+    for level in levels:
+        open_ = level.trips > 1 if level.axis in summed else np.zeros(count, bool)
+        found.append(found[-1] & ~open_)
+    return found
+
+
+def thinned(steps: Sequence[int]) -> list[int]:
+    """Return the smallest and the largest of the ascending steps, and some between them."""
+    found = [steps[0]]
+    for step in steps:
+        if step >= STEP_RATIO * found[-1]:
+            found.append(step)
+    return [*(step for step in found if step < steps[-1]), steps[-1]]
 
 
 def parts_within(extent: Sizes, part: int) -> Parts:

@@ -28,8 +28,6 @@ class Statement:
     offset: Count | None = None
     workspace_offset: Count | None = None
     mode: Count = 0  # of a compute: the mode in which the node is computed
-    # Bytes. Of a pair: the offset of the input gradient, if that does not stream.
-    also_offset: Count | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from .nest_traffic import Array
 from .nests import Nest
 
 
@@ -17,3 +20,13 @@ class PricedNest:
     energy_uj: float
     moved_in_bytes: int
     moved_out_bytes: int
+
+
+def wall_us(processor: Array, parallel: Array, serial: Array, ends: Array) -> Array:
+    """Return the time of nests.
+
+    Transfers of rings with two slots run next to the cells, except for the first load and the last
+    store (`ends`). Transfers of rings with one slot do not (`serial`): the cells wait for them, so
+    their processor time is not in `processor`.
+    """
+    return np.maximum(processor, parallel) + serial + ends

@@ -46,6 +46,16 @@ class Mode:
     moved_in_bytes: Count = 0  # bytes that are read from storage
     moved_out_bytes: Count = 0  # bytes that are written to storage
     overwrites: int | None = None  # see CostNode
+    # Whether the next statement computes the node. It is in a mode that completes this node.
+    deferred: bool = False
+    # Index of the node before, which this mode computes too; None: it computes one node.
+    completes: int | None = None
+    completes_streamed: bool = False  # whether that node's output goes to storage
+
+    @property
+    def is_paired(self) -> bool:
+        """Return whether the mode is one half of a pair: two nodes that one nest computes."""
+        return self.deferred or self.completes is not None
 
     @property
     def streams(self) -> bool:
@@ -91,9 +101,17 @@ class CostNode:
         return (own, *self.modes)
 
     def whole_inputs(self, mode: int = 0) -> tuple[int, ...]:
-        """Return the inputs that must be in RAM when the node is computed in this mode."""
-        streamed = self.all_modes[mode].streamed_inputs
-        return tuple(i for i in self.inputs if i not in streamed) if streamed else self.inputs
+        """Return the inputs that must be in RAM when the node is computed in this mode.
+
+        They include the output of the node that the mode completes.
+        """
+        way = self.all_modes[mode]
+        if way.deferred:
+            return ()
+        also = () if way.completes is None or way.completes_streamed else (way.completes,)
+        if not way.streamed_inputs:
+            return self.inputs + also
+        return tuple(i for i in self.inputs if i not in way.streamed_inputs) + also
 
     def taken(self, mode: int = 0) -> int | None:
         """Return the input whose memory the output takes over in this mode, if there is one."""

@@ -20,6 +20,7 @@ from .infeasible import largest_operator_bytes
 from .nest_search import NestSearch
 from .nest_traffic import Array, Prices
 from .nests import LawError, Nest
+from .pairs import pairs_of, with_deferred
 from .plan import Plan
 from .priced_nest import PricedNest
 from .pricing import cost_graph
@@ -64,6 +65,11 @@ class _Streams:
             self.cuts = {name: cut for name, cut in self.cuts.items() if name not in unfit}
             self.searches = self._searches()
         self.costs = cost_graph(graph, profile, cuts=self.cuts)
+        self.pairs = {
+            node.name: search
+            for first, node in pairs_of(graph)
+            if (search := self._pair_search(first, node)) is not None
+        }
 
     def _names(self, node: Node) -> list[str]:
         """Return the tensors that have the cuts of the operands."""
@@ -100,15 +106,31 @@ class _Streams:
             found[node.name] = self._cache[key]
         return found
 
-    def _search(self, node: Node, cuts: tuple[Cut | None, ...]) -> NestSearch | None:
+    def _pair_search(self, first: Node, node: Node) -> NestSearch | None:
+        """Return the search for pairs of two gradients; None if no pair is possible."""
+        chosen = tuple(map(self.cuts.get, (*self._names(node), first.name)))
+        key = ("pair", signature(node), tuple(sorted(node.attrs.items())), chosen)
+        if chosen[2] and key not in self._cache:
+            self._cache[key] = self._search(node, chosen, first)
+        return self._cache[key] if chosen[2] else None
+
+    def _search(
+        self, node: Node, cuts: tuple[Cut | None, ...], first: Node | None = None
+    ) -> NestSearch | None:
+        """Return the search for nests of a node, or for pairs of it and `first`."""
         profile = self.profile
         try:
             prices = _prices(profile, node, self.estimate.piece_us)
+            if first is not None:
+                pages = _prices(profile, first, self.estimate.piece_us)
+                prices = replace(prices, store_also=pages.store)
             search = NestSearch(operator_of(node), cuts, prices, node.inputs, self.table_slabs)
         except LawError:
             return None
         cell_us = self.estimate.cell_us if profile.kind == "measured" else 0.0
-        time_us = _cells_us(node, profile, search, cell_us)
+        time_us = sum(
+            _cells_us(it, profile, search, cell_us) for it in (node, first) if it is not None
+        )
         time_us += profile.statements.compute_us + profile.statements.free_us
         trailers_us, trailers_uj = _trailers(search, prices, profile.power.compute_uw)
         energy_uj = time_us * profile.power.compute_uw / 1e6 + trailers_uj
@@ -129,21 +151,27 @@ class _Streams:
         If operands are cut so that no kernel can use them whole, mode 0 is a nest, too.
         """
         made: dict[int, list[PricedNest]] = {}
-        nests: dict[tuple[str, int], Nest] = {}
-        nodes = []
-        for cost in self.costs.nodes:
-            search = self.searches.get(cost.name)
+
+        def found(search: NestSearch | None) -> list[PricedNest]:
             if search is not None and id(search) not in made:
                 made[id(search)] = nests_of(search)
-            found = made[id(search)] if search is not None else []
-            nodes.append(self._with_modes(cost, found, nests))
+            return made[id(search)] if search is not None else []
+
+        nests: dict[tuple[str, int], Nest] = {}
+        nodes: list[CostNode] = []
+        for cost in self.costs.nodes:
+            pairs = found(self.pairs.get(cost.name)) if nests_of is not NestSearch.few else []
+            if pairs:
+                nodes[-1] = with_deferred(nodes[-1], pairs)
+            node = self._with_modes(cost, found(self.searches.get(cost.name)), nests)
+            nodes.append(self._add_modes(node, pairs, nests))
         return replace(self.costs, nodes=tuple(nodes)), Streaming(self.cuts, nests)
 
     def _with_modes(
         self, cost: CostNode, found: list[PricedNest], nests: dict[tuple[str, int], Nest]
     ) -> CostNode:
         """Return `cost` with a mode for each nest that streams. Add the nests to `nests`."""
-        node, index = self.graph[cost.name], self.costs.index
+        node = self.graph[cost.name]
         if not node.stored and any(map(self._is_odd, self._names(node))):
             whole = min(
                 (priced for priced in found if not any(priced.nest.operands)),
@@ -155,13 +183,19 @@ class _Streams:
                 workspace_bytes=whole.workspace_bytes,
                 overwrites=cost.overwrites if whole.nest.in_place else None,
             )  # fmt: skip
-        modes: list[Mode] = []
+        return self._add_modes(cost, [it for it in found if any(it.nest.operands)], nests)
+
+    def _add_modes(
+        self, cost: CostNode, found: list[PricedNest], nests: dict[tuple[str, int], Nest]
+    ) -> CostNode:
+        """Return `cost` with a mode for each nest. Add the nests to `nests`."""
+        node, index = self.graph[cost.name], self.costs.index
+        modes = list(cost.modes)
         over = None if node.overwrites is None else index[node.overwrites]
         for priced in found:
             rings = priced.nest.operands
-            if not any(rings):
-                continue
             streamed = [index[name] for name, r in zip(node.inputs, rings, strict=False) if r]
+            also = priced.nest.also
             modes.append(
                 Mode(
                     tuple(dict.fromkeys(streamed)),
@@ -174,6 +208,8 @@ class _Streams:
                     priced.moved_in_bytes,
                     priced.moved_out_bytes,
                     over if priced.nest.in_place else None,
+                    completes=index[node.name] - 1 if also else None,
+                    completes_streamed=any(also),
                 )
             )
             nests[node.name, len(modes)] = priced.nest
@@ -224,7 +260,7 @@ def _cells_us(node: Node, profile: Profile, search: NestSearch, cell_us: float) 
 
     `cell_us`: the time of a cell in addition to that of its kernel.
     """
-    sides, operator = [], search.operator
+    sides, operator = [], operator_of(node)
     for axis, size in search.visited.items():
         if axis == "pass":  # each pass takes half of the time
             continue

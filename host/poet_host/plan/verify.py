@@ -69,6 +69,8 @@ class _Machine:
     energy_uj: float = 0.0
     sum_bytes: int = 0
     peak_bytes: int = 0
+    # The node that the next statement must complete, and whether its output is streamed.
+    deferred: tuple[int, bool] | None = None
     index: int | None = None
     name: str = ""
 
@@ -86,6 +88,10 @@ class _Machine:
         self.index, self.name, op = index, statement.node, statement.op
         self.need(self.name in self.graph.index, "node", "the graph has no such node")
         i = self.graph.index[self.name]
+        pending, self.deferred = self.deferred, None
+        if pending or (op == "compute" and self.completes(i, statement)):
+            now = self.completes(i, statement) if op == "compute" else None
+            self.need(now == pending, "pair", "it must complete the node before, and no other one")
         if op == "compute":
             self.compute(i, statement)
             return
@@ -99,11 +105,30 @@ class _Machine:
             self.need(self.graph.storage, "no storage", "the graph has no storage")
             (self.page_in if op == "page_in" else self.page_out)(i, statement)
 
+    def completes(self, i: int, statement: Statement) -> tuple[int, bool] | None:
+        """Return the node that the statement computes too, and whether its output is streamed."""
+        modes = self.graph.nodes[i].modes
+        mode = modes[statement.mode - 1] if 0 < statement.mode <= len(modes) else None
+        if mode is None or mode.completes is None:
+            return None
+        return mode.completes, mode.completes_streamed
+
+    def defer(self, i: int, statement: Statement, *, streamed: bool) -> None:
+        """Take the memory of a node that the next statement computes."""
+        after = self.order[len(self.done) :]
+        self.need(bool(after) and i == self.order[len(self.done) - 1], "pair", "it comes first")
+        inputs = self.graph.nodes[after[0]].inputs
+        known = set(self.graph.nodes[i].inputs) <= set(inputs)
+        self.need(known, "pair", "the next node does not have its inputs")
+        (self.stream_output if streamed else self.output)(i, statement, None)
+        self.deferred = i, streamed
+
     def compute(self, i: int, statement: Statement) -> None:
         node = self.graph.nodes[i]
         self.need(not node.stored, "stored", "it is stored, and cannot be computed")
         self.need(not (node.once and i in self.done), "once", "it must be computed only once")
-        if i not in self.done:
+        first_time = i not in self.done
+        if first_time:
             first = self.order[len(self.done)]
             self.need(i == first, "order", f"{self.graph.nodes[first].name!r} must come first")
             self.done.add(i)
@@ -122,6 +147,10 @@ class _Machine:
         mode = node.modes[statement.mode - 1]
         streams = mode.streamed_output or bool(mode.streamed_inputs)
         self.need(self.graph.storage or not streams, "no storage", "the graph has no storage")
+        if mode.deferred:
+            self.need(first_time, "pair", "it is computed again, which needs a mode of its own")
+            self.defer(i, statement, streamed=mode.streamed_output)
+            return
         for j in mode.streamed_inputs:
             there, name = j in self.storage, self.graph.nodes[j].name
             self.need(there, "on storage", f"it streams {name!r}, which is not on storage")
@@ -202,6 +231,7 @@ class _Machine:
 
     def end(self) -> Totals:
         self.index = None
+        self.need(self.deferred is None, "pair", "no statement completes the last node")
         there, place = (self.storage, "storage") if self.graph.storage else (self.ram, "RAM")
         for i, node in enumerate(self.graph.nodes):
             self.name = node.name

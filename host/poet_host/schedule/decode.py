@@ -165,7 +165,15 @@ class _Decoder:
         offset = None if nest.operands[-1] else state.offset(tensor)
         name = self.names[tensor]
         self.statements.append(
-            Streamed("compute", name, offset, workspace, also_offset=also_offset, nest=nest)
+            Streamed(
+                "compute",
+                name,
+                offset,
+                workspace,
+                nest=nest,
+                also_offset=also_offset,
+                also=self.names[tensor - 1] if nest.also else None,
+            )
         )
         self._frees(one.freeable(model.operator(tensor).inputs, tensor))
 

@@ -19,7 +19,7 @@ from .decode import Wait, decode, initial_offsets
 from .layout import model_of_costs, model_of_graph, numbered
 from .meta import TensorMeta
 from .model import Model, Operator, model_bytes, read_model, with_crc
-from .nests import Streamed, nested, put_nest
+from .nests import Streamed, nested, put_nest, with_nests
 from .schedule import Schedule
 
 _C = isa.constants()
@@ -91,10 +91,11 @@ def _encode(
     model = read_model(part, "schedule")
     names = [tensor["name"] for tensor in known["tensors"]]
     initial = () if model.storage else tuple(_initial_offsets(model, names, plan))
-    plan_part = _Encoder(model, names, plan.statements, queue_capacity, initial, nests).plan_part()
+    statements = with_nests(plan.statements, nests or {})
+    plan_part = _Encoder(model, names, statements, queue_capacity, initial).plan_part()
     whole = {"format": "poet-schedule", **known, "plan": plan_to_json(plan, statements=False)}
     if nests:
-        whole["modes"] = [s.mode for s in plan.statements if _nest_of(s, nests)]
+        whole["modes"] = [s.mode for s in statements if isinstance(s, Streamed)]
     for key, value in (meta or {}).items():
         if key in whole:
             raise BadInput(f"`meta` has the key {key}, which `encode` sets: choose another key")
@@ -102,7 +103,7 @@ def _encode(
     # Convert the meta part to JSON and back: then it has lists instead of tuples, as in a file.
     # `json.dumps` raises an error for a value that JSON cannot store.
     schedule = Schedule(part, plan_part, json.loads(json.dumps(whole, allow_nan=False)), origin)
-    _compare(schedule, plan.statements, nests or {})
+    _compare(schedule, statements)
     if initial_offsets(schedule) != initial:
         raise PoetError(
             "the initial offsets of the plan were encoded wrong: this is a defect of poet-host, "
@@ -121,19 +122,12 @@ def _initial_offsets(model: Model, names: Sequence[str], plan: Plan) -> Iterator
         end += tensor.size_bytes
 
 
-def _nest_of(statement: Statement, nests: Nests) -> Nest | None:
-    return nests.get((statement.node, statement.mode)) if statement.op == "compute" else None
-
-
-def _compare(schedule: Schedule, statements: Sequence[Statement], nests: Nests) -> None:
+def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:
     """Decode the schedule. Raises PoetError if its statements are not those of the plan."""
     decoded = [s for s in decode(schedule) if not isinstance(s, Wait)]
     for i, (mine, planned) in enumerate(zip(decoded, statements, strict=True)):
         offset = planned.offset if planned.offset is not None else mine.offset
-        wanted = replace(planned, offset=offset)
-        if nest := _nest_of(planned, nests):
-            wanted = Streamed(**vars(wanted), nest=nest)
-        if mine != wanted:
+        if mine != replace(planned, offset=offset):
             raise PoetError(
                 f"statement {i} of the plan, {planned}, was encoded as {mine}: this is a defect of "
                 "poet-host, please report it"
@@ -145,10 +139,9 @@ class _Encoder:
 
     def __init__(
         self, model: Model, names: Sequence[str], statements: Sequence[Statement], capacity: int,
-        initial: Sequence[int] = (), nests: Nests | None = None,
+        initial: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self.model = model
-        self.nests = nests or {}
         self.numbers = {name: i for i, name in enumerate(names)}
         self.statements = statements
         self.capacity = capacity
@@ -223,15 +216,14 @@ class _Encoder:
 
     def _nested(self, number: int, statement: Statement) -> NestedOperator | None:
         """Return the nest of a statement. None: it computes the node in one call."""
-        nest = _nest_of(statement, self.nests)
-        if nest is None and not statement.mode:
-            return None
-        if nest is None:
+        if isinstance(statement, Streamed):
+            return nested(self.model, number, statement.nest)
+        if statement.mode:
             raise PoetError(
                 f"the plan computes {statement.node} in mode {statement.mode}, but this mode has "
                 "no nest"
             )
-        return nested(self.model, number, nest)
+        return None
 
     def _statement(self, statement: Statement, index: int) -> int:
         """Write one statement of the plan. A compute can include frees that follow it.

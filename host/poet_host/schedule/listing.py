@@ -170,6 +170,11 @@ def _rows(
             name = "compute again" if tensor in computed else name
             what, gone = operator_text(schedule, tensor, statement), op.overwrites
             computed.add(tensor)
+        if isinstance(statement, Streamed) and statement.also is not None:
+            computed.add(number[statement.also])
+            if statement.also_offset is not None:
+                resident.add(number[statement.also])
+                ram_bytes += model.tensors[number[statement.also]].size_bytes
         streamed = isinstance(statement, Streamed) and statement.nest.operands[-1] is not None
         if streamed or (isinstance(statement, Streamed) and not statement.nest.in_place):
             gone = None
@@ -216,10 +221,20 @@ def operator_text(schedule: Schedule, tensor: int, statement: Statement | None =
     if nest and statement:
         workspace_bytes = nested(schedule.model, tensor, nest).workspace_bytes
         text += f", {_nest_text(nest, [names[i] for i in (*op.inputs, tensor)])}"
+        text += _also_text(statement)
         text += f", workspace {workspace_bytes:,} bytes at {statement.workspace_offset:,}"
     if op.workspace_bytes and statement:
         text += f", workspace {op.workspace_bytes:,} bytes at {statement.workspace_offset:,}"
     return text
+
+
+def _also_text(statement: Statement) -> str:
+    """Return the input gradient of a pair, and where it goes; empty if there is none."""
+    if not isinstance(statement, Streamed) or statement.also is None:
+        return ""
+    at = statement.also_offset
+    where = "to storage" if at is None else f"at {at:,}"
+    return f", also {shortened(statement.also, NAME_WIDTH)} {where}"
 
 
 def _nest_text(nest: Nest, names: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """Nests in a schedule: their bits, and the tensors that they use (FORMAT.md, "Nests")."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from .. import isa
 from ..graph import operands
@@ -19,6 +20,31 @@ class Streamed(Statement):
     """A compute that a schedule runs as a nest. A pair computes the tensor before it, too."""
 
     nest: Nest = field(default=Nest((), ()), kw_only=True)
+    # Of a pair: the input gradient, and its offset unless it streams. A plan has a statement of its
+    # own for it, right before the one that computes the gradient of the weight.
+    also: str | None = field(default=None, kw_only=True)
+    also_offset: int | None = field(default=None, kw_only=True)
+
+
+def with_nests(
+    statements: Sequence[Statement], nests: Mapping[tuple[str, int], Nest]
+) -> tuple[Statement, ...]:
+    """Return the statements of a board for those of a plan. A pair is one statement of a board.
+
+    `nests`: by node and number of the mode.
+    """
+    found: list[Statement] = []
+    for statement in statements:
+        nest = nests.get((statement.node, statement.mode)) if statement.op == "compute" else None
+        if nest is None:
+            found.append(statement)
+            continue
+        streamed = Streamed(**vars(statement), nest=nest)
+        if nest.also:
+            first = found.pop()
+            streamed = replace(streamed, also=first.node, also_offset=first.offset)
+        found.append(streamed)
+    return tuple(found)
 
 
 def operator_of(model: Model, tensor: int) -> operands.Operator:

@@ -66,7 +66,7 @@ def search_exhaustively(
     RAM must hold the tensors one after another at multiples of `task.unit` bytes; the last tensor
     needs no padding. The limit counts labels, so that equal input gives equal plans.
     """
-    if len(task.graph.nodes) > MAX_NODES:
+    if len(task.graph.nodes) > MAX_NODES or task.modes.has_pairs:
         return None
     return _Search(task).run(max_labels, out_of_time)
 

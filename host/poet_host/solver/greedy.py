@@ -96,7 +96,7 @@ def latest_paged(modes: Modes, ram_bytes: int) -> list[Event] | None:
 def _cheapest_mode(modes: Modes, j: int, ram: set[int], ram_bytes: int) -> int | None:
     """Return the mode of least energy, with the page-ins of inputs that are not in `ram`."""
     nodes = modes.graph.nodes
-    fitting = [m for m in modes.usable[j] if modes.need_bytes(j, m) <= ram_bytes]
+    fitting = [m for m in modes.alone[j] if modes.need_bytes(j, m) <= ram_bytes]
 
     def cost_uj(m: int) -> float:
         missing = set(nodes[j].whole_inputs(m)) - ram
@@ -128,7 +128,7 @@ def everything_paged(modes: Modes) -> list[Event]:
     for i, node in enumerate(graph.nodes):
         if node.stored:
             continue
-        m = min(modes.usable[i], key=lambda m: _paged_uj(modes, i, m, i in later), default=0)
+        m = min(modes.alone[i], key=lambda m: _paged_uj(modes, i, m, i in later), default=0)
         events += [Event("page_in", j) for j in dict.fromkeys(node.whole_inputs(m))]
         events.append(Event("compute", i, m))
         if (node.keep or i in later) and not node.mode(m).streamed_output:

@@ -123,10 +123,50 @@ class Modes:
         return tuple(
             tuple(
                 dict.fromkeys(
-                    i for i in nodes[j].inputs if any(i in nodes[j].whole_inputs(m) for m in usable)
+                    i
+                    for i in (*nodes[j].inputs, *self.completed(j))
+                    if any(i in nodes[j].whole_inputs(m) for m in usable)
                 )
             )
             for j, usable in enumerate(self.usable)
+        )
+
+    def completed(self, j: int) -> set[int]:
+        """Return the nodes that modes of node j compute too."""
+        found = {self.graph.nodes[j].mode(m).completes for m in self.usable[j]}
+        return {i for i in found if i is not None}
+
+    def partners(self, j: int, m: int) -> tuple[int, ...]:
+        """Return the modes of node j that complete the node before, which is deferred in mode m."""
+        before, node = self.before[j], self.graph.nodes[j]
+        deferred = self.graph.nodes[before].mode(m)
+        return tuple(
+            k
+            for k in self.usable[j]
+            if deferred.deferred
+            and node.mode(k).completes == before
+            and node.mode(k).completes_streamed == deferred.streamed_output
+        )
+
+    @cached_property
+    def before(self) -> tuple[int, ...]:
+        """Return for each node the last computed node before it; -1 if there is none."""
+        last = [-1]
+        for i, node in enumerate(self.graph.nodes):
+            last.append(last[-1] if node.stored else i)
+        return tuple(last[:-1])
+
+    @property
+    def has_pairs(self) -> bool:
+        return self.alone != self.usable
+
+    @cached_property
+    def alone(self) -> tuple[tuple[int, ...], ...]:
+        """Return the modes that are not one half of a pair."""
+        nodes = self.graph.nodes
+        return tuple(
+            tuple(m for m in usable if not node.mode(m).is_paired) if node.modes else usable
+            for node, usable in zip(nodes, self.usable, strict=True)
         )
 
     @cached_property
@@ -191,7 +231,7 @@ class Modes:
         return tuple(found)
 
     def _again(self, j: int, modes: Iterable[int]) -> Iterable[int]:
-        return () if self.graph.nodes[j].once else modes
+        return () if self.graph.nodes[j].once else (m for m in modes if m in self.alone[j])
 
     @cached_property
     def first_uj(self) -> tuple[float, ...]:
@@ -227,6 +267,8 @@ class Modes:
         node = self.graph.nodes[j]
         groups: dict[frozenset[int], list[int]] = {}
         for m in self.whole[j]:
+            if m not in self.alone[j]:
+                continue
             groups.setdefault(frozenset(node.mode(m).streamed_inputs), []).append(m)
         ways = [self._way(j, modes) for modes in groups.values()]
         ways.sort(key=lambda way: (way.energy_uj, len(way.whole)))
@@ -295,5 +337,6 @@ def _costs(mode: Mode) -> tuple[int, float, float]:
     return mode.workspace_bytes, mode.energy_uj, mode.wall_us
 
 
-def _operands(mode: Mode) -> tuple[frozenset[int], bool, int | None]:
-    return frozenset(mode.streamed_inputs), mode.streamed_output, mode.overwrites
+def _operands(mode: Mode) -> tuple[object, ...]:
+    pair = mode.deferred, mode.completes, mode.completes_streamed
+    return frozenset(mode.streamed_inputs), mode.streamed_output, mode.overwrites, *pair

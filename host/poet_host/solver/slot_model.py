@@ -28,6 +28,7 @@ from ..plan.problem import CostGraph
 from .events import Event
 from .modes import Modes
 from .program import NO_LIMITS, LaneTimes, Program, TimeLimits, Values
+from .stage_columns import join_pairs
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,8 @@ def build(
     modes = Modes(graph, page=page) if modes is None else modes
     model = SlotModel(graph, modes, slots, ram_bytes, page)
     _variables(model)
+    for j, columns in model.first.items():
+        join_pairs(model.program, modes, j, model.first.get(modes.before[j], {}), columns)
     for i, touches in enumerate(model.touches):
         before = model.held_at_start.get(i, -1)
         for touch in touches:
@@ -151,6 +154,8 @@ def _variables(model: SlotModel) -> None:
                 touch.hold = program.binary()
             if last and ends_in_ram:
                 program.fix(touch.hold, 1.0)
+            if i in modes.completed(model.slots[touch.slot].node):
+                continue  # it is computed there
             if pageable and touch.uses and not _just_touched(model, touches[i], q):
                 touch.page_in = program.binary(node.page_in_uj)
         if ends_in_ram and not touches[i]:
@@ -164,7 +169,8 @@ def _run(model: SlotModel, slot: Slot) -> dict[int, int]:
         program.offset += node.energy_uj
         return {0: -1}
     if slot.optional:
-        run = {m: program.binary(node.mode(m).energy_uj) for m in modes.whole[slot.node]}
+        again = (m for m in modes.whole[slot.node] if m in modes.alone[slot.node])
+        run = {m: program.binary(node.mode(m).energy_uj) for m in again}
     else:
         run = {m: program.binary(_first_uj(model, slot.node, m)) for m in modes.usable[slot.node]}
     if node.modes and (run or not slot.optional):

@@ -169,6 +169,22 @@ def neighbourhood(model: StageModel, values: Values, window: range) -> Program:
     return replace(model.program, lower=lower, upper=upper)
 
 
+def _apart(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
+    """Move each deferred computation to the end of the stage before. See `join_pairs`."""
+    found: list[Event] = []
+    at, done = 0, -1  # where the events of the present stage begin
+    for event in events:
+        op, i, mode = event
+        if op == "compute" and graph.nodes[i].mode(mode).deferred:
+            found.insert(at, event)
+            at, done = at + 1, i
+            continue
+        found.append(event)
+        if (op == "compute" and i > done) or (op in ("free", "page_out") and len(found) == at + 1):
+            at, done = len(found), max(done, i) if op == "compute" else done
+    return found
+
+
 def _by_stage(
     graph: CostGraph, events: Sequence[Event]
 ) -> Iterator[tuple[dict[int, int], set[int], set[int]]]:
@@ -178,6 +194,7 @@ def _by_stage(
     Recomputations that stream their output are left out.
     """
     done = -1
+    events = _apart(graph, events)
     computed: dict[int, int] = {}
     paged: set[int] = set()
     ram = set() if graph.storage else {i for i, n in enumerate(graph.nodes) if n.stored}

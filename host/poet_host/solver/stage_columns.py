@@ -57,6 +57,21 @@ class StageModel:
     lanes: LaneTimes = field(default_factory=LaneTimes)
 
 
+def join_pairs(program: Program, modes: Modes, j: int, before: Columns, columns: Columns) -> None:
+    """Let node j be computed in a mode that completes the node before if and only if that node is
+    deferred. `before`, `columns`: the columns x of that node's modes, and of those of node j.
+    """
+    nodes, joined = modes.graph.nodes, set[int]()
+    for m, x in before.items():
+        if nodes[modes.before[j]].mode(m).deferred:
+            partners = modes.partners(j, m)
+            joined.update(partners)
+            program.row([(x, 1.0), *((columns[k], -1.0) for k in partners)], 0.0, 0.0)
+    for k, x in columns.items():
+        if nodes[j].mode(k).completes is not None and k not in joined:
+            program.fix(x, 0.0)
+
+
 def storing(model: StageModel, i: int) -> list[Term]:
     """Return the terms of what puts tensor i on storage, with the sign -1."""
     columns = [*([model.written[i]] if i in model.written else []), *model.streamed.get(i, [])]

@@ -30,6 +30,9 @@ be on storage: the sum of the x_tm (or R_tiw) that stream i is at most o_i plus 
 i out, which page-ins of i may use too. Recomputations that stream their output are left out: o_i
 costs no more than the cheapest of them. In the RAM constraint, each mode counts its own output
 and workspace. A mode other than 0 occupies both lanes.
+
+A pair (plan/pairs.py) is two modes of neighbours t and u: x_tm = sum x_uk, where t is deferred in
+mode m, and the modes k of u complete it. Its output counts as an input of u.
 """
 
 from collections.abc import Callable, Iterable
@@ -37,7 +40,7 @@ from collections.abc import Callable, Iterable
 from .modes import Way
 from .program import INFINITY, NO_LIMITS, Program, Term, TimeLimits
 from .recompute_candidates import RecomputeCandidates
-from .stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel, storing
+from .stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel, join_pairs, storing
 from .stage_cuts import add_gap_cuts, prefer_paging
 
 MAX_NONZEROS = 3_000_000  # in all constraints; the solver takes about 150 bytes per non-zero
@@ -108,11 +111,14 @@ def _page_outs(model: StageModel, page: bool) -> None:
 def _modes(model: StageModel, t: int) -> Columns:
     """Add x_tm. Return the columns by mode; none for a node without modes."""
     node, program, modes = model.graph.nodes[t], model.program, model.modes
+    before = model.stages[-1].modes if model.stages else {}
     if not node.modes:
         program.offset += node.energy_uj
+        join_pairs(program, modes, t, before, {})
         return {}
     columns = {m: program.binary(modes.cost_uj(t, m)) for m in modes.usable[t]}
     program.row([(x, 1.0) for x in columns.values()], 1.0, 1.0)
+    join_pairs(program, modes, t, before, columns)
     model.streamed[t] = [columns[m] for m in modes.streaming[t]]
     for i in {i for m in columns for i in node.mode(m).streamed_inputs}:
         readers = [(x, 1.0) for m, x in columns.items() if i in node.mode(m).streamed_inputs]

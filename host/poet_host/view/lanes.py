@@ -14,6 +14,7 @@ from ..plan.plan import Statement
 from ..plan.problem import CostGraph
 from ..run.run import Run
 from ..schedule.decode import Wait
+from ..schedule.nests import Streamed
 from ..schedule.times import Timed, planned_times
 
 Kind = Literal["forward", "again", "page_in", "page_out", "wait", "commit", "streamed"]
@@ -197,6 +198,11 @@ class _Walk:
             self._leave(old, index, timed.begin_us)
         if not mode.streamed_output:
             self.enter(index, name, kind, offset, timed.begin_us, timed.end_us)
+        if isinstance(statement, Streamed) and statement.also is not None:
+            self.done.add(statement.also)
+            if statement.also_offset is not None:
+                at = statement.also_offset
+                self.enter(index, statement.also, kind, at, timed.begin_us, timed.end_us)
         if statement.workspace_offset is not None:
             self._use(timed.begin_us, mode.workspace_bytes)
             self.in_use[index] = max(self.in_use[index], self.used[-1][1])

@@ -18,6 +18,7 @@ from ..plan.plan import Statement
 from ..run.run import Run
 from ..schedule.decode import decode
 from ..schedule.listing import SHORT_US, operator_text, rows
+from ..schedule.nests import Streamed
 from ..schedule.schedule import Schedule
 from ..schedule.times import costs_of_schedule
 from .absences import Absence, absences
@@ -87,8 +88,9 @@ def _tensors(schedule: Schedule) -> list[list[Any]]:
     energy and time of one computation, page-in and page-out.
     """
     model, costs = schedule.model, costs_of_schedule(schedule)
-    statements = (s for s in decode(schedule) if isinstance(s, Statement))
+    statements = [s for s in decode(schedule) if isinstance(s, Statement)]
     done = Counter((statement.op, statement.node) for statement in statements)
+    done.update(("compute", s.also) for s in statements if isinstance(s, Streamed) and s.also)
     nodes = {node.name: node for node in costs.nodes}
     found: list[list[Any]] = []
     for i, (name, about) in enumerate(zip(schedule.names, schedule.meta["tensors"], strict=True)):

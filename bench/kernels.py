@@ -55,8 +55,8 @@ LIMITS = {
         "stores.",
         "3x3 with stride 2, gradient of the input: neighbours in memory meet different taps, so "
         "sums of 32 to 128 terms are stored one at a time from a buffer.",
-        "1x1 with stride 2: sums have only 16 or 32 terms, and the elements that meet no tap, "
-        "three of four, are set to 0.",
+        "1x1 with stride 2, gradient of the input: sums have only 32 terms, and the elements that "
+        "meet no tap, three of four, are set to 0.",
         "Random shapes (RESULTS-kernel-shapes.md): what is slower has few products for each tap, "
         "whose set-up then counts. Loops in C for short rows, instead of poet_axpy, were tried: "
         "they took up to 1.6 times as long.",

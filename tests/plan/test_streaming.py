@@ -13,6 +13,7 @@ from poet_host.graph.work import work_of
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.least_traffic import least_moved_bytes
 from poet_host.plan.nests import NestedOperator, parts_of
+from poet_host.plan.pairs import in_pair_order, pairs_of
 from poet_host.plan.plan import moved_bytes
 from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import Problem, Streaming
@@ -38,7 +39,7 @@ def nested(
 ) -> NestedOperator:
     """A nest, checked against the laws."""
     node = graph[name]
-    nest, nodes = found.nests[name, mode], list(graph)
+    nest, nodes = found.nests[name, mode], list(in_pair_order(graph))
     also = [nodes[nodes.index(node) - 1].name] if nest.also else []
     cuts = tuple(found.cuts.get(graph[n].updates or n) for n in (*node.inputs, name, *also))
     return NestedOperator(operator_of(node), cuts, nest, table_slabs)
@@ -140,3 +141,15 @@ def test_operators_move_at_least_their_operands() -> None:
     bounds = [least_moved_bytes(graph, ram) for ram in (4096, RAM_BYTES, 1 << 30)]
     assert bounds == sorted(bounds, reverse=True)
     assert bounds[0] > bounds[-1] == operands
+
+
+def test_gradients_of_a_layer_are_neighbours_where_operators_stream() -> None:
+    graph = load("resnet18")
+    ordered = in_pair_order(graph)
+    assert sorted(node.name for node in ordered) == sorted(node.name for node in graph)
+    counts = [len(list(pairs_of(it))) for it in (graph, ordered)]
+    assert counts == [12, 20]
+    first, second = list(pairs_of(ordered))[-1]
+    assert second.inputs[1:] == first.inputs
+    weight, last = second.inputs[2], [node.name for node in ordered].index(second.name)
+    assert all(weight not in node.inputs for node in list(ordered)[last + 1 :])

@@ -16,6 +16,7 @@ from ..plan.costgraph import dump_cost_graph
 from ..plan.infeasible import largest_need, largest_operator_bytes, why_infeasible
 from ..plan.keepall import METHOD as KEEP_EVERYTHING, keep_everything
 from ..plan.limits import problem_of
+from ..plan.pairs import in_pair_order
 from ..plan.plan import Plan
 from ..plan.pricing import commit_costs, cost_graph
 from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, CostGraph, Objective, Problem
@@ -265,6 +266,8 @@ def encode(
             "the costs of this plan are unknown, because it does not come from poet.solve: call "
             "encode(graph, profile, plan)"
         )
+    if streams and isinstance(graph, Graph):
+        graph = in_pair_order(graph)
     _check_same(graph, plan.problem.graph)
     keep = plan.problem.keep_everything
     used, plan = with_used_modes(plan.problem, plan)

@@ -16,16 +16,39 @@ from .priced_nest import PricedNest
 from .problem import CostNode, Mode
 
 
+def in_pair_order(graph: Graph) -> Graph:
+    """Return the graph with each gradient of a weight right after the input gradient of its pair.
+
+    Nodes between them do not read the weight, so they may come after its renewal.
+    """
+    nodes = list(graph)
+    for second in graph:
+        if second.stored or not may_be_paired(operator_of(second)):
+            continue
+        for i in range(nodes.index(second)):
+            between = nodes[i + 1 : nodes.index(second)]
+            used = any(second.inputs[2] in node.inputs for node in between)
+            if _are_pair(nodes[i], second) and between and not used:
+                nodes.remove(second)
+                nodes.insert(i + 1, second)
+                break
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _are_pair(first: Node, second: Node) -> bool:
+    return (
+        first.op == second.op.replace("_weight", "_input")
+        and first.inputs == second.inputs[1:]
+        and second.overwrites == second.inputs[2]
+    )
+
+
 def pairs_of(graph: Graph) -> Iterator[tuple[Node, Node]]:
     """Yield each input gradient with the gradient of the weight that follows it."""
     for first, second in pairwise(graph):
-        if (
-            not second.stored
-            and may_be_paired(operator_of(second))
-            and first.op == second.op.replace("_weight", "_input")
-            and first.inputs == second.inputs[1:]
-            and second.overwrites == second.inputs[2]
-        ):
+        if second.stored or not may_be_paired(operator_of(second)):
+            continue
+        if _are_pair(first, second):
             yield first, second
 
 

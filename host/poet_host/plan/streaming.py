@@ -20,7 +20,7 @@ from .infeasible import largest_operator_bytes
 from .nest_search import NestSearch
 from .nest_traffic import Array, Prices
 from .nests import LawError, Nest
-from .pairs import pairs_of, with_deferred
+from .pairs import in_pair_order, pairs_of, with_deferred
 from .plan import Plan
 from .priced_nest import PricedNest
 from .pricing import cost_graph
@@ -36,10 +36,12 @@ def with_streaming(problem: Problem, graph: Graph) -> Problem:
     """Return the problem with modes in which the operators of `graph` stream.
 
     Tensors are cut into parts of which six fit the RAM, or into smaller parts if an operator would
-    not fit. The problem has all modes that no other mode dominates. If operators fit with no size
-    of parts, it has the cuts and modes that need the least RAM. The problem must have a profile.
+    not fit. The operators are in the order of `in_pair_order`. The problem has all modes that no
+    other mode dominates. If operators fit with no size of parts, it has the cuts and modes that
+    need the least RAM. The problem must have a profile.
     """
     assert problem.profile is not None
+    graph = in_pair_order(graph)
     most_bytes = max(problem.ram_bytes // PARTS_IN_RAM, SMALL_PART_BYTES)
     found: list[_Streams] = []
     for part_bytes in (size for size in PART_BYTES if size <= most_bytes):

@@ -36,6 +36,7 @@ DEFAULT_GAP = 0.01  # default of the API and the command line; a gap of 0 may ta
 # which counts the processor's time alone, and searches for plans whose transfers run while the
 # processor computes: without and with an additional weight of time.
 FIRST_TIME_SHARE, OVERLAPPED_TIME_SHARE, WEIGHTED_TIME_SHARE = 0.1, 0.3, 0.1
+MORE_TIME_SHARE = 0.5  # the same, for a search without the deadline whose plans meet it
 MAX_TIME_WEIGHTS = 5  # tried for a deadline
 # If a plan misses the deadline, the next weight of time is the last one times a factor; otherwise
 # it is the last one divided by the factor. Then factor ** TIME_WEIGHT_DECAY replaces the factor.
@@ -95,6 +96,12 @@ class _Solver:
         if found.is_infeasible:
             return _too_little_ram(problem, task)
         best = self.with_early_transfers(found.best) if found.best else None
+        if self.may_ignore_deadline(found, best):
+            found = self.search(
+                replace(task.within(MORE_TIME_SHARE), known=found.best), found.bound
+            )
+            assert found.best is not None
+            best = self.best_in_time([best, self.with_early_transfers(found.best)])
         found = replace(found, task=task, early_plan=best, bound_plan=None, late_plan=None)
         deadline_us = problem.deadline_us
         if problem.is_timed and not (
@@ -165,6 +172,16 @@ class _Solver:
         """
         task = self.task.within(FIRST_TIME_SHARE)
         return self.search(replace(task, graph=self.processor_graph, value_per_us=0.0))
+
+    def may_ignore_deadline(self, found: Found, early: Candidate | None) -> bool:
+        """Return whether the search without the deadline should go on.
+
+        `early`: its best plan, with early transfers. As long as such plans meet the deadline, this
+        search is the faster one. If the objective counts time, its bound is too low.
+        """
+        is_over = found.is_proved(self.settings.gap) or found.is_exhausted
+        is_timed = self.problem.is_timed and not self.task.value_per_us
+        return is_timed and not is_over and self.is_in_time(early)
 
     def search_in_time(self, found: Found) -> tuple[Found, Candidate | None]:
         """Search for plans that meet the deadline. Return the results, and the fastest plan.

@@ -23,7 +23,12 @@ from support.streamed_graphs import streamed_instance
 
 PROOF = Settings(60.0, gap=0.0, placed=False)
 SILENT = Channel(lambda kind, found: None, lambda: False)
-MODELS = ({"strict": set()}, {"strict": {1, 3}}, {}, {"conflict_stages": set(range(7))})
+MODELS = (
+    {"strict": {}},
+    {"strict": {1: {0}, 3: {0, 1, 2}}},
+    {},
+    {"conflict_stages": set(range(7))},
+)
 
 
 def problems(seeds: range, most_nodes: int = 6) -> Iterator[Problem]:

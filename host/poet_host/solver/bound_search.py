@@ -5,12 +5,16 @@ far. The model offers every recomputation that a better plan may contain. The in
 optimal when the bound reaches its value.
 
 The whole model is large, so the search begins with a relaxation, in which recomputations need no
-inputs. Few recomputations are part of its solution. Those whose inputs are not in RAM become
-*strict*: in the next model, they need their inputs. So the models grow only where a solution was
-too good to be true. A solution with no such recomputation is one of the whole model too.
+inputs. Few recomputations are part of its solution. Where their inputs are not in RAM, these inputs
+become *strict*: in the next model, recomputations of the node need them. So the models grow only
+where a solution was too good to be true. A solution that lacks no input is one of the whole model
+too.
 """
 
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from ..plan.problem import TOLERANCE
 from . import conflicts, solution
@@ -25,6 +29,9 @@ RELAXATION_TIME_SHARE = 0.1  # share of the time left that each program of `firs
 LONG_RELAXATION_TIME_SHARE = 0.6
 PLAN_TIME_SHARE = 0.1  # share of the time left that making a plan from the relaxation may take
 GAP_SHARE = 0.2  # share of the wanted gap that each model may leave
+# Of the missing inputs of a solution, those become strict that cost at least this share of the most
+# expensive one.
+STRICT_SHARE = 0.1
 
 
 def first_bound(task: Task, channel: Channel) -> tuple[float, bool]:
@@ -56,7 +63,7 @@ def search_bounds(
 @dataclass
 class BoundSearch(Search):
     bound: float = -INFINITY
-    strict: set[int] = field(default_factory=set)  # nodes whose recomputations need their inputs
+    strict: dict[int, set[int]] = field(default_factory=dict)  # see `Modes.relaxed`
     known_conflicts: list[conflicts.Conflict] = field(default_factory=list)
 
     def run(self) -> None:
@@ -83,21 +90,48 @@ class BoundSearch(Search):
         return model
 
     def tighten(self, model: StageModel, values: Values) -> bool:
-        """Make recomputations strict, or add conflicts, that forbid a solution.
+        """Learn from a solution of the model what forbids it. Return False if nothing does.
 
-        Return whether there are any. A solution without them may be a plan, which is tried.
+        Missing inputs become strict, the expensive ones first: without them, chains of cheap
+        recomputations end early. Then conflicts become known. Inputs that cost little to page in
+        may be missing until then.
         """
-        weak = _weak(model, values)
-        self.strict |= weak
-        if weak:
+        missing = sorted(_missing(model, values), key=self._page_in_uj)
+        sums_uj = accumulate(map(self._page_in_uj, missing))
+        dear = bisect_left(list(sums_uj), self.task.gap * GAP_SHARE * self.bound)
+        if missing[dear:]:
+            costs_uj = [self._least_uj(i) for _, i in missing[dear:]]
+            least_uj = max(costs_uj) * STRICT_SHARE
+            costs = zip(missing[dear:], costs_uj, strict=True)
+            self._add_strict(need for need, cost_uj in costs if cost_uj >= least_uj)
             return True
         self.try_solution(model, values, self.task.left_s)
-        self.strict.update(*solution.recomputed(model, values))
-        found = [
-            it for it in conflicts.violated_sets(model, values) if it not in self.known_conflicts
-        ]
+        every = conflicts.violated_sets(model, values)
+        found = [it for it in every if it not in self.known_conflicts]
         self.known_conflicts += found
-        return bool(found)
+        inputs = self.task.modes.exact.again
+        self._add_strict((j, i) for it in found for j in it.computed for i in inputs[j])
+        self._add_strict(missing)
+        return bool(found or missing)
+
+    def _add_strict(self, needs: Iterable[tuple[int, int]]) -> None:
+        for j, i in needs:
+            self.strict.setdefault(j, set()).add(i)
+
+    def _least_uj(self, i: int) -> float:
+        """Return the least energy that brings tensor i into RAM, without its inputs."""
+        node, modes = self.task.graph.nodes[i], self.task.modes
+        way = None if node.once else modes.least_way[i]
+        page_out_uj = 0.0 if modes.certainly_stored(i) else node.page_out_uj
+        paged_uj = node.page_in_uj + page_out_uj
+        return paged_uj if way is None else min(paged_uj, way.energy_uj)
+
+    def _page_in_uj(self, missing: tuple[int, int]) -> float:
+        """Return the energy to page in a missing input, which must be on storage then."""
+        j, i = missing
+        nodes = self.task.graph.nodes
+        stored = self.task.modes.certainly_stored(i) and not nodes[j].modes
+        return nodes[i].page_in_uj if stored else INFINITY
 
     def relax(self, share: float) -> Outcome:
         """Solve a stage model in which recomputations need no inputs, and try its solution.
@@ -152,7 +186,7 @@ class BoundSearch(Search):
 
         def on_progress(bound: float, values: Values | None) -> bool:
             self.raise_bound(bound)
-            if values is not None and not _weak(model, values):
+            if values is not None and not any(_missing(model, values)):
                 self.channel.emit("solution", solution.recomputed(model, values))
             return self.is_over or self.is_proved
 
@@ -176,23 +210,23 @@ class BoundSearch(Search):
         return found.values if found.outcome == "optimal" and not self.is_proved else None
 
 
-def _weak(model: StageModel, values: Values) -> set[int]:
-    """Return the nodes whose recomputations in a solution need inputs that are not in RAM.
+def _missing(model: StageModel, values: Values) -> Iterator[tuple[int, int]]:
+    """Yield the nodes that a solution recomputes without an input in RAM, with this input.
 
-    A node with modes counts too, since its modes may need different inputs.
+    All inputs of a node with modes count, until the model has its modes.
     """
-    modes = model.modes
-    return {
-        i
-        for stage in model.stages
-        for i, column in stage.computed.items()
-        if values[column] > 0.5
-        and i not in modes.strict
-        and (
-            model.graph.nodes[i].modes
-            or not all(_is_in_ram(stage, values, a) for a in model.graph.nodes[i].inputs)
-        )
-    }
+    for stage in model.stages:
+        for j, column in stage.computed.items():
+            if values[column] < 0.5:
+                continue
+            exact = model.modes.exact
+            if model.graph.nodes[j].modes:
+                if model.modes.ways[j] != exact.ways[j]:
+                    yield from ((j, i) for i in model.graph.nodes[j].inputs)
+                continue
+            for i in exact.again[j]:
+                if i not in model.modes.again[j] and not _is_in_ram(stage, values, i):
+                    yield j, i
 
 
 def _is_in_ram(stage: Stage, values: Values, i: int) -> bool:

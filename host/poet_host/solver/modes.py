@@ -5,12 +5,15 @@ they stay on storage. The search leaves out a mode that no plan of least value n
 without modes, mode 0 is the only mode, and all its inputs are needed whole.
 """
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..plan.problem import CostGraph, Mode
+
+Strict = Mapping[int, Set[int]]
+"""Inputs by node. Recomputations of the node need these inputs. See `Modes.relaxed`."""
 
 
 @dataclass(frozen=True)
@@ -45,23 +48,28 @@ class Modes:
         """
         self.graph, self.page, self.timed = graph, page, timed
         self.exact = self  # the modes before `relaxed`
-        self.strict: Set[int] = frozenset(range(len(graph.nodes)))  # see `relaxed`
         self.usable = tuple(self._usable(j, fits) for j in range(len(graph.nodes)))
 
-    def relaxed(self, strict: Set[int]) -> "Modes":
-        """Return the modes as if only the recomputations of the nodes in `strict` needed inputs.
+    def relaxed(self, strict: Strict) -> "Modes":
+        """Return the modes as if recomputations needed only the inputs in `strict`.
 
-        Those of another node cost what its cheapest way costs.
+        A node with modes needs all its inputs if it is in `strict`. Otherwise its recomputations
+        cost what its cheapest way costs.
         """
         found = copy(self)
-        found.strict = strict
         for name in ("ways", "least_way", "again"):
             found.__dict__.pop(name, None)
         found.ways = tuple(
-            ways if least is None or j in strict else (replace(least, whole=(), streamed=()),)
-            for j, (ways, least) in enumerate(zip(self.ways, self.least_way, strict=True))
+            self._relaxed_ways(j, strict.get(j)) for j in range(len(self.graph.nodes))
         )
         return found
+
+    def _relaxed_ways(self, j: int, strict: Set[int] | None) -> tuple[Way, ...]:
+        least = self.least_way[j]
+        if least is None or (self.graph.nodes[j].modes and strict is not None):
+            return self.ways[j]
+        whole = tuple(i for i in least.whole if strict is not None and i in strict)
+        return (replace(least, whole=whole, streamed=()),)
 
     def _usable(self, j: int, fits: Callable[[int, int], bool]) -> tuple[int, ...]:
         node = self.graph.nodes[j]

@@ -203,7 +203,7 @@ class RecomputeCandidates:
         modes = self.modes
         alive = {i for i in range(t) if self.may_recompute[i] and self.last[i] >= t}
         if t in self.near_conflicts:
-            return {i for i in alive if i in modes.strict or self.users[i]}
+            return {i for i in alive if modes.again[i] or self.users[i]}
         alive.discard(before)
         overwritten = modes.overwritten[t] if t < len(modes.overwritten) else frozenset()
         touched = needed | set(modes.wanted[before])

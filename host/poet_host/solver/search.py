@@ -7,7 +7,7 @@ minimises: energy, time, or both with weights (see Problem).
 """
 
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from ..plan.problem import TOLERANCE, CostGraph, Problem, without_energy
 from . import slot_model, solution, stage_model
 from .candidate import Candidate, candidate_of
 from .events import Event, energy_uj, fits, least_value, tidy
-from .modes import Modes
+from .modes import Modes, Strict
 from .overlapped import with_processor_time, with_transfer_room
 from .program import INFINITY, NO_LIMITS, TimeLimits, Values, minimise
 from .recompute_candidates import RecomputeCandidates, recomputable
@@ -189,8 +189,8 @@ class Search:
         least = unavoidable_uj(graph) + value_per_us * least_processor_us(graph)
         return self.incumbent_value - least
 
-    def candidates(self, strict: Set[int] | None = None, **options: Any) -> RecomputeCandidates:
-        """Return candidates. `strict`: see `Modes.relaxed`; None: recomputations need inputs."""
+    def candidates(self, strict: Strict | None = None, **options: Any) -> RecomputeCandidates:
+        """Return candidates. `strict`: see `Modes.relaxed`; None: all inputs are needed."""
         task = self.task
         return RecomputeCandidates(
             task.graph,

@@ -111,13 +111,13 @@ static int move(const struct poet_nest_run *run, struct poet_nest_operand *o,
   return 0;
 }
 
-/* Go to the next cell whose slab of the output is not kept. */
+/* Go to the next cell that must be computed. */
 static void next_cell(const struct poet_nest_run *run, struct poet_walker *w) {
   uint8_t moved = 0;
   do {
     poet_next_cell(run, w);
     moved |= w->moved;
-  } while (!w->done && poet_is_kept(run, w));
+  } while (!w->done && poet_is_idle(run, w));
   w->moved = moved;
 }
 
@@ -341,7 +341,7 @@ __attribute__((noinline)) static int start(const struct poet_nest_run *run) {
 static int run_cells(const struct poet_nest_run *run) {
   struct poet_nest_state *state = run->state;
   struct poet_walker *const next = &state->next;
-  if (poet_is_kept(run, &state->here)) {
+  if (poet_is_idle(run, &state->here)) {
     next_cell(run, &state->here);
     state->here.moved = 0xff;
     state->ahead = state->here;

@@ -193,13 +193,13 @@ bool poet_is_new(const struct poet_nest_operand *o,
 void poet_start_rows(struct poet *p);
 /* Start a nest: find the slabs that it keeps, and renew their trailers. */
 int poet_begin_rows(const struct poet_nest_run *run);
-/* True: the running nest keeps the slab of the output to which a cell
- * belongs. */
-bool poet_is_kept(const struct poet_nest_run *run, const struct poet_walker *w);
+/* True: the running nest need not compute a cell, because it keeps the cell's
+ * slab of the output, or because no token selects rows of the cell. */
+bool poet_is_idle(const struct poet_nest_run *run, const struct poet_walker *w);
 #else
 #define poet_start_rows(p) ((void)(p))
 #define poet_begin_rows(run) ((void)(run), 0)
-#define poet_is_kept(run, w) ((void)(run), (void)(w), false)
+#define poet_is_idle(run, w) ((void)(run), (void)(w), false)
 #endif
 
 /* ---- pager.c ---- */

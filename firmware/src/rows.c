@@ -8,6 +8,9 @@
  * that slot already: it is kept. Nothing of it is read, computed or written,
  * but its trailers get the generation of the step.
  *
+ * A nest that selects rows of a table skips cells whose rows no token selects:
+ * they change nothing. So it reads no slab without a selected row.
+ *
  * State: memory.rows. Its `steps` say in how many further steps a slab must be
  * renewed. They are valid while `are_known`. After a mount, an upload or a
  * failed step they are not: then each slab counts as selected in the step
@@ -94,6 +97,11 @@ static int keep(const struct poet_nest_run *run) {
   return 0;
 }
 
+static const uint32_t *tokens_of(const struct poet_nest_run *run) {
+  return (const uint32_t *)(const void *)(run->p->memory.arena +
+                                          run->s->input[0]);
+}
+
 int poet_begin_rows(const struct poet_nest_run *run) {
   const struct poet *p = run->p;
   struct poet_rows *rows = p->memory.rows;
@@ -112,8 +120,7 @@ int poet_begin_rows(const struct poet_nest_run *run) {
     const uint32_t steps = further_steps(rows, i);
     set_further_steps(rows, i, steps ? steps - 1 : 0);
   }
-  const uint32_t *tokens =
-      (const uint32_t *)(const void *)(p->memory.arena + run->s->input[0]);
+  const uint32_t *tokens = tokens_of(run);
   for (uint32_t n = 0; n < p->op.n; n++) {
     if (tokens[n] < count) {
       set_further_steps(rows, rows->first + tokens[n] / per_slab, RENEWED);
@@ -122,10 +129,30 @@ int poet_begin_rows(const struct poet_nest_run *run) {
   return keep(run);
 }
 
-bool poet_is_kept(const struct poet_nest_run *run,
+/* The first rows are never idle: their cells set rows of wrong tokens to NaN.
+ */
+static bool selects_nothing(const struct poet_nest_run *run,
+                            const struct poet_walker *w) {
+  const struct poet_nest *nest = &run->state->nest;
+  const struct poet_side rows =
+      poet_range(run, w->index, nest->loops, POET_AXIS_k);
+  const struct poet_side text =
+      poet_range(run, w->index, nest->loops, POET_AXIS_n);
+  const uint32_t *tokens = tokens_of(run);
+  uint32_t n = rows.begin && !nest->ring[0].slots ? text.begin : text.end + 1;
+  while (n < text.end && tokens[n] - rows.begin >= rows.end - rows.begin) {
+    n++;
+  }
+  return n == text.end;
+}
+
+bool poet_is_idle(const struct poet_nest_run *run,
                   const struct poet_walker *w) {
   const struct poet_rows *rows = run->p->memory.rows;
   const struct poet_nest *nest = &run->state->nest;
+  if (run->p->op.kernel == POET_KERNEL_embedding) {
+    return selects_nothing(run, w);
+  }
   return rows && rows->per_slab &&
          is_kept(rows,
                  poet_range(run, w->index, nest->loops, POET_AXIS_k).begin);

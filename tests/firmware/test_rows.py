@@ -4,6 +4,7 @@ The table has 24 pieces of 2 rows. Every step selects three rows.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from support import clib
 from support.card_image import CardImage
 from support.kernel_cases import Case, make
 from support.memory_board import SURVIVE, FalseWrite, Refused
-from support.nest_runs import DATA_BLOCK, TENSOR, LateBoard, board_of, schedule_of
+from support.nest_runs import DATA_BLOCK, TENSOR, LateBoard, board_of, schedule_of, stored
 from support.nests import operator_of
 
 ROWS, WIDTH, TOKENS, STEPS = 24, 70, 3, 9
@@ -233,3 +234,29 @@ def test_after_a_stopped_step_the_next_steps_write_all_slabs(bench: Bench) -> No
         board.state.poll = board.ffi.NULL
         train(board, others)
         assert clib.same_bits(bench.table(board), tables(case(), others)[-1])
+
+
+@pytest.mark.parametrize("first", ["n", "k"])
+def test_a_nest_reads_only_slabs_of_which_a_token_selects_rows(first: str) -> None:
+    one = make("embedding", {"n": TOKENS, "k": ROWS, "c": WIDTH}, 5)
+    loops = (N, K) if first == "n" else (K, N)
+    depth = 1 + loops.index(K)
+    cuts = (None, Cut(4 * WIDTH, (1, 1, ROWS), (1, 1, 2)), None)
+    nested = NestedOperator(operator_of(one), cuts, Nest(loops, (None, Ring(2, depth), None)))
+    schedule = schedule_of(one, nested, queue=3)
+    for tokens in ([4, 5, 20], [0, 9, 23], [13, 13, 12], [2, ROWS, 7]):
+        case = replace(one, inputs=[np.array(tokens, np.int32), one.inputs[1]])
+        board = CountingBoard(
+            board_of(case, schedule, queue=3).storage,
+            arena_bytes=schedule.header.arena_bytes, queue=3, slabs=None,
+        )  # fmt: skip
+        board.load(schedule.model_part, schedule.plan_part)
+        board.first = board.state.partition + DATA_BLOCK + schedule.model.tensors[1].block
+        board.stride = schedule.model.slot_stride
+        board.step(1)
+        found = np.frombuffer(stored(board, schedule, 2), np.float32).reshape(one.shape)
+        assert clib.same_bits(found[np.isfinite(found)], case.c()[np.isfinite(found)])
+        assert np.isnan(found[:, 0]).tolist() == [token == ROWS for token in tokens]
+        slabs = [{0, token // 2} if token < ROWS else {0} for token in tokens]
+        times = sum(map(len, slabs)) if first == "n" else len(set[int]().union(*slabs))
+        assert board.read_blocks == 2 * times

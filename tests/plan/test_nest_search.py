@@ -90,7 +90,7 @@ def every_nest(search: NestSearch, cuts: list[Cut | None]) -> dict[object, list[
                         nested = NestedOperator(operator, tuple(cuts), nest, TABLE_SLABS)
                     except LawError:
                         continue
-                    if search.renewed_rows and any(operands) and not nested.renewed_rows:
+                    if search.used_rows and any(operands) and not nested.used_rows:
                         continue
                     if any(ring and splits(nested, i) for i, ring in enumerate(operands)):
                         continue
@@ -138,7 +138,7 @@ def random_case(rng: random.Random) -> tuple[Operator, list[Cut | None]]:
     if kernel.startswith(("conv2d", "maxpool2d")) and rng.random() < 0.5:
         stride = rng.choice([1, 2])
         attrs |= {**BANDS, "oh": 4 // stride, "stride_h": stride}
-    if kernel == "embedding_grad":
+    if kernel.startswith("embedding"):
         attrs |= {"n": rng.choice([1, 2]), "k": rng.choice([7, 12, 16, 22])}
     operator = Operator(kernel, sink, count, attrs, over)
     along = {axis: rng.choice([1, 1, 2]) for axis in (*operator.free_axes, *operator.summed)}
@@ -192,7 +192,7 @@ def test_random_operators_have_the_nests_of_a_walk() -> None:
             assert sorted(r[:3] for r in found[key]) == sorted(best), (operator, cuts)
             streamed += any(key[1])
         judged += 1
-        kept += search.renewed_rows > 0 and any(any(key[1]) for key in found)
+        kept += search.used_rows > 0 and any(any(key[1]) for key in found)
     assert streamed > 140
     assert kept > 5
 
@@ -201,7 +201,7 @@ def test_random_operators_have_the_nests_of_a_walk() -> None:
 def test_random_pairs_have_the_nests_of_a_walk() -> None:
     rng = random.Random(11)
     judged = streamed = 0
-    while judged < 20:
+    while judged < 26:
         operator, cuts = random_case(rng)
         if not may_be_paired(operator) or cuts[2] != cuts[3]:
             continue

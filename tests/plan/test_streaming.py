@@ -115,7 +115,10 @@ def test_a_step_of_plain_sgd_writes_at_most_three_slabs_a_token() -> None:
             assert (mode.moved_in_bytes, mode.moved_out_bytes) == (
                 one.loaded_bytes, one.stored_bytes
             )  # fmt: skip
+        word = problem.graph.nodes[problem.graph.index["word"]]
+        read = [mode.moved_in_bytes for mode in word.modes if mode.streamed_inputs]
         rows = next(loop.step for loop in one.nest.loops if loop.axis == "k")
+        assert min(read) == 129 * rows * row  # a slab for each token, and the first one
         assert -(-30_522 // rows) <= slabs
         assert written == {3 * 128 * rows * row}
         assert max(written) < table / 9

@@ -19,7 +19,7 @@ from operator import mul, or_
 
 from .cuts import AXES, BLOCK, Cut
 from .graph import Graph
-from .kept_slabs import most_renewed
+from .kept_slabs import most_used
 from .operands import OperandAxis, operator_of
 
 MOST_INDICES = 2**16 - 1  # of an axis in the record of a cut
@@ -57,7 +57,7 @@ def choose_cuts(graph: Graph, part_bytes: int, table_slabs: int = 0) -> dict[str
 
     A tensor of at most `part_bytes` is whole, except for statistics along an axis that is cut. A
     tensor whose users agree on no axis is whole, too. A node that renews a stored tensor is not in
-    the result: it has the cut of that tensor. `table_slabs`: see `most_renewed`. Tables of which
+    the result: it has the cut of that tensor. `table_slabs`: see `most_used`. Tables of which
     the board keeps slabs have parts of few rows.
     """
     return _Cutting(graph, part_bytes, table_slabs).cuts()
@@ -281,7 +281,7 @@ class _Cutting:
         least = max(TABLE_PART_BYTES // rest, -(-size // max(1, self.table_slabs)))
         blocks = BLOCK // gcd(BLOCK, rest)  # rows of whole blocks
         rows = min(parts[0], -(-least // blocks) * blocks)
-        renewed = most_renewed(operator_of(update), rows, self.table_slabs)
+        renewed = most_used(operator_of(update), rows, self.table_slabs)
         return rows if renewed else parts[0]
 
     def _must_be_cut(self, name: str, parts: list[int]) -> bool:

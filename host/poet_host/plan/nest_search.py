@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph.cuts import Cut
-from ..graph.kept_slabs import ROWS, most_renewed
+from ..graph.kept_slabs import ROWS, most_used
 from ..graph.operands import OperandAxis, Operator, Sizes
 from .box import Box
 from .nest_traffic import Array, Columns, Level, NestTraffic, Option, Prices, no_terms, thinned
@@ -39,8 +39,8 @@ class NestSearch(NestTraffic):
     the input gradient: all pairs in which the weight streams.
 
     `inputs`: the names of the inputs, if some of them may be the same tensor. Such a tensor streams
-    as each of these inputs, or as none. `table_slabs`: see `most_renewed`. If a board keeps slabs
-    of a table, then in each nest that streams, the table does, with one loop over its rows.
+    as each of these inputs, or as none. `table_slabs`: see `most_used`. If a board keeps slabs of
+    a table, then in each nest that streams, the table does, with one loop over its rows.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class NestSearch(NestTraffic):
         self.equal = [(first[i], i) for i in range(len(inputs)) if first[i] != i]
         self.cells = self._cells()
         if ROWS in self.cells and self.cells[ROWS] == lcm(*self._cut_along(ROWS)):
-            self.renewed_rows = most_renewed(operator, self.cells[ROWS], table_slabs)
-        if self.renewed_rows:
+            self.used_rows = most_used(operator, self.cells[ROWS], table_slabs)
+        if self.used_rows:
             self.streamable[0] = False  # the board reads all tokens before it begins
         self.tiles = self._tiles() if self.cells else {}
 
@@ -113,7 +113,7 @@ class NestSearch(NestTraffic):
             least = lcm(self.cells[axis], *self._cut_along(axis))
             if axis in self.operator.summed:
                 steps = {least} if several == 1 and not self.is_pair else set()
-            elif axis == ROWS and self.renewed_rows:
+            elif axis == ROWS and self.used_rows:
                 steps = {least}
             else:
                 count = -(-size // least)
@@ -300,7 +300,8 @@ class NestSearch(NestTraffic):
                 streamed = tuple(d is not None for d in depths)
                 if any(streamed[first] != streamed[second] for first, second in self.equal):
                     continue
-                if self.renewed_rows and any(streamed) and not streamed[-1]:
+                is_kept = self.used_rows and self.operator.sink == "sgd"
+                if is_kept and any(streamed) and not streamed[-1]:
                     continue
                 if shared is None or depths[shared] == depths[self.count]:
                     chosen.setdefault(streamed, []).append(numbers)

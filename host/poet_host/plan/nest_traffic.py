@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph.cuts import Cut
-from ..graph.kept_slabs import ROWS
+from ..graph.kept_slabs import ROWS, table_of
 from ..graph.operands import OperandAxis, Operator, Sizes
 from .nests import parts_of
 
@@ -90,7 +90,7 @@ class NestTraffic:
     """
 
     cells: Mapping[str, int]  # the steps of the innermost loops
-    renewed_rows = 0  # the most rows of a table that a step renews; 0: all
+    used_rows = 0  # the most rows of a table that a step uses; 0: all
     # The rings for the present tile sizes: by operand, whether they are free, and loops around.
     known: dict[tuple[object, ...], Option | None]
 
@@ -114,8 +114,8 @@ class NestTraffic:
 
     @property
     def visited(self) -> Mapping[str, int]:
-        """Return the sizes of axes with several indices, of which tables have the renewed rows."""
-        return {**self.sizes, ROWS: self.renewed_rows} if self.renewed_rows else self.sizes
+        """Return the sizes of axes with several indices, of which tables have the used rows."""
+        return {**self.sizes, ROWS: self.used_rows} if self.used_rows else self.sizes
 
     def _cut_along(self, axis: str) -> list[int]:
         """Return the parts along an axis of the operator, in its indices, of cut operands."""
@@ -192,7 +192,7 @@ class NestTraffic:
                 if level.axis == a.cut_by:
                     whole = (level.step * a.per) % part == 0 if part < a.size else False
                     allowed &= (level.trips == 1) | whole | (a.window is not None)
-        if self.renewed_rows and index in (self.operator.overwritten, self.count):
+        if self.used_rows and index in (self.operator.overwritten, table_of(self.operator)):
             trips = [level.trips for level in inside if level.axis == ROWS]
             allowed &= np.max([np.ones(count, np.int64), *trips], axis=0) > 1
         if not allowed.any():
@@ -227,7 +227,7 @@ class NestTraffic:
         """Return the costs of all transfers of an operand: see `Option.costs`."""
         regions: list[list[tuple[Parts, dict[str, Sizes]]]] = []
         for a, part in zip(self.axes[index], self.parts[index], strict=True):
-            size = (a.cut_by == ROWS and self.renewed_rows) or a.size
+            size = (a.cut_by == ROWS and self.used_rows) or a.size
             whole = (parts_within(np.full(count, size, np.int64), part), dict[str, Sizes]())
             both = {level.outer for level in inside if level.axis == a.cut_by}
             if a.window is not None and both:

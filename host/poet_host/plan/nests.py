@@ -19,7 +19,7 @@ import numpy as np
 from .. import isa
 from ..errors import BadInput
 from ..graph.cuts import Cut
-from ..graph.kept_slabs import ROWS, most_renewed
+from ..graph.kept_slabs import ROWS, most_used, table_of
 from ..graph.operands import OperandAxis, Operator
 from .box import Box
 
@@ -78,8 +78,8 @@ class NestedOperator:
     """A nest of one operator, and the tensors that it uses. Raises LawError if it breaks a law.
 
     `cuts` are the cuts of the inputs, then of the output, then of the input gradient of a pair;
-    None: not cut. `table_slabs` is that of the board. If the board keeps slabs of a table, the walk
-    has the most slabs that it renews.
+    None: not cut. `table_slabs` is that of the board. If a step uses only some slabs of a table,
+    the walk has the most slabs that it may use.
     """
 
     def __init__(
@@ -260,13 +260,15 @@ class NestedOperator:
         return self.state_bytes + self.sums_bytes + sum(self.ring_bytes)
 
     @cached_property
-    def renewed_rows(self) -> int:
-        """Return the most rows of a table that a step renews; 0: all, because it keeps no slab."""
+    def used_rows(self) -> int:
+        """Return the most rows of a table that a step uses; 0: all rows of what may be a table."""
         loops = [(depth, loop) for depth, loop in enumerate(self.nest.loops) if loop.axis == ROWS]
-        output = self.nest.operands[-1]
-        if len(loops) != 1 or self.nest.operands[0] or not output or loops[0][0] >= output.depth:
+        if len(loops) != 1 or self.nest.operands[0]:
             return 0
-        return most_renewed(self.operator, loops[0][1].step, self.table_slabs)
+        ring = self.nest.operands[table_of(self.operator)]
+        if ring.depth <= loops[0][0] if ring else self.operator.kernel != "embedding":
+            return 0
+        return most_used(self.operator, loops[0][1].step, self.table_slabs)
 
     # ---- what happens, by walking
 
@@ -285,8 +287,8 @@ class NestedOperator:
                 yield from inside([*outer, inner])
 
         first = {axis: (0, self.operator.size(axis)) for axis in axes}
-        if self.renewed_rows:
-            first[ROWS] = (0, self.renewed_rows)
+        if self.used_rows:
+            first[ROWS] = (0, self.used_rows)
         return inside([first])
 
     def indices(self, depth: int) -> Iterator[dict[str, Range]]:

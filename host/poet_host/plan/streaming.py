@@ -12,6 +12,7 @@ from ..device.board import load_board
 from ..graph.cuts import BLOCK, TRAILER, Cut
 from ..graph.cutting import choose_cuts
 from ..graph.graph import Graph, Node
+from ..graph.kept_slabs import renews_some_rows
 from ..graph.operands import Sizes, operator_of, part_of
 from ..graph.work import work_of_part
 from ..profile.profile import Lane, Profile, signature
@@ -247,7 +248,7 @@ def _trailers(search: NestSearch, prices: Prices, compute_uw: float) -> tuple[fl
     Those of the current slot and of the next one are read, then those of the next one are written.
     """
     cut = search.cuts[-1]
-    if not search.renewed_rows or cut is None:
+    if not search.used_rows or not renews_some_rows(search.operator) or cut is None:
         return 0.0, 0.0
     pieces = len(cut.piece_sizes)
     block = np.array(BLOCK)

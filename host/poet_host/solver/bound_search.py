@@ -31,7 +31,7 @@ PLAN_TIME_SHARE = 0.1  # share of the time left that making a plan from the rela
 GAP_SHARE = 0.2  # share of the wanted gap that each model may leave
 # Of the missing inputs of a solution, those become strict that cost at least this share of the most
 # expensive one.
-STRICT_SHARE = 0.1
+STRICT_SHARE = 0.02
 
 
 def first_bound(task: Task, channel: Channel) -> tuple[float, bool]:

@@ -186,7 +186,7 @@ class BoundSearch(Search):
 
         def on_progress(bound: float, values: Values | None) -> bool:
             self.raise_bound(bound)
-            if values is not None and not any(_missing(model, values)):
+            if values is not None:
                 self.channel.emit("solution", solution.recomputed(model, values))
             return self.is_over or self.is_proved
 

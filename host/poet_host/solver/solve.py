@@ -36,7 +36,7 @@ DEFAULT_GAP = 0.01  # default of the API and the command line; a gap of 0 may ta
 # which counts the processor's time alone, and searches for plans whose transfers run while the
 # processor computes: without and with an additional weight of time.
 FIRST_TIME_SHARE, OVERLAPPED_TIME_SHARE, WEIGHTED_TIME_SHARE = 0.1, 0.3, 0.1
-MORE_TIME_SHARE = 0.5  # the same, for a search without the deadline whose plans meet it
+MORE_TIME_SHARE = 0.8  # the same, for a search without the deadline whose plans meet it
 MAX_TIME_WEIGHTS = 5  # tried for a deadline
 # If a plan misses the deadline, the next weight of time is the last one times a factor; otherwise
 # it is the last one divided by the factor. Then factor ** TIME_WEIGHT_DECAY replaces the factor.

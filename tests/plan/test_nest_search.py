@@ -156,6 +156,35 @@ def random_case(rng: random.Random) -> tuple[Operator, list[Cut | None]]:
     return operator, cuts
 
 
+Key = tuple[bool, tuple[bool, ...]]  # whether a nest works in place, and what streams
+
+
+def rows_of_best(
+    search: NestSearch, cuts: list[Cut | None], table_slabs: int = 0
+) -> dict[Key, list[Row]]:
+    """The costs of the best nests, which are those of a walk."""
+    found = dict[Key, list[Row]]()
+    for priced in search.best():
+        row = walked(NestedOperator(search.operator, tuple(cuts), priced.nest, table_slabs))
+        assert row == pytest.approx(
+            (priced.workspace_bytes, priced.wall_us, priced.energy_uj, priced.moved_in_bytes,
+             priced.moved_out_bytes)
+        )  # fmt: skip
+        key = (priced.nest.in_place, tuple(ring is not None for ring in priced.nest.rings))
+        found.setdefault(key, []).append(row)
+    return found
+
+
+def are_those_of_a_walk(
+    found: dict[Key, list[Row]], search: NestSearch, cuts: list[Cut | None]
+) -> None:
+    wanted = every_nest(search, cuts) if search.cells or not search.sizes else {}
+    assert found.keys() == wanted.keys(), (search.operator, cuts)
+    for key, rows in wanted.items():
+        best = [rows[i][:3] for i in front(np.array(rows)[:, :3].T)]
+        assert sorted(r[:3] for r in found[key]) == sorted(best), (search.operator, cuts)
+
+
 @pytest.mark.slow
 def test_random_operators_have_the_nests_of_a_walk() -> None:
     rng = random.Random(7)
@@ -168,16 +197,7 @@ def test_random_operators_have_the_nests_of_a_walk() -> None:
             continue
         if nests_of(search) > 1_500:
             continue
-        found = dict[object, list[Row]]()
-        for priced in search.best():
-            nested = NestedOperator(operator, tuple(cuts), priced.nest, TABLE_SLABS)
-            row = walked(nested)
-            assert row == pytest.approx(
-                (priced.workspace_bytes, priced.wall_us, priced.energy_uj, priced.moved_in_bytes,
-                 priced.moved_out_bytes)
-            )  # fmt: skip
-            key = (priced.nest.in_place, tuple(ring is not None for ring in priced.nest.rings))
-            found.setdefault(key, []).append(row)
+        found = rows_of_best(search, cuts, TABLE_SLABS)
         few = search.few()
         for priced, streams in zip(few, ([False] * len(cuts), search.streamable), strict=False):
             everything = [
@@ -185,12 +205,8 @@ def test_random_operators_have_the_nests_of_a_walk() -> None:
             ]
             assert priced.workspace_bytes == min(everything), (operator, cuts)
         assert len(few) == (1 + any(search.streamable)) * bool(found), (operator, cuts)
-        wanted = every_nest(search, cuts) if search.cells or not search.sizes else {}
-        assert found.keys() == wanted.keys(), (operator, cuts)
-        for key, rows in wanted.items():
-            best = [rows[i][:3] for i in front(np.array(rows)[:, :3].T)]
-            assert sorted(r[:3] for r in found[key]) == sorted(best), (operator, cuts)
-            streamed += any(key[1])
+        are_those_of_a_walk(found, search, cuts)
+        streamed += sum(any(key[1]) for key in found)
         judged += 1
         kept += search.used_rows > 0 and any(any(key[1]) for key in found)
     assert streamed > 140
@@ -214,21 +230,9 @@ def test_random_pairs_have_the_nests_of_a_walk() -> None:
             continue
         if nests_of(search) > 30_000:
             continue
-        found = dict[object, list[Row]]()
-        for priced in search.best():
-            row = walked(NestedOperator(operator, tuple(cuts), priced.nest))
-            assert row == pytest.approx(
-                (priced.workspace_bytes, priced.wall_us, priced.energy_uj, priced.moved_in_bytes,
-                 priced.moved_out_bytes)
-            )  # fmt: skip
-            key = (priced.nest.in_place, tuple(ring is not None for ring in priced.nest.rings))
-            found.setdefault(key, []).append(row)
-        wanted = every_nest(search, cuts) if search.cells or not search.sizes else {}
-        assert found.keys() == wanted.keys(), (operator, cuts)
-        for key, rows in wanted.items():
-            best = [rows[i][:3] for i in front(np.array(rows)[:, :3].T)]
-            assert sorted(r[:3] for r in found[key]) == sorted(best), (operator, cuts)
-            streamed += key[1][-1]
+        found = rows_of_best(search, cuts)
+        are_those_of_a_walk(found, search, cuts)
+        streamed += sum(key[1][-1] for key in found)
         judged += bool(found)
     assert streamed > 20
 

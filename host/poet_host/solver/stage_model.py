@@ -60,9 +60,9 @@ def build(
 ) -> StageModel:
     """Build the stage model that offers the candidates.
 
-    `page` False: computed tensors are paged out only if they must be on storage at the end. If the
-    stage is one of the candidates' `conflict_stages`, it may drop a tensor and create it again.
-    Only then do the constraints of its conflicts (conflicts.py) hold for all plans.
+    `page` False: computed tensors are paged out only if they must be on storage at the end. A stage
+    that is one of the candidates' `conflict_stages` may drop a tensor and create it again. Only for
+    such a stage, the constraints of conflicts (conflicts.py) hold for all plans.
     Raises TooLarge if the model exceeds MAX_NONZEROS, or if `out_of_time()` returns True.
     """
     graph = candidates.graph

@@ -5,15 +5,50 @@ which it is *deferred*: the next statement computes it. That statement has a mod
 it. Both statements are one statement of a board.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Protocol, TypeVar
 
 from ..graph.graph import Graph, Node
 from ..graph.operands import operator_of
 from .nests import may_be_paired
 from .priced_nest import PricedNest
 from .problem import CostNode, Mode
+
+
+class Action(Protocol):
+    """A statement of a plan, or an event of a search."""
+
+    @property
+    def op(self) -> str: ...
+
+    @property
+    def node(self) -> object: ...
+
+
+A = TypeVar("A", bound=Action)
+
+
+def with_pairs_together(actions: Iterable[A], mode_of: Callable[[A], Mode]) -> list[A]:
+    """Move each deferred computation right before the one that completes it, which comes later.
+
+    What happens to its output follows after both. No other order needs less RAM.
+    """
+    together: list[A] = []
+    held: list[A] = []  # actions on the tensor whose computation is deferred, in order
+    for action in actions:
+        computes = action.op == "compute"
+        if computes and mode_of(action).deferred:
+            held.append(action)
+        elif held and computes and mode_of(action).completes is not None:
+            together += [held[0], action, *held[1:]]
+            held = []
+        elif held and action.node == held[0].node:
+            held.append(action)
+        else:
+            together.append(action)
+    return together + held
 
 
 def in_pair_order(graph: Graph) -> Graph:

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
+from .pairs import with_pairs_together
 from .placement import arrange
 from .plan import Statement
-from .problem import CostGraph, Problem
+from .problem import CostGraph, Mode, Problem
 from .timeline import Clock, Span, lanes, time_us, timeline
 from .transfer_memory import Memory, is_placed
 
@@ -52,24 +53,6 @@ def overlap(
     return _placed_again(problem, given, moved, ends_at, tries) if is_placed(given) else moved
 
 
-def _joined(graph: CostGraph, statements: Sequence[Statement]) -> Order:
-    """Move each deferred computation right before the one that completes it. What happens to its
-    output follows after both.
-    """
-    joined: list[Statement] = []
-    held: list[Statement] = []
-    for statement in statements:
-        mode = graph.nodes[graph.index[statement.node]].mode(statement.mode)
-        if statement.op == "compute" and mode.deferred:
-            held.append(statement)
-        elif held and statement.op == "compute" and mode.completes is not None:
-            joined += [held[0], statement, *held[1:]]
-            held = []
-        else:
-            (held if held and statement.node == held[0].node else joined).append(statement)
-    return tuple(joined + held)
-
-
 def _placed_again(problem: Problem, given: Order, best: Order, ends_at: float, tries: int) -> Order:
     """Return `best` or, if it is faster, an order of `given` that is placed again.
 
@@ -99,11 +82,15 @@ def _fastest(problem: Problem, given: Sequence[Statement], ends_at: float, tries
     spans = timeline(problem, statements)
     due_us = _deadlines(problem.graph, statements, spans)
     movable_from = _movable_from(problem.graph, statements)
+
+    def mode_of(statement: Statement) -> Mode:
+        return problem.graph.nodes[problem.graph.index[statement.node]].mode(statement.mode)
+
     for due, movable, strict in _priorities(statements, due_us, movable_from, tries):
         if best_us <= bound_us or time.monotonic() > ends_at:
             break
         moved = _Dispatcher(problem, statements, due, movable, strict).run()
-        found = _joined(problem.graph, moved)
+        found = tuple(with_pairs_together(moved, mode_of))
         found_us = time_us(problem.graph, found)
         if found_us < best_us:
             best, best_us = found, found_us

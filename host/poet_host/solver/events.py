@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..plan.pairs import with_pairs_together
 from ..plan.plan import Op, Statement
 from ..plan.problem import CostGraph
 from ..plan.timeline import busy_us
@@ -144,31 +145,7 @@ def with_frees(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
         result.append(event)
         gone = graph.nodes[event.node].taken(event.mode) if event.op == "compute" else None
         result += [Event("free", j) for j in frees.get(e, []) if j != gone]
-    return join_pairs(graph, result)
-
-
-def join_pairs(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
-    """Move each deferred computation right before the one that completes it, which comes later.
-
-    Page-outs of its output follow after both. No other order needs less RAM.
-    """
-    joined: list[Event] = []
-    held: list[Event] = []  # on the tensor whose computation is deferred, in order
-    for event in events:
-        if event.op == "compute" and graph.nodes[event.node].mode(event.mode).deferred:
-            held.append(event)
-        elif held and event.op == "compute" and _completes(graph, event) == held[0].node:
-            joined += [held[0], event, *held[1:]]
-            held = []
-        elif held and event.node == held[0].node:
-            held.append(event)
-        else:
-            joined.append(event)
-    return joined + held
-
-
-def _completes(graph: CostGraph, event: Event) -> int | None:
-    return graph.nodes[event.node].mode(event.mode).completes
+    return with_pairs_together(result, lambda it: graph.nodes[it.node].mode(it.mode))
 
 
 def fits(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> bool:

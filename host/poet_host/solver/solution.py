@@ -170,7 +170,10 @@ def neighbourhood(model: StageModel, values: Values, window: range) -> Program:
 
 
 def _apart(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
-    """Move each deferred computation to the end of the stage before. See `join_pairs`."""
+    """Move each deferred computation to the end of the stage before.
+
+    `with_pairs_together` does the opposite.
+    """
     found: list[Event] = []
     at, done = 0, -1  # where the events of the present stage begin
     for event in events:

@@ -8,9 +8,9 @@ from bench.transfers_board import measure
 pytestmark = needs_compiler
 # Processor's cycles a byte, and least time / time.
 FIGURES = {
-    ("mkr1000", False): (5.93, 0.915),
-    ("mkr1000", True): (9.30, 0.932),
-    ("nrf52840_dk", False): (8.17, 0.943),
+    ("mkr1000", False): (5.54, 0.925),
+    ("mkr1000", True): (9.56, 0.932),
+    ("nrf52840_dk", False): (8.06, 0.945),
     ("nrf52840_dk", True): (10.92, 0.931),
 }
 

@@ -55,8 +55,9 @@ void chip_spi_exchange(const uint8_t *out, uint8_t *in, uint32_t size);
 /* Send a byte 0xff, `token` and a block of POET_BLOCK bytes in the same way. */
 void chip_spi_send_block(uint8_t token, const uint8_t *out);
 /* Receive a block of POET_BLOCK bytes in the same way. Its first `have` bytes
- * are in `in` already, and at least one byte is missing. */
-void chip_spi_receive_block(uint8_t *in, uint32_t have);
+ * are at `from` already, at `in` or after it, and at least one byte is missing.
+ */
+void chip_spi_receive_block(uint8_t *in, const uint8_t *from, uint32_t have);
 /* Return the CRC-16 of the latest block, once card_exchanged has been called
  * for it. */
 uint16_t chip_spi_crc(void);

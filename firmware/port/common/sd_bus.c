@@ -169,20 +169,33 @@ static bool is_late(void) {
   return sd_bus.looks > 1 && chip_ticks() - sd_bus.since > sd_bus.limit_us;
 }
 
-/* Skip bytes 0xff, four words at a time where possible. */
+/* Skip words of ones, `count` at a time. `byte` is at a word. */
+static inline const uint8_t *skip_words(const uint8_t *byte, const uint8_t *end,
+                                        uint32_t count) {
+  uint32_t words[4];
+  const uint32_t size = count * sizeof *words;
+  while ((uint32_t)(end - byte) >= size) {
+    memcpy(words, __builtin_assume_aligned(byte, sizeof *words), size);
+    uint32_t all = words[0];
+    for (uint32_t i = 1; i < count; i++) {
+      all &= words[i];
+    }
+    if (~all) {
+      break;
+    }
+    byte += size;
+  }
+  return byte;
+}
+
+/* Skip bytes 0xff: the card is not ready yet. */
 static void skip_ones(void) {
   const uint8_t *byte = sd_bus.seen + sd_bus.at;
   const uint8_t *end = sd_bus.seen + sd_bus.end;
-  uint32_t four[4];
   while (byte < end && *byte == 0xff) {
     byte++;
-    while ((uintptr_t)byte % sizeof *four == 0 &&
-           end - byte >= (ptrdiff_t)sizeof four) {
-      memcpy(four, __builtin_assume_aligned(byte, sizeof *four), sizeof four);
-      if (~(four[0] & four[1] & four[2] & four[3])) {
-        break;
-      }
-      byte += sizeof four;
+    if ((uintptr_t)byte % sizeof(uint32_t) == 0) {
+      byte = skip_words(skip_words(byte, end, 4), end, 1);
     }
   }
   sd_bus.at = (uint8_t)(byte - sd_bus.seen);
@@ -305,9 +318,8 @@ static void token_came(void) {
   if (sd_bus.adapts) {
     adapt_look();
   }
-  memmove(sd_bus.into, sd_bus.seen + sd_bus.at, have);
   sd_bus.then = data_came;
-  chip_spi_receive_block(sd_bus.into, have);
+  chip_spi_receive_block(sd_bus.into, sd_bus.seen + sd_bus.at, have);
   if (!chip_crc_excludes_blocks) {
     sd_bus.meanwhile();
   }

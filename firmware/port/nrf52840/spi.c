@@ -148,7 +148,8 @@ void chip_spi_send_block(uint8_t token, const uint8_t *out) {
   crc = block_crc(out);
 }
 
-void chip_spi_receive_block(uint8_t *in, uint32_t have) {
+void chip_spi_receive_block(uint8_t *in, const uint8_t *from, uint32_t have) {
+  memmove(in, from, have);
   received = in;
   start(0, in + have, POET_BLOCK - have);
 }

@@ -166,6 +166,7 @@
 #define DMAC_CRCENABLE 4u
 #define DMAC_LEVELS (0xfu << 8)
 #define DMAC_CRC_OF_CHANNEL(n) ((0x20u + (n)) << 8)
+#define DMAC_CRC_OF_BYTES (1u << 8)                /* CRC-16 of CRCDATAIN */
 #define DMAC_CRC_OF_WORDS (1u << 8 | 1u << 2 | 2u) /* CRC-32 of CRCDATAIN */
 #define DMAC_TRIGGER(number) ((uint32_t)(number) << 8)
 #define DMAC_TRIGGER_SERCOM_RX(n) DMAC_TRIGGER(1 + 2 * (n))

@@ -127,9 +127,16 @@ void chip_spi_send_block(uint8_t token, const uint8_t *out) {
   enable(SEND);
 }
 
-void chip_spi_receive_block(uint8_t *in, uint32_t have) {
+/* The CRC unit takes the bytes that are there from the processor, then those
+ * that DMA moves. */
+void chip_spi_receive_block(uint8_t *in, const uint8_t *from, uint32_t have) {
   describe(NULL, in + have, POET_BLOCK - have, 0);
-  compute_crc(DMAC_CRC_OF_CHANNEL(RECEIVE), sd_bus_crc(0, in, have));
+  compute_crc(DMAC_CRC_OF_BYTES, 0);
+  for (const uint8_t *end = in + have; in < end; in++) {
+    DMAC_CRCDATAIN = *in = *from++;
+  }
+  DMAC_CTRL = DMAC_ENABLE | DMAC_LEVELS;
+  compute_crc(DMAC_CRC_OF_CHANNEL(RECEIVE), DMAC_CRCCHKSUM);
   go();
 }
 

@@ -102,8 +102,9 @@ void chip_spi_send_block(uint8_t token, const uint8_t *out) {
   chip.crc = crc16(0, out, POET_BLOCK);
 }
 
-void chip_spi_receive_block(uint8_t *in, uint32_t have) {
+void chip_spi_receive_block(uint8_t *in, const uint8_t *from, uint32_t have) {
   rule(have < POET_BLOCK, "a byte of the block is missing");
+  memmove(in, from, have);
   chip_spi_exchange(NULL, in + have, POET_BLOCK - have);
   chip.block = in;
 }

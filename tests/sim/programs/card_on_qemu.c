@@ -1,6 +1,8 @@
 /* The portable SD driver on QEMU's own SPI card (lm3s6965evb): SSI0 with the
    card selected by PD0. Exchanges are polled; PendSV stands in for the
    interrupts that they end in. */
+#include <string.h>
+
 #include "card_parts.h"
 #include "chip.h"
 #include "poet/records.h"
@@ -64,7 +66,8 @@ void chip_spi_send_block(uint8_t token, const uint8_t *out) {
   block = out;
 }
 
-void chip_spi_receive_block(uint8_t *in, uint32_t have) {
+void chip_spi_receive_block(uint8_t *in, const uint8_t *from, uint32_t have) {
+  memmove(in, from, have);
   chip_spi_exchange(NULL, in + have, POET_BLOCK - have);
   block = in;
 }

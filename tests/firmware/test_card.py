@@ -265,4 +265,4 @@ def test_the_fuzzer_sees_a_driver_that_forgets_a_rule(
     (common / file).write_text(text.replace(rule, replaced, 1))
     program = tmp_path / "fuzz"
     compile_bench(program, *SANITIZE, fuzz=True, common=common)
-    assert "a rule of the driver is broken" in fuzz(program, 35_000, 20_000).stderr
+    assert "a rule of the driver is broken" in fuzz(program, 108_000, 20_000).stderr

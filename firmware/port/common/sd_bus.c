@@ -28,7 +28,8 @@ enum {
   NEXT_LOOK = 24, /* bytes of one poll for a block, after the first poll */
   MOST_LOOK = 200,
   SPARE_LOOK = 8,             /* data bytes that a poll for a block may bring */
-  BUSY_LOOK_US = 60,          /* pause between two polls for busy */
+  BUSY_LOOK_US = 60,          /* least pause between two polls for busy */
+  WAITED_PART = 16,           /* longest pause: 1 / this of the time waited */
   MOST_PAUSE_US = 20 * 1000,  /* before the first poll for busy */
   LONGER_US = 16,             /* change of that pause for each poll in vain */
   SHORTER_US = 64,            /* its change if the first poll had success */
@@ -160,13 +161,23 @@ void sd_command(uint8_t index, uint32_t argument, sd_step *answered) {
 
 static void look(void);
 
-/* Return true if a search without success has lasted too long. */
-static bool is_late(void) {
+/* After a look in vain, look again. A card that is busy for long is polled less
+ * often, because each poll takes cycles from the computation. */
+static void look_again(void) {
+  const uint32_t now = chip_ticks();
   if (!sd_bus.looks) {
-    sd_bus.since = chip_ticks();
+    sd_bus.since = now;
   }
   sd_bus.looks += sd_bus.looks < UINT8_MAX;
-  return sd_bus.looks > 1 && chip_ticks() - sd_bus.since > sd_bus.limit_us;
+  const uint32_t waited_us = now - sd_bus.since;
+  const uint32_t pause_us = waited_us / WAITED_PART;
+  if (waited_us > sd_bus.limit_us) {
+    sd_bus.failed();
+  } else if (sd_bus.token) {
+    look();
+  } else {
+    sd_after(pause_us > BUSY_LOOK_US ? pause_us : BUSY_LOOK_US, look);
+  }
 }
 
 /* Skip words of ones, `count` at a time. `byte` is at a word. */
@@ -216,12 +227,8 @@ static void search(void) {
   } else if (sd_bus.at < sd_bus.end) {
     sd_bus.at++;
     sd_bus.found();
-  } else if (is_late()) {
-    sd_bus.failed();
-  } else if (sd_bus.token) {
-    look();
   } else {
-    sd_after(BUSY_LOOK_US, look);
+    look_again();
   }
 }
 

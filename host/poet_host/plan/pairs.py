@@ -57,15 +57,18 @@ def in_pair_order(graph: Graph) -> Graph:
     Nodes between them do not read the weight, so they may come after its renewal.
     """
     nodes = list(graph)
+    names = [node.name for node in nodes]
     for second in graph:
         if second.stored or not may_be_paired(operator_of(second)):
             continue
-        for i in range(nodes.index(second)):
-            between = nodes[i + 1 : nodes.index(second)]
-            used = any(second.inputs[2] in node.inputs for node in between)
-            if _are_pair(nodes[i], second) and between and not used:
-                nodes.remove(second)
-                nodes.insert(i + 1, second)
+        at = names.index(second.name)
+        for i in range(at - 1):
+            between = nodes[i + 1 : at]
+            if _are_pair(nodes[i], second) and not any(
+                second.inputs[2] in node.inputs for node in between
+            ):
+                nodes.insert(i + 1, nodes.pop(at))
+                names.insert(i + 1, names.pop(at))
                 break
     return replace(graph, nodes=tuple(nodes))
 

@@ -8,10 +8,10 @@ from bench.transfers_board import measure
 pytestmark = needs_compiler
 # Processor's cycles a byte, and least time / time.
 FIGURES = {
-    ("mkr1000", False): (5.54, 0.925),
-    ("mkr1000", True): (9.47, 0.931),
-    ("nrf52840_dk", False): (8.06, 0.945),
-    ("nrf52840_dk", True): (10.86, 0.931),
+    ("mkr1000", False): (5.46, 0.925),
+    ("mkr1000", True): (9.39, 0.931),
+    ("nrf52840_dk", False): (7.51, 0.950),
+    ("nrf52840_dk", True): (10.48, 0.931),
 }
 
 

@@ -80,11 +80,10 @@ def _options(part: str, batches: int, seed: int) -> list[str]:
 def _sources(part: str) -> list[str]:
     """The files of the firmware that a part needs, and options to compile them."""
     firmware, core = resource("firmware"), PARTS[part].core
-    if part == "transfers":  # of sd_bus.c it needs one function
+    if part == "transfers":
         folders = ("include", "src", "port/common", "port/nrf52840")
         options = ["-ffunction-sections", "-Wl,--gc-sections"]
-        options += [f"-I{firmware / folder}" for folder in folders]
-        return [*options, str(firmware / "port/common/sd_bus.c")]
+        return [*options, *(f"-I{firmware / folder}" for folder in folders)]
     kernels = firmware / "kernels"
     names = sorted(str(path) for path in kernels.glob(f"*_{core}.c"))
     others = [str(kernels / "tile.c"), str(kernels / "mathf.c")]

@@ -152,7 +152,5 @@ void chip_unlock_lane(uint32_t was);
 /* The chip's interrupts call these functions, which sd_bus.c defines. */
 void card_exchanged(void);
 void card_alarm(void);
-/* Continue the CRC-16 of the SD bus over `data`. */
-uint16_t sd_bus_crc(uint16_t crc, const uint8_t *data, uint32_t size);
 
 #endif

@@ -73,9 +73,9 @@ void sd_after(uint32_t us, sd_step *then) {
   chip_alarm(us);
 }
 
-/* The CRC is in the upper half of a word, so that a shift drops what leaves it.
- */
-uint16_t sd_bus_crc(uint16_t crc, const uint8_t *data, uint32_t size) {
+/* Continue a CRC-16. It is in the upper half of a word, so that a shift drops
+ * what leaves it. */
+static uint16_t crc16(uint16_t crc, const uint8_t *data, uint32_t size) {
   uint32_t high = (uint32_t)crc << 16;
   for (uint32_t i = 0; i < size; i++) {
     uint32_t t = high >> 24 ^ data[i];
@@ -355,7 +355,7 @@ void sd_receive(uint8_t *into, uint8_t *next, sd_step *meanwhile, sd_step *came,
 /* Receive the rest of the register. The CRC over all bytes of the register and
  * the CRC that follows them must be 0. */
 static void register_came(void) {
-  sd_bus.crc = sd_bus_crc(sd_bus.crc, sd_bus.into, sd_bus.size);
+  sd_bus.crc = crc16(sd_bus.crc, sd_bus.into, sd_bus.size);
   if (sd_bus.rest) {
     sd_bus.rest--;
     sd_bus.into = sd_bus.in;

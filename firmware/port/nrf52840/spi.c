@@ -123,6 +123,14 @@ static void copy_block(uint8_t *to, const uint8_t *from) {
   "eor %[c], %[c], %[d], lsr #8\n"                                             \
   "eor %[d], %[h]\n"
 
+/* Remove the word before `second`, whose highest bit is the first on the wire:
+ * x^32 becomes x^24 + x^10 + 1, as P^2 is their sum. The bits that a shift to
+ * the left drops count in the first word, so they are added to it before. */
+static inline uint32_t without_first(uint32_t first, uint32_t second) {
+  first ^= first >> 8 ^ first >> 16 ^ first >> 22 ^ first >> 24;
+  return second ^ first ^ first << 10 ^ first << 24;
+}
+
 static uint16_t block_crc(const uint8_t *block) {
   uint32_t a = 0, b = 0, c = 0, d = 0, e, f, g, h;
   const uint8_t *end = block + POET_BLOCK;
@@ -134,8 +142,13 @@ static uint16_t block_crc(const uint8_t *block) {
           [d] "+r"(d), [e] "=&r"(e), [f] "=&r"(f), [g] "=&r"(g), [h] "=&r"(h)
         : [end] "r"(end)
         : "cc", "memory");
-  const uint32_t words[] = {a, b, c, d};
-  return sd_bus_crc(0, (const uint8_t *)words, sizeof words);
+  uint32_t word = without_first(__builtin_bswap32(a), __builtin_bswap32(b));
+  word = without_first(word, __builtin_bswap32(c));
+  word = without_first(word, __builtin_bswap32(d));
+  word = without_first(word >> 16, word << 16);
+  uint32_t high = word >> 16;
+  high ^= high >> 4 ^ high >> 8 ^ high >> 11 ^ high >> 12;
+  return (uint16_t)(word ^ high ^ high << 5 ^ high << 12);
 }
 
 void chip_spi_send_block(uint8_t token, const uint8_t *out) {
@@ -149,7 +162,12 @@ void chip_spi_send_block(uint8_t token, const uint8_t *out) {
 }
 
 void chip_spi_receive_block(uint8_t *in, const uint8_t *from, uint32_t have) {
-  memmove(in, from, have);
+  /* Copy words. The last may have up to three bytes that DMA replaces. */
+  for (uint32_t at = 0; at < have; at += sizeof(uint32_t)) {
+    uint32_t word;
+    memcpy(&word, from + at, sizeof word);
+    memcpy(in + at, &word, sizeof word);
+  }
   received = in;
   start(0, in + have, POET_BLOCK - have);
 }

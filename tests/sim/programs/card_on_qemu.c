@@ -77,7 +77,12 @@ bool chip_supply_suffices(void) {
 }
 
 uint16_t chip_spi_crc(void) {
-  return sd_bus_crc(0, block, POET_BLOCK);
+  uint32_t crc = 0;
+  for (uint32_t i = 0; i < 8 * POET_BLOCK; i++) {
+    const uint32_t bit = block[i / 8] >> (7 - i % 8) & 1;
+    crc = (crc << 1 & 0xffff) ^ ((crc >> 15 ^ bit) ? 0x1021 : 0);
+  }
+  return (uint16_t)crc;
 }
 
 const bool chip_crc_excludes_blocks = false;

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from poet_host.graph.cuts import Cut
 from poet_host.graph.operands import Operator
+from poet_host.plan.nest_orders import choices_of, orders_of
 from poet_host.plan.nest_search import SLOTS, NestSearch
 from poet_host.plan.nest_traffic import Prices
 from poet_host.plan.nests import LawError, Loop, Nest, NestedOperator, Ring, may_be_paired
@@ -235,6 +236,16 @@ def test_random_pairs_have_the_nests_of_a_walk() -> None:
         streamed += sum(key[1][-1] for key in found)
         judged += bool(found)
     assert streamed > 20
+
+
+def test_few_choices_remain_of_the_orders_of_a_convolution() -> None:
+    axes = ("n", "k", "oh", "c")
+    orders = orders_of((), axes, axes, ("c",))
+    owned = tuple(map(frozenset, (("n", "c", "oh"), ("k", "c"), ("n", "k", "oh"))))
+    depths = [[len([a for a, _ in order if a in own]) + 2 for own in owned] for order in orders]
+    assert sum(map(prod, depths)) == 221_184
+    found = choices_of(orders, owned, frozenset("k"), None, None)
+    assert len(found.picked) < 2_500
 
 
 def test_a_tensor_that_is_both_inputs_streams_as_both_or_as_none() -> None:

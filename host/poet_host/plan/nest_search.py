@@ -7,16 +7,16 @@ fewer steps. Outer loops are outside of all inner loops, otherwise in any order.
 several pieces streams at any depth or is whole in RAM. All rings have two slots, or one, or what is
 written has one and the inputs two.
 
-Every nest of the grammar is priced. A nest is left out only if another one needs no more workspace,
-time and energy. tests/plan/test_nest_search.py compares the result with a walk over every nest.
+Every nest of the grammar is priced, but for orders that nest_orders.py leaves out. A nest is left
+out only if another one needs no more workspace, time and energy. tests/plan/test_nest_search.py
+compares the result with a walk over every nest.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
-from itertools import permutations, product
+from itertools import compress
 from math import gcd, lcm
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,14 @@ from ..graph.cuts import Cut
 from ..graph.kept_slabs import ROWS, most_used
 from ..graph.operands import OperandAxis, Operator, Sizes
 from .box import Box
-from .nest_traffic import Array, Columns, Level, NestTraffic, Option, Prices, no_terms, thinned
+from .nest_orders import Choices, Order, choices_of, orders_of
+from .nest_traffic import Array, Columns, NestTraffic, Prices, thinned
 from .nests import MAX_LOOPS, OPERAND_STATE_BYTES, STATE_BYTES, Loop, Nest, Ring
 from .pareto import front
 from .priced_nest import PricedNest, wall_us
 
+_How = tuple[Choices, NDArray[np.int64], tuple[int, int]]  # rows of `picked`, slots
+_Way = tuple[Choices, NDArray[np.int64], tuple[int, int], int]  # ... and the column
 Streams = Literal["anything", "everything", "nothing"]
 SLOTS = ((2, 2), (1, 1), (2, 1))  # of the rings of inputs, and of the output
 
@@ -138,21 +141,24 @@ class NestSearch(NestTraffic):
         ]
         grid = np.meshgrid(*steps, indexing="ij") if self.sizes else []
         tile = {axis: t.ravel().astype(np.int64) for axis, t in zip(self.sizes, grid, strict=True)}
-        self.known = {}
-        found: dict[tuple[bool, tuple[bool, ...]], list[tuple[Array, list[tuple[Any, ...]]]]] = {}
-        for levels in self._orders(tile):
-            for key, rows, how in self._priced(levels, tile, most_bytes=most_bytes):
-                keep = np.isfinite(rows[1])
-                if keep.any():
-                    at = np.flatnonzero(keep)
-                    at = at[front(rows[:3, at])]
-                    found.setdefault(key, []).append((rows[:, at], [(*how, i) for i in at]))
+        others = [axis for axis in self.sizes if axis not in self.outermost]
+        orders = orders_of(
+            tuple(self.outermost),
+            tuple(axis for axis in others if len(self.tiles[axis]) > 1),
+            tuple(axis for axis in others if axis in self.looped),
+            self.operator.summed,
+        )
+        found: dict[tuple[bool, tuple[bool, ...]], list[tuple[Array, list[_Way]]]] = {}
+        for key, rows, how in self._priced(orders, tile, most_bytes=most_bytes):
+            at = np.flatnonzero(np.isfinite(rows[1]))
+            at = at[front(rows[:3, at])]
+            found.setdefault(key, []).append((rows[:, at], [(*how, int(i)) for i in at]))
         result = []
         for (in_place, _), groups in found.items():
             rows = np.concatenate([rows for rows, _ in groups], axis=1)
             ways = [way for _, more in groups for way in more]
             for i in front(rows[:3]):
-                result.append(self._made(rows[:, i], ways[i], in_place))
+                result.append(self._made(rows[:, i], tile, ways[i], in_place))
         return result
 
     @property
@@ -212,110 +218,94 @@ class NestSearch(NestTraffic):
         summed = self.operator.summed
         terms_last = sorted(self.sizes, key=lambda a: summed.index(a) if a in summed else -1)
         terms_first = sorted(terms_last, key=lambda axis: axis not in summed)
-        self.known = {}
+        outer = [(axis, True) for axis in terms_last if len(self.tiles[axis]) > 1]
         least, best = np.inf, None
         for inner in (terms_last, terms_first):
-            levels = [
-                *(
-                    self._level(axis, True, tile)
-                    for axis in terms_last
-                    if len(self.tiles[axis]) > 1
-                ),
-                *(self._level(axis, False, tile) for axis in inner if axis in self.looped),
-            ]
-            for (in_place, _), rows, how in self._priced(levels, tile, streams):
+            order = (*outer, *((axis, False) for axis in inner if axis in self.looped))
+            for (in_place, _), rows, how in self._priced((order,), tile, streams):
                 workspace = np.where(np.isfinite(rows[1]), rows[0], np.inf)
                 i = int(np.argmin(workspace))
                 if workspace[i] < least:
-                    least, best = workspace[i], self._made(rows[:, i], (*how, i), in_place)
+                    least, best = workspace[i], self._made(rows[:, i], tile, (*how, i), in_place)
         return best
-
-    def _orders(self, tile: Mapping[str, Sizes]) -> Iterator[list[Level]]:
-        """Yield the loops in each order."""
-        outermost = [self._level(axis, True, tile) for axis in self.outermost]
-        others = [axis for axis in self.sizes if axis not in self.outermost]
-        outer = [axis for axis in others if len(self.tiles[axis]) > 1]
-        inner = [axis for axis in others if axis in self.looped]
-        summed = self.operator.summed
-        for first in permutations(outer):
-            for second in permutations(inner):
-                terms = [summed.index(axis) for axis in (*first, *second) if axis in summed]
-                if terms != sorted(terms):
-                    continue
-                yield [
-                    *outermost,
-                    *(self._level(axis, True, tile) for axis in first),
-                    *(self._level(axis, False, tile) for axis in second),
-                ]
-
-    def _level(self, axis: str, outer: bool, tile: Mapping[str, Sizes]) -> Level:
-        size, step = self.visited[axis], tile[axis]
-        if outer:
-            return Level(axis, True, step, -(-size // step))
-        cell = np.full_like(step, self.cells[axis])
-        return Level(axis, False, cell, -(-np.minimum(step, size) // cell))
 
     def _priced(
         self,
-        levels: list[Level],
+        orders: tuple[Order, ...],
         tile: Mapping[str, Sizes],
         streams: Streams = "anything",
         most_bytes: float = np.inf,
-    ) -> Iterator[tuple[tuple[bool, tuple[bool, ...]], Array, tuple[Any, ...]]]:
+    ) -> Iterator[tuple[tuple[bool, tuple[bool, ...]], Array, _How]]:
         """Yield what streams, the costs by row (see `_made`), and how the nests are made.
 
         `streams`: what streams. If it is "everything" that can, rings have one slot.
         """
         count = max((len(t) for t in tile.values()), default=1)
-        complete = no_terms(levels, self.operator.summed, count)
-        options: list[list[Option | None]] = []
-        for i in range(len(self.axes)):
-            rings = []
-            if self.streamable[i] and streams != "nothing":
-                are_free = streams == "everything"
-                rings = self.rings_of(i, levels, tile, count, are_free=are_free)
-            if i >= self.count:
-                ended = complete if i == self.count else no_terms(levels, ("k",), count)
-                rings = [replace(r, allowed=ended[r.depth] & r.allowed) for r in rings]
-                rings = [r for r in rings if r.allowed.any()]
-            options.append([*rings] if streams == "everything" and rings else [None, *rings])
-            if self.is_pair and i in (self.count, self.operator.overwritten):
-                options[-1] = options[-1][1:]  # the weight always streams
-        if not all(options):
-            return  # the weight of a pair must stream
-        for first, second in self.equal:
-            if not (any(options[first]) and any(options[second])):
-                options[first] = options[second] = [None]
-        fixed = self.sums_bytes(levels, complete, count) + (
-            STATE_BYTES + OPERAND_STATE_BYTES * len(self.axes)
+        self.known = {}
+        are_free = streams == "everything"
+        loops = [self.level(loop, tile).trips > 1 for loop in orders[0]]
+        allowed = np.sum([np.zeros(count, bool), *loops], axis=0) <= MAX_LOOPS
+        owned = tuple(
+            self.owned(i) if can and streams != "nothing" else None
+            for i, can in enumerate(self.streamable)
         )
-        active = np.zeros(count, np.int64) + sum((level.trips > 1).astype(int) for level in levels)
-        columns = [Columns.of(rings, count) for rings in options]
-        choices_of_slots = SLOTS[1:2] if streams == "everything" else SLOTS
+        terms = self.operator.summed if self.operator.sink not in ("none", "store") else None
         for in_place in self.places:
             shared = self.operator.overwritten if in_place else None
-            chosen: dict[tuple[bool, ...], list[tuple[int, ...]]] = {}
-            for numbers in product(*(range(len(rings)) for rings in options)):
-                depths = [r and r.depth for r in map(list.__getitem__, options, numbers)]
-                streamed = tuple(d is not None for d in depths)
-                if any(streamed[first] != streamed[second] for first, second in self.equal):
-                    continue
-                is_kept = self.used_rows and self.operator.sink == "sgd"
-                if is_kept and any(streamed) and not streamed[-1]:
-                    continue
-                if shared is None or depths[shared] == depths[self.count]:
-                    chosen.setdefault(streamed, []).append(numbers)
-            for streamed, all_numbers in chosen.items():
-                for slots in choices_of_slots if any(streamed) else SLOTS[:1]:
+            choices = choices_of(
+                orders,
+                owned,
+                self._single(tile),
+                None if terms is None else frozenset(terms),
+                None if shared is None else (shared, self.count),
+            )
+            columns = [
+                Columns.of([r and self.option(i, r, tile, count, are_free) for r in rings], count)
+                for i, rings in enumerate(choices.rings)
+            ]
+            fixed = STATE_BYTES + OPERAND_STATE_BYTES * len(self.axes) + np.stack(
+                [self.sums_bytes(orders[i], tile, count) for i in choices.for_sums]
+            )  # fmt: skip
+            for streamed, picked in self._by_streams(choices.picked, columns, are_free):
+                for slots in SLOTS[1:2] if are_free else SLOTS if any(streamed) else SLOTS[:1]:
                     others = (s for i, s in enumerate(streamed[: self.count]) if i != shared)
                     if slots[0] != slots[1] and not (any(streamed[self.count :]) and any(others)):
                         continue
-                    picked = np.array(all_numbers)
-                    rows = self._rows(
-                        columns, picked, slots, shared, fixed, active <= MAX_LOOPS, most_bytes
-                    )
-                    how = (levels, options, all_numbers, slots, count)
-                    yield (in_place, streamed), rows, how
+                    rows = self._rows(columns, picked, slots, shared, fixed, allowed, most_bytes)
+                    yield (in_place, streamed), rows, (choices, picked, slots)
+
+    def _by_streams(
+        self, picked: NDArray[np.int64], columns: Sequence[Columns], all_stream: bool
+    ) -> Iterator[tuple[tuple[bool, ...], NDArray[np.int64]]]:
+        """Yield the rows of `picked` of each set of operands that may stream.
+
+        `all_stream`: each operand streams that can.
+        """
+        streams = picked[:, : len(columns)] > 0
+        is_kept = self.used_rows and self.operator.sink == "sgd"
+        for streamed in map(tuple, np.unique(streams, axis=0).tolist()):
+            if any(streamed[first] != streamed[second] for first, second in self.equal):
+                continue
+            if is_kept and any(streamed) and not streamed[-1]:
+                continue
+            if self.is_pair and not (streamed[self.count] and streamed[self.count - 1]):
+                continue  # the weight of a pair always streams
+            if all_stream and any(
+                not here and column.allowed[1:].any()
+                for here, column in zip(streamed, columns, strict=True)
+            ):
+                continue
+            yield streamed, picked[(streams == streamed).all(axis=1)]
+
+    def _single(self, tile: Mapping[str, Sizes]) -> frozenset[str]:
+        """Return the axes of which the last of several tiles may be a single cell."""
+        found = set()
+        for axis in self.looped:
+            size, step, cell = self.visited[axis], tile[axis], self.cells[axis]
+            last = size - (-(-size // step) - 1) * step
+            if ((cell < step) & (step < size) & (last <= cell)).any():
+                found.add(axis)
+        return frozenset(found)
 
     @property
     def places(self) -> list[bool]:
@@ -332,19 +322,18 @@ class NestSearch(NestTraffic):
         picked: NDArray[np.int64],
         slots: tuple[int, int],
         shared: int | None,
-        fixed: Sizes,
+        fixed: NDArray[np.int64],
         allowed: NDArray[np.bool_],
         most_bytes: float,
     ) -> Array:
         """Return rows: workspace, wall, energy, processor, lane, bytes in, bytes out.
 
-        `picked`: for each combination of options, the number of the option of each operand. The
-        columns are all tile sizes of the first combination, then those of the next one. Costs are
-        infinite for what is not allowed, and for workspaces of more than `most_bytes`.
+        `picked`: see Choices. The columns are all tile sizes of its first row, then those of the
+        next one. Costs are infinite for what is not allowed, and for workspaces of more than
+        `most_bytes`.
         """
-        shape = (len(picked), len(fixed))
-        allowed = np.broadcast_to(allowed, shape)
-        workspace = np.broadcast_to(fixed, shape).astype(float)
+        workspace = fixed[picked[:, -2]].astype(float)
+        allowed = np.broadcast_to(allowed, workspace.shape)
         numbers = [
             slots[1] if i >= self.count or i == shared else slots[0] for i in range(len(columns))
         ]
@@ -352,7 +341,7 @@ class NestSearch(NestTraffic):
             allowed = allowed & column.allowed[picked[:, i]]
             if i != shared:
                 workspace += numbers[i] * column.slab_bytes[picked[:, i]]
-        rows = np.full((7, *shape), np.inf)
+        rows = np.full((7, *workspace.shape), np.inf)
         rows[0] = workspace
         number, tile = np.nonzero(allowed & (workspace <= most_bytes))
         total, serial, ends = np.zeros((6, len(tile))), np.zeros(len(tile)), np.zeros(len(tile))
@@ -377,18 +366,20 @@ class NestSearch(NestTraffic):
         rows[1:, number, tile] = [wall, energy, processor, total[0], total[3], total[4]]
         return rows.reshape(len(rows), -1)
 
-    def _made(self, row: Array, way: tuple[Any, ...], in_place: bool) -> PricedNest:
-        levels, options, picked, slots, count, column = way
-        number, at = divmod(int(column), count)
-        rings = list(map(list.__getitem__, options, picked[number]))
-        kept = [level for level in levels if level.trips[at] > 1]
-        loops = tuple(Loop(level.axis, int(level.step[at])) for level in kept)
+    def _made(self, row: Array, tile: Mapping[str, Sizes], way: _Way, in_place: bool) -> PricedNest:
+        choices, picked, slots, column = way
+        number, at = divmod(column, max((len(t) for t in tile.values()), default=1))
+        order = choices.orders[picked[number, -1]]
+        levels = [self.level(loop, tile) for loop in order]
+        active = [bool(level.trips[at] > 1) for level in levels]
+        loops = tuple(Loop(level.axis, int(level.step[at])) for level in compress(levels, active))
+        rings = [known[i] for known, i in zip(choices.rings, picked[number], strict=False)]
         operands = tuple(
             None if ring is None
             else Ring(
                 slots[1] if i >= self.count or (in_place and i == self.operator.overwritten)
                 else slots[0],
-                sum(bool(level.trips[at] > 1) for level in levels[: ring.depth]),
+                sum(active[: ring.depth_in(order)]),
             )
             for i, ring in enumerate(rings)
         )  # fmt: skip

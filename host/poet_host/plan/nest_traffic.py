@@ -5,7 +5,7 @@ nests.py is the definition; tests/plan/test_nest_search.py compares both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..graph.cuts import Cut
 from ..graph.kept_slabs import ROWS, table_of
 from ..graph.operands import OperandAxis, Operator, Sizes
+from .nest_orders import Around, LoopOf, Order
 from .nests import parts_of
 
 Array = NDArray[np.float64]
@@ -53,13 +54,24 @@ class Level:
 
 @dataclass(frozen=True)
 class Option:
-    """A ring of one operand at one depth, for all tile sizes at once."""
+    """A ring of one operand, for all tile sizes at once."""
 
-    depth: int
     allowed: NDArray[np.bool_]
     slab_bytes: Sizes
     slab_us: Array  # of the transfers of the first slab, in and out
     costs: Array  # rows: lane us, processor us, uJ, bytes moved in, bytes moved out, transfers
+
+
+@dataclass(frozen=True)
+class Slabs:
+    """The slabs of one operand that some loops leave, for all tile sizes at once."""
+
+    allowed: NDArray[np.bool_]
+    slab_bytes: Sizes
+    slab_us: Array
+    # Of each region of the operand: costs of transferring it once (rows: lane, processor, energy,
+    # bytes, transfers), and the iterations of inner loops in it, if they differ from others.
+    regions: list[tuple[Array, Mapping[str, Sizes]]]
 
 
 @dataclass(frozen=True)
@@ -73,9 +85,11 @@ class Columns:
 
     @staticmethod
     def of(options: Sequence[Option | None], count: int) -> "Columns":
+        """Return the options. None, but for the first: the ring is not allowed."""
         zero = np.zeros(count, np.int64)
-        whole = Option(0, np.ones(count, bool), zero, zero.astype(float), np.zeros((6, count)))
-        rings = [ring or whole for ring in options]
+        whole = Option(np.ones(count, bool), zero, zero.astype(float), np.zeros((6, count)))
+        absent = replace(whole, allowed=np.zeros(count, bool))
+        rings = [options[0] or whole, *(ring or absent for ring in options[1:])]
         return Columns(
             np.stack([ring.allowed for ring in rings]),
             np.stack([ring.slab_bytes for ring in rings]),
@@ -91,8 +105,8 @@ class NestTraffic:
 
     cells: Mapping[str, int]  # the steps of the innermost loops
     used_rows = 0  # the most rows of a table that a step uses; 0: all
-    # The rings for the present tile sizes: by operand, whether they are free, and loops around.
-    known: dict[tuple[object, ...], Option | None]
+    # The slabs for the present tile sizes: by operand, whether transfers are free, loops outside.
+    known: dict[tuple[object, ...], Slabs | None]
 
     def __init__(self, operator: Operator, cuts: Sequence[Cut | None], prices: Prices) -> None:
         self.operator = operator
@@ -142,50 +156,66 @@ class NestTraffic:
         steps = [level.step for level in levels if level.axis == axis]
         return steps[-1] if steps else np.full(count, self.operator.size(axis or ""), np.int64)
 
-    def sums_bytes(
-        self, levels: list[Level], complete: list[NDArray[np.bool_]], count: int
-    ) -> Sizes:
+    def sums_bytes(self, order: Order, tile: Mapping[str, Sizes], count: int) -> Sizes:
         """Return the bytes of accumulators apart from the output."""
-        found = np.zeros(count, np.int64)
+        found, none_yet = np.zeros(count, np.int64), np.ones(count, bool)
         if self.operator.sink in ("none", "store"):
             return found
-        for depth in range(len(levels)):
-            here = complete[depth] & ~complete[depth + 1]  # the first loop over terms
-            extents = self.extents(self.count, levels[:depth], count)
-            found = np.where(here, 4 * np.prod(extents, axis=0), found)
+        levels = [self.level(loop, tile) for loop in order]
+        for depth, level in enumerate(levels):
+            if level.axis in self.operator.summed:
+                here = none_yet & (level.trips > 1)  # the first loop over terms
+                extents = self.extents(self.count, levels[:depth], count)
+                found = np.where(here, 4 * np.prod(extents, axis=0), found)
+                none_yet &= ~here
         return found
 
-    def rings_of(
-        self,
-        index: int,
-        levels: list[Level],
-        tile: Mapping[str, Sizes],
-        count: int,
-        *,
-        are_free: bool = False,
-    ) -> list[Option]:
-        """Return the rings of an operand at each depth that matters.
+    def level(self, loop: LoopOf, tile: Mapping[str, Sizes]) -> Level:
+        axis, outer = loop
+        size, step = self.visited[axis], tile[axis]
+        if outer:
+            return Level(axis, True, step, -(-size // step))
+        cell = np.full_like(step, self.cells[axis])
+        return Level(axis, False, cell, -(-np.minimum(step, size) // cell))
+
+    def owned(self, index: int) -> frozenset[str]:
+        """Return the axes of which loops move the slab of an operand."""
+        axes = (a for a in self.axes[index] if a.size > 1 or a.window)
+        return frozenset(str(a.cut_by) for a in axes if a.cut_by)
+
+    def option(
+        self, index: int, around: Around, tile: Mapping[str, Sizes], count: int, are_free: bool
+    ) -> Option | None:
+        """Return the ring of an operand inside of these loops; None if no tile size allows it.
 
         `are_free`: the transfers cost nothing.
         """
-        own = {a.cut_by for a in self.axes[index] if a.size > 1}
-        depths = [0, *(d for d in range(1, len(levels) + 1) if levels[d - 1].axis in own)]
-        found = []
-        for depth in depths:
-            inside = levels[:depth]
-            key = (index, are_free, *((level.axis, level.outer) for level in inside))
-            if key not in self.known:
-                self.known[key] = self._ring(index, inside, tile, count, are_free)
-            ring = self.known[key]
-            if ring is not None:
-                found.append(ring)
-        return found
+        key = (index, are_free, around.own)
+        if key not in self.known:
+            inside = [self.level(loop, tile) for loop in around.own]
+            self.known[key] = self._slabs(index, inside, tile, count, are_free)
+        slabs = self.known[key]
+        if slabs is None:
+            return None
+        allowed = slabs.allowed
+        if index >= self.count:  # its sums must be complete
+            terms = self.operator.summed if index == self.count else ("k",)
+            for loop, _ in around.others:
+                if loop[0] in terms:
+                    allowed = allowed & (self.level(loop, tile).trips == 1)
+        total = np.zeros((6, count))
+        moved = total[4 if index >= self.count else 3]
+        for cost, trips in slabs.regions:
+            times = self._repeats(around, tile, trips, count)
+            total[:3] += times * cost[:3]
+            moved += times * cost[3]
+            total[5] += times * cost[4]
+        return Option(allowed, slabs.slab_bytes, slabs.slab_us, total) if allowed.any() else None
 
-    def _ring(
+    def _slabs(
         self, index: int, inside: list[Level], tile: Mapping[str, Sizes], count: int, are_free: bool
-    ) -> Option | None:
-        """Return the ring of an operand inside of these loops; None if no tile size allows it."""
-        depth = len(inside)
+    ) -> Slabs | None:
+        """Return the slabs that these loops leave of an operand; None if no tile size allows it."""
         allowed = np.ones(count, bool)
         for a, part in zip(self.axes[index], self.parts[index], strict=True):
             for level in inside:
@@ -206,8 +236,7 @@ class NestTraffic:
         ]  # fmt: skip
         slab_bytes = 4 * np.prod(extents, axis=0)
         if are_free:
-            zero = np.zeros((6, count))
-            return Option(depth, allowed, slab_bytes, zero[0], zero)
+            return Slabs(allowed, slab_bytes, np.zeros(count), [])
         first = self._region(
             index,
             [
@@ -218,13 +247,12 @@ class NestTraffic:
             ],
             count,
         )
-        costs = self._moved(index, inside, tile, count)
-        return Option(depth, allowed, slab_bytes, first[0], costs)
+        return Slabs(allowed, slab_bytes, first[0], self._regions(index, inside, tile, count))
 
-    def _moved(
+    def _regions(
         self, index: int, inside: list[Level], tile: Mapping[str, Sizes], count: int
-    ) -> Array:
-        """Return the costs of all transfers of an operand: see `Option.costs`."""
+    ) -> list[tuple[Array, Mapping[str, Sizes]]]:
+        """Return the regions of an operand: see Slabs."""
         regions: list[list[tuple[Parts, dict[str, Sizes]]]] = []
         for a, part in zip(self.axes[index], self.parts[index], strict=True):
             size = (a.cut_by == ROWS and self.used_rows) or a.size
@@ -243,16 +271,11 @@ class NestTraffic:
                 (parts_within(size - last, part), {str(a.cut_by): -(-step // cell)}),
                 (parts_within(last, part), {str(a.cut_by): -(-last // cell)}),
             ])  # fmt: skip
-        total = np.zeros((6, count))
-        moved = total[4 if index >= self.count else 3]
+        found = []
         for combination in product(*regions):
             trips = {axis: t for _, more in combination for axis, t in more.items()}
-            times = self._repeats(index, inside, trips, count)
-            cost = self._region(index, [parts for parts, _ in combination], count)
-            total[:3] += times * cost[:3]
-            moved += times * cost[3]
-            total[5] += times * cost[4]
-        return total
+            found.append((self._region(index, [parts for parts, _ in combination], count), trips))
+        return found
 
     def _banded(
         self, a: OperandAxis, part: int, levels: set[bool], tile: Mapping[str, Sizes]
@@ -274,31 +297,24 @@ class NestTraffic:
         ]
 
     def _repeats(
-        self, index: int, inside: Sequence[Level], trips: Mapping[str, Sizes], count: int
+        self,
+        around: Around,
+        tile: Mapping[str, Sizes],
+        trips: Mapping[str, Sizes],
+        count: int,
     ) -> Sizes:
-        """Return how often the loops of other axes load the operand's slabs again."""
-        own = {a.cut_by for a in self.axes[index] if a.size > 1}
-        times = np.ones(count, np.int64)
-        changes = np.zeros(count, bool)  # loops further inside move to another slab
+        """Return how often the loops of other axes transfer the slabs of a region again."""
         counted: dict[str, Sizes] = {}
-        for level in reversed(inside):
-            if level.axis in own:
-                here = level.trips if level.outer else trips.get(level.axis, level.trips)
-                changes = changes | (here > 1)
-            else:
-                all_trips = (
-                    level.trips
-                    if level.outer
-                    else np.full(
-                        count, -(-self.visited[level.axis] // self.cells[level.axis]), np.int64
-                    )
-                )
-                known = counted.get(level.axis, np.ones(count, np.int64))
-                # An inner loop that repeats counts the iterations of its outer loop, too.
-                counted[level.axis] = np.where(changes & (known == 1), all_trips, known)
-        for factor in counted.values():
-            times = times * factor
-        return times
+        for loop, inside in around.others:
+            axis, outer = loop
+            cells = -(-self.visited[axis] // self.cells[axis])
+            # An inner loop that repeats counts the iterations of its outer loop, too.
+            times = self.level(loop, tile).trips if outer else np.full(count, cells, np.int64)
+            if inside is not None:
+                several = [trips.get(own[0], self.level(own, tile).trips) > 1 for own in inside]
+                times = np.where(np.any(several, axis=0), times, counted.get(axis, 1))
+            counted[axis] = times
+        return np.prod([np.ones(count, np.int64), *counted.values()], axis=0)
 
     def _region(self, index: int, parts: Sequence[Parts], count: int) -> Array:
         """Return the costs of the transfer of some parts: loads of an input, stores of the output.
@@ -326,15 +342,6 @@ class NestTraffic:
             total[3] += number * size
             total[4] += number
         return total
-
-
-def no_terms(levels: Sequence[Level], summed: Sequence[str], count: int) -> list[NDArray[np.bool_]]:
-    """Return by depth whether no loop over the axes of a sum has begun."""
-    found = [np.ones(count, bool)]
-    for level in levels:
-        open_ = level.trips > 1 if level.axis in summed else np.zeros(count, bool)
-        found.append(found[-1] & ~open_)
-    return found
 
 
 def thinned(steps: Sequence[int]) -> list[int]:

@@ -154,7 +154,9 @@ def _unbeaten(
 
     def repeats(operand: int, ring: Around) -> Iterator[object]:
         for other, inside in ring.others:
-            for loop in inside or ("always", *((axis, False) for axis in sorted(single))):
+            if inside is None:
+                yield operand, other
+            for loop in inside or ((axis, False) for axis in single):
                 yield operand, other, loop
 
     masks = [

@@ -260,7 +260,10 @@ class NestSearch(NestTraffic):
                 None if shared is None else (shared, self.count),
             )
             columns = [
-                Columns.of([r and self.option(i, r, tile, count, are_free) for r in rings], count)
+                Columns.of(
+                    [r if r is None else self.option(i, r, tile, count, are_free) for r in rings],
+                    count,
+                )
                 for i, rings in enumerate(choices.rings)
             ]
             fixed = STATE_BYTES + OPERAND_STATE_BYTES * len(self.axes) + np.stack(

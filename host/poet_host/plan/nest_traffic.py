@@ -71,7 +71,7 @@ class Slabs:
     slab_us: Array
     # Of each region of the operand: costs of transferring it once (rows: lane, processor, energy,
     # bytes, transfers), and the iterations of inner loops in it, if they differ from others.
-    regions: list[tuple[Array, Mapping[str, Sizes]]]
+    regions: Sequence[tuple[Array, Mapping[str, Sizes]]]
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class NestTraffic:
 
     def _regions(
         self, index: int, inside: list[Level], tile: Mapping[str, Sizes], count: int
-    ) -> list[tuple[Array, Mapping[str, Sizes]]]:
+    ) -> Sequence[tuple[Array, Mapping[str, Sizes]]]:
         """Return the regions of an operand: see Slabs."""
         regions: list[list[tuple[Parts, dict[str, Sizes]]]] = []
         for a, part in zip(self.axes[index], self.parts[index], strict=True):
@@ -314,7 +314,8 @@ class NestTraffic:
                 several = [trips.get(own[0], self.level(own, tile).trips) > 1 for own in inside]
                 times = np.where(np.any(several, axis=0), times, counted.get(axis, 1))
             counted[axis] = times
-        return np.prod([np.ones(count, np.int64), *counted.values()], axis=0)
+        product_of: Sizes = np.prod([np.ones(count, np.int64), *counted.values()], axis=0)
+        return product_of
 
     def _region(self, index: int, parts: Sequence[Parts], count: int) -> Array:
         """Return the costs of the transfer of some parts: loads of an input, stores of the output.

@@ -1,5 +1,6 @@
 """The bound search: its bounds hold for all plans, and it proves the best plan."""
 
+import copy
 import random
 from collections.abc import Iterator
 from math import inf
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from poet_host.plan.problem import Problem
 from poet_host.solver import conflicts, stage_model
-from poet_host.solver.bound_search import BoundSearch
+from poet_host.solver.bound_search import BoundSearch, Learnt
 from poet_host.solver.feasibility import least_ram_bytes
 from poet_host.solver.program import minimise
 from poet_host.solver.search import Search, Task
@@ -38,26 +39,34 @@ def task_of(problem: Problem) -> Task:
     )
 
 
+def collected(search: BoundSearch) -> dict[str, list[Any]]:
+    """Run the search. Return the contents that it emitted, by kind."""
+    found: dict[str, list[Any]] = {"bound": [], "plan": [], "solution": [], "learnt": []}
+    search.channel.emit = lambda kind, content: found[kind].append(content)
+    search.run()
+    return found
+
+
 @pytest.mark.parametrize("block", range(4))
 def test_the_bounds_rise_to_the_value_of_the_best_plan(block: int) -> None:
-    reached = plans = 0
+    reached = plans = shorter = 0
     for problem in problems(range(block * 10, block * 10 + 10)):
         best = cheapest(problem)
         least = inf if best is None else best.value(problem)
         task = task_of(problem)
-        found: dict[str, list[Any]] = {"bound": [], "plan": [], "solution": []}
-
-        def emit(kind: str, content: Any, found: dict[str, list[Any]] = found) -> None:
-            found[kind].append(content)
-
-        BoundSearch(task, Channel(emit, lambda: False)).run()
+        found = collected(BoundSearch(task, Channel(print, lambda: False)))
         assert found["bound"] == sorted(found["bound"])
         assert max(found["bound"]) <= least * (1 + 1e-6) + 1e-9, problem
+        learnt = copy.deepcopy(found["learnt"][-1]) if found["learnt"] else Learnt()
+        again = collected(BoundSearch(task, Channel(print, lambda: False), learnt=learnt))
+        assert max(again["bound"]) == pytest.approx(max(found["bound"]), rel=1e-6), problem
+        shorter += len(again["learnt"]) < len(found["learnt"])
         assert all(task.value(plan) >= least * (1 - 1e-6) for plan in found["plan"]), problem
         reached += max(found["bound"]) >= least * (1 - 1e-6)
         plans += bool(found["plan"])
     assert reached > 28
     assert plans > 25
+    assert shorter > 0  # of the searches that begin with what another search learnt
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -43,8 +43,8 @@ def test_searches_for_a_deadline_start_from_the_plans_found_before(
     searches: list[tuple[Task, Found]] = []
     search = _Solver.search
 
-    def recorded(solver: _Solver, task: Task, bound: float | None = None) -> Found:
-        found = search(solver, task, bound)
+    def recorded(solver: _Solver, task: Task, *known: Any) -> Found:
+        found = search(solver, task, *known)
         searches.append((task, found))
         return found
 

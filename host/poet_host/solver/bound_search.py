@@ -12,13 +12,14 @@ too.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..plan.problem import TOLERANCE
-from . import conflicts, solution
+from . import solution
 from .candidate import Candidate
+from .conflicts import Conflict, forbid, violated_sets
 from .program import INFINITY, Outcome, Values, minimise
 from .search import Search, Task
 from .stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel
@@ -34,6 +35,14 @@ GAP_SHARE = 0.2  # share of the wanted gap that each model may leave
 STRICT_SHARE = 0.02
 
 
+@dataclass
+class Learnt:
+    """What solutions lacked. It helps every bound search of the same graph and RAM budget."""
+
+    strict: dict[int, set[int]] = field(default_factory=dict)  # see `Modes.relaxed`
+    conflicts: list[Conflict] = field(default_factory=list)
+
+
 def first_bound(task: Task, channel: Channel) -> tuple[float, bool]:
     """Find a lower bound quickly, as if recomputations needed no inputs. Emit it.
 
@@ -45,13 +54,14 @@ def first_bound(task: Task, channel: Channel) -> tuple[float, bool]:
 
 
 def search_bounds(
-    task: Task, incumbent: Candidate | None, is_relaxed: bool, channel: Channel
+    task: Task, incumbent: Candidate | None, is_relaxed: bool, learnt: Learnt, channel: Channel
 ) -> None:
     """Emit higher and higher bounds on all plans. `incumbent` is the best plan known so far.
 
-    `is_relaxed`: whether `first_bound` found the best bound that it can find.
+    `is_relaxed`: whether `first_bound` found the best bound that it can find. `learnt`: by it, or
+    by another bound search for the same graph and RAM budget.
     """
-    search = BoundSearch(task, channel)
+    search = BoundSearch(task, channel, learnt=learnt)
     if incumbent is not None:
         search.incumbent = incumbent
         search.incumbent_value = task.value(incumbent)
@@ -63,8 +73,7 @@ def search_bounds(
 @dataclass
 class BoundSearch(Search):
     bound: float = -INFINITY
-    strict: dict[int, set[int]] = field(default_factory=dict)  # see `Modes.relaxed`
-    known_conflicts: list[conflicts.Conflict] = field(default_factory=list)
+    learnt: Learnt = field(default_factory=Learnt)
 
     def run(self) -> None:
         """Solve larger and larger models, until a solution is a plan, or time is up."""
@@ -75,18 +84,19 @@ class BoundSearch(Search):
             if model is None or values is None:
                 return
             goes_on = self.tighten(model, values)
+            self.channel.emit("learnt", self.learnt)
 
     def next_model(self) -> StageModel | None:
         """Return the model with all that was learnt from the solutions before it."""
         candidates = self.candidates(
-            self.strict,
+            self.learnt.strict,
             overhead=self.overhead,
-            conflict_stages={conflict.stage for conflict in self.known_conflicts},
+            conflict_stages={conflict.stage for conflict in self.learnt.conflicts},
         )
         model = self.stage_model(candidates, self.task.ram_bytes, self.task.deadline_us)
         if model is not None:
-            for conflict in self.known_conflicts:
-                conflicts.forbid(model, conflict)
+            for conflict in self.learnt.conflicts:
+                forbid(model, conflict)
         return model
 
     def tighten(self, model: StageModel, values: Values) -> bool:
@@ -97,26 +107,30 @@ class BoundSearch(Search):
         may be missing until then.
         """
         missing = sorted(_missing(model, values), key=self._page_in_uj)
-        sums_uj = accumulate(map(self._page_in_uj, missing))
-        dear = bisect_left(list(sums_uj), self.task.gap * GAP_SHARE * self.bound)
-        if missing[dear:]:
-            costs_uj = [self._least_uj(i) for _, i in missing[dear:]]
-            least_uj = max(costs_uj) * STRICT_SHARE
-            costs = zip(missing[dear:], costs_uj, strict=True)
-            self._add_strict(need for need, cost_uj in costs if cost_uj >= least_uj)
+        if self.add_expensive(missing):
             return True
         self.try_solution(model, values, self.task.left_s)
-        every = conflicts.violated_sets(model, values)
-        found = [it for it in every if it not in self.known_conflicts]
-        self.known_conflicts += found
+        every = violated_sets(model, values)
+        found = [it for it in every if it not in self.learnt.conflicts]
+        self.learnt.conflicts += found
         inputs = self.task.modes.exact.again
         self._add_strict((j, i) for it in found for j in it.computed for i in inputs[j])
         self._add_strict(missing)
         return bool(found or missing)
 
+    def add_expensive(self, missing: Sequence[tuple[int, int]]) -> bool:
+        """Let expensive ones of the missing inputs become strict. Return whether there are any."""
+        sums_uj = accumulate(map(self._page_in_uj, missing))
+        dear = missing[bisect_left(list(sums_uj), self.task.gap * GAP_SHARE * self.bound) :]
+        costs_uj = [self._least_uj(i) for _, i in dear]
+        least_uj = max(costs_uj, default=0.0) * STRICT_SHARE
+        costs = zip(dear, costs_uj, strict=True)
+        self._add_strict(need for need, cost_uj in costs if cost_uj >= least_uj)
+        return bool(dear)
+
     def _add_strict(self, needs: Iterable[tuple[int, int]]) -> None:
         for j, i in needs:
-            self.strict.setdefault(j, set()).add(i)
+            self.learnt.strict.setdefault(j, set()).add(i)
 
     def _least_uj(self, i: int) -> float:
         """Return the least energy that brings tensor i into RAM, without its inputs."""
@@ -139,7 +153,7 @@ class BoundSearch(Search):
         `share`: the share of the time left that each program may take.
         """
         model = self.stage_model(
-            self.candidates(self.strict), self.task.ram_bytes, self.task.deadline_us
+            self.candidates(self.learnt.strict), self.task.ram_bytes, self.task.deadline_us
         )
         if model is None:
             return "stopped"
@@ -147,11 +161,16 @@ class BoundSearch(Search):
             found = minimise(
                 model.program,
                 self.task.left_s * share,
+                gap=self.task.gap * GAP_SHARE,
                 integer=integer,
-                presolve=self.task.presolve,
+                presolve=self.task.simplifies,
                 on_progress=self.on_relaxed_progress,
             )
             self.raise_bound(found.bound)
+        if found.outcome == "optimal" and not self.learnt.strict:
+            missing = sorted(_missing(model, found.values), key=self._page_in_uj)
+            self.add_expensive(missing)
+            self.channel.emit("learnt", self.learnt)
         if found.values is not None and self.task.graph.has_modes:
             recomputed = solution.recomputed(model, found.values)
             limit_s = self.task.left_s * PLAN_TIME_SHARE
@@ -202,7 +221,7 @@ class BoundSearch(Search):
             task.left_s,
             gap=task.gap * GAP_SHARE,
             initial=solution.values_of(model, self.incumbent.events) if self.incumbent else None,
-            presolve=task.presolve,
+            presolve=task.simplifies,
             on_progress=on_progress,
             receive=receive,
         )

@@ -1,11 +1,11 @@
 """Portfolio: run primal search and bound search at the same time, until the result is proved."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 
 from ..plan.problem import TOLERANCE
-from .bound_search import search_bounds
+from .bound_search import Learnt, search_bounds
 from .candidate import Candidate
 from .primal_search import search_plans
 from .program import INFINITY
@@ -23,6 +23,7 @@ class Found:
     bound_plan: Candidate | None = None  # by the bound search
     late_plan: Candidate | None = None  # found by the primal search during the bound search
     bound: float = 0.0  # lower bound of the value of all plans
+    learnt: Learnt = field(default_factory=Learnt)  # by the bound search
     is_interrupted: bool = False  # by Ctrl-C
     is_exhausted: bool = False  # whether all searches ended before the time limit
 
@@ -107,7 +108,9 @@ class Portfolio:
         first = self.bound is None
         if kind == "ready for bounds" and first and not found.is_proved(self.task.gap):
             self.bound, self.is_relaxed = POOL.take(), content
-            self.bound.search(search_bounds, self.task, found.best, self.is_relaxed)
+            self._search_bounds(self.bound)
+        elif kind == "learnt":
+            found.learnt = content
         elif kind == "plan":
             self._take_plan(worker, content)
             if worker is self.primal and self.bound is not None and self.task.gap:
@@ -123,7 +126,7 @@ class Portfolio:
 
         Only HiGHS's presolve is known to do this. If it happens without presolve, the search ends.
         """
-        if not self.task.presolve:
+        if not self.task.simplifies:
             return
         self.task = replace(self.task, presolve=False, known=self.found.best)
         worker.end()
@@ -133,7 +136,11 @@ class Portfolio:
             another.search(search_plans, self.task)
         else:
             self.bound = another
-            another.search(search_bounds, self.task, self.found.best, self.is_relaxed)
+            self._search_bounds(another)
+
+    def _search_bounds(self, worker: Worker) -> None:
+        found = self.found
+        worker.search(search_bounds, self.task, found.best, self.is_relaxed, found.learnt)
 
     def _take_plan(self, worker: Worker, plan: Candidate) -> None:
         if worker is self.bound:

@@ -28,9 +28,6 @@ from .settings import Settings
 from .stage_columns import StageModel
 from .workers import Channel
 
-# For graphs of more nodes, greedy plans are tried before the exhaustive search, and the bound
-# search starts after the stage model of the first depth limit, not of the second.
-LARGE_GRAPH_NODES = 500
 SHORT_TIME_S = 2.0  # if less time is left, greedy plans are tried first
 EXHAUSTIVE_LABELS_FIRST, EXHAUSTIVE_LABELS_LAST = 40_000, 2_000_000
 EXHAUSTIVE_TIME_SHARE = 0.2  # share of the time left that the first exhaustive search may take
@@ -67,8 +64,7 @@ def search_plans(task: Task, channel: Channel) -> None:
     search = PrimalSearch(task, channel, task.known)
     if task.known is not None:
         search.incumbent_value = task.value(task.known)
-    large = len(task.graph.nodes) > LARGE_GRAPH_NODES
-    greedy_first = large or task.left_s < SHORT_TIME_S
+    greedy_first = task.is_large or task.left_s < SHORT_TIME_S
     if greedy_first:
         search.try_greedy_plans()
         search.try_seed_plans()
@@ -81,15 +77,13 @@ def search_plans(task: Task, channel: Channel) -> None:
     bound, is_relaxed = first_bound(task, channel)
     is_new_deadline = task.deadline_us is not None and task.known is None
     share = FIRST_TIME_SHARE_DEADLINE if is_new_deadline else FIRST_TIME_SHARE
-    # Where the first bound can still rise in this way, the bound search begins at once.
-    at_once = task.graph.has_modes and not is_relaxed
+    # The bound search begins at once where the first bound can still rise in this way. It also does
+    # for a large graph, whose first stage models take long.
+    at_once = task.is_large or (task.graph.has_modes and not is_relaxed)
     if at_once:
         search.allow_bound_search(bound, is_relaxed)
-    search.deepen(FIRST_LIMITS[:1], share)
-    if large and not at_once:
-        search.allow_bound_search(bound, is_relaxed)
-    search.deepen(FIRST_LIMITS[1:], share)
-    if not large and not at_once:
+    search.deepen(FIRST_LIMITS, share)
+    if not at_once:
         search.allow_bound_search(bound, is_relaxed)
     search.try_seed_plans()
     search.deepen(MEDIUM_LIMITS, MEDIUM_TIME_SHARE)
@@ -143,7 +137,7 @@ class PrimalSearch(Search):
         task = self.task
         if not task.graph.storage or not task.page:
             return
-        if len(task.graph.nodes) > LARGE_GRAPH_NODES:
+        if task.is_large:
             self.try_plan(everything_paged(task.modes))
         for events in greedy_plans(task.modes, task.ram_bytes):
             if self.try_plan(events):
@@ -296,7 +290,7 @@ class PrimalSearch(Search):
             gap=self.task.gap / 2,
             absolute_gap=self.overhead_gap,
             initial=solution.values_of(model, best.events) if best else None,
-            presolve=self.task.presolve,
+            presolve=self.task.simplifies,
             on_progress=self.on_progress,
         )
 
@@ -339,7 +333,7 @@ class PrimalSearch(Search):
                 min(NEIGHBOURHOOD_LIMIT_S, self.task.left_s),
                 absolute_gap=self.overhead_gap / IMPROVEMENTS_PER_GAP,
                 initial=values,
-                presolve=self.task.presolve,
+                presolve=self.task.simplifies,
                 on_progress=self.on_progress,
             )
             failed += 1

@@ -38,6 +38,8 @@ SLOT_PASSES = (1, 2)  # times that a stage may recompute a node; 2 is tried if 1
 # its value. A plan that is late, or worse than the best one, by more is dropped.
 MAX_LATENESS, MAX_GAIN = 0.02, 0.005
 
+LARGE_GRAPH_NODES = 500  # a graph of more nodes is large: its programs take long
+
 SeedPlan = Callable[[Problem, Settings], Plan | None]
 """Returns a plan made without search, from which a search can start; None if it cannot."""
 
@@ -59,7 +61,7 @@ class Task:
     ends_at: float  # time.monotonic()
     seed_plans: tuple[SeedPlan, ...] = ()
     known: Candidate | None = None  # a plan found before
-    presolve: bool = True  # False: HiGHS does not simplify programs first
+    presolve: bool = True  # see `simplifies`
 
     @cached_property
     def modes(self) -> Modes:
@@ -70,6 +72,18 @@ class Task:
             return need.bytes <= self.problem.ram_bytes
 
         return Modes(self.graph, fits, page=self.page, timed=self.is_timed)
+
+    @property
+    def is_large(self) -> bool:
+        return len(self.graph.nodes) > LARGE_GRAPH_NODES
+
+    @property
+    def simplifies(self) -> bool:
+        """Return whether HiGHS simplifies programs first, in its presolve.
+
+        It does not end for some programs of large graphs (HiGHS 1.16).
+        """
+        return self.presolve and not self.is_large
 
     @property
     def may_recompute(self) -> list[bool]:

@@ -12,6 +12,7 @@ from ..plan.placed_plan import Effort
 from ..plan.placement import aligned_graph
 from ..plan.plan import Plan, StoppedBy, plan_of
 from ..plan.problem import TOLERANCE, CostGraph, Problem, without_energy
+from .bound_search import Learnt
 from .candidate import Candidate, candidate_of
 from .events import Event, energy_uj, fits
 from .feasibility import (
@@ -45,7 +46,8 @@ TIME_WEIGHT_FACTOR, TIME_WEIGHT_DECAY = 16.0, 0.6
 # largest share of the time limit that may be reserved:
 RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4
 # The same for the order of transfers of one plan during the search, as a share of the time left:
-TRANSFER_ORDER_TIME_SHARE, MAX_TRANSFER_ORDER_S = 0.15, 5.0
+TRANSFER_ORDER_TIME_SHARE, MAX_TRANSFER_ORDER_S = 0.15, 8.0
+EFFORT_TIME_SHARE = 0.7  # share of the time left for that order that each effort may take
 LAST_RESORT_S = 1.0  # beyond the time limit, to make seed plans if no search has found a plan
 
 
@@ -97,9 +99,8 @@ class _Solver:
             return _too_little_ram(problem, task)
         best = self.with_early_transfers(found.best) if found.best else None
         if self.may_ignore_deadline(found, best):
-            found = self.search(
-                replace(task.within(MORE_TIME_SHARE), known=found.best), found.bound
-            )
+            more = replace(task.within(MORE_TIME_SHARE), known=found.best)
+            found = self.search(more, found.bound, found.learnt)
             assert found.best is not None
             best = self.best_in_time([best, self.with_early_transfers(found.best)])
         found = replace(found, task=task, early_plan=best, bound_plan=None, late_plan=None)
@@ -149,10 +150,11 @@ class _Solver:
         """Return the graph as if a step took as long as its processor is busy."""
         return with_processor_time(self.task.graph, self.task.value_per_us)
 
-    def search(self, task: Task, bound: float | None = None) -> Found:
+    def search(self, task: Task, bound: float | None = None, learnt: Learnt | None = None) -> Found:
         """Search until the task's gap is proved, its time is up, or Ctrl-C was pressed."""
         bound = task.least_value if bound is None else bound
-        found = Found(replace(task, seed_plans=self.seed_plans), early_plan=task.known, bound=bound)
+        task = replace(task, seed_plans=self.seed_plans)
+        found = Found(task, early_plan=task.known, bound=bound, learnt=learnt or Learnt())
         if not self.is_interrupted:
             Portfolio(found, self.report).run()
         found.is_interrupted |= self.is_interrupted
@@ -196,7 +198,7 @@ class _Solver:
         overlapped = self.overlapped_plans(first) if self.overlap_matters(known) else []
         fastest = min(overlapped, key=lambda plan: plan.totals.time_us, default=None)
         task = replace(task.within(1.0), known=self.best_in_time([known, *overlapped]))
-        return self.search(task, found.bound), fastest
+        return self.search(task, found.bound, found.learnt), fastest
 
     def overlap_matters(self, known: Candidate | None) -> bool:
         """Return whether a search for plans with overlapped transfers may pay.
@@ -322,9 +324,10 @@ def _start_transfers_early(
     The result of little effort comes first: more effort may take longer than the caller waits.
     """
     efforts: tuple[Effort, ...] = ("little", "full")
-    least_us = INFINITY
+    least_us, ends_at = INFINITY, time.monotonic() + limit_s
     for effort in efforts:
-        found = candidate_of(problem, events, placed=placed, time_limit_s=limit_s, effort=effort)
+        left_s = (ends_at - time.monotonic()) * EFFORT_TIME_SHARE
+        found = candidate_of(problem, events, placed=placed, time_limit_s=left_s, effort=effort)
         if isinstance(found, Candidate) and found.totals.time_us < least_us:
             least_us = found.totals.time_us
             channel.emit("plan", found)

@@ -144,3 +144,12 @@ def test_a_training_step_with_a_thousand_modes_is_planned_in_an_arena_of_24_kib(
     verify(problem, plan)
     assert plan.gap is not None
     assert plan.gap <= 0.01
+
+
+def test_there_is_a_plan_however_soon_time_is_up() -> None:
+    """Methods without modes have no plan within so little RAM."""
+    graph = streamed_instance("step-resnet8-cifar-nrf52840_dk")
+    problem = Problem(graph, 24 * 1024, objective="added-energy")
+    plan = plan_by("poet", problem, Settings(0.01))
+    assert plan.status == "feasible"
+    verify(problem, plan)

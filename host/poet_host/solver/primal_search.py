@@ -93,8 +93,9 @@ def search_plans(task: Task, channel: Channel) -> None:
 
 
 def adopt_seed_plans(task: Task, channel: Channel) -> None:
-    """Emit the seed plans that meet the limits of the task, better and better ones."""
+    """Emit greedy plans and seed plans that meet the limits of the task, better and better ones."""
     search = PrimalSearch(task, channel)
+    search.try_greedy_plans()
     for seed_plan in task.seed_plans:
         settings = Settings(task.left_s, placed=task.placed, below=search.incumbent_value)
         plan = None if search.is_over else seed_plan(task.problem, settings)

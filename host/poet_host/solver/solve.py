@@ -48,7 +48,9 @@ RESERVE_S, MAX_RESERVE_TIME_SHARE = 1.0, 0.4
 # The same for the order of transfers of one plan during the search, as a share of the time left:
 TRANSFER_ORDER_TIME_SHARE, MAX_TRANSFER_ORDER_S = 0.15, 8.0
 EFFORT_TIME_SHARE = 0.7  # share of the time left for that order that each effort may take
-LAST_RESORT_S = 1.0  # beyond the time limit, to make seed plans if no search has found a plan
+# Beyond the time limit, to make greedy plans and seed plans if no search has found a plan. The
+# second number is for each node: the first plan of a large graph needs seconds on a busy computer.
+LAST_RESORT_S, LAST_RESORT_S_PER_NODE = 1.0, 0.01
 
 
 def solve(
@@ -253,10 +255,11 @@ class _Solver:
         return plans
 
     def last_resort(self) -> Candidate | None:
-        """Return the best seed plan. The searches may end before they ask for seed plans."""
-        if self.is_interrupted or not self.seed_plans:
+        """Return the best greedy or seed plan. The searches may end before they try any of them."""
+        if self.is_interrupted:
             return None
-        ends_at = time.monotonic() + self.clock.left_s + LAST_RESORT_S
+        limit_s = LAST_RESORT_S + LAST_RESORT_S_PER_NODE * len(self.problem.graph.nodes)
+        ends_at = time.monotonic() + self.clock.left_s + limit_s
         task = replace(self.task, problem=self.problem, ends_at=ends_at, seed_plans=self.seed_plans)
         return _last_plan(task.left_s, adopt_seed_plans, task)
 

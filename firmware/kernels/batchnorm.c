@@ -9,7 +9,6 @@
  */
 #include <math.h>
 #include <stddef.h>
-#include <string.h>
 
 #include "chain_m0plus.h"
 #include "mathf.h"
@@ -34,6 +33,10 @@ static float population(const struct poet_call *call) {
 }
 
 #if POET_M0PLUS
+/* Functions of their own, so that the variables of a chain are not on the stack
+ * with those of the loops without one. */
+#define APART __attribute__((noinline)) static
+
 /* Return true if planes are so large that the set-up of a chain pays. */
 static bool is_chain(const struct poet_op *op) {
   return op->h * op->w >= POET_CHAIN_LEAST;
@@ -47,56 +50,100 @@ static void run(const struct poet_op *op, struct poet_chain *chain,
     poet_chain_run(chain, (n * op->c + c) * plane, plane);
   }
 }
+#else
+#define APART static
 #endif
 
-void poet_batchnorm_stats(const struct poet_call *call) {
+#if POET_M0PLUS
+APART void stats_by_chain(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];   /* (n, c, h, w) */
   float *mean = call->out;        /* (c) */
   float *variance = mean + op->c; /* (c) */
   const float count = population(call);
-#if POET_M0PLUS
   struct poet_chain chain;
   poet_chain_open(&chain, poet_elements(op));
-#else
-  const uint32_t plane = op->h * op->w, sample = op->c * plane;
-#endif
-  if (call->first) {
-    memset(mean, 0, 2 * op->c * sizeof *mean);
-  }
   for (uint32_t c = 0; c < op->c; c++) {
+    struct poet_step *sum;
+    if (call->first) {
+      mean[c] = variance[c] = 0.0f;
+    }
     if (call->pass == 0) {
-#if POET_M0PLUS
-      struct poet_step *sum = poet_chain_sum(&chain, x, mean[c]);
+      sum = poet_chain_sum(&chain, x, mean[c]);
       run(op, &chain, c);
       mean[c] = poet_chain_saved(sum);
-#else
-      const float *from = x + c * plane;
-      float sum = mean[c];
-      for (uint32_t left = op->n; left; left--) {
-        sum = poet_sum(sum, from, plane);
-        from += sample;
-      }
-      mean[c] = sum;
-#endif
       if (!call->last) {
         continue;
       }
     }
     const float center = mean[c] / count;
-#if POET_M0PLUS
-    struct poet_step *sum = poet_chain_squares(&chain, x, center, variance[c]);
+    sum = poet_chain_squares(&chain, x, center, variance[c]);
     run(op, &chain, c);
     variance[c] = poet_chain_saved(sum);
-#else
-    const float *from = x + c * plane;
-    float sum = variance[c];
-    for (uint32_t left = op->n; left; left--) {
-      sum = poet_squares(sum, from, plane, center);
-      from += sample;
+    if (call->last) {
+      mean[c] = center;
+      variance[c] /= count;
     }
-    variance[c] = sum;
+  }
+}
 #endif
+
+/* Return `sum` and all elements of a channel, which begins at x. */
+static inline float sum_channel(const struct poet_op *op, const float *x,
+                                float sum) {
+  const uint32_t plane = op->h * op->w, sample = op->c * plane;
+  uint32_t left = op->n;
+  if (POET_UNROLL && plane <= POET_SINGLE) { /* tested once, not for each n */
+    do {
+      sum = poet_sum(sum, x, plane);
+      x += sample;
+    } while (--left);
+    return sum;
+  }
+  do {
+    sum = poet_sum(sum, x, plane);
+    x += sample;
+  } while (--left);
+  return sum;
+}
+
+/* The same for the squares of their distances from `mean`. */
+static inline float square_channel(const struct poet_op *op, const float *x,
+                                   float mean, float sum) {
+  const uint32_t plane = op->h * op->w, sample = op->c * plane;
+  uint32_t left = op->n;
+  if (POET_UNROLL && plane <= POET_SINGLE) {
+    do {
+      sum = poet_squares(sum, x, plane, mean);
+      x += sample;
+    } while (--left);
+    return sum;
+  }
+  do {
+    sum = poet_squares(sum, x, plane, mean);
+    x += sample;
+  } while (--left);
+  return sum;
+}
+
+APART void stats_of_planes(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *x = call->in[0];   /* (n, c, h, w) */
+  float *mean = call->out;        /* (c) */
+  float *variance = mean + op->c; /* (c) */
+  const float count = population(call);
+  for (uint32_t c = 0; c < op->c; c++, x += op->h * op->w) {
+    if (call->first) {
+      mean[c] = variance[c] = 0.0f;
+    }
+    if (call->pass == 0) {
+      mean[c] = sum_channel(op, x, mean[c]);
+      if (!call->last) {
+        continue;
+      }
+    }
+    const float center = mean[c] / count;
+    variance[c] = square_channel(op, x, center, variance[c]);
     if (call->last) {
       mean[c] = center;
       variance[c] /= count;
@@ -104,14 +151,24 @@ void poet_batchnorm_stats(const struct poet_call *call) {
   }
 }
 
-void poet_batchnorm(const struct poet_call *call) {
+void poet_batchnorm_stats(const struct poet_call *call) {
+#if POET_M0PLUS
+  if (is_chain(call->op)) {
+    stats_by_chain(call);
+    return;
+  }
+#endif
+  stats_of_planes(call);
+}
+
+#if POET_M0PLUS
+APART void normalise_by_chain(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];     /* (n, c, h, w) */
   const float *stats = call->in[1]; /* (2, c) */
   const float *gamma = call->in[2]; /* (c) */
   const float *beta = call->in[3];  /* (c) */
   float *y = call->out;             /* (n, c, h, w) */
-#if POET_M0PLUS
   struct poet_chain chain;
   poet_chain_open(&chain, poet_elements(op));
   for (uint32_t c = 0; c < op->c; c++) {
@@ -123,7 +180,16 @@ void poet_batchnorm(const struct poet_call *call) {
     poet_chain_array(&chain, POET_PUT, y);
     run(op, &chain, c);
   }
-#else
+}
+#endif
+
+APART void normalise_planes(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *x = call->in[0];     /* (n, c, h, w) */
+  const float *stats = call->in[1]; /* (2, c) */
+  const float *gamma = call->in[2]; /* (c) */
+  const float *beta = call->in[3];  /* (c) */
+  float *y = call->out;             /* (n, c, h, w) */
   const uint32_t plane = op->h * op->w;
   for (uint32_t c = 0; c < op->c; c++) {
     const struct channel channel = channel_of(op, stats, c);
@@ -135,7 +201,16 @@ void poet_batchnorm(const struct poet_call *call) {
       }
     }
   }
+}
+
+void poet_batchnorm(const struct poet_call *call) {
+#if POET_M0PLUS
+  if (is_chain(call->op)) {
+    normalise_by_chain(call);
+    return;
+  }
 #endif
+  normalise_planes(call);
 }
 
 void poet_batchnorm_running(const struct poet_call *call) {
@@ -152,10 +227,8 @@ void poet_batchnorm_running(const struct poet_call *call) {
   }
 }
 
-/* These two are functions of their own, so that the variables of one are not on
- * the stack with those of the other. */
 #if POET_M0PLUS
-__attribute__((noinline)) static void sum_chain(const struct poet_call *call) {
+APART void sum_chain(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];     /* (n, c, h, w) */
   const float *stats = call->in[1]; /* (2, c) */
@@ -178,7 +251,7 @@ __attribute__((noinline)) static void sum_chain(const struct poet_call *call) {
 }
 #endif
 
-__attribute__((noinline)) static void sum_planes(const struct poet_call *call) {
+APART void sum_planes(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];     /* (n, c, h, w) */
   const float *stats = call->in[1]; /* (2, c) */
@@ -187,11 +260,8 @@ __attribute__((noinline)) static void sum_planes(const struct poet_call *call) {
   const uint32_t plane = op->h * op->w, other_planes = (op->c - 1) * plane;
   for (uint32_t c = 0; c < op->c; c++) {
     const struct channel channel = channel_of(op, stats, c);
-    float sum = 0.0f, product = 0.0f;
-    if (!call->first) {
-      sum = sums[c];
-      product = sums[op->c + c];
-    }
+    float sum = call->first ? 0.0f : sums[c];
+    float product = call->first ? 0.0f : sums[op->c + c];
     const float *at = x, *slopes = dy;
     for (uint32_t n = op->n; n; n--) {
       for (const float *end = at + plane; at != end; at++) {
@@ -219,7 +289,8 @@ void poet_batchnorm_sums(const struct poet_call *call) {
   sum_planes(call);
 }
 
-void poet_batchnorm_grad_input(const struct poet_call *call) {
+#if POET_M0PLUS
+APART void slope_by_chain(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];     /* (n, c, h, w) */
   const float *stats = call->in[1]; /* (2, c) */
@@ -228,19 +299,13 @@ void poet_batchnorm_grad_input(const struct poet_call *call) {
   const float *sums = call->in[4];  /* (2, c) */
   float *dx = call->out;            /* (n, c, h, w) */
   const float count = population(call);
-#if POET_M0PLUS
   struct poet_chain chain;
   poet_chain_open(&chain, poet_elements(op));
-#else
-  const uint32_t plane = op->h * op->w, other_planes = (op->c - 1) * plane;
-#endif
-
   for (uint32_t c = 0; c < op->c; c++) {
     const struct channel channel = channel_of(op, stats, c);
     const float scale = gamma[c] * channel.rstd;
     const float mean_dy = sums[c] / count;
     const float mean_product = sums[op->c + c] / count;
-#if POET_M0PLUS
     poet_chain_xhat(&chain, x, channel.mean, channel.rstd);
     poet_chain_constant(&chain, POET_TIMES, -mean_product);
     poet_chain_constant(&chain, POET_KEEP, -mean_dy);
@@ -249,7 +314,25 @@ void poet_batchnorm_grad_input(const struct poet_call *call) {
     poet_chain_constant(&chain, POET_TIMES, scale);
     poet_chain_array(&chain, POET_PUT, dx);
     run(op, &chain, c);
-#else
+  }
+}
+#endif
+
+APART void slope_planes(const struct poet_call *call) {
+  const struct poet_op *op = call->op;
+  const float *x = call->in[0];     /* (n, c, h, w) */
+  const float *stats = call->in[1]; /* (2, c) */
+  const float *gamma = call->in[2]; /* (c) */
+  const float *dy = call->in[3];    /* (n, c, h, w) */
+  const float *sums = call->in[4];  /* (2, c) */
+  float *dx = call->out;            /* (n, c, h, w) */
+  const float count = population(call);
+  const uint32_t plane = op->h * op->w, other_planes = (op->c - 1) * plane;
+  for (uint32_t c = 0; c < op->c; c++) {
+    const struct channel channel = channel_of(op, stats, c);
+    const float scale = gamma[c] * channel.rstd;
+    const float mean_dy = sums[c] / count;
+    const float mean_product = sums[op->c + c] / count;
     const float *at = x, *slopes = dy;
     float *to = dx;
     uint32_t n = op->n;
@@ -262,8 +345,17 @@ void poet_batchnorm_grad_input(const struct poet_call *call) {
       at += other_planes, slopes += other_planes, to += other_planes;
     } while (--n);
     x += plane, dy += plane, dx += plane;
-#endif
   }
+}
+
+void poet_batchnorm_grad_input(const struct poet_call *call) {
+#if POET_M0PLUS
+  if (is_chain(call->op)) {
+    slope_by_chain(call);
+    return;
+  }
+#endif
+  slope_planes(call);
 }
 
 void poet_batchnorm_grad_input_frozen(const struct poet_call *call) {

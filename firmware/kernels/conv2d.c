@@ -23,7 +23,14 @@
 #include "poet/kernel.h"
 #include "tile.h"
 
-#if !POET_M0PLUS
+/* Return true for a gradient of inputs of which some meet no tap. */
+static bool is_sparse(const struct convolution *v) {
+  return v->h.back && (v->h.stride > v->h.kernel || v->w.stride > v->w.kernel);
+}
+
+#if POET_M0PLUS
+#define rectangle poet_rectangle
+#else
 enum { STRIP = POET_WIDE / 2 }; /* channels at a time */
 
 /* Compute `count` <= POET_TILE neighbours in all channels: along a column if
@@ -184,19 +191,11 @@ static void columns(const struct convolution *v, struct poet_tile *t,
 }
 #endif
 
-/* Return true for a gradient of inputs of which some meet no tap. */
-static bool is_sparse(const struct convolution *v) {
-  return v->h.back && (v->h.stride > v->h.kernel || v->w.stride > v->w.kernel);
-}
-
 /* Compute the rectangle of two spans in all channels of all samples. */
 static void rectangle(const struct convolution *v, struct poet_tile *t,
                       const float *from, float *to, const struct span *h,
                       const struct span *w) {
   const uint32_t across = poet_full_lanes(w->count);
-  if ((h->taps == 0 || w->taps == 0) && is_sparse(v)) {
-    return;
-  }
   t->rows = h->taps;
   t->columns = w->taps;
   poet_tile_shape(t);
@@ -263,22 +262,19 @@ static void convolve(const struct convolution *v, const float *from,
                         .begun = v->begun,
                         .tame =
                             poet_tame(from, op->n * read, v->weight, weights)};
-#if !POET_M0PLUS
-  if (is_sparse(v) && !v->begun) {
+  const bool sparse = is_sparse(v);
+  if (sparse && !v->begun) {
     memset(to, 0, op->n * op->groups * v->made * v->made_plane * sizeof *to);
   }
-#endif
   for (uint32_t h_phase = 0; h_phase < h_phases; h_phase++) {
     for (uint32_t i = h_phase; i < v->h.made;) {
       const struct span h = poet_span_at(&v->h, i);
       for (uint32_t w_phase = 0; w_phase < w_phases; w_phase++) {
         for (uint32_t j = w_phase; j < v->w.made;) {
           const struct span w = poet_span_at(&v->w, j);
-#if POET_M0PLUS
-          poet_rectangle(v, &t, from, to, &h, &w);
-#else
-          rectangle(v, &t, from, to, &h, &w);
-#endif
+          if (!sparse || (h.taps && w.taps)) {
+            rectangle(v, &t, from, to, &h, &w);
+          }
           j += w.count * w_phases;
         }
       }

@@ -113,4 +113,19 @@ void poet_few(const struct poet_few *few) {
     first += x->lane, sums += x_next;
   }
 }
+
+/* The product is added to 0, because it may be -0. */
+void poet_single(const struct poet_few *few) {
+  const float *x = few->a.at;
+  float *row = few->sums;
+  for (uint32_t left = few->a.lanes; left; left--) {
+    const float g = *x, *y = few->b.at;
+    float *to = row;
+    for (uint32_t lanes = few->b.lanes; lanes; lanes--) {
+      *to = 0.0f + g * *y;
+      y += few->b.lane, to += few->b_next;
+    }
+    x += few->a.lane, row += few->a_next;
+  }
+}
 #endif

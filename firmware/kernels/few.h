@@ -29,4 +29,7 @@ bool poet_is_few(uint32_t a_lanes, uint32_t b_lanes, uint32_t terms);
 
 void poet_few(const struct poet_few *few);
 
+/* The same for sums of one term that are not begun. */
+void poet_single(const struct poet_few *few);
+
 #endif

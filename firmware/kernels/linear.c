@@ -21,8 +21,7 @@ enum {
   ACROSS = POET_TILE * POET_WIDE / DOWN
 };
 
-/* Up to so many products or terms, a Cortex-M4F is faster without tiles. Both
- * are measured. */
+/* Measured: up to so many products or terms, a Cortex-M4F needs no tiles. */
 enum { SIMPLE = 80, FEW_TERMS = 8 };
 
 /* Copy rows of sums. Rows lie `from_row` and `to_row` floats apart. */
@@ -39,8 +38,7 @@ static uint32_t features(const struct poet_op *op) {
 }
 
 #if !POET_M0PLUS
-/* What poet_few computes, two sums at a time. This is faster for a few
- * products, because there is no set-up. */
+/* poet_few without a set-up, two sums at a time: faster for few products. */
 static inline void simple(const float *a, uint32_t a_lane, uint32_t a_term,
                           uint32_t a_lanes, const float *b, uint32_t b_lane,
                           uint32_t b_term, uint32_t b_lanes, uint32_t terms,
@@ -179,10 +177,7 @@ static void sum_rows(const float *a, const float *b, uint32_t step,
   uint32_t j = 0;
   for (; j + 2 <= count; j += 2) {
     const float *from = b + j;
-    float s0 = 0.0f, s1 = 0.0f;
-    if (begun) {
-      s0 = sums[j], s1 = sums[j + 1];
-    }
+    float s0 = begun ? sums[j] : 0.0f, s1 = begun ? sums[j + 1] : 0.0f;
     for (uint32_t i = 0; i < terms; i++) {
       s0 += a[i] * from[0], s1 += a[i] * from[1];
       from += step;
@@ -207,12 +202,13 @@ void poet_linear_grad_input(const struct poet_call *call) {
   float *dx = call->out;             /* (n, inputs) */
   const uint32_t inputs = features(op);
 #if !POET_M0PLUS
-  if (inputs < POET_STRIP && (op->k <= 2 || op->n * inputs * op->k <= SIMPLE)) {
+  if (inputs < POET_STRIP && (op->k == 2 || op->n * inputs * op->k <= SIMPLE)) {
     simple(dy, op->k, 1, op->n, weight, 1, inputs, inputs, op->k, !call->first,
            dx);
     return;
   }
-  if (inputs < POET_STRIP && poet_is_few(op->n, inputs, op->k)) {
+  if ((inputs < POET_STRIP || op->k == 1) &&
+      poet_is_few(op->n, inputs, op->k)) {
     const struct poet_few few = {
         .a = {.at = dy, .lane = op->k, .term = 1, .lanes = op->n},
         .b = {.at = weight, .lane = 1, .term = inputs, .lanes = inputs},
@@ -221,7 +217,11 @@ void poet_linear_grad_input(const struct poet_call *call) {
         .a_next = inputs,
         .b_next = 1,
         .begun = !call->first};
-    poet_few(&few);
+    if (op->k == 1 && call->first) {
+      poet_single(&few);
+    } else {
+      poet_few(&few);
+    }
     return;
   }
 #endif

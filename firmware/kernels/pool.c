@@ -161,7 +161,9 @@ static SPECIALISED void avgpool(const struct poet_call *call, bool back) {
     for (uint32_t oh = 0; oh < op->oh; oh++) {
       const struct part rows = rows_of(op, &band, oh);
       const struct part here =
-          part_of(rows.begin, rows.count, band.above, op->h);
+          band.above == 0 && band.count == op->h
+              ? rows
+              : part_of(rows.begin, rows.count, band.above, op->h);
       uint32_t column = 0;
       for (uint32_t left = op->ow; left; left--) {
         const struct part columns =

@@ -24,6 +24,13 @@ static inline float poet_sum(float sum, const float *x, uint32_t count) {
     } while (--count);
     return sum;
   }
+  if (POET_UNROLL) {
+    sum += x[0];
+    if (count > 1) {
+      sum += x[1];
+    }
+    return count > 2 ? sum + x[2] : sum;
+  }
   do {
     sum += *x++;
   } while (--count);
@@ -44,6 +51,19 @@ static inline float poet_squares(float sum, const float *x, uint32_t count,
       sum += first * first;
       sum += next * next;
     } while (--count);
+    return sum;
+  }
+  if (POET_UNROLL) {
+    const float distance = x[0] - mean;
+    sum += distance * distance;
+    if (count > 1) {
+      const float next = x[1] - mean;
+      sum += next * next;
+    }
+    if (count > 2) {
+      const float last = x[2] - mean;
+      sum += last * last;
+    }
     return sum;
   }
   do {

@@ -2,10 +2,9 @@
 
 The grammar: an axis has at most two loops. The step of the inner loop is the cell, the largest
 that every operand allows. The step of the outer loop is a multiple of the parts of all operands;
-along an axis that a sum goes over, it is the least common multiple. A pair has no such loop, and
-fewer steps. Outer loops are outside of all inner loops, otherwise in any order. Each operand with
-several pieces streams at any depth or is whole in RAM. All rings have two slots, or one, or what is
-written has one and the inputs two.
+along an axis that a sum goes over, it is the least common multiple. Outer loops are outside of all
+inner loops, otherwise in any order. Each operand with several pieces streams at any depth or is
+whole in RAM. All rings have two slots, or one, or what is written has one and the inputs two.
 
 Every nest of the grammar is priced, but for orders that nest_orders.py leaves out. A nest is left
 out only if another one needs no more workspace, time and energy. tests/plan/test_nest_search.py
@@ -26,7 +25,7 @@ from ..graph.kept_slabs import ROWS, most_used
 from ..graph.operands import OperandAxis, Operator, Sizes
 from .box import Box
 from .nest_orders import Choices, Order, choices_of, orders_of
-from .nest_traffic import Array, Columns, NestTraffic, Prices, thinned
+from .nest_traffic import Array, Columns, NestTraffic, Prices
 from .nests import MAX_LOOPS, OPERAND_STATE_BYTES, STATE_BYTES, Loop, Nest, Ring
 from .pareto import front
 from .priced_nest import PricedNest, wall_us
@@ -115,15 +114,13 @@ class NestSearch(NestTraffic):
         for axis, size in self.sizes.items():
             least = lcm(self.cells[axis], *self._cut_along(axis))
             if axis in self.operator.summed:
-                steps = {least} if several == 1 and not self.is_pair else set()
+                steps = {least} if several == 1 else set()
             elif axis == ROWS and self.used_rows:
                 steps = {least}
             else:
                 count = -(-size // least)
                 steps = {least * -(-count // i) for i in range(1, count + 1)}
             found[axis] = sorted({min(step, size) for step in steps} | {size})
-            if self.is_pair:
-                found[axis] = thinned(found[axis])
         return found
 
     # ---- all nests

@@ -21,7 +21,6 @@ from .nests import parts_of
 Array = NDArray[np.float64]
 Parts = tuple[Sizes, Sizes, Sizes]
 """Along an axis: the number of whole parts, the size of a smaller part at the end, their number."""
-STEP_RATIO = 1.4  # between the steps of a pair, which has more operands than other nests
 
 
 @dataclass(frozen=True)
@@ -343,15 +342,6 @@ class NestTraffic:
             total[3] += number * size
             total[4] += number
         return total
-
-
-def thinned(steps: Sequence[int]) -> list[int]:
-    """Return the smallest and the largest of the ascending steps, and some between them."""
-    found = [steps[0]]
-    for step in steps:
-        if step >= STEP_RATIO * found[-1]:
-            found.append(step)
-    return [*(step for step in found if step < steps[-1]), steps[-1]]
 
 
 def parts_within(extent: Sizes, part: int) -> Parts:

@@ -2,9 +2,9 @@
  * interpreter.c - one training step: it decodes and executes one statement
  * after another, until the commit.
  *
- * State: status, result, started, before, trace_first, trace_count and
- * dirty_bytes. start() sets them. status and result stay valid after the step,
- * for the host and for a repeated request.
+ * State: status, result, started, counted, before, trace_first, trace_count
+ * and dirty_bytes. start() sets them. status and result stay valid after the
+ * step, for the host and for a repeated request.
  *
  * Order in a step:
  * - Before the page_out of a NEXT tensor is queued, all values of this tensor
@@ -119,7 +119,7 @@ call_kernel(struct poet *p, const struct poet_statement *s) {
   kernel(&call);
   const uint32_t end = now(p);
   HIDE(p, s->workspace, p->op.workspace_bytes);
-  p->result.compute_ticks += end - begin;
+  poet_count_compute(p, begin, end);
   poet_trace(p, s->index, s->code, begin, end);
   return check_loss(p, s);
 }
@@ -132,12 +132,14 @@ static int read_back(struct poet *p) {
   const uint32_t begin = now(p);
   uint32_t digest;
   TRY(poet_stored_digest(p, true, &digest));
-  uint32_t cost = now(p) - begin, step = begin - p->started;
+  uint32_t cost = now(p) - begin;
+  uint64_t step = p->result.ticks + (begin - p->counted);
   while ((cost | step) > UINT32_MAX / 100) { /* a 64-bit division is large */
     cost >>= 1;
     step >>= 1;
   }
-  const uint32_t every = cost * 100 / (step * POET_READBACK_PERCENT + 1) + 1;
+  const uint32_t every =
+      cost * 100 / ((uint32_t)step * POET_READBACK_PERCENT + 1) + 1;
   p->readback_every = (uint16_t)(every < UINT16_MAX ? every : UINT16_MAX);
   if (digest != p->digest) {
     p->unwritten = true;
@@ -282,18 +284,8 @@ static int start(struct poet *p, uint32_t step, uint16_t trace_first,
   /* The next two lines come last, so that the preparation above is not counted
    * in the step. */
   p->port->usage(p->port->context, &p->before);
-  p->started = now(p);
+  p->started = p->counted = now(p);
   return 0;
-}
-
-static void account(struct poet *p) {
-  struct poet_usage after;
-  p->result.ticks = now(p) - p->started;
-  p->port->usage(p->port->context, &after);
-  p->result.asleep_ticks = after.asleep - p->before.asleep;
-  p->result.reading_ticks = after.reading - p->before.reading;
-  p->result.writing_ticks = after.writing - p->before.writing;
-  p->result.storage_retries = after.retries - p->before.retries;
 }
 
 /* Can the step be repeated after page_damaged? Its inputs must be whole. */
@@ -357,7 +349,7 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
     }
   } while (error == POET_ERROR_page_damaged && page_is_lost(p) &&
            restarts++ < MAX_RESTARTS);
-  account(p);
+  poet_count_time(p, now(p));
   SHOW(p, 0, p->memory.arena_bytes);
   p->result.peak_bytes = high_water(p);
   if (!p->dirty_bytes) {

@@ -295,7 +295,7 @@ compute_cell(const struct poet_nest_run *run, bool paired) {
   prepare(run, &call, paired);
   const uint32_t begin = p->port->ticks(p->port->context);
   poet_kernel((uint8_t)(p->op.kernel - paired))(&call);
-  p->result.compute_ticks += p->port->ticks(p->port->context) - begin;
+  poet_count_compute(p, begin, p->port->ticks(p->port->context));
 }
 
 /* ---- the nest ----------------------------------------------------------- */

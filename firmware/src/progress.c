@@ -2,9 +2,9 @@
  * progress.c - the records of a running step, the request to stop the step, and
  * the report that it goes on.
  *
- * State: result, started, trace_first, trace_count and memory.trace. The
- * interpreter sets them at the start of a step. result and memory.trace stay
- * valid until the next step, so that the host can read them.
+ * State: result, started, counted, before, trace_first, trace_count and
+ * memory.trace. The interpreter sets them at the start of a step. result and
+ * memory.trace stay valid until the next step, so that the host can read them.
  */
 #include <string.h>
 
@@ -33,6 +33,25 @@ int poet_asked_to_stop(struct poet *p) {
 void poet_alive(const struct poet *p) {
   if (p->port->alive) {
     p->port->alive(p->port->context, p->status.statement);
+  }
+}
+
+void poet_count_time(struct poet *p, uint32_t now) {
+  struct poet_usage after;
+  p->result.ticks += now - p->counted;
+  p->counted = now;
+  p->port->usage(p->port->context, &after);
+  p->result.asleep_ticks += after.asleep - p->before.asleep;
+  p->result.reading_ticks += after.reading - p->before.reading;
+  p->result.writing_ticks += after.writing - p->before.writing;
+  p->result.storage_retries += after.retries - p->before.retries;
+  p->before = after;
+}
+
+void poet_count_compute(struct poet *p, uint32_t begin, uint32_t end) {
+  p->result.compute_ticks += end - begin;
+  if (end - p->counted > UINT32_MAX / 4) {
+    poet_count_time(p, end);
   }
 }
 

@@ -112,6 +112,11 @@ bool poet_is_finite(const uint8_t *at, uint32_t size_bytes);
 int poet_asked_to_stop(struct poet *p);
 /* Report to the port that the work goes on. */
 void poet_alive(const struct poet *p);
+/* Add the time and the port's usage since the last call to the result. */
+void poet_count_time(struct poet *p, uint32_t now);
+/* Add a computation to the result. Call poet_count_time before ticks wrap
+ * around. */
+void poet_count_compute(struct poet *p, uint32_t begin, uint32_t end);
 /* Add the difference between the port's usage now and `before` to the overhead
  * of the step. */
 void poet_count_overhead(struct poet *p, const struct poet_usage *before);

@@ -143,7 +143,7 @@ def batches(count: int) -> list[tuple[bytes, bytes]]:
     return [tuple(toy.values(seed)[:2]) for seed in range(2, 2 + count)]  # type: ignore[misc]
 
 
-def with_batches(ahead: bool, cut: int = toy.SIZES[toy.X]) -> tuple[list[bytes], bytes, bytes]:
+def with_batches(ahead: bool, cut: int = toy.SIZES[toy.X]) -> tuple[list[float], bytes, bytes]:
     """Train three steps with a batch each; return losses, weights and momentum.
 
     A batch is written before its step, or (`ahead`) during the step before, except its data from
@@ -163,7 +163,7 @@ def with_batches(ahead: bool, cut: int = toy.SIZES[toy.X]) -> tuple[list[bytes],
                 line += request("write", piece(toy.X, x[at : min(at + 512, cut)], at), 202)
         replies = {reply[0]: status_of(reply) for reply in server.feed(line)}
         result = isa.unpack("poet_step_result", replies[200][2])
-        losses.append(replies[200][2][4:8])
+        losses.append(result["loss"])
         if ahead and number < 3:
             assert list(replies) == [201, 202, 200]  # the step ended last
             assert [replies[n][0] for n in (201, 202)] == ["ok"] * 2

@@ -376,3 +376,18 @@ def test_random_plans_decode_as_on_the_host_and_train_the_same_bits() -> None:
         assert all(result == results[0] for result in results)
         compared += max(len(results) - 1, 0)
     assert seen == {"compute", "page_in", "page_out", "free", "wait"}
+
+
+def test_a_step_of_hours_is_timed_although_its_clock_wraps_around() -> None:
+    """With ticks of a microsecond, this step takes almost two hours."""
+    times = []
+    for ticks_per_call in (1, 1 << 26):
+        board = trained(card())
+        board.ticks_per_call = ticks_per_call
+        times.append(board.step(1, 0, 100))
+    quick, slow = times
+    assert slow["ticks"] > 1.5 * 3600 * 10**6
+    for name in ("ticks", "compute_ticks", "transfer_ticks"):
+        assert slow[name] == quick[name] << 26 > 0
+    assert slow["reading_ticks"] == quick["reading_ticks"]
+    assert slow["writing_ticks"] == quick["writing_ticks"] > 0

@@ -335,6 +335,17 @@ def test_a_window_of_the_trace_moves_over_the_whole_plan(capacity: int) -> None:
     assert trace.window(windows) == trace.window(0)
 
 
+def test_a_trace_of_hours_goes_on_where_ticks_wrap_around() -> None:
+    trace = Trace(runs.small(), runs.digits(), 4)
+    begins_us = [i * 10**9 for i in range(len(trace.statements))]
+    for first in range(0, len(begins_us), 4):
+        rows = list(enumerate(begins_us))[first : first + 4]
+        trace.add(Record(i, 0, at % 2**32, (at + 10**9) % 2**32) for i, at in rows)
+    found = trace.traced(FixedClock())  # type: ignore[arg-type]
+    assert [row.begin_us for row in found] == begins_us
+    assert all(row.end_us - row.begin_us == row.time_us == 10**9 for row in found)
+
+
 def test_a_board_without_trace_has_no_window() -> None:
     trace = Trace(runs.small(), runs.digits(), 0)
     assert trace.window(3) == (0, 0)

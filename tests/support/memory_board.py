@@ -140,7 +140,7 @@ class MemoryBoard:
         self.false_writes: dict[int, FalseWrite] = {}  # by the number of the write, from 0
         self.unflushed: list[tuple[int, bytes, bytes]] = []  # offset, bytes before, bytes after
         self.allocation_mib = 0
-        self.now = 0
+        self.now, self.ticks_per_call = 0, 1
         self.state = ffi.new("struct poet *")
         self.arena = ffi.new("uint32_t[]", arena_bytes // 4 + 1)  # and a GUARD
         self.arena[arena_bytes // 4] = GUARD
@@ -192,7 +192,7 @@ class MemoryBoard:
     # The port.
 
     def _ticks(self, _: Any) -> int:
-        self.now += 1
+        self.now += self.ticks_per_call
         return self.now & 0xFFFFFFFF
 
     def _storage_blocks(self, _: Any) -> int:

@@ -213,9 +213,11 @@ struct poet {
   uint32_t submitted; /* transfers of pieces passed to the port */
   /* number of these transfers whose result has been checked */
   uint32_t retired;
-  uint32_t completed;       /* number of tensors whose last piece is retired */
-  uint32_t started;         /* port ticks at the start of the step */
-  struct poet_usage before; /* the port's usage at the start of the step */
+  uint32_t completed; /* number of tensors whose last piece is retired */
+  uint32_t started;   /* port ticks at the start of the step */
+  /* port ticks and the port's usage when they were last added to `result` */
+  uint32_t counted;
+  struct poet_usage before;
   /* from this offset on, no arena byte has changed since the arena was
    * painted */
   uint32_t dirty_bytes;

@@ -338,18 +338,19 @@ struct poet_facts {
 };
 POET_LAYOUT(poet_facts, 12);
 
+/* A step may take hours, and 2^32 ticks may be 71 minutes. */
 struct poet_step_result {
+  uint64_t ticks;         /* of the whole step, commit included */
+  uint64_t compute_ticks; /* total time of the compute statements */
+  /* total time of the transfers, in the transfer lane */
+  uint64_t transfer_ticks;
+  uint64_t asleep_ticks;  /* time that the processor slept */
+  uint64_t reading_ticks; /* time in which storage was read, for any purpose */
+  uint64_t writing_ticks; /* time in which storage was written */
   uint32_t step;
   float loss;
-  uint32_t ticks; /* of the whole step, commit included */
   /* of the commit, and of the blocks that small tensors share */
   uint32_t commit_ticks;
-  uint32_t compute_ticks; /* total time of the compute statements */
-  /* total time of the transfers, in the transfer lane */
-  uint32_t transfer_ticks;
-  uint32_t asleep_ticks;  /* time that the processor slept */
-  uint32_t reading_ticks; /* time in which storage was read, for any purpose */
-  uint32_t writing_ticks; /* time in which storage was written */
   uint32_t serving_ticks; /* time spent on the host's requests */
   /* Overhead is work that is not in the plan: the commit, and answers to the
    * host. The next three fields are the parts of asleep_ticks, reading_ticks
@@ -363,11 +364,11 @@ struct poet_step_result {
   uint32_t trace_records;
   uint32_t storage_retries; /* number of repeated storage accesses */
   /* how often the step began again because a page was damaged */
-  uint16_t restarts;
+  uint32_t restarts;
   /* number of steps from one read-back of trailers to the next */
-  uint16_t readback_every;
+  uint32_t readback_every;
 };
-POET_LAYOUT(poet_step_result, 68);
+POET_LAYOUT(poet_step_result, 96);
 
 /* A commit of weights that stay in RAM during training. */
 struct poet_saved {
@@ -381,7 +382,7 @@ struct poet_trace {
   uint16_t statement; /* index in the plan */
   uint8_t kind;       /* statement code */
   uint8_t zero;
-  uint32_t begin; /* ticks from the start of the step */
+  uint32_t begin; /* ticks from the start of the step; they wrap around */
   uint32_t end;
 };
 POET_LAYOUT(poet_trace, 12);

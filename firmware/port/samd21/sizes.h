@@ -6,7 +6,7 @@
 #define BOARD_RESIDENTS 40
 #define BOARD_TENSORS 384
 #define BOARD_QUEUE 8
-#define BOARD_TRACE 22
+#define BOARD_TRACE 19
 #define BOARD_CACHE 4
 #define BOARD_FRAME 520 /* payload of a write of one block */
 /* The store in the chip's own flash: erase unit, what one write programs, and

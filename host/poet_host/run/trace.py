@@ -12,6 +12,7 @@ from ..schedule.decode import Wait, decode
 from ..schedule.schedule import Schedule
 from .run import Traced
 
+WRAP = 1 << 32  # a board's ticks wrap around here
 KEPT = 256  # the median of a statement is over this number of latest measurements
 
 
@@ -46,8 +47,12 @@ class Trace:
         """Add the poet_trace records of one step."""
         self.records = tuple(records)
         for record in self.records:
-            self.ticks[record.statement].append((record.end - record.begin) % 2**32)
-            self.spans[record.statement] = (record.begin, record.end)
+            s, took = record.statement, (record.end - record.begin) % WRAP
+            self.ticks[s].append(took)
+            # The board's ticks wrap around, but a statement begins near the one before it.
+            near = self.spans[s - 1][0] if s else 0
+            begin = near + (record.begin - near + WRAP // 2) % WRAP - WRAP // 2
+            self.spans[s] = (begin, begin + took)
 
     def traced(self, device: Device) -> tuple[Traced, ...]:
         """Return every statement that at least one step has traced."""

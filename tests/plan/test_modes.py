@@ -313,12 +313,12 @@ DEFERRED: dict[str, Any] = {
 COSTS = {"time_us": 10.0, "energy_uj": 8.0, "stored": False, **PAGES}
 
 
-def pair_graph(**change: Any) -> CostGraph:
+def pair_graph(deferred: dict[str, Any] = DEFERRED, **change: Any) -> CostGraph:
     """dx and its weight's renewal, which one statement of a board may compute."""
     stored = [{**ROWS[0], "name": name} for name in ("x", "dy", "w")]
     both = MODE | {"streamed_output": True, "overwrites": "w", "completes": "dx"}
     rows = [
-        {"name": "dx", "inputs": ["dy", "w"], "bytes": 8, "keep": False, "modes": [DEFERRED],
+        {"name": "dx", "inputs": ["dy", "w"], "bytes": 8, "keep": False, "modes": [deferred],
          **COSTS},
         {"name": "new", "inputs": ["x", "dy", "w"], "bytes": 8, "keep": True, "overwrites": "w",
          "modes": [both | change], **COSTS},
@@ -368,3 +368,31 @@ def test_a_mode_completes_the_node_before() -> None:
     for name in ("x", "w", "nobody", "new"):
         with pytest.raises(BadInput, match="node before"):
             pair_graph(completes=name)
+
+
+@pytest.mark.parametrize(
+    ("deferred", "change"),
+    [
+        ({}, {"completes": None}),
+        ({}, {"completes_streamed": True}),
+        ({"streamed_output": True}, {}),
+        ({"energy_uj": 1.0}, {}),
+        ({"wall_us": 1.0}, {}),
+        ({"workspace_bytes": 4}, {}),
+        ({"streamed_inputs": ["dy"]}, {}),
+        ({"overwrites": "w"}, {}),
+    ],
+)
+def test_a_deferred_mode_costs_nothing_and_is_completed(
+    deferred: dict[str, Any], change: dict[str, Any]
+) -> None:
+    with pytest.raises(BadInput, match='"dx", mode 1'):
+        pair_graph(DEFERRED | deferred, **change)
+
+
+def test_the_node_after_a_deferred_one_has_its_inputs() -> None:
+    rows: list[Any] = dump_cost_graph(pair_graph())["nodes"]
+    rows[4]["inputs"].remove("x")
+    rows[3]["inputs"].append("x")
+    with pytest.raises(BadInput, match='"dx", mode 1'):
+        parse_cost_graph({**GOOD, "nodes": rows})

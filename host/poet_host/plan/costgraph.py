@@ -57,6 +57,8 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
         order[name] = i
         for over, at in _overwritten(nodes[-1], f"{where}, node {quoted(name)}"):
             _check_size(nodes[-1], nodes[over], at)
+    for i, node in enumerate(nodes):
+        _check_deferred(i, node, nodes[i + 1 : i + 2], f"{where}, node {quoted(node.name)}")
     return replace(graph, nodes=tuple(nodes))
 
 
@@ -202,6 +204,28 @@ def _completed(
             f"{where}: it completes {quoted(name)}, which must be the node before, and not an input"
         )
     return order[str(name)]
+
+
+def _check_deferred(i: int, node: CostNode, following: list[CostNode], where: str) -> None:
+    """Raise BadInput if a mode defers node i, and no mode of the following node completes it."""
+    for number, mode in enumerate(node.modes, 1):
+        if not mode.deferred:
+            continue
+        if mode != Mode((), mode.streamed_output, 0, 0.0, 0.0, 0.0, 0.0, deferred=True):
+            raise BadInput(
+                f"{where}, mode {number}: the mode is deferred, so its costs and workspace must be "
+                "0, and it must neither stream an input, nor overwrite one, nor complete a node"
+            )
+        if not any(
+            other.completes == i and other.completes_streamed == mode.streamed_output
+            for after in following
+            if set(node.inputs) <= set(after.inputs)
+            for other in after.modes
+        ):
+            raise BadInput(
+                f"{where}, mode {number}: the mode is deferred, so the next node must have all "
+                "inputs of this node, and a mode that completes it with the same streamed output"
+            )
 
 
 def _whole(row: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, int]:

@@ -1,12 +1,13 @@
 """Modes that stream: models whose operators exceed the RAM have plans."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from poet_host.device.board import load_board
 from poet_host.graph.cutting import choose_cuts
 from poet_host.graph.graph import Graph
-from poet_host.graph.models import load
+from poet_host.graph.models import MODELS, load
 from poet_host.graph.operands import operator_of
 from poet_host.graph.training_options import TrainingOptions
 from poet_host.graph.work import work_of
@@ -17,13 +18,14 @@ from poet_host.plan.pairs import in_pair_order, pairs_of
 from poet_host.plan.plan import moved_bytes
 from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import Problem, Streaming
-from poet_host.plan.streaming import with_streaming, with_used_modes
+from poet_host.plan.streaming import SMALL_PART_BYTES, with_streaming, with_used_modes
 from poet_host.plan.verify import verify
 from poet_host.profile.profile import estimate_profile
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
 
 RAM_BYTES = 24_576
+BUFFER_BYTES = 12_288
 
 
 def problem_of(graph: Graph, ram_bytes: int, board: str = "mkr1000") -> tuple[Problem, Streaming]:
@@ -43,6 +45,27 @@ def nested(
     also = [nodes[nodes.index(node) - 1].name] if nest.also else []
     cuts = tuple(found.cuts.get(graph[n].updates or n) for n in (*node.inputs, name, *also))
     return NestedOperator(operator_of(node), cuts, nest, table_slabs)
+
+
+# `matmul` with a transposed first operand of 512 rows, see docs/reference/models-and-operators.md
+LARGE_BUFFERS = {"transformer": {"block1.value:grad", "block1.key:grad"}}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_operator_streams_its_large_operands_through_12_kib(name: str) -> None:
+    costs = problem_of(load(name), SMALL_PART_BYTES)[0].graph
+    large = {i for i, node in enumerate(costs.nodes) if node.bytes > BUFFER_BYTES}
+    unfit = set()
+    for i, node in enumerate(costs.nodes):
+        needs = [
+            mode.workspace_bytes
+            for mode in node.all_modes
+            if large.intersection(node.inputs) <= set(mode.streamed_inputs)
+            and (mode.streamed_output or i not in large)
+        ]
+        if not node.stored and min(needs, default=inf) > BUFFER_BYTES:
+            unfit.add(node.name)
+    assert unfit == LARGE_BUFFERS.get(name, set())
 
 
 @pytest.mark.slow

@@ -291,9 +291,14 @@ def hang_always(task: Task, channel: Channel) -> None:
         time.sleep(SOON_S)
 
 
-def test_a_search_that_always_hangs_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_always_hangs_ends_with_a_greedy_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("poet_host.solver.portfolio.search_plans", hang_always)
-    assert solve(random_problem(9), Settings(time_limit_s=SOON_S)).status == "unknown"
+    problem = random_problem(9)
+    plan = solve(problem, Settings(time_limit_s=SOON_S))
+    assert (plan.status, plan.stopped_by) == ("feasible", "exhausted")
+    verify(problem, plan)
 
 
 def test_only_a_worker_ends_itself() -> None:

@@ -12,7 +12,7 @@ too.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -106,7 +106,7 @@ class BoundSearch(Search):
         recomputations end early. Then conflicts become known. Inputs that cost little to page in
         may be missing until then.
         """
-        missing = sorted(_missing(model, values), key=self._page_in_uj)
+        missing = list(_missing(model, values))
         if self.add_expensive(missing):
             return True
         self.try_solution(model, values, self.task.left_s)
@@ -118,8 +118,9 @@ class BoundSearch(Search):
         self._add_strict(missing)
         return bool(found or missing)
 
-    def add_expensive(self, missing: Sequence[tuple[int, int]]) -> bool:
-        """Let expensive ones of the missing inputs become strict. Return whether there are any."""
+    def add_expensive(self, found: Iterable[tuple[int, int]]) -> bool:
+        """Make the expensive ones of missing inputs strict. Return whether there are any."""
+        missing = sorted(found, key=self._page_in_uj)
         sums_uj = accumulate(map(self._page_in_uj, missing))
         dear = missing[bisect_left(list(sums_uj), self.task.gap * GAP_SHARE * self.bound) :]
         costs_uj = [self._least_uj(i) for _, i in dear]
@@ -163,13 +164,12 @@ class BoundSearch(Search):
                 self.task.left_s * share,
                 gap=self.task.gap * GAP_SHARE,
                 integer=integer,
-                presolve=self.task.simplifies,
+                presolve=self.task.presolve,
                 on_progress=self.on_relaxed_progress,
             )
             self.raise_bound(found.bound)
         if found.outcome == "optimal" and not self.learnt.strict:
-            missing = sorted(_missing(model, found.values), key=self._page_in_uj)
-            self.add_expensive(missing)
+            self.add_expensive(_missing(model, found.values))
             self.channel.emit("learnt", self.learnt)
         if found.values is not None and self.task.graph.has_modes:
             recomputed = solution.recomputed(model, found.values)
@@ -221,7 +221,7 @@ class BoundSearch(Search):
             task.left_s,
             gap=task.gap * GAP_SHARE,
             initial=solution.values_of(model, self.incumbent.events) if self.incumbent else None,
-            presolve=task.simplifies,
+            presolve=task.presolve,
             on_progress=on_progress,
             receive=receive,
         )

@@ -126,7 +126,7 @@ class Portfolio:
 
         Only HiGHS's presolve is known to do this. If it happens without presolve, the search ends.
         """
-        if not self.task.simplifies:
+        if not self.task.presolve:
             return
         self.task = replace(self.task, presolve=False, known=self.found.best)
         worker.end()

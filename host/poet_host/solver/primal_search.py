@@ -291,7 +291,7 @@ class PrimalSearch(Search):
             gap=self.task.gap / 2,
             absolute_gap=self.overhead_gap,
             initial=solution.values_of(model, best.events) if best else None,
-            presolve=self.task.simplifies,
+            presolve=self.task.presolve,
             on_progress=self.on_progress,
         )
 
@@ -334,7 +334,7 @@ class PrimalSearch(Search):
                 min(NEIGHBOURHOOD_LIMIT_S, self.task.left_s),
                 absolute_gap=self.overhead_gap / IMPROVEMENTS_PER_GAP,
                 initial=values,
-                presolve=self.task.simplifies,
+                presolve=self.task.presolve,
                 on_progress=self.on_progress,
             )
             failed += 1

@@ -61,7 +61,7 @@ class Task:
     ends_at: float  # time.monotonic()
     seed_plans: tuple[SeedPlan, ...] = ()
     known: Candidate | None = None  # a plan found before
-    presolve: bool = True  # see `simplifies`
+    presolve: bool = True  # False: HiGHS does not simplify programs first
 
     @cached_property
     def modes(self) -> Modes:
@@ -76,14 +76,6 @@ class Task:
     @property
     def is_large(self) -> bool:
         return len(self.graph.nodes) > LARGE_GRAPH_NODES
-
-    @property
-    def simplifies(self) -> bool:
-        """Return whether HiGHS simplifies programs first, in its presolve.
-
-        It does not end for some programs of large graphs (HiGHS 1.16).
-        """
-        return self.presolve and not self.is_large
 
     @property
     def may_recompute(self) -> list[bool]:

@@ -26,7 +26,7 @@ from .overlapped import with_processor_time
 from .portfolio import Found, Portfolio
 from .primal_search import adopt_seed_plans
 from .program import INFINITY
-from .search import SeedPlan, Task
+from .search import LARGE_GRAPH_NODES, SeedPlan, Task
 from .settings import DEFAULT_SETTINGS, Settings, Stopwatch
 from .unavoidable import least_time_us
 from .workers import POOL, Channel, WorkerKilled
@@ -145,6 +145,8 @@ class _Solver:
             unit=unit,
             gap=self.settings.gap,
             ends_at=time.monotonic() + self.clock.left_s - self.reserve_s,
+            # The presolve of HiGHS 1.16 does not end for some programs of large graphs.
+            presolve=len(problem.graph.nodes) <= LARGE_GRAPH_NODES,
         )
 
     @cached_property

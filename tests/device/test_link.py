@@ -330,13 +330,13 @@ def test_something_else_is_on_the_port(talk: bytes, monkeypatch: pytest.MonkeyPa
 
 def test_the_board_is_unplugged_during_a_request() -> None:
     board = FakeBoard({"begin": lambda step: None})
-    device = connect(board.port, timeout_s=10)
+    device = connect(board.port, timeout_s=60)
     timer = threading.Timer(0.1, board.unplug)
     timer.start()
     began = time.monotonic()
     with pytest.raises(LinkBroken, match="went away"):
         device.begin(1)
-    assert time.monotonic() - began < 5  # without waiting for a reply
+    assert time.monotonic() - began < 60 / 2  # without waiting for a reply
     with pytest.raises(LinkBroken):
         device.hello()
     device.close()

@@ -28,6 +28,7 @@ from poet_host.solver.workers import POOL, Channel, Pool, ends_within
 from support.command import Process, spawn
 from support.cost_graphs import random_problem
 from support.oracle import smallest_energy
+from support.processor_time import solve_timed
 
 from bench import graphs
 from bench.points import Point
@@ -346,6 +347,9 @@ def test_threads_solve_alongside_each_other() -> None:
     assert len(set(pids)) == len(pids)
 
 
+# Processor time of two workers for a time limit of 3 s, with 2 s each to start, to end, and to make
+# a last plan if no search found one.
+BOTH_WORKERS_S = 2 * (3.0 + 2.0)
 KINDS = [
     Point("vgg16-cifar", graphs.M4, 43),
     Point("resnet18-cifar", graphs.M4, 12),
@@ -360,8 +364,8 @@ KINDS = [
 @pytest.mark.parametrize("point", KINDS, ids=lambda point: f"{point.name} {point.limits}")
 def test_time_limits_are_kept(point: Point) -> None:
     problem = point.problem()
-    plan = solve(problem, Settings(time_limit_s=3.0))
-    assert plan.solve_s <= 3.0 + 2.0
+    plan, taken_s = solve_timed(problem, Settings(time_limit_s=3.0))
+    assert taken_s <= BOTH_WORKERS_S
     if plan.statements:
         verify(problem, plan)
 
@@ -371,7 +375,8 @@ def test_time_limit_holds_without_storage_and_for_budgets_that_are_too_small() -
     graph = replace(Point("bert", graphs.M4, 10).graph(), storage=False)
     peak_bytes = keep_everything(graph).peak_bytes
     assert peak_bytes is not None
-    assert solve(Problem(graph, peak_bytes // 20), Settings(time_limit_s=3.0)).solve_s <= 3.0 + 2.0
+    _, taken_s = solve_timed(Problem(graph, peak_bytes // 20), Settings(time_limit_s=3.0))
+    assert taken_s <= BOTH_WORKERS_S
 
 
 SOLVE = """

@@ -13,6 +13,8 @@
    Core registers may be changed only between two runs of the core. */
 #include "machine.h"
 
+#include <string.h>
+
 #define NO_ADDRESS 0xdfffffffu /* odd, and without memory */
 
 enum { IDLE_S = 4 }; /* a core that sleeps for longer is idle */
@@ -64,13 +66,26 @@ void core_pass(struct machine *m, uint32_t cycles) {
   m->now += (uint64_t)cycles * m->ticks_per_cycle;
 }
 
+/* Code in RAM may change at any time, so compare it with the code that was
+   decoded. This takes far less time than to decode it. */
+static const struct block *ram_block_at(struct machine *m, uint32_t address,
+                                        uint32_t size_bytes) {
+  const uint8_t *code = m->ram + (address - m->ram_base);
+  struct ram_block *kept = &m->ram_blocks[address / 2 % RAM_BLOCKS];
+  if (kept->address == address && kept->block.size_bytes == size_bytes &&
+      size_bytes <= RAM_BLOCK_BYTES && !memcmp(kept->code, code, size_bytes))
+    return &kept->block;
+  kept->address = address;
+  kept->block = decode_block(m->core, code, size_bytes);
+  if (size_bytes <= RAM_BLOCK_BYTES)
+    memcpy(kept->code, code, size_bytes);
+  return &kept->block;
+}
+
 static const struct block *block_at(struct machine *m, uint32_t address,
                                     uint32_t size_bytes) {
-  if (address - m->ram_base < m->ram_bytes) { /* may change at any time */
-    m->ram_block =
-        decode_block(m->core, m->ram + (address - m->ram_base), size_bytes);
-    return &m->ram_block;
-  }
+  if (address - m->ram_base < m->ram_bytes)
+    return m->ram_block = ram_block_at(m, address, size_bytes);
   struct block *block = &m->flash_blocks[address / 2];
   if (block->size_bytes != size_bytes)
     *block = decode_block(m->core, m->flash + address, size_bytes);

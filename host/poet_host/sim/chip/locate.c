@@ -49,7 +49,7 @@ static bool wide_address(struct machine *m, uint16_t a, uint16_t b,
 uint32_t locate_access(struct machine *m, uint32_t address) {
   uint32_t at = m->block_address;
   const struct block *block = at < m->flash_bytes ? &m->flash_blocks[at / 2]
-                              : at - m->ram_base < m->ram_bytes ? &m->ram_block
+                              : at - m->ram_base < m->ram_bytes ? m->ram_block
                                                                 : NULL;
   if (!block)
     return at;

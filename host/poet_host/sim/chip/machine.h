@@ -26,6 +26,8 @@ enum {
   EXCEPTIONS = 16 + 64,
   RAM_PIECE_BYTES = 8192, /* RAM is mapped in pieces of this size */
   RAM_PIECES = 32,
+  RAM_BLOCKS = 1024,     /* of which the decoded form is kept */
+  RAM_BLOCK_BYTES = 256, /* the size of the largest of them */
   MESSAGE_BYTES = 512,
 };
 
@@ -101,6 +103,13 @@ struct flash_cache {
   uint16_t mask;  /* line number & mask is the index in tags */
 };
 
+/* A decoded block in RAM, and the code that it was decoded from. */
+struct ram_block {
+  uint32_t address;
+  uint8_t code[RAM_BLOCK_BYTES];
+  struct block block;
+};
+
 struct machine {
   uc_engine *uc;
   enum core core;
@@ -144,8 +153,9 @@ struct machine {
   bool fp_used_in_handler;
   /* aligned_after of the running block (decode.h) */
   uint16_t aligned_after;
-  struct block *flash_blocks; /* decoded blocks, by address / 2 */
-  struct block ram_block;     /* the running block, if it is in RAM */
+  struct block *flash_blocks;              /* decoded blocks, by address / 2 */
+  struct ram_block ram_blocks[RAM_BLOCKS]; /* by address / 2 % RAM_BLOCKS */
+  const struct block *ram_block; /* the running block, if it is in RAM */
 
   struct system_control scs;
   struct event *events[EVENTS];

@@ -42,9 +42,10 @@ def test_without_assembly_the_bits_are_the_same(part: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("core", list(ASSEMBLY))
 def test_every_changed_instruction_is_found(core: str) -> None:
-    """A part of the mutants: `make mutants` tries all."""
+    """A part of the mutants, in fewer batches: `make mutants` tries all."""
     output = io.StringIO()
-    assert mutate(output, ASSEMBLY[core], every={"m0plus": 9, "m4f": 29}[core]) == []
+    every = {"m0plus": 9, "m4f": 29}[core]
+    assert mutate(output, ASSEMBLY[core], every, batches=150) == []
     table, _, _ = output.getvalue().partition("\n\n")
     rows = [line.split() for line in table.splitlines()[1:]]
     assert {row[0] for row in rows} == {*ASSEMBLY[core]}

@@ -232,15 +232,19 @@ def mutants(elf: Path, function: str, part: str) -> list[Mutant]:
     return found
 
 
-def mutate(output: TextIO, functions: Mapping[str, str], every: int = 1) -> list[str]:
+def mutate(
+    output: TextIO, functions: Mapping[str, str], every: int = 1, batches: int = BATCHES
+) -> list[str]:
     """Write how many mutants of each function are found, or only of each `every`-th instruction;
     then those that change only the time or nothing. Return those that change nothing."""
     folder = Path(tempfile.mkdtemp(prefix="poet-floats-"))
+    parts = dict.fromkeys(functions.values())
+    elfs = {part: program(part, batches, 1, folder) for part in parts}
+    unchanged = {part: ran(part, elf) for part, elf in elfs.items()}
     slower, missed = [], []
     print("function             part        mutants  wrong  slower  missed", file=output)
     for function, part in functions.items():
-        elf = program(part, BATCHES, 1, folder)
-        good = ran(part, elf)
+        elf, good = elfs[part], unchanged[part]
         tried = {
             mutant: mutant.found(elf, good) for mutant in mutants(elf, function, part)[::every]
         }

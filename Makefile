@@ -58,7 +58,9 @@ cross: $(VENV)/run.stamp
 	  fi; } || { echo "no cross compiler could be installed: try 'apt install gcc-arm-none-eabi" \
 	    "libnewlib-arm-none-eabi', or do without it: 'make demo PORT=native'"; exit 2; }
 
-# Three workers on two cores: many tests wait for a board, a time limit or a process.
+# Three workers on two cores: many tests wait for a board, a time limit or a process. They start
+# hundreds of Python processes; without kept bytecode, each compiles the package again.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/dev.stamp lint
 	$(BIN)/python -m pytest -n 3 --dist loadfile tests
 

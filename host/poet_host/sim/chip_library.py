@@ -15,8 +15,9 @@ from ..errors import PoetError
 from ..firmware_build.compile import compiled
 
 SOURCES = Path(__file__).parent / "chip"
+# Only the functions of api.h are exported: the compiler inlines and calls others directly.
 FLAGS = (
-    *("-std=gnu11", "-O2", "-fPIC", "-shared"),
+    *("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"),
     *("-Wall", "-Wextra", "-Wconversion", "-Werror"),
 )
 

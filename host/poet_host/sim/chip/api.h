@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#pragma GCC visibility push(default)
+
 enum run_result {
   RUN_SLICE,      /* the time of the slice is over */
   RUN_IDLE,       /* asleep: only input wakes it, or a timer after seconds */
@@ -291,3 +293,5 @@ struct decoded {
   bool illegal, floating_point;
 };
 struct decoded machine_decode(bool m4, uint16_t first, uint16_t second);
+
+#pragma GCC visibility pop

@@ -1,6 +1,7 @@
 /* bus.c - events, registers of peripherals, DMA, and stopping the machine.
 
-   State, in struct machine: `events`, each with the tick at which it fires;
+   State, in struct machine: `events`, each with the tick at which it fires, and
+   `first` of them, which is found again when it has changed;
    `regions`, the registers of peripherals; `guard`, RAM that must not be
    accessed during a DMA transfer. `deadline` is the tick at which core.c must
    look at events again. `deadline` may be too early but never too late: every
@@ -15,12 +16,21 @@
 
 void event_add(struct machine *m, struct event *event,
                void (*fire)(void *owner, uint64_t at), void *owner) {
-  *event = (struct event){.at = NEVER, .fire = fire, .owner = owner};
+  *event = (struct event){NEVER, fire, owner, m->event_count, false};
   m->events[m->event_count++] = event;
+  if (!m->first) {
+    m->first = event;
+    m->first_at = NEVER;
+  }
 }
 
 void event_at(struct machine *m, struct event *event, uint64_t at) {
   event->at = at;
+  if (at < m->first_at ||
+      (at == m->first_at && event->index < m->first->index)) {
+    m->first = event;
+    m->first_at = at;
+  }
   if (at < m->deadline)
     m->deadline = at;
 }
@@ -30,10 +40,14 @@ void event_cancel(struct event *event) {
 }
 
 static struct event *first_event(struct machine *m) {
+  if (m->first->at == m->first_at)
+    return m->first;
   struct event *first = m->events[0];
   for (unsigned i = 1; i < m->event_count; i++)
     if (m->events[i]->at < first->at)
       first = m->events[i];
+  m->first = first;
+  m->first_at = first->at;
   return first;
 }
 

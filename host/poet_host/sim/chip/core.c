@@ -148,7 +148,8 @@ void core_on_block(uc_engine *uc, uint64_t address64, uint32_t size_bytes,
     }
   }
   m->block_address = address;
-  flash_correct(m);
+  if (m->array.correction.size_bytes)
+    flash_correct(m);
   if (address < m->flash_bytes && m->now < m->array.busy_until)
     m->now = m->array.busy_until; /* the fetch stalls */
   if (m->now >= m->deadline && attend(m)) {

@@ -58,7 +58,8 @@ struct event {
   uint64_t at;
   void (*fire)(void *owner, uint64_t at);
   void *owner;
-  bool watchdog; /* this event leads to a reset */
+  unsigned index; /* in the machine's events; of equal times, the least fires */
+  bool watchdog;  /* this event leads to a reset */
 };
 
 /* A peripheral's registers: a table, or two functions. They return false if the
@@ -160,6 +161,9 @@ struct machine {
   struct system_control scs;
   struct event *events[EVENTS];
   unsigned event_count;
+  /* The next event, if its time is still `first_at`. No event is earlier. */
+  struct event *first;
+  uint64_t first_at;
   struct region regions[REGIONS];
   unsigned region_count;
   const struct region *last_region;

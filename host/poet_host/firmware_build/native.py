@@ -26,7 +26,7 @@ FLAGS = (
 # Vectors of x86-64 processors, the longest ones first: the name that Linux gives them is also that
 # of the compiler's option.
 _VECTORS = ("avx512f", "avx2", "avx")
-_SANITIZE = ("-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
+_SANITIZE = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined",
              "-fno-sanitize-recover=all", "-DPOET_POISON")  # fmt: skip
 
 

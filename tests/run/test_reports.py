@@ -71,7 +71,7 @@ def test_measurements_agree_with_predictions() -> None:
     graph = runs.digits()
     with poet.connect("sim:mkr1000") as board:
         profile, _ = board.validate(graph, board.profile(graph))
-        plan = poet.solve(graph, profile, ram=24_576, gap=0.5, time_limit_s=20)
+        plan = poet.solve(graph, profile, ram=24_576, gap=0.5, time_limit_s=60)
         run = poet.train(poet.encode(graph, profile, plan), board, "digits", steps=9)
     assert run.predicted_time_us == plan.time_us
     assert run.measured_time_us == pytest.approx(plan.time_us, rel=0.06)

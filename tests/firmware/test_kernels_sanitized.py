@@ -29,7 +29,7 @@ def in_process(*arguments: str, **variables: str) -> subprocess.CompletedProcess
         env={**os.environ, "PYTHONPATH": path, **variables},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1500,
     )
 
 

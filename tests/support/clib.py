@@ -5,12 +5,9 @@ the compiler's options for that. POET_SANITIZE=1 builds them with the address an
 undefined-behaviour sanitizers; the process then needs libasan preloaded.
 """
 
-import atexit
 import os
 import re
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,12 +17,13 @@ from typing import Any
 import cffi
 import numpy as np
 from poet_host import isa
+from poet_host.firmware_build.compile import compiled
 from poet_host.firmware_build.native import vector_flags
 from poet_host.resources import resource
 
 FLAGS = ["-std=c11", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wconversion"]
 FLAGS += ["-Wdouble-promotion", "-Wshadow"]
-SANITIZE = ["-g", "-fsanitize=undefined,address", "-fno-sanitize-recover=all"]
+SANITIZE = ["-O1", "-g", "-fsanitize=undefined,address", "-fno-sanitize-recover=all"]
 
 
 def compile_kernels(output: Path, *flags: str) -> None:
@@ -57,13 +55,20 @@ def _ffi() -> cffi.FFI:
 
 @cache
 def library() -> Any:
-    """All kernels, compiled once in a process."""
-    folder = Path(tempfile.mkdtemp(prefix="poet-kernels-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    built = folder / "libkernels.so"
+    """All kernels, compiled once for all processes."""
+    firmware = resource("firmware")
     vectors = os.environ.get("POET_KERNEL_FLAGS", " ".join(vector_flags())).split()
     sanitize = SANITIZE if os.environ.get("POET_SANITIZE") else []
-    compile_kernels(built, "-fPIC", "-shared", *vectors, *sanitize)
+    flags = (*FLAGS, "-fPIC", "-shared", *vectors, *sanitize, f"-I{firmware / 'include'}")
+    os.environ.pop("LD_PRELOAD", None)  # this process has libasan, the compiler needs none
+    built = compiled(
+        "libkernels.so",
+        ["cc", *flags],
+        sorted((firmware / "kernels").glob("*.c")),
+        sorted(path for kind in ("*.h", "*.def") for path in firmware.rglob(kind)),
+        ["-lm"],
+        missing="no C compiler",
+    )
     return _ffi().dlopen(str(built))
 
 

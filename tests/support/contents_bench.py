@@ -5,10 +5,14 @@ python -m support.contents_bench SEED -SECONDS     (make fuzz-contents)
 
 from __future__ import annotations
 
+import atexit
+import hashlib
+import shutil
 import struct
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from poet_host.resources import resource
@@ -40,19 +44,36 @@ def write_card(path: Path, kind: str, steps: int) -> None:
     board.storage.write_to(path)
 
 
+@cache
+def _objects() -> Path:
+    """A folder with the object files of this process."""
+    folder = Path(tempfile.mkdtemp(prefix="poet-contents-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _object(source: Path, *command: str) -> Path:
+    """Compile a source, if its content is new: firmwares may differ in one, not in headers."""
+    made = _objects() / f"{source.stem}-{hashlib.sha256(source.read_bytes()).hexdigest()}.o"
+    if not made.exists():
+        subprocess.run([*command, "-c", str(source), "-o", str(made)], check=True)
+    return made
+
+
 def compile_fuzzer(folder: Path, firmware: Path | None = None) -> Path:
     """Write the good cards to `folder`, and compile the fuzzer for them."""
     firmware = firmware or resource("firmware")
     images = [folder / f"{number}.img" for number in range(len(CARDS))]
     for path, (kind, steps) in zip(images, CARDS, strict=True):
         write_card(path, kind, steps)
-    sources = [HERE / name for name in ("board.c", "change.c", "fuzz.c")]
-    sources += sorted((firmware / "src").glob("*.c")) + sorted((firmware / "kernels").glob("*.c"))
     program = folder / "fuzz"
-    define = '-DIMAGES="' + "".join(f"{path}:" for path in images) + '"'
     command = ["cc", *FLAGS, "-ffp-contract=off", *SANITIZE, "-DPOET_POISON"]
-    command += [define, f"-I{firmware / 'include'}", f"-I{firmware / 'src'}", f"-I{HERE}"]
-    subprocess.run([*command, *map(str, sources), "-o", program, "-lm"], check=True)
+    command += [f"-I{firmware / 'include'}", f"-I{firmware / 'src'}", f"-I{HERE}"]
+    sources = sorted((firmware / "src").glob("*.c")) + sorted((firmware / "kernels").glob("*.c"))
+    define = '-DIMAGES="' + "".join(f"{path}:" for path in images) + '"'
+    inputs = [HERE / name for name in ("board.c", "change.c", "fuzz.c")]
+    inputs += [_object(source, *command) for source in sources]
+    subprocess.run([*command, define, *map(str, inputs), "-o", program, "-lm"], check=True)
     return program
 
 

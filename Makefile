@@ -59,10 +59,11 @@ cross: $(VENV)/run.stamp
 	    "libnewlib-arm-none-eabi', or do without it: 'make demo PORT=native'"; exit 2; }
 
 # Three workers on two cores: many tests wait for a board, a time limit or a process. They start
-# hundreds of Python processes; without kept bytecode, each compiles the package again.
+# hundreds of Python processes; without kept bytecode, each compiles the package again. Files begin in
+# the order of tests/conftest.py: the longest first.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/dev.stamp lint
-	$(BIN)/python -m pytest -n 3 --dist loadfile tests
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests
 
 # What needs no simulated chip and no cross compiler. Lines of firmware/src are counted by gcov.
 check: lint

@@ -15,6 +15,24 @@ MIB = 1 << 20
 # Ctrl-C works in all tests, also if they were started in the background, where it is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Files whose tests take longest. They start first, so that no worker is left with one at the end.
+LONG = (
+    "cli/test_demo.py", "sim/test_predict.py", "firmware/test_kernels_sanitized.py",
+    "cli/test_whole_outputs.py", "sim/test_floats.py", "run/test_streaming.py",
+    "onnx/test_roundtrip.py", "sim/test_firmware.py", "firmware/test_damage.py",
+    "sim/test_hardware_suite.py", "plan/test_nest_search.py", "plan/test_transfers.py",
+    "firmware/test_contents.py", "test_other_systems.py", "cli/test_outputs.py",
+    "baselines/test_seed_plans.py", "firmware/test_native.py", "schedule/test_board.py",
+    "solver/test_deadline.py", "solver/test_smallest_ram.py", "solver/test_workers.py",
+    "run/test_reports.py", "bench/test_paper.py",
+)  # fmt: skip
+TESTS = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {TESTS / name: i for i, name in enumerate(LONG)}
+    items.sort(key=lambda item: rank.get(item.path, len(LONG)))
+
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Path:

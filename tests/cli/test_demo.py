@@ -35,7 +35,7 @@ def whole(folder: Path, *options: str) -> Any:
     """The command in an empty folder: what it printed, and the folder."""
     done = subprocess.run(
         [sys.executable, "-m", "poet_host", "demo", "--json", *options],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=600,
+        cwd=folder, capture_output=True, text=True, check=False, timeout=1500,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1

@@ -14,7 +14,7 @@ SUITE = Path(__file__).parents[1] / "hardware"
 
 def suite(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", str(SUITE), "-x", "-p", "no:cacheprovider", *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
 
 
 @needs_compiler

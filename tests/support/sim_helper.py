@@ -177,5 +177,5 @@ def qemu(core: str, elf: Path) -> tuple[int, str]:
     command = ["qemu-system-arm", "-M", board, "-nographic", "-monitor", "none"]
     command += ["-serial", "none", "-icount", "shift=0", "-kernel", str(elf)]
     command += ["-semihosting-config", "enable=on,target=native"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     return done.returncode, done.stdout + done.stderr

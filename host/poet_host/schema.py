@@ -109,7 +109,9 @@ def _odd_keys(
             yield from _odd_keys(*both, complete, (*at, number))
 
 
-def of_format(value: Any, name: str, version: int, where: str, advice: str) -> dict[str, Any]:
+def of_format(
+    value: Any, name: str, versions: tuple[int, ...], where: str, advice: str
+) -> dict[str, Any]:
     """Return a JSON object of the format `name`, without the keys "format" and "version".
 
     Raises BadInput if the object has another format or version. The error ends with `advice`.
@@ -119,9 +121,10 @@ def of_format(value: Any, name: str, version: int, where: str, advice: str) -> d
             f'{where} is not a {name.removeprefix("poet-")} ("format" is not "{name}"): {advice}'
         )
     found = value.get("version")
-    if found != version or isinstance(found, bool):
+    if found not in versions or isinstance(found, bool):
+        known = " and ".join(map(str, versions))
         raise BadInput(
-            f"{where} has version {quoted(found)}, but this program reads version {version}: "
-            f"{advice}"
+            f"{where} has version {quoted(found)}, but this program reads "
+            f"version{'s' * (len(versions) > 1)} {known}: {advice}"
         )
     return {key: one for key, one in value.items() if key not in ("format", "version")}

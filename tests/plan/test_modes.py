@@ -63,11 +63,12 @@ def test_modes_arrive() -> None:
 
 
 def test_mode_0_is_the_node_itself() -> None:
-    node = parse_cost_graph(GOOD).nodes[1]
+    graph = parse_cost_graph(GOOD)
+    node = graph.nodes[1]
     own, streamed = node.all_modes
     assert own == Mode((), False, 0, 10.0, 0.0, 10.0, 8.0, overwrites=0)
     assert (node.whole_inputs(), node.whole_inputs(1)) == ((0,), ())
-    assert (node.own_bytes(), node.own_bytes(1)) == (0, 12)
+    assert (graph.own_bytes(1), graph.own_bytes(1, 1)) == (0, 12)
     assert (node.taken(), node.taken(1)) == (0, None)
     assert streamed is node.modes[0]
 
@@ -95,7 +96,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         for key in ("workspace_bytes", "moved_in_bytes", "moved_out_bytes")
         for number in (-1, 1.5, "1", None, True, 1 << 60)
     },
-    "unknown key": ({"inputs": []}, "inputs"),
+    "a key of version 2": ({"inputs": []}, '"version" 2 may have "inputs"'),
+    "another key of version 2": ({"also": []}, '"version" 2 may have "also"'),
+    "unknown key": ({"deferred": False}, "deferred"),
     "name": ({"name": "x"}, "name"),
     "streamed no list": ({"streamed_inputs": "w"}, "streamed_inputs"),
     "streamed no name": ({"streamed_inputs": [0]}, "streamed_inputs"),
@@ -304,95 +307,3 @@ def test_a_tensor_of_0_bytes_overlaps_nothing() -> None:
     )
     plan = [page_in("w"), c("z", 1, 4), c("y", 1, 4, 8)]
     assert verify(Problem(CostGraph("g", nodes), 16), plan_of(plan)).peak_bytes == 16
-
-
-DEFERRED: dict[str, Any] = {
-    "streamed_inputs": [], "streamed_output": False, "workspace_bytes": 0, "time_us": 0.0,
-    "transfer_us": 0.0, "wall_us": 0.0, "energy_uj": 0.0, "deferred": True,
-}  # fmt: skip
-COSTS = {"time_us": 10.0, "energy_uj": 8.0, "stored": False, **PAGES}
-
-
-def pair_graph(deferred: dict[str, Any] = DEFERRED, **change: Any) -> CostGraph:
-    """dx and its weight's renewal, which one statement of a board may compute."""
-    stored = [{**ROWS[0], "name": name} for name in ("x", "dy", "w")]
-    both = MODE | {"streamed_output": True, "overwrites": "w", "completes": "dx"}
-    rows = [
-        {"name": "dx", "inputs": ["dy", "w"], "bytes": 8, "keep": False, "modes": [deferred],
-         **COSTS},
-        {"name": "new", "inputs": ["x", "dy", "w"], "bytes": 8, "keep": True, "overwrites": "w",
-         "modes": [both | change], **COSTS},
-        {"name": "z", "inputs": ["dx"], "bytes": 4, "keep": True, **COSTS},
-    ]  # fmt: skip
-    return parse_cost_graph({**GOOD, "nodes": [*stored, *rows]})
-
-
-DX, NEW = Statement("compute", "dx", 16, mode=1), Statement("compute", "new", None, 32, mode=1)
-BEFORE = (Statement("page_in", "x", 0), Statement("page_in", "dy", 8))
-AFTER = (
-    Statement("free", "x"), Statement("compute", "z", 0), Statement("page_out", "z"),
-)  # fmt: skip
-
-
-def test_a_pair_is_read_and_runs_as_its_second_half() -> None:
-    graph = pair_graph()
-    assert parse_cost_graph(dump_cost_graph(graph)) == graph
-    assert graph.nodes[4].whole_inputs(1) == (0, 1, 3)
-    assert graph.nodes[3].whole_inputs(1) == ()
-    plan = plan_of((*BEFORE, DX, NEW, *AFTER))
-    assert verify(Problem(graph, 64), plan).energy_uj == 2 * 2 + 30 + 8 + 3
-
-
-@pytest.mark.parametrize(
-    ("statements", "law"),
-    [
-        ((*BEFORE, DX, *AFTER), "pair"),
-        ((*BEFORE, DX, Statement("page_out", "dx"), NEW, *AFTER), "pair"),
-        ((*BEFORE, Statement("page_in", "w", 24), Statement("compute", "dx", 16),
-          Statement("free", "w"), NEW, *AFTER), "pair"),
-        ((Statement("page_in", "x", 0), DX, NEW, *AFTER), "input"),
-        ((*BEFORE, replace(DX, offset=8), NEW, *AFTER), "overlap"),
-        ((*BEFORE, DX, replace(NEW, workspace_offset=16), *AFTER), "overlap"),
-        ((*BEFORE, DX, NEW, Statement("free", "dx"), DX, NEW, *AFTER), "pair"),
-    ],
-)  # fmt: skip
-def test_the_laws_of_pairs(statements: tuple[Statement, ...], law: str) -> None:
-    graph = pair_graph()
-    problem = Problem(graph, 64)
-    with pytest.raises(PlanError) as error:
-        verify(problem, plan_of(statements))
-    assert error.value.law == law
-
-
-def test_a_mode_completes_the_node_before() -> None:
-    for name in ("x", "w", "nobody", "new"):
-        with pytest.raises(BadInput, match="node before"):
-            pair_graph(completes=name)
-
-
-@pytest.mark.parametrize(
-    ("deferred", "change"),
-    [
-        ({}, {"completes": None}),
-        ({}, {"completes_streamed": True}),
-        ({"streamed_output": True}, {}),
-        ({"energy_uj": 1.0}, {}),
-        ({"wall_us": 1.0}, {}),
-        ({"workspace_bytes": 4}, {}),
-        ({"streamed_inputs": ["dy"]}, {}),
-        ({"overwrites": "w"}, {}),
-    ],
-)
-def test_a_deferred_mode_costs_nothing_and_is_completed(
-    deferred: dict[str, Any], change: dict[str, Any]
-) -> None:
-    with pytest.raises(BadInput, match='"dx", mode 1'):
-        pair_graph(DEFERRED | deferred, **change)
-
-
-def test_the_node_after_a_deferred_one_has_its_inputs() -> None:
-    rows: list[Any] = dump_cost_graph(pair_graph())["nodes"]
-    rows[4]["inputs"].remove("x")
-    rows[3]["inputs"].append("x")
-    with pytest.raises(BadInput, match='"dx", mode 1'):
-        parse_cost_graph({**GOOD, "nodes": rows})

@@ -183,7 +183,7 @@ CHAIN_PLAN = (
 
 def test_a_chain_of_overwriting_shares_one_offset() -> None:
     lives = lives_of(CHAIN, CHAIN_PLAN)
-    assert [(life.begin, life.end, life.outputs) for life in lives] == [
+    assert [(life.begin, life.end, [s for s, _ in life.outputs]) for life in lives] == [
         (0, 4, [0, 1, 2]),
         (2, 3, []),
         (3, 6, [3]),

@@ -40,10 +40,10 @@ def nested(
     graph: Graph, found: Streaming, name: str, mode: int, table_slabs: int = 0
 ) -> NestedOperator:
     """A nest, checked against the laws."""
-    node = graph[name]
-    nest, nodes = found.nests[name, mode], list(in_pair_order(graph))
-    also = [nodes[nodes.index(node) - 1].name] if nest.also else []
-    cuts = tuple(found.cuts.get(graph[n].updates or n) for n in (*node.inputs, name, *also))
+    node, nest, nodes = graph[name], found.nests[name, mode], list(in_pair_order(graph))
+    also = [name] if nest.also else []
+    node = nodes[nodes.index(node) + 1] if nest.also else node
+    cuts = tuple(found.cuts.get(graph[n].updates or n) for n in (*node.inputs, node.name, *also))
     return NestedOperator(operator_of(node), cuts, nest, table_slabs)
 
 

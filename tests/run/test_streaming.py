@@ -92,7 +92,7 @@ def test_pairs_train_to_the_same_weights() -> None:
     plan = api.solve(problem, time_limit_s=20)
     nodes, index = problem.graph.nodes, problem.graph.index
     modes = [nodes[index[s.node]].mode(s.mode) for s in plan.statements if s.op == "compute"]
-    assert any(mode.deferred for mode in modes)
+    assert any(mode.also for mode in modes)
     data = api.load_data("synthetic:60:10")
     run = runs.train(api.encode(graph, plan), data, steps=3)
     assert runs.same(run, runs.train(runs.schedule(graph), data, steps=3))

@@ -16,7 +16,7 @@ from support.plans import totals
 from support.random_plans import random_cost_graph as walked_graph, random_plan
 
 COSTS = ("energy_uj", "page_in_uj", "page_out_uj")
-FITTING = ("RAM", "input", "twice", "keep")  # the laws that `fits` answers for: those about RAM
+FITTING = ("RAM", "input", "twice", "keep", "on storage")  # the laws that `fits` answers for
 
 
 def check(graph: CostGraph, events: Sequence[Event], ram_bytes: int = 1 << 40) -> Totals:
@@ -27,8 +27,8 @@ def check(graph: CostGraph, events: Sequence[Event], ram_bytes: int = 1 << 40) -
 def needs(graph: CostGraph) -> list[int]:
     """What each operator needs in RAM by itself, in bytes."""
     return [
-        node.own_bytes() + sum(graph.nodes[i].bytes for i in set(node.inputs))
-        for node in graph.nodes
+        graph.own_bytes(k) + sum(graph.nodes[i].bytes for i in set(node.inputs))
+        for k, node in enumerate(graph.nodes)
         if not node.stored
     ]
 

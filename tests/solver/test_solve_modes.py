@@ -31,11 +31,11 @@ MODELS = (
 )
 
 
-def problems(seeds: range, most_nodes: int = 6) -> Iterator[Problem]:
+def problems(seeds: range, most_nodes: int = 6, *, is_fused: bool = False) -> Iterator[Problem]:
     for seed in seeds:
-        yield mode_problem(seed, most_nodes)
+        yield mode_problem(seed, most_nodes, is_fused=is_fused)
         if seed % 4 == 0:
-            yield from timed_mode_problems(seed, most_nodes - 1)
+            yield from timed_mode_problems(seed, most_nodes - 1, is_fused=is_fused)
 
 
 def agree(problem: Problem, plan: Plan, best: Best | None) -> None:
@@ -49,18 +49,29 @@ def agree(problem: Problem, plan: Plan, best: Best | None) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_fused", [False, True], ids=("one node", "several nodes"))
 @pytest.mark.parametrize("block", range(4))
-def test_the_optimum_is_that_of_exhaustive_search(block: int) -> None:
+def test_the_optimum_is_that_of_exhaustive_search(block: int, is_fused: bool) -> None:
+    """With modes that compute several nodes, and with nodes that may be left out, too."""
     kinds: Counter[str] = Counter()
-    for problem in problems(range(block * 50, block * 50 + 50)):
+    for problem in problems(range(block * 50, block * 50 + 50), is_fused=is_fused):
         best = cheapest(problem)
         plan = solve(problem, PROOF)
         agree(problem, plan, best)
         kinds[problem.objective] += 1
         kinds["deadline"] += problem.deadline_us is not None
         kinds["none" if best is None else "plan"] += 1
+        runs = [
+            problem.graph.outputs(problem.graph.index[it.node], it.mode)
+            for it in plan.statements
+            if it.op == "compute"
+        ]
         kinds["modes"] += any(statement.mode for statement in plan.statements)
-    assert len(kinds) == 7, kinds
+        if is_fused and plan.statements:
+            kinds["several nodes"] += any(len(made) > 1 for made in runs)
+            computed = {it.node for made in runs for it in made}
+            kinds["left out"] += len(computed) < sum(not n.stored for n in problem.graph.nodes)
+    assert len(kinds) == (9 if is_fused else 7), kinds
     assert min(kinds.values()) > 2, kinds
 
 
@@ -82,7 +93,8 @@ def test_the_other_methods_use_modes_within_their_limits(
 @pytest.mark.parametrize("options", MODELS, ids=("relaxed", "strict", "whole", "conflicts"))
 def test_every_model_bounds_all_plans(options: dict[str, object]) -> None:
     bounds = 0
-    for problem in problems(range(300, 340), 7):
+    some = [*problems(range(300, 340), 7), *problems(range(300, 340), 6, is_fused=True)]
+    for problem in some:
         best = cheapest(problem)
         least = inf if best is None else best.value(problem)
         task = task_of(problem)
@@ -92,7 +104,7 @@ def test_every_model_bounds_all_plans(options: dict[str, object]) -> None:
         found = minimise(model.program, 20.0)
         assert found.bound <= least * (1 + 1e-6) + 1e-9, problem
         bounds += found.bound > task.least_value
-    assert bounds > 10
+    assert bounds > 20
 
 
 def task_of(problem: Problem) -> Task:
@@ -103,9 +115,9 @@ def task_of(problem: Problem) -> Task:
 
 
 def test_placed_plans_have_their_workspaces_and_transfers_placed() -> None:
-    placed = 0
-    for seed in range(400, 430):
-        problem = mode_problem(seed, 6)
+    placed = also = 0
+    for seed in range(400, 480):
+        problem = mode_problem(seed, 6, is_fused=seed >= 430)
         wide = replace(problem, ram_bytes=problem.ram_bytes + 16)
         plan = plan_by("poet", wide, Settings(20.0, gap=0.0))
         if not plan.statements:
@@ -116,7 +128,9 @@ def test_placed_plans_have_their_workspaces_and_transfers_placed() -> None:
         assert plan.value is not None
         assert plan.value >= best.value(wide) * (1 - 1e-9)
         placed += any(it.mode and it.workspace_offset is not None for it in plan.statements)
+        also += any(it.also_offsets for it in plan.statements)
     assert placed > 5
+    assert also > 2
 
 
 def test_a_smallest_ram_within_which_a_plan_exists_is_named() -> None:

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from poet_host.plan.problem import CostGraph, CostNode, Mode, Objective, Problem
+from poet_host.plan.problem import Also, CostGraph, CostNode, Mode, Objective, Problem
 from support.cost_graphs import contrary, general, swept, training
 from support.oracle import cheapest, fastest, smallest_ram_bytes
 
@@ -59,13 +59,79 @@ def mode_graph(seed: int, most_nodes: int = 7) -> CostGraph:
     return with_modes(replace(graph, storage=storage), seed)
 
 
-def mode_problem(seed: int, most_nodes: int = 7, objective: Objective | None = None) -> Problem:
+def fused(graph: CostGraph, seed: int, most: int = 2) -> CostGraph:
+    """The graph with modes of version 2, and with nodes that a plan may leave out.
+
+    Modes compute up to three nodes, which may overwrite each other, and read other nodes than the
+    node does. About a third of the kept nodes are not kept any more.
+    """
+    rng = random.Random(f"fused {seed}")
+    nodes = [
+        replace(node, keep=node.keep and rng.random() < 0.7, once=node.once and rng.random() < 0.7)
+        if graph.storage and not node.stored
+        else node
+        for node in graph.nodes
+    ]
+    computed = [i for i, node in enumerate(nodes) if not node.stored]
+    for at, i in enumerate(computed):
+        if rng.random() < 0.7:
+            together = computed[at : at + rng.choice((1, 2, 2, 3))]
+            more = [_fused_mode(rng, nodes, together) for _ in range(rng.randint(1, most))]
+            found = (mode for mode in more if mode is not None)
+            nodes[i] = replace(nodes[i], modes=(*nodes[i].modes, *found))
+    return replace(
+        graph, name=f"{graph.name} fused", nodes=tuple(nodes), may_leave_out=rng.random() < 0.8
+    )
+
+
+def _fused_mode(rng: random.Random, nodes: list[CostNode], together: list[int]) -> Mode | None:
+    """A mode of the first node that computes all of `together`; None if they cannot be."""
+    first = together[0]
+    read = list(dict.fromkeys(i for j in together for i in nodes[j].inputs if i not in together))
+    if rng.random() < 0.5:  # read something else instead of one input
+        kept = {nodes[j].overwrites for j in together}
+        loose = [i for i in read if i not in kept]
+        others = [i for i in range(first) if i not in read]
+        if loose:
+            read.remove(rng.choice(loose))
+        if others and rng.random() < 0.7:
+            read.append(rng.choice(others))
+    streams = {i: rng.random() < 0.4 for i in read}
+    made: list[Also] = []
+    gone: set[int] = set()
+    for j in together:
+        over = nodes[j].overwrites
+        if over is not None and (over not in streams or over in gone):
+            return None
+        streams[j] = rng.random() < 0.4 if over is None else streams[over]
+        gone |= set() if over is None else {over}
+        made.append(Also(j, streams[j]))
+    time_us = rng.choice((0.3, 0.9, 1.5)) * sum(nodes[j].time_us for j in together)
+    energy_uj = rng.choice((0.3, 0.8, 1.5)) * sum(nodes[j].energy_uj for j in together)
+    return Mode(
+        tuple(i for i in read if streams[i]),
+        made[0].streamed,
+        rng.choice((0, 1, 2)),
+        time_us,
+        0.0,
+        time_us + rng.choice((0.0, 0.5)),
+        energy_uj,
+        overwrites=nodes[first].overwrites,
+        inputs=tuple(read),
+        also=tuple(made[1:]),
+    )
+
+
+def mode_problem(
+    seed: int, most_nodes: int = 7, objective: Objective | None = None, *, is_fused: bool = False
+) -> Problem:
     """About the least RAM for which there is a plan, or up to a third of all; any objective.
 
     One in eight has too little RAM, and half have base power, which the default objective counts.
     """
     rng = random.Random(f"problem {seed}")
     graph = mode_graph(seed, most_nodes)
+    graph = fused(graph, seed) if is_fused else graph
     if rng.random() < 0.5:
         graph = replace(graph, base_power_uw=rng.choice((1e5, 1e6, 3e6)))
     least, whole = smallest_ram_bytes(graph), sum(node.bytes for node in graph.nodes)
@@ -77,11 +143,11 @@ def mode_problem(seed: int, most_nodes: int = 7, objective: Objective | None = N
     return Problem(graph, max(0, least - 1) if rng.random() < 0.125 else budget, objective=goal)
 
 
-def timed_mode_problems(seed: int, most_nodes: int = 6) -> list[Problem]:
+def timed_mode_problems(seed: int, most_nodes: int = 6, *, is_fused: bool = False) -> list[Problem]:
     """A problem with deadlines: missed by every plan, just met, and between the fastest plan and
     the cheapest.
     """
-    problem = mode_problem(seed, most_nodes, "added-energy")
+    problem = mode_problem(seed, most_nodes, "added-energy", is_fused=is_fused)
     quick = fastest(problem)
     if quick is None or quick.time_us is None:
         return []

@@ -3,8 +3,8 @@
 It knows no planner. RAM is bounded by the sum of bytes (unplaced plans), so that no placed plan is
 better than what it finds. Good for about 9 nodes, with a deadline too.
 
-Why it misses nothing. A state says which tensors are in RAM and on storage, how many first
-computations are done, and both clocks with the running transfers. Every statement is tried from
+Why it misses nothing. A state says which tensors are in RAM and on storage, which nodes have
+been computed, and both clocks with the running transfers. Every statement is tried from
 every state, except useless ones. Costs and times are never negative, and each clock is a chain of
 maxima and sums of earlier ones. So a plan with everything earlier, or with a statement less, ends
 no later and costs no more:
@@ -20,7 +20,8 @@ no later and costs no more:
   begins before p, and neither lane ends before it.
 
 - Streaming out a tensor that is on storage already adds nothing, unless it is the first
-  computation. What must not be in RAM then is freed right before: a mode waits for both lanes.
+  computation. What must not be in RAM then is freed right before: a mode waits for both lanes. So
+  is a tensor that a mode of several nodes creates again.
 
 Labels are expanded in the order of a bound on all plans from there, which never shrinks along a
 plan. So the first complete label is the best.
@@ -35,7 +36,8 @@ from poet_host.plan.plan import Op, Statement
 from poet_host.plan.problem import CostGraph, Mode, Problem
 
 Event = tuple[Op, int, int]  # the operation, its node, and the mode of a compute
-State = tuple[int, int, int]  # bit sets: in RAM, on storage; first computations done
+State = tuple[int, int, int]  # bit sets: in RAM, on storage, computed at least once
+Made = tuple[int, bool, int | None]  # a node, whether it is streamed, what it overwrites
 SLACK = 1 + 1e-9
 
 
@@ -96,7 +98,7 @@ def smallest_ram_bytes(graph: CostGraph) -> int | None:
         for i, node in enumerate(nodes)
         if not node.stored
     )
-    low = max(operators, default=0)
+    low = 0 if _is_fused(graph) else max(operators, default=0)
     if cheapest(Problem(graph, low)) is not None:
         return low  # no less holds the largest operator
     while low < high:
@@ -112,7 +114,7 @@ def needs(graph: CostGraph, i: int, number: int) -> int:
     """The bytes that node i needs in RAM in this mode, by itself."""
     node, mode = graph.nodes[i], _mode(graph, i, number)
     takes_place = mode.streamed_output or mode.overwrites is not None
-    whole = set(node.inputs) - set(mode.streamed_inputs)
+    whole = set(_inputs(graph, i, number)) - set(mode.streamed_inputs)
     inputs = sum(graph.nodes[j].bytes for j in whole)
     return inputs + mode.workspace_bytes + (0 if takes_place else node.bytes)
 
@@ -126,6 +128,23 @@ def _mode(graph: CostGraph, i: int, number: int) -> Mode:
         (), False, node.workspace_bytes, node.time_us, 0.0, node.time_us, node.energy_uj,
         overwrites=node.overwrites,
     )  # fmt: skip
+
+
+def _inputs(graph: CostGraph, i: int, number: int) -> tuple[int, ...]:
+    own = _mode(graph, i, number).inputs
+    return graph.nodes[i].inputs if own is None else own
+
+
+def _made(graph: CostGraph, i: int, number: int) -> list[Made]:
+    """What computing node i in this mode makes, in order."""
+    mode = _mode(graph, i, number)
+    also = [(it.node, it.streamed, graph.nodes[it.node].overwrites) for it in mode.also]
+    return [(i, mode.streamed_output, mode.overwrites), *also]
+
+
+def _is_fused(graph: CostGraph) -> bool:
+    modes = [mode for node in graph.nodes for mode in node.modes]
+    return graph.may_leave_out or any(mode.also or mode.inputs is not None for mode in modes)
 
 
 @dataclass(frozen=True)
@@ -166,13 +185,14 @@ class _Search:
         self.order = [i for i, node in enumerate(self.nodes) if not node.stored]
         self.stored = _set(i for i, node in enumerate(self.nodes) if node.stored)
         self.keep = _set(i for i, node in enumerate(self.nodes) if node.keep)
-        self.inputs = [_set(node.inputs) for node in self.nodes]
+        self.is_fused = _is_fused(problem.graph)
         self.modes: list[dict[int, Mode]] = [{} for _ in self.nodes]
         for i in self.order:
             for number in range(len(self.nodes[i].modes) + 1):
                 mode = _mode(self.graph, i, number)
-                streams = mode.streamed_output or mode.streamed_inputs
-                banned = mode.streamed_output and not (page or self.nodes[i].keep)
+                out = [j for j, streamed, _ in _made(self.graph, i, number) if streamed]
+                streams = out or mode.streamed_inputs
+                banned = not page and not all(self.nodes[j].keep for j in out)
                 if not banned and (self.graph.storage or not streams):
                     self.modes[i][number] = mode
         self.paged_out = _set(
@@ -202,7 +222,7 @@ class _Search:
             for events, state in self._moves(label.state):
                 found = self._apply(label, events, state)
                 if self._in_time(found):
-                    entry = (self._least(found), -state[2], next(tie), found)
+                    entry = (self._least(found), -state[2].bit_length(), next(tie), found)
                     heapq.heappush(heap, entry)
         return None
 
@@ -223,34 +243,49 @@ class _Search:
             elif storage & bit:
                 for gone in self._room(ram, 0, node.bytes):
                     yield (*_frees(gone), ("page_in", i, 0)), (ram & ~gone | bit, storage, done)
-            first = done < len(self.order) and i == self.order[done]
-            again = self.recompute and not node.once and i in self.order[:done]
-            if first or again:
-                yield from self._computations(state, i, first)
+            for number in self.modes[i]:
+                yield from self._computations(state, i, number)
 
     def _computations(
-        self, state: State, i: int, first: bool
+        self, state: State, i: int, number: int
     ) -> Iterator[tuple[tuple[Event, ...], State]]:
         ram, storage, done = state
-        bit = 1 << i
-        for number, mode in self.modes[i].items():
-            streamed = _set(mode.streamed_inputs)
-            whole = self.inputs[i] & ~streamed
-            over = 0 if mode.overwrites is None else 1 << mode.overwrites
+        mode, made = self.modes[i][number], _made(self.graph, i, number)
+        after_done = self._done(done, [j for j, _, _ in made])
+        streamed = _set(mode.streamed_inputs)
+        whole = _set(_inputs(self.graph, i, number)) & ~streamed
+        if after_done is None or whole & ~ram or streamed & ~storage:
+            return
+        out = _set(tuple(j for j, streams, _ in made if streams))
+        banned = out | _set(tuple(o for _, streams, o in made if streams and o is not None))
+        here = _set(tuple(j for j, streams, _ in made if not streams))
+        taken = _set(tuple(o for _, streams, o in made if not streams and o is not None))
+        if after_done == done and not (here & ~ram or out & ~storage):
+            return  # nothing new
+        if len(made) == 1 and here & ram:
+            return
+        left = ram & ~(banned | here)
+        need = mode.workspace_bytes
+        need += sum(self.nodes[j].bytes for j, streams, o in made if not streams and o is None)
+        for gone in self._room(left, whole, need):
+            after = left & ~gone & ~taken | here & ~taken
             event: Event = ("compute", i, number)
-            if whole & ~ram or streamed & ~storage:
+            yield (*_frees(gone | ram & ~left), event), (after, storage | out, after_done)
+
+    def _done(self, done: int, nodes: list[int]) -> int | None:
+        """The nodes computed after these; None if that breaks the order, or computes one twice
+        that must not be.
+        """
+        for j in nodes:
+            if done >> j & 1:
+                if not self.recompute or self.nodes[j].once:
+                    return None
                 continue
-            if mode.streamed_output:
-                left = ram & ~(bit | over)
-                if first or not storage & bit:
-                    for gone in self._room(left, whole, mode.workspace_bytes):
-                        frees = _frees(gone | ram & ~left)
-                        yield (*frees, event), (left & ~gone, storage | bit, done + first)
-            elif not ram & bit:
-                need = mode.workspace_bytes + (0 if over else self.nodes[i].bytes)
-                for gone in self._room(ram, whole, need):
-                    after = ram & ~gone & ~over | bit
-                    yield (*_frees(gone), event), (after, storage, done + first)
+            earlier = [k for k in self.order if k < j and not done >> k & 1]
+            if done >> j or (earlier and not self.graph.may_leave_out):
+                return None
+            done |= 1 << j
+        return done
 
     def _room(self, ram: int, pinned: int, need: int) -> Iterator[int]:
         """The smallest sets of tensors (none part of another) that make room by leaving."""
@@ -317,7 +352,7 @@ class _Search:
         """When every continuation ends at the earliest."""
         _, storage, done = label.state
         computing = sum(
-            min(mode.wall_us for mode in self.modes[i].values()) for i in self.order[done:]
+            min(mode.wall_us for mode in self.modes[i].values()) for i in self._coming(done)
         )
         writing = sum(self.nodes[i].page_out_us for i in self._unwritten(storage))
         return max(label.clock.p + computing, label.clock.x + writing)
@@ -326,18 +361,24 @@ class _Search:
         """What every continuation costs at least."""
         _, storage, done = state
         computing = sum(
-            min(mode.energy_uj for mode in self.modes[i].values()) for i in self.order[done:]
+            min(mode.energy_uj for mode in self.modes[i].values()) for i in self._coming(done)
         )
         return computing + sum(self.nodes[i].page_out_uj for i in self._unwritten(storage))
 
+    def _coming(self, done: int) -> list[int]:
+        """The nodes that must still be computed, each at a cost of its own."""
+        return [] if self.is_fused else [i for i in self.order if not done >> i & 1]
+
     def _unwritten(self, storage: int) -> Iterator[int]:
         """The tensors that must still be paged out."""
-        return _members(self.paged_out & ~storage) if self.graph.storage else iter(())
+        known = self.graph.storage and not self.is_fused
+        return _members(self.paged_out & ~storage) if known else iter(())
 
     def _complete(self, state: State) -> bool:
         ram, storage, done = state
         there = storage if self.graph.storage else ram
-        return done == len(self.order) and not self.keep & ~there
+        left_out = any(not done >> i & 1 for i in self.order)
+        return not (left_out and not self.graph.may_leave_out) and not self.keep & ~there
 
     def _statements(self, label: _Label) -> tuple[Statement, ...]:
         steps: list[tuple[Event, ...]] = []

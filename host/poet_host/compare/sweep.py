@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,7 @@ class Point:
         """Return the point as plain data, to be sent to another process."""
         return {
             "graph": self.case.json,
+            "may_leave_out": self.case.costs.may_leave_out,
             "ram_bytes": self.ram_bytes,
             "deadline_us": self.deadline_us,
             "method": self.method,
@@ -125,8 +126,8 @@ def _digest(value: Any) -> str:
 
 def solve_job(job: Job) -> dict[str, Any]:
     """Solve a `Point.job` and verify the plan. Return {"plan": ...} or {"inapplicable": reason}."""
-    graph, objective = parse_cost_graph(job["graph"]), job["objective"]
-    wanted = Problem(graph, job["ram_bytes"], job["deadline_us"], objective=objective)
+    graph = replace(parse_cost_graph(job["graph"]), may_leave_out=job["may_leave_out"])
+    wanted = Problem(graph, job["ram_bytes"], job["deadline_us"], objective=job["objective"])
     try:
         plan = plan_by(job["method"], wanted, Settings(job["time_limit_s"], job["gap"]))
     except DoesNotApply as error:

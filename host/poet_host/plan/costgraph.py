@@ -6,9 +6,13 @@
 A row of "nodes" has the fields of a CostNode, with names of nodes instead of indices. An
 input listed twice (x + x) is in RAM once, so it counts once. A row of "modes" has the fields of a
 Mode. If it lacks "overwrites", the mode overwrites what the node does; null means nothing.
+
+In version 2, a mode may have "inputs" and "also", and a plan may leave out a node that no statement
+reads, unless it is kept. A mode that has "also", but no "inputs", reads what its nodes read and do
+not compute.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +20,17 @@ from typing import Any
 from ..errors import BadInput, quoted
 from ..files import read_json
 from ..schema import Name, convert, of_format
-from .problem import CostGraph, CostNode, Mode
+from .problem import Also, CostGraph, CostNode, Mode
 
 FORMAT = "poet-cost-graph"
-VERSION = 1
+VERSIONS = (1, 2)
 
 _COMPUTING = ("time_us", "energy_uj")  # fields that a node needs unless it is stored
 # Fields that a node needs if the graph has storage.
 _PAGING = ("page_in_us", "page_in_uj", "page_out_us", "page_out_uj")
 _OPTIONAL = ("page_in_cpu_us", "page_out_cpu_us", "workspace_bytes", "once")
-_MOVED = ("moved_in_bytes", "moved_out_bytes")
-_MODE_OPTIONS = (*_MOVED, "deferred", "completes_streamed")  # fields that a mode may lack
+_MOVED = ("moved_in_bytes", "moved_out_bytes")  # fields that a mode may lack
+_FUSED = ("inputs", "also")  # fields that a mode may have in version 2
 
 
 def load_cost_graph(path: Path | str) -> CostGraph:
@@ -40,10 +44,14 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
     Raises BadInput with a message that names the node at fault. The message begins with the
     argument `where`, the name of the source, such as a file.
     """
-    top = of_format(value, FORMAT, VERSION, where, "use the file of a cost graph")
+    top = of_format(value, FORMAT, VERSIONS, where, "use the file of a cost graph")
+    version = value["version"]
     rows = top.pop("nodes", None)
     if not isinstance(rows, list) or not rows:
         raise BadInput(f'{where}: "nodes" must be a list of at least one node')
+    for key in ("may_leave_out", "nodes"):
+        if key in top:
+            raise BadInput(f'{where}: the key "{key}" is unknown: check the file')
     graph = convert({**top, "nodes": []}, CostGraph, where)
     order: dict[str, int] = {}
     nodes: list[CostNode] = []
@@ -55,16 +63,24 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
             )
         nodes.append(_node(row, order, graph.storage, f"{where}, node {quoted(name)}"))
         order[name] = i
-        for over, at in _overwritten(nodes[-1], f"{where}, node {quoted(name)}"):
-            _check_size(nodes[-1], nodes[over], at)
-    for i, node in enumerate(nodes):
-        _check_deferred(i, node, nodes[i + 1 : i + 2], f"{where}, node {quoted(node.name)}")
-    return replace(graph, nodes=tuple(nodes))
+    for i, row in enumerate(rows):
+        at = f"{where}, node {quoted(nodes[i].name)}"
+        modes = enumerate(row.get("modes", []), 1)
+        found = (_mode(one, i, nodes, order, version, f"{at}, mode {m}") for m, one in modes)
+        nodes[i] = replace(nodes[i], modes=tuple(found))
+        for over, mode_at in _overwritten(nodes[i], at):
+            _check_size(nodes[i], nodes[over], mode_at)
+    return replace(graph, nodes=tuple(nodes), may_leave_out=version > 1)
+
+
+def version_of(graph: CostGraph) -> int:
+    """Return the version of the format that the graph needs."""
+    return 2 if graph.may_leave_out or graph.has_fused_modes else 1
 
 
 def dump_cost_graph(graph: CostGraph) -> dict[str, Any]:
     """Return the cost graph as a JSON object, which `parse_cost_graph` reads."""
-    top: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": graph.name}
+    top: dict[str, Any] = {"format": FORMAT, "version": version_of(graph), "name": graph.name}
     if not graph.storage:
         top["storage"] = False
     if graph.base_power_uw:
@@ -88,15 +104,18 @@ def _dump_node(graph: CostGraph, node: CostNode) -> dict[str, Any]:
 
 
 def _dump_mode(graph: CostGraph, node: CostNode, mode: Mode) -> dict[str, Any]:
-    row = {key: value for key, value in vars(mode).items() if key not in _MODE_OPTIONS or value}
-    row["streamed_inputs"] = [graph.nodes[i].name for i in mode.streamed_inputs]
-    row.pop("completes", None)
-    if mode.completes is not None:
-        row["completes"] = graph.nodes[mode.completes].name
-    del row["overwrites"]
+    names = [other.name for other in graph.nodes]
+    row = {key: value for key, value in vars(mode).items() if key not in _MOVED or value}
+    row["streamed_inputs"] = [names[i] for i in mode.streamed_inputs]
+    for key in (*_FUSED, "overwrites"):
+        del row[key]
+    if mode.inputs is not None:
+        row["inputs"] = [names[i] for i in mode.inputs]
+    if mode.also:
+        row["also"] = [{"node": names[it.node], "streamed": it.streamed} for it in mode.also]
     if mode.overwrites != node.overwrites:
         over = mode.overwrites
-        row["overwrites"] = None if over is None else graph.nodes[over].name
+        row["overwrites"] = None if over is None else names[over]
     return row
 
 
@@ -139,33 +158,46 @@ def _node(row: Mapping[str, Any], order: Mapping[str, int], storage: bool, where
         raise BadInput(f'{where}: "modes" must be a list')
     if modes and row.get("stored") is True:
         raise BadInput(f'{where}: a "stored" node is never computed: delete its "modes"')
-    node = convert({**row, **positions, "modes": []}, CostNode, where)
-    found = (
-        _mode(one, node, order, f"{where}, mode {number}") for number, one in enumerate(modes, 1)
-    )
-    return replace(node, modes=tuple(found))
+    return convert({**row, **positions, "modes": []}, CostNode, where)
 
 
-def _mode(row: Any, node: CostNode, order: Mapping[str, int], where: str) -> Mode:
-    """Make a mode of `node` from a row of "modes"."""
+def _mode(
+    row: Any,
+    index: int,
+    nodes: Sequence[CostNode],
+    order: Mapping[str, int],
+    version: int,
+    where: str,
+) -> Mode:
+    """Make a mode of the node with this index from a row of "modes"."""
     if not isinstance(row, dict):
         raise BadInput(f"{where}: the mode must be a JSON object")
-    names = row.get("streamed_inputs")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise BadInput(f'{where}: "streamed_inputs" must be a list of names of inputs')
-    for name in names:
-        if order.get(name) not in node.inputs:
-            raise BadInput(
-                f"{where}: it streams {quoted(name)}, which must be an input of the node"
-            )
-        if names.count(name) > 1:
-            raise BadInput(f"{where}: it streams {quoted(name)} twice: list each input once")
+    for key in _FUSED:
+        if key in row and version == 1:
+            raise BadInput(f'{where}: only modes of a graph of "version" 2 may have "{key}"')
+    node = nodes[index]
+    also = _also(row.get("also", []), index, nodes, order, where)
+    own = row.get("inputs")
+    if own is None and "inputs" not in row:
+        inputs = _read_by([index, *(it.node for it in also)], nodes)
+    else:
+        together = {index, *(it.node for it in also)}
+        earlier = [i for i in range(max(together)) if i not in together]
+        inputs = _positions(own, "inputs", earlier, order, where, "an earlier node")
+    streamed = _positions(
+        row.get("streamed_inputs"), "streamed_inputs", inputs, order, where, "an input of the node"
+    )
     over = row.get("overwrites")
     if "overwrites" not in row:
         position = node.overwrites
+        if position is not None and position not in inputs:
+            raise BadInput(
+                f"{where}: the node overwrites {quoted(nodes[position].name)}, which the mode does "
+                'not read: add it to the "inputs" of the mode, or write "overwrites": null'
+            )
     elif over is None:
         position = None
-    elif isinstance(over, str) and order.get(over) in node.inputs:
+    elif isinstance(over, str) and order.get(over) in inputs:
         position = order[over]
     else:
         raise BadInput(
@@ -173,9 +205,10 @@ def _mode(row: Any, node: CostNode, order: Mapping[str, int], where: str) -> Mod
             "of the node"
         )
     positions: dict[str, Any] = {
-        "streamed_inputs": [order[name] for name in names],
+        "streamed_inputs": streamed,
         "overwrites": position,
-        "completes": _completed(row, node, order, where),
+        "inputs": list(inputs) if any(key in row for key in _FUSED) else None,
+        "also": [vars(it) for it in also],
         **_whole(row, ("workspace_bytes", *_MOVED)),
     }
     mode = convert({**row, **positions}, Mode, where)
@@ -184,48 +217,78 @@ def _mode(row: Any, node: CostNode, order: Mapping[str, int], where: str) -> Mod
             f'{where}: "wall_us" is {mode.wall_us:g}, less than the larger of "time_us" and '
             f'"transfer_us", which is {max(mode.time_us, mode.transfer_us):g}'
         )
-    if position is not None and (position in mode.streamed_inputs) != mode.streamed_output:
-        raise BadInput(
-            f"{where}: the mode overwrites an input, so it must stream both this input and its "
-            "output, or neither"
-        )
+    _check_overwriting(mode, index, nodes, where)
     return mode
 
 
-def _completed(
-    row: Mapping[str, Any], node: CostNode, order: Mapping[str, int], where: str
-) -> int | None:
-    """Return the index of the node that a mode computes too."""
-    name = row.get("completes")
-    if name is None:
-        return None
-    if name not in order or order[name] != len(order) - 1 or order[name] in node.inputs:
-        raise BadInput(
-            f"{where}: it completes {quoted(name)}, which must be the node before, and not an input"
-        )
-    return order[str(name)]
+def _positions(
+    names: Any,
+    key: str,
+    allowed: Sequence[int],
+    order: Mapping[str, int],
+    where: str,
+    kind: str,
+) -> list[int]:
+    """Return the indices of the nodes in a list of a mode. `allowed`: those that may be in it."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise BadInput(f'{where}: "{key}" must be a list of names of inputs')
+    verb = "streams" if key == "streamed_inputs" else "reads"
+    for name in names:
+        if order.get(name, -1) not in allowed:
+            raise BadInput(f"{where}: it {verb} {quoted(name)}, which must be {kind}")
+        if names.count(name) > 1:
+            raise BadInput(f"{where}: it {verb} {quoted(name)} twice: list each input once")
+    return [order[name] for name in names]
 
 
-def _check_deferred(i: int, node: CostNode, following: list[CostNode], where: str) -> None:
-    """Raise BadInput if a mode defers node i, and no mode of the following node completes it."""
-    for number, mode in enumerate(node.modes, 1):
-        if not mode.deferred:
-            continue
-        if mode != Mode((), mode.streamed_output, 0, 0.0, 0.0, 0.0, 0.0, deferred=True):
+def _also(
+    rows: Any, index: int, nodes: Sequence[CostNode], order: Mapping[str, int], where: str
+) -> list[Also]:
+    """Return the nodes that a mode computes too: the next ones that are not stored."""
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise BadInput(f'{where}: "also" must be a list of JSON objects')
+    found: list[Also] = []
+    following = (i for i in range(index + 1, len(nodes)) if not nodes[i].stored)
+    for row in rows:
+        name, expected = row.get("node"), next(following, None)
+        if expected is None or not isinstance(name, str) or order.get(name) != expected:
+            hint = "no node" if expected is None else quoted(nodes[expected].name)
             raise BadInput(
-                f"{where}, mode {number}: the mode is deferred, so its costs and workspace must be "
-                "0, and it must neither stream an input, nor overwrite one, nor complete a node"
+                f'{where}: "also" has {quoted(name)}, but must list the next computed nodes in '
+                f"order, here {hint}"
             )
-        if not any(
-            other.completes == i and other.completes_streamed == mode.streamed_output
-            for after in following
-            if set(node.inputs) <= set(after.inputs)
-            for other in after.modes
-        ):
+        found.append(convert({**row, "node": expected}, Also, f'{where}, "also"'))
+    return found
+
+
+def _read_by(together: Sequence[int], nodes: Sequence[CostNode]) -> list[int]:
+    """Return what nodes that are computed together read, apart from one another."""
+    read = (i for j in together for i in nodes[j].inputs)
+    return list(dict.fromkeys(i for i in read if i not in together))
+
+
+def _check_overwriting(mode: Mode, index: int, nodes: Sequence[CostNode], where: str) -> None:
+    """Raise BadInput if one of the nodes of a mode overwrites a tensor that it cannot overwrite."""
+    streams = dict.fromkeys(nodes[index].inputs if mode.inputs is None else mode.inputs, False)
+    streams |= dict.fromkeys(mode.streamed_inputs, True)
+    made = [(index, mode.streamed_output, mode.overwrites)]
+    made += [(it.node, it.streamed, nodes[it.node].overwrites) for it in mode.also]
+    gone: set[int] = set()
+    for i, streamed, over in made:
+        if over is not None and (over not in streams or over in gone):
             raise BadInput(
-                f"{where}, mode {number}: the mode is deferred, so the next node must have all "
-                "inputs of this node, and a mode that completes it with the same streamed output"
+                f"{where}: the node {quoted(nodes[i].name)} overwrites "
+                f"{quoted(nodes[over].name)}, which must be an input of the mode, or computed by "
+                "it, and overwritten once"
             )
+        if over is not None and streams[over] != streamed:
+            what = "the mode" if i == index else f"its node {quoted(nodes[i].name)}"
+            raise BadInput(
+                f"{where}: {what} overwrites an input, so it must stream both this input and its "
+                "output, or neither"
+            )
+        streams[i] = streamed
+        gone |= set() if over is None else {over}
 
 
 def _whole(row: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, int]:

@@ -22,17 +22,14 @@ def largest_need(graph: CostGraph, unit: int = ALIGNMENT) -> Need | None:
     """Return the need of the operator that takes most RAM; None if nothing is computed.
 
     Each operator counts in the mode that takes least RAM. Only the operator's inputs, output and
-    workspace count. No plan needs less RAM: a pair needs more than each of its nodes alone. If
-    tensors may be paged, and offsets are multiples of `unit` bytes, a plan exists that needs no
-    more RAM: it pages in the inputs before each operator, and pages out the output after it.
+    workspace count. No plan needs less RAM. `paged_bytes` may be equal to it.
     """
     needs = (
         min(
-            (need_of(graph, i, k, unit) for k, it in graph.runnable(i).items() if not it.is_paired),
+            (need_of(graph, j, number, unit) for j, number, _ in graph.runs[i]),
             key=lambda it: it.bytes,
         )
-        for i, node in enumerate(graph.nodes)
-        if not node.stored
+        for i in sorted(graph.unavoidable)
     )
     return max(needs, key=lambda need: need.bytes, default=None)
 
@@ -41,6 +38,24 @@ def largest_operator_bytes(graph: CostGraph, unit: int = 1) -> int:
     """Return the bytes of `largest_need`; 0 if nothing is computed."""
     need = largest_need(graph, unit)
     return need.bytes if need else 0
+
+
+def paged_bytes(graph: CostGraph, unit: int) -> int | None:
+    """Return the RAM of a plan that pages in the inputs before each operator, and pages out the
+    output after it; None if a node can be computed only together with others.
+
+    It computes every node, alone, in the mode that takes least RAM. Offsets are multiples of `unit`
+    bytes. The plan exists if tensors may be paged.
+    """
+    largest = 0
+    for i, node in enumerate(graph.nodes):
+        if not node.stored:
+            alone = (k for k, mode in graph.runnable(i).items() if not mode.also)
+            least = min((need_of(graph, i, k, unit).bytes for k in alone), default=None)
+            if least is None:
+                return None
+            largest = max(largest, least)
+    return largest
 
 
 def bytes_of(
@@ -61,8 +76,8 @@ def need_of(graph: CostGraph, index: int, number: int, unit: int = ALIGNMENT) ->
     node = graph.nodes[index]
     mode = node.mode(number)
     tensors = list(dict.fromkeys(node.whole_inputs(number)))
-    if mode.overwrites is None and not mode.streamed_output:
-        tensors.append(index)
+    made = graph.outputs(index, number)
+    tensors += [it.node for it in made if it.overwrites is None and not it.streamed]
     return Need(
         node.name,
         tuple((graph.nodes[i].name, graph.nodes[i].bytes) for i in tensors),

@@ -1,54 +1,16 @@
 """Pairs: the gradients of one operator by its weight and by its input, which one nest computes.
 
-In a cost graph, the input gradient comes right before the gradient of the weight. It has modes in
-which it is *deferred*: the next statement computes it. That statement has a mode which *completes*
-it. Both statements are one statement of a board.
+In a cost graph, the input gradient comes right before the gradient of the weight. It has modes that
+compute the gradient of the weight too (`Mode.also`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from typing import Protocol, TypeVar
 
 from ..graph.graph import Graph, Node
 from ..graph.operands import operator_of
 from .nests import may_be_paired
-from .priced_nest import PricedNest
-from .problem import CostNode, Mode
-
-
-class Action(Protocol):
-    """A statement of a plan, or an event of a search."""
-
-    @property
-    def op(self) -> str: ...
-
-    @property
-    def node(self) -> object: ...
-
-
-A = TypeVar("A", bound=Action)
-
-
-def with_pairs_together(actions: Iterable[A], mode_of: Callable[[A], Mode]) -> list[A]:
-    """Move each deferred computation right before the one that completes it, which comes later.
-
-    What happens to its output follows after both. No other order needs less RAM.
-    """
-    together: list[A] = []
-    held: list[A] = []  # actions on the tensor whose computation is deferred, in order
-    for action in actions:
-        computes = action.op == "compute"
-        if computes and mode_of(action).deferred:
-            held.append(action)
-        elif held and computes and mode_of(action).completes is not None:
-            together += [held[0], action, *held[1:]]
-            held = []
-        elif held and action.node == held[0].node:
-            held.append(action)
-        else:
-            together.append(action)
-    return together + held
 
 
 def in_pair_order(graph: Graph) -> Graph:
@@ -88,10 +50,3 @@ def pairs_of(graph: Graph) -> Iterator[tuple[Node, Node]]:
             continue
         if _are_pair(first, second):
             yield first, second
-
-
-def with_deferred(cost: CostNode, found: Sequence[PricedNest]) -> CostNode:
-    """Return an input gradient with the modes in which one of the pairs computes it."""
-    kinds = sorted({any(priced.nest.also) for priced in found})
-    more = (Mode((), streamed, 0, 0.0, 0.0, 0.0, 0.0, deferred=True) for streamed in kinds)
-    return replace(cost, modes=(*cost.modes, *more))

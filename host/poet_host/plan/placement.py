@@ -37,14 +37,24 @@ def arrange(
     placed = list(statements)
     initial: list[tuple[str, int]] = []
     for life, offset in zip(lives, packing.offsets, strict=True):
-        for index in life.outputs:
-            placed[index] = replace(placed[index], offset=offset)
+        for index, number in life.outputs:
+            placed[index] = _with_offset(graph, placed[index], number, offset)
         if life.workspace is not None:
             index = life.workspace
             placed[index] = replace(placed[index], workspace_offset=offset)
         if life.initial is not None:
             initial.append((life.initial, offset))
     return Placement(tuple(placed), tuple(initial), packing.height_bytes, packing.nothing_fits)
+
+
+def _with_offset(graph: CostGraph, statement: Statement, number: int, offset: int) -> Statement:
+    """Return the statement with the offset of one of its outputs; see `Life.outputs`."""
+    if not number:
+        return replace(statement, offset=offset)
+    made = graph.outputs(graph.index[statement.node], statement.mode)[1:]
+    offsets = statement.also_offsets or (0,) * sum(not it.streamed for it in made)
+    at = sum(not it.streamed for it in made[: number - 1])
+    return replace(statement, also_offsets=(*offsets[:at], offset, *offsets[at + 1 :]))
 
 
 @dataclass
@@ -54,7 +64,9 @@ class Life:
     begin: int  # -1: before the first statement
     end: int
     size_bytes: int
-    outputs: list[int]  # indices of the statements that create a tensor in the block
+    # The statements that create a tensor in the block: their indices, and for each the number of
+    # the tensor in its outputs (CostGraph.outputs), which is 0 for a page-in.
+    outputs: list[tuple[int, int]]
     workspace: int | None = None  # index of the statement that uses the block as workspace
     initial: str | None = None  # the stored tensor that is in the block at the start
 
@@ -81,16 +93,20 @@ def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
         i = graph.index[statement.node]
         node = graph.nodes[i]
         if statement.op == "compute":
-            mode = node.mode(statement.mode)
-            if mode.workspace_bytes:
-                lives.append(Life(index, index + 1, mode.workspace_bytes, [], workspace=index))
-            if mode.streamed_output:
-                continue
-        if statement.op == "compute" and mode.overwrites is not None:
-            now[i] = now.pop(mode.overwrites)
-            now[i].outputs.append(index)
-        elif statement.op in ("compute", "page_in"):
-            now[i] = Life(index, last, node.bytes, [index])
+            workspace_bytes = node.mode(statement.mode).workspace_bytes
+            if workspace_bytes:
+                lives.append(Life(index, index + 1, workspace_bytes, [], workspace=index))
+            for number, made in enumerate(graph.outputs(i, statement.mode)):
+                if made.streamed:
+                    continue
+                if made.overwrites is None:
+                    now[made.node] = Life(index, last, graph.nodes[made.node].bytes, [])
+                    lives.append(now[made.node])
+                else:
+                    now[made.node] = now.pop(made.overwrites)
+                now[made.node].outputs.append((index, number))
+        elif statement.op == "page_in":
+            now[i] = Life(index, last, node.bytes, [(index, 0)])
             lives.append(now[i])
         elif statement.op == "free":
             now.pop(i).end = index

@@ -15,7 +15,7 @@ StoppedBy = Literal["", "proof", "gap", "exhausted", "time-limit", "interrupt"]
 nothing is left to try. "interrupt": Ctrl-C. Empty: there was no search."""
 
 FORMAT = "poet-plan"
-VERSION = 1
+VERSIONS = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Statement:
     offset: Count | None = None
     workspace_offset: Count | None = None
     mode: Count = 0  # of a compute: the mode in which the node is computed
+    # Of a mode that computes more nodes: the offsets of those that are placed, in order.
+    also_offsets: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ _WHEN_KNOWN = ("smallest_ram_bytes", "smallest_deadline_us")
 
 def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
     """Return the plan as a JSON object, with or without its statements."""
-    top: dict[str, Any] = {"format": FORMAT, "version": VERSION, "status": plan.status}
+    top: dict[str, Any] = {"format": FORMAT, "version": _version(plan), "status": plan.status}
     top |= {"method": plan.method}
     top |= {key: getattr(plan, key) for key in _ALWAYS}
     if plan.objective == "added-energy":
@@ -152,10 +154,19 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
     return top
 
 
+def _version(plan: Plan) -> int:
+    """Return the version of the format that a plan needs: that of its cost graph."""
+    graph = None if plan.problem is None else plan.problem.graph
+    needs_2 = graph is not None and (graph.may_leave_out or graph.has_fused_modes)
+    return 2 if needs_2 or any(it.also_offsets for it in plan.statements) else 1
+
+
 def _statement(statement: Statement) -> dict[str, Any]:
     row = {key: value for key, value in vars(statement).items() if value is not None}
-    if not statement.mode:
-        row.pop("mode", None)  # a statement from a file has no attribute of its own for a default
+    row["also_offsets"] = list(statement.also_offsets)
+    for key in ("mode", "also_offsets"):
+        if not getattr(statement, key):
+            row.pop(key, None)  # a statement from a file has no attribute of its own for a default
     return row
 
 
@@ -166,7 +177,7 @@ def plan_from_json(value: Any, where: str = "plan") -> Plan:
     the added energy. Raises BadInput. The message begins with the argument `where`, the name of the
     source, such as a file.
     """
-    plain = of_format(value, FORMAT, VERSION, where, "use a file that `solve --plan` wrote")
+    plain = of_format(value, FORMAT, VERSIONS, where, "use a file that `solve --plan` wrote")
     bound_uj = plain.pop("bound_uj", None)
     if bound_uj is not None:
         plain = {"objective": "added-energy", "bound": bound_uj, **plain}

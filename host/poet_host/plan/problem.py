@@ -6,7 +6,7 @@ Nodes are listed in execution order. `inputs` and `overwrites` are indices into 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
 
 from msgspec import Meta
 
@@ -30,8 +30,16 @@ Cost = Annotated[float, Meta(ge=0)]  # microseconds or microjoules
 
 
 @dataclass(frozen=True)
+class Also:
+    """A node that a mode of an earlier node computes, too."""
+
+    node: int  # index of the node
+    streamed: bool  # whether its output goes to storage, and never into RAM
+
+
+@dataclass(frozen=True)
 class Mode:
-    """One way to compute a node.
+    """One way to compute a node, and perhaps the nodes after it.
 
     A streamed operand stays on storage. It passes through a buffer, which is part of the workspace.
     """
@@ -46,21 +54,28 @@ class Mode:
     moved_in_bytes: Count = 0  # bytes that are read from storage
     moved_out_bytes: Count = 0  # bytes that are written to storage
     overwrites: int | None = None  # see CostNode
-    # Whether the next statement computes the node. It is in a mode that completes this node.
-    deferred: bool = False
-    # Index of the node before, which this mode computes too; None: it computes one node.
-    completes: int | None = None
-    completes_streamed: bool = False  # whether that node's output goes to storage
-
-    @property
-    def is_paired(self) -> bool:
-        """Return whether the mode is one half of a pair: two nodes that one nest computes."""
-        return self.deferred or self.completes is not None
+    # Indices of the earlier nodes that the mode reads; None: the inputs of the node.
+    inputs: tuple[int, ...] | None = None
+    also: tuple[Also, ...] = ()  # the next computed nodes in order, if the mode computes them, too
 
     @property
     def streams(self) -> bool:
         """Return whether an operand is streamed, which needs storage."""
-        return self.streamed_output or bool(self.streamed_inputs)
+        outputs = self.streamed_output or any(it.streamed for it in self.also)
+        return outputs or bool(self.streamed_inputs)
+
+
+class Output(NamedTuple):
+    """A tensor that a computation makes."""
+
+    node: int
+    streamed: bool  # whether it goes to storage, and never into RAM
+    overwrites: int | None  # see CostNode
+
+    @property
+    def taken(self) -> int | None:
+        """Return the tensor whose memory this one takes over, if there is one."""
+        return None if self.streamed else self.overwrites
 
 
 @dataclass(frozen=True)
@@ -100,29 +115,27 @@ class CostNode:
         )  # fmt: skip
         return (own, *self.modes)
 
-    def whole_inputs(self, mode: int = 0) -> tuple[int, ...]:
-        """Return the inputs that must be in RAM when the node is computed in this mode.
+    def inputs_of(self, mode: int) -> tuple[int, ...]:
+        """Return the inputs that the node has in this mode."""
+        inputs = self.all_modes[mode].inputs
+        return self.inputs if inputs is None else inputs
 
-        They include the output of the node that the mode completes.
-        """
-        way = self.all_modes[mode]
-        if way.deferred:
-            return ()
-        also = () if way.completes is None or way.completes_streamed else (way.completes,)
-        if not way.streamed_inputs:
-            return self.inputs + also
-        return tuple(i for i in self.inputs if i not in way.streamed_inputs) + also
+    def whole_inputs(self, mode: int = 0) -> tuple[int, ...]:
+        """Return the inputs that must be in RAM when the node is computed in this mode."""
+        streamed = self.all_modes[mode].streamed_inputs
+        inputs = self.inputs_of(mode)
+        return tuple(i for i in inputs if i not in streamed) if streamed else inputs
+
+    @cached_property
+    def all_inputs(self) -> tuple[int, ...]:
+        """Return the inputs that the node has in at least one mode."""
+        every = (self.inputs_of(mode) for mode in range(len(self.all_modes)))
+        return tuple(dict.fromkeys(i for inputs in every for i in inputs))
 
     def taken(self, mode: int = 0) -> int | None:
         """Return the input whose memory the output takes over in this mode, if there is one."""
         way = self.all_modes[mode]
         return None if way.streamed_output else way.overwrites
-
-    def own_bytes(self, mode: int = 0) -> int:
-        """Return the bytes of RAM that the computation needs for its output and workspace."""
-        way = self.all_modes[mode]
-        takes_none = way.streamed_output or way.overwrites is not None
-        return way.workspace_bytes + (0 if takes_none else self.bytes)
 
 
 @dataclass(frozen=True)
@@ -133,6 +146,8 @@ class CostGraph:
     nodes: tuple[CostNode, ...]
     storage: bool = True  # False: stored tensors start in RAM, and nothing can be paged
     base_power_uw: Cost = 0.0  # power of the sleeping board and the idle card
+    # Whether a plan may leave out nodes that no statement reads, unless they are kept.
+    may_leave_out: bool = False
 
     def __repr__(self) -> str:
         return f"<CostGraph {self.name}: {len(self.nodes)} nodes>"
@@ -146,6 +161,66 @@ class CostGraph:
     def has_modes(self) -> bool:
         """Return whether a node has a mode other than mode 0."""
         return any(node.modes for node in self.nodes)
+
+    @cached_property
+    def has_fused_modes(self) -> bool:
+        """Return whether a mode has inputs of its own, or computes several nodes."""
+        modes = (mode for node in self.nodes for mode in node.modes)
+        return any(mode.also or mode.inputs is not None for mode in modes)
+
+    def outputs(self, i: int, mode: int = 0) -> tuple[Output, ...]:
+        """Return what computing node i in this mode makes, in order."""
+        return self._outputs[i][mode]
+
+    @cached_property
+    def _outputs(self) -> tuple[tuple[tuple[Output, ...], ...], ...]:
+        nodes = self.nodes
+        return tuple(
+            tuple(
+                (
+                    Output(i, mode.streamed_output, mode.overwrites),
+                    *(Output(it.node, it.streamed, nodes[it.node].overwrites) for it in mode.also),
+                )
+                for mode in node.all_modes
+            )
+            for i, node in enumerate(nodes)
+        )
+
+    def own_bytes(self, i: int, mode: int = 0) -> int:
+        """Return the bytes of RAM that computing node i needs for its outputs and workspace."""
+        made = self.outputs(i, mode)
+        placed = (it.node for it in made if not it.streamed and it.overwrites is None)
+        workspace_bytes = self.nodes[i].all_modes[mode].workspace_bytes
+        return workspace_bytes + sum(self.nodes[j].bytes for j in placed)
+
+    @cached_property
+    def unavoidable(self) -> frozenset[int]:
+        """Return the computed nodes that every plan computes.
+
+        They are the kept nodes, and what all ways to compute an unavoidable node read.
+        """
+        nodes = self.nodes
+        computed = [i for i, node in enumerate(nodes) if not node.stored]
+        if not self.may_leave_out:
+            return frozenset(computed)
+        found = {i for i in computed if nodes[i].keep}
+        for i in reversed(computed):
+            if i in found and self.runs[i]:
+                reads = (set(nodes[j].inputs_of(number)) for j, number, _ in self.runs[i])
+                found |= {j for j in set.intersection(*reads) if not nodes[j].stored}
+        return frozenset(found)
+
+    @cached_property
+    def runs(self) -> tuple[tuple[tuple[int, int, Output], ...], ...]:
+        """Return for each node the runnable modes that compute it: the node with the mode, the
+        mode's number, and the node as its output.
+        """
+        found: list[list[tuple[int, int, Output]]] = [[] for _ in self.nodes]
+        for i, node in enumerate(self.nodes):
+            for number in () if node.stored else self.runnable(i):
+                for made in self.outputs(i, number):
+                    found[made.node].append((i, number, made))
+        return tuple(map(tuple, found))
 
     def runnable(self, i: int) -> dict[int, Mode]:
         """Return the modes of node i by number. Without storage, none can stream."""

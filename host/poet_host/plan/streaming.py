@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +22,11 @@ from .infeasible import largest_operator_bytes
 from .nest_search import NestSearch
 from .nest_traffic import Array, Prices
 from .nests import LawError, Nest
-from .pairs import in_pair_order, pairs_of, with_deferred
+from .pairs import in_pair_order, pairs_of
 from .plan import Plan
 from .priced_nest import PricedNest
 from .pricing import cost_graph
-from .problem import CostGraph, CostNode, Mode, Problem, Streaming
+from .problem import Also, CostGraph, CostNode, Mode, Problem, Streaming
 
 PART_BYTES = (16_384, 12_288, 8_192, 6_144, 4_096, 3_072, 2_048, 1_024, 512)
 """Sizes of parts that are tried: whole blocks of storage, the largest first."""
@@ -165,9 +166,8 @@ class _Streams:
         for cost in self.costs.nodes:
             pairs = found(self.pairs.get(cost.name)) if nests_of is not NestSearch.few else []
             if pairs:
-                nodes[-1] = with_deferred(nodes[-1], pairs)
-            node = self._with_modes(cost, found(self.searches.get(cost.name)), nests)
-            nodes.append(self._add_modes(node, pairs, nests))
+                nodes[-1] = self._add_modes(nodes[-1], pairs, nests, cost)
+            nodes.append(self._with_modes(cost, found(self.searches.get(cost.name)), nests))
         return replace(self.costs, nodes=tuple(nodes)), Streaming(self.cuts, nests)
 
     def _with_modes(
@@ -189,20 +189,34 @@ class _Streams:
         return self._add_modes(cost, [it for it in found if any(it.nest.operands)], nests)
 
     def _add_modes(
-        self, cost: CostNode, found: list[PricedNest], nests: dict[tuple[str, int], Nest]
+        self,
+        cost: CostNode,
+        found: list[PricedNest],
+        nests: dict[tuple[str, int], Nest],
+        second: CostNode | None = None,
     ) -> CostNode:
-        """Return `cost` with a mode for each nest. Add the nests to `nests`."""
-        node, index = self.graph[cost.name], self.costs.index
-        modes = list(cost.modes)
+        """Return `cost` with a mode for each nest. Add the nests to `nests`.
+
+        `second`: the gradient of a weight, if the nests compute it together with `cost`.
+        """
+        index = self.costs.index
+        last = cost if second is None else second  # what the nest's own operator computes
+        node = self.graph[last.name]
         over = None if node.overwrites is None else index[node.overwrites]
+        modes = list(cost.modes)
         for priced in found:
             rings = priced.nest.operands
             streamed = [index[name] for name, r in zip(node.inputs, rings, strict=False) if r]
-            also = priced.nest.also
+            is_streamed = rings[-1] is not None
+            more: dict[str, Any] = {"overwrites": over if priced.nest.in_place else None}
+            if second is not None:
+                also = (Also(index[second.name], is_streamed),)
+                is_streamed = any(priced.nest.also)
+                more = {"inputs": second.inputs, "also": also}
             modes.append(
                 Mode(
                     tuple(dict.fromkeys(streamed)),
-                    rings[-1] is not None,
+                    is_streamed,
                     priced.workspace_bytes,
                     priced.time_us,
                     priced.transfer_us,
@@ -210,12 +224,10 @@ class _Streams:
                     priced.energy_uj,
                     priced.moved_in_bytes,
                     priced.moved_out_bytes,
-                    over if priced.nest.in_place else None,
-                    completes=index[node.name] - 1 if also else None,
-                    completes_streamed=any(also),
+                    **more,
                 )
             )
-            nests[node.name, len(modes)] = priced.nest
+            nests[cost.name, len(modes)] = priced.nest
         return replace(cost, modes=tuple(modes))
 
 

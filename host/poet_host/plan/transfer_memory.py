@@ -1,18 +1,22 @@
 """The lives of tensors in RAM, for transfers that start early and frees that wait."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from .blocks import aligned
 from .placement import Life, lives_of
 from .plan import Statement
-from .problem import Problem
+from .problem import CostGraph, Problem
 
 
 def is_placed(statements: Sequence[Statement]) -> bool:
     """Return whether the statements have offsets."""
-    return any(it.offset is not None or it.workspace_offset is not None for it in statements)
+    return any(
+        it.offset is not None or it.workspace_offset is not None or it.also_offsets
+        for it in statements
+    )
 
 
 class Memory:
@@ -25,28 +29,37 @@ class Memory:
         self.begin = np.array([life.begin for life in lives])
         self.end = np.array([life.end for life in lives])
         self.size = np.array([life.size_bytes for life in lives])
-        self.at = np.array([_offset_of(life, statements) or 0 for life in lives])
-        self.created = {s: k for k, life in enumerate(lives) for s in life.outputs}
+        self.at = np.array([_offset_of(graph, life, statements) or 0 for life in lives])
+        # The life of each output, by position of the statement and number of the output:
+        self.created = {it: k for k, life in enumerate(lives) for it in life.outputs}
+        self.more: dict[int, list[int]] = {}  # the lives of the outputs after the first one
+        for (s, number), k in sorted(self.created.items()):
+            if number:
+                self.more.setdefault(s, []).append(k)
         self.freed = {life.end: k for k, life in enumerate(lives) if life.workspace is None}
         self.forced: dict[int, int] = {}  # position of a free -> latest position at which to free
         self.used = np.zeros(len(statements) + 1, dtype=np.int64)  # bytes at each position
         for life in lives:
             self.used[max(life.begin, 0) : life.end] += life.size_bytes
-        self.created_again = _created_again(statements)
+        self.created_again = _created_again(graph, statements)
 
-    def offset(self, s: int) -> int | None:
-        """Return the offset of the tensor that the statement at `s` creates."""
-        return int(self.at[self.created[s]]) if self.placed and s in self.created else None
+    def with_offsets(self, s: int, statement: Statement) -> Statement:
+        """Return the statement at `s` with the offsets of the tensors that it creates."""
+        if not self.placed:
+            return replace(statement, offset=None, also_offsets=())
+        offset = int(self.at[self.created[s, 0]]) if (s, 0) in self.created else None
+        more = tuple(int(self.at[k]) for k in self.more.get(s, ()))
+        return replace(statement, offset=offset, also_offsets=more)
 
     def fits_from(self, now: int, s: int) -> bool:
         """Return whether the tensor created at `s` can be in RAM from `now` on."""
-        k = self.created[s]
+        k = self.created[s, 0]
         if not self.placed:
             return bool(self.used[now:s].max(initial=0) + self.size[k] <= self.ram_bytes)
         return self._place(k, now) is not None
 
     def hold_from(self, now: int, s: int) -> None:
-        k = self.created[s]
+        k = self.created[s, 0]
         if self.placed:
             self.at[k] = self._place(k, now)
         self.begin[k] = now
@@ -89,20 +102,31 @@ class Memory:
         return low if low + size <= self.ram_bytes else None
 
 
-def _offset_of(life: Life, statements: Sequence[Statement]) -> int | None:
+def _offset_of(graph: CostGraph, life: Life, statements: Sequence[Statement]) -> int | None:
     if life.workspace is not None:
         return statements[life.workspace].workspace_offset
-    return statements[life.outputs[0]].offset if life.outputs else None
+    if not life.outputs:
+        return None
+    index, number = life.outputs[0]
+    statement = statements[index]
+    if not number:
+        return statement.offset
+    made = graph.outputs(graph.index[statement.node], statement.mode)[1:number]
+    at = sum(not it.streamed for it in made)
+    return statement.also_offsets[at] if at < len(statement.also_offsets) else None
 
 
-def _created_again(statements: Sequence[Statement]) -> dict[int, int]:
+def _created_again(graph: CostGraph, statements: Sequence[Statement]) -> dict[int, int]:
     """Return for each `free` the next position at which its tensor is created again, if any."""
-    following: dict[str, int] = {}
+    following: dict[int, int] = {}
     again: dict[int, int] = {}
     for s in reversed(range(len(statements))):
         statement = statements[s]
-        if statement.op == "free" and statement.node in following:
-            again[s] = following[statement.node]
-        elif statement.op in ("compute", "page_in"):
-            following[statement.node] = s
+        i = graph.index[statement.node]
+        if statement.op == "free" and i in following:
+            again[s] = following[i]
+        elif statement.op == "page_in":
+            following[i] = s
+        elif statement.op == "compute":
+            following.update((made.node, s) for made in graph.outputs(i, statement.mode))
     return again

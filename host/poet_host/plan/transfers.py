@@ -13,10 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
-from .pairs import with_pairs_together
 from .placement import arrange
 from .plan import Statement
-from .problem import CostGraph, Mode, Problem
+from .problem import CostGraph, Output, Problem
 from .timeline import Clock, Span, lanes, time_us, timeline
 from .transfer_memory import Memory, is_placed
 
@@ -59,7 +58,7 @@ def _placed_again(problem: Problem, given: Order, best: Order, ends_at: float, t
     If the placement does not fit, reorder for less RAM.
     """
     best_us = time_us(problem.graph, best)
-    loose = [replace(it, offset=None, workspace_offset=None) for it in given]
+    loose = [replace(it, offset=None, workspace_offset=None, also_offsets=()) for it in given]
     limit = problem.ram_bytes
     for _ in range(MAX_PLACEMENTS):
         order = _fastest(replace(problem, ram_bytes=limit), loose, ends_at, tries)
@@ -82,15 +81,10 @@ def _fastest(problem: Problem, given: Sequence[Statement], ends_at: float, tries
     spans = timeline(problem, statements)
     due_us = _deadlines(problem.graph, statements, spans)
     movable_from = _movable_from(problem.graph, statements)
-
-    def mode_of(statement: Statement) -> Mode:
-        return problem.graph.nodes[problem.graph.index[statement.node]].mode(statement.mode)
-
     for due, movable, strict in _priorities(statements, due_us, movable_from, tries):
         if best_us <= bound_us or time.monotonic() > ends_at:
             break
-        moved = _Dispatcher(problem, statements, due, movable, strict).run()
-        found = tuple(with_pairs_together(moved, mode_of))
+        found = _Dispatcher(problem, statements, due, movable, strict).run()
         found_us = time_us(problem.graph, found)
         if found_us < best_us:
             best, best_us = found, found_us
@@ -109,23 +103,25 @@ def _early(graph: CostGraph, statements: Sequence[Statement]) -> list[Statement]
             needed.update(dict.fromkeys(graph.nodes[i].whole_inputs(statement.mode), s))
         if statement.op in ("compute", "page_in"):
             keys.append((s, -1, 0))
-            if not _is_streamed(graph, statement):
-                created[i] = needed[i] = s
+            for made in _outputs(graph, statement):
+                if not made.streamed:
+                    created[made.node] = needed[made.node] = s
         elif statement.op == "page_out":
             keys.append((created.get(i, -1), LAST_RANK, s))
         else:
             user = index[statements[needed[i]].node] if i in needed else i
-            inputs = graph.nodes[user].inputs
+            inputs = graph.nodes[user].all_inputs
             rank = inputs.index(i) if i in inputs and user != i else LAST_RANK + 1
             keys.append((needed.get(i, -1), rank, s))
     order = sorted(range(len(statements)), key=keys.__getitem__)
     return [statements[s] for s in order]
 
 
-def _is_streamed(graph: CostGraph, statement: Statement) -> bool:
-    """Return whether the statement computes a node whose output is streamed to storage."""
-    node = graph.nodes[graph.index[statement.node]]
-    return statement.op == "compute" and node.mode(statement.mode).streamed_output
+def _outputs(graph: CostGraph, statement: Statement) -> tuple[Output, ...]:
+    """Return what a compute makes, or the tensor that a page-in creates."""
+    i = graph.index[statement.node]
+    is_compute = statement.op == "compute"
+    return graph.outputs(i, statement.mode) if is_compute else (Output(i, False, None),)
 
 
 def _priorities(
@@ -200,11 +196,11 @@ class _Dispatcher:
         """
         number = self.statements[now].mode
         mode = self.graph.nodes[i].mode(number)
-        absent = {mode.overwrites, i} if mode.streamed_output else set()
-        for j in mode.streamed_inputs:
-            self._start_outs(j)
-        if mode.overwrites is not None:
-            self._start_outs(mode.overwrites)
+        made = self.graph.outputs(i, number)
+        absent = {j for it in made if it.streamed for j in (it.node, it.overwrites)}
+        for j in (*mode.streamed_inputs, *(it.overwrites for it in made)):
+            if j is not None:
+                self._start_outs(j)
         for s in [s for s in self.frees if self.tensors[s] in absent]:
             self._free_late(now, s)
         self._free_idle(now)
@@ -277,9 +273,12 @@ class _Dispatcher:
     def _emit(self, s: int) -> None:
         statement, i = self.statements[s], self.tensors[s]
         self.clock.run(statement.op, i, statement.mode)
-        self.out.append(replace(statement, offset=self.memory.offset(s)))
-        if statement.op == "page_out" or _is_streamed(self.graph, statement):
+        self.out.append(self.memory.with_offsets(s, statement))
+        if statement.op == "page_out":
             self.on_storage.add(i)
+        elif statement.op == "compute":
+            made = self.graph.outputs(i, statement.mode)
+            self.on_storage.update(it.node for it in made if it.streamed)
 
 
 def _movable_from(graph: CostGraph, statements: Sequence[Statement]) -> list[int]:
@@ -291,7 +290,8 @@ def _movable_from(graph: CostGraph, statements: Sequence[Statement]) -> list[int
         first.append(last.get(i, -1) + 1)
         last[i] = s
         if statement.op == "compute":
-            last.update(dict.fromkeys(graph.nodes[i].inputs, s))
+            last.update(dict.fromkeys(graph.nodes[i].inputs_of(statement.mode), s))
+            last.update((made.node, s) for made in graph.outputs(i, statement.mode))
     return first
 
 
@@ -311,8 +311,8 @@ def _deadlines(
             mode = graph.nodes[i].mode(statement.mode)
             used.update(dict.fromkeys(graph.nodes[i].whole_inputs(statement.mode), begin_us))
             gone.update(dict.fromkeys(mode.streamed_inputs, begin_us))
-            if mode.overwrites is not None:
-                gone[mode.overwrites] = begin_us
+            overwritten = (made.overwrites for made in graph.outputs(i, statement.mode))
+            gone.update((j, begin_us) for j in overwritten if j is not None)
         elif statement.op == "page_in":
             due[s] = used.get(i, inf)
             gone[i] = begin_us

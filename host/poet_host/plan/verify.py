@@ -62,6 +62,7 @@ class _Machine:
     ram: dict[int, int] = field(default_factory=dict)  # by node, the offset; 0 without placement
     storage: set[int] = field(default_factory=set)
     done: set[int] = field(default_factory=set)  # computed at least once
+    last: int = -1  # the last of them
     arrival: dict[int, float] = field(default_factory=dict)
     written: dict[int, float] = field(default_factory=dict)
     p: float = 0.0
@@ -69,8 +70,6 @@ class _Machine:
     energy_uj: float = 0.0
     sum_bytes: int = 0
     peak_bytes: int = 0
-    # The node that the next statement must complete, and whether its output is streamed.
-    deferred: tuple[int, bool] | None = None
     index: int | None = None
     name: str = ""
 
@@ -88,10 +87,6 @@ class _Machine:
         self.index, self.name, op = index, statement.node, statement.op
         self.need(self.name in self.graph.index, "node", "the graph has no such node")
         i = self.graph.index[self.name]
-        pending, self.deferred = self.deferred, None
-        if pending or (op == "compute" and self.completes(i, statement)):
-            now = self.completes(i, statement) if op == "compute" else None
-            self.need(now == pending, "pair", "it must complete the node before, and no other one")
         if op == "compute":
             self.compute(i, statement)
             return
@@ -105,85 +100,82 @@ class _Machine:
             self.need(self.graph.storage, "no storage", "the graph has no storage")
             (self.page_in if op == "page_in" else self.page_out)(i, statement)
 
-    def completes(self, i: int, statement: Statement) -> tuple[int, bool] | None:
-        """Return the node that the statement computes too, and whether its output is streamed."""
-        modes = self.graph.nodes[i].modes
-        mode = modes[statement.mode - 1] if 0 < statement.mode <= len(modes) else None
-        if mode is None or mode.completes is None:
-            return None
-        return mode.completes, mode.completes_streamed
-
-    def defer(self, i: int, statement: Statement, *, streamed: bool) -> None:
-        """Take the memory of a node that the next statement computes."""
-        after = self.order[len(self.done) :]
-        self.need(bool(after) and i == self.order[len(self.done) - 1], "pair", "it comes first")
-        inputs = self.graph.nodes[after[0]].inputs
-        known = set(self.graph.nodes[i].inputs) <= set(inputs)
-        self.need(known, "pair", "the next node does not have its inputs")
-        (self.stream_output if streamed else self.output)(i, statement, None)
-        self.deferred = i, streamed
-
     def compute(self, i: int, statement: Statement) -> None:
         node = self.graph.nodes[i]
         self.need(not node.stored, "stored", "it is stored, and cannot be computed")
-        self.need(not (node.once and i in self.done), "once", "it must be computed only once")
-        first_time = i not in self.done
-        if first_time:
-            first = self.order[len(self.done)]
-            self.need(i == first, "order", f"{self.graph.nodes[first].name!r} must come first")
-            self.done.add(i)
+        known = statement.mode <= len(node.modes)
+        self.need(known, "mode", f"it has {len(node.modes)} modes, and none {statement.mode}")
         if not statement.mode:
+            self.first(i)
             waits = [self.arrival.get(j, 0.0) for j in node.inputs]
             if node.overwrites is not None:
                 waits.append(self.written.get(node.overwrites, 0.0))
             self.in_ram(node.inputs)
-            self.output(i, statement, node.overwrites)
+            self.output(i, statement.offset, node.overwrites)
             self.workspace(statement, node.workspace_bytes)
             self.p = max(self.p, *waits, 0.0) + node.time_us
             self.energy_uj += node.energy_uj
             return
-        known = statement.mode <= len(node.modes)
-        self.need(known, "mode", f"it has {len(node.modes)} modes, and none {statement.mode}")
         mode = node.modes[statement.mode - 1]
-        streams = mode.streamed_output or bool(mode.streamed_inputs)
+        made = [(i, mode.streamed_output, mode.overwrites)]
+        made += [(a.node, a.streamed, self.graph.nodes[a.node].overwrites) for a in mode.also]
+        for j, _, _ in made:
+            self.first(j)
+        streams = mode.streamed_inputs or any(streamed for _, streamed, _ in made)
         self.need(self.graph.storage or not streams, "no storage", "the graph has no storage")
-        if mode.deferred:
-            self.need(first_time, "pair", "it is computed again, which needs a mode of its own")
-            self.defer(i, statement, streamed=mode.streamed_output)
-            return
         for j in mode.streamed_inputs:
             there, name = j in self.storage, self.graph.nodes[j].name
             self.need(there, "on storage", f"it streams {name!r}, which is not on storage")
-        self.in_ram([j for j in node.inputs if j not in mode.streamed_inputs])
-        if mode.streamed_output:
-            self.stream_output(i, statement, mode.overwrites)
-        else:
-            self.output(i, statement, mode.overwrites)
+        inputs = node.inputs if mode.inputs is None else mode.inputs
+        self.in_ram([j for j in inputs if j not in mode.streamed_inputs])
+        offsets = list(statement.also_offsets)
+        for j, streamed, over in made:
+            if not streamed:
+                given = statement.offset if j == i else offsets.pop(0) if offsets else None
+                self.output(j, given, over)
+                continue
+            bare = not self.placed or j != i or statement.offset is None
+            self.need(bare, "offset", "it is streamed, and has no offset")
+            self.stream_output(j, over)
+        self.need(not offsets or not self.placed, "offset", "it has too many `also_offsets`")
         self.workspace(statement, mode.workspace_bytes)
         self.p = self.x = max(self.p, self.x) + mode.wall_us
         self.energy_uj += mode.energy_uj
+
+    def first(self, i: int) -> None:
+        """Check that node i may be computed now, for the first time or again."""
+        node = self.graph.nodes[i]
+        self.need(not (node.once and i in self.done), "once", f"{node.name!r} is computed again")
+        if i in self.done:
+            return
+        if not self.graph.may_leave_out:
+            expected = self.order[len(self.done)]
+            name = self.graph.nodes[expected].name
+            self.need(i == expected, "order", f"{name!r} must come first")
+        late = self.graph.nodes[self.last].name
+        self.need(i > self.last, "order", f"{late!r} was computed, which comes later")
+        self.done.add(i)
+        self.last = i
 
     def in_ram(self, inputs: Iterable[int]) -> None:
         for j in inputs:
             self.need(j in self.ram, "input", f"{self.graph.nodes[j].name!r} is not in RAM")
 
-    def output(self, i: int, statement: Statement, over: int | None) -> None:
-        """Put the output into RAM, in place of the input `over` if there is one."""
+    def output(self, i: int, offset: int | None, over: int | None) -> None:
+        """Put the output into RAM, in place of the tensor `over` if there is one."""
         if over is None:
-            self.create(i, statement.offset)
+            self.create(i, offset)
             return
         self.need(i not in self.ram, "twice", "it is in RAM already")
-        same = not self.placed or statement.offset == self.ram[over]
-        self.need(same, "overwrites", f"{statement.offset} is not its input's offset")
+        same = not self.placed or offset == self.ram[over]
+        self.need(same, "overwrites", f"{offset} is not its input's offset")
         self.ram[i] = self.ram.pop(over)
 
-    def stream_output(self, i: int, statement: Statement, over: int | None) -> None:
+    def stream_output(self, i: int, over: int | None) -> None:
         """Put the output on storage. The tensor `over` stays there as it is."""
         for j in (i, *([] if over is None else [over])):
             name = self.graph.nodes[j].name
             self.need(j not in self.ram, "streamed", f"it is streamed, but {name!r} is in RAM")
-        bare = not self.placed or statement.offset is None
-        self.need(bare, "offset", "it is streamed, and has no offset")
         self.storage.add(i)
 
     def workspace(self, statement: Statement, size: int) -> None:
@@ -231,11 +223,11 @@ class _Machine:
 
     def end(self) -> Totals:
         self.index = None
-        self.need(self.deferred is None, "pair", "no statement completes the last node")
         there, place = (self.storage, "storage") if self.graph.storage else (self.ram, "RAM")
         for i, node in enumerate(self.graph.nodes):
             self.name = node.name
-            self.need(node.stored or i in self.done, "computed", "it is never computed")
+            needed = not (node.stored or self.graph.may_leave_out)
+            self.need(i in self.done or not needed, "computed", "it is never computed")
             self.need(not node.keep or i in there, "keep", f"it is not in {place} at the end")
         time_us = max(self.p, self.x)
         total_uj = self.energy_uj + self.graph.base_power_uw * time_us / 1e6

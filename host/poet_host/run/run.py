@@ -214,7 +214,7 @@ class Run:
 
 def load_run(path: Path | str, weights: Weights) -> Run:
     """Load a run from run.json, and add `weights`. Raises BadInput if the file is damaged."""
-    value = of_format(read_json(path), FORMAT, VERSION, str(path), _AGAIN)
+    value = of_format(read_json(path), FORMAT, (VERSION,), str(path), _AGAIN)
     run = convert({**value, "weights": {}}, Run, str(path), extra=True)
     return replace(run, weights=weights)
 

@@ -156,23 +156,21 @@ class _Decoder:
         state.begin_stream(tensor, one)
         workspace = self._place(one.workspace_bytes)
         state.take(workspace, one.workspace_bytes)
-        also_offset = None
         if nest.also == (None,):
             size_bytes = model.tensors[tensor - 1].size_bytes
-            also_offset = self._place(size_bytes)
-            state.take(also_offset, size_bytes, tensor - 1)
+            state.take(self._place(size_bytes), size_bytes, tensor - 1)
         self._output(tensor, one.overwritten, streamed=nest.operands[-1] is not None)
-        offset = None if nest.operands[-1] else state.offset(tensor)
-        name = self.names[tensor]
+        made = [(tensor - 1, ring) for ring in nest.also] + [(tensor, nest.operands[-1])]
+        first, *more = (None if ring else state.offset(i) for i, ring in made)
         self.statements.append(
             Streamed(
                 "compute",
-                name,
-                offset,
+                self.names[made[0][0]],
+                first,
                 workspace,
+                also_offsets=tuple(offset for offset in more if offset is not None),
                 nest=nest,
-                also_offset=also_offset,
-                also=self.names[tensor - 1] if nest.also else None,
+                also=self.names[tensor] if nest.also else None,
             )
         )
         self._frees(one.freeable(model.operator(tensor).inputs, tensor))

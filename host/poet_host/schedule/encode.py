@@ -91,7 +91,7 @@ def _encode(
     model = read_model(part, "schedule")
     names = [tensor["name"] for tensor in known["tensors"]]
     initial = () if model.storage else tuple(_initial_offsets(model, names, plan))
-    statements = with_nests(plan.statements, nests or {})
+    statements = with_nests(plan.statements, nests or {}, names)
     plan_part = _Encoder(model, names, statements, queue_capacity, initial).plan_part()
     whole = {"format": "poet-schedule", **known, "plan": plan_to_json(plan, statements=False)}
     if nests:
@@ -204,14 +204,14 @@ class _Encoder:
                     one is None or one.overwritten is not None
                 )
                 if not in_place and not (one and one.nest.operands[-1]):
-                    end = self._placed(statement, i) + self.model.tensors[number].size_bytes
-                    top = max(top, end)
+                    end = self._placed(statement, i, _own(statement))
+                    top = max(top, end + self.model.tensors[number].size_bytes)
                 workspace_bytes = one.workspace_bytes if one else op.workspace_bytes
                 if workspace_bytes:
                     top = max(top, self._placed(statement, i, "workspace_offset") + workspace_bytes)
                 if one and one.nest.also == (None,):
                     end = self.model.tensors[number - 1].size_bytes
-                    top = max(top, self._placed(statement, i, "also_offset") + end)
+                    top = max(top, self._placed(statement, i) + end)
         return top
 
     def _nested(self, number: int, statement: Statement) -> NestedOperator | None:
@@ -282,7 +282,7 @@ class _Encoder:
         self._take(self._placed(statement, index, "workspace_offset"), one.workspace_bytes)
         streamed, in_place = one.nest.operands[-1] is not None, one.overwritten is not None
         if one.nest.also == (None,):
-            offset = self._placed(statement, index, "also_offset")
+            offset = self._placed(statement, index)
             self._take(offset, self.model.tensors[number - 1].size_bytes, number - 1)
         self._output(statement, number, index, in_place=in_place, streamed=streamed)
         inputs = self.model.operator(number).inputs
@@ -302,7 +302,7 @@ class _Encoder:
             self.state.overwrite(number)
         elif not streamed:
             size_bytes = self.model.tensors[number].size_bytes
-            self._take(self._placed(statement, index), size_bytes, number)
+            self._take(self._placed(statement, index, _own(statement)), size_bytes, number)
         self.state.end_compute(number)
 
     def _folded_frees(self, candidates: Sequence[int], index: int) -> int:
@@ -362,6 +362,9 @@ class _Encoder:
         self.count += 1
 
     def _number(self, statement: Statement) -> int:
+        """Return the number of the tensor; of a pair, that of the gradient of the weight."""
+        if isinstance(statement, Streamed):
+            return self.numbers[statement.last]
         if statement.node not in self.numbers:
             raise PoetError(f"the plan uses {statement.node}, which is not a node of the graph")
         return self.numbers[statement.node]
@@ -376,7 +379,7 @@ class _Encoder:
 
     @staticmethod
     def _placed(statement: Statement, index: int, what: str = "offset") -> int:
-        """Return the field `what` of a statement: "offset" or "workspace_offset".
+        """Return an offset of a statement; `what`: "offset", "workspace_offset", "also_offset".
 
         Raises BadInput if the field is None.
         """
@@ -387,3 +390,8 @@ class _Encoder:
                 "solve without --unplaced"
             )
         return offset
+
+
+def _own(statement: Statement) -> str:
+    """Return the attribute with the offset of the last node that a compute makes."""
+    return "also_offset" if isinstance(statement, Streamed) and statement.also else "offset"

@@ -161,7 +161,9 @@ def _rows(
             what = _waited_for(statement.remaining)
             yield Row(index, "wait", "", None, None, None, None, None, what)
             continue
-        tensor = number[statement.node]
+        pair = statement if isinstance(statement, Streamed) and statement.also else None
+        tensor = number[pair.last if pair else statement.node]
+        offset = pair.also_offset if pair else statement.offset
         size = model.tensors[tensor].size_bytes
         name, what = statement.op.replace("_", " "), ""
         gone = tensor if statement.op == "free" else None
@@ -170,11 +172,11 @@ def _rows(
             name = "compute again" if tensor in computed else name
             what, gone = operator_text(schedule, tensor, statement), op.overwrites
             computed.add(tensor)
-        if isinstance(statement, Streamed) and statement.also is not None:
-            computed.add(number[statement.also])
-            if statement.also_offset is not None:
-                resident.add(number[statement.also])
-                ram_bytes += model.tensors[number[statement.also]].size_bytes
+        if pair:
+            computed.add(number[pair.node])
+            if pair.offset is not None:
+                resident.add(number[pair.node])
+                ram_bytes += model.tensors[number[pair.node]].size_bytes
         streamed = isinstance(statement, Streamed) and statement.nest.operands[-1] is not None
         if streamed or (isinstance(statement, Streamed) and not statement.nest.in_place):
             gone = None
@@ -191,7 +193,7 @@ def _rows(
         times_us: tuple[float | None, float | None] = (None, None)
         if timed and not (statement.op == "free" and timed.begin_us == timed.end_us):
             times_us = (timed.begin_us, timed.end_us - timed.begin_us)
-        yield Row(index, name, statement.node, size, statement.offset, ram_bytes, *times_us, what)
+        yield Row(index, name, names[tensor], size, offset, ram_bytes, *times_us, what)
 
 
 def _waited_for(remaining: int) -> str:
@@ -232,9 +234,8 @@ def _also_text(statement: Statement) -> str:
     """Return the input gradient of a pair, and where it goes; empty if there is none."""
     if not isinstance(statement, Streamed) or statement.also is None:
         return ""
-    at = statement.also_offset
-    where = "to storage" if at is None else f"at {at:,}"
-    return f", also {shortened(statement.also, NAME_WIDTH)} {where}"
+    where = "to storage" if statement.offset is None else f"at {statement.offset:,}"
+    return f", also {shortened(statement.node, NAME_WIDTH)} {where}"
 
 
 def _nest_text(nest: Nest, names: Sequence[str]) -> str:

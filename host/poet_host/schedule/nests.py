@@ -1,7 +1,7 @@
 """Nests in a schedule: their bits, and the tensors that they use (FORMAT.md, "Nests")."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .. import isa
 from ..graph import operands
@@ -17,21 +17,31 @@ _AXIS_BITS = 3
 
 @dataclass(frozen=True)
 class Streamed(Statement):
-    """A compute that a schedule runs as a nest. A pair computes the tensor before it, too."""
+    """A compute that a schedule runs as a nest."""
 
     nest: Nest = field(default=Nest((), ()), kw_only=True)
-    # Of a pair: the input gradient, and its offset unless it streams. A plan has a statement of its
-    # own for it, right before the one that computes the gradient of the weight.
+    # Of a pair: the gradient of the weight. The node of the statement is the input gradient.
     also: str | None = field(default=None, kw_only=True)
-    also_offset: int | None = field(default=None, kw_only=True)
+
+    @property
+    def last(self) -> str:
+        """Return the last node that the statement computes: that of the nest's operator."""
+        return self.also or self.node
+
+    @property
+    def also_offset(self) -> int | None:
+        """Return the offset of the gradient of a weight, unless it streams."""
+        return self.also_offsets[0] if self.also_offsets else None
 
 
 def with_nests(
-    statements: Sequence[Statement], nests: Mapping[tuple[str, int], Nest]
+    statements: Sequence[Statement],
+    nests: Mapping[tuple[str, int], Nest],
+    names: Sequence[str],
 ) -> tuple[Statement, ...]:
-    """Return the statements of a board for those of a plan. A pair is one statement of a board.
+    """Return the statements of a board for those of a plan.
 
-    `nests`: by node and number of the mode.
+    `nests`: by node and number of the mode. `names`: of the tensors, in the order of their numbers.
     """
     found: list[Statement] = []
     for statement in statements:
@@ -39,11 +49,8 @@ def with_nests(
         if nest is None:
             found.append(statement)
             continue
-        streamed = Streamed(**vars(statement), nest=nest)
-        if nest.also:
-            first = found.pop()
-            streamed = replace(streamed, also=first.node, also_offset=first.offset)
-        found.append(streamed)
+        also = names[names.index(statement.node) + 1] if nest.also else None
+        found.append(Streamed(**vars(statement), nest=nest, also=also))
     return tuple(found)
 
 

@@ -241,7 +241,7 @@ def _missing(model: StageModel, values: Values) -> Iterator[tuple[int, int]]:
             exact = model.modes.exact
             if model.graph.nodes[j].modes:
                 if model.modes.ways[j] != exact.ways[j]:
-                    yield from ((j, i) for i in model.graph.nodes[j].inputs)
+                    yield from ((j, i) for i in model.graph.nodes[j].all_inputs)
                 continue
             for i in exact.again[j]:
                 if i not in model.modes.again[j] and not _is_in_ram(stage, values, i):

@@ -166,12 +166,11 @@ def _least_peak(
         (
             j,
             frozenset(whole) & computed,
-            nodes[j].own_bytes(m) + sum(nodes[i].bytes for i in passing & set(whole)),
-            nodes[j].taken(m),
+            own_bytes + sum(nodes[i].bytes for i in passing & set(whole)),
+            over,
         )
         for j in members
-        for m in modes.whole[j]
-        for whole in (nodes[j].whole_inputs(m),)
+        for whole, own_bytes, over in modes.runs_again(j)
     ]
     nothing: frozenset[int] = frozenset()
     heap: list[tuple[int, int, int, frozenset[int], frozenset[int]]] = [(0, 0, 0, nothing, nothing)]

@@ -1,9 +1,9 @@
 """Events: the operations of a plan in order, with indices of nodes instead of names."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..plan.pairs import with_pairs_together
 from ..plan.plan import Op, Statement
 from ..plan.problem import CostGraph
 from ..plan.timeline import busy_us
@@ -79,56 +79,74 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
         moved += [Event("page_in", j) for j in coming if j in needed]
         coming = [j for j in coming if j not in needed]
         moved.append(Event("compute", i, mode))
-        if i in written - done and not graph.nodes[i].mode(mode).streamed_output:
-            moved.append(Event("page_out", i))
-        done.add(i)
+        for made in graph.outputs(i, mode):
+            if made.node in written - done and not made.streamed:
+                moved.append(Event("page_out", made.node))
+            done.add(made.node)
     return tidy(graph, moved)
 
 
-def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[int, int]:
-    """Return for each event that creates a tensor the last event that needs the tensor in RAM.
+def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[tuple[int, int], int]:
+    """Return for each tensor that an event creates the last event that needs it in RAM.
 
-    Keys and values are indices of events. Without storage, stored tensors start in RAM: the key of
-    stored tensor i is -1 - i.
+    The keys are pairs of an event's index and a tensor. Without storage, stored tensors start in
+    RAM: the index is then -1.
     """
-    created: dict[int, int] = {}
-    last: dict[int, int] = {}
+    created: dict[int, int] = {}  # by tensor, the event that created it last
+    last: dict[tuple[int, int], int] = {}
     if not graph.storage:
-        created = {i: -1 - i for i, node in enumerate(graph.nodes) if node.stored}
-        last = dict.fromkeys(created.values(), -1)
+        created = {i: -1 for i, node in enumerate(graph.nodes) if node.stored}
+        last = {(-1, i): -1 for i in created}
     for e, (op, i, mode) in enumerate(events):
+        touched = [i]
         if op == "compute":
-            for j in graph.nodes[i].whole_inputs(mode):
-                last[created[j]] = e
-            if graph.nodes[i].mode(mode).streamed_output:
-                continue
-        if op in ("compute", "page_in"):
+            touched = [*graph.nodes[i].whole_inputs(mode)]
+            for made in graph.outputs(i, mode):
+                if made.overwrites is not None and made.overwrites in created:
+                    touched += [] if made.streamed else [made.overwrites]
+                if not made.streamed:
+                    created[made.node] = e
+                    touched.append(made.node)
+        elif op == "page_in":
             created[i] = e
-        last[created[i]] = e
+        for j in touched:
+            last[created[j], j] = e
     if not graph.storage:
         for i, node in enumerate(graph.nodes):
             if node.keep:
-                last[created[i]] = len(events)
+                last[created[i], i] = len(events)
     return last
 
 
 def _without_waste(graph: CostGraph, events: list[Event]) -> list[Event]:
-    """Drop unused page-ins and recomputations, and page-outs of tensors that are never paged in."""
-    last = _last_uses(graph, events)
+    """Drop unused page-ins and computations, and page-outs of tensors that are never paged in.
+
+    The first computation of a node is dropped only if a plan may leave the node out.
+    """
+    nodes, last = graph.nodes, _last_uses(graph, events)
     read = {i for op, i, _ in events if op == "page_in"}
+    times = Counter[int]()  # of the computations of each node
     for op, i, mode in events:
         if op == "compute":
-            read.update(graph.nodes[i].mode(mode).streamed_inputs)
+            read.update(nodes[i].mode(mode).streamed_inputs)
+            times.update(made.node for made in graph.outputs(i, mode))
     computed: set[int] = set()
     useful: list[Event] = []
     for e, event in enumerate(events):
-        op, i, _ = event
-        again = op == "page_in" or (op == "compute" and i in computed)
-        if op == "compute":
-            computed.add(i)
-        if again and last.get(e) == e:
+        op, i, mode = event
+        if op == "page_in" and last[e, i] == e:
             continue
-        if op == "page_out" and i not in read and not graph.nodes[i].keep:
+        if op == "compute":
+            made = graph.outputs(i, mode)
+            idle = all(not it.streamed and last[e, it.node] == e for it in made)
+            if idle and all(
+                it.node in computed
+                or (graph.may_leave_out and times[it.node] == 1 and not nodes[it.node].keep)
+                for it in made
+            ):
+                continue
+            computed.update(it.node for it in made)
+        if op == "page_out" and i not in read and not nodes[i].keep:
             continue
         useful.append(event)
     return useful
@@ -136,21 +154,22 @@ def _without_waste(graph: CostGraph, events: list[Event]) -> list[Event]:
 
 def with_frees(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     """Free every tensor right after the last event that needs it."""
-    last = _last_uses(graph, events)
     frees: dict[int, list[int]] = {}
-    for created, e in last.items():
-        frees.setdefault(e, []).append(events[created][1] if created >= 0 else -1 - created)
+    for (_, i), e in _last_uses(graph, events).items():
+        frees.setdefault(e, []).append(i)
     result: list[Event] = [Event("free", i) for i in frees.get(-1, [])]
     for e, event in enumerate(events):
         result.append(event)
-        gone = graph.nodes[event.node].taken(event.mode) if event.op == "compute" else None
-        result += [Event("free", j) for j in frees.get(e, []) if j != gone]
-    return with_pairs_together(result, lambda it: graph.nodes[it.node].mode(it.mode))
+        made = graph.outputs(event.node, event.mode) if event.op == "compute" else ()
+        gone = {it.taken for it in made}
+        result += [Event("free", j) for j in frees.get(e, []) if j not in gone]
+    return result
 
 
 def fits(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> bool:
-    """Return whether every event finds its tensors in RAM and at most `ram_bytes` are used."""
+    """Return whether every event finds its tensors, and at most `ram_bytes` of RAM are used."""
     nodes = graph.nodes
+    storage = {i for i, node in enumerate(nodes) if node.stored and graph.storage}
     ram = set() if graph.storage else {i for i, node in enumerate(nodes) if node.stored}
     live = sum(nodes[i].bytes for i in ram)
     if live > ram_bytes:
@@ -162,22 +181,33 @@ def fits(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> bool:
             live -= node.bytes
             continue
         if op == "page_out":
+            storage.add(i)
             continue
-        if i in ram or (op == "compute" and not ram.issuperset(node.whole_inputs(mode))):
+        if op == "page_in" and (i in ram or i not in storage):
             return False
-        if op == "compute":
-            way = node.mode(mode)
-            if live + node.own_bytes(mode) > ram_bytes or (
-                way.streamed_output and way.overwrites in ram
-            ):
+        if op == "compute" and not (
+            ram.issuperset(node.whole_inputs(mode))
+            and storage.issuperset(node.mode(mode).streamed_inputs)
+        ):
+            return False
+        if op == "page_in":
+            ram.add(i)
+            live += node.bytes
+        else:
+            made = graph.outputs(i, mode)
+            if live + graph.own_bytes(i, mode) > ram_bytes:
                 return False
-            if way.streamed_output:
-                continue
-            if way.overwrites is not None:
-                ram.discard(way.overwrites)
-                live -= node.bytes
-        ram.add(i)
-        live += node.bytes
+            for it in made:
+                if it.node in ram or (it.streamed and it.overwrites in ram):
+                    return False
+                if it.streamed:
+                    storage.add(it.node)
+                    continue
+                ram.add(it.node)
+                live += nodes[it.node].bytes
+                if it.overwrites is not None:
+                    ram.discard(it.overwrites)
+                    live -= nodes[it.node].bytes
         if live > ram_bytes:
             return False
     return graph.storage or all(i in ram for i, node in enumerate(nodes) if node.keep)

@@ -1,12 +1,12 @@
 """Exhaustive search over the states of a step, for graphs of few nodes.
 
-A state consists of the tensors in RAM, the tensors on storage, and the number of nodes computed at
-least once. If time matters, the clocks of both lanes are compared too. States are visited in the
-order of the value so far (energy, time, or both) plus what every plan must still spend (A*). So the
-first complete state has the least value of all plans. The search leaves out three kinds of events,
-since they make no plan cheaper: creating a tensor that is in RAM already, paging out a tensor that
-is on storage already, and freeing memory that is not needed yet. Frees come right before the event
-that needs the memory.
+A state consists of the tensors in RAM, the tensors on storage, and the nodes computed at least
+once. If time matters, the clocks of both lanes are compared too. States are visited in the order of
+the value so far (energy, time, or both) plus what every plan must still spend (A*). So the first
+complete state has the least value of all plans. The search leaves out three kinds of events, since
+they make no plan cheaper: creating a tensor that is in RAM already, paging out a tensor that is on
+storage already, and freeing memory that is not needed yet. Frees come right before the event that
+needs the memory.
 """
 
 import heapq
@@ -44,7 +44,7 @@ class _Clock(NamedTuple):
 class _State(NamedTuple):
     ram: int  # bit set of tensors
     storage: int  # bit set of tensors
-    done: int  # number of nodes computed at least once
+    done: int  # bit set of nodes computed at least once
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def search_exhaustively(
     RAM must hold the tensors one after another at multiples of `task.unit` bytes; the last tensor
     needs no padding. The limit counts labels, so that equal input gives equal plans.
     """
-    if len(task.graph.nodes) > MAX_NODES or task.modes.has_pairs:
+    if len(task.graph.nodes) > MAX_NODES:
         return None
     return _Search(task).run(max_labels, out_of_time)
 
@@ -80,22 +80,24 @@ class _Search:
         deadline_us = INFINITY if task.deadline_us is None else task.deadline_us
         self.latest_us = deadline_us * (1 + TOLERANCE)
         everyone = range(len(self.nodes))
-        self.order = [i for i in everyone if not self.nodes[i].stored]
         self.kept = sum(1 << i for i in everyone if self.nodes[i].keep)
         self.padded = [aligned(node.bytes, self.unit) for node in self.nodes]
         self.padding = [self.padded[i] - node.bytes for i, node in enumerate(self.nodes)]
-        self.usable = task.modes.usable
         self.modes = task.modes
+        self.usable = [list(plain) for plain in task.modes.plain]
+        for i, m in task.modes.fused:
+            self.usable[i].append(m)
+        self.unavoidable = _set(self.graph.unavoidable)
         self.may_page_out = [
             self.graph.storage and not node.stored and (task.page or node.keep)
             for node in self.nodes
         ]
-        self.rest_uj = [0.0] * (len(self.order) + 1)
-        self.rest_us = [0.0] * (len(self.order) + 1)
-        for step in reversed(range(len(self.order))):
-            i = self.order[step]
-            self.rest_uj[step] = self.rest_uj[step + 1] + self.modes.first_uj[i]
-            self.rest_us[step] = self.rest_us[step + 1] + self.modes.first_us[i]
+        # What the nodes from each one on cost at least, when they are computed first:
+        self.rest_uj = [0.0] * (len(self.nodes) + 1)
+        self.rest_us = [0.0] * (len(self.nodes) + 1)
+        for i in reversed(everyone):
+            self.rest_uj[i] = self.rest_uj[i + 1] + self.modes.first_uj[i]
+            self.rest_us[i] = self.rest_us[i + 1] + self.modes.first_us[i]
 
     def run(self, max_labels: int, out_of_time: Callable[[], bool]) -> Exhausted | None:
         stored = sum(1 << i for i, node in enumerate(self.nodes) if node.stored)
@@ -118,7 +120,8 @@ class _Search:
                     return None
                 found = self.label_after(label, events, state)
                 if found is not None:
-                    heapq.heappush(heap, (self.least_value(found), -state.done, labels, found))
+                    rank = -state.done.bit_length()
+                    heapq.heappush(heap, (self.least_value(found), rank, labels, found))
         return Exhausted(None)
 
     def moves(self, state: _State) -> Iterator[tuple[tuple[Event, ...], _State]]:
@@ -134,39 +137,61 @@ class _Search:
             elif state.storage & bit:
                 for frees, ram in self.freed(state.ram, 0, node.bytes):
                     yield (*frees, Event("page_in", i)), state._replace(ram=ram | bit)
-            first = state.done < len(self.order) and self.order[state.done] == i
-            again = not node.once and i in self.order[: state.done]
-            if first or again:
-                for m in self.usable[i]:
-                    yield from self.computations(state, i, m, first)
+            for m in self.usable[i]:
+                done = self.done_after(state.done, i, m)
+                if done is not None:
+                    yield from self.computations(state, i, m, done)
+
+    def done_after(self, done: int, i: int, m: int) -> int | None:
+        """Return the nodes computed at least once after node i is computed in mode m; None if it
+        must not be computed now.
+        """
+        for made in self.graph.outputs(i, m):
+            bit = 1 << made.node
+            if done & bit and self.nodes[made.node].once:
+                return None
+            if not done & bit and (done > bit or self.unavoidable & ~done & (bit - 1)):
+                return None
+            done |= bit
+        return done
 
     def computations(
-        self, state: _State, i: int, m: int, first: bool
+        self, state: _State, i: int, m: int, done: int
     ) -> Iterator[tuple[tuple[Event, ...], _State]]:
         """Yield the computations of node i in mode m, with the frees before them.
 
-        They are computed again only where that may be useful: to create a tensor that is not in
-        RAM, or to put one on storage.
+        `done`: the nodes computed at least once after them. Nodes are computed again only where
+        that may be useful: to create a tensor that is not in RAM, or to put one on storage.
         """
-        node, bit = self.nodes[i], 1 << i
-        mode, whole = node.mode(m), _set(node.whole_inputs(m))
-        useless = state.storage & bit if mode.streamed_output else not self.may_recompute[i]
-        if not first and (useless or not self.recompute):
+        made = self.graph.outputs(i, m)
+        mode, whole = self.nodes[i].mode(m), _set(self.nodes[i].whole_inputs(m))
+        useful = any(
+            not state.storage & 1 << it.node if it.streamed else self.may_recompute[it.node]
+            for it in made
+        )
+        if done == state.done and not (useful and self.recompute):
             return
         if whole & ~state.ram or _set(mode.streamed_inputs) & ~state.storage:
             return
-        over = 0 if mode.overwrites is None else 1 << mode.overwrites
-        if not mode.streamed_output:
-            if state.ram & bit:
+        absent = streamed = created = over = 0
+        for it in made:
+            bit = 1 << it.node
+            gone = 0 if it.overwrites is None else 1 << it.overwrites
+            if it.streamed:
+                streamed |= bit
+                absent |= bit | gone
+            else:
+                created = created & ~gone | bit
+                over |= gone
+        if state.ram & created:
+            if len(made) == 1:
                 return
-            for frees, ram in self.freed(state.ram, whole, node.own_bytes(m)):
-                after = _State(ram & ~over | bit, state.storage, state.done + first)
-                yield (*frees, Event("compute", i, m)), after
-            return
-        absent = tuple(Event("free", j) for j in _members(state.ram & (over | bit)))
-        for frees, ram in self.freed(state.ram & ~(over | bit), whole, node.own_bytes(m)):
-            after = _State(ram, state.storage | bit, state.done + first)
-            yield (*absent, *frees, Event("compute", i, m)), after
+            absent |= created
+        left = state.ram & ~absent
+        before = tuple(Event("free", j) for j in _members(state.ram & absent))
+        for frees, ram in self.freed(left, whole, self.graph.own_bytes(i, m)):
+            after = _State(ram & ~over | created, state.storage | streamed, done)
+            yield (*before, *frees, Event("compute", i, m)), after
 
     def freed(self, ram: int, needed: int, size: int) -> Iterator[tuple[tuple[Event, ...], int]]:
         """Yield each minimal set of frees that makes room for `size`, with the tensors left."""
@@ -219,7 +244,9 @@ class _Search:
                     if node.overwrites is not None:
                         waits.append(written[node.overwrites])
                     p = max(p, *waits, 0.0) + node.time_us
-                arrival[i] = written[i] = 0.0
+                ends = self.graph.outputs(i, mode) if op == "compute" else ()
+                for j in [it.node for it in ends] or [i]:
+                    arrival[j] = written[j] = 0.0
         return _Clock(p, x, tuple(arrival), tuple(written))
 
     def is_dominated(self, seen: dict[_State, list[tuple[float, ...]]], label: _Label) -> bool:
@@ -237,19 +264,19 @@ class _Search:
 
     def is_complete(self, state: _State) -> bool:
         there = state.storage if self.graph.storage else state.ram
-        return state.done == len(self.order) and not self.kept & ~there
+        return not self.unavoidable & ~state.done and not self.kept & ~there
 
     def least_value(self, label: _Label) -> float:
         """Return a lower bound of the value of all plans with this label."""
-        done = _set(self.order[: label.state.done])
+        done = label.state.done
         missing = self.kept & done & ~label.state.storage if self.graph.storage else 0
-        rest_uj = self.rest_uj[label.state.done]
+        rest_uj = self.rest_uj[done.bit_length()]
         rest_uj += sum(self.modes.storing_uj[i] for i in _members(missing))
         time_us = self.least_time_us(label.clock, label.state) if self.value_per_us else 0.0
         return label.energy_uj + rest_uj + self.value_per_us * time_us
 
     def least_time_us(self, clock: _Clock, state: _State) -> float:
-        return max(clock.p + self.rest_us[state.done], clock.x)
+        return max(clock.p + self.rest_us[state.done.bit_length()], clock.x)
 
     def history(self, label: _Label) -> list[Event]:
         events: list[Event] = []

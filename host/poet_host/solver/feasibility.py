@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import gcd
 
 from ..plan.blocks import aligned
-from ..plan.infeasible import bytes_of, largest_operator_bytes
+from ..plan.infeasible import bytes_of, largest_operator_bytes, paged_bytes
 from ..plan.problem import CostGraph, Problem, without_energy
 from .candidate import Candidate
 from .portfolio import Found, Portfolio
@@ -25,9 +25,11 @@ def loses_kept_tensor(graph: CostGraph) -> bool:
         return node is not None and node.keep and (node.stored or node.once)
 
     return not graph.storage and any(
-        all(loses(mode.overwrites) for mode in graph.runnable(i).values())
-        for i, node in enumerate(graph.nodes)
-        if not node.stored
+        all(
+            any(loses(it.overwrites) for it in graph.outputs(j, number))
+            for j, number, _ in graph.runs[i]
+        )
+        for i in graph.unavoidable
     )
 
 
@@ -66,14 +68,16 @@ def smallest_ram_bytes(task: Task) -> int | None:
     """
     graph, unit = task.graph, task.unit
     least = least_ram_bytes(task.problem.graph, unit)
-    if graph.storage and task.page:
-        return least  # a plan that pages tensors in and out around each operator needs no more RAM
+    paged = paged_bytes(task.problem.graph, unit) if graph.storage and task.page else None
+    if paged == least:
+        return least
     sizes = [node.bytes for node in graph.nodes]
     workspaces = _workspaces(graph)
     step = gcd(*sizes, *workspaces) or 1
     low, high = aligned(least, step), sum(sizes) + max(workspaces, default=0)
     keep = task.problem.graph.keep_everything
-    known: int | None = keep.peak_bytes if keep else None
+    plans = [paged, keep.peak_bytes if keep else None]
+    known = min((it for it in plans if it is not None), default=None)
     try:
         while low <= high and task.left_s > 0:
             middle = low + (high - low) // step // 2 * step

@@ -49,7 +49,7 @@ def latest_paged(modes: Modes, ram_bytes: int) -> list[Event] | None:
     computed in the mode of least energy that fits RAM, where missing inputs are paged in. Return
     None if an operator does not fit RAM.
     """
-    graph, nodes = modes.graph, modes.graph.nodes
+    graph, nodes = modes.given, modes.given.nodes
     uses: list[list[int]] = [[] for _ in nodes]  # for each node, the nodes that use it, last first
     for j in reversed(range(len(nodes))):
         for i in set(modes.wanted[j]):
@@ -68,7 +68,7 @@ def latest_paged(modes: Modes, ram_bytes: int) -> list[Event] | None:
         written.update(mode.streamed_inputs)
         coming = inputs - ram
         absent = {mode.overwrites} if mode.streamed_output and mode.overwrites in ram else set()
-        need = live + node.own_bytes(m) + sum(nodes[i].bytes for i in coming)
+        need = live + graph.own_bytes(j, m) + sum(nodes[i].bytes for i in coming)
         leaving = sorted(
             ram - inputs, key=lambda i: (i in absent, uses[i][-1] if uses[i] else 0), reverse=True
         )
@@ -95,8 +95,8 @@ def latest_paged(modes: Modes, ram_bytes: int) -> list[Event] | None:
 
 def _cheapest_mode(modes: Modes, j: int, ram: set[int], ram_bytes: int) -> int | None:
     """Return the mode of least energy, with the page-ins of inputs that are not in `ram`."""
-    nodes = modes.graph.nodes
-    fitting = [m for m in modes.alone[j] if modes.need_bytes(j, m) <= ram_bytes]
+    nodes = modes.given.nodes
+    fitting = [m for m in modes.plain[j] if modes.need_bytes(j, m) <= ram_bytes]
 
     def cost_uj(m: int) -> float:
         missing = set(nodes[j].whole_inputs(m)) - ram
@@ -122,13 +122,13 @@ def everything_paged(modes: Modes) -> list[Event]:
     No plan needs less RAM than the one in which each operator takes the mode of least RAM. Here, it
     takes the mode of least energy of those that the search uses, since all of them fit RAM.
     """
-    graph = modes.graph
-    later = {i for node in graph.nodes for i in node.inputs}
+    graph = modes.given
+    later = {i for node in graph.nodes for i in node.all_inputs}
     events: list[Event] = []
     for i, node in enumerate(graph.nodes):
         if node.stored:
             continue
-        m = min(modes.alone[i], key=lambda m: _paged_uj(modes, i, m, i in later), default=0)
+        m = min(modes.plain[i], key=lambda m: _paged_uj(modes, i, m, i in later), default=0)
         events += [Event("page_in", j) for j in dict.fromkeys(node.whole_inputs(m))]
         events.append(Event("compute", i, m))
         if (node.keep or i in later) and not node.mode(m).streamed_output:
@@ -138,7 +138,7 @@ def everything_paged(modes: Modes) -> list[Event]:
 
 def _paged_uj(modes: Modes, i: int, m: int, has_uses: bool) -> float:
     """Return the energy of computing node i in mode m, with the transfers around it."""
-    node, nodes = modes.graph.nodes[i], modes.graph.nodes
+    node, nodes = modes.given.nodes[i], modes.given.nodes
     paged_out = (node.keep or has_uses) and not node.mode(m).streamed_output
     inputs_uj = sum(nodes[j].page_in_uj for j in set(node.whole_inputs(m)))
     return node.mode(m).energy_uj + inputs_uj + (node.page_out_uj if paged_out else 0.0)

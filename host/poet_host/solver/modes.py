@@ -2,36 +2,26 @@
 
 A node may be computed in several modes (plan/problem.py). In some of them, operands are streamed:
 they stay on storage. The search leaves out a mode that no plan of least value needs. For a node
-without modes, mode 0 is the only mode, and all its inputs are needed whole.
+without modes, mode 0 is the only mode, and all its inputs are needed whole. Modes that compute
+several nodes are taken apart (apart.py).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from ..plan.problem import CostGraph, Mode
+from .apart import Group, Member, taken_apart
+from .events import Event
+from .ways import Way, least_of
 
 Strict = Mapping[int, Set[int]]
 """Inputs by node. Recomputations of the node need these inputs. See `Modes.relaxed`."""
 
 
-@dataclass(frozen=True)
-class Way:
-    """A way to compute a node again, so that its result is in RAM: the modes that stream the same
-    inputs. Each cost is the least of these modes.
-    """
-
-    mode: int  # the one of least energy
-    whole: tuple[int, ...]  # the inputs that must be in RAM
-    streamed: tuple[int, ...]
-    energy_uj: float
-    processor_us: float
-    transfers_us: float  # in which the transfer lane is occupied
-
-
 class Modes:
-    """The usable modes of each node of a graph. Sequences are by node."""
+    """The usable modes of each node of a graph, as the models see it. Sequences are by node."""
 
     def __init__(
         self,
@@ -46,9 +36,66 @@ class Modes:
         `fits`: whether the budget holds what node j needs in RAM in mode m. `page` False: only kept
         tensors are written to storage. `timed` False: time does not matter.
         """
-        self.graph, self.page, self.timed = graph, page, timed
+        self.given, self.page, self.timed = graph, page, timed
+
+        def may_use(j: int, m: int) -> bool:
+            return m in graph.runnable(j) and self._is_able(j, m) and fits(j, m)
+
+        kept = [self._kept(j, may_use) for j in range(len(graph.nodes))]
+        self.apart = taken_apart(graph, kept)
+        self.graph = self.apart.graph  # as the models see it
         self.exact = self  # the modes before `relaxed`
-        self.usable = tuple(self._usable(j, fits) for j in range(len(graph.nodes)))
+        # Modes that compute one node. Their numbers are the same in both graphs.
+        self.plain = tuple(
+            tuple(m for m in numbers if not node.mode(m).also)
+            for node, numbers in zip(graph.nodes, kept, strict=True)
+        )
+        self.usable = tuple(self._usable(j) for j in range(len(graph.nodes)))
+
+    @cached_property
+    def fused(self) -> tuple[Member, ...]:
+        """Return the usable modes that compute several nodes, each with the node that has it."""
+        every = (fused for group in self.apart.groups for fused in group.closing.values())
+        return tuple(dict.fromkeys(every))
+
+    @cached_property
+    def groups_of(self) -> dict[int, list[Group]]:
+        """Return the groups by their last members."""
+        found: dict[int, list[Group]] = {}
+        for group in self.apart.groups:
+            found.setdefault(group.last, []).append(group)
+        return found
+
+    @cached_property
+    def _meant(self) -> dict[Member, Event | None]:
+        closings = ((g.last, k, one) for g in self.apart.groups for k, one in g.closing.items())
+        meant: dict[Member, Event | None] = {(j, k): Event("compute", *it) for j, k, it in closings}
+        meant |= {member: None for group in self.apart.groups for member in group.waiting}
+        return meant | dict.fromkeys(self.apart.left_out.items())
+
+    def event_of(self, j: int, m: int) -> Event | None:
+        """Return what runs if a model computes node j first in mode m; None: nothing."""
+        return self._meant.get((j, m), Event("compute", j, m))
+
+    def firsts(self, events: Sequence[Event]) -> dict[int, int]:
+        """Return the mode in which each node is computed first, as the models see it."""
+        found: dict[int, int] = {}
+        for op, i, mode in events:
+            if op != "compute":
+                continue
+            fused = self.given.nodes[i].mode(mode).also
+            for j, m in self._members(i, mode, found) if fused else ((i, mode),):
+                found.setdefault(j, m)
+        return self.apart.left_out | found
+
+    def _members(self, i: int, mode: int, done: Container[int]) -> Iterable[Member]:
+        """Return how the models see a fused mode, or a better one if they do not have this one."""
+        better = (m for j, m in self.fused if j == i and self._dominates(i, m, mode))
+        for m in (mode, *better):
+            if members := self.apart.members_of((i, m), done):
+                return members
+        made = (it.node for it in self.given.outputs(i, mode))
+        return [(j, self.usable[j][0]) for j in made if self.usable[j]]
 
     def relaxed(self, strict: Strict) -> "Modes":
         """Return the modes as if recomputations needed only the inputs in `strict`.
@@ -71,34 +118,44 @@ class Modes:
         whole = tuple(i for i in least.whole if strict is not None and i in strict)
         return (replace(least, whole=whole, streamed=()),)
 
-    def _usable(self, j: int, fits: Callable[[int, int], bool]) -> tuple[int, ...]:
-        node = self.graph.nodes[j]
+    def _kept(self, j: int, may_use: Callable[[int, int], bool]) -> tuple[int, ...]:
+        """Return the modes of node j that a plan of least value may need."""
+        node = self.given.nodes[j]
         if not node.modes:
             return () if node.stored else (0,)
-        able = [m for m in self.graph.runnable(j) if self._is_able(j, m) and fits(j, m)]
+        able = [m for m in range(len(node.all_modes)) if may_use(j, m)]
         kept: list[int] = []
         for m in sorted(able, key=lambda m: (*_costs(node.mode(m)), m)):
             if not any(self._dominates(j, other, m) for other in kept):
                 kept.append(m)
         return tuple(sorted(kept))
 
+    def _usable(self, j: int) -> tuple[int, ...]:
+        more = {self.apart.left_out[j]} if j in self.apart.left_out else set()
+        for group in self.apart.groups:
+            more |= {m for i, m in group.waiting if i == j}
+            more |= group.closing.keys() if group.last == j else set()
+        return (*self.plain[j], *sorted(more))
+
     def _is_able(self, j: int, m: int) -> bool:
         """Return whether the operands that mode m streams can be on storage."""
-        nodes, mode = self.graph.nodes, self.graph.nodes[j].mode(m)
-        streamed = [*mode.streamed_inputs, *([j] if mode.streamed_output else [])]
+        nodes, mode = self.given.nodes, self.given.nodes[j].mode(m)
+        made = (it.node for it in self.given.outputs(j, m) if it.streamed)
+        streamed = [*mode.streamed_inputs, *made]
         return self.page or all(nodes[i].stored or nodes[i].keep for i in streamed)
 
     def need_bytes(self, j: int, m: int) -> int:
         """Return the bytes in RAM that computing node j in mode m needs at once."""
-        nodes = self.graph.nodes
-        return nodes[j].own_bytes(m) + sum(nodes[i].bytes for i in set(nodes[j].whole_inputs(m)))
+        nodes, whole = self.graph.nodes, set(self.graph.nodes[j].whole_inputs(m))
+        return self.graph.own_bytes(j, m) + sum(nodes[i].bytes for i in whole)
 
     def _dominates(self, j: int, a: int, b: int) -> bool:
         """Return whether mode a replaces mode b in every plan, at no cost."""
-        node = self.graph.nodes[j]
+        node = self.given.nodes[j]
         one, other = node.mode(a), node.mode(b)
         return (
             _operands(one) == _operands(other)
+            and set(node.whole_inputs(a)) == set(node.whole_inputs(b))
             and one.workspace_bytes <= other.workspace_bytes
             and one.energy_uj <= other.energy_uj
             and (not self.timed or (one.wall_us <= other.wall_us and (b != 0 or a == 0)))
@@ -108,14 +165,17 @@ class Modes:
         """Return a usable mode that replaces mode m of node j in every plan, at no cost."""
         if m in self.usable[j]:
             return m
-        return next((it for it in self.usable[j] if self._dominates(j, it, m)), self.usable[j][0])
+        return next((it for it in self.plain[j] if self._dominates(j, it, m)), self.usable[j][0])
 
-    def way_of(self, j: int, m: int) -> int:
-        """Return the index of a way that computes node j again like mode m, or better."""
-        node, ways = self.graph.nodes[j], self.ways[j]
-        streamed = set(node.mode(m).streamed_inputs)
-        same = [w for w, way in enumerate(ways) if set(way.streamed) == streamed]
-        mine = self._way(j, [m])
+    def way_of(self, j: int, event: Event) -> int:
+        """Return the index of a way that computes node j again like the event, or better."""
+        ways = self.ways[j]
+        mine = self._way(j, event.node, [event.mode])
+        same = [
+            w
+            for w, way in enumerate(ways)
+            if (set(way.streamed), set(way.whole)) == (set(mine.streamed), set(mine.whole))
+        ]
         better = (w for w, way in enumerate(ways) if self._is_better(way, mine))
         return same[0] if same else next(better, 0)
 
@@ -132,49 +192,11 @@ class Modes:
             tuple(
                 dict.fromkeys(
                     i
-                    for i in (*nodes[j].inputs, *self.completed(j))
+                    for i in nodes[j].all_inputs
                     if any(i in nodes[j].whole_inputs(m) for m in usable)
                 )
             )
             for j, usable in enumerate(self.usable)
-        )
-
-    def completed(self, j: int) -> set[int]:
-        """Return the nodes that modes of node j compute too."""
-        found = {self.graph.nodes[j].mode(m).completes for m in self.usable[j]}
-        return {i for i in found if i is not None}
-
-    def partners(self, j: int, m: int) -> tuple[int, ...]:
-        """Return the modes of node j that complete the node before, which is deferred in mode m."""
-        before, node = self.before[j], self.graph.nodes[j]
-        deferred = self.graph.nodes[before].mode(m)
-        return tuple(
-            k
-            for k in self.usable[j]
-            if deferred.deferred
-            and node.mode(k).completes == before
-            and node.mode(k).completes_streamed == deferred.streamed_output
-        )
-
-    @cached_property
-    def before(self) -> tuple[int, ...]:
-        """Return for each node the last computed node before it; -1 if there is none."""
-        last = [-1]
-        for i, node in enumerate(self.graph.nodes):
-            last.append(last[-1] if node.stored else i)
-        return tuple(last[:-1])
-
-    @property
-    def has_pairs(self) -> bool:
-        return self.alone != self.usable
-
-    @cached_property
-    def alone(self) -> tuple[tuple[int, ...], ...]:
-        """Return the modes that are not one half of a pair."""
-        nodes = self.graph.nodes
-        return tuple(
-            tuple(m for m in usable if not node.mode(m).is_paired) if node.modes else usable
-            for node, usable in zip(nodes, self.usable, strict=True)
         )
 
     @cached_property
@@ -198,8 +220,12 @@ class Modes:
 
     def _by_output(self, *, streamed: bool) -> tuple[tuple[int, ...], ...]:
         return tuple(
-            tuple(m for m in usable if node.mode(m).streamed_output == streamed)
-            for node, usable in zip(self.graph.nodes, self.usable, strict=True)
+            tuple(
+                m
+                for m in usable
+                if node.mode(m).streamed_output == streamed and m != self.apart.left_out.get(j)
+            )
+            for j, (node, usable) in enumerate(zip(self.graph.nodes, self.usable, strict=True))
         )
 
     @cached_property
@@ -214,7 +240,8 @@ class Modes:
     def certainly_stored(self, i: int) -> bool:
         """Return whether tensor i is on storage after its first computation, in every plan."""
         node = self.graph.nodes[i]
-        return self.graph.storage and (node.stored or node.keep or not self.whole[i])
+        is_streamed = not self.whole[i] and i not in self.apart.left_out
+        return self.graph.storage and (node.stored or node.keep or is_streamed)
 
     @cached_property
     def storing_uj(self) -> tuple[float, ...]:
@@ -223,10 +250,8 @@ class Modes:
         It is a page-out, or a recomputation that streams its output.
         """
         return tuple(
-            min([node.page_out_uj, *(node.mode(m).energy_uj for m in self._again(j, streaming))])
-            for j, (node, streaming) in enumerate(
-                zip(self.graph.nodes, self.streaming, strict=True)
-            )
+            min([node.page_out_uj, *(way.energy_uj for way in self._streaming_ways(j))])
+            for j, node in enumerate(self.graph.nodes)
         )
 
     @cached_property
@@ -234,12 +259,42 @@ class Modes:
         """Return the least times in both lanes that put a tensor in RAM on storage."""
         found = []
         for j, node in enumerate(self.graph.nodes):
-            walls = [node.mode(m).wall_us for m in self._again(j, self.streaming[j])]
+            walls = [way.processor_us for way in self._streaming_ways(j)]
             found.append((min([node.page_out_cpu_us, *walls]), min([node.page_out_us, *walls])))
         return tuple(found)
 
-    def _again(self, j: int, modes: Iterable[int]) -> Iterable[int]:
-        return () if self.graph.nodes[j].once else (m for m in modes if m in self.alone[j])
+    def runs_again(self, j: int) -> Iterator[tuple[tuple[int, ...], int, int | None]]:
+        """Yield for each mode that computes node j again in RAM: the inputs that must be in RAM,
+        the bytes of output and workspace, and the input whose memory the output takes over.
+
+        What the mode computes in addition to node j is not counted.
+        """
+        modes = [(j, [m]) for m in self.plain[j] if not self.given.nodes[j].mode(m).streamed_output]
+        for i, (m,) in (*modes, *self._fused_again(j, streamed=False)):
+            node = self.given.nodes[i]
+            over = next(it.overwrites for it in self.given.outputs(i, m) if it.node == j)
+            own_bytes = node.mode(m).workspace_bytes
+            own_bytes += self.given.nodes[j].bytes if over is None else 0
+            whole = node.whole_inputs(m)
+            yield whole, own_bytes, over if over in whole else None
+
+    def _streaming_ways(self, j: int) -> list[Way]:
+        """Return the ways to compute node j again whose result goes to storage."""
+        if self.graph.nodes[j].once:
+            return []
+        own = [self._way(j, j, [m]) for m in self.streaming[j] if m in self.plain[j]]
+        return own + [self._way(j, *it) for it in self._fused_again(j, streamed=True)]
+
+    def _fused_again(self, j: int, *, streamed: bool) -> list[tuple[int, list[int]]]:
+        """Return the modes of several nodes that compute node j again."""
+        nodes = self.given.nodes
+        return [
+            (i, [m])
+            for i, m in self.fused
+            for made in self.given.outputs(i, m)
+            if made.node == j and made.streamed == streamed
+            if not any(nodes[it.node].once for it in self.given.outputs(i, m))
+        ]
 
     @cached_property
     def first_uj(self) -> tuple[float, ...]:
@@ -273,12 +328,13 @@ class Modes:
 
     def _ways(self, j: int) -> tuple[Way, ...]:
         node = self.graph.nodes[j]
-        groups: dict[frozenset[int], list[int]] = {}
-        for m in self.whole[j]:
-            if m not in self.alone[j]:
-                continue
-            groups.setdefault(frozenset(node.mode(m).streamed_inputs), []).append(m)
-        ways = [self._way(j, modes) for modes in groups.values()]
+        groups: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
+        for m in self.plain[j]:
+            if not node.mode(m).streamed_output:
+                operands = frozenset(node.mode(m).streamed_inputs), frozenset(node.whole_inputs(m))
+                groups.setdefault(operands, []).append(m)
+        ways = [self._way(j, j, modes) for modes in groups.values()]
+        ways += [self._way(j, *it) for it in self._fused_again(j, streamed=False)]
         ways.sort(key=lambda way: (way.energy_uj, len(way.whole)))
         return tuple(
             way
@@ -286,17 +342,20 @@ class Modes:
             if not any(self._is_better(other, way) for other in ways[:k])
         )
 
-    def _way(self, j: int, modes: Sequence[int]) -> Way:
-        node = self.graph.nodes[j]
+    def _way(self, j: int, i: int, modes: Sequence[int]) -> Way:
+        """Return the way of modes of node i that compute node j."""
+        node = self.given.nodes[i]
         best = min(modes, key=lambda m: (node.mode(m).energy_uj, m))
-        times = [self.lanes_us(j, m) for m in modes]
+        walls = [(node.mode(m).wall_us, node.mode(m).wall_us if m else 0.0) for m in modes]
+        share = len(self.given.outputs(i, best))
         return Way(
+            i,
             best,
             tuple(dict.fromkeys(node.whole_inputs(best))),
             node.mode(best).streamed_inputs,
-            node.mode(best).energy_uj,
-            min(processor_us for processor_us, _ in times),
-            min(transfers_us for _, transfers_us in times),
+            node.mode(best).energy_uj / share,
+            min(processor_us for processor_us, _ in walls) / share,
+            min(transfers_us for _, transfers_us in walls) / share,
         )
 
     def _is_better(self, one: Way, other: Way) -> bool:
@@ -317,7 +376,7 @@ class Modes:
     @cached_property
     def least_way(self) -> tuple[Way | None, ...]:
         """Return a way that is at least as good as all ways; None if a node has none."""
-        return tuple(_least(ways) if ways else None for ways in self.ways)
+        return tuple(least_of(ways) if ways else None for ways in self.ways)
 
     @cached_property
     def again(self) -> tuple[tuple[int, ...], ...]:
@@ -327,24 +386,9 @@ class Modes:
         )
 
 
-def _least(ways: Sequence[Way]) -> Way:
-    first = ways[0]
-    if len(ways) == 1:
-        return first
-    return Way(
-        first.mode,
-        tuple(i for i in first.whole if all(i in way.whole for way in ways)),
-        tuple(i for i in first.streamed if all(i in way.streamed for way in ways)),
-        min(way.energy_uj for way in ways),
-        min(way.processor_us for way in ways),
-        min(way.transfers_us for way in ways),
-    )
-
-
 def _costs(mode: Mode) -> tuple[int, float, float]:
     return mode.workspace_bytes, mode.energy_uj, mode.wall_us
 
 
 def _operands(mode: Mode) -> tuple[object, ...]:
-    pair = mode.deferred, mode.completes, mode.completes_streamed
-    return frozenset(mode.streamed_inputs), mode.streamed_output, mode.overwrites, *pair
+    return frozenset(mode.streamed_inputs), mode.streamed_output, mode.overwrites, mode.also

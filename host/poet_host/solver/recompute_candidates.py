@@ -135,7 +135,7 @@ class RecomputeCandidates:
         """
         self.modes = modes = Modes(graph) if modes is None else modes
         self.max_value = overhead * (1 + TOLERANCE)
-        self.graph, self.depth_limit = graph, depth_limit
+        self.graph, self.depth_limit = modes.graph, depth_limit
         self.also, self.conflict_stages = also or {}, conflict_stages
         nodes = graph.nodes
         stages = [*(j for j, node in enumerate(nodes) if not node.stored), len(nodes)]

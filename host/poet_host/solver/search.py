@@ -90,7 +90,8 @@ class Task:
 
     def allows(self, events: Sequence[Event]) -> bool:
         """Return whether the events recompute and page no more than the task allows."""
-        computed = [event.node for event in events if event.op == "compute"]
+        runs = (self.graph.outputs(it.node, it.mode) for it in events if it.op == "compute")
+        computed = [made.node for run in runs for made in run]
         paged = any(it.op == "page_in" and not self.graph.nodes[it.node].stored for it in events)
         return (self.page or not paged) and (self.recompute or len(set(computed)) == len(computed))
 
@@ -229,6 +230,8 @@ class Search:
         task = self.task
         least = task.least_value_of(events)
         self.excess = Excess()
+        if not fits(task.graph, events, task.ram_bytes):
+            return False
         if self.incumbent is not None and least >= self.incumbent_value * (1 - TOLERANCE):
             return False
         if task.value_per_us:
@@ -285,8 +288,9 @@ class Search:
 
         If the simplest order of its events needs too much RAM, the slot model finds a better order.
         """
-        events = tidy(model.graph, solution.events(model, values))
-        if fits(model.graph, events, model.ram_bytes):
+        graph = model.modes.given
+        events = tidy(graph, solution.events(model, values))
+        if fits(graph, events, model.ram_bytes):
             self.try_plan(events)
             return self.task.least_value_of(events)
         return self.try_recomputations(

@@ -28,7 +28,7 @@ from ..plan.problem import CostGraph
 from .events import Event
 from .modes import Modes
 from .program import NO_LIMITS, LaneTimes, Program, TimeLimits, Values
-from .stage_columns import join_pairs
+from .stage_columns import at_most_once, join
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,14 @@ def build(
     """Build the slot model of a graph.
 
     `page` False: computed tensors are not paged. A deadline bounds the busy time of each lane. A
-    plan may still be late, since a lane may wait for the other lane. `modes`: None means all modes
-    of the graph.
+    plan may be late, since a lane may wait for the other one. `modes`: None means all of the graph.
     """
     modes = Modes(graph, page=page) if modes is None else modes
-    model = SlotModel(graph, modes, slots, ram_bytes, page)
+    model = SlotModel(modes.graph, modes, slots, ram_bytes, page)
     _variables(model)
-    for j, columns in model.first.items():
-        join_pairs(model.program, modes, j, model.first.get(modes.before[j], {}), columns)
+    for j in modes.groups_of:
+        join(model.program, modes, j, model.first)
+    _left_out(model)
     for i, touches in enumerate(model.touches):
         before = model.held_at_start.get(i, -1)
         for touch in touches:
@@ -154,10 +154,9 @@ def _variables(model: SlotModel) -> None:
                 touch.hold = program.binary()
             if last and ends_in_ram:
                 program.fix(touch.hold, 1.0)
-            if i in modes.completed(model.slots[touch.slot].node):
-                continue  # it is computed there
             if pageable and touch.uses and not _just_touched(model, touches[i], q):
                 touch.page_in = program.binary(node.page_in_uj)
+                _not_while_waiting(model, i, touch)
         if ends_in_ram and not touches[i]:
             program.fix(model.held_at_start[i], 1.0)
 
@@ -169,7 +168,7 @@ def _run(model: SlotModel, slot: Slot) -> dict[int, int]:
         program.offset += node.energy_uj
         return {0: -1}
     if slot.optional:
-        again = (m for m in modes.whole[slot.node] if m in modes.alone[slot.node])
+        again = (m for m in modes.whole[slot.node] if m in modes.plain[slot.node])
         run = {m: program.binary(node.mode(m).energy_uj) for m in again}
     else:
         run = {m: program.binary(_first_uj(model, slot.node, m)) for m in modes.usable[slot.node]}
@@ -223,6 +222,26 @@ def _just_touched(model: SlotModel, touches: Sequence[_Touch], q: int) -> bool:
 def _present(before: int, touch: _Touch) -> list[tuple[int, float]]:
     """Return the terms of a_iq = h_i(q-1) + p_iq."""
     return [(column, 1.0) for column in (before, touch.page_in) if column >= 0]
+
+
+def _not_while_waiting(model: SlotModel, i: int, touch: _Touch) -> None:
+    """Forbid the page-in of a tensor that a closing mode of the slot's node computes."""
+    run = model.run[touch.slot]
+    for group in model.modes.groups_of.get(model.slots[touch.slot].node, ()):
+        if i in (it for it, _ in group.waiting):
+            closing = [(run[k], 1.0) for k in group.closing if k in run]
+            model.program.row([(touch.page_in, 1.0), *closing], upper=1.0)
+
+
+def _left_out(model: SlotModel) -> None:
+    """Forbid all other computations of a node that is left out, and its page-out."""
+    for i, m in model.modes.apart.left_out.items():
+        out = model.first[i][m]
+        if i in model.written:
+            at_most_once(model.program, model.written[i], out)
+        for slot, run in zip(model.slots, model.run, strict=True):
+            if slot.node == i and slot.optional:
+                model.program.row([(out, 1.0), *((x, 1.0) for x in run.values())], upper=1.0)
 
 
 def _use(model: SlotModel, touch: _Touch, before: int) -> None:
@@ -284,8 +303,7 @@ def _on_storage(model: SlotModel, i: int, readers: Sequence[int]) -> None:
 
 def _streamed_inputs(model: SlotModel, j: int, run: dict[int, int]) -> None:
     """Add the constraint that what a slot of node j streams is on storage."""
-    node = model.graph.nodes[j]
-    for i in node.inputs:
+    for i in (node := model.graph.nodes[j]).all_inputs:
         readers = [x for m, x in run.items() if i in node.mode(m).streamed_inputs]
         if readers:
             _on_storage(model, i, readers)
@@ -307,10 +325,10 @@ def _ram_constraint(model: SlotModel) -> None:
     weight = np.array(sizes, dtype=np.int64)
     position = [0] * len(graph.nodes)
     for slot, run in zip(model.slots, model.run, strict=True):
-        node, out = graph.nodes[slot.node], slot.node
+        out = slot.node
         columns = [x for x in run.values() if x >= 0]
-        bytes_ = [node.own_bytes(m) for m, x in run.items() if x >= 0]
-        fixed = sum(node.own_bytes(m) for m, x in run.items() if x < 0)
+        bytes_ = [graph.own_bytes(out, m) for m, x in run.items() if x >= 0]
+        fixed = sum(graph.own_bytes(out, m) for m, x in run.items() if x < 0)
         after = held.copy()
         for i in model.modes.wanted[out]:
             touch = model.touches[i][position[i]]
@@ -357,6 +375,7 @@ def events(model: SlotModel, values: Values) -> list[Event]:
     graph = model.graph
     position = [0] * len(graph.nodes)
     found: list[Event] = []
+    outs: list[Event] = []  # page-outs of tensors that a closing mode will compute
     for slot, run in zip(model.slots, model.run, strict=True):
         mode = next((m for m, x in run.items() if x < 0 or values[x] > 0.5), None)
         node = graph.nodes[slot.node]
@@ -368,10 +387,14 @@ def events(model: SlotModel, values: Values) -> list[Event]:
         position[slot.node] += 1
         if mode is None:
             continue
-        found.append(Event("compute", slot.node, mode))
         kept = node.keep and graph.storage
         o = model.written.get(slot.node, -1)
         is_whole = not node.mode(mode).streamed_output
         if is_whole and not slot.optional and (kept or (o >= 0 and values[o] > 0.5)):
-            found.append(Event("page_out", slot.node))
+            outs.append(Event("page_out", slot.node))
+        event = model.modes.event_of(slot.node, mode)
+        if event is not None:
+            found.append(event)
+            if not slot.optional:
+                found, outs = found + outs, []
     return found

@@ -21,25 +21,32 @@ def recomputed(model: StageModel, values: Values) -> list[list[int]]:
 
 def events(model: StageModel, values: Values) -> list[Event]:
     """Return the events of a solution in a simple order. This order may need too much RAM."""
-    nodes = model.graph.nodes
+    nodes, modes = model.graph.nodes, model.modes
     found: list[Event] = []
+    paged: set[int] = set()
+    outs: list[Event] = []  # page-outs of tensors that a closing mode will compute
     for stage in model.stages:
-        paged = {i for i, column in stage.paged.items() if values[column] > 0.5}
+        paged |= {i for i, column in stage.paged.items() if values[column] > 0.5}
         steps = sorted(j for j, column in stage.computed.items() if values[column] > 0.5)
-        runs = [Event("compute", j, _way(model, stage, values, j)) for j in steps]
-        i = stage.operator
+        runs = list(dict.fromkeys(_again(model, stage, values, j) for j in steps))
+        i, first = stage.operator, None
         if i is not None:
-            runs.append(Event("compute", i, _mode(stage, values)))
+            mode = _mode(stage, values)
+            first = modes.event_of(i, mode)
+            runs += [] if first is None else [first]
+            kept = nodes[i].keep and model.graph.storage
+            is_paged_out = i in model.written and values[model.written[i]] > 0.5
+            if (kept or is_paged_out) and not nodes[i].mode(mode).streamed_output:
+                outs.append(Event("page_out", i))
         for run in runs:
-            for j in dict.fromkeys(nodes[run.node].whole_inputs(run.mode)):
+            for j in dict.fromkeys(modes.given.nodes[run.node].whole_inputs(run.mode)):
                 if j in paged:
                     found.append(Event("page_in", j))
                     paged.discard(j)
             found.append(run)
-        if i is not None and not nodes[i].mode(runs[-1].mode).streamed_output:
-            kept = nodes[i].keep and model.graph.storage
-            if kept or (i in model.written and values[model.written[i]] > 0.5):
-                found.append(Event("page_out", i))
+        if first is not None:
+            found += outs
+            paged, outs = set(), []
     return found
 
 
@@ -48,11 +55,12 @@ def _mode(stage: Stage, values: Values) -> int:
     return max(stage.modes, key=lambda m: values[stage.modes[m]], default=0)
 
 
-def _way(model: StageModel, stage: Stage, values: Values, j: int) -> int:
-    """Return the mode in which a solution recomputes node j in a stage."""
+def _again(model: StageModel, stage: Stage, values: Values, j: int) -> Event:
+    """Return the event by which a solution recomputes node j in a stage."""
     ways = model.modes.ways[j]
     columns = stage.ways.get(j)
-    return ways[0 if columns is None else int(np.argmax(values[columns]))].mode
+    way = ways[0 if columns is None else int(np.argmax(values[columns]))]
+    return Event("compute", way.node, way.mode)
 
 
 def values_of(model: StageModel, events: Sequence[Event]) -> Values:
@@ -61,13 +69,13 @@ def values_of(model: StageModel, events: Sequence[Event]) -> Values:
     The values are a solution if the model offers the recomputations of the plan.
     """
     values = np.zeros(len(model.program.cost))
-    firsts = {event.node: event.mode for event in reversed(events) if event.op == "compute"}
-    written = _written(model.graph, events) - {
+    firsts = model.modes.firsts(events)
+    written = _written(model.modes.given, events) - {
         i for i, mode in firsts.items() if model.graph.nodes[i].mode(mode).streamed_output
     }
     for i, column in model.written.items():
         values[column] = float(i in written)
-    stages = _by_stage(model.graph, events)
+    stages = _by_stage(model.modes.given, events)
     for index, (stage, (computed, paged, in_ram)) in enumerate(
         zip(model.stages, stages, strict=True)
     ):
@@ -96,12 +104,11 @@ def values_of(model: StageModel, events: Sequence[Event]) -> Values:
 
 def _written(graph: CostGraph, events: Sequence[Event]) -> set[int]:
     """Return the tensors that events put on storage."""
-    return {
-        event.node
-        for event in events
-        if event.op == "page_out"
-        or (event.op == "compute" and graph.nodes[event.node].mode(event.mode).streamed_output)
-    }
+    written = {event.node for event in events if event.op == "page_out"}
+    for op, i, mode in events:
+        if op == "compute":
+            written.update(made.node for made in graph.outputs(i, mode) if made.streamed)
+    return written
 
 
 def _set_mode(model: StageModel, stage: Stage, values: Values, mode: int, in_ram: set[int]) -> None:
@@ -156,9 +163,9 @@ def neighbourhood(model: StageModel, values: Values, window: range) -> Program:
         for columns in (stage.before, stage.computed, stage.paged, stage.used, stage.modes):
             free.update(columns.values())
         free.update(column for columns in stage.ways.values() for column in columns)
-        inputs = () if stage.operator is None else nodes[stage.operator].inputs
+        inputs = () if stage.operator is None else nodes[stage.operator].all_inputs
         again = [i for i, column in stage.computed.items() if values[column] > 0.5]
-        tensors.update(inputs, again, *(nodes[i].inputs for i in (*inputs, *again)))
+        tensors.update(inputs, again, *(nodes[i].all_inputs for i in (*inputs, *again)))
     for stage in model.stages:
         free.update(stage.used[i] for i in tensors if i in stage.used)
         free.update(stage.after[i] for i in tensors if i in stage.after)
@@ -169,53 +176,44 @@ def neighbourhood(model: StageModel, values: Values, window: range) -> Program:
     return replace(model.program, lower=lower, upper=upper)
 
 
-def _apart(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
-    """Move each deferred computation to the end of the stage before.
-
-    `with_pairs_together` does the opposite.
-    """
-    found: list[Event] = []
-    at, done = 0, -1  # where the events of the present stage begin
-    for event in events:
-        op, i, mode = event
-        if op == "compute" and graph.nodes[i].mode(mode).deferred:
-            found.insert(at, event)
-            at, done = at + 1, i
-            continue
-        found.append(event)
-        if (op == "compute" and i > done) or (op in ("free", "page_out") and len(found) == at + 1):
-            at, done = len(found), max(done, i) if op == "compute" else done
-    return found
-
-
 def _by_stage(
     graph: CostGraph, events: Sequence[Event]
-) -> Iterator[tuple[dict[int, int], set[int], set[int]]]:
+) -> Iterator[tuple[dict[int, Event], set[int], set[int]]]:
     """Yield for each stage the tensors recomputed, paged in, and in RAM while the operator runs.
 
-    The tensors recomputed come with the mode of the first of their recomputations in the stage.
-    Recomputations that stream their output are left out.
+    The tensors recomputed come with the first of their recomputations in the stage.
+    Recomputations that stream their output are left out. If one event computes several nodes first,
+    nothing happens in the stages after the first of them. Neither does in the stage of a node that
+    is left out; RAM then holds what it held when the previous operator had run.
     """
-    done = -1
-    events = _apart(graph, events)
-    computed: dict[int, int] = {}
+    operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
+    place = {i: stage for stage, i in enumerate(operators)}
+    following = 0  # index of the stage in `operators`
+    computed: dict[int, Event] = {}
     paged: set[int] = set()
     ram = set() if graph.storage else {i for i, n in enumerate(graph.nodes) if n.stored}
-    for op, i, mode in events:
+    before = set(ram)
+    for event in events:
+        op, i, mode = event
         if op == "compute":
-            if i > done:
-                yield computed, paged, set(ram)
-                computed, paged, done = {}, set(), i
-            elif not graph.nodes[i].mode(mode).streamed_output:
-                computed.setdefault(i, mode)
-            if graph.nodes[i].mode(mode).streamed_output:
-                continue
-            ram.discard(graph.nodes[i].taken(mode))
-            ram.add(i)
+            for made in graph.outputs(i, mode):
+                if (stage := place[made.node]) >= following:
+                    for _ in range(following, stage):
+                        yield {}, set(), set(before & ram)
+                    yield computed, paged, set(ram)
+                    computed, paged, following = {}, set(), stage + 1
+                elif not made.streamed:
+                    computed.setdefault(made.node, event)
+                if not made.streamed:
+                    ram.discard(made.taken)
+                    ram.add(made.node)
+                before = set(ram)
         elif op == "page_in":
             paged.add(i)
             ram.add(i)
         elif op == "free":
             ram.discard(i)
+    for _ in range(following, len(operators)):
+        yield {}, set(), set(before & ram)
     if not graph.storage:
         yield computed, paged, set(ram)

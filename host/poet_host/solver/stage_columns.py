@@ -1,6 +1,6 @@
 """The columns of the stage model's variables. stage_model.py explains them."""
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from ..plan.problem import CostGraph
@@ -52,24 +52,27 @@ class StageModel:
     written: Columns = field(default_factory=dict)  # o
     # For each tensor, the columns of x for the modes that stream it to storage.
     streamed: dict[int, list[int]] = field(default_factory=dict)
+    left_out: Columns = field(default_factory=dict)  # x of the mode that leaves a node out
     stages: list[Stage] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     lanes: LaneTimes = field(default_factory=LaneTimes)
 
 
-def join_pairs(program: Program, modes: Modes, j: int, before: Columns, columns: Columns) -> None:
-    """Let node j be computed in a mode that completes the node before if and only if that node is
-    deferred. `before`, `columns`: the columns x of that node's modes, and of those of node j.
+def join(program: Program, modes: Modes, j: int, columns: Mapping[int, Columns]) -> None:
+    """Let nodes be computed in waiting modes if and only if the last one is in a closing mode.
+
+    `columns`: the columns x by node and mode. Node `j` is the last member.
     """
-    nodes, joined = modes.graph.nodes, set[int]()
-    for m, x in before.items():
-        if nodes[modes.before[j]].mode(m).deferred:
-            partners = modes.partners(j, m)
-            joined.update(partners)
-            program.row([(x, 1.0), *((columns[k], -1.0) for k in partners)], 0.0, 0.0)
-    for k, x in columns.items():
-        if nodes[j].mode(k).completes is not None and k not in joined:
-            program.fix(x, 0.0)
+    for group in modes.groups_of.get(j, ()):
+        closing = [(columns[j][k], -1.0) for k in group.closing]
+        for i, m in group.waiting:
+            program.row([(columns[i][m], 1.0), *closing], 0.0, 0.0)
+
+
+def at_most_once(program: Program, column: int, other: int | None) -> None:
+    """Let at most one of two variables be 1, if there are two."""
+    if other is not None:
+        program.row([(column, 1.0), (other, 1.0)], upper=1.0)
 
 
 def storing(model: StageModel, i: int) -> list[Term]:

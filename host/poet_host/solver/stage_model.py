@@ -31,17 +31,26 @@ i out, which page-ins of i may use too. Recomputations that stream their output 
 costs no more than the cheapest of them. In the RAM constraint, each mode counts its own output
 and workspace. A mode other than 0 occupies both lanes.
 
-A pair (plan/pairs.py) is two modes of neighbours t and u: x_tm = sum x_uk, where t is deferred in
-mode m, and the modes k of u complete it. Its output counts as an input of u.
+A mode that computes several nodes is taken apart (apart.py): x_tm = sum x_uk, where m is the
+waiting mode of a member t, and the modes k of the last member u close it. A node i may be left out:
+then one of its x_im is 1 in which nothing is made, and R_ti + x_im <= 1, o_i + x_im <= 1.
 """
 
 from collections.abc import Callable, Iterable
 
-from .modes import Way
 from .program import INFINITY, NO_LIMITS, Program, Term, TimeLimits
 from .recompute_candidates import RecomputeCandidates
-from .stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel, join_pairs, storing
+from .stage_columns import (
+    ALWAYS_IN_RAM,
+    Columns,
+    Stage,
+    StageModel,
+    at_most_once,
+    join,
+    storing,
+)
 from .stage_cuts import add_gap_cuts, prefer_paging
+from .ways import Way
 
 MAX_NONZEROS = 3_000_000  # in all constraints; the solver takes about 150 bytes per non-zero
 
@@ -111,14 +120,18 @@ def _page_outs(model: StageModel, page: bool) -> None:
 def _modes(model: StageModel, t: int) -> Columns:
     """Add x_tm. Return the columns by mode; none for a node without modes."""
     node, program, modes = model.graph.nodes[t], model.program, model.modes
-    before = model.stages[-1].modes if model.stages else {}
     if not node.modes:
         program.offset += node.energy_uj
-        join_pairs(program, modes, t, before, {})
         return {}
     columns = {m: program.binary(modes.cost_uj(t, m)) for m in modes.usable[t]}
     program.row([(x, 1.0) for x in columns.values()], 1.0, 1.0)
-    join_pairs(program, modes, t, before, columns)
+    if t in modes.groups_of:
+        known = {it.operator: it.modes for it in model.stages if it.operator is not None}
+        join(program, modes, t, known | {t: columns})
+    if t in modes.apart.left_out:
+        model.left_out[t] = columns[modes.apart.left_out[t]]
+        if t in model.written:
+            at_most_once(program, model.written[t], model.left_out[t])
     model.streamed[t] = [columns[m] for m in modes.streaming[t]]
     for i in {i for m in columns for i in node.mode(m).streamed_inputs}:
         readers = [(x, 1.0) for m, x in columns.items() if i in node.mode(m).streamed_inputs]
@@ -148,6 +161,7 @@ def _stage(
     for i in sorted(demanded | early):
         if i < t and last[i] >= t and (repeats or before.get(i) != ALWAYS_IN_RAM):
             computed[i] = _recomputation(model, i, ways)
+            at_most_once(program, computed[i], model.left_out.get(i))
     runs = [run for j in computed for run in _runs(model, j, computed, ways)]
     users: dict[int, list[int]] = {}
     for column, way in runs:
@@ -257,7 +271,7 @@ def _after(model: StageModel, candidates: RecomputeCandidates, t: int, stage: St
                 program.row([(stage.after[i], 1.0), (column, -1.0)], upper=0.0)
     if last[t] > t and modes.whole[t]:
         stage.after[t] = ALWAYS_IN_RAM
-        if modes.streaming[t]:
+        if len(modes.whole[t]) < len(usable):
             stage.after[t] = program.binary()
             whole = [(stage.modes[m], -1.0) for m in modes.whole[t]]
             program.row([(stage.after[t], 1.0), *whole], 0.0, 0.0)
@@ -326,17 +340,17 @@ def _ram_constraint(model: StageModel, t: int, stage: Stage) -> None:
     own_tm: bytes of the output and the workspace. An output that is streamed, or that overwrites an
     input, has no bytes of its own.
     """
-    node, nodes = model.graph.nodes[t], model.graph.nodes
-    usable = model.modes.usable[t]
+    nodes, usable = model.graph.nodes, model.modes.usable[t]
     if not usable:
         model.program.make_infeasible()
         return
-    least = min(node.own_bytes(m) for m in usable)
+    own_bytes = {m: model.graph.own_bytes(t, m) for m in usable}
+    least = min(own_bytes.values())
     held = {i: column for i, column in stage.used.items() if column != ALWAYS_IN_RAM}
     own = least + sum(nodes[i].bytes for i in stage.used.keys() - held.keys())
     columns = [*held.values(), *stage.modes.values()]
     sizes = [nodes[i].bytes for i in held]
-    sizes += [node.own_bytes(m) - least for m in stage.modes]
+    sizes += [own_bytes[m] - least for m in stage.modes]
     model.program.knapsack(columns, sizes, model.ram_bytes - own)
 
 

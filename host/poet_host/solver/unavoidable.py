@@ -3,20 +3,21 @@
 A node may have several modes. Each bound takes the cheapest of them, separately for each cost.
 """
 
-from ..plan.problem import TOLERANCE, CostGraph, CostNode
+from ..plan.problem import TOLERANCE, CostGraph, Output
 
 
 def unavoidable_uj(graph: CostGraph) -> float:
     """Return the energy that every plan must spend.
 
-    Every plan must compute each node, page in each stored tensor that a node needs in RAM, and
-    page out each kept tensor that is not streamed.
+    Every plan must compute each unavoidable node, page in each stored tensor that such a node needs
+    in RAM, and page out each kept tensor that is not streamed.
     """
     total = 0.0
-    for i, node in _computed(graph):
+    for i in _computed(graph):
         total += min(
-            mode.energy_uj + (node.page_out_uj if _pages_out(graph, node, number) else 0.0)
-            for number, mode in graph.runnable(i).items()
+            (graph.nodes[j].mode(number).energy_uj if j == i else 0.0)
+            + (graph.nodes[i].page_out_uj if _pages_out(graph, made) else 0.0)
+            for j, number, made in graph.runs[i]
         )
     total += sum(graph.nodes[i].page_in_uj for i in _read(graph))
     return total * (1 - TOLERANCE / 4)  # another order of the sum may round to less
@@ -24,7 +25,7 @@ def unavoidable_uj(graph: CostGraph) -> float:
 
 def least_processor_us(graph: CostGraph) -> float:
     """Return the time for which the processor's lane is busy in every plan."""
-    total = sum(_least_us(graph, i) for i, _ in _computed(graph))
+    total = sum(_least_us(graph, i) for i in _computed(graph))
     total += sum(graph.nodes[i].page_in_cpu_us for i in _read(graph))
     total += sum(graph.nodes[i].page_out_cpu_us for i in _written(graph))
     return total * (1 - TOLERANCE / 4)
@@ -33,14 +34,14 @@ def least_processor_us(graph: CostGraph) -> float:
 def least_time_us(graph: CostGraph) -> float:
     """Return a lower bound of the time of all plans.
 
-    The bound counts each node once, in order. Before a node, all stored tensors needed so far are
-    paged in, one by one. A kept tensor is paged out after its computation.
+    The bound counts each unavoidable node once, in order. Before a node, all stored tensors needed
+    so far are paged in, one by one. A kept tensor is paged out after its computation.
     """
     arrived_us = processor_us = end_us = least_us = 0.0
     needed: set[int] = set()
     written = _written(graph)
     kept_us = sum(graph.nodes[i].page_out_us for i in written)
-    for i, node in _computed(graph):
+    for i in _computed(graph):
         new = _needed(graph, i) - needed
         needed |= new
         arrived_us += sum(graph.nodes[j].page_in_us for j in new)
@@ -49,7 +50,7 @@ def least_time_us(graph: CostGraph) -> float:
         processor_us += time_us
         end_us = max(processor_us, max(end_us, arrived_us) + time_us)
         least_us = max(least_us, end_us + kept_us)
-        kept_us -= node.page_out_us if i in written else 0.0
+        kept_us -= graph.nodes[i].page_out_us if i in written else 0.0
     return least_us
 
 
@@ -58,44 +59,50 @@ def transfers_alone_us(graph: CostGraph) -> float:
 
     These are the page-ins before the first computation, and the page-out after the last one.
     """
-    operators = _computed(graph)
+    operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
     if not operators:
         return 0.0
-    begin_us = sum(graph.nodes[j].page_in_us for j in _needed(graph, operators[0][0]))
-    last, node = operators[-1]
-    return begin_us + (node.page_out_us if last in _written(graph) else 0.0)
+    first, last = operators[0], operators[-1]
+    begin_us = 0.0
+    if first in graph.unavoidable:
+        begin_us = sum(graph.nodes[j].page_in_us for j in _needed(graph, first))
+    return begin_us + (graph.nodes[last].page_out_us if last in _written(graph) else 0.0)
 
 
-def _computed(graph: CostGraph) -> list[tuple[int, CostNode]]:
-    return [(i, node) for i, node in enumerate(graph.nodes) if not node.stored]
+def _computed(graph: CostGraph) -> list[int]:
+    """Return the nodes that every plan computes, in order."""
+    return sorted(graph.unavoidable)
 
 
 def _least_us(graph: CostGraph, i: int) -> float:
-    """Return the least time for which node i occupies the processor's lane."""
-    return min(mode.wall_us for mode in graph.runnable(i).values())
+    """Return the least time for which node i occupies the processor's lane.
+
+    An earlier node may have a mode that computes node i. Then the time is that node's.
+    """
+    return min(
+        graph.nodes[j].mode(number).wall_us if j == i else 0.0 for j, number, _ in graph.runs[i]
+    )
 
 
 def _needed(graph: CostGraph, i: int) -> set[int]:
     """Return the stored tensors that must be paged in for node i, whatever its mode."""
     if not graph.storage:
         return set()
-    whole = (set(graph.nodes[i].whole_inputs(number)) for number in graph.runnable(i))
+    whole = (set(graph.nodes[j].whole_inputs(number)) for j, number, _ in graph.runs[i])
     return {j for j in set.intersection(*whole) if graph.nodes[j].stored}
 
 
 def _read(graph: CostGraph) -> set[int]:
-    return set().union(*(_needed(graph, i) for i, _ in _computed(graph)))
+    return set().union(*(_needed(graph, i) for i in _computed(graph)))
 
 
-def _pages_out(graph: CostGraph, node: CostNode, number: int) -> bool:
-    """Return whether the node must be paged out if it is computed only in this mode."""
-    return graph.storage and node.keep and not node.mode(number).streamed_output
+def _pages_out(graph: CostGraph, made: Output) -> bool:
+    """Return whether the node must be paged out if it is computed only in this way."""
+    return graph.storage and graph.nodes[made.node].keep and not made.streamed
 
 
 def _written(graph: CostGraph) -> set[int]:
     """Return the computed nodes that every plan pages out."""
     return {
-        i
-        for i, node in _computed(graph)
-        if all(_pages_out(graph, node, number) for number in graph.runnable(i))
+        i for i in _computed(graph) if all(_pages_out(graph, made) for _, _, made in graph.runs[i])
     }

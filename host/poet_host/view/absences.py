@@ -100,13 +100,14 @@ class _Find:
         self.returned: dict[str, int] = {}  # statement index of each tensor's latest page-in
         self.outs: dict[str, list[int]] = defaultdict(list)
         self.streamed: dict[str, int] = {}  # first statement that streams each tensor out
-        self.modes = [it.mode if isinstance(it, Statement) else 0 for it in statements]
-        nodes = {node.name: node for node in graph.nodes}
+        self.statements = statements
         for index, it in enumerate(statements):
             if isinstance(it, Statement) and it.op == "page_out":
                 self.outs[it.node].append(index)
-            elif isinstance(it, Statement) and nodes[it.node].mode(it.mode).streamed_output:
-                self.streamed.setdefault(it.node, index)
+            elif isinstance(it, Statement) and it.op == "compute":
+                for made in graph.outputs(graph.index[it.node], it.mode):
+                    if made.streamed:
+                        self.streamed.setdefault(graph.nodes[made.node].name, index)
 
     def absence(self, node: CostNode, before: Box, after: Box) -> Absence:
         outs = [i for i in self.outs[node.name] if i < after.statement]
@@ -123,7 +124,8 @@ class _Find:
             instead = None if node.stored or node.once else again
             hidden_us = sum(self._hidden(i) for i in (*own, after.statement))
         else:
-            mode = node.mode(self.modes[after.statement])
+            computing, number = self._run(node, after.statement)
+            mode = computing.mode(number)
             spent = Cost(mode.wall_us, mode.energy_uj)
             streamed = self.streamed.get(node.name, after.statement) < after.statement
             on_storage = bool(outs) or node.keep or streamed
@@ -147,12 +149,23 @@ class _Find:
 
     def _missing(self, node: CostNode, index: int) -> tuple[str, ...]:
         """Return the inputs that must be in RAM for `node`, but are not at statement `index`."""
-        names = [self.graph.nodes[i].name for i in node.whole_inputs(self.modes[index])]
+        node, mode = self._run(node, index)
+        names = [self.graph.nodes[i].name for i in node.whole_inputs(mode)]
         return tuple(
             name
             for name in names
             if not any(box.statement < index <= box.until for box in self.stays.get(name, ()))
         )
+
+    def _run(self, node: CostNode, index: int) -> tuple[CostNode, int]:
+        """Return the node and the mode that statement `index` computes; `node` if it computes none.
+
+        The statement may compute several nodes, with a mode of the first one.
+        """
+        it = self.statements[index]
+        if isinstance(it, Statement) and it.op == "compute":
+            return self.graph.nodes[self.graph.index[it.node]], it.mode
+        return node, 0
 
     def _hidden(self, index: int) -> float:
         """Return how long the processor computes during the transfer at statement `index`."""

@@ -14,7 +14,6 @@ from ..plan.plan import Statement
 from ..plan.problem import CostGraph
 from ..run.run import Run
 from ..schedule.decode import Wait
-from ..schedule.nests import Streamed
 from ..schedule.times import Timed, planned_times
 
 Kind = Literal["forward", "again", "page_in", "page_out", "wait", "commit", "streamed"]
@@ -186,23 +185,22 @@ class _Walk:
     def _compute(self, index: int, statement: Statement, timed: Timed) -> None:
         name, mode = statement.node, self.nodes[statement.node].mode(statement.mode)
         kind: Kind = "again" if name in self.done else "forward"
-        self.done.add(name)
         self._bar(index, name, "wait", timed.reached_us, timed.begin_us, always=False)
         self._bar(index, name, kind, timed.begin_us, timed.end_us)
         if mode.streams:
             self._bar(index, name, "streamed", timed.begin_us, timed.end_us)
-        offset = statement.offset
-        if mode.overwrites is not None and not mode.streamed_output:
-            old = self.graph.nodes[mode.overwrites].name
-            offset = self.here[old].offset
-            self._leave(old, index, timed.begin_us)
-        if not mode.streamed_output:
-            self.enter(index, name, kind, offset, timed.begin_us, timed.end_us)
-        if isinstance(statement, Streamed) and statement.also is not None:
-            self.done.add(statement.also)
-            if statement.also_offset is not None:
-                at = statement.also_offset
-                self.enter(index, statement.also, kind, at, timed.begin_us, timed.end_us)
+        also_offsets = iter(statement.also_offsets)
+        for made in self.graph.outputs(self.graph.index[name], statement.mode):
+            node = self.graph.nodes[made.node].name
+            self.done.add(node)
+            if made.streamed:
+                continue
+            offset = statement.offset if node == name else next(also_offsets, None)
+            if made.overwrites is not None:
+                old = self.graph.nodes[made.overwrites].name
+                offset = self.here[old].offset
+                self._leave(old, index, timed.begin_us)
+            self.enter(index, node, kind, offset, timed.begin_us, timed.end_us)
         if statement.workspace_offset is not None:
             self._use(timed.begin_us, mode.workspace_bytes)
             self.in_use[index] = max(self.in_use[index], self.used[-1][1])

@@ -12,6 +12,7 @@ from poet_host.solver import conflicts, stage_model
 from poet_host.solver.bound_search import BoundSearch, Learnt
 from poet_host.solver.feasibility import least_ram_bytes
 from poet_host.solver.program import minimise
+from poet_host.solver.repair import RepairSearch
 from poet_host.solver.search import Search, Task
 from poet_host.solver.workers import Channel
 from support.cost_graphs import random_problem, tight_problem, timed_problems
@@ -49,7 +50,7 @@ def collected(search: BoundSearch) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize("block", range(4))
 def test_the_bounds_rise_to_the_value_of_the_best_plan(block: int) -> None:
-    reached = plans = shorter = 0
+    reached = plans = shorter = repaired = 0
     for problem in problems(range(block * 10, block * 10 + 10)):
         best = cheapest(problem)
         least = inf if best is None else best.value(problem)
@@ -64,8 +65,15 @@ def test_the_bounds_rise_to_the_value_of_the_best_plan(block: int) -> None:
         assert all(task.value(plan) >= least * (1 - 1e-6) for plan in found["plan"]), problem
         reached += max(found["bound"]) >= least * (1 - 1e-6)
         plans += bool(found["plan"])
+        repair = RepairSearch(task, Channel(lambda kind, plan: None, lambda: False))
+        for solution in found["solution"]:
+            repair.channel.latest = solution
+            repair.receive()
+        assert repair.incumbent_value >= least * (1 - 1e-6), problem
+        repaired += repair.incumbent_value <= least * (1 + 1e-6) < inf
     assert reached > 28
     assert plans > 25
+    assert repaired > 25
     assert shorter > 0  # of the searches that begin with what another search learnt
 
 

@@ -108,6 +108,8 @@ def test_the_best_plan_obeys_the_model_and_every_conflict(block: int) -> None:
         assert not conflicts.violated_sets(model, values), problem.graph.name
         learned += _learn(model)
         assert not broken_rows(model.program, values), problem.graph.name
+        wrong = 1 - values
+        assert model.program.violated_rows(wrong) == broken_rows(model.program, wrong)
         count += 1
     assert count > 15
     assert learned > 0

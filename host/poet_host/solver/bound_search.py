@@ -20,6 +20,7 @@ from ..plan.problem import TOLERANCE
 from . import solution
 from .candidate import Candidate
 from .conflicts import Conflict, forbid, violated_sets
+from .events import tidy
 from .program import INFINITY, Outcome, Values, minimise
 from .search import Search, Task
 from .stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel
@@ -74,6 +75,9 @@ def search_bounds(
 class BoundSearch(Search):
     bound: float = -INFINITY
     learnt: Learnt = field(default_factory=Learnt)
+    # Least value of a solution that lacks no expensive input. Solutions on the way to the next one
+    # are offered only if they are better.
+    offered: float = INFINITY
 
     def run(self) -> None:
         """Solve larger and larger models, until a solution is a plan, or time is up."""
@@ -109,6 +113,8 @@ class BoundSearch(Search):
         missing = list(_missing(model, values))
         if self.add_expensive(missing):
             return True
+        self.offer(model, values)
+        self.offered = model.program.objective(values)
         self.try_solution(model, values, self.task.left_s)
         every = violated_sets(model, values)
         found = [it for it in every if it not in self.learnt.conflicts]
@@ -128,6 +134,10 @@ class BoundSearch(Search):
         costs = zip(dear, costs_uj, strict=True)
         self._add_strict(need for need, cost_uj in costs if cost_uj >= least_uj)
         return bool(dear)
+
+    def offer(self, model: StageModel, values: Values) -> None:
+        """Emit a solution, for the primal search to make a plan from it."""
+        self.channel.emit("solution", tidy(model.modes.given, solution.events(model, values)))
 
     def _add_strict(self, needs: Iterable[tuple[int, int]]) -> None:
         for j, i in needs:
@@ -205,8 +215,8 @@ class BoundSearch(Search):
 
         def on_progress(bound: float, values: Values | None) -> bool:
             self.raise_bound(bound)
-            if values is not None:
-                self.channel.emit("solution", solution.recomputed(model, values))
+            if values is not None and model.program.objective(values) < self.offered:
+                self.offer(model, values)
             return self.is_over or self.is_proved
 
         def receive() -> Values | None:

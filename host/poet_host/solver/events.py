@@ -90,7 +90,7 @@ def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[tuple[int, int
     """Return for each tensor that an event creates the last event that needs it in RAM.
 
     The keys are pairs of an event's index and a tensor. Without storage, stored tensors start in
-    RAM: the index is then -1.
+    RAM: the index is then -1. A solution of a relaxed model may need what no event creates.
     """
     created: dict[int, int] = {}  # by tensor, the event that created it last
     last: dict[tuple[int, int], int] = {}
@@ -110,7 +110,8 @@ def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[tuple[int, int
         elif op == "page_in":
             created[i] = e
         for j in touched:
-            last[created[j], j] = e
+            if j in created:
+                last[created[j], j] = e
     if not graph.storage:
         for i, node in enumerate(graph.nodes):
             if node.keep:

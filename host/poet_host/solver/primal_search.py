@@ -8,22 +8,23 @@ rest stays fixed.
 import random
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from ..plan.blocks import aligned
 from ..plan.placed_plan import Excess
 from ..plan.plan import Plan
 from ..plan.problem import TOLERANCE
 from ..plan.verify import verify
-from . import conflicts, solution
+from . import solution
 from .bound_search import first_bound
 from .candidate import Candidate
 from .events import events_of, normal_order, tidy
 from .exhaustive import search_exhaustively
 from .greedy import everything_paged, greedy_plans
-from .program import INFINITY, Result, Values, minimise
+from .program import INFINITY, Result, minimise
 from .recompute_candidates import DepthLimit, RecomputeCandidates
-from .search import Search, Task
+from .repair import NEIGHBOURHOOD_LIMIT_S, PLAN_TIME_SHARE, RepairSearch
+from .search import Task
 from .settings import Settings
 from .stage_columns import StageModel
 from .workers import Channel
@@ -38,23 +39,16 @@ LAST_LIMITS = (DepthLimit(None, 1.0), DepthLimit(None))
 # Shares of the time left that the search with one depth limit may take:
 FIRST_TIME_SHARE, FIRST_TIME_SHARE_DEADLINE = 0.25, 0.05
 MEDIUM_TIME_SHARE, LAST_TIME_SHARE = 0.1, 0.5
-PLAN_TIME_SHARE = 0.1  # share of the time left that making a plan from a solution may take
 MAX_TIGHTENINGS = 4  # attempts with less RAM or time for a model, until its plan fits
 MAX_CUT_ROUNDS = 2
-# Stop a minimisation when value - bound is at most this share of the overhead. The overhead is what
-# the best plan spends in addition to what every plan must spend.
-OVERHEAD_GAP = 0.02
 
 BASELINE_GAP = 0.01  # if the gap to the first bound is larger, seed plans precede the bound search
 BASELINE_TIME_SHARE = 0.5  # share of the time left that all seed plans together may take
 BASELINE_TIME_SHARE_DEADLINE = 0.15  # the same, if seed plans must meet a deadline
 
-NEIGHBOURHOOD_DEPTHS, MAX_NEIGHBOURHOOD_COLUMNS = (16, 6, 4, 3, 2), 40_000
 NEIGHBOURHOOD_SHARE = 0.1  # share of the stages in the first neighbourhood
 # The share of stages grows after a neighbourhood that was solved, and shrinks after others.
 NEIGHBOURHOOD_GROWTH, NEIGHBOURHOOD_DECAY = 1.1, 0.8
-NEIGHBOURHOOD_LIMIT_S = 3.0
-IMPROVEMENTS_PER_GAP = 20  # ignore improvements of less than `overhead_gap` divided by this
 MAX_FAILED_NEIGHBOURHOODS = 50  # in a row
 SEED = 1
 
@@ -104,8 +98,7 @@ def adopt_seed_plans(task: Task, channel: Channel) -> None:
 
 
 @dataclass
-class PrimalSearch(Search):
-    known_conflicts: dict[conflicts.Conflict, None] = field(default_factory=dict)
+class PrimalSearch(RepairSearch):
     asked_seed_plans: bool = False
 
     def exhaust(self, max_labels: int, share: float = 1.0) -> bool:
@@ -208,12 +201,6 @@ class PrimalSearch(Search):
                 self.solve_to_fit(candidates, share)
             self.receive()
 
-    def limited(self, limit: DepthLimit) -> RecomputeCandidates:
-        """Return the candidates within a depth limit, and the incumbent's recomputations."""
-        best = self.incumbent
-        also = solution.recomputed_by_stage(self.task.graph, best.events) if best else None
-        return self.candidates(overhead=self.overhead, depth_limit=limit, also=also)
-
     def solve_to_fit(self, candidates: RecomputeCandidates, share: float) -> None:
         """Solve a stage model. While its plan cannot fit, solve again with less RAM or time."""
         ram_bytes, deadline_us = self.task.ram_bytes, self.task.deadline_us
@@ -243,45 +230,12 @@ class PrimalSearch(Search):
             if found.values is None:
                 return
             plan_limit_s = self.task.left_s * PLAN_TIME_SHARE
-            plan_value = self.try_solution(model, found.values, plan_limit_s, deadline_us)
-            if plan_value - found.objective <= 2 * self.overhead_gap:
+            enough = found.objective + 2 * self.overhead_gap
+            plan_value = self.try_solution(model, found.values, plan_limit_s, deadline_us, enough)
+            if plan_value <= enough:
                 return
             if not self.add_conflicts(model, found.values):
                 return
-
-    def add_conflicts(self, model: StageModel, values: Values) -> bool:
-        """Add constraints against the new conflicts in a solution. Return whether there are any.
-
-        A conflict (conflicts.py) is a set of recomputations that do not fit into RAM together.
-        """
-        found = [
-            it for it in conflicts.violated_sets(model, values) if it not in self.known_conflicts
-        ]
-        self.known_conflicts.update(dict.fromkeys(found))
-        for conflict in found:
-            conflicts.forbid(model, conflict)
-        return bool(found)
-
-    def model_with_conflicts(
-        self, candidates: RecomputeCandidates, ram_bytes: int, deadline_us: float | None
-    ) -> StageModel | None:
-        """Return the stage model with all conflicts found so far."""
-        model = self.stage_model(candidates, ram_bytes, deadline_us)
-        if model is not None:
-            for conflict in self.known_conflicts:
-                conflicts.forbid(model, conflict)
-        return model
-
-    @property
-    def overhead_gap(self) -> float:
-        least = self.task.least_value
-        return OVERHEAD_GAP * (self.incumbent_value - least) if self.incumbent else 0.0
-
-    def receive(self) -> None:
-        """Try the recomputations of a solution that the bound search has found."""
-        recomputed = self.channel.receive()
-        if recomputed is not None:
-            self.try_recomputations(recomputed, self.task.left_s * PLAN_TIME_SHARE)
 
     def minimise(self, model: StageModel, limit_s: float) -> Result:
         best = self.incumbent
@@ -295,56 +249,35 @@ class PrimalSearch(Search):
             on_progress=self.on_progress,
         )
 
-    def neighbourhood_model(self) -> StageModel | None:
-        """Return the stage model with the longest chains of recomputations that is small enough.
-
-        It is small enough if it has at most MAX_NEIGHBOURHOOD_COLUMNS columns. If no model is,
-        return the one with the shortest chains.
-        """
-        for depth in NEIGHBOURHOOD_DEPTHS:
-            candidates = self.limited(DepthLimit(depth, 1.0))
-            model = self.model_with_conflicts(
-                candidates, self.task.ram_bytes, self.task.deadline_us
-            )
-            if model is None or len(model.program.cost) <= MAX_NEIGHBOURHOOD_COLUMNS:
-                break
-        return model
-
     def search_neighbourhoods(self) -> None:
         """Solve parts of the incumbent again, with the rest fixed, until too many attempts fail."""
         rng = random.Random(SEED)
         share, failed = NEIGHBOURHOOD_SHARE, 0
         model: StageModel | None = None
-        while (
-            not self.is_over and self.incumbent is not None and failed < MAX_FAILED_NEIGHBOURHOODS
-        ):
+        centre: Candidate | None = None
+        while not self.is_over and failed < MAX_FAILED_NEIGHBOURHOODS:
             self.receive()
-            if model is None:
-                model = self.neighbourhood_model()
+            if self.incumbent is None:
+                return
+            if model is None or centre is not self.incumbent:
+                centre, failed = self.incumbent, 0
+                model = self.neighbourhood_model(centre.events)
                 if model is None:
                     return
-                values = solution.values_of(model, self.incumbent.events)
+                values = solution.values_of(model, centre.events)
                 overhead = solution.overhead_by_stage(model, values)
             stages = len(model.stages)
             length = max(2, round(stages * share))
             begin = rng.choices(range(stages), overhead)[0] - length // 2
             window = range(max(0, begin), min(begin + length, stages))
-            found = minimise(
-                solution.neighbourhood(model, values, window),
-                min(NEIGHBOURHOOD_LIMIT_S, self.task.left_s),
-                absolute_gap=self.overhead_gap / IMPROVEMENTS_PER_GAP,
-                initial=values,
-                presolve=self.task.presolve,
-                on_progress=self.on_progress,
-            )
+            found = self.solve_neighbourhood(model, values, window, initial=True)
             failed += 1
-            before, margin = self.incumbent_value, self.overhead_gap / IMPROVEMENTS_PER_GAP
-            if found.values is not None and found.objective < before - margin:
-                self.try_solution(model, found.values, NEIGHBOURHOOD_LIMIT_S)
-                if self.incumbent_value > found.objective + margin:
+            least = self.incumbent_value - self.least_improvement
+            if found.values is not None and found.objective < least:
+                enough = found.objective + 2 * self.overhead_gap
+                self.try_solution(model, found.values, NEIGHBOURHOOD_LIMIT_S, enough=enough)
+                if self.incumbent_value > found.objective + self.least_improvement:
                     self.add_conflicts(model, found.values)
-            if self.incumbent_value < before:
-                model, failed = None, 0
             solved = found.outcome == "optimal"
             share = (
                 min(1.0, share * NEIGHBOURHOOD_GROWTH) if solved else share * NEIGHBOURHOOD_DECAY

@@ -19,6 +19,7 @@ INFINITY = float("inf")
 OBJECTIVE_SCALE = 1000.0  # the largest coefficient of a scaled objective
 # A worker ends itself if HiGHS takes longer than the time limit x LATE_FACTOR + LATE_S.
 LATE_FACTOR, LATE_S = 1.5, 5.0
+ROW_TOLERANCE = 1e-6  # of a row's sum, in `Program.violated_rows`
 MAX_ATTAINABLE_BITS = 1 << 25  # largest number of bit operations in `attainable`
 
 Values = Any  # NumPy array: the value of each column in a solution
@@ -107,6 +108,19 @@ class Program:
     def make_infeasible(self) -> None:
         """Add a row that no solution satisfies."""
         self.row([], lower=1.0)
+
+    def objective(self, values: Values) -> float:
+        """Return what the program minimises, for these values of the columns."""
+        return self.offset + float(np.dot(np.array(self.cost), values))
+
+    def violated_rows(self, values: Values) -> list[int]:
+        """Return the rows whose constraints the values of the columns violate."""
+        terms = np.array(self.coefficients) * values[np.array(self.columns, dtype=np.int64)]
+        rows = np.repeat(np.arange(len(self.row_lower)), np.diff(self.row_starts))
+        sums = np.bincount(rows, terms, len(self.row_lower))
+        lower = np.array(self.row_lower) - ROW_TOLERANCE
+        upper = np.array(self.row_upper) + ROW_TOLERANCE
+        return np.flatnonzero((sums < lower) | (sums > upper)).tolist()
 
     def fix(self, column: int, value: float) -> None:
         self.lower[column] = self.upper[column] = value

@@ -196,14 +196,14 @@ class RecomputeCandidates:
 
         `before`: operator of the previous stage.
         """
-        if self.depth_limit is not None:
-            return set(self.also.get(t, ()))
-        if before is None:
-            return set()
         modes = self.modes
         alive = {i for i in range(t) if self.may_recompute[i] and self.last[i] >= t}
         if t in self.near_conflicts:
             return {i for i in alive if modes.again[i] or self.users[i]}
+        if self.depth_limit is not None:
+            return set(self.also.get(t, ()))
+        if before is None:
+            return set()
         alive.discard(before)
         overwritten = modes.overwritten[t] if t < len(modes.overwritten) else frozenset()
         touched = needed | set(modes.wanted[before])

@@ -33,7 +33,7 @@ from .unavoidable import (
 )
 from .workers import Channel
 
-SLOT_PASSES = (1, 2)  # times that a stage may recompute a node; 2 is tried if 1 gives no plan
+SLOT_PASSES = (1, 2)  # times that a stage may recompute a node; 2 is tried if 1 is not enough
 # With more effort for the order of transfers, a plan may save these shares of the deadline and of
 # its value. A plan that is late, or worse than the best one, by more is dropped.
 MAX_LATENESS, MAX_GAIN = 0.02, 0.005
@@ -283,10 +283,12 @@ class Search:
         values: Values,
         limit_s: float,
         deadline_us: float | None = None,
+        enough: float = INFINITY,
     ) -> float:
         """Try the plan of a solution. Return the energy of the plan.
 
         If the simplest order of its events needs too much RAM, the slot model finds a better order.
+        `enough`: see `try_recomputations`.
         """
         graph = model.modes.given
         events = tidy(graph, solution.events(model, values))
@@ -296,6 +298,7 @@ class Search:
         return self.try_recomputations(
             solution.recomputed(model, values),
             limit_s,
+            enough=enough,
             ram_bytes=model.ram_bytes,
             deadline_us=deadline_us,
         )
@@ -305,17 +308,21 @@ class Search:
         recomputed: Sequence[Sequence[int]],
         limit_s: float,
         *,
+        enough: float = INFINITY,
         ram_bytes: int | None = None,
         deadline_us: float | None = None,
     ) -> float:
         """Try the best plan that recomputes only nodes in `recomputed`. Return its value.
 
-        `recomputed`: the nodes that may be recomputed, by stage.
+        `recomputed`: the nodes that may be recomputed, by stage. If the value is above `enough`,
+        and was found in time, also try the best plan that may compute each of them twice in its
+        stage.
         `ram_bytes`, `deadline_us`: limits that replace those of the task.
         """
         task = self.task
         ram_bytes = task.ram_bytes if ram_bytes is None else ram_bytes
         deadline_us = task.deadline_us if deadline_us is None else deadline_us
+        value = INFINITY
         for passes in SLOT_PASSES:
             slots = slot_model.slots_of(task.graph, recomputed, passes)
             model = slot_model.build(
@@ -330,5 +337,7 @@ class Search:
             found = minimise(model.program, limit_s, presolve=False, on_progress=self.on_progress)
             if found.values is not None:
                 self.try_plan(tidy(task.graph, slot_model.events(model, found.values)))
-                return found.objective
-        return INFINITY
+                value = min(value, found.objective)
+                if value <= enough or found.outcome == "stopped":
+                    break  # a larger model would take even longer
+        return value

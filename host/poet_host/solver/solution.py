@@ -1,6 +1,7 @@
 """Convert plans to solutions of the stage model (stage_model.py), and solutions to plans."""
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -149,7 +150,13 @@ def overhead_by_stage(model: StageModel, values: Values) -> list[float]:
     return spent if any(spent) else [1.0] * len(spent)
 
 
-def neighbourhood(model: StageModel, values: Values, window: range) -> Program:
+def violated_stages(model: StageModel, values: Values) -> set[int]:
+    """Return the indices of the stages whose constraints the values violate."""
+    found = {bisect(model.first_rows, row) - 1 for row in model.program.violated_rows(values)}
+    return found & set(range(len(model.stages)))
+
+
+def neighbourhood(model: StageModel, values: Values, window: Iterable[int]) -> Program:
     """Return the program with all variables fixed to a solution, except those of some stages.
 
     `window`: indices of the stages whose variables are free. For some tensors, the variables U are

@@ -54,6 +54,8 @@ class StageModel:
     streamed: dict[int, list[int]] = field(default_factory=dict)
     left_out: Columns = field(default_factory=dict)  # x of the mode that leaves a node out
     stages: list[Stage] = field(default_factory=list)
+    # By stage, the first of its rows in the program; then the first row that belongs to no stage.
+    first_rows: list[int] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     lanes: LaneTimes = field(default_factory=LaneTimes)
 

@@ -86,6 +86,7 @@ def build(
             continue
         if out_of_time() or len(model.program.columns) > MAX_NONZEROS:
             raise TooLarge
+        model.first_rows.append(len(model.program.row_lower))
         chosen = _modes(model, t)
         stage = _stage(model, candidates, t, previous, set(model.modes.wanted[t]), before, chosen)
         _ram_constraint(model, t, stage)
@@ -93,9 +94,11 @@ def build(
         before, previous = stage.after, t
     if not graph.storage:
         kept = {i for i, node in enumerate(graph.nodes) if node.keep}
+        model.first_rows.append(len(model.program.row_lower))
         _stage(model, candidates, len(graph.nodes), previous, kept, before, {})
         if sum(graph.nodes[i].bytes for i in kept) > ram_bytes:
             model.program.make_infeasible()
+    model.first_rows.append(len(model.program.row_lower))
     if candidates.depth_limit is None:
         add_gap_cuts(model)
     if page and limits.deadline_us is None:

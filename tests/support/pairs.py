@@ -95,8 +95,8 @@ def schedule_of_pair(case: PairCase, one: NestedOperator, queue: int = 8) -> Sch
             at += graph[name].size_bytes
     also = at if rings[4] is None else None
     at += graph["dx"].size_bytes if rings[4] is None else 0
-    statements.append(Statement("compute", "dx", also, mode=1))
-    statements.append(Statement("compute", "out", offsets.get("w"), at, mode=1))
+    new = (offsets["w"],) if "w" in offsets else ()
+    statements.append(Statement("compute", "dx", also, at, mode=1, also_offsets=new))
     statements += [
         Statement("page_out", name)
         for name, ring in (("out", rings[3]), ("dx", rings[4]))
@@ -105,7 +105,7 @@ def schedule_of_pair(case: PairCase, one: NestedOperator, queue: int = 8) -> Sch
     plan = Plan("feasible", at + one.workspace_bytes, statements=tuple(statements))
     names = ("x", "dy", "w", "out", "dx")
     cuts = {name: cut for name, cut in zip(names, one.cuts, strict=True) if cut}
-    return encode(graph, plan, queue_capacity=queue, cuts=cuts, nests={("out", 1): one.nest})
+    return encode(graph, plan, queue_capacity=queue, cuts=cuts, nests={("dx", 1): one.nest})
 
 
 def run_pair(case: PairCase, one: NestedOperator, **named: object) -> tuple[np.ndarray, np.ndarray]:

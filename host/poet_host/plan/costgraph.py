@@ -73,14 +73,9 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
     return replace(graph, nodes=tuple(nodes), may_leave_out=version > 1)
 
 
-def version_of(graph: CostGraph) -> int:
-    """Return the version of the format that the graph needs."""
-    return 2 if graph.may_leave_out or graph.has_fused_modes else 1
-
-
 def dump_cost_graph(graph: CostGraph) -> dict[str, Any]:
     """Return the cost graph as a JSON object, which `parse_cost_graph` reads."""
-    top: dict[str, Any] = {"format": FORMAT, "version": version_of(graph), "name": graph.name}
+    top: dict[str, Any] = {"format": FORMAT, "version": graph.version, "name": graph.name}
     if not graph.storage:
         top["storage"] = False
     if graph.base_power_uw:

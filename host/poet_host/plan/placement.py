@@ -38,7 +38,7 @@ def arrange(
     initial: list[tuple[str, int]] = []
     for life, offset in zip(lives, packing.offsets, strict=True):
         for index, number in life.outputs:
-            placed[index] = _with_offset(graph, placed[index], number, offset)
+            placed[index] = _with_offset(placed[index], number, offset)
         if life.workspace is not None:
             index = life.workspace
             placed[index] = replace(placed[index], workspace_offset=offset)
@@ -47,14 +47,12 @@ def arrange(
     return Placement(tuple(placed), tuple(initial), packing.height_bytes, packing.nothing_fits)
 
 
-def _with_offset(graph: CostGraph, statement: Statement, number: int, offset: int) -> Statement:
+def _with_offset(statement: Statement, number: int, offset: int) -> Statement:
     """Return the statement with the offset of one of its outputs; see `Life.outputs`."""
     if not number:
         return replace(statement, offset=offset)
-    made = graph.outputs(graph.index[statement.node], statement.mode)[1:]
-    offsets = statement.also_offsets or (0,) * sum(not it.streamed for it in made)
-    at = sum(not it.streamed for it in made[: number - 1])
-    return replace(statement, also_offsets=(*offsets[:at], offset, *offsets[at + 1 :]))
+    offsets = statement.also_offsets + (0,) * (number - len(statement.also_offsets))
+    return replace(statement, also_offsets=(*offsets[: number - 1], offset, *offsets[number:]))
 
 
 @dataclass
@@ -64,8 +62,8 @@ class Life:
     begin: int  # -1: before the first statement
     end: int
     size_bytes: int
-    # The statements that create a tensor in the block: their indices, and for each the number of
-    # the tensor in its outputs (CostGraph.outputs), which is 0 for a page-in.
+    # The statements that create a tensor in the block: their indices, and for each which of its
+    # offsets this is: 0 is `offset`, and k is the k-th one of `also_offsets`.
     outputs: list[tuple[int, int]]
     workspace: int | None = None  # index of the statement that uses the block as workspace
     initial: str | None = None  # the stored tensor that is in the block at the start
@@ -96,7 +94,9 @@ def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
             workspace_bytes = node.mode(statement.mode).workspace_bytes
             if workspace_bytes:
                 lives.append(Life(index, index + 1, workspace_bytes, [], workspace=index))
-            for number, made in enumerate(graph.outputs(i, statement.mode)):
+            first, *more = graph.outputs(i, statement.mode)
+            placed = [it for it in more if not it.streamed]
+            for number, made in enumerate([first, *placed]):
                 if made.streamed:
                     continue
                 if made.overwrites is None:

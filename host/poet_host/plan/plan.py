@@ -156,9 +156,9 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
 
 def _version(plan: Plan) -> int:
     """Return the version of the format that a plan needs: that of its cost graph."""
-    graph = None if plan.problem is None else plan.problem.graph
-    needs_2 = graph is not None and (graph.may_leave_out or graph.has_fused_modes)
-    return 2 if needs_2 or any(it.also_offsets for it in plan.statements) else 1
+    if any(it.also_offsets for it in plan.statements):
+        return 2
+    return 1 if plan.problem is None else plan.problem.graph.version
 
 
 def _statement(statement: Statement) -> dict[str, Any]:

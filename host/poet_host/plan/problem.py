@@ -168,6 +168,11 @@ class CostGraph:
         modes = (mode for node in self.nodes for mode in node.modes)
         return any(mode.also or mode.inputs is not None for mode in modes)
 
+    @property
+    def version(self) -> int:
+        """Return the version of the file formats that the graph and its plans need."""
+        return 2 if self.may_leave_out or self.has_fused_modes else 1
+
     def outputs(self, i: int, mode: int = 0) -> tuple[Output, ...]:
         """Return what computing node i in this mode makes, in order."""
         return self._outputs[i][mode]

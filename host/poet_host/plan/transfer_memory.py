@@ -29,7 +29,7 @@ class Memory:
         self.begin = np.array([life.begin for life in lives])
         self.end = np.array([life.end for life in lives])
         self.size = np.array([life.size_bytes for life in lives])
-        self.at = np.array([_offset_of(graph, life, statements) or 0 for life in lives])
+        self.at = np.array([_offset_of(life, statements) or 0 for life in lives])
         # The life of each output, by position of the statement and number of the output:
         self.created = {it: k for k, life in enumerate(lives) for it in life.outputs}
         self.more: dict[int, list[int]] = {}  # the lives of the outputs after the first one
@@ -102,7 +102,7 @@ class Memory:
         return low if low + size <= self.ram_bytes else None
 
 
-def _offset_of(graph: CostGraph, life: Life, statements: Sequence[Statement]) -> int | None:
+def _offset_of(life: Life, statements: Sequence[Statement]) -> int | None:
     if life.workspace is not None:
         return statements[life.workspace].workspace_offset
     if not life.outputs:
@@ -111,9 +111,7 @@ def _offset_of(graph: CostGraph, life: Life, statements: Sequence[Statement]) ->
     statement = statements[index]
     if not number:
         return statement.offset
-    made = graph.outputs(graph.index[statement.node], statement.mode)[1:number]
-    at = sum(not it.streamed for it in made)
-    return statement.also_offsets[at] if at < len(statement.also_offsets) else None
+    return statement.also_offsets[number - 1] if statement.also_offsets else None
 
 
 def _created_again(graph: CostGraph, statements: Sequence[Statement]) -> dict[int, int]:

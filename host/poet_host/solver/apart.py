@@ -56,7 +56,12 @@ class Apart:
 
 def taken_apart(graph: CostGraph, usable: Sequence[Sequence[int]]) -> Apart:
     """Return the graph without fused modes. `usable`: the modes to use, by node."""
-    modes = [[replace(mode, also=()) for mode in node.modes] for node in graph.nodes]
+    if not (graph.has_fused_modes or graph.may_leave_out):
+        return Apart(graph, (), {})
+    modes = [
+        [replace(mode, also=()) if mode.also else mode for mode in node.modes]
+        for node in graph.nodes
+    ]
 
     def add(i: int, mode: Mode) -> int:
         modes[i].append(mode)
@@ -91,8 +96,6 @@ def taken_apart(graph: CostGraph, usable: Sequence[Sequence[int]]) -> Apart:
             for i, node in enumerate(graph.nodes)
             if not node.stored and i not in graph.unavoidable
         }
-    if not groups and not left_out:
-        return Apart(graph, (), {})
     nodes = (replace(it, modes=tuple(found)) for it, found in zip(graph.nodes, modes, strict=True))
     return Apart(replace(graph, nodes=tuple(nodes)), tuple(groups.values()), left_out)
 

@@ -39,7 +39,7 @@ class Modes:
         self.given, self.page, self.timed = graph, page, timed
 
         def may_use(j: int, m: int) -> bool:
-            return m in graph.runnable(j) and self._is_able(j, m) and fits(j, m)
+            return self._is_able(j, m) and fits(j, m)
 
         kept = [self._kept(j, may_use) for j in range(len(graph.nodes))]
         self.apart = taken_apart(graph, kept)
@@ -123,7 +123,7 @@ class Modes:
         node = self.given.nodes[j]
         if not node.modes:
             return () if node.stored else (0,)
-        able = [m for m in range(len(node.all_modes)) if may_use(j, m)]
+        able = [m for m in self.given.runnable(j) if may_use(j, m)]
         kept: list[int] = []
         for m in sorted(able, key=lambda m: (*_costs(node.mode(m)), m)):
             if not any(self._dominates(j, other, m) for other in kept):

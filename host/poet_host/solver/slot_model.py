@@ -237,8 +237,7 @@ def _left_out(model: SlotModel) -> None:
     """Forbid all other computations of a node that is left out, and its page-out."""
     for i, m in model.modes.apart.left_out.items():
         out = model.first[i][m]
-        if i in model.written:
-            at_most_once(model.program, model.written[i], out)
+        at_most_once(model.program, out, model.written.get(i))
         for slot, run in zip(model.slots, model.run, strict=True):
             if slot.node == i and slot.optional:
                 model.program.row([(out, 1.0), *((x, 1.0) for x in run.values())], upper=1.0)
@@ -396,5 +395,6 @@ def events(model: SlotModel, values: Values) -> list[Event]:
         if event is not None:
             found.append(event)
             if not slot.optional:
-                found, outs = found + outs, []
+                found += outs
+                outs.clear()
     return found

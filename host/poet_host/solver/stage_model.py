@@ -133,8 +133,7 @@ def _modes(model: StageModel, t: int) -> Columns:
         join(program, modes, t, known | {t: columns})
     if t in modes.apart.left_out:
         model.left_out[t] = columns[modes.apart.left_out[t]]
-        if t in model.written:
-            at_most_once(program, model.written[t], model.left_out[t])
+        at_most_once(program, model.left_out[t], model.written.get(t))
     model.streamed[t] = [columns[m] for m in modes.streaming[t]]
     for i in {i for m in columns for i in node.mode(m).streamed_inputs}:
         readers = [(x, 1.0) for m, x in columns.items() if i in node.mode(m).streamed_inputs]

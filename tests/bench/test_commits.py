@@ -1,0 +1,44 @@
+"""The commits of planner and boards: found in a repository, written in a report, read again."""
+
+import subprocess
+from pathlib import Path
+
+from bench.commits import BOARDS, PLANNER, ROOT, boards_commit, planner_commit, stated, statement
+
+
+def git(root: Path, *arguments: str) -> str:
+    who = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "commit.gpgsign=false")
+    done = subprocess.run(
+        ["git", *who, *arguments], cwd=root, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def commit(root: Path, name: str, text: str) -> str:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message", f"change {name}")
+    return git(root, "rev-parse", "--short=10", "HEAD")
+
+
+def test_the_last_commits_of_the_folders(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    assert statement(tmp_path) == "Planner of commit `unknown`, boards of commit `unknown`."
+    boards = commit(tmp_path, "boards/b/board.toml", "1")
+    planner = commit(tmp_path, "host/poet_host/solver/solve.py", "1")
+    commit(tmp_path, "README.md", "1")
+    assert (planner_commit(tmp_path), boards_commit(tmp_path)) == (planner, boards)
+    assert stated(f"# Report\n\nIt says: {statement(tmp_path)} More.\n") == (planner, boards)
+
+    (tmp_path / "boards/b/chip.toml").write_text("not in git")
+    assert (planner_commit(tmp_path), boards_commit(tmp_path)) == (planner, f"{boards}-dirty")
+    assert stated(statement(tmp_path)) == (planner, f"{boards}-dirty")
+    boards = commit(tmp_path, "boards/b/chip.toml", "in git")
+    assert boards_commit(tmp_path) == boards
+
+
+def test_the_folders_exist_and_a_report_without_the_line_states_nothing() -> None:
+    assert all((ROOT / folder).is_dir() for folder in (*PLANNER, *BOARDS))
+    assert stated("Planner of commit x.") is None

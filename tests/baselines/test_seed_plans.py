@@ -15,7 +15,7 @@ from poet_host.graph import models
 from poet_host.graph.training_options import TrainingOptions
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.keepall import keep_everything
-from poet_host.plan.plan import Plan
+from poet_host.plan.plan import Plan, plan_from_json, plan_to_json
 from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.verify import verify
@@ -69,9 +69,10 @@ def first_plan(
     *,
     recompute: bool = True,
     page: bool = True,
+    began_from: list[str] | None = None,
 ) -> Candidate | None:
     """The best plan when the search has asked for all seed plans and made its first plans, as if
-    time ran out there. Sizes are multiples of 4."""
+    time ran out there. Sizes are multiples of 4. `began_from` gets the names that are emitted."""
     asked: list[SeedPlan] = []
     plans: list[Candidate] = []
     ready: list[str] = []
@@ -86,6 +87,8 @@ def first_plan(
     def emit(kind: str, content: Any) -> None:
         if kind == "plan":
             plans.append(content)
+        if kind == "began from" and began_from is not None:
+            began_from.append(content)
         if kind == "ready for bounds":
             ready.append(kind)
 
@@ -151,10 +154,14 @@ def test_however_early_it_ends_no_method_without_a_search_needs_less(graph: Cost
 def test_without_seed_plans_the_first_plans_need_more() -> None:
     graph = models.load("bert-micro", TrainingOptions(sequence_length=128))
     problem = at(cost_graph(graph, estimate_profile(graphs.M4)), 0.3)
-    least_uj = min(uj(seed_plan(problem, UNLIMITED)) for seed_plan in SEED_PLANS)
-    alone, together = (checked(problem, first_plan(problem, it)) for it in ((), SEED_PLANS))
-    assert alone > 1.01 * least_uj
-    assert together <= least_uj * (1 + 1e-9)
+    plans = [plan for seed_plan in SEED_PLANS if (plan := seed_plan(problem, UNLIMITED))]
+    best = min(plans, key=uj)
+    began_from: list[str] = []
+    alone = checked(problem, first_plan(problem, ()))
+    together = checked(problem, first_plan(problem, SEED_PLANS, began_from=began_from))
+    assert alone > 1.01 * uj(best)
+    assert together <= uj(best) * (1 + 1e-9)
+    assert began_from[-1] == best.method
 
 
 @pytest.mark.slow
@@ -164,6 +171,17 @@ def test_plans_of_one_kind_need_no_less_than_mixed_ones() -> None:
     theirs = [uj(planned(method, problem)) for method in ("poet-paging", "poet-remat", "checkmate")]
     assert ours <= min(theirs) * (1 + 1e-9)
     assert max(theirs) > ours  # where they differ
+
+
+def test_a_plan_names_the_method_that_it_began_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a time limit of nothing, the last resort is the best seed plan."""
+    monkeypatch.setattr("poet_host.solver.solve.LAST_RESORT_S", MUCH_S)
+    problem = at(GENERATED[0], 0.4)
+    plan = solve(problem, Settings(0.0), seed_plans=SEED_PLANS)
+    assert plan.began_from in WITHOUT_SEARCH
+    assert plan_to_json(plan)["began_from"] == plan.began_from
+    assert plan_from_json(plan_to_json(plan)) == replace(plan, problem=None)
+    assert "began_from" not in plan_to_json(solve(problem, Settings(0.0)))
 
 
 def test_all_methods_that_search_start_from_them(monkeypatch: pytest.MonkeyPatch) -> None:

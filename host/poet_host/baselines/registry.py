@@ -74,7 +74,7 @@ class Scheduler:
             plan = self.plan(problem, settings)
         except DoesNotApply:
             return None
-        return plan if plan.statements else None
+        return replace(plan, method=self.name) if plan.statements else None
 
 
 def own(method: Method, problem: Problem, settings: Settings) -> Plan:

@@ -37,7 +37,7 @@ from ..solver.settings import Settings
 COLUMNS = (
     "model", "board", "profile", "method", "ram_bytes", "deadline_us", "objective", "status",
     "energy_uj", "total_energy_uj", "time_us", "peak_bytes", "gap", "solve_s", "plan", "graph",
-    "note",
+    "began_from", "note",
 )  # fmt: skip
 INAPPLICABLE = "inapplicable"  # the status of a row whose method does not apply to the graph
 _NUMBERS = ("energy_uj", "total_energy_uj", "time_us", "peak_bytes", "gap", "solve_s")
@@ -186,7 +186,7 @@ class Store:
             row |= {"status": INAPPLICABLE, "note": found["inapplicable"]}
         else:
             plan = plan_from_json(found["plan"])
-            row |= {key: getattr(plan, key) for key in ("status", *_NUMBERS, "note")}
+            row |= {key: getattr(plan, key) for key in ("status", *_NUMBERS, "began_from", "note")}
         if plan is not None and plan.statements:
             row["plan"] = f"plans/{slug(case)}-{point.method}-{point.key}.plan.json"
             write_whole(self.folder / row["plan"], json.dumps(found["plan"]) + "\n")

@@ -59,6 +59,8 @@ class Plan:
     initial_offsets: tuple[tuple[str, Count], ...] = ()
     note: str = ""  # what the plan adds to the published method, or why there is no plan
     stopped_by: StoppedBy = ""
+    # The method whose plan was better than those of the search when the search started from it.
+    began_from: str = ""
     # The problem that the plan solves. `encode` needs the problem; the JSON of a plan lacks it.
     problem: Problem | None = field(default=None, compare=False)
 
@@ -90,12 +92,13 @@ def plan_of(problem: Problem, status: Status, **more: Any) -> Plan:
     return Plan(status, problem.ram_bytes, problem.deadline_us, objective=problem.objective, **more)
 
 
-_VALUES = {"energy": "total_energy_uj", "added-energy": "energy_uj", "time": "time_us"}
+# The cost that each objective minimises: a name in Plan, in Totals and in tables of plans.
+VALUES = {"energy": "total_energy_uj", "added-energy": "energy_uj", "time": "time_us"}
 
 
 def objective_value(objective: Objective, costs: Any) -> Any:
     """Return the cost that the objective minimises, of a Plan or of verified Totals."""
-    return getattr(costs, _VALUES[objective])
+    return getattr(costs, VALUES[objective])
 
 
 def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
@@ -135,6 +138,7 @@ def moved_bytes(graph: CostGraph, plan: Plan) -> tuple[int, int]:
 
 _ALWAYS = ("objective", "energy_uj", "bound", "gap", "time_us", "total_energy_uj", "peak_bytes")
 _WHEN_KNOWN = ("smallest_ram_bytes", "smallest_deadline_us")
+_WHEN_NOT_EMPTY = ("note", "stopped_by", "began_from")
 
 
 def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
@@ -146,7 +150,7 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
         top["bound_uj"] = plan.bound
     top |= {"solve_s": plan.solve_s, "ram_bytes": plan.ram_bytes, "deadline_us": plan.deadline_us}
     top |= {key: getattr(plan, key) for key in _WHEN_KNOWN if getattr(plan, key) is not None}
-    top |= {key: getattr(plan, key) for key in ("note", "stopped_by") if getattr(plan, key)}
+    top |= {key: getattr(plan, key) for key in _WHEN_NOT_EMPTY if getattr(plan, key)}
     if plan.initial_offsets:
         top["initial_offsets"] = dict(plan.initial_offsets)
     if statements:

@@ -24,6 +24,7 @@ class Found:
     late_plan: Candidate | None = None  # found by the primal search during the bound search
     bound: float = 0.0  # lower bound of the value of all plans
     learnt: Learnt = field(default_factory=Learnt)  # by the bound search
+    began_from: str = ""  # see Plan
     is_interrupted: bool = False  # by Ctrl-C
     is_exhausted: bool = False  # whether all searches ended before the time limit
 
@@ -115,6 +116,8 @@ class Portfolio:
             self._take_plan(worker, content)
             if worker is self.primal and self.bound is not None and self.task.gap:
                 self.bound.send(content)
+        elif kind == "began from":
+            found.began_from = content
         elif kind == "solution" and self.primal is not None and self.primal.busy:
             self.primal.send(content)
         elif kind == "bound" and content > found.bound:

@@ -171,6 +171,13 @@ class PrimalSearch(RepairSearch):
             self.try_recomputations([sorted(stage) for stage in stages], limit_s)
 
     def adopt(self, plan: Plan) -> None:
+        """Try a seed plan, and emit its method's name if it is better than all plans so far."""
+        before = self.incumbent_value
+        self._adopt(plan)
+        if self.incumbent_value < before:
+            self.channel.emit("began from", plan.method)
+
+    def _adopt(self, plan: Plan) -> None:
         """Try a plan in `normal_order`. If this order does not fit, adopt the plan unchanged.
 
         Do nothing if the task does not allow the plan's recomputations or pages.

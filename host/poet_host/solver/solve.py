@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.connection import wait
-from typing import Literal
+from typing import Any, Literal
 
 from ..plan.blocks import ALIGNMENT
 from ..plan.placed_plan import Effort
@@ -87,6 +87,7 @@ class _Solver:
     seed_plans: tuple[SeedPlan, ...]
     clock: Stopwatch
     is_interrupted: bool = False  # by Ctrl-C
+    began_from: str = ""  # see Plan
     # Plans by the events of the plan before its transfers were started early:
     early: dict[tuple[Event, ...], Candidate] = field(default_factory=dict)
 
@@ -123,7 +124,9 @@ class _Solver:
             plan = plan_of(problem, "unknown", bound=known)
         else:
             plan = found.best.as_plan(problem).with_bound(found.bound)
-        return replace(plan, stopped_by=_stopped_by(found, plan.gap, gap))
+        return replace(
+            plan, stopped_by=_stopped_by(found, plan.gap, gap), began_from=self.began_from
+        )
 
     @cached_property
     def reserve_s(self) -> float:
@@ -163,6 +166,7 @@ class _Solver:
             Portfolio(found, self.report).run()
         found.is_interrupted |= self.is_interrupted
         self.is_interrupted = found.is_interrupted
+        self.began_from = found.began_from or self.began_from
         return found
 
     def report(self, found: Found) -> None:
@@ -263,7 +267,9 @@ class _Solver:
         limit_s = LAST_RESORT_S + LAST_RESORT_S_PER_NODE * len(self.problem.graph.nodes)
         ends_at = time.monotonic() + self.clock.left_s + limit_s
         task = replace(self.task, problem=self.problem, ends_at=ends_at, seed_plans=self.seed_plans)
-        return _last_plan(task.left_s, adopt_seed_plans, task)
+        found = _last_results(task.left_s, adopt_seed_plans, task)
+        self.began_from = found.get("began from", self.began_from)
+        return found.get("plan")
 
     def with_early_transfers(self, plan: Candidate) -> Candidate:
         """Start the transfers of a plan early. A search without a deadline does not do this."""
@@ -271,12 +277,13 @@ class _Solver:
             return self.early[plan.events]
         share_s = min(self.clock.left_s * TRANSFER_ORDER_TIME_SHARE, MAX_TRANSFER_ORDER_S)
         limit_s = max(self.reserve_s / 2, share_s)
-        early = _last_plan(
+        found = _last_results(
             limit_s, _start_transfers_early, self.task.problem, plan.events, self.settings.placed,
             limit_s,
         )  # fmt: skip
-        if early is None:
+        if "plan" not in found:
             return plan
+        early: Candidate = found["plan"]
         self.early[plan.events] = early
         return early
 
@@ -305,20 +312,23 @@ def _stopped_by(found: Found, gap: float | None, wanted_gap: float) -> StoppedBy
     return "exhausted" if found.is_exhausted else "time-limit"
 
 
-def _last_plan(limit_s: float, search: Callable[..., None], *arguments: object) -> Candidate | None:
-    """Run a search in a worker. Return the last plan that it emits within the time limit."""
-    best, ends_at = None, time.monotonic() + limit_s
+def _last_results(
+    limit_s: float, search: Callable[..., None], *arguments: object
+) -> dict[str, Any]:
+    """Run a search in a worker. Return the last result of each kind within the time limit."""
+    last: dict[str, Any] = {}
+    ends_at = time.monotonic() + limit_s
     worker = POOL.take()
     try:
         worker.search(search, *arguments)
         while worker.busy and wait([worker.results], max(0.0, ends_at - time.monotonic())):
             kind, found = worker.receive()
-            best = found if kind == "plan" else best
+            last[kind] = found
     except (KeyboardInterrupt, WorkerKilled):
         pass
     finally:
         POOL.give_back(worker)
-    return best
+    return last
 
 
 def _start_transfers_early(

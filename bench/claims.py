@@ -7,10 +7,11 @@ from statistics import median
 
 from poet_host.compare.sweep import Point, Result
 from poet_host.errors import PoetError
-from poet_host.plan.plan import Plan
+from poet_host.plan.plan import VALUES, Plan, objective_value
+from poet_host.plan.problem import Objective
 from poet_host.schedule.encode import encode_costs
 
-from .paper_points import CHAINS, GAP, MODELS, PREFIX
+from .paper_points import GAP, PREFIX, RIVALS, WHOLE
 from .report import number, percent
 
 Found = Sequence[tuple[Point, Result]]
@@ -23,6 +24,7 @@ class Setting:
 
     point: Point  # of any method
     results: dict[str, Result]
+    objective: Objective
 
     def value(self, method: str, key: str) -> float | None:
         """A column of a method's plan; None if the method has no plan."""
@@ -34,21 +36,32 @@ class Setting:
         found = self.results.get(method)
         return found.plan if found is not None and found.row["plan"] else None
 
+    def energy_uj(self, method: str) -> float | None:
+        """The energy that the objective counts."""
+        return self.value(method, VALUES[self.objective])
+
     @property
-    def least_uj(self) -> float:
-        """The energy of keeping everything."""
+    def kept_uj(self) -> float:
+        """The same energy of keeping everything."""
         keeping = self.point.case.keeping
-        return 0.0 if keeping is None else keeping.energy_uj or 0.0
+        return 0.0 if keeping is None else objective_value(self.objective, keeping) or 0.0
 
     def overhead(self, method: str) -> float | None:
         """Energy above keeping everything, as a share of that energy."""
-        mine = self.value(method, "energy_uj")
-        return None if mine is None else mine / self.least_uj - 1
+        mine = self.energy_uj(method)
+        return None if mine is None else mine / self.kept_uj - 1
 
     def saving(self, other: str) -> float | None:
         """How much less energy poet spends, as a share of the other method's energy."""
-        mine, theirs = (self.value(m, "energy_uj") for m in ("poet", other))
+        mine, theirs = self.energy_uj("poet"), self.energy_uj(other)
         return None if mine is None or not theirs else 1 - mine / theirs
+
+    def began_from(self, method: str = "poet") -> str:
+        """The method from whose plan the search started; "itself" if no other's was better."""
+        found = self.results.get(method)
+        if found is None or not found.row["plan"]:
+            return "-"
+        return found.row["began_from"] or "itself"
 
     @property
     def name(self) -> str:
@@ -63,6 +76,7 @@ class View:
     title: str
     whole: bool  # whole training steps, not the paper's graphs
     kind: str  # of constants: the profile of the cases
+    objective: Objective  # says which energy counts
     found: Found
 
     @cached_property
@@ -71,14 +85,16 @@ class View:
         for point, result in self.found:
             case = point.case
             is_whole = not case.model.startswith(PREFIX)
-            if (is_whole, case.profile) == (self.whole, self.kind):
+            mine = (self.whole, self.kind, self.objective)
+            if (is_whole, case.profile, point.objective) == mine:
                 key = (case.model, case.board, point.ram_bytes, point.deadline_us)
-                groups.setdefault(key, Setting(point, {})).results[point.method] = result
+                empty = Setting(point, {}, self.objective)
+                groups.setdefault(key, empty).results[point.method] = result
         return list(groups.values())
 
     def model(self, name: str) -> str:
         """The name of one of the paper's models in this part of the table."""
-        return MODELS[name] if self.whole else PREFIX + name
+        return WHOLE.get(name, "") if self.whole else PREFIX + name
 
     def of(
         self, *, model: str | None = None, board: str | None = None, free: bool = True
@@ -93,10 +109,14 @@ class View:
 
 
 def views(found: Found) -> list[View]:
+    """The paper's constants have no power of the sleeping board: both energies are the same."""
+    realistic = "realistic constants"
     return [
-        View("its graphs, its constants", False, "paper", found),
-        View("its graphs, realistic constants", False, "estimate", found),
-        View("whole steps, realistic constants", True, "estimate", found),
+        View("its graphs, its constants", False, "paper", "added-energy", found),
+        View(f"its graphs, {realistic}, added energy", False, "estimate", "added-energy", found),
+        View(f"its graphs, {realistic}, whole board", False, "estimate", "energy", found),
+        View(f"whole steps, {realistic}, added energy", True, "estimate", "added-energy", found),
+        View(f"whole steps, {realistic}, whole board", True, "estimate", "energy", found),
     ]
 
 
@@ -144,12 +164,13 @@ def resnet_on_a72(view: View) -> list[Setting]:
 
 
 def less_than_dtr(view: View) -> str:
-    return less(list(view.of(board="jetson_tx2")), "dtr")
+    return less(list(view.of(board="jetson_tx2")), "dtr") or NOTHING
 
 
 def less_alone(view: View) -> str:
     settings = list(view.of(free=False))
-    return "; ".join(less(settings, other) for other in ("poet-paging", "poet-remat"))
+    texts = [less(settings, other) for other in ("poet-paging", "poet-remat")]
+    return "; ".join(text for text in texts if text) or NOTHING
 
 
 def savings(settings: Iterable[Setting], other: str) -> list[tuple[float, Setting]]:
@@ -159,25 +180,29 @@ def savings(settings: Iterable[Setting], other: str) -> list[tuple[float, Settin
 
 
 def less(settings: Sequence[Setting], other: str) -> str:
-    """How much less poet spends than another method: the largest saving and the median."""
+    """How much less poet spends than another method: the largest saving and the median.
+
+    Empty if there is no plan to compare with.
+    """
     known = savings(settings, other)
     if not known:
-        return f"{other}: {NOTHING}"
+        return ""
     most, where = max(known, key=lambda pair: pair[0])
     middle = percent(median(share for share, _ in known), 1)
     alone = no_plan_but_poet(settings, other)
     text = f"{other}: up to {percent(most, 1)} % ({where.name}), median {middle} % of {len(known)}"
-    return text + (f"; at {alone} more it has no plan" if alone else "")
+    return text + (f"; at {alone} more it is proved to have none" if alone else "")
 
 
 def no_plan_but_poet(settings: Sequence[Setting], other: str) -> int:
-    """Settings in which poet has a plan, and the other was tried and has none."""
+    """Settings in which poet has a plan, and the other is proved to have none."""
     tried = [setting for setting in settings if other in setting.results]
-    return sum(s.plan("poet") is not None and s.plan(other) is None for s in tried)
+    proved = [s for s in tried if s.results[other].row["status"] == "infeasible"]
+    return sum(s.plan("poet") is not None for s in proved)
 
 
 def against_pofo(view: View) -> str:
-    """For each chain, over its boards: peak memory, and steps per hour there and in POFO's RAM."""
+    """For each model, over its boards: peak memory, and steps per hour there and in POFO's RAM."""
     texts = []
     every = rivals(view)
     for model in dict.fromkeys(rival.least.point.case.model for rival in every):
@@ -209,29 +234,30 @@ class Rival:
     def time_us(self) -> float:
         return self.least.value("pofo", "time_us") or 0.0
 
-    def fastest(self, *, less: bool) -> tuple[int, float, float] | None:
-        """RAM, time and energy of POET's fastest plan in POFO's RAM, or in less."""
-        plans = []
-        for setting in (self.least, *self.others):
-            time_us, energy_uj = (setting.value("poet", key) for key in ("time_us", "energy_uj"))
-            ram = setting.point.ram_bytes
-            if (ram < self.least.point.ram_bytes) == less and time_us and energy_uj:
-                plans.append((ram, time_us, energy_uj))
-        return min(plans, key=lambda plan: plan[1], default=None)
+    def fastest(self, *, less: bool) -> Setting | None:
+        """The setting of POET's fastest plan in POFO's RAM, or in less."""
+        most = self.least.point.ram_bytes
+        planned = [
+            setting
+            for setting in (self.least, *self.others)
+            if (setting.point.ram_bytes < most) == less and setting.plan("poet")
+        ]
+        return min(planned, key=lambda it: it.value("poet", "time_us") or 0.0, default=None)
 
     def won(self, *, less: bool) -> tuple[float, float] | None:
         """Shares: how much less RAM POET's fastest plan needs, how many more steps an hour."""
         found = self.fastest(less=less)
-        if found is None:
+        time_us = found.value("poet", "time_us") if found else None
+        if found is None or not time_us:
             return None
-        ram, time_us, _ = found
+        ram = found.point.ram_bytes
         return 1 - ram / self.least.point.ram_bytes, self.time_us / time_us - 1
 
 
 def rivals(view: View) -> list[Rival]:
-    """One for each chain and board on which POET was tried in less RAM than POFO's least."""
+    """One for each model and board on which POET was tried in less RAM than POFO's least."""
     found = []
-    for model in CHAINS:
+    for model in RIVALS:
         boards = dict.fromkeys(setting.point.case.board for setting in view.of(model=model))
         for board in boards:
             every = [

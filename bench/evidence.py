@@ -1,45 +1,72 @@
 """Evidence for the claims: tables, and the plans that the numbers come from."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import combinations, product
 from typing import Any
 
 from poet_host.plan.infeasible import largest_operator_bytes
-from poet_host.plan.plan import Plan
+from poet_host.plan.plan import Plan, moved_bytes
+from poet_host.plan.problem import Objective
 
-from .claims import Found, Setting, View, no_plan_but_poet, resnet_on_a72, rivals, savings, views
-from .graphs import Kind
-from .paper_points import FASTER, GAP, LESS_PEAK, MODELS, reference_case
+from .claims import (
+    Found,
+    Rival,
+    Setting,
+    View,
+    no_plan_but_poet,
+    resnet_on_a72,
+    rivals,
+    savings,
+    views,
+)
+from .graphs import UNCACHED_BYTES_PER_US, UNCACHED_PAGE_OUT_US, Kind
+from .paper_points import (
+    CARD_BOARDS,
+    FASTER,
+    GAP,
+    LESS_PEAK,
+    MODELS,
+    PREFIX,
+    RANKED,
+    VARIANTS,
+    reference_case,
+)
 from .report import number, percent
 
 OVERHEAD_HEAD = (
     "graph, constants", "RAM, bytes", "poet", "poet-paging", "poet-remat", "dtr", "capuchin",
-    "poet, waiting", "capuchin, waiting", "poet, whole board", "capuchin, whole board",
+    "poet, waiting", "capuchin, waiting", "poet began from",
 )  # fmt: skip
-Account = Callable[[Setting, Plan], float]
-"""The energy of a plan by another rule than the verifier's."""
 
 
 def overhead_rows(found: Found) -> Iterator[Sequence[str]]:
     """ResNet-18 on the A72, a row for each RAM budget."""
-    kinds = {"paper": "its", "repository": "its repository’s", "estimate": "realistic"}
-    for whole in (False, True):
-        for kind, word in kinds.items():
-            view = View("", whole, kind, found)
-            for setting in resnet_on_a72(view):
-                methods = ("poet", "poet-paging", "poet-remat", "dtr", "capuchin")
-                overs = [percent(setting.overhead(m), 1) for m in methods]
-                for account in (_waiting_uj, _whole_board_uj):
-                    overs += [percent(_over(setting, m, account), 1) for m in ("poet", "capuchin")]
-                name = f"{'whole step' if whole else 'the paper’s'}, {word}"
-                yield name, f"{setting.point.ram_bytes:,}", *overs
+    for view in (*views(found)[:1], *_variants(found), *views(found)[1:]):
+        for setting in resnet_on_a72(view):
+            methods = ("poet", "poet-paging", "poet-remat", "dtr", "capuchin")
+            overs = [percent(setting.overhead(m), 1) for m in methods]
+            overs += [percent(_waiting(setting, m), 1) for m in ("poet", "capuchin")]
+            yield view.title, f"{setting.point.ram_bytes:,}", *overs, setting.began_from()
 
 
-def _over(setting: Setting, method: str, account: Account) -> float | None:
-    """Energy above keeping everything, as a share of it; both by `account`."""
+def _variants(found: Found) -> Iterator[View]:
+    for kind in VARIANTS:
+        yield View(f"its graphs, its constants, {_KINDS[kind]}", False, kind, "added-energy", found)
+
+
+_KINDS = {
+    "repository": "its repository’s energy per FLOP", "nocache": "page-outs without a cache",
+    "x10": "memory power x 10", "nocache-x10": "both",
+}  # fmt: skip
+
+
+def _waiting(setting: Setting, method: str) -> float | None:
+    """Energy above keeping everything, as a share of it, as if nothing overlapped."""
     plan, keeping = setting.plan(method), setting.point.case.keeping
     if plan is None or keeping is None:
         return None
-    return account(setting, plan) / account(setting, keeping) - 1
+    return _waiting_uj(setting, plan) / _waiting_uj(setting, keeping) - 1
 
 
 def _waiting_uj(setting: Setting, plan: Plan) -> float:
@@ -48,13 +75,13 @@ def _waiting_uj(setting: Setting, plan: Plan) -> float:
     outs = sum(nodes[it.node].page_out_us for it in plan.statements if it.op == "page_out")
     ins = sum(nodes[it.node].page_in_us for it in plan.statements if it.op == "page_in")
     power = max(node.energy_uj / node.time_us for node in nodes.values() if node.time_us)
-    return (plan.energy_uj or 0.0) + (outs + ins) * power
-
-
-def _whole_board_uj(setting: Setting, plan: Plan) -> float:
-    """With the power of the sleeping board, during the whole step."""
-    base_uw = setting.point.case.costs.base_power_uw
-    return (plan.energy_uj or 0.0) + base_uw * (plan.time_us or 0.0) / 1e6
+    base_uj = 0.0
+    if setting.objective == "energy":
+        computed = sum(
+            nodes[it.node].mode(it.mode).time_us for it in plan.statements if it.op == "compute"
+        )
+        base_uj = setting.point.case.costs.base_power_uw * (computed + outs + ins) / 1e6
+    return (plan.energy_uj or 0.0) + (outs + ins) * power + base_uj
 
 
 def paging_everything() -> dict[str, str]:
@@ -74,12 +101,13 @@ def paging_everything() -> dict[str, str]:
     return {
         "all_paged": shares[0], "all_paged_repository": shares[1],
         "ratio": number(computing[1] / computing[0], 1),
+        "uncached_us": number(UNCACHED_PAGE_OUT_US, 0), "uncached_rate": f"{UNCACHED_BYTES_PER_US}",
     }  # fmt: skip
 
 
 ALONE_HEAD = (
-    "graph, constants", "model", "points", "than paging alone", "it has no plan",
-    "than rematerialisation alone", "it has no plan", "than the better of both",
+    "graph, constants", "model", "points", "than paging alone", "proved to have no plan",
+    "than rematerialisation alone", "proved to have no plan", "than the better of both",
 )  # fmt: skip
 
 
@@ -106,7 +134,10 @@ def _savings(setting: Setting) -> list[float]:
 
 
 SAME = 0.0005
-DTR_HEAD = ("graph, constants", "model", "RAM, bytes", "poet", "dtr", "less", "poet-remat")
+DTR_HEAD = (
+    "graph, constants", "model", "RAM, bytes", "poet", "dtr", "dtr-eq", "less than dtr",
+    "poet-remat", "poet began from",
+)  # fmt: skip
 
 
 def dtr_rows(found: Found) -> Iterator[Sequence[str]]:
@@ -116,36 +147,42 @@ def dtr_rows(found: Found) -> Iterator[Sequence[str]]:
             for setting in view.of(model=model, board="jetson_tx2"):
                 saved = setting.saving("dtr")
                 if "dtr" in setting.results and (saved is None or abs(saved) >= SAME):
-                    overs = [percent(setting.overhead(m), 1) for m in ("poet", "dtr")]
+                    overs = [percent(setting.overhead(m), 1) for m in ("poet", "dtr", "dtr-eq")]
                     yield (
                         view.title, model, f"{setting.point.ram_bytes:,}", *overs,
                         percent(saved, 1), percent(setting.overhead("poet-remat"), 1),
+                        setting.began_from(),
                     )  # fmt: skip
 
 
 POFO_HEAD = (
-    "graph, constants", "model", "board", "POFO: least RAM", "time, ms", "energy, mJ",
-    "POET: the same RAM: time, ms", "energy, mJ", "POET: less RAM", "time, ms", "energy, mJ",
+    "graph, constants", "model", "plan of", "RAM, bytes", "RAM, %", "time, ms", "throughput, %",
+    "added energy, mJ", "whole board, mJ",
 )  # fmt: skip
 
 
 def pofo_rows(found: Found) -> Iterator[Sequence[str]]:
-    """Table 3: POET's fastest plans of those tried."""
+    """Table 3: POET's fastest plans of those tried, next to POFO's."""
     for view in views(found):
         for rival in rivals(view):
-            case, least = rival.least.point.case, rival.least
-            same, less_ram = rival.fastest(less=False), rival.fastest(less=True)
-            theirs = (least.point.ram_bytes, rival.time_us, least.value("pofo", "energy_uj") or 0.0)
-            yield (
-                view.title, case.model, case.board, *_costs(theirs), *_costs(same)[1:],
-                *_costs(less_ram),
-            )  # fmt: skip
+            names = (view.title, rival.least.point.case.model)
+            yield *names, "pofo", *_costs(rival, (rival.least, "pofo"))
+            for less in (False, True):
+                fastest = rival.fastest(less=less)
+                if fastest is not None:
+                    yield *names, "poet", *_costs(rival, (fastest, "poet"))
 
 
-def _costs(found: tuple[int, float, float] | None) -> tuple[str, str, str]:
-    if found is None:
-        return ("-", "-", "-")
-    return (f"{found[0]:,}", number(found[1] / 1e3, 1), number(found[2] / 1e3))
+def _costs(rival: Rival, planned: tuple[Setting, str]) -> Iterator[str]:
+    """RAM, time and energies; RAM and throughput also as shares of POFO's."""
+    setting, method = planned
+    ram, time_us = setting.point.ram_bytes, setting.value(method, "time_us") or 0.0
+    yield f"{ram:,}"
+    yield percent(ram / rival.least.point.ram_bytes, 1)
+    yield number(time_us / 1e3, 1)
+    yield f"{100 * (rival.time_us / time_us - 1) + 0.0:+.1f}"
+    for key in ("energy_uj", "total_energy_uj"):
+        yield number((setting.value(method, key) or 0.0) / 1e3)
 
 
 ASKED = (
@@ -164,8 +201,8 @@ def beaten_rows(found: Found) -> Iterator[Sequence[str]]:
     """Settings in which another method's plan needs less energy than poet's, by more than GAP."""
     for view in views(found):
         for setting in view.of():
-            mine = setting.value("poet", "energy_uj")
-            energies = {name: setting.value(name, "energy_uj") for name in setting.results}
+            mine = setting.energy_uj("poet")
+            energies = {name: setting.energy_uj(name) for name in setting.results}
             others = {name: uj for name, uj in energies.items() if uj is not None}
             best = min(others, key=lambda name: others[name], default="poet")
             if mine is not None and others[best] < mine * (1 - GAP):
@@ -175,6 +212,100 @@ def beaten_rows(found: Found) -> Iterator[Sequence[str]]:
                     view.title, case.model, case.board, f"{setting.point.ram_bytes:,}",
                     percent(over, 1), percent(gap, 1), best, percent(setting.overhead(best), 1),
                 )  # fmt: skip
+
+
+RANKED_HEAD = (
+    "graph", "model", "board", "RAM, bytes", "energy", "methods", "100 mA, mJ", "20 mA, mJ",
+)  # fmt: skip
+
+
+def ranked_rows(found: Found) -> Iterator[Sequence[str]]:
+    """Pairs of methods, of which a card of 20 mA makes the other one need less energy."""
+    for one, other, pair in ranked_pairs(found):
+        yield from _turned(one, other, pair)
+
+
+def ranked_pairs(found: Found) -> Iterator[tuple[Setting, Setting, tuple[str, str]]]:
+    """Pairs of methods with plans for both cards, and their settings at 100 mA and at 20 mA."""
+    objectives: tuple[Objective, ...] = ("added-energy", "energy")
+    for whole, objective in product((False, True), objectives):
+        usual, frugal = (
+            View("", whole, kind, objective, found) for kind in ("estimate", "estimate-20mA")
+        )
+        for one, other in _same_places(usual, frugal):
+            known = [m for m in RANKED if one.plan(m) is not None and other.plan(m) is not None]
+            for pair in combinations(known, 2):
+                yield one, other, pair
+
+
+def _same_places(usual: View, frugal: View) -> Iterator[tuple[Setting, Setting]]:
+    others = {_place(setting): setting for setting in frugal.of()}
+    for setting in usual.of():
+        if setting.point.case.board in CARD_BOARDS and _place(setting) in others:
+            yield setting, others[_place(setting)]
+
+
+def _place(setting: Setting) -> tuple[str, str, int]:
+    return setting.point.case.model, setting.point.case.board, setting.point.ram_bytes
+
+
+def _turned(one: Setting, other: Setting, pair: tuple[str, str]) -> Iterator[Sequence[str]]:
+    energies = [[setting.energy_uj(method) for method in pair] for setting in (one, other)]
+    if _sign(*energies[0]) * _sign(*energies[1]) >= 0:
+        return
+    case = one.point.case
+    yield (
+        "the paper’s" if case.model.startswith(PREFIX) else "whole step", case.model, case.board,
+        f"{one.point.ram_bytes:,}",
+        "added" if one.objective == "added-energy" else "whole board", f"{pair[0]}, {pair[1]}",
+        *(", ".join(number((uj or 0.0) / 1e3) for uj in mine) for mine in energies),
+    )  # fmt: skip
+
+
+def _sign(one: float | None, other: float | None) -> int:
+    """Which one is less, if they differ by more than the gap to which points are solved."""
+    one, other = one or 0.0, other or 0.0
+    return 0 if abs(one - other) <= GAP * max(one, other) else 1 if one > other else -1
+
+
+STREAMED_HEAD = (
+    "model", "board", "RAM, KiB", "floor, KiB", "time, x", "added energy, x", "whole board, x",
+    "moved, MB", "gap, %",
+)  # fmt: skip
+
+
+def streamed_rows(found: Found) -> Iterator[Sequence[str]]:
+    """Whole steps below their floor, in multiples of keeping everything."""
+    for point, result in found:
+        case, plan, row = point.case, result.plan, result.row
+        if case.profile == "streamed" and plan is not None and case.keeping is not None:
+            assert case.whole_costs is not None
+            floor = largest_operator_bytes(case.whole_costs)
+            shares = [
+                number(row[key] / getattr(case.keeping, key))
+                for key in ("time_us", "energy_uj", "total_energy_uj")
+            ]
+            yield (
+                case.model, case.board, f"{point.ram_bytes // 1024}", f"{floor / 1024:.0f}",
+                *shares, number(sum(moved_bytes(case.costs, plan)) / 1e6),
+                percent(row["gap"], 1),
+            )  # fmt: skip
+
+
+ORIGINS_HEAD = ("graph, constants", "plans of poet", "began from")
+
+
+def origins_rows(found: Found) -> Iterator[Sequence[str]]:
+    """Whose plans the searches of poet began from, where these were better than its own."""
+    for view in views(found):
+        began = [
+            setting.began_from() for setting in view.of(free=False) if setting.plan("poet")
+        ]  # fmt: skip
+        if began:
+            counted = Counter(began).most_common()
+            yield (
+                view.title, f"{len(began)}", ", ".join(f"{name} {n}" for name, n in counted),
+            )  # fmt: skip
 
 
 def cited(found: Found) -> list[dict[str, Any]]:
@@ -189,7 +320,7 @@ def cited(found: Found) -> list[dict[str, Any]]:
         for other in ("poet-paging", "poet-remat"):
             rows += _farthest(list(view.of(free=False)), other)
         for rival in rivals(view):
-            if rival.least.point.case.board == "nrf52840_dk":
+            if rival.least.point.case.board == "jetson_tx2":
                 rows += [
                     setting.results[method].row
                     for setting in (rival.least, *rival.others)

@@ -15,7 +15,8 @@ from poet_host.errors import BadInput, PoetError
 from poet_host.files import read_json, write_whole
 from poet_host.plan.costgraph import load_cost_graph
 from poet_host.plan.infeasible import largest_operator_bytes
-from poet_host.plan.plan import plan_from_json
+from poet_host.plan.plan import VALUES, objective_value, plan_from_json
+from poet_host.plan.problem import DEFAULT_OBJECTIVE
 from poet_host.view.picture import draw
 
 from .methods import PROPERTIES, properties
@@ -54,20 +55,21 @@ def figures(found: Sequence[Found]) -> dict[str, bytes]:
     Raises BadInput if matplotlib is missing.
     """
     files: dict[str, bytes] = {}
-    for group in _groups(found, lambda p: (_family(p.case), _limit(p))):
+    for group in grouped(found, lambda p: (_family(p.case), _limit(p), p.objective)):
         if any(len(_rams(panel)) > 1 for panel in _panels(group)):
             files[f"energy-{_family(group[0][0].case)}{_tag(group[0][0])}.png"] = energy(group)
-    for group in _groups(found, lambda p: (slug(p.case), _limit(p))):
+    for group in grouped(found, lambda p: (slug(p.case), _limit(p), p.objective)):
         for other in ("capuchin", "pofo"):
             methods = {p.method for p, _ in group}
             if len(_rams(group)) > 1 and {"poet", other} <= methods:
                 name = f"poet-{other}-{slug(group[0][0].case)}{_tag(group[0][0])}.png"
                 files[name] = pair(group, other)
-    for group in _groups(found, lambda p: (_family(p.case), p.ram_bytes)):
+    for group in grouped(found, lambda p: (_family(p.case), p.ram_bytes, p.objective)):
         if any(len(_limits(panel)) > 1 for panel in _panels(group)):
-            name = f"deadline-{_family(group[0][0].case)}-{group[0][0].ram_bytes}.png"
+            point = group[0][0]
+            name = f"deadline-{_family(point.case)}-{point.ram_bytes}{_counted(point)}.png"
             files[name] = deadlines(group)
-    for group in _groups(found, lambda p: slug(p.case)):
+    for group in grouped(found, lambda p: slug(p.case)):
         drawn = timeline(group)
         if drawn is not None:
             files[f"timeline-{slug(group[0][0].case)}.png"] = drawn
@@ -76,7 +78,7 @@ def figures(found: Sequence[Found]) -> dict[str, bytes]:
     return files
 
 
-def _groups(found: Sequence[Found], key: Callable[[Point], Any]) -> list[list[Found]]:
+def grouped(found: Sequence[Found], key: Callable[[Point], Any]) -> list[list[Found]]:
     groups: dict[Any, list[Found]] = {}
     for point, result in found:
         groups.setdefault(key(point), []).append((point, result))
@@ -93,10 +95,10 @@ def _limits(found: Sequence[Found]) -> set[float | None]:
 
 def _panels(found: Sequence[Found]) -> list[list[Found]]:
     """The points of each board."""
-    return _groups(found, lambda p: p.case.digest)
+    return grouped(found, lambda p: p.case.digest)
 
 
-def _joined(*parts: str, by: str) -> str:
+def joined(*parts: str, by: str) -> str:
     return by.join(part for part in parts if part)
 
 
@@ -114,16 +116,26 @@ def _times(point: Point) -> float | None:
 
 
 def _tag(point: Point) -> str:
-    """The part of a file's name that says the deadline."""
-    return "" if point.deadline_us is None else "-" + _limit(point).split()[1]
+    """The part of a file's name that says the deadline, and the objective if it is not usual."""
+    limit = "" if point.deadline_us is None else "-" + _limit(point).split()[1]
+    return limit + _counted(point)
+
+
+def _counted(point: Point) -> str:
+    return "" if point.objective == DEFAULT_OBJECTIVE else f"-{point.objective}"
+
+
+def counted(point: Point, result: Result) -> float:
+    """What the point's objective counts of a plan."""
+    return float(result.row[VALUES[point.objective]])
 
 
 def _title(case: Case, *more: str, above: str = "") -> str:
     """The title of a panel, in two lines with `above`."""
-    names = _joined(case.model, case.board, case.profile, by=", ")
+    names = joined(case.model, case.board, case.profile, by=", ")
     if not above:
-        return _joined(names, *more, by=", ")
-    return names + "\n" + _joined(*more, above, by="; ")
+        return joined(names, *more, by=", ")
+    return names + "\n" + joined(*more, above, by="; ")
 
 
 def _limit(point: Point) -> str:
@@ -135,7 +147,7 @@ def _limit(point: Point) -> str:
     return f"deadline {times:.5g}x"
 
 
-def _figure(panels: int, columns: int, width: float, height: float) -> tuple[Any, list[Axes]]:
+def new_figure(panels: int, columns: int, width: float, height: float) -> tuple[Any, list[Axes]]:
     """A figure with `panels` axes in rows of `columns`. The size is that of a panel, in inches."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -152,7 +164,7 @@ def _figure(panels: int, columns: int, width: float, height: float) -> tuple[Any
     return figure, axes[:panels]
 
 
-def _png(figure: Any) -> bytes:
+def as_png(figure: Any) -> bytes:
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=120, bbox_inches="tight")
     return buffer.getvalue()
@@ -165,15 +177,19 @@ def _unit(values: Sequence[float], units: Sequence[tuple[float, str]]) -> tuple[
 
 
 _BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1.0, "bytes"))
+_TIME = ((3.6e9, "h"), (1e6, "s"), (1e3, "ms"), (1.0, "us"))
 _ENERGY = ((1e9, "kJ"), (1e6, "J"), (1e3, "mJ"), (1.0, "uJ"))
 
 
 def _lines(
-    axes: Axes, found: Sequence[Found], x: Callable[[Point], float], y: Callable[[Result], float]
+    axes: Axes,
+    found: Sequence[Found],
+    x: Callable[[Point], float],
+    y: Callable[[Point, Result], float],
 ) -> None:
     """One line per method over the points with a plan, in the table's order of methods."""
     for name, style in STYLES.items():
-        mine = [(x(p), y(r)) for p, r in found if p.method == name and r.row["plan"]]
+        mine = [(x(p), y(p, r)) for p, r in found if p.method == name and r.row["plan"]]
         if mine:
             first = name == "poet"
             axes.plot(
@@ -188,13 +204,13 @@ MARGIN = "outside right center"
 FINE_PERCENT = 0.1  # above it the axis of overheads is logarithmic
 
 
-def _finish(axes: Axes, x: str, y: str, title: str) -> None:
+def finish(axes: Axes, x: str, y: str, title: str) -> None:
     axes.set(xlabel=x, ylabel=y)
     axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.3)
 
 
-def _legend(figure: Any, panels: Sequence[Axes]) -> None:
+def add_legend(figure: Any, panels: Sequence[Axes]) -> None:
     """One legend for all panels, in the order of methods."""
     found: dict[str, Any] = {}
     for axes in panels:
@@ -209,25 +225,28 @@ def _energies(axes: Axes, group: Sequence[Found], x: Callable[[Point], float]) -
 
     Returns the label of the axis, and the energy of keeping everything as text.
     """
-    keeping = group[0][0].case.keeping
-    units = [r.row["energy_uj"] or 0.0 for _, r in group]
-    if keeping is None or not keeping.energy_uj:
-        unit, name = _unit(units, _ENERGY)
-        _lines(axes, group, x, lambda r: r.row["energy_uj"] / unit)
-        return f"energy of a step, {name}", ""
-    least_uj = keeping.energy_uj
-    _lines(axes, group, x, lambda r: 100 * (r.row["energy_uj"] / least_uj - 1))
+    point = group[0][0]
+    keeping = point.case.keeping
+    what = {"energy": "energy", "added-energy": "added energy", "time": "time"}[point.objective]
+    all_units = _TIME if what == "time" else _ENERGY
+    values = [counted(p, r) for p, r in group if r.row["plan"]]
+    least = objective_value(point.objective, keeping) if keeping else None
+    if not least:
+        unit, name = _unit(values, all_units)
+        _lines(axes, group, x, lambda p, r: counted(p, r) / unit)
+        return f"{what} of a step, {name}", ""
+    _lines(axes, group, x, lambda p, r: 100 * (counted(p, r) / least - 1))
     axes.axhline(
         0, color="#555555", linewidth=0.8, linestyle=(0, (6, 3)), label="keeping everything"
     )
     axes.set_yscale("symlog", linthresh=FINE_PERCENT, linscale=0.5)
     axes.yaxis.set_major_formatter("{x:g}")
-    overs = [100 * (r.row["energy_uj"] / least_uj - 1) for _, r in group if r.row["plan"]]
-    most, least = max([*overs, FINE_PERCENT]), min([*overs, 0.0])
-    axes.set_ylim(1.6 * least - FINE_PERCENT / 4, 1.6 * most)
-    unit, name = _unit([least_uj], _ENERGY)
-    above = f"keeping everything: {least_uj / unit:,.4g} {name}"
-    return "energy above keeping everything, %", above
+    overs = [100 * (value / least - 1) for value in values]
+    top, bottom = max([*overs, FINE_PERCENT]), min([*overs, 0.0])
+    axes.set_ylim(1.6 * bottom - FINE_PERCENT / 4, 1.6 * top)
+    unit, name = _unit([least], all_units)
+    above = f"keeping everything: {least / unit:,.4g} {name}"
+    return f"{what} above keeping everything, %", above
 
 
 def energy(found: Sequence[Found]) -> bytes:
@@ -237,11 +256,11 @@ def energy(found: Sequence[Found]) -> bytes:
 
 def _by_board(panels: list[list[Found]], draw_on: Callable[[Axes, Sequence[Found]], None]) -> bytes:
     """A panel for each board, with one legend."""
-    figure, every = _figure(len(panels), 2, 5.4 if len(panels) > 1 else 7.0, 4.0)
+    figure, every = new_figure(len(panels), 2, 5.4 if len(panels) > 1 else 7.0, 4.0)
     for axes, group in zip(every, panels, strict=True):
         draw_on(axes, group)
-    _legend(figure, every)
-    return _png(figure)
+    add_legend(figure, every)
+    return as_png(figure)
 
 
 def _energy_of(axes: Axes, group: Sequence[Found]) -> None:
@@ -250,7 +269,7 @@ def _energy_of(axes: Axes, group: Sequence[Found]) -> None:
     ram_unit, ram_name = _unit([p.ram_bytes for p, _ in group], _BYTES)
     label, above = _energies(axes, group, lambda p: p.ram_bytes / ram_unit)
     axes.axvline(floor / ram_unit, color="#555555", linewidth=1, linestyle=":", label="floor")
-    _finish(axes, f"RAM budget, {ram_name}", label, _title(point.case, _limit(point), above=above))
+    finish(axes, f"RAM budget, {ram_name}", label, _title(point.case, _limit(point), above=above))
     if all(r.row["plan"] is None for _, r in group):
         _nothing(axes, "no plan within these budgets")
 
@@ -264,19 +283,19 @@ def pair(group: Sequence[Found], other: str) -> bytes:
     pair = [(p, r) for p, r in group if p.method in ("poet", other)]
     point = group[0][0]
     ram_unit, ram_name = _unit([p.ram_bytes for p, _ in pair], _BYTES)
-    figure, (left, right) = _figure(2, 2, 5.5, 4.4)
+    figure, (left, right) = new_figure(2, 2, 5.5, 4.4)
     label, above = _energies(left, pair, lambda p: p.ram_bytes / ram_unit)
-    _lines(right, pair, lambda p: p.ram_bytes / ram_unit, lambda r: 3.6e9 / r.row["time_us"])
+    _lines(right, pair, lambda p: p.ram_bytes / ram_unit, lambda _, r: 3.6e9 / r.row["time_us"])
     x = f"RAM budget, {ram_name}"
-    _finish(left, x, label, _title(point.case, _limit(point), above=above))
-    _finish(right, x, "steps per hour", f"poet and {other}")
+    finish(left, x, label, _title(point.case, _limit(point), above=above))
+    finish(right, x, "steps per hour", f"poet and {other}")
     right.yaxis.set_major_formatter("{x:,g}")
     for axes in (left, right):
         if axes.get_lines():
             axes.legend(fontsize=8)
         else:
             _nothing(axes, "neither has a plan")
-    return _png(figure)
+    return as_png(figure)
 
 
 def deadlines(found: Sequence[Found]) -> bytes:
@@ -307,7 +326,7 @@ def _deadlines_of(axes: Axes, group: Sequence[Found]) -> None:
     axes.set_xticks(ticks, labels)
     label = "deadline, multiples of keeping everything" if times else "deadline, ms"
     title = _title(point.case, f"{point.ram_bytes:,} bytes", above=above)
-    _finish(axes, label, height, title)
+    finish(axes, label, height, title)
 
 
 def timeline(group: Sequence[Found]) -> bytes | None:
@@ -322,7 +341,7 @@ def timeline(group: Sequence[Found]) -> bytes | None:
 
 def _properties_figure(found: Sequence[Found]) -> bytes:
     rows = properties(found)
-    figure, (axes,) = _figure(1, 1, 15, 1.0 + 0.36 * len(rows))
+    figure, (axes,) = new_figure(1, 1, 15, 1.0 + 0.36 * len(rows))
     axes.axis("off")
     table = axes.table(rows, colLabels=PROPERTIES, loc="center", cellLoc="left")
     table.auto_set_font_size(False)
@@ -335,7 +354,7 @@ def _properties_figure(found: Sequence[Found]) -> bytes:
             cell.set_text_props(weight="bold")
         elif column == 0:
             cell.set_text_props(color=STYLES[rows[row - 1][0]].colour, weight="bold")
-    return _png(figure)
+    return as_png(figure)
 
 
 def finished(folder: Path) -> list[Found]:
@@ -350,7 +369,7 @@ def finished(folder: Path) -> list[Found]:
         plan = plan_from_json(read_json(folder / row["plan"])) if row["plan"] else None
         limits = (row["ram_bytes"], row["deadline_us"])
         # The table has neither the time limit nor the gap: no figure needs them.
-        point = Point(cases[graph], row["method"], *limits, 0.0, 0.0, "added-energy")
+        point = Point(cases[graph], row["method"], *limits, 0.0, 0.0, row["objective"])
         found.append((point, Result(row, plan)))
     return found
 

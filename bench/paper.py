@@ -21,23 +21,9 @@ from poet_host.errors import PoetError
 from poet_host.files import write_whole
 from poet_host.plan.infeasible import largest_operator_bytes
 
-from . import paper_text as text
-from .claims import Found, claims, views
-from .evidence import (
-    ALONE_HEAD,
-    ASKED,
-    BEATEN_HEAD,
-    DTR_HEAD,
-    OVERHEAD_HEAD,
-    POFO_HEAD,
-    alone_rows,
-    beaten_rows,
-    cited,
-    dtr_rows,
-    overhead_rows,
-    paging_everything,
-    pofo_rows,
-)  # fmt: skip
+from . import evidence, paper_text as text
+from .claims import NOTHING, Found, claims, views
+from .commits import statement
 from .methods import PROPERTIES, properties
 from .paper_figures import Figure, figures
 from .paper_points import BOARDS, GAP, LIMIT_S, MODELS, PARTS, Scope, points
@@ -51,9 +37,13 @@ REPORT = ROOT / "schedules" / "paper"
 
 def report(found: Found, scope: Scope, drawn: Iterable[Figure]) -> str:
     planned = sum(result.row["plan"] is not None for _, result in found)
-    kinds = views(found)
-    head = ("claim", "the paper", *(view.title for view in kinds))
-    lines = [(c.text, c.paper, *(c.ours(view) for view in kinds)) for c in claims()]
+    head = ("claim", "the paper", "graphs, constants, energy", "here")
+    lines = [
+        (claim.text, claim.paper, view.title, ours)
+        for claim in claims()
+        for view in views(found)
+        if (ours := claim.ours(view)) != NOTHING
+    ]
     limits = (
         f"{scope.limit_s:g} s a point, {PATIENCE * scope.limit_s:g} s where a gap above "
         f"{percent(ENOUGH, 0)} % was left, {PATIENCE**2 * scope.limit_s:g} s where another method "
@@ -62,18 +52,25 @@ def report(found: Found, scope: Scope, drawn: Iterable[Figure]) -> str:
     about = (
         f"{datetime.now(UTC):%Y-%m-%d}, `{scope.command}`, poet-host {version('poet-host')}, HiGHS "
         f"{version('highspy')}, {cores()} processor cores. {len(found)} points, {planned} plans. "
-        f"Solving was limited to {limits}."
+        f"Solving was limited to {limits}. {statement()}"
     )
     load = os.getloadavg()[1]
     if load > cores() + 1:
         about += f" {text.BUSY} The load of the machine was {load:.0f} at the end."
+    turned = list(evidence.ranked_rows(found))
     parts = [
         "# The paper's claims", text.PAPER, about, text.HOW, table(head, lines, words=True),
         "## Why the numbers differ",
-        text.OVERHEAD.format(**paging_everything()), table(OVERHEAD_HEAD, overhead_rows(found)),
-        text.DTR, table(DTR_HEAD, dtr_rows(found)),
-        text.ALONE, table(ALONE_HEAD, alone_rows(found)),
-        text.POFO, ASKED, table(POFO_HEAD, pofo_rows(found)),
+        text.OVERHEAD.format(**evidence.paging_everything()),
+        *_rows(evidence.OVERHEAD_HEAD, evidence.overhead_rows(found)),
+        text.DTR, *_rows(evidence.DTR_HEAD, evidence.dtr_rows(found)),
+        text.ALONE, *_rows(evidence.ALONE_HEAD, evidence.alone_rows(found)),
+        text.POFO, evidence.ASKED, *_rows(evidence.POFO_HEAD, evidence.pofo_rows(found)),
+        text.DEADLINES,
+        text.CURRENT.format(compared=len(list(evidence.ranked_pairs(found))), turned=len(turned)),
+        *_rows(evidence.RANKED_HEAD, turned),
+        text.STREAMED, *_rows(evidence.STREAMED_HEAD, evidence.streamed_rows(found)),
+        text.ORIGINS, *_rows(evidence.ORIGINS_HEAD, evidence.origins_rows(found)),
         text.SOLVING, *not_best(found), text.SIZES,
         "## The floor", text.FLOOR, floors(found),
         "## Methods", text.METHODS, table(PROPERTIES, properties(found)),
@@ -84,15 +81,22 @@ def report(found: Found, scope: Scope, drawn: Iterable[Figure]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table as a part of the report; nothing if the sweep has no points for it."""
+    lines = list(rows)
+    return [table(head, lines)] if lines else []
+
+
 def not_best(found: Found) -> list[str]:
-    rows = list(beaten_rows(found))
-    return [text.BEATEN, table(BEATEN_HEAD, rows)] if rows else []
+    rows = _rows(evidence.BEATEN_HEAD, evidence.beaten_rows(found))
+    return [text.BEATEN, *rows] if rows else []
 
 
 def floors(found: Found) -> str:
     """The smallest RAM in which each model runs, and the paper's boards that have it."""
     rows = []
-    for case in {point.case.model: point.case for point, _ in found}.values():
+    whole = [point.case for point, _ in found if point.case.whole_costs is None]
+    for case in {case.model: case for case in whole}.values():
         floor, keep = largest_operator_bytes(case.costs), case.keeping
         reached = any(
             result.row["plan"] is not None and point.ram_bytes == floor
@@ -147,7 +151,7 @@ def write(found: Found, scope: Scope, store: Store, folder: Path) -> None:
     drawn = figures(found)
     for figure in drawn:
         write_whole(folder / "figures" / figure.name, figure.png or b"")
-    for row in cited(found):
+    for row in evidence.cited(found):
         for path in (row["plan"], row["graph"]):
             write_whole(folder / path, (store.folder / path).read_bytes())
     write_whole(folder / "REPORT.md", report(found, scope, drawn))

@@ -4,8 +4,8 @@ RAM budgets are shares of the way from the floor, which every schedule needs, to
 everything. So a share is comparable between models.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache
 
 import poet_host as poet
@@ -13,6 +13,7 @@ from poet_host.baselines.registry import METHODS
 from poet_host.compare.sweep import Case, Point, Result, Store, solve_job
 from poet_host.errors import BadInput
 from poet_host.plan.infeasible import largest_operator_bytes
+from poet_host.plan.problem import Objective
 
 from . import graphs
 
@@ -26,30 +27,47 @@ WHOLE_ON = {
     "bert": TX2,
 }  # whole steps take long to solve; on the other boards these models are far too large
 PREFIX = "ref-"  # of the names of the paper's graphs in the table
-MODELS = {
+WHOLE = {
     "linear": "linear",
     "transformer": "transformer",
     "vgg16-cifar": "vgg16-cifar",
     "resnet18-cifar": "resnet18-cifar",
     "bert": "bert-base",
 }  # the paper's graph: our whole step
+LARGE = ("resnet18-224", "vgg16-224")  # graphs of its repository with images of 224x224 pixels
+MODELS = (*WHOLE, *LARGE)
 SHARES = (0.05, 0.15, 0.3, 0.5, 0.75)
 WHOLE_SHARES = (0.1, 0.3, 0.6)
-TIMES = (1.0, 1.05, 1.2, 1.5)  # deadlines, multiples of keep-everything's time
-TIMED_SHARE = 0.15
+# Deadlines of the ablation, in multiples of keep-everything's time. The paper's, for VGG-16, are
+# 0.5, 0.6, 0.7, 0.8 and 0.9 ms: its figure has no plan in less than 0.5 ms.
+TIMES = (1.0, 1.2, 1.4, 1.6, 1.8)
+TIMED_SHARE = 0.05
 ABLATION = ("poet", "poet-paging", "poet-remat")
-CHAINS = ("linear", "vgg16-cifar")  # POFO needs no extension for them
+RIVALS = ("linear", "vgg16-cifar", "resnet18-cifar", "resnet18-224")  # of POFO, on the TX2
 LESS_PEAK, FASTER = 1 - 0.083, 1.13  # than POFO, as the paper claims
 LEAST_STEP = 0.002  # of the bisection for the least RAM in which POFO has a plan
+STREAMED = {
+    "resnet18-cifar": ("mkr1000", "nrf52840_dk"),
+    "vgg16-cifar": ("nrf52840_dk",),
+}  # whole steps below the floor of operators that are not split
+STREAMED_KIB = (24, 48, 96, 160)
+STREAMED_PATIENCE = 3  # times the time limit of other points
+# Methods whose order may depend on the current of the card:
+RANKED = ("poet-paging", "poet-remat", "dtr", "capuchin")
+CARD_BOARDS = ("mkr1000", "nrf52840_dk")  # with an SD card, whose current is an estimate
 LIMIT_S, GAP = 10.0, 0.001
-PARTS = ("paper", "repository", "estimate", "whole", "times", "pofo", "floor")
+VARIANTS: tuple[graphs.Kind, ...] = ("repository", "nocache", "x10", "nocache-x10")
+PARTS = (
+    "paper", "variants", "large", "estimate", "whole", "current", "times", "pofo", "floor",
+    "streamed",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Scope:
     """What is swept. Each of the `parts` is one of the functions below."""
 
-    models: Sequence[str] = tuple(MODELS)
+    models: Sequence[str] = MODELS
     boards: Sequence[str] = BOARDS
     methods: Sequence[str] = METHODS
     parts: Sequence[str] = PARTS
@@ -74,8 +92,14 @@ class Scope:
             options.append(f"--limit {self.limit_s:g}")
         return f'make paper OPTIONS="{" ".join(options)}"' if options else "make paper"
 
-    def point(self, case: Case, method: str, ram: int, limit_us: float | None = None) -> Point:
-        return Point(case, method, ram, limit_us, self.limit_s, GAP, "added-energy")
+    def point(
+        self, case: Case, method: str, ram: int, limit_us: float | None = None,
+        objective: Objective = "added-energy",
+    ) -> Point:  # fmt: skip
+        return Point(case, method, ram, limit_us, self.limit_s, GAP, objective)
+
+    def of(self, models: Iterable[str]) -> list[str]:
+        return [model for model in models if model in self.models]
 
     def on(self, boards: Iterable[str]) -> list[str]:
         return [board for board in boards if board in self.boards]
@@ -87,9 +111,17 @@ def reference_case(model: str, board: str, kind: graphs.Kind) -> Case:
 
 
 @cache
-def whole_case(model: str, board: str) -> Case:
-    graph, profile = poet.load(MODELS[model]), poet.estimate_profile(board)
-    return Case(graph.name, board, "estimate", poet.costs_of(graph, profile))
+def whole_case(model: str, board: str, kind: graphs.Kind = "estimate") -> Case:
+    graph, profile = poet.load(WHOLE[model]), graphs.profile_of(board, kind)
+    return Case(graph.name, board, kind, poet.costs_of(graph, profile))
+
+
+def streamed_case(model: str, board: str, ram_bytes: int) -> Case:
+    """A whole step whose operators stream, in a budget below its floor."""
+    whole = whole_case(model, board)
+    graph, profile = poet.load(WHOLE[model]), graphs.profile_of(board)
+    problem = poet.problem(graph, profile, ram=ram_bytes)
+    return replace(whole, profile="streamed", costs=problem.graph, whole_costs=whole.costs)
 
 
 def ram_of(case: Case, share: float) -> int:
@@ -103,49 +135,75 @@ def most_bytes(case: Case) -> int:
     return case.keeping.peak_bytes
 
 
+def objectives(case: Case) -> tuple[Objective, ...]:
+    """The paper's objective, and the whole board's energy where the sleeping board needs power."""
+    return ("added-energy", "energy") if case.costs.base_power_uw else ("added-energy",)
+
+
 def points(scope: Scope, store: Store) -> list[Point]:
     """All points. Some depend on POFO's least RAM, which is solved first and kept in `store`."""
-    parts = {
-        "paper": lambda: paper(scope), "repository": lambda: repository(scope),
-        "estimate": lambda: estimate(scope), "whole": lambda: whole(scope),
-        "times": lambda: times(scope), "pofo": lambda: against_pofo(scope, store),
-        "floor": lambda: floor(scope),
+    parts: dict[str, Callable[[Scope], Iterator[Point]]] = {
+        "paper": paper, "variants": variants, "large": large, "estimate": estimate, "whole": whole,
+        "current": current, "times": times, "floor": floor, "streamed": streamed,
+        "pofo": lambda scope: against_pofo(scope, store),
     }  # fmt: skip
-    wanted = {point.key: point for part in scope.parts for point in parts[part]()}
+    wanted = {point.key: point for part in scope.parts for point in parts[part](scope)}
     return list(wanted.values())
 
 
 def _swept(scope: Scope, case: Case, shares: Iterable[float]) -> Iterator[Point]:
     for share in shares:
         for method in scope.methods:
-            yield scope.point(case, method, ram_of(case, share))
+            for objective in objectives(case):
+                yield scope.point(case, method, ram_of(case, share), objective=objective)
 
 
 def paper(scope: Scope) -> Iterator[Point]:
     """The paper's graphs with its constants."""
-    for model in scope.models:
+    for model in scope.of(WHOLE):
         for board in scope.on(BOARDS):
             yield from _swept(scope, reference_case(model, board, "paper"), SHARES)
 
 
-def repository(scope: Scope) -> Iterator[Point]:
-    """ResNet-18 with the other energy per FLOP that the repository has for the A72."""
-    for board in scope.on(["rpi4b"]) if "resnet18-cifar" in scope.models else []:
-        yield from _swept(scope, reference_case("resnet18-cifar", board, "repository"), SHARES)
+def variants(scope: Scope) -> Iterator[Point]:
+    """ResNet-18 on the A72 with the other constants that the repository has for it."""
+    for model in scope.of(("resnet18-cifar",)):
+        for board in scope.on(("rpi4b",)):
+            for kind in VARIANTS:
+                yield from _swept(scope, reference_case(model, board, kind), SHARES)
+
+
+def large(scope: Scope) -> Iterator[Point]:
+    """The graphs of the paper's repository with images of 224x224 pixels."""
+    for model in scope.of(LARGE):
+        for board in scope.on(TX2):
+            yield from _swept(scope, reference_case(model, board, "paper"), SHARES)
 
 
 def estimate(scope: Scope) -> Iterator[Point]:
     """The paper's graphs with realistic constants."""
-    for model in scope.models:
+    for model in scope.of(WHOLE):
         for board in scope.on(TX2 if model == "bert" else BOARDS):
             yield from _swept(scope, reference_case(model, board, "estimate"), SHARES)
 
 
 def whole(scope: Scope) -> Iterator[Point]:
     """Whole training steps, as boards execute them, with realistic constants."""
-    for model in scope.models:
+    for model in scope.of(WHOLE):
         for board in scope.on(WHOLE_ON[model]):
             yield from _swept(scope, whole_case(model, board), WHOLE_SHARES)
+
+
+def current(scope: Scope) -> Iterator[Point]:
+    """Methods whose order may change with a card that draws 20 mA instead of 100 mA."""
+    methods = [method for method in RANKED if method in scope.methods]
+    ranked = replace(scope, methods=methods)
+    for board in scope.on(CARD_BOARDS):
+        for model in scope.of(WHOLE):
+            if model != "bert":
+                yield from _swept(ranked, reference_case(model, board, "estimate-20mA"), SHARES)
+            if board in WHOLE_ON[model]:
+                yield from _swept(ranked, whole_case(model, board, "estimate-20mA"), WHOLE_SHARES)
 
 
 def times(scope: Scope) -> Iterator[Point]:
@@ -159,11 +217,12 @@ def times(scope: Scope) -> Iterator[Point]:
 
 
 def _timed(scope: Scope) -> Iterator[Case]:
-    if "resnet18-cifar" in scope.models:
-        for board in scope.on(("nrf52840_dk", "rpi4b")):
-            yield reference_case("resnet18-cifar", board, "paper")
+    for model in scope.of(("vgg16-cifar",)):
+        for board in scope.on(("rpi4b", "jetson_tx2")):
+            yield reference_case(model, board, "paper")
+    for model in scope.of(("resnet18-cifar",)):
         for board in scope.on(("rpi4b",)):
-            yield whole_case("resnet18-cifar", board)
+            yield whole_case(model, board)
 
 
 def against_pofo(scope: Scope, store: Store) -> Iterator[Point]:
@@ -171,18 +230,16 @@ def against_pofo(scope: Scope, store: Store) -> Iterator[Point]:
 
     POET in that RAM and in less, also with the deadline of the paper's claim.
     """
-    for model in CHAINS if set(METHODS[:1]) | {"pofo"} <= set(scope.methods) else ():
-        for is_whole in (False, True) if model in scope.models else ():
-            least: int | None = None
-            for board in scope.on(WHOLE_ON[model] if is_whole else BOARDS):
-                case = reference_case(model, board, "paper")
-                case = whole_case(model, board) if is_whole else case
-                # Feasibility hardly depends on costs: one board's RAM serves for all.
-                least = least or least_ram(scope, case, "pofo", store)
+    is_wanted = {"poet", "pofo"} <= set(scope.methods)
+    for model in scope.of(RIVALS) if is_wanted else ():
+        for board in scope.on(TX2):
+            cases = [reference_case(model, board, "paper")]
+            cases += [whole_case(model, board)] if model in WHOLE else []
+            for case in cases:
+                least = least_ram(scope, case, "pofo", store)
                 theirs = scope.point(case, "pofo", least)
-                found = solved(theirs, store)
                 yield theirs
-                yield from _compared(scope, case, least, found)
+                yield from _compared(scope, case, least, solved(theirs, store))
 
 
 def _compared(scope: Scope, case: Case, least: int, theirs: Result) -> Iterator[Point]:
@@ -213,5 +270,20 @@ def floor(scope: Scope) -> Iterator[Point]:
     """A plan at the floor of each model shows that the floor can be reached."""
     for model in scope.models:
         for board in scope.on(TX2):
-            for case in (reference_case(model, board, "paper"), whole_case(model, board)):
-                yield scope.point(case, "poet", ram_of(case, 0.0))
+            yield _at_floor(scope, reference_case(model, board, "paper"))
+            if model in WHOLE:
+                yield _at_floor(scope, whole_case(model, board))
+
+
+def _at_floor(scope: Scope, case: Case) -> Point:
+    return scope.point(case, "poet", ram_of(case, 0.0))
+
+
+def streamed(scope: Scope) -> Iterator[Point]:
+    """Whole steps in less RAM than their largest operator needs."""
+    patient = replace(scope, limit_s=STREAMED_PATIENCE * scope.limit_s)
+    for model in scope.of(STREAMED):
+        for board in scope.on(STREAMED[model]):
+            for kib in STREAMED_KIB:
+                case = streamed_case(model, board, 1024 * kib)
+                yield patient.point(case, "poet", 1024 * kib, objective="energy")

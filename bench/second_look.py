@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import inf
 
 from poet_host.compare.sweep import Point, Result
+from poet_host.plan.plan import VALUES, objective_value
 from poet_host.plan.verify import TOLERANCE, verify
 
 from .paper_points import GAP, Scope
@@ -41,17 +42,22 @@ def beaten(found: Found, scope: Scope) -> dict[int, Point]:
     for point, result in found:
         if result.row["plan"]:
             here = _place(point)
-            least[here] = min(least.get(here, inf), result.row["energy_uj"])
+            least[here] = min(least.get(here, inf), value(point, result))
     return {
         i: replace(point, time_limit_s=PATIENCE**2 * scope.limit_s)
         for i, (point, result) in enumerate(found)
         if point.method == "poet" and result.row["status"] != "infeasible"
-        and (result.row["energy_uj"] or inf) * (1 - GAP) > least.get(_place(point), inf)
+        and value(point, result) * (1 - GAP) > least.get(_place(point), inf)
     }  # fmt: skip
 
 
 def _place(point: Point) -> tuple[object, ...]:
-    return point.case.digest, point.ram_bytes, point.deadline_us
+    return point.case.digest, point.ram_bytes, point.deadline_us, point.objective
+
+
+def value(point: Point, result: Result) -> float:
+    """What the point's objective counts of a plan; infinite without one."""
+    return float(result.row[VALUES[point.objective]]) if result.row["plan"] else inf
 
 
 def _is_open(point: Point, result: Result) -> bool:
@@ -62,9 +68,9 @@ def _is_open(point: Point, result: Result) -> bool:
 
 
 def better(first: tuple[Point, Result], second: tuple[Point, Result]) -> tuple[Point, Result]:
-    """The one with the plan of less energy; the second if neither has a plan."""
-    mine, other = (result.row["energy_uj"] for _, result in (first, second))
-    return first if mine is not None and (other is None or mine < other) else second
+    """The one with the better plan; the second if neither has a plan."""
+    mine, other = (value(point, result) for point, result in (first, second))
+    return first if mine < other else second
 
 
 def shared(found: Found) -> Found:
@@ -84,23 +90,25 @@ def shared(found: Found) -> Found:
 def _best(point: Point, own: Result, plans: Found) -> Result:
     if point.method not in SERVES or own.row["status"] == "infeasible":
         return own
-    energy_uj = own.row["energy_uj"] if own.row["plan"] else inf
     fitting = [pair for pair in plans if _serves(pair, point)]
-    giver, result = min(fitting, key=lambda pair: pair[1].row["energy_uj"], default=(point, own))
-    if giver is point or result.row["energy_uj"] >= energy_uj * (1 - TOLERANCE):
+    giver, result = min(
+        fitting, key=lambda pair: value(point, pair[1]), default=(point, own)
+    )  # fmt: skip
+    if giver is point or value(point, result) >= value(point, own) * (1 - TOLERANCE):
         return own
     plan = result.plan
     assert plan is not None
     bare = replace(
         plan, status="feasible", bound=None, gap=None, ram_bytes=point.ram_bytes,
-        deadline_us=point.deadline_us,
+        deadline_us=point.deadline_us, objective=point.objective,
     )  # fmt: skip
     totals = verify(point.problem, bare)
     row = own.row | {
         "status": "feasible", "energy_uj": totals.energy_uj, "time_us": totals.time_us,
+        "total_energy_uj": totals.total_energy_uj,
         "peak_bytes": totals.peak_bytes, "plan": result.row["plan"],
-        "gap": _gap(own, totals.energy_uj),
-        "note": f"the plan of {giver.method} for {giver.ram_bytes:,} bytes{_limit(giver)}",
+        "gap": _gap(point, own, objective_value(point.objective, totals)),
+        "began_from": result.row["began_from"], "note": _origin(point, giver),
     }  # fmt: skip
     return Result(row, bare)
 
@@ -116,13 +124,16 @@ def _serves(pair: tuple[Point, Result], point: Point) -> bool:
     return giver.method in SERVES[method] and fits and in_time
 
 
-def _gap(own: Result, energy_uj: float) -> float | None:
+def _gap(point: Point, own: Result, found: float) -> float | None:
     """The gap of a plan from the bound that was proved for `own`; None if it has no bound."""
     if own.row["gap"] is None:
         return None
-    bound_uj = float(own.row["energy_uj"]) * (1 - float(own.row["gap"]))
-    return max(0.0, 1 - bound_uj / energy_uj)
+    bound = value(point, own) * (1 - float(own.row["gap"]))
+    return max(0.0, 1 - bound / found)
 
 
-def _limit(point: Point) -> str:
-    return "" if point.deadline_us is None else f" and {point.deadline_us:.6g} us"
+def _origin(point: Point, giver: Point) -> str:
+    text = f"the plan of {giver.method} for {giver.ram_bytes:,} bytes"
+    if giver.deadline_us is not None:
+        text += f" and {giver.deadline_us:.6g} us"
+    return text + (f", objective {giver.objective}" if giver.objective != point.objective else "")

@@ -1,11 +1,13 @@
 """`make paper` on the smallest model: do the report's numbers follow from its table? About 25 s."""
 
 import csv
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from poet_host.baselines.registry import plan_by
 from poet_host.compare import sweep as sweeping
 from poet_host.compare.sweep import Point, Result, Store, solve_job
 from poet_host.device.board import load_board
@@ -16,11 +18,16 @@ from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import Problem
 from poet_host.plan.verify import PlanError, verify
 from poet_host.profile.profile import estimate_profile
+from poet_host.solver.settings import Settings
 
 from bench import graphs, paper, paper_check
-from bench.paper_points import Scope, points, ram_of, reference_case
+from bench.claims import no_plan_but_poet, views
+from bench.commits import statement
+from bench.evidence import ranked_pairs, ranked_rows, streamed_rows
+from bench.paper_points import Scope, points, ram_of, reference_case, streamed_case
 from bench.second_look import beaten, better, once_more, shared
 
+KINDS: tuple[graphs.Kind, ...] = ("estimate", "estimate-20mA")  # a card of 100 mA, of 20 mA
 METHODS = "poet,poet-paging,poet-remat,dtr,capuchin,pofo"
 ARGUMENTS = (
     "--models", "linear", "--boards", "jetson_tx2", "--parts", "paper,pofo,floor",
@@ -41,11 +48,12 @@ def rows_of(folder: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def line(folder: Path, begin: str) -> list[str]:
+def lines(folder: Path, begin: str) -> dict[str, list[str]]:
+    """The rows of the report's tables that begin with a text, by their third column."""
     text = (folder / "REPORT.md").read_text(encoding="utf-8")
     found = [row for row in text.splitlines() if row.startswith(f"| {begin}")]
-    assert len(found) == 1
-    return [cell.strip() for cell in found[0].strip("|").split("|")]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in found]
+    return {row[2]: row for row in cells}
 
 
 @pytest.mark.slow
@@ -94,7 +102,9 @@ def test_claims_follow_from_the_table(made: tuple[Path, Path]) -> None:
     for row in rows_of(out):
         if row["model"] == "ref-linear" and row["plan"] and not row["deadline_us"]:
             energy[row["ram_bytes"], row["method"]] = float(row["energy_uj"])
-    _, published, ours, realistic, whole = line(out, "Less energy than DTR")
+    found = lines(out, "Less energy than DTR")
+    assert set(found) == {"its graphs, its constants"}  # POFO's points have no DTR
+    _, published, _, ours = found["its graphs, its constants"]
     assert published == "up to 35 %"
     savings = [
         1 - uj / energy[ram, "dtr"]
@@ -102,10 +112,15 @@ def test_claims_follow_from_the_table(made: tuple[Path, Path]) -> None:
         if method == "poet" and (ram, "dtr") in energy
     ]
     assert f"up to {100 * max(savings):.1f} %" in ours
-    assert realistic == "dtr: not swept"
-    assert whole == "dtr: not swept"  # POFO's points have no DTR
-    assert line(out, "Energy overhead")[2] == "not swept"
-    assert "bytes, median" in line(out, "Size of a schedule")[2]
+    assert not lines(out, "Energy overhead")
+    for row in lines(out, "Size of a schedule").values():
+        assert "bytes, median" in row[3]
+    text = (out / "REPORT.md").read_text(encoding="utf-8")
+    assert statement() in text
+    origins = lines(out, "its graphs, its constants | 9 |")
+    assert len(origins) == 1  # of 5 points, one at the floor, and three next to POFO's
+    counts = [int(word.split()[-1]) for word in next(iter(origins)).split(", ")]
+    assert sum(counts) == 9
 
 
 @pytest.mark.slow
@@ -118,7 +133,7 @@ def test_a_second_run_solves_nothing_and_says_the_same(
     assert rows_of(tmp_path) == rows_of(out)
     names = {path.name for path in (tmp_path / "figures").iterdir()}
     assert names == {path.name for path in (out / "figures").iterdir()}
-    assert names == {"energy-ref-linear-paper.png"}
+    assert names == {"eight-layers.png", "energy-ref-linear-paper.png"}
 
 
 def test_the_plans_of_the_committed_report_hold() -> None:
@@ -164,6 +179,83 @@ def test_realistic_constants_are_the_boards_estimates() -> None:
     assert node.page_in_us == profile.transfer(node.bytes, "page").page_in_us
     assert graph.base_power_uw == profile.power.base_uw
     assert graph.nodes[0].time_us == 0.0
+
+
+def test_variants_change_transfers_alone() -> None:
+    """As in the repository's chipsets.py: RPiNoCache, and `mem_power_scale`."""
+    usual, nocache, dear = (
+        graphs.reference("resnet18-cifar", "rpi4b", kind) for kind in ("paper", "nocache", "x10")
+    )
+    both = graphs.reference("resnet18-cifar", "rpi4b", "nocache-x10")
+    for i, node in enumerate(usual.nodes):
+        out_us = 4235.32 + node.bytes / 17.1
+        assert nocache.nodes[i].page_out_us == pytest.approx(out_us)
+        assert nocache.nodes[i].page_out_uj == pytest.approx(out_us * 0.15)
+        assert dear.nodes[i].page_in_uj == pytest.approx(10 * node.page_in_uj)
+        assert both.nodes[i].page_out_uj == pytest.approx(out_us * 1.5)
+        for other in (nocache, dear, both):
+            assert other.nodes[i].energy_uj == node.energy_uj
+            assert other.nodes[i].page_in_us == node.page_in_us
+
+
+def test_a_frugal_card_needs_a_fifth_of_the_power() -> None:
+    usual, frugal = (graphs.profile_of("nrf52840_dk", kind) for kind in KINDS)
+    assert frugal.power.page_in_uw == frugal.power.page_out_uw == 66_000
+    assert usual.power.page_in_uw == 330_000
+    assert replace(frugal, power=usual.power) == usual
+
+
+def test_the_story_of_figure_2() -> None:
+    """Cheap layers are computed again, dear layers are paged; neither alone needs as little."""
+    costs = graphs.eight_layers()
+    energies = {}
+    for method in ("poet", "poet-paging", "poet-remat"):
+        plan = plan_by(
+            method, Problem(costs, graphs.EIGHT_LAYERS_RAM, objective="added-energy"),
+            Settings(10.0, 0.0),
+        )  # fmt: skip
+        assert plan.status == "optimal"
+        energies[method] = plan.energy_uj
+        if method == "poet":
+            computed = Counter(it.node for it in plan.statements if it.op == "compute")
+            assert {name for name, times in computed.items() if times > 1} == {"L2", "L3"}
+            assert {it.node for it in plan.statements if it.op == "page_out"} == {"L5", "L6"}
+    assert energies["poet"] < min(energies["poet-paging"], energies["poet-remat"])
+
+
+def test_pairs_that_turn_with_the_current_of_the_card(tmp_path: Path) -> None:
+    store, scope = Store(tmp_path), Scope(limit_s=3.0)
+    found = []
+    for kind in KINDS:
+        case = reference_case("linear", "nrf52840_dk", kind)
+        for method in ("poet-paging", "poet-remat"):
+            point = scope.point(case, method, ram_of(case, 0.05))
+            found.append((point, store.add(point, solve_job(point.job))))
+    assert len(list(ranked_pairs(found))) == 1
+    assert not list(ranked_rows(found))  # pages are dear with any card
+    point, result = found[2]
+    found[2] = (point, Result(result.row | {"energy_uj": 0.5}, result.plan))
+    (row,) = ranked_rows(found)
+    assert row[1:6] == ("ref-linear", "nrf52840_dk", "3,464", "added", "poet-paging, poet-remat")
+    assert row[7].startswith("0.00, ")
+
+
+def test_no_plan_counts_only_where_it_is_proved(few: list[tuple[Point, Result]]) -> None:
+    for status, counted in (("unknown", 0), ("infeasible", 2)):
+        lost = [(p, without_plan(r, status=status) if p.method == "dtr" else r) for p, r in few]
+        settings = list(views(lost)[0].of())
+        assert no_plan_but_poet(settings, "dtr") == counted
+
+
+def test_streamed_steps_stand_below_the_floor(tmp_path: Path) -> None:
+    scope = Scope(models=("resnet18-cifar",), boards=("nrf52840_dk",))
+    case = streamed_case("resnet18-cifar", "nrf52840_dk", 96 * 1024)
+    point = replace(scope.point(case, "poet", 96 * 1024, objective="energy"), time_limit_s=5.0)
+    result = Store(tmp_path).add(point, solve_job(point.job))
+    (row,) = streamed_rows([(point, result)])
+    assert row[:4] == ("resnet18-cifar", "nrf52840_dk", "96", "176")
+    assert float(row[7]) > 1.0  # MB moved
+    assert "| ref-" not in paper.floors([(point, result)])
 
 
 # Second looks.

@@ -22,6 +22,7 @@ from .note import Note, newest_note
 from .run import Array, Weights
 from .weights import SavedWeights
 
+_MODEL_BYTES = isa.record_size("poet_model")
 UNIT_MIB = UNIT_BLOCKS * BLOCK >> 20  # slots and commit records lie at least this far apart
 
 
@@ -200,6 +201,13 @@ def _in_own_layout(device: AnyCard, found: Held, graph: Graph) -> Weights:
     """Read the card's weights with the model and plan on the card, which know their layout."""
     assert found.note is not None
     model_part, plan_part = _parts(device)
+    if isa.unpack("poet_model", model_part[:_MODEL_BYTES])["fingerprint"] != isa.fingerprint():
+        raise BadInput(
+            "another version of poet-host, with other operators, wrote the weights on the card. "
+            "Save them from the card image or the card's device with `poet-host card export CARD "
+            "weights.safetensors`, then continue with --resume and --load-weights "
+            "weights.safetensors"
+        )
     model = read_model(model_part, "the model on the card")
     if model.crc != found.model_crc:
         raise BadInput(
@@ -222,8 +230,7 @@ def _in_own_layout(device: AnyCard, found: Held, graph: Graph) -> Weights:
 
 def _parts(device: AnyCard) -> tuple[bytes, bytes]:
     """Read the model and the plan that lie on the card, as the bytes that Device.load needs."""
-    size = isa.record_size("poet_model")
-    model_bytes = part_size(isa.unpack("poet_model", device.read(MODEL, 0, size)))
+    model_bytes = part_size(isa.unpack("poet_model", device.read(MODEL, 0, _MODEL_BYTES)))
     size = isa.record_size("poet_plan_header")
     plan_bytes = size + isa.unpack("poet_plan_header", device.read(PLAN, 0, size))["bit_bytes"]
     return device.read(MODEL, 0, model_bytes), device.read(PLAN, 0, plan_bytes)

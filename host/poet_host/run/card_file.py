@@ -43,8 +43,8 @@ def other_format(version: int, card: object) -> BadInput:
     return BadInput(
         f"{card} has storage format {version}, of which this poet-host reads only the weights. "
         "Solve the model again, then save the weights from the card image or the card's device: "
-        "`poet-host card export CARD weights.safetensors --schedule NAME.poet`. Then erase the "
-        "card with --erase-card"
+        "`poet-host card export CARD weights.safetensors --schedule NAME.poet`. Then continue with "
+        "--resume, --load-weights weights.safetensors and --erase-card"
     )
 
 

@@ -203,11 +203,7 @@ def read_tensors(part: bytes, where: str) -> Model:
     """
     size = isa.record_size("poet_model")
     header = isa.unpack("poet_model", part[:size])
-    if header["version"] != _C["POET_VERSION"]:
-        raise BadInput(
-            f"{where} has version {header['version']}, but this program reads version "
-            f"{_C['POET_VERSION']}: use the version that wrote the file, or solve again"
-        )
+    check_version(header["version"], where)
     if header["crc"] != part_crc(part):
         raise BadInput(
             f"{where} is damaged (the CRC of the model part is wrong): copy it again, or solve "
@@ -223,6 +219,15 @@ def read_tensors(part: bytes, where: str) -> Model:
         raise BadInput(f"{where} breaks a rule of the format (unknown flags): solve again")
     storage = not header["flags"]
     return Model(tensors, (), header["slot_stride"], header["data_blocks"], header["crc"], storage)
+
+
+def check_version(version: int, where: str) -> None:
+    """Raise BadInput if a model part has another version of the format."""
+    if version != _C["POET_VERSION"]:
+        raise BadInput(
+            f"{where} has version {version}, but this program reads version {_C['POET_VERSION']}: "
+            "use the version that wrote the file, or solve again"
+        )
 
 
 def part_size(header: Mapping[str, int]) -> int:

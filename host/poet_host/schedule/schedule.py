@@ -13,7 +13,7 @@ from ..errors import BadInput
 from ..files import parse_json, read_bytes, write_whole
 from ..graph.graph import Graph
 from .check import check_meta
-from .model import Model, part_crc, part_size, read_model
+from .model import Model, check_version, part_crc, part_size, read_model
 from .recover import graph_of
 
 _C = isa.constants()
@@ -88,6 +88,7 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
     Statements are checked by `decode`.
     """
     model_header = _header(data, 0, "poet_model", "POET_MODEL_MAGIC", where)
+    check_version(model_header["version"], where)
     plan_at = part_size(model_header)
     plan_header = _header(data, plan_at, "poet_plan_header", "POET_PLAN_MAGIC", where)
     meta_at = plan_at + isa.record_size("poet_plan_header") + plan_header["bit_bytes"]

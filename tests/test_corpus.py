@@ -1,0 +1,143 @@
+"""Files that poet-host wrote: every later version reads them, or refuses them with what to do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import poet_host as poet
+import pytest
+from poet_host.errors import BadInput
+from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph
+from poet_host.plan.plan import Statement, plan_from_json, plan_to_json
+from poet_host.plan.problem import Problem
+from poet_host.plan.verify import verify
+from poet_host.profile.profile import Profile
+from poet_host.run.run import Run, load_run
+from poet_host.schedule.decode import decode
+from poet_host.schedule.schedule import Schedule, parse
+from support import corpus, whole_runs as runs
+from support.command import Command
+
+WRITE_AGAIN = "the operators have changed: see support/corpus.py"
+
+
+def unpacked(folder: Path, name: str, to: Path) -> Path:
+    path = to / name.removesuffix(".xz")
+    path.write_bytes(corpus.content(folder / name))
+    return path
+
+
+def schedule(name: str) -> Schedule:
+    try:
+        return parse(corpus.content(corpus.NOW / f"{name}.poet.xz"))
+    except BadInput as error:
+        pytest.fail(f"{error} ({WRITE_AGAIN})")
+
+
+def same_weights(run: Run, name: str) -> bool:
+    saved = poet.load_weights(corpus.NOW / f"{name}.safetensors", schedule(name).graph)
+    return all(saved[key].tobytes() == value.tobytes() for key, value in run.weights.items())
+
+
+def keeps(now: Any, then: Any) -> bool:
+    """Does a value that was read and is written again have all that the file had?"""
+    if isinstance(then, dict):
+        return all(key in now and keeps(now[key], value) for key, value in then.items())
+    if isinstance(then, list):
+        return len(now) == len(then) and all(map(keeps, now, then))
+    return bool(now == then)
+
+
+def test_a_lost_or_changed_value_is_seen() -> None:
+    assert keeps({"a": [1, {"b": 2}], "new": 0}, {"a": [1, {"b": 2}]})
+    assert not keeps({"a": [1, {}]}, {"a": [1, {"b": 2}]})
+    assert not keeps({"a": [1]}, {"a": [1, 2]})
+
+
+def test_a_schedule_has_the_statements_of_its_plan() -> None:
+    found = [it for it in decode(schedule("small")) if isinstance(it, Statement)]  # not waits
+    wanted = plan_from_json(corpus.value("small.plan.json")).statements
+    assert [(it.op, it.node, it.offset) for it in found] == [
+        (it.op, it.node, it.offset) for it in wanted
+    ]
+    computed = [it.node for it in found if it.op == "compute"]
+    assert len(computed) > len(set(computed))
+    assert any(
+        it.also_offsets or it.mode
+        for it in decode(schedule("streamed"))
+        if isinstance(it, Statement)
+    )
+
+
+@pytest.mark.parametrize("name", ["small", "fused"])
+def test_a_plan_obeys_the_laws_with_its_costs(name: str) -> None:
+    graph = load_cost_graph(corpus.NOW / f"{name}.graph.json")
+    assert graph.version == (2 if name == "fused" else 1)
+    plan = plan_from_json(corpus.value(f"{name}.plan.json"))
+    verify(Problem(graph, plan.ram_bytes), plan)  # also the energy, time and peak that it states
+    assert keeps(dump_cost_graph(graph), corpus.value(f"{name}.graph.json"))
+    assert keeps(plan_to_json(plan), corpus.value(f"{name}.plan.json"))
+
+
+def test_a_profile_and_a_run_lose_nothing() -> None:
+    found = Profile.load(corpus.NOW / "profile.json")
+    assert keeps(json.loads(json.dumps(found.to_json())), corpus.value("profile.json"))
+    weights = poet.load_weights(corpus.NOW / "small.safetensors", schedule("small").graph)
+    run = load_run(corpus.NOW / "run.json", dict(weights))
+    assert len(run.steps) == corpus.STEPS
+    assert keeps(json.loads(json.dumps(run.to_json())), corpus.value("run.json"))
+
+
+def test_schedules_train_to_the_same_bits() -> None:
+    run = runs.train(schedule("small"), steps=corpus.STEPS)
+    recorded = load_run(corpus.NOW / "run.json", {})
+    assert [step.loss for step in run.steps] == [step.loss for step in recorded.steps]
+    assert same_weights(run, "small")
+    data = poet.load_data(corpus.STREAMED_DATA)
+    assert same_weights(runs.train(schedule("streamed"), data, steps=corpus.STEPS), "streamed")
+
+
+def test_a_card_is_read_and_continued(tmp_path: Path, poet_host: Command) -> None:
+    card = unpacked(corpus.NOW, "card.img.xz", tmp_path)
+    weights = tmp_path / "weights.safetensors"
+    checked = poet_host("card", "check", card, "--json")
+    assert (checked.code, checked.json["format"]) == (0, 2)
+    assert poet_host("card", "export", card, weights).code == 0
+    assert weights.read_bytes() == (corpus.NOW / "small.safetensors").read_bytes()
+    small = schedule("small")
+    run = runs.train(small, storage=card, steps=corpus.STEPS + 2, resume=True)
+    assert len(run.steps) == 2
+    assert runs.same(run, runs.train(small, steps=corpus.STEPS + 2))
+
+
+# Older versions.
+
+
+@pytest.mark.parametrize("folder", corpus.OLDER, ids=lambda folder: folder.name)
+def test_an_older_schedule_is_refused(folder: Path, tmp_path: Path, poet_host: Command) -> None:
+    path = unpacked(folder, "schedule.poet.xz", tmp_path)
+    why = "version 1" if folder.name == "1" else "other operators"
+    poet_host("show", path).fails(2, path, why, "solve again")
+
+
+@pytest.mark.parametrize("folder", corpus.OLDER, ids=lambda folder: folder.name)
+def test_an_older_card_moves(folder: Path, tmp_path: Path, poet_host: Command) -> None:
+    """By the command that the refusal names. Training then continues to the same bits."""
+    card = unpacked(folder, "card.img.xz", tmp_path)
+    now, weights = tmp_path / "now.poet", tmp_path / "weights.safetensors"
+    again = runs.schedule(corpus.tiny())
+    again.save(now)
+    train = (
+        "train", now, "--port", "native", "--storage", card, "--data", "digits", "--steps", 7,
+        "--save-weights", tmp_path / "trained.safetensors",
+    )  # fmt: skip
+    poet_host(*train, "--resume").fails(2, "`poet-host card export CARD weights.safetensors")
+    by_schedule = ("--schedule", now) if folder.name == "1" else ()
+    assert poet_host("card", "export", card, weights, *by_schedule).code == 0
+    assert weights.read_bytes() == (folder / "weights.safetensors").read_bytes()
+    erase = ("--erase-card",) if folder.name == "1" else ()
+    done = poet_host(*train, "--resume", "--load-weights", weights, *erase)
+    assert done.code == 0, done.err
+    found = poet.load_weights(tmp_path / "trained.safetensors", again.graph)
+    whole = runs.train(again, steps=7)
+    assert all(found[key].tobytes() == value.tobytes() for key, value in whole.weights.items())

@@ -214,8 +214,9 @@ def test_the_guide_to_boards(poet_host: Command) -> None:
         }
         done = follow("how-to/real-board.md", poet_host, ports, ("flash",))
         done += follow("how-to/linux-board.md", poet_host, ports, ("build rpi4b",))
+        done += follow("how-to/phone.md", poet_host, ports, ("build rpi4b",))
         done += follow("how-to/add-board.md", poet_host, ports, ("mine",))
-    assert done >= 12
+    assert done >= 16
 
 
 @pytest.mark.slow  # 5 s

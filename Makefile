@@ -25,6 +25,7 @@
 # make ledger        the table of that in docs/reference/memory.md, made again
 # make docs          the pages as a site, build/docs/index.html; a dead link fails
 # make wheel         the package as users install it
+# make release       all that users install, built and tried, in dist/; refuses what is not a release
 
 PYTHON ?= python3
 VENV := .venv
@@ -41,7 +42,7 @@ C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 .PHONY: demo cross check test lint format bench bench-host bench-kernels bench-transfer \
   bench-transfers bench-placement bench-solver bench-streaming bench-tiny bench-fine-tune results \
   paper fuzz fuzz-usb fuzz-card fuzz-contents fuzz-outputs walk mutants schedules firmware ledger \
-  docs wheel clean
+  docs wheel release clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
 	$(BIN)/poet-host demo --port $(PORT)
@@ -174,6 +175,10 @@ docs: $(VENV)/docs.stamp
 
 wheel: $(VENV)/dev.stamp
 	$(BIN)/python -m build --outdir dist
+
+# With OPTIONS=--try it builds and tries the archives in any case.
+release: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.release $(OPTIONS)
 
 clean:
 	rm -rf $(VENV) build dist .pio

@@ -30,8 +30,8 @@ def last_commit(folders: Sequence[str], root: Path = ROOT) -> str:
     "-dirty" follows it if a file of them differs from HEAD or is not in git. "unknown": `root`
     is not in a git repository, or no commit has the folders.
     """
-    found = _git(root, "log", "-1", "--format=%h", "--abbrev=10", "HEAD", "--", *folders)
-    changed = _git(root, "status", "--porcelain", "--", *folders)
+    found = git(root, "log", "-1", "--format=%h", "--abbrev=10", "HEAD", "--", *folders)
+    changed = git(root, "status", "--porcelain", "--", *folders)
     return found + "-dirty" * bool(changed) if found else "unknown"
 
 
@@ -46,6 +46,7 @@ def stated(text: str) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
-def _git(root: Path, *arguments: str) -> str:
+def git(root: Path, *arguments: str) -> str:
+    """Return what git prints in the folder `root`, or "" if it fails."""
     found = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
     return found.stdout.strip()

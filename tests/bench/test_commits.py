@@ -1,26 +1,10 @@
 """The commits of planner and boards: found in a repository, written in a report, read again."""
 
-import subprocess
 from pathlib import Path
 
+from support.repository import commit, git
+
 from bench.commits import BOARDS, PLANNER, ROOT, boards_commit, planner_commit, stated, statement
-
-
-def git(root: Path, *arguments: str) -> str:
-    who = ("-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "commit.gpgsign=false")
-    done = subprocess.run(
-        ["git", *who, *arguments], cwd=root, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
-
-
-def commit(root: Path, name: str, text: str) -> str:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    git(root, "add", "--all")
-    git(root, "commit", "--quiet", "--message", f"change {name}")
-    return git(root, "rev-parse", "--short=10", "HEAD")
 
 
 def test_the_last_commits_of_the_folders(tmp_path: Path) -> None:

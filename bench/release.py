@@ -1,0 +1,205 @@
+"""`make release`: refuse what is not a release, or build and try in dist/ what users install.
+
+The wheel and the source archive are installed in empty environments and run the demo there. The
+C library for PlatformIO is compiled. dist/ then has both, the library, the site of the pages, and
+SHA256SUMS.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import tomllib
+import venv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .commits import BOARDS, PLANNER, ROOT, boards_commit, git, last_commit, planner_commit, stated
+
+MANIFESTS = ("firmware/library.json", "firmware/platform/platform.json")
+REPORT = "schedules/paper/REPORT.md"
+HEADING = re.compile(r"^## (\S+)(?: \((.*)\))?$", re.MULTILINE)
+NAMED_COMMIT = re.compile(r"\b[Cc]ommit `?([0-9a-f]{7,40})\b")
+DEMO_WEIGHTS = "a559e0d761f41cd3"  # the first digits of the SHA-256 of the demo's weights
+# What the results in bench/RESULTS-NAME.md depend on.
+_PROGRAM = (*PLANNER, *BOARDS, "host/poet_host/schedule", "host/poet_host/sim", "firmware")
+DEPENDENCIES = {
+    "placement": ("host/poet_host/plan",),
+    "solver": PLANNER,
+    "host": ("firmware", "host/poet_host/reference"),
+    "kernels": ("firmware", "host/poet_host/sim"),
+    "kernel-shapes": ("firmware", "host/poet_host/sim"),
+}
+
+
+class Failed(Exception):
+    """What was built does not work."""
+
+
+def version_of(root: Path = ROOT) -> str:
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return str(project["version"])
+
+
+def refusals(root: Path = ROOT) -> Iterator[str]:
+    """Yield a sentence for each reason why HEAD is not a release."""
+    if changed := git(root, "status", "--porcelain").splitlines():
+        yield f"{len(changed)} files are not as in HEAD, such as {changed[0][3:]}: commit them."
+    version = version_of(root)
+    heading = HEADING.search((root / "CHANGELOG.md").read_text(encoding="utf-8"))
+    if heading is None or heading[1] != version:
+        top = heading[1] if heading else "nothing"
+        yield f"pyproject.toml has version {version}, but CHANGELOG.md begins with {top}."
+    elif heading[2] == "unreleased":
+        yield f"CHANGELOG.md says that {version} is unreleased: write the date instead."
+    for name in MANIFESTS:
+        other = json.loads((root / name).read_text(encoding="utf-8"))["version"]
+        if other != version:
+            yield f"{name} has version {other}, but pyproject.toml has {version}."
+    if f"v{version}" not in git(root, "tag", "--points-at", "HEAD").split():
+        yield f"HEAD does not have the tag v{version}: run `git tag v{version}`."
+    found = stated((root / REPORT).read_text(encoding="utf-8"))
+    if found is None:
+        yield f"{REPORT} does not state the commits of planner and boards: run `make paper`."
+        return
+    for what, of_report, of_head in zip(
+        ("planner", "boards"), found, (planner_commit(root), boards_commit(root)), strict=True
+    ):
+        if of_report != of_head:
+            yield (
+                f"{REPORT} was made with the {what} of commit {of_report}, but HEAD has the {what} "
+                f"of commit {of_head}: run `make paper`."
+            )
+
+
+def stale_results(root: Path = ROOT) -> Iterator[str]:
+    """Yield a sentence for each page of results whose commit is older than what it depends on."""
+    for page in sorted((root / "bench").glob("RESULTS-*.md")):
+        named = NAMED_COMMIT.search(page.read_text(encoding="utf-8"))
+        if named is None:
+            continue
+        folders = DEPENDENCIES.get(page.stem.removeprefix("RESULTS-"), _PROGRAM)
+        needed = last_commit(folders, root).removesuffix("-dirty")
+        if git(root, "merge-base", needed, named[1]) != git(root, "rev-parse", needed):
+            yield f"bench/{page.name} is of commit {named[1]}, without commit {needed}."
+
+
+def build(dist: Path) -> None:
+    """Write all files of a release to the empty folder `dist`."""
+    version = version_of()
+    _run([sys.executable, "-m", "build", "--outdir", dist, ROOT])
+    pack_library(dist, version)
+    _run(["make", "docs"])
+    shutil.make_archive(str(dist / f"poet-host-docs-{version}"), "zip", ROOT / "build" / "docs")
+
+
+def pack_library(dist: Path, version: str) -> Path:
+    """Write the archive of the C library for PlatformIO, and return its path.
+
+    It has the form that `pio pkg pack` gives it, which asks GitHub for the names of all licences.
+    """
+    archive = dist / f"poet-{version}.tar.gz"
+    with tarfile.open(archive, "w:gz") as content:
+        for name in ("include", "kernels", "library.json", "src"):
+            content.add(ROOT / "firmware" / name, name, filter=_plain)
+        content.add(ROOT / "LICENSE", "LICENSE", filter=_plain)
+    return archive
+
+
+def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Return an entry of an archive without its owner, and with the time of the commit."""
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mtime = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+    return entry
+
+
+def try_library(archive: Path) -> None:
+    """Check that each file of the library compiles with the flags of its library.json."""
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(archive) as content:
+        content.extractall(folder, filter="data")
+        flags = json.loads((Path(folder) / "library.json").read_text(encoding="utf-8"))
+        sources = sorted(Path(folder).glob("*/*.c"))
+        command = ["cc", "-fsyntax-only", *flags["build"]["flags"], "-Iinclude", *sources]
+        _run(command, cwd=folder)
+
+
+def try_package(package: Path) -> None:
+    """Install a wheel or source archive in an empty environment, and run the demo there.
+
+    Raises Failed if the trained weights are not those of the demo.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        venv.create(folder / "env", with_pip=True)
+        _run([folder / "env/bin/pip", "install", "--quiet", package], cwd=folder)
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+        environment = {**kept, "XDG_CACHE_HOME": str(folder / "cache")}
+        command = folder / "env/bin/poet-host"
+        _run([command, "doctor"], cwd=folder, env=environment)
+        demo = [command, "demo", "--port", "native", "--json"]
+        found = json.loads(_run(demo, cwd=folder, env=environment))["weights_sha256"]
+    if not found.startswith(DEMO_WEIGHTS):
+        raise Failed(f"{package.name}: the demo's weights have the SHA-256 {found}")
+
+
+def write_sums(dist: Path) -> None:
+    """Write SHA256SUMS, which `sha256sum --check` reads."""
+    files = sorted(path for path in dist.iterdir() if path.name != "SHA256SUMS")
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (dist / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
+
+
+def _run(command: Sequence[object], **how: object) -> str:
+    """Run a command, and return its stdout. Raises Failed, with its output, if it fails."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, **{"cwd": ROOT, **how})  # type: ignore[call-overload]
+    if done.returncode:
+        raise Failed(f"{' '.join(words[:6])} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return str(done.stdout)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make release", description=__doc__)
+    parser.add_argument("--try", dest="is_trial", action="store_true", help="build in any case")
+    is_trial = parser.parse_args().is_trial
+    problems = list(refusals())
+    for warning in stale_results():
+        print(f"warning: {warning}")
+    for problem in problems:
+        print(f"{'not yet' if is_trial else 'refused'}: {problem}", file=sys.stderr)
+    if problems and not is_trial:
+        return 1
+    dist = ROOT / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    dist.mkdir()
+    os.environ["SOURCE_DATE_EPOCH"] = git(ROOT, "log", "-1", "--format=%ct")
+    try:
+        build(dist)
+        version = version_of()
+        for step, name in (
+            (try_library, f"poet-{version}.tar.gz"),
+            (try_package, f"poet_host-{version}-py3-none-any.whl"),
+            (try_package, f"poet_host-{version}.tar.gz"),
+        ):
+            begin = time.monotonic()
+            step(dist / name)
+            print(f"{name} works ({time.monotonic() - begin:.0f} s)")
+    except Failed as error:
+        print(f"failed: {error}", file=sys.stderr)
+        return 1
+    write_sums(dist)
+    for path in sorted(dist.iterdir()):
+        print(f"{path.stat().st_size:>12,} bytes  dist/{path.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""What `make release` refuses, what it warns of, and what its archives contain."""
+
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from support.repository import commit, git
+
+from bench import release
+from bench.commits import ROOT, statement
+
+REPORT, LIBRARY = release.REPORT, release.MANIFESTS[0]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A repository whose HEAD is a release."""
+    git(tmp_path, "init", "--quiet")
+    commit(tmp_path, "pyproject.toml", '[project]\nname = "p"\nversion = "1.2.3"\n')
+    commit(tmp_path, "CHANGELOG.md", "# Changelog\n\n## 1.2.3 (2026-12-01)\n\n## 1.2.2 (old)\n")
+    for name in release.MANIFESTS:
+        commit(tmp_path, name, '{"version": "1.2.3"}')
+    commit(tmp_path, "boards/b/board.toml", "1")
+    commit(tmp_path, "host/poet_host/solver/solve.py", "1")
+    commit(tmp_path, REPORT, f"# Report\n\n{statement(tmp_path)}\n")
+    git(tmp_path, "tag", "v1.2.3")
+    return tmp_path
+
+
+def tagged(root: Path) -> list[str]:
+    """What is refused if HEAD has the tag."""
+    git(root, "tag", "--force", "v1.2.3")
+    return list(release.refusals(root))
+
+
+def test_a_release_is_not_refused(root: Path) -> None:
+    assert list(release.refusals(root)) == []
+    commit(root, "README.md", "planner and boards stay as they are")
+    assert tagged(root) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "named"),
+    [
+        ("pyproject.toml", '[project]\nversion = "1.2.2"\n', ("1.2.2", "CHANGELOG.md")),
+        ("CHANGELOG.md", "# Changelog\n\n## 1.3.0 (2026-12-02)\n", ("1.3.0", "1.2.3")),
+        ("CHANGELOG.md", "# Changelog\n", ("CHANGELOG.md", "nothing")),
+        ("CHANGELOG.md", "# C\n\n## 1.2.3 (unreleased)\n", ("CHANGELOG.md", "unreleased")),
+        (LIBRARY, '{"version": "1.2.2"}', (LIBRARY, "1.2.2")),
+        (REPORT, "# Report\n", (REPORT, "make paper")),
+        ("host/poet_host/plan/plan.py", "1", (REPORT, "planner")),
+        ("boards/b/chip.toml", "1", (REPORT, "boards")),
+    ],
+)
+def test_a_change_is_refused(root: Path, name: str, text: str, named: tuple[str, ...]) -> None:
+    commit(root, name, text)
+    git(root, "tag", "--force", "v1.2.2")
+    found = tagged(root)
+    assert all(word in found[0] for word in named), found
+    assert len(found) == 1 + (len(release.MANIFESTS) if name == "pyproject.toml" else 0)
+
+
+def test_a_changed_file_is_refused(root: Path) -> None:
+    (root / "notes.txt").write_text("not in git")
+    (found,) = release.refusals(root)
+    assert "notes.txt" in found
+
+
+def test_a_missing_tag_is_refused(root: Path) -> None:
+    git(root, "tag", "--delete", "v1.2.3")
+    git(root, "tag", "1.2.3")
+    (found,) = release.refusals(root)
+    assert "v1.2.3" in found
+
+
+def test_results_of_an_older_commit_are_a_warning(root: Path) -> None:
+    before = git(root, "rev-parse", "HEAD")
+    commit(root, "bench/RESULTS-tiny.md", f"Commit {before[:10]}. 2026-12-01")
+    commit(root, "bench/RESULTS-kernels.md", f"2026-12-01, commit {before[:10]}, gcc")
+    commit(root, "bench/RESULTS-board.md", "It ends with a commit and names none.")
+    assert list(release.stale_results(root)) == []
+    now = commit(root, "host/poet_host/solver/solve.py", "2")
+    (found,) = release.stale_results(root)  # kernels do not depend on the solver
+    assert "RESULTS-tiny.md" in found
+    assert now in found
+    commit(root, "bench/RESULTS-tiny.md", "Commit 0123456789, which this history does not have")
+    assert len(list(release.stale_results(root))) == 1
+
+
+def test_all_manifests_have_the_version() -> None:
+    versions = {json.loads((ROOT / name).read_text())["version"] for name in release.MANIFESTS}
+    assert versions == {release.version_of()}
+
+
+@pytest.mark.slow  # 10 s
+def test_the_source_archive_has_all_that_is_in_git(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "build", "--sdist", "--outdir", tmp_path, ROOT]
+    subprocess.run(command, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as content:
+        names = {name.partition("/")[2] for name in content.getnames()}
+    listed = git(ROOT, "ls-files").splitlines()
+    wanted = {name for name in listed if not name.startswith(".github/")}
+    assert wanted - names == set()
+
+
+@pytest.mark.slow  # 5 s
+def test_the_library_is_compiled_from_its_archive(tmp_path: Path) -> None:
+    archive = release.pack_library(tmp_path, "1.2.3")
+    with tarfile.open(archive) as content:
+        names = content.getnames()
+    assert {"library.json", "LICENSE", "include/poet/poet.h", "src/store.c"} <= set(names)
+    assert not [name for name in names if name.startswith(("port", "platform"))]
+    release.try_library(archive)
+    damaged = tmp_path / "damaged.tar.gz"
+    with tarfile.open(archive) as content, tarfile.open(damaged, "w:gz") as other:
+        for member in content.getmembers():
+            if member.name != "src/runtime.h":
+                other.addfile(member, content.extractfile(member))
+    with pytest.raises(release.Failed, match=r"runtime\.h"):
+        release.try_library(damaged)

@@ -19,6 +19,8 @@
 # make fuzz-card     a disturbed wire between SD driver and card, sanitizers on (SEED, SECONDS)
 # make fuzz-outputs  a full disk and SIGKILL at every event of every file that a command writes
 # make fuzz-contents  changed contents of cards against the runtime, sanitizers on (SEED, SECONDS)
+# make walk          every false write of a card at every written block of a training run (hours)
+# make cuts          power cuts at 500 random writes of a step of resnet8-cifar (SEED)
 # make mutants       each instruction of the assembly changed once: a test must find every change
 # make schedules     the examples in schedules/, solved again
 # make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
@@ -41,8 +43,8 @@ C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
 .PHONY: demo cross check test lint format bench bench-host bench-kernels bench-transfer \
   bench-transfers bench-placement bench-solver bench-streaming bench-tiny bench-fine-tune results \
-  paper fuzz fuzz-usb fuzz-card fuzz-contents fuzz-outputs walk mutants schedules firmware ledger \
-  docs wheel release clean
+  paper fuzz fuzz-usb fuzz-card fuzz-contents fuzz-outputs walk cuts mutants schedules firmware \
+  ledger docs wheel release clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
 	$(BIN)/poet-host demo --port $(PORT)
@@ -105,6 +107,11 @@ fuzz-card: $(VENV)/dev.stamp
 walk: $(VENV)/dev.stamp
 	for b in mkr1000 nrf52840_dk; do PYTHONPATH=tests $(BIN)/python -m fuzz.card_walk $$b \
 	  --first 1 --output bench/walk-$$b.txt || exit 1; done
+
+# Power cuts at 500 random writes of a step of resnet8-cifar in 24 KiB. (SEED)
+cuts: $(VENV)/dev.stamp
+	PYTHONPATH=tests $(BIN)/python -m fuzz.card_cuts mkr1000 --seed $(SEED) \
+	  --output bench/cuts-mkr1000.txt
 
 # Every command of poet-host, about 40 minutes.
 fuzz-outputs: $(VENV)/dev.stamp

@@ -55,6 +55,7 @@ NEVER_S = 1e9  # a chip that sleeps is silent; else it is only slow
 EQUAL, SILENT, ENDED = "equal", "other weights", "the process ended"
 AGAIN = ", after an error and a new start"
 ALL_BLOCKS = range(sys.maxsize)
+open_port = link_module._open
 NUMBERS = {1: "one fault", 2: "two faults"}
 
 
@@ -101,6 +102,7 @@ class Walk:
     part: range = ALL_BLOCKS  # numbers of the written blocks at which faults are tried
     blocks: int = 0  # written blocks
     progress: Callable[[int], None] = lambda blocks: None
+    own_ranges: list[tuple[int, int]] = field(default_factory=list)  # of a child's card, in memory
 
     def __post_init__(self) -> None:
         self.chip = SimulatedChip(self.board, build_firmware(self.board), self.image)
@@ -118,13 +120,17 @@ class Walk:
         before = self.chip.meter.card_writes
         result = self.chip.run(self.slice_ticks if self.active else self.slice_ticks * 1000)
         if result not in ("slice", "idle"):
-            raise SystemExit(f"{self.fault}: {result}: {self.chip.message}")
+            self.ended(result)
         if self.active and self.chip.meter.card_writes != before:
             self.blocks += 1
             if self.every and self.blocks % self.every == 0 and self.blocks in self.part:
                 self._fork_all()
             self.progress(self.blocks)
         return result == "slice"
+
+    def ended(self, result: str) -> None:
+        """End the process: the chip has stopped."""
+        raise SystemExit(f"{self.fault}: {result}: {self.chip.message}")
 
     def _fork_all(self) -> None:
         number = self.chip.meter.card_writes + 1
@@ -179,8 +185,10 @@ class Walk:
         file = os.open(self.image, os.O_RDWR)
         with open("/proc/self/maps", encoding="utf-8") as maps:
             ranges = [line.split()[0] for line in maps if line.rstrip().endswith(str(self.image))]
+        self.own_ranges = []
         for text in ranges:
             start, end = (int(number, 16) for number in text.split("-"))
+            self.own_ranges.append((start, end - start))
             flags = mmap.MAP_PRIVATE | 0x10  # MAP_FIXED
             found = libc.mmap(start, end - start, mmap.PROT_READ | mmap.PROT_WRITE, flags, file, 0)
             assert found == start
@@ -189,13 +197,12 @@ class Walk:
 
 @contextmanager
 def connected(walk: Walk) -> Iterator[api.Connection]:
-    usual = link_module._open
     link_module._open = lambda port, patience_s: ChipSerial(walk)  # type: ignore[assignment,return-value]
     try:
         with Device(link_module.Link("chip", timeout_s=NEVER_S, patience_s=NEVER_S)) as device:
             yield api.Connection(device, ExitStack())
     finally:
-        link_module._open = usual
+        link_module._open = open_port
 
 
 def train(connection: api.Connection, schedule: Schedule, steps: int, *, resume: bool) -> Any:
@@ -305,16 +312,19 @@ def finish(
     return "an error, and training cannot continue"
 
 
+def head() -> str:
+    """The short name of the commit that is checked out."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def report(found: Walk, options: argparse.Namespace, minutes: float) -> str:
     """Return the text of a result file."""
-    version = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
     lines = [
         f"python -m fuzz.card_walk {options.board} --steps {options.steps} "
         f"--pairs {options.pairs} --every {options.every} --first {options.first} "
         f"--seed {options.seed}" + (f" --part {options.part}" if options.part else ""),
-        f"{date.today()}, commit {version}, {options.schedule}: {found.blocks} written blocks, "
+        f"{date.today()}, commit {head()}, {options.schedule}: {found.blocks} written blocks, "
         f"{minutes:.0f} minutes",
         "",
         *(f"{count:8,}  {outcome}" for outcome, count in sorted(found.counts.items())),

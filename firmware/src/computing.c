@@ -34,13 +34,14 @@ static bool is_streamed(const struct poet_statement *s, uint32_t i) {
   return s->code == POET_STATEMENT_stream && s->nest.ring[i].slots;
 }
 
-/* Place the input gradient of a pair, or note that it is on storage. */
-static int place_paired(struct poet *p, struct poet_statement *s) {
-  const uint16_t tensor = (uint16_t)(s->tensor - 1);
+/* Place the input gradient of a pair, or note that it is on storage. Place
+ * statistics. */
+static int place_other(struct poet *p, struct poet_statement *s) {
+  const uint16_t tensor = (uint16_t)(s->tensor + s->nest.statistics * 2 - 1);
   struct poet_tensor record;
   const uint32_t i = p->op.input_count + 1u;
-  if (!is_streamed(s, i)) {
-    return poet_place(p, tensor, poet_operand_bytes(&p->op, 0), &s->input[i]);
+  if (s->nest.statistics || !is_streamed(s, i)) {
+    return poet_place(p, tensor, poet_other_bytes(p, &s->nest), &s->input[i]);
   }
   TRY(poet_read_tensor(p, tensor, &record));
   if (record.place != POET_PLACE_PAGE || poet_in_ram(p)) {
@@ -74,8 +75,8 @@ static int place_output(struct poet *p, struct poet_statement *s) {
     resident->tensor = s->tensor;
     s->offset = resident->offset;
   }
-  if (s->nest.pair) {
-    TRY(place_paired(p, s));
+  if (s->nest.pair || s->nest.statistics) {
+    TRY(place_other(p, s));
   }
   if (s->workspace_bytes) {
     poet_drop(p, poet_find(p, POET_NONE));
@@ -191,6 +192,24 @@ check_pair(struct poet *p, const struct poet_op *op, uint32_t tensor) {
              : poet_refuse(p);
 }
 
+/* Replace p->op, which computes the statistics `tensor`, by the operator before
+ * it: it must be the convolution whose output they describe. */
+__attribute__((noinline)) static int check_statistics(struct poet *p,
+                                                      uint32_t tensor) {
+  struct poet_op *op = &p->op;
+  struct poet_tensor record;
+  const uint32_t n = op->n, c = op->c, h = op->h, w = op->w;
+  const bool follows = op->input[0] == tensor - 1;
+  TRY(poet_read_tensor(p, tensor, &record));
+  TRY(poet_read_op(p, tensor - 1, op));
+  return follows && op->kernel == POET_KERNEL_conv2d && op->n == n &&
+                 op->k == c && op->oh == h && op->ow == w &&
+                 !(record.flags & POET_FLAG_ONCE) &&
+                 !poet_is_resident(p, tensor - 1)
+             ? 0
+             : poet_refuse(p);
+}
+
 int poet_decode_computation(struct poet *p, struct poet_statement *s,
                             uint8_t code, uint32_t tensor, bool again) {
   const bool streams = code == POET_STATEMENT_stream;
@@ -198,11 +217,15 @@ int poet_decode_computation(struct poet *p, struct poet_statement *s,
     return poet_refuse(p);
   }
   TRY(poet_read_op(p, tensor, &p->op));
+  if (s->nest.pair && p->op.kernel == POET_KERNEL_batchnorm_stats) {
+    TRY(check_statistics(p, tensor--));
+    s->nest.pair = 0;
+    s->nest.statistics = 1;
+  } else if (s->nest.pair) {
+    TRY(again ? poet_refuse(p) : check_pair(p, &p->op, tensor));
+  }
   s->code = code;
   s->tensor = (uint16_t)tensor;
-  if (s->nest.pair) {
-    TRY(check_pair(p, &p->op, tensor));
-  }
   s->size_bytes = poet_operand_bytes(&p->op, p->op.input_count);
   s->workspace_bytes = p->op.workspace_bytes;
   s->loss = tensor == p->loss;

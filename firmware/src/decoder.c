@@ -66,18 +66,25 @@ static int next(struct poet *p, struct poet_statement *s, uint8_t code) {
 }
 
 static int again(struct poet *p, struct poet_statement *s, uint8_t code) {
-  uint32_t tensor;
+  uint32_t tensor, end = p->decoder.next_operator, pair = 0;
+  bool repeats = true;
   TRY(take_tensor(p, &tensor));
-  const bool pair =
-      code == POET_STATEMENT_stream && tensor == p->decoder.next_operator + 1u;
-  if (pair) {
-    p->decoder.next_operator += 2;
-  } else if (tensor < p->model.stored_count ||
-             tensor >= p->decoder.next_operator) {
+  if (code == POET_STATEMENT_stream) {
+    repeats = tensor != end + 1;
+    pair = !repeats || !tensor;
+    if (!tensor) {
+      TRY(take_tensor(p, &tensor));
+    }
+    end += pair + !repeats;
+  }
+  if (tensor < p->model.stored_count + pair || tensor >= end) {
     return poet_refuse(p);
   }
-  s->nest.pair = pair;
-  return poet_decode_computation(p, s, code, tensor, !pair);
+  if (tensor >= p->decoder.next_operator) {
+    p->decoder.next_operator = (uint16_t)(tensor + 1);
+  }
+  s->nest.pair = (uint8_t)pair;
+  return poet_decode_computation(p, s, code, tensor, repeats);
 }
 
 static int page_in(struct poet *p, struct poet_statement *s) {
@@ -191,7 +198,7 @@ static int end(struct poet *p, struct poet_statement *s) {
 
 static int statement(struct poet *p, struct poet_statement *s) {
   uint32_t index = 0, length = 0, bit;
-  s->nest.pair = 0;
+  s->nest.pair = s->nest.statistics = 0;
   if (p->decoder.frees) {
     return release_next(p, s);
   }

@@ -184,8 +184,9 @@ static int stream(struct poet *p, const struct poet_statement *s) {
   const uint32_t begin = now(p);
   TRY(poet_retire(p, p->decoder.finished));
   SHOW(p, s->offset, s->size_bytes);
-  if (s->nest.pair && !s->nest.ring[p->op.input_count + 1].slots) {
-    SHOW(p, s->input[p->op.input_count + 1], poet_operand_bytes(&p->op, 0));
+  if (s->nest.statistics ||
+      (s->nest.pair && !s->nest.ring[p->op.input_count + 1].slots)) {
+    SHOW(p, s->input[p->op.input_count + 1], poet_other_bytes(p, &s->nest));
   }
   SHOW(p, s->workspace, s->workspace_bytes);
   TRY(poet_run_nest(p, s));

@@ -3,6 +3,8 @@
  *
  * A pair is a nest of the gradient of a weight, which also computes the input
  * gradient. Both read the output gradient and the weight from the same slabs.
+ * A nest of a convolution may also compute the statistics of its output, of
+ * each slab before it goes out.
  *
  * State: struct poet_nest_state and one struct poet_nest_operand for each
  * operand, at the start of the nest's workspace in the arena. Valid while the
@@ -22,20 +24,7 @@
 #include "poet/kernel.h"
 #include "plan.h"
 
-static uint32_t divided_up(uint32_t value, uint32_t by) {
-  return value / by + (value % by != 0);
-}
-
 /* ---- slabs -------------------------------------------------------------- */
-
-static struct poet_nest_operand *output_of(const struct poet_nest_run *run) {
-  return &run->operands[run->p->op.input_count];
-}
-
-static uint8_t *slot(const struct poet_nest_run *run,
-                     const struct poet_nest_operand *o, uint32_t number) {
-  return run->p->memory.arena + o->offset + number * o->slab_bytes;
-}
 
 /* Return the slot after `number`; the same one if the ring has only one. */
 static uint8_t other_slot(const struct poet_nest_operand *o, uint8_t number) {
@@ -50,17 +39,17 @@ __attribute__((noinline)) static uint8_t *
 find_piece(const struct poet_nest_run *run, const struct poet_nest_operand *o,
            uint8_t *data, uint32_t number) {
   struct poet_side *const slab = run->state->box, *const at = run->state->at;
-  uint32_t part = 0, rows = 1;
-  for (uint32_t j = POET_OPERAND_AXES; j--;) {
-    const uint32_t extent = poet_piece_extent(o, j);
-    const uint32_t count = divided_up(slab[j].end - slab[j].begin, extent);
-    at[j].begin = slab[j].begin + number % count * extent;
-    number /= count;
-    part += at[j].begin / extent * rows;
-    rows *= divided_up(o->axes.size[j], extent);
+  uint32_t *const extent = run->state->parts;
+  uint32_t part = 0;
+  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+    extent[j] = poet_piece_extent(o, j);
   }
-  if (number) {
+  if (!poet_divide(slab, extent, number, at)) {
     return NULL;
+  }
+  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
+    part = part * poet_divided_up(o->axes.size[j], extent[j]) +
+           at[j].begin / extent[j];
   }
   poet_piece(run->p, &o->tensor, &o->pieces, part, false, &run->state->moving);
   return data + poet_offset_in(slab, o->part, at);
@@ -81,9 +70,10 @@ static int move(const struct poet_nest_run *run, struct poet_nest_operand *o,
                 bool wait) {
   struct poet *p = run->p;
   struct poet_nest_state *state = run->state;
-  const bool write = o >= output_of(run), is_output = o == output_of(run);
+  const bool write = o >= poet_output_of(run),
+             is_output = o == poet_output_of(run);
   const uint8_t number = write ? o->used : o->asked;
-  uint8_t *const data = slot(run, o, number);
+  uint8_t *const data = poet_slab_at(run, o, number);
   uint32_t *const piece = &state->piece[write];
   struct poet_move to = {.statement = run->s->index,
                          .tensor = o->number,
@@ -186,118 +176,6 @@ static int leave(const struct poet_nest_run *run,
   return 0;
 }
 
-/* ---- computation -------------------------------------------------------- */
-
-/* Set the sizes of the operator to those of the cell, and whether the cell has
- * the first and the last terms of its sums. */
-static void shape_part(const struct poet_nest_run *run, struct poet_call *call,
-                       bool paired) {
-  const struct poet_nest *nest = &run->state->nest;
-  const uint32_t summed =
-      paired ? 1u << POET_AXIS_k : poet_summed_axes(call->whole);
-  run->state->part = *call->whole;
-  for (uint32_t i = 0; i < nest->loops; i++) {
-    const uint32_t axis = nest->axis[i];
-    const struct poet_side side =
-        poet_range(run, run->state->here.index, nest->loops, axis);
-    poet_cut_axis(&run->state->part, axis, side.end - side.begin);
-    if (axis == POET_AXIS_pass) {
-      call->pass = (uint8_t)side.begin;
-    }
-    if (poet_has_windows(call->whole) &&
-        (axis == POET_AXIS_h || axis == POET_AXIS_oh)) {
-      struct poet_side other = side;
-      const uint32_t others = poet_window(call->whole, axis, &other);
-      const bool back = axis == POET_AXIS_h;
-      poet_cut_axis(&run->state->part, others, other.end - other.begin);
-      const struct poet_side x = back ? side : other, y = back ? other : side;
-      run->state->part.pad_h = (uint8_t)(call->whole->pad_h + x.begin -
-                                         y.begin * call->whole->stride_h);
-    }
-    if (summed >> axis & 1) {
-      call->first &= side.begin == 0;
-      call->last &= side.end == poet_axis_size(call->whole, axis);
-    }
-  }
-}
-
-/* Return the number of an operand's element among all of its elements. */
-static uint32_t element(const struct poet_nest_operand *o,
-                        const struct poet_side *at) {
-  uint32_t number = 0;
-  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
-    number = number * o->axes.size[j] + at[j].begin;
-  }
-  return number;
-}
-
-/* Return the memory of the accumulators of a cell. They are cell after cell. */
-static float *sums_of(const struct poet_nest_run *run,
-                      const struct poet_side *at) {
-  const struct poet_nest_operand *o = output_of(run);
-  const struct poet_nest *nest = &run->state->nest;
-  struct poet_side *const tile = run->state->box;
-  uint32_t *const cell = run->state->parts;
-  poet_box(run, o, run->state->here.index, nest->sums_depth, tile);
-  for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
-    cell[j] = poet_extent(&run->p->op, nest, o, j, nest->loops);
-  }
-  return (float *)(void *)(run->p->memory.arena + run->state->sums +
-                           poet_offset_in(tile, cell, at));
-}
-
-/* Set the operands of the cell; `paired`: those of the input gradient. */
-__attribute__((noinline)) static void
-prepare(const struct poet_nest_run *run, struct poet_call *call, bool paired) {
-  struct poet_side *const memory = run->state->box, *const at = run->state->at;
-  uint32_t *const parts = run->state->parts;
-  const struct poet_op *op = call->whole;
-  const struct poet_nest *nest = &run->state->nest;
-  const uint32_t *index = run->state->here.index;
-  const uint32_t output = op->input_count;
-  shape_part(run, call, paired);
-  for (uint32_t i = run->last + 1; i--;) {
-    const struct poet_nest_operand *o = &run->operands[i];
-    uint8_t *data = slot(run, o, o->used);
-    poet_slab(run, o, index, memory);
-    poet_box(run, o, index, nest->loops, at);
-    for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {
-      parts[j] = o->dense ? memory[j].end - memory[j].begin : o->part[j];
-    }
-    data += poet_offset_in(memory, parts, at);
-    if (i == output - (op->kernel == POET_KERNEL_embedding ||
-                       op->kernel == POET_KERNEL_slice)) {
-      call->index = element(o, at);
-    }
-    if (i != output) {
-      call->in[i] = data;
-      continue;
-    }
-    call->out = data;
-    call->sums = run->state->sums ? sums_of(run, at) : call->out;
-  }
-  if (paired) { /* dy, w > dx */
-    call->in[0] = call->in[1];
-    call->in[1] = call->in[output - 1];
-    call->out = (void *)(uintptr_t)call->in[output + 1];
-  }
-}
-
-/* Compute the cell; `paired`: that of the input gradient, the kernel before. */
-__attribute__((noinline)) static void
-compute_cell(const struct poet_nest_run *run, bool paired) {
-  struct poet *p = run->p;
-  struct poet_call call = {.op = &run->state->part,
-                           .whole = &p->op,
-                           .first = true,
-                           .last = true,
-                           .step = p->status.step};
-  prepare(run, &call, paired);
-  const uint32_t begin = p->port->ticks(p->port->context);
-  poet_kernel((uint8_t)(p->op.kernel - paired))(&call);
-  poet_count_compute(p, begin, p->port->ticks(p->port->context));
-}
-
 /* ---- the nest ----------------------------------------------------------- */
 
 /* Build the state in the workspace. The records may differ from those that the
@@ -355,11 +233,14 @@ static int run_cells(const struct poet_nest_run *run) {
     TRY(arrive(run));
     TRY(pump(run, false));
     if (state->nest.pair) {
-      compute_cell(run, true); /* it reads the old weight */
+      poet_compute_cell(run, true); /* it reads the old weight */
     }
-    compute_cell(run, false);
+    poet_compute_cell(run, false);
     *next = state->here;
     next_cell(run, next);
+    if (state->nest.statistics && poet_is_new(poet_output_of(run), next)) {
+      poet_compute_statistics(run);
+    }
     TRY(leave(run, next));
     state->here = *next;
     run->p->status.cell++;

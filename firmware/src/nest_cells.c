@@ -76,6 +76,21 @@ void poet_slab(const struct poet_nest_run *run,
   }
 }
 
+bool poet_divide(const struct poet_side *slab, const uint32_t *extent,
+                 uint32_t number, struct poet_side *at) {
+  for (uint32_t j = POET_OPERAND_AXES; j--;) {
+    const uint32_t count =
+        poet_divided_up(slab[j].end - slab[j].begin, extent[j]);
+    at[j].begin = slab[j].begin + number % count * extent[j];
+    at[j].end = at[j].begin + extent[j];
+    if (at[j].end > slab[j].end) {
+      at[j].end = slab[j].end;
+    }
+    number /= count;
+  }
+  return !number;
+}
+
 uint32_t poet_box_bytes(const struct poet_side *box) {
   uint32_t bytes = 4;
   for (uint32_t j = 0; j < POET_OPERAND_AXES; j++) {

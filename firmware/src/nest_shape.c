@@ -118,8 +118,8 @@ uint32_t poet_last_operand(const struct poet *p, const struct poet_nest *nest) {
   return p->op.input_count + nest->pair;
 }
 
-static uint32_t divided_up(uint32_t value, uint32_t by) {
-  return value / by + (value % by != 0);
+uint32_t poet_other_bytes(const struct poet *p, const struct poet_nest *nest) {
+  return nest->statistics ? 8 * p->op.k : poet_operand_bytes(&p->op, 0);
 }
 
 static bool is_window(const struct poet_nest_operand *o, uint32_t j) {
@@ -151,7 +151,7 @@ uint32_t poet_extent(const struct poet_op *op, const struct poet_nest *nest,
     if (rows == (back ? op->h : op->oh)) {
       return most; /* only after the first window */
     }
-    rows = back ? divided_up(rows + kernel - 2, stride) + 1
+    rows = back ? poet_divided_up(rows + kernel - 2, stride) + 1
                 : (rows - 1) * stride + kernel;
     rows = rows < most ? rows : most;
   }
@@ -168,7 +168,7 @@ static uint32_t slab_extent(const struct poet_op *op,
     return extent;
   }
   const uint32_t piece = poet_piece_extent(o, j);
-  const uint32_t pieces = divided_up(extent - 1, piece) + 1;
+  const uint32_t pieces = poet_divided_up(extent - 1, piece) + 1;
   return pieces * piece < o->axes.size[j] ? pieces * piece : o->axes.size[j];
 }
 
@@ -304,6 +304,27 @@ int poet_nest_operand(struct poet *p, const struct poet_nest *nest, uint32_t i,
   return 0;
 }
 
+/* Statistics sum over the samples and the rows of the output, in this order, so
+ * its slabs must have all of them. They lie in parts of the same channels. `o`
+ * is the output; it is overwritten, so that the stack holds one operand. */
+static int check_statistics(struct poet *p, const struct poet_nest *nest,
+                            struct poet_nest_operand *o) {
+  const struct poet_op *op = &p->op;
+  const uint32_t channels = o->part[1], depth = o->ring.depth;
+  if (poet_extent(op, nest, o, 0, depth) != op->n ||
+      poet_extent(op, nest, o, 2, depth) != op->oh || o->part[3] != op->ow ||
+      (o->part[0] != 1 && o->part[2] != op->oh)) {
+    return poet_refuse(p);
+  }
+  o->axes = (struct poet_axes){.size = {2, p->op.k, 1, 1}};
+  TRY(poet_read_tensor(p, o->number + 1u, &o->tensor));
+  TRY(poet_read_pieces(p, &o->tensor, &o->pieces));
+  return o->tensor.size_bytes == 8 * p->op.k && find_parts(o) &&
+                 o->part[0] == 2 && o->part[1] == channels
+             ? 0
+             : poet_refuse(p);
+}
+
 int poet_nest_bytes(struct poet *p, const struct poet_nest *nest,
                     uint32_t *bytes) {
   const uint32_t count = poet_last_operand(p, nest) + 1;
@@ -322,6 +343,9 @@ int poet_nest_bytes(struct poet *p, const struct poet_nest *nest,
       sum += (uint64_t)o.ring.slots * o.slab_bytes;
     } else if (memcmp(over, o.part, sizeof over) != 0) {
       return poet_refuse(p);
+    }
+    if (i == p->op.input_count && nest->statistics) {
+      TRY(check_statistics(p, nest, &o));
     }
   }
   *bytes = (uint32_t)sum;

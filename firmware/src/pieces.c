@@ -20,13 +20,9 @@ static bool is_shared(const struct poet_tensor *tensor) {
   return (tensor->flags & POET_FLAG_SHARED) != 0;
 }
 
-static uint32_t divided_up(uint32_t value, uint32_t by) {
-  return value / by + (value % by != 0);
-}
-
 uint32_t poet_tensor_blocks(uint32_t size_bytes) {
   return size_bytes / POET_BLOCK +
-         divided_up(size_bytes % POET_BLOCK + POET_TRAILER, POET_BLOCK);
+         poet_divided_up(size_bytes % POET_BLOCK + POET_TRAILER, POET_BLOCK);
 }
 
 static bool cut_is_sound(const struct poet_cut *cut, uint32_t size_bytes) {
@@ -55,8 +51,8 @@ bool poet_is_row_major(const struct poet_cut *cut) {
 /* Return the number of a tensor's bytes before part `number`. */
 static uint32_t bytes_before(const struct poet_cut *cut, uint32_t number) {
   const uint32_t parts[POET_CUT_AXES] = {
-      0, divided_up(cut->size[1], cut->part[1]),
-      divided_up(cut->size[2], cut->part[2])};
+      0, poet_divided_up(cut->size[1], cut->part[1]),
+      poet_divided_up(cut->size[2], cut->part[2])};
   const uint32_t index[POET_CUT_AXES] = {number / (parts[1] * parts[2]),
                                          number / parts[2] % parts[1],
                                          number % parts[2]};
@@ -119,20 +115,21 @@ int poet_read_pieces(struct poet *p, const struct poet_tensor *tensor,
   }
   uint32_t parts = 1;
   for (uint32_t i = 0; i < POET_CUT_AXES; i++) {
-    parts *= divided_up(cut->size[i], cut->part[i]);
+    parts *= poet_divided_up(cut->size[i], cut->part[i]);
   }
-  pieces->count = divided_up(parts, cut->piece_parts);
+  pieces->count = poet_divided_up(parts, cut->piece_parts);
   if (pieces->count == 1) {
     pieces->blocks = poet_tensor_blocks(tensor->size_bytes);
   } else {
     pieces->stride_blocks =
-        divided_up(bytes_before(cut, cut->piece_parts), POET_BLOCK);
+        poet_divided_up(bytes_before(cut, cut->piece_parts), POET_BLOCK);
     const uint32_t last =
         bytes_before(cut, (pieces->count - 1) * cut->piece_parts);
-    pieces->trailer_block = (pieces->count - 1) * pieces->stride_blocks +
-                            divided_up(tensor->size_bytes - last, POET_BLOCK);
+    pieces->trailer_block =
+        (pieces->count - 1) * pieces->stride_blocks +
+        poet_divided_up(tensor->size_bytes - last, POET_BLOCK);
     pieces->blocks =
-        pieces->trailer_block + divided_up(pieces->count, POET_IN_BLOCK);
+        pieces->trailer_block + poet_divided_up(pieces->count, POET_IN_BLOCK);
   }
   return slots_are_in_data_area(&p->model, tensor, pieces->blocks)
              ? 0

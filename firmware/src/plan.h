@@ -25,6 +25,8 @@ struct poet_nest {
   uint8_t over; /* index of the input that is overwritten, or NO_OPERAND */
   /* 1: a pair, which also computes the input gradient, its last operand */
   uint8_t pair;
+  /* 1: batchnorm_stats follows, on each slab of the output that is complete */
+  uint8_t statistics;
   uint8_t axis[POET_LOOPS]; /* of each loop, the outermost first */
   uint32_t step[POET_LOOPS];
   /* of the inputs, then the output, then the input gradient of a pair */
@@ -54,11 +56,13 @@ struct poet_nest_operand {
 static_assert(sizeof(struct poet_nest_operand) == POET_NEST_OPERAND_BYTES,
               "as in FORMAT.md");
 
-/* Read a nest of p->op, and check the laws that depend on no tensor. The field
- * `pair` is set. */
+/* Read a nest of p->op, and check the laws that depend on no tensor. The fields
+ * `pair` and `statistics` are set. */
 int poet_take_nest(struct poet *p, struct poet_nest *nest);
 /* Return the index of the last operand of a nest of p->op. */
 uint32_t poet_last_operand(const struct poet *p, const struct poet_nest *nest);
+/* Return the bytes of the input gradient of a pair, or of statistics. */
+uint32_t poet_other_bytes(const struct poet *p, const struct poet_nest *nest);
 /* Return the step of the innermost of the first loops along an axis, or 0. */
 uint32_t poet_nest_step(const struct poet_nest *nest, uint32_t axis,
                         uint32_t depth);
@@ -103,8 +107,8 @@ struct poet_statement {
   uint32_t offset;     /* arena offset of `tensor` */
   uint32_t size_bytes; /* size of `tensor` */
   uint32_t workspace;  /* arena offset of the workspace */
-  /* arena offsets of the inputs and, by the index of this operand in the nest,
-   * of the input gradient of a pair */
+  /* arena offsets of the inputs and, with the index after that of the output,
+   * of the input gradient of a pair or of the statistics */
   uint32_t input[POET_INPUTS];
   /* for page_in and page_out: the record of `tensor` */
   struct poet_tensor record;
@@ -158,6 +162,18 @@ struct poet_nest_run {
   uint32_t last; /* index of the last one */
 };
 
+static inline struct poet_nest_operand *
+poet_output_of(const struct poet_nest_run *run) {
+  return &run->operands[run->p->op.input_count];
+}
+
+/* Return the memory of slot `number` of an operand's ring. */
+static inline uint8_t *poet_slab_at(const struct poet_nest_run *run,
+                                    const struct poet_nest_operand *o,
+                                    uint32_t number) {
+  return run->p->memory.arena + o->offset + number * o->slab_bytes;
+}
+
 /* Return what the first loops leave of an axis of the operator. */
 struct poet_side poet_range(const struct poet_nest_run *run,
                             const uint32_t *index, uint32_t depth,
@@ -175,6 +191,10 @@ void poet_slab(const struct poet_nest_run *run,
 void poet_box(const struct poet_nest_run *run,
               const struct poet_nest_operand *o, const uint32_t *index,
               uint32_t depth, struct poet_side *to);
+/* Find box `number` of those of the given extents that make up a slab, in
+ * row-major order. Return false if the slab has fewer. */
+bool poet_divide(const struct poet_side *slab, const uint32_t *extent,
+                 uint32_t number, struct poet_side *at);
 uint32_t poet_box_bytes(const struct poet_side *box);
 /* Return the offset, in bytes, of an element in a box whose memory is its
  * parts, one after another. The last part along an axis may be smaller. */
@@ -201,6 +221,14 @@ bool poet_is_idle(const struct poet_nest_run *run, const struct poet_walker *w);
 #define poet_begin_rows(run) ((void)(run), 0)
 #define poet_is_idle(run, w) ((void)(run), (void)(w), false)
 #endif
+
+/* ---- nest_compute.c ---- */
+
+/* Compute the cell; `paired`: that of the input gradient, the kernel before. */
+void poet_compute_cell(const struct poet_nest_run *run, bool paired);
+/* Compute the statistics of the channels of the output's slab, which is
+ * complete: two passes over its parts, in the order of the sums. */
+void poet_compute_statistics(const struct poet_nest_run *run);
 
 /* ---- pager.c ---- */
 
@@ -248,7 +276,8 @@ bool poet_is_stored(const struct poet *p, const struct poet_tensor *record,
                     uint32_t tensor);
 /* Decode and check the rest of a statement that computes `tensor`: `code` is
  * compute or stream. `again`: not for the first time in the step. If
- * s->nest.pair is set, the statement computes the tensor before it, too. */
+ * s->nest.pair is set, the statement computes the tensor before it, too, and is
+ * a pair or computes statistics. */
 int poet_decode_computation(struct poet *p, struct poet_statement *s,
                             uint8_t code, uint32_t tensor, bool again);
 

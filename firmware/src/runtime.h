@@ -173,6 +173,10 @@ int poet_check_model(struct poet *p, uint32_t model_bytes);
 
 /* ---- pieces.c ---- */
 
+static inline uint32_t poet_divided_up(uint32_t value, uint32_t by) {
+  return value / by + (value % by != 0);
+}
+
 enum { POET_IN_BLOCK = POET_BLOCK / POET_TRAILER }; /* trailers of a block */
 
 /* How a tensor is cut. */

@@ -58,7 +58,8 @@ def test_every_kernel_stays_inside_its_tensors() -> None:
 @pytest.mark.slow
 def test_nests_stay_inside_their_memory() -> None:
     """Random nests of every kernel, and their faults. Unused memory of the arena is poisoned."""
-    run = sanitized(*PYTEST, str(HERE / "test_nests.py"), str(HERE / "test_nest_faults.py"))
+    files = ("test_nests.py", "test_nest_faults.py", "test_pairs.py", "test_statistics.py")
+    run = sanitized(*PYTEST, *(str(HERE / name) for name in files))
     assert run.returncode == 0, run.stdout + run.stderr
     assert " passed" in run.stdout
 

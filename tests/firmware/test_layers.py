@@ -52,6 +52,7 @@ ORDER = (
     "src/nest_shape.c",  # nests of the plan, and their laws
     "src/nest_cells.c",  # the cells of a nest
     "src/rows.c",  # which rows of a table a nest renews
+    "src/nest_compute.c",  # its computations
     "src/pager.c",  # queue of transfers
     "src/nest.c",  # runs a nest
     "src/planned.c",  # what the plan has done so far

@@ -11,8 +11,9 @@ from poet_host.graph.operands import Operator
 from poet_host.plan.nest_orders import choices_of, orders_of
 from poet_host.plan.nest_search import SLOTS, NestSearch
 from poet_host.plan.nest_traffic import Prices
-from poet_host.plan.nests import LawError, Loop, Nest, NestedOperator, Ring, may_be_paired
+from poet_host.plan.nests import Loop, Nest, NestedOperator, Ring
 from poet_host.plan.pareto import front
+from poet_host.plan.parts import LawError, fit_statistics, parts_of
 from poet_host.plan.priced_nest import wall_us
 from support.nests import cut_of
 
@@ -83,7 +84,7 @@ def every_nest(search: NestSearch, cuts: list[Cut | None]) -> dict[object, list[
                         for i, d in enumerate(choice)
                     )  # fmt: skip
                     end = search.count + 1
-                    nest = Nest(loops, operands[:end], in_place, operands[end:])
+                    nest = Nest(loops, operands[:end], in_place, operands[end:], search.statistics)
                     if nest in seen or (nest.also and operands[search.count] is None):
                         continue
                     seen.add(nest)
@@ -220,7 +221,7 @@ def test_random_pairs_have_the_nests_of_a_walk() -> None:
     judged = streamed = 0
     while judged < 26:
         operator, cuts = random_case(rng)
-        if not may_be_paired(operator) or cuts[2] != cuts[3]:
+        if not operator.may_be_paired or cuts[2] != cuts[3]:
             continue
         axes = operator.operand(0)
         part = tuple(a.size if a.cut_by is None else rng.randint(1, a.size) for a in axes)
@@ -236,6 +237,34 @@ def test_random_pairs_have_the_nests_of_a_walk() -> None:
         streamed += sum(key[1][-1] for key in found)
         judged += bool(found)
     assert streamed > 20
+
+
+@pytest.mark.slow
+def test_random_convolutions_with_statistics_have_the_nests_of_a_walk() -> None:
+    rng = random.Random(5)
+    judged = streamed = batches = 0
+    while judged < 30:
+        operator, cuts = random_case(rng)
+        if not operator.has_statistics:
+            continue
+        part, channels = parts_of(operator.operand(2), cuts[2])[1], operator.size("k")
+        stats = Cut(4, (1, 2, channels), (1, 2, part), 8) if part < channels else None
+        if not fit_statistics(operator, parts_of(operator.operand(2), cuts[2]), stats):
+            continue
+        try:
+            search = NestSearch(operator, cuts, PRICES, statistics=True)
+        except LawError:
+            continue
+        if nests_of(search) > 3_000:
+            continue
+        more = [*cuts, stats]
+        found = rows_of_best(search, more)
+        are_those_of_a_walk(found, search, more)
+        streamed += sum(key[1][-1] for key in found)
+        batches += bool(found) and "n" in search.looped and search.streamable[2]
+        judged += bool(found)
+    assert streamed > 15
+    assert batches > 3
 
 
 def test_few_choices_remain_of_the_orders_of_a_convolution() -> None:

@@ -10,7 +10,8 @@ from poet_host import isa
 from poet_host.graph.cuts import Cut
 from poet_host.graph.operands import AXES, Operator
 from poet_host.plan.box import Box
-from poet_host.plan.nests import LawError, Loop, Nest, NestedOperator, Ring, parts_of
+from poet_host.plan.nests import Loop, Nest, NestedOperator, Ring
+from poet_host.plan.parts import LawError, parts_of
 from support import kernel_parts
 from support.kernel_cases import samples
 from support.nests import operator_of, random_nest

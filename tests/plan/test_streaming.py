@@ -13,8 +13,9 @@ from poet_host.graph.training_options import TrainingOptions
 from poet_host.graph.work import work_of
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.least_traffic import least_moved_bytes
-from poet_host.plan.nests import NestedOperator, parts_of
+from poet_host.plan.nests import NestedOperator
 from poet_host.plan.pairs import in_pair_order, pairs_of
+from poet_host.plan.parts import parts_of
 from poet_host.plan.plan import moved_bytes
 from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import Problem, Streaming
@@ -41,7 +42,7 @@ def nested(
 ) -> NestedOperator:
     """A nest, checked against the laws."""
     node, nest, nodes = graph[name], found.nests[name, mode], list(in_pair_order(graph))
-    also = [name] if nest.also else []
+    also = [name] if nest.also else [nodes[nodes.index(node) + 1].name] if nest.statistics else []
     node = nodes[nodes.index(node) + 1] if nest.also else node
     cuts = tuple(found.cuts.get(graph[n].updates or n) for n in (*node.inputs, node.name, *also))
     return NestedOperator(operator_of(node), cuts, nest, table_slabs)

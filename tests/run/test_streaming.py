@@ -98,6 +98,19 @@ def test_pairs_train_to_the_same_weights() -> None:
     assert runs.same(run, runs.train(runs.schedule(graph), data, steps=3))
 
 
+def test_statistics_of_a_convolution_train_to_the_same_weights() -> None:
+    """The output of the convolution streams, and its statistics do not read it from storage."""
+    graph = residual()
+    problem = api.problem(graph, runs.profile(), ram=5_120, objective="added-energy")
+    plan = api.solve(problem, time_limit_s=20)
+    assert problem.streaming is not None
+    used = [problem.streaming.nests.get((s.node, s.mode)) for s in plan.statements]
+    assert any(nest and nest.statistics and nest.operands[-1] for nest in used)
+    data = api.load_data("synthetic:3x12x12:10")
+    run = runs.train(api.encode(graph, plan), data, steps=2)
+    assert runs.same(run, runs.train(runs.schedule(graph), data, steps=2))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "data", "part"),

@@ -5,7 +5,8 @@ import random
 import numpy as np
 from poet_host.graph.cuts import Cut
 from poet_host.graph.operands import Operator
-from poet_host.plan.nests import MAX_LOOPS, LawError, Loop, Nest, NestedOperator, Ring
+from poet_host.plan.nests import MAX_LOOPS, Loop, Nest, NestedOperator, Ring
+from poet_host.plan.parts import LawError
 from support.kernel_cases import Case
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from poet_host.graph.graph import Graph, Node
-from poet_host.plan.nests import LawError, Nest, NestedOperator, Ring
+from poet_host.plan.nests import Nest, NestedOperator, Ring
+from poet_host.plan.parts import LawError
 from poet_host.plan.plan import Plan, Statement
 from poet_host.schedule.encode import encode
 from poet_host.schedule.schedule import Schedule

@@ -108,6 +108,22 @@ class Operator:
         )
 
     @property
+    def may_be_paired(self) -> bool:
+        """Return whether a nest of the operator can compute the input gradient, too."""
+        is_gradient = self.kernel in ("conv2d_grad_weight", "linear_grad_weight")
+        return is_gradient and self.sink == "sgd"
+
+    @property
+    def has_statistics(self) -> bool:
+        """Return whether a nest of the operator can compute the statistics of its output, too."""
+        return self.kernel == "conv2d"
+
+    @property
+    def statistics_axes(self) -> tuple[OperandAxis, ...]:
+        """Return the axes of the statistics of the output, if the operator has them."""
+        return tuple(OperandAxis(size, None) for size in (2, self.size("k"), 1, 1))
+
+    @property
     def summed(self) -> tuple[str, ...]:
         """Return the axes that a sum goes over, in the order of its terms."""
         return self._axes[1]

@@ -43,6 +43,7 @@ class NestSearch(NestTraffic):
     `inputs`: the names of the inputs, if some of them may be the same tensor. Such a tensor streams
     as each of these inputs, or as none. `table_slabs`: see `most_used`. If a board keeps slabs of
     a table, then in each nest that streams, the table does, with one loop over its rows.
+    `statistics`: see NestTraffic.
     """
 
     def __init__(
@@ -52,8 +53,9 @@ class NestSearch(NestTraffic):
         prices: Prices,
         inputs: Sequence[str] = (),
         table_slabs: int = 0,
+        statistics: bool = False,
     ) -> None:
-        super().__init__(operator, cuts, prices)
+        super().__init__(operator, cuts, prices, statistics)
         first = list(map(inputs.index, inputs))
         self.equal = [(first[i], i) for i in range(len(inputs)) if first[i] != i]
         self.cells = self._cells()
@@ -178,7 +180,9 @@ class NestSearch(NestTraffic):
         streams = [i for i, can in enumerate(self.streamable) if can]
         return [
             axis for axis in self.looped
-            if axis in self.operator.free_axes and all(
+            if axis in self.operator.free_axes
+            and not (self.statistics and axis in ("n", "oh"))  # loops inside the output's slabs
+            and all(
                 any(
                     a.cut_by == axis and a.window is None and a.size > 1
                     and part == self.cells[axis] * a.per
@@ -385,7 +389,7 @@ class NestSearch(NestTraffic):
         )  # fmt: skip
         workspace, wall, energy, processor, lane, moved_in, moved_out = map(float, row)
         end = self.count + 1
-        nest = Nest(loops, operands[:end], in_place, operands[end:])
+        nest = Nest(loops, operands[:end], in_place, operands[end:], self.statistics)
         return PricedNest(
             nest, int(workspace), processor, lane, wall, energy, int(moved_in), int(moved_out)
         )

@@ -16,7 +16,7 @@ from ..graph.cuts import Cut
 from ..graph.kept_slabs import ROWS, table_of
 from ..graph.operands import OperandAxis, Operator, Sizes
 from .nest_orders import Around, LoopOf, Order
-from .nests import parts_of
+from .parts import parts_of
 
 Array = NDArray[np.float64]
 Parts = tuple[Sizes, Sizes, Sizes]
@@ -99,7 +99,7 @@ class Columns:
 
 class NestTraffic:
     """The operands of an operator. `cuts`: of the inputs, then of the output, then of the input
-    gradient of a pair.
+    gradient of a pair. `statistics`: the nests also compute the statistics of the output.
     """
 
     cells: Mapping[str, int]  # the steps of the innermost loops
@@ -107,9 +107,16 @@ class NestTraffic:
     # The slabs for the present tile sizes: by operand, whether transfers are free, loops outside.
     known: dict[tuple[object, ...], Slabs | None]
 
-    def __init__(self, operator: Operator, cuts: Sequence[Cut | None], prices: Prices) -> None:
+    def __init__(
+        self,
+        operator: Operator,
+        cuts: Sequence[Cut | None],
+        prices: Prices,
+        statistics: bool = False,
+    ) -> None:
         self.operator = operator
         self.prices = prices
+        self.statistics = statistics
         self.cuts = cuts
         self.count = operator.input_count
         self.is_pair = len(cuts) > self.count + 1
@@ -201,6 +208,10 @@ class NestTraffic:
             terms = self.operator.summed if index == self.count else ("k",)
             for loop, _ in around.others:
                 if loop[0] in terms:
+                    allowed = allowed & (self.level(loop, tile).trips == 1)
+        if self.statistics and index == self.count:  # slabs have all samples and all rows
+            for loop in around.own:
+                if loop[0] in ("n", "oh"):
                     allowed = allowed & (self.level(loop, tile).trips == 1)
         total = np.zeros((6, count))
         moved = total[4 if index >= self.count else 3]

@@ -17,11 +17,11 @@ from typing import TypeVar
 import numpy as np
 
 from .. import isa
-from ..errors import BadInput
 from ..graph.cuts import Cut
 from ..graph.kept_slabs import ROWS, most_used, table_of
-from ..graph.operands import OperandAxis, Operator
+from ..graph.operands import Operator
 from .box import Box
+from .parts import LawError, fit_statistics, parts_of
 
 _C = isa.constants()
 MAX_LOOPS = _C["POET_LOOPS"]
@@ -30,14 +30,6 @@ OPERAND_STATE_BYTES = _C["POET_NEST_OPERAND_BYTES"]
 
 _T = TypeVar("_T")
 Range = tuple[int, int]  # first index, index after the last
-
-
-class LawError(BadInput):
-    """Raised for a nest that breaks a law. `law` is its name in FORMAT.md."""
-
-    def __init__(self, law: str, message: str) -> None:
-        super().__init__(message)
-        self.law = law
 
 
 @dataclass(frozen=True)
@@ -67,6 +59,8 @@ class Nest:
     # Of a pair, which is a nest of the gradient of a weight that also computes the input gradient:
     # the ring of the input gradient, or None. Empty: the nest computes one operator.
     also: tuple[Ring | None, ...] = ()
+    # True: the nest of a convolution also computes the statistics (batchnorm_stats) of its output.
+    statistics: bool = False
 
     @property
     def rings(self) -> tuple[Ring | None, ...]:
@@ -77,9 +71,9 @@ class Nest:
 class NestedOperator:
     """A nest of one operator, and the tensors that it uses. Raises LawError if it breaks a law.
 
-    `cuts` are the cuts of the inputs, then of the output, then of the input gradient of a pair;
-    None: not cut. `table_slabs` is that of the board. If a step uses only some slabs of a table,
-    the walk has the most slabs that it may use.
+    `cuts` are the cuts of the inputs, then of the output, then of the input gradient of a pair or
+    of the statistics; None: not cut. `table_slabs` is that of the board. If a step uses only some
+    slabs of a table, the walk has the most slabs that it may use.
     """
 
     def __init__(
@@ -95,13 +89,16 @@ class NestedOperator:
         self.nest = nest
         self.count = operator.input_count
         self._check_loops()
-        if not len(cuts) == len(nest.rings) == self.count + 1 + len(nest.also):
+        others = len(nest.also) + nest.statistics
+        if not len(cuts) - others == len(nest.operands) == self.count + 1:
             raise LawError("operands", f"the operator has {self.count + 1} operands")
         self.axes = [operator.operand(i) for i in range(self.count + 1)]
         self.axes += [self.axes[0] for _ in nest.also]  # a gradient has the shape of its tensor
         self._check_rings()
         self._check_pair()
-        self.parts = [parts_of(*pair) for pair in zip(self.axes, cuts, strict=True)]
+        self.parts = [parts_of(*pair) for pair in zip(self.axes, cuts, strict=False)]
+        if nest.statistics:
+            self._check_statistics(cuts[-1])
         if self.overwritten is not None and self.parts[self.overwritten] != self.parts[self.count]:
             raise LawError("place", "the output is cut in another way than what it overwrites")
         self._check_slabs()
@@ -145,13 +142,21 @@ class NestedOperator:
 
     def _check_pair(self) -> None:
         for ring in self.nest.also:
-            if not may_be_paired(self.operator):
+            if not self.operator.may_be_paired:
                 raise LawError("pair", f"{self.operator.kernel} is not the gradient of a weight")
             axes = [loop.axis for loop in self.nest.loops]
             if "oh" in axes:
                 raise LawError("pair", "the rows of a pair are not cut")
             if ring and "k" in axes[: ring.depth]:
                 raise LawError("pair", "an input gradient leaves RAM before its sums are complete")
+
+    def _check_statistics(self, cut: Cut | None) -> None:
+        ring, axes = self.nest.operands[-1], self.axes[-1]
+        left = self._extents(self.count, ring.depth if ring else 0)
+        if any(left[j] < axes[j].size for j in (0, 2)):
+            raise LawError("statistics", "a slab of the output has not all samples and rows")
+        if not fit_statistics(self.operator, self.parts[-1], cut):
+            raise LawError("statistics", "the output's parts do not suit statistics, or their cut")
 
     def _check_slabs(self) -> None:
         for i, ring in enumerate(self.nest.rings):
@@ -360,36 +365,3 @@ class NestedOperator:
     @property
     def stored_bytes(self) -> int:
         return sum(size * count for size, count in self.stores.items())
-
-
-def may_be_paired(operator: Operator) -> bool:
-    """Return whether a nest of the operator can compute the input gradient, too."""
-    is_gradient = operator.kernel in ("conv2d_grad_weight", "linear_grad_weight")
-    return is_gradient and operator.sink == "sgd"
-
-
-def parts_of(axes: tuple[OperandAxis, ...], cut: Cut | None) -> tuple[int, ...]:
-    """Return the indices of a part along each axis of an operand.
-
-    Raises LawError if the cut is not along axes of the operand.
-    """
-    part = [axis.size for axis in axes]
-    if cut is None:
-        return tuple(part)
-    if cut.size_bytes != 4 * prod(part):
-        raise LawError("cut", "the cut of an operand is for another size")
-    for i, (rest, left) in enumerate(zip(cut.size, cut.part, strict=True)):
-        if left == rest:
-            continue
-        below, after = prod(cut.size[i + 1 :]) * cut.unit_bytes // 4, 1
-        for j in reversed(range(len(axes))):
-            size = axes[j].size
-            if after == below and rest > 1:
-                part[j] = min(left, size)
-                if rest % size or (rest > size and (size % part[j] or left % part[j])):
-                    raise LawError("cut", "an operand is cut between axes of the operator")
-                left, rest, below = left // part[j], rest // size, below * size
-            after *= size
-        if rest > 1:
-            raise LawError("cut", "an operand is cut along no axis of the operator")
-    return tuple(part)

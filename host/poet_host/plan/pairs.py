@@ -1,7 +1,8 @@
-"""Pairs: the gradients of one operator by its weight and by its input, which one nest computes.
+"""Operators that one nest computes together.
 
-In a cost graph, the input gradient comes right before the gradient of the weight. It has modes that
-compute the gradient of the weight too (`Mode.also`).
+A pair is the gradients of one operator by its weight and by its input. In a cost graph, the input
+gradient comes right before the gradient of the weight. It has modes that compute the gradient of
+the weight too (`Mode.also`). A convolution has modes that compute the statistics of its output too.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,6 @@ from itertools import pairwise
 
 from ..graph.graph import Graph, Node
 from ..graph.operands import operator_of
-from .nests import may_be_paired
 
 
 def in_pair_order(graph: Graph) -> Graph:
@@ -21,7 +21,7 @@ def in_pair_order(graph: Graph) -> Graph:
     nodes = list(graph)
     names = [node.name for node in nodes]
     for second in graph:
-        if second.stored or not may_be_paired(operator_of(second)):
+        if second.stored or not operator_of(second).may_be_paired:
             continue
         at = names.index(second.name)
         for i in range(at - 1):
@@ -46,7 +46,15 @@ def _are_pair(first: Node, second: Node) -> bool:
 def pairs_of(graph: Graph) -> Iterator[tuple[Node, Node]]:
     """Yield each input gradient with the gradient of the weight that follows it."""
     for first, second in pairwise(graph):
-        if second.stored or not may_be_paired(operator_of(second)):
+        if second.stored or not operator_of(second).may_be_paired:
             continue
         if _are_pair(first, second):
+            yield first, second
+
+
+def statistics_of(graph: Graph) -> Iterator[tuple[Node, Node]]:
+    """Yield each operator whose statistics follow it, with these."""
+    for first, second in pairwise(graph):
+        follows = second.op == "batchnorm_stats" and second.inputs == (first.name,)
+        if follows and not first.stored and operator_of(first).has_statistics:
             yield first, second

@@ -21,8 +21,9 @@ from .blocks import ALIGNMENT
 from .infeasible import largest_operator_bytes
 from .nest_search import NestSearch
 from .nest_traffic import Array, Prices
-from .nests import LawError, Nest
-from .pairs import in_pair_order, pairs_of
+from .nests import Nest
+from .pairs import in_pair_order, pairs_of, statistics_of
+from .parts import LawError, fit_statistics
 from .plan import Plan
 from .priced_nest import PricedNest
 from .pricing import cost_graph
@@ -74,6 +75,11 @@ class _Streams:
             for first, node in pairs_of(graph)
             if (search := self._pair_search(first, node)) is not None
         }
+        self.statistics = {
+            node.name: (search, stats.name)
+            for node, stats in statistics_of(graph)
+            if (search := self._statistics_search(node, stats)) is not None
+        }
 
     def _names(self, node: Node) -> list[str]:
         """Return the tensors that have the cuts of the operands."""
@@ -118,23 +124,49 @@ class _Streams:
             self._cache[key] = self._search(node, chosen, first)
         return self._cache[key] if chosen[2] else None
 
+    def _statistics_search(self, node: Node, stats: Node) -> NestSearch | None:
+        """Return the search for nests of a node and of the statistics of its output; None if no
+        such nest is possible.
+        """
+        alone = self.searches.get(node.name)
+        if alone is None:
+            return None
+        if not fit_statistics(alone.operator, alone.parts[-1], self.cuts.get(stats.name)):
+            return None
+        key = ("statistics", signature(node), tuple(sorted(node.attrs.items())), tuple(alone.cuts))
+        if key not in self._cache:
+            self._cache[key] = self._search(node, tuple(alone.cuts), statistics=stats)
+        return self._cache[key]
+
     def _search(
-        self, node: Node, cuts: tuple[Cut | None, ...], first: Node | None = None
+        self,
+        node: Node,
+        cuts: tuple[Cut | None, ...],
+        first: Node | None = None,
+        statistics: Node | None = None,
     ) -> NestSearch | None:
-        """Return the search for nests of a node, or for pairs of it and `first`."""
+        """Return the search for nests of a node, or of it and another node.
+
+        `first`: the input gradient of a pair. `statistics`: those of the node's output.
+        """
         profile = self.profile
         try:
             prices = _prices(profile, node, self.estimate.piece_us)
             if first is not None:
                 pages = _prices(profile, first, self.estimate.piece_us)
                 prices = replace(prices, store_also=pages.store)
-            search = NestSearch(operator_of(node), cuts, prices, node.inputs, self.table_slabs)
+            search = NestSearch(
+                operator_of(node), cuts, prices, node.inputs, self.table_slabs,
+                statistics is not None,
+            )  # fmt: skip
         except LawError:
             return None
         cell_us = self.estimate.cell_us if profile.kind == "measured" else 0.0
         time_us = sum(
             _cells_us(it, profile, search, cell_us) for it in (node, first) if it is not None
         )
+        if statistics is not None:
+            time_us += _statistics_us(statistics, profile, search, cell_us)
         time_us += profile.statements.compute_us + profile.statements.free_us
         trailers_us, trailers_uj = _trailers(search, prices, profile.power.compute_uw)
         energy_uj = time_us * profile.power.compute_uw / 1e6 + trailers_uj
@@ -167,7 +199,12 @@ class _Streams:
             pairs = found(self.pairs.get(cost.name)) if nests_of is not NestSearch.few else []
             if pairs:
                 nodes[-1] = self._add_modes(nodes[-1], pairs, nests, cost)
-            nodes.append(self._with_modes(cost, found(self.searches.get(cost.name)), nests))
+            made_cost = self._with_modes(cost, found(self.searches.get(cost.name)), nests)
+            search, stats = self.statistics.get(cost.name, (None, ""))
+            if search is not None and nests_of is not NestSearch.few:
+                streams = [it for it in found(search) if any(it.nest.operands)]
+                made_cost = self._add_modes(made_cost, streams, nests, statistics=stats)
+            nodes.append(made_cost)
         return replace(self.costs, nodes=tuple(nodes)), Streaming(self.cuts, nests)
 
     def _with_modes(
@@ -194,10 +231,12 @@ class _Streams:
         found: list[PricedNest],
         nests: dict[tuple[str, int], Nest],
         second: CostNode | None = None,
+        statistics: str = "",
     ) -> CostNode:
         """Return `cost` with a mode for each nest. Add the nests to `nests`.
 
         `second`: the gradient of a weight, if the nests compute it together with `cost`.
+        `statistics`: those of the output, if the nests compute them, too.
         """
         index = self.costs.index
         last = cost if second is None else second  # what the nest's own operator computes
@@ -213,6 +252,8 @@ class _Streams:
                 also = (Also(index[second.name], is_streamed),)
                 is_streamed = any(priced.nest.also)
                 more = {"inputs": second.inputs, "also": also}
+            if statistics:
+                more |= {"inputs": cost.inputs, "also": (Also(index[statistics], False),)}
             modes.append(
                 Mode(
                     tuple(dict.fromkeys(streamed)),
@@ -289,6 +330,25 @@ def _cells_us(node: Node, profile: Profile, search: NestSearch, cell_us: float) 
         summed = ((axis, extent) for axis, extent, _ in combination if axis in operator.summed)
         ends = prod(extent / search.sizes[axis] for axis, extent in summed)
         part = part_of(node, {axis: extent for axis, extent, _ in combination})
+        total += number * (cell_us + profile.kernel_us(part, partial(work_of_part, part, ends)))
+    return total
+
+
+def _statistics_us(node: Node, profile: Profile, search: NestSearch, cell_us: float) -> float:
+    """Return the time of the statistics of all parts of the output of `search`.
+
+    `cell_us`: see `_cells_us`.
+    """
+    sides = []
+    for a, extent in zip(search.axes[-1], search.parts[-1], strict=True):
+        edges = [(a.size % extent, 1)] if a.size % extent else []
+        sides.append([(extent, a.size // extent), *edges])
+    total = 0.0
+    for combination in product(*sides):
+        number = prod(times for _, times in combination)
+        n, c, h, _ = (extent for extent, _ in combination)
+        part = part_of(node, {"n": n, "c": c, "h": h})
+        ends = n * h / (int(node.attrs["n"]) * int(node.attrs["h"]))
         total += number * (cell_us + profile.kernel_us(part, partial(work_of_part, part, ends)))
     return total
 

@@ -122,6 +122,8 @@ class ArenaState:
         for ring in nested.nest.also:
             self._begin_pair(tensor - 1, streamed=ring is not None)
         self._may_compute(tensor)
+        if nested.nest.statistics:
+            self._begin_statistics(tensor)
         rings, inputs = nested.nest.operands, self.model.operator(tensor).inputs
         for i, ring in zip(inputs, rings, strict=False):
             if any(bool(r) != bool(ring) for j, r in zip(inputs, rings, strict=False) if i == j):
@@ -159,6 +161,22 @@ class ArenaState:
         if streamed:
             self._on_storage.add(tensor)
         self.next_tensor = tensor + 1
+
+    def _begin_statistics(self, tensor: int) -> None:
+        """Raise RuleError if the next tensor is not the statistics of a convolution's output."""
+        self._must_be_new(tensor + 1)
+        first, second = self.model.operator(tensor), self.model.operator(tensor + 1)
+        kernels = isa.kernels()
+        sizes = zip(("n", "k", "oh", "ow"), ("n", "c", "h", "w"), strict=True)
+        if (
+            first.kernel != kernels["conv2d"].code
+            or second.kernel != kernels["batchnorm_stats"].code
+            or second.inputs != (tensor,)
+            or any(first.attrs[one] != second.attrs[other] for one, other in sizes)
+            or self.model.tensors[tensor + 1].flags & ONCE
+        ):
+            raise RuleError(f"tensor {tensor + 1} is not the statistics of tensor {tensor}")
+        self.next_tensor = max(self.next_tensor, tensor + 2)
 
     def take(self, offset: int, size_bytes: int, tensor: int | None = None) -> None:
         """Occupy a range of the arena for a tensor, or for a workspace (None)."""

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 from .. import isa
 from ..errors import BadInput
-from ..plan.nests import LawError
+from ..plan.parts import LawError
 from ..plan.plan import Op, Statement
 from ..schema import Count, convert
 from .arena_state import ArenaState, RuleError
 from .bits import BitReader, BitsError, width
 from .model import Model
-from .nests import Streamed, nested, operator_of, take_nest
+from .nests import Streamed, made_by, nested, operator_of, take_nest
 from .schedule import Schedule
 
 
@@ -135,20 +135,30 @@ class _Decoder:
         elif get(1):
             repeated = get(1)
             tensor = self._tensor() if repeated else state.next_tensor
-            paired = tensor == state.next_tensor + 1
-            if repeated and tensor >= state.next_tensor and not paired:
+            several, end = tensor == state.next_tensor + 1, state.next_tensor
+            if repeated and tensor == 0:
+                several, end, tensor = True, end + 1, self._tensor()
+            elif several:
+                end += 2
+            if repeated and tensor >= end:
                 raise RuleError(f"tensor {tensor} is recomputed, but has not been computed yet")
-            self._stream(tensor, paired=paired)
+            self._stream(tensor, several=several)
         else:
             return False
         return True
 
-    def _stream(self, tensor: int, *, paired: bool) -> None:
+    def _stream(self, tensor: int, *, several: bool) -> None:
         state, model = self.state, self.model
-        computed = model.stored_count <= tensor < len(model.tensors)
+        computed = model.stored_count + several <= tensor < len(model.tensors)
         if not computed or not model.operator(tensor).kernel:
             raise RuleError(f"tensor {tensor} cannot be computed, because it has no operator")
-        nest = take_nest(self.bits, operator_of(model, tensor), paired=paired)
+        code = isa.kernels()["batchnorm_stats"].code
+        statistics = several and model.operator(tensor).kernel == code
+        tensor -= statistics
+        paired = several and not statistics
+        nest = take_nest(
+            self.bits, operator_of(model, tensor), paired=paired, statistics=statistics
+        )
         try:
             one = nested(model, tensor, nest)
         except LawError as error:
@@ -156,11 +166,12 @@ class _Decoder:
         state.begin_stream(tensor, one)
         workspace = self._place(one.workspace_bytes)
         state.take(workspace, one.workspace_bytes)
-        if nest.also == (None,):
-            size_bytes = model.tensors[tensor - 1].size_bytes
-            state.take(self._place(size_bytes), size_bytes, tensor - 1)
         self._output(tensor, one.overwritten, streamed=nest.operands[-1] is not None)
-        made = [(tensor - 1, ring) for ring in nest.also] + [(tensor, nest.operands[-1])]
+        made = made_by(tensor, nest)
+        for other in (i for i, ring in made if i != tensor and ring is None):
+            size_bytes = model.tensors[other].size_bytes
+            state.take(self._place(size_bytes), size_bytes, other)
+        state.end_compute(tensor)
         first, *more = (None if ring else state.offset(i) for i, ring in made)
         self.statements.append(
             Streamed(
@@ -170,7 +181,7 @@ class _Decoder:
                 workspace,
                 also_offsets=tuple(offset for offset in more if offset is not None),
                 nest=nest,
-                also=self.names[tensor] if nest.also else None,
+                also=self.names[made[-1][0]] if several else None,
             )
         )
         self._frees(one.freeable(model.operator(tensor).inputs, tensor))
@@ -185,6 +196,7 @@ class _Decoder:
             state.take(workspace, op.workspace_bytes)
         over = None if op.overwrites is None else op.inputs.index(op.overwrites)
         self._output(tensor, over)
+        state.end_compute(tensor)
         self._add("compute", tensor, state.offset(tensor), workspace)
         self._frees((*op.freeable, tensor))
 
@@ -194,7 +206,6 @@ class _Decoder:
             self.state.take(self._place(size_bytes), size_bytes, tensor)
         elif not streamed:
             self.state.overwrite(tensor)
-        self.state.end_compute(tensor)
 
     def _frees(self, candidates: Iterable[int]) -> None:
         for freed in [t for t in candidates if self.bits.get(1)]:

@@ -19,7 +19,7 @@ from .decode import Wait, decode, initial_offsets
 from .layout import model_of_costs, model_of_graph, numbered
 from .meta import TensorMeta
 from .model import Model, Operator, model_bytes, read_model, with_crc
-from .nests import Streamed, nested, put_nest, with_nests
+from .nests import Streamed, made_by, nested, offset_of_own, put_nest, with_nests
 from .schedule import Schedule
 
 _C = isa.constants()
@@ -204,14 +204,14 @@ class _Encoder:
                     one is None or one.overwritten is not None
                 )
                 if not in_place and not (one and one.nest.operands[-1]):
-                    end = self._placed(statement, i, _own(statement))
+                    end = self._placed(statement, i, offset_of_own(statement))
                     top = max(top, end + self.model.tensors[number].size_bytes)
                 workspace_bytes = one.workspace_bytes if one else op.workspace_bytes
                 if workspace_bytes:
                     top = max(top, self._placed(statement, i, "workspace_offset") + workspace_bytes)
-                if one and one.nest.also == (None,):
-                    end = self.model.tensors[number - 1].size_bytes
-                    top = max(top, self._placed(statement, i) + end)
+                for other in self._others(number, one):
+                    end = self.model.tensors[other].size_bytes
+                    top = max(top, self._placed(statement, i, "other_offset") + end)
         return top
 
     def _nested(self, number: int, statement: Statement) -> NestedOperator | None:
@@ -269,24 +269,33 @@ class _Encoder:
         if op.workspace_bytes:
             self._take(self._placed(statement, index, "workspace_offset"), op.workspace_bytes)
         self._output(statement, number, index, in_place=op.overwrites is not None)
+        state.end_compute(number)
         return 1 + self._folded_frees((*op.freeable, number), index + 1)
 
     def _stream(self, one: NestedOperator, statement: Statement, number: int, index: int) -> int:
-        state, again = self.state, number != self.state.next_tensor
+        state, statistics = self.state, one.nest.statistics
+        again = number != state.next_tensor
         state.begin_stream(number, one)
         self.out.code("11111")
-        self.out.put(again, 1)
-        if again:
-            self.out.put(number, width(len(self.model.tensors)))
+        self.out.put(again or statistics, 1)
+        for tensor in [0] * (again and statistics) + [number + statistics] * (again or statistics):
+            self.out.put(tensor, width(len(self.model.tensors)))
         put_nest(self.out, one.operator, one.nest)
         self._take(self._placed(statement, index, "workspace_offset"), one.workspace_bytes)
         streamed, in_place = one.nest.operands[-1] is not None, one.overwritten is not None
-        if one.nest.also == (None,):
-            offset = self._placed(statement, index)
-            self._take(offset, self.model.tensors[number - 1].size_bytes, number - 1)
         self._output(statement, number, index, in_place=in_place, streamed=streamed)
+        for other in self._others(number, one):
+            offset = self._placed(statement, index, "other_offset")
+            self._take(offset, self.model.tensors[other].size_bytes, other)
+        state.end_compute(number)
         inputs = self.model.operator(number).inputs
         return 1 + self._folded_frees(one.freeable(inputs, number), index + 1)
+
+    @staticmethod
+    def _others(number: int, one: NestedOperator | None) -> list[int]:
+        """Return the tensors that a nest computes and places in RAM, without `number`."""
+        made = made_by(number, one.nest) if one else []
+        return [i for i, ring in made if i != number and ring is None]
 
     def _take(self, offset: int, size_bytes: int, tensor: int | None = None) -> None:
         """Write the place of a tensor, or of a workspace (None), and occupy it."""
@@ -302,8 +311,7 @@ class _Encoder:
             self.state.overwrite(number)
         elif not streamed:
             size_bytes = self.model.tensors[number].size_bytes
-            self._take(self._placed(statement, index, _own(statement)), size_bytes, number)
-        self.state.end_compute(number)
+            self._take(self._placed(statement, index, offset_of_own(statement)), size_bytes, number)
 
     def _folded_frees(self, candidates: Sequence[int], index: int) -> int:
         """Write one bit for each tensor in `candidates`: 1 if the compute also frees the tensor.
@@ -364,7 +372,7 @@ class _Encoder:
     def _number(self, statement: Statement) -> int:
         """Return the number of the tensor; of a pair, that of the gradient of the weight."""
         if isinstance(statement, Streamed):
-            return self.numbers[statement.last]
+            return self.numbers[statement.own]
         if statement.node not in self.numbers:
             raise PoetError(f"the plan uses {statement.node}, which is not a node of the graph")
         return self.numbers[statement.node]
@@ -379,7 +387,7 @@ class _Encoder:
 
     @staticmethod
     def _placed(statement: Statement, index: int, what: str = "offset") -> int:
-        """Return an offset of a statement; `what`: "offset", "workspace_offset", "also_offset".
+        """Return an offset of a statement; `what`: such as "offset" or "workspace_offset".
 
         Raises BadInput if the field is None.
         """
@@ -390,8 +398,3 @@ class _Encoder:
                 "solve without --unplaced"
             )
         return offset
-
-
-def _own(statement: Statement) -> str:
-    """Return the attribute with the offset of the last node that a compute makes."""
-    return "also_offset" if isinstance(statement, Streamed) and statement.also else "offset"

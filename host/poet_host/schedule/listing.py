@@ -161,9 +161,9 @@ def _rows(
             what = _waited_for(statement.remaining)
             yield Row(index, "wait", "", None, None, None, None, None, what)
             continue
-        pair = statement if isinstance(statement, Streamed) and statement.also else None
-        tensor = number[pair.last if pair else statement.node]
-        offset = pair.also_offset if pair else statement.offset
+        nested_one = statement if isinstance(statement, Streamed) else None
+        tensor = number[nested_one.own if nested_one else statement.node]
+        offset = nested_one.own_offset if nested_one else statement.offset
         size = model.tensors[tensor].size_bytes
         name, what = statement.op.replace("_", " "), ""
         gone = tensor if statement.op == "free" else None
@@ -172,13 +172,14 @@ def _rows(
             name = "compute again" if tensor in computed else name
             what, gone = operator_text(schedule, tensor, statement), op.overwrites
             computed.add(tensor)
-        if pair:
-            computed.add(number[pair.node])
-            if pair.offset is not None:
-                resident.add(number[pair.node])
-                ram_bytes += model.tensors[number[pair.node]].size_bytes
-        streamed = isinstance(statement, Streamed) and statement.nest.operands[-1] is not None
-        if streamed or (isinstance(statement, Streamed) and not statement.nest.in_place):
+        if nested_one and nested_one.other:
+            other = number[nested_one.other]
+            computed.add(other)
+            if nested_one.other_offset is not None:
+                resident.add(other)
+                ram_bytes += model.tensors[other].size_bytes
+        streamed = nested_one is not None and nested_one.nest.operands[-1] is not None
+        if streamed or (nested_one and not nested_one.nest.in_place):
             gone = None
         if statement.op != "free" and not streamed and tensor not in resident:
             resident.add(tensor)
@@ -231,11 +232,12 @@ def operator_text(schedule: Schedule, tensor: int, statement: Statement | None =
 
 
 def _also_text(statement: Statement) -> str:
-    """Return the input gradient of a pair, and where it goes; empty if there is none."""
-    if not isinstance(statement, Streamed) or statement.also is None:
+    """Return the other node that a nest computes, and where it goes; empty if there is none."""
+    if not isinstance(statement, Streamed) or statement.other is None:
         return ""
-    where = "to storage" if statement.offset is None else f"at {statement.offset:,}"
-    return f", also {shortened(statement.node, NAME_WIDTH)} {where}"
+    offset = statement.other_offset
+    where = "to storage" if offset is None else f"at {offset:,}"
+    return f", also {shortened(statement.other, NAME_WIDTH)} {where}"
 
 
 def _nest_text(nest: Nest, names: Sequence[str]) -> str:

@@ -20,18 +20,41 @@ class Streamed(Statement):
     """A compute that a schedule runs as a nest."""
 
     nest: Nest = field(default=Nest((), ()), kw_only=True)
-    # Of a pair: the gradient of the weight. The node of the statement is the input gradient.
+    # Of a pair: the gradient of the weight. The node of the statement is the input gradient. Of a
+    # convolution: the statistics of its output.
     also: str | None = field(default=None, kw_only=True)
 
     @property
-    def last(self) -> str:
-        """Return the last node that the statement computes: that of the nest's operator."""
-        return self.also or self.node
+    def is_pair(self) -> bool:
+        return bool(self.nest.also)
+
+    @property
+    def own(self) -> str:
+        """Return the node that the nest's operator computes."""
+        return self.also if self.is_pair and self.also else self.node
+
+    @property
+    def other(self) -> str | None:
+        """Return the other node that the statement computes, if there is one."""
+        return self.node if self.is_pair else self.also
 
     @property
     def also_offset(self) -> int | None:
-        """Return the offset of the gradient of a weight, unless it streams."""
+        """Return the offset of the node `also`, unless it streams."""
         return self.also_offsets[0] if self.also_offsets else None
+
+    @property
+    def own_offset(self) -> int | None:
+        return self.also_offset if self.is_pair else self.offset
+
+    @property
+    def other_offset(self) -> int | None:
+        return self.offset if self.is_pair else self.also_offset
+
+
+def offset_of_own(statement: Statement) -> str:
+    """Return the attribute with the offset of the node that a compute's operator makes."""
+    return "own_offset" if isinstance(statement, Streamed) else "offset"
 
 
 def with_nests(
@@ -49,7 +72,8 @@ def with_nests(
         if nest is None:
             found.append(statement)
             continue
-        also = names[names.index(statement.node) + 1] if nest.also else None
+        several = nest.also or nest.statistics
+        also = names[names.index(statement.node) + 1] if several else None
         found.append(Streamed(**vars(statement), nest=nest, also=also))
     return tuple(found)
 
@@ -64,10 +88,18 @@ def operator_of(model: Model, tensor: int) -> operands.Operator:
 
 def nested(model: Model, tensor: int, nest: Nest) -> NestedOperator:
     """Return a nest with its operator and cuts. Raises LawError if it breaks a law."""
-    numbers = (*model.operator(tensor).inputs, tensor, *(tensor - 1 for _ in nest.also))
+    numbers = [*model.operator(tensor).inputs, tensor, *(tensor - 1 for _ in nest.also)]
+    if nest.statistics:
+        numbers.append(tensor + 1)
     return NestedOperator(
         operator_of(model, tensor), tuple(model.tensors[i].cut for i in numbers), nest
     )
+
+
+def made_by(tensor: int, nest: Nest) -> list[tuple[int, Ring | None]]:
+    """Return the tensors that a nest of the operator of `tensor` computes, with their rings."""
+    made = [*((tensor - 1, ring) for ring in nest.also), (tensor, nest.operands[-1])]
+    return [*made, (tensor + 1, None)] if nest.statistics else made
 
 
 def put_nest(out: BitWriter, operator: operands.Operator, nest: Nest) -> None:
@@ -90,7 +122,9 @@ def put_nest(out: BitWriter, operator: operands.Operator, nest: Nest) -> None:
             out.put(ring.depth, width(len(nest.loops) + 1))
 
 
-def take_nest(bits: BitReader, operator: operands.Operator, *, paired: bool = False) -> Nest:
+def take_nest(
+    bits: BitReader, operator: operands.Operator, *, paired: bool = False, statistics: bool = False
+) -> Nest:
     """Read a nest. Its laws are not checked."""
     loops: list[Loop] = []
     inner: dict[str, int] = {}
@@ -113,4 +147,4 @@ def take_nest(bits: BitReader, operator: operands.Operator, *, paired: bool = Fa
     also = (rings.pop(),) if paired else ()
     if operator.overwritten is not None and in_place:
         rings.insert(operator.overwritten, rings[-1])
-    return Nest(tuple(loops), tuple(rings), in_place, also)
+    return Nest(tuple(loops), tuple(rings), in_place, also, statistics)

@@ -29,13 +29,14 @@ HEADING = re.compile(r"^## (\S+)(?: \((.*)\))?$", re.MULTILINE)
 NAMED_COMMIT = re.compile(r"\b[Cc]ommit `?([0-9a-f]{7,40})\b")
 DEMO_WEIGHTS = "a559e0d761f41cd3"  # the first digits of the SHA-256 of the demo's weights
 # What the results in bench/RESULTS-NAME.md depend on.
-_PROGRAM = (*PLANNER, *BOARDS, "host/poet_host/schedule", "host/poet_host/sim", "firmware")
+_FIRMWARE = tuple(f"firmware/{name}" for name in ("include", "kernels", "port", "src"))
+_PROGRAM = (*PLANNER, *BOARDS, "host/poet_host/schedule", "host/poet_host/sim", *_FIRMWARE)
 DEPENDENCIES = {
     "placement": ("host/poet_host/plan",),
     "solver": PLANNER,
-    "host": ("firmware", "host/poet_host/reference"),
-    "kernels": ("firmware", "host/poet_host/sim"),
-    "kernel-shapes": ("firmware", "host/poet_host/sim"),
+    "host": _FIRMWARE,
+    "kernels": (*_FIRMWARE, "host/poet_host/sim"),
+    "kernel-shapes": (*_FIRMWARE, "host/poet_host/sim"),
 }
 
 
@@ -50,8 +51,10 @@ def version_of(root: Path = ROOT) -> str:
 
 def refusals(root: Path = ROOT) -> Iterator[str]:
     """Yield a sentence for each reason why HEAD is not a release."""
-    if changed := git(root, "status", "--porcelain").splitlines():
-        yield f"{len(changed)} files are not as in HEAD, such as {changed[0][3:]}: commit them."
+    status = git(root, "status", "--porcelain").splitlines()
+    if changed := [line.split(maxsplit=1)[1] for line in status]:
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        yield f"Files are not as in HEAD: {', '.join(changed[:3])}{more}. Commit or remove them."
     version = version_of(root)
     heading = HEADING.search((root / "CHANGELOG.md").read_text(encoding="utf-8"))
     if heading is None or heading[1] != version:

@@ -23,7 +23,8 @@ def root(tmp_path: Path) -> Path:
     commit(tmp_path, "CHANGELOG.md", "# Changelog\n\n## 1.2.3 (2026-12-01)\n\n## 1.2.2 (old)\n")
     for name in release.MANIFESTS:
         commit(tmp_path, name, '{"version": "1.2.3"}')
-    commit(tmp_path, "boards/b/board.toml", "1")
+    for name in ("firmware/src/store.c", "boards/b/board.toml"):
+        commit(tmp_path, name, "1")
     commit(tmp_path, "host/poet_host/solver/solve.py", "1")
     commit(tmp_path, REPORT, f"# Report\n\n{statement(tmp_path)}\n")
     git(tmp_path, "tag", "v1.2.3")
@@ -65,8 +66,9 @@ def test_a_change_is_refused(root: Path, name: str, text: str, named: tuple[str,
 
 def test_a_changed_file_is_refused(root: Path) -> None:
     (root / "notes.txt").write_text("not in git")
+    (root / "pyproject.toml").open("a").write("# changed\n")
     (found,) = release.refusals(root)
-    assert "notes.txt" in found
+    assert "pyproject.toml, notes.txt" in found
 
 
 def test_a_missing_tag_is_refused(root: Path) -> None:

@@ -5,6 +5,7 @@
 # make bench         what a RAM budget costs on a board, next to keep-everything
 # make bench-host    the kernels on this computer next to PyTorch, steps of both in turns
 # make bench-kernels  cycles of kernels on simulated chips, now and earlier (OPTIONS=--shapes)
+# make bench-program  cycles, RAM and flash of other programs on a simulated chip (OPTIONS: files)
 # make bench-transfer  how fast weights of 437 MB go onto a native board and off it
 # make bench-transfers  transfers of the simulated boards: processor's cycles, share of bus time
 # make bench-placement  how fast hard placements are found, MiniMalloc's among them
@@ -41,7 +42,7 @@ RECIPE = $(BIN)/python -c 'from poet_host.firmware_build.recipe import *; made =
 SKIPPED := bench firmware_build hardware sim
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
-.PHONY: demo cross check test lint format bench bench-host bench-kernels bench-transfer \
+.PHONY: demo cross check test lint format bench bench-host bench-kernels bench-program bench-transfer \
   bench-transfers bench-placement bench-solver bench-streaming bench-tiny bench-fine-tune results \
   paper fuzz fuzz-usb fuzz-card fuzz-contents fuzz-outputs walk cuts mutants schedules firmware \
   ledger docs wheel release clean
@@ -139,6 +140,9 @@ bench-host: $(VENV)/dev.stamp
 
 bench-kernels: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.kernels $(OPTIONS)
+
+bench-program: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.program $(OPTIONS)
 
 bench-transfer: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.transfer $(OPTIONS)

@@ -105,8 +105,16 @@ def test_the_best_plan_obeys_the_model_and_every_conflict(block: int) -> None:
         model = model_of(problem, for_conflicts=True)
         values = solution.values_of(model, events)
         assert cost_uj(model.program, values) <= best.energy_uj * (1 + 1e-9)
+        for _ in range(ROUNDS):
+            new = conflicts.violated_sets(model, values)
+            for conflict in new:
+                assert conflict.once
+                assert conflicts.forbid(model, conflict)
+            values = solution.values_of(model, events)
         assert not conflicts.violated_sets(model, values), problem.graph.name
         learned += _learn(model)
+        values = solution.values_of(model, events)
+        assert cost_uj(model.program, values) <= best.energy_uj * (1 + 1e-9)
         assert not broken_rows(model.program, values), problem.graph.name
         wrong = 1 - values
         assert model.program.violated_rows(wrong) == broken_rows(model.program, wrong)
@@ -123,13 +131,16 @@ def test_the_best_plan_obeysany_conflict(block: int) -> None:
     binding = 0
     for problem, best in problems(range(block * 25 + 200, block * 25 + 225)):
         model = model_of(problem, for_conflicts=True)
-        values = solution.values_of(model, simplest(problem.graph, best))
+        events = simplest(problem.graph, best)
+        values = solution.values_of(model, events)
         rows = model.program.shape[1]
         for index, stage in enumerate(model.stages):
             done = [i for i, column in stage.computed.items() if values[column] > 0.5]
-            for _ in range(20 if done else 2):
+            for _ in range(40 if done else 4):
                 conflicts.forbid(model, any_conflict(rng, problem, stage, index, done))
         binding += model.program.shape[1] - rows
+        values = solution.values_of(model, events)
+        assert cost_uj(model.program, values) <= best.energy_uj * (1 + 1e-9)
         assert not broken_rows(model.program, values), problem.graph.name
     assert binding > 100
 
@@ -143,8 +154,10 @@ def any_conflict(
     kept = frozenset(i for i in sorted(computed & stage.used.keys()) if rng.random() < 0.7)
     outside = {i for j in computed for i in problem.graph.nodes[j].inputs} - computed
     passing = frozenset(i for i in sorted(outside) if rng.random() < 0.5)
-    peak = conflicts._least_peak(Modes(problem.graph), computed, kept, passing, problem.ram_bytes)
-    return conflicts.Conflict(index, computed, kept, passing, peak)
+    once = frozenset(i for i in sorted(computed) if rng.random() < rng.choice((0.0, 0.5, 1.0)))
+    modes = Modes(problem.graph)
+    peak = conflicts._least_peak(modes, computed, kept, passing, problem.ram_bytes, once)
+    return conflicts.Conflict(index, computed, kept, passing, once, peak)
 
 
 def there_when_the_stage_begins() -> Problem:
@@ -173,6 +186,7 @@ def test_conflicts_allow_for_what_is_there_when_the_stage_begins() -> None:
     values = solution.values_of(model, simplest(problem.graph, best))
     assert not conflicts.violated_sets(model, values)
     _learn(model)
+    values = solution.values_of(model, simplest(problem.graph, best))
     assert not broken_rows(model.program, values)
     large = beyond_exhaustive(problem)
     honest(solve(large, Settings(placed=False)), large, best.energy_uj)

@@ -6,10 +6,17 @@ runs. M is the least peak RAM, in bytes, for computing S, over all orders and re
 held_i = U_ti - R_ti - P_ti, which is at most 1. It is above 0 only if i is in RAM throughout the
 stage. Then
 
-    M (sum_S R_tj + sum_K U_tj - |S| - |K| + 1) + sum m_i held_i <= RAM,
+    (M - m(K)) (sum_S R_tj - |S| + 1) + sum_K m_i U_ti + sum m_i held_i <= RAM,
 
-where the last sum is over the tensors i that are not in S. An input of S that is not in S counts
-either as held, or in M while it is used. The inputs that count in M are called `passing`.
+where m(K) are the bytes of K, and the last sum is over the tensors i that are not in S. If less of
+K stays, M falls by at most the bytes of what does not stay. The bytes that operator t itself needs
+may be subtracted from both M and RAM. If a recomputation may overwrite a tensor of K, its U counts
+like an R. An input of S that is not in S counts either as held, or in M while it is used. The
+inputs that count in M are called `passing`.
+
+A conflict may assume that each recomputation of a subset Q is made only once within the stage. Then
+M is larger, and the sum over Q of W_tj + U_(t-1)j is subtracted from that of the R. The binary
+variable W_tj is 1 if the stage recomputes j more than once. It costs the energy to compute j.
 
 Every plan obeys this constraint, if R and P count only tensors that were not in RAM when the stage
 began, or are in RAM when its operator runs (`solution.values_of`). So if a tensor leaves RAM and
@@ -19,11 +26,11 @@ this return, but the model does not.
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .modes import Modes
-from .program import Term, Values
-from .stage_columns import ALWAYS_IN_RAM, Stage, StageModel
+from .program import INFINITY, Term, Values
+from .stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel
 
 MAX_STATES = 2000  # visited for one M
 INTEGRALITY_TOLERANCE = 1e-3  # largest distance of a variable's value from 0 or 1
@@ -37,33 +44,66 @@ class Conflict:
     computed: frozenset[int]  # S
     kept: frozenset[int]  # K
     passing: frozenset[int]  # inputs of nodes in S that are not in S, but count in M
+    once: frozenset[int]  # Q
     peak_bytes: int  # M
 
 
 def forbid(model: StageModel, conflict: Conflict) -> bool:
     """Add a conflict's constraint. Return False if the model does not have its recomputations."""
-    stage = model.stages[conflict.stage]
-    kept = {i: stage.used.get(i) for i in conflict.kept}
-    if any(j not in stage.computed for j in conflict.computed) or None in kept.values():
+    stage, nodes = model.stages[conflict.stage], model.graph.nodes
+    if any(j not in stage.computed for j in conflict.computed) or any(
+        j not in stage.used for j in conflict.kept
+    ):
         return False
-    terms: dict[int, float] = {}
-    limit = model.ram_bytes + conflict.peak_bytes * (len(conflict.computed) - 1)
+    if any(stage.before.get(j) == ALWAYS_IN_RAM for j in conflict.once):
+        return False
+    lost = conflict.kept & _overwritten(model.modes.exact, conflict.computed)
+    own_bytes = _own_bytes(model, stage)
+    extra = conflict.peak_bytes - own_bytes
+    extra -= sum(nodes[i].bytes for i in conflict.kept - lost)
+    if extra <= 0:
+        return True  # whatever the solution, the operator needs as much
+    limit = model.ram_bytes - own_bytes + extra * (len(conflict.computed) + len(lost) - 1)
+    sums: dict[int, int] = {}
+
+    def add(column: int, size: int) -> None:
+        sums[column] = sums.get(column, 0) + size
+
     for j in conflict.computed:
-        terms[stage.computed[j]] = float(conflict.peak_bytes)
-    for column in kept.values():
-        if column != ALWAYS_IN_RAM:
-            assert column is not None
-            terms[column] = float(conflict.peak_bytes)
-            limit += conflict.peak_bytes
+        add(stage.computed[j], extra)
+    for i in conflict.kept:
+        add(stage.used[i], extra if i in lost else nodes[i].bytes)
+    for j in conflict.once:
+        if j not in stage.repeated:
+            stage.repeated[j] = model.program.binary(_energy_uj(model, j))
+        add(stage.repeated[j], -extra)
+        if j in stage.before:
+            add(stage.before[j], -extra)
     for i in stage.used.keys() - conflict.computed - conflict.passing:
-        size = model.graph.nodes[i].bytes
         for column, sign in _held(stage, i):
-            if column == ALWAYS_IN_RAM:
-                limit -= size
-            else:
-                terms[column] = terms.get(column, 0.0) + sign * size
-    model.program.at_most(terms.items(), limit, model.ram_bytes)
+            add(column, int(sign) * nodes[i].bytes)
+    limit -= sums.pop(ALWAYS_IN_RAM, 0)
+    model.program.at_most(sums.items(), limit, model.ram_bytes)
     return True
+
+
+def _own_bytes(model: StageModel, stage: Stage) -> int:
+    """Return the least bytes of the output and the workspace of a stage's operator."""
+    t = stage.operator
+    if t is None:
+        return 0
+    return min((model.graph.own_bytes(t, m) for m in model.modes.usable[t]), default=0)
+
+
+def _overwritten(modes: Modes, computed: frozenset[int]) -> set[int | None]:
+    """Return the tensors that a recomputation may overwrite."""
+    return {over for j in computed for *_, over in modes.runs_again(j)}
+
+
+def _energy_uj(model: StageModel, j: int) -> float:
+    """Return the least energy of a recomputation."""
+    way = model.modes.exact.least_way[j]
+    return INFINITY if way is None else way.energy_uj
 
 
 def _held(stage: Stage, i: int) -> Iterator[Term]:
@@ -78,17 +118,33 @@ def violated_sets(model: StageModel, values: Values) -> list[Conflict]:
     """Return conflicts for the stages whose recomputations in an integral solution exceed RAM.
 
     They hold for models in which these recomputations need their inputs. A conflict of few
-    recomputations forbids more solutions, so none of them can be left out of its conflict.
+    recomputations forbids more solutions, so none of them can be left out of its conflict. If all
+    fit into RAM, but only if some are repeated, the conflict assumes that they are not.
     """
     found = []
     for index, stage in enumerate(model.stages):
         computed = frozenset(j for j, column in stage.computed.items() if values[column] > 0.5)
         parts = list(_connected(model, computed))
-        conflicts = [_conflict(model, index, part, values) for part in parts]
-        if len(parts) > 1 and not any(conflicts):
-            conflicts.append(_conflict(model, index, computed, values))
-        found += [_smallest(model, conflict, values) for conflict in conflicts if conflict]
+        for once in (frozenset(), _once(stage, computed, values)):
+            conflicts = [_conflict(model, index, part, part & once, values) for part in parts]
+            if len(parts) > 1 and not any(conflicts):
+                conflicts.append(_conflict(model, index, computed, once, values))
+            if any(conflicts):
+                break
+        smallest = (_smallest(model, conflict, values) for conflict in conflicts if conflict)
+        found += [_lifted(model, conflict) for conflict in smallest]
     return found
+
+
+def _once(stage: Stage, computed: frozenset[int], values: Values) -> frozenset[int]:
+    """Return the recomputations of a stage that the solution does not repeat."""
+
+    def is_one(columns: Columns, j: int) -> bool:
+        return j in columns and _value(columns[j], values) > INTEGRALITY_TOLERANCE
+
+    return frozenset(
+        j for j in computed if not is_one(stage.repeated, j) and not is_one(stage.before, j)
+    )
 
 
 def _connected(model: StageModel, computed: frozenset[int]) -> Iterator[frozenset[int]]:
@@ -108,15 +164,44 @@ def _connected(model: StageModel, computed: frozenset[int]) -> Iterator[frozense
 
 
 def _smallest(model: StageModel, conflict: Conflict, values: Values) -> Conflict:
-    """Leave out recomputations while the others are a conflict."""
+    """Leave out recomputations while the others are a conflict.
+
+    Then let recomputations repeat, the cheap ones first, while this is still a conflict.
+    """
     for j in sorted(conflict.computed):
-        fewer = _conflict(model, conflict.stage, conflict.computed - {j}, values)
+        fewer = _conflict(
+            model, conflict.stage, conflict.computed - {j}, conflict.once - {j}, values
+        )
         conflict = conflict if fewer is None else fewer
+    for j in sorted(conflict.once, key=lambda j: (_energy_uj(model, j), j)):
+        freer = _conflict(model, conflict.stage, conflict.computed, conflict.once - {j}, values)
+        conflict = conflict if freer is None else freer
+    return conflict
+
+
+def _lifted(model: StageModel, conflict: Conflict) -> Conflict:
+    """Add results to `kept` that raise the peak by their own bytes.
+
+    So the conflict also forbids solutions that keep others of these results.
+    """
+    stage, modes = model.stages[conflict.stage], model.modes.exact
+    out = conflict.kept | _overwritten(modes, conflict.computed)
+    for j in sorted(conflict.computed - out):
+        size = model.graph.nodes[j].bytes
+        if size and j in stage.used:
+            kept = conflict.kept | {j}
+            peak = _least_peak(modes, conflict.computed, kept, conflict.passing, 0, conflict.once)
+            if peak >= conflict.peak_bytes + size:
+                conflict = replace(conflict, kept=kept, peak_bytes=conflict.peak_bytes + size)
     return conflict
 
 
 def _conflict(
-    model: StageModel, index: int, computed: frozenset[int], values: Values
+    model: StageModel,
+    index: int,
+    computed: frozenset[int],
+    once: frozenset[int],
+    values: Values,
 ) -> Conflict | None:
     """Return the conflict of some recomputations of a stage; None if they fit into RAM."""
     nodes, stage = model.graph.nodes, model.stages[index]
@@ -130,10 +215,10 @@ def _conflict(
     )
     out = computed | passing
     held_bytes = sum(round(nodes[i].bytes * share) for i, share in held.items() if i not in out)
-    peak = _least_peak(modes, computed, kept, passing, model.ram_bytes - held_bytes)
+    peak = _least_peak(modes, computed, kept, passing, model.ram_bytes - held_bytes, once)
     if peak + held_bytes <= model.ram_bytes:
         return None
-    return Conflict(index, computed, kept, passing, peak)
+    return Conflict(index, computed, kept, passing, once, peak)
 
 
 def _held_shares(stage: Stage, values: Values) -> dict[int, float]:
@@ -153,44 +238,48 @@ def _least_peak(
     kept: frozenset[int],
     passing: frozenset[int],
     capacity_bytes: int,
+    once: frozenset[int] = frozenset(),
 ) -> int:
     """Return the least peak bytes of RAM to compute all of `computed`, with `kept` left in RAM.
 
-    Each computation may use any mode.
-    States are visited in the order of their peaks, so no state before the end has a higher peak.
+    Each computation may use any mode. `once`: nodes that are computed once; others may be repeated.
+    The search runs backwards from the end. A state is what RAM must hold at some moment, and the
+    results that must still be computed before it. The predecessors of a state differ in which of
+    these was computed last. So nothing needs to be dropped, and the last state is empty.
+    States are visited in the order of their peaks, so no state before the last has a higher peak.
     The result is only a lower bound if more than MAX_STATES states would be visited. If no order
     is possible, the result is above `capacity_bytes`.
     """
-    nodes, members = modes.graph.nodes, sorted(computed)
-    runs = [
-        (
-            j,
-            frozenset(whole) & computed,
-            own_bytes + sum(nodes[i].bytes for i in passing & set(whole)),
-            over,
-        )
-        for j in members
-        for whole, own_bytes, over in modes.runs_again(j)
-    ]
-    nothing: frozenset[int] = frozenset()
-    heap: list[tuple[int, int, int, frozenset[int], frozenset[int]]] = [(0, 0, 0, nothing, nothing)]
+    nodes = modes.graph.nodes
+    runs = {
+        j: [
+            (
+                frozenset(whole) & computed,
+                own_bytes + sum(nodes[i].bytes for i in passing & set(whole)),
+                over,
+            )
+            for whole, own_bytes, over in modes.runs_again(j)
+        ]
+        for j in computed
+    }
+    certain = (frozenset.intersection(*(it for it, _, _ in runs[j])) for j in computed if runs[j])
+    unused = computed.difference(kept, *certain)  # no other result implies that these are computed
+    heap = [(0, sorted(computed, reverse=True), kept, unused | once)]
     seen: set[tuple[frozenset[int], frozenset[int]]] = set()
-    count, peak = 0, 0
+    peak = 0
     while heap and len(seen) < MAX_STATES:
-        peak, _, _, present, done = heapq.heappop(heap)
-        if (present, done) in seen:
+        peak, _, held, left = heapq.heappop(heap)
+        if (held, left) in seen:
             continue
-        seen.add((present, done))
-        if done == computed and kept <= present:
+        seen.add((held, left))
+        if not held and not left:
             return peak
-        size = sum(nodes[i].bytes for i in present)
-        following = [(peak, present - {i}, done) for i in present]
-        for j, inputs, own, over in runs:
-            if j not in present and inputs <= present:
-                after = (present | {j}) - (set() if over is None else {over})
-                following.append((max(peak, size + own), after, done | {j}))
-        for top, after, finished in following:
-            if (after, finished) not in seen:
-                count += 1
-                heapq.heappush(heap, (top, -len(finished), count, after, finished))
+        for j in held | left:
+            for inputs, own_bytes, over in runs[j]:
+                before, waiting = (held - {j}) | inputs, left - {j}
+                is_legal = over not in held and before & once <= waiting
+                if is_legal and (before, waiting) not in seen:
+                    size = own_bytes + sum(nodes[i].bytes for i in before)
+                    order = sorted(before | waiting, reverse=True)
+                    heapq.heappush(heap, (max(peak, size), order, before, waiting))
     return peak if heap else capacity_bytes + 1

@@ -283,8 +283,9 @@ class PrimalSearch(RepairSearch):
             if found.values is not None and found.objective < least:
                 enough = found.objective + 2 * self.overhead_gap
                 self.try_solution(model, found.values, NEIGHBOURHOOD_LIMIT_S, enough=enough)
-                if self.incumbent_value > found.objective + self.least_improvement:
-                    self.add_conflicts(model, found.values)
+                missed = self.incumbent_value > found.objective + self.least_improvement
+                if missed and self.add_conflicts(model, found.values):
+                    values = solution.values_of(model, centre.events)
             solved = found.outcome == "optimal"
             share = (
                 min(1.0, share * NEIGHBOURHOOD_GROWTH) if solved else share * NEIGHBOURHOOD_DECAY

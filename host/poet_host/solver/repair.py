@@ -58,9 +58,10 @@ class RepairSearch(Search):
         ends_at = time.monotonic() + self.task.left_s * REPAIR_TIME_SHARE
         faulty: set[int] = set()
         margin = REPAIR_MARGIN
+        repeats: set[tuple[int, int]] = set()
         model = self.neighbourhood_model(events)
         while model is not None and time.monotonic() < ends_at and not self.is_over:
-            values = solution.values_of(model, events)
+            values = solution.values_of(model, events, repeats)
             violated = solution.violated_stages(model, values)
             if not violated:
                 found = conflicts.violated_sets(model, values)
@@ -71,7 +72,7 @@ class RepairSearch(Search):
                 model = self.neighbourhood_model(events)
                 if model is None:
                     break
-                values = solution.values_of(model, events)
+                values = solution.values_of(model, events, repeats)
             faulty |= violated
             last = len(model.stages) - 1
             around = (range(max(0, k - margin), min(k + margin, last) + 1) for k in faulty)
@@ -85,6 +86,7 @@ class RepairSearch(Search):
                 return None
             else:
                 events = tidy(self.task.graph, solution.events(model, result.values))
+                repeats = solution.repeated(model, result.values)
         return events
 
     @property

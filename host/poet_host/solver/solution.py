@@ -1,7 +1,7 @@
 """Convert plans to solutions of the stage model (stage_model.py), and solutions to plans."""
 
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -64,10 +64,23 @@ def _again(model: StageModel, stage: Stage, values: Values, j: int) -> Event:
     return Event("compute", way.node, way.mode)
 
 
-def values_of(model: StageModel, events: Sequence[Event]) -> Values:
+def repeated(model: StageModel, values: Values) -> set[tuple[int, int]]:
+    """Return the (stage, node) of recomputations that a solution repeats within a stage."""
+    return {
+        (index, i)
+        for index, stage in enumerate(model.stages)
+        for i, column in stage.repeated.items()
+        if values[column] > 0.5
+    }
+
+
+def values_of(
+    model: StageModel, events: Sequence[Event], repeats: Set[tuple[int, int]] = frozenset()
+) -> Values:
     """Return the values that the variables of a model have in a plan.
 
-    The values are a solution if the model offers the recomputations of the plan.
+    The values are a solution if the model offers the recomputations of the plan. `repeats`: see
+    `repeated`; recomputations that the events should repeat, but do not.
     """
     values = np.zeros(len(model.program.cost))
     firsts = model.modes.firsts(events)
@@ -77,10 +90,10 @@ def values_of(model: StageModel, events: Sequence[Event]) -> Values:
     for i, column in model.written.items():
         values[column] = float(i in written)
     stages = _by_stage(model.modes.given, events)
-    for index, (stage, (computed, paged, in_ram)) in enumerate(
+    for index, (stage, (computed, paged, in_ram, twice)) in enumerate(
         zip(model.stages, stages, strict=True)
     ):
-        repeats = index in model.conflict_stages
+        may_drop = index in model.conflict_stages
         if stage.operator is not None:
             _set_mode(model, stage, values, firsts[stage.operator], in_ram)
         for i, column in stage.used.items():
@@ -89,11 +102,14 @@ def values_of(model: StageModel, events: Sequence[Event]) -> Values:
         for i in (stage.computed.keys() | stage.paged.keys()) & (computed.keys() | paged):
             held = stage.before.get(i)
             was_there = held is not None and (held == ALWAYS_IN_RAM or values[held] > 0.5)
-            if was_there and not (repeats and i in in_ram):
+            if was_there and not (may_drop and i in in_ram):
                 continue
             made = stage.paged.get(i) if i in paged else stage.computed.get(i)
             if made is not None:
                 values[made] = 1.0
+            if i in stage.repeated:
+                again = i in twice or (index, i) in repeats
+                values[stage.repeated[i]] = float(again and i not in paged)
             if i in stage.ways and i not in paged:
                 values[stage.ways[i][model.modes.way_of(i, computed[i])]] = 1.0
     for gap in model.gaps:
@@ -132,7 +148,7 @@ def recomputed_by_stage(graph: CostGraph, events: Sequence[Event]) -> dict[int, 
     """Return for each stage the nodes that a plan recomputes. A stage's key is its operator."""
     operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
     stages = zip([*operators, len(graph.nodes)], _by_stage(graph, events), strict=False)
-    return {operator: set(computed) for operator, (computed, _, _) in stages}
+    return {operator: set(computed) for operator, (computed, *_) in stages}
 
 
 def overhead_by_stage(model: StageModel, values: Values) -> list[float]:
@@ -144,7 +160,8 @@ def overhead_by_stage(model: StageModel, values: Values) -> list[float]:
     spent = []
     for stage in model.stages:
         ways = [column for columns in stage.ways.values() for column in columns]
-        columns = [*stage.computed.values(), *stage.paged.values(), *ways, *stage.modes.values()]
+        again = [*stage.computed.values(), *stage.repeated.values(), *ways]
+        columns = [*again, *stage.paged.values(), *stage.modes.values()]
         least = min((costs[x] for x in stage.modes.values()), default=0.0)
         spent.append(max(0.0, float(sum(costs[c] * values[c] for c in columns) - least)))
     return spent if any(spent) else [1.0] * len(spent)
@@ -167,8 +184,8 @@ def neighbourhood(model: StageModel, values: Values, window: Iterable[int]) -> P
     free: set[int] = {*model.written.values(), model.lanes.column}
     tensors: set[int] = set()
     for stage in (model.stages[index] for index in window):
-        for columns in (stage.before, stage.computed, stage.paged, stage.used, stage.modes):
-            free.update(columns.values())
+        free.update(stage.before.values(), stage.used.values(), stage.modes.values())
+        free.update(stage.computed.values(), stage.repeated.values(), stage.paged.values())
         free.update(column for columns in stage.ways.values() for column in columns)
         inputs = () if stage.operator is None else nodes[stage.operator].all_inputs
         again = [i for i, column in stage.computed.items() if values[column] > 0.5]
@@ -185,8 +202,9 @@ def neighbourhood(model: StageModel, values: Values, window: Iterable[int]) -> P
 
 def _by_stage(
     graph: CostGraph, events: Sequence[Event]
-) -> Iterator[tuple[dict[int, Event], set[int], set[int]]]:
-    """Yield for each stage the tensors recomputed, paged in, and in RAM while the operator runs.
+) -> Iterator[tuple[dict[int, Event], set[int], set[int], set[int]]]:
+    """Yield for each stage the tensors recomputed, paged in, in RAM while the operator runs, and
+    recomputed more than once.
 
     The tensors recomputed come with the first of their recomputations in the stage.
     Recomputations that stream their output are left out. If one event computes several nodes first,
@@ -198,6 +216,7 @@ def _by_stage(
     following = 0  # index of the stage in `operators`
     computed: dict[int, Event] = {}
     paged: set[int] = set()
+    twice: set[int] = set()
     ram = set() if graph.storage else {i for i, n in enumerate(graph.nodes) if n.stored}
     before = set(ram)
     for event in events:
@@ -206,10 +225,12 @@ def _by_stage(
             for made in graph.outputs(i, mode):
                 if (stage := place[made.node]) >= following:
                     for _ in range(following, stage):
-                        yield {}, set(), set(before & ram)
-                    yield computed, paged, set(ram)
-                    computed, paged, following = {}, set(), stage + 1
+                        yield {}, set(), set(before & ram), set()
+                    yield computed, paged, set(ram), twice
+                    computed, paged, twice, following = {}, set(), set(), stage + 1
                 elif not made.streamed:
+                    if made.node in computed:
+                        twice.add(made.node)
                     computed.setdefault(made.node, event)
                 if not made.streamed:
                     ram.discard(made.taken)
@@ -221,6 +242,6 @@ def _by_stage(
         elif op == "free":
             ram.discard(i)
     for _ in range(following, len(operators)):
-        yield {}, set(), set(before & ram)
+        yield {}, set(), set(before & ram), set()
     if not graph.storage:
-        yield computed, paged, set(ram)
+        yield computed, paged, set(ram), twice

@@ -162,8 +162,16 @@ def test_models_of_mlperf_tiny_train_in_24_kib(name: str) -> None:
 
 @pytest.mark.slow
 def test_resnet18_trains_in_24_kib() -> None:
+    """With fused nests: statistics of batchnorm, and gradients in one pass over a weight."""
     graph = api.load("resnet18")
-    schedule = api.encode(graph, streamed(graph, RAM_BYTES))
+    problem = api.problem(graph, runs.profile(), ram=RAM_BYTES, objective="added-energy")
+    plan = api.solve(problem, time_limit_s=60, gap=0.01)
+    nodes = problem.graph.nodes
+    modes = [nodes[problem.graph.index[it.node]].mode(it.mode) for it in plan.statements]
+    fused = [nodes[also.node].name for mode in modes for also in mode.also]
+    for role in (":stats", ":new"):
+        assert sum(name.endswith(role) for name in fused) > 5
+    schedule = api.encode(graph, plan)
     assert len(schedule.plan_part) < 4096
     run = runs.train(schedule, IMAGES, steps=3)
     assert run.peak_bytes <= RAM_BYTES < largest_operator_bytes(api.costs_of(graph, "native")) / 300

@@ -25,16 +25,15 @@ from poet_host import isa
 from poet_host.errors import PoetError
 from poet_host.files import write_whole
 from poet_host.firmware_build.native import build_library, vector_flags
-from poet_host.graph.builder import Layer, Model
+from poet_host.graph.builder import Model
 from poet_host.graph.models import MODELS, load as load_model
 from poet_host.graph.training_options import TrainingOptions
 from poet_host.graph.weights import start_values
 from poet_host.resources import resource
-from torch import Tensor
-from torch.nn import functional
 
 from .instructions import instructions_per_mac
 from .report import about, commit, number, table
+from .torch_layers import outputs
 
 RESULTS = Path(__file__).with_name("RESULTS-host.md")
 MODEL, DATA, BATCHES, RATE = "resnet18-cifar", "synthetic:3x32x32:10", (1, 16), 0.01
@@ -129,38 +128,11 @@ class Torch:
         """Train one step. Return the seconds that it took and the loss."""
         began = time.perf_counter()
         self.optimiser.zero_grad()
-        found = {self.model.data.name: self.x, self.model.label.name: self.label}
-        for layer in self.model.layers:
-            found[layer.name] = self._output(layer, [found[t.name] for t in layer.inputs[:2]])
+        found = outputs(self.model, self.values, self.x, self.label)
         loss = found[self.model.layers[-1].name]
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
         return time.perf_counter() - began, loss.item()
-
-    def _output(self, layer: Layer, inputs: list[Tensor]) -> Tensor:
-        x, a = inputs[0], layer.fields
-        p = {slot: self.values[node.name] for slot, node in layer.parameters.items()}
-        match layer.kind:
-            case "conv2d":
-                stride, padding = int(a["stride_h"]), int(a["pad_h"])
-                return functional.conv2d(x, p["weight"], p.get("bias"), stride, padding)
-            case "batchnorm2d":
-                mean, variance = p["running"]
-                rate, epsilon = float(a["update_rate"]), float(a["epsilon"])
-                return functional.batch_norm(
-                    x, mean, variance, p["weight"], p["bias"], True, rate, epsilon
-                )
-            case "relu":
-                return functional.relu(x)
-            case "add":
-                return inputs[0] + inputs[1]
-            case "global_avgpool":
-                return x.mean((2, 3))
-            case "linear":
-                return functional.linear(x, p["weight"], p["bias"])
-            case "softmax_xent":
-                return functional.cross_entropy(x, self.label)
-        raise AssertionError(layer.kind)
 
 
 @dataclass(frozen=True)

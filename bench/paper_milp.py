@@ -19,7 +19,8 @@ Stage t ends with the first computation of operator t. For t, tensors i <= t, an
 Variables above the diagonal are left out ("lower-triangular"). FREE is linear as in Checkmate:
 H[t,i,k] = (1 - R[t,k]) + S_ram[t+1,i] + sum R[t,j] over later users j;
 1 - FREE <= H <= (number of terms) (1 - FREE).
-The paper's model has neither parameters on storage nor updates in place.
+The paper's model has neither parameters on storage nor updates in place. Without paging it is the
+program of Checkmate (Jain et al., MLSys 2020), with energy as the cost.
 """
 
 import time
@@ -61,12 +62,12 @@ def is_expressible(graph: CostGraph) -> bool:
     )
 
 
-def solve(problem: Problem, time_limit_s: float) -> Outcome:
+def solve(problem: Problem, time_limit_s: float, *, page: bool = True) -> Outcome:
     """Minimise with HiGHS, one thread. Raises ValueError if the model lacks a kind of node."""
     began = time.monotonic()
     if not is_expressible(problem.graph):
         raise ValueError(f"{problem.graph.name}: the paper's model has no such nodes")
-    program, continuous = _build(problem)
+    program, continuous = _build(problem, page)
     once_uj = sum(node.energy_uj for node in problem.graph.nodes)
     scale = OBJECTIVE_SCALE / once_uj if once_uj else 1.0
     left_s = max(0.0, time_limit_s - (time.monotonic() - began))
@@ -85,7 +86,7 @@ def solve(problem: Problem, time_limit_s: float) -> Outcome:
     )
 
 
-def _build(problem: Problem) -> tuple[Program, set[int]]:
+def _build(problem: Problem, page: bool) -> tuple[Program, set[int]]:
     """The program, and the columns that are not integral."""
     program, nodes, ram = Program(), problem.graph.nodes, problem.ram_bytes
     n = len(nodes)
@@ -94,9 +95,10 @@ def _build(problem: Problem) -> tuple[Program, set[int]]:
     below = [(t, i) for t in range(n) for i in range(t)]
     R = {(t, i): program.binary(nodes[i].energy_uj) for t in range(n) for i in range(t + 1)}
     S_ram = {at: program.binary() for at in below}
-    S_sd = {at: program.binary() for at in below}
-    M_in = {(t, i): program.binary(nodes[i].page_in_uj) for t, i in below}
-    M_out = {(t, i): program.binary(nodes[i].page_out_uj) for t, i in below}
+    paged = below if page else []
+    S_sd = {at: program.binary() for at in paged}
+    M_in = {(t, i): program.binary(nodes[i].page_in_uj) for t, i in paged}
+    M_out = {(t, i): program.binary(nodes[i].page_out_uj) for t, i in paged}
     U = {at: program.binary() for at in R}
     for column in U.values():
         program.upper[column] = ram / unit
@@ -107,10 +109,12 @@ def _build(problem: Problem) -> tuple[Program, set[int]]:
         for i in set(nodes[k].inputs):
             _at_most(program, R[t, k], [R[t, i], S_ram[t, i]])
     for t, i in below:
-        _at_most(program, M_in[t, i], [S_sd[t, i]])
-        _at_most(program, M_out[t, i], [S_ram[t, i]])
         before = (t - 1, i)
         _at_most(program, S_ram[t, i], [a[before] for a in (R, S_ram, M_in) if before in a])
+    for t, i in paged:
+        before = (t - 1, i)
+        _at_most(program, M_in[t, i], [S_sd[t, i]])
+        _at_most(program, M_out[t, i], [S_ram[t, i]])
         _at_most(program, S_sd[t, i], [a[before] for a in (S_sd, M_out) if before in a])
     free = _frees(program, problem.graph, R, S_ram)
     for t, k in U:

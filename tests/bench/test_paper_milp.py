@@ -47,6 +47,14 @@ def test_energy_worked_out_by_hand(page_uj: float, ram_bytes: int, energy_uj: fl
         assert outcome.bound_uj == pytest.approx(energy_uj, rel=1e-6)
 
 
+def test_without_paging_it_is_the_program_of_checkmate() -> None:
+    """Paging `a` would cost 6; computing it again costs 10."""
+    outcome = paper_milp.solve(Problem(spill(3.0), 12), 20.0, page=False)
+    assert outcome.energy_uj == pytest.approx(30.0, rel=1e-6)
+    frees = 4 + 3 + 2 + 1 + 1
+    assert outcome.columns == 15 * 2 + 10 + frees
+
+
 def test_deadline_counts_computing_only() -> None:
     late = Problem(spill(6.0), 12, deadline_us=5.0)  # no time to compute a again
     assert paper_milp.solve(late, 20.0).energy_uj == pytest.approx(32.0, rel=1e-6)

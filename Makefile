@@ -13,7 +13,7 @@
 # make bench-tiny    the models of MLPerf Tiny on both simulated chips: RAM, time, energy (an hour)
 # make bench-fine-tune  ResNet-18 learns two more digits in 220 KiB (ten minutes)
 # make bench-solver  the planner next to the paper's formulation (half an hour; OPTIONS=--quick)
-# make bench-planners  programs of Checkmate and Moccasin, PyTorch's planner (15 minutes)
+# make bench-planners  programs of Checkmate and Moccasin, PyTorch's planner (eight minutes)
 # make paper         the POET paper's claims next to ours (over an hour; OPTIONS, see bench/paper.py)
 # make results       all of these, the examples in schedules/ and the ledger: hours, machine idle
 # make fuzz          changed files against every reader of the host (SEED, FUZZ_CASES of each format)
@@ -45,8 +45,8 @@ C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
 .PHONY: demo cross check test lint format bench bench-host bench-kernels bench-program bench-transfer \
   bench-transfers bench-placement bench-solver bench-streaming bench-tiny bench-fine-tune results \
-  bench-planners paper fuzz fuzz-usb fuzz-card fuzz-contents fuzz-outputs walk cuts mutants schedules firmware \
-  ledger docs wheel release clean
+  bench-planners paper fuzz fuzz-usb fuzz-card fuzz-contents fuzz-outputs walk cuts mutants \
+  schedules firmware ledger docs wheel release clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
 	$(BIN)/poet-host demo --port $(PORT)

@@ -43,14 +43,14 @@ def test_moccasin_with_enough_intervals_is_the_optimum(
     make: Callable[[int, int], CostGraph],
 ) -> None:
     found: Counter[str] = Counter()
-    for seed in range(6, 9):
+    for seed in (6, 7):
         graph = computed_only(make(seed, 7))
         problem = replace(problem_of(graph, seed), objective="added-energy")
         plan, best_uj = planned(problem, 4, placed=False), smallest_energy(problem)
         assert plan.energy_uj == (best_uj if best_uj is None else pytest.approx(best_uj))
         assert plan.status == ("infeasible" if best_uj is None else "optimal")
         found[plan.status] += 1
-    assert found["optimal"] > 1
+    assert found["optimal"] == 2
 
 
 @needs_ortools

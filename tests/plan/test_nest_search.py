@@ -24,6 +24,7 @@ PRICES = Prices(
     kernel_uj=70.0,
     piece_us=4.0,
     store_also=lambda sizes: np.stack([5 + 0.5 * sizes, 2 + 0.1 * sizes, 3 + 0.25 * sizes]),
+    turns=((40.0, 15.0), (25.0, 10.0)),
 )
 TABLE_SLABS = 12  # of which the board knows whether it must renew them
 Row = tuple[float, ...]
@@ -44,6 +45,8 @@ def walked(nested: NestedOperator) -> Row:
         for size, count in nested.transfers(i).items():
             mine += count * price(np.array(size))
             pieces += count
+        if i >= nested.count:
+            mine[[0, 2]] += PRICES.turns[i - nested.count]
         lane_us, cpu_us, uj = mine.tolist()
         energy += uj
         first = next(nested.slabs(i))

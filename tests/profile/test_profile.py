@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,14 @@ from poet_host.profile.profile import (
     Profile,
     StatementCosts,
     estimate_profile,
+    family,
     profile_from_json,
     shared_blocks,
     signature,
 )
 from poet_host.schedule.layout import model_of_graph
 from poet_host.schedule.model import NEXT, SHARED
+from support import whole_runs as runs
 
 GRAPH = models.load("resnet-digits")
 BOARD = load_board("mkr1000")
@@ -75,11 +77,12 @@ def test_planes() -> None:
 
 
 def test_energy_is_time_times_power_above_sleep() -> None:
-    profile = estimate_profile(BOARD)
+    profile = replace(estimate_profile(BOARD), statements=StatementCosts())
     conv = GRAPH["conv1"]
     time_us, energy_uj = profile.cost(conv, GRAPH)
     rates, done = BOARD.estimate, work_of(conv, GRAPH)
-    assert time_us == (
+    assert rates.kernels["conv2d"] != 1.0
+    assert time_us == rates.kernels["conv2d"] * (
         rates.base_us
         + rates.us_per_mac * done.macs
         + rates.us_per_flop * done.other_flops
@@ -89,10 +92,39 @@ def test_energy_is_time_times_power_above_sleep() -> None:
     active, sleep = BOARD.power.processor_active_uw, BOARD.power.processor_sleep_uw
     assert energy_uj == time_us * (active - sleep) / 1e6
     assert profile.power.base_uw == BOARD.base_power_uw
+    costs = BOARD.statements
+    assert costs.compute_us > 0 < costs.free_us
+    around_us = costs.compute_us + costs.free_us
+    assert estimate_profile(BOARD).cost(conv, GRAPH)[0] == time_us + around_us
+
+
+def test_estimates_of_kernels_have_factors() -> None:
+    profile = replace(estimate_profile(BOARD), statements=StatementCosts(), kernels={"relu": 3.0})
+    plain = replace(profile, kernels={})
+    conv, relu = GRAPH["conv1"], next(node for node in GRAPH if node.op == "relu")
+    assert profile.cost(relu, GRAPH)[0] == pytest.approx(3 * plain.cost(relu, GRAPH)[0])
+    assert profile.cost(conv, GRAPH) == plain.cost(conv, GRAPH)
+
+
+def test_convolutions_with_groups_are_a_family_of_their_own() -> None:
+    graph = runs.mixed()
+    names = {family(signature(node)) for node in graph if not node.stored}
+    assert {"conv2d", "conv2d in groups", "conv2d_grad_weight in groups", "linear"} <= names
+    # A convolution with groups costs more: the fit of other convolutions does not follow it.
+    nodes = {node.name: node for node in graph}
+    conv, grouped = nodes["conv"], nodes["depthwise"]
+    rows = {
+        signature(node): Measured(us_per_mac * work.macs, **asdict(work))
+        for node, us_per_mac in ((conv, 1.0), (grouped, 9.0))
+        for work in [work_of(node, graph)]
+    }
+    profile = replace(estimate_profile(BOARD), kind="measured", operators=rows)
+    assert profile.fitted["conv2d"].time_us(Work(macs=1000)) == pytest.approx(1000)
+    assert profile.fitted["conv2d in groups"].time_us(Work(macs=1000)) == pytest.approx(9000)
 
 
 def test_transfers_move_whole_blocks() -> None:
-    profile = estimate_profile(BOARD)
+    profile = replace(estimate_profile(BOARD), statements=StatementCosts())
     rates = BOARD.estimate
     one = profile.transfer(4)
     assert profile.transfer(504) == one
@@ -117,12 +149,14 @@ def test_bytes_after_the_last_whole_block_have_costs_of_their_own() -> None:
 
 
 def test_statements_cost_more_than_kernels_and_transfers() -> None:
-    plain = estimate_profile(BOARD)
-    costly = replace(plain, statements=StatementCosts(80.0, 30.0, 20.0, 0.25), page_turn_us=1000.0)
+    none = StatementCosts()
+    plain = replace(estimate_profile(BOARD), statements=none, page_turn_us=0.0, renewed_turn_us=0.0)
+    costs = StatementCosts(80.0, 30.0, 20.0, 0.25)
+    costly = replace(plain, statements=costs, page_turn_us=1000.0, renewed_turn_us=400.0)
     power, conv = plain.power, GRAPH["conv1"]
     around_uw = 0.75 * power.compute_uw + 0.25 * power.page_in_uw
     (time_us, energy_uj), (more_us, more_uj) = plain.cost(conv, GRAPH), costly.cost(conv, GRAPH)
-    assert more_us == time_us + 100
+    assert more_us == pytest.approx(time_us + 100, rel=1e-12)
     assert more_uj == pytest.approx(energy_uj + 100 * around_uw / 1e6, rel=1e-12)
     moved, around = plain.transfer(4), costly.transfer(4)
     assert around.page_in_us == moved.page_in_us  # the lane does not wait for the processor
@@ -130,6 +164,9 @@ def test_statements_cost_more_than_kernels_and_transfers() -> None:
     assert around.page_in_uj == pytest.approx(moved.page_in_uj + 30 * around_uw / 1e6, rel=1e-12)
     page = costly.transfer(4, "page")
     assert page.page_out_us == around.page_out_us + 1000
+    assert costly.transfer(2048, "renewed").page_out_us == (
+        plain.transfer(2048, "renewed").page_out_us + 400
+    )
     assert page.page_in_us == around.page_in_us
     turn_uj = 1000 * power.page_out_uw / 1e6
     assert page.page_out_uj == pytest.approx(around.page_out_uj + turn_uj, rel=1e-12)
@@ -170,7 +207,7 @@ def test_the_profile_and_the_layout_count_the_same_shared_blocks(name: str) -> N
 
 
 def test_measured_operators_come_first_and_others_are_fitted() -> None:
-    estimate = estimate_profile(BOARD)
+    estimate = replace(estimate_profile(BOARD), statements=StatementCosts())
     conv, other = GRAPH["conv1"], GRAPH["conv2"]
     load = work_of(conv, GRAPH)
     known = Measured(1000.0, load.macs, load.other_flops, load.bytes)

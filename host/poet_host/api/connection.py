@@ -19,11 +19,10 @@ from ..graph.graph import Graph
 from ..graph.weights import start_values
 from ..plan.plan import Plan
 from ..plan.pricing import cost_graph
-from ..plan.problem import Problem
 from ..profile.measure import measure
 from ..profile.meter import hold_states, powers, read_log, wait_for
 from ..profile.profile import Profile
-from ..run.calibrate import Validation, calibrated, observe, validation
+from ..run.calibrate import Observed, Validation, calibrated, observe, validation
 from ..run.card import allocation_notice, arena_of_card
 from ..run.card_device import CardDevice
 from ..run.train import Training
@@ -32,7 +31,7 @@ from ..sim.board import SimulatedBoard
 from ..sim.native import NativeBoard
 from ..sim.start_board import start_board
 from .inputs import checked
-from .planning import encode, solve
+from .planning import encode, problem, solve
 
 # The calibration run gets this share of the peak RAM of the validation run, so it pages more.
 VALIDATION_RAM = 0.8
@@ -122,26 +121,25 @@ class Connection(Closing):
                 f"{place if profile.storage else 'board'}, or erase the {place} with `poet-host "
                 "profile --erase-card`"
             )
-        problem = Problem(cost_graph(graph, profile), int(info.arena_bytes), profile=profile)
-        plan = _fitting(problem)
-        if plan is None:
-            raise BadInput(
-                f"no schedule of {graph.name} for the {info.arena_bytes:,} bytes of RAM of the "
-                f"board was found within {VALIDATION_LIMIT_S:.0f} s: use a smaller model"
-            )
-        tight_bytes = int(VALIDATION_RAM * (plan.peak_bytes or 0))
-        tight = _fitting(replace(problem, ram_bytes=tight_bytes)) or plan
-        seen = []
+        arena_bytes = int(info.arena_bytes)
+        plan = _fitting(graph, profile, arena_bytes)
+        tight = _fitting(graph, profile, int(VALIDATION_RAM * (plan.peak_bytes or 0)), plan)
+
+        def seen(plan: Plan) -> Observed:
+            schedule = encode(graph, plan)
+            data = fit(Dataset("example", *example(graph)), schedule.graph)
+            training = Training(self.device, schedule, data, commit_every=NEVER)
+            return observe(training, progress)
+
         try:
-            for item in (tight, plan):
-                schedule = encode(graph, item)
-                data = fit(Dataset("example", *example(graph)), schedule.graph)
-                training = Training(self.device, schedule, data, commit_every=NEVER)
-                seen.append(observe(training, progress))
+            better = calibrated(profile, graph, seen(tight))
+            costs = cost_graph(graph, better)
+            if plan.problem and plan.problem.streaming:  # its nests have new prices, too
+                plan = _fitting(graph, better, arena_bytes)
+                costs = plan.problem.graph if plan.problem else costs
+            return better, validation(graph, better, costs, plan, seen(plan))
         finally:
             self.device.format()
-        better = calibrated(profile, graph, seen[0])
-        return better, validation(graph, better, cost_graph(graph, better), plan, seen[1])
 
     def close(self) -> None:
         self._stack.close()
@@ -261,13 +259,23 @@ def arena_for(schedule: Schedule, port: str | None, storage: Path | None = None)
         return max(needed, arena_of_card(connection.device))
 
 
-def _fitting(problem: Problem) -> Plan | None:
+def _fitting(graph: Graph, profile: Profile, ram_bytes: int, otherwise: Plan | None = None) -> Plan:
     """Return the keep-everything plan if it fits the RAM budget.
 
-    Otherwise, return the best plan that is found within VALIDATION_LIMIT_S, or None.
+    Otherwise, return the best plan that is found within VALIDATION_LIMIT_S. Its operators stream if
+    the budget is too small for one of them. If no plan is found, return `otherwise`, or raise
+    BadInput if that is None.
     """
-    keep = problem.keep_everything
-    if keep and (keep.peak_bytes or 0) <= problem.ram_bytes:
-        return replace(keep, ram_bytes=problem.ram_bytes)
-    plan = solve(problem, time_limit_s=VALIDATION_LIMIT_S, gap=0.5)
-    return plan if plan.statements else None
+    wanted = problem(graph, profile, ram=ram_bytes, storage=profile.storage)
+    keep = wanted.keep_everything
+    if keep and (keep.peak_bytes or 0) <= ram_bytes:
+        return replace(keep, ram_bytes=ram_bytes)
+    plan = solve(wanted, time_limit_s=VALIDATION_LIMIT_S, gap=0.5)
+    if plan.statements:
+        return plan
+    if otherwise is None:
+        raise BadInput(
+            f"no schedule of {graph.name} for the {ram_bytes:,} bytes of RAM of the board was "
+            f"found within {VALIDATION_LIMIT_S:.0f} s: use a smaller model"
+        )
+    return otherwise

@@ -8,7 +8,7 @@ import click
 from .. import api
 from ..errors import BadInput
 from ..graph.training_options import TrainingOptions
-from ..run.calibrate import Validation
+from ..run.calibrate import Validation, averaged
 from . import completion
 from .console import count_steps, emit, progress, say, say_emulated
 from .options import (
@@ -34,7 +34,8 @@ PROFILING_BYTES = 64 << 20  # arena of a native board; larger operators are not 
 @click.option(
     "--validate/--no-validate", "validated", default=True, show_default=True,
     help="After the measurement, run two schedules of each MODEL. The first run calibrates the "
-    "profile. The second run is compared with the prediction of that profile. The card must not "
+    "profile, by the mean if there are several models. The second run is compared with the "
+    "prediction of that profile. The card must not "
     "hold weights.",
 )  # fmt: skip
 @click.option(
@@ -108,18 +109,18 @@ def profile(
                 measured = connection.meter(
                     measured, power_log, supply_mv or SUPPLY_MV, lambda: say(request)
                 )
-        validations, uncalibrated = [], measured
+        validations, profiles = [], []
         for graph in graphs if validated else ():
             with progress(f"running schedules of {graph.name}") as report:
                 try:
-                    measured, validation = connection.validate(
-                        graph, uncalibrated, count_steps(report)
-                    )
+                    better, validation = connection.validate(graph, measured, count_steps(report))
                 except BadInput as error:
                     say(f"not validated: {error}")
                 else:
                     validations.append(validation)
+                    profiles.append(better)
                     _say_validation(validation, measured.metered)
+    measured = averaged(profiles) if profiles else measured
     measured.save(output)
     say(f"wrote {output}")
     if as_json:

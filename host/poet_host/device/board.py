@@ -1,6 +1,7 @@
 """Facts about boards. Each folder boards/<name> describes one board in its board.toml."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from ..files import parse_toml, read_text
 from ..resources import resource
 from ..schema import LARGEST_AMOUNT, Amount, convert
 
+_Share = Annotated[float, Meta(ge=0, le=1)]
 _Rate = Annotated[float, Meta(ge=1e-9, le=LARGEST_AMOUNT)]  # not 0: it is a divisor
 _Arena = Annotated[int, Meta(ge=4, lt=2**32, multiple_of=4)]
 _Address = Annotated[int, Meta(ge=0, lt=2**32)]
@@ -53,10 +55,33 @@ class Estimate:
     page_out_cpu_us: Amount
     page_out_cpu_us_per_byte: Amount
     commit_us: Amount
-    # Processor time of a cell of an operator that streams, in addition to the measured time of its
-    # kernel. Estimated times of kernels contain it: it is a part of `base_us`.
+    # Additional time of a page-out of a tensor that is not kept, and of one that is: the card opens
+    # another erase group.
+    page_turn_us: Amount = 0.0
+    renewed_turn_us: Amount = 0.0
+    # Processor time of a cell of an operator that streams, in addition to the time of its kernel.
     cell_us: Amount = 0.0
     piece_us: Amount = 0.0  # processor time of each transfer of such an operator, in addition
+    # Factors of the times of operators, by kernel (see `family` in profile/profile.py).
+    kernels: Mapping[str, Amount] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StatementCosts:
+    """Processor times of a schedule's statements, without their kernels and transfers.
+
+    In these times the board decodes the statements and reads the model's records.
+    """
+
+    compute_us: Amount = 0.0
+    page_us: Amount = 0.0  # for a page-in or page-out, plus a share of the time of waits
+    free_us: Amount = 0.0
+    # Share of the times above in which the processor sleeps and storage is read.
+    reading: _Share = 0.0
+    stream_us: Amount = 0.0  # for the computation of an operator that streams
+
+
+NO_COSTS = StatementCosts()
 
 
 @dataclass(frozen=True)
@@ -100,6 +125,7 @@ class Board:
     arena_bytes: _Arena  # RAM for tensors
     power: Power
     estimate: Estimate
+    statements: StatementCosts = NO_COSTS  # estimated
     paper: Paper | None = None  # None: the paper does not state all figures of this board
     loading: Loading | None = None  # None: the board has no firmware image
     # Slabs of tables of which the firmware knows whether a step must renew them (FORMAT.md, "Kept

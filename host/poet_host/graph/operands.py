@@ -134,6 +134,11 @@ class Operator:
         return self._axes[0]
 
     @property
+    def axes(self) -> tuple[str, ...]:
+        """Return all axes along which the operator can be cut."""
+        return (*self.free_axes, *self.summed)
+
+    @property
     def _axes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         row = isa.kernels()[self.kernel]
         free = [name for name in row.parts if not name.startswith("+")]

@@ -39,6 +39,9 @@ class Prices:
     piece_us: float = 0.0
     # Like `store`, for the input gradient of a pair.
     store_also: Callable[[Sizes], Array] | None = None
+    # Further costs of the nest if its output streams, and if the input gradient of a pair does:
+    # the lane's time (us) and the energy (uJ) to change the erase group.
+    turns: tuple[tuple[float, float], ...] = ((0.0, 0.0), (0.0, 0.0))
 
 
 @dataclass(frozen=True)
@@ -220,6 +223,10 @@ class NestTraffic:
             total[:3] += times * cost[:3]
             moved += times * cost[3]
             total[5] += times * cost[4]
+        if index >= self.count and not are_free:
+            turn_us, turn_uj = self.prices.turns[index - self.count]
+            total[0] += turn_us
+            total[2] += turn_uj
         return Option(allowed, slabs.slab_bytes, slabs.slab_us, total) if allowed.any() else None
 
     def _slabs(

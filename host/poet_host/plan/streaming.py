@@ -154,23 +154,28 @@ class _Streams:
             prices = _prices(profile, node, self.estimate.piece_us)
             if first is not None:
                 pages = _prices(profile, first, self.estimate.piece_us)
-                prices = replace(prices, store_also=pages.store)
+                turns = (prices.turns[0], pages.turns[0])
+                prices = replace(prices, store_also=pages.store, turns=turns)
             search = NestSearch(
                 operator_of(node), cuts, prices, node.inputs, self.table_slabs,
                 statistics is not None,
             )  # fmt: skip
         except LawError:
             return None
-        cell_us = self.estimate.cell_us if profile.kind == "measured" else 0.0
+        cell_us = self.estimate.cell_us
         time_us = sum(
             _cells_us(it, profile, search, cell_us) for it in (node, first) if it is not None
         )
         if statistics is not None:
             time_us += _statistics_us(statistics, profile, search, cell_us)
-        time_us += profile.statements.compute_us + profile.statements.free_us
+        around_us = profile.statements.stream_us + profile.statements.free_us
         trailers_us, trailers_uj = _trailers(search, prices, profile.power.compute_uw)
         energy_uj = time_us * profile.power.compute_uw / 1e6 + trailers_uj
-        search.prices = replace(prices, kernel_us=time_us + trailers_us, kernel_uj=energy_uj)
+        search.prices = replace(
+            prices,
+            kernel_us=time_us + trailers_us + around_us,
+            kernel_uj=energy_uj + profile.around_uj(around_us),
+        )
         return search if search.is_possible else None
 
     @cached_property
@@ -278,20 +283,20 @@ def _prices(profile: Profile, node: Node, piece_us: float) -> Prices:
     The kernel has no price yet.
     """
     power = profile.power
-    turn_us = 0.0 if node.updates else profile.page_turn_us
+    turn_us = profile.turn_us("renewed" if node.updates else "page")
 
-    def transfers(lane: Lane, storage_uw: float, more_us: float, sizes: Sizes) -> Array:
+    def transfers(lane: Lane, storage_uw: float, sizes: Sizes) -> Array:
         time_us, cpu_us = lane.pieces_us(sizes)
-        time_us += more_us
         energy_uj = (time_us * storage_uw + (cpu_us + piece_us) * power.compute_uw) / 1e6
         return np.stack([time_us, cpu_us, energy_uj])
 
     return Prices(
-        lambda sizes: transfers(profile.page_in, power.page_in_uw, 0.0, sizes),
-        lambda sizes: transfers(profile.page_out, power.page_out_uw, turn_us, sizes),
+        lambda sizes: transfers(profile.page_in, power.page_in_uw, sizes),
+        lambda sizes: transfers(profile.page_out, power.page_out_uw, sizes),
         0.0,
         0.0,
         piece_us,
+        turns=((turn_us, turn_us * power.page_out_uw / 1e6),),
     )
 
 

@@ -34,14 +34,17 @@ class Rates:
         )
 
 
-def fit_rates(points: Sequence[tuple[Work, float]]) -> Rates:
+def fit_rates(
+    points: Sequence[tuple[Work, float]], weights: Sequence[float] | None = None
+) -> Rates:
     """Fit non-negative rates to `points` (work, time in us) by least squares of the relative error.
 
+    `weights`: of the relative errors of the points; None: 1.
     The number of rates above 0 is at most half the number of points, and at least one of these
     rates is not `base_us`. Otherwise a few points would lead to wrong times for larger operators.
     """
     rows = [(1.0, work.macs, work.other_flops, work.bytes, work.loops) for work, _ in points]
-    found = _least_squares(rows, [time for _, time in points], least=(1, 2, 3, 4))
+    found = _least_squares(rows, [time for _, time in points], (1, 2, 3, 4), weights)
     return Rates(*found)
 
 
@@ -58,14 +61,17 @@ def fit_plane(
 
 
 def _least_squares(
-    rows: Sequence[tuple[float, ...]], values: Sequence[float], least: tuple[int, ...]
+    rows: Sequence[tuple[float, ...]],
+    values: Sequence[float],
+    least: tuple[int, ...],
+    weights: Sequence[float] | None = None,
 ) -> tuple[float, ...]:
     """Solve non-negative least squares of the relative error by trying every set of columns.
 
     A set contains at least one of the columns in `least`, and at most half as many columns as there
     are values. All `values` must be positive.
     """
-    weight = 1 / np.maximum(np.asarray(values, dtype=float), 1e-9)
+    weight = np.asarray(weights or 1.0) / np.maximum(np.asarray(values, dtype=float), 1e-9)
     matrix = np.asarray(rows, dtype=float) * weight[:, None]
     target = np.asarray(values, dtype=float) * weight
     # Scale the columns, because they differ by orders of magnitude: this preserves precision.

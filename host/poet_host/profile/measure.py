@@ -2,8 +2,8 @@
 
 A commit makes the weights of a step valid on the storage. If a board computes floats in software,
 the time depends on the numbers. So operators run on the values of a real training step. The time of
-an operator that does not fit the board's arena is predicted instead. Of operators that multiply
-matrices, as convolutions do, parts are measured, too: such parts run where operators stream.
+an operator that does not fit the board's arena is predicted instead. Parts of operators are
+measured, too: such parts run where operators stream, and they predict what does not fit.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,8 @@ MAX_TRANSFER_BLOCKS = 128  # number of blocks in the largest measured transfer
 MOVED_BLOCKS = 256
 COMMITS = 64  # in one sample
 PART_SHARES = (1, 4, 16)  # parts have at most an arena divided by these
-LEAST_PART_MACS = 1_000  # of a part that is measured: the time of smaller ones is mostly overhead
+# Of a part that is measured: the time of smaller ones is mostly overhead.
+LEAST_PART_MACS, LEAST_PART_BYTES = 1_000, 256
 _BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
 Progress = Callable[[int, int, str], None]  # (measurements done, their total, name of the next)
@@ -65,9 +66,14 @@ def measure(
     """
     arena_bytes = int(device.info.arena_bytes)
     nodes = distinct(graph)
+    samples = [part_of(node, {"n": 1}) for node in nodes if "n" in operator_of(node).axes]
     forms = [
         *(fitting(node, arena_bytes) for node in nodes),
-        *(fitting_part(node, arena_bytes // share) for node in nodes for share in PART_SHARES),
+        *(
+            fitting_part(node, arena_bytes // share)
+            for node in (*nodes, *samples)
+            for share in PART_SHARES
+        ),
     ]
     todo = list({signature(form): form for form in forms if form is not None}.values())
     values = run_step(graph, stored_values, 1) if todo else {}
@@ -109,10 +115,14 @@ def measure(
         _lane(page_in) if storage else estimate.page_in,
         _lane(page_out) if storage else estimate.page_out,
         _typical(commits_us) if storage else estimate.commit_us,
+        estimate.page_turn_us,
+        estimate.renewed_turn_us,
+        estimate.statements,
         storage=storage,
         transfer_queue=int(device.info.queue_capacity),
         unique_id=str(device.info.unique_id),
         operators=operators,
+        kernels=estimate.kernels,
     )
 
 
@@ -129,17 +139,19 @@ def fitting(node: Node, arena_bytes: int) -> Node | None:
 
 
 def fitting_part(node: Node, arena_bytes: int) -> Node | None:
-    """Return a part of an operator that multiplies matrices, so that it fits an arena, or None.
+    """Return a part of an operator that fits an arena, or None.
 
-    The part has fewer samples or channels. Its output has memory of its own where it can.
+    The part has fewer samples or channels. Its output has memory of its own where it can. Parts of
+    tables are not measured: the tokens of a sample name rows that a part does not have.
     """
     part, whole = _apart(node), operator_of(node)
-    if "macs" not in isa.kernels()[node.op].work:
+    if node.op in ("embedding", "embedding_grad") or arena_bytes < LEAST_PART_BYTES:
         return None
+    least_macs = LEAST_PART_MACS if "macs" in isa.kernels()[node.op].work else 0
     while _Places.of(part).bytes > arena_bytes:
-        sizes = {axis: operator_of(part).size(axis) for axis in (*whole.free_axes, *whole.summed)}
-        axis = max(sizes.keys() - {"h", "oh"}, key=lambda it: (sizes[it], it), default="")
-        if sizes.get(axis, 1) == 1 or work_of_part(part).macs < LEAST_PART_MACS:
+        sizes = {axis: operator_of(part).size(axis) for axis in whole.axes}
+        axis = max(sizes.keys() - {"h", "oh", "pass"}, key=lambda it: (sizes[it], it), default="")
+        if sizes.get(axis, 1) == 1 or work_of_part(part).macs < least_macs:
             return None
         part = part_of(part, {axis: -(-sizes[axis] // 2)})
     return part

@@ -16,7 +16,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from .. import isa
-from ..device.board import Board, load_board
+from ..device.board import NO_COSTS, Board, StatementCosts, load_board
 from ..errors import BadInput, quoted
 from ..files import read_json, write_whole
 from ..graph.graph import Graph, Node
@@ -26,8 +26,7 @@ from .fit import Rates, fit_rates
 
 Kind = Literal["measured", "estimate", "paper"]
 _N = TypeVar("_N", float, NDArray[np.float64])
-FORMAT, VERSION = "poet-profile", 2
-_Share = Annotated[float, Meta(ge=0, le=1)]
+FORMAT, VERSION = "poet-profile", 3
 _Queue = Annotated[int, Meta(ge=1, le=2**16)]
 Use = Literal["stored", "page", "renewed"]  # "renewed": the new value of a stored tensor
 _BLOCK, _TRAILER, _SHARED_BYTES = (
@@ -87,20 +86,6 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class StatementCosts:
-    """Processor times of a schedule's statements, without their kernels and transfers.
-
-    In these times the board decodes the statements and reads the model's records.
-    """
-
-    compute_us: Amount = 0.0
-    page_us: Amount = 0.0  # for a page-in or page-out, plus a share of the time of waits
-    free_us: Amount = 0.0
-    # Share of the times above in which the processor sleeps and storage is read.
-    reading: _Share = 0.0
-
-
-@dataclass(frozen=True)
 class Measured:
     """The measured time and the work of one operator. They also predict times of other shapes."""
 
@@ -138,9 +123,12 @@ class Profile:
     page_in: Lane
     page_out: Lane
     commit_us: Amount
-    # Additional time of a page-out, because the card changes to another erase group and back.
+    # Additional time of a page-out, because the card changes to another erase group: of a tensor
+    # that a step updates, and (with the change back) of another one. An operator that streams
+    # writes a tensor piece by piece, which takes this time once.
     page_turn_us: Amount = 0.0
-    statements: StatementCosts = StatementCosts()
+    renewed_turn_us: Amount = 0.0
+    statements: StatementCosts = NO_COSTS
     transfer_queue: _Queue = 8  # largest number of transfers that the board can queue
     metered: bool = False  # True: a meter measured the powers; False: they are from board.toml
     unique_id: str = ""  # unique id of the measured board
@@ -151,16 +139,18 @@ class Profile:
     check_us_per_byte: Amount = 0.0
     # By `signature`.
     operators: Mapping[str, Measured] = field(default_factory=dict)
+    # Factors of the times that `rates` give, by `family`; a family without a factor has 1.
+    kernels: Mapping[str, Amount] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Profile {self.board}: {self.kind}, {len(self.operators)} operators measured>"
 
     @cached_property
     def fitted(self) -> Mapping[str, Rates]:
-        """Return the rates fitted to each kernel, by name. The key "" has those of all kernels."""
+        """Return the rates fitted to each `family` of operators. The key "" has those of all."""
         groups: dict[str, list[tuple[Work, float]]] = {}
         for name, measured in self.operators.items():
-            for group in (name.partition(" ")[0], ""):
+            for group in (family(name), ""):
                 groups.setdefault(group, []).append((measured.work, measured.time_us))
         return {group: fit_rates(points) for group, points in groups.items()}
 
@@ -171,7 +161,7 @@ class Profile:
         """
         time_us = self.kernel_us(node, lambda: work_of(node, graph))
         around_us = self.statements.compute_us + self.statements.free_us
-        energy_uj = time_us * self.power.compute_uw / 1e6 + self._around_uj(around_us)
+        energy_uj = time_us * self.power.compute_uw / 1e6 + self.around_uj(around_us)
         return time_us + around_us, energy_uj
 
     def kernel_us(self, node: Node, work: Callable[[], Work]) -> float:
@@ -179,10 +169,13 @@ class Profile:
         measured = self.operators.get(signature(node))
         if measured:
             return measured.time_us
-        rates = self.fitted.get(node.op) or self.fitted.get("") or self.rates
-        return rates.time_us(work())
+        known, kind = self.fitted, family(signature(node))
+        rates = known.get(kind) or known.get(node.op) or known.get("")
+        if rates:
+            return rates.time_us(work())
+        return self.rates.time_us(work()) * self.kernels.get(kind, 1.0)
 
-    def _around_uj(self, time_us: float) -> float:
+    def around_uj(self, time_us: float) -> float:
         """Return the energy (uJ) if statements take `time_us`, without kernels and transfers."""
         reading, power = self.statements.reading, self.power
         return time_us * ((1 - reading) * power.compute_uw + reading * power.page_in_uw) / 1e6
@@ -201,10 +194,14 @@ class Profile:
         page_in = self._moved(self.page_in, self.power.page_in_uw, size_bytes, 0.0, pieces)
         if use == "renewed" and shares(size_bytes):
             around_us = self.statements.page_us
-            return Transfer(*page_in, 0.0, self._around_uj(around_us), around_us)
-        turn_us = self.page_turn_us if use == "page" else 0.0
+            return Transfer(*page_in, 0.0, self.around_uj(around_us), around_us)
+        turn_us = self.turn_us(use)
         page_out = self._moved(self.page_out, self.power.page_out_uw, size_bytes, turn_us, pieces)
         return Transfer(*page_in, *page_out)
+
+    def turn_us(self, use: Use) -> float:
+        """Return the time to change the erase group for a page-out."""
+        return {"page": self.page_turn_us, "renewed": self.renewed_turn_us}.get(use, 0.0)
 
     def _moved(
         self,
@@ -221,7 +218,7 @@ class Profile:
         time_us += turn_us
         around_us = self.statements.page_us
         energy_uj = (time_us * storage_uw + cpu_us * self.power.compute_uw) / 1e6
-        return time_us, energy_uj + self._around_uj(around_us), cpu_us + around_us
+        return time_us, energy_uj + self.around_uj(around_us), cpu_us + around_us
 
     def commit(self, renewed_sizes: Iterable[int], step_us: float) -> tuple[float, float]:
         """Return the time (us) and energy (uJ) of a commit, without the sleeping board's energy.
@@ -313,6 +310,16 @@ def signature(node: Node) -> str:
     return " ".join(words)
 
 
+def family(name: str) -> str:
+    """Return which operators take times like those of the operator with the signature `name`.
+
+    It is the kernel. Convolutions with groups have loops of their own.
+    """
+    kernel, _, sizes = name.partition(" ")
+    is_grouped = kernel.startswith("conv2d") and "groups=1" not in sizes.split()
+    return f"{kernel} in groups" if is_grouped else kernel
+
+
 def estimate_profile(
     board: Board | str, kind: Literal["estimate", "paper"] = "estimate"
 ) -> Profile:
@@ -350,6 +357,10 @@ def estimate_profile(
             rates.page_out_cpu_us_per_byte,
         ),
         rates.commit_us,
+        rates.page_turn_us,
+        rates.renewed_turn_us,
+        board.statements,
+        kernels=rates.kernels,
     )
 
 

@@ -4,28 +4,33 @@ A profile's kernels and transfers are measured one by one. The time that a board
 them can be measured only while the board runs a schedule.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from .. import isa
-from ..device.board import load_board
+from ..device.board import StatementCosts, load_board
 from ..device.device import Progress
 from ..graph.graph import Graph, Node
 from ..plan.plan import Plan, Statement
 from ..plan.pricing import commit_costs
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
-from ..profile.profile import Lane, Profile, StatementCosts, shares
+from ..profile.profile import Lane, Profile, shares
 from ..schedule.decode import Wait
+from ..schedule.nests import Streamed, nested
 from .energy import energy_uj
 from .run import Step
 from .train import Training
 
 MAX_STEPS = 256  # enough steps to see the rare pauses of a card
 MAX_TIME_US = 10e6  # when the steps have taken this long, no more steps run
+MAX_TRACED_US = 60e6  # the same while some statements were not traced
 FASTEST_SHARE = 4  # on a computer, only the fastest quarter of the steps counts
 _PAGES = ("page_in", "page_out")
 
@@ -39,26 +44,30 @@ class Observed:
     statements: tuple[Statement | Wait, ...]  # of the schedule
     tick_us: float
     card_khz: int  # clock of the card's bus; 0: no card, or not known
+    # The node of each tensor that a nest writes, and how many transfers move how many bytes.
+    stores: tuple[tuple[str, Counter[int]], ...] = ()
 
 
 def observe(training: Training, progress: Progress | None = None) -> Observed:
     """Run steps until MAX_STEPS or MAX_TIME_US is reached, and measure them.
 
-    If the trace does not cover every statement by then, more steps run until it does. The first
-    step fills the board's cache and does not count. On a computer, other processes slow steps
-    down, so only the fastest steps are kept.
+    If the trace does not cover every statement by then, more steps run until it does or
+    MAX_TRACED_US is reached. The first step fills the board's cache and does not count. On a
+    computer, other processes slow steps down, so only the fastest steps are kept.
     """
     training.step()
     steps: list[Step] = []
     records: list[tuple[Any, ...]] = []
     windows = training.trace.windows
-    while len(steps) < windows or (
-        len(steps) < MAX_STEPS and sum(step.time_us for step in steps) < MAX_TIME_US
+    taken_us = 0.0
+    while taken_us < (MAX_TRACED_US if len(steps) < windows else MAX_TIME_US) and (
+        len(steps) < max(windows, MAX_STEPS)
     ):
         if progress:
             progress(len(steps), max(windows, MAX_STEPS))
         steps.append(training.step())
         records.append(training.trace.records)
+        taken_us += steps[-1].time_us
     statements, tick_us = tuple(training.trace.statements), training.device.us(1)
     kept: Sequence[int] = range(len(steps))
     if training.device.board.is_computer:
@@ -69,7 +78,20 @@ def observe(training: Training, progress: Progress | None = None) -> Observed:
         statements,
         tick_us,
         int(training.device.health().card_khz),
+        tuple(_stores(training)),
     )
+
+
+def _stores(training: Training) -> Iterable[tuple[str, Counter[int]]]:
+    """Yield the nodes of the tensors that nests write, and their transfers by size."""
+    schedule = training.schedule
+    for statement in training.trace.statements:
+        if not isinstance(statement, Streamed):
+            continue
+        nest = nested(schedule.model, schedule.names.index(statement.own), statement.nest)
+        for index, name in enumerate((statement.own, statement.other or ""), nest.count):
+            if any(nest.nest.rings[index : index + 1]):
+                yield name, nest.transfers(index)
 
 
 def fastest(times_us: Sequence[float], windows: int) -> list[int]:
@@ -87,21 +109,22 @@ def fastest(times_us: Sequence[float], windows: int) -> list[int]:
 def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     """Return the profile with the costs that only a running schedule shows.
 
-    These are the times between statements, and the extra time of page-outs, compared with a
+    These are the times between statements, and the extra time of writes, compared with a
     measurement of page-outs alone. Tensors that a step updates (such as weights) lie in other erase
     groups of the card than other tensors. The card pauses when a write goes to another erase group
-    than the previous write. Where two page-outs of updated tensors follow each other, the mean
-    extra time of the second one is added to every page-out. The remaining extra time is divided
-    among the page-outs of other tensors (`page_turn_us`). Without such page-outs, it is added to
-    the commit: the card pauses once, between the commit record and the first updated tensor. If
-    this tensor shares a block, the commit is measured with the pause. Without a card, the end of a
-    step takes the time of the check of new weights.
+    than the previous write. The mean extra time of a page-out of an updated tensor that follows
+    another one is `renewed_turn_us`. The remaining extra time is divided among the other tensors
+    that page-outs and nests write (`page_turn_us`). Without such tensors, it is added to the
+    commit: the card pauses once, between the commit record and the first updated tensor. If this
+    tensor shares a block, the commit is measured with the pause, less what writes took less than
+    page-outs alone. Without a card, the end of a step takes the time of the check of new weights.
     """
+    statements = statement_costs(observed, profile.statements)
     if not profile.storage:
         renewed_bytes = sum(node.size_bytes for node in graph if node.updates is not None)
         return replace(
             profile,
-            statements=statement_costs(observed),
+            statements=statements,
             check_us_per_byte=_end_us(observed) / renewed_bytes if renewed_bytes else 0.0,
         )
     outs = _outs(graph, observed)
@@ -109,12 +132,18 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
         index: profile.page_out.times_us(node.size_bytes)[0] for index, node in outs.items()
     }
     pages = [index for index, node in outs.items() if node.updates is None]
+    streamed = [graph[name].updates is None for name, _ in observed.stores]
     after_updates = {
         after for before, after in pairwise(outs) if before not in pages and after not in pages
     }
     spent_us = fmean(step.writing_us - step.overhead_writing_us for step in observed.steps)
-    extra_us = max(0.0, spent_us - sum(expected_us.values()))  # of all page-outs
-    more_us = max(
+    nests_us = sum(
+        float(profile.page_out.pieces_us(np.array(size_bytes))[0]) * count
+        for _, transfers in observed.stores
+        for size_bytes, count in transfers.items()
+    )
+    extra_us = spent_us - sum(expected_us.values()) - nests_us  # of all writes
+    renewed_us = max(
         0.0,
         _mean(
             observed.tick_us * ((record.end - record.begin) % 2**32) - expected_us[record.statement]
@@ -123,26 +152,44 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
             if record.statement in after_updates
         ),
     )
-    more_us = min(more_us, extra_us / max(1, len(outs)))
-    turns_us = extra_us - more_us * len(outs)
+    written = len(outs) + len(streamed)
+    renewed_us = min(renewed_us, max(0.0, extra_us) / max(1, written))
+    page_count = len(pages) + sum(streamed)
+    turns_us = extra_us - renewed_us * (written - page_count)
     page_in, page_out = profile.page_in, profile.page_out
-    statements = statement_costs(observed)
     if load_board(profile.board).is_computer and statements.page_us:
         page_in, page_out = _unattended(page_in), _unattended(page_out)
     found = replace(
         profile,
         statements=statements,
         page_in=page_in,
-        page_out=replace(page_out, base_us=page_out.base_us + more_us),
-        page_turn_us=turns_us / len(pages) if pages else profile.page_turn_us,
+        page_out=page_out,
+        page_turn_us=max(0.0, turns_us) / page_count if page_count else profile.page_turn_us,
+        renewed_turn_us=renewed_us,
     )
-    if pages:
+    if page_count:
         return found
     sizes = [node.size_bytes for node in graph if node.updates is not None]
     step_us = fmean(step.time_us - step.overhead_us for step in observed.steps)
     known_us, _ = found.commit(sizes, step_us)
     late_us = max(0.0, fmean(step.commit_us for step in observed.steps) - known_us)
-    return replace(found, commit_us=profile.commit_us + turns_us + late_us)
+    return replace(found, commit_us=profile.commit_us + max(0.0, turns_us + late_us))
+
+
+def averaged(found: Sequence[Profile]) -> Profile:
+    """Return a profile with the mean of the costs that `calibrated` found with several schedules.
+
+    `found`: profiles that differ in nothing else.
+    """
+    costs = zip(*(astuple(it.statements) for it in found), strict=True)
+    return replace(
+        found[0],
+        statements=StatementCosts(*map(fmean, costs)),
+        page_turn_us=fmean(it.page_turn_us for it in found),
+        renewed_turn_us=fmean(it.renewed_turn_us for it in found),
+        commit_us=fmean(it.commit_us for it in found),
+        check_us_per_byte=fmean(it.check_us_per_byte for it in found),
+    )
 
 
 def _end_us(observed: Observed) -> float:
@@ -177,24 +224,29 @@ def _outs(graph: Graph, observed: Observed) -> dict[int, Node]:
     return {i: node for i, node in outs.items() if not (node.updates and shares(node.size_bytes))}
 
 
-def statement_costs(observed: Observed) -> StatementCosts:
+def statement_costs(observed: Observed, before: StatementCosts) -> StatementCosts:
     """Return the mean time between the statements of a trace, by kind of statement.
 
-    The processor runs the statements compute, free, wait and end one after another. Between two of
-    these, it decodes the second one, and the page-ins and page-outs that lie between the two.
-    The transfers themselves run at the same time as the processor.
+    The processor runs the statements compute, stream, free, wait and end one after another. Between
+    two of these, it decodes the second one, and the page-ins and page-outs that lie between the
+    two. The transfers themselves run at the same time as the processor. A kind of statement that
+    was not traced has the cost of `before`.
     """
     found = [gap for records in observed.records for gap in _gaps(records, observed.tick_us)]
-    alone = {
-        kind: _mean(gap_us for name, pages, gap_us in found if name == kind and not pages)
-        for kind in ("compute", "free", "wait", "end")
-    }
+    alone = {kind: _mean(us for name, pages, us in found if name == kind and not pages)
+             for kind in ("compute", "stream", "free", "wait", "end")}  # fmt: skip
     pages = sum(number for _, number, _ in found)
     waits = sum(name == "wait" for name, _, _ in found)
     with_pages_us = sum(gap_us - alone[name] for name, number, gap_us in found if number)
-    page_us = max(0.0, with_pages_us + waits * alone["wait"]) / pages if pages else 0.0
+    page_us = max(0.0, with_pages_us + waits * alone["wait"]) / pages if pages else before.page_us
     total_us = sum(gap_us for _, _, gap_us in found)
-    return StatementCosts(alone["compute"], page_us, alone["free"], _reading(observed, total_us))
+    return StatementCosts(
+        alone["compute"] or before.compute_us,
+        page_us,
+        alone["free"] or before.free_us,
+        _reading(observed, total_us),
+        alone["stream"] or before.stream_us,
+    )
 
 
 def _mean(values: Iterable[float]) -> float:

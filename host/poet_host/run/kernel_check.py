@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -65,7 +66,7 @@ def kernel_runs(
             repeat = ceil(SAMPLE_US / max(us, 1))
             us = device.us(device.probe_op(op, offsets, repeat=repeat)) / repeat
         expected = np.ascontiguousarray(values[node.name]).tobytes()
-        model_us = estimate.rates.time_us(work_of(node, graph))
+        model_us = estimate.kernel_us(node, partial(work_of, node, graph))
         found.append(KernelRun(node.op, signature(node), result == expected, us, model_us))
     return tuple(found)
 

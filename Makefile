@@ -11,6 +11,7 @@
 # make bench-placement  how fast hard placements are found, MiniMalloc's among them
 # make bench-streaming  networks whose operators exceed the RAM of simulated boards (15 minutes)
 # make bench-tiny    the models of MLPerf Tiny on both simulated chips: RAM, time, energy (an hour)
+# make bench-predict  predicted time and energy of steps next to simulated boards (OPTIONS=--fit)
 # make bench-fine-tune  ResNet-18 learns two more digits in 220 KiB (ten minutes)
 # make bench-solver  the planner next to the paper's formulation (half an hour; OPTIONS=--quick)
 # make bench-planners  programs of Checkmate and Moccasin, PyTorch's planner (eight minutes)
@@ -43,10 +44,10 @@ RECIPE = $(BIN)/python -c 'from poet_host.firmware_build.recipe import *; made =
 SKIPPED := bench firmware_build hardware sim
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
-.PHONY: demo cross check test lint format bench bench-host bench-kernels bench-program bench-transfer \
-  bench-transfers bench-placement bench-solver bench-streaming bench-tiny bench-fine-tune results \
-  bench-planners paper fuzz fuzz-usb fuzz-card fuzz-contents fuzz-outputs walk cuts mutants \
-  schedules firmware ledger docs wheel release clean
+.PHONY: demo cross check test lint format bench bench-host bench-kernels bench-program \
+  bench-transfer bench-transfers bench-placement bench-solver bench-streaming bench-tiny \
+  bench-predict bench-fine-tune bench-planners results paper fuzz fuzz-usb fuzz-card \
+  fuzz-contents fuzz-outputs walk cuts mutants schedules firmware ledger docs wheel release clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
 	$(BIN)/poet-host demo --port $(PORT)
@@ -159,6 +160,9 @@ bench-streaming: $(VENV)/dev.stamp
 
 bench-tiny: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.tiny $(OPTIONS)
+
+bench-predict: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.predict $(OPTIONS)
 
 bench-fine-tune: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.fine_tune

@@ -13,14 +13,13 @@ from poet_host.errors import BadInput
 from poet_host.graph import models
 from poet_host.graph.work import Work, work_of
 from poet_host.plan.pricing import cost_graph
-from poet_host.profile.fit import Rates, fit_plane, fit_rates
+from poet_host.profile.fit import Rates, family, fit_plane, fit_rates
 from poet_host.profile.profile import (
     Lane,
     Measured,
     Profile,
     StatementCosts,
     estimate_profile,
-    family,
     profile_from_json,
     shared_blocks,
     signature,

@@ -62,7 +62,7 @@ class Estimate:
     # Processor time of a cell of an operator that streams, in addition to the time of its kernel.
     cell_us: Amount = 0.0
     piece_us: Amount = 0.0  # processor time of each transfer of such an operator, in addition
-    # Factors of the times of operators, by kernel (see `family` in profile/profile.py).
+    # Factors of the times of operators, by kernel (see `family` in profile/fit.py).
     kernels: Mapping[str, Amount] = field(default_factory=dict)
 
 

@@ -34,6 +34,16 @@ class Rates:
         )
 
 
+def family(name: str) -> str:
+    """Return which operators take times like those of the operator with the signature `name`.
+
+    It is the kernel. Convolutions with groups have loops of their own.
+    """
+    kernel, _, sizes = name.partition(" ")
+    is_grouped = kernel.startswith("conv2d") and "groups=1" not in sizes.split()
+    return f"{kernel} in groups" if is_grouped else kernel
+
+
 def fit_rates(
     points: Sequence[tuple[Work, float]], weights: Sequence[float] | None = None
 ) -> Rates:

@@ -22,7 +22,7 @@ from ..files import read_json, write_whole
 from ..graph.graph import Graph, Node
 from ..graph.work import Work, work_of
 from ..schema import Amount, Count, convert, of_format
-from .fit import Rates, fit_rates
+from .fit import Rates, family, fit_rates
 
 Kind = Literal["measured", "estimate", "paper"]
 _N = TypeVar("_N", float, NDArray[np.float64])
@@ -308,16 +308,6 @@ def signature(node: Node) -> str:
     if node.attrs.get("weight_decay"):
         words.append("decay")
     return " ".join(words)
-
-
-def family(name: str) -> str:
-    """Return which operators take times like those of the operator with the signature `name`.
-
-    It is the kernel. Convolutions with groups have loops of their own.
-    """
-    kernel, _, sizes = name.partition(" ")
-    is_grouped = kernel.startswith("conv2d") and "groups=1" not in sizes.split()
-    return f"{kernel} in groups" if is_grouped else kernel
 
 
 def estimate_profile(

@@ -181,7 +181,7 @@ def test_totals_stand_at_the_top(tab: Page, example: tuple[Path, Schedule, View]
     assert [row[-1] for row in listed] == [row.what for row in found]
     begins = ["" if row.begin_us is None else f"{row.begin_us / 1e3:,.3f}" for row in found]
     assert [row[1] for row in listed] == begins
-    assert f"time of a step{plan['time_us'] / 1e6:,.3f} s" in cards  # as `solve` reports it
+    assert f"time of a step{plan['time_us'] / 1e3:,.3f} ms" in cards  # as `solve` reports it
     tab.run("document.getElementById('listing').scrollIntoView()")
     heads, cells = (
         tab.run(

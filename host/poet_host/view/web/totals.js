@@ -25,9 +25,9 @@ function totals() {
   card("RAM at the peak", bytes(view.peak_bytes), `budget ${bytes(plan.ram_bytes)}`,
     keep?.peak_bytes && `keeping everything needs ${number(keep.peak_bytes)}`,
     run && `measured high-water mark ${number(run.peak_bytes)}`);
-  if (plan.bound_uj != null)
+  if (plan.gap != null)
     card("proof", plan.status === "optimal" ? "optimal" : `gap ${share(plan.gap)}`,
-      `no plan needs less than ${uj(plan.bound_uj)}`,
+      plan.bound_uj != null && `no plan needs less than ${uj(plan.bound_uj)}`,
       plan.solve_s ? `solved in ${number(plan.solve_s, 1)} s` : "");
   const again = data.away.filter(away => away.how === AGAIN);
   const paged = data.away.filter(away => away.how === PAGE_IN);

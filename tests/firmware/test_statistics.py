@@ -24,7 +24,7 @@ from support.nest_cases import FORWARD, C, K, N, W, X, Y
 from support.nest_runs import LateBoard
 from support.nests import operator_of
 from support.parts import with_header
-from support.statistics import (
+from support.statistics_nests import (
     case_of,
     graph_of_statistics,
     random_statistics,

@@ -32,7 +32,7 @@ from support.pairs import (
     run_pair,
     schedule_of_pair,
 )
-from support.parts import with_header
+from support.parts import plan_of_model
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -80,9 +80,10 @@ def raw_pair(cuts: tuple[Cut, ...], nest: Nest, graph: Graph) -> Schedule:
     out.code("0")
     out.code("11110")
     bits = out.bytes()
-    part = with_header("poet_plan_header", plain.plan_part[:28] + bits, arena_bytes=1 << 16,
-                       bit_bytes=len(bits), statement_count=1, resident_max=1, queue_max=0,
-                       model_crc=int.from_bytes(tables[4:8], "little"))  # fmt: skip
+    part = plan_of_model(
+        plain.plan_part[:28] + bits, tables, arena_bytes=1 << 16, bit_bytes=len(bits),
+        statement_count=1, resident_max=1, queue_max=0,
+    )  # fmt: skip
     return Schedule(tables, part, plain.meta)
 
 

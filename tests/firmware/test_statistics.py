@@ -23,7 +23,7 @@ from support.memory_board import card, refusal
 from support.nest_cases import FORWARD, C, K, N, W, X, Y
 from support.nest_runs import LateBoard
 from support.nests import operator_of
-from support.parts import with_header
+from support.parts import plan_of_model
 from support.statistics_nests import (
     case_of,
     graph_of_statistics,
@@ -97,9 +97,10 @@ def raw(
     out.code("00")
     out.code("11110")
     bits = out.bytes()
-    part = with_header("poet_plan_header", plain.plan_part[:28] + bits, arena_bytes=1 << 16,
-                       bit_bytes=len(bits), statement_count=1, resident_max=2, queue_max=0,
-                       model_crc=int.from_bytes(tables[4:8], "little"))  # fmt: skip
+    part = plan_of_model(
+        plain.plan_part[:28] + bits, tables, arena_bytes=1 << 16, bit_bytes=len(bits),
+        statement_count=1, resident_max=2, queue_max=0,
+    )  # fmt: skip
     return Schedule(tables, part, plain.meta)
 
 

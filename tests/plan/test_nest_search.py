@@ -218,6 +218,28 @@ def test_random_operators_have_the_nests_of_a_walk() -> None:
     assert kept > 5
 
 
+def judged_by_a_walk(
+    operator: Operator,
+    cuts: list[Cut | None],
+    walked_cuts: list[Cut | None],
+    most_nests: int,
+    statistics: bool = False,
+) -> tuple[NestSearch, dict[Key, list[Row]]] | None:
+    """Compare the best nests with those of a walk. None: no nest is legal, or there are too many.
+
+    `walked_cuts`: also of what the nests compute in addition.
+    """
+    try:
+        search = NestSearch(operator, cuts, PRICES, statistics=statistics)
+    except LawError:
+        return None
+    if nests_of(search) > most_nests:
+        return None
+    found = rows_of_best(search, walked_cuts)
+    are_those_of_a_walk(found, search, walked_cuts)
+    return search, found
+
+
 @pytest.mark.slow
 def test_random_pairs_have_the_nests_of_a_walk() -> None:
     rng = random.Random(11)
@@ -229,14 +251,10 @@ def test_random_pairs_have_the_nests_of_a_walk() -> None:
         axes = operator.operand(0)
         part = tuple(a.size if a.cut_by is None else rng.randint(1, a.size) for a in axes)
         cuts.append(cut_of(rng, tuple(a.size for a in axes), part))
-        try:
-            search = NestSearch(operator, cuts, PRICES)
-        except LawError:
+        judgement = judged_by_a_walk(operator, cuts, cuts, 30_000)
+        if judgement is None:
             continue
-        if nests_of(search) > 30_000:
-            continue
-        found = rows_of_best(search, cuts)
-        are_those_of_a_walk(found, search, cuts)
+        _, found = judgement
         streamed += sum(key[1][-1] for key in found)
         judged += bool(found)
     assert streamed > 20
@@ -254,15 +272,10 @@ def test_random_convolutions_with_statistics_have_the_nests_of_a_walk() -> None:
         stats = Cut(4, (1, 2, channels), (1, 2, part), 8) if part < channels else None
         if not fit_statistics(operator, parts_of(operator.operand(2), cuts[2]), stats):
             continue
-        try:
-            search = NestSearch(operator, cuts, PRICES, statistics=True)
-        except LawError:
+        judgement = judged_by_a_walk(operator, cuts, [*cuts, stats], 3_000, statistics=True)
+        if judgement is None:
             continue
-        if nests_of(search) > 3_000:
-            continue
-        more = [*cuts, stats]
-        found = rows_of_best(search, more)
-        are_those_of_a_walk(found, search, more)
+        search, found = judgement
         streamed += sum(key[1][-1] for key in found)
         batches += bool(found) and "n" in search.looped and search.streamable[2]
         judged += bool(found)

@@ -12,8 +12,7 @@ from poet_host.schedule.encode import encode
 from poet_host.schedule.schedule import Schedule
 from support.kernel_cases import Case, make
 from support.kernel_parts_cases import random_case
-from support.memory_board import card
-from support.nest_runs import TENSOR, LateBoard, stored
+from support.nest_runs import board_of, stored
 from support.nests import cut_of, operator_of, random_loops, random_part
 
 KERNELS = {"conv2d": "conv2d_grad_weight", "linear": "linear_grad_weight"}
@@ -112,14 +111,7 @@ def schedule_of_pair(case: PairCase, one: NestedOperator, queue: int = 8) -> Sch
 def run_pair(case: PairCase, one: NestedOperator, **named: object) -> tuple[np.ndarray, np.ndarray]:
     """The new weight and the input gradient that the C runtime computes as a pair."""
     schedule = schedule_of_pair(case, one, int(str(named.get("queue", 8))))
-    board = LateBoard(card(), arena_bytes=schedule.header.arena_bytes, **named)
-    board.format()
-    board.load(schedule.model_part, schedule.plan_part)
-    for i, (array, tensor) in enumerate(
-        zip(case.weight.inputs, schedule.model.tensors, strict=False)
-    ):
-        board.write(TENSOR, i, 0, tensor.in_order(array.tobytes()))
-    board.begin(0)
+    board = board_of(case.weight, schedule, **named)
     board.step(1)
     found = {name: i for i, name in enumerate(schedule.names)}
     new, dx = (

@@ -14,8 +14,7 @@ from poet_host.schedule.encode import encode
 from poet_host.schedule.schedule import Schedule
 from support.kernel_cases import Case, make
 from support.kernel_parts_cases import random_case
-from support.memory_board import card
-from support.nest_runs import TENSOR, LateBoard, stored
+from support.nest_runs import board_of, stored
 from support.nests import operator_of, random_nest
 
 
@@ -117,14 +116,7 @@ def run_statistics(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The output and its statistics that the C runtime computes in one nest."""
     schedule = schedule_of_statistics(case, one, int(str(named.get("queue", 8))), before)
-    board = LateBoard(card(), arena_bytes=schedule.header.arena_bytes, **named)
-    board.format()
-    board.load(schedule.model_part, schedule.plan_part)
-    for i, (array, tensor) in enumerate(
-        zip(case.conv.inputs, schedule.model.tensors, strict=False)
-    ):
-        board.write(TENSOR, i, 0, tensor.in_order(array.tobytes()))
-    board.begin(0)
+    board = board_of(case.conv, schedule, **named)
     board.step(1)
     found = {name: i for i, name in enumerate(schedule.names)}
     y, stats = (np.frombuffer(stored(board, schedule, found[it]), np.float32)

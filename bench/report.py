@@ -2,11 +2,11 @@
 
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
+
+from .commits import ROOT, git
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: bool = False) -> str:
@@ -27,9 +27,8 @@ def about(command: str, *packages: str) -> str:
 
 def commit() -> str:
     """The short name of the commit that is checked out, with -dirty after it if files differ."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
-    found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
-    return found.stdout.strip() or "unknown"
+    found = git(ROOT, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*")
+    return found or "unknown"
 
 
 def percent(share: float | None, digits: int = 2) -> str:

@@ -29,6 +29,7 @@ from poet_host.schedule.schedule import Schedule
 from poet_host.sim.simulated_chip import CardFault
 from rich.progress import Progress
 
+from bench.report import commit
 from fuzz.card_walk import (
     EQUAL,
     IMAGE_BYTES,
@@ -36,7 +37,6 @@ from fuzz.card_walk import (
     Walk,
     connected,
     create_storage,
-    head,
     open_port,
 )
 
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str]) -> int:
         f"python -m fuzz.card_cuts {options.board} --model {options.model} --ram {options.ram} "
         f"--data {options.data} "
         f"--cuts {options.cuts} --same-board {options.same_board} --seed {options.seed}",
-        f"{date.today()}, commit {head()}: {writes:,} written blocks in step 2, "
+        f"{date.today()}, commit {commit()}: {writes:,} written blocks in step 2, "
         f"{(time.monotonic() - begin) / 60:.0f} minutes",
         "",
         *(f"{count:8,}  {outcome}" for outcome, count in sorted(found.counts.items())),

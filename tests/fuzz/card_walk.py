@@ -15,7 +15,6 @@ import math
 import mmap
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -37,6 +36,8 @@ from poet_host.schedule.schedule import Schedule
 from poet_host.sim.native import create_storage
 from poet_host.sim.simulated_chip import CardFault, SimulatedChip
 from rich.progress import Progress
+
+from bench.report import commit
 
 STRIDE = isa.constants()["POET_UNIT_BLOCKS"]
 FAULTS = (
@@ -312,19 +313,13 @@ def finish(
     return "an error, and training cannot continue"
 
 
-def head() -> str:
-    """The short name of the commit that is checked out."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
 def report(found: Walk, options: argparse.Namespace, minutes: float) -> str:
     """Return the text of a result file."""
     lines = [
         f"python -m fuzz.card_walk {options.board} --steps {options.steps} "
         f"--pairs {options.pairs} --every {options.every} --first {options.first} "
         f"--seed {options.seed}" + (f" --part {options.part}" if options.part else ""),
-        f"{date.today()}, commit {head()}, {options.schedule}: {found.blocks} written blocks, "
+        f"{date.today()}, commit {commit()}, {options.schedule}: {found.blocks} written blocks, "
         f"{minutes:.0f} minutes",
         "",
         *(f"{count:8,}  {outcome}" for outcome, count in sorted(found.counts.items())),

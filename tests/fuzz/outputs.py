@@ -9,7 +9,6 @@ nothing of the killed runs may be left. See tests/support/output_walk.py.
 
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +19,8 @@ from pathlib import Path
 from rich.progress import Progress
 from support.output_cases import CASES, cases
 from support.output_walk import Commands, Walked, built, walk
+
+from bench.report import commit
 
 
 def walked(name: str) -> tuple[str, Walked]:
@@ -65,11 +66,8 @@ def main() -> int:
             bar.update(task, advance=1)
             print(f"{name}: {result.runs:,} runs", *result.defects[:20], sep="\n    ", flush=True)
     minutes = (time.monotonic() - began_s) / 60
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
     text = (
-        f"make fuzz-outputs\n{date.today()}, commit {commit}, {options.jobs} processes, "
+        f"make fuzz-outputs\n{date.today()}, commit {commit()}, {options.jobs} processes, "
         f"{minutes:.0f} minutes\n\nAt each event of the files of a command, the disk is full from "
         "then on in one run, and the\ncommand is killed in another. With files that exist before "
         f"the command, and without.\n\n{table(found)}\n"

@@ -176,7 +176,7 @@ bench-planners: $(VENV)/dev.stamp
 # Parts of it measure time: nothing else may run on the machine.
 results: schedules ledger
 	$(MAKE) bench bench-host bench-transfer bench-transfers bench-placement bench-solver \
-	  bench-planners bench-streaming bench-tiny bench-fine-tune paper
+	  bench-planners bench-predict bench-streaming bench-tiny bench-fine-tune paper
 	$(MAKE) bench-kernels && $(MAKE) bench-kernels OPTIONS=--shapes
 
 paper: $(VENV)/dev.stamp

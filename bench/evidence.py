@@ -51,14 +51,8 @@ def overhead_rows(found: Found) -> Iterator[Sequence[str]]:
 
 
 def _variants(found: Found) -> Iterator[View]:
-    for kind in VARIANTS:
-        yield View(f"its graphs, its constants, {_KINDS[kind]}", False, kind, "added-energy", found)
-
-
-_KINDS = {
-    "repository": "its repository’s energy per FLOP", "nocache": "page-outs without a cache",
-    "x10": "memory power x 10", "nocache-x10": "both",
-}  # fmt: skip
+    for kind, words in VARIANTS.items():
+        yield View(f"its graphs, its constants, {words}", False, kind, "added-energy", found)
 
 
 def _waiting(setting: Setting, method: str) -> float | None:

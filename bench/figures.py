@@ -15,7 +15,7 @@ from poet_host.errors import BadInput, PoetError
 from poet_host.files import read_json, write_whole
 from poet_host.plan.costgraph import load_cost_graph
 from poet_host.plan.infeasible import largest_operator_bytes
-from poet_host.plan.plan import VALUES, objective_value, plan_from_json
+from poet_host.plan.plan import objective_value, plan_from_json
 from poet_host.plan.problem import DEFAULT_OBJECTIVE
 from poet_host.view.picture import draw
 
@@ -67,7 +67,7 @@ def figures(found: Sequence[Found]) -> dict[str, bytes]:
     for group in grouped(found, lambda p: (_family(p.case), p.ram_bytes, p.objective)):
         if any(len(_limits(panel)) > 1 for panel in _panels(group)):
             point = group[0][0]
-            name = f"deadline-{_family(point.case)}-{point.ram_bytes}{_counted(point)}.png"
+            name = f"deadline-{_family(point.case)}-{point.ram_bytes}{_objective_tag(point)}.png"
             files[name] = deadlines(group)
     for group in grouped(found, lambda p: slug(p.case)):
         drawn = timeline(group)
@@ -118,16 +118,11 @@ def _times(point: Point) -> float | None:
 def _tag(point: Point) -> str:
     """The part of a file's name that says the deadline, and the objective if it is not usual."""
     limit = "" if point.deadline_us is None else "-" + _limit(point).split()[1]
-    return limit + _counted(point)
+    return limit + _objective_tag(point)
 
 
-def _counted(point: Point) -> str:
+def _objective_tag(point: Point) -> str:
     return "" if point.objective == DEFAULT_OBJECTIVE else f"-{point.objective}"
-
-
-def counted(point: Point, result: Result) -> float:
-    """What the point's objective counts of a plan."""
-    return float(result.row[VALUES[point.objective]])
 
 
 def _title(case: Case, *more: str, above: str = "") -> str:
@@ -229,13 +224,13 @@ def _energies(axes: Axes, group: Sequence[Found], x: Callable[[Point], float]) -
     keeping = point.case.keeping
     what = {"energy": "energy", "added-energy": "added energy", "time": "time"}[point.objective]
     all_units = _TIME if what == "time" else _ENERGY
-    values = [counted(p, r) for p, r in group if r.row["plan"]]
+    values = [r.value(p.objective) for p, r in group if r.row["plan"]]
     least = objective_value(point.objective, keeping) if keeping else None
     if not least:
         unit, name = _unit(values, all_units)
-        _lines(axes, group, x, lambda p, r: counted(p, r) / unit)
+        _lines(axes, group, x, lambda p, r: r.value(p.objective) / unit)
         return f"{what} of a step, {name}", ""
-    _lines(axes, group, x, lambda p, r: 100 * (counted(p, r) / least - 1))
+    _lines(axes, group, x, lambda p, r: 100 * (r.value(p.objective) / least - 1))
     axes.axhline(
         0, color="#555555", linewidth=0.8, linestyle=(0, (6, 3)), label="keeping everything"
     )

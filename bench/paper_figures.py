@@ -13,9 +13,21 @@ from poet_host.view.picture import draw
 
 from . import figures as drawing, graphs
 from .claims import Found
-from .paper_points import ABLATION, MODELS, PREFIX, SHARES, TIMED_SHARE, WHOLE, WHOLE_SHARES, ram_of
+from .paper_points import (
+    ABLATION,
+    MODELS,
+    PREFIX,
+    SHARES,
+    TIMED_SHARE,
+    VARIANTS,
+    WHOLE,
+    WHOLE_SHARES,
+    ram_of,
+)
 
-KINDS = {"paper": "the paper's constants", "estimate": "realistic constants"}
+KINDS = {"paper": "the paper's constants", "estimate": "realistic constants"} | {
+    kind: f"the paper's constants, {words}" for kind, words in VARIANTS.items()
+}
 ENERGIES: dict[Objective, str] = {"added-energy": "added energy", "energy": "whole board"}
 
 
@@ -98,8 +110,7 @@ def _pair(
     both = {"poet", other} <= {p.method for p, _ in mine}
     return Figure(
         f"poet-{other}-{model}-{board}-{kind}{_tag(objective)}.png",
-        f"{number}. POET and {other}: {model} on {board}, {KINDS.get(kind, kind)}, "
-        f"{ENERGIES[objective]}.",
+        f"{number}. POET and {other}: {model} on {board}, {KINDS[kind]}, {ENERGIES[objective]}.",
         drawing.pair(mine, other) if both else None,
     )
 
@@ -132,7 +143,7 @@ def _streamed_of(axes: Any, group: Found) -> None:
     ):
         style = drawing.STYLES[name]
         mine = sorted(
-            (p.ram_bytes / 1024, drawing.counted(p, r) / objective_value(p.objective, keeping))
+            (p.ram_bytes / 1024, r.value(p.objective) / objective_value(p.objective, keeping))
             for p, r in group
             if r.row["plan"] and (p.case.whole_costs is not None) == is_streamed
         )

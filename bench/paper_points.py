@@ -56,7 +56,13 @@ STREAMED_PATIENCE = 3  # times the time limit of other points
 RANKED = ("poet-paging", "poet-remat", "dtr", "capuchin")
 CARD_BOARDS = ("mkr1000", "nrf52840_dk")  # with an SD card, whose current is an estimate
 LIMIT_S, GAP = 10.0, 0.001
-VARIANTS: tuple[graphs.Kind, ...] = ("repository", "nocache", "x10", "nocache-x10")
+# Of the paper's constants for the A72, and what is different in them:
+VARIANTS: dict[graphs.Kind, str] = {
+    "repository": "its repository’s energy per FLOP",
+    "nocache": "page-outs without a cache",
+    "x10": "memory power x 10",
+    "nocache-x10": "page-outs without a cache, memory power x 10",
+}
 PARTS = (
     "paper", "variants", "large", "estimate", "whole", "current", "times", "pofo", "floor",
     "streamed",

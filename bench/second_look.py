@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import inf
 
 from poet_host.compare.sweep import Point, Result
-from poet_host.plan.plan import VALUES, objective_value
+from poet_host.plan.plan import objective_value
 from poet_host.plan.verify import TOLERANCE, verify
 
 from .paper_points import GAP, Scope
@@ -42,22 +42,17 @@ def beaten(found: Found, scope: Scope) -> dict[int, Point]:
     for point, result in found:
         if result.row["plan"]:
             here = _place(point)
-            least[here] = min(least.get(here, inf), value(point, result))
+            least[here] = min(least.get(here, inf), result.value(point.objective))
     return {
         i: replace(point, time_limit_s=PATIENCE**2 * scope.limit_s)
         for i, (point, result) in enumerate(found)
         if point.method == "poet" and result.row["status"] != "infeasible"
-        and value(point, result) * (1 - GAP) > least.get(_place(point), inf)
+        and result.value(point.objective) * (1 - GAP) > least.get(_place(point), inf)
     }  # fmt: skip
 
 
 def _place(point: Point) -> tuple[object, ...]:
     return point.case.digest, point.ram_bytes, point.deadline_us, point.objective
-
-
-def value(point: Point, result: Result) -> float:
-    """What the point's objective counts of a plan; infinite without one."""
-    return float(result.row[VALUES[point.objective]]) if result.row["plan"] else inf
 
 
 def _is_open(point: Point, result: Result) -> bool:
@@ -69,7 +64,7 @@ def _is_open(point: Point, result: Result) -> bool:
 
 def better(first: tuple[Point, Result], second: tuple[Point, Result]) -> tuple[Point, Result]:
     """The one with the better plan; the second if neither has a plan."""
-    mine, other = (value(point, result) for point, result in (first, second))
+    mine, other = (result.value(point.objective) for point, result in (first, second))
     return first if mine < other else second
 
 
@@ -92,9 +87,11 @@ def _best(point: Point, own: Result, plans: Found) -> Result:
         return own
     fitting = [pair for pair in plans if _serves(pair, point)]
     giver, result = min(
-        fitting, key=lambda pair: value(point, pair[1]), default=(point, own)
+        fitting, key=lambda pair: pair[1].value(point.objective), default=(point, own)
     )  # fmt: skip
-    if giver is point or value(point, result) >= value(point, own) * (1 - TOLERANCE):
+    if giver is point or result.value(point.objective) >= own.value(point.objective) * (
+        1 - TOLERANCE
+    ):
         return own
     plan = result.plan
     assert plan is not None
@@ -128,7 +125,7 @@ def _gap(point: Point, own: Result, found: float) -> float | None:
     """The gap of a plan from the bound that was proved for `own`; None if it has no bound."""
     if own.row["gap"] is None:
         return None
-    bound = value(point, own) * (1 - float(own.row["gap"]))
+    bound = own.value(point.objective) * (1 - float(own.row["gap"]))
     return max(0.0, 1 - bound / found)
 
 

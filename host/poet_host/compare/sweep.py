@@ -20,6 +20,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from ..errors import BadInput, PoetError
 from ..files import read_json, write_whole
 from ..handlers import delayed_signals
 from ..plan.costgraph import dump_cost_graph, parse_cost_graph
-from ..plan.plan import Plan, plan_from_json, plan_to_json
+from ..plan.plan import VALUES, Plan, plan_from_json, plan_to_json
 from ..plan.problem import DEFAULT_OBJECTIVE, CostGraph, Objective, Problem
 from ..plan.verify import PlanError, verify
 from ..solver.settings import Settings
@@ -143,6 +144,10 @@ class Result:
 
     row: dict[str, Any]
     plan: Plan | None
+
+    def value(self, objective: Objective) -> float:
+        """Return what the objective minimises of the plan; infinite without a plan."""
+        return float(self.row[VALUES[objective]]) if self.row["plan"] else inf
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.solver import conflicts, stage_model
-from poet_host.solver.bound_search import BoundSearch, Learnt
+from poet_host.solver.bound_search import BoundSearch, Learnt, first_bound
 from poet_host.solver.feasibility import least_ram_bytes
 from poet_host.solver.program import minimise
 from poet_host.solver.repair import RepairSearch
@@ -75,6 +75,32 @@ def test_the_bounds_rise_to_the_value_of_the_best_plan(block: int) -> None:
     assert plans > 25
     assert repaired > 25
     assert shorter > 0  # of the searches that begin with what another search learnt
+
+
+def test_the_first_bound_offers_only_plans_that_are_better_than_the_known_one() -> None:
+    found = 0
+    for seed in range(60):
+        task = task_of(mode_problem(seed, 6))
+        if least_ram_bytes(task.graph, 1) > task.ram_bytes:
+            continue
+        plans: list[Any] = []
+
+        def emit(kind: str, content: Any, plans: list[Any] = plans) -> None:
+            if kind == "plan":
+                plans.append(content)
+
+        search = Search(task, Channel(emit, lambda: False))
+        first_bound(search)
+        if not plans:
+            continue
+        found += 1
+        values = [task.value(plan) for plan in plans]
+        assert values == sorted(values, reverse=True)
+        assert search.incumbent_value == values[-1]
+        plans.clear()
+        first_bound(search)
+        assert not plans
+    assert found > 20
 
 
 @pytest.mark.parametrize("block", range(4))

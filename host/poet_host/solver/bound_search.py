@@ -44,14 +44,16 @@ class Learnt:
     conflicts: list[Conflict] = field(default_factory=list)
 
 
-def first_bound(task: Task, channel: Channel) -> tuple[float, bool]:
+def first_bound(search: Search) -> tuple[float, bool]:
     """Find a lower bound quickly, as if recomputations needed no inputs. Emit it.
 
-    Return it, and whether no better bound can be found in this way.
+    Return it, and whether no better bound can be found in this way. If a plan is found that is
+    better than the incumbent of `search`, it becomes the incumbent.
     """
-    search = BoundSearch(task, channel)
-    outcome = search.relax(RELAXATION_TIME_SHARE)
-    return search.bound, outcome != "stopped"
+    first = BoundSearch(search.task, search.channel, search.incumbent, search.incumbent_value)
+    outcome = first.relax(RELAXATION_TIME_SHARE)
+    search.incumbent, search.incumbent_value = first.incumbent, first.incumbent_value
+    return first.bound, outcome != "stopped"
 
 
 def search_bounds(

@@ -68,7 +68,7 @@ def search_plans(task: Task, channel: Channel) -> None:
         search.try_greedy_plans()
     if search.incumbent is None:
         search.try_seed_plans()
-    bound, is_relaxed = first_bound(task, channel)
+    bound, is_relaxed = first_bound(search)
     is_new_deadline = task.deadline_us is not None and task.known is None
     share = FIRST_TIME_SHARE_DEADLINE if is_new_deadline else FIRST_TIME_SHARE
     # The bound search begins at once where the first bound can still rise in this way. It also does

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain, pairwise
 from math import inf
 
 import pytest
@@ -10,9 +11,11 @@ from poet_host.baselines.registry import plan_by
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import Problem, without_modes
 from poet_host.plan.verify import verify
-from poet_host.solver import stage_model
+from poet_host.solver import solution, stage_model
+from poet_host.solver.events import events_of, fits, normal_order
 from poet_host.solver.feasibility import least_ram_bytes
 from poet_host.solver.program import minimise
+from poet_host.solver.repair import RepairSearch
 from poet_host.solver.search import Search, Task
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import Method, solve
@@ -20,6 +23,8 @@ from poet_host.solver.workers import Channel
 from support.mode_graphs import mode_problem, timed_mode_problems
 from support.oracle import Best, cheapest
 from support.streamed_graphs import streamed_instance
+
+from tests.solver.test_stage_model import untied
 
 PROOF = Settings(60.0, gap=0.0, placed=False)
 SILENT = Channel(lambda kind, found: None, lambda: False)
@@ -105,6 +110,35 @@ def test_every_model_bounds_all_plans(options: dict[str, object]) -> None:
         assert found.bound <= least * (1 + 1e-6) + 1e-9, problem
         bounds += found.bound > task.least_value
     assert bounds > 20
+
+
+@pytest.mark.parametrize("is_fused", [False, True], ids=("one node", "several nodes"))
+def test_the_best_plan_is_a_solution_of_the_model(is_fused: bool) -> None:
+    """So searches can start from a plan, and search its neighbourhood."""
+    again = before_fused = 0
+    for seed in range(600, 900):
+        problem = untied(mode_problem(seed, 6, "added-energy", is_fused=is_fused), seed)
+        best = cheapest(problem)
+        if best is None:
+            continue
+        task = task_of(problem)
+        events = normal_order(task.graph, events_of(task.graph, best.statements))
+        if not fits(task.graph, events, task.ram_bytes):
+            continue
+        search = RepairSearch(task, SILENT)
+        model = search.neighbourhood_model(events)
+        assert model is not None
+        values = solution.values_of(model, events)
+        assert not model.program.violated_rows(values), problem
+        made = [task.graph.outputs(it.node, it.mode) for it in events if it.op == "compute"]
+        again += len({it.node for it in chain(*made)}) < len([*chain(*made)])
+        before_fused += any(
+            len(task.graph.outputs(one.node, one.mode)) > 1
+            for it, one in pairwise(events)
+            if it.op == "page_in" and one.op == "compute"
+        )
+    assert again > 5
+    assert before_fused > 2 or not is_fused
 
 
 def task_of(problem: Problem) -> Task:

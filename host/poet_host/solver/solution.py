@@ -1,12 +1,12 @@
 """Convert plans to solutions of the stage model (stage_model.py), and solutions to plans."""
 
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
 
-from ..plan.problem import CostGraph
+from ..plan.problem import CostGraph, Output
 from .events import Event
 from .program import Program, Values
 from .stage_columns import ALWAYS_IN_RAM, Stage, StageModel
@@ -208,8 +208,9 @@ def _by_stage(
 
     The tensors recomputed come with the first of their recomputations in the stage.
     Recomputations that stream their output are left out. If one event computes several nodes first,
-    nothing happens in the stages after the first of them. Neither does in the stage of a node that
-    is left out; RAM then holds what it held when the previous operator had run.
+    all before it happens in the stage of the last one, except what an earlier one overwrites: a
+    waiting mode needs nothing else (see apart.py). Nothing happens in the stage of a node that is
+    left out. RAM then holds what it held when the previous operator had run.
     """
     operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
     place = {i: stage for stage, i in enumerate(operators)}
@@ -222,19 +223,32 @@ def _by_stage(
     for event in events:
         op, i, mode = event
         if op == "compute":
-            for made in graph.outputs(i, mode):
-                if (stage := place[made.node]) >= following:
-                    for _ in range(following, stage):
-                        yield {}, set(), set(before & ram), set()
-                    yield computed, paged, set(ram), twice
-                    computed, paged, twice, following = {}, set(), set(), stage + 1
-                elif not made.streamed:
+            outputs = graph.outputs(i, mode)
+            first = {place[it.node]: it for it in outputs if place[it.node] >= following}
+            for made in outputs:
+                if made not in first.values() and not made.streamed:
                     if made.node in computed:
                         twice.add(made.node)
                     computed.setdefault(made.node, event)
-                if not made.streamed:
-                    ram.discard(made.taken)
-                    ram.add(made.node)
+                    _create(made, ram)
+            last = max(first, default=following - 1)
+            for stage in range(following, last):
+                early = first.get(stage)
+                needed = (
+                    set() if early is None else _needed(graph, early.taken, computed, paged, ram)
+                )
+                now = {j: computed.pop(j) for j in needed & computed.keys()}
+                yield now, needed & paged, (before | needed) & ram, twice & needed
+                paged -= needed
+                before |= needed
+                if early is not None and not early.streamed:
+                    _create(early, ram)
+                    before.add(early.node)
+            if last in first:
+                yield computed, paged, set(ram), twice
+                computed, paged, twice, following = {}, set(), set(), last + 1
+                if not first[last].streamed:
+                    _create(first[last], ram)
                 before = set(ram)
         elif op == "page_in":
             paged.add(i)
@@ -245,3 +259,31 @@ def _by_stage(
         yield {}, set(), set(before & ram), set()
     if not graph.storage:
         yield computed, paged, set(ram), twice
+
+
+def _create(made: Output, ram: set[int]) -> None:
+    """Put an output into RAM, where it may take the place of an input."""
+    ram.discard(made.taken)
+    ram.add(made.node)
+
+
+def _needed(
+    graph: CostGraph,
+    tensor: int | None,
+    computed: Mapping[int, Event],
+    paged: Set[int],
+    ram: Set[int],
+) -> set[int]:
+    """Return what a stage must have done before a tensor is in RAM: recomputations and page-ins.
+
+    It also must have used all of this that is not in RAM any more.
+    """
+    inputs = {j: set(graph.nodes[it.node].whole_inputs(it.mode)) for j, it in computed.items()}
+    found: set[int] = set()
+    border = {i for i in (*inputs, *paged) if i == tensor}
+    while border:
+        found |= border
+        used = {i for j in border for i in inputs.get(j, ())}
+        users = {j for j in inputs if not inputs[j].isdisjoint(found - ram)}
+        border = (used | users) & (inputs.keys() | paged) - found
+    return found

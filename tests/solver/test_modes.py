@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 from poet_host.baselines.registry import CHAIN, PAGED_CHAIN, SCHEDULERS, plan_by
 from poet_host.plan.plan import objective_value
-from poet_host.plan.problem import TOLERANCE, CostGraph, Mode, Problem
+from poet_host.plan.problem import TOLERANCE, Also, CostGraph, CostNode, Mode, Problem
 from poet_host.plan.verify import verify
 from poet_host.solver.events import statements
 from poet_host.solver.exhaustive import search_exhaustively
+from poet_host.solver.modes import Modes
 from poet_host.solver.search import Task
 from poet_host.solver.settings import Settings
 from support.mode_graphs import mode_problem, timed_mode_problems
@@ -99,3 +100,15 @@ def test_events_may_fit_rounded_sizes_only() -> None:
     assert plan.value is not None
     verify(wide, plan)
     assert plan.value >= best.value(wide) * (1 - TOLERANCE)
+
+
+def test_a_way_that_streams_a_tensor_replaces_none_that_computes_it() -> None:
+    """The tensor need not be on storage."""
+    both = Mode((), False, 0, 3.0, 0.0, 3.0, 3.0, also=(Also(1, False),))
+    streamed = Mode((0,), False, 0, 1.0, 0.0, 1.0, 1.0)
+    nodes = (
+        CostNode("conv", (), 4, 2.0, 2.0, page_out_uj=9.0, modes=(both,)),
+        CostNode("stats", (0,), 1, 2.0, 2.0, modes=(streamed,)),
+    )
+    ways = Modes(CostGraph("statistics", nodes)).ways[1]
+    assert {(way.node, way.mode) for way in ways} == {(0, 1), (1, 0), (1, 1)}

@@ -362,7 +362,7 @@ class Modes:
         """Return whether a way costs no more than another one and needs no more, in every plan."""
         return (
             set(one.whole) <= set(other.whole)
-            and all(self.certainly_stored(i) for i in one.streamed if i in other.whole)
+            and all(i in other.streamed or self.certainly_stored(i) for i in one.streamed)
             and one.energy_uj <= other.energy_uj
             and (
                 not self.timed

@@ -148,6 +148,21 @@ def task_of(problem: Problem) -> Task:
     )
 
 
+def test_a_tensor_that_only_modes_write_to_storage_can_be_paged_in() -> None:
+    """Also if a plan may leave it out."""
+    found = 0
+    for seed in (686, 992, 1097):
+        problem = mode_problem(seed, 6, "added-energy", is_fused=True)
+        best = cheapest(problem)
+        assert best is not None
+        task = task_of(problem)
+        model = stage_model.build(Search(task, SILENT).candidates(), task.ram_bytes)
+        assert minimise(model.program, 20.0).bound <= best.energy_uj * (1 + 1e-6)
+        modes = task.modes
+        found += any(modes.streaming[i] and not modes.whole[i] for i in modes.apart.left_out)
+    assert found == 3
+
+
 def test_placed_plans_have_their_workspaces_and_transfers_placed() -> None:
     placed = also = 0
     for seed in range(400, 480):

@@ -145,7 +145,7 @@ def _variables(model: SlotModel) -> None:
                 program.offset += 0.0 if node.modes else node.page_out_uj
             elif model.page and modes.whole[i]:
                 model.written[i] = program.binary(node.page_out_uj)
-        pageable = modes.certainly_stored(i) or i in model.written
+        pageable = modes.certainly_stored(i) or modes.streaming[i] or i in model.written
         if node.stored and not graph.storage:
             model.held_at_start[i] = program.binary()
         for q, touch in enumerate(touches[i]):

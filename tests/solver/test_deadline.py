@@ -3,15 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
+import poet_host as poet
 import pytest
-from poet_host.plan.problem import without_energy
+from poet_host.plan.problem import Problem, without_energy
 from poet_host.plan.verify import verify
 from poet_host.solver.candidate import Candidate
 from poet_host.solver.events import energy_uj
 from poet_host.solver.overlapped import with_processor_time
 from poet_host.solver.portfolio import Found
 from poet_host.solver.search import Task
-from poet_host.solver.settings import Settings
+from poet_host.solver.settings import Settings, Stopwatch
 from poet_host.solver.solve import _Solver, solve
 from support.cost_graphs import timed_problems
 from support.oracle import cheapest
@@ -74,3 +75,17 @@ def test_searches_for_a_deadline_start_from_the_plans_found_before(
                 late += 1
     assert started > 10
     assert late > 0
+
+
+def test_waits_are_cheap_where_transfers_cost_far_more_than_a_sleeping_board() -> None:
+    """The search for the least energy then leaves them out."""
+    graph = poet.load("resnet-digits")
+    for board, is_cheap in (("nrf52840_dk", True), ("mkr1000", False), ("rpi4b", False)):
+        costs = poet.costs_of(graph, poet.estimate_profile(board))
+        assert solver_of(Problem(costs, 65_536)).waits_are_cheap == is_cheap, board
+        assert not solver_of(Problem(costs, 65_536, deadline_us=1e9)).waits_are_cheap
+        assert not solver_of(Problem(costs, 65_536, objective="time")).waits_are_cheap
+
+
+def solver_of(problem: Problem) -> _Solver:
+    return _Solver(problem, Settings(), "poet", (), Stopwatch(60.0))

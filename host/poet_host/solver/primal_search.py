@@ -37,7 +37,7 @@ FIRST_LIMITS = (DepthLimit(1), DepthLimit(2))  # solved quickly
 MEDIUM_LIMITS = (DepthLimit(4, 0.5), DepthLimit(3), DepthLimit(6))
 LAST_LIMITS = (DepthLimit(None, 1.0), DepthLimit(None))
 # Shares of the time left that the search with one depth limit may take:
-FIRST_TIME_SHARE, FIRST_TIME_SHARE_DEADLINE = 0.25, 0.05
+FIRST_TIME_SHARE, FIRST_TIME_SHARE_DEADLINE = 0.12, 0.05
 MEDIUM_TIME_SHARE, LAST_TIME_SHARE = 0.1, 0.5
 MAX_TIGHTENINGS = 4  # attempts with less RAM or time for a model, until its plan fits
 MAX_CUT_ROUNDS = 2

@@ -37,7 +37,10 @@ DEFAULT_GAP = 0.01  # default of the API and the command line; a gap of 0 may ta
 # which counts the processor's time alone, and searches for plans whose transfers run while the
 # processor computes: without and with an additional weight of time.
 FIRST_TIME_SHARE, OVERLAPPED_TIME_SHARE, WEIGHTED_TIME_SHARE = 0.1, 0.3, 0.1
-MORE_TIME_SHARE = 0.8  # the same, for a search without the deadline whose plans meet it
+MORE_TIME_SHARE = 0.8  # the same, for the first search if its plans are good enough
+CHEAP_WAITS_TIME_SHARE = 0.9  # the same, if waits for transfers are cheap
+# Waits for transfers are cheap if they cost at most this share of what the transfers cost.
+MAX_WAIT_SHARE = 0.02
 MAX_TIME_WEIGHTS = 5  # tried for a deadline
 # If a plan misses the deadline, the next weight of time is the last one times a factor; otherwise
 # it is the last one divided by the factor. Then factor ** TIME_WEIGHT_DECAY replaces the factor.
@@ -97,13 +100,13 @@ class _Solver:
             return plan_of(problem, "infeasible")
         if least_ram_bytes(problem.graph, task.unit) > problem.ram_bytes:
             return _too_little_ram(problem, task)
-        found = self.search_processor_time() if problem.is_timed else self.search(task)
+        share = CHEAP_WAITS_TIME_SHARE if self.waits_are_cheap else FIRST_TIME_SHARE
+        found = self.search_processor_time(share) if problem.is_timed else self.search(task)
         if found.is_infeasible:
             return _too_little_ram(problem, task)
         best = self.with_early_transfers(found.best) if found.best else None
-        if self.may_ignore_deadline(found, best):
-            more = replace(task.within(MORE_TIME_SHARE), known=found.best)
-            found = self.search(more, found.bound, found.learnt)
+        if share == FIRST_TIME_SHARE and self.may_ignore_waits(found, best):
+            found = self.search_processor_time(MORE_TIME_SHARE, found)
             assert found.best is not None
             best = self.best_in_time([best, self.with_early_transfers(found.best)])
         found = replace(found, task=task, early_plan=best, bound_plan=None, late_plan=None)
@@ -170,28 +173,46 @@ class _Solver:
         return found
 
     def report(self, found: Found) -> None:
-        if self.settings.progress is not None and found.task.graph is self.task.graph:
-            known = found.value if found.best else None
+        """Report the value of the best plan in time, and the bound, if it is one of this task."""
+        bounding = (self.task.graph, self.processor_graph)
+        if self.settings.progress is not None and any(found.task.graph is it for it in bounding):
+            best = self.best_in_time([found.best])
+            known = self.task.value(best) if best else None
             gap = max(0.0, (known - found.bound) / known) if known else None
             self.settings.progress(known, found.bound, gap, self.clock.elapsed_s)
 
-    def search_processor_time(self) -> Found:
+    def search_processor_time(self, share: float, before: Found | None = None) -> Found:
         """Search without the deadline, as if a step took as long as its processor is busy.
 
-        The bound is also one of the values of all plans, and easier to find.
+        The bound is also one of the values of all plans, and easier to find. `share`: of the time
+        left. `before`: the results of such a search, from which this one continues.
         """
-        task = self.task.within(FIRST_TIME_SHARE)
-        return self.search(replace(task, graph=self.processor_graph, value_per_us=0.0))
+        task = replace(self.task.within(share), graph=self.processor_graph, value_per_us=0.0)
+        if before is None:
+            return self.search(task)
+        return self.search(replace(task, known=before.best), before.bound, before.learnt)
 
-    def may_ignore_deadline(self, found: Found, early: Candidate | None) -> bool:
-        """Return whether the search without the deadline should go on.
+    @property
+    def waits_are_cheap(self) -> bool:
+        """Return whether waits for transfers cost little, even if nothing runs meanwhile."""
+        per_us, most = self.task.value_per_us, MAX_WAIT_SHARE
+        return self.problem.deadline_us is None and all(
+            per_us * node.page_in_us <= most * node.page_in_uj
+            and per_us * node.page_out_us <= most * node.page_out_uj
+            for node in self.task.graph.nodes
+        )
 
-        `early`: its best plan, with early transfers. As long as such plans meet the deadline, this
-        search is the faster one. If the objective counts time, its bound is too low.
+    def may_ignore_waits(self, found: Found, early: Candidate | None) -> bool:
+        """Return whether the search without a deadline, and without waits, should go on.
+
+        `early`: its best plan, with early transfers. As long as such plans meet the deadline, and
+        their waits for transfers cost less than what is not proved, this search is the faster one.
         """
         is_over = found.is_proved(self.settings.gap) or found.is_exhausted
-        is_timed = self.problem.is_timed and not self.task.value_per_us
-        return is_timed and not is_over and self.is_in_time(early)
+        if early is None or is_over or not self.problem.is_timed or not self.is_in_time(early):
+            return False
+        unproved = energy_uj(self.processor_graph, early.events) - found.bound
+        return self.waits(early) < unproved
 
     def search_in_time(self, found: Found) -> tuple[Found, Candidate | None]:
         """Search for plans that meet the deadline. Return the results, and the fastest plan.
@@ -213,10 +234,11 @@ class _Solver:
 
         If the deadline is met, it may only save the time in which the processor waits.
         """
-        if known is None:
-            return True
-        waiting = self.task.value(known) - energy_uj(self.processor_graph, known.events)
-        return waiting > self.settings.gap * self.task.value(known)
+        return known is None or self.waits(known) > self.settings.gap * self.task.value(known)
+
+    def waits(self, plan: Candidate) -> float:
+        """Return what the time costs in which the processor waits for transfers."""
+        return self.task.value(plan) - energy_uj(self.processor_graph, plan.events)
 
     def overlapped_plans(self, first: Candidate | None) -> list[Candidate]:
         """Return plans whose transfers run while the processor computes.

@@ -234,9 +234,8 @@ def _by_stage(
             last = max(first, default=following - 1)
             for stage in range(following, last):
                 early = first.get(stage)
-                needed = (
-                    set() if early is None else _needed(graph, early.taken, computed, paged, ram)
-                )
+                taken = None if early is None else early.taken
+                needed = _needed(graph, taken, computed, paged, ram)
                 now = {j: computed.pop(j) for j in needed & computed.keys()}
                 yield now, needed & paged, (before | needed) & ram, twice & needed
                 paged -= needed

@@ -100,12 +100,13 @@ class _Solver:
             return plan_of(problem, "infeasible")
         if least_ram_bytes(problem.graph, task.unit) > problem.ram_bytes:
             return _too_little_ram(problem, task)
-        share = CHEAP_WAITS_TIME_SHARE if self.waits_are_cheap else FIRST_TIME_SHARE
+        are_cheap = self.waits_are_cheap
+        share = CHEAP_WAITS_TIME_SHARE if are_cheap else FIRST_TIME_SHARE
         found = self.search_processor_time(share) if problem.is_timed else self.search(task)
         if found.is_infeasible:
             return _too_little_ram(problem, task)
         best = self.with_early_transfers(found.best) if found.best else None
-        if share == FIRST_TIME_SHARE and self.may_ignore_waits(found, best):
+        if not are_cheap and self.may_ignore_waits(found, best):
             found = self.search_processor_time(MORE_TIME_SHARE, found)
             assert found.best is not None
             best = self.best_in_time([best, self.with_early_transfers(found.best)])

@@ -177,7 +177,7 @@ def _stage(
         users[i] = [*users.get(i, []), *readers]
     paged: Columns = {}
     for i in sorted(needed | users.keys()):
-        pageable = modes.certainly_stored(i) or modes.streaming[i] or i in model.written
+        pageable = modes.certainly_stored(i) or storing(model, i)
         if pageable and (repeats or before.get(i) != ALWAYS_IN_RAM):
             paged[i] = program.binary(nodes[i].page_in_uj)
             _on_storage(model, i, [(paged[i], 1.0)])

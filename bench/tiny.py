@@ -13,7 +13,7 @@ from poet_host.data.datasets import Dataset
 from poet_host.plan.plan import Plan, moved_bytes
 
 from .report import about, commit, number, percent, table
-from .streaming import IMAGES, Case, Measured, run_cases
+from .streaming import HIDDEN, IMAGES, Case, Measured, hidden, run_cases
 
 RESULTS = Path(__file__).with_name("RESULTS-tiny.md")
 STEPS = 2
@@ -41,7 +41,7 @@ CASES = [
 def report(found: Sequence[tuple[Case, Measured | Plan]], command: str) -> str:
     head = ["model on board", "RAM bytes", "largest operator, bytes", "high-water mark",
             "step s", "predicted s", "step J", "plan bytes", "gap %", "bytes moved in",
-            "bytes moved out", "weights"]  # fmt: skip
+            "bytes moved out", "hidden %", "weights"]  # fmt: skip
     return "\n\n".join(
         [
             "# MLPerf Tiny",
@@ -51,7 +51,7 @@ def report(found: Sequence[tuple[Case, Measured | Plan]], command: str) -> str:
             "energies are simulated. A step's energy is all that the battery loses. Batches have "
             "1 sample; those of the autoencoder have 4, because batchnorm needs several. `equal`: "
             "the weights are bit for bit those of a native board that keeps everything in RAM. "
-            "Moved bytes: those of the plan, for each step.",
+            f"Moved bytes: those of the plan, for each step. {HIDDEN}",
             table(head, [_row(case, mine) for case, mine in found]),
         ]
     ) + "\n"  # fmt: skip
@@ -61,7 +61,7 @@ def _row(case: Case, mine: Measured | Plan) -> list[str]:
     row = [case.name, f"{case.ram_bytes:,}"]
     if isinstance(mine, Plan):
         needs = f"no plan: {mine.smallest_ram_bytes:,} bytes needed"
-        return [*row, needs, *["-"] * 9]
+        return [*row, needs, *["-"] * 10]
     plan, run = mine.plan, mine.run
     assert plan.problem is not None
     assert plan.time_us is not None
@@ -79,6 +79,7 @@ def _row(case: Case, mine: Measured | Plan) -> list[str]:
         percent(plan.gap),
         f"{moved_in:,}",
         f"{moved_out:,}",
+        hidden(run),
         "equal" if mine.is_same else "DIFFERENT",
     ]
 

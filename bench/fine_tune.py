@@ -17,7 +17,7 @@ from poet_host.graph.weights import from_named, to_named
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .report import about, commit, number, percent, table
+from .report import about, number, percent, table
 
 RESULTS = Path(__file__).with_name("RESULTS-fine-tune.md")
 RAM_BYTES = 220 * 1024
@@ -132,7 +132,7 @@ def report(before: tuple[float, float], after: tuple[float, float], run: poet.Ru
     return "\n\n".join(
         [
             "# ResNet-18 learns two more digits in 220 KiB",
-            f"Commit {commit()}. {about('python -m bench.fine_tune', 'torch', 'numpy')}",
+            about('python -m bench.fine_tune', 'torch', 'numpy'),
             f"PyTorch trained the digits 0 to {KNOWN_DIGITS - 1} for {EPOCHS} epochs. A native "
             f"board then trained {IMAGES} images of all digits, {BOARD_EPOCHS} times each, with "
             f"frozen batchnorm: {len(run.steps)} steps, {run.peak_bytes:,} of {RAM_BYTES:,} bytes "

@@ -32,7 +32,7 @@ from poet_host.graph.weights import start_values
 from poet_host.resources import resource
 
 from .instructions import instructions_per_mac
-from .report import about, commit, number, table
+from .report import about, number, table
 from .torch_layers import outputs
 
 RESULTS = Path(__file__).with_name("RESULTS-host.md")
@@ -213,8 +213,7 @@ def report(measured: Sequence[Measured], counts: dict[str, float], command: str)
             f"Training steps of {MODEL} with SGD on one thread, {steps}. A step of the native "
             "board, one by its kernels alone and one by PyTorch follow each other. Times and "
             "ratios are medians, so other processes change the times more than the ratios. "
-            f"Vectors: {' '.join(vector_flags()) or 'those that every such processor has'}. Commit "
-            f"{commit()}.",
+            f"Vectors: {' '.join(vector_flags()) or 'those that every such processor has'}.",
             table(
                 ["batch size", "kernels, ms", "whole step, ms", "PyTorch, ms",
                  "kernels / PyTorch", "whole step / PyTorch"],

@@ -23,7 +23,7 @@ from poet_host.solver.settings import Settings
 from poet_host.solver.workers import POOL
 
 from . import graphs, moccasin, paper_milp, torch_saved
-from .report import about, commit, percent, table
+from .report import about, percent, table
 
 RESULTS = Path(__file__).with_name("RESULTS-planners.md")
 LIMIT_S = 20.0
@@ -163,7 +163,7 @@ def report(planners: Sequence[Row], saved: Sequence[Row], limit_s: float, comman
     parts = [
         "# Planners of rematerialisation",
         about(command, "highspy", "ortools", "torch"),
-        f"Commit {commit()}. {limit_s:g} s for each plan. Nothing is paged. Overhead: energy "
+        f"{limit_s:g} s for each plan. Nothing is paged. Overhead: energy "
         "beyond computing everything once, in per cent of that energy. Bound: no plan of the "
         "planner's own form has less overhead. `poet-remat` stops at a gap of 0.001 % of the "
         "whole energy. Every plan is placed and verified, except those of Checkmate's program, "

@@ -29,7 +29,7 @@ from poet_host.profile.profile import Measured
 from poet_host.run.calibrate import Validation, averaged, observe, validation
 from poet_host.run.train import Training
 
-from .report import about, commit, percent, table
+from .report import about, percent, table
 
 RESULTS = Path(__file__).with_name("RESULTS-predict.md")
 BOARDS = ("mkr1000", "nrf52840_dk")
@@ -105,7 +105,7 @@ def report(rows: Sequence[tuple[str, Validation, Validation]]) -> str:
     return "\n\n".join(
         [
             "# Predictions",
-            f"Commit {commit()}. {about('python -m bench.predict', 'highspy', 'numpy')}",
+            about('python -m bench.predict', 'highspy', 'numpy'),
             "Errors of the predicted time and energy of a step, in per cent of those that the "
             "simulated board measured: by the estimates of board.toml, then by a profile of the "
             f"other models of this table. Estimates are fitted to {', '.join(FITTED)}; other "

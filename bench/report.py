@@ -5,8 +5,11 @@ import platform
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 
 from .commits import ROOT, git
+
+_NO_RESULTS = [f":(exclude){name}" for name in ("*.md", "*.txt", "*.png", "schedules")]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: bool = False) -> str:
@@ -16,19 +19,24 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: bool = F
 
 
 def about(command: str, *packages: str) -> str:
-    """Date, command, processor cores and versions: what a reader needs to judge times."""
+    """Commit, date, command, processor cores and versions: what a reader needs to judge times."""
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     return (
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{command}`, {os.cpu_count()} cores "
-        f"({platform.machine()}), Python {platform.python_version()}, {versions}. One run of each, "
-        f"one after the other; load of the machine at the end {os.getloadavg()[1]:.1f}."
+        f"Commit {commit()}. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{command}`, "
+        f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, "
+        f"{versions}. One run of each, one after the other; load of the machine at the end "
+        f"{os.getloadavg()[1]:.1f}."
     )
 
 
-def commit() -> str:
-    """The short name of the commit that is checked out, with -dirty after it if files differ."""
-    found = git(ROOT, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*")
-    return found or "unknown"
+def commit(root: Path = ROOT) -> str:
+    """The short name of the commit that is checked out, with -dirty after it if files differ.
+
+    Texts and results do not count, so that one benchmark does not make the next one dirty.
+    """
+    found = git(root, "rev-parse", "--short=10", "HEAD")
+    changed = git(root, "status", "--porcelain", "--", ".", *_NO_RESULTS)
+    return found + "-dirty" * bool(changed) if found else "unknown"
 
 
 def percent(share: float | None, digits: int = 2) -> str:

@@ -24,7 +24,7 @@ from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.plan import Plan, moved_bytes
 from poet_host.run.run import Run, Step, weights_sha256
 
-from .report import about, commit, number, percent, table
+from .report import about, number, percent, table
 
 RESULTS = Path(__file__).with_name("RESULTS-streaming.md")
 SOLVE_S = 60.0
@@ -148,7 +148,7 @@ def report(measured: Sequence[Measured], command: str) -> str:
     return "\n\n".join(
         [
             "# Networks whose operators exceed the RAM",
-            f"Commit {commit()}. {about(command, 'highspy', 'numpy')}",
+            about(command, 'highspy', 'numpy'),
             f"{STEPS} step, planned with the estimated profile of the board. The chips are "
             "simulated with their firmware, and their times are simulated times. `equal`: the "
             "weights are bit for bit those of a native board that keeps everything in RAM. Moved "

@@ -12,7 +12,7 @@ import poet_host as poet
 from poet_host.data.datasets import Dataset
 from poet_host.plan.plan import Plan, moved_bytes
 
-from .report import about, commit, number, percent, table
+from .report import about, number, percent, table
 from .streaming import HIDDEN, IMAGES, Case, Measured, hidden, run_cases
 
 RESULTS = Path(__file__).with_name("RESULTS-tiny.md")
@@ -45,7 +45,7 @@ def report(found: Sequence[tuple[Case, Measured | Plan]], command: str) -> str:
     return "\n\n".join(
         [
             "# MLPerf Tiny",
-            f"Commit {commit()}. {about(command, 'highspy', 'numpy')}",
+            about(command, 'highspy', 'numpy'),
             f"{STEPS} training steps of each model, planned with the estimated profile of the "
             "board, in its whole arena. The chips are simulated with their firmware; times and "
             "energies are simulated. A step's energy is all that the battery loses. Batches have "

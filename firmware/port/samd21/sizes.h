@@ -4,9 +4,9 @@
 
 #define BOARD_ARENA_BYTES 24576
 #define BOARD_RESIDENTS 40
-#define BOARD_TENSORS 384
+#define BOARD_TENSORS 512
 #define BOARD_QUEUE 8
-#define BOARD_TRACE 19
+#define BOARD_TRACE 18
 #define BOARD_CACHE 4
 #define BOARD_FRAME 520 /* payload of a write of one block */
 /* The store in the chip's own flash: erase unit, what one write programs, and

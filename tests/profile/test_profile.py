@@ -209,14 +209,19 @@ def test_measured_operators_come_first_and_others_are_fitted() -> None:
     estimate = replace(estimate_profile(BOARD), statements=StatementCosts())
     conv, other = GRAPH["conv1"], GRAPH["conv2"]
     load = work_of(conv, GRAPH)
-    known = Measured(1000.0, load.macs, load.other_flops, load.bytes)
+    known = Measured(1000.0, **asdict(load))
     profile = replace(estimate, kind="measured", operators={signature(conv): known})
     assert profile.cost(conv, GRAPH)[0] == 1000.0
     fitted = profile.cost(other, GRAPH)[0]
     assert fitted == pytest.approx(1000.0 * work_of(other, GRAPH).macs / load.macs)
-    # A kernel that was not measured is fitted to the other kernels, not estimated.
+    # A kernel that was not measured has the estimate of board.toml, times how much slower than
+    # their estimates the measured kernels are.
     relu = GRAPH["relu1"]
-    assert profile.cost(relu, GRAPH)[0] == profile.fitted[""].time_us(work_of(relu, GRAPH))
+    estimates = [estimate.cost(node, GRAPH)[0] for node in (conv, relu)]
+    assert profile.cost(relu, GRAPH)[0] == pytest.approx(1000.0 * estimates[1] / estimates[0])
+    # Where board.toml says nothing of the kernel, it is fitted to the other kernels.
+    vague = replace(profile, kernels={})
+    assert vague.cost(relu, GRAPH)[0] == vague.fitted[""].time_us(work_of(relu, GRAPH))
 
 
 def test_signatures_differ_where_times_may() -> None:

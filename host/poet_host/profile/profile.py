@@ -170,10 +170,21 @@ class Profile:
         if measured:
             return measured.time_us
         known, kind = self.fitted, family(signature(node))
+        if known and kind not in known and kind in self.kernels:
+            return self.estimate_us(kind, work()) * self.slowness
         rates = known.get(kind) or known.get(node.op) or known.get("")
-        if rates:
-            return rates.time_us(work())
-        return self.rates.time_us(work()) * self.kernels.get(kind, 1.0)
+        return rates.time_us(work()) if rates else self.estimate_us(kind, work())
+
+    def estimate_us(self, kind: str, work: Work) -> float:
+        """Return the time of a kernel of the `family` by the estimates of board.toml."""
+        return self.rates.time_us(work) * self.kernels.get(kind, 1.0)
+
+    @cached_property
+    def slowness(self) -> float:
+        """Return the time of all measured operators, as a multiple of their estimates."""
+        measured = sum(it.time_us for it in self.operators.values())
+        estimates = (self.estimate_us(family(name), it.work) for name, it in self.operators.items())
+        return measured / (sum(estimates) or 1.0)
 
     def around_uj(self, time_us: float) -> float:
         """Return the energy (uJ) if statements take `time_us`, without kernels and transfers."""

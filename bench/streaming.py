@@ -152,7 +152,8 @@ def report(measured: Sequence[Measured], command: str) -> str:
             f"{STEPS} step, planned with the estimated profile of the board. The chips are "
             "simulated with their firmware, and their times are simulated times. `equal`: the "
             "weights are bit for bit those of a native board that keeps everything in RAM. Moved "
-            f"bytes: those of the plan. {HIDDEN}",
+            f"bytes: those of the plan. {HIDDEN} The first step of a transformer also renews its "
+            "whole table of words, which the plan does not count.",
             table(head, map(_row, measured)),
         ]
     ) + "\n"  # fmt: skip

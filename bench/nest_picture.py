@@ -20,7 +20,7 @@ from poet_host.graph.graph import Node
 from poet_host.graph.operands import operator_of
 from poet_host.plan.nests import NestedOperator, Range
 from poet_host.plan.problem import Mode
-from poet_host.profile.profile import Lane
+from poet_host.profile.transfer import Lane
 
 BOARD, RAM = "nrf52840_dk", "24KiB"
 OPERATOR = "layer4.2.relu1:grad"

@@ -12,7 +12,8 @@ from poet_host.errors import BoardError
 from poet_host.graph import models, weights
 from poet_host.graph.training_options import TrainingOptions
 from poet_host.profile.measure import distinct, measure
-from poet_host.profile.profile import moved_bytes, signature
+from poet_host.profile.profile import signature
+from poet_host.profile.transfer import moved_bytes
 from poet_host.reference.step import run_step
 from poet_host.sim.start_board import start_board
 

@@ -15,15 +15,14 @@ from poet_host.graph.work import Work, work_of
 from poet_host.plan.pricing import cost_graph
 from poet_host.profile.fit import Rates, family, fit_plane, fit_rates
 from poet_host.profile.profile import (
-    Lane,
     Measured,
     Profile,
     StatementCosts,
     estimate_profile,
     profile_from_json,
-    shared_blocks,
     signature,
 )
+from poet_host.profile.transfer import Lane, shared_blocks
 from poet_host.schedule.layout import model_of_graph
 from poet_host.schedule.model import NEXT, SHARED
 from support import whole_runs as runs

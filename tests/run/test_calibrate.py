@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from poet_host import isa
 from poet_host.device.board import StatementCosts
-from poet_host.profile.profile import shares
+from poet_host.profile.transfer import shares
 from poet_host.run.calibrate import Observed, averaged, calibrated, fastest, statement_costs
 from poet_host.run.run import Step
 from poet_host.schedule.decode import Wait, decode

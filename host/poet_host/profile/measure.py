@@ -21,15 +21,8 @@ from ..graph.operands import operator_of, part_of
 from ..graph.work import work_of_part
 from ..reference.step import run_step
 from .fit import fit_plane
-from .profile import (
-    Lane,
-    Measured,
-    Profile,
-    board_power,
-    estimate_profile,
-    moved_bytes,
-    signature,
-)
+from .profile import Measured, Profile, board_power, estimate_profile, signature
+from .transfer import BLOCK, TRAILER, Lane, moved_bytes
 
 SAMPLES = 7
 SAMPLE_US = 500.0  # shortest time of a sample; a board's clock ticks about once a microsecond
@@ -42,7 +35,6 @@ COMMITS = 64  # in one sample
 PART_SHARES = (1, 4, 16)  # parts have at most an arena divided by these
 # Of a part that is measured: the time of smaller ones is mostly overhead.
 LEAST_PART_MACS, LEAST_PART_BYTES = 1_000, 256
-_BLOCK, _TRAILER = (isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER"))
 
 Progress = Callable[[int, int, str], None]  # (measurements done, their total, name of the next)
 Array = NDArray[np.generic]
@@ -246,16 +238,16 @@ def probe_record(node: Node) -> bytes:
 
 def _transfer_sizes(arena_bytes: int) -> list[int]:
     """Return tensor sizes (bytes) that fill 2^n storage blocks, or leave the last nearly empty."""
-    most = min(MAX_TRANSFER_BLOCKS, arena_bytes // _BLOCK)
+    most = min(MAX_TRANSFER_BLOCKS, arena_bytes // BLOCK)
     counts = [2**i for i in range(most.bit_length())]
-    full = [count * _BLOCK - _TRAILER for count in counts]
-    nearly_empty = [4 + (count - 1) * _BLOCK for count in counts[:4]]
+    full = [count * BLOCK - TRAILER for count in counts]
+    nearly_empty = [4 + (count - 1) * BLOCK for count in counts[:4]]
     return sorted(full + nearly_empty) or [arena_bytes // 4 * 4]
 
 
 def _transfer(device: Device, write: bool, size_bytes: int) -> _Times:
     """Return the mean time and processor time of a transfer (us), including the card's pauses."""
-    repeat = -(-MOVED_BLOCKS * _BLOCK // moved_bytes(size_bytes))
+    repeat = -(-MOVED_BLOCKS * BLOCK // moved_bytes(size_bytes))
     ticks, cpu_ticks = device.probe_transfer(write, size_bytes, repeat=repeat)
     return device.us(ticks) / repeat, device.us(cpu_ticks) / repeat
 
@@ -265,7 +257,7 @@ def _lane(found: Mapping[int, Sequence[_Times]]) -> Lane:
 
     `found` has the measured times of transfers by the size of the tensor in bytes.
     """
-    sizes = [(moved_bytes(size_bytes), size_bytes % _BLOCK) for size_bytes in found]
+    sizes = [(moved_bytes(size_bytes), size_bytes % BLOCK) for size_bytes in found]
     times_us, cpu_us = (
         [_typical([times[kind] for times in samples]) for samples in found.values()]
         for kind in (0, 1)

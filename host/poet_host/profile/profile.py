@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from msgspec import Meta
@@ -23,15 +23,12 @@ from ..graph.graph import Graph, Node
 from ..graph.work import Work, work_of
 from ..schema import Amount, Count, convert, of_format
 from .fit import Rates, family, fit_rates
+from .transfer import BLOCK, TRAILER, Lane, Transfer, shared_blocks, shares
 
 Kind = Literal["measured", "estimate", "paper"]
-_N = TypeVar("_N", float, NDArray[np.float64])
 FORMAT, VERSION = "poet-profile", 3
 _Queue = Annotated[int, Meta(ge=1, le=2**16)]
 Use = Literal["stored", "page", "renewed"]  # "renewed": the new value of a stored tensor
-_BLOCK, _TRAILER, _SHARED_BYTES = (
-    isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER", "SHARED_BYTES")
-)
 _READBACK_SHARE = isa.constants()["POET_READBACK_PERCENT"] / 100  # of the time of a step
 
 
@@ -43,46 +40,6 @@ class Power:
     page_in_uw: Amount  # storage is read
     page_out_uw: Amount  # storage is written
     base_uw: Amount  # the whole board sleeps
-
-
-@dataclass(frozen=True)
-class Lane:
-    """Coefficients of the time that a transfer in one direction takes.
-
-    In the fields, `rest` means the bytes of a tensor after its last whole block. No block is moved
-    while the CRC of these bytes is computed, so this CRC adds to the time. Fields `cpu_...` are for
-    processor time.
-    """
-
-    base_us: Amount  # latency
-    us_per_byte: Amount  # time for each byte of the moved blocks
-    cpu_base_us: Amount
-    cpu_us_per_byte: Amount
-    us_per_rest_byte: Amount = 0.0  # additional time for each byte after the last whole block
-    cpu_us_per_rest_byte: Amount = 0.0
-
-    def times_us(self, size_bytes: int) -> tuple[float, float]:
-        """Return the time and the processor time of the transfer of a tensor."""
-        return self._times_us(moved_bytes(size_bytes), size_bytes % _BLOCK)
-
-    def pieces_us(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the times (first row) and processor times (second row) of transfers of pieces.
-
-        `sizes`: bytes of pieces of tensors with several pieces. Their trailers are apart: a block
-        of trailers is moved once for as many pieces as it has trailers.
-        """
-        pieces = self._times_us(
-            (-(-sizes // _BLOCK) * _BLOCK).astype(float), (sizes % _BLOCK).astype(float)
-        )
-        trailers = self._times_us(_BLOCK, 0)
-        share = _TRAILER / _BLOCK
-        return np.stack([one + share * more for one, more in zip(pieces, trailers, strict=True)])
-
-    def _times_us(self, moved: _N, rest: _N) -> tuple[_N, _N]:
-        """Return the time and the processor time for bytes of blocks, and of the rest."""
-        time_us = self.base_us + self.us_per_byte * moved + self.us_per_rest_byte * rest
-        cpu_us = self.cpu_base_us + self.cpu_us_per_byte * moved + self.cpu_us_per_rest_byte * rest
-        return time_us, cpu_us
 
 
 @dataclass(frozen=True)
@@ -98,18 +55,6 @@ class Measured:
     @property
     def work(self) -> Work:
         return Work(self.macs, self.other_flops, self.bytes, self.loops)
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """Costs of moving one tensor from and to storage. Fields `..._cpu_us` are processor times."""
-
-    page_in_us: float
-    page_in_uj: float
-    page_in_cpu_us: float
-    page_out_us: float
-    page_out_uj: float
-    page_out_cpu_us: float
 
 
 @dataclass(frozen=True)
@@ -258,7 +203,7 @@ class Profile:
 
     def _block(self, lane: Lane, storage_uw: float) -> tuple[float, float]:
         """Return the time and the energy of the transfer of one block."""
-        time_us, cpu_us = lane.times_us(_BLOCK - _TRAILER)
+        time_us, cpu_us = lane.times_us(BLOCK - TRAILER)
         return time_us, (time_us * storage_uw + cpu_us * self.power.compute_uw) / 1e6
 
     def merged(self, other: "Profile") -> "Profile":
@@ -283,28 +228,6 @@ class Profile:
     def load(path: Path | str) -> "Profile":
         """Read a profile.json. Raises BadInput, which names the file and the wrong key."""
         return profile_from_json(read_json(path), str(path))
-
-
-def shares(size_bytes: int) -> bool:
-    """Return whether a renewed tensor of this size shares a storage block with others."""
-    return size_bytes <= _SHARED_BYTES
-
-
-def shared_blocks(sizes: Iterable[int]) -> int:
-    """Return how many storage blocks the small ones among tensors of these sizes share."""
-    blocks, free = 0, 0
-    for size_bytes in sizes:
-        needed = size_bytes + _TRAILER
-        if shares(size_bytes):
-            if needed > free:
-                blocks, free = blocks + 1, _BLOCK
-            free -= needed
-    return blocks
-
-
-def moved_bytes(size_bytes: int) -> int:
-    """Return the bytes of the storage blocks that hold a tensor and its trailer (with a CRC)."""
-    return -(-(size_bytes + _TRAILER) // _BLOCK) * _BLOCK
 
 
 def signature(node: Node) -> str:

@@ -21,7 +21,8 @@ from ..plan.plan import Plan, Statement
 from ..plan.pricing import commit_costs
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
-from ..profile.profile import Lane, Profile, shares
+from ..profile.profile import Profile
+from ..profile.transfer import Lane, shares
 from ..schedule.decode import Wait
 from ..schedule.nests import Streamed, nested
 from .energy import energy_uj

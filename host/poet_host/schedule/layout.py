@@ -13,7 +13,7 @@ from ..errors import BadInput
 from ..graph.cuts import TRAILER, Cut
 from ..graph.graph import Graph, Node
 from ..plan.problem import CostGraph, CostNode
-from ..profile.profile import shares
+from ..profile.transfer import shares
 from .model import (
     BLOCK,
     CURRENT,

@@ -23,7 +23,7 @@
 # make fuzz-outputs  a full disk and SIGKILL at every event of every file that a command writes
 # make fuzz-contents  changed contents of cards against the runtime, sanitizers on (SEED, SECONDS)
 # make walk          every false write of a card at every written block of a training run (hours)
-# make cuts          power cuts at 500 random writes of a step of resnet8-cifar (SEED)
+# make cuts          power cuts at many writes of two streamed steps on the MKR1000 (SEED)
 # make mutants       each instruction of the assembly changed once: a test must find every change
 # make schedules     the examples in schedules/, solved again
 # make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
@@ -111,10 +111,14 @@ walk: $(VENV)/dev.stamp
 	for b in mkr1000 nrf52840_dk; do PYTHONPATH=tests $(BIN)/python -m fuzz.card_walk $$b \
 	  --first 1 --output bench/walk-$$b.txt || exit 1; done
 
-# Power cuts at 500 random writes of a step of resnet8-cifar in 24 KiB. (SEED)
+# Power cuts at 500 random writes of a step of resnet8-cifar in 24 KiB, and at all writes of a step
+# of resnet-digits in 8 KiB, about 12 minutes. (SEED)
 cuts: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m fuzz.card_cuts mkr1000 --seed $(SEED) \
 	  --output bench/cuts-mkr1000.txt
+	PYTHONPATH=tests $(BIN)/python -m fuzz.card_cuts mkr1000 --model resnet-digits --ram 8KiB \
+	  --data digits --cuts 100000 --same-board 100 --seed $(SEED) \
+	  --output bench/cuts-8kib-mkr1000.txt
 
 # Every command of poet-host, about 40 minutes.
 fuzz-outputs: $(VENV)/dev.stamp

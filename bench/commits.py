@@ -11,6 +11,7 @@ PLANNER = tuple(
     f"host/poet_host/{room}" for room in ("graph", "profile", "plan", "solver", "baselines")
 )
 BOARDS = ("boards",)
+_NO_RESULTS = [f":(exclude){name}" for name in ("*.md", "*.txt", "*.png", "schedules")]
 STATEMENT = re.compile(r"Planner of commit `([\w-]+)`, boards of commit `([\w-]+)`\.")
 
 
@@ -31,7 +32,19 @@ def last_commit(folders: Sequence[str], root: Path = ROOT) -> str:
     is not in a git repository, or no commit has the folders.
     """
     found = git(root, "log", "-1", "--format=%h", "--abbrev=10", "HEAD", "--", *folders)
-    changed = git(root, "status", "--porcelain", "--", *folders)
+    return _with_state(found, folders, root)
+
+
+def commit(root: Path = ROOT) -> str:
+    """The short name of the commit that is checked out. "-dirty", "unknown": see last_commit.
+
+    Texts and results do not count, so that one benchmark does not make the next one dirty.
+    """
+    return _with_state(git(root, "rev-parse", "--short=10", "HEAD"), (".", *_NO_RESULTS), root)
+
+
+def _with_state(found: str, paths: Sequence[str], root: Path) -> str:
+    changed = git(root, "status", "--porcelain", "--", *paths)
     return found + "-dirty" * bool(changed) if found else "unknown"
 
 

@@ -13,6 +13,7 @@ from statistics import median
 
 import numpy as np
 
+from .commits import commit
 from .kernel_board import BASE, TREE, KernelBoard, base_tree
 from .kernel_rows import (
     BATCHNORM,
@@ -27,7 +28,7 @@ from .kernel_rows import (
     sink_of,
     windows,
 )
-from .report import commit, number, table
+from .report import number, table
 
 SEED, SHAPES = 1, 100  # of each kernel
 MAX_SIZE, MAX_KERNEL, MAX_STRIDE = 33, 7, 3

@@ -24,10 +24,11 @@ from poet_host.firmware_build.recipe import compiler_version, recipe
 from poet_host.graph.models import load
 from poet_host.plan.plan import plan_from_json
 
+from .commits import commit
 from .kernel_board import BASE, TREE, KernelBoard, base_tree
 from .kernel_rows import Row, rows
 from .kernel_shapes import compare
-from .report import commit, number, table
+from .report import number, table
 
 HERE = Path(__file__).parent
 RESULTS, FIGURES = HERE / "RESULTS-kernels.md", HERE / "kernels.toml"

@@ -5,11 +5,8 @@ import platform
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 
-from .commits import ROOT, git
-
-_NO_RESULTS = [f":(exclude){name}" for name in ("*.md", "*.txt", "*.png", "schedules")]
+from .commits import commit
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: bool = False) -> str:
@@ -27,16 +24,6 @@ def about(command: str, *packages: str) -> str:
         f"{versions}. One run of each, one after the other; load of the machine at the end "
         f"{os.getloadavg()[1]:.1f}."
     )
-
-
-def commit(root: Path = ROOT) -> str:
-    """The short name of the commit that is checked out, with -dirty after it if files differ.
-
-    Texts and results do not count, so that one benchmark does not make the next one dirty.
-    """
-    found = git(root, "rev-parse", "--short=10", "HEAD")
-    changed = git(root, "status", "--porcelain", "--", ".", *_NO_RESULTS)
-    return found + "-dirty" * bool(changed) if found else "unknown"
 
 
 def percent(share: float | None, digits: int = 2) -> str:

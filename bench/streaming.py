@@ -148,7 +148,7 @@ def report(measured: Sequence[Measured], command: str) -> str:
     return "\n\n".join(
         [
             "# Networks whose operators exceed the RAM",
-            about(command, 'highspy', 'numpy'),
+            about(command, "highspy", "numpy"),
             f"{STEPS} step, planned with the estimated profile of the board. The chips are "
             "simulated with their firmware, and their times are simulated times. `equal`: the "
             "weights are bit for bit those of a native board that keeps everything in RAM. Moved "

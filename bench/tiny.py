@@ -45,7 +45,7 @@ def report(found: Sequence[tuple[Case, Measured | Plan]], command: str) -> str:
     return "\n\n".join(
         [
             "# MLPerf Tiny",
-            about(command, 'highspy', 'numpy'),
+            about(command, "highspy", "numpy"),
             f"{STEPS} training steps of each model, planned with the estimated profile of the "
             "board, in its whole arena. The chips are simulated with their firmware; times and "
             "energies are simulated. A step's energy is all that the battery loses. Batches have "

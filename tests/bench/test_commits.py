@@ -4,7 +4,7 @@ from pathlib import Path
 
 from support.repository import commit, git
 
-from bench import report
+from bench import commits
 from bench.commits import BOARDS, PLANNER, ROOT, boards_commit, planner_commit, stated, statement
 
 
@@ -30,12 +30,12 @@ def test_the_folders_exist_and_a_report_without_the_line_states_nothing() -> Non
 
 
 def test_written_results_do_not_make_the_next_result_dirty(tmp_path: Path) -> None:
-    assert report.commit(tmp_path) == "unknown"
+    assert commits.commit(tmp_path) == "unknown"
     git(tmp_path, "init", "--quiet")
     head = commit(tmp_path, "bench/solver.py", "1")
     for name in ("bench/RESULTS-solver.md", "bench/cuts.txt", "schedules/table.csv"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("new")
-    assert report.commit(tmp_path) == head
+    assert commits.commit(tmp_path) == head
     (tmp_path / "bench/solver.py").write_text("2")
-    assert report.commit(tmp_path) == f"{head}-dirty"
+    assert commits.commit(tmp_path) == f"{head}-dirty"

@@ -29,7 +29,7 @@ from poet_host.schedule.schedule import Schedule
 from poet_host.sim.simulated_chip import CardFault
 from rich.progress import Progress
 
-from bench.report import commit
+from bench.commits import commit
 from fuzz.card_walk import (
     EQUAL,
     IMAGE_BYTES,

@@ -37,7 +37,7 @@ from poet_host.sim.native import create_storage
 from poet_host.sim.simulated_chip import CardFault, SimulatedChip
 from rich.progress import Progress
 
-from bench.report import commit
+from bench.commits import commit
 
 STRIDE = isa.constants()["POET_UNIT_BLOCKS"]
 FAULTS = (

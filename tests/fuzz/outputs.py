@@ -20,7 +20,7 @@ from rich.progress import Progress
 from support.output_cases import CASES, cases
 from support.output_walk import Commands, Walked, built, walk
 
-from bench.report import commit
+from bench.commits import commit
 
 
 def walked(name: str) -> tuple[str, Walked]:

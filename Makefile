@@ -111,8 +111,8 @@ walk: $(VENV)/dev.stamp
 	for b in mkr1000 nrf52840_dk; do PYTHONPATH=tests $(BIN)/python -m fuzz.card_walk $$b \
 	  --first 1 --output bench/walk-$$b.txt || exit 1; done
 
-# Power cuts at 500 random writes of a step of resnet8-cifar in 24 KiB, and at all writes of a step
-# of resnet-digits in 8 KiB, about 12 minutes. (SEED)
+# Power cuts at 500 random writes of a step of resnet8-cifar in 24 KiB, and at all writes but the
+# first of a step of resnet-digits in 8 KiB, about 12 minutes. (SEED)
 cuts: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m fuzz.card_cuts mkr1000 --seed $(SEED) \
 	  --output bench/cuts-mkr1000.txt

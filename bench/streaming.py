@@ -22,6 +22,7 @@ from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.plan import Plan, moved_bytes
+from poet_host.run.energy import planned_states_us
 from poet_host.run.run import Run, Step, weights_sha256
 
 from .report import about, number, percent, table
@@ -133,10 +134,8 @@ def hidden(run: Run) -> str:
 
 
 def _hidden(step: Step) -> float:
-    awake_us = step.time_us - step.overhead_us - (step.asleep_us - step.overhead_asleep_us)
-    card_us = (
-        step.reading_us + step.writing_us - step.overhead_reading_us - step.overhead_writing_us
-    )
+    awake_us, reading_us, writing_us = planned_states_us(step)
+    card_us = reading_us + writing_us
     both_us = awake_us + card_us - (step.time_us - step.overhead_us)
     return both_us / min(awake_us, card_us) if card_us else 1.0
 

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from .. import isa
 from ..device.board import Board
 from ..device.device import Device
+from ..graph.cuts import BLOCK, TRAILER
 from ..graph.graph import Graph, Node
 from ..graph.operands import operator_of, part_of
 from ..graph.work import work_of_part
 from ..reference.step import run_step
 from .fit import fit_plane
 from .profile import Measured, Profile, board_power, estimate_profile, signature
-from .transfer import BLOCK, TRAILER, Lane, moved_bytes
+from .transfer import Lane, moved_bytes
 
 SAMPLES = 7
 SAMPLE_US = 500.0  # shortest time of a sample; a board's clock ticks about once a microsecond

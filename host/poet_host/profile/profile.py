@@ -19,11 +19,12 @@ from .. import isa
 from ..device.board import NO_COSTS, Board, StatementCosts, load_board
 from ..errors import BadInput, quoted
 from ..files import read_json, write_whole
+from ..graph.cuts import BLOCK, TRAILER
 from ..graph.graph import Graph, Node
 from ..graph.work import Work, work_of
 from ..schema import Amount, Count, convert, of_format
 from .fit import Rates, family, fit_rates
-from .transfer import BLOCK, TRAILER, Lane, Transfer, shared_blocks, shares
+from .transfer import Lane, Transfer, shared_blocks, shares
 
 Kind = Literal["measured", "estimate", "paper"]
 FORMAT, VERSION = "poet-profile", 3
@@ -115,7 +116,7 @@ class Profile:
         if measured:
             return measured.time_us
         known, kind = self.fitted, family(signature(node))
-        if known and kind not in known and kind in self.kernels:
+        if kind not in known and kind in self.kernels:
             return self.estimate_us(kind, work()) * self.slowness
         rates = known.get(kind) or known.get(node.op) or known.get("")
         return rates.time_us(work()) if rates else self.estimate_us(kind, work())
@@ -127,6 +128,8 @@ class Profile:
     @cached_property
     def slowness(self) -> float:
         """Return the time of all measured operators, as a multiple of their estimates."""
+        if not self.operators:
+            return 1.0
         measured = sum(it.time_us for it in self.operators.values())
         estimates = (self.estimate_us(family(name), it.work) for name, it in self.operators.items())
         return measured / (sum(estimates) or 1.0)

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import isa
+from ..graph.cuts import BLOCK, TRAILER
 from ..schema import Amount
 
 _N = TypeVar("_N", float, NDArray[np.float64])
-BLOCK, TRAILER, _SHARED_BYTES = (
-    isa.constants()[f"POET_{name}"] for name in ("BLOCK", "TRAILER", "SHARED_BYTES")
-)
+_SHARED_BYTES = isa.constants()["POET_SHARED_BYTES"]
 
 
 @dataclass(frozen=True)

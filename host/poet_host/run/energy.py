@@ -21,11 +21,15 @@ def planned_part(step: Step, power: Power) -> tuple[float, float]:
     The plan's `time_us` and `energy_uj` predict these two values, because a plan has no overhead.
     The energy of the sleeping board is not included.
     """
+    return step.time_us - step.overhead_us, _above_uj(power, *planned_states_us(step))
+
+
+def planned_states_us(step: Step) -> tuple[float, float, float]:
+    """Return the times of the states without overhead: processor awake, storage read, written."""
     time_us = step.time_us - step.overhead_us
     awake_us = time_us - (step.asleep_us - step.overhead_asleep_us)
     reading_us = step.reading_us - step.overhead_reading_us
-    writing_us = step.writing_us - step.overhead_writing_us
-    return time_us, _above_uj(power, awake_us, reading_us, writing_us)
+    return awake_us, reading_us, step.writing_us - step.overhead_writing_us
 
 
 def _above_uj(power: Power, awake_us: float, reading_us: float, writing_us: float) -> float:

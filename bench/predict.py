@@ -115,8 +115,13 @@ def report(rows: Sequence[tuple[str, Validation, Validation]]) -> str:
     ) + "\n"  # fmt: skip
 
 
-def fitted(operators: Mapping[str, Measured], loop_us: float) -> tuple[Rates, dict[str, float]]:
-    """Return the rates that fit all operators best, except `loop_us`, and factors by family."""
+def fitted(
+    operators: Mapping[str, Measured], loop_us: float, loops: Mapping[str, float]
+) -> tuple[Rates, dict[str, float]]:
+    """Return the rates that fit all operators best, except `loop_us`, and factors by family.
+
+    `loops`: what `loop_us` is for some families instead.
+    """
     kinds = [family(name) for name in operators]
     shares = np.array([kinds.count(kind) for kind in kinds]) ** -0.5
     times_us = np.array([it.time_us for it in operators.values()])
@@ -128,7 +133,8 @@ def fitted(operators: Mapping[str, Measured], loop_us: float) -> tuple[Rates, di
     factors = {}
     for kind in sorted(set(kinds)):
         mine = [it for one, it in zip(kinds, operators.values(), strict=True) if one == kind]
-        logs = np.log([it.time_us / rates.time_us(it.work) for it in mine])
+        own = replace(rates, us_per_loop=loops.get(kind, loop_us))
+        logs = np.log([it.time_us / own.time_us(it.work) for it in mine])
         factors[kind] = float(np.exp(np.average(logs, weights=[it.time_us**0.5 for it in mine])))
     return rates, factors
 
@@ -136,7 +142,7 @@ def fitted(operators: Mapping[str, Measured], loop_us: float) -> tuple[Rates, di
 def print_fit(name: str) -> None:
     plain = {model: profiled(name, model) for model in FITTED}
     merged = reduce(poet.Profile.merged, plain.values())
-    rates, factors = fitted(merged.operators, LOOP_US[name])
+    rates, factors = fitted(merged.operators, LOOP_US[name], poet.load_board(name).estimate.loops)
     print(f"{name}\n{rates}\npage in {merged.page_in}\npage out {merged.page_out}")
     print("\n".join(f"{kind} = {factor:.2f}" for kind, factor in factors.items()))
     for model in CALIBRATING:

@@ -13,16 +13,18 @@ from bench.predict import CALIBRATING, CASES, FITTED, MODELS, fitted, of_others
 def test_factors_are_what_the_rates_do_not_explain() -> None:
     """Two kernels of the same work, of which one takes three times as long."""
     operators = {
-        f"{kernel} none inputs=1 n={n}": Measured(factor * n, 0, 100 * n, 80 * n, n)
+        f"{kernel} none inputs=1 n={n}": Measured(factor * n, 0, 100 * n, 80 * n, 1)
         for kernel, factor in (("relu", 1.0), ("dropout", 3.0))
         for n in (10, 100, 1000)
     }
-    rates, factors = fitted(operators, 0.0)
+    rates, factors = fitted(operators, 0.0, {})
     assert rates.us_per_loop == 0.0
     assert factors["dropout"] / factors["relu"] == pytest.approx(3.0)
     for name, it in operators.items():
         kernel = name.split()[0]
         assert factors[kernel] * rates.time_us(it.work) == pytest.approx(it.time_us, rel=0.01)
+    # Where loops take longer, the factor is smaller.
+    assert fitted(operators, 0.0, {"dropout": 1.0})[1]["dropout"] < factors["dropout"]
 
 
 def test_a_profile_of_others_has_nothing_of_the_model() -> None:

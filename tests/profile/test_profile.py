@@ -64,6 +64,20 @@ def test_one_point_scales_with_the_work() -> None:
     assert fit_rates([(Work(0, 0, 64), 6.4)]) == Rates(0.0, 0.0, 0.0, 0.1)
 
 
+NOISE = (1.01, 0.99, 1.0, 1.01, 0.99, 1.0)
+
+
+def test_loops_come_before_operations_that_are_proportional_to_them() -> None:
+    """So a part that ends no sums, and so has no operations but loops, is not too cheap."""
+    sums = [(terms, number) for terms in (1, 4, 8) for number in (40, 1000)]
+    whole = [Work(terms * number, 2 * number, 0, number) for terms, number in sums]
+    times_us = [
+        (2.0 * it.macs + 5.0 * it.loops) * noise for it, noise in zip(whole, NOISE, strict=True)
+    ]
+    found = fit_rates(list(zip(whole, times_us, strict=True)))
+    assert found.time_us(Work(300, 0, 0, 300)) == pytest.approx(2100, rel=0.02)
+
+
 def test_planes() -> None:
     points = [(512.0 * n, rest) for n in (1, 2, 4, 8) for rest in (4.0, 504.0)]
     found = fit_plane(points, [100 + 2 * moved + 0.5 * rest for moved, rest in points])
@@ -102,6 +116,11 @@ def test_estimates_of_kernels_have_factors() -> None:
     conv, relu = GRAPH["conv1"], next(node for node in GRAPH if node.op == "relu")
     assert profile.cost(relu, GRAPH)[0] == pytest.approx(3 * plain.cost(relu, GRAPH)[0])
     assert profile.cost(conv, GRAPH) == plain.cost(conv, GRAPH)
+    loop_us = 2 * plain.rates.us_per_loop
+    slower = replace(plain, loops={"conv2d": loop_us})
+    more_us = (loop_us - plain.rates.us_per_loop) * work_of(conv, GRAPH).loops
+    assert slower.cost(conv, GRAPH)[0] == pytest.approx(plain.cost(conv, GRAPH)[0] + more_us)
+    assert slower.cost(relu, GRAPH) == plain.cost(relu, GRAPH)
 
 
 def test_convolutions_with_groups_are_a_family_of_their_own() -> None:

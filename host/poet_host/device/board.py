@@ -64,6 +64,8 @@ class Estimate:
     piece_us: Amount = 0.0  # processor time of each transfer of such an operator, in addition
     # Factors of the times of operators, by kernel (see `family` in profile/fit.py).
     kernels: Mapping[str, Amount] = field(default_factory=dict)
+    # us_per_loop of the kernels for which it differs.
+    loops: Mapping[str, Amount] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -53,9 +53,12 @@ def fit_rates(
     The number of rates above 0 is at most half the number of points, and at least one of these
     rates is not `base_us`. Otherwise a few points would lead to wrong times for larger operators.
     """
-    rows = [(1.0, work.macs, work.other_flops, work.bytes, work.loops) for work, _ in points]
+    # If several sets of rates fit equally, the first one counts. Loops and other operations are
+    # often proportional in operators that run whole. A part that ends no sums has only loops.
+    rows = [(1.0, work.macs, work.loops, work.other_flops, work.bytes) for work, _ in points]
     found = _least_squares(rows, [time for _, time in points], (1, 2, 3, 4), weights)
-    return Rates(*found)
+    base_us, us_per_mac, us_per_loop, us_per_flop, us_per_byte = found
+    return Rates(base_us, us_per_mac, us_per_flop, us_per_byte, us_per_loop)
 
 
 def fit_plane(

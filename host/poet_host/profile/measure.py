@@ -116,6 +116,7 @@ def measure(
         unique_id=str(device.info.unique_id),
         operators=operators,
         kernels=estimate.kernels,
+        loops=estimate.loops,
     )
 
 

@@ -87,6 +87,8 @@ class Profile:
     operators: Mapping[str, Measured] = field(default_factory=dict)
     # Factors of the times that `rates` give, by `family`; a family without a factor has 1.
     kernels: Mapping[str, Amount] = field(default_factory=dict)
+    # What `us_per_loop` of `rates` is for some families instead.
+    loops: Mapping[str, Amount] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Profile {self.board}: {self.kind}, {len(self.operators)} operators measured>"
@@ -123,7 +125,8 @@ class Profile:
 
     def estimate_us(self, kind: str, work: Work) -> float:
         """Return the time of a kernel of the `family` by the estimates of board.toml."""
-        return self.rates.time_us(work) * self.kernels.get(kind, 1.0)
+        rates = replace(self.rates, us_per_loop=self.loops.get(kind, self.rates.us_per_loop))
+        return rates.time_us(work) * self.kernels.get(kind, 1.0)
 
     @cached_property
     def slowness(self) -> float:
@@ -288,6 +291,7 @@ def estimate_profile(
         rates.renewed_turn_us,
         board.statements,
         kernels=rates.kernels,
+        loops=rates.loops,
     )
 
 

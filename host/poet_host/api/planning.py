@@ -83,8 +83,8 @@ def problem(
 
     `streaming`: whether operators may stream their operands, part by part, through small buffers.
     None: they may if an operator exceeds the budget, or if one needs more than three quarters of it
-    and `solve` proves no gap while operators are whole. Raises BadInput for a limit that cannot be
-    parsed, for another objective, and for streaming without storage or without a Graph.
+    and `solve` does not reach its gap with whole operators. Raises BadInput for a limit that cannot
+    be parsed, for another objective, and for streaming without storage or without a Graph.
     """
     if objective not in OBJECTIVES:
         raise BadInput(f"there is no objective {objective!r}: use one of {', '.join(OBJECTIVES)}")
@@ -164,9 +164,10 @@ def _planned(method: str, wanted: Problem, settings: Settings) -> Plan:
 def _planned_twice(
     method: str, whole: Problem, streamed: Callable[[], Problem], settings: Settings
 ) -> Plan:
-    """Plan with whole operators in half of the time and, without a proof, with streams in the rest.
+    """Return the better plan of two searches, with a bound for the plans of both problems.
 
-    Return the better plan, with a bound for the plans of both problems.
+    The first search, with whole operators, has half of the time. If it does not reach the gap, the
+    second one has the rest, with operators that stream.
     """
     watch = Stopwatch(settings.time_limit_s)
     first = _planned(method, whole, replace(settings, time_limit_s=watch.left_s / 2))

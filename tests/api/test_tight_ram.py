@@ -73,6 +73,15 @@ def test_two_searches_give_a_valid_plan() -> None:
     assert poet.encode(graph, found).plan_part
 
 
+def test_ctrl_c_while_operators_are_priced_keeps_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planning, "with_streaming", interrupt)
+    found = poet.solve(poet.problem(digits(), BOARD, ram=16_384), time_limit_s=4, gap=0)
+    assert (found.stopped_by, found.status) == ("interrupt", "feasible")
+
+
 def test_a_proof_needs_no_second_search(monkeypatch: pytest.MonkeyPatch) -> None:
     def unwanted(*_: object) -> None:
         pytest.fail("the operators were priced again")

@@ -174,7 +174,10 @@ def _planned_twice(
     is_proved = first.stopped_by in ("proof", "gap") and first.status != "infeasible"
     if is_proved or first.stopped_by == "interrupt":
         return first
-    problem, report = streamed(), settings.progress
+    try:
+        problem, report = streamed(), settings.progress
+    except KeyboardInterrupt:
+        return replace(first, stopped_by="interrupt")
 
     def shown(value: float | None, bound: float, gap: float | None, elapsed_s: float) -> None:
         """Report the better one of both plans so far."""

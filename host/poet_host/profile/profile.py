@@ -327,6 +327,7 @@ def profile_from_json(value: Any, where: str = "profile") -> Profile:
     The message begins with the argument `where`, which names the source of the value.
     """
     plain = of_format(value, FORMAT, (VERSION,), where, "use a file that `poet-host profile` wrote")
+    plain.setdefault("loops", {})  # which earlier profiles lack
     operators = plain.get("operators")
     if isinstance(operators, dict):  # check operators one by one, so that errors name them
         plain["operators"] = {}

@@ -125,7 +125,9 @@ class Profile:
 
     def estimate_us(self, kind: str, work: Work) -> float:
         """Return the time of a kernel of the `family` by the estimates of board.toml."""
-        rates = replace(self.rates, us_per_loop=self.loops.get(kind, self.rates.us_per_loop))
+        rates = self.rates
+        if kind in self.loops:
+            rates = replace(rates, us_per_loop=self.loops[kind])
         return rates.time_us(work) * self.kernels.get(kind, 1.0)
 
     @cached_property

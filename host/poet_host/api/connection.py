@@ -262,11 +262,12 @@ def arena_for(schedule: Schedule, port: str | None, storage: Path | None = None)
 def _fitting(graph: Graph, profile: Profile, ram_bytes: int, otherwise: Plan | None = None) -> Plan:
     """Return the keep-everything plan if it fits the RAM budget.
 
-    Otherwise, return the best plan that is found within VALIDATION_LIMIT_S. Its operators stream if
-    the budget is too small for one of them. If no plan is found, return `otherwise`, or raise
-    BadInput if that is None.
+    Otherwise, return the best plan that is found within VALIDATION_LIMIT_S. Its operators stream
+    only if the budget is too small for one of them. If no plan is found, return `otherwise`, or
+    raise BadInput if that is None.
     """
     wanted = problem(graph, profile, ram=ram_bytes, storage=profile.storage)
+    wanted = replace(wanted, streamed=None)  # one search: any plan can calibrate a profile
     keep = wanted.keep_everything
     if keep and (keep.peak_bytes or 0) <= ram_bytes:
         return replace(keep, ram_bytes=ram_bytes)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any, overload
@@ -17,7 +18,7 @@ from ..plan.infeasible import largest_need, largest_operator_bytes, why_infeasib
 from ..plan.keepall import METHOD as KEEP_EVERYTHING, keep_everything
 from ..plan.limits import problem_of
 from ..plan.pairs import in_pair_order
-from ..plan.plan import Plan
+from ..plan.plan import Plan, StoppedBy
 from ..plan.pricing import commit_costs, cost_graph
 from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, CostGraph, Objective, Problem
 from ..plan.streaming import with_streaming, with_used_modes
@@ -25,11 +26,13 @@ from ..profile.profile import Profile
 from ..schedule.encode import QUEUE_CAPACITY, encode as encode_plan, encode_costs
 from ..schedule.schedule import Schedule
 from ..solver.greedy import greedy_totals
-from ..solver.settings import Settings
+from ..solver.settings import Settings, Stopwatch
 from ..solver.solve import DEFAULT_GAP
 from .inputs import as_profile
 
 LEAST_SEARCH_S = 1.0  # of the time limit that pricing leaves to the search
+# If the largest operator needs more than this share of the RAM, its operands may stream.
+TIGHT_SHARE = 0.75
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 Costs = Profile | Board | str | Path
 """The types that inputs.as_profile accepts."""
@@ -79,8 +82,9 @@ def problem(
     in RAM.
 
     `streaming`: whether operators may stream their operands, part by part, through small buffers.
-    None: they may if an operator exceeds the budget. Raises BadInput for a limit that cannot be
-    parsed, for another objective, and for streaming without storage or without a Graph.
+    None: they may if an operator exceeds the budget, or if one needs more than three quarters of it
+    and `solve` does not reach its gap with whole operators. Raises BadInput for a limit that cannot
+    be parsed, for another objective, and for streaming without storage or without a Graph.
     """
     if objective not in OBJECTIVES:
         raise BadInput(f"there is no objective {objective!r}: use one of {', '.join(OBJECTIVES)}")
@@ -93,9 +97,14 @@ def problem(
             f"the operators of {graph.name} cannot stream: this needs a board with storage, and a "
             "model instead of a cost graph"
         )
+    if not isinstance(graph, Graph):
+        return wanted
     if streaming is None:
-        streaming = can_stream and largest_operator_bytes(costs, ALIGNMENT) > wanted.ram_bytes
-    return with_streaming(wanted, graph) if streaming and isinstance(graph, Graph) else wanted
+        largest_bytes = largest_operator_bytes(costs, ALIGNMENT) if can_stream else 0
+        streaming = largest_bytes > wanted.ram_bytes
+        if not streaming and largest_bytes > TIGHT_SHARE * wanted.ram_bytes:
+            return replace(wanted, streamed=partial(with_streaming, wanted, graph))
+    return with_streaming(wanted, graph) if streaming else wanted
 
 
 def solve(
@@ -139,10 +148,67 @@ def solve(
         raise BadInput(f"`gap` must be a number from 0 to 1, not {gap}")
     if method == KEEP_EVERYTHING:
         return _keep_everything_within(wanted)
-    # Searches do not need the nests, so they are not sent to the processes of the search.
     left_s = search_limit_s(time_limit_s, time.monotonic() - began)
-    plan = plan_by(method, replace(wanted, streaming=None), Settings(left_s, gap, placed, progress))
+    settings = Settings(left_s, gap, placed, progress)
+    if wanted.streamed is None or not uses_modes(method):
+        return _planned(method, wanted, settings)
+    return _planned_twice(method, wanted, wanted.streamed, settings)
+
+
+def _planned(method: str, wanted: Problem, settings: Settings) -> Plan:
+    # Searches do not need the nests, so they are not sent to the processes of the search.
+    plan = plan_by(method, replace(wanted, streaming=None, streamed=None), settings)
     return replace(plan, problem=wanted)
+
+
+def _planned_twice(
+    method: str, whole: Problem, streamed: Callable[[], Problem], settings: Settings
+) -> Plan:
+    """Return the better plan of two searches, with a bound for the plans of both problems.
+
+    The first search, with whole operators, has half of the time. If it does not reach the gap, the
+    second one has the rest, with operators that stream.
+    """
+    watch = Stopwatch(settings.time_limit_s)
+    first = _planned(method, whole, replace(settings, time_limit_s=watch.left_s / 2))
+    is_proved = first.stopped_by in ("proof", "gap") and first.status != "infeasible"
+    if is_proved or first.stopped_by == "interrupt":
+        return first
+    try:
+        problem, report = streamed(), settings.progress
+    except KeyboardInterrupt:
+        return replace(first, stopped_by="interrupt")
+
+    def shown(value: float | None, bound: float, gap: float | None, elapsed_s: float) -> None:
+        """Report the better one of both plans so far."""
+        values = [it for it in (first.value, value) if it is not None]
+        bound = bound if first.bound is None else min(bound, first.bound)
+        least = min(values, default=None)
+        gap = (least - bound) / least if least else gap
+        assert report is not None
+        report(least, bound, gap, first.solve_s + elapsed_s)
+
+    limits = replace(settings, time_limit_s=watch.left_s, progress=report and shown)
+    return _better(first, _planned(method, problem, limits), settings.gap)
+
+
+def _better(first: Plan, second: Plan, wanted_gap: float) -> Plan:
+    """Return the better one of the plans of two searches, with a bound for both problems."""
+    solve_s = first.solve_s + second.solve_s
+    with_plans = [plan for plan in (first, second) if plan.value is not None]
+    if not with_plans:
+        return replace(second if first.status == "infeasible" else first, solve_s=solve_s)
+    best = min(with_plans, key=lambda plan: plan.value or 0.0)
+    searched = [plan for plan in (first, second) if plan.status != "infeasible"]
+    best = replace(best, status="feasible", bound=None, gap=None, solve_s=solve_s)
+    bounds = [plan.bound for plan in searched if plan.bound is not None]
+    if len(bounds) == len(searched):
+        best = best.with_bound(min(bounds))
+    if best.gap is not None and best.gap <= wanted_gap:
+        return replace(best, stopped_by="gap" if best.gap else "proof")
+    ends = {plan.stopped_by for plan in searched}
+    limits: tuple[StoppedBy, ...] = ("interrupt", "time-limit", "exhausted")
+    return replace(best, stopped_by=next((end for end in limits if end in ends), ""))
 
 
 def search_limit_s(time_limit_s: float, priced_s: float) -> float:

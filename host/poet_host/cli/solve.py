@@ -90,7 +90,7 @@ objective_option = click.option(
     "implies this option.",
 )  # fmt: skip
 @click.option(
-    "--streaming/--no-streaming", default=None, show_default="if an operator exceeds --ram",
+    "--streaming/--no-streaming", default=None, show_default="if an operator hardly fits the RAM",
     help="Let operators stream their operands through small buffers, part by part. Then models "
     "train whose operators exceed the RAM.",
 )  # fmt: skip
@@ -235,9 +235,9 @@ def solve(
         schedule.save(output)
         say(f"wrote {output}: a plan of {len(schedule.plan_part):,} bytes")
     needs = None
-    traffic = _traffic(graph, problem, plan)
+    traffic = _traffic(graph, plan.problem or problem, plan)
     if plan.statements and (steps or cells):
-        needs = whole_training(plan, steps or 1, problem.graph, profile)
+        needs = whole_training(plan, steps or 1, (plan.problem or problem).graph, profile)
     if as_json:
         about = {"model": asdict(summary)} if summary else {}
         about |= {"training": needs.to_json(cells)} if needs else {}

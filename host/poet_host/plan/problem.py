@@ -3,7 +3,7 @@
 Nodes are listed in execution order. `inputs` and `overwrites` are indices into that list.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
@@ -293,6 +293,8 @@ class Problem:
     objective: Objective = DEFAULT_OBJECTIVE
     # How operators stream, if modes of `graph` are nests; None: no mode is a nest.
     streaming: Streaming | None = field(default=None, compare=False)
+    # Returns the same problem with operators that stream, if all fit the RAM, but hardly.
+    streamed: "Callable[[], Problem] | None" = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         deadline = "no deadline" if self.deadline_us is None else f"{self.deadline_us:,.0f} us"

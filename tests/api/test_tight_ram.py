@@ -1,0 +1,92 @@
+"""Operators that hardly fit the RAM: planned whole first, and then with streams."""
+
+from dataclasses import replace
+
+import poet_host as poet
+import pytest
+from poet_host.api import planning
+from poet_host.plan.plan import Plan
+from poet_host.plan.verify import verify
+
+BOARD = "mkr1000"
+LARGEST_BYTES = 14_536  # of an operator of resnet-digits
+
+
+def digits() -> poet.Graph:
+    graph = poet.load("resnet-digits")
+    assert isinstance(graph, poet.Graph)
+    return graph
+
+
+def plan(value: float, bound: float | None, **more: object) -> Plan:
+    gap = None if bound is None else 1 - bound / value
+    costs = {"energy_uj": value, "total_energy_uj": value, "bound": bound, "gap": gap}
+    return replace(Plan("feasible", 1000, stopped_by="time-limit", solve_s=1.0), **costs | more)  # type: ignore[arg-type]
+
+
+NONE = Plan("infeasible", 1000, stopped_by="proof", solve_s=1.0)
+
+
+def test_only_operators_that_hardly_fit_may_stream_later() -> None:
+    graph = digits()
+    assert poet.problem(graph, BOARD, ram=LARGEST_BYTES).streamed is not None
+    assert poet.problem(graph, BOARD, ram=24_576).streamed is None
+    assert poet.problem(graph, BOARD, ram=16_384, streaming=False).streamed is None
+    assert poet.problem(graph, BOARD, ram=16_384, storage=False).streamed is None
+    assert poet.problem(graph, BOARD, ram=LARGEST_BYTES - 4).streaming is not None
+    tight = poet.problem(graph, BOARD, ram=16_384).streamed
+    assert tight is not None
+    assert tight().streaming is not None
+
+
+def test_the_better_plan_has_a_bound_for_both_searches() -> None:
+    for first, second in ((plan(10, 6), plan(8, 7)), (plan(8, 7), plan(10, 6))):
+        best = planning._better(first, second, 0.01)
+        assert (best.value, best.bound, best.gap) == (8, 6, pytest.approx(0.25))
+        assert (best.solve_s, best.stopped_by, best.status) == (2.0, "time-limit", "feasible")
+    proved = plan(8, 8, status="optimal", stopped_by="proof")
+    assert planning._better(plan(10, 6), proved, 0.01).status == "feasible"
+    assert planning._better(plan(10, 9), proved, 0.01).status == "optimal"
+    assert planning._better(plan(10, None), plan(8, 7), 0.01).bound is None
+    near = planning._better(plan(10, 7.95), plan(8, 7.98), 0.01)
+    assert (near.bound, near.stopped_by) == (7.95, "gap")
+
+
+def test_a_search_that_proves_that_no_plan_exists_has_no_bound() -> None:
+    assert planning._better(NONE, plan(8, 7), 0.01).bound == 7
+    assert planning._better(NONE, NONE, 0.01).status == "infeasible"
+    unknown = replace(NONE, status="unknown", stopped_by="time-limit")
+    assert planning._better(NONE, unknown, 0.01).status == "unknown"
+    assert planning._better(unknown, NONE, 0.01).status == "unknown"
+
+
+def test_two_searches_give_a_valid_plan() -> None:
+    graph = digits()
+    seen: list[float] = []
+    wanted = poet.problem(graph, BOARD, ram=16_384)
+    found = poet.solve(
+        wanted, time_limit_s=8, progress=lambda value, *_: seen.append(value or float("inf"))
+    )
+    assert found.problem is not None
+    assert found.value == pytest.approx(min(seen))
+    assert verify(found.problem, found).total_energy_uj == found.total_energy_uj
+    assert poet.encode(graph, found).plan_part
+
+
+def test_ctrl_c_while_operators_are_priced_keeps_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planning, "with_streaming", interrupt)
+    found = poet.solve(poet.problem(digits(), BOARD, ram=16_384), time_limit_s=4, gap=0)
+    assert (found.stopped_by, found.status) == ("interrupt", "feasible")
+
+
+def test_a_proof_needs_no_second_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unwanted(*_: object) -> None:
+        pytest.fail("the operators were priced again")
+
+    monkeypatch.setattr(planning, "with_streaming", unwanted)
+    wanted = poet.problem(digits(), BOARD, ram=16_384)
+    assert poet.solve(wanted, time_limit_s=20, gap=0.5).stopped_by in ("gap", "proof")
+    assert poet.solve(wanted, method="checkpoint-all").problem is wanted

@@ -220,7 +220,8 @@ def against_pofo(view: View) -> str:
 def _span(found: Sequence[tuple[float, float]]) -> str:
     """The range of the second numbers."""
     shares = sorted(round(100 * share, 1) + 0.0 for _, share in found)  # no -0.0
-    return f"{shares[0]:+.1f} to {shares[-1]:+.1f} %"
+    least, most = f"{shares[0]:+.1f}", f"{shares[-1]:+.1f}"
+    return f"{least} %" if least == most else f"{least} to {most} %"
 
 
 @dataclass(frozen=True)

@@ -150,8 +150,8 @@ def dtr_rows(found: Found) -> Iterator[Sequence[str]]:
 
 
 POFO_HEAD = (
-    "graph, constants", "model", "plan of", "RAM, bytes", "RAM, %", "time, ms", "throughput, %",
-    "added energy, mJ", "whole board, mJ",
+    "graph, constants", "model", "board", "plan of", "RAM, bytes", "RAM, %", "time, ms",
+    "throughput, %", "added energy, mJ", "whole board, mJ",
 )  # fmt: skip
 
 
@@ -159,7 +159,8 @@ def pofo_rows(found: Found) -> Iterator[Sequence[str]]:
     """Table 3: POET's fastest plans of those tried, next to POFO's."""
     for view in views(found):
         for rival in rivals(view):
-            names = (view.title, rival.least.point.case.model)
+            case = rival.least.point.case
+            names = (view.title, case.model, case.board)
             yield *names, "pofo", *_costs(rival, (rival.least, "pofo"))
             for less in (False, True):
                 fastest = rival.fastest(less=less)

@@ -158,6 +158,7 @@ def _streamed_of(axes: Any, group: Found) -> None:
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("{x:g}")
     title = f"{case.model}, {case.board}"
     drawing.finish(axes, "RAM budget, KiB", "whole board, times keeping everything", title)
 

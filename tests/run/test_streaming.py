@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from poet_host import api
 from poet_host.data.datasets import Dataset
+from poet_host.firmware_build.native import build_native
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.bert import bert
 from poet_host.graph.builder import Builder
@@ -13,6 +14,7 @@ from poet_host.graph.weights import start_values
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.plan import Plan
 from poet_host.run.run import weights_sha256
+from poet_host.sim import native
 from support import whole_runs as runs
 from support.whole_models import IMAGES, RESNET18_SHA256
 
@@ -161,8 +163,12 @@ def test_models_of_mlperf_tiny_train_in_24_kib(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_resnet18_trains_in_24_kib() -> None:
-    """With fused nests: statistics of batchnorm, and gradients in one pass over a weight."""
+def test_resnet18_trains_in_24_kib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fused nests: statistics of batchnorm, and gradients in one pass over a weight.
+
+    The board has sanitizers, and the tables of the MKR1000: nothing else hides memory.
+    """
+    monkeypatch.setattr(native, "build_native", lambda *_: build_native(sanitize=True))
     graph = api.load("resnet18")
     problem = api.problem(graph, runs.profile(), ram=RAM_BYTES, objective="added-energy")
     plan = api.solve(problem, time_limit_s=60, gap=0.01)
@@ -173,7 +179,10 @@ def test_resnet18_trains_in_24_kib() -> None:
         assert sum(name.endswith(role) for name in fused) > 5
     schedule = api.encode(graph, plan)
     assert len(schedule.plan_part) < 4096
-    run = runs.train(schedule, IMAGES, steps=3)
+    with runs.board(schedule) as board:
+        info = board.device.hello()
+        assert (info.resident_capacity, info.tensor_capacity, info.queue_capacity) == (40, 512, 8)
+        run = api.train(schedule, board, IMAGES, steps=3)
     assert run.peak_bytes <= RAM_BYTES < largest_operator_bytes(api.costs_of(graph, "native")) / 300
     assert weights_sha256(run.weights) == RESNET18_SHA256
     assert run.weights.keys() == start_values(graph, 0).keys()

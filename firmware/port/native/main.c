@@ -29,23 +29,32 @@
 
 #ifdef POET_POISON
 #include <sanitizer/asan_interface.h>
+
+#include "../samd21/sizes.h"
 #endif
 
 #include "native.h"
 #include "poet/server.h"
 
 enum {
+#ifdef POET_POISON
+  /* the tables of the MKR1000, so that tests have no more memory than it has */
+  RESIDENTS = BOARD_RESIDENTS,
+  TENSORS = BOARD_TENSORS,
+  QUEUE = BOARD_QUEUE,
+  SLABS = 1, /* the MKR1000 has none: too few for any table of words */
+  TRACE = BOARD_TRACE,
+  CACHE = 1, /* one block, so that tests read storage at almost every access */
+  FRAME = BOARD_FRAME,
+#else
   RESIDENTS = 4096,
   TENSORS = 4096,
   QUEUE = 64,
   SLABS = 1 << 20,
   TRACE = 32768,
-#ifdef POET_POISON
-  CACHE = 1, /* one block, so that tests read storage at almost every access */
-#else
   CACHE = 64,
-#endif
   FRAME = UINT16_MAX, /* hello names it in 16 bits */
+#endif
   TICK_HZ = 10 * 1000 * 1000,
   WATCH_MS = 200,
   /* a host that is silent for this time is disconnected if another host

@@ -166,7 +166,7 @@ def test_models_of_mlperf_tiny_train_in_24_kib(name: str) -> None:
 def test_resnet18_trains_in_24_kib(monkeypatch: pytest.MonkeyPatch) -> None:
     """With fused nests: statistics of batchnorm, and gradients in one pass over a weight.
 
-    The board has sanitizers, and the tables of the MKR1000: nothing else hides memory.
+    The board has sanitizers. Its tables outside the arena are as small as those of the MKR1000.
     """
     monkeypatch.setattr(native, "build_native", lambda *_: build_native(sanitize=True))
     graph = api.load("resnet18")

@@ -95,6 +95,7 @@ def test_an_error_names_the_wrong_key(old: str, new: str, message: str) -> None:
 )
 def test_the_slabs_of_tables_are_those_of_the_firmware(board: str, source: str, name: str) -> None:
     text = (resource("firmware") / source).read_text(encoding="utf-8")
-    found = re.search(rf"\b{name} (\d+)(?: << (\d+))?", text)
-    slabs = int(found[1]) << int(found[2] or 0) if found else 0
+    # The native board has fewer with sanitizers.
+    found = re.findall(rf"\b{name} (\d+)(?: << (\d+))?", text)
+    slabs = max((int(number) << int(shift or 0) for number, shift in found), default=0)
     assert load_board(board).table_slabs == slabs

@@ -9,6 +9,7 @@ import argparse
 import csv
 import json
 import random
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -89,8 +90,7 @@ def _minimalloc(folder: Path, max_steps: int) -> Iterator[Placed]:
                 with urlopen(SOURCE + name, timeout=FETCH_LIMIT_S) as reply:
                     content = reply.read()
             except OSError as error:
-                print(f"{name} cannot be fetched ({error})")
-                continue
+                sys.exit(f"{name} cannot be fetched ({error}): copy it from {SOURCE} to {folder}")
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(path, content)
         with path.open(encoding="utf-8") as file:

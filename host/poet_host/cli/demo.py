@@ -67,7 +67,7 @@ def _facts(demo: Demo) -> list[tuple[str, str, str]]:
     return [
         ("RAM budget", f"{demo.plan.ram_bytes:,} bytes", "unlimited"),
         ("arena's high-water mark", f"{demo.run.peak_bytes:,} bytes", kept_bytes),
-        row("energy of a step, estimated", "energy_uj_per_step", 1, "uJ", 0),
+        row("energy above the sleeping board, estimated", "energy_uj_per_step", 1, "uJ", 0),
         row("time of a step", "time_us_per_step", 1e3, "ms", 2),
         ("bytes of the schedule", str(found["schedule_bytes"]), ""),
         (

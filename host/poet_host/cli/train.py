@@ -311,8 +311,9 @@ def _facts(
             rows.append(("deadline of the schedule", f"{_ms(run.deadline_us)}, {met}"))
     if run.measured_energy_uj is not None:
         # As in the prediction of `solve`, this energy excludes the commit (the write that makes the
-        # new weights on the card valid), the answers to the host, and the base power.
-        rows.append(("energy of a step (estimated)", f"{run.measured_energy_uj:,.1f} uJ"))
+        # new weights on the card valid), and the answers to the host.
+        measured = f"{run.measured_energy_uj:,.1f} uJ"
+        rows.append(("energy above the sleeping board (estimated)", measured))
         if is_predicted:
             rows.append(("- predicted by solve", f"{run.predicted_energy_uj:,.1f} uJ"))
         rows.append(("- including commit and host", f"{run.energy_uj:,.1f} uJ"))

@@ -18,7 +18,8 @@ function totals() {
   const times = (mine, all, text) => all
     ? `${number(mine / all, 2)} × keeping everything (${text(all)})` : "";
   if (plan.energy_uj != null)
-    card("energy of a step", uj(plan.energy_uj), times(plan.energy_uj, keep?.energy_uj, uj),
+    card("energy above the sleeping board", uj(plan.energy_uj),
+      times(plan.energy_uj, keep?.energy_uj, uj),
       run?.energy_uj != null && `measured ${uj(run.energy_uj)}, with the commit: ` +
         "time in each power state times its power");
   card("time of a step", time(promised), times(promised, keep?.time_us, time), measuredTime(run));

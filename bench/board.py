@@ -103,8 +103,7 @@ def report(measured: Sequence[Sequence[Measured]], command: str, seconds: float)
             "Each budget and keep-everything (100 %), in turns in one run: medians over the "
             "steps. Energy and time are of one step with its commit. Time is by the board's clock. "
             "Energy is measured time x the powers in `boards/native/board.toml`, above the "
-            "sleeping board. `as planned`: the ratio that the planner expected. It is below 1 for "
-            "time because keep-everything pages parameters in just before their use. Activations "
+            "sleeping board. `as planned`: the ratio that the planner expected. Activations "
             "computed again and paged are counted per step. The trained weights of all budgets of "
             "a model were compared: they are the same bits.",
             table(head, rows),

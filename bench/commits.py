@@ -11,7 +11,9 @@ PLANNER = tuple(
     f"host/poet_host/{room}" for room in ("graph", "profile", "plan", "solver", "baselines")
 )
 BOARDS = ("boards",)
-_NO_RESULTS = [f":(exclude){name}" for name in ("*.md", "*.txt", "*.png", "schedules")]
+_NO_RESULTS = [
+    f":(exclude){name}" for name in ("*.md", "*.txt", "*.png", "bench/kernels.toml", "schedules")
+]
 STATEMENT = re.compile(r"Planner of commit `([\w-]+)`, boards of commit `([\w-]+)`\.")
 
 

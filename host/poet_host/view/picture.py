@@ -20,6 +20,8 @@ COLOURS: dict[Kind, str] = {
     "streamed": "#3f8f8a",
 }
 LABELS: dict[Kind, str] = {"page_in": "black"}  # text colour on such boxes; white on others
+# What a label needs: the share of the time axis for each character, the share of the RAM axis.
+CHARACTER_WIDTH, LABEL_HEIGHT = 0.0036, 0.035
 
 
 def draw(graph: CostGraph, plan: Plan, *, title: str) -> bytes:
@@ -80,7 +82,8 @@ def _draw_memory(axes: Any, view: View, end_ms: float, ram_bytes: int) -> None:
                 edgecolor="white", linewidth=0.4, alpha=0.85,
             )
         )  # fmt: skip
-        if width > 0.06 * end_ms and height > 0.035 * ram_bytes / 1024:
+        needed_ms = CHARACTER_WIDTH * (len(box.node) + 1) * end_ms
+        if width > needed_ms and height > LABEL_HEIGHT * ram_bytes / 1024:
             axes.text(
                 begin_ms + width / 2, low + height / 2, box.node, fontsize=6,
                 color=LABELS.get(box.kind, "white"), ha="center", va="center", clip_on=True,

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,11 +51,13 @@ def wait_for(what: Callable[[], Any]) -> Any:
 
 def processes() -> list[tuple[int, int]]:
     """Process and parent of all that run; what is dead but not yet waited for does not."""
-    shown = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
-    )
-    rows = [line.split() for line in shown.stdout.splitlines()]
-    return [(int(pid), int(parent)) for pid, parent, state, *_ in rows if state[0] != "Z"]
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            state, parent, *_ = path.read_text().rpartition(")")[2].split()
+            if state != "Z":
+                found.append((int(path.parent.name), int(parent)))
+    return found
 
 
 def children(process: "subprocess.Popen[str]") -> list[int]:

@@ -4,6 +4,7 @@ import fcntl
 import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -169,7 +170,8 @@ def test_an_ended_command_leaves_no_temporary_card(
 
 
 @pytest.mark.slow
-def test_a_closed_terminal_loses_no_weights(schedule: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
+def test_a_closed_terminal_loses_no_weights(terminal: str, schedule: Path, tmp_path: Path) -> None:
     """A closed ssh session sends SIGHUP, maybe twice, and then all prints fail."""
     weights, log = tmp_path / "w.safetensors", tmp_path / "log"
     ours, theirs = os.openpty()
@@ -177,10 +179,12 @@ def test_a_closed_terminal_loses_no_weights(schedule: Path, tmp_path: Path) -> N
         "train", schedule, "-p", "native", "--data", "digits", "--steps", 10**6, "--log", log,
         "--save-weights", weights,
         stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        env={**os.environ, "TERM": terminal},
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     ) as process:  # fmt: skip
         os.close(theirs)
         wait_for_a_step(log)
+        assert select.select([ours], [], [], 30)[0]
         assert b"training" in os.read(ours, 1 << 16)
         os.close(ours)
         process.send_signal(signal.SIGHUP)

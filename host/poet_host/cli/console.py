@@ -128,9 +128,9 @@ class _Count(MofNCompleteColumn):
 
 @contextmanager
 def progress(title: str) -> Iterator[Report]:
-    """Show a progress bar on stderr, or progress lines if stderr is not a terminal."""
+    """Show a progress bar on stderr, or progress lines if stderr can show no bar."""
     console = _stderr()
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         say(f"{title} ...")
         yield _lines(title)
         return

@@ -25,7 +25,7 @@
 # make walk          every false write of a card at every written block of a training run (hours)
 # make cuts          power cuts at many writes of two streamed steps on the MKR1000 (SEED)
 # make mutants       each instruction of the assembly changed once: a test must find every change
-# make schedules     the examples in schedules/, solved again
+# make schedules     the examples in schedules/, solved again, and pictures of them (Chromium)
 # make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
 # make ledger        the table of that in docs/reference/memory.md, made again
 # make docs          the pages as a site, build/docs/index.html; a dead link fails
@@ -137,6 +137,7 @@ schedules: $(VENV)/run.stamp
 	for f in schedules/*.poet; do $(BIN)/poet-host show $$f > $${f%.poet}.txt && \
 	  $(BIN)/poet-host show $$f --png $${f%.poet}.png || exit 1; done
 	$(BIN)/python -m bench.nest_picture schedules/nest.png
+	PYTHONPATH=tests $(BIN)/python -m support.page_picture docs/how-to/show.png
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.board $(OPTIONS)

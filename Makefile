@@ -137,7 +137,7 @@ schedules: $(VENV)/run.stamp
 	for f in schedules/*.poet; do $(BIN)/poet-host show $$f > $${f%.poet}.txt && \
 	  $(BIN)/poet-host show $$f --png $${f%.poet}.png || exit 1; done
 	$(BIN)/python -m bench.nest_picture schedules/nest.png
-	PYTHONPATH=tests $(BIN)/python -m support.page_picture docs/how-to/show.png
+	PYTHONPATH=tests $(BIN)/python -m support.schedule_page docs/how-to/show.png
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.board $(OPTIONS)

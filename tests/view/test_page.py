@@ -10,19 +10,16 @@ import pytest
 from poet_host import api
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.problem import CostGraph, CostNode
-from poet_host.resources import resource
-from poet_host.run.run import Run
 from poet_host.schedule.decode import decode
 from poet_host.schedule.listing import rows
 from poet_host.schedule.schedule import Schedule
 from poet_host.schedule.times import costs_of_schedule
 from poet_host.view.absences import absences
-from poet_host.view.lanes import Box, View, planned, recorded
+from poet_host.view.lanes import Box, View
 from poet_host.view.page import page
 from support import whole_runs as runs
 from support.browser import CHROMIUM, Browser, Page, browser
-
-EXAMPLE = resource("schedules") / "resnet-digits-mkr1000.poet"
+from support.schedule_page import EXAMPLE, place, views_of
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +45,6 @@ def silent(tab: Page) -> Iterator[None]:
     assert tab.said == []
 
 
-def views_of(schedule: Schedule, run: Run | None = None) -> list[View]:
-    costs, statements = costs_of_schedule(schedule), decode(schedule)
-    views = [planned(costs, statements)]
-    return [*views, recorded(costs, statements, run)] if run else views
-
-
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Schedule, View]:
     schedule = Schedule.load(EXAMPLE)
@@ -61,18 +52,6 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Schedule, V
     path = tmp_path_factory.mktemp("page") / "example.html"
     path.write_text(page(schedule, views))
     return path, schedule, views[0]
-
-
-def place(tab: Page, panel: int, box: Box, end_us: float, part: float = 0.5) -> tuple[float, float]:
-    """Where the plan has the middle of a box, on an axis from 0 to `end_us`.
-
-    Another `part` of its time and bytes than the middle has no label.
-    """
-    frame = tab.run(f"poet.panel({panel})")
-    time_us = box.begin_us + (box.end_us - box.begin_us) * part
-    height = (box.offset + box.size_bytes * part) / frame["bytes"]
-    x = frame["left"] + frame["width"] * time_us / end_us
-    return x, frame["top"] + frame["height"] * (1 - height)
 
 
 def see(tab: Page, x: float, y: float) -> None:

@@ -130,7 +130,7 @@ class _Count(MofNCompleteColumn):
 def progress(title: str) -> Iterator[Report]:
     """Show a progress bar on stderr, or progress lines if stderr can show no bar."""
     console = _stderr()
-    if not console.is_terminal or console.is_dumb_terminal:
+    if not console.is_interactive:
         say(f"{title} ...")
         yield _lines(title)
         return

@@ -9,8 +9,8 @@ from ..graph.graph import Graph
 from ..graph.models import MODELS, load as load_model
 from ..graph.training_options import DEFAULTS, TrainingOptions
 from ..onnx.exporter import export as export_model
-from ..onnx.importer import load as load_onnx, training as train_onnx
-from ..onnx.pytorch import export_module, is_module
+from ..onnx.importer import load as load_onnx
+from ..onnx.pytorch import is_module, load_module
 from ..onnx.returning import notice
 from ..plan.costgraph import load_cost_graph
 from ..plan.problem import CostGraph
@@ -87,7 +87,7 @@ def load_graph(model: Any, example: Any = None, options: TrainingOptions = DEFAU
     Raises BadInput, which lists the built-in models, if the name is unknown.
     """
     if is_module(model):
-        return train_onnx(export_module(model, example), type(model).__name__, options)
+        return load_module(model, example, options)
     if example is not None:
         raise BadInput(
             f"model {model}: only a torch.nn.Module needs an example of its input: omit `example`"

@@ -22,7 +22,7 @@ from .context import Context
 from .model import OnnxInput, OnnxModel, OnnxNode, read_file
 from .operators import RULES
 from .returning import with_returning
-from .walk import Walk
+from .walk import Untrainable, Walk
 
 LOSSES = {"cross-entropy": "softmax_xent", "mse": "mse"}
 DEFAULT_LOSS = "cross-entropy"
@@ -41,7 +41,19 @@ def load(path: Path | str, options: TrainingOptions = DEFAULTS) -> Graph:
 
 def training(model: OnnxModel, name: str, options: TrainingOptions = DEFAULTS) -> Graph:
     """Return the training graph of a model. Raises BadInput if the model cannot be trained."""
-    forward = import_model(model, name, options)
+    check_options(options, model.where)
+    return training_of(import_model(model, name, options), model, options)
+
+
+def check_options(options: TrainingOptions, where: str) -> None:
+    """Raise BadInput for a loss or a batch size that no model has."""
+    if options.loss not in (None, *LOSSES):
+        raise BadInput(f"the loss {options.loss!r} is unknown: choose one of {', '.join(LOSSES)}")
+    options.check_batch(where)
+
+
+def training_of(forward: Model, model: OnnxModel, options: TrainingOptions) -> Graph:
+    """Return the training graph of a forward model, which was imported from `model`."""
     return with_returning(options.training_graph(forward, DEFAULT_OPTIMISER), model)
 
 
@@ -52,12 +64,9 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     is used, or 1 if this axis is dynamic in the file. `options.sequence_length` is the size of the
     input's second axis. In the file, this axis must be dynamic or have the same size. If
     `options.loss` is None, the loss is cross-entropy, and BadInput is raised if the output does not
-    have the shape of classes.
+    have the shape of classes. Untrainable is raised if another export of the model may work.
     """
     loss = options.loss
-    if loss not in (None, *LOSSES):
-        raise BadInput(f"the loss {loss!r} is unknown: choose one of {', '.join(LOSSES)}")
-    options.check_batch(model.where)
     shape = _shape(model.input, options.batch, options.sequence_length, model.where)
     before = model.input.shape[0]
     model.input = replace(model.input, shape=shape)
@@ -172,7 +181,7 @@ def _logits(builder: Builder, context: Context, output: Tensor, loss: str) -> Te
     """
     batch, where = builder.data.shape[0], context.model.where
     if output.shape[0] != batch:
-        raise BadInput(
+        raise Untrainable(
             f"{where}: the output has shape {output.shape}, but its first axis must have the batch "
             f"size, {batch}: export the model with a dynamic axis for the batch"
         )

@@ -70,7 +70,7 @@ class OnnxModel:
         self.constants: dict[str, Array] = {  # initialisers
             tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer
         }
-        inputs = [_input(onnx, value) for value in graph.input if value.name not in self.constants]
+        inputs = [_input(onnx, value) for value in graph.input]
         outputs = [value.name for value in graph.output]
         self.input = _only(inputs, [value.name for value in inputs], "input", where)
         self.output: str = _only(outputs, outputs, "output", where)
@@ -156,11 +156,13 @@ def _checked(onnx: ModuleType, proto: Any, where: str, merged: bool) -> Any:
         )
     proto = onnx.inliner.inline_local_functions(proto) if proto.functions else proto
     _check_order(proto.graph, where)
+    initializers = {tensor.name for tensor in proto.graph.initializer}
+    for value in [value for value in proto.graph.input if value.name in initializers]:
+        proto.graph.input.remove(value)  # its value is always that of the initialiser
     if merged:
         restore(onnx, proto.graph)
-        proto.ir_version = max(
-            proto.ir_version, 4
-        )  # from IR version 4 on, initialisers need not be inputs
+    # From IR version 4 on, initialisers need not be inputs.
+    proto.ir_version = max(proto.ir_version, 4)
     return proto
 
 

@@ -90,8 +90,6 @@ def free_name(name: str, taken: set[str]) -> str:
 def restore(onnx: ModuleType, graph: Any) -> None:
     """Restore the parameters of modules in an ONNX graph. The graph computes the same results."""
     arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    for value in [value for value in graph.input if value.name in arrays]:
-        graph.input.remove(value)  # its value is always that of the initialiser
     taken = arrays.keys() | {name for node in graph.node for name in node.output}
     taken |= {value.name for value in (*graph.input, *graph.output)}
     added = _split_merged(graph, arrays, taken)

@@ -2,17 +2,26 @@
 
 import copy
 import io
-import logging
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 
-from ..errors import BadInput
+from ..errors import BadInput, shortened
+from ..graph.graph import Graph
 from ..graph.onnx_file import onnx_package
+from ..graph.training_options import DEFAULTS, TrainingOptions
+from .importer import check_options, import_model, training_of
 from .model import OnnxModel, read_bytes
+from .silence import silence
+from .walk import Untrainable
+
+_REASON_CHARACTERS = 200
+
+
+class _NotExported(BadInput):
+    """An exporter of torch.onnx cannot export the module."""
 
 
 def is_module(model: object) -> bool:
@@ -23,105 +32,180 @@ def is_module(model: object) -> bool:
     )
 
 
-def export_module(module: Any, example: Any) -> OnnxModel:
-    """Export a PyTorch module in training mode, so that batchnorm, dropout and names are kept.
+def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) -> Graph:
+    """Return the training graph of a PyTorch module, which does not change.
 
     `example` is the module's input: a tensor or array whose first axis is the batch, or a tuple
-    that contains only this input. If the older exporter of torch.onnx fails, the newer exporter is
-    tried. If both fail, BadInput is raised with the reason of the older exporter.
+    that contains only this input. Each submodule is exported in its own mode (train or eval).
+
+    If the result of torch.onnx's older exporter cannot be imported, its newer exporter is tried,
+    which is slower. Raises BadInput if neither works, with the problems of the exporter that has
+    the fewest.
     """
     onnx_package()
+    name = type(module).__name__
+    where = f"model {name}"
+    check_options(options, where)
+    given = _input(example, where)
+    refusals: list[Untrainable] = []
+    failures: list[_NotExported] = []
+    for export in (_by_older_exporter, _by_newer_exporter):
+        try:
+            model = _exported(export, module, given, where)
+            forward = import_model(model, name, options)
+        except Untrainable as refusal:
+            refusals.append(refusal)
+        except _NotExported as failure:
+            _check_runs(module, given, where)
+            failures.append(failure)
+        else:
+            return training_of(forward, model, options)
+    if refusals:
+        raise min(refusals, key=lambda refusal: refusal.problems)
+    raise failures[0]
+
+
+def _input(example: Any, where: str) -> Any:
+    """Return the module's input as a tensor."""
     import torch
 
     given = example[0] if isinstance(example, tuple | list) and len(example) == 1 else example
     if isinstance(given, np.ndarray) and given.dtype.kind in "fiu":
         given = torch.from_numpy(given.astype(np.float32 if given.dtype.kind == "f" else np.int64))
-    if not isinstance(given, torch.Tensor):
+    if not isinstance(given, torch.Tensor) or not given.ndim:
         what = f"{type(example).__name__}"
         what += f" of {len(example)}" if isinstance(example, tuple | list) else ""
+        what += " without axes" if isinstance(given, torch.Tensor) else ""
         raise BadInput(
-            f"model {type(module).__name__}: `example` in poet.load(module, example) must be the "
-            f"module's input, a torch.Tensor whose first axis is the batch, not {what}"
+            f"{where}: `example` in poet.load(module, example) must be the module's input, a "
+            f"torch.Tensor whose first axis is the batch, not {what}"
         )
-    given = given.detach().cpu()
+    return given
+
+
+def _tensors(module: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parameters and buffers of a module with all their names."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
+def _exported(
+    export: Callable[[Any, Any], bytes], module: Any, given: Any, where: str
+) -> OnnxModel:
+    """Return the exported module. Its weights and running statistics are those of the module."""
     try:
-        data = _traced(torch, module, given)
-    except Exception as error:  # the export runs the module, which can raise any error
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise BadInput(
-            f"model {type(module).__name__}: torch.onnx cannot export the module ({reason}): check "
-            "that module(example) runs, and that the module uses only operators that ONNX has"
+        with _isolated():
+            data = export(_copied(module), _copied(given))
+            values = {name: tensor.detach().cpu().numpy() for name, tensor in _tensors(module)}
+            weights = dict(module.named_parameters(remove_duplicate=False))
+    except Exception as error:  # the module itself runs here, and can raise any error
+        raise _NotExported(
+            f"{where}: torch.onnx cannot export the module ({_reason(error)}): use only operators "
+            "that ONNX has"
         ) from error
-    # In training mode exporters do not merge tensors.
-    model = read_bytes(data, f"model {type(module).__name__}", merged=False)
-    _as_it_stands(model, module.state_dict())
-    weights = dict(module.named_parameters(remove_duplicate=False))
+    onnx, model = onnx_package(), read_bytes(data, where, merged=False)
+    for tensor in model.proto.graph.initializer:
+        if tensor.name in values:  # tracing changes running statistics
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values[tensor.name], tensor.name))
+            model.constants[tensor.name] = values[tensor.name]
     model.trained = frozenset(name for name, value in weights.items() if value.requires_grad)
-    buffers = dict(module.named_buffers(remove_duplicate=False))
-    model.frozen = frozenset(weights.keys() - model.trained | buffers.keys())
+    model.frozen = frozenset(values.keys() - model.trained)
     return model
 
 
-@contextmanager
-def _quiet_logging() -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
+def _check_runs(module: Any, given: Any, where: str) -> None:
+    """Raise BadInput if the module cannot be copied, or cannot compute its example."""
+    import torch
+
+    call = "copy.deepcopy(module).cpu()"
     try:
+        with _isolated():
+            lazy = [name for name, one in _tensors(module) if torch.nn.parameter.is_lazy(one)]
+            if not lazy:
+                copied = _copied(module)
+                call = "module(example)"
+                copied(_several(_copied(given)))
+    except Exception as error:  # the module can raise any error
+        raise BadInput(
+            f"{where}: {call} fails ({_reason(error)}): correct the module or the example, so that "
+            "this call works"
+        ) from error
+    if lazy:
+        raise BadInput(
+            f"{where}: the shape of {lazy[0]} is unknown: call module(example) once before "
+            "poet.load"
+        )
+
+
+def _copied(given: Any) -> Any:
+    """Return a copy of a module or tensor, because running a module can change both."""
+    import torch
+
+    if isinstance(given, torch.Tensor):
+        return given.detach().cpu().clone()
+    return copy.deepcopy(given).cpu()
+
+
+def _several(given: Any) -> Any:
+    """Return the example with at least two samples."""
+    import torch
+
+    return given if len(given) > 1 else torch.cat([given, given])
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of an error's message."""
+    lines = str(error).strip().splitlines()
+    return shortened(lines[0], _REASON_CHARACTERS) if lines else type(error).__name__
+
+
+@contextmanager
+def _isolated() -> Iterator[None]:
+    """Let the module run silently, without effect on the state of PyTorch."""
+    import torch
+
+    with ExitStack() as stack:
+        stack.enter_context(silence())
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        stack.enter_context(torch.enable_grad())
+        # The exporters cannot export the fused kernels of a transformer in eval mode.
+        stack.callback(
+            torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled()
+        )
+        torch.backends.mha.set_fastpath_enabled(False)
         yield
-    finally:
-        logging.disable(before)
 
 
-def _traced(torch: Any, module: Any, given: Any) -> bytes:
-    """Return the module in training mode as the bytes of an .onnx file.
+def _by_older_exporter(module: Any, given: Any) -> bytes:
+    import torch
 
-    The newer exporter of torch.onnx is used only if the older exporter fails.
-    """
-
-    def copied() -> Any:
-        """Return a copy of the module, because tracing changes the statistics of batchnorms."""
-        return copy.deepcopy(module).cpu().train()
-
-    # Exporters print long reports when they fail; BadInput has the reason in one line.
-    with (
-        warnings.catch_warnings(),
-        redirect_stdout(io.StringIO()),
-        redirect_stderr(io.StringIO()),
-        _quiet_logging(),
-    ):
-        warnings.simplefilter("ignore")
-        file = io.BytesIO()
-        try:
-            torch.onnx.export(
-                copied(),
-                (given,),
-                file,
-                dynamo=False,
-                training=torch.onnx.TrainingMode.TRAINING,
-                do_constant_folding=False,
-                opset_version=17,
-                input_names=["data"],
-                dynamic_axes={"data": {0: "batch"}},
-            )
-        except Exception as error:  # noqa: BLE001 - the module itself runs here
-            try:
-                # The newer exporter treats a batch of 1 as a fixed size.
-                several = given if len(given) > 1 else torch.cat([given, given])
-                program = torch.onnx.export(
-                    copied(), (several,), dynamo=True, verbose=False, optimize=False,
-                    dynamic_shapes=({0: torch.export.Dim("batch")},),
-                )  # fmt: skip
-            except Exception:  # noqa: BLE001 - likewise; the older exporter's reason is raised
-                raise error from None
-            return bytes(program.model_proto.SerializeToString())
+    file = io.BytesIO()
+    torch.onnx.export(
+        module,
+        (given,),
+        file,  # type: ignore[arg-type]
+        dynamo=False,
+        training=torch.onnx.TrainingMode.PRESERVE,
+        do_constant_folding=False,
+        # Otherwise the exporter merges equal tensors.
+        keep_initializers_as_inputs=True,
+        opset_version=17,
+        input_names=["data"],
+        dynamic_axes={"data": {0: "batch"}},
+    )
     return file.getvalue()
 
 
-def _as_it_stands(model: OnnxModel, state: Mapping[str, Any]) -> None:
-    """Set the model's running statistics to those of the module, because tracing changed them."""
-    onnx = onnx_package()
-    for tensor in model.proto.graph.initializer:
-        if tensor.name in state:
-            value = state[tensor.name].detach().cpu().numpy()
-            tensor.CopyFrom(onnx.numpy_helper.from_array(value, tensor.name))
-            model.constants[tensor.name] = value
+def _by_newer_exporter(module: Any, given: Any) -> bytes:
+    import torch
+
+    program = torch.onnx.export(
+        module,
+        (_several(given),),  # a batch of 1 would be a fixed size
+        dynamo=True,
+        verbose=False,
+        optimize=False,
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+    )
+    assert program is not None
+    return bytes(program.model_proto.SerializeToString())

@@ -19,6 +19,14 @@ from .node import ImportedNode, Rule
 from .tokens import TokenValues, evaluate_for_texts, is_evaluable
 
 
+class Untrainable(BadInput):
+    """The model cannot be trained as an exporter wrote it. `problems` is the number of reasons."""
+
+    def __init__(self, message: str, problems: int = 1) -> None:
+        super().__init__(message)
+        self.problems = problems
+
+
 class Walk:
     """Builds the layers of the ONNX model that `context` imports, node by node."""
 
@@ -30,7 +38,7 @@ class Walk:
     def run(self) -> Tensor:
         """Build all layers and return the model's output.
 
-        Raises BadInput, which lists every node that cannot be trained.
+        Raises Untrainable, which lists every node that cannot be trained.
         """
         model, values = self.model, self.values
         for node in model.nodes:
@@ -45,15 +53,16 @@ class Walk:
             if self._is_operator_missing:
                 listed += f"\n  supported operators: {', '.join(sorted(self.rules))}"
             count = f"{len(self.problems)} of {len(model.nodes)}"
-            raise BadInput(f"{model.where}: {count} nodes cannot be trained:{listed}")
+            text = f"{model.where}: {count} nodes cannot be trained:{listed}"
+            raise Untrainable(text, len(self.problems))
         found = values.get(model.output)
         if isinstance(found, Parts):
-            raise BadInput(
+            raise Untrainable(
                 f"{model.where}: the output of the model is a sequence of tensors: export the "
                 "model with one tensor as the output"
             )
         if found is None or isinstance(found, Constant | TokenValues):
-            raise BadInput(
+            raise Untrainable(
                 f"{model.where}: no layer computes the output of the model from its input: export "
                 "the output of a layer"
             )
@@ -62,7 +71,7 @@ class Walk:
         try:
             return self.context.materialise(found, "output")
         except Unsupported as problem:
-            raise BadInput(
+            raise Untrainable(
                 f"{model.where}: the output {model.output} of the model: {problem}"
             ) from None
 

@@ -217,6 +217,36 @@ def test_unsupported_operators_are_refused_with_advice(case: str) -> None:
         imported(data)
 
 
+@pytest.mark.parametrize(
+    ("op", "others", "instead"),
+    [
+        ("Sqrt", {}, "LayerNormalization"),
+        ("ReduceL2", {}, "LayerNormalization"),
+        ("GatherElements", {"i": np.zeros(IMAGE, np.int64)}, "Slice"),
+        ("CastLike", {"i": np.zeros(IMAGE, np.int64)}, "sizes"),
+        ("Sin", {}, "listed below"),
+    ],
+)
+def test_operators_that_exporters_write_are_refused_with_advice(
+    op: str, others: dict[str, Any], instead: str
+) -> None:
+    with pytest.raises(BadInput, match=rf" 1 of 2 nodes .*\n.*\({op}\): .*{instead}"):
+        imported(with_gain(op, IMAGE, others), loss="cross-entropy")
+
+
+def test_operators_of_sizes_are_not_listed_if_the_problem_of_an_input_hides_them() -> None:
+    make = helper.make_node
+    nodes = [
+        make("Unknown", ["x"], ["a"], "first", domain="mine"),
+        make("Shape", ["a"], ["shape"]),
+        make("Mod", ["shape", "two"], ["rest"]),
+        make("Reshape", ["a", "rest"], ["b"]),
+        make("GRU", ["b", "w", "w"], ["y"], "second", hidden_size=3),
+    ]
+    with pytest.raises(BadInput, match=r"2 of 5 nodes .*\n  first .*\n  second "):
+        imported(model(nodes, IMAGE, {"two": np.array([2]), "w": random(1, 9, 4)}))
+
+
 def test_the_manual_lists_every_operator() -> None:
     manual = Path(__file__).parents[2] / "docs" / "reference" / "models-and-operators.md"
     section = manual.read_text().partition("## ONNX operators")[2]

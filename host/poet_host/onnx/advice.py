@@ -1,5 +1,10 @@
 """Advice for ONNX operators that are not supported."""
 
+# Operators of whole numbers and types, which are supported if the data does not change the result.
+OF_SIZES = (
+    *("And", "CastLike", "Ceil", "ConstantOfShape", "CumSum", "Equal", "Floor", "Greater"),
+    *("GreaterOrEqual", "Less", "LessOrEqual", "Mod", "Not", "Or", "Range", "Shape", "Size"),
+)
 _OPERATORS: dict[str, tuple[str, ...]] = {
     "recurrent layers are not supported: use convolutions along time, or attention": (
         *("GRU", "LSTM", "RNN"),
@@ -23,6 +28,13 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
     "this normalisation is not supported: use BatchNormalization or LayerNormalization": (
         *("LRN", "LpNormalization", "MeanVarianceNormalization", "RMSNormalization"),
     ),
+    "this operator is supported only in a layer normalisation: use BatchNormalization or "
+    "LayerNormalization": ("Reciprocal", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Sqrt"),
+    "single elements cannot be read or written: use Slice and Concat": (
+        *("GatherElements", "GatherND", "ScatterElements", "ScatterND"),
+    ),
+    "the exporter wrote this operator for positions, sizes or types that depend on the data: "
+    "compute them from fixed sizes": OF_SIZES,
     "random operators other than Dropout are not supported: remove the operator": (
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"),
         "RandomUniformLike",
@@ -42,4 +54,8 @@ def advice(op: str) -> str:
             if optimised
             else "use ONNX's own operators instead"
         )
-    return ADVICE.get(op, "this operator is not supported: use another instead")
+    return ADVICE.get(
+        op,
+        "this operator is not supported: find the function of the model that the exporter wrote "
+        "with it, and use supported operators (listed below) instead",
+    )

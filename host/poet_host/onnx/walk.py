@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import BadInput
 from ..graph.builder import Tensor
-from .advice import ADVICE, advice
+from .advice import ADVICE, OF_SIZES, advice
 from .context import Context, Deferred, Parts, Unknown, Unsupported
 from .fold import Constant, computed, fold
 from .fuse import fused
@@ -111,6 +111,7 @@ class Walk:
             if output in self.values or output in self.problems:
                 return
             if rule is None:
+                self._check_known(node)
                 self._is_operator_missing = True
                 raise Unsupported(advice(node.op))
             made = rule(ImportedNode(self.context, node))
@@ -127,6 +128,12 @@ class Walk:
             self._report(
                 node, f"the node violates the ONNX standard ({reason}): export the model again"
             )
+
+    def _check_known(self, node: OnnxNode) -> None:
+        """Raise Unknown if the node may become a constant, but the problem of an input hides it."""
+        is_known = all(name in self.values for name in node.inputs if name)
+        if self.problems and not is_known and node.op in OF_SIZES:
+            raise Unknown
 
     def _evaluate_tokens(self, node: OnnxNode) -> None:
         """Evaluate a node for the sample texts, if it depends on tokens and constants alone."""

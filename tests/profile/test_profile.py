@@ -329,6 +329,53 @@ def test_merged_profiles_have_the_operators_of_both() -> None:
         one.merged(estimate_profile(BOARD))
 
 
+@pytest.mark.parametrize("name", names())
+def test_a_board_without_a_card_spends_nothing_on_a_card(name: str) -> None:
+    board = load_board(name)
+    idle_uw = board.power.storage_idle_uw
+    hungry = replace(
+        board,
+        power=replace(
+            board.power, storage_read_uw=9e9, storage_write_uw=9e9, storage_idle_uw=idle_uw + 5e8
+        ),
+    )
+    costs, same = (
+        cost_graph(GRAPH, estimate_profile(facts), storage=False) for facts in (board, hungry)
+    )
+    assert costs.base_power_uw == board.base_power_uw - idle_uw
+    assert same.base_power_uw == pytest.approx(costs.base_power_uw)
+    assert [node.energy_uj for node in costs.nodes] == [node.energy_uj for node in same.nodes]
+    awake_uw = board.power.processor_active_uw - board.power.processor_sleep_uw
+    for node, with_card in zip(costs.nodes, cost_graph(GRAPH, estimate_profile(board)).nodes,
+                               strict=True):  # fmt: skip
+        assert node.energy_uj == pytest.approx(node.time_us * awake_uw / 1e6)
+        assert node.energy_uj <= with_card.energy_uj
+        assert node.time_us <= with_card.time_us
+
+
+def test_the_card_is_taken_out_of_a_profile_once(tmp_path: Path) -> None:
+    alone = measured().without_card()
+    assert alone.power.base_uw == BOARD.power.processor_sleep_uw + BOARD.power.other_uw
+    assert alone.without_card() == alone
+    assert measured().merged(alone) == alone
+    assert replace(measured(), metered=True).merged(alone).power == alone.power
+    assert alone.merged(measured()) == measured()
+    costs = cost_graph(GRAPH, alone)
+    assert costs == cost_graph(GRAPH, measured(), storage=False)
+    alone.save(tmp_path / "p.json")
+    assert Profile.load(tmp_path / "p.json") == alone
+
+
+def test_files_of_earlier_versions_contain_the_idle_card() -> None:
+    """They have it in their base power, with and without a card."""
+    value = broken(lambda v: v["power"].pop("idle_card_uw"))
+    assert profile_from_json(value) == measured()
+    assert profile_from_json({**value, "storage": False}) == measured().without_card()
+    paper = estimate_profile("nrf52840_dk", "paper").to_json()
+    del paper["power"]["idle_card_uw"]
+    assert profile_from_json(paper) == estimate_profile("nrf52840_dk", "paper")
+
+
 def broken(change: Any) -> Any:
     value = json.loads(json.dumps(measured().to_json()))
     change(value)

@@ -104,6 +104,13 @@ def test_energy_is_power_times_time(writer: Path, storage: Path) -> None:
         )
 
 
+def test_a_card_that_is_not_there_draws_no_power(echo: Path) -> None:
+    with SimulatedBoard("mkr1000", echo, None) as board:
+        assert talk(board, b"\x01\0", 2) == b"\x02\x01"
+        assert board.energy.other_uj > 0
+        assert board.energy.storage_uj == 0
+
+
 def test_a_killed_board_leaves_the_written_blocks(writer: Path, storage: Path) -> None:
     with SimulatedBoard("mkr1000", writer, storage) as board:
         assert talk(board, b"\x03\0", 1) == ACCEPTED

@@ -70,6 +70,20 @@ def test_the_bits_are_those_of_native_and_of_a_card(board: str) -> None:
     assert all(step.writing_us == 0 for step in run.steps)
 
 
+@pytest.mark.parametrize(
+    ("board", "ram", "batch"), [("nrf52840_dk", "48KiB", 4), ("mkr1000", "24KiB", 2)]
+)
+def test_estimates_predict_a_step(board: str, ram: str, batch: int) -> None:
+    graph = poet.load("resnet-digits", batch=batch)
+    plan = api.solve(api.problem(graph, board, ram=ram, storage=False), gap=0.5, time_limit_s=20)
+    with poet.connect(f"sim:{board}", card=False) as connection:
+        run = poet.train(poet.encode(graph, plan), connection, "digits", steps=3)
+    assert run.predicted_energy_uj == plan.energy_uj
+    assert run.measured_time_us == pytest.approx(plan.time_us, rel=0.075)
+    assert run.measured_energy_uj == pytest.approx(plan.energy_uj, rel=0.075)
+    assert run.total_energy_uj == pytest.approx(plan.total_energy_uj, rel=0.075)
+
+
 def give(device: Device, numbers: tuple[int, ...]) -> None:
     for number in numbers:
         device.write(TENSOR, number, toy.values(1)[number])

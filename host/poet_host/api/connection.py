@@ -98,7 +98,10 @@ class Connection(Closing):
         states = hold_states(self.device)
         ask()
         wait_for(log)
-        return replace(profile, power=powers(*read_log(log), states, supply_mv), metered=True)
+        power = powers(*read_log(log), states, supply_mv)
+        # The log does not show what the idle card draws.
+        power = replace(power, idle_card_uw=profile.power.idle_card_uw)
+        return replace(profile, power=power, metered=True)
 
     @checked
     def validate(

@@ -89,7 +89,7 @@ class Cost:
         commit_us, commit_uj = commit_costs(profile, costs, plan.time_us)
         time_us = plan.time_us + commit_us
         energy_uj = plan.energy_uj + commit_uj
-        return Cost(time_us, energy_uj, energy_uj + profile.power.base_uw * time_us / 1e6, False)
+        return Cost(time_us, energy_uj, energy_uj + costs.base_power_uw * time_us / 1e6, False)
 
 
 @dataclass(frozen=True)

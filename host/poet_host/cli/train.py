@@ -192,13 +192,14 @@ def train(
                 f"replacing the weights of step {replaced:,} on the card by those of step {first:,}"
             )
         begun = connection.device.info.committed_step if from_board else first
+        power = board_power(connection.board, loaded.model.storage)
         about = {
             "model": graph.name, "board": connection.board.name, "data": dataset.name,
             "normalize": normalize, "test_split": test_split, "shuffle": shuffle,
             "seed": seed, "batch": graph.batch, "samples": len(dataset.x), "to_step": last,
             "schedule": str(schedule), "plan_crc": loaded.header.crc,
         }  # fmt: skip
-        log.begin(about, begun, dataset.steps_per_epoch, board_power(connection.board))
+        log.begin(about, begun, dataset.steps_per_epoch, power)
         backup = api.Backup(graph, save_weights, say)
         training = api.start_training(
             loaded, connection, dataset, start, erase_card, backup, commit_every or COMMIT_EVERY

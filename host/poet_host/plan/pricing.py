@@ -27,6 +27,8 @@ def cost_graph(
     A profile of a board without a card always gives a graph without storage.
     """
     storage = storage and profile.storage
+    if not storage:
+        profile = profile.without_card()
     renewed = {node.updates for node in graph}
     index = {node.name: i for i, node in enumerate(graph)}
     nodes = []

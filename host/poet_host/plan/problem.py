@@ -145,7 +145,7 @@ class CostGraph:
     name: Name
     nodes: tuple[CostNode, ...]
     storage: bool = True  # False: stored tensors start in RAM, and nothing can be paged
-    base_power_uw: Cost = 0.0  # power of the sleeping board and the idle card
+    base_power_uw: Cost = 0.0  # power of the sleeping board, and of its idle card
     # Whether a plan may leave out nodes that no statement reads, unless they are kept.
     may_leave_out: bool = False
 

@@ -100,7 +100,7 @@ def measure(
     if progress:
         progress(total, total, "done")
     estimate = estimate_profile(board)
-    return Profile(
+    profile = Profile(
         board.name,
         "measured",
         board_power(board),
@@ -111,13 +111,13 @@ def measure(
         estimate.page_turn_us,
         estimate.renewed_turn_us,
         estimate.statements,
-        storage=storage,
         transfer_queue=int(device.info.queue_capacity),
         unique_id=str(device.info.unique_id),
         operators=operators,
         kernels=estimate.kernels,
         loops=estimate.loops,
     )
+    return profile if storage else profile.without_card()
 
 
 def fitting(node: Node, arena_bytes: int) -> Node | None:

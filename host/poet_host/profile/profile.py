@@ -16,7 +16,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from .. import isa
-from ..device.board import NO_COSTS, Board, StatementCosts, load_board
+from ..device.board import NO_COSTS, Board, StatementCosts, load_board, names
 from ..errors import BadInput, quoted
 from ..files import read_json, write_whole
 from ..graph.cuts import BLOCK, TRAILER
@@ -41,6 +41,11 @@ class Power:
     page_in_uw: Amount  # storage is read
     page_out_uw: Amount  # storage is written
     base_uw: Amount  # the whole board sleeps
+    idle_card_uw: Amount = 0.0  # the part of `base_uw` that an idle card draws
+
+    def without_card(self) -> "Power":
+        """Return the powers of the board if its card is taken out."""
+        return replace(self, base_uw=max(0.0, self.base_uw - self.idle_card_uw), idle_card_uw=0.0)
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class Profile:
     transfer_queue: _Queue = 8  # largest number of transfers that the board can queue
     metered: bool = False  # True: a meter measured the powers; False: they are from board.toml
     unique_id: str = ""  # unique id of the measured board
-    # False: the board was measured without a card. Costs of transfers and commits are estimates.
+    # False: the board has no card. Costs of transfers and commits are then estimates.
     storage: bool = True
     # Without a card, the board checks at the end of a step that all new weights are finite. Here is
     # the time of this check for each byte of them. With a card, it is in the costs of page-outs.
@@ -138,6 +143,20 @@ class Profile:
         measured = sum(it.time_us for it in self.operators.values())
         estimates = (self.estimate_us(family(name), it.work) for name, it in self.operators.items())
         return measured / (sum(estimates) or 1.0)
+
+    def without_card(self) -> "Profile":
+        """Return the profile of the board without a card.
+
+        The model's records are then in the chip's own memory, so no time passes to read them.
+        """
+        known = self.statements
+        awake = 1 - known.reading
+        statements = StatementCosts(
+            known.compute_us * awake, known.page_us * awake, known.free_us * awake, 0.0,
+            known.stream_us * awake,
+        )  # fmt: skip
+        power = self.power.without_card()
+        return replace(self, power=power, statements=statements, storage=False)
 
     def around_uj(self, time_us: float) -> float:
         """Return the energy (uJ) if statements take `time_us`, without kernels and transfers."""
@@ -224,7 +243,8 @@ class Profile:
         operators = {**self.operators, **other.operators}
         metered = self.metered or other.metered
         power = self.power if self.metered and not other.metered else other.power
-        return replace(other, operators=operators, metered=metered, power=power)
+        found = replace(other, operators=operators, metered=metered, power=power)
+        return found if found.storage else found.without_card()
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, "version": VERSION, **asdict(self)}
@@ -297,15 +317,20 @@ def estimate_profile(
     )
 
 
-def board_power(board: Board) -> Power:
-    """Return the powers of a board. The processor's power is its active minus its sleep power."""
+def board_power(board: Board, card: bool = True) -> Power:
+    """Return the powers of a board with or without a card.
+
+    The processor's power is its active minus its sleep power.
+    """
     power = board.power
-    return Power(
+    found = Power(
         power.processor_active_uw - power.processor_sleep_uw,
         power.storage_read_uw,
         power.storage_write_uw,
         board.base_power_uw,
+        power.storage_idle_uw,
     )
+    return found if card else found.without_card()
 
 
 def _paper_profile(board: Board) -> Profile:
@@ -330,10 +355,13 @@ def profile_from_json(value: Any, where: str = "profile") -> Profile:
     """
     plain = of_format(value, FORMAT, (VERSION,), where, "use a file that `poet-host profile` wrote")
     plain.setdefault("loops", {})  # which earlier profiles lack
+    if isinstance(plain.get("power"), dict):
+        plain["power"] = {"idle_card_uw": _idle_card_uw(plain), **plain["power"]}
     operators = plain.get("operators")
     if isinstance(operators, dict):  # check operators one by one, so that errors name them
         plain["operators"] = {}
     found = convert(plain, Profile, where, complete=True)
+    found = found if found.storage else found.without_card()
     if not isinstance(operators, dict):
         return found
     measured = {
@@ -341,3 +369,10 @@ def profile_from_json(value: Any, where: str = "profile") -> Profile:
         for name, row in operators.items()
     }
     return replace(found, operators=measured)
+
+
+def _idle_card_uw(plain: Mapping[str, Any]) -> float:
+    """Return the power of an idle card for a profile of an earlier version, which lacks it."""
+    board, kind = plain.get("board"), plain.get("kind")
+    known = board in names() and kind != "paper"
+    return load_board(str(board)).power.storage_idle_uw if known else 0.0

@@ -325,7 +325,7 @@ def validation(
     promised = verify(Problem(costs, plan.ram_bytes), _unclaimed(plan))
     commit_us, commit_uj = commit_costs(profile, costs, promised.time_us)
     predicted_us = promised.time_us + commit_us
-    base_uj = profile.power.base_uw * predicted_us / 1e6
+    base_uj = costs.base_power_uw * predicted_us / 1e6
     return Validation(
         graph.name,
         plan.ram_bytes,

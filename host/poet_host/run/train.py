@@ -107,7 +107,7 @@ class Training:
     ) -> None:
         start = start or StartingPoint()
         self.device, self.schedule, self.graph = device, schedule, schedule.graph
-        self.seed, self.power = start.seed, board_power(device.board)
+        self.seed, self.power = start.seed, board_power(device.board, schedule.model.storage)
         device.tensor_names = schedule.names
         self.data, self.committed = prepare_board(device, schedule, data, start, before_moving)
         self.saved = self.committed  # last step whose weights survive a power cut

@@ -65,6 +65,7 @@ class SimulatedBoard(Closing):
         flash: Path | None = None,
     ) -> None:
         self.board = load_board(board)
+        self._card = storage is not None
         build_chip_library()  # built here, so that this process raises the errors of the build
         with (
             temporary_file(Path(tempfile.gettempdir()), "poet-meter-") as path,
@@ -125,7 +126,7 @@ class SimulatedBoard(Closing):
             power.processor_sleep_uw * asleep,
             power.storage_read_uw * meter.card_reading_ns / 1e9
             + power.storage_write_uw * meter.card_writing_ns / 1e9
-            + power.storage_idle_uw * seconds,
+            + power.storage_idle_uw * seconds * self._card,
             power.other_uw * seconds,
         )
 

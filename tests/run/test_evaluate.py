@@ -8,7 +8,9 @@ import poet_host as poet
 import pytest
 from poet_host.data.datasets import Dataset
 from poet_host.data.fitted import FittedData, classes_of, fit, tokens_of
-from poet_host.errors import BadInput, Infeasible, PoetError
+from poet_host.errors import BadInput, PoetError, PoetWarning
+from poet_host.graph.autodiff import Adam, training_graph
+from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
 from poet_host.plan.keepall import keep_everything
@@ -79,8 +81,29 @@ def test_the_host_keeps_activations_if_ram_is_short() -> None:
     assert least < keep
     values, data = start_values(graph, 3), data_for(graph)
     assert on_board(graph, least).answers.tobytes() == logits(graph, values, data.x).tobytes()
-    with pytest.raises(Infeasible, match=f"within the board's {least - 4:,} bytes of RAM"):
-        on_board(graph, least - 4)
+    with pytest.warns(PoetWarning, match=f"{least - 4:,} bytes of RAM"):
+        assert on_board(graph, least - 4).computed_on == "host"
+
+
+@pytest.mark.parametrize("runs_natively", [True, False])
+@pytest.mark.parametrize("make", [runs.digits, runs.mixed, runs.texts])
+def test_the_host_computes_what_the_ram_cannot_hold(
+    make: Any, runs_natively: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = on_board(make(), 1 << 20)
+    assert wanted.computed_on == "board"
+    with poet.connect("native", arena_bytes=64) as at:
+        if not runs_natively:
+
+            def missing(*_: object) -> None:
+                raise PoetError("no C compiler")
+
+            monkeypatch.setattr("poet_host.run.evaluate.NativeBoard", missing)
+        with pytest.warns(PoetWarning, match=make().name):
+            found = evaluate(at.device, start_values(make(), 3), data_for(make()), None)
+    assert (found.computed_on, found.time_us) == ("host", None)
+    assert found.answers.tobytes() == wanted.answers.tobytes()
+    assert (found.loss, found.accuracy) == (wanted.loss, wanted.accuracy)
 
 
 def test_weights_of_another_model_are_refused() -> None:
@@ -202,3 +225,69 @@ def test_evaluate_on_the_command_line(
     np.savez(tmp_path / "d.npz", x=np.zeros((8, 1, 8, 8), np.float32), y=np.zeros(8, np.int32))
     no_test = ("--storage", card, "--data", tmp_path / "d.npz", "--half", "held-out")
     evaluated(*no_test).fails(2, "--test-split")
+
+
+# Whatever can be trained can be evaluated.
+
+
+def wide() -> Graph:
+    """A layer of 64 KiB, whose training by Adam streams in the 24 KiB of the MKR1000."""
+    b = Builder("wide", data=(4, 64))
+    x = b.relu(b.linear(b.data, 256, name="hidden"))
+    return training_graph(b.model(b.softmax_xent(b.linear(x, 4), name="loss")), Adam(0.001), "all")
+
+
+def train_and_evaluate(poet_host: Command, schedule: Path, data: object, *options: object) -> None:
+    weights = schedule.with_suffix(".safetensors")
+    given = ("--port", "native", "--data", data, "--json", *options)
+    trained = poet_host("train", schedule, *given, "--steps", 2, "--save-weights", weights)
+    assert trained.code == 0, trained.err
+    found = poet_host("evaluate", schedule, *given, "--weights", weights)
+    assert found.code == 0, found.err
+    assert found.json["computed_on"] == "host"
+    assert found.json["accuracy"] == trained.json["accuracy"]
+    assert "24,576 bytes" in found.err
+    shown = poet_host("evaluate", schedule, *given[:4], *options, "--weights", weights)
+    assert f"{found.json['loss']:.4f}" in shown.out
+    assert " ms" not in shown.out
+
+
+def test_the_commands_of_the_guide(tmp_path: Path, poet_host: Command) -> None:
+    graph, mkr1000 = wide(), poet.load_board("mkr1000")
+    plan = poet.solve(graph, mkr1000, gap=0.9, time_limit_s=20)
+    poet.encode(graph, plan).save(tmp_path / "mine.poet")
+    rows = np.random.default_rng(0).standard_normal((60, 65))
+    rows[:, -1] = np.arange(60) % 4
+    np.savetxt(tmp_path / "mine.csv", rows, fmt=["%.6f"] * 64 + ["%d"], delimiter=",")
+    options = ("--test-split", 0.2, "--normalize", "standard")
+    train_and_evaluate(poet_host, tmp_path / "mine.poet", tmp_path / "mine.csv", *options)
+
+
+@pytest.mark.slow
+def test_resnet8_in_the_ram_of_the_mkr1000(tmp_path: Path, poet_host: Command) -> None:
+    schedule = tmp_path / "r8.poet"
+    solved = poet_host(
+        "solve", "resnet8-cifar", "--board", "mkr1000", "--time-limit", 1, "-o", schedule
+    )
+    assert solved.code == 0
+    train_and_evaluate(poet_host, schedule, "synthetic:3x32x32:10")
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_weights_in_the_flash_of_a_chip(tmp_path: Path, poet_host: Command) -> None:
+    """A schedule without storage, on a board without a card."""
+    schedule, flash = tmp_path / "m.poet", tmp_path / "flash.bin"
+    problem = poet.problem(runs.digits(), "nrf52840_dk", ram="64KiB", storage=False)
+    poet.encode(runs.digits(), poet.solve(problem, gap=0.5, time_limit_s=20)).save(schedule)
+    board = ("--port", "sim:nrf52840_dk", "--storage", flash, "--data", "digits", "--json")
+    weights = tmp_path / "w.safetensors"
+    trained = poet_host("train", schedule, *board, "--steps", 1, "--save-weights", weights)
+    assert trained.code == 0, trained.err
+    before = flash.read_bytes()
+    from_flash = poet_host("evaluate", schedule, *board, "--samples", 4)
+    assert from_flash.code == 0, from_flash.err
+    assert from_flash.json["computed_on"] == "board"
+    assert flash.read_bytes() == before
+    from_file = poet_host("evaluate", schedule, *board, "--samples", 4, "--weights", weights)
+    assert from_file.json["loss"] == from_flash.json["loss"]

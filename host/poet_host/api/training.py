@@ -209,6 +209,9 @@ def evaluate(
 ) -> Evaluation:
     """Compute loss and accuracy on the board. The weights on its card do not change.
 
+    If the forward pass does not fit the board's RAM, the host computes it, to the same bits. Then a
+    PoetWarning says so, and `computed_on` of the result is "host".
+
     If `weights` is None, the weights on the card are used. `half` is "held-out" (the default if
     samples are held out) or "training". `samples` limits the evaluation to this number of samples,
     from the first one on.

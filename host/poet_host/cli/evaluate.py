@@ -57,7 +57,8 @@ def evaluate(
 ) -> None:
     """Compute the loss and accuracy of a model on a board.
 
-    Runs the forward pass only. The card of the board does not change.
+    Runs the forward pass only. If it does not fit the RAM of the board, this computer runs it, to
+    the same bits. The card of the board does not change.
     """
     if weights is None and storage is None and api.runs_here(port):
         raise BadInput(
@@ -73,9 +74,11 @@ def evaluate(
     half = half_of(dataset, half)
     loaded_weights = api.load_weights(weights, graph) if weights else None
     ram = api.arena_for(loaded, port, storage if weights is None else None)
-    with api.connect(port, storage=storage, arena_bytes=ram) as connection:
+    with api.connect(
+        port, storage=storage, arena_bytes=ram, card=loaded.model.storage
+    ) as connection:
         say_emulated(connection)
-        with progress(f"evaluating {graph.name} on {connection.board.name}") as report:
+        with progress(f"evaluating {graph.name}") as report:
             result = api.evaluate(
                 loaded, connection, dataset, weights=loaded_weights, half=half, samples=samples,
                 progress=lambda done, total: report(done, total, "samples"),
@@ -91,5 +94,7 @@ def _facts(result: Evaluation) -> list[tuple[str, str]]:
     rows = [(f"{result.half} samples", f"{result.samples:,}"), ("loss", f"{result.loss:.4f}")]
     if result.accuracy is not None:
         rows.append(("accuracy", f"{result.accuracy:.1%}"))
-    sample_us = result.time_us / result.samples
-    return [*rows, ("time of all operators for a sample", f"{sample_us / 1e3:,.3f} ms")]
+    if result.time_us is not None:
+        sample_us = result.time_us / result.samples
+        rows.append(("time of all operators for a sample", f"{sample_us / 1e3:,.3f} ms"))
+    return rows

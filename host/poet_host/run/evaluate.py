@@ -3,11 +3,18 @@
 On a board, the host starts each operator in the arena and serves as the storage. The card is not
 used: an evaluation changes nothing that training has committed, and needs no card. Weights stay in
 the arena if the arena has room for all of them.
+
+If the forward pass does not fit the arena, the host computes it instead, with the same bits: on a
+native board with enough RAM, or by the reference kernels if this computer runs no native board.
 """
 
-from collections.abc import Mapping
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from math import isfinite
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -17,8 +24,8 @@ from ..data.classes import NO_NAMES, Classes
 from ..data.datasets import Dataset
 from ..data.fitted import FittedData
 from ..device.board import Board
-from ..device.device import Device, Progress
-from ..errors import BadInput, Infeasible, PoetError
+from ..device.device import Device, Progress, connect
+from ..errors import BadInput, PoetError, PoetWarning
 from ..graph.graph import Graph, Node
 from ..graph.weights import weight_nodes
 from ..plan.keepall import keep_everything
@@ -28,6 +35,8 @@ from ..plan.problem import CostGraph, Problem
 from ..profile.measure import probe_record
 from ..profile.profile import estimate_profile
 from ..reference.inference import inference, logits
+from ..reference.step import run_kernel, run_step
+from ..sim.native import NativeBoard
 from ..solver.settings import Settings
 from .run import Array, Weights
 
@@ -35,6 +44,7 @@ PLANNING_LIMIT_S = 30.0
 PLANNING_GAP = 0.5
 
 Half = Literal["held-out", "training"]
+Computer = Literal["board", "host"]
 
 
 def accuracy(graph: Graph, weights: Weights, x: Array, y: Array) -> float:
@@ -59,10 +69,11 @@ def held_out_accuracy(graph: Graph, weights: Weights, dataset: Dataset) -> float
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of an evaluation on a board.
+    """The result of an evaluation.
 
     `loss` is the mean over the samples. `accuracy` is None if labels are not classes. `time_us` is
-    the time of all operators for all samples, by the board's clock. `answers` are the logits.
+    the time of all operators for all samples, by the board's clock. It is None if the host computed
+    the result (`computed_on`). `answers` are the logits.
     """
 
     model: str
@@ -72,14 +83,16 @@ class Evaluation:
     samples: int
     loss: float
     accuracy: float | None
-    time_us: float
+    time_us: float | None
     answers: Array = field(repr=False)
     classes: Classes = NO_NAMES
+    computed_on: Computer = "board"
 
     def __repr__(self) -> str:
         right = "" if self.accuracy is None else f", accuracy {self.accuracy:.1%}"
+        place = self.board if self.computed_on == "board" else "the host"
         return (
-            f"<Evaluation {self.model} on {self.board}: {self.samples:,} samples, "
+            f"<Evaluation {self.model} on {place}: {self.samples:,} samples, "
             f"loss {self.loss:.4f}{right}>"
         )
 
@@ -99,9 +112,9 @@ def evaluate(
     """Evaluate weights on a board, with the training samples or the held-out samples of `data`.
 
     `half` chooses between the two; half_of explains its default. Only the first `samples` of them
-    are used, or all if `samples` is None. Raises BadInput if there are no such samples, Infeasible
-    if the model's forward part does not fit the board's arena, and PoetError if the loss is not
-    finite.
+    are used, or all if `samples` is None. If the forward pass does not fit the board's arena, the
+    host computes it, and a PoetWarning says so. Raises BadInput if there are no such samples, and
+    PoetError if the loss is not finite.
     """
     if samples is not None and samples < 1:
         raise BadInput(f"{samples} samples cannot be evaluated: choose 1 sample or more")
@@ -110,15 +123,16 @@ def evaluate(
     assert x is not None
     assert y is not None
     x, y = x[:samples], y[:samples]
-    forward = _Forward(device, inference(graph), weights)
+    _check_weights(graph, weights)
     answers, losses = [], []
-    for start in range(0, len(x), graph.batch):
-        part = slice(start, start + graph.batch)
-        answer, loss = forward.run(x[part], y[part])
-        answers.append(answer)
-        losses.append(loss * len(answer))
-        if progress:
-            progress(min(start + graph.batch, len(x)), len(x))
+    with _forward(device, inference(graph), weights) as forward:
+        for start in range(0, len(x), graph.batch):
+            part = slice(start, start + graph.batch)
+            answer, loss = forward.run(x[part], y[part])
+            answers.append(answer)
+            losses.append(loss * len(answer))
+            if progress:
+                progress(min(start + graph.batch, len(x)), len(x))
     loss = sum(losses) / len(x)
     if not isfinite(loss):
         raise PoetError(
@@ -127,10 +141,12 @@ def evaluate(
         )
     found = np.concatenate(answers)
     classes = graph[graph.label].dtype == "int32"
+    on_board = isinstance(forward, _OnDevice) and forward.device is device
     return Evaluation(
         graph.name, device.board.name, data.name, half, len(x), loss,
-        share_right(found, y) if classes else None, device.us(forward.ticks), found,
-        data.classes,
+        share_right(found, y) if classes else None,
+        device.us(forward.ticks) if on_board else None, found, data.classes,
+        "board" if on_board else "host",
     )  # fmt: skip
 
 
@@ -163,37 +179,103 @@ def half_of(dataset: Dataset, half: Half | None) -> Half:
     return "training"
 
 
-def _planned(graph: Graph, board: Board, arena_bytes: int) -> tuple[CostGraph, Plan]:
-    """Plan the forward operators within the arena. All weights stay in the arena if they fit."""
-    profile = estimate_profile(board)
+def _with_all_weights(graph: Graph, board: Board) -> tuple[CostGraph, Plan]:
+    """Plan the forward operators so that everything, with all weights, stays in the arena."""
     weights = {node.name for node in weight_nodes(graph)}
-    costs = cost_graph(graph, profile, storage=False)
+    costs = cost_graph(graph, estimate_profile(board), storage=False)
     costs = replace(
         costs, nodes=tuple(replace(node, keep=node.name in weights) for node in costs.nodes)
     )
-    plan = keep_everything(costs)
+    return costs, keep_everything(costs)
+
+
+def _planned(graph: Graph, board: Board, arena_bytes: int) -> tuple[CostGraph, Plan]:
+    """Plan the forward operators within the arena. All weights stay in the arena if they fit.
+
+    The plan has no statements if no plan is found.
+    """
+    costs, plan = _with_all_weights(graph, board)
     if (plan.peak_bytes or 0) > arena_bytes:
-        costs = cost_graph(graph, profile)
+        costs = cost_graph(graph, estimate_profile(board))
         plan = keep_everything(costs)
     if (plan.peak_bytes or 0) > arena_bytes:
         settings = Settings(PLANNING_LIMIT_S, PLANNING_GAP)
         plan = plan_by("poet", Problem(costs, arena_bytes), settings)
-    if not plan.statements:
-        raise Infeasible(
-            f"{graph.name} cannot be evaluated within the board's {arena_bytes:,} bytes of RAM: "
-            "use a board with more RAM, or solve the model with a smaller --batch",
-            plan.smallest_ram_bytes,
-        )
     return costs, plan
 
 
-class _Forward:
+@contextmanager
+def _forward(
+    device: Device, graph: Graph, weights: Weights
+) -> Iterator["_OnDevice | _ByReference"]:
+    """Yield what runs the forward part of a model: the board `device`, or the host."""
+    arena_bytes = int(device.info.arena_bytes) // 4 * 4
+    costs, plan = _planned(graph, device.board, arena_bytes)
+    if plan.statements:
+        yield _OnDevice(device, graph, weights, costs, plan)
+        return
+    warnings.warn(
+        f"the forward pass of {graph.name} does not fit the board's {arena_bytes:,} bytes of RAM: "
+        "this computer evaluates it, to the same bits",
+        PoetWarning,
+        stacklevel=6,  # the line that calls poet.evaluate
+    )
+    costs, plan = _with_all_weights(graph, device.board)
+    assert plan.peak_bytes is not None
+    with ExitStack() as stack:
+        forward: _OnDevice | _ByReference
+        try:
+            board = stack.enter_context(NativeBoard(Path(os.devnull), plan.peak_bytes))
+            native = stack.enter_context(connect(board.port))
+        except PoetError:  # on Windows, or without a C compiler
+            forward = _ByReference(graph, weights)
+        else:
+            forward = _OnDevice(native, graph, weights, costs, plan)
+        yield forward
+
+
+def _filled(count: int, batch: int) -> Array:
+    """Return the indices of `count` samples, filled up to a batch with the first one."""
+    return np.concatenate([np.arange(count), np.zeros(batch - count, dtype=np.intp)])
+
+
+def _of_samples(node: Node, count: int, batch: int) -> Node:
+    """Return the operator of the loss for the first `count` samples of a batch."""
+    return replace(node, attrs={**node.attrs, "n": int(node.attrs["n"]) * count // batch})
+
+
+class _ByReference:
+    """Runs the forward part of a model by the reference kernels, batch by batch."""
+
+    ticks = 0
+
+    def __init__(self, graph: Graph, weights: Weights) -> None:
+        self.graph = graph
+        self._weights = {
+            node.name: np.asarray(weights[node.name], "<f4") for node in weight_nodes(graph)
+        }
+
+    def run(self, x: Array, y: Array) -> tuple[Array, float]:
+        """Return the logits and the mean loss of the samples `x`, which are at most one batch."""
+        graph, count = self.graph, len(x)
+        chosen = _filled(count, graph.batch)
+        given = {graph.data: x[chosen], graph.label: y[chosen]}
+        values = run_step(graph, {**self._weights, **given}, 1)
+        node = graph[graph.loss]
+        some = _of_samples(node, count, graph.batch)
+        rows = int(node.attrs["n"])
+        inputs = [values[name].reshape(rows, -1)[: some.attrs["n"]] for name in node.inputs]
+        loss = run_kernel(node.op, node.sink, some.attrs, inputs, 1)
+        return values[graph.logits].reshape(graph.batch, -1)[:count], float(loss.reshape(-1)[0])
+
+
+class _OnDevice:
     """Runs the forward part of a model on a board, batch by batch."""
 
-    def __init__(self, device: Device, graph: Graph, weights: Weights) -> None:
-        _check_weights(graph, weights)
+    def __init__(
+        self, device: Device, graph: Graph, weights: Weights, costs: CostGraph, plan: Plan
+    ) -> None:
         self.device, self.graph = device, graph
-        costs, plan = _planned(graph, device.board, int(device.info.arena_bytes) // 4 * 4)
         self.statements = plan.statements
         self.ticks = 0
         self._stored = {
@@ -208,8 +290,7 @@ class _Forward:
     def run(self, x: Array, y: Array) -> tuple[Array, float]:
         """Return the logits and the mean loss of the samples `x`, which are at most one batch."""
         count, batch = len(x), self.graph.batch
-        filler = np.zeros(batch - count, dtype=np.intp)  # the first sample again
-        chosen = np.concatenate([np.arange(count), filler])
+        chosen = _filled(count, batch)
         storage = {
             **self._stored,
             self.graph.data: np.ascontiguousarray(x[chosen]).tobytes(),
@@ -244,8 +325,7 @@ class _Forward:
 
     def _compute(self, node: Node, statement: Statement, at: Mapping[str, int], count: int) -> None:
         if node.name == self.graph.loss:  # the loss must be a mean over `count` samples
-            samples = int(node.attrs["n"]) * count // self.graph.batch
-            node = replace(node, attrs={**node.attrs, "n": samples})
+            node = _of_samples(node, count, self.graph.batch)
         places = [at[name] for name in node.inputs]
         workspace = statement.workspace_offset or 0
         self.ticks += self.device.probe_op(probe_record(node), [*places, at[node.name], workspace])

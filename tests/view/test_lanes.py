@@ -37,8 +37,28 @@ def test_boxes_are_the_tensors_in_the_arena() -> None:
         Box(3, 8, "b", "forward", 24, 16, 14, 34, 52),
         Box(3, 3, "b", "forward", 40, 4, 14, 14, 34, workspace=True),
     ]
-    assert view.peak == Box(3, 3, "b", "forward", 40, 4, 14, 14, 34, workspace=True)
+    assert view.height_bytes == 44
     assert view.end_us == 52
+
+
+def test_the_fullest_moment_is_not_that_of_the_highest_address() -> None:
+    """A page-in takes the highest bytes at the start. Later, more bytes below it are in use."""
+    high = replace(GRAPH.nodes[0], name="v")
+    graph = replace(GRAPH, nodes=(*GRAPH.nodes, high))
+    statements = (Statement("page_in", "v", 100), *PLAN)
+    view = planned(graph, statements)
+    assert view.height_bytes == 108
+    assert view.fullest == (15, 52)  # v, a, w, b and its workspace
+    spans = ((0, 6), *((begin + 6, end + 6) for begin, end in SPANS_US))
+    trace = run_of().trace
+    first = Traced("page_in", "v", False, False, 6.0, 0, 0.0, 6.0)
+    moved = (
+        replace(one, statement=i + 1, begin_us=spans[i + 1][0], end_us=spans[i + 1][1])
+        for i, one in enumerate(trace)
+    )
+    measured = recorded(graph, statements, replace(run_of(), trace=(first, *moved)))
+    assert measured.height_bytes == 108
+    assert measured.fullest == (24, 52)
 
 
 def test_the_memory_of_a_page_in_is_taken_when_it_is_queued() -> None:

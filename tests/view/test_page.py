@@ -147,7 +147,9 @@ def test_totals_stand_at_the_top(tab: Page, example: tuple[Path, Schedule, View]
     assert text(tab, "h1") == "resnet-digits"
     assert f"{plan['energy_uj']:,.1f} µJ" in cards
     assert f"{plan['energy_uj'] / keep['energy_uj']:.2f} × keeping everything" in cards
-    assert f"{plan['peak_bytes']:,} bytes" in cards
+    assert f"height of the arena{plan['peak_bytes']:,} bytes" in cards
+    most_bytes = max(row.ram_bytes or 0 for row in rows(schedule))
+    assert f"fullest moment: {most_bytes:,} bytes in use" in cards
     assert f"budget {plan['ram_bytes']:,} bytes" in cards
     assert f"gap {100 * plan['gap']:.1f} %" in cards
     listed = tab.run(

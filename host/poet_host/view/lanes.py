@@ -69,9 +69,14 @@ class View:
     end_us: float
 
     @property
-    def peak(self) -> Box | None:
-        """The box that reaches the highest offset in the arena; the earliest if several do."""
-        return max(self.boxes, key=lambda b: (b.offset + b.size_bytes, -b.begin_us), default=None)
+    def height_bytes(self) -> int:
+        """Return the highest end of any box in the arena. There may be gaps below it."""
+        return max((box.offset + box.size_bytes for box in self.boxes), default=0)
+
+    @property
+    def fullest(self) -> tuple[float, int]:
+        """Return the earliest time in us at which most bytes are in RAM, and their number."""
+        return max(self.used, key=lambda row: row[1])
 
 
 def planned(

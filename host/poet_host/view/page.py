@@ -109,12 +109,13 @@ def _view(view: View, number: dict[str, int]) -> dict[str, Any]:
     BAR and BOX in base.js name the columns of "bars" and "boxes". The rows of "used" are pairs
     (time, bytes in use from then on).
     """
-    peak = view.peak
+    fullest_us, fullest_bytes = view.fullest
     return {
         "name": view.name,
         "end_us": view.end_us,
-        "peak_us": peak.begin_us if peak else 0.0,
-        "peak_bytes": peak.offset + peak.size_bytes if peak else 0,
+        "height_bytes": view.height_bytes,
+        "fullest_us": fullest_us,
+        "fullest_bytes": fullest_bytes,
         "bars": [
             [
                 bar.statement, number.get(bar.node, -1), _KINDS.index(bar.kind), bar.begin_us,

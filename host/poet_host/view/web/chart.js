@@ -116,10 +116,10 @@ function drawBoxes(g, panel) {
     g.stroke();
     g.setLineDash([]);
   }
-  drawPeak(g, panel);
+  drawFullest(g, panel);
 }
-function drawPeak(g, panel) {
-  const px = x(panel.view.peak_us), py = boxY(panel, panel.view.peak_bytes);
+function drawFullest(g, panel) {
+  const px = x(panel.view.fullest_us), py = boxY(panel, panel.view.height_bytes);
   g.fillStyle = colours.ink;
   g.beginPath();
   g.moveTo(px, py - 1);
@@ -156,10 +156,11 @@ function drawLabels(g, panel) {
     const text = number(b / unit, every < unit ? 1 : 0) + (last ? ` ${word}` : "");
     g.fillText(text, LEFT - 10, boxY(panel, b));
   }
-  const words = `peak ${bytes(view.peak_bytes)} at ${time(view.peak_us / view.scale)}`;
+  const words = `fullest at ${time(view.fullest_us / view.scale)}: ` +
+    `${bytes(view.fullest_bytes)} in use`;
   const budget = limit <= height ? `budget ${bytes(limit)}` : `budget ${bytes(limit)}, far above`;
-  const y = limit <= height ? boxY(panel, Math.max(limit, view.peak_bytes)) - 9 : upper + 8;
-  const px = x(view.peak_us), room = g.measureText(words).width;
+  const y = limit <= height ? boxY(panel, Math.max(limit, view.height_bytes)) - 9 : upper + 8;
+  const px = x(view.fullest_us), room = g.measureText(words).width;
   const seen = px >= LEFT && px <= width - RIGHT;
   g.fillStyle = colours.limit;
   g.textAlign = "right";

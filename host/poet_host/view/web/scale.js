@@ -13,10 +13,10 @@ for (const view of data.views) {
   for (const [rows, columns] of timed)
     for (const row of rows) for (const column of columns) row[column] *= view.scale;
   view.end_us *= view.scale;
-  view.peak_us *= view.scale;
+  view.fullest_us *= view.scale;
 }
 const end = Math.max(...data.views.map(view => view.end_us), 1e-3);
-const top = Math.max(...data.views.map(view => view.peak_bytes), 1);
+const top = Math.max(...data.views.map(view => view.height_bytes), 1);
 const limit = data.plan.ram_bytes;
 const height = (limit < 1.6 * top ? Math.max(limit, top) : top) * 1.09;
 const LEFT = 92, RIGHT = 14, AXIS = 24, LANE = 24, GAP = 6;

@@ -23,7 +23,8 @@ function totals() {
       run?.energy_uj != null && `measured ${uj(run.energy_uj)}, with the commit: ` +
         "time in each power state times its power");
   card("time of a step", time(promised), times(promised, keep?.time_us, time), measuredTime(run));
-  card("RAM at the peak", bytes(view.peak_bytes), `budget ${bytes(plan.ram_bytes)}`,
+  card("height of the arena", bytes(view.height_bytes), `budget ${bytes(plan.ram_bytes)}`,
+    `fullest moment: ${bytes(view.fullest_bytes)} in use`,
     keep?.peak_bytes && `keeping everything needs ${number(keep.peak_bytes)}`,
     run && `measured high-water mark ${number(run.peak_bytes)}`);
   if (plan.gap != null)

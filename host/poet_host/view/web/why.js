@@ -47,13 +47,13 @@ function reasons() {
   }
   const again = data.away.filter(away => away.how === AGAIN);
   const paged = data.away.filter(away => away.how === PAGE_IN);
-  const extra = sum(data.away), peak = plan.peak_bytes ?? data.views[0].peak_bytes;
+  const extra = sum(data.away), height = plan.peak_bytes ?? data.views[0].height_bytes;
   section.append(el("p", {}, `Bringing tensors back costs ${uj(extra)} in all` +
     (plan.energy_uj ? `, ${share(extra / plan.energy_uj)} of the step` : "") +
     `: ${uj(sum(again))} to compute ${again.length} tensors again, ` +
     `${uj(sum(paged))} to page ${paged.length}. ` +
     (keep?.peak_bytes
-      ? `In return, ${bytes(peak)} of RAM are enough, not ${number(keep.peak_bytes)}.` : "")));
+      ? `In return, ${bytes(height)} of RAM are enough, not ${number(keep.peak_bytes)}.` : "")));
   section.append(quiet(
     "The other way is paging instead of computing again, or computing again instead of paging, " +
     "with the costs of the same profile. Inputs that came back for a recomputation have rows of " +

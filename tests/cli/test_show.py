@@ -31,7 +31,7 @@ def test_the_listing_has_the_times_of_the_run(
     head = next(line for line in shown.out.splitlines() if line.strip().startswith("#"))
     assert head.split()[:6] == ["#", "begins", "us", "takes", "us", "took"]
     assert head.split()[6] in ("us", "ms")  # a busy computer is slow
-    assert "2 steps on native, medians" in shown.out
+    assert "mean of 2 steps on native" in shown.out
     assert "between statements" in shown.out
     assert "a step without commit and host" in shown.out
     conv = next(line for line in shown.out.splitlines() if line.split()[:1] == ["conv2d"])
@@ -89,7 +89,7 @@ def test_predictions_for_another_board_have_no_errors(
     schedule, run = trained
     other = changed(run, tmp_path / "other.json", board="mkr1000")
     shown = poet_host("show", schedule, "--run", other)
-    assert "2 steps on mkr1000, medians; the plan is for native" in shown.out
+    assert "mean of 2 steps on mkr1000; the plan is for native" in shown.out
     conv = next(line for line in shown.out.splitlines() if line.split()[:1] == ["conv2d"])
     assert "%" not in conv
 

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import namedtuple
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from poet_host.data.fitted import FittedData, fit
 from poet_host.errors import BadInput, BoardError, LinkBroken
 from poet_host.graph.weights import start_values
 from poet_host.profile.profile import board_power
-from poet_host.run.energy import energy_uj, planned_part
-from poet_host.run.run import Run, Step, Traced, count, load_run, weights_sha256
+from poet_host.run.energy import energy_uj, mean_energy_uj, planned_part
+from poet_host.run.run import Commit, Run, Step, Traced, count, load_run, weights_sha256
 from poet_host.run.trace import KEPT, Trace
 from poet_host.run.train import Diverged, Training, train
 from support import whole_runs as runs
+from support.lanes_example import run_of
 
 Record = namedtuple("Record", "statement kind begin end")
 
@@ -284,6 +286,28 @@ def test_the_digest_depends_on_names_shapes_and_bits() -> None:
     assert len({weights_sha256(weights) for weights in (base, *others)}) == 5
 
 
+def test_costs_of_a_step_are_means_with_the_commits_to_flash() -> None:
+    """One step of four waits for a card, and one commit follows the last step."""
+    power = board_power(api.load_board("mkr1000"))
+    steps = tuple(
+        Step(i + 1, 0.5, time_us, 90.0, 0.0, 4.0, 0.0, 0.0, 0.0, 6.0, 64)
+        for i, time_us in enumerate((100.0, 100.0, 100.0, 500.0))
+    )
+    commits = (Commit(4, 40.0, 3),)
+    above_uj, total_uj = mean_energy_uj(steps, commits, power)
+    assert above_uj == pytest.approx(210 * power.compute_uw / 1e6, rel=1e-12)
+    assert total_uj == pytest.approx(210 * (power.compute_uw + power.base_uw) / 1e6, rel=1e-12)
+    run = replace(run_of(), steps=steps, commits=commits)
+    costs_us = (run.time_us, run.measured_time_us, run.overhead_us)
+    assert costs_us == pytest.approx((210, 190, 20), rel=1e-12)
+    saved = run.to_json()
+    assert costs_us == (saved["time_us"], saved["measured_time_us"], saved["overhead_us"])
+    old = replace(run, statistic="median")
+    assert (old.time_us, old.measured_time_us, old.overhead_us) == (100, 90, 10)
+    bare = replace(run, steps=())
+    assert (bare.time_us, bare.measured_time_us, bare.overhead_us) == (None, None, None)
+
+
 def test_energy_is_the_time_in_each_state_multiplied_by_its_power() -> None:
     board = api.load_board("mkr1000")
     trace = (
@@ -353,8 +377,8 @@ def test_a_board_without_trace_has_no_window() -> None:
     assert trace.traced(FixedClock()) == ()  # type: ignore[arg-type]
 
 
-def test_times_of_a_statement_are_the_median_of_the_latest() -> None:
+def test_times_of_a_statement_are_the_mean_of_the_latest() -> None:
     trace = Trace(runs.small(), runs.digits(), 10)
-    for i in range(KEPT + 3):
-        trace.add([Record(0, 0, 0, 1000 if i < 3 else 8 + i % 3)])
+    for i in range(KEPT + 4):
+        trace.add([Record(0, 0, 0, 1000 if i < 4 else 6 if i % 4 else 18)])
     assert trace.traced(FixedClock())[0].time_us == 9  # type: ignore[arg-type]

@@ -44,6 +44,11 @@ def count_steps(report: Report) -> Callable[[int, int], None]:
     return lambda done, total: report(done, total, "steps")
 
 
+def counted(count: int, noun: str) -> str:
+    """Return the number and the noun: "1 step", "1,200 steps"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def _stderr() -> Console:
     # Make a new console for each message, because stderr may be redirected between messages.
     return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .console import emit, show_table, show_text
+from .console import counted, emit, show_table, show_text
 from .demo_steps import PORTS, Demo, run_demo
 from .options import json_option
 
@@ -63,12 +63,13 @@ def _facts(demo: Demo) -> list[tuple[str, str, str]]:
         text = f"{ours / scale:,.{digits}f} {unit} ({_ratio(ours, kept)})"
         return name, text, f"{kept / scale:,.{digits}f} {unit}"
 
+    mean = f"mean of {counted(len(demo.run.steps), 'step')}"
     kept_bytes = f"{demo.keep.peak_bytes:,} bytes"
     return [
         ("RAM budget", f"{demo.plan.ram_bytes:,} bytes", "unlimited"),
         ("arena's high-water mark", f"{demo.run.peak_bytes:,} bytes", kept_bytes),
         row("energy above the sleeping board, estimated", "energy_uj_per_step", 1, "uJ", 0),
-        row("time of a step", "time_us_per_step", 1e3, "ms", 2),
+        row(f"time of a step, {mean}", "time_us_per_step", 1e3, "ms", 2),
         ("bytes of the schedule", str(found["schedule_bytes"]), ""),
         (
             "activations of a step recomputed, paged out, in",

@@ -12,12 +12,12 @@ from ..schedule.decode import decode
 from ..schedule.listing import listing, unit_of
 from ..schedule.schedule import Schedule
 from ..schedule.times import costs_of_schedule
-from ..view.comparison import Comparison, compare_run, step_us
+from ..view.comparison import Comparison, compare_run
 from ..view.lanes import View, planned, recorded
 from ..view.page import page
 from ..view.perfetto import chrome_trace
 from ..view.picture import draw_views
-from .console import emit, say, show_table, show_text, to_json
+from .console import counted, emit, say, show_table, show_text, to_json
 from .options import check_writable, json_option, output, schedule_argument
 
 
@@ -103,16 +103,22 @@ def _about(schedule: Schedule, run: Run | None, found: tuple[Comparison, ...]) -
     about = {key: value for key, value in schedule.meta.items() if key not in hidden}
     about |= {"model_bytes": len(schedule.model_part), "plan_bytes": len(schedule.plan_part)}
     if run:
-        measured = {"steps": len(run.steps), "time_us": run.time_us, "step_us": step_us(run)}
-        measured |= {"energy_uj": run.energy_uj, "peak_bytes": run.peak_bytes}
-        about["run"] = {**measured, "comparison": [vars(row) for row in found]}
+        about["run"] = {
+            "steps": len(run.steps),
+            "statistic": run.statistic,
+            "time_us": run.time_us,
+            "step_us": run.measured_time_us,
+            "energy_uj": run.energy_uj,
+            "peak_bytes": run.peak_bytes,
+            "comparison": [vars(row) for row in found],
+        }
     return about
 
 
 def _show_comparison(schedule: Schedule, run: Run, found: tuple[Comparison, ...]) -> None:
     planned_for = schedule.meta.get("board")
     same = run.board == planned_for
-    promised, took_us = schedule.meta["plan"]["time_us"], step_us(run)
+    promised, took_us = schedule.meta["plan"]["time_us"], run.measured_time_us
     unit, measured_in = unit_of(promised or 0.0), unit_of(took_us or 0.0)
     rows = [
         (
@@ -129,7 +135,7 @@ def _show_comparison(schedule: Schedule, run: Run, found: tuple[Comparison, ...]
         times = (unit.text(promised), measured_in.text(took_us), error)
         rows.append(("a step without commit and host", "", *times))
     other = "" if same else f"; the plan is for {planned_for}"
-    title = f"{len(run.steps):,} steps on {run.board}, medians{other}"
+    title = f"{run.statistic} of {counted(len(run.steps), 'step')} on {run.board}{other}"
     heads = (f">predicted {unit.name}", f">measured {measured_in.name}")
     show_table(("of a step", ">times", *heads, ">error"), rows, title)
 

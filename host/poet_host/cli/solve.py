@@ -29,7 +29,7 @@ from ..plan.whole_training import (
 )
 from ..profile.profile import Profile
 from ..solver.solve import DEFAULT_GAP
-from .console import emit, progress, say, show_table, to_json
+from .console import counted, emit, progress, say, show_table, to_json
 from .info import MAX_ROWS, is_loss_assumed, show_model
 from .options import (
     FiniteRange,
@@ -360,7 +360,7 @@ def _training_facts(needs: WholeTraining, battery: Battery | None) -> list[tuple
         charge_mah = battery.charge_mah(needs.energy_j)
         energy += f", {charge_mah:,.3g} mAh at {battery.voltage_v:g} V"
     rows = [
-        (f"with commits, {needs.steps:,} step{'s' * (needs.steps > 1)} take", energy),
+        (f"with commits, {counted(needs.steps, 'step')} take", energy),
         ("- time", duration_text(needs.time_us)),
     ]
     if battery:

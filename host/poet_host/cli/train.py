@@ -18,7 +18,16 @@ from ..run.train import COMMIT_EVERY, Diverged, StartingPoint, train as train_un
 from ..run.validate import check_held_out
 from ..schedule.rates import with_rates
 from ..schedule.schedule import Schedule
-from .console import emit, failure, progress, say, say_classes, say_emulated, show_table
+from .console import (
+    counted,
+    emit,
+    failure,
+    progress,
+    say,
+    say_classes,
+    say_emulated,
+    show_table,
+)
 from .options import (
     FiniteRange,
     check_space,
@@ -284,14 +293,17 @@ def _facts(
     is_predicted = planned_for == run.board and run.predicted_time_us is not None
     if planned_for not in (None, run.board):
         rows.append(("solved for another board", str(planned_for)))
+    mean = f", mean of {counted(len(run.steps), 'step')}"
     if run.steps:
         rows += [
             (_losses_row(run), f"{run.loss('first'):.4f} to {run.loss('last'):.4f}"),
             ("arena's high-water mark", f"{run.peak_bytes:,} bytes"),
-            ("time of a step", _ms(run.time_us)),
+            (f"time of a step{mean}", _ms(run.time_us)),
             ("- for the commit and the host", _ms(run.overhead_us)),
             ("- for the schedule", _ms(run.measured_time_us)),
         ]
+        if is_predicted:
+            rows.append(("- for the schedule, predicted by solve", _ms(run.predicted_time_us)))
         rows.append(("share of a step in which the processor slept", f"{run.asleep_share:.1%}"))
         if run.commits:
             text = f"{run.commit_every:,}, {run.erases_per_1000_steps:,.0f} erases per 1,000 steps"
@@ -304,8 +316,6 @@ def _facts(
             rows.append(("steps begun again after a damaged page", f"{run.restarts:,}"))
         if every := run.steps[-1].readback_every:
             rows.append(("steps between checks of the written weights", f"{every:,}"))
-        if is_predicted:
-            rows.append(("- for the schedule, predicted by solve", _ms(run.predicted_time_us)))
         if run.deadline_us is not None:
             missed = run.deadline_missed_steps
             met = "met" if not missed else f"missed in {missed:,} of {len(run.steps):,} steps"
@@ -314,7 +324,7 @@ def _facts(
         # As in the prediction of `solve`, this energy excludes the commit (the write that makes the
         # new weights on the card valid), and the answers to the host.
         measured = f"{run.measured_energy_uj:,.1f} uJ"
-        rows.append(("energy above the sleeping board (estimated)", measured))
+        rows.append((f"energy above the sleeping board (estimated){mean}", measured))
         if is_predicted:
             rows.append(("- predicted by solve", f"{run.predicted_energy_uj:,.1f} uJ"))
         rows.append(("- including commit and host", f"{run.energy_uj:,.1f} uJ"))

@@ -1,7 +1,10 @@
 """Estimate the energy of a step without a meter, from the time in each power state."""
 
+from collections.abc import Sequence
+from statistics import fmean
+
 from ..profile.profile import Power
-from .run import Step
+from .run import Commit, Step
 
 
 def energy_uj(step: Step, power: Power) -> tuple[float, float]:
@@ -13,6 +16,20 @@ def energy_uj(step: Step, power: Power) -> tuple[float, float]:
     awake_us = step.time_us - step.asleep_us
     above = _above_uj(power, awake_us, step.reading_us, step.writing_us)
     return above, above + step.time_us * power.base_uw / 1e6
+
+
+def mean_energy_uj(
+    steps: Sequence[Step], commits: Sequence[Commit], power: Power
+) -> tuple[float, float]:
+    """Return the means over `steps` (at least one) of both energies of a whole step.
+
+    `commits` are those to the chip's flash, which are not part of a step. The processor is awake
+    meanwhile.
+    """
+    above_uj, total_uj = map(fmean, zip(*(energy_uj(step, power) for step in steps), strict=True))
+    awake_us = sum(commit.time_us for commit in commits) / len(steps)
+    commit_uj = _above_uj(power, awake_us, 0.0, 0.0)
+    return above_uj + commit_uj, total_uj + commit_uj + awake_us * power.base_uw / 1e6
 
 
 def planned_part(step: Step, power: Power) -> tuple[float, float]:

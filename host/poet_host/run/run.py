@@ -1,7 +1,7 @@
 """Run: the results of one training run on a board, as the board itself measured them."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
@@ -58,8 +58,9 @@ class Traced:
 
     `activation` is True if `node` is the output of a forward operator: not a parameter, a gradient
     or the data.
-    `time_us` is the median over the steps that traced the statement. `begin_us` and `end_us`
-    count from the start of the latest of these steps. `statement` is the index in the plan.
+    `time_us` is the mean (`Run.statistic`) over the steps that traced the statement. `begin_us` and
+    `end_us` count from the start of the latest of these steps. `statement` is the index in the
+    plan.
     """
 
     op: str
@@ -85,8 +86,9 @@ class Commit:
 class Run:
     """The results of a training run: losses, times, energy, arena use, and weights at the end.
 
-    Measured times and energies are medians over the steps, or None if no step was run. Energies are
-    the time that the board measured in each power state, times the power in board.toml.
+    Measured times and energies of a step are means over the steps, or None if no step was run.
+    Commits to a chip's flash are included. Energies are the time that the board measured in each
+    power state, times the power in board.toml.
     """
 
     model: str
@@ -105,12 +107,14 @@ class Run:
     deadline_us: float | None = None  # the deadline of the schedule
     predicted_time_us: float | None = None  # step time that the plan predicts, without overhead
     predicted_energy_uj: float | None = None  # step energy that the plan predicts, without overhead
-    measured_time_us: float | None = None  # measured time of a step without its overhead
     measured_energy_uj: float | None = None  # energy of a step without its overhead
     classes: tuple[str, ...] = NO_NAMES  # names of the classes of the weights
     commits: tuple[Commit, ...] = ()  # without storage; otherwise every step commits
     card_khz: int = 0  # clock of the card's bus at the end; 0: no card, or not known
     commit_every: int = 1  # number of steps from one commit to the next
+    statistic: Literal["mean", "median"] = (
+        "mean"  # over the steps; median: of a file of version 0.2
+    )
 
     def __repr__(self) -> str:
         first, last = self.loss("first"), self.loss("last")
@@ -148,13 +152,28 @@ class Run:
 
     @property
     def time_us(self) -> float | None:
-        """Return the median time of a whole step."""
-        return median(step.time_us for step in self.steps) if self.steps else None
+        """Return the time of a whole step, overhead included."""
+        return self._of_step(lambda step: step.time_us, self._flash_us)
+
+    @property
+    def measured_time_us(self) -> float | None:
+        """Return the time of a step without its overhead, which the plan predicts."""
+        return self._of_step(lambda step: step.time_us - step.overhead_us)
 
     @property
     def overhead_us(self) -> float | None:
-        """Return the median overhead of a step: its commit, and the board's answers to its host."""
-        return median(step.overhead_us for step in self.steps) if self.steps else None
+        """Return the overhead of a step: its commit, and the board's answers to its host."""
+        return self._of_step(lambda step: step.overhead_us, self._flash_us)
+
+    @property
+    def _flash_us(self) -> float:
+        """Return the time of the commits to the chip's flash, for each step."""
+        is_counted = self.steps and self.statistic == "mean"
+        return sum(it.time_us for it in self.commits) / len(self.steps) if is_counted else 0.0
+
+    def _of_step(self, time_us: Callable[[Step], float], more_us: float = 0.0) -> float | None:
+        average = fmean if self.statistic == "mean" else median
+        return average(map(time_us, self.steps)) + more_us if self.steps else None
 
     @property
     def deadline_missed_steps(self) -> int:
@@ -199,6 +218,7 @@ class Run:
             "commits": [asdict(commit) for commit in self.commits],
             "restarts": self.restarts,
             "time_us": self.time_us,
+            "measured_time_us": self.measured_time_us,
             "overhead_us": self.overhead_us,
             "deadline_missed": self.deadline_missed_steps > 0,
             "deadline_missed_steps": self.deadline_missed_steps,
@@ -215,7 +235,7 @@ class Run:
 def load_run(path: Path | str, weights: Weights) -> Run:
     """Load a run from run.json, and add `weights`. Raises BadInput if the file is damaged."""
     value = of_format(read_json(path), FORMAT, (VERSION,), str(path), _AGAIN)
-    run = convert({**value, "weights": {}}, Run, str(path), extra=True)
+    run = convert({"statistic": "median", **value, "weights": {}}, Run, str(path), extra=True)
     return replace(run, weights=weights)
 
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable
-from statistics import median
+from statistics import fmean
 from typing import Any
 
 from ..device.device import Device
@@ -13,7 +13,7 @@ from ..schedule.schedule import Schedule
 from .run import Traced
 
 WRAP = 1 << 32  # a board's ticks wrap around here
-KEPT = 256  # the median of a statement is over this number of latest measurements
+KEPT = 256  # the mean time of a statement is over this number of latest measurements
 
 
 class Trace:
@@ -65,7 +65,7 @@ class Trace:
                 computed.add(statement.node)
             if ticks:
                 begin_us, end_us = map(device.us, self.spans[index])
-                times = (device.us(median(ticks)), index, begin_us, end_us)
+                times = (device.us(fmean(ticks)), index, begin_us, end_us)
                 found.append(self._traced(statement, again, *times))
         return tuple(found)
 

@@ -7,7 +7,7 @@ board without a card commits some steps only. A resumed run continues from the c
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from statistics import median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from ..profile.profile import board_power
 from ..schedule.schedule import Schedule
 from .card import read_weights, resumed, storage_info
 from .card_device import AnyCard
-from .energy import energy_uj, planned_part
+from .energy import mean_energy_uj, planned_part
 from .note import write_note
 from .run import Array, Commit, Ended, Run, Step, Weights
 from .trace import Trace
@@ -227,8 +227,8 @@ class Training:
         if ended != "not_finite":
             self.save()
         traced = self.trace.traced(self.device)
-        energy = [energy_uj(step, self.power) for step in self.done]
-        planned = [planned_part(step, self.power) for step in self.done]
+        energy = mean_energy_uj(self.done, self.commits, self.power) if self.done else (None, None)
+        planned_uj = [planned_part(step, self.power)[1] for step in self.done]
         plan = self.schedule.meta["plan"]
         return Run(
             model=self.graph.name,
@@ -244,13 +244,12 @@ class Training:
             card_khz=int(self.device.health().card_khz),
             commit_every=self.commit_every,
             trace=traced,
-            energy_uj=median(above for above, _ in energy) if energy else None,
-            total_energy_uj=median(total for _, total in energy) if energy else None,
+            energy_uj=energy[0],
+            total_energy_uj=energy[1],
             deadline_us=plan.get("deadline_us"),
             predicted_time_us=plan.get("time_us"),
             predicted_energy_uj=plan.get("energy_uj"),
-            measured_time_us=median(time_us for time_us, _ in planned) if planned else None,
-            measured_energy_uj=median(uj for _, uj in planned) if planned else None,
+            measured_energy_uj=fmean(planned_uj) if planned_uj else None,
             weights=SavedWeights(read_weights(self.device, self.schedule), self.classes),
             classes=self.classes,
         )

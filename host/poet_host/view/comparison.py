@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from .. import isa
 from ..plan.plan import Statement
@@ -22,7 +21,7 @@ class Comparison:
     what: str
     count: int
     predicted_us: float | None  # None for BETWEEN: the other predictions include that time
-    measured_us: float  # sum of the median times of the statements
+    measured_us: float  # sum of the mean times of the statements
 
 
 def compare_run(
@@ -59,15 +58,6 @@ def compare_run(
     found.sort(key=lambda row: -row.measured_us)
     lane_us = sum(traced.time_us for traced in run.trace if not traced.op.startswith("page"))
     if run.steps:
-        rest_us = max(0.0, (step_us(run) or 0.0) - lane_us)
+        rest_us = max(0.0, (run.measured_time_us or 0.0) - lane_us)
         found.append(Comparison(BETWEEN, len(run.trace), None, rest_us))
     return tuple(found)
-
-
-def step_us(run: Run) -> float | None:
-    """Return the median time of a step, excluding the parts that no plan contains.
-
-    These are the commit (the write that makes new weights valid) and the answers to the host.
-    """
-    times_us = [step.time_us - step.overhead_us for step in run.steps]
-    return median(times_us) if times_us else None

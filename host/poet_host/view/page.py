@@ -22,7 +22,7 @@ from ..schedule.nests import Streamed
 from ..schedule.schedule import Schedule
 from ..schedule.times import costs_of_schedule
 from .absences import Absence, absences
-from .comparison import compare_run, step_us
+from .comparison import compare_run
 from .lanes import WORDS, Kind, View
 
 _WEB = Path(__file__).parent / "web"
@@ -150,8 +150,9 @@ def _run(schedule: Schedule, statements: Any, plan: View, run: Run) -> dict[str,
         "data": run.data,
         "batch": run.batch,
         "ended": run.ended,
+        "statistic": run.statistic,
         "time_us": run.time_us,
-        "step_us": step_us(run),
+        "step_us": run.measured_time_us,
         "energy_uj": run.energy_uj,
         "total_energy_uj": run.total_energy_uj,
         "peak_bytes": run.peak_bytes,

@@ -1,7 +1,8 @@
 // A recorded run: predicted and measured times, and the curve of the loss.
 
 const measuredText = run =>
-  `Times of one step on ${run.board}: the median over the steps that traced a statement. ` +
+  `Times of one step on ${run.board}: ` +
+  `the ${run.statistic} over the steps that traced a statement. ` +
   "A prediction includes the time between statements. The trace of an operator does not, so that " +
   "time has a row of its own. The measured lanes above show the latest traced step" +
   (same ? "." : ", stretched to the length of the plan, which is for " +

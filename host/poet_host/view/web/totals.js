@@ -46,5 +46,6 @@ function measuredTime(run) {
   if (run?.step_us == null) return "";
   const where = same ? ` (${signed(promised / run.step_us - 1)} predicted)` : ` on ${run.board}`;
   const rest = time(run.time_us - run.step_us);
-  return `measured ${time(run.step_us)}${where}, and ${rest} of commit and answers to the host`;
+  return `measured ${time(run.step_us)}${where}, and ${rest} of commit and answers to the host: ` +
+    `${run.statistic} of ${counted(run.steps.length, "step")}`;
 }

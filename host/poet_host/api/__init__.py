@@ -30,7 +30,7 @@ from ..plan.keepall import keep_everything
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
 from ..profile.profile import Profile, estimate_profile
-from ..run.card_file import Damaged
+from ..run.card_file import Damaged, committed_step as committed_step
 from ..run.card_report import CardReport
 from ..run.evaluate import Evaluation, accuracy
 from ..run.job import JobState

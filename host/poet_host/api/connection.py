@@ -25,6 +25,7 @@ from ..profile.profile import Profile
 from ..run.calibrate import Observed, Validation, calibrated, observe, validation
 from ..run.card import allocation_notice, arena_of_card
 from ..run.card_device import CardDevice
+from ..run.card_file import check_table
 from ..run.train import Training
 from ..schedule.schedule import Schedule
 from ..sim.board import SimulatedBoard
@@ -220,6 +221,8 @@ def connect(
     with ExitStack() as stack:
         running = None
         if starts:
+            if storage is not None and card:
+                check_table(storage)
             running = stack.enter_context(
                 start_board(
                     board.removesuffix(USB),

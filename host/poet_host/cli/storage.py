@@ -29,7 +29,14 @@ def prepare(file: Path, size: str, force: bool, as_json: bool) -> None:
     """Create FILE, a card image with an empty partition for poet-host."""
     check_image(file)
     if file.exists() and not force:
-        raise BadInput(f"{file} already exists: choose another name, or replace it with --force")
+        held, step = "", api.committed_step(file)
+        if step is not None:
+            held = (
+                f" and holds the weights of step {step:,}: save them with `poet-host card export`"
+            )
+        raise BadInput(
+            f"{file} already exists{held}: choose another name, or replace it with --force"
+        )
     image_bytes = size_bytes(size, "--size")
     api.prepare_storage(file, image_bytes)
     say(f"wrote {file}: a card image of {image_bytes:,} bytes")

@@ -76,6 +76,11 @@ class _Check:
         card = self.card
         if not card.has_all_blocks():
             self.problems.append("the image ends before its partition: copy the whole card")
+        if not card.has_table:
+            self.problems.append(
+                "the partition table does not lead to the store, so boards refuse the card: save "
+                "the weights with `card export`, then make the card again with `storage prepare`"
+            )
         commits = tuple(map(self.commit_report, slots.COMMIT_BLOCKS))
         if not card.has_record:
             self.problems.append(

@@ -2,7 +2,6 @@
 
 import os
 import stat
-import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,11 +17,11 @@ from ..schedule import format_1, slots
 from ..schedule.model import BLOCK, CURRENT, INPUT, Model, Tensor, part_size, read_tensors
 from ..schedule.slots import Commit, State
 from ..temporary import locked
+from .partition import in_table, store_of, stores
 
 _C = isa.constants()
-_PARTITION_TYPE, _VERSION = _C["POET_PARTITION_TYPE"], _C["POET_VERSION"]
+_VERSION = _C["POET_VERSION"]
 _CHUNK_BYTES = 1 << 20
-_ENTRIES = range(446, 510, 16)  # offsets of the partitions' entries in an MBR
 
 
 class Unreadable(PoetError):
@@ -51,7 +50,9 @@ def other_format(version: int, card: object) -> BadInput:
 class CardFile(Closing):
     """An open card image, or device of a card, which no board uses until it is closed.
 
-    Raises BadInput if `path` has no poet partition, PoetError if a board uses it.
+    If the partition table does not lead to a store, the card is searched for one. `has_table` is
+    False if one was found. Raises BadInput if `path` has no poet partition, or if it must be
+    writable and the table is wrong. Raises PoetError if a board uses it.
     """
 
     def __init__(self, path: Path | str, *, writable: bool = False) -> None:
@@ -62,8 +63,9 @@ class CardFile(Closing):
                 raise PoetError(
                     f"a board uses the card image {path}: stop that board, or name another image"
                 )
-            self.first, self.blocks = self._partition()  # of the partition
-            self.mount()
+            self.has_table = self._locate()
+            if writable and not self.has_table:
+                raise self.without_table()
         except BaseException:
             self.close()
             raise
@@ -74,21 +76,60 @@ class CardFile(Closing):
     def close(self) -> None:
         self._file.close()
 
-    def _partition(self) -> tuple[int, int]:
-        mbr = self._file.read(BLOCK) or b""
-        if mbr[510:] == b"\x55\xaa":
-            for at in _ENTRIES:
-                kind, first, blocks = struct.unpack_from("<4xB3xII", mbr, at)
-                if kind == _PARTITION_TYPE and blocks:
-                    return first, blocks
+    def _locate(self) -> bool:
+        """Find the partition, and mount it. Return False if the table does not lead to its store.
+
+        Of several stores without a table, the first one with weights counts.
+        """
+        table = in_table(self._read(0, BLOCK))
+        if table and self._is_at(*table):
+            return True
+        end = self._file.seek(0, os.SEEK_END) // BLOCK
+        empty = None
+        for first, blocks in stores(self._read, end):
+            self.first, self.blocks = first, blocks
+            self.mount()
+            if self.committed_step is not None:
+                return False
+            empty = empty or (first, blocks)
+        if found := table or empty:
+            self.first, self.blocks = found
+            self.mount()
+            return table is not None
         raise BadInput(
             f"{self.path} has no poet partition: name a card image or the device of a card, or "
             "make an image with `poet-host storage prepare`"
         )
 
+    def _is_at(self, first: int, blocks: int) -> bool:
+        """Mount a partition. Return True if it has a store, and its length can be right."""
+        self.first, self.blocks = first, blocks
+        with suppress(Unreadable):
+            self.mount()
+            if self.store is not None:
+                end = self._file.seek(0, os.SEEK_END) // BLOCK
+                used: int = self.store["total_blocks"]
+                has_end = end >= first + blocks or end < first + used
+                return used <= blocks and has_end
+        return False
+
+    def without_table(self) -> BadInput:
+        """Return the error for a card whose partition table does not lead to its store."""
+        step = self.committed_step
+        if step is None:
+            return BadInput(
+                f"{self.path} has no right partition table, and holds no weights: make the card "
+                "again with `poet-host storage prepare`"
+            )
+        return BadInput(
+            f"{self.path} has no right partition table, but holds the weights of step {step:,}: "
+            f"save them with `poet-host card export {self.path} weights.safetensors`, then make "
+            "the card again with `poet-host storage prepare`"
+        )
+
     def mount(self) -> None:
         """Read the store's record and the commit records."""
-        self.store: dict[str, Any] | None = None
+        self.store: dict[str, Any] | None
         self.commit: Commit | None = None
         unreadable: Unreadable | None = None
         raw = bytes(isa.record_size("poet_store"))
@@ -96,10 +137,8 @@ class CardFile(Closing):
             raw = self.get(0, len(raw))
         except Unreadable as error:
             unreadable = error
-        row = isa.unpack("poet_store", raw)
-        if row["magic"] == _C["POET_STORE_MAGIC"] and row["crc"] == zlib.crc32(raw[:-4]):
-            self.store = row
-        self.version = row["version"] if self.store else _VERSION
+        self.store = store_of(raw)
+        self.version = self.store["version"] if self.store else _VERSION
         self.areas = format_1.AREAS if self.version == 1 else slots.AREAS
         if self.version in (1, _VERSION):
             self.commit = slots.newest(self.commit_record(block) for block in self.areas.commits)
@@ -136,6 +175,12 @@ class CardFile(Closing):
         return reader(raw)
 
     @property
+    def committed_step(self) -> int | None:
+        """Return the step of the committed weights, or None if there are none."""
+        step = self.commit.now.step if self.commit else NOTHING_COMMITTED
+        return None if step == NOTHING_COMMITTED else step
+
+    @property
     def total_blocks(self) -> int:
         """Return the number of blocks that the store uses. Raises BadInput without a store."""
         if self.store is None:
@@ -158,10 +203,7 @@ class CardFile(Closing):
         data = b""
         try:
             if position + size_bytes <= self.blocks * BLOCK:
-                self._file.seek(self.first * BLOCK + position)
-                data = self._file.read(size_bytes) or b""
-                while len(data) < size_bytes and (more := self._file.read(size_bytes - len(data))):
-                    data += more
+                data = self._bytes(self.first * BLOCK + position, size_bytes)
         except OSError as error:
             raise Unreadable(
                 f"block {self.first + block:,} of {self.path} cannot be read ({error.strerror}): "
@@ -172,6 +214,20 @@ class CardFile(Closing):
                 f"{self.path} ends before block {self.first + block:,}: copy the whole card"
             )
         return data
+
+    def _bytes(self, position: int, size_bytes: int) -> bytes:
+        """Return bytes of the card, fewer at its end."""
+        self._file.seek(position)
+        data = self._file.read(size_bytes) or b""
+        while len(data) < size_bytes and (more := self._file.read(size_bytes - len(data))):
+            data += more
+        return data
+
+    def _read(self, position: int, size_bytes: int) -> bytes:
+        """Return bytes of the card, fewer at its end, or none if they cannot be read."""
+        with suppress(OSError):
+            return self._bytes(position, size_bytes)
+        return b""
 
     def chunks(self, block: int, size_bytes: int) -> Iterator[bytes]:
         """Yield what `get` returns in parts, so that a large range needs little memory."""
@@ -276,6 +332,23 @@ class CardFile(Closing):
         if header["magic"] != _C["POET_MODEL_MAGIC"] or size > slots.MODEL_BLOCKS * BLOCK:
             raise BadInput(f"{where} is missing: name the schedule with --schedule")
         return read_tensors(self.get(self.areas.model, size), where)
+
+
+def committed_step(path: Path | str) -> int | None:
+    """Return the step of the weights on a card, or None if no weights are found there."""
+    with suppress(PoetError), CardFile(path) as card:
+        return card.committed_step
+    return None
+
+
+def check_table(path: Path | str) -> None:
+    """Raise BadInput if a card has weights to which its partition table does not lead."""
+    lost = None
+    with suppress(PoetError), CardFile(path) as card:
+        if not card.has_table and card.committed_step is not None:
+            lost = card.without_table()
+    if lost:
+        raise lost
 
 
 def _opened(path: Path, writable: bool) -> BinaryIO:

@@ -27,6 +27,7 @@ include_patterns = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "SECURITY.md",
     "bench/RESULTS-*.md",
     "bench/instances/README.md",
     "schedules/FORMAT.md",

@@ -128,6 +128,16 @@ def test_the_workflow_names_what_exists() -> None:
         assert f"\n{target}:" in makefile
 
 
+def test_actions_of_workflows_are_pinned() -> None:
+    """A tag can move to other code, a commit cannot. The version is a comment."""
+    workflows = sorted((ROOT / ".github/workflows").glob("*.y*ml"))
+    texts = [path.read_text(encoding="utf-8") for path in workflows]
+    used = [line for text in texts for line in text.splitlines() if re.match(r"[\s-]*uses:", line)]
+    assert len(used) >= 8
+    pinned = re.compile(r"[\s-]*uses: [\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+    assert [line for line in used if not pinned.fullmatch(line)] == []
+
+
 def test_messages_name_no_command_or_option_that_there_is_not() -> None:
     sources = [*(ROOT / "host").rglob("*.py"), *(ROOT / "firmware/include").rglob("*.def")]
     found = {line: source.name for source in sources for line in mentions(source)}

@@ -21,7 +21,7 @@ COLOURS: dict[Kind, str] = {
 }
 LABELS: dict[Kind, str] = {"page_in": "black"}  # text colour on such boxes; white on others
 # What a label needs: the share of the time axis for each character, the share of the RAM axis.
-CHARACTER_WIDTH, LABEL_HEIGHT = 0.0036, 0.035
+CHARACTER_WIDTH, LABEL_HEIGHT = 0.0055, 0.045
 
 
 def draw(graph: CostGraph, plan: Plan, *, title: str) -> bytes:
@@ -85,7 +85,7 @@ def _draw_memory(axes: Any, view: View, end_ms: float, ram_bytes: int) -> None:
         needed_ms = CHARACTER_WIDTH * (len(box.node) + 1) * end_ms
         if width > needed_ms and height > LABEL_HEIGHT * ram_bytes / 1024:
             axes.text(
-                begin_ms + width / 2, low + height / 2, box.node, fontsize=6,
+                begin_ms + width / 2, low + height / 2, box.node, fontsize=10,
                 color=LABELS.get(box.kind, "white"), ha="center", va="center", clip_on=True,
             )  # fmt: skip
     limit_kib = ram_bytes / 1024
@@ -94,5 +94,5 @@ def _draw_memory(axes: Any, view: View, end_ms: float, ram_bytes: int) -> None:
     shown = [kind for kind in COLOURS if any(bar.kind == kind for bar in view.bars)]
     axes.legend(
         handles=[Patch(color=COLOURS[kind], label=WORDS[kind]) for kind in shown],
-        loc="upper right", ncols=len(shown) or 1, fontsize=8,
+        loc="upper right", ncols=len(shown) or 1, fontsize=10,
     )  # fmt: skip

@@ -16,6 +16,8 @@
  * The job's fields come from the card and are not trusted: poet_read and
  * poet_write check every range.
  */
+#include <string.h>
+
 #include "runtime.h"
 
 /* Compare the sample numbers of all steps with their CRC. Each pass reads as
@@ -44,6 +46,7 @@ static int check_order(struct poet *p, const struct poet_job *job) {
 int poet_job_open(struct poet *p, struct poet_job *job) {
   struct poet_facts facts;
   struct poet_hello hello;
+  struct poet_job_log log;
   TRY(poet_ready(p));
   const uint32_t block = poet_job_block(p->committed.data_blocks);
   if (block >= p->store.total_blocks) {
@@ -63,8 +66,12 @@ int poet_job_open(struct poet *p, struct poet_job *job) {
   }
   TRY(check_order(p, job));
   poet_hello(p, &hello);
-  return poet_write(p, POET_OBJECT_JOB, 0, job->loss_block * POET_BLOCK,
-                    hello.board, sizeof(struct poet_job_log));
+  const uint32_t at = job->loss_block * POET_BLOCK;
+  TRY(poet_read(p, POET_OBJECT_JOB, 0, at, &log, sizeof log));
+  /* Each start of a board that fails again and again would wear the card. */
+  return memcmp(log.board, hello.board, sizeof log)
+             ? poet_write(p, POET_OBJECT_JOB, 0, at, hello.board, sizeof log)
+             : 0;
 }
 
 int poet_job_next(struct poet *p, const struct poet_job *job) {

@@ -70,6 +70,17 @@ def test_alone_it_trains_as_with_a_host() -> None:
     assert again.storage.copy() == before
 
 
+def test_a_board_writes_its_name_once() -> None:
+    power_up(board := MemoryBoard(written().copy(), cut_at=20, survive=SURVIVE["all"]))
+    image = board.after_the_cut()
+    power_up(same := MemoryBoard(image.copy()))
+    image[image.find(b"memory".ljust(NAME_BYTES, b"\0"))] ^= 1
+    power_up(other := MemoryBoard(image.copy()))
+    assert other.writes == same.writes + 1
+    load(other)
+    assert noted(other, job()) == truth()[1]
+
+
 def test_a_job_may_follow_steps_that_a_host_has_trained() -> None:
     board = trained(card())
     x, y = batch_of_step(data(), toy.N, 7, 0)

@@ -131,8 +131,12 @@ int native_write(void *context, uint32_t block, const void *data,
 int native_flush(void *context) {
   const uint32_t begin = now();
   (void)context;
-#ifdef __linux__
+#if defined(__linux__)
   const int error = fdatasync(lane.file);
+#elif defined(F_FULLFSYNC)
+  /* On macOS, fsync leaves the bytes in the cache of the disk. Some file
+   * systems do not offer more. */
+  const int error = fcntl(lane.file, F_FULLFSYNC) ? fsync(lane.file) : 0;
 #else
   const int error = fsync(lane.file);
 #endif

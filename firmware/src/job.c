@@ -81,6 +81,7 @@ int poet_job_next(struct poet *p, const struct poet_job *job) {
   uint8_t *data = p->memory.arena;
   uint8_t *label = data + job->batch * data_bytes;
   uint32_t at = POET_BLOCK + 4 * step * job->batch;
+  poet_alive(p); /* at a new step, which the port notes */
   if (step) {
     TRY(poet_write(p, POET_OBJECT_JOB, 0,
                    job->loss_block * POET_BLOCK +

@@ -32,6 +32,7 @@ pytestmark = needs_compiler
 both = pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
 S = 10**6
 WRITES_OF_A_STEP = 16  # blocks
+TRIES = 3  # of a job, at one step
 
 
 def cause(health: Any) -> str:
@@ -137,6 +138,64 @@ def test_a_hang_of_usb_does_not_end_a_job(name: str, path: Path) -> None:
 def test_a_card_that_fails_does_not_end_a_job(name: str, fault: CardFault, path: Path) -> None:
     chip = SimulatedChip(name, build_firmware(name), path, faults=[fault])
     assert until_idle(chip) == 1
+    assert cause(ask(chip, "health")) == "card"
+    assert weights_on(path) == (STEPS, finished())
+
+
+def gave_up(chip: SimulatedChip, why: str) -> bool:
+    """Return True if the board says that it gave up its job, after a reset by this cause."""
+    health = ask(chip, "health")
+    codes = {name: row.code for name, row in isa.by_name("RESET").items()}
+    assert isa.by_name("RESET")[why].columns[0] in reset_text(health)
+    return bool(health.reset == codes[why] + codes["gave_up"])
+
+
+def hanging(chip: SimulatedChip) -> str:
+    """Let the kernels hang, run until the chip is idle or reset, and return which."""
+    chip.hang("kernel")
+    return chip.run(30 * chip.meter.tick_hz)
+
+
+@pytest.mark.parametrize("again", ["pin", "power_on", "host"])
+@both
+def test_a_job_that_fails_for_good_ends_at_its_third_reset(
+    name: str, again: str, path: Path
+) -> None:
+    chip = SimulatedChip(name, build_firmware(name), path)
+    for _ in range(TRIES):
+        assert hanging(chip) == "reset"
+        chip.reset()
+    assert hanging(chip) == "idle"
+    assert weights_on(path)[0] == 0
+    if again == "host":
+        assert gave_up(chip, "watchdog")
+    chip.reset("watchdog" if again == "host" else again)
+    assert until_idle(chip) == 0
+    assert weights_on(path) == (STEPS, finished())
+    assert "three times" not in reset_text(ask(chip, "health"))
+
+
+@both
+def test_a_card_that_fails_for_good_is_written_to_no_more(name: str, path: Path) -> None:
+    fault = CardFault("write_error", 6, times=10**6)
+    chip = SimulatedChip(name, build_firmware(name), path, faults=[fault])
+    assert until_idle(chip) == TRIES
+    writes = chip.meter.card_writes
+    chip.reset("watchdog")  # before a host connects
+    assert until_idle(chip) == 0
+    assert chip.meter.card_writes == writes
+    assert gave_up(chip, "lock_up")
+    assert "three times" in reset_text(ask(chip, "health"))
+    assert is_unwanted(ask(chip, "health"))
+
+
+@pytest.mark.parametrize("second", [30, 35], ids=["its batch", "its statements"])
+@both
+def test_a_committed_step_lets_a_job_fail_again(name: str, second: int, path: Path) -> None:
+    """Two tries of step 1 fail, then two of step 2."""
+    faults = [CardFault("write_error", at, times=8) for at in (6, second)]
+    chip = SimulatedChip(name, build_firmware(name), path, faults=faults)
+    assert until_idle(chip) == 4
     assert cause(ask(chip, "health")) == "card"
     assert weights_on(path) == (STEPS, finished())
 

@@ -4,8 +4,9 @@
  * State: `noted`, which the start of the program does not clear, so that it
  * survives every reset but that of power-on. A boot loader may run in between:
  * it uses the ends of the RAM, but not the middle, where the linker puts this
- * section. `seal` shows whether the note is whole. `last` is what was found at
- * the start.
+ * section. `seal` shows whether the note is whole. `tries` counts the starts of
+ * the job on the card since the latest step that was committed. `last` is what
+ * was found at the start.
  *
  * The watchdog's interrupt comes before its reset and renews the note. If the
  * note is not renewed, interrupts were off, or the core was locked up.
@@ -15,11 +16,12 @@
 #include "card.h"
 #include "chip.h"
 
-enum { SEAL = 0x9e370000, CAUSE = 0xff, FLASH_STATEMENTS = 8 };
+enum { SEAL = 0x9e370000, CAUSE = 0xff, TRIES = 3, FLASH_STATEMENTS = 8 };
 
 static struct {
   uint32_t seal; /* SEAL | exception << 8 | cause */
   uint32_t at, from, statement;
+  uint32_t tries; /* committed step << 2 | number of tries, at most TRIES */
 } noted __attribute__((section(".retained")));
 
 static struct poet_health last;
@@ -44,6 +46,11 @@ void health_start(void) {
     last.caller = noted.from;
     last.statement = noted.statement;
   }
+  if (what >> 16 || last.reset < POET_RESET_brown_out) {
+    noted.tries = 0;
+  } else if ((noted.tries & TRIES) == TRIES) {
+    last.reset |= POET_RESET_gave_up;
+  }
   noted.statement = 0;
   health_note(POET_RESET_lock_up, 0, 0);
 }
@@ -63,7 +70,11 @@ unsigned health_led_changes(unsigned changes, int storage_status) {
 /* The LED flashes once in each step, for the first statements: one may be too
  * short to see. For longer, it would draw as much power as the processor. */
 void health_alive(void *context, uint32_t statement) {
-  (void)context;
+  const struct poet *p = context;
+  const uint32_t step = p->committed.now.step << 2;
+  if ((noted.tries ^ step) > TRIES) { /* a step was committed */
+    noted.tries = step | ((noted.tries & TRIES) != 0);
+  }
   chip_led(statement < FLASH_STATEMENTS);
   noted.statement = statement;
   health_moved();
@@ -77,6 +88,18 @@ void health_bites(uint32_t at, uint32_t from) {
 void health_restart(enum poet_reset cause, uint32_t at) {
   health_note(cause, at, 0);
   chip_restart();
+}
+
+bool health_tries_job(void) {
+  if (last.reset & POET_RESET_gave_up) {
+    return false;
+  }
+  noted.tries++;
+  return true;
+}
+
+void health_forget_tries(void) {
+  noted.tries = 0;
 }
 
 void health_report(void *context, struct poet_health *health) {

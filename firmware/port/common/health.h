@@ -12,7 +12,8 @@
 
 /* Find out why the chip was reset. Call this first, before any note. */
 void health_start(void);
-/* Statement `statement` begins, or goes on. */
+/* Statement `statement` begins, or goes on. `context` is the struct poet, whose
+ * committed step shows whether the job makes progress. */
 void health_alive(void *context, uint32_t statement);
 /* A block has been moved, or the board waits for a host: both are signs of
  * life. */
@@ -28,6 +29,11 @@ void health_bites(uint32_t at, uint32_t from);
 void health_note(uint32_t cause, uint32_t at, uint32_t from);
 /* Note the cause of a reset, and reset the chip. */
 _Noreturn void health_restart(enum poet_reset cause, uint32_t at);
+/* Count a try of the job on the card. Return false, and count none, if it has
+ * failed at one step as often as it may be tried. */
+bool health_tries_job(void);
+/* The job may be tried again: it has ended, or a host has connected. */
+void health_forget_tries(void);
 void health_report(void *context, struct poet_health *health);
 
 #endif

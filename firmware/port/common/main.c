@@ -112,7 +112,8 @@ static void send(void *context, const uint8_t *data, size_t size) {
   link_send(data, (uint32_t)size);
 }
 
-static const struct poet_port port = {.board = BOARD_NAME,
+static const struct poet_port port = {.context = &board,
+                                      .board = BOARD_NAME,
                                       .unique_id = unique_id,
                                       .tick_hz = CHIP_TICK_HZ,
                                       .ticks = ticks,
@@ -159,12 +160,17 @@ int main(void) {
   for (int i = 0; i < ATTEND_TIMES && !server.attended; i++) {
     poet_serve(&server, ATTEND_MS);
   }
-  if (!server.attended &&
-      poet_serve_alone(&server) == POET_ERROR_storage_failed) {
-    /* Nobody is there to do it: perhaps the card works after a reset. */
-    health_restart(POET_RESET_card, 0);
+  if (!server.attended && health_tries_job()) {
+    if (poet_serve_alone(&server) == POET_ERROR_storage_failed) {
+      /* Nobody is there to do it: perhaps the card works after a reset. */
+      health_restart(POET_RESET_card, 0);
+    }
+    health_forget_tries();
   }
   for (;;) {
     poet_serve(&server, UINT32_MAX);
+    if (server.attended) {
+      health_forget_tries();
+    }
   }
 }

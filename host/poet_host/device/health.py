@@ -14,9 +14,11 @@ def is_unwanted(health: Any) -> bool:
 
 def reset_text(health: Any) -> str:
     """Say why the board was last reset, where in its program, and what to try."""
-    row = isa.by_code("RESET").get(health.reset)
+    gave_up = isa.by_name("RESET")["gave_up"]
+    code = health.reset & ~gave_up.code
+    row = isa.by_code("RESET").get(code)
     if row is None:
-        return f"the board was reset by the unknown cause {health.reset}"
+        return f"the board was reset by the unknown cause {code}"
     why, advice = row.columns
     where = [
         *([f"exception {health.exception}"] if health.exception else []),
@@ -25,4 +27,6 @@ def reset_text(health: Any) -> str:
         *([f"statement {health.statement}"] if is_unwanted(health) else []),
     ]
     text = f"the board was reset {why}" + (f" ({', '.join(where)})" if where else "")
-    return f"{text}: {advice}" if advice else text
+    if advice:
+        text += f": {advice}"
+    return f"{text}. {': '.join(gave_up.columns)}" if health.reset & gave_up.code else text

@@ -87,7 +87,7 @@ class NoDevice(PoetError):
 
 
 class LinkBroken(PoetError):
-    """The board answered before, but no longer answers."""
+    """The board answered before, but no longer answers, or its answer is invalid."""
 
     exit_code = 4
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from poet_host import isa
-from poet_host.device.device import MODEL, PLAN, Device, board_error, connect
+from poet_host.device.answers import board_error
+from poet_host.device.device import MODEL, PLAN, Device, connect
 from poet_host.device.wire import messages
 from poet_host.errors import BoardError, LinkBroken, NoDevice
 from support.fake_board import FakeBoard
@@ -80,7 +81,7 @@ def test_a_board_that_makes_no_progress_is_given_up(following: int) -> None:
     with (
         FakeBoard(handlers) as board,
         connect(board.port) as device,
-        pytest.raises(LinkBroken, match=f"offset {following}"),
+        pytest.raises(LinkBroken, match=f"next is {following:,}"),
     ):
         device.write(0, 0, bytes(10))
 
@@ -110,7 +111,9 @@ def test_trace_is_read_to_its_end() -> None:
     def trace(first: int) -> dict[str, bytes]:
         return {"bytes": b"".join(records[first : first + 7])}
 
-    with FakeBoard({"trace": trace}) as board, connect(board.port) as device:
+    with FakeBoard.trainable() as board, connect(board.port) as device:
+        board.handlers["trace"] = trace
+        device.step(1, 0, len(records))
         found = device.trace()
     assert [(r.statement, r.kind, r.end) for r in found] == [(i, 1, i + 1) for i in range(20)]
 

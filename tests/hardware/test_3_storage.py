@@ -1,6 +1,7 @@
 """The card is found, keeps the written bytes, and is fast enough."""
 
-from poet_host.device.device import TENSOR, Device, board_error
+from poet_host.device.answers import board_error
+from poet_host.device.device import TENSOR, Device
 from support import toy
 from support.toy_boards import prepare
 

@@ -16,8 +16,9 @@ from zipfile import ZipFile
 import poet_host as poet
 import pytest
 from poet_host.device import device as devices
+from poet_host.device.answers import board_error
 from poet_host.device.card_registers import card_identity, whole_register
-from poet_host.device.device import Device, board_error, connect
+from poet_host.device.device import Device, connect
 from poet_host.errors import BoardError
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.firmware_build.image import read_elf

@@ -35,12 +35,12 @@ class BadLine(PtyPeer):
                     counts[end] += 1
                     if end == self._master:
                         spoils = counts[end] % 3 == 0
-                        self._pass_on(self._board, self._spoil(frame) if spoils else frame + b"\0")
+                        self._pass_to(self._board, self._spoil(frame) if spoils else frame + b"\0")
                     elif counts[end] % 2:
-                        self._pass_on(self._master, frame + b"\0" + self._late)
+                        self._pass_to(self._master, frame + b"\0" + self._late)
                         self._late = b""
                     else:
-                        self._pass_on(self._master, self._spoil(frame))
+                        self._pass_to(self._master, self._spoil(frame))
                         self._late = frame + b"\0" if self.damage == "late" else b""
 
     def _spoil(self, frame: bytes) -> bytes:
@@ -53,7 +53,3 @@ class BadLine(PtyPeer):
             "twice": head + rest + head + rest,
             "late": b"",
         }[self.damage]
-
-    def _pass_on(self, end: int, data: bytes) -> None:
-        while data and self._open:
-            data = data[os.write(end, data) :]

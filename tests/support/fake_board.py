@@ -3,9 +3,11 @@
 import struct
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from poet_host import isa
+from poet_host.device.device import NOTHING_COMMITTED
 from poet_host.device.wire import REPLY, WireError, frame, messages, pack, unframe, unpack
 from support.pty_peer import PtyPeer
 
@@ -40,6 +42,50 @@ class FakeBoard(PtyPeer):
         """Answer write, read and checksum from memory."""
         self.handlers |= {"write": self._write, "read": self._read, "checksum": self._checksum}
         return self
+
+    @classmethod
+    def trainable(cls, **hello: Any) -> "FakeBoard":
+        """Return a board that every command can use. It computes nothing, and stores all bytes.
+
+        `hello`: fields of poet_hello that differ from those of an MKR1000.
+        """
+        board = cls().with_store()
+        known = {
+            "board": b"mkr1000",
+            "arena_bytes": 24_576,
+            "storage_blocks": 1 << 20,
+            "storage_version": isa.constants()["POET_VERSION"],
+            "committed_step": NOTHING_COMMITTED,
+            "resident_capacity": 64,
+            "tensor_capacity": 256,
+            "queue_capacity": 8,
+            "trace_capacity": 64,
+            "frame_bytes": 65_535,
+        } | hello
+        window = range(0)
+
+        def step(step: int, trace_first: int, trace_count: int) -> dict[str, Any]:
+            nonlocal window
+            window = range(trace_first, trace_first + trace_count)
+            times = {"ticks": 1000, "compute_ticks": 10, "asleep_ticks": 10}
+            return {"result": times | {"step": step, "loss": 1.0, "trace_records": len(window)}}
+
+        def trace(first: int) -> dict[str, bytes]:
+            pack_one = partial(isa.pack, "poet_trace", kind=1, end=1)
+            return {"bytes": b"".join(pack_one(statement=i) for i in window[first:])}
+
+        nothing: dict[str, Any] = {
+            "load": {"facts": {}},
+            "status": {"status": {}},
+            "card": {"card": {}},
+        }
+        nothing |= {"begin": {}, "format": {}, "reset": {}}
+        nothing |= {"probe_transfer": {"ticks": 9, "cpu_ticks": 9}, "probe_commit": {"ticks": 9}}
+        nothing |= {"probe_op": {"ticks": 9}}
+        board.handlers |= {name: lambda reply=reply, **_: reply for name, reply in nothing.items()}
+        board.handlers |= {"step": step, "trace": trace}
+        board.handlers["hello"] = lambda: {"hello": board.hello_fields() | known}
+        return board
 
     def hello_fields(self) -> dict[str, Any]:
         return {
@@ -89,12 +135,16 @@ class FakeBoard(PtyPeer):
 
     def _write(self, object: int, tensor: int, offset: int, bytes: bytes) -> dict[str, Any]:
         held = self.store.setdefault((object, tensor), bytearray())
+        held.extend(b"\0" * (offset - len(held)))
         held[offset : offset + len(bytes)] = bytes
         return {"next": offset + len(bytes)}
 
-    def _read(self, object: int, tensor: int, offset: int, count: int) -> dict[str, Any]:
-        return {"bytes": bytes(self.store[object, tensor][offset : offset + count])}
-
-    def _checksum(self, object: int, tensor: int, count: int) -> dict[str, Any] | int:
+    def _read(self, object: int, tensor: int, offset: int, count: int) -> dict[str, Any] | int:
+        if offset + count >= 1 << 32:
+            return -3
         held = self.store.get((object, tensor), b"")
-        return {"crc": zlib.crc32(held[:count])} if len(held) >= count else -3
+        return {"bytes": bytes(held[offset : offset + count]).ljust(count, b"\0")}
+
+    def _checksum(self, object: int, tensor: int, count: int) -> dict[str, Any]:
+        held = self.store.get((object, tensor), b"")
+        return {"crc": zlib.crc32(bytes(held[:count]).ljust(count, b"\0"))}

@@ -13,6 +13,7 @@ class PtyPeer:
     def __init__(self) -> None:
         self._master, self._slave = os.openpty()
         tty.setraw(self._slave)
+        os.set_blocking(self._master, False)
         self.port = os.ttyname(self._slave)
         self._open = True
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -33,7 +34,15 @@ class PtyPeer:
             os.close(self._master)
 
     def say(self, data: bytes) -> None:
-        os.write(self._master, data)
+        self._pass_to(self._master, data)
+
+    def _pass_to(self, end: int, data: bytes) -> None:
+        """Write `data`, as the other program reads it. Give up when the port is unplugged."""
+        while data and self._open:
+            try:
+                data = data[os.write(end, data) :]
+            except BlockingIOError:
+                select.select([], [end], [], 0.02)
 
     def _received(self) -> bytes:
         """Return new input, or nothing if there is none for 20 ms."""

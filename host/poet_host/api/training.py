@@ -8,7 +8,7 @@ from tempfile import gettempdir
 
 from ..data.classes import NO_NAMES
 from ..data.fitted import FittedData, fit, numbered
-from ..device.device import Progress
+from ..device.device import NOTHING_COMMITTED, Progress
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..run.card import check_replaceable, held, nothing_held, read_weights, resumed
@@ -194,7 +194,13 @@ def last_step(data: FittedData, epochs: int, steps: int | None) -> int:
     count, what = (epochs, "epochs") if steps is None else (steps, "steps")
     if not isinstance(count, int) or count < 1:
         raise BadInput(f"{what} must be a whole number of 1 or more, not {count!r}")
-    return epochs * data.steps_per_epoch if steps is None else steps
+    last = epochs * data.steps_per_epoch if steps is None else steps
+    if last >= NOTHING_COMMITTED:
+        raise BadInput(
+            f"{count:,} {what} are too many: training can end after step {NOTHING_COMMITTED - 1:,} "
+            "at the latest"
+        )
+    return last
 
 
 def evaluate(

@@ -3,25 +3,17 @@
 import struct
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from .. import isa
 from ..closing import Closing
 from ..errors import BoardError, LinkBroken, NoDevice
+from .answers import VERSION, board_error, reply_fields
 from .board import Board, load_board
 from .link import Link, candidate_ports
-from .wire import (
-    STATUS_BYTES,
-    WireError,
-    messages,
-    pack,
-    record_type,
-    size_of,
-    unpack,
-    unpack_status,
-)
+from .wire import STATUS_BYTES, WireError, messages, pack, size_of, unpack_status
 
 _C = isa.constants()
 MODEL, PLAN, TENSOR, ARENA, JOB = (
@@ -43,28 +35,18 @@ class Device(Closing):
     runs. It raises NoDevice if no board answers, and BoardError if the board's firmware has another
     version than this program, or other rows of isa.def. Every method raises BoardError if the board
     refuses a request. The message contains the meaning of the error and the advice, both from
-    wire.def.
+    wire.def. Every method raises LinkBroken if an answer breaks a rule of answers.py.
     """
 
     def __init__(self, link: Link) -> None:
         self.link = link
         # Names of the tensors of the schedule in use: errors then name a tensor, not its number.
         self.tensor_names: Sequence[str] = ()
-        self.info = self._first_hello()
-        if self.info.version != _C["POET_VERSION"]:
-            raise BoardError(
-                f"the firmware of {self.info.board} has version {self.info.version}, but this "
-                f"poet-host has version {_C['POET_VERSION']}: flash the firmware of this poet-host",
-                "bad_version",
-                self.info.version,
-            )
-        if self.info.fingerprint != isa.fingerprint():
-            raise BoardError(
-                f"the firmware of {self.info.board} and this poet-host have different operators "
-                f"({self._differing_rows()}). Flash the firmware of this poet-host",
-                "bad_fingerprint",
-                self.info.fingerprint,
-            )
+        self.info: Any = None
+        self._traced = range(0)  # statements that the latest step was asked to trace
+        # Steps that the board may name as the one whose weights it has committed last.
+        self._saved = range(NOTHING_COMMITTED)
+        self._first_hello()
 
     def close(self) -> None:
         self.link.close()
@@ -78,13 +60,12 @@ class Device(Closing):
 
     def hello(self) -> Any:
         """Read poet_hello from the board again, store it in `info`, and return it."""
-        self.info = self._request("hello")["hello"]
-        return self.info
+        return self._hello()
 
     def rows(self) -> str:
         """Read the board's rows of isa.def as text. poet_hello.fingerprint is its CRC-32."""
         text = b""
-        while piece := self._request("rows", offset=len(text))["bytes"]:
+        while piece := self._request("rows", {"offset": len(text)})["bytes"]:
             text += piece
         return text.decode("ascii", "replace")
 
@@ -108,7 +89,7 @@ class Device(Closing):
 
     def format(self, total_blocks: int = 0) -> None:
         """Format the first `total_blocks` blocks of the storage partition (0: all blocks)."""
-        self._request("format", total_blocks=total_blocks)
+        self._request("format", {"total_blocks": total_blocks})
 
     def write(
         self,
@@ -128,13 +109,7 @@ class Device(Closing):
         while done < len(data):
             piece = data[done : done + room]
             values = {"object": object, "tensor": tensor, "offset": start + done, "bytes": piece}
-            following = int(self._request("write", **values)["next"]) - start
-            if not done < following <= done + len(piece):
-                raise self._invalid(
-                    f"the reply to a write of bytes {done} to {done + len(piece) - 1} names offset "
-                    f"{following} as the next one"
-                )
-            done = following
+            done = int(self._request("write", values)["next"]) - start
             if progress:
                 progress(done, len(data))
 
@@ -146,16 +121,13 @@ class Device(Closing):
             count = min(room, size_bytes - len(data))
             offset = start + len(data)
             values = {"object": object, "tensor": tensor, "offset": offset, "count": count}
-            piece = self._request("read", **values)["bytes"]
-            if len(piece) != count:
-                raise self._invalid(f"a read returned {len(piece)} bytes instead of {count}")
-            data += piece
+            data += self._request("read", values)["bytes"]
         return bytes(data)
 
     def checksum(self, object: int, tensor: int, size_bytes: int) -> int:
         """Return the CRC-32 of an object's first `size_bytes`."""
         values = {"object": object, "tensor": tensor, "count": size_bytes}
-        return int(self._request("checksum", **values)["crc"])
+        return int(self._request("checksum", values)["crc"])
 
     def job_room(self) -> int:
         """Return the largest number of bytes that a job may take. A schedule must be loaded.
@@ -168,7 +140,7 @@ class Device(Closing):
             if error.name == "bad_object":
                 return error.detail
             raise
-        raise AssertionError("the board accepted a read beyond the card's area for jobs")
+        raise self._invalid("read: it accepted a read after the end of the area for jobs")
 
     def holds(self, object: int, tensor: int, data: bytes) -> bool:
         """Return True if the object begins with `data`. Then `data` need not be written."""
@@ -189,14 +161,15 @@ class Device(Closing):
             if not self.holds(object, 0, part):
                 self.write(object, 0, part, shifted(progress, before, total))
         sizes = {"model_bytes": len(model_part), "plan_bytes": len(plan_part)}
-        return self._request("load", **sizes)["facts"]
+        return self._request("load", sizes)["facts"]
 
     def begin(self, step: int) -> None:
         """Complete an upload: the tensors that were written become the board's weights.
 
         `step`: number of steps that these weights have been trained for.
         """
-        self._request("begin", step=step)
+        self._request("begin", {"step": step})
+        self._saved = range(step, step + 1)
 
     def step(
         self,
@@ -216,15 +189,18 @@ class Device(Closing):
         ping = messages()["status"]
 
         def is_running(payload: bytes) -> bool:
-            return bool(self._fields("status", payload)["status"].running)
+            return bool(self._fields("status", payload, {})["status"].running)
 
         payload = pack(message.request, values)
         reply = self.link.request_long(message.code, payload, ping.code, is_running, meanwhile)
-        return self._fields("step", reply)["result"]
+        result = self._fields("step", reply, values)["result"]
+        self._traced = range(trace_first, trace_first + trace_count)
+        self._saved = range(step, step + 1)
+        return result
 
     def save(self) -> Any:
         """Commit the weights that a schedule without storage keeps in RAM; return poet_saved."""
-        return self._request("save", SAVE_PATIENCE_S)["saved"]
+        return self._request("save", patience_s=SAVE_PATIENCE_S, saved=self._saved)["saved"]
 
     def committed_loss(self) -> float:
         """Return the loss of the committed step."""
@@ -232,14 +208,9 @@ class Device(Closing):
 
     def trace(self) -> tuple[Any, ...]:
         """Read the poet_trace records of the last step."""
-        size = isa.record_size("poet_trace")
         records: list[Any] = []
-        while piece := self._request("trace", first=len(records))["bytes"]:
-            if len(piece) % size:
-                raise self._invalid("the trace ends in the middle of a record")
-            for at in range(0, len(piece), size):
-                fields = isa.unpack("poet_trace", piece[at : at + size])
-                records.append(record_type("poet_trace")(**fields))
+        while more := self._request("trace", {"first": len(records)}, traced=self._traced)["bytes"]:
+            records += more
         return tuple(records)
 
     def reset(self) -> None:
@@ -263,7 +234,7 @@ class Device(Closing):
         """
         places = struct.pack(f"<{len(offsets)}I", *offsets)
         values = {"step": step, "repeat": repeat, "op": op, "bytes": places}
-        return int(self._request("probe_op", **values)["ticks"])
+        return int(self._request("probe_op", values)["ticks"])
 
     def probe_transfer(self, write: bool, size_bytes: int, *, repeat: int = 1) -> tuple[int, int]:
         """Copy `size_bytes` between arena and storage (`write`: to storage) `repeat` times.
@@ -272,7 +243,7 @@ class Device(Closing):
         awake.
         """
         values = {"write": int(write), "size": size_bytes, "repeat": repeat}
-        reply = self._request("probe_transfer", **values)
+        reply = self._request("probe_transfer", values)
         return int(reply["ticks"]), int(reply["cpu_ticks"])
 
     def probe_commit(self, *, repeat: int = 1) -> int:
@@ -280,14 +251,15 @@ class Device(Closing):
 
         A commit makes the result of a step permanent.
         """
-        return int(self._request("probe_commit", repeat=repeat)["ticks"])
+        return int(self._request("probe_commit", {"repeat": repeat})["ticks"])
 
     # Requests and replies.
 
-    def _first_hello(self) -> Any:
+    def _first_hello(self) -> None:
         """Read poet_hello. If a step still runs, stop it first; completed steps are not lost."""
         try:
-            return self._request("hello", CONNECT_PATIENCE_S)["hello"]
+            self._hello(CONNECT_PATIENCE_S)
+            return
         except BoardError as error:
             if error.name != "busy":
                 raise
@@ -295,24 +267,55 @@ class Device(Closing):
         give_up = time.monotonic() + self.link.patience_s
         while self.status().running and time.monotonic() < give_up:
             time.sleep(STOP_POLL_S)
-        return self._request("hello")["hello"]
+        self._hello()
+
+    def _hello(self, patience_s: float | None = None) -> Any:
+        """Read poet_hello, and store it. Raises BoardError if the firmware is another one."""
+        info = self._request("hello", patience_s=patience_s)["hello"]
+        if info.version != VERSION:
+            raise BoardError(
+                f"the firmware of {info.board} has version {info.version}, but this poet-host has "
+                f"version {VERSION}: flash the firmware of this poet-host",
+                "bad_version",
+                info.version,
+            )
+        if info.fingerprint != isa.fingerprint():
+            raise BoardError(
+                f"the firmware of {info.board} and this poet-host have different operators "
+                f"({self._differing_rows()}). Flash the firmware of this poet-host",
+                "bad_fingerprint",
+                info.fingerprint,
+            )
+        self.info = info
+        return info
 
     def _request(
-        self, name: str, patience_s: float | None = None, /, **values: Any
+        self,
+        name: str,
+        values: Mapping[str, Any] | None = None,
+        *,
+        patience_s: float | None = None,
+        **known: Any,
     ) -> dict[str, Any]:
-        message = messages()[name]
-        reply = self.link.request(message.code, pack(message.request, values), patience_s)
-        return self._fields(name, reply)
+        """Send a request, and return the fields of the reply.
 
-    def _fields(self, name: str, payload: bytes) -> dict[str, Any]:
+        `known`: what the reply must agree with, in addition to `values` (answers.py).
+        """
+        message, values = messages()[name], values or {}
+        payload = pack(message.request, values)
+        reply = self.link.request(message.code, payload, patience_s)
+        return self._fields(name, reply, {**values, **known})
+
+    def _fields(self, name: str, payload: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the checked fields of a reply. `asked`: see answers.py."""
         try:
             status, detail, rest = unpack_status(payload)
             if status == 0:
-                return unpack(messages()[name].reply, rest)
+                return reply_fields(name, rest, asked, self.info)
         except WireError as error:
             raise self._invalid(f"{name}: {error}") from error
         refusal = board_error(status, detail, name, self.tensor_names)
-        if refusal.name == "arena_small":
+        if name == "load" and refusal.name == "arena_small":
             arena = f"; its arena has {self.info.arena_bytes:,} bytes"
             refusal = BoardError(f"{refusal}{arena}", refusal.name, detail)
         raise refusal
@@ -347,24 +350,6 @@ def shifted(progress: Progress | None, before: int, total: int) -> Progress | No
     if progress is None:
         return None
     return lambda done, _: progress(before + done, total)
-
-
-def board_error(status: int, detail: int, request: str, names: Sequence[str] = ()) -> BoardError:
-    """Return the error for a negative status in a board's reply. `names`: those of the tensors."""
-    row = isa.by_code("ERROR").get(status)
-    if row is None:
-        return BoardError(
-            f"the board answered {request} with the unknown status {status}: flash the firmware "
-            "of this version",
-            "unknown",
-            detail,
-        )
-    what, advice, place = row.columns
-    text = f"the board refused {request}: {what}"
-    if place and detail not in (0, _C["POET_NONE"]):
-        is_named = place == "tensor {}" and detail < len(names)
-        text += f" ({place.format(names[detail] if is_named else f'{detail:,}')})"
-    return BoardError(f"{text}; {advice}" if advice else text, row.name, detail)
 
 
 def connect(port: str, *, timeout_s: float = 1.0, patience_s: float = 60.0) -> Device:

@@ -15,11 +15,7 @@ def is_unwanted(health: Any) -> bool:
 def reset_text(health: Any) -> str:
     """Say why the board was last reset, where in its program, and what to try."""
     gave_up = isa.by_name("RESET")["gave_up"]
-    code = health.reset & ~gave_up.code
-    row = isa.by_code("RESET").get(code)
-    if row is None:
-        return f"the board was reset by the unknown cause {code}"
-    why, advice = row.columns
+    why, advice = isa.by_code("RESET")[health.reset & ~gave_up.code].columns
     where = [
         *([f"exception {health.exception}"] if health.exception else []),
         *([f"at {health.at:#010x}"] if health.at else []),

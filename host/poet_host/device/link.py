@@ -85,7 +85,12 @@ class Link(Closing):
             f"socket://TOKEN@host:port, or set {TOKEN_VARIABLE}"
         )
 
-    def request(self, code: int, payload: bytes, patience_s: float | None = None) -> bytes:
+    def request(
+        self,
+        code: int,
+        payload: bytes,
+        patience_s: float | None = None,
+    ) -> bytes:
         """Send a request, repeat it until its reply arrives, and return the reply's payload."""
         patience_s = self.patience_s if patience_s is None else patience_s
         awaited = (self._next_sequence(), code | REPLY)
@@ -113,14 +118,15 @@ class Link(Closing):
 
         `ping`: code of a request without fields, which the board answers during this time.
         `is_running` reads the reply to a ping. If `is_running` returns False, the request or its
-        reply was lost, and the request is sent again. `meanwhile` is called once, after the first
-        ping reply that reports the work as running, and may send other requests.
+        reply was lost, and the request is sent again, for `patience_s` at most. `meanwhile` is
+        called once, after the first ping reply that reports the work as running, and may send other
+        requests.
         """
         awaited = self._long = (self._next_sequence(), code | REPLY)
         self._early = None
         # Send a ping together with the request: a busy simulated board receives new input late.
         self._send(awaited[0], code, payload, *([ping] if meanwhile else []))
-        last_reply = time.monotonic()
+        last_reply = last_running = time.monotonic()
         pause_s = self.timeout_s
         while True:
             if self._early is not None:
@@ -137,12 +143,19 @@ class Link(Closing):
             if reply[0] == awaited[1]:
                 return reply[1]
             if not is_running(reply[1]):
+                if now - last_running > self.patience_s:
+                    raise LinkBroken(
+                        f"the board at {self.port} says for {self.patience_s:g} s that no step "
+                        "runs, but does not answer the request of a step: flash the firmware of "
+                        "this version"
+                    )
                 self.resent += 1
                 self._send(awaited[0], code, payload)
-            elif meanwhile:
+                continue
+            if meanwhile:
                 meanwhile()
                 meanwhile = None
-                last_reply = time.monotonic()
+            last_reply = last_running = time.monotonic()
 
     def _next_sequence(self) -> int:
         """Return the next sequence number: 1 to 255, then 1 again.

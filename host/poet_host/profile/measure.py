@@ -111,7 +111,7 @@ def measure(
         estimate.page_turn_us,
         estimate.renewed_turn_us,
         estimate.statements,
-        transfer_queue=int(device.info.queue_capacity),
+        transfer_queue=max(1, int(device.info.queue_capacity)),
         unique_id=str(device.info.unique_id),
         operators=operators,
         kernels=estimate.kernels,

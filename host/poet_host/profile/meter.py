@@ -98,7 +98,7 @@ def _long_enough(run_us: Callable[[int], float]) -> int:
     while took_us < STATE_US / 20 and count < MAX_REPEAT:
         count = min(MAX_REPEAT, 4 * count)
         took_us = run_us(count)
-    return int(min(MAX_REPEAT, STATE_US * count / took_us + 1))
+    return int(min(MAX_REPEAT, STATE_US * count / max(took_us, 1.0) + 1))
 
 
 def wait_for(path: Path) -> None:

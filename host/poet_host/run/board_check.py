@@ -212,7 +212,10 @@ class BoardCheck:
         estimated_us = sum(run.estimated_us for run in self.kernels)
         found = f"{len(self.kernels)} kernels have the bits of the reference"
         times = f"{measured_us / 1e3:,.1f} ms, estimated {estimated_us / 1e3:,.1f} ms"
-        if wrong:
+        if not self.kernels:
+            found = f"no kernel fits the arena of {self.device.info.arena_bytes:,} bytes"
+            self._note("kernels", "wrong", found, FLASH)
+        elif wrong:
             found = f"other bits than those of the reference: {listed(wrong)}"
             self._note("kernels", "wrong", found, f"{FLASH}; then check the supply of the chip")
         elif self.device.board.is_computer:

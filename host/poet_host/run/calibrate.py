@@ -16,6 +16,7 @@ import numpy as np
 from .. import isa
 from ..device.board import StatementCosts, load_board
 from ..device.device import Progress
+from ..errors import PoetError
 from ..graph.graph import Graph, Node
 from ..plan.plan import Plan, Statement
 from ..plan.pricing import commit_costs
@@ -73,6 +74,10 @@ def observe(training: Training, progress: Progress | None = None) -> Observed:
     kept: Sequence[int] = range(len(steps))
     if training.device.board.is_computer:
         kept = fastest([step.time_us for step in steps], max(windows, 1))
+    # After a reset during a step, the board knows only its loss.
+    kept = [i for i in kept if steps[i].time_us]
+    if not kept:
+        raise PoetError("the board measured no time for any step: profile again")
     return Observed(
         tuple(steps[i] for i in kept),
         tuple(records[i] for i in kept),
@@ -196,7 +201,7 @@ def averaged(found: Sequence[Profile]) -> Profile:
 def _end_us(observed: Observed) -> float:
     """Return the time of a step after its last traced statement, if nothing is transferred."""
     spans_us: dict[int, list[float]] = {}  # by the first statement of a part of the schedule
-    for records in observed.records:
+    for records in filter(None, observed.records):
         ticks = (records[-1].end - records[0].begin) % 2**32
         spans_us.setdefault(records[0].statement, []).append(observed.tick_us * ticks)
     step_us = fmean(step.time_us - step.overhead_us for step in observed.steps)

@@ -8,13 +8,14 @@ import numpy as np
 
 from .. import isa
 from ..data.classes import NO_NAMES, Classes
-from ..device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Device, board_error
+from ..device.answers import board_error
+from ..device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Device
 from ..errors import BadInput, BoardError, quoted
 from ..graph.graph import Graph
 from ..graph.weights import weight_nodes
 from ..schedule.model import BLOCK, Model, part_size, read_model
 from ..schedule.schedule import Schedule
-from ..schedule.slots import UNIT_BLOCKS
+from ..schedule.slots import PLAN_BLOCKS, UNIT_BLOCKS
 from .card_device import AnyCard
 from .card_file import other_format
 from .job import read_job
@@ -215,6 +216,13 @@ def _in_own_layout(device: AnyCard, found: Held, graph: Graph) -> Weights:
             "schedule was loaded after training. Read the weights with `card read` and the "
             "schedule that trained them"
         )
+    numbers = found.note.numbers
+    sizes = [tensor.size_bytes for tensor in model.tensors]
+    if any(sizes[numbers[node.name] :][:1] != [node.size_bytes] for node in weight_nodes(graph)):
+        raise BadInput(
+            "the note with the names of the card's weights does not fit its tensors: read the "
+            "weights with `card read` and the schedule that trained them"
+        )
     try:
         device.load(model_part, plan_part)
     except BoardError as error:
@@ -225,12 +233,13 @@ def _in_own_layout(device: AnyCard, found: Held, graph: Graph) -> Weights:
             "of RAM, more than this board has. Read the weights with `card read` and that "
             "schedule, then continue with --load-weights, --resume and --erase-card"
         ) from error
-    return _read_weights(device, graph, model, found.note.numbers)
+    return _read_weights(device, graph, model, numbers)
 
 
 def _parts(device: AnyCard) -> tuple[bytes, bytes]:
     """Read the model and the plan that lie on the card, as the bytes that Device.load needs."""
     model_bytes = part_size(isa.unpack("poet_model", device.read(MODEL, 0, _MODEL_BYTES)))
     size = isa.record_size("poet_plan_header")
-    plan_bytes = size + isa.unpack("poet_plan_header", device.read(PLAN, 0, size))["bit_bytes"]
+    bit_bytes = isa.unpack("poet_plan_header", device.read(PLAN, 0, size))["bit_bytes"]
+    plan_bytes = min(size + bit_bytes, PLAN_BLOCKS * BLOCK)  # a damaged header may have any size
     return device.read(MODEL, 0, model_bytes), device.read(PLAN, 0, plan_bytes)

@@ -137,7 +137,7 @@ def write_job(device: AnyCard, job: Job, progress: Progress | None = None) -> No
 def read_job(device: AnyCard) -> JobState | None:
     """Return the state of the card's job, or None without one. Its schedule must be loaded."""
     size = isa.record_size("poet_job")
-    if device.job_room() < size:
+    if (room := device.job_room()) < size:
         return None
     raw = device.read(JOB, 0, size)
     record = isa.unpack("poet_job", raw)
@@ -146,7 +146,10 @@ def read_job(device: AnyCard) -> JobState | None:
     if not whole or committed < record["first"]:
         return None
     done = min(committed - record["first"], record["steps"])
-    noted = device.read(JOB, 0, _LOG_BYTES + 4 * done, start=record["loss_block"] * _BLOCK)
+    log = record["loss_block"] * _BLOCK
+    if log + _LOG_BYTES + 4 * record["steps"] > room:
+        return None
+    noted = device.read(JOB, 0, _LOG_BYTES + 4 * done, start=log)
     board = noted[:_LOG_BYTES].rstrip(b"\0").decode("ascii", "replace")
     losses = np.frombuffer(bytearray(noted[_LOG_BYTES:]), "<f4")
     if 0 < done == committed - record["first"]:  # the loss of the last step may be missing

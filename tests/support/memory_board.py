@@ -138,6 +138,7 @@ class MemoryBoard:
         self.failing = False  # True: reads and writes fail
         self.bad_blocks = range(0)  # only writes to these blocks of the card fail
         self.false_writes: dict[int, FalseWrite] = {}  # by the number of the write, from 0
+        self.false_reads: dict[int, int] = {}  # the bit that is inverted, by the read's number
         self.unflushed: list[tuple[int, bytes, bytes]] = []  # offset, bytes before, bytes after
         self.allocation_mib = 0
         self.now, self.ticks_per_call = 0, 1
@@ -213,8 +214,12 @@ class MemoryBoard:
         self._stray(block, count)
         if self.failing or (block + count) * BLOCK > len(self.storage):
             return -1
-        self.reads += count
-        self.ffi.memmove(data, self.storage[block * BLOCK : (block + count) * BLOCK], count * BLOCK)
+        content = bytearray(self.storage[block * BLOCK : (block + count) * BLOCK])
+        for i in range(count):
+            if (bit := self.false_reads.get(self.reads)) is not None:
+                content[i * BLOCK + bit // 8] ^= 1 << bit % 8
+            self.reads += 1
+        self.ffi.memmove(data, bytes(content), count * BLOCK)
         return 0
 
     def _write(self, _: Any, block: int, data: Any, count: int) -> int:

@@ -50,6 +50,21 @@ class Server:
         return status_of(reply)
 
 
+class ServerLink:
+    """A Link to a Server, for a Device."""
+
+    port, patience_s = "memory", 1.0
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.asked: list[str] = []  # names of all requests
+
+    def request(self, code: int, payload: bytes, *_: object) -> bytes:
+        self.asked += [name for name in CODE if CODE[name] == code]
+        (reply,) = self.server.feed(wire.frame(1, code, payload))
+        return reply[2:]
+
+
 def request(name: str, payload: bytes = b"", sequence: int = 1) -> bytes:
     return wire.frame(sequence, CODE[name], payload)
 

@@ -167,6 +167,11 @@ def board_error(status: int, detail: int, request: str, names: Sequence[str] = (
     what, advice, place = row.columns
     text = f"the board refused {request}: {what}"
     if place and detail not in (0, isa.constants()["POET_NONE"]):
-        is_named = place == "tensor {}" and detail < len(names)
-        text += f" ({place.format(names[detail] if is_named else f'{detail:,}')})"
+        shown = tensor_name(detail, names) if place == "tensor {}" else f"{detail:,}"
+        text += f" ({place.format(shown)})"
     return BoardError(f"{text}; {advice}" if advice else text, row.name, detail)
+
+
+def tensor_name(number: int, names: Sequence[str]) -> str:
+    """Return the name of a tensor, or its number if `names` does not have it."""
+    return names[number] if number < len(names) else f"{number:,}"

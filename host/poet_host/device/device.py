@@ -9,8 +9,8 @@ from typing import Any
 
 from .. import isa
 from ..closing import Closing
-from ..errors import BoardError, LinkBroken, NoDevice
-from .answers import VERSION, board_error, reply_fields
+from ..errors import BoardError, LinkBroken, NoDevice, PoetError
+from .answers import VERSION, board_error, reply_fields, tensor_name
 from .board import Board, load_board
 from .link import Link, candidate_ports
 from .wire import STATUS_BYTES, WireError, messages, pack, size_of, unpack_status
@@ -22,6 +22,7 @@ MODEL, PLAN, TENSOR, ARENA, JOB = (
 NOTHING_COMMITTED = 0xFFFFFFFF  # poet_hello.committed_step if storage has no complete weights
 CONNECT_PATIENCE_S = 5.0  # longest wait for the first answer: opening a port may reset the board
 SAVE_PATIENCE_S = 60.0  # an erase of 4 KiB of flash takes 85 ms
+CARD_BYTES_PER_S = 2e5  # at which a slow card is read; no request is repeated meanwhile
 STOP_POLL_S = 0.05  # pause between two checks whether a step has stopped
 _BLOCK = _C["POET_BLOCK"]
 
@@ -114,7 +115,26 @@ class Device(Closing):
                 progress(done, len(data))
 
     def read(self, object: int, tensor: int, size_bytes: int, *, start: int = 0) -> bytes:
-        """Read `size_bytes` of an object, from byte `start` on."""
+        """Read `size_bytes` of an object, from byte `start` on, or of a tensor from byte 0 on.
+
+        The board checks a tensor before it sends the first byte, but then reads its card again. So
+        the bytes that arrive are compared with a CRC-32 from before this check. If they differ, the
+        tensor is read once more. Raises PoetError if they differ again.
+        """
+        if object != TENSOR:
+            return self._read(object, tensor, size_bytes, start)
+        assert start == 0
+        crc = self.checksum(TENSOR, tensor, size_bytes)
+        for _ in range(2):
+            data = self._read(TENSOR, tensor, size_bytes, 0)
+            if zlib.crc32(data) == crc:
+                return data
+        raise PoetError(
+            f"tensor {tensor_name(tensor, self.tensor_names)}: the board has sent other bytes than "
+            "those of its checksum, twice. Check the card and its contacts, then read it again"
+        )
+
+    def _read(self, object: int, tensor: int, size_bytes: int, start: int) -> bytes:
         room = self._piece(self.info.frame_bytes - STATUS_BYTES)
         data = bytearray()
         while len(data) < size_bytes:
@@ -127,7 +147,8 @@ class Device(Closing):
     def checksum(self, object: int, tensor: int, size_bytes: int) -> int:
         """Return the CRC-32 of an object's first `size_bytes`."""
         values = {"object": object, "tensor": tensor, "count": size_bytes}
-        return int(self._request("checksum", values)["crc"])
+        expected_s = size_bytes / CARD_BYTES_PER_S
+        return int(self._request("checksum", values, expected_s=expected_s)["crc"])
 
     def job_room(self) -> int:
         """Return the largest number of bytes that a job may take. A schedule must be loaded.
@@ -295,6 +316,7 @@ class Device(Closing):
         values: Mapping[str, Any] | None = None,
         *,
         patience_s: float | None = None,
+        expected_s: float = 0.0,
         **known: Any,
     ) -> dict[str, Any]:
         """Send a request, and return the fields of the reply.
@@ -303,7 +325,7 @@ class Device(Closing):
         """
         message, values = messages()[name], values or {}
         payload = pack(message.request, values)
-        reply = self.link.request(message.code, payload, patience_s)
+        reply = self.link.request(message.code, payload, patience_s, expected_s)
         return self._fields(name, reply, {**values, **known})
 
     def _fields(self, name: str, payload: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:

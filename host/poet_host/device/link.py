@@ -90,12 +90,16 @@ class Link(Closing):
         code: int,
         payload: bytes,
         patience_s: float | None = None,
+        expected_s: float = 0.0,
     ) -> bytes:
-        """Send a request, repeat it until its reply arrives, and return the reply's payload."""
-        patience_s = self.patience_s if patience_s is None else patience_s
+        """Send a request, repeat it until its reply arrives, and return the reply's payload.
+
+        `expected_s`: time that the board may need for it, in addition to the other times.
+        """
+        patience_s = (self.patience_s if patience_s is None else patience_s) + expected_s
         awaited = (self._next_sequence(), code | REPLY)
         give_up = time.monotonic() + patience_s
-        pause_s = self.timeout_s
+        pause_s = self.timeout_s + expected_s
         while True:
             self._send(awaited[0], code, payload)
             reply = self._reply(awaited, None, min(time.monotonic() + pause_s, give_up))

@@ -154,6 +154,8 @@ def _read_weights(
 ) -> dict[str, Array]:
     """Read parameters and states. `model`: the loaded model. `numbers`: tensor numbers in it."""
     found = {}
+    names = {number: name for name, number in numbers.items()}
+    device.tensor_names = [names.get(i, f"{i:,}") for i in range(len(model.tensors))]
     for node in weight_nodes(graph):
         number = numbers[node.name]
         stored = device.read(TENSOR, number, node.size_bytes)

@@ -3,13 +3,14 @@
 import os
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from .. import isa
 from ..closing import Closing
+from ..device.answers import tensor_name
 from ..device.device import NOTHING_COMMITTED
 from ..errors import BadInput, PoetError
 from ..files import write_all
@@ -54,6 +55,8 @@ class CardFile(Closing):
     False if one was found. Raises BadInput if `path` has no poet partition, or if it must be
     writable and the table is wrong. Raises PoetError if a board uses it.
     """
+
+    tensor_names: Sequence[str] = ()  # errors then name a tensor, not its number
 
     def __init__(self, path: Path | str, *, writable: bool = False) -> None:
         self.path, self.writable = Path(path), writable
@@ -289,7 +292,8 @@ class CardFile(Closing):
             is_whole = False
         if not is_whole:
             has_prior = not prior and tensor.place == CURRENT
-            raise self._damaged(f"tensor {number}", state, has_prior=has_prior)
+            name = tensor_name(number, self.tensor_names)
+            raise self._damaged(f"tensor {name}", state, has_prior=has_prior)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def check_digest(self, model: Model, *, prior: bool = False) -> None:

@@ -293,6 +293,7 @@ def test_weights_of_another_model(train: Any, tmp_path: Path) -> None:
     ("more", "named"),
     [
         (("--epochs", 1, "--steps", 1), "--epochs and --steps"),
+        (("--epochs", 10**15), "4,294,967,294 steps"),
         (("--resume", "--erase-card"), "omit --erase-card"),
         (("--resume",), "--storage"),
         (("--run", "nowhere/run.json"), "nowhere"),

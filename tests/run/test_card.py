@@ -1,7 +1,9 @@
 """Cards by which a board trains alone: the weights and losses of the same training with a host."""
 
 import json
+import re
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,11 @@ import numpy as np
 import poet_host as poet
 import pytest
 from poet_host import api
-from poet_host.data.datasets import Dataset
-from poet_host.data.fitted import classes_of, fit, tokens_of
+from poet_host.data.datasets import Dataset, load_data
+from poet_host.data.fitted import classes_of, fit, samples_of_step, samples_of_steps, tokens_of
 from poet_host.errors import BadInput
 from poet_host.graph.graph import Graph
+from poet_host.run.job import check_room
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.native import NativeBoard
 from support import whole_runs as runs
@@ -136,6 +139,41 @@ def test_a_job_that_does_not_fit_is_refused_first(tmp_path: Path) -> None:
         write(schedule, card, steps=4, resume=True)
     assert committed(card) == 1  # and the weights are there still
     assert read(schedule, card)[0] is None
+
+
+def test_more_steps_than_a_card_has_room_for_are_refused_before_any_work(
+    files: Path, poet_host: Command
+) -> None:
+    card, schedule = files / "c.img", runs.small()
+    poet.prepare_storage(card, 64 << 20)
+    before = card.read_bytes()
+    for steps in (10**8, 10**18):  # a list of so many samples would take minutes, or no computer
+        with pytest.raises(BadInput, match=f"{steps:,} steps needs"):
+            write(schedule, card, steps=steps, erase_card=True)
+    assert card.read_bytes() == before
+    made = partial(poet_host, "card", "write", files / "m.poet", "--data", "digits", "-o")
+    made(files / "new.img", "--epochs", 10**8).fails(2, "bytes", "epochs")
+    assert not (files / "new.img").exists()
+
+
+def test_the_refusal_of_a_job_says_how_many_steps_have_room() -> None:
+    data, room = fit(load_data("digits"), runs.small().graph), 10**7
+    with pytest.raises(BadInput) as refused:
+        check_room(data, 4, 10**9, room)
+    found = re.search(r"at most ([\d,]+) steps", str(refused.value))
+    assert found
+    most = int(found[1].replace(",", ""))
+    check_room(data, 4, most, room)
+    with pytest.raises(BadInput):
+        check_room(data, 4, most + 1, room)
+
+
+def test_a_job_has_the_samples_of_every_step_in_order() -> None:
+    data = fit(load_data("digits"), runs.small().graph)
+    per_epoch = data.steps_per_epoch
+    many = samples_of_steps(data, 4, 7, per_epoch - 3, per_epoch + 5)
+    one = [samples_of_step(data, 4, 7, per_epoch - 3 + i) for i in range(per_epoch + 5)]
+    assert np.array_equal(many, np.concatenate(one))
 
 
 @needs_compiler

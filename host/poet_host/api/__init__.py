@@ -65,6 +65,7 @@ from .training import (
     Backup as Backup,
     card_image_bytes as card_image_bytes,
     check_card,
+    check_countable as check_countable,
     check_training as check_training,
     evaluate,
     export_card,

@@ -13,11 +13,11 @@ from ..errors import BadInput
 from ..graph.graph import Graph
 from ..run.card import check_replaceable, held, nothing_held, read_weights, resumed
 from ..run.card_check import check
-from ..run.card_device import CardDevice
+from ..run.card_device import CardDevice, job_room_bytes, partition_blocks
 from ..run.card_export import Exported, exported
 from ..run.card_report import CardReport
 from ..run.evaluate import Evaluation, Half, evaluate as evaluate_on
-from ..run.job import JobState, check_room, make_job, read_job, write_job
+from ..run.job import JobState, check_room, job_size, make_job, read_job, write_job
 from ..run.run import Run, Weights
 from ..run.train import (
     COMMIT_EVERY,
@@ -78,6 +78,7 @@ def train(
     schedule = as_schedule(schedule)
     fitted = fit(as_dataset(data), schedule.graph)
     last = last_step(fitted, epochs, steps)
+    check_countable(fitted, last)
     start = _starting_point(schedule.graph, seed, weights, first_step, resume)
     check_training(schedule, connection, fitted, start, erase_card)
     training = start_training(
@@ -203,6 +204,16 @@ def last_step(data: FittedData, epochs: int, steps: int | None) -> int:
     return last
 
 
+def check_countable(data: FittedData, last: int) -> None:
+    """Raise BadInput for a last step that boards cannot count."""
+    if last >= NOTHING_COMMITTED:
+        most = NOTHING_COMMITTED - 1
+        raise BadInput(
+            f"training would end after step {last:,}, but boards count at most {most:,} steps: "
+            f"train for at most {most // data.steps_per_epoch:,} epochs"
+        )
+
+
 def evaluate(
     schedule: Schedule | str | Path,
     connection: Connection,
@@ -276,12 +287,16 @@ def write_card(
             f"{last}. Allow more steps or epochs"
         )
     fitted = numbered(fitted, names, is_trained=resume or start.weights is not None)
-    job = make_job(schedule, fitted, seed, first, last - first)
+    steps_left, batch = last - first, schedule.graph.batch
+    room_bytes = job_room_bytes(schedule.model, partition_blocks(device))
+    check_room(fitted, batch, steps_left, room_bytes)  # before the card is erased
+    check_countable(fitted, last)
+    job = make_job(schedule, fitted, seed, first, steps_left, progress)
     if erase_card:
         device.format()
     if not resume:
         load_schedule(device, schedule)
-    check_room(device, job)
+    check_room(fitted, batch, steps_left, device.job_room())  # a store may be smaller
     prepare_board(device, schedule, fitted, start)
     write_job(device, job, progress)
     state = read_job(device)
@@ -289,11 +304,14 @@ def write_card(
     return replace(state, classes=fitted.classes or names)
 
 
-def card_image_bytes(schedule: Schedule, data: FittedData, seed: int, first: int, last: int) -> int:
-    """Return the size of a new card image in bytes, for training steps `first` + 1 to `last`."""
-    job = make_job(schedule, data, seed, first, last - first)
+def card_image_bytes(schedule: Schedule, data: FittedData, steps: int) -> int:
+    """Return the size of a new card image in bytes, for a job that trains `steps` steps.
+
+    Raises BadInput if no card has room for the job.
+    """
+    check_room(data, schedule.graph.batch, steps, job_room_bytes(schedule.model))
     before = PARTITION_START + job_block(schedule.model.data_blocks)
-    needed = before * BLOCK_BYTES + job.size_bytes
+    needed = before * BLOCK_BYTES + job_size(data, schedule.graph.batch, steps).size_bytes
     return max(_MIN_IMAGE_BYTES, -(-needed // _MIB) * _MIB)
 
 

@@ -130,7 +130,7 @@ def write(
         )
     size_bytes = None
     if is_new:
-        size_bytes = api.card_image_bytes(loaded, dataset, seed, first, last)
+        size_bytes = api.card_image_bytes(loaded, dataset, last - first)
     with (
         api.new_storage(image, size_bytes) if image else nullcontext(storage) as file,
         _connected(loaded, port, file, writable=True) as connection,

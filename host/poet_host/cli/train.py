@@ -180,6 +180,7 @@ def train(
     weights = api.load_weights(load_weights, graph) if load_weights else None
     start = StartingPoint(seed, weights, first, from_board)
     last = api.last_step(dataset, epochs or 1, steps)
+    api.check_countable(dataset, last)
     if strict_deadline and loaded.meta["plan"].get("deadline_us") is None:
         raise BadInput(
             f"--strict-deadline: the schedule {schedule} has no deadline. Run `poet-host solve` "

@@ -217,9 +217,37 @@ def samples_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> Array
     order of the samples.
     """
     epoch, place = divmod(step, steps_per_epoch(dataset, batch))
+    return _order(dataset, seed, epoch)[place * batch : (place + 1) * batch]
+
+
+def samples_of_steps(
+    dataset: Dataset,
+    batch: int,
+    seed: int,
+    first: int,
+    steps: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> Array:
+    """Return the indices of `samples_of_step` for `steps` steps, from step `first` on, as uint32.
+
+    `progress` is called after each epoch with the number of bytes so far, and of all bytes.
+    """
+    indices = np.empty((steps, batch), "<u4")
+    per_epoch, done = steps_per_epoch(dataset, batch), 0
+    while done < steps:
+        epoch, place = divmod(first + done, per_epoch)
+        count = min(per_epoch - place, steps - done)
+        order = _order(dataset, seed, epoch)[place * batch : (place + count) * batch]
+        indices[done : done + count] = order.reshape(count, batch)
+        done += count
+        if progress:
+            progress(indices[:done].nbytes, indices.nbytes)
+    return indices.reshape(-1)
+
+
+def _order(dataset: Dataset, seed: int, epoch: int) -> Array:
     count = len(dataset.x)
-    order = _shuffled(count, seed, epoch) if dataset.shuffle else np.arange(count)
-    return order[place * batch : (place + 1) * batch]
+    return _shuffled(count, seed, epoch) if dataset.shuffle else np.arange(count)
 
 
 @lru_cache(maxsize=2)

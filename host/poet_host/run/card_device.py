@@ -21,6 +21,15 @@ _VERSION = _C["POET_VERSION"]
 _MOST_BLOCKS = 0xFFFFFFFF // BLOCK  # of a job: offsets have 32 bits
 
 
+def job_room_bytes(model: Model, blocks: int | None = None) -> int:
+    """Return the largest number of bytes that a job may take after the tensors of `model`.
+
+    `blocks`: number of blocks of the partition or of its store. None: of the largest partition.
+    """
+    left = _MOST_BLOCKS if blocks is None else blocks - slots.job_block(model.data_blocks)
+    return max(0, min(left, _MOST_BLOCKS)) * BLOCK
+
+
 @dataclass(frozen=True)
 class CardInfo:
     """The part of `poet_hello` that a card determines."""
@@ -95,8 +104,8 @@ class CardDevice(CardFile):
         if object == PLAN:
             return self.areas.plan, slots.PLAN_BLOCKS * BLOCK
         assert self.model is not None
-        block = slots.job_block(self.model.data_blocks)
-        return block, max(0, min(self.total_blocks - block, _MOST_BLOCKS)) * BLOCK
+        room_bytes = job_room_bytes(self.model, self.total_blocks)
+        return slots.job_block(self.model.data_blocks), room_bytes
 
     def _place(self, object: int, size_bytes: int, start: int) -> int:
         block, limit = self._range(object)
@@ -179,3 +188,8 @@ class CardDevice(CardFile):
 
 AnyCard = Device | CardDevice
 """A card in a board, or a card without a board."""
+
+
+def partition_blocks(device: AnyCard) -> int:
+    """Return the number of blocks of the card's partition."""
+    return device.blocks if isinstance(device, CardDevice) else int(device.hello().storage_blocks)

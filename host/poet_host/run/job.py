@@ -8,6 +8,7 @@ job.
 """
 
 import zlib
+from bisect import bisect_right
 from dataclasses import dataclass
 from math import isfinite
 
@@ -16,8 +17,8 @@ import numpy as np
 from .. import isa
 from ..data.classes import NO_NAMES, Classes
 from ..data.datasets import Dataset
-from ..data.fitted import samples_of_step
-from ..device.device import JOB, Progress, shifted
+from ..data.fitted import samples_of_steps, steps_per_epoch
+from ..device.device import JOB, NOTHING_COMMITTED, Progress, shifted
 from ..errors import BadInput
 from ..schedule.schedule import Schedule
 from ..schedule.slots import whole_units
@@ -31,6 +32,15 @@ _SCRATCH_BYTES = 256 * _BLOCK  # the card's last bytes, for measurements (firmwa
 
 
 @dataclass(frozen=True)
+class JobSize:
+    """The places of the parts of a job, and the number of bytes that the job takes on a card."""
+
+    sample_block: int
+    loss_block: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
 class Job:
     """The content of a job that trains `steps` steps after the committed step `first`."""
 
@@ -41,11 +51,6 @@ class Job:
     samples: bytes
     sample_block: int
     loss_block: int
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the number of bytes that the job takes on a card."""
-        return (self.loss_block + _blocks(_LOG_BYTES + 4 * self.steps)) * _BLOCK + _SCRATCH_BYTES
 
 
 @dataclass(frozen=True)
@@ -75,15 +80,29 @@ class JobState:
         return list(enumerate(known, self.first + 1))
 
 
-def make_job(schedule: Schedule, dataset: Dataset, seed: int, first: int, steps: int) -> Job:
+def job_size(dataset: Dataset, batch: int, steps: int) -> JobSize:
+    """Return the size of a job that trains `steps` steps on `dataset`."""
+    sample_block = 1 + _blocks(4 * batch * steps)
+    sample_bytes = dataset.x[0].nbytes + dataset.y[0].nbytes + 4
+    # The blocks that the board writes (its name, the losses) lie in separate allocation units.
+    loss_block = whole_units(sample_block + _blocks(sample_bytes * len(dataset.x)))
+    size_bytes = (loss_block + _blocks(_LOG_BYTES + 4 * steps)) * _BLOCK + _SCRATCH_BYTES
+    return JobSize(sample_block, loss_block, size_bytes)
+
+
+def make_job(
+    schedule: Schedule,
+    dataset: Dataset,
+    seed: int,
+    first: int,
+    steps: int,
+    progress: Progress | None = None,
+) -> Job:
     """Make a job that trains the steps `first` + 1 to `first` + `steps` on `dataset`."""
     graph = schedule.graph
+    size = job_size(dataset, graph.batch, steps)
     samples = b"".join(_sample(dataset, i) for i in range(len(dataset.x)))
-    chosen = [samples_of_step(dataset, graph.batch, seed, first + i) for i in range(steps)]
-    order = np.concatenate(chosen).astype("<u4").tobytes()
-    sample_block = 1 + _blocks(len(order))
-    # The blocks that the board writes (its name, the losses) lie in separate allocation units.
-    loss_block = whole_units(sample_block + _blocks(len(samples)))
+    order = samples_of_steps(dataset, graph.batch, seed, first, steps, progress).tobytes()
     values = {
         "magic": _MAGIC,
         "first": first,
@@ -95,13 +114,13 @@ def make_job(schedule: Schedule, dataset: Dataset, seed: int, first: int, steps:
         "data": schedule.names.index(graph.data),
         "label": schedule.names.index(graph.label),
         "batch": graph.batch,
-        "sample_block": sample_block,
-        "loss_block": loss_block,
+        "sample_block": size.sample_block,
+        "loss_block": size.loss_block,
         "order_crc": zlib.crc32(order),
     }
     crc = zlib.crc32(isa.pack("poet_job", **values)[:-4])
     record = isa.pack("poet_job", **values, crc=crc)
-    return Job(first, steps, record, order, samples, sample_block, loss_block)
+    return Job(first, steps, record, order, samples, size.sample_block, size.loss_block)
 
 
 def _sample(dataset: Dataset, number: int) -> bytes:
@@ -109,14 +128,24 @@ def _sample(dataset: Dataset, number: int) -> bytes:
     return values + zlib.crc32(values, number).to_bytes(4, "little")
 
 
-def check_room(device: AnyCard, job: Job) -> None:
-    """Raise BadInput if the card is too small for a job. The schedule must be loaded."""
-    if job.size_bytes > (room := device.job_room()):
-        raise BadInput(
-            f"the job needs {job.size_bytes:,} bytes for its samples and their order, but the card "
-            f"has only {room:,} bytes after the model's tensors: use a larger card, fewer samples "
-            "or fewer steps"
-        )
+def check_room(dataset: Dataset, batch: int, steps: int, room_bytes: int) -> None:
+    """Raise BadInput if a job that trains `steps` steps does not fit in `room_bytes`."""
+
+    def size_bytes(count: int) -> int:
+        return job_size(dataset, batch, count).size_bytes
+
+    if size_bytes(steps) <= room_bytes:
+        return
+    # No room takes more steps than boards can count.
+    most = bisect_right(range(min(steps, NOTHING_COMMITTED)), room_bytes, key=size_bytes) - 1
+    advice = "use a larger card or fewer samples"
+    if most > 0:
+        epochs = most // steps_per_epoch(dataset, batch)
+        advice += f", or train for at most {most:,} steps ({epochs:,} epochs)"
+    raise BadInput(
+        f"a job of {steps:,} steps needs {size_bytes(steps):,} bytes for its samples and their "
+        f"order, but the card has only {room_bytes:,} bytes for a job: {advice}"
+    )
 
 
 def write_job(device: AnyCard, job: Job, progress: Progress | None = None) -> None:

@@ -102,3 +102,39 @@ def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
     path.write_bytes(b'\xef\xbb\xbf{"a": 1}')
     assert read_text(path) == '{"a": 1}'
     assert read_json(path) == {"a": 1}
+
+
+def test_only_regular_files_of_a_bounded_size_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), Path("/dev/null")):
+        with pytest.raises(BadInput, match=f"{path} is a device or a pipe"):
+            read_bytes(path)
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(1 << 40)  # which needs no space on the disk
+    with pytest.raises(BadInput, match="large has 1,099,511,627,776 bytes"):
+        read_text(tmp_path / "large")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes links of other users")
+@pytest.mark.parametrize("victim", ["kept", "/dev/null"])
+def test_a_link_of_another_user_in_a_shared_folder_is_replaced(tmp_path: Path, victim: str) -> None:
+    shared, kept = tmp_path / "shared", tmp_path / "kept"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    kept.write_text("old")
+    link, between = shared / "link", tmp_path / "between"
+    for first in (link, between):  # named itself, or through a link that may be followed
+        link.unlink(missing_ok=True)
+        link.symlink_to(tmp_path / victim)
+        os.lchown(link, 1234, 1234)
+        if first == between:
+            between.symlink_to(link)
+        write_whole(first, "new")
+        assert not link.is_symlink()
+        assert read_text(link) == "new"
+        assert kept.read_text() == "old"
+    link.unlink()
+    link.symlink_to(kept)  # a link of this user
+    write_whole(link, "new")
+    assert link.is_symlink()
+    assert kept.read_text() == "new"

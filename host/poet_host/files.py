@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +12,17 @@ from typing import Any, BinaryIO
 from .errors import BadInput, PoetError, quoted, reason
 from .temporary import temporary_file
 
+MOST_BYTES = 2 << 30  # largest accepted file; no .onnx file may be larger
+MOST_TEXT_BYTES = 256 << 20  # of a text that is read whole, whose values need a multiple of this
+_MOST_LINKS = 40  # that one path may follow, as on Linux
 _WRITING = ".poet-writing-"  # name prefix of the folders of files that are being written
 
 
 def write_whole(path: Path | str, data: bytes | str, mode: int | None = None) -> None:
     """Write a file completely: write under a temporary name next to `path`, then rename.
 
-    If `path` is a symbolic link, the file to which it points is replaced. Data for devices and
-    pipes is written directly. Text is written as UTF-8. `mode`: permissions of the file (None:
+    If `path` is a symbolic link, the file at `target` is replaced. Data for devices and pipes is
+    written directly. Text is written as UTF-8. `mode`: permissions of the file (None:
     those of the replaced file, or of a new file). Raises PoetError if the file cannot be written.
     """
     path = Path(path)
@@ -43,14 +47,14 @@ def replacement(path: Path, mode: int | None = None) -> Iterator[Path]:
     If the block fails, or the process is killed, `path` stays as it was. Once renamed, the new file
     survives a power cut. Raises BadInput if `path` is a folder, OSError if it cannot be written.
     """
-    path = Path(os.path.realpath(path))
-    if path.is_dir():
+    path = target(path)
+    if path.is_dir() and not path.is_symlink():
         raise BadInput(f"{path} cannot be written, because it is a folder: name a file")
     with temporary_file(path.parent, _WRITING) as new:
         yield new
         with new.open("rb+") as file:
             os.fsync(file.fileno())
-        if mode is None and path.exists():
+        if mode is None and path.exists() and not path.is_symlink():
             mode = path.stat().st_mode & 0o777
         if mode is not None:
             new.chmod(mode)
@@ -61,6 +65,31 @@ def replacement(path: Path, mode: int | None = None) -> Iterator[Path]:
                 os.fsync(folder)
             finally:
                 os.close(folder)
+
+
+def target(path: Path) -> Path:
+    """Return the file that a write to `path` replaces, after symbolic links.
+
+    A link of another user in a folder where all users may write, such as /tmp, is not followed: it
+    could point to any file of this user. The link itself is replaced.
+    """
+    path = Path(os.path.realpath(path.parent), path.name)
+    for _ in range(_MOST_LINKS):
+        if not path.is_symlink() or _is_foreign(path):
+            return path
+        to = path.parent / path.readlink()
+        path = Path(os.path.realpath(to.parent), to.name)
+    return path  # the links form a loop
+
+
+def _is_foreign(link: Path) -> bool:
+    """Return True for a link that a user without rights in its sticky folder could have made.
+
+    The kernel has the same rule (fs.protected_symlinks), but only for links that it follows.
+    """
+    folder, owner = link.parent.stat(), link.lstat().st_uid
+    shared = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+    return bool(shared) and owner not in (os.geteuid(), folder.st_uid)
 
 
 def try_to_write(folder: Path, size_bytes: int = 0) -> None:
@@ -83,17 +112,47 @@ def write_all(file: BinaryIO, data: bytes | memoryview) -> None:
 
 def is_stream(path: Path) -> bool:
     """Return True for a device or pipe, such as /dev/stdout, which a file must not replace."""
-    return path.exists() and not path.is_file() and not path.is_dir()
+    is_other = path.exists() and not path.is_file() and not path.is_dir()
+    return is_other and not target(path).is_symlink()
 
 
-def read_bytes(path: Path | str) -> bytes:
-    """Return the bytes of a file. Raises BadInput, with the path, if the file cannot be read."""
+@contextmanager
+def opened(path: Path | str, most_bytes: int | None = None) -> Iterator[BinaryIO]:
+    """Open a regular file of at most `most_bytes` for reading (None: of any size).
+
+    Every file that a user names is opened here, or at least checked. Raises BadInput, with the
+    path, if the file is missing, unreadable or too large, or if it is a folder, a device or a pipe,
+    which may have no end. An OSError in the `with` block becomes BadInput too.
+    """
     if not isinstance(path, str | os.PathLike):
         raise BadInput(f"pass the path of a file, not a {type(path).__name__}")
     try:
-        return Path(path).read_bytes()
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+            raise BadInput(
+                f"{path} is a device or a pipe, which cannot be read as a file: name a regular file"
+            )
+        if most_bytes is not None and found.st_size > most_bytes:
+            raise BadInput(
+                f"{path} has {found.st_size:,} bytes, but such a file has at most {most_bytes:,}: "
+                "check the name"
+            )
+        with open(path, "rb") as file:
+            yield file
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({_reason(error)}): check the name") from error
+
+
+def check_readable(path: Path | str, most_bytes: int | None = None) -> None:
+    """Raise BadInput as `opened` does. Call this before another package opens the path."""
+    with opened(path, most_bytes):
+        pass
+
+
+def read_bytes(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the bytes of a file. Raises BadInput as `opened` does."""
+    with opened(path, most_bytes) as file:
+        return file.read()
 
 
 def read_text(path: Path | str) -> str:
@@ -102,11 +161,14 @@ def read_text(path: Path | str) -> str:
     Raises BadInput, with the path, if the file cannot be read or is not UTF-8.
     """
     try:
-        return read_bytes(path).decode("utf-8-sig")
+        return read_bytes(path, MOST_TEXT_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadInput(
-            f"{path} is not a text file in UTF-8: save it as UTF-8, or check the name"
-        ) from error
+        raise not_utf8(path) from error
+
+
+def not_utf8(path: Path | str) -> BadInput:
+    """Return the error for a text file that is not UTF-8."""
+    return BadInput(f"{path} is not a text file in UTF-8: save it as UTF-8, or check the name")
 
 
 def read_json(path: Path | str) -> Any:

@@ -79,8 +79,8 @@ Data = str | Path | Dataset | Mapping[str, Any] | Iterable[Any] | Samples
 """The types that as_dataset accepts."""
 
 
-def as_dataset(data: Data) -> Dataset:
-    """Return the data set that `data` names or contains.
+def as_dataset(data: Data, graph: Graph | None = None) -> Dataset:
+    """Return the data set that `data` names or contains. `graph`: see load_data.
 
     `data` is a name or path (see load_data), arrays, lists or tensors, or a PyTorch DataLoader or
     Dataset. Arrays are in a tuple (x, y) or (x, y, x_test, y_test), or in a mapping with these
@@ -88,7 +88,7 @@ def as_dataset(data: Data) -> Dataset:
     their order. Raises BadInput for anything else, and for a loader without a length.
     """
     if isinstance(data, str | os.PathLike):
-        return load_data(os.fspath(data))
+        return load_data(os.fspath(data), graph=graph)
     if isinstance(data, FittedData):
         return data
     if isinstance(data, Dataset):

@@ -76,7 +76,7 @@ def train(
     Diverged if the loss or a parameter is not finite; LinkBroken if the board no longer answers.
     """
     schedule = as_schedule(schedule)
-    fitted = fit(as_dataset(data), schedule.graph)
+    fitted = fit(as_dataset(data, schedule.graph), schedule.graph)
     last = last_step(fitted, epochs, steps)
     check_countable(fitted, last)
     start = _starting_point(schedule.graph, seed, weights, first_step, resume)
@@ -234,7 +234,7 @@ def evaluate(
     from the first one on.
     """
     schedule = as_schedule(schedule)
-    fitted = fit(as_dataset(data), schedule.graph)
+    fitted = fit(as_dataset(data, schedule.graph), schedule.graph)
     classes = NO_NAMES
     if weights is None:
         found = resumed(connection.device, schedule)
@@ -268,7 +268,7 @@ def write_card(
     schedule = as_schedule(schedule)
     device = connection.device
     decode(schedule)  # a card without a board does not check the plan
-    fitted = fit(as_dataset(data), schedule.graph)
+    fitted = fit(as_dataset(data, schedule.graph), schedule.graph)
     last = last_step(fitted, epochs, steps)
     start = _starting_point(schedule.graph, seed, weights, first_step, resume)
     check_training(schedule, connection, fitted, start, erase_card)

@@ -108,7 +108,7 @@ def write(
     graph = loaded.graph
     read = api.load_data(
         data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed,
-        header=header,
+        header=header, graph=graph,
     )  # fmt: skip
     dataset = fit(read, graph)
     last = api.last_step(dataset, epochs or 1, steps)

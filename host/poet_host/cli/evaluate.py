@@ -68,8 +68,9 @@ def evaluate(
     loaded = Schedule.load(schedule)
     graph = loaded.graph
     read = api.load_data(
-        data, normalize=normalize, test_split=test_split or 0.0, seed=seed, header=header
-    )
+        data, normalize=normalize, test_split=test_split or 0.0, seed=seed, header=header,
+        graph=graph,
+    )  # fmt: skip
     dataset = fit(read, graph)
     half = half_of(dataset, half)
     loaded_weights = api.load_weights(weights, graph) if weights else None

@@ -12,7 +12,7 @@ import click
 
 from .. import api
 from ..errors import BadInput
-from ..files import is_stream, try_to_write
+from ..files import is_stream, target, try_to_write
 from ..graph.autodiff import BATCHNORM, OPTIMISERS
 from ..onnx.importer import DEFAULT_LOSS, LOSSES
 from ..profile.profile import Profile
@@ -279,12 +279,11 @@ def check_writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) 
     `read`: the files that the command reads. Raises BadInput, too, if one of `paths` is such a file
     or if two of `paths` are the same file.
     """
-    # Use realpath, because Path.resolve raises RuntimeError if symbolic links form a loop.
     used = {os.path.realpath(path): "reads" for path in read if path is not None}
     for path in paths:
         if path is None:
             continue
-        real = os.path.realpath(path)
+        real = str(target(path))
         if use := used.get(real):
             raise BadInput(f"{path}: this command also {use} the file. Write to another file")
         used[real] = "writes"
@@ -299,7 +298,8 @@ def check_writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) 
             try_to_write(folder)
         except OSError as error:
             raise BadInput(f"{path} cannot be written: {error.strerror}") from error
-        if path.is_symlink() and Path(real).is_symlink():
+        # Use realpath, because Path.resolve raises RuntimeError if symbolic links form a loop.
+        if path.is_symlink() and Path(os.path.realpath(path)).is_symlink():
             raise BadInput(f"{path} cannot be written: its symbolic links form a loop")
 
 
@@ -309,7 +309,7 @@ def check_space(sizes: Mapping[Path, int]) -> None:
     for path, size_bytes in sizes.items():
         if is_stream(path):
             continue
-        folder = Path(os.path.realpath(path)).parent
+        folder = target(path).parent
         disk = folder.stat().st_dev
         needed[disk] = needed.get(disk, 0) + size_bytes
         try:

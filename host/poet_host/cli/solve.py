@@ -351,7 +351,7 @@ def _traffic_facts(traffic: _Traffic, steps_of_epoch: int | None) -> list[tuple[
 def _steps(graph: Graph | CostGraph, data: str, epochs: int, **reading: Any) -> int:
     if isinstance(graph, CostGraph):
         raise BadInput(f"{graph.name} is a cost graph, which no data fits: omit --data")
-    return api.last_step(fit(api.load_data(data, **reading), graph), epochs, None)
+    return api.last_step(fit(api.load_data(data, graph=graph, **reading), graph), epochs, None)
 
 
 def _training_facts(needs: WholeTraining, battery: Battery | None) -> list[tuple[str, str]]:

@@ -169,7 +169,7 @@ def train(
     graph = loaded.graph
     read = api.load_data(
         data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed,
-        header=header,
+        header=header, graph=graph,
     )  # fmt: skip
     dataset = fit(read, graph)
     if read.x.dtype == np.uint8 and normalize == "none":

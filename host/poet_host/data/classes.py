@@ -6,7 +6,7 @@ too. A later table is refused if these rows show that class names have been exch
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,46 @@ Array = np.ndarray[Any, np.dtype[Any]]
 EXAMPLES = 4  # maximum number of samples per class whose CRC-32 is stored
 
 
+class Examples(Mapping[int, int]):
+    """A map from the CRC-32 of a table row to the number of the row's class, in 8 bytes a row."""
+
+    def __init__(self, crcs: Array, numbers: Array) -> None:
+        """Store `numbers` of classes by `crcs`, which are different and ascend. Shapes (N,)."""
+        self.crcs = np.asarray(crcs, np.uint32)
+        self.numbers = np.asarray(numbers, np.int32)
+
+    @staticmethod
+    def of(examples: Mapping[int, int]) -> "Examples":
+        if isinstance(examples, Examples):
+            return examples
+        crcs = sorted(examples)
+        return Examples(np.array(crcs, np.uint32), np.array([examples[crc] for crc in crcs]))
+
+    def __getitem__(self, crc: int) -> int:
+        at = int(np.searchsorted(self.crcs, np.uint32(crc)))
+        if at == len(self.crcs) or self.crcs[at] != crc:
+            raise KeyError(crc)
+        return int(self.numbers[at])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.crcs.tolist())
+
+    def __len__(self) -> int:
+        return len(self.crcs)
+
+    def few(self, count: int) -> "Examples":
+        """Return the `count` rows of each class that have the smallest CRC."""
+        by_class = np.argsort(self.numbers, kind="stable")
+        numbers = self.numbers[by_class]
+        rank = np.arange(len(numbers)) - np.searchsorted(numbers, numbers)
+        kept = np.sort(by_class[rank < count])
+        return Examples(self.crcs[kept], self.numbers[kept])
+
+
 class Classes(tuple[str, ...]):
-    """Names of classes, in the order of their numbers. Empty if the labels are plain numbers.
+    """Names of classes, in the order of their numbers. Empty if the labels are plain numbers."""
 
-    `examples` maps the CRC-32 of a table row to the number of the row's class.
-    """
-
-    examples: Mapping[int, int]
+    examples: Examples
 
     def __new__(
         cls, names: Iterable[str] = (), examples: Mapping[int, int] | None = None
@@ -34,17 +67,12 @@ class Classes(tuple[str, ...]):
         if len(set(given)) < len(given):
             raise BadInput(f"two classes have the same name: {_listed(given)}. Rename one of them")
         made = super().__new__(cls, given)
-        made.examples = examples or {}
+        made.examples = Examples.of(examples or {})
         return made
 
     def to_json(self) -> dict[str, Any] | None:
         """Return the names, and at most EXAMPLES of `examples` per class; None without names."""
-        kept: dict[str, int] = {}
-        counts = [0] * len(self)
-        for crc, number in sorted(self.examples.items()):
-            if counts[number] < EXAMPLES:
-                counts[number] += 1
-                kept[f"{crc:08x}"] = number
+        kept = {f"{crc:08x}": number for crc, number in self.examples.few(EXAMPLES).items()}
         return {"names": list(self), "examples": kept} if self else None
 
 
@@ -70,18 +98,17 @@ def classes_from_json(value: Any) -> Classes:
     return Classes(names, examples)
 
 
-def examples_of(rows: Array, labels: Array) -> dict[int, int]:
-    """Return a map from the CRC-32 of each sample in `rows` to the sample's class.
+def examples_of(rows: Array, labels: Array) -> Examples:
+    """Return the CRC-32 and the class of each sample in `rows`.
 
     A sample that occurs with two classes is left out.
     """
-    found: dict[int, int] = {}
-    twice = set()
-    for row, label in zip(np.ascontiguousarray(rows, np.float32), labels.tolist(), strict=True):
-        crc = zlib.crc32(row.tobytes())
-        if found.setdefault(crc, label) != label:
-            twice.add(crc)
-    return {crc: label for crc, label in found.items() if crc not in twice}
+    samples = np.ascontiguousarray(rows, np.float32)
+    crcs = np.fromiter((zlib.crc32(row) for row in samples), np.uint32, len(samples))
+    found, first, place = np.unique(crcs, return_index=True, return_inverse=True)
+    kept = np.ones(len(found), bool)
+    kept[place[labels != labels[first][place]]] = False
+    return Examples(found[kept], labels[first][kept])
 
 
 def numbers_by(known: Classes, found: Classes, where: str) -> Array:
@@ -97,7 +124,7 @@ def numbers_by(known: Classes, found: Classes, where: str) -> Array:
             f"are {_listed(known)}. Correct the names, or train new weights"
         )
     numbers = [known.index(name) for name in found]
-    exchanged = _exchanged(known, {crc: numbers[c] for crc, c in found.examples.items()})
+    exchanged = _exchanged(known, found.examples, numbers)
     if exchanged:
         old, now = (quoted(known[number]) for number in exchanged)
         raise BadInput(
@@ -107,18 +134,18 @@ def numbers_by(known: Classes, found: Classes, where: str) -> Array:
     return np.asarray(numbers, dtype=np.int32)
 
 
-def _exchanged(known: Classes, found: Mapping[int, int]) -> tuple[int, int] | None:
+def _exchanged(known: Classes, found: Examples, numbers: Sequence[int]) -> tuple[int, int] | None:
     """Return an exchanged class as (old number, new number); None if no names were exchanged.
 
-    `known.examples` maps the CRC-32 of a row to its class number in training, `found` to its class
-    number now. Names were exchanged if all rows of a class have the same number now, rows of
-    different classes have different numbers now, and two or more classes have another number than
-    in training. Otherwise, labels of single rows were corrected.
+    `known.examples` has the class number of a row in training, and `numbers` its class number now,
+    by its number in `found`. Names were exchanged if all rows of a class have the same number now,
+    rows of different classes have different numbers now, and two or more classes have another
+    number than in training. Otherwise, labels of single rows were corrected.
     """
     became: dict[int, set[int]] = {}
     for crc, number in known.examples.items():
         if crc in found:
-            became.setdefault(number, set()).add(found[crc])
+            became.setdefault(number, set()).add(numbers[found[crc]])
     moved = [(old, min(now)) for old, now in became.items() if now != {old}]
     targets = {number for now in became.values() for number in now}
     exchanged = len(moved) > 1 and len(targets) == len(became)

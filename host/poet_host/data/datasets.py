@@ -1,16 +1,20 @@
 """Data sets: built-in ones, and samples from .npz files, folders of .npy files and CSV tables."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import BadInput
+from ..graph.graph import Graph
 from ..schema import LARGEST_WHOLE
 from . import builtin
 from .classes import NO_NAMES, Classes, examples_of
-from .files import Array, Arrays, read_csv, read_folder, read_npz
+from .files import Array, Arrays, read_folder, read_npz
+from .shapes import check_arrays, shape_text
+from .tables import read_csv
 
 NORMALIZATIONS = ("none", "scale", "standard")
 _CONVERTED = (
@@ -51,6 +55,7 @@ def load_data(
     shuffle: bool = True,
     seed: int = 0,
     header: bool | None = None,
+    graph: Graph | None = None,
 ) -> Dataset:
     """Load a data set.
 
@@ -59,10 +64,11 @@ def load_data(
     of .npy files or a .csv file. `normalize`: see `normalized`. `test_split`: the share of samples
     to hold out, which `seed` chooses. If `shuffle` is False, every epoch visits the samples in the
     order of the data. `header`: whether the first row of a .csv file is a header row; None: it is a
-    header row if it contains only words.
+    header row if it contains only words. `graph`: the model that will use the samples. If their
+    shapes do not fit it, BadInput is raised before an array of a file is read.
     """
     check_seed(seed)
-    dataset = replace(_load(spec, header), shuffle=shuffle)
+    dataset = replace(_load(spec, header, graph), shuffle=shuffle)
     if test_split:
         dataset = _split(dataset, test_split, seed)
     return normalized(dataset, normalize)
@@ -73,8 +79,9 @@ def check_seed(seed: int) -> None:
         raise BadInput(f"a seed of {seed!r}: use a whole number from 0 to {LARGEST_WHOLE}")
 
 
-def _load(spec: str | Path, header: bool | None) -> Dataset:
+def _load(spec: str | Path, header: bool | None, graph: Graph | None) -> Dataset:
     path = Path(spec)
+    check = partial(check_arrays, f"data {path.name}", graph=graph)
     if not str(spec):
         raise BadInput("--data is empty: name a file, a folder, or built-in data such as `digits`")
     if str(spec) == "digits":
@@ -84,8 +91,8 @@ def _load(spec: str | Path, header: bool | None) -> Dataset:
     if str(spec).startswith("tokens:"):
         return Dataset(str(spec), *builtin.tokens(str(spec)))
     if path.is_dir():
-        return _of_file(path, read_folder(path))
-    if not path.is_file():
+        return _of_file(path, read_folder(path, check))
+    if not path.exists():
         raise BadInput(
             f"data: there is no file {path}. Name an .npz file, a folder of .npy files, a .csv "
             "file, `digits`, synthetic:SHAPE:CLASSES or tokens:LENGTH:WORDS:CLASSES"
@@ -99,7 +106,7 @@ def _load(spec: str | Path, header: bool | None) -> Dataset:
             f"data {path}: poet-host cannot read {path.suffix} files. Load the samples in Python, "
             "and save them with numpy.savez('data.npz', x=samples, y=labels)"
         )
-    return _of_file(path, read_npz(path))
+    return _of_file(path, read_npz(path, check))
 
 
 def _of_file(path: Path, arrays: Arrays) -> Dataset:
@@ -195,7 +202,3 @@ def finite(where: str, name: str, array: Array) -> Array:
             f"{int(np.argwhere(bad)[0][0])}. Correct or remove these samples"
         )
     return values
-
-
-def shape_text(sizes: tuple[int | str, ...]) -> str:
-    return "(" + ", ".join(str(size) for size in sizes) + ("," if len(sizes) == 1 else "") + ")"

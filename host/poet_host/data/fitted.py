@@ -14,8 +14,9 @@ import numpy as np
 from ..errors import BadInput
 from ..graph.graph import Graph, Node
 from .classes import Classes, numbers_by
-from .datasets import Dataset, finite, load_data, shape_text
+from .datasets import Dataset, finite, load_data
 from .files import Array
+from .shapes import check_half, classes_of as classes_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,26 +59,7 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
         x, y = _shaped(x, data.shape[1:]), _shaped(y, label.shape[1:])
         if data.dtype == "int32" and _whole(x):  # the cells of a table were read as floats
             x = x.astype(np.int64)
-    wanted_shapes = data.shape[1:], label.shape[1:]
-    for array, wanted, array_name in zip((x, y), wanted_shapes, names, strict=True):
-        if array.ndim == 0 or array.shape[1:] != wanted:
-            raise BadInput(
-                f"{where}: {array_name} has shape {shape_text(array.shape)}, but {graph.name} "
-                f"needs {shape_text(('N', *wanted))}: "
-                f"{_made_to_fit(array_name, array, wanted, graph)}"
-            )
-        if array.dtype.kind not in "fiub":
-            raise BadInput(
-                f"{where}: {array_name} holds {array.dtype}, which is not a numeric type. Convert "
-                "the array to numbers"
-            )
-    if len(x) != len(y):
-        raise BadInput(
-            f"{where}: {names[0]} has {len(x)} samples, but {names[1]} has {len(y)}: each sample "
-            "needs a label"
-        )
-    if len(x) == 0:
-        raise BadInput(f"{where}: {names[0]} holds no samples: add samples")
+    check_half(where, half, x, y, graph)
     if dataset.classes and label.dtype == "float32":
         raise BadInput(
             f"{where}: labels are words, but {graph.name} learns numbers. Write labels as numbers, "
@@ -123,31 +105,10 @@ def numbered(data: FittedData, known: Classes, *, is_trained: bool = True) -> Fi
     return replace(data, y=numbers[data.y], y_test=y_test, classes=known)
 
 
-def classes_of(graph: Graph) -> int:
-    """Return the number of classes: how many numbers the model outputs for each label."""
-    return graph[graph.logits].size_bytes // graph[graph.label].size_bytes
-
-
 def tokens_of(graph: Graph) -> int:
     """Return the vocabulary size: the number of rows in the table that embeds the tokens."""
     table = next(node for node in graph if node.op == "embedding" and graph.data in node.inputs)
     return graph[table.inputs[1]].shape[0]
-
-
-def _made_to_fit(name: str, array: Array, wanted: tuple[int, ...], graph: Graph) -> str:
-    """Return advice for an array that does not have the shape that the model needs."""
-    shape = array.shape[1:]
-    if len(wanted) > 1 and shape == (*wanted[1:], wanted[0]):
-        return f"channels must come first: use numpy.moveaxis({name}, -1, 1)"
-    if array.ndim and prod(shape) == prod(wanted):
-        sizes = ", ".join(map(str, (-1, *wanted)))
-        return f"the number of elements fits: use {name}.reshape({sizes})"
-    if name.startswith("y") and shape == (*wanted, classes_of(graph)):
-        return (
-            f"a label must be the number of a class: use {name}.argmax(-1). To learn these values "
-            "themselves, solve with --loss mse"
-        )
-    return "make samples of that shape, or solve a model for samples of this one"
 
 
 def _shaped(array: Array, wanted: tuple[int, ...]) -> Array:

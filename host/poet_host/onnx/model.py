@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import files
 from ..errors import BadInput, reason
 from ..graph.onnx_file import onnx_errors, onnx_package, parse
 from .names import module_of, restore
@@ -116,13 +117,11 @@ def read_file(path: Path | str) -> OnnxModel:
     if not Path(path).is_file():
         problem = "this is a folder" if Path(path).is_dir() else "the file does not exist"
         raise BadInput(f"model {path}: {problem}: check the path of the model")
-    try:
-        proto = onnx.load(str(path), load_external_data=False)
-    except onnx_errors(onnx) as error:
-        raise BadInput(
-            f"model {path}: this .onnx file cannot be read ({reason(error)}): export the model "
-            "again"
-        ) from error
+    proto = parse(files.read_bytes(path), f"model {path}")
+    for tensor in proto.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location" and (name := Path(path).parent / entry.value).exists():
+                files.check_readable(name)
     try:
         onnx.load_external_data_for_model(proto, str(Path(path).parent))
     except onnx_errors(onnx) as error:

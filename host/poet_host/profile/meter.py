@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from .. import isa
 from ..device.device import Device
 from ..errors import BadInput, reason
+from ..files import MOST_BYTES, opened
 from .profile import Power
 
 STATE_US = 2e6  # planned time of a state
@@ -34,6 +36,7 @@ LENGTH_TOLERANCE = 0.1  # accepted difference between a period and a state, rela
 EDGE = 0.05  # share of a period to ignore at its beginning and at its end
 TRANSFER_BYTES = 8184  # size of a transfer in the states write and read
 MAX_REPEAT = 65_535  # runs in one request
+_HEADER_CHARACTERS = 4096  # largest length of a log's first line
 Array = NDArray[np.float64]
 
 
@@ -118,8 +121,8 @@ def read_log(path: Path) -> tuple[Array, Array]:
     The log has the columns `Timestamp(ms)` and `Current(uA)`. Digital channels are ignored.
     """
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            names = [name.strip() for name in file.readline().split(",")]
+        with opened(path, MOST_BYTES) as raw, TextIOWrapper(raw, encoding="utf-8-sig") as file:
+            names = [name.strip() for name in file.readline(_HEADER_CHARACTERS).split(",")]
             if names[:2] != ["Timestamp(ms)", "Current(uA)"]:
                 raise BadInput(
                     f"{path} is not a log of a power profiler: its first line must begin with "

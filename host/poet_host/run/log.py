@@ -18,13 +18,14 @@ from typing import Any, BinaryIO
 
 from ..closing import Closing
 from ..errors import BadInput
-from ..files import is_stream, replacement, write_all, write_whole
+from ..files import is_stream, opened, replacement, write_all, write_whole
 from ..profile.profile import Power
 from .energy import energy_uj
 from .run import Step
 from .validate import Validated
 
 FORMAT, VERSION = "poet-log", 1
+_LINE_BYTES = 1 << 20  # more than the largest line of a log
 
 
 class Log(Closing):
@@ -153,24 +154,25 @@ def _whole_lines_bytes(path: Path) -> int:
     After a power cut, the log may end with a part of a line. Raises BadInput if the file is not a
     log, or cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            first = file.readline()
-            if not first:
-                return 0
-            try:
-                known = json.loads(first)["format"] == FORMAT
-            except (ValueError, TypeError, KeyError, RecursionError):
-                known = False
-            if not known:
-                raise BadInput(
-                    f"{path} is not a poet-host log, so a resumed run cannot append to it: choose "
-                    "another file"
-                )
-            file.seek(0)
-            return sum(len(line) for line in file if line.endswith(b"\n"))
-    except OSError as error:
-        raise BadInput(_unwritable(path, error)) from error
+    with opened(path) as file:
+        first = file.readline(_LINE_BYTES)
+        if not first:
+            return 0
+        try:
+            known = json.loads(first)["format"] == FORMAT
+        except (ValueError, TypeError, KeyError, RecursionError):
+            known = False
+        if not known:
+            raise BadInput(
+                f"{path} is not a poet-host log, so a resumed run cannot append to it: choose "
+                "another file"
+            )
+        file.seek(0)
+        whole = at = 0
+        while part := file.read(_LINE_BYTES):
+            whole = at + part.rindex(b"\n") + 1 if b"\n" in part else whole
+            at += len(part)
+        return whole
 
 
 def _unwritable(path: Path, error: OSError) -> str:

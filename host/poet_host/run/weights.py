@@ -10,9 +10,9 @@ from safetensors.numpy import load as parse_tensors, save as tensors_to_bytes
 
 from ..data.classes import NO_NAMES, Classes, classes_from_json
 from ..errors import BadInput, reason
-from ..files import parse_json, read_bytes, write_whole
+from ..files import MOST_BYTES, check_readable, parse_json, read_bytes, write_whole
 from ..graph.graph import Graph
-from ..graph.weights import from_named, to_named
+from ..graph.weights import from_named, to_named, weight_nodes
 from .run import Array, Weights
 
 _ABOUT = "poet-host"
@@ -82,7 +82,9 @@ def load_weights(path: Path | str, graph: Graph) -> SavedWeights:
 
     Raises BadInput if the file is damaged or belongs to another model.
     """
-    data = read_bytes(path)
+    # Weights with states of Adam, in 64-bit floats, have up to six times the bytes of the model's.
+    most_bytes = MOST_BYTES + 6 * sum(node.size_bytes for node in weight_nodes(graph))
+    data = read_bytes(path, most_bytes)
     try:
         named = parse_tensors(data)
     except _NO_FILE as error:
@@ -113,6 +115,7 @@ def _classes(path: Path | str) -> Classes:
 
 def _about(path: Path | str) -> dict[str, Any]:
     """Read the description of the weights in a file, but not the values of the weights."""
+    check_readable(path)
     try:
         with safe_open(path, framework="numpy") as file:
             text = (file.metadata() or {}).get(_ABOUT, "{}")

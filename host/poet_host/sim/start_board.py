@@ -11,7 +11,7 @@ from tempfile import TemporaryFile, gettempdir
 from ..device import device as devices
 from ..device.board import load_board
 from ..errors import BadInput, BoardError, PoetError
-from ..files import replacement
+from ..files import replacement, target
 from ..firmware_build.bare_metal import build_firmware
 from ..firmware_build.native import check_system, linux_boards
 from ..firmware_build.recipe import simulated_boards
@@ -165,7 +165,7 @@ def new_storage(path: Path, size_bytes: int | str | None) -> Iterator[Path]:
     `path`, which no board can use during the block.
     """
     check_system()
-    folder = Path(os.path.realpath(path)).parent
+    folder = target(path).parent
     if not os.access(folder, os.W_OK | os.X_OK):
         raise BadInput(
             f"{folder} is not a folder with write permission: choose another folder for the card "

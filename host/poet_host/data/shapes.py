@@ -1,0 +1,85 @@
+"""Check types and shapes of samples and labels, before their values are read or used."""
+
+from collections.abc import Mapping
+from math import prod
+
+from ..errors import BadInput
+from ..graph.graph import Graph
+from .files import Array
+
+
+def check_half(where: str, half: str, x: Array, y: Array, graph: Graph | None) -> None:
+    """Raise BadInput if the samples `x` and their labels `y` do not fit together or fit `graph`.
+
+    Values are not read. `where` names the data, `half` is "" or "_test". `graph`: None if the model
+    is not known.
+    """
+    names = f"x{half}", f"y{half}"
+    if graph is not None:
+        _check_fit(where, names[0], x, graph, graph.data)
+        _check_fit(where, names[1], y, graph, graph.label)
+    if not x.ndim or not y.ndim or len(x) != len(y):
+        sizes = [f"{len(array):,}" if array.ndim else "no" for array in (x, y)]
+        raise BadInput(
+            f"{where}: {names[0]} has {sizes[0]} samples, but {names[1]} has {sizes[1]}: each "
+            "sample needs a label"
+        )
+    if len(x) == 0:
+        raise BadInput(f"{where}: {names[0]} holds no samples: add samples")
+
+
+def check_arrays(where: str, arrays: Mapping[str, Array], graph: Graph | None) -> None:
+    """Raise BadInput as `check_half` does, for the arrays x, y, x_test and y_test."""
+    for half in ("", "_test"):
+        if f"x{half}" in arrays:
+            check_half(where, half, arrays[f"x{half}"], arrays[f"y{half}"], graph)
+
+
+def classes_of(graph: Graph) -> int:
+    """Return the number of classes: how many numbers the model outputs for each label."""
+    return graph[graph.logits].size_bytes // graph[graph.label].size_bytes
+
+
+def _check_fit(where: str, name: str, array: Array, graph: Graph, tensor: str) -> None:
+    """Raise BadInput if the shape or the type of an array does not fit a tensor of the graph."""
+    wanted = graph[tensor].shape[1:]
+    if array.ndim == 0 or array.shape[1:] != wanted:
+        raise BadInput(
+            f"{where}: {name} has shape {shape_text(array.shape)}, but {graph.name} needs "
+            f"{shape_text(('N', *wanted))}: {_made_to_fit(name, array, wanted, graph)}"
+        )
+    if array.dtype.kind not in "fiub":
+        raise BadInput(
+            f"{where}: {name} holds {array.dtype}, which is not a numeric type. Convert the array "
+            "to numbers"
+        )
+
+
+def _made_to_fit(name: str, array: Array, wanted: tuple[int, ...], graph: Graph) -> str:
+    """Return advice for an array that does not have the shape that the model needs."""
+    shape = array.shape[1:]
+    if len(wanted) > 1 and shape == (*wanted[1:], wanted[0]):
+        return f"channels must come first: use numpy.moveaxis({name}, -1, 1)"
+    if array.ndim and prod(shape) == prod(wanted):
+        sizes = ", ".join(map(str, (-1, *wanted)))
+        return f"the number of elements fits: use {name}.reshape({sizes})"
+    if name.startswith("y") and shape == (*wanted, classes_of(graph)):
+        return (
+            f"a label must be the number of a class: use {name}.argmax(-1). To learn these values "
+            "themselves, solve with --loss mse"
+        )
+    if name.startswith("x"):
+        return "make samples of that shape, or solve a model for samples of this one"
+    if graph[graph.label].dtype == "float32":
+        return (
+            "the loss compares labels with the output of the model. Make labels of that shape, or "
+            "solve with --loss cross-entropy to learn classes"
+        )
+    return (
+        "with the loss cross-entropy, a label is the number of a class. Make labels of that shape, "
+        "or solve with --loss mse to learn other values"
+    )
+
+
+def shape_text(sizes: tuple[int | str, ...]) -> str:
+    return "(" + ", ".join(str(size) for size in sizes) + ("," if len(sizes) == 1 else "") + ")"

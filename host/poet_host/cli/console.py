@@ -26,14 +26,16 @@ from .. import api
 from ..data.classes import Classes
 
 TABLE_WIDTH = 110  # width of a table in characters, if stdout is not a terminal
-PROGRESS_LINE_S = 60.0  # time between two progress lines, if stderr is not a terminal
+# Shortest times between two progress lines, if stderr is not a terminal: of ordinary reports, and
+# of reports that ask for a line.
+PROGRESS_LINE_S, ASKED_LINE_S = 60.0, 1.0
 
 
 class Report(Protocol):
     """A callback that reports progress: `done` of `total` steps (0: unknown), and a text `word`.
 
-    If stderr is not a terminal, the callback prints at most one line per minute. A call with
-    `is_line` always prints a line.
+    If stderr is not a terminal, the callback prints at most one line per minute. Calls with
+    `is_line` print at most one line per second; the last of them is always printed.
     """
 
     def __call__(self, done: int, total: int, word: str, is_line: bool = False) -> None: ...
@@ -136,8 +138,11 @@ def progress(title: str) -> Iterator[Report]:
     """Show a progress bar on stderr, or progress lines if stderr can show no bar."""
     console = _stderr()
     if not console.is_interactive:
-        say(f"{title} ...")
-        yield _lines(title)
+        lines = _Lines(title)
+        try:
+            yield lines
+        finally:
+            lines.print_last()
         return
     with Progress(
         SpinnerColumn(),
@@ -156,14 +161,28 @@ def progress(title: str) -> Iterator[Report]:
         yield report
 
 
-def _lines(title: str) -> Report:
-    printed_s = time.monotonic()
+class _Lines:
+    """Progress lines on stderr: see Report."""
 
-    def report(done: int, total: int, word: str, is_line: bool = False) -> None:
-        nonlocal printed_s
-        if is_line or time.monotonic() - printed_s >= PROGRESS_LINE_S:
-            printed_s = time.monotonic()
-            count = f"{done:,} of {total:,}" if total else ""
-            say(f"{title}: {', '.join(part for part in (count, word) if part)}")
+    def __init__(self, title: str) -> None:
+        say(f"{title} ...")
+        self._title, self._printed_s = title, time.monotonic()
+        self._is_asked = False  # whether a line was asked for
+        self._last = ""  # the last line that was asked for and is not printed; "": none
 
-    return report
+    def __call__(self, done: int, total: int, word: str, is_line: bool = False) -> None:
+        count = f"{done:,} of {total:,}" if total else ""
+        line = f"{self._title}: {', '.join(part for part in (count, word) if part)}"
+        passed_s = time.monotonic() - self._printed_s
+        is_first = is_line and not self._is_asked
+        self._is_asked |= is_line
+        if is_first or passed_s >= (ASKED_LINE_S if is_line else PROGRESS_LINE_S):
+            self._printed_s, self._last = time.monotonic(), ""
+            say(line)
+        elif is_line:
+            self._last = line
+
+    def print_last(self) -> None:
+        """Print the last line that was asked for, if it is not printed."""
+        if self._last:
+            say(self._last)

@@ -56,6 +56,7 @@ from .planning import (
     encode,
     problem,
     search_limit_s as search_limit_s,
+    smallest_ram_bytes as smallest_ram_bytes,
     solve,
     step_without_search as step_without_search,
     uses_modes as uses_modes,

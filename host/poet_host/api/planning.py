@@ -251,21 +251,30 @@ def _keep_everything_within(problem: Problem) -> Plan:
     )
 
 
-def step_without_search(graph: Graph, profile: Profile) -> dict[str, Any]:
+def smallest_ram_bytes(graph: Graph, profile: Profile) -> int:
+    """Return the RAM of the operator that needs the most.
+
+    Operands stream through the smallest buffers. Their sizes do not depend on the costs in
+    `profile`, so the result is the same for all boards.
+    """
+    need = largest_need(problem(graph, profile, ram=ALIGNMENT).graph)
+    return need.bytes if need else 0
+
+
+def step_without_search(graph: Graph, profile: Profile, smallest_ram_bytes: int) -> dict[str, Any]:
     """Return the RAM, energy and time of a training step on the board of `profile`.
 
     The step is planned without search, and its operators stream if one exceeds the board's arena.
-    Energy and time are None if no plan was found that fits the arena. The smallest RAM is that of
-    the operator that needs the most, with operands that stream through the smallest buffers.
+    Energy and time are None if no plan was found that fits the arena.
     """
     wanted = problem(graph, profile)
-    keep, need = wanted.keep_everything, largest_need(problem(graph, profile, ram=ALIGNMENT).graph)
+    keep = wanted.keep_everything
     totals = greedy_totals(wanted)
     return {
         "board": profile.board,
         "profile": profile.kind,
         "arena_bytes": wanted.ram_bytes,
-        "smallest_ram_bytes": need.bytes if need else 0,
+        "smallest_ram_bytes": smallest_ram_bytes,
         "keep_everything_bytes": keep.peak_bytes if keep else None,
         "energy_uj": totals.energy_uj if totals else None,
         "time_us": totals.time_us if totals else None,

@@ -44,8 +44,13 @@ def info(
         profiles = [profile_of(board, profile_name)]
     else:
         profiles = [api.estimate_profile(name) for name in api.board_names()]
-    with progress(f"planning {graph.name} without search"):
-        rows = [api.step_without_search(graph, profile) for profile in profiles]
+    rows = []
+    with progress(f"planning {graph.name} without search") as report:
+        report(0, len(profiles), "the smallest RAM", is_line=True)
+        smallest = api.smallest_ram_bytes(graph, profiles[0])
+        for number, profile in enumerate(profiles):
+            report(number, len(profiles), f"now {profile.board}", is_line=True)
+            rows.append(api.step_without_search(graph, profile, smallest))
     summary = summary_of(graph)
     if as_json:
         emit({"name": graph.name, **asdict(summary), "boards": rows})
@@ -116,10 +121,8 @@ def show_model(summary: Summary, *, is_assumed: bool, max_rows: int | None = Non
                 "parameters",
                 f"{summary.parameters:,}, {summary.trained_parameters:,} of them trained",
             ),
-            (
-                "MACs of a sample",
-                f"{summary.macs:,} forward, {summary.training_macs:,} in a training step",
-            ),
+            ("MACs of a sample in the forward pass", f"{summary.macs:,}"),
+            ("MACs of a sample in a training step", f"{summary.training_macs:,}"),
             ("loss", f"{summary.loss}{assumed}"),
             ("optimizer", f"{summary.optimizer}: {rates}"),
             ("batch", f"{summary.batch:,} of {'x'.join(map(str, summary.data_shape))}"),

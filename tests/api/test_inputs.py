@@ -346,3 +346,28 @@ def test_a_type_checker_sees_the_package(tmp_path: Path) -> None:
     assert 'Revealed type is "str"' in found.stdout or "builtins.str" in found.stdout
     assert "Found 1 error" in found.stdout
     assert "user.py:7" in found.stdout
+
+
+def test_training_takes_the_rates_and_the_order_that_the_command_takes() -> None:
+    schedule = runs.schedule(runs.digits())
+    graph = schedule.graph
+    with poet.connect("native", arena_bytes=1 << 20) as board:
+
+        def weights(**how: Any) -> dict[str, bytes]:
+            run = poet.train(schedule, board, "digits", steps=2, erase_card=True, **how)
+            return {name: value.tobytes() for name, value in run.weights.items()}
+
+        usual = weights()
+        assert weights(shuffle=True) == usual
+        assert weights(lr=0.5) == weights(learning_rate=0.5) != usual
+        assert weights(shuffle=False) != usual
+        with pytest.raises(poet.BadInput, match="momentum"):
+            weights(momentum=0.5)  # the schedule has no tensors for it
+        with pytest.raises(poet.BadInput, match="`lr`"):
+            weights(lr=0.5, learning_rate=0.5)
+    assert graph == schedule.graph
+
+
+def test_an_example_without_a_batch_is_refused() -> None:
+    with pytest.raises(poet.BadInput, match=r"`example` has shape \(4,\)"):
+        poet.load(torch.nn.Linear(4, 3), TX[0])

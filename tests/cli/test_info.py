@@ -209,3 +209,32 @@ def test_outputs_that_may_not_be_classes_need_a_loss(
         poet_host("solve", path, "--board", "native").fails(BAD)
         with pytest.raises(BadInput, match="cross-entropy, mse"):
             poet.load(module, example)
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("resnet-digit", "did you mean resnet-digits?"),
+        ("model.pt", "poet.load"),
+        ("model.safetensors", "poet.load"),
+        ("model.tflite", ".onnx"),
+        (".", "folder"),
+        ("nothing-like-it", ", ".join(MODELS)),
+    ],
+)
+def test_an_unknown_model_is_refused_with_a_way(
+    name: str, named: str, poet_host: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    poet_host("info", name).fails(BAD, named)
+
+
+def test_the_smallest_ram_is_the_same_for_all_boards() -> None:
+    graph = api.load("resnet-digits")
+    assert isinstance(graph, poet.Graph)
+    assert len({api.smallest_ram_bytes(graph, estimate_profile(name)) for name in names()}) == 1
+
+
+def test_info_reports_each_board(poet_host: Command) -> None:
+    shown = poet_host("info", "resnet-digits").err
+    assert f"4 of 5, now {names()[-1]}" in shown  # the others as time passes

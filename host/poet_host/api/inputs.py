@@ -29,7 +29,7 @@ import numpy as np
 
 from ..data.datasets import Dataset, load_data
 from ..data.files import NAMES
-from ..data.fitted import FittedData
+from ..data.fitted import FittedData, fit
 from ..device.board import Board, names as board_names
 from ..errors import BadInput
 from ..graph.graph import Graph
@@ -77,6 +77,15 @@ class Samples(Protocol):
 
 Data = str | Path | Dataset | Mapping[str, Any] | Iterable[Any] | Samples
 """The types that as_dataset accepts."""
+
+
+def fitted(data: Data, graph: Graph, shuffle: bool | None = None) -> FittedData:
+    """Return the data set of `as_dataset` in the types and shapes of `graph`.
+
+    If `shuffle` is not None, it replaces the choice of the data set.
+    """
+    found = fit(as_dataset(data, graph), graph)
+    return found if shuffle is None else replace(found, shuffle=shuffle)
 
 
 def as_dataset(data: Data, graph: Graph | None = None) -> Dataset:
@@ -180,6 +189,13 @@ def as_array(value: Any, what: str) -> Array:
             "or a list of numbers"
         )
     return found
+
+
+def rate_of(learning_rate: float | None, lr: float | None) -> float | None:
+    """Return the learning rate, which has two names. Raises BadInput if both are given."""
+    if lr is not None and learning_rate is not None:
+        raise BadInput("`lr` is another name for `learning_rate`: pass only one of them")
+    return learning_rate if lr is None else lr
 
 
 def as_schedule(schedule: Schedule | str | Path) -> Schedule:

@@ -15,7 +15,10 @@ from ..onnx.returning import notice
 from ..plan.costgraph import load_cost_graph
 from ..plan.problem import CostGraph
 from ..run.run import Weights
-from .inputs import as_weights
+from .inputs import as_weights, rate_of
+
+_TORCH_FILES = (".pt", ".pth", ".ckpt", ".safetensors")
+_OTHER_FILES = (".tflite", ".h5", ".keras", ".pb", ".mlmodel")
 
 
 def load(
@@ -41,11 +44,9 @@ def load(
 
     Issues a PoetWarning if the model's PyTorch module will not be able to load all trained weights.
     """
-    if lr is not None and learning_rate is not None:
-        raise BadInput("`lr` is another name for `learning_rate`: pass only one of them")
     options = TrainingOptions(
         batch=batch, sequence_length=sequence_length, loss=loss, optimizer=optimizer,
-        learning_rate=learning_rate if lr is None else lr, momentum=momentum,
+        learning_rate=rate_of(learning_rate, lr), momentum=momentum,
         weight_decay=weight_decay, train=train, batchnorm=batchnorm,
     )  # fmt: skip
     if not is_module(model) and not isinstance(model, str | Path):
@@ -81,6 +82,20 @@ def export(graph: Graph, weights: Weights | str | Path) -> bytes:
     return export_model(graph, as_weights(weights, graph))
 
 
+def _check_name(model: str) -> None:
+    """Raise BadInput, which says what to do, for a folder or a model file of another format."""
+    suffix = Path(model).suffix.lower()
+    if suffix in _TORCH_FILES:
+        raise BadInput(
+            f"model {model}: {suffix} files hold weights without a network, or code. In Python, "
+            "load the module and pass it to poet.load(module, example), or export it to .onnx"
+        )
+    if suffix in _OTHER_FILES:
+        raise BadInput(f"model {model}: {suffix} files cannot be read: convert the model to .onnx")
+    if model not in MODELS and Path(model).is_dir():
+        raise BadInput(f"model {model}: this is a folder. Name an .onnx file or a built-in model")
+
+
 def load_graph(model: Any, example: Any = None, options: TrainingOptions = DEFAULTS) -> Graph:
     """Return the training graph of a model.
 
@@ -94,9 +109,5 @@ def load_graph(model: Any, example: Any = None, options: TrainingOptions = DEFAU
         )
     if str(model).lower().endswith(".onnx"):
         return load_onnx(model, options)
-    if model not in MODELS:
-        raise BadInput(
-            f"there is no model {str(model)!r}. The built-in models are {', '.join(MODELS)}. The "
-            "name of a model file must end in .onnx, and the name of a cost graph file in .json"
-        )
+    _check_name(str(model))
     return load_model(str(model), options)

@@ -7,7 +7,7 @@ from secrets import token_hex
 from tempfile import gettempdir
 
 from ..data.classes import NO_NAMES
-from ..data.fitted import FittedData, fit, numbered
+from ..data.fitted import FittedData, numbered
 from ..device.device import NOTHING_COMMITTED, Progress
 from ..errors import BadInput
 from ..graph.graph import Graph
@@ -33,11 +33,12 @@ from ..run.train import (
 )
 from ..run.weights import SavedWeights, classes_of_weights, save_weights, write_tensors
 from ..schedule.decode import decode
+from ..schedule.rates import with_rates
 from ..schedule.schedule import Schedule
 from ..schedule.slots import job_block
 from ..sim.native import BLOCK_BYTES, PARTITION_START
 from .connection import Card, Connection
-from .inputs import Data, as_dataset, as_schedule, as_weights
+from .inputs import Data, as_schedule, as_weights, fitted as as_fitted, rate_of
 
 _MIN_IMAGE_BYTES = 64 << 20  # minimum size of a new card image, which is a sparse file
 _MIB = 1 << 20
@@ -50,6 +51,11 @@ def train(
     *,
     epochs: int = 1,
     steps: int | None = None,
+    shuffle: bool | None = None,
+    learning_rate: float | None = None,
+    lr: float | None = None,
+    momentum: float | None = None,
+    weight_decay: float | None = None,
     seed: int = 0,
     weights: Weights | str | Path | None = None,
     first_step: int = 0,
@@ -67,6 +73,10 @@ def train(
     `first_step` steps. If `resume` is True, it starts from the weights on the card, which are those
     after the last complete step.
 
+    `shuffle`: whether each epoch visits the samples in a new random order (None: as the data says,
+    and shuffled if it does not). `learning_rate` (or `lr`), `momentum` and `weight_decay` replace
+    those of the schedule, as `poet-host train` does.
+
     `erase_card` erases the board's card first. `on_step` is called after every step. If `stopped()`
     is true after a step, the run ends there. `before_moving` is called before the card's weights
     are written in another layout. If `before_moving` is None, a temporary file keeps the weights.
@@ -75,8 +85,11 @@ def train(
     Raises BadInput if the data or the weights do not fit, or if weights on the card would be lost;
     Diverged if the loss or a parameter is not finite; LinkBroken if the board no longer answers.
     """
-    schedule = as_schedule(schedule)
-    fitted = fit(as_dataset(data, schedule.graph), schedule.graph)
+    schedule = with_rates(
+        as_schedule(schedule), learning_rate=rate_of(learning_rate, lr), momentum=momentum,
+        weight_decay=weight_decay,
+    )  # fmt: skip
+    fitted = as_fitted(data, schedule.graph, shuffle)
     last = last_step(fitted, epochs, steps)
     check_countable(fitted, last)
     start = _starting_point(schedule.graph, seed, weights, first_step, resume)
@@ -234,7 +247,7 @@ def evaluate(
     from the first one on.
     """
     schedule = as_schedule(schedule)
-    fitted = fit(as_dataset(data, schedule.graph), schedule.graph)
+    fitted = as_fitted(data, schedule.graph)
     classes = NO_NAMES
     if weights is None:
         found = resumed(connection.device, schedule)
@@ -251,6 +264,7 @@ def write_card(
     *,
     epochs: int = 1,
     steps: int | None = None,
+    shuffle: bool | None = None,
     seed: int = 0,
     weights: Weights | str | Path | None = None,
     first_step: int = 0,
@@ -268,7 +282,7 @@ def write_card(
     schedule = as_schedule(schedule)
     device = connection.device
     decode(schedule)  # a card without a board does not check the plan
-    fitted = fit(as_dataset(data, schedule.graph), schedule.graph)
+    fitted = as_fitted(data, schedule.graph, shuffle)
     last = last_step(fitted, epochs, steps)
     start = _starting_point(schedule.graph, seed, weights, first_step, resume)
     check_training(schedule, connection, fitted, start, erase_card)

@@ -80,6 +80,11 @@ def _input(example: Any, where: str) -> Any:
             f"{where}: `example` in poet.load(module, example) must be the module's input, a "
             f"torch.Tensor whose first axis is the batch, not {what}"
         )
+    if given.ndim < 2:
+        raise BadInput(
+            f"{where}: `example` has shape {tuple(given.shape)}, but its first axis must be the "
+            "batch: pass a batch of samples, such as example[None]"
+        )
     return given
 
 

@@ -257,7 +257,8 @@ def test_the_page_of_the_api_names_every_name_and_its_example_runs(
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"poet": poet}
     exec(python_of(page), names)
-    assert len(names["run"].steps) == 40
+    assert len(names["run"].steps) == 100
+    assert f"{names['result'].accuracy:.1%}" in page.read_text("utf-8")
     assert names["result"].half == "held-out"
     assert Path("mine.safetensors").is_file()
 

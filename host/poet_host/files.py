@@ -1,5 +1,6 @@
 """Read and write files. Errors name the file; a file is written completely or not at all."""
 
+import errno
 import json
 import os
 import stat
@@ -34,9 +35,11 @@ def write_whole(path: Path | str, data: bytes | str, mode: int | None = None) ->
         with replacement(path, mode) as new:
             new.write_bytes(raw)
     except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "choose a path in a folder that exists and that you may write to"
         raise PoetError(
-            f"{path} cannot be written ({_reason(error)}): choose a path in a folder that exists "
-            "and that you may write to"
+            f"{path} cannot be written ({_reason(error)}): "
+            f"{'free some space, or choose a path on another disk' if is_full else advice}"
         ) from error
 
 

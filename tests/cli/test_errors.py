@@ -294,6 +294,9 @@ def test_weights_of_another_model(train: Any, tmp_path: Path) -> None:
     [
         (("--epochs", 1, "--steps", 1), "--epochs and --steps"),
         (("--epochs", 10**15), "4,294,967,294 steps"),
+        (("--steps", "1e3"), "whole number"),
+        (("--lr", "fast"), "number"),
+        (("--normalize", "0:0"), "STD finite and above 0"),
         (("--resume", "--erase-card"), "omit --erase-card"),
         (("--resume",), "--storage"),
         (("--run", "nowhere/run.json"), "nowhere"),

@@ -252,3 +252,19 @@ def test_texts_of_tokens_are_learnable_and_always_the_same() -> None:
 def test_texts_that_make_no_sense_are_refused(spec: str) -> None:
     with pytest.raises(BadInput, match="write tokens:"):
         load_data(spec)
+
+
+def test_a_label_of_another_shape_is_refused_with_the_loss_that_it_needs() -> None:
+    with pytest.raises(BadInput, match=r"y has shape \(4,\), .* --loss cross-entropy"):
+        fit(Dataset("d", np.ones((4, 3)), np.zeros(4)), regression())
+    with pytest.raises(BadInput, match=r"y has shape \(4, 5\), .* --loss mse"):
+        fit(Dataset("d", np.ones((4, 3)), np.zeros((4, 5))), classifier())
+
+
+def test_a_folder_without_arrays_is_refused_with_a_way(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "1.png").write_bytes(b"\x89PNG")
+    (tmp_path / "x.json").write_text("[]")
+    for path in (tmp_path, tmp_path / "x.json"):
+        with pytest.raises(BadInput, match=r"numpy\.savez"):
+            load_data(path)

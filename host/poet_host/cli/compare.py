@@ -21,7 +21,7 @@ from ..profile.profile import Profile
 from ..temporary import temporary_folder
 from . import completion
 from .console import emit, progress, say, show_table, show_text
-from .options import FiniteRange, json_option, model_options, profile_of
+from .options import FiniteRange, WholeRange, json_option, model_options, profile_of
 from .solve import objective_option, time_limit_option
 
 EPILOG = "\b\nMethods:\n" + "\n".join(
@@ -71,7 +71,7 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
     "folder are not solved again.",
 )  # fmt: skip
 @click.option(
-    "--jobs", "-j", type=click.IntRange(1), default=cores, metavar="N",
+    "--jobs", "-j", type=WholeRange(1), default=cores, metavar="N",
     show_default="the number of processors", help="Number of plans to solve in parallel.",
 )  # fmt: skip
 @model_options

@@ -11,6 +11,7 @@ from ..run.evaluate import Evaluation, Half, half_of
 from ..schedule.schedule import Schedule
 from .console import emit, progress, say_classes, say_emulated, show_table
 from .options import (
+    WholeRange,
     data_options,
     json_option,
     port_option,
@@ -35,7 +36,7 @@ from .options import (
     help="Evaluate on the samples that are held out from training, or on the training samples.",
 )  # fmt: skip
 @click.option(
-    "--samples", type=click.IntRange(1), metavar="N", show_default="all",
+    "--samples", type=WholeRange(1), metavar="N", show_default="all",
     help="Use only the first N samples.",
 )  # fmt: skip
 @storage_option

@@ -27,13 +27,22 @@ SUFFIXES = frozenset(
     )
 )  # fmt: skip
 MAX_SEED = 2**31 - 1
+_SMALL_BYTES = 1 << 16  # size of a schedule, about
 _PROBE_BYTES = 1 << 22  # maximum size of the temporary file that tests the disk
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class WholeRange(click.IntRange):
+    """A click.IntRange whose error says what a whole number looks like."""
+
+    name = "whole number, such as 1000"
+
+
 class FiniteRange(click.FloatRange):
     """A click.FloatRange that refuses NaN and infinity."""
+
+    name = "number"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -79,7 +88,7 @@ def board_option(default: str) -> Callable[[F], F]:
 
 def seed_option(help_text: str) -> Callable[[F], F]:
     return click.option(
-        "--seed", type=click.IntRange(0, MAX_SEED), default=0, show_default=True, metavar="N",
+        "--seed", type=WholeRange(0, MAX_SEED), default=0, show_default=True, metavar="N",
         help=help_text,
     )  # fmt: skip
 
@@ -158,7 +167,7 @@ data_size_options = _all_of(
     _data_option(show_default="the needs of one step"), _test_split_option(), _header_option
 )
 epochs_option = click.option(
-    "--epochs", type=click.IntRange(1), metavar="N", show_default="1",
+    "--epochs", type=WholeRange(1), metavar="N", show_default="1",
     help="Train for N passes over the data.",
 )  # fmt: skip
 duration_options = _all_of(
@@ -168,17 +177,17 @@ duration_options = _all_of(
     ),
     epochs_option,
     click.option(
-        "--steps", type=click.IntRange(1), metavar="N", show_default="the end of --epochs",
+        "--steps", type=WholeRange(1), metavar="N", show_default="the end of --epochs",
         help="Stop after step N. A resumed run continues the count of steps.",
     ),
 )  # fmt: skip
 model_options = _all_of(
     click.option(
-        "--batch", type=click.IntRange(1), metavar="N",
+        "--batch", type=WholeRange(1), metavar="N",
         show_default="the batch of the model, or 1", help="Number of samples in a training step.",
     ),
     click.option(
-        "--sequence-length", type=click.IntRange(1), metavar="N", show_default="that of the model",
+        "--sequence-length", type=WholeRange(1), metavar="N", show_default="that of the model",
         help="Number of tokens in each text, for bert-* models and for .onnx models with a dynamic "
         "axis for the sequence length.",
     ),
@@ -295,7 +304,7 @@ def check_writable(*paths: Path | None, read: Sequence[Path | str | None] = ()) 
         if not folder.is_dir():
             raise BadInput(f"{path} cannot be written: the folder {path.parent} does not exist")
         try:
-            try_to_write(folder)
+            try_to_write(folder, _SMALL_BYTES)  # a full disk takes an empty file
         except OSError as error:
             raise BadInput(f"{path} cannot be written: {error.strerror}") from error
         # Use realpath, because Path.resolve raises RuntimeError if symbolic links form a loop.

@@ -30,6 +30,7 @@ from .console import (
 )
 from .options import (
     FiniteRange,
+    WholeRange,
     check_space,
     check_writable,
     data_options,
@@ -74,7 +75,7 @@ STEP_BYTES = 512  # upper limit for the size of one step in a run.json file
     help="Write the trained weights to this .safetensors file.",
 )  # fmt: skip
 @click.option(
-    "--save-every", type=click.IntRange(1), metavar="N", show_default="only at the end",
+    "--save-every", type=WholeRange(1), metavar="N", show_default="only at the end",
     help="Write the weights to the --save-weights file after every N steps, not only at the end.",
 )  # fmt: skip
 @click.option(
@@ -104,7 +105,7 @@ STEP_BYTES = 512  # upper limit for the size of one step in a run.json file
 )  # fmt: skip
 @erase_option
 @click.option(
-    "--commit-every", type=click.IntRange(1), metavar="N", show_default=f"{COMMIT_EVERY}",
+    "--commit-every", type=WholeRange(1), metavar="N", show_default=f"{COMMIT_EVERY}",
     help="Without a card: commit the weights to the chip's flash after every N steps, and at the "
     "end. A power cut loses the steps since the last commit. Only for schedules that were solved "
     "with --no-storage.",

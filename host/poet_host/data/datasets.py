@@ -19,6 +19,7 @@ from .tables import read_csv
 NORMALIZATIONS = ("none", "scale", "standard")
 _CONVERTED = (
     *(".bmp", ".flac", ".gif", ".h5", ".jpeg", ".jpg", ".mat", ".mp3", ".parquet", ".pickle"),
+    *(".arrow", ".feather", ".gz", ".json", ".jsonl", ".ogg", ".tar", ".xls", ".xlsx"),
     *(".pkl", ".png", ".pt", ".pth", ".tfrecord", ".tif", ".tiff", ".wav", ".zip"),
 )
 
@@ -188,7 +189,8 @@ def _mean_and_deviation(text: str) -> tuple[float, float]:
     except ValueError:
         pass
     raise BadInput(
-        f"normalize {text!r}: choose {', '.join(NORMALIZATIONS)}, or MEAN:STD, such as 0.5:0.25"
+        f"normalize {text!r}: choose {', '.join(NORMALIZATIONS)}, or MEAN:STD, such as 0.5:0.25. "
+        "MEAN must be finite, and STD finite and above 0"
     )
 
 

@@ -25,6 +25,10 @@ Check = Callable[[Arrays], object]
 NAMES = ("x", "y", "x_test", "y_test")
 _ALSO = {"x_train": "x", "y_train": "y"}  # names that Keras uses
 _ADDRESSABLE_BYTES = 2**63 - 1
+_ADVICE_FOR_OTHERS = (
+    " Load images, sounds and other files in Python, and save them with "
+    "numpy.savez('data.npz', x=samples, y=labels)"
+)
 _MOST_MEMBERS = 10_000  # entries of an .npz file
 _UNREADABLE = (  # exceptions of NumPy and zipfile for damaged, encrypted or unknown files
     OSError, TypeError, ValueError, EOFError, RuntimeError, OverflowError, SyntaxError,
@@ -166,8 +170,9 @@ def _checked(path: Path, arrays: Arrays, others: list[str]) -> Arrays:
     `others`: names of further arrays, which only the error message lists.
     """
     if not {"x", "y"} <= arrays.keys() or ("x_test" in arrays) != ("y_test" in arrays):
+        more = "" if arrays or others else _ADVICE_FOR_OTHERS
         raise BadInput(
             f"data {path}: found {listed(sorted([*arrays, *others])) or 'no arrays'}, but the data "
-            "must hold x and y, and either both or neither of x_test and y_test"
+            f"must hold x and y, and either both or neither of x_test and y_test.{more}"
         )
     return arrays

@@ -86,7 +86,9 @@ static void strip(const struct convolution *v, struct poet_tile *t,
           *at = bias != NULL ? sums[lane][l] + *bias : sums[lane][l];
           at += next;
         }
-        bias += bias != NULL;
+        if (bias != NULL) {
+          bias++;
+        }
         to += v->made_plane;
       }
       t->a.at += STRIP * v->made_step;
@@ -131,7 +133,9 @@ static void scattered(const struct convolution *v, struct poet_tile *t,
           *to[l] = bias != NULL ? sums[lane][l] + *bias : sums[lane][l];
           to[l] += v->made_plane;
         }
-        bias += bias != NULL;
+        if (bias != NULL) {
+          bias++;
+        }
       }
       t->a.at += STRIP * v->made_step;
     }

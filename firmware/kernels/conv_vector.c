@@ -299,7 +299,9 @@ static bool plane(const struct convolution *v, struct plane *p,
       from += v->read * v->read_plane;
       to += v->made * v->made_plane;
       weight += v->group_step;
-      bias += bias != NULL ? v->made : 0;
+      if (bias != NULL) {
+        bias += v->made;
+      }
     }
   }
   return is_nan;

@@ -71,7 +71,7 @@ def compile_fuzzer(folder: Path, firmware: Path | None = None) -> Path:
     command += [f"-I{firmware / 'include'}", f"-I{firmware / 'src'}", f"-I{HERE}"]
     sources = sorted((firmware / "src").glob("*.c")) + sorted((firmware / "kernels").glob("*.c"))
     define = '-DIMAGES="' + "".join(f"{path}:" for path in images) + '"'
-    inputs = [HERE / name for name in ("board.c", "change.c", "fuzz.c")]
+    inputs = [HERE.parent / "board.c", HERE / "change.c", HERE / "fuzz.c"]
     inputs += [_object(source, *command) for source in sources]
     subprocess.run([*command, define, *map(str, inputs), "-o", program, "-lm"], check=True)
     return program

@@ -9,7 +9,7 @@
    IMAGES names good cards, one after the other, each ended by a colon. */
 #include <string.h>
 
-#include "board.h"
+#include "../board.h"
 #include "change.h"
 
 enum {

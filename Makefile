@@ -22,6 +22,8 @@
 # make fuzz-card     a disturbed wire between SD driver and card, sanitizers on (SEED, SECONDS)
 # make fuzz-outputs  a full disk and SIGKILL at every event of every file that a command writes
 # make fuzz-contents  changed contents of cards against the runtime, sanitizers on (SEED, SECONDS)
+# make fuzz-nest     changed schedules against a reference of their steps (SEED, SECONDS)
+# make fault-nest    trainings on cards with faults; 100,000 are a result (SEED, RUNS)
 # make walk          every false write of a card at every written block of a training run (hours)
 # make cuts          power cuts at many writes of two streamed steps on the MKR1000 (SEED)
 # make mutants       each instruction of the assembly changed once: a test must find every change
@@ -40,6 +42,7 @@ PORT ?= sim:mkr1000
 SEED ?= 1
 SECONDS ?= 600
 FUZZ_CASES ?= 100000
+RUNS ?= 100000
 RECIPE = $(BIN)/python -c 'from poet_host.firmware_build.recipe import *; made = recipe("mkr1000"); $(1)'
 SKIPPED := bench firmware_build hardware sim
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
@@ -47,7 +50,7 @@ C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 .PHONY: demo cross check test lint format bench bench-host bench-kernels bench-program \
   bench-transfer bench-transfers bench-placement bench-solver bench-streaming bench-tiny \
   bench-predict bench-fine-tune bench-planners results paper fuzz fuzz-usb fuzz-card \
-  fuzz-contents fuzz-outputs walk cuts mutants schedules firmware ledger docs wheel release clean
+  fuzz-contents fuzz-nest fault-nest fuzz-outputs walk cuts mutants schedules firmware ledger docs wheel release clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
 	$(BIN)/poet-host demo --port $(PORT)
@@ -126,6 +129,13 @@ fuzz-outputs: $(VENV)/dev.stamp
 
 fuzz-contents: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m support.contents_bench $(SEED) -$(SECONDS)
+
+# What reaches new code is kept in build/fuzz-nest.
+fuzz-nest: $(VENV)/dev.stamp
+	PYTHONPATH=tests $(BIN)/python -m support.nest_bench fuzz $(SEED) $(SECONDS)
+
+fault-nest: $(VENV)/dev.stamp
+	PYTHONPATH=tests $(BIN)/python -m support.nest_bench faults $(SEED) $(RUNS)
 
 mutants: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m support.floats mutate m0plus bench/mutants-m0plus.txt

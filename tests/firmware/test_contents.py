@@ -125,7 +125,8 @@ def test_a_cut_that_changes_in_a_step_ends_the_step(parts: int) -> None:
 @pytest.mark.slow
 def test_no_content_of_a_card_harms_the_board_or_other_partitions(tmp_path: Path) -> None:
     """20 seconds with new rounds each day, sanitizers on; `make fuzz-contents` goes on."""
-    finds_nothing_today(compile_fuzzer(tmp_path))
+    program, images = compile_fuzzer(tmp_path)
+    finds_nothing_today(program, *images)
 
 
 @pytest.mark.slow
@@ -148,5 +149,6 @@ def test_the_fuzzer_sees_firmware_that_forgets_a_check(
     source = firmware / "src" / file
     assert rule in source.read_text()
     source.write_text(source.read_text().replace(rule, replaced, 1))
-    done = fuzz(compile_fuzzer(tmp_path, firmware=firmware), 100_001, 60_000)
+    program, images = compile_fuzzer(tmp_path, firmware=firmware)
+    done = fuzz(program, 100_001, 60_000, *images)
     assert "a rule of the firmware is broken" in done.stderr or "Sanitizer" in done.stderr

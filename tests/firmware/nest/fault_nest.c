@@ -33,7 +33,6 @@ enum {
   STEPPED,
   NESTS,
   PAIRS,
-  STATISTICS,
   AHEAD,
   REUSED,
   RESTARTED,
@@ -51,7 +50,6 @@ static const char *const names[SEEN] = {
     "steps",
     "nests",
     "pairs",
-    "statistics",
     "batches ahead",
     "cards used again",
     "new starts"};
@@ -169,7 +167,6 @@ static int train(void) {
     if (!error) {
       seen[NESTS] += counts.nests;
       seen[PAIRS] += counts.pairs;
-      seen[STATISTICS] += counts.statistics;
     }
   }
   return error;

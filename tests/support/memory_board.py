@@ -40,7 +40,7 @@ def _declarations(path: str) -> str:
 def library() -> tuple[cffi.FFI, Any]:
     """Return all declarations of the runtime, internal ones too, and the compiled library.
 
-    POET_SANITIZE=1 builds it with sanitizers; the process then needs libasan preloaded.
+    With POET_SANITIZE it is built with sanitizers, whose library the process then needs preloaded.
     """
     ffi = cffi.FFI()
     headers = ("records.h", "port.h", "poet.h", "server.h")

@@ -6,7 +6,6 @@ python -m support.nest_bench faults SEED RUNS   faults of the card (make fault-n
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -40,7 +39,6 @@ HERE = Path(__file__).parents[1] / "firmware" / "nest"
 # Inputs that reach code which the seeds do not. Those of build/fuzz-nest are chosen with the seeds:
 # fuzz_nest -merge=1 -use_counters=0 SEEDS build/fuzz-nest
 CORPUS = HERE / "corpus"
-CLANG = shutil.which("clang")
 SHARED = ("schedule.c", "reference.c", "host.c", "strange.c")
 WRAPPED = ("poet_take_bits", "poet_take_gamma", "poet_decode")
 QUEUES = 8
@@ -107,13 +105,12 @@ def _compile(compiler: str, program: Path, mine: tuple[str, ...], *flags: str) -
     return program
 
 
-def compile_fuzzer(folder: Path) -> Path:
+def compile_fuzzer(folder: Path, clang: str = "clang") -> Path:
     """Compile fuzz_nest, which libFuzzer of Clang drives."""
-    assert CLANG is not None
     sanitize = ("-fsanitize=fuzzer,address,undefined,float-cast-overflow", SANITIZE[1])
     wrap = "-Wl," + ",".join(f"--wrap={name}" for name in WRAPPED)
     mine = ("fuzz_nest.c", "fields.c", "mutate.c")
-    return _compile(CLANG, folder / "fuzz_nest", mine, *sanitize, wrap)
+    return _compile(clang, folder / "fuzz_nest", mine, *sanitize, wrap)
 
 
 def compile_faults(folder: Path) -> Path:

@@ -1,6 +1,6 @@
 # make demo          train the demo network on a simulated MKR1000 (PORT=native: without an emulator)
-# make check         lint, types, host and native tests, and how many lines they cover, in four minutes
-# make test          everything that must hold: lint, types, unit, property and whole-run tests
+# make check         lint, types, quick tests, and how many lines they cover
+# make test          everything that must hold: make check, then the slow tests and simulated boards
 # make lint          formatters, linters and types alone
 # make bench         what a RAM budget costs on a board, next to keep-everything
 # make bench-host    the kernels on this computer next to PyTorch, steps of both in turns
@@ -44,7 +44,7 @@ SECONDS ?= 600
 FUZZ_CASES ?= 100000
 RUNS ?= 100000
 RECIPE = $(BIN)/python -c 'from poet_host.firmware_build.recipe import *; made = recipe("mkr1000"); $(1)'
-SKIPPED := bench firmware_build hardware sim
+PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
 
 .PHONY: demo cross check test lint format bench bench-host bench-kernels bench-program \
@@ -70,16 +70,17 @@ cross: $(VENV)/run.stamp
 # Three workers on two cores: many tests wait for a board, a time limit or a process. They start
 # hundreds of Python processes; without kept bytecode, each compiles the package again. Files begin in
 # the order of tests/conftest.py: the longest first.
-test: export PYTHONDONTWRITEBYTECODE =
-test: $(VENV)/dev.stamp lint
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests
+check test: export PYTHONDONTWRITEBYTECODE =
+
+# What `check` runs, `test` does not run again.
+test: check
+	$(BIN)/python $(PYTEST) -m slow tests
 
 # What needs no simulated chip and no cross compiler. Lines of firmware/src are counted by gcov.
 check: lint
 	rm -rf build/check && mkdir -p build/check
 	POET_COUNTS=$(CURDIR)/build/check/c CC=$(CURDIR)/tests/support/covering_cc \
-	  XDG_CACHE_HOME=$(CURDIR)/build/check/cache $(BIN)/coverage run -m pytest -n 2 --dist loadfile \
-	  -m "not slow" $(SKIPPED:%=--ignore=tests/%) tests
+	  XDG_CACHE_HOME=$(CURDIR)/build/check/cache $(BIN)/coverage run $(PYTEST) -m "not slow" tests
 	$(BIN)/coverage combine --quiet && $(BIN)/coverage report --skip-covered --sort cover | tail -n 30
 	$(BIN)/gcovr --root . --filter firmware/src/ --fail-under-line 85 build/check/c
 

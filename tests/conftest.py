@@ -28,9 +28,15 @@ LONG = (
     "run/test_reports.py", "bench/test_paper.py",
 )  # fmt: skip
 TESTS = Path(__file__).parent
+# What needs a cross compiler or a simulated chip is slow.
+SLOW_ROOMS = {TESTS / room for room in ("bench", "firmware_build", "hardware", "sim")}
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if SLOW_ROOMS & {*item.path.parents}:
+            item.add_marker("slow")
     rank = {TESTS / name: i for i, name in enumerate(LONG)}
     items.sort(key=lambda item: rank.get(item.path, len(LONG)))
 

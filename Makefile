@@ -91,7 +91,7 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
 	@if command -v cppcheck >/dev/null; then \
-	  cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability \
+	  cppcheck -j 2 --quiet --error-exitcode=1 --std=c11 --enable=warning,performance,portability \
 	    --inline-suppr --suppress=missingIncludeSystem -I firmware/include -I firmware/src \
 	    -i firmware/src/crc32.c \
 	    firmware/src firmware/kernels firmware/port; \

@@ -18,6 +18,8 @@ from support.card_image import BLOCK, PREPARED
 from support.parts import plan_of_model
 from support.toy_boards import load, prepare
 
+pytestmark = pytest.mark.slow  # a board with sanitizers is compiled
+
 
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:

@@ -82,11 +82,11 @@ def _others() -> Iterator[tuple[str, Schedule]]:
 def write_seeds(folder: Path, kernels: int, pairs: int) -> list[Path]:
     """Write inputs of the fuzzers: random nests of every kernel, `pairs` of each kind, and toys."""
     folder.mkdir()
-    seeds = [(name, 0, one) for name, one in _others()]
+    seeds = [(name, 0, schedule) for name, schedule in _others()]
     for seed in range(kernels):
-        seeds += [(name, seed, one) for name, one in _kernels(seed)]
+        seeds += [(name, seed, schedule) for name, schedule in _kernels(seed)]
     for seed in range(pairs):
-        seeds += [(name, seed, one) for name, one in (*_pairs(seed), *_statistics(seed))]
+        seeds += [(name, seed, schedule) for name, schedule in (*_pairs(seed), *_statistics(seed))]
     paths = []
     for name, seed, schedule in seeds:
         paths.append(folder / f"{name}-{seed}".replace(" ", "-"))

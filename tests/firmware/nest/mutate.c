@@ -1,6 +1,5 @@
 /* The mutator of fuzz_nest: it knows the fields of a plan's bits, and those of
-   the model's records. A third of what it makes is a plan that still decodes to
-   its end. */
+   the model's records. */
 #include "mutate.h"
 
 #include <string.h>

@@ -117,10 +117,7 @@ def test_the_test_of_a_folder_removes_leftovers(tmp_path: Path) -> None:
         assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "start",
-    ["temporary", "storage", "prepare", pytest.param("mkr1000", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("start", ["temporary", "storage", "prepare", "mkr1000"])
 def test_each_start_of_a_board_removes_the_cards_of_killed_hosts(
     start: str, tmp_path: Path, card: Path
 ) -> None:

@@ -1,8 +1,8 @@
 """The C kernels as a shared library, called through cffi with NumPy arrays.
 
 They use the longest vectors of this computer, unless POET_KERNEL_FLAGS in the environment replaces
-the compiler's options for that. If POET_SANITIZE names a compiler, it builds them with its address
-and undefined-behaviour sanitizers; the process then needs their library preloaded.
+the compiler's options for that. POET_SANITIZE=1 builds them with the address and
+undefined-behaviour sanitizers; the process then needs libasan preloaded.
 """
 
 import os
@@ -58,13 +58,12 @@ def library() -> Any:
     """All kernels, compiled once for all processes."""
     firmware = resource("firmware")
     vectors = os.environ.get("POET_KERNEL_FLAGS", " ".join(vector_flags())).split()
-    sanitizing = os.environ.get("POET_SANITIZE", "")
-    sanitize = SANITIZE if sanitizing else []
+    sanitize = SANITIZE if os.environ.get("POET_SANITIZE") else []
     flags = (*FLAGS, "-fPIC", "-shared", *vectors, *sanitize, f"-I{firmware / 'include'}")
-    os.environ.pop("LD_PRELOAD", None)  # for this process, not for the compiler
+    os.environ.pop("LD_PRELOAD", None)  # this process has libasan, the compiler needs none
     built = compiled(
         "libkernels.so",
-        [sanitizing or "cc", *flags],
+        ["cc", *flags],
         sorted((firmware / "kernels").glob("*.c")),
         sorted(path for kind in ("*.h", "*.def") for path in firmware.rglob(kind)),
         ["-lm"],

@@ -208,13 +208,7 @@ def last_step(data: FittedData, epochs: int, steps: int | None) -> int:
     count, what = (epochs, "epochs") if steps is None else (steps, "steps")
     if not isinstance(count, int) or count < 1:
         raise BadInput(f"{what} must be a whole number of 1 or more, not {count!r}")
-    last = epochs * data.steps_per_epoch if steps is None else steps
-    if last >= NOTHING_COMMITTED:
-        raise BadInput(
-            f"{count:,} {what} are too many: training can end after step {NOTHING_COMMITTED - 1:,} "
-            "at the latest"
-        )
-    return last
+    return epochs * data.steps_per_epoch if steps is None else steps
 
 
 def check_countable(data: FittedData, last: int) -> None:

@@ -189,12 +189,14 @@ def _with_all_weights(graph: Graph, board: Board) -> tuple[CostGraph, Plan]:
     return costs, keep_everything(costs)
 
 
-def _planned(graph: Graph, board: Board, arena_bytes: int) -> tuple[CostGraph, Plan]:
-    """Plan the forward operators within the arena. All weights stay in the arena if they fit.
+def _planned(
+    graph: Graph, board: Board, arena_bytes: int, whole: tuple[CostGraph, Plan]
+) -> tuple[CostGraph, Plan]:
+    """Plan the forward operators within the arena. `whole` is the plan if it fits.
 
     The plan has no statements if no plan is found.
     """
-    costs, plan = _with_all_weights(graph, board)
+    costs, plan = whole
     if (plan.peak_bytes or 0) > arena_bytes:
         costs = cost_graph(graph, estimate_profile(board))
         plan = keep_everything(costs)
@@ -210,7 +212,8 @@ def _forward(
 ) -> Iterator["_OnDevice | _ByReference"]:
     """Yield what runs the forward part of a model: the board `device`, or the host."""
     arena_bytes = int(device.info.arena_bytes) // 4 * 4
-    costs, plan = _planned(graph, device.board, arena_bytes)
+    whole = _with_all_weights(graph, device.board)
+    costs, plan = _planned(graph, device.board, arena_bytes, whole)
     if plan.statements:
         yield _OnDevice(device, graph, weights, costs, plan)
         return
@@ -220,7 +223,7 @@ def _forward(
         PoetWarning,
         stacklevel=6,  # the line that calls poet.evaluate
     )
-    costs, plan = _with_all_weights(graph, device.board)
+    costs, plan = whole
     assert plan.peak_bytes is not None
     with ExitStack() as stack:
         forward: _OnDevice | _ByReference

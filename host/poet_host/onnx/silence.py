@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 
 _STDOUT, _STDERR = 1, 2  # file descriptors
+_C_LIBRARY = "ucrtbase" if os.name == "nt" else None  # None: that of this process
 
 
 @contextmanager
@@ -55,4 +56,4 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         with suppress(AttributeError, OSError, ValueError):  # no stream, or a closed one
             stream.flush()  # type: ignore[union-attr]
-    ctypes.CDLL(None).fflush(None)
+    ctypes.CDLL(_C_LIBRARY).fflush(None)

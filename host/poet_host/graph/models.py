@@ -308,12 +308,7 @@ def find(name: str) -> BuiltIn:
     """Return a built-in model. Raises BadInput if `name` is unknown, and suggests a name."""
     if name not in MODELS:
         close = get_close_matches(name, MODELS, 1)
-        hint = (
-            f"did you mean {close[0]}?"
-            if close
-            else (
-                f"choose one of {', '.join(MODELS)}, or name an .onnx file or a cost graph (.json)"
-            )
-        )
+        listed = f"choose one of {', '.join(MODELS)}, or name an .onnx file or a cost graph (.json)"
+        hint = f"did you mean {close[0]}?" if close else listed
         raise BadInput(f"there is no built-in model {name!r}: {hint}")
     return MODELS[name]

@@ -112,9 +112,8 @@ class Run:
     commits: tuple[Commit, ...] = ()  # without storage; otherwise every step commits
     card_khz: int = 0  # clock of the card's bus at the end; 0: no card, or not known
     commit_every: int = 1  # number of steps from one commit to the next
-    statistic: Literal["mean", "median"] = (
-        "mean"  # over the steps; median: of a file of version 0.2
-    )
+    # What the costs of a step are over the steps; median: of a file of version 0.2.
+    statistic: Literal["mean", "median"] = "mean"
 
     def __repr__(self) -> str:
         first, last = self.loss("first"), self.loss("last")

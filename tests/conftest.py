@@ -21,15 +21,22 @@ LONG = (
     "cli/test_whole_outputs.py", "sim/test_floats.py", "run/test_streaming.py",
     "onnx/test_roundtrip.py", "sim/test_firmware.py", "firmware/test_damage.py",
     "sim/test_hardware_suite.py", "plan/test_nest_search.py", "plan/test_transfers.py",
-    "firmware/test_contents.py", "test_other_systems.py", "cli/test_outputs.py",
+    "firmware/test_contents.py", "firmware/test_nest_fuzz.py", "test_other_systems.py",
+    "cli/test_outputs.py",
     "baselines/test_seed_plans.py", "firmware/test_native.py", "schedule/test_board.py",
     "solver/test_deadline.py", "solver/test_smallest_ram.py", "solver/test_workers.py",
     "run/test_reports.py", "bench/test_paper.py",
 )  # fmt: skip
 TESTS = Path(__file__).parent
+# What needs a cross compiler or a simulated chip is slow.
+SLOW_ROOMS = {TESTS / room for room in ("bench", "firmware_build", "hardware", "sim")}
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if SLOW_ROOMS & {*item.path.parents}:
+            item.add_marker("slow")
     rank = {TESTS / name: i for i, name in enumerate(LONG)}
     items.sort(key=lambda item: rank.get(item.path, len(LONG)))
 

@@ -117,7 +117,10 @@ def test_the_test_of_a_folder_removes_leftovers(tmp_path: Path) -> None:
         assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("start", ["temporary", "storage", "prepare", "mkr1000"])
+@pytest.mark.parametrize(
+    "start",
+    ["temporary", "storage", "prepare", pytest.param("mkr1000", marks=pytest.mark.slow)],
+)
 def test_each_start_of_a_board_removes_the_cards_of_killed_hosts(
     start: str, tmp_path: Path, card: Path
 ) -> None:

@@ -27,8 +27,8 @@ static int refill(struct poet *p) {
   struct poet_decoder *d = &p->decoder;
   const uint32_t at = d->bit / 8, left = p->plan.bit_bytes - at;
   const uint32_t size = left < sizeof d->bits ? left : sizeof d->bits;
-  TRY(poet_get(p, POET_PLAN_BLOCK, (uint32_t)sizeof p->plan + at, &d->bits,
-               size));
+  TRY(poet_get_part(p, POET_PLAN_BLOCK, (uint32_t)sizeof p->plan + at, &d->bits,
+                    size));
   d->held = (uint16_t)(8 * size);
   return 0;
 }

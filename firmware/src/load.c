@@ -12,9 +12,7 @@
 #include "plan.h"
 
 static int check_plan(struct poet *p, uint32_t plan_bytes) {
-  const uint32_t after_crc = offsetof(struct poet_plan_header, crc) + 4;
   struct poet_plan_header *plan = &p->plan;
-  uint32_t crc = 0;
   TRY(poet_get(p, POET_PLAN_BLOCK, 0, plan, sizeof *plan));
   if (plan->magic != POET_PLAN_MAGIC) {
     return POET_ERROR_bad_magic;
@@ -23,9 +21,8 @@ static int check_plan(struct poet *p, uint32_t plan_bytes) {
       plan->bit_bytes != plan_bytes - sizeof *plan) {
     return POET_ERROR_bad_plan;
   }
-  TRY(poet_crc_stored(p, POET_PLAN_BLOCK, after_crc, plan_bytes - after_crc,
-                      &crc));
-  if (crc != plan->crc || plan->model_crc != p->model.crc) {
+  TRY(poet_copy_part(p, POET_PLAN_BLOCK, plan_bytes, plan, sizeof *plan));
+  if (plan->model_crc != p->model.crc) {
     return POET_ERROR_bad_crc;
   }
   if (plan->arena_bytes > p->memory.arena_bytes) {

@@ -14,9 +14,9 @@ uint32_t poet_job_block(uint32_t data_blocks) {
 }
 
 int poet_read_tensor(struct poet *p, uint32_t number, struct poet_tensor *to) {
-  return poet_get(p, POET_MODEL_BLOCK,
-                  (uint32_t)(sizeof p->model + number * sizeof *to), to,
-                  sizeof *to);
+  return poet_get_part(p, POET_MODEL_BLOCK,
+                       (uint32_t)(sizeof p->model + number * sizeof *to), to,
+                       sizeof *to);
 }
 
 static uint32_t op_offset(const struct poet *p, uint32_t output) {
@@ -26,10 +26,8 @@ static uint32_t op_offset(const struct poet *p, uint32_t output) {
 }
 
 int poet_fetch_op(struct poet *p, uint32_t output) {
-  const uint32_t offset = op_offset(p, output);
-  const uint32_t last = offset + (uint32_t)sizeof(struct poet_op) - 1;
-  TRY(poet_fetch(p, POET_MODEL_BLOCK + offset / POET_BLOCK));
-  return poet_fetch(p, POET_MODEL_BLOCK + last / POET_BLOCK);
+  return poet_get_part(p, POET_MODEL_BLOCK, op_offset(p, output), NULL,
+                       sizeof(struct poet_op));
 }
 
 /* Check the rules of an operator's record that do not depend on the records of
@@ -50,7 +48,7 @@ static bool op_is_sound(const struct poet_op *op, uint32_t output) {
 /* The record is checked at every read, not only at load: memory safety must not
  * depend on the card returning the same bytes twice. */
 int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to) {
-  TRY(poet_get(p, POET_MODEL_BLOCK, op_offset(p, output), to, sizeof *to));
+  TRY(poet_get_part(p, POET_MODEL_BLOCK, op_offset(p, output), to, sizeof *to));
   return op_is_sound(to, output) ? 0
                                  : poet_fail(p, POET_ERROR_bad_table, output);
 }
@@ -214,10 +212,8 @@ static int check_tensor(struct poet *p, struct layout *layout,
 
 int poet_check_model(struct poet *p, uint32_t model_bytes) {
   struct poet_model *model = &p->model;
-  const uint32_t after_crc = offsetof(struct poet_model, crc) + 4;
   struct layout layout = {0};
   struct poet_op op;
-  uint32_t crc = 0;
   TRY(poet_get(p, POET_MODEL_BLOCK, 0, model, sizeof *model));
   if (model->magic != POET_MODEL_MAGIC) {
     return POET_ERROR_bad_magic;
@@ -238,11 +234,7 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
       model_bytes > POET_MODEL_BLOCKS * POET_BLOCK) {
     return POET_ERROR_bad_table;
   }
-  TRY(poet_crc_stored(p, POET_MODEL_BLOCK, after_crc, model_bytes - after_crc,
-                      &crc));
-  if (crc != model->crc) {
-    return POET_ERROR_bad_crc;
-  }
+  TRY(poet_copy_part(p, POET_MODEL_BLOCK, model_bytes, model, sizeof *model));
   if (model->tensor_count > p->memory.tensor_capacity) {
     return poet_fail(p, POET_ERROR_table_small, model->tensor_count);
   }

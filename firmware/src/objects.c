@@ -121,13 +121,12 @@ static int write_tensor(struct poet *p, const struct poet_object *place,
   if (offset + size < place->size_bytes) {
     return 0;
   }
-  TRY(poet_settle(p));
-  /* poet_begin checks CURRENT tensors, poet_write_pieces has checked most INPUT
-   * tensors. Nothing checks later that the card has written the others. */
-  return place->tensor.place == POET_PLACE_CURRENT ||
-                 (place->tensor.place == POET_PLACE_INPUT && !place->tensor.cut)
-             ? 0
-             : poet_verify(p, number, &place->tensor, place->next);
+  /* poet_begin checks the bytes of CURRENT tensors, and a step those of INPUT
+   * tensors. Another FIXED tensor of this model could pass for this one. */
+  TRY(poet_check_arrival(p, place, number));
+  return place->tensor.place == POET_PLACE_FIXED
+             ? poet_verify(p, number, &place->tensor, place->next)
+             : 0;
 }
 
 /* Write bytes of a tensor to its home. The last byte completes the tensor. */
@@ -275,22 +274,24 @@ static bool anything_staged(const struct poet *p) {
 
 /* Complete the next slots: for a CURRENT tensor that was not written, copy its
  * current slot to its next slot. Then check the CRCs of all CURRENT tensors in
- * these slots. An INPUT tensor that was never written stays damaged. */
-static int complete_slots(struct poet *p, bool renew) {
+ * these slots. Copy INPUT tensors to the slots of the step after `step`. One
+ * that was never written stays damaged. */
+static int complete_slots(struct poet *p, uint32_t step) {
+  const uint32_t input_slot = 2 - ((step - poet_last_step(p)) & 1);
   for (uint32_t i = 0; i < p->model.stored_count; i++) {
     struct poet_tensor tensor;
     TRY(poet_read_tensor(p, i, &tensor));
     if (tensor.place == POET_PLACE_INPUT) {
-      const int error = poet_carry(p, i, &tensor);
+      const int error = poet_carry(p, i, &tensor, input_slot);
       if (error && error != POET_ERROR_page_damaged) {
         return error;
       }
-    } else if (tensor.place == POET_PLACE_CURRENT && renew) {
+    } else if (tensor.place == POET_PLACE_CURRENT) {
       if (!is_staged(p, i)) {
         if (!poet_committed(p)) {
           return poet_fail(p, POET_ERROR_bad_object, i);
         }
-        TRY(poet_carry(p, i, &tensor));
+        TRY(poet_carry(p, i, &tensor, 1));
       }
       TRY(poet_verify(p, i, &tensor, true));
     }
@@ -333,23 +334,20 @@ int poet_begin(struct poet *p, uint32_t step) {
   if (poet_in_ram(p)) {
     return begin_live(p, step);
   }
-  const bool renew = anything_staged(p) || !poet_committed(p);
-  if (!renew && step == p->committed.now.step) {
+  if (!anything_staged(p) && step == poet_last_step(p)) {
     return 0;
   }
   poet_forget_rows(p);
-  TRY(complete_slots(p, renew));
+  TRY(complete_slots(p, step));
   commit = p->committed;
   commit.model_crc = p->model.crc;
   commit.data_blocks = p->model.data_blocks;
+  commit.slot = poet_next_slot(p);
   commit.now.step = step;
+  commit.now.generation = p->committed.sequence + 1;
   commit.now.loss = 0.0f;
   commit.prior = (struct poet_state){0}; /* of other weights */
-  if (renew) {
-    commit.slot = poet_next_slot(p);
-    commit.now.generation = p->committed.sequence + 1;
-    TRY(poet_stored_digest(p, true, &commit.now.digest));
-  }
+  TRY(poet_stored_digest(p, true, &commit.now.digest));
   /* Delete the job before the commit: the job belongs to the old weights, and a
    * restart after the commit must not continue it. If the card has no space for
    * a job, this write is refused, which does no harm. */

@@ -108,7 +108,7 @@ int poet_read_pieces(struct poet *p, const struct poet_tensor *tensor,
     if (tensor->cut > p->model.cut_count) {
       return POET_ERROR_bad_table;
     }
-    TRY(poet_get(p, POET_MODEL_BLOCK, offset, cut, sizeof *cut));
+    TRY(poet_get_part(p, POET_MODEL_BLOCK, offset, cut, sizeof *cut));
   }
   if (!cut_is_sound(cut, tensor->size_bytes)) {
     return POET_ERROR_bad_table;

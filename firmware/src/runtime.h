@@ -135,8 +135,12 @@ int poet_commit(struct poet *p, struct poet_commit *commit);
 void poet_forget(struct poet *p, uint32_t block);
 /* Let the next block take the place of this one, which is in the cache. */
 void poet_give_up(struct poet *p, uint32_t block);
-/* Read a block into the cache. */
-int poet_fetch(struct poet *p, uint32_t block);
+/* Return `error`, after which the storage is mounted again before its next
+ * use. */
+int poet_failed(struct poet *p, int error);
+/* Find a block in the cache, or read it: then it `is_new`. */
+int poet_read_block(struct poet *p, uint32_t block, struct poet_cache **where,
+                    bool *is_new);
 /* Read or write `size` bytes. They begin `offset` bytes after the start of
  * `block`. */
 int poet_get(struct poet *p, uint32_t block, uint32_t offset, void *to,
@@ -157,6 +161,18 @@ int poet_erase(struct poet *p, uint32_t block, uint32_t count);
 /* Continue `crc` with stored bytes. */
 int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
                     uint32_t size, uint32_t *crc);
+
+/* ---- parts.c: `block` is POET_MODEL_BLOCK or POET_PLAN_BLOCK ---- */
+
+/* Copy a part of the schedule of `size` bytes. `head`, the record at its start,
+ * was read before, into model or plan. bad_crc: the part differs from its CRC
+ * or from `head`. */
+int poet_copy_part(struct poet *p, uint32_t block, uint32_t size,
+                   const void *head, uint32_t head_bytes);
+/* Read bytes of a part that was copied: they are those that were copied, or
+ * there is an error. With `to` NULL, only read them into the cache. */
+int poet_get_part(struct poet *p, uint32_t block, uint32_t offset, void *to,
+                  uint32_t size);
 
 /* ---- model.c ---- */
 
@@ -218,17 +234,30 @@ uint32_t poet_piece_at(const struct poet_pieces *pieces, uint32_t offset);
 void poet_piece_in_slot(const struct poet_pieces *pieces, uint32_t number,
                         struct poet_piece *piece);
 
-/* ---- slots.c: `next` means the slot that the next commit makes current, or
- * the slot of an INPUT tensor for the step after the running one ---- */
+/* An object that a host reads or writes, and where it lies. */
+struct poet_object {
+  uint32_t block; /* in the partition */
+  uint32_t size_bytes;
+  struct poet_tensor tensor; /* its record; size 0: not a tensor */
+  bool next;                 /* its next slot */
+  uint8_t *ram; /* its home, which then holds it; NULL: it is on storage */
+};
 
+/* ---- slots.c: `next` means the slot that the next commit makes current. An
+ * INPUT tensor has its slot for the step after the last committed one, which
+ * may be running, with 0, and for steps after the next commit: for the first
+ * with 1, for the second with 2 ---- */
+
+/* Return the last committed step of the loaded model, or POET_NO_STEP. */
+uint32_t poet_last_step(const struct poet *p);
 /* First block, in the partition, of a tensor's slot. */
 uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
-                   bool next);
+                   uint32_t next);
 uint32_t poet_next_slot(const struct poet *p);
 /* Find a piece of this slot. Blocks count from the start of the partition. */
 void poet_piece(const struct poet *p, const struct poet_tensor *tensor,
-                const struct poet_pieces *pieces, uint32_t number, bool next,
-                struct poet_piece *piece);
+                const struct poet_pieces *pieces, uint32_t number,
+                uint32_t next, struct poet_piece *piece);
 int poet_read_trailer(struct poet *p, const struct poet_piece *piece,
                       uint32_t trailer[2]);
 /* Compare the bytes of a slot with its trailer; page_damaged if they differ. */
@@ -240,6 +269,10 @@ int poet_verify(struct poet *p, uint32_t number,
 int poet_fill(struct poet *p, const struct poet_piece *piece, uint32_t offset,
               const void *from, uint32_t size);
 int poet_seal(struct poet *p, const struct poet_piece *piece, uint32_t crc);
+/* Compare the trailers of tensor `number`, as they are on storage, with those
+ * that poet_write_pieces has written; page_damaged if they differ. */
+int poet_check_arrival(struct poet *p, const struct poet_object *object,
+                       uint16_t number);
 /* Digest of the trailers of all CURRENT tensors, as they are on storage. */
 int poet_stored_digest(struct poet *p, bool next, uint32_t *digest);
 /* Make the prior slots the current ones, if they are whole. */
@@ -249,17 +282,9 @@ int poet_renumber(struct poet *p);
 
 /* ---- tensors.c ---- */
 
-/* An object that a host reads or writes, and where it lies. */
-struct poet_object {
-  uint32_t block; /* in the partition */
-  uint32_t size_bytes;
-  struct poet_tensor tensor; /* its record; size 0: not a tensor */
-  bool next;                 /* its next slot */
-  uint8_t *ram; /* its home, which then holds it; NULL: it is on storage */
-};
-
-/* Write bytes of tensor `number`. The last byte of a piece writes its
- * trailer. */
+/* Write bytes of tensor `number`. The last byte of a piece writes its trailer.
+ * A request whose bytes have arrived already does nothing. out_of_order: bytes
+ * before these have not arrived; write the tensor again from its start. */
 int poet_write_pieces(struct poet *p, const struct poet_object *object,
                       uint16_t number, uint32_t offset, const uint8_t *from,
                       uint32_t size);
@@ -267,9 +292,9 @@ int poet_write_pieces(struct poet *p, const struct poet_object *object,
  * if `crc` is not NULL. */
 int poet_get_pieces(struct poet *p, const struct poet_object *object,
                     uint32_t offset, uint8_t *to, uint32_t size, uint32_t *crc);
-/* Copy a slot to the next slot, with the generation of the next commit. */
+/* Copy a slot to slot `next`, with the generation of that slot. */
 int poet_carry(struct poet *p, uint32_t number,
-               const struct poet_tensor *tensor);
+               const struct poet_tensor *tensor, uint32_t next);
 
 /* ---- bits.c ---- */
 

@@ -4,8 +4,9 @@
  *
  * This file keeps no state. A trailer has two words: the CRC-32 of a piece's
  * bytes, and the owner, which depends on the piece and on the sequence number
- * of the commit for which the bytes were written. So bytes that a card should
- * have replaced, but has not, do not match, and fail as damaged.
+ * of the commit for which the bytes were written; for an INPUT tensor, of the
+ * commit before the step that reads it. So bytes that a card should have
+ * replaced, but has not, do not match, and fail as damaged.
  *
  * Three slots of a CURRENT tensor take turns: the current slot, the next slot,
  * to which the running step writes, and the prior slot. Every step reads all
@@ -13,6 +14,10 @@
  * prior slots are whole, and poet_roll_back makes them the current ones.
  */
 #include "runtime.h"
+
+uint32_t poet_last_step(const struct poet *p) {
+  return poet_committed(p) ? p->committed.now.step : POET_NO_STEP;
+}
 
 /* Without a commit, the first commit uses slot 0. */
 static uint32_t current_slot(const struct poet *p) {
@@ -24,10 +29,10 @@ uint32_t poet_next_slot(const struct poet *p) {
 }
 
 uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
-                   bool next) {
+                   uint32_t next) {
   uint32_t slot = 0;
   if (tensor->place == POET_PLACE_INPUT) {
-    slot = ((poet_committed(p) ? p->committed.now.step : 1) + next) & 1;
+    slot = (poet_last_step(p) + next) & 1;
   } else if (tensor->place == POET_PLACE_NEXT ||
              (tensor->place == POET_PLACE_CURRENT && next)) {
     slot = poet_next_slot(p);
@@ -38,20 +43,21 @@ uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
 }
 
 static uint32_t generation(const struct poet *p,
-                           const struct poet_tensor *tensor, bool next) {
+                           const struct poet_tensor *tensor, uint32_t next) {
   uint32_t number = p->committed.sequence + 1;
-  if (tensor->place == POET_PLACE_FIXED || tensor->place == POET_PLACE_INPUT) {
+  if (tensor->place == POET_PLACE_FIXED) {
     return p->model.crc; /* read back when they are written */
   }
-  if (tensor->place == POET_PLACE_CURRENT && !next) {
+  if (!next && (tensor->place == POET_PLACE_CURRENT ||
+                tensor->place == POET_PLACE_INPUT)) {
     number = p->committed.now.generation;
   }
   return poet_crc(p->store.identity, &number, sizeof number);
 }
 
 void poet_piece(const struct poet *p, const struct poet_tensor *tensor,
-                const struct poet_pieces *pieces, uint32_t number, bool next,
-                struct poet_piece *piece) {
+                const struct poet_pieces *pieces, uint32_t number,
+                uint32_t next, struct poet_piece *piece) {
   const uint32_t slot = poet_slot(p, tensor, next);
   poet_piece_in_slot(pieces, number, piece);
   piece->owner = (tensor->block + piece->block) ^ generation(p, tensor, next);
@@ -120,6 +126,18 @@ static int add_trailers(struct poet *p, const struct poet_tensor *tensor,
     *digest ^= poet_crc(0, trailer, sizeof trailer);
   }
   return 0;
+}
+
+int poet_check_arrival(struct poet *p, const struct poet_object *object,
+                       uint16_t number) {
+  uint32_t held = POET_NO_BLOCK, digest = 0;
+  TRY(poet_settle(p));
+  poet_forget(p, POET_DATA_BLOCK);
+  TRY(add_trailers(p, &object->tensor, object->next, &held, &digest));
+  poet_give_up(p, held);
+  return digest == p->arriving.digest
+             ? 0
+             : poet_fail(p, POET_ERROR_page_damaged, number);
 }
 
 int poet_stored_digest(struct poet *p, bool next, uint32_t *digest) {

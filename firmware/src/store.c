@@ -3,8 +3,8 @@
  *
  * Interface:
  * - Before a request uses storage, poet_ready mounts it if needed.
- * - poet_get, poet_put, poet_fetch, poet_copy_block and poet_crc_stored work
- *   through the cache.
+ * - poet_get, poet_put, poet_read_block, poet_copy_block and poet_crc_stored
+ *   work through the cache.
  * - poet_commit makes the slots that a step has written the current ones.
  *
  * State: partition, store and committed, valid while storage_status is 0, and
@@ -29,13 +29,19 @@
 
 #include "runtime.h"
 
+/* Empty an entry, and make it the oldest one. */
+static void empty(const struct poet *p, struct poet_cache *cache) {
+  cache->block = POET_NO_BLOCK;
+  cache->used = p->cache_uses - UINT32_MAX / 2;
+}
+
 void poet_forget(struct poet *p, uint32_t block) {
   if (p->unsettled >= block) {
     p->unsettled = POET_NO_BLOCK;
   }
   for (uint32_t i = 0; i < p->memory.cache_blocks; i++) {
     if (p->memory.cache[i].block >= block) {
-      p->memory.cache[i].block = POET_NO_BLOCK;
+      empty(p, &p->memory.cache[i]);
     }
   }
 }
@@ -44,7 +50,7 @@ void poet_reset(struct poet *p) {
   p->loaded = false;
   p->staging = false;
   p->verified = POET_NONE;
-  p->arriving.tensor = POET_NONE;
+  p->arriving.slot = POET_NO_SLOT;
   p->readback_every = 0;
   p->kept_at_start = 0;
   poet_forget_rows(p);
@@ -57,7 +63,7 @@ void poet_reset(struct poet *p) {
 
 /* After any failure of the card, the next request mounts the card again:
  * another card may have been inserted. */
-static int failed(struct poet *p, int error) {
+int poet_failed(struct poet *p, int error) {
   poet_forget(p, 0);
   p->storage_status = (int16_t)error;
   return error;
@@ -97,24 +103,29 @@ static struct poet_cache *cached(struct poet *p, uint32_t block) {
 }
 
 void poet_give_up(struct poet *p, uint32_t block) {
-  struct poet_cache *cache = cached(p, block);
-  cache->block = POET_NO_BLOCK;
-  cache->used = p->cache_uses - UINT32_MAX / 2; /* the oldest entry */
+  empty(p, cached(p, block));
 }
 
-static int read_block(struct poet *p, uint32_t block,
-                      struct poet_cache **where) {
+int poet_read_block(struct poet *p, uint32_t block, struct poet_cache **where,
+                    bool *is_new) {
   struct poet_cache *cache = cached(p, block);
-  if (cache->block != block) {
+  *is_new = cache->block != block;
+  if (*is_new) {
     if (p->port->read(p->port->context, p->partition + block, cache->words,
                       1)) {
-      return failed(p, POET_ERROR_storage_failed);
+      return poet_failed(p, POET_ERROR_storage_failed);
     }
     /* set only after the read, so that the entry is empty if the read fails */
     cache->block = block;
   }
   *where = cache;
   return 0;
+}
+
+static int read_block(struct poet *p, uint32_t block,
+                      struct poet_cache **where) {
+  bool is_new;
+  return poet_read_block(p, block, where, &is_new);
 }
 
 static int write_block(struct poet *p, struct poet_cache *cache,
@@ -124,7 +135,7 @@ static int write_block(struct poet *p, struct poet_cache *cache,
     p->unsettled = POET_NO_BLOCK;
   }
   if (p->port->write(p->port->context, p->partition + block, cache->words, 1)) {
-    return failed(p, POET_ERROR_storage_failed);
+    return poet_failed(p, POET_ERROR_storage_failed);
   }
   return 0;
 }
@@ -139,7 +150,7 @@ int poet_erase(struct poet *p, uint32_t block, uint32_t count) {
   }
   poet_forget(p, block);
   return p->port->erase(p->port->context, p->partition + block, count)
-             ? failed(p, POET_ERROR_storage_failed)
+             ? poet_failed(p, POET_ERROR_storage_failed)
              : 0;
 }
 
@@ -153,13 +164,9 @@ static int write_record(struct poet *p, uint32_t block, const void *record,
 }
 
 static int flush(struct poet *p) {
-  return p->port->flush(p->port->context) ? failed(p, POET_ERROR_storage_failed)
-                                          : 0;
-}
-
-int poet_fetch(struct poet *p, uint32_t block) {
-  struct poet_cache *cache;
-  return read_block(p, block, &cache);
+  return p->port->flush(p->port->context)
+             ? poet_failed(p, POET_ERROR_storage_failed)
+             : 0;
 }
 
 int poet_get(struct poet *p, uint32_t block, uint32_t offset, void *to,
@@ -253,7 +260,7 @@ static int find_partition(struct poet *p) {
   p->partition = 0;
   p->partition_blocks = 0;
   if (!blocks) {
-    return failed(p, POET_ERROR_no_storage);
+    return poet_failed(p, POET_ERROR_no_storage);
   }
   TRY(read_block(p, 0, &cache));
   /* drop the MBR: it is outside of the partition */
@@ -264,20 +271,20 @@ static int find_partition(struct poet *p) {
     entry += ENTRY;
   }
   if (mbr[END] != 0x55 || mbr[END + 1] != 0xaa || entry == mbr + END) {
-    return failed(p, POET_ERROR_foreign_storage);
+    return poet_failed(p, POET_ERROR_foreign_storage);
   }
   memcpy(&first, entry + FIRST, sizeof first);
   memcpy(&count, entry + COUNT, sizeof count);
   if (!first) { /* the store would replace the MBR */
-    return failed(p, POET_ERROR_foreign_storage);
+    return poet_failed(p, POET_ERROR_foreign_storage);
   }
   if (first > blocks || count > blocks - first) {
     p->detail = first - blocks + count;
-    return failed(p, POET_ERROR_storage_small);
+    return poet_failed(p, POET_ERROR_storage_small);
   }
   if (count <= POET_DATA_BLOCK) {
     p->detail = POET_DATA_BLOCK + 1 - count;
-    return failed(p, POET_ERROR_storage_small);
+    return poet_failed(p, POET_ERROR_storage_small);
   }
   p->partition = first;
   p->partition_blocks = count;
@@ -303,15 +310,15 @@ int poet_mount(struct poet *p) {
   if (p->store.magic != POET_STORE_MAGIC ||
       p->store.crc !=
           poet_crc(0, &p->store, offsetof(struct poet_store, crc))) {
-    return failed(p, POET_ERROR_foreign_storage);
+    return poet_failed(p, POET_ERROR_foreign_storage);
   }
   if (p->store.version != POET_VERSION) {
     p->detail = p->store.version;
-    return failed(p, POET_ERROR_storage_version);
+    return poet_failed(p, POET_ERROR_storage_version);
   }
   if (p->store.total_blocks > p->partition_blocks ||
       p->store.total_blocks <= POET_DATA_BLOCK) {
-    return failed(p, POET_ERROR_foreign_storage);
+    return poet_failed(p, POET_ERROR_foreign_storage);
   }
   for (uint32_t i = 0; i < 2; i++) {
     TRY(poet_get(p, commit_block(i), 0, &found, sizeof found));
@@ -366,7 +373,7 @@ bool poet_committed(const struct poet *p) {
  * it. */
 int poet_commit(struct poet *p, struct poet_commit *commit) {
   if (p->committed.sequence == UINT32_MAX) { /* no greater number is left */
-    return failed(p, POET_ERROR_storage_failed);
+    return poet_failed(p, POET_ERROR_storage_failed);
   }
   commit->magic = POET_COMMIT_MAGIC;
   commit->sequence = p->committed.sequence + 1;
@@ -387,7 +394,7 @@ int poet_commit(struct poet *p, struct poet_commit *commit) {
       return 0;
     }
     if (attempt) {
-      return failed(p, POET_ERROR_storage_failed);
+      return poet_failed(p, POET_ERROR_storage_failed);
     }
   }
 }

@@ -1,66 +1,34 @@
 /*
  * tensors.c - bytes of a tensor on storage, piece by piece.
  *
- * State: arriving, the tensor whose bytes arrive in order. poet_write_pieces
- * sets it. It is valid until bytes of another tensor arrive.
+ * State: arriving, the slot of a tensor whose bytes arrive, in order.
+ * poet_write_pieces sets it. It is valid until bytes of another tensor arrive.
+ * The CRCs in trailers are those of the bytes that the host has sent: a CRC of
+ * what the card holds would hide a write that the card has not made.
  */
 #include "runtime.h"
 
-/* Count bytes of a piece that were written. Bytes that come in order give the
- * CRC of what the host sent. Otherwise the CRC must be computed from storage.
- */
-static void count_arrival(struct poet *p, uint16_t number,
-                          const struct poet_piece *piece, uint32_t offset,
-                          const void *from, uint32_t size) {
-  if (offset == piece->offset) {
-    p->arriving.tensor = number;
-    p->arriving.offset = offset;
-    p->arriving.crc = 0;
-  }
-  if (p->arriving.tensor != number) {
-    return;
-  }
-  if (p->arriving.offset == offset) {
-    p->arriving.crc = poet_crc(p->arriving.crc, from, size);
-    p->arriving.offset += size;
-  } else if (p->arriving.offset != offset + size) { /* not the same request */
-    p->arriving.tensor = POET_NONE;
-  }
-}
-
-/* Check that the card has written a trailer. If it has not written the data,
- * their CRC is wrong when they are read. */
-static int check_trailer(struct poet *p, uint16_t number,
-                         const struct poet_piece *piece, uint32_t crc) {
-  uint32_t found[2];
-  poet_give_up(p, piece->trailer_block);
-  TRY(poet_read_trailer(p, piece, found));
-  poet_give_up(p, piece->trailer_block);
-  return found[0] == crc && found[1] == piece->owner
-             ? 0
-             : poet_fail(p, POET_ERROR_page_damaged, number);
+/* A slot of a tensor, as a number. */
+static uint32_t slot_of(const struct poet *p, const struct poet_object *object,
+                        uint16_t number) {
+  const uint32_t first = POET_DATA_BLOCK + object->tensor.block;
+  const uint32_t slot = poet_slot(p, &object->tensor, object->next);
+  return number | (slot == first ? 0 : 1u << 16);
 }
 
 /* Write bytes of a piece. The last byte completes the piece. */
-static int write_piece(struct poet *p, const struct poet_object *object,
-                       uint16_t number, const struct poet_piece *piece,
+static int write_piece(struct poet *p, const struct poet_piece *piece,
                        uint32_t offset, const void *from, uint32_t size) {
   TRY(poet_fill(p, piece, offset - piece->offset, from, size));
-  count_arrival(p, number, piece, offset, from, size);
-  if (offset + size < piece->offset + piece->size_bytes) {
+  p->arriving.crc =
+      poet_crc(offset == piece->offset ? 0 : p->arriving.crc, from, size);
+  p->arriving.offset = offset + size;
+  if (p->arriving.offset < piece->offset + piece->size_bytes) {
     return 0;
   }
-  uint32_t crc = p->arriving.crc;
-  if (p->arriving.tensor != number) {
-    crc = 0;
-    TRY(poet_settle(p));
-    poet_forget(p, POET_DATA_BLOCK);
-    TRY(poet_crc_stored(p, piece->block, piece->at, piece->size_bytes, &crc));
-  }
-  TRY(poet_seal(p, piece, crc));
-  return object->tensor.place == POET_PLACE_INPUT && !object->tensor.cut
-             ? check_trailer(p, number, piece, crc)
-             : 0;
+  const uint32_t trailer[2] = {p->arriving.crc, piece->owner};
+  p->arriving.digest ^= poet_crc(0, trailer, sizeof trailer);
+  return poet_seal(p, piece, p->arriving.crc);
 }
 
 int poet_write_pieces(struct poet *p, const struct poet_object *object,
@@ -68,13 +36,25 @@ int poet_write_pieces(struct poet *p, const struct poet_object *object,
                       uint32_t size) {
   struct poet_pieces pieces;
   struct poet_piece piece;
+  const uint32_t slot = slot_of(p, object, number);
+  if (!offset) {
+    p->arriving.slot = slot;
+    p->arriving.offset = p->arriving.digest = 0;
+  }
+  if (p->arriving.slot != slot ||
+      (offset != p->arriving.offset && offset + size > p->arriving.offset)) {
+    return poet_fail(p, POET_ERROR_out_of_order, number);
+  }
+  if (offset < p->arriving.offset) { /* the host has repeated its request */
+    return 0;
+  }
   TRY(poet_read_pieces(p, &object->tensor, &pieces));
   while (size) {
     poet_piece(p, &object->tensor, &pieces, poet_piece_at(&pieces, offset),
                object->next, &piece);
     const uint32_t left = piece.offset + piece.size_bytes - offset;
     const uint32_t part = left < size ? left : size;
-    TRY(write_piece(p, object, number, &piece, offset, from, part));
+    TRY(write_piece(p, &piece, offset, from, part));
     offset += part;
     from += part;
     size -= part;
@@ -121,21 +101,21 @@ static int copy_shared(struct poet *p, const struct poet_piece *piece,
 }
 
 int poet_carry(struct poet *p, uint32_t number,
-               const struct poet_tensor *tensor) {
-  const uint32_t from = poet_slot(p, tensor, false);
-  const uint32_t to = poet_slot(p, tensor, true);
+               const struct poet_tensor *tensor, uint32_t next) {
+  const uint32_t from = poet_slot(p, tensor, 0);
+  const uint32_t to = poet_slot(p, tensor, next);
   struct poet_pieces pieces;
   struct poet_piece piece;
   TRY(poet_verify(p, number, tensor, false));
   TRY(poet_read_pieces(p, tensor, &pieces));
-  for (uint32_t i = 0; i < pieces.blocks && !pieces.shared; i++) {
+  for (uint32_t i = 0; i < pieces.blocks && from != to && !pieces.shared; i++) {
     TRY(poet_copy_block(p, from + i, to + i));
   }
   for (uint32_t i = 0; i < pieces.count; i++) {
     uint32_t trailer[2];
-    poet_piece(p, tensor, &pieces, i, false, &piece);
+    poet_piece(p, tensor, &pieces, i, 0, &piece);
     TRY(poet_read_trailer(p, &piece, trailer));
-    poet_piece(p, tensor, &pieces, i, true, &piece);
+    poet_piece(p, tensor, &pieces, i, next, &piece);
     if (piece.shared) {
       TRY(copy_shared(p, &piece, from));
     }

@@ -15,6 +15,8 @@ HELP = ("--help",)
 WRONG = ("show", "missing.poet", "--json")
 ROOT = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.slow  # each runs whole processes
+
 
 def ended(redirected: str, *command: object) -> subprocess.CompletedProcess[str]:
     """Run `poet-host` in a shell, which redirects its outputs."""

@@ -16,7 +16,7 @@ from poet_host.sim import start_board
 from poet_host.sim.native import NativeBoard
 from support import toy
 from support.bad_line import DAMAGES, BadLine
-from support.toy_boards import prepare
+from support.toy_boards import prepare, run_step
 
 STATEMENT = {row.name: row.code for row in isa.rows("STATEMENT")}
 
@@ -36,7 +36,7 @@ def device(native: NativeBoard) -> Iterator[Device]:
 
 def train(device: Device) -> None:
     for step in range(1, 1_000_000):
-        device.step(step)
+        run_step(device, step)
 
 
 def test_hello_and_rows(device: Device) -> None:

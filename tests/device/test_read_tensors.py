@@ -12,7 +12,7 @@ from poet_host.run.card import read_weights
 from support import toy
 from support.card_image import CardImage
 from support.fake_board import FakeBoard
-from support.memory_board import MemoryBoard, card
+from support.memory_board import FalseWrite, MemoryBoard, card
 from support.serial_server import Server, ServerLink
 from support.toy_boards import load, trained
 
@@ -108,3 +108,15 @@ def test_a_wrong_checksum_is_an_error(board: FakeBoard) -> None:
     board.handlers["checksum"] = lambda **_: {"crc": zlib.crc32(b"other")}
     with connect(board.port) as device, pytest.raises(PoetError, match="tensor 1"):
         device.read(TENSOR, 1, 1000)
+
+
+def test_a_batch_that_the_card_has_not_written_is_sent_again() -> None:
+    device, _, board = device_of(trained(card(), 2).storage, "frugal")
+    batch = toy.values(2)[toy.X]
+    board.false_writes = dict.fromkeys(range(board.writes, board.writes + 3), FalseWrite(kept=0))
+    device.write(TENSOR, toy.X, batch)
+    assert device.read(TENSOR, toy.X, len(batch)) == batch
+    board.false_writes = dict.fromkeys(range(board.writes, board.writes + 9), FalseWrite(kept=0))
+    with pytest.raises(BoardError) as caught:
+        device.write(TENSOR, toy.X, toy.values(3)[toy.X])
+    assert caught.value.name == "page_damaged"

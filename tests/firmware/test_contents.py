@@ -16,9 +16,8 @@ from support.c_fuzzer import finds_nothing_today, fuzz
 from support.card_image import COMMIT_BLOCKS, DATA_BLOCK
 from support.contents_bench import compile_fuzzer
 from support.memory_board import NO_STEP, PARTITION, MemoryBoard, Refused, card, refusal
+from support.schedule_copy import MODEL_BLOCK, put_in_copy
 from support.toy_boards import in_partition, load, trained
-
-MODEL_BLOCK = 64
 
 
 def test_a_partition_that_begins_with_the_partition_table_is_foreign() -> None:
@@ -58,11 +57,12 @@ def changed_after_load(field: str, value: int) -> MemoryBoard:
     """Return a board that has loaded the toy, and whose card then changes the record of x."""
     board = trained(card(), 1)
     load(board)
-    at = in_partition(MODEL_BLOCK).start + isa.record_size("poet_model")
-    size = isa.record_size("poet_tensor")
-    at += toy.X * size
-    record = isa.unpack("poet_tensor", board.storage[at : at + size]) | {field: value}
-    board.storage[at : at + size] = isa.pack("poet_tensor", **record)
+    part, size = toy.schedule().model_part, isa.record_size("poet_tensor")
+    at = isa.record_size("poet_model") + toy.X * size
+    record = isa.pack(
+        "poet_tensor", **(isa.unpack("poet_tensor", part[at : at + size]) | {field: value})
+    )
+    put_in_copy(board.storage, PARTITION, part, MODEL_BLOCK, at, record)
     board.lib.poet_forget(board.state, 0)
     return board
 
@@ -99,9 +99,9 @@ class OtherCut(MemoryBoard):
             at = isa.record_size("poet_model") + toy.X * size
             cuts = self.state.model.cut_count
             record = isa.unpack("poet_tensor", part[at : at + size])["cut"] - 1 - cuts
-            end = in_partition(MODEL_BLOCK).start + len(part)
-            at = end + record * isa.record_size("poet_cut") + 16  # piece_parts
-            self.storage[at : at + 2] = struct.pack("<H", self.parts)
+            at = len(part) + record * isa.record_size("poet_cut") + 16  # piece_parts
+            changed = struct.pack("<H", self.parts)
+            put_in_copy(self.storage, PARTITION, part, MODEL_BLOCK, at, changed)
         return super()._read(context, block, data, count)
 
 
@@ -125,7 +125,8 @@ def test_a_cut_that_changes_in_a_step_ends_the_step(parts: int) -> None:
 @pytest.mark.slow
 def test_no_content_of_a_card_harms_the_board_or_other_partitions(tmp_path: Path) -> None:
     """20 seconds with new rounds each day, sanitizers on; `make fuzz-contents` goes on."""
-    finds_nothing_today(compile_fuzzer(tmp_path))
+    program, images = compile_fuzzer(tmp_path)
+    finds_nothing_today(program, *images)
 
 
 @pytest.mark.slow
@@ -148,5 +149,6 @@ def test_the_fuzzer_sees_firmware_that_forgets_a_check(
     source = firmware / "src" / file
     assert rule in source.read_text()
     source.write_text(source.read_text().replace(rule, replaced, 1))
-    done = fuzz(compile_fuzzer(tmp_path, firmware=firmware), 100_001, 60_000)
+    program, images = compile_fuzzer(tmp_path, firmware=firmware)
+    done = fuzz(program, 100_001, 60_000, *images)
     assert "a rule of the firmware is broken" in done.stderr or "Sanitizer" in done.stderr

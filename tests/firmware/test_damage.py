@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections.abc import Iterator
+from mmap import mmap
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,12 @@ from poet_host.resources import resource
 from poet_host.schedule.model import with_crc
 from poet_host.sim.native import NativeBoard, create_storage
 from support import toy
-from support.card_image import BLOCK, PREPARED
+from support.card_image import PREPARED
 from support.parts import plan_of_model
-from support.toy_boards import load, prepare
+from support.schedule_copy import MODEL_BLOCK, PLAN_BLOCK, put_in_copy
+from support.toy_boards import load, prepare, run_step
+
+pytestmark = pytest.mark.slow  # a board with sanitizers is compiled
 
 
 @pytest.fixture(scope="module")
@@ -86,30 +90,25 @@ def test_schedules_changed_on_storage_under_a_loaded_board_never_crash(storage: 
     """The card returns other bytes at every read: errors, but no wrong access to memory."""
     schedule = toy.schedule()
     rng = random.Random(10)
-    model_at, plan_at = (PREPARED + 64) * BLOCK, (PREPARED + 1088) * BLOCK
     with NativeBoard(storage, sanitize=True) as board, connect(board.port) as device:
         prepare(device)
         names = set()
         for _ in range(150):
             load(device)
-            at, part = rng.choice(
-                ((model_at, schedule.model_part), (plan_at, schedule.plan_part))
-            )  # fmt: skip
-            with storage.open("r+b") as file:
+            block, part = rng.choice(
+                ((MODEL_BLOCK, schedule.model_part), (PLAN_BLOCK, schedule.plan_part))
+            )
+            with storage.open("r+b") as file, mmap(file.fileno(), 0) as card:
                 for _ in range(rng.randint(1, 3)):
-                    file.seek(at + rng.randrange(isa.record_size("poet_model"), len(part)))
-                    file.write(bytes([rng.randrange(256)]))
+                    at = rng.randrange(isa.record_size("poet_model"), len(part))
+                    changed = bytes([rng.randrange(256)])
+                    put_in_copy(card, PREPARED, part, block, at, changed)
             step = device.hello().committed_step + 1
             try:
-                device.step(step)
+                run_step(device, step)
                 names.add("ok")
             except BoardError as error:
                 names.add(error.name)
-            with storage.open("r+b") as file:
-                file.seek(model_at)
-                file.write(schedule.model_part)
-                file.seek(plan_at)
-                file.write(schedule.plan_part)
             device.write(PLAN, 0, schedule.plan_part)  # so that nothing is cached
         assert names >= {"ok", "bad_plan", "bad_table"}
         assert board.process.poll() is None

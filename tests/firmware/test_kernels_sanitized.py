@@ -1,16 +1,19 @@
 """The kernels in a process of its own: under sanitizers, and with other vectors."""
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.clang import clang
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
 PYTEST = ("-m", "pytest", "-p", "no:cacheprovider")
 FILES = [str(HERE / f"test_kernels{part}.py") for part in ("", "_tensor")]
+LIBRARIES = {"cc": "libasan.so", "clang": f"libclang_rt.asan-{platform.machine()}.so"}
 
 LEAVES_ITS_TENSOR = """
 import numpy as np
@@ -33,14 +36,16 @@ def in_process(*arguments: str, **variables: str) -> subprocess.CompletedProcess
     )
 
 
-def sanitized(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Python with libasan in front, running kernels that are built with sanitizers."""
+def sanitized(*arguments: str, compiler: str = "cc") -> subprocess.CompletedProcess[str]:
+    """Python with the sanitizers' library in front, running kernels that are built with them."""
+    library = LIBRARIES[compiler]
     found = subprocess.run(
-        ["cc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True
+        [compiler, f"-print-file-name={library}"], check=True, capture_output=True, text=True
     )
     return in_process(
         *arguments,
-        POET_SANITIZE="1",
+        POET_SANITIZE=compiler,
+        CC=compiler,
         LD_PRELOAD=found.stdout.strip(),
         ASAN_OPTIONS="detect_leaks=0",
         PYTHONMALLOC="malloc",
@@ -65,6 +70,15 @@ def test_nests_stay_inside_their_memory() -> None:
 
 
 @pytest.mark.slow
+def test_clang_finds_no_undefined_behaviour_either() -> None:
+    """Of kernels and steps. The fuzzer of nests is built with Clang, too."""
+    clang()
+    run = sanitized(*PYTEST, FILES[0], str(HERE / "test_step.py"), compiler="clang")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert " passed" in run.stdout
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", ["-DPOET_PORTABLE", ""])
 def test_vectors_of_any_length_and_none_give_the_same_bits(flags: str) -> None:
     """Without vectors, and with those that every processor of this kind has."""
@@ -75,8 +89,11 @@ def test_vectors_of_any_length_and_none_give_the_same_bits(flags: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_sanitizer_sees_a_kernel_that_leaves_its_tensor() -> None:
-    run = sanitized("-c", LEAVES_ITS_TENSOR)
+@pytest.mark.parametrize("compiler", LIBRARIES)
+def test_the_sanitizer_sees_a_kernel_that_leaves_its_tensor(compiler: str) -> None:
+    if compiler == "clang":
+        clang()
+    run = sanitized("-c", LEAVES_ITS_TENSOR, compiler=compiler)
     assert run.returncode != 0
     assert "heap-buffer-overflow" in run.stderr
     assert "poet_relu" in run.stderr

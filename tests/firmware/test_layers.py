@@ -43,6 +43,7 @@ ORDER = (
     "src/shape.c",  # operand sizes of each operator
     "src/progress.c",  # trace and stop request of a step
     "src/store.c",  # blocks of the partition, commits
+    "src/parts.c",  # the parts of a schedule, in checked copies
     "src/pieces.c",  # how tensors are cut
     "src/model.c",  # records of tensors and operators
     "src/slots.c",  # slots of tensors, their generations and digest

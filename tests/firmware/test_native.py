@@ -25,7 +25,7 @@ from poet_host.graph.weights import start_values
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.pricing import cost_graph
 from poet_host.profile.profile import estimate_profile
-from poet_host.reference.step import run_step
+from poet_host.reference.step import run_step as reference_step
 from poet_host.resources import resource
 from poet_host.schedule.encode import encode
 from poet_host.sim.native import NativeBoard, create_storage
@@ -33,7 +33,7 @@ from poet_host.sim.start_board import prepare_storage
 from support import toy
 from support.memory_board import card
 from support.overlap import Overlap
-from support.toy_boards import load, prepare, trained, weights, weights_of
+from support.toy_boards import load, prepare, run_step, trained, weights, weights_of
 
 CARD_BYTES = 64 << 20
 TRACED = 18  # statements that the board with sanitizers traces at a time
@@ -177,7 +177,7 @@ def test_the_host_may_come_and_go(board: NativeBoard) -> None:
         with connect(board.port) as device:
             if i == 0:
                 prepare(device)
-            device.step(i + 1)
+            run_step(device, i + 1)
             assert device.hello().committed_step == i + 1
 
 
@@ -239,7 +239,7 @@ def test_whole_steps_of_two_plans_give_the_same_bits(board: NativeBoard) -> None
             prepare(device, kind)
             losses, kinds = [], set()
             for step in range(1, 6):
-                losses.append(device.step(step, (step - 1) * TRACED, 100).loss)
+                losses.append(run_step(device, step, (step - 1) * TRACED, 100).loss)
                 kinds |= {isa.by_code("STATEMENT")[it.kind].name for it in device.trace()}
             seen[kind] = (losses, weights_of(device))
             assert kinds >= {"compute", "page_in", "page_out", "wait", "end"}
@@ -263,6 +263,7 @@ def test_a_step_of_a_whole_network_equals_the_reference(storage: Path) -> None:
     stored[graph.data] = rng.uniform(0, 1, graph[graph.data].shape).astype(np.float32)
     stored[graph.label] = rng.integers(0, 10, graph[graph.label].shape).astype(np.int32)
     nodes = [node for node in graph if node.stored]
+    numbers = [i for i, node in enumerate(nodes) if node.role == "data"]
     with (
         NativeBoard(storage, arena_bytes=plan.peak_bytes, sanitize=True) as board,
         connect(board.port) as device,
@@ -273,8 +274,10 @@ def test_a_step_of_a_whole_network_equals_the_reference(storage: Path) -> None:
             device.write(TENSOR, number, stored[node.name].tobytes())
         device.begin(0)
         for step in (1, 2):
+            for number in numbers:
+                device.write(TENSOR, number, stored[nodes[number].name].tobytes())
             result = device.step(step)
-            values = run_step(graph, stored, step)
+            values = reference_step(graph, stored, step)
             assert np.float32(result.loss) == values[graph.loss].ravel()[0]
             for node in graph:
                 if node.updates is not None:
@@ -326,7 +329,7 @@ def train_until_killed(board: NativeBoard, device: Device, step: int, seconds: f
     killer.start()
     try:
         while True:
-            device.step(step + 1)
+            run_step(device, step + 1)
             step += 1
     except (LinkBroken, NoDevice):
         return step

@@ -143,4 +143,5 @@ def test_a_fault_of_the_card_in_a_nest_commits_nothing(
     # After a wrong bit in the commit, what the card has is not what was written.
     assert {*found} == {0, 1}
     assert flips or found == sorted(found)
-    assert names == {"", "storage_failed"} | ({"page_damaged"} if flips else set())
+    wrong = {"page_damaged", "bad_crc"}  # a tensor, or the schedule
+    assert names == {"", "storage_failed"} | (wrong if flips else set())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from poet_host.graph.cuts import Cut
-from poet_host.plan.nests import Loop, Nest, NestedOperator, Ring
+from poet_host.plan.nests import Nest, NestedOperator, Ring
 from poet_host.reference.step import run_kernel
 from poet_host.schedule.schedule import Schedule
 from support import clib
@@ -19,34 +19,14 @@ from support.kernel_cases import Case, make
 from support.memory_board import SURVIVE, FalseWrite, Refused
 from support.nest_runs import DATA_BLOCK, TENSOR, LateBoard, board_of, schedule_of, stored
 from support.nests import operator_of
+from support.row_nests import NESTS, ROWS, TOKENS, WIDTH, K, N, case, nested
 
-ROWS, WIDTH, TOKENS, STEPS = 24, 70, 3, 9
+STEPS = 9
 PIECE_BLOCKS = 24  # then come the trailers
 TABLE = 2  # number of the tensor
-PAIRS = Cut(4 * WIDTH, (1, 1, ROWS), (1, 1, 2))  # 12 pieces of two blocks
-HALVES = Cut(4, (1, ROWS, WIDTH), (1, 2, 40))  # 24 pieces of one block
-N, C, K, K2 = Loop("n", 1), Loop("c", 40), Loop("k", 2), Loop("k", 4)
-
-
-def nest(loops: tuple[Loop, ...], ring: Ring) -> Nest:
-    return Nest(loops, (None, None, ring, ring))
-
-
-NESTS = {
-    "rows": (PAIRS, nest((K,), Ring(2, 1))),
-    "terms": (PAIRS, nest((K, N), Ring(1, 1))),
-    "columns last": (HALVES, nest((K, C, N), Ring(2, 2))),
-    "columns first": (HALVES, nest((C, K, N), Ring(1, 2))),
-    "two pieces": (PAIRS, nest((K2,), Ring(2, 1))),
-}
 BATCHES = np.random.default_rng(1).integers(0, ROWS, (STEPS + 1, TOKENS)).astype(np.int32)
 BATCHES[4] = BATCHES[3] = BATCHES[2]
 BATCHES[6, 0] = BATCHES[1, 0]
-
-
-def case(sink: str = "sgd", decay: float = 0.0) -> Case:
-    sizes = {"n": TOKENS, "k": ROWS, "c": WIDTH}
-    return make("embedding_grad", sizes, 5, sink=sink, decay=decay)
 
 
 def tables(one: Case, batches: np.ndarray) -> list[np.ndarray]:
@@ -81,11 +61,7 @@ class Bench:
     """A case on a card that has committed step 0."""
 
     def __init__(self, one: Case, cut: Cut, nest: Nest) -> None:
-        more = [None] * (len(one.inputs) - 3)
-        operands = (*nest.operands[:3], *more, nest.operands[-1])
-        cuts = (None, None, cut, *more, cut)
-        nested = NestedOperator(operator_of(one), cuts, Nest(nest.loops, operands))
-        self.schedule: Schedule = schedule_of(one, nested, queue=3)
+        self.schedule: Schedule = schedule_of(one, nested(one, cut, nest), queue=3)
         self.card = board_of(one, self.schedule, queue=3).storage
 
     def board(self, card: CardImage, slabs: int | None = 64) -> CountingBoard:
@@ -242,8 +218,8 @@ def test_a_nest_reads_only_slabs_of_which_a_token_selects_rows(first: str) -> No
     loops = (N, K) if first == "n" else (K, N)
     depth = 1 + loops.index(K)
     cuts = (None, Cut(4 * WIDTH, (1, 1, ROWS), (1, 1, 2)), None)
-    nested = NestedOperator(operator_of(one), cuts, Nest(loops, (None, Ring(2, depth), None)))
-    schedule = schedule_of(one, nested, queue=3)
+    nest = Nest(loops, (None, Ring(2, depth), None))
+    schedule = schedule_of(one, NestedOperator(operator_of(one), cuts, nest), queue=3)
     for tokens in ([4, 5, 20], [0, 9, 23], [13, 13, 12], [2, ROWS, 7]):
         case = replace(one, inputs=[np.array(tokens, np.int32), one.inputs[1]])
         board = CountingBoard(

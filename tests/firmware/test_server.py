@@ -211,6 +211,8 @@ def test_nothing_else_may_be_written_while_a_step_runs() -> None:
     quiet.ask("step", step(1))
     assert server.board.tensor(toy.W, 900) == quiet.board.tensor(toy.W, 900)
     strange = request("write", piece(9, bytes(4)), 9)
+    for tensor, data in zip((toy.X, toy.T), toy.values(1), strict=False):
+        server.board.write(2, tensor, 0, data)
     answers = server.feed(request("step", step(2), 200) + strange)
     assert {reply[0]: status_of(reply)[0] for reply in answers} == {9: "bad_object", 200: "ok"}
 

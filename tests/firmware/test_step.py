@@ -70,6 +70,7 @@ def test_cached_blocks_save_reads_and_change_no_weights() -> None:
     for blocks in (1, 3, 16):
         board = trained(card(), kind="lavish", cache=blocks)
         for step in range(1, 7):
+            board.send_batch()
             before = board.reads
             result = board.step(step)
             assert result["reading_ticks"] == board.reads - before
@@ -350,7 +351,10 @@ def run(graph: Graph, plan: Plan, queue: int) -> tuple[list[tuple[object, ...]],
     rng = np.random.default_rng(3)
     stored = [node for node in graph if node.stored]
     for number, node in enumerate(stored):
-        board.write(2, number, 0, rng.uniform(-1, 1, node.shape).astype(np.float32).tobytes())
+        value = rng.uniform(-1, 1, node.shape).astype(np.float32).tobytes()
+        board.write(2, number, 0, value)
+        if node.role == "data":
+            board.batch[number] = value
     board.begin(0)
     losses = [board.step(step)["loss"] for step in (1, 2)]
     trained = {node.name for node in graph.trainable}

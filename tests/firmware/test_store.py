@@ -278,6 +278,7 @@ def test_writing_another_model_ends_the_commit_of_the_first() -> None:
     model = toy.schedule().model
     bigger = model_bytes(replace(model, data_blocks=model.data_blocks + 64))
     board.load(bigger, plan_of_model(toy.schedule().plan_part, bigger))
+    board.batch = {}
     assert refusal(board.step, 3).name == "wrong_step"
     assert board.hello()["committed_step"] == 2  # loading alone destroys nothing
     board.write(2, toy.W, 0, b"\0" * 4)

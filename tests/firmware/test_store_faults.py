@@ -23,13 +23,19 @@ FAULTS = {
 MOST_RUNS = 4  # until training is done
 
 
-def writes_of_a_run(kind: str) -> range:
-    """The numbers of all writes after the first commit."""
+def writes_of_a_run(kind: str, *, of_batches: bool = False) -> list[int]:
+    """The numbers of all writes of steps, or of all writes of their batches."""
     board = trained(card(), kind=kind)
-    first = board.writes
+    batches: list[int] = []
+    steps: list[int] = []
     for step in range(1, STEPS + 1):
+        begin = board.writes
+        board.send_batch()
+        batches += range(begin, board.writes)
+        begin = board.writes
         board.step(step)
-    return range(first, board.writes)
+        steps += range(begin, board.writes)
+    return batches if of_batches else steps
 
 
 def run(board: MemoryBoard, kind: str) -> bool:
@@ -65,6 +71,28 @@ def test_a_false_write_is_never_silent(fault: str, kind: str) -> None:
         if not run(board, kind):
             board.false_writes = {}
             resume(board.storage, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_false_write_of_a_batch_is_never_silent(fault: str, kind: str) -> None:
+    """Where it replaces the weights of the first commit, training is lost, with an error."""
+    for number in writes_of_a_run(kind, of_batches=True):
+        board = trained(card(), kind=kind)
+        board.false_writes = {number: FAULTS[fault]}
+        run(board, kind)
+
+
+def test_a_batch_that_a_card_has_not_written_is_not_the_one_before() -> None:
+    """Both steps of a slot have other batches, and no write of the second one is made."""
+    for kind in KINDS:
+        board = trained(card(), 2, kind=kind)
+        board.batch = dict(zip((toy.X, toy.T), toy.values(2, kind), strict=False))
+        board.false_writes = dict.fromkeys(
+            range(board.writes, board.writes + 99), FAULTS["dropped"]
+        )
+        with pytest.raises(Refused, match="page_damaged"):
+            board.send_batch()
 
 
 @pytest.mark.slow

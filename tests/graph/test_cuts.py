@@ -14,6 +14,7 @@ from poet_host.schedule.model import PAGE, Tensor, model_bytes, read_model
 from poet_host.schedule.slots import pieces
 from support import toy
 from support.memory_board import library
+from support.schedule_copy import MODEL_BLOCK, copy_of
 
 AXIS = st.integers(1, 40).flatmap(lambda size: st.tuples(st.just(size), st.integers(1, size)))
 CUTS = st.builds(
@@ -76,7 +77,9 @@ def test_the_board_finds_the_same_pieces(cut: Cut, data: Any) -> None:
     cache = ffi.new("struct poet_cache[1]")
     board.model.cut_count = 1
     board.memory.cache, board.memory.cache_blocks = cache, 1
-    cache[0].block = 64  # of the model part; the table of cuts follows the header
+    port = ffi.new("struct poet_port *")
+    board.port = port
+    cache[0].block = copy_of(MODEL_BLOCK, 0)[0]  # the table of cuts follows the header
     board.unsettled = 2**32 - 1
     size = ffi.sizeof("struct poet_model")
     fields = {"unit_bytes": cut.unit_bytes, "size": cut.size, "part": cut.part}

@@ -2,7 +2,7 @@
 
 from poet_host.device.device import Device
 from support.overlap import Overlap
-from support.toy_boards import load, prepare, truth, weights_of
+from support.toy_boards import load, prepare, run_step, truth, weights_of
 
 from tests.hardware.rig import Rig, look
 
@@ -14,7 +14,7 @@ def test_pages_are_read_as_written(device: Device) -> None:
               "up to 100 mA"):  # fmt: skip
         prepare(device)
         for step in range(1, STEPS + 1):
-            device.step(step)
+            run_step(device, step)
             assert weights_of(device) == truth()[step], (
                 f"step {step} has other weights than the host"
             )
@@ -28,7 +28,7 @@ def test_a_step_is_committed(rig: Rig, device: Device) -> None:
         assert again.info.committed_step == 1
         load(again)
         assert weights_of(again) == truth()[1]
-        again.step(2)
+        run_step(again, 2)
         assert weights_of(again) == truth()[2]
 
 

@@ -50,9 +50,13 @@ def nested(
 
 # `matmul` with a transposed first operand of 512 rows, see docs/reference/models-and-operators.md
 LARGE_BUFFERS = {"transformer": {"block1.value:grad", "block1.key:grad"}}
+LARGE_MODELS = ("bert-base", "mobilenet-vww", "resnet18", "vgg16-cifar")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGE_MODELS)) for name in MODELS],
+)
 def test_every_operator_streams_its_large_operands_through_12_kib(name: str) -> None:
     costs = problem_of(load(name), SMALL_PART_BYTES)[0].graph
     large = {i for i, node in enumerate(costs.nodes) if node.bytes > BUFFER_BYTES}
@@ -117,6 +121,7 @@ def test_cuts_are_along_axes_of_all_operators(model: str, table_slabs: int) -> N
                 parts_of(operator.operand(i), cuts.get(name))  # raises LawError
 
 
+@pytest.mark.slow
 def test_a_step_of_plain_sgd_writes_at_most_three_slabs_a_token() -> None:
     """A board that keeps no slabs, weight decay and momentum write the whole table."""
     name, table, row = "word.weight:new", 30_522 * 128 * 4, 128 * 4
@@ -157,6 +162,7 @@ def test_the_smallest_ram_of_streaming_is_the_same_from_every_budget() -> None:
     assert needs[0] < largest_operator_bytes(cost_graph(graph, estimate_profile("mkr1000"))) / 3
 
 
+@pytest.mark.slow
 def test_a_large_transformer_needs_20_kib() -> None:
     graph = load("bert-base", TrainingOptions(sequence_length=128))
     assert largest_operator_bytes(problem_of(graph, 1024)[0].graph, 4) <= 20_480

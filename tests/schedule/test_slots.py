@@ -72,15 +72,18 @@ def test_states_of_a_trained_card(storage: CardImage, when: str) -> None:
     assert slots.digest_of(there for _, there in pairs) == state.digest
 
 
-def test_inputs_have_the_generation_of_their_model(storage: CardImage) -> None:
+def test_inputs_have_the_generation_of_the_commit_before_their_step(storage: CardImage) -> None:
+    found = commit(storage)
+    store = isa.unpack("poet_store", block(storage, 0, isa.record_size("poet_store")))
+    generation = slots.generation_of(store["identity"], found.prior.generation)
     for number in (toy.X, toy.T):
         tensor = MODEL.tensors[number]
         assert tensor.place == INPUT
         (piece,) = slots.pieces(tensor)
-        at = (PARTITION + slots.DATA_BLOCK) * BLOCK
-        there = taken(storage, at + piece.trailer, slots.TRAILER_BYTES)
+        slot = slots.AREAS.slot(MODEL, (found.now.step - 1) % 2)
+        there = taken(storage, (PARTITION + slot) * BLOCK + piece.trailer, slots.TRAILER_BYTES)
         crc = zlib.crc32(toy.values(1)[number])
-        assert there == slots.trailer_of(piece, crc, MODEL.crc)
+        assert there == slots.trailer_of(piece, crc, generation)
 
 
 @pytest.mark.parametrize("size", [4, 504, 508, 512, 1016, 1020])

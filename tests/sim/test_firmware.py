@@ -14,7 +14,7 @@ from poet_host.firmware_build.image import read_elf
 from poet_host.sim.native import create_storage
 from poet_host.sim.simulated_chip import CardFault, SimulatedChip
 from support.sim_helper import needs_compiler
-from support.toy_boards import load, prepare, running, truth, weights_of
+from support.toy_boards import load, prepare, run_step, running, truth, weights_of
 
 pytestmark = needs_compiler
 BOARDS = ["mkr1000", "nrf52840_dk"]
@@ -38,7 +38,7 @@ def test_a_training_run_has_the_bits_of_the_library(name: str, storage: Path) ->
         for kind in ("frugal", "lavish"):
             prepare(device, kind)
             for step in range(1, 5):
-                device.step(step, 0, 30)
+                run_step(device, step, 0, 30)
                 assert weights_of(device) == truth()[step]
             assert len(device.trace()) >= 12
         assert board.ended is None
@@ -70,7 +70,7 @@ def test_slow_cards_and_errors_change_no_weights(name: str, storage: Path) -> No
     with running(name, storage, *faults, stall_one_in=3) as (board, device):
         prepare(device)
         for step in (1, 2):
-            device.step(step)
+            run_step(device, step)
         assert weights_of(device) == truth()[2]
         assert board.ended is None
 
@@ -136,7 +136,7 @@ def committed_after_cut(
         try:
             load(device)
             for step in (1, 2):
-                device.step(step)
+                run_step(device, step)
                 confirmed = step
         except (LinkBroken, NoDevice):
             board.process.wait(5)
@@ -149,7 +149,7 @@ def committed_after_cut(
         assert weights_of(device) == truth()[step]
         while step < 3:
             step += 1
-            device.step(step)
+            run_step(device, step)
         assert weights_of(device) == truth()[3]
     return was_cut
 

@@ -15,7 +15,7 @@ from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.sim.board import SimulatedBoard
 from support import whole_runs as runs
 from support.sim_helper import needs_compiler
-from support.toy_boards import prepare, truth, weights_of
+from support.toy_boards import prepare, run_step, truth, weights_of
 from support.usb_board import UsbBoard
 from support.usb_layer import LINUX, STALLED
 
@@ -184,7 +184,7 @@ def test_it_trains_over_usb_to_the_same_bits(name: str, storage: Path) -> None:
         with connect(board.port) as device:
             prepare(device)
             for step in range(1, 5):
-                device.step(step, 0, 30)
+                run_step(device, step, 0, 30)
                 assert weights_of(device) == truth()[step]
         with connect(board.port) as device:  # another program
             assert weights_of(device) == truth()[4]

@@ -48,6 +48,7 @@ def collected(search: BoundSearch) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_the_bounds_rise_to_the_value_of_the_best_plan(block: int) -> None:
     reached = plans = shorter = repaired = 0
@@ -77,6 +78,7 @@ def test_the_bounds_rise_to_the_value_of_the_best_plan(block: int) -> None:
     assert shorter > 0  # of the searches that begin with what another search learnt
 
 
+@pytest.mark.slow
 def test_the_first_bound_offers_only_plans_that_are_better_than_the_known_one() -> None:
     found = 0
     for seed in range(60):

@@ -162,6 +162,7 @@ def test_no_plan_with_modes_beats_it() -> None:
     assert min(kinds[kind] for kind in ("none", "modes", "mode 0")) > 12, kinds
 
 
+@pytest.mark.slow
 def test_modes_are_drawn_of_every_kind_and_their_best_plans_are_legal() -> None:
     kinds: Counter[str] = Counter()
     for seed in range(120):

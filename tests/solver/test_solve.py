@@ -47,9 +47,13 @@ def test_energy_equals_exhaustive_search(block: int) -> None:
 
 
 OBJECTIVE_GRAPHS = 200
+QUICK_BLOCKS = 2  # the others are slow
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize(
+    "block",
+    [pytest.param(i, marks=[pytest.mark.slow] * (i >= QUICK_BLOCKS)) for i in range(10)],
+)
 def test_every_objective_equals_exhaustive_search(block: int) -> None:
     compared = 0
     for seed in range(block * OBJECTIVE_GRAPHS // 10, (block + 1) * OBJECTIVE_GRAPHS // 10):

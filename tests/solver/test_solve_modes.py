@@ -95,6 +95,7 @@ def test_the_other_methods_use_modes_within_their_limits(
     assert found > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", MODELS, ids=("relaxed", "strict", "whole", "conflicts"))
 def test_every_model_bounds_all_plans(options: dict[str, object]) -> None:
     bounds = 0
@@ -112,6 +113,7 @@ def test_every_model_bounds_all_plans(options: dict[str, object]) -> None:
     assert bounds > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_fused", [False, True], ids=("one node", "several nodes"))
 def test_the_best_plan_is_a_solution_of_the_model(is_fused: bool) -> None:
     """So searches can start from a plan, and search its neighbourhood."""
@@ -163,6 +165,7 @@ def test_a_tensor_that_only_modes_write_to_storage_can_be_paged_in() -> None:
     assert found == 3
 
 
+@pytest.mark.slow
 def test_placed_plans_have_their_workspaces_and_transfers_placed() -> None:
     placed = also = 0
     for seed in range(400, 480):

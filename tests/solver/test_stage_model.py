@@ -96,6 +96,7 @@ def cost_uj(program: Program, values: Values) -> float:
     return float(program.offset + np.dot(program.cost, values))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
 def test_the_best_plan_obeys_the_model_and_every_conflict(block: int) -> None:
     count = learned = 0

@@ -1,8 +1,8 @@
 """The C kernels as a shared library, called through cffi with NumPy arrays.
 
 They use the longest vectors of this computer, unless POET_KERNEL_FLAGS in the environment replaces
-the compiler's options for that. POET_SANITIZE=1 builds them with the address and
-undefined-behaviour sanitizers; the process then needs libasan preloaded.
+the compiler's options for that. If POET_SANITIZE names a compiler, it builds them with its address
+and undefined-behaviour sanitizers; the process then needs their library preloaded.
 """
 
 import os
@@ -58,12 +58,13 @@ def library() -> Any:
     """All kernels, compiled once for all processes."""
     firmware = resource("firmware")
     vectors = os.environ.get("POET_KERNEL_FLAGS", " ".join(vector_flags())).split()
-    sanitize = SANITIZE if os.environ.get("POET_SANITIZE") else []
+    sanitizing = os.environ.get("POET_SANITIZE", "")
+    sanitize = SANITIZE if sanitizing else []
     flags = (*FLAGS, "-fPIC", "-shared", *vectors, *sanitize, f"-I{firmware / 'include'}")
-    os.environ.pop("LD_PRELOAD", None)  # this process has libasan, the compiler needs none
+    os.environ.pop("LD_PRELOAD", None)  # for this process, not for the compiler
     built = compiled(
         "libkernels.so",
-        ["cc", *flags],
+        [sanitizing or "cc", *flags],
         sorted((firmware / "kernels").glob("*.c")),
         sorted(path for kind in ("*.h", "*.def") for path in firmware.rglob(kind)),
         ["-lm"],

@@ -60,8 +60,8 @@ def _object(source: Path, *command: str) -> Path:
     return made
 
 
-def compile_fuzzer(folder: Path, firmware: Path | None = None) -> Path:
-    """Write the good cards to `folder`, and compile the fuzzer for them."""
+def compile_fuzzer(folder: Path, firmware: Path | None = None) -> tuple[Path, list[Path]]:
+    """Write the good cards to `folder`, and compile the fuzzer. Return it, and their images."""
     firmware = firmware or resource("firmware")
     images = [folder / f"{number}.img" for number in range(len(CARDS))]
     for path, (kind, steps) in zip(images, CARDS, strict=True):
@@ -70,18 +70,17 @@ def compile_fuzzer(folder: Path, firmware: Path | None = None) -> Path:
     command = ["cc", *FLAGS, "-ffp-contract=off", *SANITIZE, "-DPOET_POISON"]
     command += [f"-I{firmware / 'include'}", f"-I{firmware / 'src'}", f"-I{HERE}"]
     sources = sorted((firmware / "src").glob("*.c")) + sorted((firmware / "kernels").glob("*.c"))
-    define = '-DIMAGES="' + "".join(f"{path}:" for path in images) + '"'
-    inputs = [HERE / name for name in ("board.c", "change.c", "fuzz.c")]
+    inputs = [HERE.parent / "board.c", HERE / "change.c", HERE / "fuzz.c"]
     inputs += [_object(source, *command) for source in sources]
-    subprocess.run([*command, define, *map(str, inputs), "-o", program, "-lm"], check=True)
-    return program
+    subprocess.run([*command, *map(str, inputs), "-o", program, "-lm"], check=True)
+    return program, images
 
 
 def main(seed: str, limit: str) -> int:
     """Compile the fuzzer and run it: SEED and -SECONDS, or SEED and a number of rounds."""
     with tempfile.TemporaryDirectory() as folder:
-        program = compile_fuzzer(Path(folder))
-        return subprocess.run([program, seed, limit], check=False).returncode
+        program, images = compile_fuzzer(Path(folder))
+        return subprocess.run([program, seed, limit, *images], check=False).returncode
 
 
 if __name__ == "__main__":

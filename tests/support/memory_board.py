@@ -40,7 +40,7 @@ def _declarations(path: str) -> str:
 def library() -> tuple[cffi.FFI, Any]:
     """Return all declarations of the runtime, internal ones too, and the compiled library.
 
-    POET_SANITIZE=1 builds it with sanitizers; the process then needs libasan preloaded.
+    With POET_SANITIZE it is built with sanitizers, whose library the process then needs preloaded.
     """
     ffi = cffi.FFI()
     headers = ("records.h", "port.h", "poet.h", "server.h")
@@ -188,6 +188,8 @@ class MemoryBoard:
         self.port.tick_hz = 1000
         self.line_in, self.line_out = bytearray(), bytearray()
         self.sends = 0  # calls of the port's `send`
+        self.batch: dict[int, bytes] = {}  # INPUT tensors that each new step is given
+        self.sent_after: int | None = None  # generation of the commit after which it was sent
         self.lib.poet_init(self.state, self.port, self.memory)
 
     # The port.
@@ -303,6 +305,8 @@ class MemoryBoard:
         return isa.unpack("poet_hello", bytes(self.ffi.buffer(hello)))
 
     def write(self, object: int, tensor: int, offset: int, data: bytes) -> None:
+        if object == 2 and len(self.batch.get(tensor, b"")) == len(data):
+            self.batch[tensor] = data
         self.call("write", object, tensor, offset, data, len(data))
 
     def read(self, object: int, tensor: int, offset: int, size: int) -> bytes:
@@ -340,7 +344,18 @@ class MemoryBoard:
     def begin(self, step: int) -> None:
         self.call("begin", step)
 
+    def send_batch(self) -> None:
+        """Send the batch of the next step, if a card holds the tensors of the loaded schedule."""
+        if self.state.loaded and not self.state.model.flags:
+            for tensor, data in self.batch.items():
+                self.call("write", 2, tensor, 0, data, len(data))
+            self.sent_after = self.state.committed.now.generation
+
     def step(self, step: int, first: int = 0, count: int = 0) -> dict[str, Any]:
+        """Run a step. A new one is given its batch first, unless `send_batch` has sent it."""
         result = self.ffi.new("struct poet_step_result *")
+        committed = self.state.committed.now
+        if step == committed.step + 1 and self.sent_after != committed.generation:
+            self.send_batch()
         self.call("step", step, first, count, result)
         return isa.unpack("poet_step_result", bytes(self.ffi.buffer(result)))

@@ -30,13 +30,17 @@ class Overlap:
         schedule = encode(Graph("overlap", nodes, "a", "b", "loss", "r"), plan)
         device.format()
         device.load(schedule.model_part, schedule.plan_part)
-        for number in (0, 1):
-            device.write(TENSOR, number, bytes(size))
+        self.device, self.size_bytes = device, size
+        self.send_batch()
         device.begin(0)
-        self.device = device
+
+    def send_batch(self) -> None:
+        for number in (0, 1):
+            self.device.write(TENSOR, number, bytes(self.size_bytes))
 
     def run(self, step: int) -> tuple[Any, Any]:
         """Run a step; return the trace records of the page-in of b and of the compute of r."""
+        self.send_batch()
         self.device.step(step, 0, 10)
         trace = self.device.trace()  # page_in a, page_in b, wait, compute r, wait, compute loss
         return trace[1], trace[3]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from poet_host.device.device import TENSOR, Device, connect
 from poet_host.firmware_build.bare_metal import build_firmware
@@ -32,7 +33,7 @@ def trained(
     """Return a board with the toy's tensors of `seed`, after `steps` steps."""
     board = MemoryBoard(storage, arena_bytes, cache=cache, queue=queue)
     board.format()
-    load(board, kind)
+    load(board, kind, seed)
     for number, data in enumerate(toy.values(seed, kind)):
         board.write(2, number, 0, data)
     board.begin(0)
@@ -41,11 +42,20 @@ def trained(
     return board
 
 
-def load(board: MemoryBoard | Device, kind: str = "frugal") -> Schedule:
-    """Load a schedule of the toy."""
+def load(board: MemoryBoard | Device, kind: str = "frugal", seed: int = 1) -> Schedule:
+    """Load a schedule of the toy. A board in memory is given the batch of `seed` in each step."""
     schedule = toy.schedule(kind)
     board.load(schedule.model_part, schedule.plan_part)
+    if isinstance(board, MemoryBoard):
+        board.batch = dict(zip((toy.X, toy.T), toy.values(seed, kind), strict=False))
     return schedule
+
+
+def run_step(device: Device, number: int, *trace: int, seed: int = 1) -> Any:
+    """Send the toy's batch to a board, and run a step."""
+    for tensor, data in zip((toy.X, toy.T), toy.values(seed), strict=False):
+        device.write(TENSOR, tensor, data)
+    return device.step(number, *trace)
 
 
 def weights(board: MemoryBoard, kind: str = "frugal") -> tuple[bytes, bytes]:

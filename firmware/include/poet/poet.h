@@ -24,6 +24,7 @@
  *   block    0  poet_store
  *           64  model part (512 KiB)
  *         1088  plan part (64 KiB)
+ *         2048  copies of both parts, which the library makes (parts.c)
  *         8192  commit record of even sequence numbers
  *        16384  commit record of odd sequence numbers
  *        24576  data area; poet_tensor.block counts from here
@@ -56,6 +57,7 @@ enum {
   POET_MODEL_BLOCKS = 1024,
   POET_PLAN_BLOCK = POET_MODEL_BLOCK + POET_MODEL_BLOCKS,
   POET_PLAN_BLOCKS = 128,
+  POET_COPY_BLOCK = 2048, /* of the model part; that of the plan part: 4096 */
   POET_COMMIT_BLOCK = POET_UNIT_BLOCKS, /* the other: one unit later */
   POET_DATA_BLOCK = POET_COMMIT_BLOCK + 2 * POET_UNIT_BLOCKS,
 };
@@ -79,6 +81,7 @@ struct poet_cache {
   uint32_t words[POET_BLOCK / 4];
 };
 #define POET_NO_BLOCK 0xffffffffu
+#define POET_NO_SLOT 0xffffffffu
 
 /* A chip with little flash renews whole tables. */
 #ifdef __ARM_ARCH_6M__
@@ -200,11 +203,12 @@ struct poet {
   bool staging;
   /* number of the tensor whose CRC poet_read has found correct, or POET_NONE */
   uint32_t verified;
-  /* tensor whose bytes arrive in order, from the first byte on */
+  /* slot of a tensor whose bytes arrive in order (tensors.c) */
   struct {
-    uint32_t tensor; /* its number, or POET_NONE */
+    uint32_t slot;   /* POET_NO_SLOT: there is none */
     uint32_t offset; /* number of bytes that have arrived */
-    uint32_t crc;    /* CRC of these bytes */
+    uint32_t crc;    /* of those that belong to the last piece */
+    uint32_t digest; /* of the trailers of the pieces that are complete */
   } arriving;
 
   /* State of a step. poet_load also uses `decoder`, but never during a step. */
@@ -254,12 +258,13 @@ void poet_hello(struct poet *p, struct poet_hello *hello);
 
 /* Write bytes of an object (POET_OBJECT_*).
  *
- * Writing the last byte of a tensor completes it: the library then reads the
- * tensor back from storage and writes the CRC after the data. Bytes of a
- * CURRENT tensor take effect at poet_begin; until then the committed values
- * stay. Bytes of an INPUT tensor are for the next step. While a step runs,
- * `poll` may call this function, but only for INPUT tensors. Such bytes are for
- * the step after the running one.
+ * Bytes of a tensor are written in order, from its first byte on; a request may
+ * be repeated. After the error out_of_order, write the tensor again. The last
+ * byte completes the tensor: the library then compares the CRCs on storage with
+ * those of the bytes that it was given. Bytes of a CURRENT tensor take effect
+ * at poet_begin; until then the committed values stay. Bytes of an INPUT tensor
+ * are for the next step. While a step runs, `poll` may call this function, but
+ * only for INPUT tensors. Such bytes are for the step after the running one.
  *
  * Writing a model or plan part unloads the schedule. The first tensor written
  * for another model invalidates the commit of the previous model. */

@@ -6,7 +6,7 @@
 #define BOARD_RESIDENTS 40
 #define BOARD_TENSORS 512
 #define BOARD_QUEUE 8
-#define BOARD_TRACE 18
+#define BOARD_TRACE 16
 #define BOARD_CACHE 4
 #define BOARD_FRAME 520 /* payload of a write of one block */
 /* The store in the chip's own flash: erase unit, what one write programs, and

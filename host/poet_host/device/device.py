@@ -64,7 +64,7 @@ class Device(Closing):
         return self._hello()
 
     def rows(self) -> str:
-        """Read the board's rows of isa.def as text. poet_hello.fingerprint is its CRC-32."""
+        """Read the board's rows of isa.def as text: poet_hello.fingerprint is its CRC-32."""
         text = b""
         while piece := self._request("rows", {"offset": len(text)})["bytes"]:
             text += piece
@@ -103,14 +103,19 @@ class Device(Closing):
     ) -> None:
         """Write `data` to an object, from byte `start` on, in pieces that fit a frame.
 
-        Each reply names the next offset that the board expects, so no byte is sent twice.
+        A tensor of which the card has not written all bytes is written once more from its start.
         """
         room = self._piece(self.info.frame_bytes - size_of(messages()["write"].request))
-        done = 0
+        done, again = 0, object == TENSOR
         while done < len(data):
-            piece = data[done : done + room]
-            values = {"object": object, "tensor": tensor, "offset": start + done, "bytes": piece}
-            done = int(self._request("write", values)["next"]) - start
+            place = {"object": object, "tensor": tensor, "offset": start + done}
+            piece = {"bytes": data[done : done + room]}
+            try:
+                done = int(self._request("write", place | piece)["next"]) - start
+            except BoardError as error:
+                if not (again and error.name in ("page_damaged", "out_of_order")):
+                    raise
+                done, again = 0, False
             if progress:
                 progress(done, len(data))
 
@@ -346,8 +351,7 @@ class Device(Closing):
     def _piece(room: int) -> int:
         """Return the number of bytes to transfer in one request whose frame has `room` bytes.
 
-        The number is whole storage blocks, or `room` if that is less than one block. Whole blocks
-        are faster: to write only a part of a block, the board must first read the block.
+        Whole blocks are faster: to write a part of a block, the board must first read the block.
         """
         return room // _BLOCK * _BLOCK or room
 

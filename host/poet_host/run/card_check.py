@@ -203,8 +203,8 @@ class _Check:
             if tensor.place in _PLACES:
                 reports = []
                 for slot in range(slots.SLOTS_OF_PLACE[tensor.place]):
-                    role, sequence = self.role(tensor, slot)
-                    state, there = self.slot(model, tensor, slot, sequence)
+                    role, sequences = self.role(tensor, slot)
+                    state, there = self.slot(model, tensor, slot, sequences)
                     trailers.setdefault(role, []).extend(there)
                     reports.append(SlotReport(slot, role, state))
                 place, name = _PLACES[tensor.place], names.get(number)
@@ -228,25 +228,25 @@ class _Check:
             self.problems.append(f"weights of step {state.step:,}: {what} damaged")
         return found
 
-    def role(self, tensor: Tensor, slot: int) -> tuple[str, int]:
-        """Return the role of a slot, and the sequence number of the commit that it is for."""
+    def role(self, tensor: Tensor, slot: int) -> tuple[str, tuple[int, ...]]:
+        """Return the role of a slot, and the sequence numbers of the commits that it may be for."""
         assert self.commit is not None
-        if tensor.place != CURRENT:
-            return _PLACES[tensor.place], 0
         role = _ROLES[(slot - self.commit.slot) % slots.SLOTS]
         generations = {
             "current": self.commit.now.generation,
             "prior": self.commit.prior.generation,
             "next": self.commit.sequence + 1,
         }
-        return role, generations[role]
+        if tensor.place == CURRENT:
+            return role, (generations[role],)
+        return _PLACES[tensor.place], tuple(generations.values())
 
     def slot(
-        self, model: Model, tensor: Tensor, slot: int, sequence: int
+        self, model: Model, tensor: Tensor, slot: int, sequences: tuple[int, ...]
     ) -> tuple[SlotState, list[bytes]]:
         """Return the state of a slot, and its trailers."""
         base = slots.AREAS.slot(model, slot)
-        generation = self.card.generation_of(model, tensor, sequence)
+        generations = {self.card.generation_of(model, tensor, number) for number in sequences}
         states: set[SlotState] = set()
         trailers = []
         for piece in slots.pieces(tensor):
@@ -259,7 +259,7 @@ class _Check:
             except Unreadable:
                 states.add("damaged")
                 continue
-            if trailers[-1] == slots.trailer_of(piece, crc, generation):
+            if trailers[-1] in {slots.trailer_of(piece, crc, number) for number in generations}:
                 states.add("whole")
             elif is_empty:
                 states.add("empty")

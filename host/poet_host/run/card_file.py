@@ -15,7 +15,7 @@ from ..device.device import NOTHING_COMMITTED
 from ..errors import BadInput, PoetError
 from ..files import write_all
 from ..schedule import format_1, slots
-from ..schedule.model import BLOCK, CURRENT, INPUT, Model, Tensor, part_size, read_tensors
+from ..schedule.model import BLOCK, CURRENT, FIXED, INPUT, Model, Tensor, part_size, read_tensors
 from ..schedule.slots import Commit, State
 from ..temporary import locked
 from .partition import in_table, store_of, stores
@@ -256,10 +256,10 @@ class CardFile(Closing):
         return slot if tensor.place == CURRENT else 0
 
     def generation_of(self, model: Model, tensor: Tensor, sequence: int) -> int:
-        """Return the generation of a tensor. `sequence`: of the commit of a CURRENT tensor."""
+        """Return the generation of a tensor. `sequence`: of the commit that its bytes belong to."""
         if self.version == 1:
             return 0
-        if tensor.place != CURRENT:
+        if tensor.place == FIXED:
             return model.crc
         assert self.store is not None
         return slots.generation_of(self.store["identity"], sequence)

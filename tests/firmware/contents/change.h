@@ -3,7 +3,7 @@
 #ifndef CHANGE_H
 #define CHANGE_H
 
-#include "board.h"
+#include "../board.h"
 
 /* Find the trailers of the stored tensors of a good card, with a board that has
    loaded its schedule. */

@@ -6,10 +6,10 @@
    else has changed the card, another board finds the same commit, and all
    committed tensors are whole. Sanitizers see the rest.
 
-   IMAGES names good cards, one after the other, each ended by a colon. */
+   FILE is the image of a good card. */
 #include <string.h>
 
-#include "board.h"
+#include "../board.h"
 #include "change.h"
 
 enum {
@@ -340,7 +340,8 @@ static void play(void) {
                          .off_at = any(3) ? MOST_ACCESSES : any(1000),
                          .rare = any(3) ? 0 : 20u << any(8),
                          .lie_at = UINT32_MAX,
-                         .lie = change};
+                         .lie = change,
+                         .lag = 2};
   if (any(4)) {
     change();
     if (!any(3)) {
@@ -385,9 +386,8 @@ static void prepare_card(const char *path) {
 }
 
 static void prepare(void) {
-  char images[] = IMAGES;
   random_state = 1;
-  for (char *path = strtok(images, ":"); path; path = strtok(NULL, ":")) {
-    prepare_card(path);
+  for (char **path = files; *path; path++) {
+    prepare_card(*path);
   }
 }

@@ -1,4 +1,4 @@
-/* A board in memory for the fuzzer of card contents: its card, and its port.
+/* A board in memory for the fuzzers of the runtime: its card, and its port.
 
    Rules of the port: after the partition table was read, each access lies in
    the partition of that table. Block 0 is never written. A transfer uses only
@@ -14,10 +14,10 @@
 
 enum { PARTITION = 8 }; /* first block of the partition on good cards */
 
-/* A card with a good content, to which every round returns. */
+/* A card with a content to which every round returns. */
 struct card {
   uint8_t *bytes; /* what is on the card now */
-  const uint8_t *good;
+  uint8_t *good;
   uint8_t *dirty; /* for each block: it may differ from `good` */
   uint32_t *list; /* the dirty blocks */
   uint32_t blocks, dirty_count;
@@ -35,6 +35,15 @@ struct board {
   uint32_t changes;      /* of the card in this round */
   uint32_t changes_seen; /* of them, before the card was mounted */
   bool reads_only;       /* a write breaks a rule */
+  uint32_t lag;          /* of 4 accesses, those at which the lane waits */
+  uint32_t now;          /* ticks */
+  bool is_flash;         /* the storage is the chip's own flash */
+  bool renews_tables;    /* as a whole: the board keeps no rows */
+  /* NULL, or called before a block is written: false if the card drops it. */
+  bool (*writes)(uint32_t block, const uint8_t *data);
+  /* NULL, or called after a read, which it may change. */
+  void (*has_read)(uint32_t block, uint8_t *data, uint32_t count);
+  void (*has_flushed)(void); /* NULL, or called after a flush */
 };
 extern struct board board;
 
@@ -42,8 +51,10 @@ uint32_t random_below(uint32_t end);
 /* End the program if a rule is broken. */
 void rule(bool kept, const char *what);
 
-/* Read a card's image into `card`. */
+/* Read a card's image, which has a schedule. */
 void card_open(struct card *card, const char *path);
+/* Make a card with a partition to its end, and zeros in it. */
+void card_make(struct card *card, uint32_t blocks);
 void card_reset(struct card *card);
 void card_touch(struct card *card, uint32_t block);
 

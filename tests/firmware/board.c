@@ -21,7 +21,6 @@ enum {
 };
 
 struct board board;
-static uint32_t now;
 static uint32_t failed, idled; /* in this call: accesses without power, waits */
 static uint32_t first, end;    /* the partition in the table that was read */
 static struct poet_transfer *waiting, **last_waiting = &waiting;
@@ -35,19 +34,33 @@ void rule(bool kept, const char *what) {
 
 /* ---- card --------------------------------------------------------------- */
 
-void card_open(struct card *card, const char *path) {
-  const int file = open(path, O_RDONLY);
-  struct stat facts;
-  rule(file >= 0 && !fstat(file, &facts), "a card's image is there");
-  const size_t size = (size_t)facts.st_size;
+static void map(struct card *card, size_t size, int flags, int file) {
+  const int access = PROT_READ | PROT_WRITE;
   card->blocks = (uint32_t)(size / POET_BLOCK);
-  card->good = mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0);
-  card->bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+  card->good = mmap(NULL, size, access, flags, file, 0);
+  card->bytes = mmap(NULL, size, access, flags, file, 0);
   card->dirty = calloc(card->blocks, 1);
   card->list = calloc(card->blocks, sizeof *card->list);
   rule(card->good != MAP_FAILED && card->bytes != MAP_FAILED && card->dirty &&
            card->list,
        "memory for a card");
+}
+
+void card_make(struct card *card, uint32_t blocks) {
+  const uint32_t partition[] = {PARTITION, blocks - PARTITION};
+  map(card, (size_t)blocks * POET_BLOCK, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+  card->good[TABLE + TYPE] = POET_PARTITION_TYPE;
+  memcpy(card->good + TABLE + FIRST, partition, sizeof partition);
+  card->good[POET_BLOCK - 2] = 0x55;
+  card->good[POET_BLOCK - 1] = 0xaa;
+  memcpy(card->bytes, card->good, POET_BLOCK);
+}
+
+void card_open(struct card *card, const char *path) {
+  const int file = open(path, O_RDONLY);
+  struct stat facts;
+  rule(file >= 0 && !fstat(file, &facts), "a card's image is there");
+  map(card, (size_t)facts.st_size, MAP_PRIVATE, file);
   close(file);
   const struct poet_model *model =
       (const void *)(card->good + (PARTITION + POET_MODEL_BLOCK) * POET_BLOCK);
@@ -130,6 +143,9 @@ static int lane_read(void *context, uint32_t block, void *data,
   }
   memcpy(data, board.card->bytes + (size_t)block * POET_BLOCK,
          (size_t)count * POET_BLOCK);
+  if (board.has_read) {
+    board.has_read(block, data, count);
+  }
   if (!block && count == 1) {
     table_was_read(data);
   }
@@ -147,17 +163,39 @@ static int lane_write(void *context, uint32_t block, const void *data,
   if (failing) {
     size = was_off ? 0 : random_below((uint32_t)size);
   }
-  for (uint32_t i = 0; i * (size_t)POET_BLOCK < size; i++) {
-    card_touch(board.card, block + i);
+  for (size_t done = 0; done < size; done += POET_BLOCK, block++) {
+    const uint8_t *from = (const uint8_t *)data + done;
+    if (!board.writes || board.writes(block, from)) {
+      card_touch(board.card, block);
+      memcpy(board.card->bytes + (size_t)block * POET_BLOCK, from,
+             size - done < POET_BLOCK ? size - done : POET_BLOCK);
+    }
   }
-  memcpy(board.card->bytes + (size_t)block * POET_BLOCK, data, size);
-  return failing ? -1 : 0;
+  return failing || board_is_off() ? -1 : 0;
+}
+
+static bool is_flash(void *context) {
+  (void)context;
+  return board.is_flash;
+}
+
+static int erase(void *context, uint32_t block, uint32_t count) {
+  (void)context;
+  in_partition(block, count);
+  if (fails()) {
+    return -1;
+  }
+  for (uint32_t i = block; i < block + count; i++) {
+    card_touch(board.card, i);
+    memset(board.card->bytes + (size_t)i * POET_BLOCK, 0xff, POET_BLOCK);
+  }
+  return 0;
 }
 
 static const struct poet_port lane;
 static uint32_t ticks(void *context) {
   (void)context;
-  return now += 7;
+  return board.now += 7;
 }
 
 static void run_transfer(void) {
@@ -182,7 +220,7 @@ static void run_transfer(void) {
 
 /* The lane may be ahead of a synchronous access, or not. */
 static void run_some(void) {
-  while (waiting && random_below(2)) {
+  while (waiting && random_below(4) >= board.lag) {
     run_transfer();
   }
 }
@@ -201,12 +239,18 @@ static int port_write(void *context, uint32_t block, const void *data,
 
 static int flush(void *context) {
   (void)context;
-  return fails() ? -1 : 0;
+  if (fails()) {
+    return -1;
+  }
+  if (board.has_flushed) {
+    board.has_flushed();
+  }
+  return 0;
 }
 
 static void usage(void *context, struct poet_usage *to) {
   (void)context;
-  *to = (struct poet_usage){.reading = now};
+  *to = (struct poet_usage){.reading = board.now};
 }
 
 static void idle(void *context) {
@@ -282,8 +326,11 @@ static void *table(size_t bytes) {
 struct poet *board_power_on(uint32_t arena, uint16_t residents,
                             uint16_t tensors, uint16_t queue, uint16_t cache,
                             uint16_t trace) {
-  struct poet_rows *rows = table(sizeof *rows);
-  *rows = (struct poet_rows){.steps = table(16), .capacity = 64};
+  struct poet_rows *rows = NULL;
+  if (!board.renews_tables) {
+    rows = table(sizeof *rows);
+    *rows = (struct poet_rows){.steps = table(16), .capacity = 64};
+  }
   const struct poet_memory memory = {
       .arena = table(arena),
       .arena_bytes = arena,
@@ -310,6 +357,8 @@ struct poet *board_power_on(uint32_t arena, uint16_t residents,
                              .read = port_read,
                              .write = port_write,
                              .flush = flush,
+                             .is_flash = is_flash,
+                             .erase = erase,
                              .submit = submit,
                              .lane_checks = random_below(2),
                              .receive = receive,
@@ -328,7 +377,9 @@ void board_power_off(struct poet *poet) {
   free(poet->memory.queue);
   free(poet->memory.cache);
   free(poet->memory.trace);
-  free(poet->memory.rows->steps);
+  if (poet->memory.rows) {
+    free(poet->memory.rows->steps);
+  }
   free(poet->memory.rows);
   free((struct poet_port *)poet->port);
   free(poet);

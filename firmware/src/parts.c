@@ -1,0 +1,110 @@
+/*
+ * parts.c - the two parts of a schedule, as a step reads them: from copies in
+ * which each block is checked.
+ *
+ * This file keeps no state. poet_load copies both parts, and compares them with
+ * their CRCs on the way. A block of a copy has 508 bytes of the part, and a
+ * check: the CRC-32 of the part's CRC, of the number of the block, and of these
+ * bytes. So whatever a card returns later, a step uses the bytes that poet_load
+ * has seen, or ends with an error. A block that is right already is not written
+ * again, so that cards do not wear out by loads.
+ *
+ * The chip's own flash is memory. It is read as it is, and has no copies.
+ */
+#include <string.h>
+
+#include "runtime.h"
+
+enum { COPIED = POET_BLOCK - 4 /* bytes of a part in a block of its copy */ };
+
+static_assert(POET_MODEL_BLOCKS * POET_BLOCK <=
+                  2 * (POET_PLAN_BLOCK - POET_MODEL_BLOCK) * COPIED,
+              "the copy of the model part ends before that of the plan part");
+
+/* The copies are twice as far apart as the parts, since they are longer. */
+static uint32_t copy_of(uint32_t block) {
+  return POET_COPY_BLOCK + 2 * (block - POET_MODEL_BLOCK);
+}
+
+/* Start the check of a block of a copy. */
+static uint32_t start_check(const struct poet *p, uint32_t block) {
+  const uint32_t owner[2] = {
+      block < copy_of(POET_PLAN_BLOCK) ? p->model.crc : p->plan.crc, block};
+  return poet_crc(0, owner, sizeof owner);
+}
+
+static int put_changed(struct poet *p, uint32_t block, uint32_t offset,
+                       const void *from, uint32_t size) {
+  uint32_t found[8];
+  TRY(poet_get(p, block, offset, found, size));
+  return memcmp(found, from, size)
+             ? poet_put_later(p, block, offset, from, size)
+             : 0;
+}
+
+/* Write one block of the copy, and continue `crc` with the bytes in it. */
+static int copy_block(struct poet *p, uint32_t block, uint32_t offset,
+                      uint32_t left, uint32_t to, uint32_t *crc) {
+  const uint32_t before = 8; /* a part's CRC leaves out magic number and CRC */
+  uint32_t check = start_check(p, to), words[8];
+  for (uint32_t at = 0, size; at < COPIED; at += size) {
+    size = COPIED - at < sizeof words ? COPIED - at : sizeof words;
+    const uint32_t part = left < size ? left : size;
+    const uint32_t skip = offset < before ? before : 0;
+    memset(words, 0, sizeof words);
+    TRY(poet_get(p, block, offset, words, part));
+    *crc = poet_crc(*crc, (const uint8_t *)words + skip, part - skip);
+    check = poet_crc(check, words, size);
+    TRY(put_changed(p, to, at, words, size));
+    offset += part;
+    left -= part;
+  }
+  return put_changed(p, to, COPIED, &check, sizeof check);
+}
+
+int poet_copy_part(struct poet *p, uint32_t block, uint32_t size,
+                   const void *head, uint32_t head_bytes) {
+  uint32_t crc = 0, to = copy_of(block), wanted;
+  uint8_t again[sizeof(struct poet_model)];
+  memcpy(&wanted, (const uint8_t *)head + 4, sizeof wanted);
+  if (poet_is_flash(p)) {
+    TRY(poet_crc_stored(p, block, 8, size - 8, &crc));
+  }
+  for (uint32_t at = 0; at < size && !poet_is_flash(p); at += COPIED) {
+    TRY(copy_block(p, block, at, size - at, to++, &crc));
+  }
+  TRY(poet_settle(p));
+  TRY(poet_get_part(p, block, 0, again, head_bytes));
+  return crc == wanted && !memcmp(again, head, head_bytes) ? 0
+                                                           : POET_ERROR_bad_crc;
+}
+
+int poet_get_part(struct poet *p, uint32_t block, uint32_t offset, void *to,
+                  uint32_t size) {
+  if (poet_is_flash(p)) {
+    return to ? poet_get(p, block, offset, to, size) : 0;
+  }
+  /* A division is slow on a Cortex-M0+, and this quotient is nearly right. */
+  uint32_t number = offset / POET_BLOCK, at = offset - number * COPIED;
+  uint8_t *next = to;
+  struct poet_cache *cache;
+  bool is_new;
+  while (at >= COPIED) {
+    at -= COPIED;
+    number++;
+  }
+  for (number += copy_of(block); size; number++, at = 0) {
+    const uint32_t part = size < COPIED - at ? size : COPIED - at;
+    TRY(poet_read_block(p, number, &cache, &is_new));
+    if (is_new && poet_crc(start_check(p, number), cache->words, COPIED) !=
+                      cache->words[COPIED / 4]) {
+      return poet_failed(p, POET_ERROR_bad_crc);
+    }
+    if (next) {
+      memcpy(next, (const uint8_t *)cache->words + at, part);
+      next += part;
+    }
+    size -= part;
+  }
+  return 0;
+}

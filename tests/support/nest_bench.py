@@ -1,0 +1,173 @@
+"""The firmware's runtime on this computer, with schedules that have nests: two fuzzers in C.
+
+python -m support.nest_bench fuzz SEED SECONDS    other schedules (make fuzz-nest)
+python -m support.nest_bench faults SEED RUNS   faults of the card (make fault-nest)
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from poet_host import isa
+from poet_host.resources import resource
+from poet_host.schedule.schedule import Schedule
+from support import row_nests, toy
+from support.c_fuzzer import counts, fuzz
+from support.kernel_parts_cases import random_case
+from support.nest_runs import schedule_of
+from support.nests import operator_of, random_nest
+from support.pairs import random_pair, random_pair_case, schedule_of_pair
+from support.statistics_nests import (
+    random_statistics,
+    random_statistics_case,
+    schedule_of_statistics,
+)
+from support.usb_layer import FLAGS, SANITIZE
+
+from bench.commits import commit
+
+HERE = Path(__file__).parents[1] / "firmware" / "nest"
+# Inputs that reach code which the seeds do not. Those of build/fuzz-nest are chosen with the seeds:
+# fuzz_nest -merge=1 -use_counters=0 SEEDS build/fuzz-nest
+CORPUS = HERE / "corpus"
+SHARED = ("schedule.c", "reference.c", "host.c", "strange.c")
+WRAPPED = ("poet_take_bits", "poet_take_gamma", "poet_decode")
+QUEUES = 8
+SILENT = ": silent"
+SEEDS = {"kernels": 3, "pairs": 12}
+RESULT_RUNS = 100_000  # of a result file
+RESULT = Path("bench/fault-nest.txt")
+
+
+def _kernels(seed: int) -> Iterator[tuple[str, Schedule]]:
+    for op in isa.kernels():
+        case = replace(random_case(op, np.random.default_rng(seed)), step=1)
+        one = random_nest(Random(seed), operator_of(case))
+        yield op, schedule_of(case, one, 1 + seed % QUEUES)
+
+
+def _pairs(seed: int) -> Iterator[tuple[str, Schedule]]:
+    for name in ("conv2d", "linear"):
+        case = random_pair_case(name, seed)
+        one = random_pair(Random(seed), case)
+        yield f"pair-{name}", schedule_of_pair(case, one, 1 + seed % QUEUES)
+
+
+def _statistics(seed: int) -> Iterator[tuple[str, Schedule]]:
+    case = random_statistics_case(seed)
+    before = ((), ("alone",), ("both",), ("alone", "both"))[seed % 4]
+    one = random_statistics(Random(seed), case)
+    yield "statistics", schedule_of_statistics(case, one, QUEUES, before)
+
+
+def _others() -> Iterator[tuple[str, Schedule]]:
+    for name, (cut, nest) in row_nests.NESTS.items():
+        for sink in ("sgd", "momentum"):
+            one = row_nests.case(sink)
+            schedule = schedule_of(one, row_nests.nested(one, cut, nest), 3)
+            yield f"rows-{name}-{sink}", schedule
+    for kind in ("frugal", "lavish", "cut", "small", "small returning"):
+        yield f"toy-{kind}", toy.schedule(kind)
+
+
+def write_seeds(folder: Path, kernels: int, pairs: int) -> list[Path]:
+    """Write inputs of the fuzzers: random nests of every kernel, `pairs` of each kind, and toys."""
+    folder.mkdir()
+    seeds = [(name, 0, schedule) for name, schedule in _others()]
+    for seed in range(kernels):
+        seeds += [(name, seed, schedule) for name, schedule in _kernels(seed)]
+    for seed in range(pairs):
+        seeds += [(name, seed, schedule) for name, schedule in (*_pairs(seed), *_statistics(seed))]
+    paths = []
+    for name, seed, schedule in seeds:
+        paths.append(folder / f"{name}-{seed}".replace(" ", "-"))
+        model = schedule.model_part
+        paths[-1].write_bytes(len(model).to_bytes(4, "little") + model + schedule.plan_part)
+    return paths
+
+
+def _compile(compiler: str, program: Path, mine: tuple[str, ...], *flags: str) -> Path:
+    firmware = resource("firmware")
+    sources = [HERE.parent / "board.c", *(HERE / name for name in (*mine, *SHARED))]
+    sources += sorted((firmware / "src").glob("*.c")) + sorted((firmware / "kernels").glob("*.c"))
+    command = [compiler, *FLAGS, "-ffp-contract=off", "-DPOET_POISON", *flags]
+    command += [f"-I{firmware / 'include'}", f"-I{firmware / 'src'}", *map(str, sources)]
+    subprocess.run([*command, "-o", str(program), "-lm"], check=True)
+    return program
+
+
+def compile_fuzzer(folder: Path, clang: str = "clang") -> Path:
+    """Compile fuzz_nest, which libFuzzer of Clang drives."""
+    sanitize = ("-fsanitize=fuzzer,address,undefined,float-cast-overflow", SANITIZE[1])
+    wrap = "-Wl," + ",".join(f"--wrap={name}" for name in WRAPPED)
+    mine = ("fuzz_nest.c", "fields.c", "mutate.c")
+    return _compile(clang, folder / "fuzz_nest", mine, *sanitize, wrap)
+
+
+def compile_faults(folder: Path) -> Path:
+    return _compile("cc", folder / "fault_nest", ("fault_nest.c", "faults.c"), *SANITIZE)
+
+
+def fuzz_command(program: Path, seed: int, seconds: int, *folders: Path) -> list[str | Path]:
+    """Change the inputs in `folders`. New ones that reach other code go to the first folder."""
+    limits = ("-max_len=400000", "-len_control=0", "-timeout=20", f"-max_total_time={seconds}")
+    given = (f"-seed={seed}", f"-artifact_prefix={folders[0]}/")
+    return [program, *limits, *given, *folders]
+
+
+def silent(stderr: str) -> list[str]:
+    """Return what fault_nest says about its silent runs."""
+    return [line for line in stderr.replace("\r", "\n").splitlines() if SILENT in line]
+
+
+def report(done: subprocess.CompletedProcess[str], command: str, minutes: float) -> str:
+    """Return the text of a result file."""
+    found = counts(done)
+    lines = [
+        command,
+        f"{date.today()}, commit {commit()}: {found['rounds']:,} runs of 6 steps, "
+        f"{found['faults']:,} faults, {minutes:.0f} minutes",
+        "",
+        *(f"{count:9,}  {name}" for name, count in found.items() if count and name != "rounds"),
+        "",
+        *(silent(done.stderr) or ["No run ended with other weights and no error."]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main(what: str, seed: str, limit: str) -> int:
+    """Compile one of the fuzzers and run it. 100,000 runs with faults write a result file."""
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        seeds = write_seeds(here / "seeds", **SEEDS)
+        if what == "fuzz":
+            found = Path("build") / "fuzz-nest"
+            found.mkdir(parents=True, exist_ok=True)
+            command = fuzz_command(
+                compile_fuzzer(here), int(seed), int(limit), found, CORPUS, here / "seeds"
+            )
+            return subprocess.run(command, check=False).returncode
+        begin = time.monotonic()
+        done = fuzz(compile_faults(here), int(seed), int(limit), *seeds, timeout_s=None)
+        if done.returncode:
+            sys.stderr.write(done.stderr[-2000:])
+            return done.returncode
+        minutes = (time.monotonic() - begin) / 60
+        text = report(done, f"make fault-nest SEED={seed} RUNS={limit}", minutes)
+        sys.stdout.write(text)
+        if int(limit) == RESULT_RUNS:
+            RESULT.write_text(text, encoding="utf-8")
+        return int(bool(silent(done.stderr)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

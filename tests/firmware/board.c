@@ -67,6 +67,7 @@ void card_open(struct card *card, const char *path) {
   const struct poet_plan_header *plan =
       (const void *)(card->good + (PARTITION + POET_PLAN_BLOCK) * POET_BLOCK);
   card->plan_bytes = (uint32_t)sizeof *plan + plan->bit_bytes;
+  card->arena_bytes = plan->arena_bytes;
   card->model_bytes =
       (uint32_t)(sizeof *model +
                  model->tensor_count * sizeof(struct poet_tensor) +

@@ -21,7 +21,8 @@ struct card {
   uint8_t *dirty; /* for each block: it may differ from `good` */
   uint32_t *list; /* the dirty blocks */
   uint32_t blocks, dirty_count;
-  uint32_t model_bytes, plan_bytes, job; /* job: its first block on the card */
+  uint32_t model_bytes, plan_bytes, arena_bytes; /* of its schedule */
+  uint32_t job; /* its first block on the card */
 };
 
 struct board {

@@ -29,7 +29,8 @@ static struct plan_of_card {
   struct seal seals[MOST_SEALS];
   struct area areas[AREAS];
   unsigned seal_count, area_count;
-  uint32_t model_crc; /* of which the trailers of INPUT tensors are */
+  unsigned part_areas; /* the first areas: those of the schedule's parts */
+  uint32_t model_crc;  /* of which the trailers of INPUT tensors are */
 } cards[CARDS], *it;
 
 static uint32_t in_partition(uint32_t block) {
@@ -87,12 +88,6 @@ void change_prepare(struct card *card, struct poet *loaded, unsigned number) {
   it = &cards[number];
   it->card = card;
   memcpy(&job, at(card->job * POET_BLOCK), sizeof job);
-  add_area(TABLE, POET_BLOCK - TABLE);
-  add_area(in_partition(0), sizeof(struct poet_store));
-  for (uint32_t i = 0; i < 2; i++) {
-    add_area(in_partition(POET_COMMIT_BLOCK + i * POET_UNIT_BLOCKS),
-             sizeof(struct poet_commit));
-  }
   add_area(part, sizeof *model);
   add_area(part + (uint32_t)sizeof *model, ops - (uint32_t)sizeof *model);
   add_area(part + ops, cuts - ops);
@@ -101,6 +96,13 @@ void change_prepare(struct card *card, struct poet *loaded, unsigned number) {
   add_area(in_partition(POET_PLAN_BLOCK) +
                (uint32_t)sizeof(struct poet_plan_header),
            card->plan_bytes - (uint32_t)sizeof(struct poet_plan_header));
+  it->part_areas = it->area_count;
+  add_area(TABLE, POET_BLOCK - TABLE);
+  add_area(in_partition(0), sizeof(struct poet_store));
+  for (uint32_t i = 0; i < 2; i++) {
+    add_area(in_partition(POET_COMMIT_BLOCK + i * POET_UNIT_BLOCKS),
+             sizeof(struct poet_commit));
+  }
   add_area(card->job * POET_BLOCK, sizeof job);
   add_area((card->job + 1) * POET_BLOCK, 4 * job.steps * job.batch);
   add_area((card->job + job.sample_block) * POET_BLOCK,
@@ -128,8 +130,8 @@ void change_start(unsigned number) {
 
 /* ---- changes ------------------------------------------------------------ */
 
-/* A number that code may not expect. */
-static uint32_t strange(uint32_t old) {
+/* A number of `width` bytes that code may not expect. */
+static uint32_t strange(uint32_t old, uint32_t width) {
   static const uint32_t numbers[] = {
       0,          1,          2,       3,          4,          8,
       16,         511,        512,     513,        0x7f,       0xff,
@@ -141,7 +143,7 @@ static uint32_t strange(uint32_t old) {
   case 1:
     return old + random_below(9) - 4;
   case 2:
-    return old ^ 1u << random_below(32);
+    return old ^ 1u << random_below(8 * width);
   default:
     return random_below(1u << random_below(32)) << random_below(4);
   }
@@ -153,7 +155,7 @@ static void change_field(uint32_t byte, uint32_t size, uint32_t width) {
   width = width < size - offset ? width : size - offset;
   uint32_t value = 0;
   memcpy(&value, at(byte + offset), width);
-  value = strange(value);
+  value = strange(value, width);
   memcpy(at(byte + offset), &value, width);
   touch(byte + offset, width);
 }
@@ -173,7 +175,8 @@ static void change_one(void) {
   const uint32_t width = widths[random_below(4)];
   const uint32_t kind = random_below(24);
   if (kind < 18) {
-    const struct area *area = &it->areas[random_below(it->area_count)];
+    const struct area *area = &it->areas[random_below(
+        random_below(2) ? it->part_areas : it->area_count)];
     change_field(area->at, area->size, width);
   } else if (kind < 20) {
     const struct seal *seal = &it->seals[random_below(it->seal_count)];
@@ -190,7 +193,7 @@ static void change_one(void) {
 
 /* ---- checksums ---------------------------------------------------------- */
 
-enum { STORE, COMMITS, MODEL, PLAN, SEALS, DIGEST, ORDER, JOB, KINDS };
+enum { STORE, COMMITS, MODEL, PLAN, COPIES, SEALS, DIGEST, ORDER, JOB, KINDS };
 
 static struct poet_commit *commit_record(uint32_t i) {
   return at(in_partition(POET_COMMIT_BLOCK + i * POET_UNIT_BLOCKS));
@@ -214,6 +217,41 @@ static void renew_model(void) {
             sizeof *commit);
     }
   }
+}
+
+static int read_blocks(void *context, uint32_t block, void *data,
+                       uint32_t count) {
+  (void)context;
+  memcpy(data, at(block * POET_BLOCK), count * POET_BLOCK);
+  return 0;
+}
+
+static int write_blocks(void *context, uint32_t block, const void *data,
+                        uint32_t count) {
+  (void)context;
+  memcpy(at(block * POET_BLOCK), data, count * POET_BLOCK);
+  touch(block * POET_BLOCK, count * POET_BLOCK);
+  return 0;
+}
+
+/* Copy the parts as the board's load did: with checks of the CRCs that it has
+   loaded. The parts' own CRCs may differ from these by now. */
+static void renew_copies(const struct poet *loaded) {
+  static const struct poet_port port = {.read = read_blocks,
+                                        .write = write_blocks};
+  struct poet_cache cache[2];
+  const struct poet_memory memory = {.cache = cache, .cache_blocks = 2};
+  struct poet copier;
+  poet_init(&copier, &port, &memory);
+  copier.partition = PARTITION;
+  copier.model.crc = loaded->model.crc;
+  copier.plan.crc = loaded->plan.crc;
+  (void)poet_copy_part(&copier, POET_MODEL_BLOCK, it->card->model_bytes,
+                       at(in_partition(POET_MODEL_BLOCK)),
+                       sizeof(struct poet_model));
+  (void)poet_copy_part(&copier, POET_PLAN_BLOCK, it->card->plan_bytes,
+                       at(in_partition(POET_PLAN_BLOCK)),
+                       sizeof(struct poet_plan_header));
 }
 
 static void renew_seals(void) {
@@ -278,6 +316,9 @@ static void renew(uint32_t kinds) {
   if (kinds & 1u << PLAN) {
     plan->crc = poet_crc(0, &plan->model_crc, it->card->plan_bytes - 8);
     touch(in_partition(POET_PLAN_BLOCK), sizeof *plan);
+  }
+  if (kinds & 1u << COPIES && board.poet) {
+    renew_copies(board.poet);
   }
   for (uint32_t i = 0; i < 2 && kinds & 1u << COMMITS; i++) {
     renew_commit(i, kinds & 1u << DIGEST);

@@ -322,12 +322,13 @@ static void call(void) {
 /* ---- rounds ------------------------------------------------------------- */
 
 static void power_on(void) {
-  static const uint32_t arenas[] = {ARENA, ARENA, 3036, 2536, 3000, 9000};
+  static const uint32_t arenas[] = {ARENA, 3000, 9000};
   const bool small = !any(4);
-  p = board_power_on(arenas[any(6)], (uint16_t)(small ? any(10) : 64),
-                     (uint16_t)(small ? 8 + any(40) : 64),
-                     (uint16_t)(1 + any(8)), (uint16_t)(1 + any(4)),
-                     (uint16_t)any(64));
+  /* In an arena of the plan's size, each range that is too long is seen. */
+  p = board_power_on(
+      any(2) ? card->arena_bytes : arenas[any(3)],
+      (uint16_t)(small ? any(10) : 64), (uint16_t)(small ? 8 + any(40) : 64),
+      (uint16_t)(1 + any(8)), (uint16_t)(1 + any(4)), (uint16_t)any(64));
 }
 
 static void play(void) {
@@ -342,11 +343,12 @@ static void play(void) {
                          .lie_at = UINT32_MAX,
                          .lie = change,
                          .lag = 2};
-  if (any(4)) {
+  const uint32_t changes = any(4); /* bits: before the power is on, later */
+  if (changes & 1) {
     change();
-    if (!any(3)) {
-      board.lie_at = 1 + any(400);
-    }
+  }
+  if (changes & 2) {
+    board.lie_at = 1 + any(400);
   }
   power_on();
   last_step = board.changes ? POET_NO_STEP : 0;

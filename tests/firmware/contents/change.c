@@ -16,8 +16,9 @@ struct seal {
   uint32_t data;    /* first byte of the piece on the card */
   uint32_t trailer; /* first byte of its trailer on the card */
   uint32_t size;    /* bytes of the piece */
+  uint32_t block;   /* of the piece in the data area, in slot 0 */
   uint8_t slot;
-  bool current; /* of a CURRENT tensor */
+  bool current; /* of a CURRENT tensor; else of an INPUT tensor */
 };
 
 struct area {
@@ -30,7 +31,7 @@ static struct plan_of_card {
   struct area areas[AREAS];
   unsigned seal_count, area_count;
   unsigned part_areas; /* the first areas: those of the schedule's parts */
-  uint32_t model_crc;  /* of which the trailers of INPUT tensors are */
+  uint32_t model_crc;  /* of the good card */
 } cards[CARDS], *it;
 
 static uint32_t in_partition(uint32_t block) {
@@ -70,7 +71,10 @@ static void add_slot(struct poet *p, const struct poet_tensor *tensor,
     it->seals[it->seal_count++] = (struct seal){
         in_partition(block + piece.block) + piece.at,
         in_partition(block + piece.trailer_block) + piece.trailer_offset,
-        piece.size_bytes, slot, tensor->place == POET_PLACE_CURRENT};
+        piece.size_bytes,
+        tensor->block + piece.block,
+        slot,
+        tensor->place == POET_PLACE_CURRENT};
   }
 }
 
@@ -87,6 +91,7 @@ void change_prepare(struct card *card, struct poet *loaded, unsigned number) {
   rule(number < CARDS, "there is room for a card");
   it = &cards[number];
   it->card = card;
+  it->model_crc = model->crc;
   memcpy(&job, at(card->job * POET_BLOCK), sizeof job);
   add_area(part, sizeof *model);
   add_area(part + (uint32_t)sizeof *model, ops - (uint32_t)sizeof *model);
@@ -112,9 +117,9 @@ void change_prepare(struct card *card, struct poet *loaded, unsigned number) {
   for (uint32_t i = 0; i < model->stored_count; i++) {
     struct poet_tensor tensor;
     rule(!poet_read_tensor(loaded, i, &tensor), "a good card has tensors");
-    const uint32_t slots = tensor.place == POET_PLACE_CURRENT ? POET_SLOTS
-                           : tensor.place == POET_PLACE_INPUT ? 2
-                                                              : 1;
+    const bool current = tensor.place == POET_PLACE_CURRENT;
+    rule(current || tensor.place == POET_PLACE_INPUT, "no tensor is FIXED");
+    const uint32_t slots = current ? POET_SLOTS : 2;
     for (uint32_t slot = 0; slot < slots; slot++) {
       add_slot(loaded, &tensor, (uint8_t)slot);
     }
@@ -122,10 +127,7 @@ void change_prepare(struct card *card, struct poet *loaded, unsigned number) {
 }
 
 void change_start(unsigned number) {
-  const struct poet_model *model;
   it = &cards[number];
-  model = at(in_partition(POET_MODEL_BLOCK));
-  it->model_crc = model->crc;
 }
 
 /* ---- changes ------------------------------------------------------------ */
@@ -254,22 +256,30 @@ static void renew_copies(const struct poet *loaded) {
                        sizeof(struct poet_plan_header));
 }
 
+static const struct poet_commit *newest_commit(void) {
+  const struct poet_commit *records[] = {commit_record(0), commit_record(1)};
+  return records[records[1]->sequence > records[0]->sequence];
+}
+
+/* The next step reads pieces of the newest commit: these also get its owner. */
 static void renew_seals(void) {
-  const struct poet_model *model = at(in_partition(POET_MODEL_BLOCK));
+  const struct poet_store *store = at(in_partition(0));
+  const struct poet_commit *commit = newest_commit();
+  const uint32_t generation = poet_crc(store->identity, &commit->now.generation,
+                                       sizeof commit->now.generation);
   for (uint32_t i = 0; i < it->seal_count; i++) {
     const struct seal *seal = &it->seals[i];
     uint32_t trailer[2];
     memcpy(trailer, at(seal->trailer), sizeof trailer);
     trailer[0] = poet_crc(0, at(seal->data), seal->size);
-    if (!seal->current) {
-      trailer[1] ^= it->model_crc ^ model->crc;
+    if (seal->slot == (seal->current ? commit->slot : commit->now.step & 1)) {
+      trailer[1] = seal->block ^ generation;
     }
     if (memcmp(trailer, at(seal->trailer), sizeof trailer)) {
       memcpy(at(seal->trailer), trailer, sizeof trailer);
       touch(seal->trailer, sizeof trailer);
     }
   }
-  it->model_crc = model->crc;
 }
 
 static uint32_t digest(uint32_t slot) {

@@ -98,8 +98,8 @@ static int check_loss(struct poet *p, const struct poet_statement *s) {
   return 0;
 }
 
-/* Not inlined, like `commit_step`, so that its frame is not on the stack while
- * a nest runs. */
+/* Not inlined, like `commit_step` and `check_live`, so that its frame is not on
+ * the stack while a nest runs. */
 __attribute__((noinline)) static int
 call_kernel(struct poet *p, const struct poet_statement *s) {
   struct poet_call call = {.op = &p->op,
@@ -196,7 +196,7 @@ static int stream(struct poet *p, const struct poet_statement *s) {
 }
 
 /* Without storage: check the new weights, which stay in RAM. */
-static int check_live(struct poet *p) {
+__attribute__((noinline)) static int check_live(struct poet *p) {
   for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
     const struct poet_resident *resident = &p->memory.residents[i];
     struct poet_tensor record;

@@ -81,23 +81,23 @@ int poet_copy_part(struct poet *p, uint32_t block, uint32_t size,
 
 int poet_get_part(struct poet *p, uint32_t block, uint32_t offset, void *to,
                   uint32_t size) {
-  if (poet_is_flash(p)) {
-    return to ? poet_get(p, block, offset, to, size) : 0;
-  }
+  const bool checked = !poet_is_flash(p);
+  const uint32_t held = checked ? COPIED : POET_BLOCK; /* bytes in a block */
   /* A division is slow on a Cortex-M0+, and this quotient is nearly right. */
-  uint32_t number = offset / POET_BLOCK, at = offset - number * COPIED;
+  uint32_t number = offset / POET_BLOCK, at = offset - number * held;
   uint8_t *next = to;
   struct poet_cache *cache;
   bool is_new;
-  while (at >= COPIED) {
-    at -= COPIED;
+  while (at >= held) {
+    at -= held;
     number++;
   }
-  for (number += copy_of(block); size; number++, at = 0) {
-    const uint32_t part = size < COPIED - at ? size : COPIED - at;
+  for (number += checked ? copy_of(block) : block; size; number++, at = 0) {
+    const uint32_t part = size < held - at ? size : held - at;
     TRY(poet_read_block(p, number, &cache, &is_new));
-    if (is_new && poet_crc(start_check(p, number), cache->words, COPIED) !=
-                      cache->words[COPIED / 4]) {
+    if (checked && is_new &&
+        poet_crc(start_check(p, number), cache->words, COPIED) !=
+            cache->words[COPIED / 4]) {
       return poet_failed(p, POET_ERROR_bad_crc);
     }
     if (next) {

@@ -114,7 +114,7 @@ static int add_trailers(struct poet *p, const struct poet_tensor *tensor,
   struct poet_piece piece;
   TRY(poet_read_pieces(p, tensor, &pieces));
   for (uint32_t i = 0; i < pieces.count; i++) {
-    uint32_t trailer[2];
+    uint32_t crc = 0;
     poet_piece(p, tensor, &pieces, i, next, &piece);
     if (piece.trailer_block != *held) {
       if (*held != POET_NO_BLOCK) {
@@ -122,8 +122,9 @@ static int add_trailers(struct poet *p, const struct poet_tensor *tensor,
       }
       *held = piece.trailer_block;
     }
-    TRY(poet_read_trailer(p, &piece, trailer));
-    *digest ^= poet_crc(0, trailer, sizeof trailer);
+    TRY(poet_crc_stored(p, piece.trailer_block, piece.trailer_offset,
+                        POET_TRAILER, &crc));
+    *digest ^= crc;
   }
   return 0;
 }

@@ -283,6 +283,8 @@ def test_a_step_of_a_whole_network_equals_the_reference(storage: Path) -> None:
                 if node.updates is not None:
                     stored[node.updates] = values[node.name]
             for number, node in enumerate(nodes):
+                if number in numbers:  # a batch belongs to the step that has used it
+                    continue
                 read = device.read(TENSOR, number, node.size_bytes)
                 assert read == stored[node.name].tobytes(), node.name
         assert result.peak_bytes <= plan.peak_bytes

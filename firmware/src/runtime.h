@@ -129,7 +129,8 @@ int poet_ready(struct poet *p);
 /* Return true if the newest commit belongs to the loaded model. */
 bool poet_committed(const struct poet *p);
 /* Write a commit record. The function itself sets the fields magic, sequence
- * and crc. */
+ * and crc. A state without a prior state is written to both records: if one is
+ * lost, the other must not name the weights of another training. */
 int poet_commit(struct poet *p, struct poet_commit *commit);
 /* Remove `block` and all later blocks from the cache. */
 void poet_forget(struct poet *p, uint32_t block);

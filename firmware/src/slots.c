@@ -15,6 +15,11 @@
  */
 #include "runtime.h"
 
+bool poet_committed(const struct poet *p) {
+  return p->loaded && p->committed.now.step != POET_NO_STEP &&
+         p->committed.model_crc == p->model.crc;
+}
+
 uint32_t poet_last_step(const struct poet *p) {
   return poet_committed(p) ? p->committed.now.step : POET_NO_STEP;
 }

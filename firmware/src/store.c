@@ -363,15 +363,10 @@ int poet_format(struct poet *p, uint32_t total_blocks) {
   return poet_mount(p);
 }
 
-bool poet_committed(const struct poet *p) {
-  return p->loaded && p->committed.now.step != POET_NO_STEP &&
-         p->committed.model_crc == p->model.crc;
-}
-
 /* The first flush makes the tensors safe before the record that names them is
  * written. The second flush makes the record safe before the caller relies on
  * it. */
-int poet_commit(struct poet *p, struct poet_commit *commit) {
+static int put_commit(struct poet *p, struct poet_commit *commit) {
   if (p->committed.sequence == UINT32_MAX) { /* no greater number is left */
     return poet_failed(p, POET_ERROR_storage_failed);
   }
@@ -397,4 +392,9 @@ int poet_commit(struct poet *p, struct poet_commit *commit) {
       return poet_failed(p, POET_ERROR_storage_failed);
     }
   }
+}
+
+int poet_commit(struct poet *p, struct poet_commit *commit) {
+  TRY(put_commit(p, commit));
+  return commit->prior.generation ? 0 : put_commit(p, commit);
 }

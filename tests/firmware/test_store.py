@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from poet_host import isa
 from poet_host.schedule.model import CURRENT, model_bytes
+from poet_host.schedule.slots import COMMIT_BLOCKS
 from support import toy
 from support.card_image import BLOCK, DATA_BLOCK, CardImage
 from support.memory_board import NO_STEP, PARTITION, MemoryBoard, card, refusal
@@ -334,3 +335,18 @@ def test_a_card_is_read_again_after_a_failure() -> None:
     load(board)
     board.step(2)
     assert weights(board) == truth()[2]
+
+
+@pytest.mark.parametrize("block", COMMIT_BLOCKS)
+def test_a_lost_commit_record_does_not_bring_back_another_training(block: int) -> None:
+    board = trained(card(), 3, seed=2)
+    for number, data in enumerate(toy.values(1)):
+        board.write(2, number, 0, data)
+    board.begin(0)
+    board.storage[in_partition(block)] = bytes(BLOCK)
+    again = MemoryBoard(board.storage)
+    load(again)
+    assert again.hello()["committed_step"] == 0
+    assert weights(again) == truth()[0]
+    again.step(1)
+    assert weights(again) == truth()[1]

@@ -25,7 +25,7 @@ def test_commits_alternate_between_two_erase_groups() -> None:
         board.step(step)
         after = [bytes(board.storage[in_partition(block)]) for block in COMMIT_BLOCKS]
         changed = [a != b for a, b in zip(before, after, strict=True)]
-        assert changed == [step % 2 == 1, step % 2 == 0]
+        assert changed == [step % 2 == 0, step % 2 == 1]
         newest = isa.unpack("poet_commit", after[changed.index(True)][:RECORD])
         assert (newest["now"]["step"], newest["prior"]["step"]) == (step, step - 1)
         assert newest["slot"] == step % SLOTS
@@ -45,7 +45,7 @@ def step_2_is_found(storage: CardImage) -> None:
 @pytest.mark.parametrize("at", range(0, RECORD, 4))
 def test_a_torn_commit_record_leaves_the_step_before(at: int) -> None:
     board = trained(card(), 3)
-    newest = in_partition(COMMIT_BLOCKS[0]).start  # begin was the first commit
+    newest = in_partition(COMMIT_BLOCKS[1]).start  # begin has made the first two commits
     board.storage[newest + at] ^= 0x10
     step_2_is_found(board.storage)
 
@@ -54,7 +54,7 @@ def test_a_torn_commit_record_leaves_the_step_before(at: int) -> None:
 def test_a_commit_record_that_names_no_slot_is_not_followed(slot: int) -> None:
     """Its CRC is right, but the slots with this number are outside of the partition."""
     board = trained(card(), 3)
-    newest = in_partition(COMMIT_BLOCKS[0]).start
+    newest = in_partition(COMMIT_BLOCKS[1]).start
     record = isa.unpack("poet_commit", bytes(board.storage[newest : newest + RECORD]))
     record |= {"slot": slot}
     record["crc"] = zlib.crc32(isa.pack("poet_commit", **record)[:-4])

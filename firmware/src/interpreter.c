@@ -158,6 +158,7 @@ __attribute__((noinline)) static int commit_step(struct poet *p) {
                                .now = {.step = p->status.step,
                                        .generation = p->committed.sequence + 1,
                                        .digest = p->digest,
+                                       .fixed = p->committed.now.fixed,
                                        .loss = p->result.loss},
                                .prior = p->committed.now};
   int error = read_back(p);

@@ -4,8 +4,9 @@
  * makes written tensors the weights of a step.
  *
  * State: `staging`, `verified` and, while staging, memory.bitmap: bit i is set
- * if CURRENT tensor i has been written since the last poet_begin. A step ends
- * staging, because the decoder of the step needs the bitmap.
+ * if CURRENT or FIXED tensor i has been written since the last poet_begin. A
+ * step ends staging, because the decoder of the step needs the bitmap.
+ * `staging_fixed`, while staging: a FIXED tensor has been written.
  *
  * Why the last commit survives a power cut during an upload:
  * - A CURRENT tensor is written to its next slot.
@@ -15,6 +16,8 @@
  *   first tensor of that model is written, a newer commit record without a step
  *   replaces the old commit. Then no tensor can be mistaken for a tensor of the
  *   old model.
+ * - A FIXED tensor has one slot. Once one is overwritten, the last commit fails
+ *   as damaged, because its trailers are for the next commit.
  */
 #include <string.h>
 
@@ -68,8 +71,8 @@ static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
     return poet_home(p, number, &place->ram);
   }
   /* For an INPUT tensor, use the next slot if a step is running, because the
-   * step reads the current slot. For a CURRENT tensor, use the next slot to
-   * write, or to read bytes that were written since poet_begin. */
+   * step reads the current slot. For others, use the next slot or the next
+   * trailers to write, or to read bytes that were written since poet_begin. */
   place->next = place->tensor.place == POET_PLACE_INPUT
                     ? p->status.running
                     : write || is_staged(p, number);
@@ -107,13 +110,15 @@ static int write_tensor(struct poet *p, const struct poet_object *place,
                         uint16_t number, uint32_t offset, const void *from,
                         uint32_t size) {
   TRY(replace_commit(p));
-  if (place->tensor.place == POET_PLACE_CURRENT) {
+  if (place->tensor.place != POET_PLACE_INPUT) {
     if (!p->staging) {
       TRY(poet_renumber(p));
       poet_forget_rows(p);
       clear_bitmap(p);
       p->staging = true;
+      p->staging_fixed = false;
     }
+    p->staging_fixed |= place->tensor.place == POET_PLACE_FIXED;
     *staged_word(p, number) |= 1u << (number & 31);
   }
   p->verified = POET_NONE;
@@ -272,17 +277,26 @@ static bool anything_staged(const struct poet *p) {
   return any != 0;
 }
 
+/* Return whether FIXED tensors get the generation of the next commit. */
+static bool renews_fixed(const struct poet *p) {
+  return !poet_committed(p) || (p->staging && p->staging_fixed);
+}
+
 /* Complete the next slots: for a CURRENT tensor that was not written, copy its
  * current slot to its next slot. Then check the CRCs of all CURRENT tensors in
- * these slots. Copy INPUT tensors to the slots of the step after `step`. One
- * that was never written stays damaged. */
+ * these slots. Copy INPUT tensors to the slots of the step after `step`. If a
+ * FIXED tensor was written, give the others the same generation. An INPUT or
+ * FIXED tensor that was never written stays damaged. */
 static int complete_slots(struct poet *p, uint32_t step) {
   const uint32_t input_slot = 2 - ((step - poet_last_step(p)) & 1);
   for (uint32_t i = 0; i < p->model.stored_count; i++) {
     struct poet_tensor tensor;
     TRY(poet_read_tensor(p, i, &tensor));
-    if (tensor.place == POET_PLACE_INPUT) {
-      const int error = poet_carry(p, i, &tensor, input_slot);
+    if (tensor.place == POET_PLACE_INPUT ||
+        (tensor.place == POET_PLACE_FIXED && renews_fixed(p) &&
+         poet_committed(p) && !is_staged(p, i))) {
+      const bool input = tensor.place == POET_PLACE_INPUT;
+      const int error = poet_carry(p, i, &tensor, input ? input_slot : 1);
       if (error && error != POET_ERROR_page_damaged) {
         return error;
       }
@@ -340,6 +354,9 @@ int poet_begin(struct poet *p, uint32_t step) {
   poet_forget_rows(p);
   TRY(complete_slots(p, step));
   commit = p->committed;
+  if (renews_fixed(p)) {
+    commit.now.fixed = p->committed.sequence + 1;
+  }
   commit.model_crc = p->model.crc;
   commit.data_blocks = p->model.data_blocks;
   commit.slot = poet_next_slot(p);

@@ -50,11 +50,13 @@ uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
 static uint32_t generation(const struct poet *p,
                            const struct poet_tensor *tensor, uint32_t next) {
   uint32_t number = p->committed.sequence + 1;
-  if (tensor->place == POET_PLACE_FIXED) {
-    return p->model.crc; /* read back when they are written */
-  }
-  if (!next && (tensor->place == POET_PLACE_CURRENT ||
-                tensor->place == POET_PLACE_INPUT)) {
+  if (!next && tensor->place == POET_PLACE_FIXED) {
+    number = p->committed.now.fixed;
+    if (!number) {
+      return p->model.crc;
+    }
+  } else if (!next && (tensor->place == POET_PLACE_CURRENT ||
+                       tensor->place == POET_PLACE_INPUT)) {
     number = p->committed.now.generation;
   }
   return poet_crc(p->store.identity, &number, sizeof number);

@@ -15,7 +15,7 @@ from poet_host.plan.pricing import cost_graph
 from poet_host.profile.profile import estimate_profile
 from poet_host.schedule.decode import Wait, decode
 from poet_host.schedule.encode import encode
-from poet_host.schedule.model import CURRENT
+from poet_host.schedule.model import CURRENT, INPUT
 from poet_host.schedule.schedule import Schedule
 from support import toy
 from support.memory_board import MemoryBoard, card, refusal
@@ -353,7 +353,7 @@ def run(graph: Graph, plan: Plan, queue: int) -> tuple[list[tuple[object, ...]],
     for number, node in enumerate(stored):
         value = rng.uniform(-1, 1, node.shape).astype(np.float32).tobytes()
         board.write(2, number, 0, value)
-        if node.role == "data":
+        if schedule.model.tensors[number].place == INPUT:
             board.batch[number] = value
     board.begin(0)
     losses = [board.step(step)["loss"] for step in (1, 2)]

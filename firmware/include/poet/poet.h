@@ -198,9 +198,10 @@ struct poet {
   uint16_t loss;
 
   /* Upload: between steps. */
-  /* true: memory.bitmap marks the CURRENT tensors that were written since the
-   * last poet_begin */
+  /* true: memory.bitmap marks the CURRENT and FIXED tensors that were written
+   * since the last poet_begin */
   bool staging;
+  bool staging_fixed; /* while staging: a FIXED tensor was written */
   /* number of the tensor whose CRC poet_read has found correct, or POET_NONE */
   uint32_t verified;
   /* slot of a tensor whose bytes arrive in order (tensors.c) */
@@ -262,7 +263,8 @@ void poet_hello(struct poet *p, struct poet_hello *hello);
  * be repeated. After the error out_of_order, write the tensor again. The last
  * byte completes the tensor: the library then compares the CRCs on storage with
  * those of the bytes that it was given. Bytes of a CURRENT tensor take effect
- * at poet_begin; until then the committed values stay. Bytes of an INPUT tensor
+ * at poet_begin; until then the committed values stay. Bytes of a FIXED tensor
+ * need poet_begin too, but the values before are lost. Bytes of an INPUT tensor
  * are for the next step. While a step runs, `poll` may call this function, but
  * only for INPUT tensors. Such bytes are for the step after the running one.
  *
@@ -271,7 +273,7 @@ void poet_hello(struct poet *p, struct poet_hello *hello);
 int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
                const void *from, uint32_t size);
 
-/* Read bytes of an object. If a CURRENT tensor was written since the last
+/* Read bytes of an object. If a tensor was written since the last
  * poet_begin, the written bytes are read; otherwise, the committed values are
  * read. The function refuses to read a tensor whose CRC is wrong. */
 int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
@@ -288,8 +290,8 @@ int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
 int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
               struct poet_facts *facts);
 
-/* Commit the written tensors as the weights after `step` steps. CURRENT tensors
- * that were not written keep their committed values. After an error, `detail`
+/* Commit the written tensors as the weights after `step` steps. Tensors that
+ * were not written keep their committed values. After an error, `detail`
  * is the number of a CURRENT tensor that was never written or is damaged. */
 int poet_begin(struct poet *p, uint32_t step);
 

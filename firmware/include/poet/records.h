@@ -212,8 +212,8 @@ struct poet_state {
   uint32_t generation;
   /* exclusive or of the CRC-32 of all trailers of CURRENT tensors */
   uint32_t digest;
-  uint32_t row_maps; /* 0; room for the CRC-32 of row maps (FORMAT.md) */
-  float loss;        /* loss of step `step` */
+  uint32_t fixed; /* `sequence` of the last commit with new FIXED tensors */
+  float loss;     /* loss of step `step` */
 };
 POET_LAYOUT(poet_state, 20);
 

@@ -239,6 +239,8 @@ class _Check:
         }
         if tensor.place == CURRENT:
             return role, (generations[role],)
+        if tensor.place == FIXED:
+            return _PLACES[FIXED], (self.commit.now.fixed,)
         return _PLACES[tensor.place], tuple(generations.values())
 
     def slot(

@@ -49,7 +49,7 @@ class CardDevice(CardFile):
     def __init__(self, path: Path | str, *, writable: bool = False) -> None:
         super().__init__(path, writable=writable)
         self.model: Model | None = None  # of the loaded schedule
-        self._trailers: dict[int, list[bytes]] = {}  # of the written CURRENT tensors, by number
+        self._trailers: dict[int, list[bytes]] = {}  # of the written tensors, by number
 
     @property
     def info(self) -> CardInfo:
@@ -159,8 +159,7 @@ class CardDevice(CardFile):
             trailers.append(slots.trailer_of(piece, zlib.crc32(part), generation))
             self.put(base + piece.block, part, piece.at)
             self.put(base, trailers[-1], piece.trailer)
-        if tensor.place == CURRENT:
-            self._trailers[number] = trailers
+        self._trailers[number] = trailers
 
     @property
     def _next_sequence(self) -> int:
@@ -170,15 +169,17 @@ class CardDevice(CardFile):
         """Commit the tensors that were written as the weights of a step. Deletes a job."""
         model = self.model
         assert model is not None
-        current = {i for i, tensor in enumerate(model.tensors) if tensor.place == CURRENT}
-        assert current == self._trailers.keys()
-        digest = slots.digest_of(trailer for all_ in self._trailers.values() for trailer in all_)
+        places = {i: t.place for i, t in enumerate(model.tensors) if t.place in (FIXED, CURRENT)}
+        assert places.keys() == self._trailers.keys()
+        current = (self._trailers[i] for i, place in places.items() if place == CURRENT)
+        digest = slots.digest_of(trailer for trailers in current for trailer in trailers)
         if self.job_room():
             self.write(JOB, 0, bytes(4))
-        now = State(step, self._next_sequence, digest)
-        self.commit = Commit(self._next_sequence, model.crc, model.data_blocks, 0, now)
-        block = slots.COMMIT_BLOCKS[self.commit.sequence % 2]
-        self.put(block, self.commit.to_bytes().ljust(BLOCK, b"\0"))
+        now = State(step, self._next_sequence, digest, fixed=self._next_sequence)
+        for _ in slots.COMMIT_BLOCKS:  # no older record counts if one of them is lost
+            self.commit = Commit(self._next_sequence, model.crc, model.data_blocks, 0, now)
+            block = slots.COMMIT_BLOCKS[self.commit.sequence % 2]
+            self.put(block, self.commit.to_bytes().ljust(BLOCK, b"\0"))
         self._trailers = {}
 
     def committed_loss(self) -> float:

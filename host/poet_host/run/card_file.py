@@ -259,7 +259,7 @@ class CardFile(Closing):
         """Return the generation of a tensor. `sequence`: of the commit that its bytes belong to."""
         if self.version == 1:
             return 0
-        if tensor.place == FIXED:
+        if tensor.place == FIXED and not sequence:  # a board of poet-host 0.2.0 has written it
             return model.crc
         assert self.store is not None
         return slots.generation_of(self.store["identity"], sequence)
@@ -280,7 +280,8 @@ class CardFile(Closing):
         Raises Damaged if they are not those of that state.
         """
         tensor, state = model.tensors[number], self.state(prior=prior)
-        generation = self.generation_of(model, tensor, state.generation)
+        sequence = state.fixed if tensor.place == FIXED else state.generation
+        generation = self.generation_of(model, tensor, sequence)
         base = self.areas.slot(model, self.slot_of(tensor, prior=prior))
         parts, is_whole = [], True
         try:

@@ -91,7 +91,7 @@ class State:
     step: int = 0
     generation: int = 0  # 0: there is no such state
     digest: int = 0
-    row_maps: int = 0  # CRC-32 of row maps, which no model has yet
+    fixed: int = 0  # sequence number of the commit for which the FIXED tensors were written
     loss: float = 0.0
 
 

@@ -2,12 +2,16 @@
  * parts.c - the two parts of a schedule, as a step reads them: from copies in
  * which each block is checked.
  *
- * This file keeps no state. poet_load copies both parts, and compares them with
- * their CRCs on the way. A block of a copy has 508 bytes of the part, and a
- * check: the CRC-32 of the part's CRC, of the number of the block, and of these
+ * poet_load copies both parts, and compares them with their CRCs on the way. A
+ * block of a copy has 508 bytes of the part, and a check: the CRC-32 of the
+ * part's CRC, of the number of the copy, of that of the block, and of these
  * bytes. So whatever a card returns later, a step uses the bytes that poet_load
- * has seen, or ends with an error. A block that is right already is not written
+ * has seen, or ends with an error. A copy that is right already is not written
  * again, so that cards do not wear out by loads.
+ *
+ * State: copies, the numbers of the copies of both parts. A new copy has a new
+ * number: blocks of an earlier copy, which a failed load may have filled with
+ * damaged bytes, do not match. The last block of a copy's area has the number.
  *
  * The chip's own flash is memory. It is read as it is, and has no copies.
  */
@@ -15,36 +19,43 @@
 
 #include "runtime.h"
 
-enum { COPIED = POET_BLOCK - 4 /* bytes of a part in a block of its copy */ };
+enum {
+  COPIED = POET_BLOCK - 4, /* bytes of a part in a block of its copy */
+  /* The copies are twice as far apart as the parts, since they are longer. */
+  COPY_BLOCKS = 2 * (POET_PLAN_BLOCK - POET_MODEL_BLOCK),
+  DIFFERS = 1 /* a result: the copy is not right */
+};
 
-static_assert(POET_MODEL_BLOCKS * POET_BLOCK <=
-                  2 * (POET_PLAN_BLOCK - POET_MODEL_BLOCK) * COPIED,
-              "the copy of the model part ends before that of the plan part");
+static_assert(POET_MODEL_BLOCKS * POET_BLOCK <= (COPY_BLOCKS - 1) * COPIED,
+              "a copy ends before the block that has its number");
 
-/* The copies are twice as far apart as the parts, since they are longer. */
 static uint32_t copy_of(uint32_t block) {
   return POET_COPY_BLOCK + 2 * (block - POET_MODEL_BLOCK);
 }
 
 /* Start the check of a block of a copy. */
 static uint32_t start_check(const struct poet *p, uint32_t block) {
-  const uint32_t owner[2] = {
-      block < copy_of(POET_PLAN_BLOCK) ? p->model.crc : p->plan.crc, block};
+  const bool plan = block >= POET_COPY_BLOCK + COPY_BLOCKS;
+  const uint32_t owner[3] = {plan ? p->plan.crc : p->model.crc, p->copies[plan],
+                             block};
   return poet_crc(0, owner, sizeof owner);
 }
 
-static int put_changed(struct poet *p, uint32_t block, uint32_t offset,
-                       const void *from, uint32_t size) {
+static int put_changed(struct poet *p, bool write, uint32_t block,
+                       uint32_t offset, const void *from, uint32_t size) {
   uint32_t found[8];
   TRY(poet_get(p, block, offset, found, size));
-  return memcmp(found, from, size)
-             ? poet_put_later(p, block, offset, from, size)
-             : 0;
+  if (!memcmp(found, from, size)) {
+    return 0;
+  }
+  return write ? poet_put_later(p, block, offset, from, size) : DIFFERS;
 }
 
-/* Write one block of the copy, and continue `crc` with the bytes in it. */
-static int copy_block(struct poet *p, uint32_t block, uint32_t offset,
-                      uint32_t left, uint32_t to, uint32_t *crc) {
+/* Compare or write one block of the copy, and continue `crc` with the bytes in
+ * it. */
+static int copy_block(struct poet *p, bool write, uint32_t block,
+                      uint32_t offset, uint32_t left, uint32_t to,
+                      uint32_t *crc) {
   const uint32_t before = 8; /* a part's CRC leaves out magic number and CRC */
   uint32_t check = start_check(p, to), words[8];
   for (uint32_t at = 0, size; at < COPIED; at += size) {
@@ -55,25 +66,44 @@ static int copy_block(struct poet *p, uint32_t block, uint32_t offset,
     TRY(poet_get(p, block, offset, words, part));
     *crc = poet_crc(*crc, (const uint8_t *)words + skip, part - skip);
     check = poet_crc(check, words, size);
-    TRY(put_changed(p, to, at, words, size));
+    TRY(put_changed(p, write, to, at, words, size));
     offset += part;
     left -= part;
   }
-  return put_changed(p, to, COPIED, &check, sizeof check);
+  return put_changed(p, write, to, COPIED, &check, sizeof check);
+}
+
+/* Compare or write a copy, and compute the CRC of the part. */
+static int copy_blocks(struct poet *p, bool write, uint32_t block,
+                       uint32_t size, uint32_t *crc) {
+  *crc = 0;
+  for (uint32_t at = 0, to = copy_of(block); at < size; at += COPIED) {
+    TRY(copy_block(p, write, block, at, size - at, to++, crc));
+  }
+  return 0;
+}
+
+static int copy(struct poet *p, uint32_t block, uint32_t size, uint32_t *crc) {
+  const uint32_t last = copy_of(block) + COPY_BLOCKS - 1;
+  uint32_t *number = &p->copies[block == POET_PLAN_BLOCK];
+  TRY(poet_get(p, last, 0, number, sizeof *number));
+  const int error = copy_blocks(p, false, block, size, crc);
+  if (error != DIFFERS) {
+    return error;
+  }
+  ++*number;
+  TRY(poet_put(p, last, 0, number, sizeof *number));
+  TRY(copy_blocks(p, true, block, size, crc));
+  return poet_settle(p);
 }
 
 int poet_copy_part(struct poet *p, uint32_t block, uint32_t size,
                    const void *head, uint32_t head_bytes) {
-  uint32_t crc = 0, to = copy_of(block), wanted;
+  uint32_t crc = 0, wanted;
   uint8_t again[sizeof(struct poet_model)];
   memcpy(&wanted, (const uint8_t *)head + 4, sizeof wanted);
-  if (poet_is_flash(p)) {
-    TRY(poet_crc_stored(p, block, 8, size - 8, &crc));
-  }
-  for (uint32_t at = 0; at < size && !poet_is_flash(p); at += COPIED) {
-    TRY(copy_block(p, block, at, size - at, to++, &crc));
-  }
-  TRY(poet_settle(p));
+  TRY(poet_is_flash(p) ? poet_crc_stored(p, block, 8, size - 8, &crc)
+                       : copy(p, block, size, &crc));
   TRY(poet_get_part(p, block, 0, again, head_bytes));
   return crc == wanted && !memcmp(again, head, head_bytes) ? 0
                                                            : POET_ERROR_bad_crc;

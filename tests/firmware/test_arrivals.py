@@ -1,9 +1,11 @@
 """What arrives at a board, and what it reads later: never other bytes without an error."""
 
+from math import ceil
+
 import pytest
 from support import toy
 from support.memory_board import PARTITION, MemoryBoard, Refused, card, refusal
-from support.schedule_copy import MODEL_BLOCK, PLAN_BLOCK, copy_of, put_in_copy
+from support.schedule_copy import COPIED, MODEL_BLOCK, PLAN_BLOCK, copy_of, put_in_copy
 from support.toy_boards import in_partition, load, trained, truth, weights
 
 
@@ -81,4 +83,26 @@ def test_a_load_writes_a_copy_only_if_it_differs() -> None:
     assert again.writes == 0
     put_in_copy(board.storage, PARTITION, schedule.model_part, MODEL_BLOCK, 100, b"\x55")
     again.call("load", len(schedule.model_part), len(schedule.plan_part), facts)
-    assert again.writes == 1
+    blocks = ceil(len(schedule.model_part) / COPIED)
+    assert again.writes == blocks + 1  # and the new number of the copy
+
+
+def test_a_copy_of_a_load_that_failed_never_counts() -> None:
+    """A block of it becomes current again, with the check that the board gave it."""
+    board = trained(card())
+    schedule = toy.schedule()
+    at = (PARTITION + MODEL_BLOCK) * 512 + 100
+    block, _ = copy_of(MODEL_BLOCK, 100)
+    facts = board.ffi.new("struct poet_facts *")
+    parts = len(schedule.model_part), len(schedule.plan_part)
+    board.storage[at] ^= 1
+    with pytest.raises(Refused, match="bad_crc"):
+        board.call("load", *parts, facts)
+    wrong = bytes(board.storage[in_partition(block)])
+    board.storage[at] ^= 1
+    board.call("load", *parts, facts)
+    assert wrong != bytes(board.storage[in_partition(block)])
+    board.storage[in_partition(block)] = wrong
+    board.lib.poet_forget(board.state, 0)
+    with pytest.raises(Refused, match="bad_crc"):
+        board.step(1)

@@ -8,6 +8,7 @@ from poet_host.schedule.model import BLOCK
 
 MODEL_BLOCK, PLAN_BLOCK = 64, 1088
 COPY_BLOCK = 2048
+COPY_BLOCKS = 2048  # the last one has the number of the copy
 COPIED = BLOCK - 4  # bytes of a part in a block of its copy; its check follows
 
 
@@ -25,13 +26,15 @@ def put_in_copy(
     `storage`: a card, as slices of bytes. `first`: the first block of its partition.
     """
     (crc,) = struct.unpack_from("<I", part, 4)
+    last = (first + copy_of(part_block, 0)[0] + COPY_BLOCKS - 1) * BLOCK
+    number = struct.unpack("<I", bytes(storage[last : last + 4]))[0]
     while data:
         block, at = copy_of(part_block, offset)
         begin = (first + block) * BLOCK
         bytes_there = bytearray(storage[begin : begin + COPIED])
         piece = data[: COPIED - at]
         bytes_there[at : at + len(piece)] = piece
-        check = zlib.crc32(bytes_there, zlib.crc32(struct.pack("<II", crc, block)))
+        check = zlib.crc32(bytes_there, zlib.crc32(struct.pack("<III", crc, number, block)))
         storage[begin : begin + BLOCK] = bytes(bytes_there) + struct.pack("<I", check)
         offset += len(piece)
         data = data[len(piece) :]

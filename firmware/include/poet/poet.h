@@ -212,6 +212,8 @@ struct poet {
     uint32_t digest; /* of the trailers of the pieces that are complete */
   } arriving;
 
+  uint32_t copies[2]; /* numbers of the copies of both parts (parts.c) */
+
   /* State of a step. poet_load also uses `decoder`, but never during a step. */
   struct poet_decoder decoder;
   struct poet_op op;  /* operator of the last compute */

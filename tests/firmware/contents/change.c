@@ -248,6 +248,12 @@ static void renew_copies(const struct poet *loaded) {
   copier.partition = PARTITION;
   copier.model.crc = loaded->model.crc;
   copier.plan.crc = loaded->plan.crc;
+  for (uint32_t i = 0; i < 2;
+       i++) { /* the board's copies have the next number */
+    const uint32_t before = loaded->copies[i] - 1;
+    memcpy(at(in_partition(POET_COPY_BLOCK + (i + 1) * 2048 - 1)), &before,
+           sizeof before);
+  }
   (void)poet_copy_part(&copier, POET_MODEL_BLOCK, it->card->model_bytes,
                        at(in_partition(POET_MODEL_BLOCK)),
                        sizeof(struct poet_model));

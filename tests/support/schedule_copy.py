@@ -1,7 +1,6 @@
 """The copy of a schedule that a board reads: changed as a card may change it, or an attacker."""
 
 import struct
-import zlib
 from typing import Any
 
 from poet_host.schedule.model import BLOCK
@@ -10,6 +9,14 @@ MODEL_BLOCK, PLAN_BLOCK = 64, 1088
 COPY_BLOCK = 2048
 COPY_BLOCKS = 2048  # the last one has the number of the copy
 COPIED = BLOCK - 4  # bytes of a part in a block of its copy; its check follows
+
+
+def mix(check: int, data: bytes) -> int:
+    """Continue a check with more bytes, as firmware/src/parts.c does."""
+    for (word,) in struct.iter_unpack("<I", data):
+        check ^= word
+        check = (check << 13 | check >> 19) * 0x9E3779B1 & 0xFFFFFFFF
+    return check
 
 
 def copy_of(part_block: int, offset: int) -> tuple[int, int]:
@@ -34,7 +41,7 @@ def put_in_copy(
         bytes_there = bytearray(storage[begin : begin + COPIED])
         piece = data[: COPIED - at]
         bytes_there[at : at + len(piece)] = piece
-        check = zlib.crc32(bytes_there, zlib.crc32(struct.pack("<III", crc, number, block)))
+        check = mix(mix(0, struct.pack("<III", crc, number, block)), bytes_there)
         storage[begin : begin + BLOCK] = bytes(bytes_there) + struct.pack("<I", check)
         offset += len(piece)
         data = data[len(piece) :]

@@ -102,7 +102,7 @@ class Scope:
         self, case: Case, method: str, ram: int, limit_us: float | None = None,
         objective: Objective = "added-energy",
     ) -> Point:  # fmt: skip
-        return Point(case, method, ram, limit_us, self.limit_s, GAP, objective)
+        return Point(case, method, ram, limit_us, self.limit_s, GAP, objective, True)
 
     def of(self, models: Iterable[str]) -> list[str]:
         return [model for model in models if model in self.models]

@@ -53,7 +53,7 @@ CASES = (
 )
 # Chosen, not fitted: more makes streamed steps too long, less makes small convolutions too short.
 LOOP_US = {"mkr1000": 0.2, "nrf52840_dk": 0.1}
-SOLVE_S, GAP = 20.0, 0.05
+SOLVE_WORK, GAP = 20_000, 0.05
 WEIGHT_POWER = 0.25  # of an operator's time: between the relative (0) and the absolute error (1)
 
 
@@ -85,7 +85,7 @@ def of_others(
 def judged(name: str, model: str, ram_bytes: int, profile: poet.Profile) -> Validation:
     """Plan a step with a profile, run it, and compare."""
     graph = api.load_graph(model)
-    plan = poet.solve(graph, profile, ram=ram_bytes, time_limit_s=SOLVE_S, gap=GAP)
+    plan = poet.solve(graph, profile, ram=ram_bytes, work_limit=SOLVE_WORK, gap=GAP)
     schedule = poet.encode(graph, plan)
     costs = plan.problem.graph if plan.problem else cost_graph(graph, profile)
     with board(name) as connection:

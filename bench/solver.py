@@ -4,6 +4,8 @@ Prints each result at once, and writes RESULTS-solver.md and energy-budget.png.
 """
 
 import argparse
+import hashlib
+import json
 import resource
 import sys
 import time
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from poet_host.baselines.registry import plan_by
 from poet_host.files import write_whole
-from poet_host.plan.plan import Plan
+from poet_host.plan.plan import Plan, plan_to_json
 from poet_host.plan.problem import Problem
 from poet_host.plan.timeline import Lanes, lanes
 from poet_host.plan.verify import verify
@@ -25,6 +27,7 @@ from poet_host.solver.recompute_candidates import RecomputeCandidates, recomputa
 from poet_host.solver.settings import Settings
 from poet_host.solver.unavoidable import unavoidable_uj
 from poet_host.solver.workers import POOL
+from poet_host.work import UNITS_PER_S
 
 from . import paper_milp
 from .points import Point, points
@@ -102,7 +105,7 @@ def overhead_gap(energy_uj: float | None, bound_uj: float | None, once_uj: float
     return (energy_uj - bound_uj) / overhead if overhead > 0 else 0.0
 
 
-def run_ours(point: Point, limit_s: float) -> Ours:
+def run_ours(point: Point, limit_s: float, counted: bool = False) -> Ours:
     problem = point.problem()
     began, cpu_began_s = time.monotonic(), _cpu_s()
     proved: list[float] = []
@@ -111,7 +114,7 @@ def run_ours(point: Point, limit_s: float) -> Ours:
         if gap is not None and gap <= 0.01 and not proved:
             proved.append(time.monotonic() - began)
 
-    plan = plan_by("poet", problem, Settings(limit_s, GAP, progress=progress))
+    plan = plan_by("poet", problem, Settings(limit_s, GAP, progress=progress, counted=counted))
     POOL.close()  # ended processes are counted
     time_s, cpu_s = time.monotonic() - began, _cpu_s() - cpu_began_s
     one_percent_s = proved[0] if proved else None
@@ -156,6 +159,15 @@ def one_line(ours: Ours, limit_s: float) -> str:
     return (
         f"{point.name} {point.board} {point.limits}: {plan.status}, {ours.time_s:.1f} s, "
         f"gap {percent(plan.gap, 3)} %; {aims}"
+    )
+
+
+def _digest(ours: Ours) -> str:
+    """Return a line that differs for plans that differ in anything but the time of the search."""
+    text = json.dumps(plan_to_json(replace(ours.plan, solve_s=0.0)), sort_keys=True)
+    point = ours.point
+    return (
+        f"{hashlib.sha256(text.encode()).hexdigest()} {point.name} {point.board} {point.limits}\n"
     )
 
 
@@ -301,6 +313,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.solver", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few points, 5 s each; no files")
     parser.add_argument("--limit", type=float, metavar="S", help="time limit for each plan")
+    parser.add_argument(
+        "--work-limit", type=int, metavar="N",
+        help="limit each plan by counted work, and print its digest; no other files",
+    )  # fmt: skip
     parser.add_argument("--paper-limit", type=float, metavar="S", help="the paper's (0: leave out)")
     parser.add_argument("--only", metavar="NAME", help="only graphs whose name contains NAME")
     options = parser.parse_args()
@@ -312,6 +328,11 @@ def main() -> None:
     if not chosen:
         parser.error(f"no graph has a name with {options.only!r} in it")
 
+    if options.work_limit:
+        for point in chosen:
+            found = run_ours(point, options.work_limit / UNITS_PER_S, counted=True)
+            print(_digest(found), end="", flush=True)
+        return
     results = []
     for point in chosen:
         results.append(run_ours(point, limit_s))

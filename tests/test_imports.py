@@ -16,6 +16,7 @@ ROOT = [
     "sizes",
     "closing",
     "handlers",
+    "work",
 ]
 ORDER = [
     *ROOT,

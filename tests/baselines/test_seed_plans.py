@@ -243,7 +243,7 @@ def test_if_time_ends_before_a_search_asks_for_them_the_best_is_used(
         def run(self) -> None:
             pass
 
-    monkeypatch.setattr("poet_host.solver.solve.Portfolio", NoSearch)
+    monkeypatch.setattr("poet_host.solver.portfolio.Portfolio", NoSearch)
     problem = Problem(with_parameters(), 160, 1e9, objective="added-energy")
     plan = plan_by(method, problem, Settings(time_limit_s=5.0))
     assert uj(plan) == uj(planned("checkpoint-all", problem))
@@ -300,7 +300,7 @@ def test_time_that_a_deadline_leaves_is_used(ended: bool, monkeypatch: pytest.Mo
         def run(self) -> None:
             pass
 
-    monkeypatch.setattr("poet_host.solver.solve.Portfolio", FakePortfolio)
+    monkeypatch.setattr("poet_host.solver.portfolio.Portfolio", FakePortfolio)
     plan = solve(replace(problem, deadline_us=1e9))
     assert plan.energy_uj == checked(problem, keeping)
     assert [deadline_us for deadline_us, _ in searches] == ([None] if ended else [None, None, 1e9])

@@ -28,6 +28,7 @@ from ..schedule.schedule import Schedule
 from ..solver.greedy import greedy_totals
 from ..solver.settings import Settings, Stopwatch
 from ..solver.solve import DEFAULT_GAP
+from ..work import UNITS_PER_S, counting
 from .inputs import as_profile
 
 LEAST_SEARCH_S = 1.0  # of the time limit that pricing leaves to the search
@@ -116,6 +117,7 @@ def solve(
     objective: Objective | None = None,
     method: str = "poet",
     time_limit_s: float = 60.0,
+    work_limit: float | None = None,
     gap: float | None = None,
     placed: bool = True,
     progress: Callable[..., object] | None = None,
@@ -127,6 +129,10 @@ def solve(
     is better by at most the share `gap` of the best plan found so far (None: DEFAULT_GAP). If no
     plan is found, the result has the status "infeasible" or "unknown". `encode` raises an error for
     such a result. Pricing a graph counts towards `time_limit_s`.
+
+    `work_limit` replaces `time_limit_s`: the searches run one after another in one process, and
+    equal input gives equal plans on every computer. 1,000 units are about one second of an idle
+    computer. Methods other than poet's count the time limit in the same way.
     """
     began = time.monotonic()
     if not isinstance(graph, Problem):
@@ -143,16 +149,22 @@ def solve(
         )
     if not (isfinite(time_limit_s) and time_limit_s > 0):
         raise BadInput(f"the time limit must be a positive number, not {time_limit_s} s")
+    if work_limit is not None and not (isfinite(work_limit) and work_limit > 0):
+        raise BadInput(f"the work limit must be a positive number, not {work_limit}")
     gap = DEFAULT_GAP if gap is None else gap
     if not 0 <= gap <= 1:
         raise BadInput(f"`gap` must be a number from 0 to 1, not {gap}")
     if method == KEEP_EVERYTHING:
         return _keep_everything_within(wanted)
-    left_s = search_limit_s(time_limit_s, time.monotonic() - began)
-    settings = Settings(left_s, gap, placed, progress)
-    if wanted.streamed is None or not uses_modes(method):
-        return _planned(method, wanted, settings)
-    return _planned_twice(method, wanted, wanted.streamed, settings)
+    limit_s = time_limit_s if work_limit is None else work_limit / UNITS_PER_S
+    counted = work_limit is not None or not uses_modes(method)
+    if not counted:
+        limit_s = search_limit_s(time_limit_s, time.monotonic() - began)
+    settings = Settings(limit_s, gap, placed, progress, counted=counted)
+    with counting(settings.counted):
+        if wanted.streamed is None or not uses_modes(method):
+            return _planned(method, wanted, settings)
+        return _planned_twice(method, wanted, wanted.streamed, settings)
 
 
 def _planned(method: str, wanted: Problem, settings: Settings) -> Plan:
@@ -207,7 +219,7 @@ def _better(first: Plan, second: Plan, wanted_gap: float) -> Plan:
     if best.gap is not None and best.gap <= wanted_gap:
         return replace(best, stopped_by="gap" if best.gap else "proof")
     ends = {plan.stopped_by for plan in searched}
-    limits: tuple[StoppedBy, ...] = ("interrupt", "time-limit", "exhausted")
+    limits: tuple[StoppedBy, ...] = ("interrupt", "time-limit", "work-limit", "exhausted")
     return replace(best, stopped_by=next((end for end in limits if end in ends), ""))
 
 

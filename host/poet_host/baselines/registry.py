@@ -18,6 +18,7 @@ from ..plan.plan import Plan
 from ..plan.problem import Problem, without_modes
 from ..solver.settings import DEFAULT_SETTINGS, Settings
 from ..solver.solve import Method, solve
+from ..work import counting
 from . import capuchin, checkpoint_all, chen_greedy, chen_sqrt, dtr, griewank, pofo
 from .chain import chain_of
 from .checkmate import checkmate
@@ -59,10 +60,15 @@ class Scheduler:
     knows_modes: bool = False  # whether the method uses modes other than mode 0
 
     def plan(self, problem: Problem, settings: Settings) -> Plan:
-        """Plan the problem. Raises DoesNotApply."""
+        """Plan the problem. Raises DoesNotApply.
+
+        Counted work (work.py) limits published methods: what they find does not depend on the
+        computer's other work.
+        """
         if not self.knows_modes:
             problem = replace(problem, graph=without_modes(problem.graph))
-        return self.run(problem, settings)
+        with counting(settings.counted or self.citation != _POET):
+            return self.run(problem, settings)
 
     def seed_plan(self, problem: Problem, settings: Settings) -> Plan | None:
         """Make a seed plan. Return None if the method finds none, or the graph is too large."""

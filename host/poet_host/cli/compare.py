@@ -22,7 +22,7 @@ from ..temporary import temporary_folder
 from . import completion
 from .console import emit, progress, say, show_table, show_text
 from .options import FiniteRange, WholeRange, json_option, model_options, profile_of
-from .solve import objective_option, time_limit_option
+from .search_options import objective_option, search_limit, time_limit_option, work_limit_option
 
 EPILOG = "\b\nMethods:\n" + "\n".join(
     f"  {row.name:<15} {row.description} [{row.citation}]" for row in SCHEDULERS.values()
@@ -58,6 +58,7 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
 )  # fmt: skip
 @objective_option
 @time_limit_option
+@work_limit_option
 @click.option(
     "--gap", type=FiniteRange(0, 1), default=0.0, show_default=True, metavar="G",
     help="Stop each search when it is proved that any other plan saves at most this share of what "
@@ -84,7 +85,8 @@ def compare(
     deadlines: str,
     methods: str,
     objective: Objective,
-    time_limit: float,
+    time_limit: float | None,
+    work_limit: float | None,
     gap: float,
     output: Path | None,
     jobs: int,
@@ -100,9 +102,10 @@ def compare(
     chosen = _methods(methods)
     limits = _some_words(budgets, "--budgets"), _some_words(deadlines, "--deadlines")
     settings = list(_settings(models, _words(*boards), _words(*profiles), options))
+    limit_s, counted = search_limit(time_limit, work_limit)
     with progress("pricing operators"):
         points = [
-            Point(case, method, ram, limit, time_limit, gap, objective)
+            Point(case, method, ram, limit, limit_s, gap, objective, counted)
             for setting in settings
             for ram, limit in _limits(setting.case, *limits)
             for method in chosen

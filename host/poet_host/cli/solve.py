@@ -17,7 +17,7 @@ from ..graph.summary import summary_of
 from ..plan.least_traffic import least_moved_bytes
 from ..plan.limits import check_arena
 from ..plan.plan import Plan, moved_bytes, plan_to_json
-from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, CostGraph, Objective, Problem
+from ..plan.problem import CostGraph, Objective, Problem
 from ..plan.whole_training import (
     Battery,
     WholeTraining,
@@ -45,6 +45,12 @@ from .options import (
     profile_of,
     profile_option,
 )
+from .search_options import (
+    objective_option,
+    search_limit,
+    time_limit_option,
+    work_limit_option,
+)
 from .signals import keyboard_interrupts
 
 LONG_STEP_US = 60e6  # longer times are shown in minutes, hours or days, too
@@ -54,19 +60,9 @@ _SEARCH_ENDS: dict[str, str] = {  # by Plan.stopped_by
     "gap": "stopped within the gap",
     "exhausted": "ended by itself before --time-limit",
     "time-limit": "stopped at --time-limit",
+    "work-limit": "stopped at --work-limit",
     "interrupt": "interrupted",
 }
-
-time_limit_option = click.option(
-    "--time-limit", type=FiniteRange(0.1), default=60.0, show_default=True, metavar="S",
-    help="Time limit of making a plan, in seconds: pricing of streamed operators and search.",
-)  # fmt: skip
-objective_option = click.option(
-    "--objective", type=click.Choice(OBJECTIVES), default=DEFAULT_OBJECTIVE, show_default=True,
-    metavar="WHAT",
-    help="What the plan minimises: energy (all that the battery loses in a step), added-energy "
-    "(the same without the power of the sleeping board) or time.",
-)  # fmt: skip
 
 
 @click.command()
@@ -121,6 +117,7 @@ objective_option = click.option(
 )  # fmt: skip
 @objective_option
 @time_limit_option
+@work_limit_option
 @click.option(
     "--gap", type=FiniteRange(0, 1), metavar="G",
     show_default=f"{DEFAULT_GAP}, and any plan exits with 0",
@@ -159,7 +156,8 @@ def solve(
     battery: str | None,
     method: str,
     objective: Objective,
-    time_limit: float,
+    time_limit: float | None,
+    work_limit: float | None,
     gap: float | None,
     unplaced: bool,
     output: Path | None,
@@ -175,6 +173,7 @@ def solve(
     deadlines = {"--deadline": deadline, "--deadline-us": deadline_us, "--finish-in": finish_in}
     if len(given := [name for name, limit in deadlines.items() if limit is not None]) > 1:
         raise BadInput(f"{given[0]} and {given[1]} exclude each other: omit one")
+    limit_s, _ = search_limit(time_limit, work_limit)
     cells = battery_of(battery) if battery is not None else None
     finish_us = None if finish_in is None else duration_us(finish_in)
     for_data = {"--epochs": epochs, "--finish-in": finish_in, "--test-split": test_split,
@@ -222,8 +221,8 @@ def solve(
         show_model(summary, is_assumed=is_loss_assumed(model, options), max_rows=MAX_ROWS)
     with keyboard_interrupts() as interrupted_by, progress(f"solving {graph.name}") as report:
         plan = api.solve(
-            problem, method=method, gap=gap, placed=not unplaced,
-            time_limit_s=api.search_limit_s(time_limit, priced_s),
+            problem, method=method, gap=gap, placed=not unplaced, work_limit=work_limit,
+            time_limit_s=api.search_limit_s(limit_s, priced_s),
             progress=lambda *state: report(0, 0, _state(objective, *state)),
         )  # fmt: skip
     if plan_path:

@@ -86,13 +86,15 @@ class Point:
     time_limit_s: float
     gap: float
     objective: Objective = DEFAULT_OBJECTIVE
+    counted: bool = False  # see Settings
 
     @cached_property
     def key(self) -> str:
         """Return a hash of the point's names, and of everything that determines its plan."""
         case = self.case
         names = [case.model, case.board, case.profile, self.method]
-        limits = [self.ram_bytes, self.deadline_us, self.time_limit_s, self.gap, self.objective]
+        limits: list[Any] = [self.ram_bytes, self.deadline_us, self.time_limit_s, self.gap]
+        limits += [self.objective, self.counted]
         return _digest([*names, case.digest, *limits, planner_version()])
 
     @property
@@ -110,6 +112,7 @@ class Point:
             "deadline_us": self.deadline_us,
             "method": self.method,
             "time_limit_s": self.time_limit_s,
+            "counted": self.counted,
             "gap": self.gap,
             "objective": self.objective,
         }
@@ -130,7 +133,8 @@ def solve_job(job: Job) -> dict[str, Any]:
     graph = replace(parse_cost_graph(job["graph"]), may_leave_out=job["may_leave_out"])
     wanted = Problem(graph, job["ram_bytes"], job["deadline_us"], objective=job["objective"])
     try:
-        plan = plan_by(job["method"], wanted, Settings(job["time_limit_s"], job["gap"]))
+        settings = Settings(job["time_limit_s"], job["gap"], counted=job["counted"])
+        plan = plan_by(job["method"], wanted, settings)
     except DoesNotApply as error:
         return {"inapplicable": str(error)}
     if plan.statements:

@@ -10,16 +10,17 @@ steps, not time, so that equal input gives equal offsets.
 """
 
 import random
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from .. import work
 from .blocks import Block, live_peak, neighbours
 from .packing_search import search
 
 # Limits of a local search: the number of pairs of blocks that it compares.
 MAX_STEPS_SHORT, MAX_STEPS_LONG = 500_000, 3_000_000
 MIN_STEPS_PER_TRY = 200  # of the local search
+STEPS_PER_S = 5_000_000  # of the local search, for counted work
 SEED = 1
 
 _SortKey = Callable[[int], tuple[int, ...]]
@@ -57,7 +58,7 @@ class _Packer:
         self.size = [block.size_bytes for block in blocks]
         self.aligned = [block.aligned for block in blocks]
         self.capacity = max(capacity_bytes, live_peak(blocks))
-        self.ends_at = None if time_limit_s is None else time.monotonic() + time_limit_s
+        self.ends_at = None if time_limit_s is None else work.now_s() + time_limit_s
         self.rng = random.Random(SEED)
         self.best = Packing((0,) * len(blocks), 1 << 62)
 
@@ -78,7 +79,7 @@ class _Packer:
 
     def _search_long(self, order: list[int], packing: Packing) -> None:
         """Search exactly. If that finds no packing, search locally again."""
-        left_s = None if self.ends_at is None else self.ends_at - time.monotonic()
+        left_s = None if self.ends_at is None else self.ends_at - work.now_s()
         found = search(self.blocks, self.capacity, time_limit_s=left_s)
         if found is not None and found.result == "found":
             ends = map(int.__add__, found.offsets, self.size)
@@ -118,7 +119,7 @@ class _Packer:
         return packing.height_bytes <= self.capacity
 
     def _out_of_time(self) -> bool:
-        return self.ends_at is not None and time.monotonic() > self.ends_at
+        return self.ends_at is not None and work.now_s() > self.ends_at
 
     def _first_fit(self, order: Iterable[int]) -> Packing:
         """Give each block in turn the lowest offset that is free during its life."""
@@ -147,6 +148,7 @@ class _Packer:
         for _ in range(most_steps // steps):
             if self._out_of_time():
                 return False
+            work.add(steps / STEPS_PER_S)
             changed = self._changed(order, packing)
             found = self._first_fit(changed)
             if self._fits(found):

@@ -15,13 +15,15 @@ from typing import Any, Literal
 
 import cffi
 
+from .. import work
 from ..errors import PoetError
 from ..firmware_build.compile import compiled
 from .blocks import ALIGNMENT, Block, live_peak
 
 # Products and sums of weights must not be contracted: all computers then search alike.
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
-MAX_STEPS = 300_000_000  # about three seconds
+MAX_STEPS = 300_000_000
+STEPS_PER_S = 100_000_000  # roughly
 _RESULTS: tuple[Literal["none", "found", "unknown"], ...] = ("none", "found", "unknown")
 
 
@@ -91,9 +93,12 @@ def search(
         "count": len(chosen), "sections": len(times), "capacity": capacity, **arrays,
     })  # fmt: skip
     limit_s = -1.0 if time_limit_s is None else max(0.0, time_limit_s)
+    if limit_s >= 0 and work.counted_s() is not None:
+        max_steps, limit_s = min(max_steps, int(limit_s * STEPS_PER_S)), -1.0
     effort = ffi.new("struct packing_effort *", {"max_steps": max_steps, "max_seconds": limit_s})
     found = ffi.new("int64_t[]", len(chosen))
     result = _RESULTS[lib.packing_search(problem, effort, found)]
+    work.add(effort.steps / STEPS_PER_S)
     for k, i in enumerate(order):
         offsets[i] = found[k] * unit
     placed = tuple(offsets) if result == "found" else ()

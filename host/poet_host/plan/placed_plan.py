@@ -1,10 +1,10 @@
 """Make a verified plan from statements: assign offsets, start transfers early, sum up costs."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ..work import now_s
 from .packing_search import library
 from .placement import Placement, arrange
 from .plan import Plan, Statement, plan_of
@@ -63,7 +63,7 @@ def realise(
     `time_limit_s` bounds the search for offsets and for the order of transfers. When it ends, the
     best result so far is used.
     """
-    ends_at = time.monotonic() + time_limit_s
+    ends_at = now_s() + time_limit_s
     placement = Placement(tuple(statements), (), 0)
     if placed:
         limit_s = min(PLACEMENT_LIMIT_S, time_limit_s * PLACEMENT_TIME_SHARE)
@@ -72,7 +72,7 @@ def realise(
             excess = placement.height_bytes - problem.ram_bytes
             # Without the exact search, nothing is ever proved.
             return Excess(excess, needs_less_ram=placement.nothing_fits or library() is None)
-    left_s = max(0.0, ends_at - time.monotonic())
+    left_s = max(0.0, ends_at - now_s())
     return finish(problem, placement, placed=placed, time_limit_s=left_s, effort=effort)
 
 

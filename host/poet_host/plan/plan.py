@@ -10,7 +10,7 @@ from .problem import DEFAULT_OBJECTIVE, TOLERANCE, CostGraph, Objective, Problem
 
 Op = Literal["compute", "page_in", "page_out", "free"]
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
-StoppedBy = Literal["", "proof", "gap", "exhausted", "time-limit", "interrupt"]
+StoppedBy = Literal["", "proof", "gap", "exhausted", "time-limit", "work-limit", "interrupt"]
 """Why a search ended. "proof": no better plan exists. "gap": the wanted gap is proved. "exhausted":
 nothing is left to try. "interrupt": Ctrl-C. Empty: there was no search."""
 

@@ -8,11 +8,11 @@ is used. Limits count passes, not time, so that equal input gives equal plans.
 """
 
 import random
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
+from ..work import add, now_s
 from .placement import arrange
 from .plan import Statement
 from .problem import CostGraph, Output, Problem
@@ -22,6 +22,7 @@ from .transfer_memory import Memory, is_placed
 LOOKAHEAD = 8  # page-ins considered at once, in the order in which they are needed
 MAX_RANDOM_PASSES = 40  # passes with randomly changed priorities
 MAX_DISPATCHES = 10_000  # limit of (number of random passes) x (number of statements)
+STATEMENTS_PER_S = 25_000  # of a pass, for counted work
 MAX_PLACEMENTS = 5  # attempts to place a faster order
 LAST_RANK = 1 << 30  # sort rank above the index of every input of a node
 SEED = 1
@@ -44,7 +45,7 @@ def overlap(
     random passes.
     """
     tries = MAX_RANDOM_PASSES if thorough else 0
-    ends_at = time.monotonic() + time_limit_s
+    ends_at = now_s() + time_limit_s
     given = tuple(statements)
     if not any(statement.op in ("page_in", "page_out") for statement in given):
         return given
@@ -62,7 +63,7 @@ def _placed_again(problem: Problem, given: Order, best: Order, ends_at: float, t
     limit = problem.ram_bytes
     for _ in range(MAX_PLACEMENTS):
         order = _fastest(replace(problem, ram_bytes=limit), loose, ends_at, tries)
-        left_s = ends_at - time.monotonic()
+        left_s = ends_at - now_s()
         if left_s <= 0 or time_us(problem.graph, order) >= best_us:
             break
         placement = arrange(problem.graph, order, problem.ram_bytes, left_s, thorough=False)
@@ -82,9 +83,10 @@ def _fastest(problem: Problem, given: Sequence[Statement], ends_at: float, tries
     due_us = _deadlines(problem.graph, statements, spans)
     movable_from = _movable_from(problem.graph, statements)
     for due, movable, strict in _priorities(statements, due_us, movable_from, tries):
-        if best_us <= bound_us or time.monotonic() > ends_at:
+        if best_us <= bound_us or now_s() > ends_at:
             break
         found = _Dispatcher(problem, statements, due, movable, strict).run()
+        add(len(statements) / STATEMENTS_PER_S)
         found_us = time_us(problem.graph, found)
         if found_us < best_us:
             best, best_us = found, found_us

@@ -17,11 +17,13 @@ from typing import NamedTuple
 
 from ..plan.blocks import aligned
 from ..plan.problem import TOLERANCE
+from ..work import add
 from .events import Event, energy_uj
 from .program import INFINITY
 from .search import Task
 
 MAX_NODES = 16
+LABEL_S = 50e-6  # of each label, for counted work
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ class _Search:
                 return Exhausted(self.history(label), self.least_value(label))
             for events, state in self.moves(label.state):
                 labels += 1
+                add(LABEL_S)
                 if labels > max_labels or (labels % 1000 == 0 and out_of_time()):
                     return None
                 found = self.label_after(label, events, state)

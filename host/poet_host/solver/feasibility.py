@@ -7,7 +7,7 @@ from ..plan.blocks import aligned
 from ..plan.infeasible import bytes_of, largest_operator_bytes, paged_bytes
 from ..plan.problem import CostGraph, Problem, without_energy
 from .candidate import Candidate
-from .portfolio import Found, Portfolio
+from .portfolio import Found, run_searches
 from .search import Task
 
 TIME_SHARE = 0.5  # share of the time left that each tried RAM budget may take
@@ -106,7 +106,7 @@ def _has_plan(task: Task, ram_bytes: int) -> bool:
             ram_bytes=aligned_budget(graph, ram_bytes, task.unit),
         )
     )
-    Portfolio(found, lambda it: None).run()
+    run_searches(found)
     if found.is_interrupted:
         raise KeyboardInterrupt
     return found.best is not None
@@ -115,5 +115,5 @@ def _has_plan(task: Task, ram_bytes: int) -> bool:
 def fastest_plan(task: Task) -> Candidate | None:
     """Find a fast plan, regardless of its energy. Its time is a deadline that can be met."""
     found = Found(task.time_weighted())
-    Portfolio(found, lambda it: None).run()
+    run_searches(found)
     return found.best

@@ -1,16 +1,25 @@
-"""Portfolio: run primal search and bound search at the same time, until the result is proved."""
+"""Portfolio: run primal search and bound search until the result is proved.
 
-from collections.abc import Callable
+Both run at the same time. If counted work limits them (work.py), they run in turn, so that neither
+depends on the speed of the other.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 
 from ..plan.problem import TOLERANCE
+from ..work import counted_s
 from .bound_search import Learnt, search_bounds
 from .candidate import Candidate
-from .primal_search import search_plans
+from .events import Event
+from .primal_search import search_again, search_plans
 from .program import INFINITY
 from .search import Task
 from .workers import POOL, Worker, WorkerHung, WorkerKilled
+
+# Shares of the work left that the first two of the searches in turn may take.
+PLANS_WORK_SHARE, BOUNDS_WORK_SHARE = 0.4, 0.7
 
 
 @dataclass
@@ -64,15 +73,7 @@ class Portfolio:
     def run(self) -> None:
         """Search until the result is proved, all searches end, time is up, or Ctrl-C is pressed."""
         try:
-            self.primal = POOL.take()
-            self.primal.search(search_plans, self.task)
-            while self._goes_on():
-                busy = {worker.results: worker for worker in self._busy()}
-                ready = wait(list(busy), self.task.left_s)
-                if not ready:
-                    break
-                for results in ready:
-                    self._receive(busy[results])  # type: ignore[index]
+            self._search()
             self.found.is_exhausted = not self._busy() and self.task.left_s > 0
         except KeyboardInterrupt:
             self.found.is_interrupted = True
@@ -80,6 +81,17 @@ class Portfolio:
             for worker in (self.primal, self.bound):
                 if worker is not None:
                     POOL.give_back(worker)
+
+    def _search(self) -> None:
+        self.primal = POOL.take()
+        self.primal.search(search_plans, self.task)
+        while self._goes_on():
+            busy = {worker.results: worker for worker in self._busy()}
+            ready = wait(list(busy), self.task.left_s)
+            if not ready:
+                break
+            for results in ready:
+                self._receive(busy[results])  # type: ignore[index]
 
     def _busy(self) -> list[Worker]:
         return [it for it in (self.primal, self.bound) if it is not None and it.busy]
@@ -106,10 +118,8 @@ class Portfolio:
             if found.best is None:
                 raise
             return  # the best plan so far and the bound are still valid
-        first = self.bound is None
-        if kind == "ready for bounds" and first and not found.is_proved(self.task.gap):
-            self.bound, self.is_relaxed = POOL.take(), content
-            self._search_bounds(self.bound)
+        if kind == "ready for bounds":
+            self._allow_bounds(content)
         elif kind == "learnt":
             found.learnt = content
         elif kind == "plan":
@@ -118,11 +128,21 @@ class Portfolio:
                 self.bound.send(content)
         elif kind == "began from":
             found.began_from = content
-        elif kind == "solution" and self.primal is not None and self.primal.busy:
-            self.primal.send(content)
+        elif kind == "solution":
+            self._offer(content)
         elif kind == "bound" and content > found.bound:
             found.bound = content
             self.report(found)
+
+    def _allow_bounds(self, is_relaxed: bool) -> None:
+        if self.bound is None and not self.found.is_proved(self.task.gap):
+            self.bound, self.is_relaxed = POOL.take(), is_relaxed
+            self._search_bounds(self.bound)
+
+    def _offer(self, solution: Sequence[Event]) -> None:
+        """Offer a solution of the bound search to the primal search, which makes a plan from it."""
+        if self.primal is not None and self.primal.busy:
+            self.primal.send(solution)
 
     def _restart(self, worker: Worker) -> None:
         """Start a search again, from the best plan, after its solver ignored its time limit.
@@ -153,3 +173,44 @@ class Portfolio:
         else:
             self.found.late_plan = plan
         self.report(self.found)
+
+
+class InTurn(Portfolio):
+    """Runs the searches in turn, in one process.
+
+    First the primal search, then the bound search. Then the primal search goes on, and makes plans
+    from the last solution of the bound search.
+    """
+
+    may_bound = False  # whether the primal search allows the bound search
+    solution: Sequence[Event] | None = None  # the last one of the bound search
+
+    def _search(self) -> None:
+        whole, worker = self.task, POOL.take()
+        self.primal, self.task = worker, whole.within(PLANS_WORK_SHARE)
+        worker.search(search_plans, self.task)
+        if self._ended(worker) and self.may_bound:
+            self.primal, self.bound, self.task = None, worker, whole.within(BOUNDS_WORK_SHARE)
+            self._search_bounds(worker)
+            if self._ended(worker) and whole.left_s > 0:
+                self.primal, self.bound, self.task = worker, None, whole
+                worker.search(search_again, replace(whole, known=self.found.best), self.solution)
+                self._ended(worker)
+        self.task = whole
+
+    def _ended(self, worker: Worker) -> bool:
+        """Receive the results of a search. Return whether it has ended without a proof."""
+        while worker.busy and self._goes_on():
+            self._receive(worker)
+        return not self.found.is_proved(self.task.gap)
+
+    def _allow_bounds(self, is_relaxed: bool) -> None:
+        self.may_bound, self.is_relaxed = True, is_relaxed
+
+    def _offer(self, solution: Sequence[Event]) -> None:
+        self.solution = solution
+
+
+def run_searches(found: Found, report: Callable[[Found], None] = lambda found: None) -> None:
+    """Search until the result is proved, all searches end, time is up, or Ctrl-C is pressed."""
+    (Portfolio if counted_s() is None else InTurn)(found, report).run()

@@ -6,8 +6,7 @@ rest stays fixed.
 """
 
 import random
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..plan.blocks import aligned
@@ -15,10 +14,11 @@ from ..plan.placed_plan import Excess
 from ..plan.plan import Plan
 from ..plan.problem import TOLERANCE
 from ..plan.verify import verify
+from ..work import now_s
 from . import solution
 from .bound_search import first_bound
 from .candidate import Candidate
-from .events import events_of, normal_order, tidy
+from .events import Event, events_of, normal_order, tidy
 from .exhaustive import search_exhaustively
 from .greedy import everything_paged, greedy_plans
 from .program import INFINITY, Result, minimise
@@ -86,6 +86,17 @@ def search_plans(task: Task, channel: Channel) -> None:
     search.exhaust(EXHAUSTIVE_LABELS_LAST)
 
 
+def search_again(task: Task, offered: Sequence[Event] | None, channel: Channel) -> None:
+    """Emit better plans than `task.known`. `offered`: a solution of the bound search."""
+    search = PrimalSearch(task, channel, task.known)
+    if task.known is not None:
+        search.incumbent_value = task.value(task.known)
+    channel.latest = offered
+    search.receive()
+    search.search_neighbourhoods(SEED + 1)
+    search.deepen(LAST_LIMITS, LAST_TIME_SHARE)
+
+
 def adopt_seed_plans(task: Task, channel: Channel) -> None:
     """Emit greedy plans and seed plans that meet the limits of the task, better and better ones."""
     search = PrimalSearch(task, channel)
@@ -107,12 +118,10 @@ class PrimalSearch(RepairSearch):
         `share`: the largest part of the time left that this search may take.
         """
         task = self.task
-        ends_at = time.monotonic() + task.left_s * share
+        ends_at = now_s() + task.left_s * share
         if self.is_over:
             return False
-        found = search_exhaustively(
-            task, max_labels, lambda: self.is_over or time.monotonic() > ends_at
-        )
+        found = search_exhaustively(task, max_labels, lambda: self.is_over or now_s() > ends_at)
         if found is None:
             return False
         if found.events is None:
@@ -156,9 +165,9 @@ class PrimalSearch(RepairSearch):
         self.asked_seed_plans = True
         timed = task.deadline_us is not None
         share = BASELINE_TIME_SHARE_DEADLINE if timed else BASELINE_TIME_SHARE
-        ends_at = time.monotonic() + task.left_s * share
+        ends_at = now_s() + task.left_s * share
         for seed_plan in seed_plans:
-            left_s = ends_at - time.monotonic()
+            left_s = ends_at - now_s()
             if left_s <= 0:
                 break
             settings = Settings(left_s, placed=task.placed, below=self.incumbent_value)
@@ -256,9 +265,9 @@ class PrimalSearch(RepairSearch):
             on_progress=self.on_progress,
         )
 
-    def search_neighbourhoods(self) -> None:
+    def search_neighbourhoods(self, seed: int = SEED) -> None:
         """Solve parts of the incumbent again, with the rest fixed, until too many attempts fail."""
-        rng = random.Random(SEED)
+        rng = random.Random(seed)
         share, failed = NEIGHBOURHOOD_SHARE, 0
         model: StageModel | None = None
         centre: Candidate | None = None

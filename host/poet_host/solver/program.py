@@ -7,11 +7,13 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
+from operator import lt
 from typing import Any, Literal
 
 import highspy
 import numpy as np
 
+from .. import work
 from ..plan.problem import TOLERANCE, CostNode
 from .workers import ends_within
 
@@ -19,6 +21,12 @@ INFINITY = float("inf")
 OBJECTIVE_SCALE = 1000.0  # the largest coefficient of a scaled objective
 # A worker ends itself if HiGHS takes longer than the time limit x LATE_FACTOR + LATE_S.
 LATE_FACTOR, LATE_S = 1.5, 5.0
+# The same for counted work, whose seconds do not end HiGHS. Only a hang takes so long.
+COUNTED_HANG_S = 600.0
+# Counted work: of each iteration of HiGHS, of each non-zero that it reads, and of the part of a
+# search that ends with a look at its limits: a constant, and for each column that may vary.
+ITERATION_S, NONZERO_S = 400e-6, 1.5e-6
+CHECK_S, CHECK_S_PER_COLUMN = 1e-3, 15e-6
 ROW_TOLERANCE = 1e-6  # of a row's sum, in `Program.violated_rows`
 MAX_ATTAINABLE_BITS = 1 << 25  # largest number of bit operations in `attainable`
 
@@ -258,18 +266,24 @@ def minimise(
     `gap`, `absolute_gap`: stop at this relative or absolute distance from the bound. `initial`:
     values to start from, if they are a solution. `integer` False: solve the linear relaxation.
     `presolve` False: HiGHS does not simplify the program first. The time limit cannot end that, so
-    a worker whose HiGHS is far beyond its time limit ends itself.
+    a worker whose HiGHS is far beyond its time limit ends itself. Counted work limits iterations
+    or, of an integer program, how often HiGHS looks at its limits: its iterations are not known
+    before it ends.
     """
     if not program.cost:
         return _without_columns(program)
     largest = max([abs(program.offset), *map(abs, program.cost)])
     scale = OBJECTIVE_SCALE / largest if largest > 0 else 1.0
+    counted = work.counted_s() is not None
+    most_checks = _most_checks(program, time_limit_s) if counted and integer else INFINITY
+    most_iterations = time_limit_s / ITERATION_S if counted else INFINITY
+    checks = 0
     solver: Any = _Highs()
     options: dict[str, Any] = {
         "output_flag": False,
         "threads": 1,
         "random_seed": 1,
-        "time_limit": max(time_limit_s, 0.0),
+        "time_limit": INFINITY if counted else max(time_limit_s, 0.0),
         "presolve": "choose" if presolve else "off",
         "mip_rel_gap": gap,
         "mip_abs_gap": max(OBJECTIVE_SCALE * TOLERANCE / 10, absolute_gap * scale),
@@ -283,8 +297,12 @@ def minimise(
         solver.setSolution(len(initial), np.arange(len(initial), dtype=np.int32), initial)
 
     def on_interrupt(event: Any) -> None:
-        bound = event.data_out.mip_dual_bound / scale if integer else -INFINITY
-        if on_progress(bound, None):
+        nonlocal checks
+        checks += integer
+        out = event.data_out
+        is_over = checks > most_checks or out.simplex_iteration_count > most_iterations
+        bound = out.mip_dual_bound / scale if integer else -INFINITY
+        if on_progress(bound, None) or is_over:
             event.data_in.user_interrupt = 1
 
     def on_solution(event: Any) -> None:
@@ -303,9 +321,17 @@ def minimise(
             solver.cbMipUserSolution += on_user_solution
     else:
         solver.cbSimplexInterrupt += on_interrupt
-    with ends_within(time_limit_s * LATE_FACTOR + LATE_S):
+    with ends_within(COUNTED_HANG_S if counted else time_limit_s * LATE_FACTOR + LATE_S):
         solver.run()
+    iterations = max(solver.getInfo().simplex_iteration_count, 0)
+    work.add(iterations * ITERATION_S + program.shape[2] * NONZERO_S)
     return _result(solver, scale, integer)
+
+
+def _most_checks(program: Program, limit_s: float) -> float:
+    """Return how often HiGHS may look at its limits within counted work."""
+    free = int(sum(map(lt, program.lower, program.upper)))
+    return limit_s / (CHECK_S + CHECK_S_PER_COLUMN * free)
 
 
 def highs_model(program: Program, scale: float, integer: bool) -> highspy.HighsLp:

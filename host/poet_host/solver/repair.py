@@ -5,10 +5,10 @@ stages. Often only a few stages are at fault. The primal search solves these sta
 inputs and with the conflicts (conflicts.py) of the solution, and leaves the rest as it is.
 """
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ..work import now_s
 from . import conflicts, solution
 from .events import Event, fits, tidy
 from .program import Result, Values, minimise
@@ -55,12 +55,12 @@ class RepairSearch(Search):
 
         Return None unless the result is better than the incumbent.
         """
-        ends_at = time.monotonic() + self.task.left_s * REPAIR_TIME_SHARE
+        ends_at = now_s() + self.task.left_s * REPAIR_TIME_SHARE
         faulty: set[int] = set()
         margin = REPAIR_MARGIN
         repeats: set[tuple[int, int]] = set()
         model = self.neighbourhood_model(events)
-        while model is not None and time.monotonic() < ends_at and not self.is_over:
+        while model is not None and now_s() < ends_at and not self.is_over:
             values = solution.values_of(model, events, repeats)
             violated = solution.violated_stages(model, values)
             if not violated:

@@ -6,16 +6,17 @@ and higher lower bounds of the value of all plans. The value of a plan is what t
 minimises: energy, time, or both with weights (see Problem).
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from .. import work
 from ..plan.infeasible import need_of
 from ..plan.placed_plan import Effort, Excess
 from ..plan.plan import Plan
 from ..plan.problem import TOLERANCE, CostGraph, Problem, without_energy
+from ..work import now_s
 from . import slot_model, solution, stage_model
 from .candidate import Candidate, candidate_of
 from .events import Event, energy_uj, fits, least_value, tidy
@@ -38,6 +39,7 @@ SLOT_PASSES = (1, 2)  # times that a stage may recompute a node; 2 is tried if 1
 # its value. A plan that is late, or worse than the best one, by more is dropped.
 MAX_LATENESS, MAX_GAIN = 0.02, 0.005
 
+NONZERO_S = 3e-6  # to add one to a model, for counted work
 LARGE_GRAPH_NODES = 500  # a graph of more nodes is large: its programs take long
 
 SeedPlan = Callable[[Problem, Settings], Plan | None]
@@ -58,7 +60,7 @@ class Task:
     page: bool  # whether computed tensors may be paged
     unit: int  # offsets are multiples of this many bytes; 1 if the plan is not placed
     gap: float  # see Settings
-    ends_at: float  # time.monotonic()
+    ends_at: float  # now_s()
     seed_plans: tuple[SeedPlan, ...] = ()
     known: Candidate | None = None  # a plan found before
     presolve: bool = True  # False: HiGHS does not simplify programs first
@@ -148,11 +150,11 @@ class Task:
 
     @property
     def left_s(self) -> float:
-        return max(0.0, self.ends_at - time.monotonic())
+        return max(0.0, self.ends_at - now_s())
 
     def within(self, share: float) -> "Task":
         """Return the same task, limited to a share of the time left."""
-        return replace(self, ends_at=time.monotonic() + self.left_s * share)
+        return replace(self, ends_at=now_s() + self.left_s * share)
 
     def time_weighted(self, weight_per_us: float = INFINITY) -> "Task":
         """Return the same task without a deadline. Time x weight is added to the objective.
@@ -215,7 +217,7 @@ class Search:
     ) -> StageModel | None:
         """Return the stage model with these candidates; None if the model is too large."""
         try:
-            return stage_model.build(
+            model = stage_model.build(
                 candidates,
                 ram_bytes,
                 page=self.task.page,
@@ -224,6 +226,8 @@ class Search:
             )
         except stage_model.TooLarge:
             return None
+        work.add(len(model.program.columns) * NONZERO_S)
+        return model
 
     def try_plan(self, events: Sequence[Event]) -> bool:
         """Make the plan the incumbent if it fits and is better. Set `excess` if it does not fit."""

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ..work import now_s
+
 Progress = Callable[[float | None, float, float | None, float], object]
 """Called on every change with (value, bound, gap, elapsed_s). None: not known yet."""
 
@@ -21,6 +23,8 @@ class Settings:
     progress: Progress | None = None
     # If set, return a plan only if its value is less than this. If none is, do not say why.
     below: float | None = None
+    # Whether the time limit is one of counted work (work.py), instead of the computer's clock.
+    counted: bool = False
 
 
 DEFAULT_SETTINGS = Settings()
@@ -32,6 +36,7 @@ class Stopwatch:
 
     limit_s: float
     started_at_s: float = field(default_factory=time.monotonic)
+    begin_s: float = field(default_factory=now_s)  # on the clock of searches
 
     @property
     def elapsed_s(self) -> float:
@@ -39,4 +44,4 @@ class Stopwatch:
 
     @property
     def left_s(self) -> float:
-        return max(0.0, self.limit_s - self.elapsed_s)
+        return max(0.0, self.begin_s + self.limit_s - now_s())

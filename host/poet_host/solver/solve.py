@@ -1,6 +1,5 @@
 """solve: find a plan of least value for a problem, and verify it. See Problem for the value."""
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +11,7 @@ from ..plan.placed_plan import Effort
 from ..plan.placement import aligned_graph
 from ..plan.plan import Plan, StoppedBy, plan_of
 from ..plan.problem import TOLERANCE, CostGraph, Problem, without_energy
+from ..work import counted_s, counting, now_s
 from .bound_search import Learnt
 from .candidate import Candidate, candidate_of
 from .events import Event, energy_uj, fits
@@ -23,7 +23,7 @@ from .feasibility import (
     smallest_ram_bytes,
 )
 from .overlapped import with_processor_time
-from .portfolio import Found, Portfolio
+from .portfolio import Found, run_searches
 from .primal_search import adopt_seed_plans
 from .program import INFINITY
 from .search import LARGE_GRAPH_NODES, SeedPlan, Task
@@ -75,8 +75,9 @@ def solve(
     ends the search with the best plan so far. Equal input gives equal plans, unless the time limit
     or `gap` ends the search early.
     """
-    clock = Stopwatch(settings.time_limit_s)
-    plan = _Solver(problem, settings, method, tuple(seed_plans), clock).run()
+    with counting(settings.counted):
+        clock = Stopwatch(settings.time_limit_s)
+        plan = _Solver(problem, settings, method, tuple(seed_plans), clock).run()
     return replace(plan, method=method, solve_s=clock.elapsed_s)
 
 
@@ -151,7 +152,7 @@ class _Solver:
             page=self.method != "poet-remat",
             unit=unit,
             gap=self.settings.gap,
-            ends_at=time.monotonic() + self.clock.left_s - self.reserve_s,
+            ends_at=now_s() + self.clock.left_s - self.reserve_s,
             # The presolve of HiGHS 1.16 does not end for some programs of large graphs.
             presolve=len(problem.graph.nodes) <= LARGE_GRAPH_NODES,
         )
@@ -167,7 +168,7 @@ class _Solver:
         task = replace(task, seed_plans=self.seed_plans)
         found = Found(task, early_plan=task.known, bound=bound, learnt=learnt or Learnt())
         if not self.is_interrupted:
-            Portfolio(found, self.report).run()
+            run_searches(found, self.report)
         found.is_interrupted |= self.is_interrupted
         self.is_interrupted = found.is_interrupted
         self.began_from = found.began_from or self.began_from
@@ -288,7 +289,7 @@ class _Solver:
         if self.is_interrupted:
             return None
         limit_s = LAST_RESORT_S + LAST_RESORT_S_PER_NODE * len(self.problem.graph.nodes)
-        ends_at = time.monotonic() + self.clock.left_s + limit_s
+        ends_at = now_s() + self.clock.left_s + limit_s
         task = replace(self.task, problem=self.problem, ends_at=ends_at, seed_plans=self.seed_plans)
         found = _last_results(task.left_s, adopt_seed_plans, task)
         self.began_from = found.get("began from", self.began_from)
@@ -332,7 +333,9 @@ def _stopped_by(found: Found, gap: float | None, wanted_gap: float) -> StoppedBy
         return "gap"
     if found.is_interrupted:
         return "interrupt"
-    return "exhausted" if found.is_exhausted else "time-limit"
+    if found.is_exhausted:
+        return "exhausted"
+    return "time-limit" if counted_s() is None else "work-limit"
 
 
 def _last_results(
@@ -340,11 +343,11 @@ def _last_results(
 ) -> dict[str, Any]:
     """Run a search in a worker. Return the last result of each kind within the time limit."""
     last: dict[str, Any] = {}
-    ends_at = time.monotonic() + limit_s
+    ends_at = now_s() + limit_s
     worker = POOL.take()
     try:
         worker.search(search, *arguments)
-        while worker.busy and wait([worker.results], max(0.0, ends_at - time.monotonic())):
+        while worker.busy and wait([worker.results], _longest_wait_s(ends_at)):
             kind, found = worker.receive()
             last[kind] = found
     except (KeyboardInterrupt, WorkerKilled):
@@ -352,6 +355,11 @@ def _last_results(
     finally:
         POOL.give_back(worker)
     return last
+
+
+def _longest_wait_s(ends_at: float) -> float | None:
+    """Return how long a search may take; None if it counts its work, and so ends by itself."""
+    return None if counted_s() is not None else max(0.0, ends_at - now_s())
 
 
 def _start_transfers_early(
@@ -362,9 +370,9 @@ def _start_transfers_early(
     The result of little effort comes first: more effort may take longer than the caller waits.
     """
     efforts: tuple[Effort, ...] = ("little", "full")
-    least_us, ends_at = INFINITY, time.monotonic() + limit_s
+    least_us, ends_at = INFINITY, now_s() + limit_s
     for effort in efforts:
-        left_s = (ends_at - time.monotonic()) * EFFORT_TIME_SHARE
+        left_s = (ends_at - now_s()) * EFFORT_TIME_SHARE
         found = candidate_of(problem, events, placed=placed, time_limit_s=left_s, effort=effort)
         if isinstance(found, Candidate) and found.totals.time_us < least_us:
             least_us = found.totals.time_us

@@ -3,6 +3,9 @@
 A worker runs one search at a time and sends its results. A worker that does not stop on request is
 killed. When the process that started a worker ends for any reason, the pipe closes and the worker
 ends too. Idle workers are kept for the next search.
+
+A search goes on with the counted work of its caller (work.py), and each result moves the caller's
+count to that of the search.
 """
 
 import multiprocessing.connection
@@ -17,6 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import Any, cast
+
+from .. import work
 
 STOP_LIMIT_S = 0.3  # longest wait for a search to stop by itself
 HUNG = 75  # exit code of a worker whose solver ignored its time limit
@@ -93,14 +98,14 @@ class Worker:
     def search(self, function: Callable[..., None], *arguments: Any) -> None:
         """Run an importable function in the process, with a Channel as its last argument."""
         self.busy = True
-        self._request((function, arguments))
+        self._request((function, arguments, work.counted_s()))
 
     def send(self, content: Any) -> None:
         """Send a message to the running search, such as a better plan that another search found.
 
         A new message replaces an older one that the search has not read yet.
         """
-        self._request((None, content))
+        self._request((None, content, None))
 
     def _request(self, request: Any) -> None:
         with suppress(ConnectionError):  # if the process has ended, `receive` raises an error
@@ -112,8 +117,13 @@ class Worker:
         Raises RuntimeError if the search failed, WorkerKilled if the process ended, WorkerHung if
         it ended itself.
         """
+        kind, found, counted_s = self._receive()
+        work.move_to(counted_s)
+        return kind, found
+
+    def _receive(self) -> tuple[str, Any, float | None]:
         try:
-            kind, found = self.results.recv()
+            kind, found, counted_s = self.results.recv()
         except (EOFError, ConnectionError):
             self.busy = False
             hung = self._process.wait() == HUNG
@@ -123,7 +133,7 @@ class Worker:
         if kind == "error":
             self.busy = False
             raise RuntimeError(f"a search process of the planner failed:\n{found}")
-        return kind, found
+        return kind, found, counted_s
 
     def stop(self) -> bool:
         """Stop the search. Return False if the process had to be killed."""
@@ -133,7 +143,7 @@ class Worker:
             while self.busy:
                 if not self.results.poll(STOP_LIMIT_S):
                     break
-                self.receive()
+                self._receive()  # what it has counted meanwhile depends on the computer
         except (
             OSError,
             RuntimeError,
@@ -218,7 +228,9 @@ def serve(handle: int) -> None:
     pending: list[Any] = []
     arrived = threading.Condition()
     stopped = threading.Event()
-    channel = Channel(lambda kind, found: parent.send((kind, found)), stopped.is_set)
+    channel = Channel(
+        lambda kind, found: parent.send((kind, found, work.counted_s())), stopped.is_set
+    )
 
     def listen() -> None:
         while True:
@@ -241,14 +253,14 @@ def serve(handle: int) -> None:
         with arrived:
             while not pending:
                 arrived.wait()
-            function, arguments = pending.pop()
+            function, arguments, counted_s = pending.pop()
         stopped.clear()
         channel.latest = None
         try:
-            function(*arguments, channel)
+            with work.counting(counted_s is not None, counted_s or 0.0):
+                function(*arguments, channel)
+                channel.emit("idle", None)
         except ConnectionError:
             os._exit(0)
         except Exception:  # noqa: BLE001 - the parent raises it
-            parent.send(("error", traceback.format_exc()))
-        else:
-            parent.send(("idle", None))
+            parent.send(("error", traceback.format_exc(), None))

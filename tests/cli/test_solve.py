@@ -362,7 +362,7 @@ def test_a_schedule_holds_its_deadline_and_predictions(tmp_path: Path, method: s
     profile = estimate_profile(load_board("rpi4b"))
     for deadline in (None, "9x"):
         plan = poet.solve(
-            graph, profile, ram="300%", deadline=deadline, method=method, time_limit_s=20
+            graph, profile, ram="300%", deadline=deadline, method=method, work_limit=20_000
         )
         assert plan.statements, method
         poet.encode(graph, profile, plan).save(tmp_path / "x.poet")

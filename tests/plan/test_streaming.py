@@ -85,7 +85,7 @@ def test_resnet8_has_a_plan_in_an_eighth_of_its_largest_operator() -> None:
             assert (mode.moved_in_bytes, mode.moved_out_bytes) == (
                 one.loaded_bytes, one.stored_bytes
             )  # fmt: skip
-    plan = solve(problem, Settings(time_limit_s=20, gap=0.05))
+    plan = solve(problem, Settings(time_limit_s=20, counted=True, gap=0.05))
     assert sum(statement.mode > 0 for statement in plan.statements) > 50
     least = least_moved_bytes(graph, RAM_BYTES)
     assert sum(moved_bytes(problem.graph, plan)) < 2 * least

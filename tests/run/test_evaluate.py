@@ -74,7 +74,7 @@ def test_the_host_keeps_activations_if_ram_is_short() -> None:
     graph = runs.texts()
     costs = cost_graph(inference(graph), runs.profile())
     keep = keep_everything(costs).peak_bytes
-    plan = poet.solve(costs, ram=64, time_limit_s=20)
+    plan = poet.solve(costs, ram=64, work_limit=20_000)
     least = plan.smallest_ram_bytes
     assert least is not None
     assert keep is not None
@@ -254,7 +254,7 @@ def train_and_evaluate(poet_host: Command, schedule: Path, data: object, *option
 
 def test_the_commands_of_the_guide(tmp_path: Path, poet_host: Command) -> None:
     graph, mkr1000 = wide(), poet.load_board("mkr1000")
-    plan = poet.solve(graph, mkr1000, gap=0.9, time_limit_s=20)
+    plan = poet.solve(graph, mkr1000, gap=0.9, work_limit=20_000)
     poet.encode(graph, plan).save(tmp_path / "mine.poet")
     rows = np.random.default_rng(0).standard_normal((60, 65))
     rows[:, -1] = np.arange(60) % 4
@@ -279,7 +279,7 @@ def test_weights_in_the_flash_of_a_chip(tmp_path: Path, poet_host: Command) -> N
     """A schedule without storage, on a board without a card."""
     schedule, flash = tmp_path / "m.poet", tmp_path / "flash.bin"
     problem = poet.problem(runs.digits(), "nrf52840_dk", ram="64KiB", storage=False)
-    poet.encode(runs.digits(), poet.solve(problem, gap=0.5, time_limit_s=20)).save(schedule)
+    poet.encode(runs.digits(), poet.solve(problem, gap=0.5, work_limit=20_000)).save(schedule)
     board = ("--port", "sim:nrf52840_dk", "--storage", flash, "--data", "digits", "--json")
     weights = tmp_path / "w.safetensors"
     trained = poet_host("train", schedule, *board, "--steps", 1, "--save-weights", weights)

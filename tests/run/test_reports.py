@@ -72,7 +72,7 @@ def test_measurements_agree_with_predictions() -> None:
     graph = runs.digits()
     with poet.connect("sim:mkr1000") as board:
         profile, _ = board.validate(graph, board.profile(graph))
-        plan = poet.solve(graph, profile, ram=24_576, gap=0.5, time_limit_s=60)
+        plan = poet.solve(graph, profile, ram=24_576, gap=0.5, work_limit=60_000)
         run = poet.train(poet.encode(graph, profile, plan), board, "digits", steps=9)
     assert run.predicted_time_us == plan.time_us
     times_us, energies_uj = zip(

@@ -73,7 +73,7 @@ def streamed(graph: Graph, ram_bytes: int) -> Plan:
     """A plan for less RAM than an operator needs, with nests."""
     problem = api.problem(graph, runs.profile(), ram=ram_bytes)
     assert problem.streaming is not None
-    plan = api.solve(problem, time_limit_s=20, gap=0.5)
+    plan = api.solve(problem, work_limit=20_000, gap=0.5)
     assert sum(statement.mode > 0 for statement in plan.statements) > 3
     return plan
 
@@ -91,7 +91,7 @@ def test_pairs_train_to_the_same_weights() -> None:
     """Both gradients of a layer are one statement, and its weight is read once for them."""
     graph = perceptron()
     problem = api.problem(graph, runs.profile(), ram=8_192, objective="added-energy")
-    plan = api.solve(problem, time_limit_s=20)
+    plan = api.solve(problem, work_limit=20_000)
     nodes, index = problem.graph.nodes, problem.graph.index
     modes = [nodes[index[s.node]].mode(s.mode) for s in plan.statements if s.op == "compute"]
     assert any(mode.also for mode in modes)
@@ -104,7 +104,7 @@ def test_statistics_of_a_convolution_train_to_the_same_weights() -> None:
     """The output of the convolution streams, and its statistics do not read it from storage."""
     graph = residual()
     problem = api.problem(graph, runs.profile(), ram=5_120, objective="added-energy")
-    plan = api.solve(problem, time_limit_s=20)
+    plan = api.solve(problem, work_limit=20_000)
     assert problem.streaming is not None
     used = [problem.streaming.nests.get((s.node, s.mode)) for s in plan.statements]
     assert any(nest and nest.statistics and nest.operands[-1] for nest in used)
@@ -171,7 +171,7 @@ def test_resnet18_trains_in_24_kib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "build_native", lambda *_: build_native(sanitize=True))
     graph = api.load("resnet18")
     problem = api.problem(graph, runs.profile(), ram=RAM_BYTES, objective="added-energy")
-    plan = api.solve(problem, time_limit_s=60, gap=0.01)
+    plan = api.solve(problem, work_limit=60_000, gap=0.01)
     nodes = problem.graph.nodes
     modes = [nodes[problem.graph.index[it.node]].mode(it.mode) for it in plan.statements]
     fused = [nodes[also.node].name for mode in modes for also in mode.also]

@@ -27,7 +27,7 @@ def test_bert_micro_trains_on_a_board_of_256_kb() -> None:
     profile = api.estimate_profile(api.load_board("nrf52840_dk"))
 
     def trained(port: str, ram: int | str, method: str, steps: int) -> Run:
-        plan = api.solve(graph, profile, ram=ram, method=method, gap=0.2, time_limit_s=30)
+        plan = api.solve(graph, profile, ram=ram, method=method, gap=0.2, work_limit=30_000)
         schedule = api.encode(graph, profile, plan)
         arena_bytes = plan.ram_bytes // 4 * 4 if port == "native" else None
         with poet.connect(port, arena_bytes=arena_bytes) as connection:

@@ -53,7 +53,7 @@ each_board = pytest.mark.parametrize("board", BOARDS)
 def schedule(board: str) -> Schedule:
     graph, ram = BOARDS[board]
     problem = api.problem(graph(), board, ram=ram, storage=False)
-    return api.encode(graph(), api.solve(problem, time_limit_s=20))
+    return api.encode(graph(), api.solve(problem, work_limit=20_000))
 
 
 def trained(port: str, board: str, **how: Any) -> Run:
@@ -78,7 +78,7 @@ def test_the_bits_are_those_of_native_and_of_a_card(board: str) -> None:
 )
 def test_estimates_predict_a_step(board: str, ram: str, batch: int) -> None:
     graph = poet.load("resnet-digits", batch=batch)
-    plan = api.solve(api.problem(graph, board, ram=ram, storage=False), gap=0.5, time_limit_s=20)
+    plan = api.solve(api.problem(graph, board, ram=ram, storage=False), gap=0.5, work_limit=20_000)
     with poet.connect(f"sim:{board}", card=False) as connection:
         run = poet.train(poet.encode(graph, plan), connection, "digits", steps=3)
         _, total_uj = mean_energy_uj(run.steps, (), board_power(load_board(board), card=False))

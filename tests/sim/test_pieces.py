@@ -22,7 +22,7 @@ def cut_schedule(graph: Graph, board: str) -> Schedule:
     """A schedule for the board's RAM."""
     chosen = api.load_board(board)
     profile = api.estimate_profile(chosen)
-    plan = api.solve(graph, profile, ram=chosen.arena_bytes, gap=0.99, time_limit_s=60)
+    plan = api.solve(graph, profile, ram=chosen.arena_bytes, gap=0.99, work_limit=60_000)
     assert plan.statements, plan.status
     schedule = encode(graph, plan, cuts=cuts_of(graph))
     tensors = [tensor for tensor in schedule.model.tensors if tensor.size_bytes > 4]

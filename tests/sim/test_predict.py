@@ -107,7 +107,7 @@ def test_time_and_energy_are_predicted(
     graph = runs.unknown()
     shapes = {signature(node) for node in graph if not node.stored}
     assert len(shapes - set(profile.operators)) > len(shapes) / 2
-    plan = api.solve(graph, profile, ram=16_000, time_limit_s=60, gap=0.3)
+    plan = api.solve(graph, profile, ram=16_000, work_limit=60_000, gap=0.3)
     observed = run(connection, graph, profile, plan)
     found = validation(graph, profile, cost_graph(graph, profile), plan, observed)
     # Most of its kernels are predicted, and all of its statements and transfers.
@@ -125,7 +125,7 @@ def test_streamed_operators_take_the_time_that_is_predicted(
     """
     graph = runs.digits()
     connection, profile = profiled
-    plan = api.solve(graph, profile, ram=3_400, time_limit_s=120, gap=0.5)
+    plan = api.solve(graph, profile, ram=3_400, work_limit=120_000, gap=0.5)
     schedule = api.encode(graph, plan)
     training = Training(
         connection.device, schedule, fit(Dataset("example", *example(graph)), schedule.graph)
@@ -153,7 +153,7 @@ def test_transfers_overlap_as_the_plan_has_it(
 ) -> None:
     graph = runs.digits()
     connection, profile = profiled
-    plan = api.solve(graph, profile, ram=22_000, method="poet-paging", time_limit_s=60, gap=0.5)
+    plan = api.solve(graph, profile, ram=22_000, method="poet-paging", work_limit=60_000, gap=0.5)
     with running(connection.board.name, tmp_path / "card.img", seed) as other:
         observed = run(other, graph, profile, plan)
     costs = cost_graph(graph, calibrated(profile, graph, observed))

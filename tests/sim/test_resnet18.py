@@ -16,7 +16,7 @@ def test_a_step_has_the_bits_of_unlimited_memory() -> None:
     assert graph.batch == 1
     board = api.load_board(BOARD)
     profile = api.estimate_profile(board)
-    plan = api.solve(graph, profile, ram=board.arena_bytes, gap=0.99, time_limit_s=120)
+    plan = api.solve(graph, profile, ram=board.arena_bytes, gap=0.99, work_limit=120_000)
     assert plan.statements, plan.status
     whole = runs.train(runs.schedule(graph), DATA, steps=1)
     with api.connect(f"sim:{BOARD}") as connection:

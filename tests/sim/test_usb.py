@@ -222,7 +222,7 @@ def test_the_whole_path_runs_over_usb() -> None:
     for name in ("mkr1000", "nrf52840_dk"):
         with api.connect(f"sim:{name}:usb") as board:
             profile = board.profile(graph)
-            plan = api.solve(graph, profile, ram=16_000, time_limit_s=10, gap=1.0)
+            plan = api.solve(graph, profile, ram=16_000, work_limit=10_000, gap=1.0)
             run = api.train(api.encode(graph, profile, plan), board, data, steps=2)
         assert (run.board, runs.same(run, whole)) == (name, True)
         assert [step.loss for step in run.steps] == [step.loss for step in whole.steps]

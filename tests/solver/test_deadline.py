@@ -27,7 +27,7 @@ def test_energy_under_a_deadline_equals_exhaustive_search(block: int) -> None:
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         for problem in timed_problems(seed):
             best = cheapest(problem)
-            plan = solve(problem, Settings(placed=False, time_limit_s=20))
+            plan = solve(problem, Settings(placed=False, time_limit_s=20, counted=True))
             case = f"seed {seed}, deadline {problem.deadline_us}"
             if best is None:
                 assert plan.status == "infeasible", case
@@ -56,7 +56,7 @@ def test_searches_for_a_deadline_start_from_the_plans_found_before(
             searches.clear()
             graph = replace(problem.graph, base_power_uw=1e5)
             problem = replace(problem, graph=graph, objective=objective)
-            solve(problem, Settings(placed=False, time_limit_s=20))
+            solve(problem, Settings(placed=False, time_limit_s=20, counted=True))
             if len(searches) < 2 or searches[0][1].best is None:
                 continue
             first, deadline_us = searches[0][1].best, problem.deadline_us

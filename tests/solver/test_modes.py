@@ -34,7 +34,7 @@ GRAPH = CostGraph(
     ),
 )
 CHAINS = (CHAIN, PAGED_CHAIN)
-QUICK = Settings(time_limit_s=5.0)
+QUICK = Settings(time_limit_s=5.0, counted=True)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_events_may_fit_rounded_sizes_only() -> None:
     problem = mode_problem(1022, 7)
     wide = replace(problem, ram_bytes=54)
     best = cheapest(wide)
-    plan = plan_by("poet", wide, Settings(time_limit_s=60.0))
+    plan = plan_by("poet", wide, Settings(time_limit_s=60.0, counted=True))
     assert best is not None
     assert plan.value is not None
     verify(wide, plan)

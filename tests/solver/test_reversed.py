@@ -28,5 +28,5 @@ def test_any_order_within_a_stage_is_found(k: int) -> None:
     best = cheapest(problem)
     assert best is not None
     assert best.energy_uj == 4.0 * (k + 1)
-    plan = solve(problem, Settings(placed=False, time_limit_s=20))
+    plan = solve(problem, Settings(placed=False, time_limit_s=20, counted=True))
     assert (plan.status, plan.energy_uj) == ("optimal", best.energy_uj)

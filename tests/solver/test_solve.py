@@ -40,7 +40,7 @@ def test_energy_equals_exhaustive_search(block: int) -> None:
     for seed in range(block * SMALL // 10, (block + 1) * SMALL // 10):
         problem = random_problem(seed)
         best_uj = smallest_energy(problem)
-        plan = solve(problem, Settings(placed=False, time_limit_s=20))
+        plan = solve(problem, Settings(placed=False, time_limit_s=20, counted=True))
         honest(plan, problem, best_uj)
         if best_uj is not None:
             assert plan.energy_uj == pytest.approx(best_uj, rel=1e-9, abs=1e-9), seed
@@ -71,7 +71,7 @@ def test_every_objective_equals_exhaustive_search(block: int) -> None:
             for limit_us in limits:
                 problem = replace(free, objective=objective, deadline_us=limit_us)
                 best = smallest_value(problem)
-                plan = solve(problem, Settings(placed=False, time_limit_s=20))
+                plan = solve(problem, Settings(placed=False, time_limit_s=20, counted=True))
                 if best is None:
                     assert plan.status == "infeasible"
                     continue
@@ -96,11 +96,11 @@ def test_deadlines_are_kept_and_never_called_impossible_when_they_are_not(seed: 
     free = cheapest(problem)
     if free is None:
         pytest.skip("no plan fits this budget")
-    plan = solve(problem, Settings(placed=False, time_limit_s=20))
+    plan = solve(problem, Settings(placed=False, time_limit_s=20, counted=True))
     assert plan.time_us is not None
     tight = replace(problem, deadline_us=max(plan.time_us * 0.9, 1e-6))
     best_uj = smallest_energy(tight)
-    honest(solve(tight, Settings(placed=False, time_limit_s=20)), tight, best_uj)
+    honest(solve(tight, Settings(placed=False, time_limit_s=20, counted=True)), tight, best_uj)
     if best_uj is not None:
         assert least_time_us(problem.graph) <= (tight.deadline_us or 0) * (1 + 1e-9)
 
@@ -108,7 +108,7 @@ def test_deadlines_are_kept_and_never_called_impossible_when_they_are_not(seed: 
 @pytest.mark.parametrize("seed", range(0, 60, 3))
 def test_placed_plans_fit_and_cost_no_less(seed: int) -> None:
     problem = random_problem(seed)
-    plan = solve(problem, Settings(time_limit_s=20))
+    plan = solve(problem, Settings(time_limit_s=20, counted=True))
     if plan.statements:
         totals = verify(problem, plan)
         assert totals.peak_bytes <= problem.ram_bytes

@@ -26,7 +26,7 @@ from support.streamed_graphs import streamed_instance
 
 from tests.solver.test_stage_model import untied
 
-PROOF = Settings(60.0, gap=0.0, placed=False)
+PROOF = Settings(60.0, gap=0.0, placed=False, counted=True)
 SILENT = Channel(lambda kind, found: None, lambda: False)
 MODELS = (
     {"strict": {}},
@@ -171,7 +171,7 @@ def test_placed_plans_have_their_workspaces_and_transfers_placed() -> None:
     for seed in range(400, 480):
         problem = mode_problem(seed, 6, is_fused=seed >= 430)
         wide = replace(problem, ram_bytes=problem.ram_bytes + 16)
-        plan = plan_by("poet", wide, Settings(20.0, gap=0.0))
+        plan = plan_by("poet", wide, Settings(20.0, gap=0.0, counted=True))
         if not plan.statements:
             continue
         verify(wide, plan)
@@ -206,7 +206,7 @@ def test_a_training_step_with_a_thousand_modes_is_planned_in_an_arena_of_24_kib(
     assert sum(len(node.modes) for node in graph.nodes) > 1000
     problem = Problem(graph, 24 * 1024, objective="added-energy")
     assert least_ram_bytes(without_modes(graph), 4) > 8 * problem.ram_bytes
-    plan = plan_by("poet", problem, Settings(300.0, gap=0.01))
+    plan = plan_by("poet", problem, Settings(300.0, gap=0.01, counted=True))
     verify(problem, plan)
     assert plan.gap is not None
     assert plan.gap <= 0.01

@@ -73,7 +73,7 @@ def plan(graph: Graph, ram: str | int, method: str = "poet") -> Plan:
 
 
 def _solved(graph: Graph, ram: str | int, method: str) -> Plan:
-    found = api.solve(graph, profile(), ram=ram, method=method, time_limit_s=20, gap=0.1)
+    found = api.solve(graph, profile(), ram=ram, method=method, work_limit=20_000, gap=0.1)
     assert found.statements, f"{graph.name} in {ram} by {method}: {found.status}"
     return found
 

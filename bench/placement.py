@@ -17,9 +17,9 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from poet_host.files import write_whole
-from poet_host.plan.blocks import ALIGNMENT, Block, live_peak
-from poet_host.plan.packing import pack
-from poet_host.plan.packing_search import search
+from poet_host.packing.blocks import ALIGNMENT, Block, live_peak
+from poet_host.packing.packing import pack
+from poet_host.packing.packing_search import search
 
 from .report import about, number, table
 

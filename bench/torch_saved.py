@@ -27,7 +27,7 @@ from poet_host.baselines.replay import Replay
 from poet_host.graph.builder import Model
 from poet_host.graph.models import MODELS, load
 from poet_host.graph.weights import start_values
-from poet_host.plan.blocks import aligned
+from poet_host.packing.blocks import aligned
 from poet_host.plan.placed_plan import Excess, realise
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, Problem

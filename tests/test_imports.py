@@ -20,8 +20,9 @@ ROOT = [
 ]
 ORDER = [
     *ROOT,
-    *("graph", "reference", "onnx", "device", "firmware_build", "sim", "profile", "plan"),
-    *("solver", "baselines", "schedule", "data", "run", "view", "compare", "api", "cli"),
+    *("graph", "reference", "onnx", "device", "firmware_build", "sim", "profile"),
+    *("packing", "plan", "solver", "baselines", "schedule", "data", "run"),
+    *("view", "compare", "api", "cli"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from poet_host.errors import BadInput
-from poet_host.plan.blocks import live_peak
+from poet_host.packing.blocks import live_peak
 from poet_host.plan.keepall import METHOD, keep_everything
 from poet_host.plan.placement import lives_of
 from poet_host.plan.plan import Statement

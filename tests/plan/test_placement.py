@@ -7,8 +7,8 @@ from itertools import permutations
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from poet_host.plan.blocks import ALIGNMENT, Block, live_peak, neighbours
-from poet_host.plan.packing import Packing, pack
+from poet_host.packing.blocks import ALIGNMENT, Block, live_peak, neighbours
+from poet_host.packing.packing import Packing, pack
 from poet_host.plan.placement import arrange, lives_of
 from poet_host.plan.plan import Statement
 from poet_host.plan.problem import CostGraph, CostNode, Problem

@@ -12,7 +12,7 @@ from ..baselines.registry import METHODS, SCHEDULERS, plan_by
 from ..device.board import Board
 from ..errors import BadInput, Infeasible, OutOfTime
 from ..graph.graph import Graph
-from ..plan.blocks import ALIGNMENT
+from ..packing.blocks import ALIGNMENT
 from ..plan.costgraph import dump_cost_graph
 from ..plan.infeasible import largest_need, largest_operator_bytes, why_infeasible
 from ..plan.keepall import METHOD as KEEP_EVERYTHING, keep_everything

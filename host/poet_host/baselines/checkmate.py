@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
-from ..plan.blocks import ALIGNMENT
+from ..packing.blocks import ALIGNMENT
 from ..plan.infeasible import largest_operator_bytes
 from ..plan.placed_plan import PlacedPlan, finish
 from ..plan.placement import Placement, aligned_graph

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from ..errors import BadInput
-from ..plan.blocks import ALIGNMENT, aligned
+from ..packing.blocks import ALIGNMENT, aligned
 from ..plan.infeasible import largest_operator_bytes
 from ..plan.placed_plan import PLACEMENT_LIMIT_S, Effort, Excess, realise
 from ..plan.placement import aligned_graph, arrange

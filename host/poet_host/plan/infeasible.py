@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from .blocks import ALIGNMENT, aligned
+from ..packing.blocks import ALIGNMENT, aligned
 from .plan import Plan
 from .problem import CostGraph
 

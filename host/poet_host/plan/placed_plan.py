@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ..packing.packing_search import library
 from ..work import now_s
-from .packing_search import library
 from .placement import Placement, arrange
 from .plan import Plan, Statement, plan_of
 from .problem import TOLERANCE, Problem

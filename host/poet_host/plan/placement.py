@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .blocks import Block, aligned
-from .packing import pack
+from ..packing.blocks import Block, aligned
+from ..packing.packing import pack
 from .plan import Statement
 from .problem import CostGraph
 

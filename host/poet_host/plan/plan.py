@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..errors import BadInput
+from ..packing.blocks import aligned
 from ..schema import Count, Name, convert, of_format
-from .blocks import aligned
 from .problem import DEFAULT_OBJECTIVE, TOLERANCE, CostGraph, Objective, Problem
 
 Op = Literal["compute", "page_in", "page_out", "free"]

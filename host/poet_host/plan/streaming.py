@@ -16,9 +16,9 @@ from ..graph.graph import Graph, Node
 from ..graph.kept_slabs import renews_some_rows
 from ..graph.operands import Sizes, operator_of, part_of
 from ..graph.work import work_of_part
+from ..packing.blocks import ALIGNMENT
 from ..profile.profile import Profile, signature
 from ..profile.transfer import Lane
-from .blocks import ALIGNMENT
 from .infeasible import largest_operator_bytes
 from .nest_search import NestSearch
 from .nest_traffic import Array, Prices

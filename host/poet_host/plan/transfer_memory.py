@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .blocks import aligned
+from ..packing.blocks import aligned
 from .placement import Life, lives_of
 from .plan import Statement
 from .problem import CostGraph, Problem

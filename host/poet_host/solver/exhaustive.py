@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
-from ..plan.blocks import aligned
+from ..packing.blocks import aligned
 from ..plan.problem import TOLERANCE
 from ..work import add
 from .events import Event, energy_uj

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from math import gcd
 
-from ..plan.blocks import aligned
+from ..packing.blocks import aligned
 from ..plan.infeasible import bytes_of, largest_operator_bytes, paged_bytes
 from ..plan.problem import CostGraph, Problem, without_energy
 from .candidate import Candidate

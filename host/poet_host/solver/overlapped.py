@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 
-from ..plan.blocks import aligned
+from ..packing.blocks import aligned
 from ..plan.problem import CostGraph
 
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..plan.blocks import aligned
+from ..packing.blocks import aligned
 from ..plan.placed_plan import Excess
 from ..plan.plan import Plan
 from ..plan.problem import TOLERANCE

@@ -6,7 +6,7 @@ from functools import cached_property
 from multiprocessing.connection import wait
 from typing import Any, Literal
 
-from ..plan.blocks import ALIGNMENT
+from ..packing.blocks import ALIGNMENT
 from ..plan.placed_plan import Effort
 from ..plan.placement import aligned_graph
 from ..plan.plan import Plan, StoppedBy, plan_of

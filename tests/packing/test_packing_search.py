@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from poet_host.plan import packing, packing_search, placed_plan
-from poet_host.plan.blocks import Block, live_peak
-from poet_host.plan.packing import pack
-from poet_host.plan.packing_search import Searched, library, search
+from poet_host.packing import packing, packing_search
+from poet_host.packing.blocks import Block, live_peak
+from poet_host.packing.packing import pack
+from poet_host.packing.packing_search import Searched, library, search
+from poet_host.plan import placed_plan
 from poet_host.plan.placed_plan import Excess, realise
 from poet_host.plan.placement import Placement
 from poet_host.plan.plan import Statement

@@ -20,7 +20,7 @@ LONG = (
     "cli/test_demo.py", "sim/test_predict.py", "firmware/test_kernels_sanitized.py",
     "cli/test_whole_outputs.py", "sim/test_floats.py", "run/test_streaming.py",
     "onnx/test_roundtrip.py", "sim/test_firmware.py", "firmware/test_damage.py",
-    "sim/test_hardware_suite.py", "plan/test_nest_search.py", "plan/test_transfers.py",
+    "sim/test_hardware_suite.py", "stream/test_nest_search.py", "plan/test_transfers.py",
     "firmware/test_contents.py", "firmware/test_nest_fuzz.py", "test_other_systems.py",
     "cli/test_outputs.py",
     "baselines/test_seed_plans.py", "firmware/test_native.py", "schedule/test_board.py",

@@ -18,7 +18,6 @@ from poet_host.graph.graph import Graph
 from poet_host.plan.plan import Plan
 from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import Problem
-from poet_host.plan.streaming import with_used_modes
 from poet_host.plan.timeline import lanes
 from poet_host.profile.profile import Profile, signature
 from poet_host.run.calibrate import Observed, calibrated, observe, validation
@@ -26,6 +25,7 @@ from poet_host.run.run import Step
 from poet_host.run.train import Training
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.native import create_storage
+from poet_host.stream.streaming import with_used_modes
 from support import whole_runs as runs
 from support.sim_helper import needs_compiler
 

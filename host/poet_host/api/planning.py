@@ -17,17 +17,17 @@ from ..plan.costgraph import dump_cost_graph
 from ..plan.infeasible import largest_need, largest_operator_bytes, why_infeasible
 from ..plan.keepall import METHOD as KEEP_EVERYTHING, keep_everything
 from ..plan.limits import problem_of
-from ..plan.pairs import in_pair_order
 from ..plan.plan import Plan, StoppedBy
 from ..plan.pricing import commit_costs, cost_graph
 from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, CostGraph, Objective, Problem
-from ..plan.streaming import with_streaming, with_used_modes
 from ..profile.profile import Profile
 from ..schedule.encode import QUEUE_CAPACITY, encode as encode_plan, encode_costs
 from ..schedule.schedule import Schedule
 from ..solver.greedy import greedy_totals
 from ..solver.settings import Settings, Stopwatch
 from ..solver.solve import DEFAULT_GAP
+from ..stream.pairs import in_pair_order
+from ..stream.streaming import with_streaming, with_used_modes
 from ..work import UNITS_PER_S, counting
 from .inputs import as_profile
 

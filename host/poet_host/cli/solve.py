@@ -14,7 +14,6 @@ from ..errors import BadInput
 from ..files import write_whole
 from ..graph.graph import Graph
 from ..graph.summary import summary_of
-from ..plan.least_traffic import least_moved_bytes
 from ..plan.limits import check_arena
 from ..plan.plan import Plan, moved_bytes, plan_to_json
 from ..plan.problem import CostGraph, Objective, Problem
@@ -29,6 +28,7 @@ from ..plan.whole_training import (
 )
 from ..profile.profile import Profile
 from ..solver.solve import DEFAULT_GAP
+from ..stream.least_traffic import least_moved_bytes
 from .console import counted, emit, progress, say, show_table, to_json
 from .info import MAX_ROWS, is_loss_assumed, show_model
 from .options import (

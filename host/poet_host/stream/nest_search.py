@@ -7,7 +7,7 @@ inner loops, otherwise in any order. Each operand with several pieces streams at
 whole in RAM. All rings have two slots, or one, or what is written has one and the inputs two.
 
 Every nest of the grammar is priced, but for orders that nest_orders.py leaves out. A nest is left
-out only if another one needs no more workspace, time and energy. tests/plan/test_nest_search.py
+out only if another one needs no more workspace, time and energy. tests/stream/test_nest_search.py
 compares the result with a walk over every nest.
 """
 
@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from ..graph.cuts import Cut
 from ..graph.kept_slabs import ROWS, most_used
 from ..graph.operands import OperandAxis, Operator, Sizes
-from .box import Box
+from ..plan.box import Box
+from ..plan.nests import MAX_LOOPS, OPERAND_STATE_BYTES, STATE_BYTES, Loop, Nest, Ring
 from .nest_orders import Choices, Order, choices_of, orders_of
 from .nest_traffic import Array, Columns, NestTraffic, Prices
-from .nests import MAX_LOOPS, OPERAND_STATE_BYTES, STATE_BYTES, Loop, Nest, Ring
 from .pareto import front
 from .priced_nest import PricedNest, wall_us
 

@@ -1,7 +1,7 @@
 """What an operator's operands move through buffers, for many nests at once, in NumPy.
 
 Loops are given as levels: an array has an element for each choice of tile sizes. The walk of
-nests.py is the definition; tests/plan/test_nest_search.py compares both.
+nests.py is the definition; tests/stream/test_nest_search.py compares both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from ..graph.cuts import Cut
 from ..graph.kept_slabs import ROWS, table_of
 from ..graph.operands import OperandAxis, Operator, Sizes
+from ..plan.parts import parts_of
 from .nest_orders import Around, LoopOf, Order
-from .parts import parts_of
 
 Array = NDArray[np.float64]
 Parts = tuple[Sizes, Sizes, Sizes]

@@ -17,10 +17,10 @@ from itertools import accumulate, pairwise
 from math import gcd, prod
 from operator import mul, or_
 
-from .cuts import AXES, BLOCK, Cut
-from .graph import Graph
-from .kept_slabs import most_used
-from .operands import OperandAxis, operator_of
+from ..graph.cuts import AXES, BLOCK, Cut
+from ..graph.graph import Graph
+from ..graph.kept_slabs import most_used
+from ..graph.operands import OperandAxis, operator_of
 
 MOST_INDICES = 2**16 - 1  # of an axis in the record of a cut
 

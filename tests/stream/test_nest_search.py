@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from poet_host.graph.cuts import Cut
 from poet_host.graph.operands import Operator
-from poet_host.plan.nest_orders import choices_of, orders_of
-from poet_host.plan.nest_search import SLOTS, NestSearch
-from poet_host.plan.nest_traffic import Prices
 from poet_host.plan.nests import Loop, Nest, NestedOperator, Ring
-from poet_host.plan.pareto import front
 from poet_host.plan.parts import LawError, fit_statistics, parts_of
-from poet_host.plan.priced_nest import wall_us
+from poet_host.stream.nest_orders import choices_of, orders_of
+from poet_host.stream.nest_search import SLOTS, NestSearch
+from poet_host.stream.nest_traffic import Prices
+from poet_host.stream.pareto import front
+from poet_host.stream.priced_nest import wall_us
 from support.nests import cut_of
 
 PRICES = Prices(

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..plan.nests import Nest
 from .nest_traffic import Array
-from .nests import Nest
 
 
 @dataclass(frozen=True)

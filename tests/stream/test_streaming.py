@@ -5,25 +5,25 @@ from math import inf
 
 import pytest
 from poet_host.device.board import load_board
-from poet_host.graph.cutting import choose_cuts
 from poet_host.graph.graph import Graph
 from poet_host.graph.models import MODELS, load
 from poet_host.graph.operands import operator_of
 from poet_host.graph.training_options import TrainingOptions
 from poet_host.graph.work import work_of
 from poet_host.plan.infeasible import largest_operator_bytes
-from poet_host.plan.least_traffic import least_moved_bytes
 from poet_host.plan.nests import NestedOperator
-from poet_host.plan.pairs import in_pair_order, pairs_of
 from poet_host.plan.parts import parts_of
 from poet_host.plan.plan import moved_bytes
 from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import Problem, Streaming
-from poet_host.plan.streaming import SMALL_PART_BYTES, with_streaming, with_used_modes
 from poet_host.plan.verify import verify
 from poet_host.profile.profile import estimate_profile
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
+from poet_host.stream.cutting import choose_cuts
+from poet_host.stream.least_traffic import least_moved_bytes
+from poet_host.stream.pairs import in_pair_order, pairs_of
+from poet_host.stream.streaming import SMALL_PART_BYTES, with_streaming, with_used_modes
 
 RAM_BYTES = 24_576
 BUFFER_BYTES = 12_288

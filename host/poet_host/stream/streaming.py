@@ -11,24 +11,24 @@ import numpy as np
 
 from ..device.board import load_board
 from ..graph.cuts import BLOCK, TRAILER, Cut
-from ..graph.cutting import choose_cuts
 from ..graph.graph import Graph, Node
 from ..graph.kept_slabs import renews_some_rows
 from ..graph.operands import Sizes, operator_of, part_of
 from ..graph.work import work_of_part
 from ..packing.blocks import ALIGNMENT
+from ..plan.infeasible import largest_operator_bytes
+from ..plan.nests import Nest
+from ..plan.parts import LawError, fit_statistics
+from ..plan.plan import Plan
+from ..plan.pricing import cost_graph
+from ..plan.problem import Also, CostGraph, CostNode, Mode, Problem, Streaming
 from ..profile.profile import Profile, signature
 from ..profile.transfer import Lane
-from .infeasible import largest_operator_bytes
+from .cutting import choose_cuts
 from .nest_search import NestSearch
 from .nest_traffic import Array, Prices
-from .nests import Nest
 from .pairs import in_pair_order, pairs_of, statistics_of
-from .parts import LawError, fit_statistics
-from .plan import Plan
 from .priced_nest import PricedNest
-from .pricing import cost_graph
-from .problem import Also, CostGraph, CostNode, Mode, Problem, Streaming
 
 PART_BYTES = (16_384, 12_288, 8_192, 6_144, 4_096, 3_072, 2_048, 1_024, 512)
 """Sizes of parts that are tried: whole blocks of storage, the largest first."""

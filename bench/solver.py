@@ -21,7 +21,7 @@ from poet_host.plan.timeline import Lanes, lanes
 from poet_host.plan.verify import verify
 from poet_host.schedule.encode import encode_costs
 from poet_host.schedule.schedule import PlanHeader
-from poet_host.solver import stage_model
+from poet_host.solver.models import stage_model
 from poet_host.solver.program import INFINITY
 from poet_host.solver.recompute_candidates import RecomputeCandidates, recomputable
 from poet_host.solver.settings import Settings

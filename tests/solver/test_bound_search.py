@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from poet_host.plan.problem import CostGraph, CostNode, Problem
-from poet_host.solver import conflicts, stage_model
 from poet_host.solver.bound_search import BoundSearch, Learnt, first_bound
 from poet_host.solver.feasibility import least_ram_bytes
+from poet_host.solver.models import conflicts, stage_model
 from poet_host.solver.program import minimise
 from poet_host.solver.repair import RepairSearch
 from poet_host.solver.search import Search, Task
@@ -18,7 +18,6 @@ from poet_host.solver.workers import Channel
 from support.cost_graphs import random_problem, tight_problem, timed_problems
 from support.mode_graphs import mode_problem, timed_mode_problems
 from support.oracle import cheapest
-
 from tests.solver.test_stage_model import any_conflict, problems as untied_problems
 
 LIMIT_S = 20.0

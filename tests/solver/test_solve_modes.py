@@ -11,9 +11,9 @@ from poet_host.baselines.registry import plan_by
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import Problem, without_modes
 from poet_host.plan.verify import verify
-from poet_host.solver import solution, stage_model
 from poet_host.solver.events import events_of, fits, normal_order
 from poet_host.solver.feasibility import least_ram_bytes
+from poet_host.solver.models import solution, stage_model
 from poet_host.solver.program import minimise
 from poet_host.solver.repair import RepairSearch
 from poet_host.solver.search import Search, Task
@@ -23,7 +23,6 @@ from poet_host.solver.workers import Channel
 from support.mode_graphs import mode_problem, timed_mode_problems
 from support.oracle import Best, cheapest
 from support.streamed_graphs import streamed_instance
-
 from tests.solver.test_stage_model import untied
 
 PROOF = Settings(60.0, gap=0.0, placed=False, counted=True)

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..plan.problem import TOLERANCE
-from . import solution
 from .candidate import Candidate
-from .conflicts import Conflict, forbid, violated_sets
 from .events import tidy
+from .models import solution
+from .models.conflicts import Conflict, forbid, violated_sets
+from .models.stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel
 from .program import INFINITY, Outcome, Values, minimise
 from .search import Search, Task
-from .stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel
 from .workers import Channel
 
 RELAXATION_TIME_SHARE = 0.1  # share of the time left that each program of `first_bound` may take

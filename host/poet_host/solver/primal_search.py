@@ -15,18 +15,18 @@ from ..plan.plan import Plan
 from ..plan.problem import TOLERANCE
 from ..plan.verify import verify
 from ..work import now_s
-from . import solution
 from .bound_search import first_bound
 from .candidate import Candidate
 from .events import Event, events_of, normal_order, tidy
 from .exhaustive import search_exhaustively
 from .greedy import everything_paged, greedy_plans
+from .models import solution
+from .models.stage_columns import StageModel
 from .program import INFINITY, Result, minimise
 from .recompute_candidates import DepthLimit, RecomputeCandidates
 from .repair import NEIGHBOURHOOD_LIMIT_S, PLAN_TIME_SHARE, RepairSearch
 from .search import Task
 from .settings import Settings
-from .stage_columns import StageModel
 from .workers import Channel
 
 SHORT_TIME_S = 2.0  # if less time is left, greedy plans are tried first

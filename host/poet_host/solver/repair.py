@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..work import now_s
-from . import conflicts, solution
 from .events import Event, fits, tidy
+from .models import conflicts, solution
+from .models.stage_columns import StageModel
 from .program import Result, Values, minimise
 from .recompute_candidates import DepthLimit, RecomputeCandidates
 from .search import Search
-from .stage_columns import StageModel
 
 PLAN_TIME_SHARE = 0.1  # share of the time left that making a plan from a solution may take
 # Stop a minimisation when value - bound is at most this share of the overhead. The overhead is what

@@ -17,15 +17,15 @@ from ..plan.placed_plan import Effort, Excess
 from ..plan.plan import Plan
 from ..plan.problem import TOLERANCE, CostGraph, Problem, without_energy
 from ..work import now_s
-from . import slot_model, solution, stage_model
 from .candidate import Candidate, candidate_of
 from .events import Event, energy_uj, fits, least_value, tidy
+from .models import slot_model, solution, stage_model
+from .models.stage_columns import StageModel
 from .modes import Modes, Strict
 from .overlapped import with_processor_time, with_transfer_room
 from .program import INFINITY, NO_LIMITS, TimeLimits, Values, minimise
 from .recompute_candidates import RecomputeCandidates, recomputable
 from .settings import Settings
-from .stage_columns import StageModel
 from .unavoidable import (
     least_processor_us,
     least_time_us,

@@ -38,8 +38,9 @@ then one of its x_im is 1 in which nothing is made, and R_ti + x_im <= 1, o_i + 
 
 from collections.abc import Callable, Iterable
 
-from .program import INFINITY, NO_LIMITS, Program, Term, TimeLimits
-from .recompute_candidates import RecomputeCandidates
+from ..program import INFINITY, NO_LIMITS, Program, Term, TimeLimits
+from ..recompute_candidates import RecomputeCandidates
+from ..ways import Way
 from .stage_columns import (
     ALWAYS_IN_RAM,
     Columns,
@@ -50,7 +51,6 @@ from .stage_columns import (
     storing,
 )
 from .stage_cuts import add_gap_cuts, prefer_paging
-from .ways import Way
 
 MAX_NONZEROS = 3_000_000  # in all constraints; the solver takes about 150 bytes per non-zero
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from math import ceil
 
-from .recompute_candidates import paging_values
+from ..recompute_candidates import paging_values
 from .stage_columns import ALWAYS_IN_RAM, Gap, Stage, StageModel, storing
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..plan.problem import CostGraph, Output
-from .events import Event
-from .program import Program, Values
+from ...plan.problem import CostGraph, Output
+from ..events import Event
+from ..program import Program, Values
 from .stage_columns import ALWAYS_IN_RAM, Stage, StageModel
 
 

@@ -8,8 +8,9 @@ from itertools import chain, combinations
 import numpy as np
 import pytest
 from poet_host.plan.problem import CostGraph, CostNode, Problem
-from poet_host.solver import conflicts, solution, stage_model
 from poet_host.solver.events import Event, energy_uj, events_of, fits, normal_order, tidy
+from poet_host.solver.models import conflicts, solution, stage_model
+from poet_host.solver.models.stage_columns import Stage, StageModel
 from poet_host.solver.modes import Modes
 from poet_host.solver.program import (
     INFINITY,
@@ -23,7 +24,6 @@ from poet_host.solver.program import (
 from poet_host.solver.recompute_candidates import RecomputeCandidates, recomputable
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
-from poet_host.solver.stage_columns import Stage, StageModel
 from poet_host.solver.unavoidable import unavoidable_uj
 from support.cost_graphs import (
     beyond_exhaustive,

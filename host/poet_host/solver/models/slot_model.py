@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..plan.problem import CostGraph
-from .events import Event
-from .modes import Modes
-from .program import NO_LIMITS, LaneTimes, Program, TimeLimits, Values
+from ...plan.problem import CostGraph
+from ..events import Event
+from ..modes import Modes
+from ..program import NO_LIMITS, LaneTimes, Program, TimeLimits, Values
 from .stage_columns import at_most_once, join
 
 

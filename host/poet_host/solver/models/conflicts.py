@@ -28,8 +28,8 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from .modes import Modes
-from .program import INFINITY, Term, Values
+from ..modes import Modes
+from ..program import INFINITY, Term, Values
 from .stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel
 
 MAX_STATES = 2000  # visited for one M

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
-from ..plan.problem import CostGraph
-from .modes import Modes
-from .program import LaneTimes, Program, Term
+from ...plan.problem import CostGraph
+from ..modes import Modes
+from ..program import LaneTimes, Program, Term
 
 Columns = dict[int, int]  # tensor -> column
 ALWAYS_IN_RAM = -1  # stands for a column of U whose value is always 1

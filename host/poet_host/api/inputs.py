@@ -33,8 +33,8 @@ from ..data.fitted import FittedData, fit
 from ..device.board import Board, names as board_names
 from ..errors import BadInput
 from ..graph.graph import Graph
+from ..graph.weights import Array, Weights
 from ..profile.profile import Profile, estimate_profile
-from ..run.run import Array, Weights
 from ..run.weights import SavedWeights, load_weights
 from ..schedule.schedule import Schedule
 

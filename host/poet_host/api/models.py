@@ -8,13 +8,13 @@ from ..errors import BadInput, PoetWarning
 from ..graph.graph import Graph
 from ..graph.models import MODELS, load as load_model
 from ..graph.training_options import DEFAULTS, TrainingOptions
+from ..graph.weights import Weights
 from ..onnx.exporter import export as export_model
 from ..onnx.importer import load as load_onnx
 from ..onnx.pytorch import is_module, load_module
 from ..onnx.returning import notice
 from ..plan.costgraph import load_cost_graph
 from ..plan.problem import CostGraph
-from ..run.run import Weights
 from .inputs import as_weights, rate_of
 
 _TORCH_FILES = (".pt", ".pth", ".ckpt", ".safetensors")

@@ -11,6 +11,7 @@ from ..data.fitted import FittedData, numbered
 from ..device.device import NOTHING_COMMITTED, Progress
 from ..errors import BadInput
 from ..graph.graph import Graph
+from ..graph.weights import Weights
 from ..run.card import check_replaceable, held, nothing_held, read_weights, resumed
 from ..run.card_check import check
 from ..run.card_device import CardDevice, job_room_bytes, partition_blocks
@@ -18,7 +19,7 @@ from ..run.card_export import Exported, exported
 from ..run.card_report import CardReport
 from ..run.evaluate import Evaluation, Half, evaluate as evaluate_on
 from ..run.job import JobState, check_room, job_size, make_job, read_job, write_job
-from ..run.run import Run, Weights
+from ..run.run import Run
 from ..run.train import (
     COMMIT_EVERY,
     BeforeMoving,

@@ -15,6 +15,7 @@ from ..data.fitted import fit
 from ..errors import BadInput, PoetError
 from ..files import write_whole
 from ..graph.graph import Graph
+from ..graph.weights import Weights
 from ..graph.work import work_of
 from ..plan.plan import Plan, plan_to_json
 from ..plan.pricing import commit_costs
@@ -22,7 +23,7 @@ from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
 from ..profile.profile import Profile
 from ..run.evaluate import held_out_accuracy
-from ..run.run import Run, Weights, weights_sha256
+from ..run.run import Run, weights_sha256
 from ..run.train import StartingPoint, Training
 from ..schedule.schedule import Schedule
 from ..view.picture import draw

@@ -6,8 +6,9 @@ from pathlib import Path
 from .. import api
 from ..errors import PoetError
 from ..files import write_whole
+from ..graph.weights import Weights
 from ..run.log import Log
-from ..run.run import Run, Step, Weights
+from ..run.run import Run, Step
 from ..run.train import Training
 from ..run.validate import Validated, validate
 from .console import Report, say, to_json

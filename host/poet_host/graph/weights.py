@@ -17,7 +17,8 @@ from .graph import Graph, Node
 from .onnx_file import initial_values
 from .source import Source, is_given, source_of
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]
+Weights = Mapping[str, Array]
 
 # Prefixes of the names of optimiser states in files.
 _STATES = tuple(f"{state[1:]}:" for state in (MOMENTUM, AVERAGE, SQUARE))

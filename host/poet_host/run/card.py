@@ -12,7 +12,7 @@ from ..device.answers import board_error
 from ..device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Device
 from ..errors import BadInput, BoardError, quoted
 from ..graph.graph import Graph
-from ..graph.weights import weight_nodes
+from ..graph.weights import Array, Weights, weight_nodes
 from ..schedule.model import BLOCK, Model, part_size, read_model
 from ..schedule.schedule import Schedule
 from ..schedule.slots import PLAN_BLOCKS, UNIT_BLOCKS
@@ -20,7 +20,6 @@ from .card_device import AnyCard
 from .card_file import other_format
 from .job import read_job
 from .note import Note, newest_note
-from .run import Array, Weights
 from .weights import SavedWeights
 
 _MODEL_BYTES = isa.record_size("poet_model")

@@ -9,12 +9,11 @@ import numpy as np
 from ..data.classes import NO_NAMES, Classes
 from ..errors import BadInput
 from ..graph.source import Source
-from ..graph.weights import file_sources, tensors_of_file, weight_nodes
+from ..graph.weights import Array, file_sources, tensors_of_file, weight_nodes
 from ..schedule.model import CURRENT, FIXED, Model
 from ..schedule.schedule import Schedule
 from .card_device import CardDevice
 from .note import Note, Shapes, newest_note
-from .run import Array
 
 
 @dataclass(frozen=True)

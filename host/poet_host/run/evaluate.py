@@ -27,7 +27,7 @@ from ..device.board import Board
 from ..device.device import Device, Progress, connect
 from ..errors import BadInput, PoetError, PoetWarning
 from ..graph.graph import Graph, Node
-from ..graph.weights import weight_nodes
+from ..graph.weights import Array, Weights, weight_nodes
 from ..plan.keepall import keep_everything
 from ..plan.plan import Plan, Statement, start_offsets
 from ..plan.pricing import cost_graph
@@ -38,7 +38,6 @@ from ..reference.inference import inference, logits
 from ..reference.step import run_kernel, run_step
 from ..sim.native import NativeBoard
 from ..solver.settings import Settings
-from .run import Array, Weights
 
 PLANNING_LIMIT_S = 30.0
 PLANNING_GAP = 0.5

@@ -20,10 +20,10 @@ from ..data.datasets import Dataset
 from ..data.fitted import samples_of_steps, steps_per_epoch
 from ..device.device import JOB, NOTHING_COMMITTED, Progress, shifted
 from ..errors import BadInput
+from ..graph.weights import Array
 from ..schedule.schedule import Schedule
 from ..schedule.slots import whole_units
 from .card_device import AnyCard
-from .run import Array
 
 _C = isa.constants()
 _BLOCK, _MAGIC = _C["POET_BLOCK"], _C["POET_JOB_MAGIC"]

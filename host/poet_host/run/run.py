@@ -1,7 +1,7 @@
 """Run: the results of one training run on a board, as the board itself measured them."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
@@ -11,11 +11,10 @@ import numpy as np
 
 from ..data.classes import NO_NAMES
 from ..files import read_json
+from ..graph.weights import Weights
 from ..schema import convert, of_format
 
 FORMAT, VERSION = "poet-run", 1
-Array = np.ndarray[Any, np.dtype[Any]]
-Weights = Mapping[str, Array]
 Ended = Literal["done", "interrupted", "not_finite"]
 
 _AGAIN = "use a file that `train --run` wrote, or train again"

@@ -19,14 +19,14 @@ from ..device.device import NOTHING_COMMITTED, TENSOR, Device
 from ..device.health import reset_text
 from ..errors import BadInput, BoardError, LinkBroken, PoetError, PoetWarning, listed
 from ..graph.graph import Graph
-from ..graph.weights import given_values, start_values, weight_nodes
+from ..graph.weights import Array, Weights, given_values, start_values, weight_nodes
 from ..profile.profile import board_power
 from ..schedule.schedule import Schedule
 from .card import read_weights, resumed, storage_info
 from .card_device import AnyCard
 from .energy import mean_energy_uj, planned_part
 from .note import write_note
-from .run import Array, Commit, Ended, Run, Step, Weights
+from .run import Commit, Ended, Run, Step
 from .trace import Trace
 from .weights import SavedWeights, classes_of_weights
 

@@ -8,9 +8,9 @@ import numpy as np
 from ..data.datasets import Dataset
 from ..errors import BadInput
 from ..graph.graph import Graph
+from ..graph.weights import Array, Weights
 from ..reference.inference import logits
 from .evaluate import share_right
-from .run import Array, Weights
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from ..data.classes import NO_NAMES, Classes, classes_from_json
 from ..errors import BadInput, reason
 from ..files import MOST_BYTES, check_readable, parse_json, read_bytes, write_whole
 from ..graph.graph import Graph
-from ..graph.weights import from_named, to_named, weight_nodes
-from .run import Array, Weights
+from ..graph.weights import Array, Weights, from_named, to_named, weight_nodes
 
 _ABOUT = "poet-host"
 _NO_FILE = (SafetensorError, OSError, ValueError, TypeError, KeyError)

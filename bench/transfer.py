@@ -14,10 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import poet_host as poet
+from poet_host.card.card import read_weights
 from poet_host.device.device import TENSOR
 from poet_host.files import write_whole
 from poet_host.graph.weights import start_values
-from poet_host.run.card import read_weights
 from poet_host.run.train import load_schedule
 
 from .report import about, number, table

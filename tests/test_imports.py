@@ -21,7 +21,7 @@ ROOT = [
 ORDER = [
     *ROOT,
     *("graph", "reference", "onnx", "device", "firmware_build", "sim", "profile"),
-    *("packing", "plan", "stream", "solver", "baselines", "schedule", "data", "run"),
+    *("packing", "plan", "stream", "solver", "baselines", "schedule", "data", "card", "run"),
     *("view", "compare", "api", "cli"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -17,6 +17,7 @@ import pytest
 from fuzz import host
 from onnx import TensorProto, helper
 from poet_host import api
+from poet_host.card.weights import load_weights, save_weights, step_of_weights
 from poet_host.data.datasets import load_data
 from poet_host.device.board import load_board, parse_board
 from poet_host.errors import BadInput, PoetError, quoted
@@ -28,7 +29,6 @@ from poet_host.profile.meter import read_log
 from poet_host.profile.profile import profile_from_json
 from poet_host.resources import resource
 from poet_host.run.run import load_run
-from poet_host.run.weights import load_weights, save_weights, step_of_weights
 from poet_host.schedule.listing import listing
 from poet_host.schedule.model import NEXT, model_bytes
 from poet_host.schedule.schedule import Schedule, parse

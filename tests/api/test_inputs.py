@@ -13,12 +13,12 @@ import pytest
 import torch
 from poet_host import api
 from poet_host.api.inputs import as_dataset, as_profile, checked
+from poet_host.card.job import JobState
 from poet_host.data.datasets import Dataset, load_data
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values, to_named
 from poet_host.plan.limits import ram_bytes
 from poet_host.run.evaluate import Evaluation
-from poet_host.run.job import JobState
 from poet_host.sizes import as_bytes
 from support import whole_runs as runs
 from support.sim_helper import needs_compiler

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
+from poet_host.card.card import read_weights
 from poet_host.device.device import TENSOR, Device, connect
 from poet_host.device.link import Link
 from poet_host.errors import BoardError, PoetError
-from poet_host.run.card import read_weights
 from support import toy
 from support.card_image import CardImage
 from support.fake_board import FakeBoard

@@ -6,9 +6,9 @@ from functools import cache
 
 import pytest
 from poet_host import isa
+from poet_host.card.job import Job
 from poet_host.data.fitted import batch_of_step
 from poet_host.device.device import JOB, TENSOR
-from poet_host.run.job import Job
 from support import toy
 from support.card_image import BLOCK, DATA_BLOCK, CardImage
 from support.memory_board import (

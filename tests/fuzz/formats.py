@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 from poet_host import api, isa
+from poet_host.card.job import make_job
+from poet_host.card.weights import load_weights, save_weights, step_of_weights
 from poet_host.cli.main import run as command
 from poet_host.data.classes import Classes
 from poet_host.data.datasets import Dataset, load_data
@@ -29,9 +31,7 @@ from poet_host.plan.verify import verify
 from poet_host.profile import meter
 from poet_host.profile.profile import Profile, estimate_profile, signature
 from poet_host.resources import resource
-from poet_host.run.job import make_job
 from poet_host.run.run import load_run
-from poet_host.run.weights import load_weights, save_weights, step_of_weights
 from poet_host.schedule.decode import decode
 from poet_host.schedule.listing import listing
 from poet_host.schedule.model import with_crc

@@ -6,11 +6,11 @@ from typing import Any
 import poet_host as poet
 import pytest
 from poet_host import api, isa
+from poet_host.card.card import held
+from poet_host.card.note import write_note
 from poet_host.device.device import MODEL
 from poet_host.errors import BadInput, LinkBroken
 from poet_host.graph.graph import Graph
-from poet_host.run.card import held
-from poet_host.run.note import write_note
 from poet_host.run.run import weights_sha256
 from poet_host.schedule.schedule import Schedule
 from support import whole_runs as runs

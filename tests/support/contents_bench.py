@@ -15,8 +15,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from poet_host.card.job import make_job
 from poet_host.resources import resource
-from poet_host.run.job import make_job
 from support import toy, toy_job
 from support.card_image import DATA_BLOCK
 from support.memory_board import PARTITION, card

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 from poet_host import isa
+from poet_host.card.job import Job, make_job
 from poet_host.data.datasets import Dataset
 from poet_host.device.device import JOB
-from poet_host.run.job import Job, make_job
 from support import toy
 from support.card_image import BLOCK, CardImage, read_image
 from support.memory_board import MemoryBoard, card

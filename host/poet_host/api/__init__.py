@@ -11,6 +11,10 @@ with poet.connect("native") as board:
 poet.save_weights("trained.safetensors", graph, run.weights)
 """
 
+from ..card.card_file import Damaged, committed_step as committed_step
+from ..card.card_report import CardReport
+from ..card.job import JobState
+from ..card.weights import load_weights, save_weights, step_of_weights
 from ..data.datasets import Dataset, load_data
 from ..device.board import load_board, names as board_names
 from ..errors import (
@@ -30,13 +34,9 @@ from ..plan.keepall import keep_everything
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
 from ..profile.profile import Profile, estimate_profile
-from ..run.card_file import Damaged, committed_step as committed_step
-from ..run.card_report import CardReport
 from ..run.evaluate import Evaluation, accuracy
-from ..run.job import JobState
 from ..run.run import Run
 from ..run.train import Diverged
-from ..run.weights import load_weights, save_weights, step_of_weights
 from ..schedule.schedule import Schedule
 from ..sim.start_board import new_storage as new_storage, prepare_storage, start_board
 from .connection import (

@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from ..card.card import allocation_notice, arena_of_card
+from ..card.card_device import CardDevice
+from ..card.card_file import check_table
 from ..closing import Closing
 from ..data.datasets import Dataset
 from ..data.fitted import example, fit
@@ -23,9 +26,6 @@ from ..profile.measure import measure
 from ..profile.meter import hold_states, powers, read_log, wait_for
 from ..profile.profile import Profile
 from ..run.calibrate import Observed, Validation, calibrated, observe, validation
-from ..run.card import allocation_notice, arena_of_card
-from ..run.card_device import CardDevice
-from ..run.card_file import check_table
 from ..run.train import Training
 from ..schedule.schedule import Schedule
 from ..sim.board import SimulatedBoard

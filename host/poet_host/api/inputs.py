@@ -27,6 +27,7 @@ from typing import (
 
 import numpy as np
 
+from ..card.weights import SavedWeights, load_weights
 from ..data.datasets import Dataset, load_data
 from ..data.files import NAMES
 from ..data.fitted import FittedData, fit
@@ -35,7 +36,6 @@ from ..errors import BadInput
 from ..graph.graph import Graph
 from ..graph.weights import Array, Weights
 from ..profile.profile import Profile, estimate_profile
-from ..run.weights import SavedWeights, load_weights
 from ..schedule.schedule import Schedule
 
 P = ParamSpec("P")

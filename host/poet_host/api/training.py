@@ -6,19 +6,20 @@ from pathlib import Path
 from secrets import token_hex
 from tempfile import gettempdir
 
+from ..card.card import check_replaceable, held, nothing_held, read_weights, resumed
+from ..card.card_check import check
+from ..card.card_device import CardDevice, job_room_bytes, partition_blocks
+from ..card.card_export import Exported, exported
+from ..card.card_report import CardReport
+from ..card.job import JobState, check_room, job_size, make_job, read_job, write_job
+from ..card.weights import SavedWeights, classes_of_weights, save_weights, write_tensors
 from ..data.classes import NO_NAMES
 from ..data.fitted import FittedData, numbered
 from ..device.device import NOTHING_COMMITTED, Progress
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..graph.weights import Weights
-from ..run.card import check_replaceable, held, nothing_held, read_weights, resumed
-from ..run.card_check import check
-from ..run.card_device import CardDevice, job_room_bytes, partition_blocks
-from ..run.card_export import Exported, exported
-from ..run.card_report import CardReport
 from ..run.evaluate import Evaluation, Half, evaluate as evaluate_on
-from ..run.job import JobState, check_room, job_size, make_job, read_job, write_job
 from ..run.run import Run
 from ..run.train import (
     COMMIT_EVERY,
@@ -32,7 +33,6 @@ from ..run.train import (
     prepare_board,
     train as train_until,
 )
-from ..run.weights import SavedWeights, classes_of_weights, save_weights, write_tensors
 from ..schedule.decode import decode
 from ..schedule.rates import with_rates
 from ..schedule.schedule import Schedule

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from .. import api
+from ..card.job import JobState
 from ..data.fitted import fit
 from ..errors import BadInput, PoetError
 from ..graph.graph import Graph
 from ..profile.profile import board_power
-from ..run.job import JobState
 from ..run.log import Log
 from ..schedule.schedule import Schedule
 from . import completion

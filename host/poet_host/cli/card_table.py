@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..run.card_report import CardReport, CommitReport, JobReport, StateReport, TensorReport
+from ..card.card_report import CardReport, CommitReport, JobReport, StateReport, TensorReport
 
 Row = tuple[str, str]
 _FOREIGN = {

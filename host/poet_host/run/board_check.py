@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from .. import isa
+from ..card.card import allocation_notice, storage_info
 from ..device.card_registers import card_identity, is_write_protected, whole_register
 from ..device.device import NOTHING_COMMITTED, Device, Progress
 from ..device.health import is_unwanted, reset_text
 from ..errors import BoardError, listed
 from ..profile.profile import estimate_profile
-from .card import allocation_notice, storage_info
 from .card_failure import CONTACTS, SUPPLY, WIRES, mount_failure, transfer_failure
 from .kernel_check import CHECKED, KernelRun, kernel_runs
 

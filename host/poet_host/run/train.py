@@ -12,6 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from ..card.card import read_weights, resumed, storage_info
+from ..card.card_device import AnyCard
+from ..card.note import write_note
+from ..card.weights import SavedWeights, classes_of_weights
 from ..data.classes import Classes
 from ..data.datasets import check_seed
 from ..data.fitted import FittedData, batch_of_step, numbered
@@ -22,13 +26,9 @@ from ..graph.graph import Graph
 from ..graph.weights import Array, Weights, given_values, start_values, weight_nodes
 from ..profile.profile import board_power
 from ..schedule.schedule import Schedule
-from .card import read_weights, resumed, storage_info
-from .card_device import AnyCard
 from .energy import mean_energy_uj, planned_part
-from .note import write_note
 from .run import Commit, Ended, Run, Step
 from .trace import Trace
-from .weights import SavedWeights, classes_of_weights
 
 COMMIT_EVERY = 100
 """Steps from one commit to the next, without storage.

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import poet_host as poet
 import pytest
+from poet_host.card import partition
+from poet_host.card.card_file import CardFile
+from poet_host.card.weights import load_weights
 from poet_host.errors import BadInput
-from poet_host.run import partition
-from poet_host.run.card_file import CardFile
 from poet_host.run.run import weights_sha256
-from poet_host.run.weights import load_weights
 from support import whole_runs as runs
 from support.card_image import BLOCK, PREPARED, CardImage, read_image
 from support.command import Command

@@ -11,11 +11,11 @@ import numpy as np
 import poet_host as poet
 import pytest
 from poet_host import api
+from poet_host.card.job import check_room
 from poet_host.data.datasets import Dataset, load_data
 from poet_host.data.fitted import classes_of, fit, samples_of_step, samples_of_steps, tokens_of
 from poet_host.errors import BadInput
 from poet_host.graph.graph import Graph
-from poet_host.run.job import check_room
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.native import NativeBoard
 from support import whole_runs as runs

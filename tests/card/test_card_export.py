@@ -9,13 +9,13 @@ import poet_host as poet
 import pytest
 import torch
 from poet_host import api
+from poet_host.card.note import PLACES
 from poet_host.device.device import JOB, MODEL, PLAN
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
-from poet_host.run.note import PLACES
 from poet_host.run.run import Run
 from poet_host.schedule import slots
 from poet_host.schedule.model import CURRENT, FIXED, Model

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import poet_host as poet
 import pytest
+from poet_host.card import card_file
+from poet_host.card.job import make_job
+from poet_host.card.note import PLACES
 from poet_host.data.fitted import fit
 from poet_host.graph.weights import start_values
-from poet_host.run import card_file
-from poet_host.run.job import make_job
-from poet_host.run.note import PLACES
 from poet_host.run.run import Run
 from poet_host.schedule import slots
 from poet_host.schedule.model import CURRENT, FIXED, INPUT, SHARED

@@ -21,8 +21,8 @@ ROOT = [
 ORDER = [
     *ROOT,
     *("graph", "reference", "onnx", "device", "firmware_build", "sim", "profile"),
-    *("packing", "plan", "stream", "solver", "baselines", "schedule", "data", "card", "run"),
-    *("view", "compare", "api", "cli"),
+    *("packing", "plan", "stream", "solver", "baselines", "schedule", "data", "card"),
+    *("run", "check", "view", "compare", "api", "cli"),
 ]
 FILES = sorted(PACKAGE.rglob("*.py"))
 

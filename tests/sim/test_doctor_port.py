@@ -15,6 +15,9 @@ from zipfile import ZipFile
 
 import poet_host as poet
 import pytest
+from poet_host.check import board_check
+from poet_host.check.card_failure import mount_failure
+from poet_host.check.kernel_check import KernelRun
 from poet_host.device import device as devices
 from poet_host.device.answers import board_error
 from poet_host.device.card_registers import card_identity, whole_register
@@ -22,9 +25,6 @@ from poet_host.device.device import Device, connect
 from poet_host.errors import BoardError
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.firmware_build.image import read_elf
-from poet_host.run import board_check
-from poet_host.run.card_failure import mount_failure
-from poet_host.run.kernel_check import KernelRun
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.native import NativeBoard
 from poet_host.sim.simulated_chip import CardFault

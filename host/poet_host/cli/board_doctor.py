@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from .. import api
+from ..check.board_check import BoardCheck, Finding
+from ..check.bundle import bundle
 from ..errors import BoardError, PoetWarning
 from ..files import write_whole
-from ..run.board_check import BoardCheck, Finding
-from ..run.bundle import bundle
 from .console import emit, progress, say, say_emulated, show_table
 from .options import check_writable
 

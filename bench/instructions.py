@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 
 from poet_host import isa
 from poet_host.errors import PoetError
+from poet_host.firmware_build.compile import c_files
 from poet_host.firmware_build.native import FLAGS, cross_tools
 from poet_host.resources import resource
 
@@ -27,7 +28,7 @@ def instructions_per_mac() -> dict[str, float]:
     if emulator is None:
         raise PoetError(f"{EMULATOR} is not on the PATH: try 'apt install qemu-user'")
     firmware = resource("firmware")
-    sources = [_SOURCE, *sorted((firmware / "kernels").glob("*.c"))]
+    sources = [_SOURCE, *c_files(firmware / "kernels")]
     with TemporaryDirectory() as folder:
         program = Path(folder) / "instructions"
         command = [compiler, *FLAGS, "-static", f"-I{firmware / 'include'}", *map(str, sources)]

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "chain_m0plus.h"
+#include "m0plus/chain_m0plus.h"
 #include "mathf.h"
 #include "poet/kernel.h"
 #include "sink.h"

@@ -16,10 +16,10 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "conv_vector.h"
+#include "vector/conv_vector.h"
 #include "depthwise.h"
-#include "lanes_m4f.h"
-#include "lanes_m0plus.h"
+#include "m4f/lanes_m4f.h"
+#include "m0plus/lanes_m0plus.h"
 #include "poet/kernel.h"
 #include "tile.h"
 

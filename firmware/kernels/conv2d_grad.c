@@ -3,7 +3,7 @@
  * tiles of sums (tile.h): one tap of the window after the other, for four
  * output channels and several input channels at a time.
  */
-#include "conv_vector.h"
+#include "vector/conv_vector.h"
 #include "depthwise.h"
 #include "poet/kernel.h"
 #include "sink.h"

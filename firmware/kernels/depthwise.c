@@ -7,10 +7,10 @@
 
 #include <string.h>
 
-#include "axpy_m4f.h"
-#include "lanes_m4f.h"
+#include "m4f/axpy_m4f.h"
+#include "m4f/lanes_m4f.h"
 #include "sink.h"
-#include "strip_m4f.h"
+#include "m4f/strip_m4f.h"
 #include "tile.h"
 
 enum { PAIRS = 16 }; /* gradients at a time */

@@ -3,7 +3,7 @@
  * means, then the n reciprocal standard deviations. */
 #include <math.h>
 
-#include "chain_m0plus.h"
+#include "m0plus/chain_m0plus.h"
 #include "poet/kernel.h"
 #include "sink.h"
 #include "sums.h"

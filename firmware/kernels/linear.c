@@ -11,7 +11,7 @@
 #include "poet/isa.h"
 #include "poet/kernel.h"
 #include "sink.h"
-#include "strip_m4f.h"
+#include "m4f/strip_m4f.h"
 #include "tile.h"
 
 enum { STRIP = 64 }; /* gradients at a time */

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-#include "lanes_m4f.h"
+#include "m4f/lanes_m4f.h"
 
 #if POET_VECTOR && !defined(__clang__)
 /* GCC would load several terms of a sum as a vector, then add its elements one

@@ -11,30 +11,31 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from poet_host.firmware_build.compile import c_files
 from poet_host.resources import resource
 
 # Lowest first. `kernels/*.c` stands for the operator families, of which none uses another.
 ORDER = (
-    "kernels/horner_m0plus.c",  # polynomials of the Cortex-M0+
+    "kernels/m0plus/horner_m0plus.c",  # polynomials of the Cortex-M0+
     "kernels/mathf.c",  # exp, log, tanh, erf
-    "kernels/slow_m0plus.c",  # float operations of the Cortex-M0+
-    "kernels/soft_m0plus.c",
-    "kernels/chain_m0plus.c",  # operations on each element of arrays
-    "kernels/chain_steps_m0plus.c",
-    "kernels/dot_m0plus.c",  # sums of products of the Cortex-M0+
-    "kernels/tile_m4f.c",  # the same of the Cortex-M4F
-    "kernels/strip_m4f.c",
-    "kernels/axpy_m4f.c",
-    "kernels/lanes_m4f.c",
-    "kernels/tile_vector.c",  # the same of processors with vectors of floats
+    "kernels/m0plus/slow_m0plus.c",  # float operations of the Cortex-M0+
+    "kernels/m0plus/soft_m0plus.c",
+    "kernels/m0plus/chain_m0plus.c",  # operations on each element of arrays
+    "kernels/m0plus/chain_steps_m0plus.c",
+    "kernels/m0plus/dot_m0plus.c",  # sums of products of the Cortex-M0+
+    "kernels/m4f/tile_m4f.c",  # the same of the Cortex-M4F
+    "kernels/m4f/strip_m4f.c",
+    "kernels/m4f/axpy_m4f.c",
+    "kernels/m4f/lanes_m4f.c",
+    "kernels/vector/tile_vector.c",  # the same of processors with vectors of floats
     "kernels/tile.c",  # sums of products
-    "kernels/lanes_m0plus.c",  # the same, and convolutions, of the Cortex-M0+
+    "kernels/m0plus/lanes_m0plus.c",  # the same, and convolutions, of the Cortex-M0+
     "kernels/few.c",  # sums with few terms or lanes
     "kernels/sink.c",  # from a gradient to a parameter's update
     "kernels/axis.c",  # the axes of a convolution
     "kernels/depthwise.c",  # convolutions with one channel in a group
-    "kernels/conv_vector.c",  # convolutions in vectors
-    "kernels/grad_vector.c",  # gradients of their weights
+    "kernels/vector/conv_vector.c",  # convolutions in vectors
+    "kernels/vector/grad_vector.c",  # gradients of their weights
     "kernels/*.c",
     "kernels/table.c",  # from a kernel's number to its function
     "src/crc32.c",
@@ -72,8 +73,8 @@ ORDER = (
 # The headers that each folder may include, in addition to those of the C library.
 INCLUDES = {
     "kernels": r"poet/(kernel|isa|records)\.[a-z]+"
-    r"|(mathf|(chain|dot|lanes)_m0plus|(tile|strip|axpy|lanes)_m4f|(tile|conv)_vector|tile)\.h"
-    r"|(sink|axis|few|depthwise|sums)\.h",
+    r"|(\.\./)?((m0plus|m4f|vector)/)?\w+_(m0plus|m4f|vector)\.h"
+    r"|(\.\./)?(mathf|tile|sink|axis|few|depthwise|sums)\.h",
     "src": r"poet/\w+\.(h|def)|(runtime|plan)\.h",
     "include/poet": r"(poet/)?\w+\.(h|def)",
 }
@@ -89,7 +90,8 @@ def layer(path: str) -> int:
 def symbols(source: Path, folder: Path) -> tuple[set[str], set[str]]:
     """The names that a C file defines for others, and those that it uses of others."""
     built = folder / f"{source.parent.name}-{source.stem}.o"
-    include = [f"-I{source.parents[1] / path}" for path in ("include", "src")]
+    firmware = next(it for it in source.parents if (it / "include").is_dir())
+    include = [f"-I{firmware / path}" for path in ("include", "src")]
     subprocess.run(["cc", "-std=c11", *include, "-c", source, "-o", built], check=True)
     listed = subprocess.run(["nm", "-g", "-P", built], check=True, capture_output=True, text=True)
     defined: set[str] = set()
@@ -102,9 +104,7 @@ def symbols(source: Path, folder: Path) -> tuple[set[str], set[str]]:
 
 def upward_uses(firmware: Path, folder: Path) -> list[str]:
     """Each use of a symbol that is not defined in an earlier layer, as text."""
-    sources = [
-        path for room in ("kernels", "src") for path in sorted((firmware / room).glob("*.c"))
-    ]
+    sources = [path for room in ("kernels", "src") for path in c_files(firmware / room)]
     found = {path.relative_to(firmware).as_posix(): symbols(path, folder) for path in sources}
     home = {name: path for path, (defined, _) in found.items() for name in defined}
     return [
@@ -120,7 +120,7 @@ def foreign_includes(firmware: Path) -> list[str]:
     return [
         f"{path.relative_to(firmware).as_posix()} includes {name}"
         for room, allowed in INCLUDES.items()
-        for path in sorted((firmware / room).glob("*.[ch]"))
+        for path in sorted((firmware / room).rglob("*.[ch]"))
         for name in re.findall(r'^#include "(.*)"', path.read_text(encoding="utf-8"), re.M)
         if not re.fullmatch(allowed, name)
     ]
@@ -142,7 +142,11 @@ def test_a_file_uses_only_files_of_lower_layers(tmp_path: Path) -> None:
 
 def test_every_file_of_the_runtime_has_a_layer() -> None:
     firmware = resource("firmware")
-    here = {path.relative_to(firmware).as_posix() for path in firmware.glob("*/*.c")}
+    here = {
+        path.relative_to(firmware).as_posix()
+        for room in ("kernels", "src")
+        for path in c_files(firmware / room)
+    }
     assert {path for path in here if path.startswith("src/")} <= set(ORDER)
     assert set(ORDER) - here == {"kernels/*.c"}
 

@@ -17,7 +17,7 @@ from typing import Any
 import cffi
 import numpy as np
 from poet_host import isa
-from poet_host.firmware_build.compile import compiled
+from poet_host.firmware_build.compile import c_files, compiled
 from poet_host.firmware_build.native import vector_flags
 from poet_host.resources import resource
 
@@ -29,7 +29,7 @@ SANITIZE = ["-O1", "-g", "-fsanitize=undefined,address", "-fno-sanitize-recover=
 def compile_kernels(output: Path, *flags: str) -> None:
     """All kernels, with the flags that every target has and these, into one file."""
     firmware = resource("firmware")
-    sources = sorted(str(path) for path in (firmware / "kernels").glob("*.c"))
+    sources = [str(path) for path in c_files(firmware / "kernels")]
     include = f"-I{firmware / 'include'}"
     command = ["cc", *FLAGS, *flags, include, *sources, "-o", str(output), "-lm"]
     subprocess.run(command, check=True, env={**os.environ, "LD_PRELOAD": ""})
@@ -65,7 +65,7 @@ def library() -> Any:
     built = compiled(
         "libkernels.so",
         [sanitizing or "cc", *flags],
-        sorted((firmware / "kernels").glob("*.c")),
+        c_files(firmware / "kernels"),
         sorted(path for kind in ("*.h", "*.def") for path in firmware.rglob(kind)),
         ["-lm"],
         missing="no C compiler",

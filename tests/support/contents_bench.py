@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from poet_host.card.job import make_job
+from poet_host.firmware_build.compile import c_files
 from poet_host.resources import resource
 from support import toy, toy_job
 from support.card_image import DATA_BLOCK
@@ -69,7 +70,7 @@ def compile_fuzzer(folder: Path, firmware: Path | None = None) -> tuple[Path, li
     program = folder / "fuzz"
     command = ["cc", *FLAGS, "-ffp-contract=off", *SANITIZE, "-DPOET_POISON"]
     command += [f"-I{firmware / 'include'}", f"-I{firmware / 'src'}", f"-I{HERE}"]
-    sources = sorted((firmware / "src").glob("*.c")) + sorted((firmware / "kernels").glob("*.c"))
+    sources = c_files(firmware / "src") + c_files(firmware / "kernels")
     inputs = [HERE.parent / "board.c", HERE / "change.c", HERE / "fuzz.c"]
     inputs += [_object(source, *command) for source in sources]
     subprocess.run([*command, *map(str, inputs), "-o", program, "-lm"], check=True)

@@ -1,6 +1,6 @@
 """The firmware's assembly for the two cores, compared with C on the host.
 
-The assembly in firmware/kernels/*_m0plus.c and *_m4f.c computes floats and sums of products. That
+The assembly in firmware/kernels/m0plus and m4f computes floats and sums of products. That
 in crc32.c and in spi.c of the nRF52840 copies blocks and computes CRCs. Both must give the host's
 bits. `mutants` changes one instruction at a time; each change must change a result.
 
@@ -85,7 +85,7 @@ def _sources(part: str) -> list[str]:
         options = ["-ffunction-sections", "-Wl,--gc-sections"]
         return [*options, *(f"-I{firmware / folder}" for folder in folders)]
     kernels = firmware / "kernels"
-    names = sorted(str(path) for path in kernels.glob(f"*_{core}.c"))
+    names = sorted(str(path) for path in (kernels / core).glob("*.c"))
     others = [str(kernels / "tile.c"), str(kernels / "mathf.c")]
     return [f"-I{kernels}", f"-I{firmware / 'include'}", *names, *others]
 

@@ -18,6 +18,7 @@ from random import Random
 
 import numpy as np
 from poet_host import isa
+from poet_host.firmware_build.compile import c_files
 from poet_host.resources import resource
 from poet_host.schedule.schedule import Schedule
 from support import row_nests, toy
@@ -98,7 +99,7 @@ def write_seeds(folder: Path, kernels: int, pairs: int) -> list[Path]:
 def _compile(compiler: str, program: Path, mine: tuple[str, ...], *flags: str) -> Path:
     firmware = resource("firmware")
     sources = [HERE.parent / "board.c", *(HERE / name for name in (*mine, *SHARED))]
-    sources += sorted((firmware / "src").glob("*.c")) + sorted((firmware / "kernels").glob("*.c"))
+    sources += c_files(firmware / "src") + c_files(firmware / "kernels")
     command = [compiler, *FLAGS, "-ffp-contract=off", "-DPOET_POISON", *flags]
     command += [f"-I{firmware / 'include'}", f"-I{firmware / 'src'}", *map(str, sources)]
     subprocess.run([*command, "-o", str(program), "-lm"], check=True)

@@ -20,6 +20,14 @@ _ERROR = re.compile(
 _NO_ERROR = re.compile("warning: |error: (ld returned|linker command failed)")
 
 
+def c_files(folder: Path) -> list[Path]:
+    """Return the C files of a folder and of folders in it, by name: this is the order of linking.
+
+    A file that moves between folders does not change an image.
+    """
+    return sorted(folder.rglob("*.c"), key=lambda path: path.name)
+
+
 def compiled(
     name: str,
     command: Sequence[str],

@@ -16,7 +16,7 @@ from pathlib import Path
 from ..device.board import load_board, names
 from ..errors import BadInput, PoetError
 from ..resources import resource
-from .compile import compiled
+from .compile import c_files, compiled
 
 # The compiler must not contract or reorder sums, so that every target rounds them alike.
 # GCC for AArch64 would reorder instructions so that sums do not fit into the registers.
@@ -139,7 +139,7 @@ def _build(
     return compiled(
         name,
         [*compiler, *FLAGS, *flags, f"-I{firmware / 'include'}"],
-        [path for folder in folders for path in sorted((firmware / folder).glob("*.c"))],
+        [path for folder in folders for path in c_files(firmware / folder)],
         (path for pattern in ("*.h", "*.def") for path in sorted(firmware.rglob(pattern))),
         ["-lm"],
         missing=f"no C compiler: {compiler[0]} is not on the PATH. The native board is compiled "

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..errors import BadInput, PoetError
 from ..files import parse_toml, read_text
 from ..resources import resource
+from .compile import c_files
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,11 @@ class Recipe:
     sources: tuple[Path, ...]  # in the order of linking
     script: Path  # linker script
     script_folders: tuple[Path, ...]
-    optimise: dict[Path, str]  # optimisation flags of each source, or of each folder of sources
+    optimise: dict[Path, str]  # optimisation flags of sources, or of folders of sources
 
     def flags(self, source: Path) -> tuple[str, ...]:
         """Return the flags for compiling one source, without the folders of headers (-I)."""
-        how = self.optimise.get(source) or self.optimise[source.parent]
+        how = next(self.optimise[it] for it in (source, *source.parents) if it in self.optimise)
         return (*self.core, *self.compile, *how.split())
 
     @property
@@ -80,7 +81,7 @@ def recipe(board: str) -> Recipe:
         tuple(table["link"]),
         tuple(table["libraries"]),
         paths(table["include"]),
-        tuple(p for folder in paths(table["sources"]) for p in sorted(folder.glob("*.c"))),
+        tuple(p for folder in paths(table["sources"]) for p in c_files(folder)),
         paths([table["script"]])[0],
         paths(table["script_folders"]),
         dict(zip(paths(list(optimise)), optimise.values(), strict=True)),

@@ -3,7 +3,7 @@
    for the host, is the oracle: it computes each operation alone.
 
    BATCHES: number of batches. SEED: start of the generator. */
-#include "chain_m0plus.h"
+#include "m0plus/chain_m0plus.h"
 #include "numbers.h"
 
 #if !POET_M0PLUS

@@ -7,7 +7,7 @@
    BATCHES: number of batches. SEED: start of the generator. */
 #include <math.h>
 
-#include "dot_m0plus.h"
+#include "m0plus/dot_m0plus.h"
 #include "mathf.h"
 #include "numbers.h"
 #include "tile.h"
@@ -206,7 +206,8 @@ static void comparisons(void) {
     add_to_hash(sqrtf(a));
     add_to_hash(sqrtf(from_bits(to_bits(square) + draw(5) - 2)));
     const uint32_t some = draw(0), shift = draw(32), rest = draw(3);
-    const uint32_t integer = (draw(2) ? some : short_of(some, draw(0))) >> shift;
+    const uint32_t integer =
+        (draw(2) ? some : short_of(some, draw(0))) >> shift;
     add_to_hash((float)(integer + rest - 1));
     add_to_hash((float)(int32_t)(integer + rest - 1));
     add_to_hash((float)(int32_t)(1 - rest - integer));

@@ -4,11 +4,11 @@
 
    PART: 0 tiles, 1 other functions, 2 all functions with a special number at
    each position. BATCHES: number of batches. SEED: start of the generator. */
-#include "axpy_m4f.h"
-#include "lanes_m4f.h"
+#include "m4f/axpy_m4f.h"
+#include "m4f/lanes_m4f.h"
 #include "numbers.h"
-#include "strip_m4f.h"
-#include "tile_m4f.h"
+#include "m4f/strip_m4f.h"
+#include "m4f/tile_m4f.h"
 
 enum { POOL = 640, NEAR = 160, BLOCKS = 9 };
 

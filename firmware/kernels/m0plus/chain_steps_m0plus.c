@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "chain_m0plus.h"
-#include "mathf.h"
+#include "../mathf.h"
 
 #if POET_M0PLUS
 

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "depthwise.h"
+#include "../depthwise.h"
 #include "tile_vector.h"
 
 #if POET_VECTOR

@@ -2,7 +2,7 @@
 #ifndef POET_TILE_M4F_H
 #define POET_TILE_M4F_H
 
-#include "tile.h"
+#include "../tile.h"
 
 #if POET_M4F
 /* Tiles side by side. Each has four lanes of a and four of b. */

@@ -4,7 +4,7 @@
 #ifndef POET_CHAIN_M0PLUS_H
 #define POET_CHAIN_M0PLUS_H
 
-#include "tile.h"
+#include "../tile.h"
 
 #if POET_M0PLUS
 /* What a step does with the number x, for the element i of arrays. A chain ends

@@ -19,7 +19,7 @@
  * Cycles, without wait states: product 56, sum 56, difference 59 of most
  * numbers, and 500 of others.
  */
-#include "tile.h"
+#include "../tile.h"
 
 #if POET_M0PLUS
 

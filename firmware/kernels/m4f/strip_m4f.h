@@ -3,7 +3,7 @@
 #ifndef POET_STRIP_M4F_H
 #define POET_STRIP_M4F_H
 
-#include "tile.h"
+#include "../tile.h"
 
 enum { POET_STRIP = 8 };
 

@@ -6,8 +6,8 @@
  */
 #include <string.h>
 
-#include "mathf.h"
-#include "tile.h"
+#include "../mathf.h"
+#include "../tile.h"
 
 #if POET_M0PLUS
 

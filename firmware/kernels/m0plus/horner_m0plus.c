@@ -28,8 +28,8 @@
  * product, and 21 (same sign, exponent at most 8 less), 26 (the same, signs
  * differ) or up to 48 for the sum.
  */
-#include "mathf.h"
-#include "tile.h"
+#include "../mathf.h"
+#include "../tile.h"
 
 #if POET_M0PLUS
 

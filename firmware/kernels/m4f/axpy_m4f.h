@@ -3,7 +3,7 @@
 #ifndef POET_AXPY_M4F_H
 #define POET_AXPY_M4F_H
 
-#include "tile.h"
+#include "../tile.h"
 
 /* to[j] = to[j] + weight * from[j], for j < `count`, in each of `rows` rows.
  * All steps are in bytes: between elements, and from the end of a row to the

@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "mathf.h"
+#include "../mathf.h"
 
 enum {
   TAPS = 64,        /* of a window */

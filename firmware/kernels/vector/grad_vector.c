@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "conv_vector.h"
-#include "sink.h"
+#include "../sink.h"
 
 #if POET_VECTOR
 enum {

@@ -2,7 +2,7 @@
 #ifndef POET_DOT_M0PLUS_H
 #define POET_DOT_M0PLUS_H
 
-#include "tile.h"
+#include "../tile.h"
 
 #if POET_M0PLUS
 /* Set the sums, which lie `step` bytes apart, to those of the products of the

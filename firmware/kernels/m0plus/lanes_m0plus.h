@@ -2,8 +2,8 @@
 #ifndef POET_LANES_M0PLUS_H
 #define POET_LANES_M0PLUS_H
 
-#include "depthwise.h"
-#include "tile.h"
+#include "../depthwise.h"
+#include "../tile.h"
 
 #if POET_M0PLUS
 /* Compute the rectangle of two spans in all channels of all samples. The

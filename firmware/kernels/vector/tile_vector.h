@@ -3,7 +3,7 @@
 #ifndef POET_TILE_VECTOR_H
 #define POET_TILE_VECTOR_H
 
-#include "tile.h"
+#include "../tile.h"
 
 #if POET_VECTOR
 /* Floats in a vector. The registers hold sums of POET_HEIGHT lanes of a and

@@ -3,7 +3,7 @@
 #ifndef POET_LANES_M4F_H
 #define POET_LANES_M4F_H
 
-#include "tile.h"
+#include "../tile.h"
 
 enum { POET_EIGHT = 8 };
 

@@ -15,7 +15,7 @@
 # make bench-fine-tune  ResNet-18 learns two more digits in 220 KiB (ten minutes)
 # make bench-solver  the planner next to the paper's formulation (half an hour; OPTIONS=--quick)
 # make bench-planners  programs of Checkmate and Moccasin, PyTorch's planner (eight minutes)
-# make paper         the POET paper's claims next to ours (over an hour; OPTIONS, see bench/paper.py)
+# make paper         the POET paper's claims next to ours (over an hour; OPTIONS, see bench/paper/__main__.py)
 # make results       all of these, the examples in schedules/ and the ledger: hours, machine idle
 # make fuzz          changed files against every reader of the host (SEED, FUZZ_CASES of each format)
 # make fuzz-usb      hostile hosts against the USB device, sanitizers on (SEED, SECONDS)

@@ -29,7 +29,7 @@ from poet_host.solver.unavoidable import unavoidable_uj
 from poet_host.solver.workers import POOL
 from poet_host.work import UNITS_PER_S
 
-from . import paper_milp
+from .paper import milp as paper_milp
 from .points import Point, points
 from .report import about, number, percent, table
 

@@ -25,7 +25,7 @@ LONG = (
     "cli/test_outputs.py",
     "baselines/test_seed_plans.py", "firmware/test_native.py", "schedule/test_board.py",
     "solver/test_deadline.py", "solver/test_smallest_ram.py", "solver/test_workers.py",
-    "run/test_reports.py", "bench/test_paper.py",
+    "run/test_reports.py", "bench/paper/test_paper.py",
 )  # fmt: skip
 TESTS = Path(__file__).parent
 # What needs a cross compiler or a simulated chip is slow.

@@ -10,7 +10,7 @@ from support.chains import residual, with_parameters
 
 from bench import figures as drawing
 from bench.methods import PROPERTIES, properties
-from bench.paper_points import solved
+from bench.paper.points import solved
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -9,6 +9,8 @@ from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.plan import Plan, moved_bytes
 from poet_host.plan.problem import Objective
 
+from ..graphs import UNCACHED_BYTES_PER_US, UNCACHED_PAGE_OUT_US, Kind
+from ..report import number, percent
 from .claims import (
     Found,
     Rival,
@@ -20,8 +22,7 @@ from .claims import (
     savings,
     views,
 )
-from .graphs import UNCACHED_BYTES_PER_US, UNCACHED_PAGE_OUT_US, Kind
-from .paper_points import (
+from .points import (
     CARD_BOARDS,
     FASTER,
     GAP,
@@ -32,7 +33,6 @@ from .paper_points import (
     VARIANTS,
     reference_case,
 )
-from .report import number, percent
 
 OVERHEAD_HEAD = (
     "graph, constants", "RAM, bytes", "poet", "poet-paging", "poet-remat", "dtr", "capuchin",

@@ -13,7 +13,7 @@ from poet_host.compare.sweep import Point, Result
 from poet_host.plan.plan import objective_value
 from poet_host.plan.verify import TOLERANCE, verify
 
-from .paper_points import GAP, Scope
+from .points import GAP, Scope
 
 ENOUGH = 0.01  # a point whose gap is larger gets more time
 PATIENCE = 3  # times as much

@@ -1,4 +1,4 @@
-"""Check the plans of a folder with a table.csv: `python -m bench.paper_check schedules/paper`.
+"""Check the plans of a folder with a table.csv: `python -m bench.paper.check schedules/paper`.
 
 It verifies each plan of the folder on its graph, and compares the costs with those of its row.
 """

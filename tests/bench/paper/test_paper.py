@@ -20,12 +20,13 @@ from poet_host.plan.verify import PlanError, verify
 from poet_host.profile.profile import estimate_profile
 from poet_host.solver.settings import Settings
 
-from bench import graphs, paper, paper_check
-from bench.claims import no_plan_but_poet, views
+from bench import graphs
 from bench.commits import statement
-from bench.evidence import ranked_pairs, ranked_rows, streamed_rows
-from bench.paper_points import Scope, points, ram_of, reference_case, streamed_case
-from bench.second_look import beaten, better, once_more, shared
+from bench.paper import __main__ as paper, check as paper_check
+from bench.paper.claims import no_plan_but_poet, views
+from bench.paper.evidence import ranked_pairs, ranked_rows, streamed_rows
+from bench.paper.points import Scope, points, ram_of, reference_case, streamed_case
+from bench.paper.second_look import beaten, better, once_more, shared
 
 KINDS: tuple[graphs.Kind, ...] = ("estimate", "estimate-20mA")  # a card of 100 mA, of 20 mA
 METHODS = "poet,poet-paging,poet-remat,dtr,capuchin,pofo"

@@ -11,9 +11,9 @@ from poet_host.plan.plan import objective_value
 from poet_host.plan.problem import Objective
 from poet_host.view.picture import draw
 
-from . import figures as drawing, graphs
+from .. import figures as drawing, graphs
 from .claims import Found
-from .paper_points import (
+from .points import (
     ABLATION,
     MODELS,
     PREFIX,

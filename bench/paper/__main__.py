@@ -1,6 +1,6 @@
 """`make paper`: the POET paper's claims, with its numbers and ours, from plans that you can check.
 
-Sweeps (compare/sweep.py) the points of paper_points.py. Finished points stay in build/paper, so
+Sweeps (compare/sweep.py) the points of points.py. Finished points stay in build/paper, so
 that an interrupted run continues. Writes schedules/paper: REPORT.md, its table, its figures, and
 the plans that it cites.
 """
@@ -21,16 +21,16 @@ from poet_host.errors import PoetError
 from poet_host.files import write_whole
 from poet_host.plan.infeasible import largest_operator_bytes
 
-from . import evidence, paper_text as text
+from ..commits import statement
+from ..methods import PROPERTIES, properties
+from ..report import percent, table
+from . import evidence, text
 from .claims import NOTHING, Found, claims, views
-from .commits import statement
-from .methods import PROPERTIES, properties
-from .paper_figures import Figure, figures
-from .paper_points import BOARDS, GAP, LIMIT_S, MODELS, PARTS, Scope, points
-from .report import percent, table
+from .figures import Figure, figures
+from .points import BOARDS, GAP, LIMIT_S, MODELS, PARTS, Scope, points
 from .second_look import ENOUGH, PATIENCE, beaten, better, once_more, shared
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FINISHED = ROOT / "build" / "paper"
 REPORT = ROOT / "schedules" / "paper"
 

@@ -11,8 +11,8 @@ from poet_host.plan.plan import VALUES, Plan, objective_value
 from poet_host.plan.problem import Objective
 from poet_host.schedule.encode import encode_costs
 
-from .paper_points import GAP, PREFIX, RIVALS, WHOLE
-from .report import number, percent
+from ..report import number, percent
+from .points import GAP, PREFIX, RIVALS, WHOLE
 
 Found = Sequence[tuple[Point, Result]]
 NOTHING = "not swept"

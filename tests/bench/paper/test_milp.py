@@ -10,7 +10,8 @@ from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
 
-from bench import graphs, paper_milp
+from bench import graphs
+from bench.paper import milp as paper_milp
 
 
 def spill(page_uj: float) -> CostGraph:

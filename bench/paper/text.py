@@ -1,7 +1,7 @@
 """The report's texts. Numbers that follow from the plans are in the report's tables."""
 
-from .paper_points import LESS_PEAK, RANKED, SHARES, STREAMED_PATIENCE, WHOLE_SHARES
-from .report import percent
+from ..report import percent
+from .points import LESS_PEAK, RANKED, SHARES, STREAMED_PATIENCE, WHOLE_SHARES
 from .second_look import ENOUGH
 
 PAPER = (
@@ -184,7 +184,7 @@ FIGURES = (
 CHECKING = (
     "The plans that the claims name, and those at the floors, are in `plans/`, with their graphs "
     "in `graphs/`. This command verifies each, and compares the result with the table:\n\n"
-    "    python -m bench.paper_check schedules/paper\n\n"
+    "    python -m bench.paper.check schedules/paper\n\n"
     "`make paper` computes all plans again, in `build/paper`, where the same command checks them "
     "with the `table.csv` there. An interrupted run continues. This command plans one point:\n\n"
     "    poet-host solve schedules/paper/graphs/NAME.graph.json --ram BYTES --method METHOD "

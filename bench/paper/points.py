@@ -15,7 +15,7 @@ from poet_host.errors import BadInput
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.problem import Objective
 
-from . import graphs
+from .. import graphs
 
 BOARDS = ("mkr1000", "nrf52840_dk", "rpi4b", "jetson_tx2")
 TX2 = ("jetson_tx2",)

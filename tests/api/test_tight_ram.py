@@ -1,5 +1,6 @@
 """Operators that hardly fit the RAM: planned whole first, and then with streams."""
 
+import pickle
 from dataclasses import replace
 
 import poet_host as poet
@@ -29,14 +30,14 @@ NONE = Plan("infeasible", 1000, stopped_by="proof", solve_s=1.0)
 
 def test_only_operators_that_hardly_fit_may_stream_later() -> None:
     graph = digits()
-    assert poet.problem(graph, BOARD, ram=LARGEST_BYTES).streamed is not None
-    assert poet.problem(graph, BOARD, ram=24_576).streamed is None
-    assert poet.problem(graph, BOARD, ram=16_384, streaming=False).streamed is None
-    assert poet.problem(graph, BOARD, ram=16_384, storage=False).streamed is None
+    assert poet.problem(graph, BOARD, ram=LARGEST_BYTES).streamable is not None
+    assert poet.problem(graph, BOARD, ram=24_576).streamable is None
+    assert poet.problem(graph, BOARD, ram=16_384, streaming=False).streamable is None
+    assert poet.problem(graph, BOARD, ram=16_384, storage=False).streamable is None
     assert poet.problem(graph, BOARD, ram=LARGEST_BYTES - 4).streaming is not None
-    tight = poet.problem(graph, BOARD, ram=16_384).streamed
-    assert tight is not None
-    assert tight().streaming is not None
+    tight = poet.problem(graph, BOARD, ram=16_384)
+    assert tight.streamable is graph
+    assert pickle.loads(pickle.dumps(tight)) == tight
 
 
 def test_the_better_plan_has_a_bound_for_both_searches() -> None:

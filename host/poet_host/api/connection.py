@@ -273,7 +273,7 @@ def _fitting(graph: Graph, profile: Profile, ram_bytes: int, otherwise: Plan | N
     raise BadInput if that is None.
     """
     wanted = problem(graph, profile, ram=ram_bytes, storage=profile.storage)
-    wanted = replace(wanted, streamed=None)  # one search: any plan can calibrate a profile
+    wanted = replace(wanted, streamable=None)  # one search: any plan can calibrate a profile
     keep = wanted.keep_everything
     if keep and (keep.peak_bytes or 0) <= ram_bytes:
         return replace(keep, ram_bytes=ram_bytes)

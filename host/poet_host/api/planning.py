@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import Any, overload
@@ -104,7 +103,7 @@ def problem(
         largest_bytes = largest_operator_bytes(costs, ALIGNMENT) if can_stream else 0
         streaming = largest_bytes > wanted.ram_bytes
         if not streaming and largest_bytes > TIGHT_SHARE * wanted.ram_bytes:
-            return replace(wanted, streamed=partial(with_streaming, wanted, graph))
+            return replace(wanted, streamable=graph)
     return with_streaming(wanted, graph) if streaming else wanted
 
 
@@ -162,20 +161,18 @@ def solve(
         limit_s = search_limit_s(time_limit_s, time.monotonic() - began)
     settings = Settings(limit_s, gap, placed, progress, counted=counted)
     with counting(settings.counted):
-        if wanted.streamed is None or not uses_modes(method):
+        if wanted.streamable is None or not uses_modes(method):
             return _planned(method, wanted, settings)
-        return _planned_twice(method, wanted, wanted.streamed, settings)
+        return _planned_twice(method, wanted, wanted.streamable, settings)
 
 
 def _planned(method: str, wanted: Problem, settings: Settings) -> Plan:
     # Searches do not need the nests, so they are not sent to the processes of the search.
-    plan = plan_by(method, replace(wanted, streaming=None, streamed=None), settings)
+    plan = plan_by(method, replace(wanted, streaming=None, streamable=None), settings)
     return replace(plan, problem=wanted)
 
 
-def _planned_twice(
-    method: str, whole: Problem, streamed: Callable[[], Problem], settings: Settings
-) -> Plan:
+def _planned_twice(method: str, whole: Problem, graph: Graph, settings: Settings) -> Plan:
     """Return the better plan of two searches, with a bound for the plans of both problems.
 
     The first search, with whole operators, has half of the time. If it does not reach the gap, the
@@ -187,7 +184,7 @@ def _planned_twice(
     if is_proved or first.stopped_by == "interrupt":
         return first
     try:
-        problem, report = streamed(), settings.progress
+        problem, report = with_streaming(whole, graph), settings.progress
     except KeyboardInterrupt:
         return replace(first, stopped_by="interrupt")
 

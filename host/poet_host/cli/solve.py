@@ -2,7 +2,7 @@
 
 import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -203,14 +203,14 @@ def solve(
         costs = api.costs_of(graph, profile, storage=not no_storage)
         deadline_us = step_deadline_us(finish_us, steps, costs, profile)
         say(f"deadline of a step: {deadline_us / 1e3:,.3f} ms, and its commit, {steps:,} times")
-    limit = deadline if deadline_us is None else f"{deadline_us!r}us"
     if streaming and not api.uses_modes(method):
         raise BadInput(f"the operators of a plan by {method} cannot stream: omit --streaming")
     began = time.monotonic()
     problem = api.problem(
-        graph, profile, ram=ram, deadline=limit, objective=objective,
+        graph, profile, ram=ram, deadline=deadline, objective=objective,
         storage=not no_storage, streaming=streaming if api.uses_modes(method) else False,
     )  # fmt: skip
+    problem = replace(problem, deadline_us=deadline_us or problem.deadline_us)
     if profile and ram is None:
         say(f"RAM budget: the arena of {profile.board}, {problem.ram_bytes:,} bytes")
     if profile and output and not beyond_arena:

@@ -3,7 +3,7 @@
 Nodes are listed in execution order. `inputs` and `overwrites` are indices into that list.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from ..errors import BadInput
 from ..graph.cuts import Cut
+from ..graph.graph import Graph
 from ..profile.profile import Profile
 from ..schema import Count, Name
 from .nests import Nest
@@ -291,10 +292,9 @@ class Problem:
     # The profile from which the costs were made; None if the costs come from a cost graph file.
     profile: Profile | None = field(default=None, compare=False)
     objective: Objective = DEFAULT_OBJECTIVE
-    # How operators stream, if modes of `graph` are nests; None: no mode is a nest.
-    streaming: Streaming | None = field(default=None, compare=False)
-    # Returns the same problem with operators that stream, if all fit the RAM, but hardly.
-    streamed: "Callable[[], Problem] | None" = field(default=None, compare=False)
+    streaming: Streaming | None = field(default=None, compare=False)  # if modes are nests
+    # The graph, if a second search may let its operators stream: all fit the RAM, but hardly.
+    streamable: Graph | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         deadline = "no deadline" if self.deadline_us is None else f"{self.deadline_us:,.0f} us"

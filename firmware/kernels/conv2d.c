@@ -33,23 +33,30 @@ static bool is_sparse(const struct convolution *v) {
 #else
 enum { STRIP = POET_WIDE / 2 }; /* channels at a time */
 
-/* Compute `count` <= POET_TILE neighbours in all channels: along a column if
- * `down`, else along a row. The first of them is element (i, j) of the spans.
- * `from`: all read channels, `to`: all made channels. */
+/* Element (i, j) of the rectangle of two spans, in all channels of a sample. */
+struct origin {
+  const float *from; /* (groups * read, h.read, w.read) */
+  float *to;         /* (groups * made, h.made, w.made) */
+  const struct span *h, *w;
+  uint32_t i, j;
+};
+
+/* Compute `count` <= POET_TILE neighbours, of which `o` is the first, in all
+ * channels: along a column if `down`, else along a row. */
 static void strip(const struct convolution *v, struct poet_tile *t,
-                  const float *from, float *to, const struct span *h,
-                  const struct span *w, uint32_t i, uint32_t j, bool down,
-                  uint32_t count) {
+                  const struct origin *o, bool down, uint32_t count) {
   const uint32_t h_made = v->h.back ? v->h.stride : 1;
   const uint32_t w_made = v->w.back ? v->w.stride : 1;
   const uint32_t h_read = v->h.back ? 1 : v->h.stride;
   const uint32_t w_read = v->w.back ? 1 : v->w.stride;
   const uint32_t next = down ? h_made * v->w.made : w_made;
-  const float *weight = v->weight + h->tap * v->op->kernel_w + w->tap;
+  const float *weight = v->weight + o->h->tap * v->op->kernel_w + o->w->tap;
   const float *bias = v->bias;
   t->b.lane = (int32_t)(down ? h_read * v->w.read : w_read);
-  from += (h->from + i * h_read) * v->w.read + w->from + j * w_read;
-  to += (h->first + i * h_made) * v->w.made + w->first + j * w_made;
+  const float *from = o->from + (o->h->from + o->i * h_read) * v->w.read +
+                      o->w->from + o->j * w_read;
+  float *to = o->to + (o->h->first + o->i * h_made) * v->w.made + o->w->first +
+              o->j * w_made;
   for (uint32_t group = v->op->groups; group; group--) {
     t->b.at = from;
     t->a.at = weight;
@@ -146,8 +153,7 @@ static void scattered(const struct convolution *v, struct poet_tile *t,
   }
 }
 
-/* Compute the columns from `first` on of the rectangle of two spans, in all
- * samples. */
+/* Compute a rectangle of two spans from column `first` on, in all samples. */
 static void columns(const struct convolution *v, struct poet_tile *t,
                     const float *from, float *to, const struct span *h,
                     const struct span *w, uint32_t first) {
@@ -155,7 +161,6 @@ static void columns(const struct convolution *v, struct poet_tile *t,
   const uint32_t w_made = v->w.back ? v->w.stride : 1;
   const uint32_t h_read = v->h.back ? 1 : v->h.stride;
   const uint32_t w_read = v->w.back ? 1 : v->w.stride;
-  const uint32_t groups = v->op->groups;
   const float *reads[POET_TILE];
   float *makes[POET_TILE];
   uint32_t count = 0;
@@ -172,25 +177,11 @@ static void columns(const struct convolution *v, struct poet_tile *t,
         }
       }
     }
-    from += groups * v->read * v->read_plane;
-    to += groups * v->made * v->made_plane;
+    from += v->op->groups * v->read * v->read_plane;
+    to += v->op->groups * v->made * v->made_plane;
   }
   if (count) {
     scattered(v, t, reads, makes, h, w, count);
-  }
-}
-#else
-static void columns(const struct convolution *v, struct poet_tile *t,
-                    const float *from, float *to, const struct span *h,
-                    const struct span *w, uint32_t first) {
-  for (uint32_t n = 0; n < v->op->n; n++) {
-    for (uint32_t j = first; j < w->count; j++) {
-      for (uint32_t i = 0; i < h->count; i += POET_TILE) {
-        strip(v, t, from, to, h, w, i, j, true, poet_lanes(h->count - i));
-      }
-    }
-    from += v->op->groups * v->read * v->read_plane;
-    to += v->op->groups * v->made * v->made_plane;
   }
 }
 #endif
@@ -203,11 +194,20 @@ static void rectangle(const struct convolution *v, struct poet_tile *t,
   t->rows = h->taps;
   t->columns = w->taps;
   poet_tile_shape(t);
+#if POET_M4F
   columns(v, t, from, to, h, w, across);
-  for (uint32_t n = 0; n < v->op->n && across; n++) {
+#endif
+  for (uint32_t n = 0; n < v->op->n; n++) {
+    for (uint32_t j = across; !POET_M4F && j < w->count; j++) {
+      for (uint32_t i = 0; i < h->count; i += POET_TILE) {
+        const struct origin o = {from, to, h, w, i, j};
+        strip(v, t, &o, true, poet_lanes(h->count - i));
+      }
+    }
     for (uint32_t i = 0; i < h->count; i++) {
       for (uint32_t j = 0; j < across; j += POET_TILE) {
-        strip(v, t, from, to, h, w, i, j, false, POET_TILE);
+        const struct origin o = {from, to, h, w, i, j};
+        strip(v, t, &o, false, POET_TILE);
       }
     }
     from += v->op->groups * v->read * v->read_plane;

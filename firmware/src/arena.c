@@ -39,8 +39,8 @@ bool poet_is_resident(const struct poet *p, uint32_t tensor) {
   return poet_find(p, tensor) < p->decoder.resident_count;
 }
 
-static int insert(struct poet *p, uint16_t tensor, uint32_t offset,
-                  uint32_t size_bytes) {
+static POET_CHECKED int insert(struct poet *p, uint16_t tensor, uint32_t offset,
+                               uint32_t size_bytes) {
   struct poet_resident *list = p->memory.residents;
   struct poet_decoder *d = &p->decoder;
   uint32_t i = 0;

@@ -23,7 +23,7 @@ uint32_t poet_bit_width(uint32_t count) {
 
 /* Read the next bytes of the plan. `held` is 0, so `bit` is at the start of a
  * byte. */
-static int refill(struct poet *p) {
+static POET_CHECKED int refill(struct poet *p) {
   struct poet_decoder *d = &p->decoder;
   const uint32_t at = d->bit / 8, left = p->plan.bit_bytes - at;
   const uint32_t size = left < sizeof d->bits ? left : sizeof d->bits;

@@ -16,7 +16,8 @@
 /* Check that input `i` of p->op is in RAM, has arrived, and has the size that
  * the kernel reads. An input that the output overwrites must not have any
  * unfinished transfer. */
-static int check_input(struct poet *p, struct poet_statement *s, uint32_t i) {
+static POET_CHECKED int check_input(struct poet *p, struct poet_statement *s,
+                                    uint32_t i) {
   const uint32_t index = poet_find(p, p->op.input[i]);
   if (index == p->decoder.resident_count ||
       poet_in_flight(p, p->op.input[i], p->op.input[i] != p->op.overwrites)) {
@@ -36,7 +37,7 @@ static bool is_streamed(const struct poet_statement *s, uint32_t i) {
 
 /* Place the input gradient of a pair, or note that it is on storage. Place
  * statistics. */
-static int place_other(struct poet *p, struct poet_statement *s) {
+static POET_CHECKED int place_other(struct poet *p, struct poet_statement *s) {
   const uint16_t tensor = (uint16_t)(s->tensor + s->nest.statistics * 2 - 1);
   struct poet_tensor record;
   const uint32_t i = p->op.input_count + 1u;
@@ -54,7 +55,7 @@ static int place_other(struct poet *p, struct poet_statement *s) {
 /* Place workspace and outputs in the arena. The workspace is in the list of
  * residents while the outputs are placed, so that they cannot overlap. Then the
  * workspace is removed from the list. */
-static int place_output(struct poet *p, struct poet_statement *s) {
+static POET_CHECKED int place_output(struct poet *p, struct poet_statement *s) {
   const bool overwrites = s->code == POET_STATEMENT_stream
                               ? s->nest.over != POET_NO_OPERAND
                               : p->op.overwrites != POET_NONE;
@@ -96,7 +97,8 @@ static bool first_appearance(const struct poet_op *op, uint32_t i) {
 /* Read which tensors the next statements free: one bit for each input, then one
  * bit for the output. An input that occurs twice has one bit. An overwritten
  * input and operands that stream have no bit. */
-static int take_frees(struct poet *p, const struct poet_statement *s) {
+static POET_CHECKED int take_frees(struct poet *p,
+                                   const struct poet_statement *s) {
   uint32_t bit, frees = 0;
   for (uint32_t i = 0; i <= p->op.input_count; i++) {
     const bool is_output = i == p->op.input_count;
@@ -114,7 +116,8 @@ static int take_frees(struct poet *p, const struct poet_statement *s) {
 
 /* Compare the record of the output tensor with p->op, the operator that
  * computes it. */
-static int check_output(struct poet *p, struct poet_statement *s, bool again) {
+static POET_CHECKED int check_output(struct poet *p, struct poet_statement *s,
+                                     bool again) {
   TRY(poet_read_tensor(p, s->tensor, &s->record));
   if (again && (s->record.flags & POET_FLAG_ONCE)) {
     return poet_refuse(p);
@@ -125,7 +128,7 @@ static int check_output(struct poet *p, struct poet_statement *s, bool again) {
 }
 
 /* A kernel that is called once reads and writes tensors in row-major order. */
-static int check_orders(struct poet *p) {
+static POET_CHECKED int check_orders(struct poet *p) {
   struct poet_tensor tensor;
   struct poet_pieces pieces;
   for (uint32_t i = 0; i <= p->op.input_count; i++) {
@@ -149,7 +152,8 @@ bool poet_is_stored(const struct poet *p, const struct poet_tensor *record,
 
 /* Operands that stream are on storage. A tensor that is several operands
  * streams as all of them, or as none. */
-static int check_operands(struct poet *p, struct poet_statement *s) {
+static POET_CHECKED int check_operands(struct poet *p,
+                                       struct poet_statement *s) {
   struct poet_tensor record;
   for (uint32_t i = 0; i < p->op.input_count; i++) {
     for (uint32_t j = 0; j < i; j++) {
@@ -179,7 +183,7 @@ static int check_operands(struct poet *p, struct poet_statement *s) {
 /* Compare `op`, which computes `tensor`, with the operator before it: both are
  * gradients of one operator, and `op` renews the weight that the other reads.
  */
-__attribute__((noinline)) static int
+__attribute__((noinline)) static POET_CHECKED int
 check_pair(struct poet *p, const struct poet_op *op, uint32_t tensor) {
   struct poet_op first;
   TRY(poet_read_op(p, tensor - 1, &first));
@@ -194,8 +198,8 @@ check_pair(struct poet *p, const struct poet_op *op, uint32_t tensor) {
 
 /* Replace p->op, which computes the statistics `tensor`, by the operator before
  * it: it must be the convolution whose output they describe. */
-__attribute__((noinline)) static int check_statistics(struct poet *p,
-                                                      uint32_t tensor) {
+__attribute__((noinline)) static POET_CHECKED int
+check_statistics(struct poet *p, uint32_t tensor) {
   struct poet_op *op = &p->op;
   struct poet_tensor record;
   const uint32_t n = op->n, c = op->c, h = op->h, w = op->w;

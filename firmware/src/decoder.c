@@ -51,12 +51,13 @@ int poet_decode_start(struct poet *p) {
 
 /* ---- statements --------------------------------------------------------- */
 
-static int take_tensor(struct poet *p, uint32_t *tensor) {
+static POET_CHECKED int take_tensor(struct poet *p, uint32_t *tensor) {
   TRY(poet_take_bits(p, poet_bit_width(p->model.tensor_count), tensor));
   return *tensor < p->model.tensor_count ? 0 : poet_refuse(p);
 }
 
-static int next(struct poet *p, struct poet_statement *s, uint8_t code) {
+static POET_CHECKED int next(struct poet *p, struct poet_statement *s,
+                             uint8_t code) {
   const uint16_t tensor = p->decoder.next_operator;
   if (tensor >= p->model.tensor_count) {
     return poet_refuse(p);
@@ -65,7 +66,8 @@ static int next(struct poet *p, struct poet_statement *s, uint8_t code) {
   return poet_decode_computation(p, s, code, tensor, false);
 }
 
-static int again(struct poet *p, struct poet_statement *s, uint8_t code) {
+static POET_CHECKED int again(struct poet *p, struct poet_statement *s,
+                              uint8_t code) {
   uint32_t tensor, end = p->decoder.next_operator, pair = 0;
   bool repeats = true;
   TRY(take_tensor(p, &tensor));
@@ -87,7 +89,7 @@ static int again(struct poet *p, struct poet_statement *s, uint8_t code) {
   return poet_decode_computation(p, s, code, tensor, repeats);
 }
 
-static int page_in(struct poet *p, struct poet_statement *s) {
+static POET_CHECKED int page_in(struct poet *p, struct poet_statement *s) {
   uint32_t tensor;
   TRY(take_tensor(p, &tensor));
   TRY(poet_read_tensor(p, tensor, &s->record));
@@ -103,7 +105,8 @@ static int page_in(struct poet *p, struct poet_statement *s) {
   return poet_enqueue(p, s->tensor, false);
 }
 
-static int page_out(struct poet *p, struct poet_statement *s, uint32_t index) {
+static POET_CHECKED int page_out(struct poet *p, struct poet_statement *s,
+                                 uint32_t index) {
   if (index >= p->decoder.resident_count) {
     return poet_refuse(p);
   }
@@ -123,7 +126,8 @@ static int page_out(struct poet *p, struct poet_statement *s, uint32_t index) {
   return poet_enqueue(p, s->tensor, true);
 }
 
-static int release(struct poet *p, struct poet_statement *s, uint32_t index) {
+static POET_CHECKED int release(struct poet *p, struct poet_statement *s,
+                                uint32_t index) {
   const struct poet_resident *resident = &p->memory.residents[index];
   if (index >= p->decoder.resident_count ||
       poet_in_flight(p, resident->tensor, false)) {
@@ -139,7 +143,7 @@ static int release(struct poet *p, struct poet_statement *s, uint32_t index) {
 
 /* Return the next `free` statement of those that were encoded together with the
  * last compute statement. */
-static int release_next(struct poet *p, struct poet_statement *s) {
+static POET_CHECKED int release_next(struct poet *p, struct poet_statement *s) {
   uint32_t i = 0;
   while (!(p->decoder.frees >> i & 1)) {
     i++;
@@ -149,7 +153,7 @@ static int release_next(struct poet *p, struct poet_statement *s) {
       p, s, poet_find(p, i == POET_OUTPUT_BIT ? p->op.output : p->op.input[i]));
 }
 
-static int wait(struct poet *p, struct poet_statement *s) {
+static POET_CHECKED int wait(struct poet *p, struct poet_statement *s) {
   uint32_t remaining;
   TRY(poet_take_gamma(p, &remaining));
   if (remaining >= p->decoder.queued - p->decoder.finished) {
@@ -161,7 +165,7 @@ static int wait(struct poet *p, struct poet_statement *s) {
 }
 
 /* Without storage, tensors with the flag KEEP must be in RAM at the end. */
-static int count_kept(struct poet *p) {
+static POET_CHECKED int count_kept(struct poet *p) {
   p->decoder.kept = 0;
   for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
     struct poet_tensor tensor;
@@ -172,7 +176,7 @@ static int count_kept(struct poet *p) {
   return 0;
 }
 
-static int end(struct poet *p, struct poet_statement *s) {
+static POET_CHECKED int end(struct poet *p, struct poet_statement *s) {
   struct poet_decoder *d = &p->decoder;
   uint32_t filler = 0;
   if (poet_in_ram(p)) {
@@ -196,7 +200,7 @@ static int end(struct poet *p, struct poet_statement *s) {
   return 0;
 }
 
-static int statement(struct poet *p, struct poet_statement *s) {
+static POET_CHECKED int statement(struct poet *p, struct poet_statement *s) {
   uint32_t index = 0, length = 0, bit;
   s->nest.pair = s->nest.statistics = 0;
   if (p->decoder.frees) {

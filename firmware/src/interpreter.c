@@ -88,7 +88,8 @@ static uint32_t high_water(const struct poet *p) {
   return word == PAINT ? 0 : height + 4;
 }
 
-static int check_loss(struct poet *p, const struct poet_statement *s) {
+static POET_CHECKED int check_loss(struct poet *p,
+                                   const struct poet_statement *s) {
   if (s->loss) {
     memcpy(&p->result.loss, p->memory.arena + s->offset, sizeof p->result.loss);
     if (!isfinite(p->result.loss)) {
@@ -100,7 +101,7 @@ static int check_loss(struct poet *p, const struct poet_statement *s) {
 
 /* Not inlined, like `commit_step` and `check_live`, so that its frame is not on
  * the stack while a nest runs. */
-__attribute__((noinline)) static int
+__attribute__((noinline)) static POET_CHECKED int
 call_kernel(struct poet *p, const struct poet_statement *s) {
   struct poet_call call = {.op = &p->op,
                            .whole = &p->op,
@@ -125,7 +126,7 @@ call_kernel(struct poet *p, const struct poet_statement *s) {
 }
 
 /* Compare the trailers on storage with the digest, if it is their turn. */
-static int read_back(struct poet *p) {
+static POET_CHECKED int read_back(struct poet *p) {
   if (p->readback_every && p->status.step % p->readback_every) {
     return 0;
   }
@@ -148,7 +149,7 @@ static int read_back(struct poet *p) {
   return 0;
 }
 
-__attribute__((noinline)) static int commit_step(struct poet *p) {
+__attribute__((noinline)) static POET_CHECKED int commit_step(struct poet *p) {
   struct poet_usage before;
   p->port->usage(p->port->context, &before);
   const uint32_t begin = now(p);
@@ -174,14 +175,14 @@ __attribute__((noinline)) static int commit_step(struct poet *p) {
 /* A parameter that is not finite must never be committed: training could not
  * continue with it, and the step after it would overwrite the last good
  * values. */
-static int check_renewed(struct poet *p, uint32_t tensor, uint32_t offset,
-                         uint32_t size_bytes) {
+static POET_CHECKED int check_renewed(struct poet *p, uint32_t tensor,
+                                      uint32_t offset, uint32_t size_bytes) {
   return poet_is_finite(p->memory.arena + offset, size_bytes)
              ? 0
              : poet_fail(p, POET_ERROR_not_finite, tensor);
 }
 
-static int stream(struct poet *p, const struct poet_statement *s) {
+static POET_CHECKED int stream(struct poet *p, const struct poet_statement *s) {
   const uint32_t begin = now(p);
   TRY(poet_retire(p, p->decoder.finished));
   SHOW(p, s->offset, s->size_bytes);
@@ -197,7 +198,7 @@ static int stream(struct poet *p, const struct poet_statement *s) {
 }
 
 /* Without storage: check the new weights, which stay in RAM. */
-__attribute__((noinline)) static int check_live(struct poet *p) {
+__attribute__((noinline)) static POET_CHECKED int check_live(struct poet *p) {
   for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
     const struct poet_resident *resident = &p->memory.residents[i];
     struct poet_tensor record;
@@ -210,7 +211,8 @@ __attribute__((noinline)) static int check_live(struct poet *p) {
   return 0;
 }
 
-static int execute(struct poet *p, const struct poet_statement *s) {
+static POET_CHECKED int execute(struct poet *p,
+                                const struct poet_statement *s) {
   const uint32_t begin = now(p);
   int error = 0;
   switch (s->code) {
@@ -242,7 +244,7 @@ static int execute(struct poet *p, const struct poet_statement *s) {
   return error;
 }
 
-static int run(struct poet *p) {
+static POET_CHECKED int run(struct poet *p) {
   struct poet_statement statement = {0};
   do {
     p->status.statement = p->decoder.statement;
@@ -256,8 +258,8 @@ static int run(struct poet *p) {
   return 0;
 }
 
-static int start(struct poet *p, uint32_t step, uint16_t trace_first,
-                 uint16_t trace_count) {
+static POET_CHECKED int start(struct poet *p, uint32_t step,
+                              uint16_t trace_first, uint16_t trace_count) {
   SHOW(p, 0, p->memory.arena_bytes); /* an attempt before may have hidden it */
   /* Remove the data area of storage from the block cache: the transfers of this
    * step write there without the cache, so cached copies would be outdated. */
@@ -299,7 +301,7 @@ static bool page_is_lost(struct poet *p) {
 }
 
 /* If a committed tensor is damaged, return to the commit before. */
-static int go_back(struct poet *p, int error) {
+static POET_CHECKED int go_back(struct poet *p, int error) {
   struct poet_tensor tensor;
   const uint32_t number = p->detail;
   if (!p->unwritten && !poet_read_tensor(p, number, &tensor) &&

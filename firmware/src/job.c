@@ -23,7 +23,8 @@
 /* Compare the sample numbers of all steps with their CRC. Each pass reads as
  * many numbers as the arena holds. The check may take long, so a host can stop
  * the check, as it can stop a step. */
-static int check_order(struct poet *p, const struct poet_job *job) {
+static POET_CHECKED int check_order(struct poet *p,
+                                    const struct poet_job *job) {
   uint32_t left = 4 * job->steps * job->batch, at = POET_BLOCK, crc = 0;
   int error = 0;
   p->status =

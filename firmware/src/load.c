@@ -11,7 +11,7 @@
 
 #include "plan.h"
 
-static int check_plan(struct poet *p, uint32_t plan_bytes) {
+static POET_CHECKED int check_plan(struct poet *p, uint32_t plan_bytes) {
   struct poet_plan_header *plan = &p->plan;
   TRY(poet_get(p, POET_PLAN_BLOCK, 0, plan, sizeof *plan));
   if (plan->magic != POET_PLAN_MAGIC) {
@@ -39,7 +39,7 @@ static int check_plan(struct poet *p, uint32_t plan_bytes) {
 
 /* If the card did not write the newest commit's tensors, go back to the commit
  * before. */
-static int check_digest(struct poet *p) {
+static POET_CHECKED int check_digest(struct poet *p) {
   uint32_t digest;
   if (poet_committed(p)) {
     TRY(poet_stored_digest(p, false, &digest));
@@ -101,7 +101,7 @@ static int16_t storage_status(const struct poet *p) {
 }
 
 void poet_hello(struct poet *p, struct poet_hello *hello) {
-  (void)poet_ready(p);
+  poet_ignore(poet_ready(p)); /* storage_status has the error */
   *hello = (struct poet_hello){
       .version = POET_VERSION,
       .storage_status = storage_status(p),

@@ -172,7 +172,8 @@ static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
  * storage, it overwrites that input, so that it is in the same place. Each
  * CURRENT tensor has one new value: the bitmap marks the CURRENT tensors whose
  * new value was found. */
-static int check_renewal(struct poet *p, const struct poet_op *op) {
+static POET_CHECKED int check_renewal(struct poet *p,
+                                      const struct poet_op *op) {
   struct poet_tensor next, input;
   uint32_t renewed = POET_NONE;
   TRY(poet_read_tensor(p, op->output, &next));
@@ -197,8 +198,8 @@ static int check_renewal(struct poet *p, const struct poet_op *op) {
   return 0;
 }
 
-static int check_tensor(struct poet *p, struct layout *layout,
-                        uint32_t number) {
+static POET_CHECKED int check_tensor(struct poet *p, struct layout *layout,
+                                     uint32_t number) {
   struct poet_tensor tensor;
   struct poet_pieces pieces;
   TRY(poet_read_tensor(p, number, &tensor));

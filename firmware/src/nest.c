@@ -56,8 +56,8 @@ find_piece(const struct poet_nest_run *run, const struct poet_nest_operand *o,
 }
 
 /* A value that is not finite must not be committed. */
-static int check_finite(const struct poet_nest_run *run, const uint8_t *at,
-                        uint32_t bytes) {
+static POET_CHECKED int check_finite(const struct poet_nest_run *run,
+                                     const uint8_t *at, uint32_t bytes) {
   return run->s->record.place != POET_PLACE_NEXT || poet_is_finite(at, bytes)
              ? 0
              : poet_fail(run->p, POET_ERROR_not_finite, run->s->tensor);
@@ -66,8 +66,8 @@ static int check_finite(const struct poet_nest_run *run, const uint8_t *at,
 /* Submit the transfers of the slab that `ahead` asks for, or of the output's
  * slab that `here` leaves. Then the slot is filled. Without `wait`, stop if the
  * queue is full; a later call goes on with the next piece. */
-static int move(const struct poet_nest_run *run, struct poet_nest_operand *o,
-                bool wait) {
+static POET_CHECKED int move(const struct poet_nest_run *run,
+                             struct poet_nest_operand *o, bool wait) {
   struct poet *p = run->p;
   struct poet_nest_state *state = run->state;
   const bool write = o >= poet_output_of(run),
@@ -113,7 +113,7 @@ static void next_cell(const struct poet_nest_run *run, struct poet_walker *w) {
 
 /* Ask for slabs as far ahead as rings and queue have room. With `wait`, ask at
  * least for the slab that comes next. */
-static int pump(const struct poet_nest_run *run, bool wait) {
+static POET_CHECKED int pump(const struct poet_nest_run *run, bool wait) {
   struct poet_walker *w = &run->state->ahead;
   for (; !w->done; next_cell(run, w)) {
     for (; w->operand < run->p->op.input_count; w->operand++) {
@@ -136,7 +136,7 @@ static int pump(const struct poet_nest_run *run, bool wait) {
 }
 
 /* Wait for the slabs of this cell, and for the memory of its output. */
-static int arrive(const struct poet_nest_run *run) {
+static POET_CHECKED int arrive(const struct poet_nest_run *run) {
   const struct poet_walker *w = &run->state->here;
   for (uint32_t i = 0; i <= run->last; i++) {
     struct poet_nest_operand *o = &run->operands[i];
@@ -159,8 +159,8 @@ static int arrive(const struct poet_nest_run *run) {
 
 /* Let go of the slabs that cell `next` does not use. An overwritten input uses
  * the same slots as the output. */
-static int leave(const struct poet_nest_run *run,
-                 const struct poet_walker *next) {
+static POET_CHECKED int leave(const struct poet_nest_run *run,
+                              const struct poet_walker *next) {
   for (uint32_t i = run->last + 1; i--;) {
     struct poet_nest_operand *o = &run->operands[i];
     if (!o->ring.slots || !poet_is_new(o, next)) {
@@ -180,7 +180,8 @@ static int leave(const struct poet_nest_run *run,
 
 /* Build the state in the workspace. The records may differ from those that the
  * decoder has read, so their laws and sizes are checked again. */
-__attribute__((noinline)) static int start(const struct poet_nest_run *run) {
+__attribute__((noinline)) static POET_CHECKED int
+start(const struct poet_nest_run *run) {
   struct poet *p = run->p;
   const struct poet_statement *s = run->s;
   const uint32_t output = p->op.input_count;
@@ -216,7 +217,7 @@ __attribute__((noinline)) static int start(const struct poet_nest_run *run) {
   return poet_begin_rows(run);
 }
 
-static int run_cells(const struct poet_nest_run *run) {
+static POET_CHECKED int run_cells(const struct poet_nest_run *run) {
   struct poet_nest_state *state = run->state;
   struct poet_walker *const next = &state->next;
   if (poet_is_idle(run, &state->here)) {

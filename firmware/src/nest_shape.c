@@ -32,7 +32,7 @@ uint32_t poet_nest_step(const struct poet_nest *nest, uint32_t axis,
 
 /* Read the loops, which begin with the innermost one. Terms of a sum must be
  * added in ascending order. */
-static int take_loops(struct poet *p, struct poet_nest *nest) {
+static POET_CHECKED int take_loops(struct poet *p, struct poet_nest *nest) {
   const uint32_t free = poet_free_axes(&p->op);
   const uint32_t rows = (uint32_t)nest->pair << POET_AXIS_oh; /* not cut */
   const uint32_t summed = poet_summed_axes(&p->op) & ~rows;
@@ -72,8 +72,8 @@ static int take_loops(struct poet *p, struct poet_nest *nest) {
   return 0;
 }
 
-static int take_ring(struct poet *p, const struct poet_nest *nest,
-                     struct poet_ring *ring) {
+static POET_CHECKED int take_ring(struct poet *p, const struct poet_nest *nest,
+                                  struct poet_ring *ring) {
   uint32_t bit, depth;
   *ring = (struct poet_ring){0, 0};
   TRY(poet_take_bits(p, 1, &bit));
@@ -307,8 +307,9 @@ int poet_nest_operand(struct poet *p, const struct poet_nest *nest, uint32_t i,
 /* Statistics sum over the samples and the rows of the output, in this order, so
  * its slabs must have all of them. They lie in parts of the same channels. `o`
  * is the output; it is overwritten, so that the stack holds one operand. */
-static int check_statistics(struct poet *p, const struct poet_nest *nest,
-                            struct poet_nest_operand *o) {
+static POET_CHECKED int check_statistics(struct poet *p,
+                                         const struct poet_nest *nest,
+                                         struct poet_nest_operand *o) {
   const struct poet_op *op = &p->op;
   const uint32_t channels = o->part[1], depth = o->ring.depth;
   if (poet_extent(op, nest, o, 0, depth) != op->n ||

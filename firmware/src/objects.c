@@ -36,8 +36,8 @@ static bool is_staged(const struct poet *p, uint32_t tensor) {
 }
 
 /* Find the place of an object on storage, for reading or for writing. */
-static int locate(struct poet *p, uint8_t object, uint16_t number, bool write,
-                  struct poet_object *place) {
+static POET_CHECKED int locate(struct poet *p, uint8_t object, uint16_t number,
+                               bool write, struct poet_object *place) {
   place->tensor.size_bytes = 0;
   place->size_bytes = 0;
   place->ram = NULL;
@@ -100,15 +100,17 @@ static void clear_bitmap(struct poet *p) {
 /* Replace the newest commit, if it belongs to another model, before slots of
  * that model are overwritten. Not inlined, so that the record is not on the
  * stack while the tensor is written. */
-__attribute__((noinline)) static int replace_commit(struct poet *p) {
+__attribute__((noinline)) static POET_CHECKED int
+replace_commit(struct poet *p) {
   return p->committed.now.step == POET_NO_STEP || poet_committed(p)
              ? 0
              : poet_commit(p, &(struct poet_commit){.now.step = POET_NO_STEP});
 }
 
-static int write_tensor(struct poet *p, const struct poet_object *place,
-                        uint16_t number, uint32_t offset, const void *from,
-                        uint32_t size) {
+static POET_CHECKED int write_tensor(struct poet *p,
+                                     const struct poet_object *place,
+                                     uint16_t number, uint32_t offset,
+                                     const void *from, uint32_t size) {
   TRY(replace_commit(p));
   if (place->tensor.place != POET_PLACE_INPUT) {
     if (!p->staging) {
@@ -135,9 +137,10 @@ static int write_tensor(struct poet *p, const struct poet_object *place,
 }
 
 /* Write bytes of a tensor to its home. The last byte completes the tensor. */
-static int write_home(struct poet *p, const struct poet_object *place,
-                      uint16_t number, uint32_t offset, const void *from,
-                      uint32_t size) {
+static POET_CHECKED int write_home(struct poet *p,
+                                   const struct poet_object *place,
+                                   uint16_t number, uint32_t offset,
+                                   const void *from, uint32_t size) {
   if (place->tensor.place == POET_PLACE_CURRENT) {
     if (!p->staging) {
       clear_bitmap(p);
@@ -153,8 +156,8 @@ static int write_home(struct poet *p, const struct poet_object *place,
 
 /* Erase the flash before a host writes the first byte of an object, or of one
  * of its notes. */
-static int erase_object(struct poet *p, const struct poet_object *place,
-                        uint32_t offset) {
+static POET_CHECKED int
+erase_object(struct poet *p, const struct poet_object *place, uint32_t offset) {
   const uint32_t note = offset - POET_NOTE_OFFSET;
   uint32_t size = place->size_bytes;
   if (place->block == POET_MODEL_BLOCK) {
@@ -167,8 +170,8 @@ static int erase_object(struct poet *p, const struct poet_object *place,
 }
 
 /* Copy to or from the arena: either `to` or `from` is NULL. */
-static int copy_arena(struct poet *p, uint32_t offset, void *to,
-                      const void *from, uint32_t size) {
+static POET_CHECKED int copy_arena(struct poet *p, uint32_t offset, void *to,
+                                   const void *from, uint32_t size) {
   uint8_t *at = poet_arena(p, offset, size);
   if (!at) {
     return poet_fail(p, POET_ERROR_bad_object, offset);
@@ -214,8 +217,8 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
 }
 
 /* Check a tensor before its first byte is read. */
-static int check_stored(struct poet *p, const struct poet_object *place,
-                        uint16_t number) {
+static POET_CHECKED int
+check_stored(struct poet *p, const struct poet_object *place, uint16_t number) {
   if (p->verified == number) {
     return 0;
   }
@@ -287,7 +290,7 @@ static bool renews_fixed(const struct poet *p) {
  * these slots. Copy INPUT tensors to the slots of the step after `step`. If a
  * FIXED tensor was written, give the others the same generation. An INPUT or
  * FIXED tensor that was never written stays damaged. */
-static int complete_slots(struct poet *p, uint32_t step) {
+static POET_CHECKED int complete_slots(struct poet *p, uint32_t step) {
   const uint32_t input_slot = 2 - ((step - poet_last_step(p)) & 1);
   for (uint32_t i = 0; i < p->model.stored_count; i++) {
     struct poet_tensor tensor;
@@ -314,7 +317,7 @@ static int complete_slots(struct poet *p, uint32_t step) {
 }
 
 /* Without storage: the weights in RAM become those of `step`. */
-static int begin_live(struct poet *p, uint32_t step) {
+static POET_CHECKED int begin_live(struct poet *p, uint32_t step) {
   const bool renew = anything_staged(p) || !poet_committed(p);
   for (uint32_t i = 0; i < p->model.stored_count; i++) {
     struct poet_tensor tensor;
@@ -369,7 +372,7 @@ int poet_begin(struct poet *p, uint32_t step) {
    * restart after the commit must not continue it. If the card has no space for
    * a job, this write is refused, which does no harm. */
   const uint32_t none = 0;
-  (void)poet_write(p, POET_OBJECT_JOB, 0, 0, &none, sizeof none);
+  poet_ignore(poet_write(p, POET_OBJECT_JOB, 0, 0, &none, sizeof none));
   TRY(p->storage_status);
   TRY(poet_commit(p, &commit));
   p->staging = false;

@@ -128,7 +128,7 @@ static bool is_done(struct poet_transfer *transfer) {
   return atomic_load_explicit(&transfer->done, memory_order_acquire) != 0;
 }
 
-static int await(struct poet *p, struct poet_transfer *transfer) {
+static POET_CHECKED int await(struct poet *p, struct poet_transfer *transfer) {
   while (!is_done(transfer)) {
     if (poet_asked_to_stop(p)) {
       return POET_ERROR_stopped;
@@ -152,7 +152,7 @@ void poet_submit(struct poet *p, struct poet_transfer *transfer) {
 
 /* Read the record of the next operator into the cache before the transfer
  * starts. A later read would have to wait for the transfer. */
-static int read_ahead(struct poet *p) {
+static POET_CHECKED int read_ahead(struct poet *p) {
   const uint16_t next = p->decoder.next_operator;
   const bool idle = p->submitted == p->retired ||
                     is_done(poet_queue_slot(p, p->submitted - 1));
@@ -161,7 +161,8 @@ static int read_ahead(struct poet *p) {
 
 /* Compare the CRC of an arrived piece with its trailer, or write the trailer of
  * a piece that is on storage now. */
-static int check_apart(struct poet *p, struct poet_transfer *transfer) {
+static POET_CHECKED int check_apart(struct poet *p,
+                                    struct poet_transfer *transfer) {
   const uint32_t block = transfer->trailer_place / POET_IN_BLOCK;
   const uint32_t offset =
       transfer->trailer_place % POET_IN_BLOCK * POET_TRAILER;
@@ -179,7 +180,8 @@ static int check_apart(struct poet *p, struct poet_transfer *transfer) {
 
 /* Put a tensor and its trailer into the cached block that it shares. The plan
  * does not count accesses to this block: they are a part of the commit. */
-static int write_shared(struct poet *p, struct poet_transfer *transfer) {
+static POET_CHECKED int write_shared(struct poet *p,
+                                     struct poet_transfer *transfer) {
   const uint32_t block = transfer->block - p->partition;
   const uint32_t at = 4u * transfer->first_word;
   struct poet_usage before;
@@ -213,7 +215,7 @@ int poet_judge(struct poet *p, struct poet_transfer *transfer) {
                           : 0;
 }
 
-static int retire_next(struct poet *p) {
+static POET_CHECKED int retire_next(struct poet *p) {
   struct poet_transfer *transfer = poet_queue_slot(p, p->retired);
   TRY(await(p, transfer));
   p->retired++;

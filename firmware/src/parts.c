@@ -52,8 +52,9 @@ static uint32_t start_check(const struct poet *p, uint32_t block) {
   return mix(0, owner, sizeof owner);
 }
 
-static int put_changed(struct poet *p, bool write, uint32_t block,
-                       uint32_t offset, const void *from, uint32_t size) {
+static POET_CHECKED int put_changed(struct poet *p, bool write, uint32_t block,
+                                    uint32_t offset, const void *from,
+                                    uint32_t size) {
   uint32_t found[8];
   TRY(poet_get(p, block, offset, found, size));
   if (!memcmp(found, from, size)) {
@@ -64,9 +65,9 @@ static int put_changed(struct poet *p, bool write, uint32_t block,
 
 /* Compare or write one block of the copy, and continue `crc` with the bytes in
  * it. */
-static int copy_block(struct poet *p, bool write, uint32_t block,
-                      uint32_t offset, uint32_t left, uint32_t to,
-                      uint32_t *crc) {
+static POET_CHECKED int copy_block(struct poet *p, bool write, uint32_t block,
+                                   uint32_t offset, uint32_t left, uint32_t to,
+                                   uint32_t *crc) {
   const uint32_t before = 8; /* a part's CRC leaves out magic number and CRC */
   uint32_t check = start_check(p, to), words[8];
   for (uint32_t at = 0, size; at < COPIED; at += size) {
@@ -85,8 +86,8 @@ static int copy_block(struct poet *p, bool write, uint32_t block,
 }
 
 /* Compare or write a copy, and compute the CRC of the part. */
-static int copy_blocks(struct poet *p, bool write, uint32_t block,
-                       uint32_t size, uint32_t *crc) {
+static POET_CHECKED int copy_blocks(struct poet *p, bool write, uint32_t block,
+                                    uint32_t size, uint32_t *crc) {
   *crc = 0;
   for (uint32_t at = 0, to = copy_of(block); at < size; at += COPIED) {
     TRY(copy_block(p, write, block, at, size - at, to++, crc));
@@ -94,7 +95,8 @@ static int copy_blocks(struct poet *p, bool write, uint32_t block,
   return 0;
 }
 
-static int copy(struct poet *p, uint32_t block, uint32_t size, uint32_t *crc) {
+static POET_CHECKED int copy(struct poet *p, uint32_t block, uint32_t size,
+                             uint32_t *crc) {
   const uint32_t last = copy_of(block) + COPY_BLOCKS - 1;
   uint32_t *number = &p->copies[block == POET_PLAN_BLOCK];
   TRY(poet_get(p, last, 0, number, sizeof *number));

@@ -58,7 +58,7 @@ static_assert(sizeof(struct poet_nest_operand) == POET_NEST_OPERAND_BYTES,
 
 /* Read a nest of p->op, and check the laws that depend on no tensor. The fields
  * `pair` and `statistics` are set. */
-int poet_take_nest(struct poet *p, struct poet_nest *nest);
+POET_CHECKED int poet_take_nest(struct poet *p, struct poet_nest *nest);
 /* Return the index of the last operand of a nest of p->op. */
 uint32_t poet_last_operand(const struct poet *p, const struct poet_nest *nest);
 /* Return the bytes of the input gradient of a pair, or of statistics. */
@@ -67,8 +67,8 @@ uint32_t poet_other_bytes(const struct poet *p, const struct poet_nest *nest);
 uint32_t poet_nest_step(const struct poet_nest *nest, uint32_t axis,
                         uint32_t depth);
 /* Read an operand of p->op, and check the laws that depend on it. */
-int poet_nest_operand(struct poet *p, const struct poet_nest *nest, uint32_t i,
-                      struct poet_nest_operand *o);
+POET_CHECKED int poet_nest_operand(struct poet *p, const struct poet_nest *nest,
+                                   uint32_t i, struct poet_nest_operand *o);
 /* Return the largest extent that the first loops leave of an operand's axis. */
 uint32_t poet_extent(const struct poet_op *op, const struct poet_nest *nest,
                      const struct poet_nest_operand *o, uint32_t j,
@@ -79,8 +79,8 @@ uint32_t poet_slab_bytes(const struct poet_op *op, const struct poet_nest *nest,
 /* Return the indices of a piece along an axis. */
 uint32_t poet_piece_extent(const struct poet_nest_operand *o, uint32_t j);
 /* Check all operands of p->op, and add up the bytes of the workspace. */
-int poet_nest_bytes(struct poet *p, const struct poet_nest *nest,
-                    uint32_t *bytes);
+POET_CHECKED int poet_nest_bytes(struct poet *p, const struct poet_nest *nest,
+                                 uint32_t *bytes);
 
 /* ---- planned.c ---- */
 
@@ -94,7 +94,7 @@ void poet_put_on_storage(struct poet *p, uint32_t tensor, uint8_t flags);
  * written to storage. */
 bool poet_in_flight(struct poet *p, uint32_t tensor, bool arrivals);
 /* Count a transfer. */
-int poet_enqueue(struct poet *p, uint16_t tensor, bool write);
+POET_CHECKED int poet_enqueue(struct poet *p, uint16_t tensor, bool write);
 
 /* A decoded statement. The field `code` determines which other fields are
  * valid. */
@@ -212,7 +212,7 @@ bool poet_is_new(const struct poet_nest_operand *o,
 /* Start a step. */
 void poet_start_rows(struct poet *p);
 /* Start a nest: find the slabs that it keeps, and renew their trailers. */
-int poet_begin_rows(const struct poet_nest_run *run);
+POET_CHECKED int poet_begin_rows(const struct poet_nest_run *run);
 /* True: the running nest need not compute a cell, because it keeps the cell's
  * slab of the output, or because no token selects rows of the cell. */
 bool poet_is_idle(const struct poet_nest_run *run, const struct poet_walker *w);
@@ -243,22 +243,23 @@ struct poet_move {
 };
 
 /* Submit the transfer of a piece. First retire others if the ring is full. */
-int poet_submit_piece(struct poet *p, const struct poet_piece *piece,
-                      const struct poet_move *move);
+POET_CHECKED int poet_submit_piece(struct poet *p,
+                                   const struct poet_piece *piece,
+                                   const struct poet_move *move);
 /* True: the ring has a free entry. Retires transfers that have ended. */
-int poet_has_room(struct poet *p, bool *room);
+POET_CHECKED int poet_has_room(struct poet *p, bool *room);
 /* Wait until transfer `number` is retired, or until one fails. */
-int poet_retire_transfer(struct poet *p, uint32_t number);
+POET_CHECKED int poet_retire_transfer(struct poet *p, uint32_t number);
 /* Execute a page_in or page_out: complete the transfer that the decoder has
  * queued, and submit it. */
-int poet_page(struct poet *p, const struct poet_statement *s);
+POET_CHECKED int poet_page(struct poet *p, const struct poet_statement *s);
 /* Pass a transfer to the port. */
 void poet_submit(struct poet *p, struct poet_transfer *transfer);
 /* Return the result of a finished transfer: 0 or its error. */
-int poet_judge(struct poet *p, struct poet_transfer *transfer);
+POET_CHECKED int poet_judge(struct poet *p, struct poet_transfer *transfer);
 /* Wait until the first `until` tensors of the step have been transferred, or
  * until a transfer fails. Return 0 or its error. */
-int poet_retire(struct poet *p, uint32_t until);
+POET_CHECKED int poet_retire(struct poet *p, uint32_t until);
 /* Wait until all submitted transfers have ended; ignore their errors. */
 void poet_drain(struct poet *p);
 /* Return the queue entry for transfer `number` of the pager or the decoder. */
@@ -267,7 +268,7 @@ struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number);
 /* ---- nest.c ---- */
 
 /* Execute a nest. No transfer is unfinished before it or after it. */
-int poet_run_nest(struct poet *p, const struct poet_statement *s);
+POET_CHECKED int poet_run_nest(struct poet *p, const struct poet_statement *s);
 
 /* ---- computing.c ---- */
 
@@ -278,28 +279,30 @@ bool poet_is_stored(const struct poet *p, const struct poet_tensor *record,
  * compute or stream. `again`: not for the first time in the step. If
  * s->nest.pair is set, the statement computes the tensor before it, too, and is
  * a pair or computes statistics. */
-int poet_decode_computation(struct poet *p, struct poet_statement *s,
-                            uint8_t code, uint32_t tensor, bool again);
+POET_CHECKED int poet_decode_computation(struct poet *p,
+                                         struct poet_statement *s, uint8_t code,
+                                         uint32_t tensor, bool again);
 
 /* ---- decoder.c ---- */
 
 /* In a plan without storage, make the list of residents the homes of the stored
  * tensors: the places in RAM where a step expects them. In other plans, the
  * list is empty. */
-int poet_decode_homes(struct poet *p);
+POET_CHECKED int poet_decode_homes(struct poet *p);
 /* Set the decoder to the start of the plan. */
-int poet_decode_start(struct poet *p);
+POET_CHECKED int poet_decode_start(struct poet *p);
 /* Decode and check the next statement. */
-int poet_decode(struct poet *p, struct poet_statement *statement);
+POET_CHECKED int poet_decode(struct poet *p, struct poet_statement *statement);
 
 /* ---- weights.c: for schedules without storage ---- */
 
 /* Find the home of a stored tensor. */
-int poet_home(struct poet *p, uint32_t number, uint8_t **home);
+POET_CHECKED int poet_home(struct poet *p, uint32_t number, uint8_t **home);
 /* Copy the committed weights to RAM. */
-int poet_restore(struct poet *p);
+POET_CHECKED int poet_restore(struct poet *p);
 /* Commit the weights in RAM. `prior` is the state before, or zeros. */
-int poet_commit_live(struct poet *p, const struct poet_state *prior);
+POET_CHECKED int poet_commit_live(struct poet *p,
+                                  const struct poet_state *prior);
 
 /* ---- server.c ---- */
 

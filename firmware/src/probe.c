@@ -69,7 +69,8 @@ enum { SCRATCH_APART = 64, SCRATCH_BLOCKS = 4 * SCRATCH_APART };
 /* Count the blocks at the end of the partition that no model uses, up to the
  * larger of SCRATCH_BLOCKS and `least`. Fail if there are fewer than
  * `least`. */
-static int scratch(struct poet *p, uint32_t least, uint32_t *count) {
+static POET_CHECKED int scratch(struct poet *p, uint32_t least,
+                                uint32_t *count) {
   TRY(poet_ready(p));
   if (poet_is_flash(p)) {
     return POET_ERROR_no_storage;

@@ -74,7 +74,7 @@ static bool is_kept(const struct poet_rows *rows, uint32_t row) {
 }
 
 /* Give the trailers of the kept pieces the generation of this step. */
-static int keep(const struct poet_nest_run *run) {
+static POET_CHECKED int keep(const struct poet_nest_run *run) {
   struct poet *p = run->p;
   const struct poet_nest_operand *new = &run->operands[p->op.input_count];
   const struct poet_nest_operand *old = &run->operands[run->state->nest.over];

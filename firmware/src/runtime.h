@@ -24,7 +24,8 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records as stored");
 #define POET_OUTPUT_BIT 8u
 
 /* Set p->detail to the number that locates the error, and return `error`. */
-static inline int poet_fail(struct poet *p, int error, uint32_t detail) {
+static inline POET_CHECKED int poet_fail(struct poet *p, int error,
+                                         uint32_t detail) {
   p->detail = detail;
   return error;
 }
@@ -125,68 +126,70 @@ void poet_count_overhead(struct poet *p, const struct poet_usage *before);
 
 /* Mount the storage if needed. Return 0, or the reason why there is no
  * storage. */
-int poet_ready(struct poet *p);
+POET_CHECKED int poet_ready(struct poet *p);
 /* Return true if the newest commit belongs to the loaded model. */
 bool poet_committed(const struct poet *p);
 /* Write a commit record. The function itself sets the fields magic, sequence
  * and crc. A state without a prior state is written to both records: if one is
  * lost, the other must not name the weights of another training. */
-int poet_commit(struct poet *p, struct poet_commit *commit);
+POET_CHECKED int poet_commit(struct poet *p, struct poet_commit *commit);
 /* Remove `block` and all later blocks from the cache. */
 void poet_forget(struct poet *p, uint32_t block);
 /* Let the next block take the place of this one, which is in the cache. */
 void poet_give_up(struct poet *p, uint32_t block);
 /* Return `error`, after which the storage is mounted again before its next
  * use. */
-int poet_failed(struct poet *p, int error);
+POET_CHECKED int poet_failed(struct poet *p, int error);
 /* Find a block in the cache, or read it: then it `is_new`. */
-int poet_read_block(struct poet *p, uint32_t block, struct poet_cache **where,
-                    bool *is_new);
+POET_CHECKED int poet_read_block(struct poet *p, uint32_t block,
+                                 struct poet_cache **where, bool *is_new);
 /* Read or write `size` bytes. They begin `offset` bytes after the start of
  * `block`. */
-int poet_get(struct poet *p, uint32_t block, uint32_t offset, void *to,
-             uint32_t size);
-int poet_put(struct poet *p, uint32_t block, uint32_t offset, const void *from,
-             uint32_t size);
+POET_CHECKED int poet_get(struct poet *p, uint32_t block, uint32_t offset,
+                          void *to, uint32_t size);
+POET_CHECKED int poet_put(struct poet *p, uint32_t block, uint32_t offset,
+                          const void *from, uint32_t size);
 /* The same as poet_put, in one block, but the block is written only when
  * another one is written in this way, or by poet_settle. */
-int poet_put_later(struct poet *p, uint32_t block, uint32_t offset,
-                   const void *from, uint32_t size);
-int poet_settle(struct poet *p);
-int poet_copy_block(struct poet *p, uint32_t from, uint32_t to);
+POET_CHECKED int poet_put_later(struct poet *p, uint32_t block, uint32_t offset,
+                                const void *from, uint32_t size);
+POET_CHECKED int poet_settle(struct poet *p);
+POET_CHECKED int poet_copy_block(struct poet *p, uint32_t from, uint32_t to);
 /* True: the storage is the chip's own flash. */
 bool poet_is_flash(const struct poet *p);
 /* Erase blocks that will be written in ascending order, if the storage is the
  * chip's own flash. */
-int poet_erase(struct poet *p, uint32_t block, uint32_t count);
+POET_CHECKED int poet_erase(struct poet *p, uint32_t block, uint32_t count);
 /* Continue `crc` with stored bytes. */
-int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
-                    uint32_t size, uint32_t *crc);
+POET_CHECKED int poet_crc_stored(struct poet *p, uint32_t block,
+                                 uint32_t offset, uint32_t size, uint32_t *crc);
 
 /* ---- parts.c: `block` is POET_MODEL_BLOCK or POET_PLAN_BLOCK ---- */
 
 /* Copy a part of the schedule of `size` bytes. `head`, the record at its start,
  * was read before, into model or plan. bad_crc: the part differs from its CRC
  * or from `head`. */
-int poet_copy_part(struct poet *p, uint32_t block, uint32_t size,
-                   const void *head, uint32_t head_bytes);
+POET_CHECKED int poet_copy_part(struct poet *p, uint32_t block, uint32_t size,
+                                const void *head, uint32_t head_bytes);
 /* Read bytes of a part that was copied: they are those that were copied, or
  * there is an error. With `to` NULL, only read them into the cache. */
-int poet_get_part(struct poet *p, uint32_t block, uint32_t offset, void *to,
-                  uint32_t size);
+POET_CHECKED int poet_get_part(struct poet *p, uint32_t block, uint32_t offset,
+                               void *to, uint32_t size);
 
 /* ---- model.c ---- */
 
 /* Return the first block of a job after a data area of `data_blocks` blocks. */
 uint32_t poet_job_block(uint32_t data_blocks);
-int poet_read_tensor(struct poet *p, uint32_t number, struct poet_tensor *to);
+POET_CHECKED int poet_read_tensor(struct poet *p, uint32_t number,
+                                  struct poet_tensor *to);
 /* Read and check the record of the operator that computes tensor `output`. */
-int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to);
+POET_CHECKED int poet_read_op(struct poet *p, uint32_t output,
+                              struct poet_op *to);
 /* Read the record of the operator that computes tensor `output` into the
  * cache. */
-int poet_fetch_op(struct poet *p, uint32_t output);
+POET_CHECKED int poet_fetch_op(struct poet *p, uint32_t output);
 /* Validate the model part, and set model, kept_at_start and loss. */
-int poet_check_model(struct poet *p, uint32_t model_bytes);
+POET_CHECKED int poet_check_model(struct poet *p, uint32_t model_bytes);
 
 /* ---- pieces.c ---- */
 
@@ -224,8 +227,9 @@ struct poet_piece {
 /* Return the number of blocks of a piece that has its trailer in the last
  * one. */
 uint32_t poet_tensor_blocks(uint32_t size_bytes);
-int poet_read_pieces(struct poet *p, const struct poet_tensor *tensor,
-                     struct poet_pieces *pieces);
+POET_CHECKED int poet_read_pieces(struct poet *p,
+                                  const struct poet_tensor *tensor,
+                                  struct poet_pieces *pieces);
 /* True: the parts of a tensor in order are the tensor in row-major order. */
 bool poet_is_row_major(const struct poet_cut *cut);
 /* Return the number of the piece that contains byte `offset`. */
@@ -259,55 +263,63 @@ uint32_t poet_next_slot(const struct poet *p);
 void poet_piece(const struct poet *p, const struct poet_tensor *tensor,
                 const struct poet_pieces *pieces, uint32_t number,
                 uint32_t next, struct poet_piece *piece);
-int poet_read_trailer(struct poet *p, const struct poet_piece *piece,
-                      uint32_t trailer[2]);
+POET_CHECKED int poet_read_trailer(struct poet *p,
+                                   const struct poet_piece *piece,
+                                   uint32_t trailer[2]);
 /* Compare the bytes of a slot with its trailer; page_damaged if they differ. */
-int poet_verify(struct poet *p, uint32_t number,
-                const struct poet_tensor *tensor, bool next);
+POET_CHECKED int poet_verify(struct poet *p, uint32_t number,
+                             const struct poet_tensor *tensor, bool next);
 /* Write bytes of a piece from byte `offset` of the piece on, and its trailer.
  * Shared blocks, and trailers that are apart, are written by poet_settle at the
  * latest. */
-int poet_fill(struct poet *p, const struct poet_piece *piece, uint32_t offset,
-              const void *from, uint32_t size);
-int poet_seal(struct poet *p, const struct poet_piece *piece, uint32_t crc);
+POET_CHECKED int poet_fill(struct poet *p, const struct poet_piece *piece,
+                           uint32_t offset, const void *from, uint32_t size);
+POET_CHECKED int poet_seal(struct poet *p, const struct poet_piece *piece,
+                           uint32_t crc);
 /* Compare the trailers of tensor `number`, as they are on storage, with those
  * that poet_write_pieces has written; page_damaged if they differ. */
-int poet_check_arrival(struct poet *p, const struct poet_object *object,
-                       uint16_t number);
+POET_CHECKED int poet_check_arrival(struct poet *p,
+                                    const struct poet_object *object,
+                                    uint16_t number);
 /* Digest of the trailers of all CURRENT tensors, as they are on storage. */
-int poet_stored_digest(struct poet *p, bool next, uint32_t *digest);
+POET_CHECKED int poet_stored_digest(struct poet *p, bool next,
+                                    uint32_t *digest);
 /* Make the prior slots the current ones, if they are whole. */
-int poet_roll_back(struct poet *p);
+POET_CHECKED int poet_roll_back(struct poet *p);
 /* Give the next step a sequence number under which nothing was written. */
-int poet_renumber(struct poet *p);
+POET_CHECKED int poet_renumber(struct poet *p);
 
 /* ---- tensors.c ---- */
 
 /* Write bytes of tensor `number`. The last byte of a piece writes its trailer.
  * A request whose bytes have arrived already does nothing. out_of_order: bytes
  * before these have not arrived; write the tensor again from its start. */
-int poet_write_pieces(struct poet *p, const struct poet_object *object,
-                      uint16_t number, uint32_t offset, const uint8_t *from,
-                      uint32_t size);
+POET_CHECKED int poet_write_pieces(struct poet *p,
+                                   const struct poet_object *object,
+                                   uint16_t number, uint32_t offset,
+                                   const uint8_t *from, uint32_t size);
 /* Use bytes of a tensor: copy them if `to` is not NULL, and add them to the CRC
  * if `crc` is not NULL. */
-int poet_get_pieces(struct poet *p, const struct poet_object *object,
-                    uint32_t offset, uint8_t *to, uint32_t size, uint32_t *crc);
+POET_CHECKED int poet_get_pieces(struct poet *p,
+                                 const struct poet_object *object,
+                                 uint32_t offset, uint8_t *to, uint32_t size,
+                                 uint32_t *crc);
 /* Copy a slot to slot `next`, with the generation of that slot. */
-int poet_carry(struct poet *p, uint32_t number,
-               const struct poet_tensor *tensor, uint32_t next);
+POET_CHECKED int poet_carry(struct poet *p, uint32_t number,
+                            const struct poet_tensor *tensor, uint32_t next);
 
 /* ---- bits.c ---- */
 
 /* Return the error bad_plan. Set `detail` to the index of the statement that is
  * being decoded. */
-int poet_refuse(struct poet *p);
+POET_CHECKED int poet_refuse(struct poet *p);
 /* Return the number of bits that a number below `count` needs. */
 uint32_t poet_bit_width(uint32_t count);
 /* poet_take_bits reads `count` bits, at most 32. poet_take_gamma reads an Elias
  * gamma code and subtracts 1. */
-int poet_take_bits(struct poet *p, uint32_t count, uint32_t *value);
-int poet_take_gamma(struct poet *p, uint32_t *value);
+POET_CHECKED int poet_take_bits(struct poet *p, uint32_t count,
+                                uint32_t *value);
+POET_CHECKED int poet_take_gamma(struct poet *p, uint32_t *value);
 
 /* ---- arena.c ---- */
 
@@ -319,11 +331,11 @@ bool poet_is_resident(const struct poet *p, uint32_t tensor);
  * the tensor is not in the list. */
 uint32_t poet_find(const struct poet *p, uint32_t tensor);
 /* Read an index of the list of residents from the plan. */
-int poet_take_resident(struct poet *p, uint32_t *index);
+POET_CHECKED int poet_take_resident(struct poet *p, uint32_t *index);
 /* Read the arena offset of a tensor or workspace from the plan, add the range
  * to the list of residents, and store the offset in `offset`. */
-int poet_place(struct poet *p, uint16_t tensor, uint32_t size_bytes,
-               uint32_t *offset);
+POET_CHECKED int poet_place(struct poet *p, uint16_t tensor,
+                            uint32_t size_bytes, uint32_t *offset);
 /* Remove entry `index` from the list of residents. */
 void poet_drop(struct poet *p, uint32_t index);
 

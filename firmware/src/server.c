@@ -22,8 +22,7 @@
 
 enum { HEAD = 2, CRC = 4, STATUS = 6, REPLY = 0x80, REPLIED = 1 };
 
-/* A request, whose payload is read field by field, and the buffer for its
- * reply. */
+/* A request, whose payload is read field by field, and its reply's buffer. */
 struct request {
   struct poet_server *server;
   uint8_t sequence;
@@ -50,8 +49,7 @@ static void take(struct request *r, void *to, uint32_t size) {
   type name;                                                                   \
   take(r, &name, sizeof name)
 
-/* Return true if the payload had the right length. Call this after the last
- * field. */
+/* Return true, after the last field, if the payload had the right length. */
 static bool complete(const struct request *r) {
   return !r->malformed && r->left == 0;
 }
@@ -80,10 +78,11 @@ static void send_reply(struct poet_server *server, uint8_t sequence,
 
 /* ---- handlers ----------------------------------------------------------- */
 
-typedef int handler(struct request *r, struct poet *p);
+typedef POET_CHECKED int handler(struct request *r, struct poet *p);
 
 /* Answer a request that has no fields. */
-static int give_record(struct request *r, const void *record, uint32_t size) {
+static POET_CHECKED int give_record(struct request *r, const void *record,
+                                    uint32_t size) {
   if (!complete(r)) {
     return POET_ERROR_bad_message;
   }
@@ -91,14 +90,14 @@ static int give_record(struct request *r, const void *record, uint32_t size) {
   return 0;
 }
 
-static int handle_hello(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_hello(struct request *r, struct poet *p) {
   struct poet_hello hello;
   poet_hello(p, &hello);
   hello.frame_bytes = (uint16_t)r->server->frame_bytes;
   return give_record(r, &hello, sizeof hello);
 }
 
-static int handle_rows(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_rows(struct request *r, struct poet *p) {
   TAKE(r, uint32_t, offset);
   (void)p;
   if (!complete(r) || offset > poet_rows_size()) {
@@ -109,12 +108,12 @@ static int handle_rows(struct request *r, struct poet *p) {
   return 0;
 }
 
-static int handle_format(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_format(struct request *r, struct poet *p) {
   TAKE(r, uint32_t, total_blocks);
   return complete(r) ? poet_format(p, total_blocks) : POET_ERROR_bad_message;
 }
 
-static int handle_write(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_write(struct request *r, struct poet *p) {
   TAKE(r, uint8_t, object);
   TAKE(r, uint16_t, tensor);
   TAKE(r, uint32_t, offset);
@@ -127,7 +126,7 @@ static int handle_write(struct request *r, struct poet *p) {
   return error;
 }
 
-static int handle_read(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_read(struct request *r, struct poet *p) {
   TAKE(r, uint8_t, object);
   TAKE(r, uint16_t, tensor);
   TAKE(r, uint32_t, offset);
@@ -139,7 +138,7 @@ static int handle_read(struct request *r, struct poet *p) {
   return poet_read(p, object, tensor, offset, r->out, count);
 }
 
-static int handle_checksum(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_checksum(struct request *r, struct poet *p) {
   TAKE(r, uint8_t, object);
   TAKE(r, uint16_t, tensor);
   TAKE(r, uint32_t, count);
@@ -152,7 +151,7 @@ static int handle_checksum(struct request *r, struct poet *p) {
   return error;
 }
 
-static int handle_load(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_load(struct request *r, struct poet *p) {
   struct poet_facts facts = {0};
   TAKE(r, uint32_t, model_bytes);
   TAKE(r, uint32_t, plan_bytes);
@@ -162,19 +161,19 @@ static int handle_load(struct request *r, struct poet *p) {
   return error;
 }
 
-static int handle_begin(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_begin(struct request *r, struct poet *p) {
   TAKE(r, uint32_t, step);
   return complete(r) ? poet_begin(p, step) : POET_ERROR_bad_message;
 }
 
-static int handle_save(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_save(struct request *r, struct poet *p) {
   struct poet_saved saved = {0};
   const int error = complete(r) ? poet_save(p, &saved) : POET_ERROR_bad_message;
   give(r, &saved, sizeof saved);
   return error;
 }
 
-static int handle_trace(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_trace(struct request *r, struct poet *p) {
   TAKE(r, uint16_t, first);
   if (!complete(r)) {
     return POET_ERROR_bad_message;
@@ -187,11 +186,11 @@ static int handle_trace(struct request *r, struct poet *p) {
   return 0;
 }
 
-static int handle_status(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_status(struct request *r, struct poet *p) {
   return give_record(r, &p->status, sizeof p->status);
 }
 
-static int handle_health(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_health(struct request *r, struct poet *p) {
   struct poet_health health = {0};
   if (p->port->health) {
     p->port->health(p->port->context, &health);
@@ -199,7 +198,7 @@ static int handle_health(struct request *r, struct poet *p) {
   return give_record(r, &health, sizeof health);
 }
 
-static int handle_card(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_card(struct request *r, struct poet *p) {
   struct poet_card card = {0};
   if (p->port->card) {
     p->port->card(p->port->context, &card);
@@ -207,7 +206,7 @@ static int handle_card(struct request *r, struct poet *p) {
   return give_record(r, &card, sizeof card);
 }
 
-static int handle_reset(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_reset(struct request *r, struct poet *p) {
   if (!complete(r)) {
     return POET_ERROR_bad_message;
   }
@@ -219,7 +218,7 @@ static int handle_reset(struct request *r, struct poet *p) {
   return 0;
 }
 
-static int handle_probe_op(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_probe_op(struct request *r, struct poet *p) {
   uint32_t offsets[POET_INPUTS + 2], ticks = 0;
   TAKE(r, uint32_t, step);
   TAKE(r, uint16_t, repeat);
@@ -235,7 +234,8 @@ static int handle_probe_op(struct request *r, struct poet *p) {
   return error;
 }
 
-static int handle_probe_transfer(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_probe_transfer(struct request *r,
+                                              struct poet *p) {
   uint32_t ticks, cpu_ticks;
   TAKE(r, uint8_t, write);
   TAKE(r, uint32_t, size);
@@ -250,7 +250,7 @@ static int handle_probe_transfer(struct request *r, struct poet *p) {
   return error;
 }
 
-static int handle_probe_commit(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_probe_commit(struct request *r, struct poet *p) {
   uint32_t ticks;
   TAKE(r, uint16_t, repeat);
   if (!complete(r)) {
@@ -278,7 +278,7 @@ __attribute__((noinline)) static void reply_to_step(struct poet_server *server,
              sizeof *result);
 }
 
-static int handle_step(struct request *r, struct poet *p) {
+static POET_CHECKED int handle_step(struct request *r, struct poet *p) {
   struct poet_server *server = r->server;
   TAKE(r, uint32_t, step);
   TAKE(r, uint16_t, trace_first);
@@ -317,7 +317,7 @@ static handler *const handlers[] = {
 
 /* While a step runs, all requests except four are refused: they would change
  * the state that the step uses. */
-static int dispatch(struct request *r, uint8_t code) {
+static POET_CHECKED int dispatch(struct request *r, uint8_t code) {
   const bool always = code == POET_MESSAGE_status ||
                       code == POET_MESSAGE_reset || code == POET_MESSAGE_step ||
                       code == POET_MESSAGE_write;

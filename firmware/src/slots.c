@@ -115,8 +115,10 @@ int poet_seal(struct poet *p, const struct poet_piece *piece, uint32_t crc) {
 
 /* `held` is the block of the last trailer. When no other trailer follows in it,
  * it leaves the cache, where the schedule's blocks are to stay. */
-static int add_trailers(struct poet *p, const struct poet_tensor *tensor,
-                        bool next, uint32_t *held, uint32_t *digest) {
+static POET_CHECKED int add_trailers(struct poet *p,
+                                     const struct poet_tensor *tensor,
+                                     bool next, uint32_t *held,
+                                     uint32_t *digest) {
   struct poet_pieces pieces;
   struct poet_piece piece;
   TRY(poet_read_pieces(p, tensor, &pieces));

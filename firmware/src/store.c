@@ -122,14 +122,14 @@ int poet_read_block(struct poet *p, uint32_t block, struct poet_cache **where,
   return 0;
 }
 
-static int read_block(struct poet *p, uint32_t block,
-                      struct poet_cache **where) {
+static POET_CHECKED int read_block(struct poet *p, uint32_t block,
+                                   struct poet_cache **where) {
   bool is_new;
   return poet_read_block(p, block, where, &is_new);
 }
 
-static int write_block(struct poet *p, struct poet_cache *cache,
-                       uint32_t block) {
+static POET_CHECKED int write_block(struct poet *p, struct poet_cache *cache,
+                                    uint32_t block) {
   cache->block = block; /* if the write fails, failed() empties the entry */
   if (p->unsettled == block) {
     p->unsettled = POET_NO_BLOCK;
@@ -154,8 +154,8 @@ int poet_erase(struct poet *p, uint32_t block, uint32_t count) {
              : 0;
 }
 
-static int write_record(struct poet *p, uint32_t block, const void *record,
-                        uint32_t size) {
+static POET_CHECKED int write_record(struct poet *p, uint32_t block,
+                                     const void *record, uint32_t size) {
   TRY(poet_erase(p, block, 1));
   struct poet_cache *cache = cached(p, block);
   memset(cache->words, 0, POET_BLOCK);
@@ -163,7 +163,7 @@ static int write_record(struct poet *p, uint32_t block, const void *record,
   return write_block(p, cache, block);
 }
 
-static int flush(struct poet *p) {
+static POET_CHECKED int flush(struct poet *p) {
   return p->port->flush(p->port->context)
              ? poet_failed(p, POET_ERROR_storage_failed)
              : 0;
@@ -251,7 +251,7 @@ int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
 }
 
 /* Read the first block and the length of the partition from the card's MBR. */
-static int find_partition(struct poet *p) {
+static POET_CHECKED int find_partition(struct poet *p) {
   enum { TABLE = 446, ENTRY = 16, END = 510, TYPE = 4, FIRST = 8, COUNT = 12 };
   const uint32_t blocks = p->port->storage_blocks(p->port->context);
   struct poet_cache *cache;
@@ -366,7 +366,7 @@ int poet_format(struct poet *p, uint32_t total_blocks) {
 /* The first flush makes the tensors safe before the record that names them is
  * written. The second flush makes the record safe before the caller relies on
  * it. */
-static int put_commit(struct poet *p, struct poet_commit *commit) {
+static POET_CHECKED int put_commit(struct poet *p, struct poet_commit *commit) {
   if (p->committed.sequence == UINT32_MAX) { /* no greater number is left */
     return poet_failed(p, POET_ERROR_storage_failed);
   }

@@ -17,8 +17,10 @@ static uint32_t slot_of(const struct poet *p, const struct poet_object *object,
 }
 
 /* Write bytes of a piece. The last byte completes the piece. */
-static int write_piece(struct poet *p, const struct poet_piece *piece,
-                       uint32_t offset, const void *from, uint32_t size) {
+static POET_CHECKED int write_piece(struct poet *p,
+                                    const struct poet_piece *piece,
+                                    uint32_t offset, const void *from,
+                                    uint32_t size) {
   TRY(poet_fill(p, piece, offset - piece->offset, from, size));
   p->arriving.crc =
       poet_crc(offset == piece->offset ? 0 : p->arriving.crc, from, size);
@@ -88,8 +90,8 @@ int poet_get_pieces(struct poet *p, const struct poet_object *object,
 }
 
 /* Copy the bytes of a piece from the same bytes of block `from`. */
-static int copy_shared(struct poet *p, const struct poet_piece *piece,
-                       uint32_t from) {
+static POET_CHECKED int
+copy_shared(struct poet *p, const struct poet_piece *piece, uint32_t from) {
   uint32_t words[8];
   for (uint32_t at = 0; at < piece->size_bytes; at += sizeof words) {
     const uint32_t left = piece->size_bytes - at;

@@ -29,7 +29,7 @@ int poet_home(struct poet *p, uint32_t number, uint8_t **home) {
 
 /* Copy all weights from the current slots to their homes, or from there to the
  * next slots. */
-static int copy_all(struct poet *p, bool to_storage) {
+static POET_CHECKED int copy_all(struct poet *p, bool to_storage) {
   for (uint32_t i = 0; i < p->model.stored_count; i++) {
     struct poet_object object = {.next = to_storage};
     TRY(poet_read_tensor(p, i, &object.tensor));

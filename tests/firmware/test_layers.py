@@ -80,6 +80,10 @@ INCLUDES = {
 }
 
 
+# These functions return an int that is not an error.
+NO_ERROR = {"poet_asked_to_stop", "poet_serve_poll", "letter_of", "ready", "usage"}
+
+
 def layer(path: str) -> int:
     """Index of a file in ORDER."""
     if path.startswith("kernels/") and path not in ORDER:
@@ -124,6 +128,16 @@ def foreign_includes(firmware: Path) -> list[str]:
         for name in re.findall(r'^#include "(.*)"', path.read_text(encoding="utf-8"), re.M)
         if not re.fullmatch(allowed, name)
     ]
+
+
+def unchecked(firmware: Path) -> set[str]:
+    """The functions that return an error which a caller can ignore."""
+    found = []
+    for path in sorted(firmware.rglob("*.[ch]")):
+        declared = r"^[\w() ]*" if path.suffix == ".h" else r"^[\w() ]*\bstatic [\w() ]*"
+        text = path.read_text(encoding="utf-8")
+        found += re.findall(rf"({declared})\bint\s+(\w+)\(", text, re.M)
+    return {name for before, name in found if "POET_CHECKED" not in before} - NO_ERROR
 
 
 @pytest.fixture
@@ -174,3 +188,19 @@ def test_a_call_between_two_operator_families_is_found(broken: Path, tmp_path: P
 def test_a_kernel_that_includes_the_runtime_is_found(broken: Path) -> None:
     (broken / "kernels" / "new.c").write_text('#include "runtime.h"\n#include <math.h>\n')
     assert foreign_includes(broken) == ["kernels/new.c includes runtime.h"]
+
+
+@pytest.mark.parametrize("path", ["include/poet/poet.h", "src/store.c"])
+def test_a_caller_cannot_ignore_an_error(broken: Path, path: str) -> None:
+    assert unchecked(resource("firmware")) == set()
+    with (broken / path).open("a") as file:
+        file.write("static int poet_wrong(struct poet *p);\n")
+    assert unchecked(broken) == {"poet_wrong"}
+
+
+def test_a_call_that_ignores_an_error_does_not_compile() -> None:
+    text = '#include "poet/poet.h"\nvoid call(struct poet *p) { poet_mount(p); }\n'
+    include = f"-I{resource('firmware/include')}"
+    command = ["cc", "-Werror", include, "-c", "-o", "/dev/null", "-xc", "-"]
+    ran = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert "poet_mount" in ran.stderr

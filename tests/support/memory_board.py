@@ -33,7 +33,7 @@ def _declarations(path: str) -> str:
     text = re.sub(r"^(?:POET_LAYOUT|static_assert)\(.*?\);", "", text, flags=re.M | re.S)
     for name, value in isa.constants().items():
         text = re.sub(rf"\b{name}\b", str(value), text)
-    return text.replace("atomic_uchar", "unsigned char")
+    return text.replace("atomic_uchar", "unsigned char").replace("POET_CHECKED", "")
 
 
 @cache

@@ -249,11 +249,11 @@ void poet_init(struct poet *p, const struct poet_port *port,
  * function that needs storage calls poet_mount first if storage_status is not
  * 0. After the error storage_small, `detail` is the number of missing
  * blocks. */
-int poet_mount(struct poet *p);
+POET_CHECKED int poet_mount(struct poet *p);
 
 /* Write an empty store that uses the first `total_blocks` blocks of the
  * partition. 0 means all blocks. */
-int poet_format(struct poet *p, uint32_t total_blocks);
+POET_CHECKED int poet_format(struct poet *p, uint32_t total_blocks);
 
 /* Describe the board and the content of its storage. Mounts the storage first
  * if needed. */
@@ -272,43 +272,44 @@ void poet_hello(struct poet *p, struct poet_hello *hello);
  *
  * Writing a model or plan part unloads the schedule. The first tensor written
  * for another model invalidates the commit of the previous model. */
-int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
-               const void *from, uint32_t size);
+POET_CHECKED int poet_write(struct poet *p, uint8_t object, uint16_t tensor,
+                            uint32_t offset, const void *from, uint32_t size);
 
 /* Read bytes of an object. If a tensor was written since the last
  * poet_begin, the written bytes are read; otherwise, the committed values are
  * read. The function refuses to read a tensor whose CRC is wrong. */
-int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
-              void *to, uint32_t size);
+POET_CHECKED int poet_read(struct poet *p, uint8_t object, uint16_t tensor,
+                           uint32_t offset, void *to, uint32_t size);
 
 /* Compute the CRC-32 of the first `size` bytes of an object. */
-int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
-                  uint32_t size, uint32_t *crc);
+POET_CHECKED int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
+                               uint32_t size, uint32_t *crc);
 
 /* Validate the schedule on storage in one pass and load it. After an error,
  * `detail` is the tensor (bad_table) or the statement (bad_plan) that breaks
  * a rule, or the size that is needed (arena_small, table_small,
  * storage_small). */
-int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
-              struct poet_facts *facts);
+POET_CHECKED int poet_load(struct poet *p, uint32_t model_bytes,
+                           uint32_t plan_bytes, struct poet_facts *facts);
 
 /* Commit the written tensors as the weights after `step` steps. Tensors that
  * were not written keep their committed values. After an error, `detail`
  * is the number of a CURRENT tensor that was never written or is damaged. */
-int poet_begin(struct poet *p, uint32_t step);
+POET_CHECKED int poet_begin(struct poet *p, uint32_t step);
 
 /* Run training step `step`, which must follow the committed step. If `step` is
  * the committed step, return its result again. Record `trace_count` statements,
  * beginning with statement `trace_first`. After wrong_step, `detail` is the
  * committed step. After page_damaged or not_finite, it is the number of the
  * tensor. */
-int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
-              uint16_t trace_count, struct poet_step_result *result);
+POET_CHECKED int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
+                           uint16_t trace_count,
+                           struct poet_step_result *result);
 
 /* Commit the weights in RAM, after a step of a schedule without storage. Such
  * steps commit nothing, because the flash of a chip wears out. For other
  * schedules, poet_save does nothing. */
-int poet_save(struct poet *p, struct poet_saved *saved);
+POET_CHECKED int poet_save(struct poet *p, struct poet_saved *saved);
 
 /* Train without a host. poet_job_open loads the schedule that the job on
  * storage names, and writes the board's name into the job. poet_job_next writes
@@ -316,8 +317,8 @@ int poet_save(struct poet *p, struct poet_saved *saved);
  * poet_step(p, p->committed.step + 1, ...) trains on that batch. The error
  * no_schedule means that the card has no job, or that the job has no steps
  * left. */
-int poet_job_open(struct poet *p, struct poet_job *job);
-int poet_job_next(struct poet *p, const struct poet_job *job);
+POET_CHECKED int poet_job_open(struct poet *p, struct poet_job *job);
+POET_CHECKED int poet_job_next(struct poet *p, const struct poet_job *job);
 
 /* Unload the schedule. Storage is not changed. */
 void poet_reset(struct poet *p);
@@ -325,9 +326,9 @@ void poet_reset(struct poet *p);
 /* Measure an operator: run it `repeat` times in the arena. `offsets` are the
  * arena offsets of the operator's inputs, then of its output, then of its
  * workspace. */
-int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
-                  const struct poet_op *op, const uint32_t *offsets,
-                  uint32_t *ticks);
+POET_CHECKED int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
+                               const struct poet_op *op,
+                               const uint32_t *offsets, uint32_t *ticks);
 
 /* Measure storage. poet_probe_transfer moves the first bytes of the arena to or
  * from the last blocks of the partition, which lie in several erase groups.
@@ -335,9 +336,11 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
  * functions fail with storage_small if a model uses those blocks. `ticks` is
  * the time of the transfers in the transfer lane, or of the commits.
  * `cpu_ticks` is the time that the processor was awake. */
-int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
-                        uint16_t repeat, uint32_t *ticks, uint32_t *cpu_ticks);
-int poet_probe_commit(struct poet *p, uint16_t repeat, uint32_t *ticks);
+POET_CHECKED int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
+                                     uint16_t repeat, uint32_t *ticks,
+                                     uint32_t *cpu_ticks);
+POET_CHECKED int poet_probe_commit(struct poet *p, uint16_t repeat,
+                                   uint32_t *ticks);
 
 /* The rows of isa.def as text, the size of this text, and its CRC-32. */
 extern const char poet_rows[];

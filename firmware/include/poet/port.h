@@ -13,6 +13,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* For functions that return 0 or an error: the compiler warns of a call that
+ * ignores the result. */
+#ifdef __GNUC__
+#define POET_CHECKED __attribute__((warn_unused_result))
+#else
+#define POET_CHECKED
+#endif
+
+/* Ignore an error on purpose. For GCC, a cast to void is not enough. */
+static inline void poet_ignore(int error) {
+  (void)error;
+}
+
 /*
  * One transfer of a piece of a tensor between RAM and storage. The port runs
  * transfers in the order of submission. It sets `done` last, with release

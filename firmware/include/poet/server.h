@@ -46,7 +46,7 @@ void poet_serve(struct poet_server *server, uint32_t wait_ms);
  * Meanwhile, requests are answered as during any other step. Call this function
  * when `attended` is still false some time after the start. Return 0, or the
  * error that ended a job that had begun. */
-int poet_serve_alone(struct poet_server *server);
+POET_CHECKED int poet_serve_alone(struct poet_server *server);
 
 /* COBS means consistent overhead byte stuffing. Both functions work in place
  * and return the new size. poet_cobs_encode adds the final zero; its buffer has

@@ -103,7 +103,7 @@ int flash_read(uint32_t block, void *data, uint32_t count) {
 }
 
 /* Program words, of which `to` must be erased where they differ. */
-static int program(const uint32_t *to, const uint32_t *words) {
+static POET_CHECKED int program(const uint32_t *to, const uint32_t *words) {
   bool differs = false;
   for (uint32_t i = 0; i < PROGRAM_WORDS; i++) {
     differs |= to[i] != words[i];
@@ -174,7 +174,8 @@ uint32_t flash_blocks(void) {
   } block = {{0}};
   memcpy(&block.store, place, sizeof block.store);
   if (!is_store(&block.store)) {
-    (void)flash_erase(PARTITION, 1);
+    /* After an error, the library finds no store when it reads the block. */
+    poet_ignore(flash_erase(PARTITION, 1));
     block.store = (struct poet_store){.magic = POET_STORE_MAGIC,
                                       .version = POET_VERSION,
                                       .total_blocks = count,
@@ -182,7 +183,7 @@ uint32_t flash_blocks(void) {
     block.store.crc =
         poet_crc(0, &block.store, offsetof(struct poet_store, crc));
     for (uint32_t i = 0; i < sizeof block.store / 4; i += PROGRAM_WORDS) {
-      (void)program(place + i, block.words + i);
+      poet_ignore(program(place + i, block.words + i));
     }
   }
   return PARTITION + count;

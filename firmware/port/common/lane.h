@@ -12,11 +12,13 @@
 
 uint32_t lane_storage_blocks(void *context);
 uint32_t lane_allocation_mib(void *context);
-int lane_read(void *context, uint32_t block, void *data, uint32_t count);
-int lane_write(void *context, uint32_t block, const void *data, uint32_t count);
-int lane_flush(void *context);
+POET_CHECKED int lane_read(void *context, uint32_t block, void *data,
+                           uint32_t count);
+POET_CHECKED int lane_write(void *context, uint32_t block, const void *data,
+                            uint32_t count);
+POET_CHECKED int lane_flush(void *context);
 bool lane_is_flash(void *context);
-int lane_erase(void *context, uint32_t block, uint32_t count);
+POET_CHECKED int lane_erase(void *context, uint32_t block, uint32_t count);
 void lane_submit(void *context, struct poet_transfer *transfer);
 void lane_usage(void *context, struct poet_usage *usage);
 /* Return true if a transfer has ended since the last call. */

@@ -11,10 +11,11 @@
 bool native_storage_start(const char *path, const struct poet_port *port);
 uint32_t native_storage_blocks(void *context);
 uint32_t native_allocation_mib(void *context);
-int native_read(void *context, uint32_t block, void *data, uint32_t count);
-int native_write(void *context, uint32_t block, const void *data,
-                 uint32_t count);
-int native_flush(void *context);
+POET_CHECKED int native_read(void *context, uint32_t block, void *data,
+                             uint32_t count);
+POET_CHECKED int native_write(void *context, uint32_t block, const void *data,
+                              uint32_t count);
+POET_CHECKED int native_flush(void *context);
 void native_submit(void *context, struct poet_transfer *transfer);
 void native_idle(void *context);
 void native_usage(void *context, struct poet_usage *usage);

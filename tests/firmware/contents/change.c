@@ -254,12 +254,12 @@ static void renew_copies(const struct poet *loaded) {
     memcpy(at(in_partition(POET_COPY_BLOCK + (i + 1) * 2048 - 1)), &before,
            sizeof before);
   }
-  (void)poet_copy_part(&copier, POET_MODEL_BLOCK, it->card->model_bytes,
-                       at(in_partition(POET_MODEL_BLOCK)),
-                       sizeof(struct poet_model));
-  (void)poet_copy_part(&copier, POET_PLAN_BLOCK, it->card->plan_bytes,
-                       at(in_partition(POET_PLAN_BLOCK)),
-                       sizeof(struct poet_plan_header));
+  poet_ignore(poet_copy_part(&copier, POET_MODEL_BLOCK, it->card->model_bytes,
+                             at(in_partition(POET_MODEL_BLOCK)),
+                             sizeof(struct poet_model)));
+  poet_ignore(poet_copy_part(&copier, POET_PLAN_BLOCK, it->card->plan_bytes,
+                             at(in_partition(POET_PLAN_BLOCK)),
+                             sizeof(struct poet_plan_header)));
 }
 
 static const struct poet_commit *newest_commit(void) {

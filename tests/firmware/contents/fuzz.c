@@ -105,11 +105,11 @@ static int poll(void *context) {
   case 0:
     return 1; /* stop */
   case 1:
-    (void)poet_write(p, POET_OBJECT_TENSOR, (uint16_t)any(5), any(700), data,
-                     any(sizeof data));
+    poet_ignore(poet_write(p, POET_OBJECT_TENSOR, (uint16_t)any(5), any(700),
+                           data, any(sizeof data)));
     break;
   case 2:
-    (void)poet_write(p, POET_OBJECT_TENSOR, 1, 0, data, 24);
+    poet_ignore(poet_write(p, POET_OBJECT_TENSOR, 1, 0, data, 24));
     break;
   case 3:
     rule(poet_write(p, POET_OBJECT_MODEL, 0, 0, data, 1) == POET_ERROR_busy,
@@ -254,7 +254,7 @@ static void train_alone(void) {
   const uint32_t before = board.changes;
   const struct poet_commit commit = p->committed;
   changes_loaded = board.changes;
-  poet_serve_alone(&server);
+  poet_ignore(poet_serve_alone(&server));
   p->poll = NULL;
   if (mounted && server.step && p->committed.now.step == server.step &&
       p->committed.now.generation > commit.sequence) {
@@ -285,7 +285,7 @@ static void probe(void) {
 static void mount(void) {
   struct poet_hello hello;
   if (any(2)) {
-    (void)poet_mount(p);
+    poet_ignore(poet_mount(p));
   }
   poet_hello(p, &hello);
   result(MOUNTED, hello.storage_status);

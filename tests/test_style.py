@@ -28,6 +28,7 @@ BANNED = {  # a pattern: an example of it, and what to write instead
 LIMITS = {".py": 400, ".c": 400, ".h": 400, ".S": 400, ".js": 400}
 LONGEST_TEST = 500
 WIDEST = 100
+GENERATED = ("bench/RESULTS-", "schedules/paper/")
 
 
 def files() -> list[str]:
@@ -80,3 +81,21 @@ def test_files_and_lines_are_short() -> None:
             width = len(line.split("  # type: ")[0])
             long += [f"{name}:{number}: {width} columns"] if width > WIDEST else []
     assert not long, "\n".join(long)
+
+
+def wide_lines(text: str) -> list[int]:
+    """Lines of Markdown that need a break: not in fenced code or tables, and not a single word."""
+    fenced, found = False, []
+    for number, line in enumerate(text.splitlines(), 1):
+        fenced ^= line.lstrip().startswith("```")
+        can_break = re.match(r"\s*[^|\s]\S*\s", line[:WIDEST])
+        found += [number] if len(line) > WIDEST and can_break and not fenced else []
+    return found
+
+
+def test_lines_of_markdown_are_short() -> None:
+    pages = [name for name in files() if name.endswith(".md") and not name.startswith(GENERATED)]
+    wide = {name: wide_lines((ROOT / name).read_text(encoding="utf-8")) for name in pages}
+    assert {name: numbers for name, numbers in wide.items() if numbers} == {}
+    words, link = "word " * 21, f"({'link' * 26})"
+    assert wide_lines(f"{words}\n```\n{words}\n```\n| {words}|\n{link}\n    {words}") == [1, 7]

@@ -61,15 +61,6 @@ def test_a_card_that_holds_something_is_refused(
     assert call("--erase-card").code == 0
 
 
-def test_the_old_name_of_erase_card_works(card: Path, poet_host: Command, train: Any) -> None:
-    schedule = runs.schedule(runs.digits())
-    runs.train(schedule, storage=card, steps=2)
-    assert train(schedule, "--storage", card, "--steps", 1, "--format").code == 0
-    shown = poet_host("train", "--help").out
-    assert "--erase-card" in shown
-    assert "--format" not in shown
-
-
 def test_a_connection_may_replace_weights_that_it_returned() -> None:
     schedule = runs.schedule(runs.digits())
     with runs.board(schedule) as connection:

@@ -98,19 +98,8 @@ training_seed_option = seed_option(
 )
 
 
-class _Renamed(click.Option):
-    """An option that accepts its old names too. --help shows only the current name, the first."""
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        names, self.opts = self.opts, self.opts[:1]
-        try:
-            return super().get_help_record(ctx)
-        finally:
-            self.opts = names
-
-
 erase_option = click.option(
-    "--erase-card", "--format", "erase_card", cls=_Renamed, is_flag=True,
+    "--erase-card", is_flag=True,
     help="Erase the card of the board first. All weights on it are lost.",
 )  # fmt: skip
 

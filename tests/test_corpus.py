@@ -110,20 +110,17 @@ def test_a_card_is_read_and_continued(tmp_path: Path, poet_host: Command) -> Non
     assert runs.same(run, runs.train(small, steps=corpus.STEPS + 2))
 
 
-# Older versions.
+# A version with other operators.
 
 
-@pytest.mark.parametrize("folder", corpus.OLDER, ids=lambda folder: folder.name)
-def test_an_older_schedule_is_refused(folder: Path, tmp_path: Path, poet_host: Command) -> None:
-    path = unpacked(folder, "schedule.poet.xz", tmp_path)
-    why = "version 1" if folder.name == "1" else "other operators"
-    poet_host("show", path).fails(2, path, why, "solve again")
+def test_an_older_schedule_is_refused(tmp_path: Path, poet_host: Command) -> None:
+    path = unpacked(corpus.OLDER, "schedule.poet.xz", tmp_path)
+    poet_host("show", path).fails(2, path, "other operators", "solve again")
 
 
-@pytest.mark.parametrize("folder", corpus.OLDER, ids=lambda folder: folder.name)
-def test_an_older_card_moves(folder: Path, tmp_path: Path, poet_host: Command) -> None:
+def test_an_older_card_moves(tmp_path: Path, poet_host: Command) -> None:
     """By the command that the refusal names. Training then continues to the same bits."""
-    card = unpacked(folder, "card.img.xz", tmp_path)
+    card = unpacked(corpus.OLDER, "card.img.xz", tmp_path)
     now, weights = tmp_path / "now.poet", tmp_path / "weights.safetensors"
     again = runs.schedule(corpus.tiny())
     again.save(now)
@@ -132,11 +129,9 @@ def test_an_older_card_moves(folder: Path, tmp_path: Path, poet_host: Command) -
         "--save-weights", tmp_path / "trained.safetensors",
     )  # fmt: skip
     poet_host(*train, "--resume").fails(2, "`poet-host card export CARD weights.safetensors")
-    by_schedule = ("--schedule", now) if folder.name == "1" else ()
-    assert poet_host("card", "export", card, weights, *by_schedule).code == 0
-    assert weights.read_bytes() == (folder / "weights.safetensors").read_bytes()
-    erase = ("--erase-card",) if folder.name == "1" else ()
-    done = poet_host(*train, "--resume", "--load-weights", weights, *erase)
+    assert poet_host("card", "export", card, weights).code == 0
+    assert weights.read_bytes() == (corpus.OLDER / "weights.safetensors").read_bytes()
+    done = poet_host(*train, "--resume", "--load-weights", weights)
     assert done.code == 0, done.err
     found = poet.load_weights(tmp_path / "trained.safetensors", again.graph)
     whole = runs.train(again, steps=7)

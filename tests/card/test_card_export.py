@@ -1,6 +1,7 @@
 """Weights taken off a card without a board, and cards written without one."""
 
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,22 +9,20 @@ import numpy as np
 import poet_host as poet
 import pytest
 import torch
-from poet_host import api
+from poet_host import api, isa
 from poet_host.card.note import PLACES
 from poet_host.device.device import JOB, MODEL, PLAN
 from poet_host.errors import BadInput
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
-from poet_host.graph.weights import start_values
 from poet_host.run.run import Run
 from poet_host.schedule import slots
 from poet_host.schedule.model import CURRENT, FIXED, Model
 from poet_host.schedule.schedule import Schedule
 from support import whole_runs as runs
-from support.card_image import BLOCK, PREPARED, newest_commit
+from support.card_image import BLOCK, PREPARED, newest_commit, read_image
 from support.command import Command
-from support.old_card import write_old_card
 from support.onnx_judge import imported
 from support.onnx_models import Residual, legacy
 
@@ -66,7 +65,7 @@ def place_of(card: Path, model: Model, number: int, *, prior: bool = False) -> t
     tensor, slot = model.tensors[number], newest_commit(card)["slot"] - prior
     slot = slot % slots.SLOTS if tensor.place == CURRENT else 0
     (piece,) = slots.pieces(tensor)
-    block = slots.AREAS.slot(model, slot) + piece.block
+    block = slots.slot_block(model, slot) + piece.block
     return block, piece.trailer - piece.block * BLOCK
 
 
@@ -200,65 +199,38 @@ def test_the_output_is_neither_the_card_nor_another_format(
     poet_host("card", "export", card, card.with_name("w.onnx")).fails(2, "w.onnx")
 
 
-# Cards of storage format 1.
+# Cards of another storage format.
 
 
-@pytest.mark.parametrize("parity", [0, 1])
-def test_weights_of_a_card_of_format_1_are_saved(
-    parity: int, tmp_path: Path, poet_host: Command
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_card_of_another_format_is_refused_with_what_to_do(
+    version: int, on_card: Run, card: Path, tmp_path: Path, poet_host: Command
 ) -> None:
-    card, weights, poet_file = (tmp_path / name for name in ("c.img", "w.safetensors", "m.poet"))
-    schedule = runs.schedule(runs.digits())
-    schedule.save(poet_file)
-    values = start_values(schedule.graph, 5)
-    classes = {"names": ["a", "b"], "examples": {}}
-    write_old_card(card, schedule, values, 17, parity=parity, classes=classes)
-    before = card.read_bytes()
-    poet_host("card", "export", card, weights).fails(2, "--schedule")
-    made = poet_host("card", "export", card, weights, "--schedule", poet_file, "--json").json
-    assert (made["step"], made["model"]) == (17, "resnet-digits")
-    saved = poet.load_weights(weights, schedule.graph)
-    assert all(saved[name].tobytes() == values[name].tobytes() for name in saved)
-    assert saved.classes == ("a", "b")
-    poet_host("card", "export", card, weights, "--prior", "--schedule", poet_file).fails(2, card)
-    assert card.read_bytes() == before
-
-
-def test_a_damaged_card_of_format_1(tmp_path: Path, poet_host: Command) -> None:
-    card, weights, poet_file = (tmp_path / name for name in ("c.img", "w.safetensors", "m.poet"))
-    schedule = runs.schedule(runs.digits())
-    schedule.save(poet_file)
-    export = ("card", "export", card, weights, "--schedule", poet_file)
-    values = start_values(schedule.graph, 5)
-    write_old_card(card, schedule, values, 17, note=False)
-    poet_host(*export).fails(2, "resnet-digits")
-    write_old_card(card, schedule, values, 17)
-    change(card, 192, 40)
-    poet_host(*export).fails(2, card)
-    places = write_old_card(card, schedule, values, 17, parity=0)
-    change(card, places["fc.weight"])
-    poet_host(*export).fails(1, "step 17")
-
-
-def test_a_card_of_format_1_is_refused_with_the_command_that_saves_it(
-    tmp_path: Path, poet_host: Command
-) -> None:
-    card, poet_file = tmp_path / "c.img", tmp_path / "m.poet"
-    schedule = runs.schedule(runs.digits())
-    schedule.save(poet_file)
-    write_old_card(card, schedule, start_values(schedule.graph, 5), 17)
-    before = card.read_bytes()
-    named = ("format 1", "card export", "--schedule")
-    weights = ("--save-weights", tmp_path / "w.safetensors")
-    poet_host("card", "read", poet_file, "--storage", card).fails(2, *named)
+    at, size = PREPARED * BLOCK, isa.record_size("poet_store")
+    with card.open("rb+") as file:
+        file.seek(at)
+        row = isa.unpack("poet_store", file.read(size)) | {"version": version}
+        raw = isa.pack("poet_store", **row)[:-4]
+        file.seek(at)
+        file.write(raw + zlib.crc32(raw).to_bytes(4, "little"))
+    before, poet_file = read_image(card), tmp_path / "m.poet"
+    named = (f"format {version}", *(("0.2.0", "card export") if version == 1 else ()))
+    weights = tmp_path / "w.safetensors"
     write = ("card", "write", poet_file, "--data", "digits", "--steps", 1)
-    poet_host(*write, "-o", card).fails(2, *named)
-    for port in ("native",):
-        board = ("--port", port, "--storage", card)
-        poet_host("card", "read", poet_file, *board).fails(2, *named)
-        poet_host(*write, *board).fails(2, *named)
-        poet_host("train", poet_file, *board, "--data", "digits", *weights).fails(2, *named)
-    assert card.read_bytes() == before
+    board = ("--port", "native", "--storage", card)
+    for command in (
+        ("card", "check", card),
+        ("card", "export", card, weights),
+        ("card", "export", card, weights, "--prior", "--schedule", poet_file),
+        ("card", "read", poet_file, "--storage", card),
+        (*write, "-o", card),
+        ("card", "read", poet_file, *board),
+        (*write, *board),
+        ("train", poet_file, *board, "--data", "digits", "--save-weights", weights),
+    ):
+        poet_host(*command).fails(2, *named)
+    assert read_image(card) == before
+    assert not weights.exists()
 
 
 # Cards written without a board.

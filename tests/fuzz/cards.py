@@ -19,7 +19,6 @@ from poet_host.data.fitted import example
 from poet_host.schedule.model import with_crc
 from poet_host.schedule.slots import COMMIT_BLOCKS, MODEL_BLOCK, PLAN_BLOCK, job_block
 from support.card_image import BLOCK, PREPARED, ZEROS, CardImage, read_image
-from support.old_card import COMMITS, write_old_card
 from support.whole_runs import MIB, schedule, train
 
 from .formats import FORMATS as OTHERS, Format, lenet
@@ -42,8 +41,6 @@ class CardFormat(Format):
         self.data = Dataset("example", x, y)
         self.new = self.trained()
         self.there: CardImage | None = None  # what the file of the cases holds
-        write_old_card(folder / "old.img", self.schedule, self.weights, 7)
-        self.old = read_image(folder / "old.img")
         self.notes = [note for place in PLACES if (note := self.written_note(place))]
 
     def written_note(self, place: int) -> Any:
@@ -57,15 +54,13 @@ class CardFormat(Format):
         """A card with weights of two steps, a note and a job."""
         card = self.folder / "base.img"
         poet.prepare_storage(card, 64 * MIB)
-        run = train(self.schedule, (self.data.x, self.data.y), storage=card, steps=STEPS)
-        self.weights = run.weights
+        train(self.schedule, (self.data.x, self.data.y), storage=card, steps=STEPS)
         with poet.open_card(card, writable=True) as opened:
             poet.write_card(self.schedule, opened, self.data, steps=STEPS + 4, resume=True)
         return read_image(card)
 
     def write(self, path: Path, rng: Random, valid: bool) -> None:
-        is_old = not valid and rng.random() < 0.1
-        made = (self.old if is_old else self.new).copy()
+        made = self.new.copy()
         for _ in range(0 if valid else rng.choice((1, 1, 2, 4))):
             change = rng.choice((self.block, self.block, self.record, self.record, self.note))
             change(made, rng)
@@ -102,10 +97,7 @@ class CardFormat(Format):
             self.part(card, rng)
             return
         name, block = rng.choice(places)
-        size = isa.record_size(name)
-        if (PREPARED + COMMITS[0]) in card.blocks and name == "poet_commit":
-            block, size = COMMITS[0], 32
-        at = (PREPARED + block) * BLOCK
+        at, size = (PREPARED + block) * BLOCK, isa.record_size(name)
         raw = bytearray(card[at : at + size])
         for _ in range(rng.choice((1, 1, 2))):
             field = 4 * rng.randrange(1, size // 4 - 1)

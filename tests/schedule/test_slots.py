@@ -41,7 +41,7 @@ def commit(storage: CardImage) -> slots.Commit:
 
 def trailers(storage: CardImage, slot: int, generation: int) -> Iterator[tuple[bytes, bytes]]:
     """The trailers of all CURRENT tensors: as they must be, and as they are."""
-    at = (PARTITION + slots.AREAS.slot(MODEL, slot)) * BLOCK
+    at = (PARTITION + slots.slot_block(MODEL, slot)) * BLOCK
     for tensor in MODEL.tensors:
         for piece in slots.pieces(tensor) if tensor.place == CURRENT else ():
             data = taken(storage, at + piece.block * BLOCK, piece.size_bytes)
@@ -80,7 +80,7 @@ def test_inputs_have_the_generation_of_the_commit_before_their_step(storage: Car
         tensor = MODEL.tensors[number]
         assert tensor.place == INPUT
         (piece,) = slots.pieces(tensor)
-        slot = slots.AREAS.slot(MODEL, (found.now.step - 1) % 2)
+        slot = slots.slot_block(MODEL, (found.now.step - 1) % 2)
         there = taken(storage, (PARTITION + slot) * BLOCK + piece.trailer, slots.TRAILER_BYTES)
         crc = zlib.crc32(toy.values(1)[number])
         assert there == slots.trailer_of(piece, crc, generation)

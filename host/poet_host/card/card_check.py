@@ -247,7 +247,7 @@ class _Check:
         self, model: Model, tensor: Tensor, slot: int, sequences: tuple[int, ...]
     ) -> tuple[SlotState, list[bytes]]:
         """Return the state of a slot, and its trailers."""
-        base = slots.AREAS.slot(model, slot)
+        base = slots.slot_block(model, slot)
         generations = {self.card.generation_of(model, tensor, number) for number in sequences}
         states: set[SlotState] = set()
         trailers = []

@@ -14,7 +14,7 @@ from ..errors import BadInput
 from ..schedule import slots
 from ..schedule.model import BLOCK, CURRENT, FIXED, Model, read_tensors
 from ..schedule.slots import Commit, State
-from .card_file import CardFile, other_format
+from .card_file import CardFile
 
 _C = isa.constants()
 _VERSION = _C["POET_VERSION"]
@@ -57,9 +57,7 @@ class CardDevice(CardFile):
 
     def hello(self) -> CardInfo:
         """Return what is committed. Raises BadInput without a store of this format."""
-        self.total_blocks  # noqa: B018 - raises BadInput without a store
-        if self.version != _VERSION:
-            raise other_format(self.version, self.path)
+        self.total_blocks  # noqa: B018 - raises BadInput without a store of this format
         if self.commit is None:
             return CardInfo(NOTHING_COMMITTED, 0)
         return CardInfo(self.commit.now.step, self.commit.model_crc)
@@ -100,9 +98,9 @@ class CardDevice(CardFile):
     def _range(self, object: int) -> tuple[int, int]:
         """Return the first block and the bytes of the model part, the plan part or the job."""
         if object == MODEL:
-            return self.areas.model, slots.MODEL_BLOCKS * BLOCK
+            return slots.MODEL_BLOCK, slots.MODEL_BLOCKS * BLOCK
         if object == PLAN:
-            return self.areas.plan, slots.PLAN_BLOCKS * BLOCK
+            return slots.PLAN_BLOCK, slots.PLAN_BLOCKS * BLOCK
         assert self.model is not None
         room_bytes = job_room_bytes(self.model, self.total_blocks)
         return slots.job_block(self.model.data_blocks), room_bytes
@@ -151,7 +149,7 @@ class CardDevice(CardFile):
         tensor = self.model.tensors[number]
         assert tensor.place in (FIXED, CURRENT)
         assert len(data) == tensor.size_bytes
-        base = self.areas.slot(self.model, 0)
+        base = slots.slot_block(self.model, 0)
         generation = self.generation_of(self.model, tensor, self._next_sequence)
         rest, trailers = memoryview(data), []
         for piece in slots.pieces(tensor):

@@ -83,7 +83,7 @@ def _names_of_schedule(schedule: Schedule, numbers: Mapping[str, int]) -> _Names
 def _names_of_note(card: CardDevice, note: Note | None, schedule: Schedule | None) -> _Names:
     """Return the names of the note, with the places in files from the schedule if there is one."""
     if schedule is None:
-        if note is None or note.sources is None:
+        if note is None:
             raise BadInput(
                 f"{card.path} has no note with the names of its weights: name a schedule of the "
                 "model with --schedule NAME.poet"

@@ -14,7 +14,7 @@ from ..device.answers import tensor_name
 from ..device.device import NOTHING_COMMITTED
 from ..errors import BadInput, PoetError
 from ..files import write_all
-from ..schedule import format_1, slots
+from ..schedule import slots
 from ..schedule.model import BLOCK, CURRENT, FIXED, INPUT, Model, Tensor, part_size, read_tensors
 from ..schedule.slots import Commit, State
 from ..temporary import locked
@@ -35,16 +35,14 @@ class Damaged(PoetError):
 
 def other_format(version: int, card: object) -> BadInput:
     """Return the error for a card of another storage format."""
-    if version > _VERSION:
-        return BadInput(
-            f"{card} has storage format {version}, but this poet-host has format {_VERSION}: use "
-            "the version of poet-host that wrote the card"
+    advice = "use the version of poet-host that wrote the card"
+    if version < _VERSION:
+        advice = (
+            "save its weights with `card export` of poet-host 0.2.0, then continue with --resume, "
+            "--load-weights and --erase-card"
         )
     return BadInput(
-        f"{card} has storage format {version}, of which this poet-host reads only the weights. "
-        "Solve the model again, then save the weights from the card image or the card's device: "
-        "`poet-host card export CARD weights.safetensors --schedule NAME.poet`. Then continue with "
-        "--resume, --load-weights weights.safetensors and --erase-card"
+        f"{card} has storage format {version}, but this poet-host has format {_VERSION}: {advice}"
     )
 
 
@@ -142,9 +140,8 @@ class CardFile(Closing):
             unreadable = error
         self.store = store_of(raw)
         self.version = self.store["version"] if self.store else _VERSION
-        self.areas = format_1.AREAS if self.version == 1 else slots.AREAS
-        if self.version in (1, _VERSION):
-            self.commit = slots.newest(self.commit_record(block) for block in self.areas.commits)
+        if self.version == _VERSION:
+            self.commit = slots.newest(self.commit_record(block) for block in slots.COMMIT_BLOCKS)
         self.has_record = self.store is not None
         if not self.has_record and self.commit and not self.writable:
             self.store = self._lost_store(self.commit)
@@ -157,7 +154,7 @@ class CardFile(Closing):
             model = self.model_on_card()
             if model.crc != commit.model_crc:
                 return None
-            base = self.areas.slot(model, commit.slot)
+            base = slots.slot_block(model, commit.slot)
             places = (p for t in model.tensors if t.place == CURRENT for p in slots.pieces(t))
             for piece in places:
                 crc = zlib.crc32(self.get(base + piece.block, piece.size_bytes, piece.at))
@@ -171,11 +168,9 @@ class CardFile(Closing):
     def commit_record(self, block: int) -> Commit | None:
         """Return the commit record in a block, or None if it is not whole."""
         try:
-            raw = self.get(block, isa.record_size("poet_commit"))
+            return slots.commit_from_bytes(self.get(block, isa.record_size("poet_commit")))
         except Unreadable:
             return None
-        reader = format_1.commit_from_bytes if self.version == 1 else slots.commit_from_bytes
-        return reader(raw)
 
     @property
     def committed_step(self) -> int | None:
@@ -185,12 +180,17 @@ class CardFile(Closing):
 
     @property
     def total_blocks(self) -> int:
-        """Return the number of blocks that the store uses. Raises BadInput without a store."""
+        """Return the number of blocks that the store uses.
+
+        Raises BadInput if there is no store of this format.
+        """
         if self.store is None:
             raise BadInput(
                 f"the poet partition of {self.path} is empty or damaged: make another image with "
                 "`poet-host storage prepare`, or erase the card with --erase-card"
             )
+        if self.version != _VERSION:
+            raise other_format(self.version, self.path)
         total: int = self.store["total_blocks"]
         return total
 
@@ -257,8 +257,6 @@ class CardFile(Closing):
 
     def generation_of(self, model: Model, tensor: Tensor, sequence: int) -> int:
         """Return the generation of a tensor. `sequence`: of the commit that its bytes belong to."""
-        if self.version == 1:
-            return 0
         if tensor.place == FIXED and not sequence:  # a board of poet-host 0.2.0 has written it
             return model.crc
         assert self.store is not None
@@ -266,7 +264,7 @@ class CardFile(Closing):
 
     def state(self, *, prior: bool = False) -> State:
         """Return the committed state, or the state before it. Raises BadInput if there is none."""
-        self.total_blocks  # noqa: B018 - raises BadInput without a store
+        self.total_blocks  # noqa: B018 - raises BadInput without a store of this format
         commit = self.commit
         if commit is None or commit.now.step == NOTHING_COMMITTED:
             raise BadInput(f"{self.path} holds no weights: name the card that holds them")
@@ -282,7 +280,7 @@ class CardFile(Closing):
         tensor, state = model.tensors[number], self.state(prior=prior)
         sequence = state.fixed if tensor.place == FIXED else state.generation
         generation = self.generation_of(model, tensor, sequence)
-        base = self.areas.slot(model, self.slot_of(tensor, prior=prior))
+        base = slots.slot_block(model, self.slot_of(tensor, prior=prior))
         parts, is_whole = [], True
         try:
             for piece in slots.pieces(tensor):
@@ -302,7 +300,7 @@ class CardFile(Closing):
         state = self.state(prior=prior)
         trailers = (
             self.get(
-                self.areas.slot(model, self.slot_of(tensor, prior=prior)),
+                slots.slot_block(model, self.slot_of(tensor, prior=prior)),
                 slots.TRAILER_BYTES,
                 piece.trailer,
             )
@@ -311,7 +309,7 @@ class CardFile(Closing):
             for piece in slots.pieces(tensor)
         )
         try:
-            is_whole = self.version == 1 or slots.digest_of(trailers) == state.digest
+            is_whole = slots.digest_of(trailers) == state.digest
         except Unreadable:
             is_whole = False
         if not is_whole:
@@ -330,13 +328,13 @@ class CardFile(Closing):
     def model_on_card(self) -> Model:
         """Return the tensors of the model part on the card. Raises BadInput if it is damaged."""
         where = f"the model part on {self.path}"
-        if self.version == 1:
-            return format_1.read_tensors(lambda size: self.get(self.areas.model, size), where)
-        header = isa.unpack("poet_model", self.get(self.areas.model, isa.record_size("poet_model")))
+        header = isa.unpack(
+            "poet_model", self.get(slots.MODEL_BLOCK, isa.record_size("poet_model"))
+        )
         size = part_size(header)
         if header["magic"] != _C["POET_MODEL_MAGIC"] or size > slots.MODEL_BLOCKS * BLOCK:
             raise BadInput(f"{where} is missing: name the schedule with --schedule")
-        return read_tensors(self.get(self.areas.model, size), where)
+        return read_tensors(self.get(slots.MODEL_BLOCK, size), where)
 
 
 def committed_step(path: Path | str) -> int | None:

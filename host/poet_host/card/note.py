@@ -42,7 +42,7 @@ class Note:
     shapes: Shapes  # shapes of the model's parameters and states, by name
     numbers: Mapping[str, int]  # tensor numbers in the model, by name
     # Place of each parameter and state in files of weights, by name; None: the note lacks it.
-    sources: Mapping[str, Source] | None
+    sources: Mapping[str, Source]
     classes: Classes = NO_NAMES
     sequence: int = 0
 
@@ -56,7 +56,7 @@ class _Row:
     sequence: Count
     weights: tuple[tuple[str, tuple[Count, ...], Annotated[int, Meta(ge=0, lt=2**16)]], ...]
     classes: dict[str, Any] | None
-    sources: dict[str, Source] | None = None  # absent in notes of poet-host 0.1
+    sources: dict[str, Source]
 
 
 def write_note(device: AnyCard, schedule: Schedule, classes: Classes = NO_NAMES) -> None:

@@ -57,21 +57,9 @@ def pieces(tensor: Tensor) -> list[Piece]:
     ]
 
 
-@dataclass(frozen=True)
-class Areas:
-    """The first blocks of a card's areas, counted from the start of the partition."""
-
-    model: int = MODEL_BLOCK
-    plan: int = PLAN_BLOCK
-    commits: tuple[int, int] = COMMIT_BLOCKS
-    data: int = DATA_BLOCK
-
-    def slot(self, model: Model, slot: int) -> int:
-        """Return the block from which the places of pieces count in a slot."""
-        return self.data + slot * model.slot_stride
-
-
-AREAS = Areas()
+def slot_block(model: Model, slot: int) -> int:
+    """Return the block from which the places of pieces count in a slot."""
+    return DATA_BLOCK + slot * model.slot_stride
 
 
 def job_block(data_blocks: int) -> int:

@@ -29,7 +29,7 @@ ORDER = [
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
     "graph": 3285, "reference": 1048, "onnx": 3625, "device": 1445, "firmware_build": 1589,
-    "sim": 1483, "profile": 1088, "packing": 364, "plan": 2931, "stream": 1829, "solver": 5772,
+    "sim": 1483, "profile": 1088, "packing": 364, "plan": 2931, "stream": 1798, "solver": 5772,
     "baselines": 2202, "schedule": 2569, "data": 1106, "card": 1894, "run": 1714, "check": 559,
     "view": 860, "compare": 345, "api": 1542, "cli": 4225,
 }  # fmt: skip
@@ -38,7 +38,7 @@ ROOT_LINES = 1188  # of the modules that belong to no room
 FOLDERS = {
     "firmware/include": 1469, "firmware/src": 6466, "firmware/kernels": 8311, "firmware/port": 6469,
     "host/poet_host/sim/chip": 9835, "host/poet_host/packing": 540,
-    "bench": 7069, "tests": 56405,
+    "bench": 7069, "tests": 56402,
 }  # fmt: skip
 COUNTED = {"bench": (".py",), "tests": (".py", ".c", ".h", ".S")}
 C = (".c", ".h", ".S", ".def")

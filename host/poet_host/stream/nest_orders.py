@@ -1,14 +1,18 @@
 """The orders of the loops of a nest, and the rings inside of them.
 
-Most orders cost the same as others, for all sizes of tiles. What an operand moves depends on which
-loops move its slab, and on which other loops repeat that. So few choices remain of all orders and
-depths. They depend on the axes alone, and are found once for all operators of a kind.
+Only some orders are offered: see `orders_of`. For the 431 operators of five models in small RAM
+(ResNet-18, MobileNet, ResNet-8, a network for digits, bert-tiny), all orders have 7,405 best nests.
+These orders reach the workspace, time and energy of each of them. That is measured, not proved.
+
+What an operand moves depends on which loops move its slab, and on which other loops repeat that. So
+few choices remain of all depths. They depend on the axes alone, and are found once for all
+operators of a kind.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import permutations
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,17 +52,24 @@ class Choices:
 def orders_of(
     fixed: tuple[str, ...], outer: tuple[str, ...], inner: tuple[str, ...], summed: tuple[str, ...]
 ) -> tuple[Order, ...]:
-    """Return every order in which terms of sums ascend. The outer loops of `fixed` come first."""
+    """Return the orders that are priced. The outer loops of `fixed` come first.
 
-    def found() -> Iterator[Order]:
-        for first in permutations(outer):
-            for second in permutations(inner):
-                terms = [summed.index(axis) for axis in (*first, *second) if axis in summed]
-                if terms == sorted(terms):
-                    outermost = [(axis, True) for axis in (*fixed, *first)]
-                    yield (*outermost, *((axis, False) for axis in second))
+    Then come the other outer loops, then the inner ones. In both, axes without terms of sums are in
+    the given order or in reverse. Loops over terms stand together at any place, and ascend.
+    """
 
-    return tuple(found())
+    def halves(axes: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        terms = tuple(axis for axis in summed if axis in axes)
+        free = tuple(axis for axis in axes if axis not in summed)
+        for others, i in product((free, free[::-1]), range(len(free) + 1)):
+            yield (*others[:i], *terms, *others[i:])
+
+    return tuple(
+        dict.fromkeys(
+            (*((axis, True) for axis in (*fixed, *first)), *((axis, False) for axis in second))
+            for first, second in product(halves(outer), halves(inner))
+        )
+    )
 
 
 @cache
@@ -69,7 +80,7 @@ def choices_of(
     summed: frozenset[str] | None,
     shared: tuple[int, int] | None,
 ) -> Choices:
-    """Return the choices that no other choice with the same slabs beats for every size of tiles.
+    """Return all choices that differ in costs for some sizes of tiles.
 
     `owned`: the axes of each operand, None for an operand that cannot stream. `single`: axes whose
     last tile may be a single cell. `summed`: the axes of sums, None if sums need no memory of their
@@ -98,8 +109,7 @@ def choices_of(
     every = np.concatenate(rows)
     sizes = [*map(len, numbers), len(sums)]
     _, at = np.unique(np.ravel_multi_index(tuple(every[:, :-1].T), sizes), return_index=True)
-    kept = np.array(list(_unbeaten(every[at], numbers, list(sums), single)))
-    return Choices(orders, tuple(map(tuple, numbers)), kept, tuple(first_orders))
+    return Choices(orders, tuple(map(tuple, numbers)), every[at], tuple(first_orders))
 
 
 def _rings(order: Order, axes: frozenset[str], single: frozenset[str]) -> Iterator[Around]:
@@ -134,44 +144,3 @@ def _after_terms(order: Order, summed: frozenset[str]) -> frozenset[tuple[LoopOf
         for loop in order[i + 1 :]
         if terms[0] in summed and loop[0] not in summed
     )
-
-
-def _unbeaten(
-    every: NDArray[np.int64],
-    numbers: Sequence[dict[Around | None, int]],
-    sums: Sequence[Iterable[tuple[LoopOf, LoopOf]]],
-    single: frozenset[str],
-) -> Iterator[tuple[int, ...]]:
-    """Yield the rows that no other row with the same slabs beats.
-
-    What costs is a set: each loop that repeats transfers with each loop inside of it for which it
-    does, and each loop over terms with each loop that is inside of it.
-    """
-    bits: dict[object, int] = {}
-
-    def mask(things: Iterable[object]) -> int:
-        return sum({1 << bits.setdefault(thing, len(bits)) for thing in things})
-
-    def repeats(operand: int, ring: Around) -> Iterator[object]:
-        for other, inside in ring.others:
-            if inside is None:
-                yield operand, other
-            for loop in inside or ((axis, False) for axis in single):
-                yield operand, other, loop
-
-    masks = [
-        [mask(repeats(i, ring)) if ring else 0 for ring in known] for i, known in enumerate(numbers)
-    ]
-    masks.append([mask(pairs) for pairs in sums])
-    slabs = [[ring and ring.own for ring in known] for known in numbers]
-    groups: dict[object, list[tuple[int, tuple[int, ...]]]] = {}
-    for row in every.tolist():
-        slab = tuple(known[at] for known, at in zip(slabs, row, strict=False))
-        cost = sum(known[at] for known, at in zip(masks, row, strict=False))
-        groups.setdefault(slab, []).append((cost, tuple(row)))
-    for group in groups.values():
-        costs: list[int] = []
-        for cost, row in sorted(group, key=lambda it: (it[0].bit_count(), it[1])):
-            if not any(other & ~cost == 0 for other in costs):
-                costs.append(cost)
-                yield row

@@ -1,4 +1,4 @@
-"""All nests of an operator in a grammar, priced in NumPy, and the best of them.
+"""Nests of an operator in a grammar, priced in NumPy, and the best of them.
 
 The grammar: an axis has at most two loops. The step of the inner loop is the cell, the largest
 that every operand allows. The step of the outer loop is a multiple of the parts of all operands;
@@ -6,9 +6,9 @@ along an axis that a sum goes over, it is the least common multiple. Outer loops
 inner loops, otherwise in any order. Each operand with several pieces streams at any depth or is
 whole in RAM. All rings have two slots, or one, or what is written has one and the inputs two.
 
-Every nest of the grammar is priced, but for orders that nest_orders.py leaves out. A nest is left
-out only if another one needs no more workspace, time and energy. tests/stream/test_nest_search.py
-compares the result with a walk over every nest.
+Nests in all orders of nest_orders.py are priced. Of these, a nest is left out only if another one
+needs no more workspace, time and energy. tests/stream/test_nest_search.py compares the result with
+a walk over every nest of the grammar.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -28,12 +28,12 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 3285, "reference": 1048, "onnx": 3625, "device": 1445, "firmware_build": 1589,
-    "sim": 1483, "profile": 1088, "packing": 364, "plan": 2931, "stream": 1798, "solver": 5772,
-    "baselines": 2202, "schedule": 2569, "data": 1106, "card": 1894, "run": 1714, "check": 559,
-    "view": 860, "compare": 345, "api": 1542, "cli": 4225,
+    "graph": 3275, "reference": 1048, "onnx": 3620, "device": 1444, "firmware_build": 1588,
+    "sim": 1483, "profile": 1085, "packing": 364, "plan": 2927, "stream": 1797, "solver": 5758,
+    "baselines": 2202, "schedule": 2567, "data": 1105, "card": 1888, "run": 1714, "check": 557,
+    "view": 859, "compare": 345, "api": 1542, "cli": 4218,
 }  # fmt: skip
-ROOT_LINES = 1188  # of the modules that belong to no room
+ROOT_LINES = 1187  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
     "firmware/include": 1469, "firmware/src": 6466, "firmware/kernels": 8311, "firmware/port": 6469,

@@ -104,7 +104,6 @@ def _header_text(name: str) -> str:
 
 @cache
 def _raw_rows(file: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the macro and the columns of every row of a .def file."""
     text = re.sub(r"/\*.*?\*/", "", _header_text(file), flags=re.S)
     return tuple(
         (macro, tuple(quoted or bare for quoted, bare in _COLUMN.findall(columns)))

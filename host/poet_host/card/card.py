@@ -194,7 +194,6 @@ def resumed(device: AnyCard, schedule: Schedule) -> Resumed:
 
 
 def _same_weights(found: Held, graph: Graph) -> bool:
-    """Return True if the card holds exactly the parameters and states of the graph."""
     wanted = {node.name: node.shape for node in weight_nodes(graph)}
     return found.note is not None and found.note.shapes == wanted
 

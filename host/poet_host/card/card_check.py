@@ -65,7 +65,6 @@ class _Check:
         self.commit = commit if held else None
 
     def read(self, block: int, size_bytes: int, at: int = 0) -> bytes:
-        """Read bytes, and report the progress."""
         data = self.card.get(block, size_bytes, at)
         self.done += size_bytes
         if self.progress:
@@ -149,7 +148,6 @@ class _Check:
         return None
 
     def model_part(self) -> tuple[Model | None, PartState]:
-        """Return the model on the card, if it is whole, and its state."""
         model = None
         with suppress(BadInput, Unreadable):
             model = self.card.model_on_card()
@@ -246,7 +244,6 @@ class _Check:
     def slot(
         self, model: Model, tensor: Tensor, slot: int, sequences: tuple[int, ...]
     ) -> tuple[SlotState, list[bytes]]:
-        """Return the state of a slot, and its trailers."""
         base = slots.slot_block(model, slot)
         generations = {self.card.generation_of(model, tensor, number) for number in sequences}
         states: set[SlotState] = set()
@@ -311,7 +308,6 @@ class _Check:
         return batches and 0 < order_bytes <= room
 
     def job_report(self, block: int, row: dict[str, int], step: int) -> JobReport:
-        """Read the order of the samples, and the samples that it names."""
         sample_bytes = row["data_bytes"] + row["label_bytes"] + 4
         crc, last = 0, 0
         for part in self.parts(block, 4 * row["steps"] * row["batch"], BLOCK):

@@ -355,7 +355,6 @@ def check_table(path: Path | str) -> None:
 
 
 def _opened(path: Path, writable: bool) -> BinaryIO:
-    """Open a card image or a device without a buffer."""
     try:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):

@@ -118,7 +118,6 @@ class BoardCheck:
             self._note("supply", "ok", "the supply is above 2.7 V")
 
     def _card_works(self) -> bool:
-        """Check the initialisation of the card. Return False if it failed."""
         card = self.card
         if card is None:
             return True
@@ -141,7 +140,6 @@ class BoardCheck:
         return True
 
     def _partition_works(self) -> bool:
-        """Check the partition and its store. Return False if they cannot be used."""
         try:
             info = storage_info(self.device)
         except BoardError as error:

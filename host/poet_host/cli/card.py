@@ -265,7 +265,6 @@ def check(card_path: Path, schedule: Path | None, as_json: bool) -> int:
 def _connected(
     schedule: Schedule, port: str | None, storage: Path | None, *, writable: bool = False
 ) -> api.Connection | api.Card:
-    """Open the card image `storage`, or the card of the board at `port`."""
     if port is None:
         assert storage is not None
         return api.open_card(storage, writable=writable)

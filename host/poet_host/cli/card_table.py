@@ -54,7 +54,6 @@ def _state(state: StateReport) -> str:
 
 
 def _damaged(report: CardReport) -> list[Row]:
-    """Return a row for each damaged tensor of a state, at most _MAX_ROWS."""
     rows = [row for tensor in report.tensors for row in _damaged_slots(tensor, report)]
     more = [("", f"and {len(rows) - _MAX_ROWS:,} more")] if len(rows) > _MAX_ROWS else []
     return rows[:_MAX_ROWS] + more

@@ -129,7 +129,6 @@ def _methods(text: str) -> list[str]:
 
 
 def _words(*lists: str) -> list[str]:
-    """Return the distinct words of comma-separated lists."""
     words = (word.strip() for text in lists for word in text.split(","))
     return list(dict.fromkeys(word for word in words if word))
 
@@ -159,7 +158,6 @@ class _Setting:
 def _settings(
     models: Sequence[str], boards: list[str], profiles: list[str], options: dict[str, Any]
 ) -> Iterator[_Setting]:
-    """Yield a setting for every model on every board with every profile."""
     if boards and profiles and not {"estimate", "paper"} & set(profiles):
         raise BadInput("each measured profile already names its board: omit --board")
     for model in dict.fromkeys(models):
@@ -219,7 +217,6 @@ def _swept(points: list[Point], store: Store, jobs: int, output: Path | None) ->
 
 
 def _show(found: list[tuple[Point, Result]]) -> None:
-    """Print a table for each model, board and profile."""
     columns = (
         "method", ">bytes", ">deadline, ms", "status", ">energy, uJ", ">x", ">time, ms", ">peak",
     )  # fmt: skip

@@ -183,6 +183,5 @@ class _Lines:
             self._last = line
 
     def print_last(self) -> None:
-        """Print the last line that was asked for, if it is not printed."""
         if self._last:
             say(self._last)

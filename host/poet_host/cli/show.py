@@ -84,7 +84,6 @@ def _run_of(schedule: Schedule, path: Path) -> Run:
 
 
 def _views(schedule: Schedule, run: Run | None, where: str) -> list[View]:
-    """Return the view of the plan and, if there is a run, the view of the run."""
     costs, statements = costs_of_schedule(schedule), decode(schedule)
     views = [planned(costs, statements)]
     if run:

@@ -141,7 +141,6 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _first_line(path: Path, file: TextIOWrapper) -> str:
-    """Return the first line that is not empty, and go back to the start of the file."""
     first = next((line for line in _lines(path, file) if line.strip(" \r\n")), "")
     file.seek(0)
     return first

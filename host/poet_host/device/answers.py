@@ -127,7 +127,6 @@ def reply_fields(name: str, payload: bytes, asked: Asked, info: Any) -> dict[str
 
 
 def _records(data: bytes, statements: range) -> list[Any]:
-    """Return the poet_trace records of these statements, in their order."""
     records = []
     for at, statement in zip(range(0, len(data), TRACE_BYTES), statements, strict=False):
         fields = isa.unpack("poet_trace", data[at : at + TRACE_BYTES])

@@ -85,7 +85,6 @@ def compiled(
 
 
 def _first_error(output: str) -> str:
-    """Return the first error in a compiler's or linker's output."""
     lines = [line for line in output.splitlines() if line and not _NO_ERROR.search(line)]
     lines = lines or ["no message"]
     return next((line for line in lines if _ERROR.search(line)), lines[-1])

@@ -103,7 +103,6 @@ class Cut:
         return np.frombuffer(data, np.uint8).reshape(*self.size, self.unit_bytes)
 
     def _places(self) -> Iterator[tuple[slice, ...]]:
-        """Yield the place of each part in the tensor."""
         starts = (range(0, size, part) for size, part in zip(self.size, self.part, strict=True))
         for first in product(*starts):
             yield tuple(slice(at, at + part) for at, part in zip(first, self.part, strict=True))

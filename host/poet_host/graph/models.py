@@ -59,7 +59,6 @@ def _residual_block(
 
 
 def _classify(b: Builder, x: Tensor, classes: int = 10) -> Model:
-    """Add a linear layer for the classes and the cross-entropy loss. Return the model."""
     return b.model(b.softmax_xent(b.linear(x, classes, name="fc"), name="loss"))
 
 

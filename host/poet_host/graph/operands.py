@@ -157,7 +157,6 @@ class Operator:
 
     @property
     def _has_windows(self) -> bool:
-        """Return whether the operator is a convolution or pooling."""
         return not {"CONV", "POOL"}.isdisjoint(isa.kernels()[self.kernel].rules)
 
     @property

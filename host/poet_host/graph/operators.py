@@ -193,7 +193,6 @@ _NORM_PARAMETERS = (
 
 
 def _weighted(kernel: str, spec: Callable[..., Spec]) -> Operator:
-    """Return an `Operator` with a weight and an optional bias."""
     return Operator(
         spec,
         forward=(Rule("y", kernel, "x weight bias?"),),

@@ -94,8 +94,6 @@ def _repeated(operand: int) -> Callable[[Fields], bool]:
 
 
 def _summed(name: str, operand: int, factor: float) -> Rule:
-    """Return the gradient rule of an operand that `add` or `sub` repeats along some axes."""
-
     def fields(f: Fields) -> Fields:
         return {**f, "variant": _axes(f, operand), "factor": factor}
 
@@ -103,7 +101,6 @@ def _summed(name: str, operand: int, factor: float) -> Rule:
 
 
 def _scale(x: Shape, factor: float) -> Spec:
-    """Multiply x by a constant."""
     if not isfinite(factor):
         raise ValueError(f"`factor` ({factor}) must be finite")
     return Spec(x, sizes_of(x) | {"variant": 0, "factor": factor})
@@ -143,12 +140,10 @@ def _over(x: Shape, axes: int | tuple[int, ...], keepdims: bool, mean: bool) -> 
 
 
 def _mean(x: Shape, axes: int | tuple[int, ...], *, keepdims: bool = False) -> Spec:
-    """Compute the mean of x over one or several axes."""
     return _over(x, axes, keepdims, mean=True)
 
 
 def _sum(x: Shape, axes: int | tuple[int, ...], *, keepdims: bool = False) -> Spec:
-    """Compute the sum of x over one or several axes."""
     return _over(x, axes, keepdims, mean=False)
 
 
@@ -269,7 +264,6 @@ _REDUCE = (Rule("y", "reduce", "x"),), (Rule("x", "scale", "dy"),)
 
 
 def _pair_of(kernel: str, *backward: Rule) -> Operator:
-    """Return an `Operator` for arithmetic on two tensors `a` and `b`."""
     return Operator(_two, (Rule("y", kernel, "a b"),), backward, inputs=("a", "b"))
 
 

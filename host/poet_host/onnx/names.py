@@ -53,12 +53,10 @@ def module_of(node: Any) -> str:
 
 
 def _output(node: Any) -> str:
-    """Return the name of a node's first output that is not omitted."""
     return next((name for name in node.output if name), "")
 
 
 def _about(node: Any, key: str) -> str | None:
-    """Return the value of `key` in the metadata that an exporter wrote for a node, or None."""
     return next((entry.value for entry in node.metadata_props if entry.key == key), None)
 
 

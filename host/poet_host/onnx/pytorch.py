@@ -66,7 +66,6 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
 
 
 def _input(example: Any, where: str) -> Any:
-    """Return the module's input as a tensor."""
     import torch
 
     given = example[0] if isinstance(example, tuple | list) and len(example) == 1 else example
@@ -159,7 +158,6 @@ def _several(given: Any) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line of an error's message."""
     lines = str(error).strip().splitlines()
     return shortened(lines[0], _REASON_CHARACTERS) if lines else type(error).__name__
 

@@ -81,7 +81,6 @@ def _hard(node: ImportedNode, slope: float, middle: float) -> Tensor:
 
 
 def _sum_of_all(node: ImportedNode) -> Tensor:
-    """Add up one or more tensors, as ONNX's Sum does."""
     total = node.stored(0)
     for number in range(1, len(node.onnx.inputs)):
         total = node.layer("add", (total, node.stored(number)))

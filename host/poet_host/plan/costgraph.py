@@ -164,7 +164,6 @@ def _mode(
     version: int,
     where: str,
 ) -> Mode:
-    """Make a mode of the node with this index from a row of "modes"."""
     if not isinstance(row, dict):
         raise BadInput(f"{where}: the mode must be a JSON object")
     for key in _FUSED:

@@ -159,7 +159,6 @@ def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
 
 
 def _version(plan: Plan) -> int:
-    """Return the version of the format that a plan needs: that of its cost graph."""
     if any(it.also_offsets for it in plan.statements):
         return 2
     return 1 if plan.problem is None else plan.problem.graph.version

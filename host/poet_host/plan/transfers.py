@@ -250,12 +250,10 @@ class _Dispatcher:
             self._emit(now)
 
     def _busy(self, i: int) -> bool:
-        """Return whether a transfer of the tensor is running or waits to start."""
         waiting = any(self.tensors[s] == i for s in self.outs)
         return waiting or self.clock.idle(i) > self.clock.p
 
     def _free_idle(self, now: int) -> None:
-        """Emit each `free` that waited for transfers of its tensor, if these have ended."""
         for s in list(self.frees):
             if not self._busy(self.tensors[s]):
                 self._free_late(now, s)

@@ -195,7 +195,6 @@ class _Places:
 
 
 def _shapes(node: Node) -> list[tuple[int, ...]]:
-    """Return the shapes of the inputs and of the output that the kernel sees."""
     operator = operator_of(node)
     return [
         tuple(axis.size for axis in operator.operand(i)) for i in range(operator.input_count + 1)

@@ -229,7 +229,6 @@ class Profile:
         return time_us, time_us * self.power.compute_uw / 1e6
 
     def _block(self, lane: Lane, storage_uw: float) -> tuple[float, float]:
-        """Return the time and the energy of the transfer of one block."""
         time_us, cpu_us = lane.times_us(BLOCK - TRAILER)
         return time_us, (time_us * storage_uw + cpu_us * self.power.compute_uw) / 1e6
 

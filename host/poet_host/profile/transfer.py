@@ -49,7 +49,6 @@ class Lane:
         return np.stack([one + share * more for one, more in zip(pieces, trailers, strict=True)])
 
     def _times_us(self, moved: _N, rest: _N) -> tuple[_N, _N]:
-        """Return the time and the processor time for bytes of blocks, and of the rest."""
         time_us = self.base_us + self.us_per_byte * moved + self.us_per_rest_byte * rest
         cpu_us = self.cpu_base_us + self.cpu_us_per_byte * moved + self.cpu_us_per_rest_byte * rest
         return time_us, cpu_us

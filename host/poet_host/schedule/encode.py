@@ -298,7 +298,6 @@ class _Encoder:
         return [i for i, ring in made if i != number and ring is None]
 
     def _take(self, offset: int, size_bytes: int, tensor: int | None = None) -> None:
-        """Write the place of a tensor, or of a workspace (None), and occupy it."""
         self._place(offset, size_bytes)
         self.state.take(offset, size_bytes, tensor)
 

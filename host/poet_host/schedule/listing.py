@@ -241,7 +241,6 @@ def _also_text(statement: Statement) -> str:
 
 
 def _nest_text(nest: Nest, names: Sequence[str]) -> str:
-    """Return the loops of a nest, the outermost first, and the operands that stream."""
     loops = ", ".join(f"{loop.axis} by {loop.step:,}" for loop in nest.loops)
     rings = [
         f"{shortened(name, NAME_WIDTH)} ({ring.slots} of depth {ring.depth})"

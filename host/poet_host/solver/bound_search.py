@@ -261,8 +261,6 @@ def _missing(model: StageModel, values: Values) -> Iterator[tuple[int, int]]:
 
 
 def _is_in_ram(stage: Stage, values: Values, i: int) -> bool:
-    """Return whether tensor i is in RAM at some moment of a stage."""
-
     def has(columns: Columns) -> bool:
         return i in columns and (columns[i] == ALWAYS_IN_RAM or values[columns[i]] > 0.5)
 

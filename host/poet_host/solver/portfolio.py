@@ -140,7 +140,6 @@ class Portfolio:
             self._search_bounds(self.bound)
 
     def _offer(self, solution: Sequence[Event]) -> None:
-        """Offer a solution of the bound search to the primal search, which makes a plan from it."""
         if self.primal is not None and self.primal.busy:
             self.primal.send(solution)
 

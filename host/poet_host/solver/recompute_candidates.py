@@ -237,11 +237,9 @@ class RecomputeCandidates:
         )
 
     def _neighbours(self, i: int) -> list[int]:
-        """Return the nodes that use i, the inputs of i, and all nodes that use these inputs."""
         inputs = self.modes.again[i]
         return [*self.users[i], *inputs, *(j for a in inputs for j in self.users[a])]
 
     def _shrinks(self, i: int) -> bool:
-        """Return whether the result of node i is smaller than its inputs together."""
         nodes = self.graph.nodes
         return sum(nodes[a].bytes for a in set(self.modes.again[i])) > nodes[i].bytes

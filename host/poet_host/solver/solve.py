@@ -380,12 +380,10 @@ def _start_transfers_early(
 
 
 def _too_little_ram(problem: Problem, task: Task) -> Plan:
-    """Return an infeasible plan that states the smallest RAM budget for which a plan is known."""
     smallest = smallest_ram_bytes(task)
     return plan_of(problem, "infeasible", smallest_ram_bytes=smallest)
 
 
 def _too_late(problem: Problem, fastest: Candidate | None) -> Plan:
-    """Return an infeasible plan that states a deadline for which a plan is known."""
     smallest_us = fastest.totals.time_us if fastest else None
     return plan_of(problem, "infeasible", smallest_deadline_us=smallest_us)

@@ -70,7 +70,6 @@ def transfers_alone_us(graph: CostGraph) -> float:
 
 
 def _computed(graph: CostGraph) -> list[int]:
-    """Return the nodes that every plan computes, in order."""
     return sorted(graph.unavoidable)
 
 
@@ -102,7 +101,6 @@ def _pages_out(graph: CostGraph, made: Output) -> bool:
 
 
 def _written(graph: CostGraph) -> set[int]:
-    """Return the computed nodes that every plan pages out."""
     return {
         i for i in _computed(graph) if all(_pages_out(graph, made) for _, _, made in graph.runs[i])
     }

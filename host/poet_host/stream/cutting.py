@@ -134,7 +134,6 @@ class _Cutting:
         return found
 
     def _tensor(self, name: str) -> str:
-        """Return the stored tensor that a node renews, or the node."""
         return self.graph[name].updates or name
 
     def _of(self, name: str, place: Place) -> Member:

@@ -68,7 +68,6 @@ def absences(
 
 
 def _paging(node: CostNode, outs: int) -> Cost:
-    """Return the cost of `outs` page-outs and one page-in."""
     return Cost(
         node.page_in_us + outs * node.page_out_us, node.page_in_uj + outs * node.page_out_uj
     )

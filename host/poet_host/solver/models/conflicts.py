@@ -96,12 +96,10 @@ def _own_bytes(model: StageModel, stage: Stage) -> int:
 
 
 def _overwritten(modes: Modes, computed: frozenset[int]) -> set[int | None]:
-    """Return the tensors that a recomputation may overwrite."""
     return {over for j in computed for *_, over in modes.runs_again(j)}
 
 
 def _energy_uj(model: StageModel, j: int) -> float:
-    """Return the least energy of a recomputation."""
     way = model.modes.exact.least_way[j]
     return INFINITY if way is None else way.energy_uj
 

@@ -52,7 +52,6 @@ def events(model: StageModel, values: Values) -> list[Event]:
 
 
 def _mode(stage: Stage, values: Values) -> int:
-    """Return the mode in which a solution computes the operator of a stage."""
     return max(stage.modes, key=lambda m: values[stage.modes[m]], default=0)
 
 
@@ -120,7 +119,6 @@ def values_of(
 
 
 def _written(graph: CostGraph, events: Sequence[Event]) -> set[int]:
-    """Return the tensors that events put on storage."""
     written = {event.node for event in events if event.op == "page_out"}
     for op, i, mode in events:
         if op == "compute":
@@ -261,7 +259,6 @@ def _by_stage(
 
 
 def _create(made: Output, ram: set[int]) -> None:
-    """Put an output into RAM, where it may take the place of an input."""
     ram.discard(made.taken)
     ram.add(made.node)
 

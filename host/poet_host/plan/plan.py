@@ -6,9 +6,9 @@ from typing import Any, Literal
 from ..errors import BadInput
 from ..packing.blocks import aligned
 from ..schema import Count, Name, convert, of_format
+from .effects import Op as Op
 from .problem import DEFAULT_OBJECTIVE, TOLERANCE, CostGraph, Objective, Problem
 
-Op = Literal["compute", "page_in", "page_out", "free"]
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 StoppedBy = Literal["", "proof", "gap", "exhausted", "time-limit", "work-limit", "interrupt"]
 """Why a search ended. "proof": no better plan exists. "gap": the wanted gap is proved. "exhausted":
@@ -30,6 +30,10 @@ class Statement:
     mode: Count = 0  # of a compute: the mode in which the node is computed
     # Of a mode that computes more nodes: the offsets of those that are placed, in order.
     also_offsets: tuple[Count, ...] = ()
+
+    def offset_of(self, number: int) -> int | None:
+        """Return the offset with this number, if there is one; see `Place`."""
+        return dict(enumerate((self.offset, *self.also_offsets))).get(number)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ..graph.cuts import Cut
 from ..graph.graph import Graph
 from ..profile.profile import Profile
 from ..schema import Count, Name
+from .effects import Effects
 from .nests import Nest
 
 if TYPE_CHECKING:
@@ -198,6 +199,11 @@ class CostGraph:
         placed = (it.node for it in made if not it.streamed and it.overwrites is None)
         workspace_bytes = self.nodes[i].all_modes[mode].workspace_bytes
         return workspace_bytes + sum(self.nodes[j].bytes for j in placed)
+
+    @cached_property
+    def effects(self) -> Effects:
+        """Return what statements do, by operation, index of the node, and mode."""
+        return Effects(self)
 
     @cached_property
     def unavoidable(self) -> frozenset[int]:

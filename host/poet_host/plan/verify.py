@@ -1,8 +1,9 @@
 """verify: check that a plan obeys every law, and that the costs stated in the plan are right.
 
-This module uses no code of a planner. It executes the statements on a model of a board. The state
-of this model is the tensors in RAM with their offsets, the tensors on storage, and the clocks of
-two lanes: p (processor) and x (transfers).
+This module uses no code of a planner, and not effects.py either: an error in that table must not
+hide here. It executes the statements on a model of a board. The state of this model is the tensors
+in RAM with their offsets, the tensors on storage, and the clocks of two lanes: p (processor) and x
+(transfers).
 """
 
 from collections.abc import Iterable

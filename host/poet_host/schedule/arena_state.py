@@ -2,7 +2,8 @@
 
 The encoder and the decoder both use the class ArenaState. So both have the same list of residents
 (tensors in RAM), and wait for the same transfers. ArenaState refuses statements that break a rule.
-The section "What a reader refuses" of FORMAT.md lists the rules.
+The section "What a reader refuses" of FORMAT.md lists the rules. The class does not use
+plan/effects.py, so that it checks planners, and it identifies tensors by number, as a board does.
 """
 
 from bisect import insort

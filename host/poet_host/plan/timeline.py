@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .plan import Op, Statement
+from .effects import Effect, Op, effects_of
+from .plan import Statement
 from .problem import CostGraph, Problem
 
 Lane = Literal["processor", "transfers"]
@@ -36,56 +37,41 @@ class Span:
 class Clock:
     """The current time in each lane, in microseconds."""
 
-    graph: CostGraph
     p: float = 0.0  # of the processor
     x: float = 0.0  # of the transfers
     arrival: dict[int, float] = field(default_factory=dict)  # end of the last page_in, by node
     written: dict[int, float] = field(default_factory=dict)  # end of the last page_out, by node
 
-    def ready(self, i: int, mode: int = 0) -> float:
-        """Return the earliest time at which node i can be computed in this mode."""
-        if mode:
-            return self.time_us
-        node = self.graph.nodes[i]
-        begin = self.p
-        for j in node.inputs:
-            begin = max(begin, self.arrival.get(j, 0.0))
-        if node.overwrites is not None:
-            begin = max(begin, self.written.get(node.overwrites, 0.0))
+    def ready(self, effect: Effect) -> float:
+        """Return the earliest time at which a statement with this effect can begin."""
+        begin = self.p if effect.lane == "processor" else self.time_us
+        for i in effect.needs:
+            if self.arrival.get(i, begin) > begin:
+                begin = self.arrival[i]
+        for i in effect.drops:
+            if self.written.get(i, begin) > begin:
+                begin = self.written[i]
         return begin
 
     def idle(self, i: int) -> float:
         """Return the time at which the last transfer of tensor i ends."""
         return max(self.arrival.get(i, 0.0), self.written.get(i, 0.0))
 
-    def compute(self, i: int, mode: int = 0) -> Span:
-        begin = self.ready(i, mode)
-        self.p = begin + self.graph.nodes[i].mode(mode).wall_us
-        if mode:
+    def run(self, effect: Effect) -> Span:
+        reached = self.p
+        begin = self.ready(effect)
+        if effect.lane == "transfers":
+            self.x = begin + effect.transfers_us
+            self.p += effect.processor_us
+            for i in effect.makes:
+                self.arrival[i] = self.x
+            for i in effect.stores:
+                self.written[i] = self.x
+            return Span("transfers", begin, self.x)
+        self.p = begin + effect.processor_us
+        if effect.lane == "both":
             self.x = self.p
-        return Span("processor", begin, self.p)
-
-    def page_in(self, i: int) -> Span:
-        begin = max(self.x, self.p)
-        self.x = self.arrival[i] = begin + self.graph.nodes[i].page_in_us
-        self.p += self.graph.nodes[i].page_in_cpu_us
-        return Span("transfers", begin, self.x)
-
-    def page_out(self, i: int) -> Span:
-        begin = max(self.x, self.p, self.arrival.get(i, 0.0))
-        self.x = self.written[i] = begin + self.graph.nodes[i].page_out_us
-        self.p += self.graph.nodes[i].page_out_cpu_us
-        return Span("transfers", begin, self.x)
-
-    def free(self, i: int) -> Span:
-        begin = self.p
-        self.p = max(self.p, self.idle(i))
-        return Span("processor", begin, self.p)
-
-    def run(self, op: str, i: int, mode: int = 0) -> Span:
-        if op == "compute":
-            return self.compute(i, mode)
-        return {"page_in": self.page_in, "page_out": self.page_out, "free": self.free}[op](i)
+        return Span("processor", reached if effect.op == "free" else begin, self.p)
 
     @property
     def time_us(self) -> float:
@@ -94,15 +80,15 @@ class Clock:
 
 def timeline(problem: Problem, statements: Sequence[Statement]) -> tuple[Span, ...]:
     """Return the span of each statement of a legal plan, in order."""
-    clock, index = Clock(problem.graph), problem.graph.index
-    return tuple(clock.run(it.op, index[it.node], it.mode) for it in statements)
+    clock = Clock()
+    return tuple(clock.run(effect) for effect in effects_of(problem.graph, statements))
 
 
 def time_us(graph: CostGraph, statements: Sequence[Statement]) -> float:
     """Return the time at which both lanes have finished all statements."""
-    clock = Clock(graph)
-    for statement in statements:
-        clock.run(statement.op, graph.index[statement.node], statement.mode)
+    clock = Clock()
+    for effect in effects_of(graph, statements):
+        clock.run(effect)
     return clock.time_us
 
 
@@ -140,15 +126,8 @@ def busy_us(graph: CostGraph, events: Iterable[tuple[Op, int, int]]) -> tuple[fl
     `events`: operations, indices of nodes, and modes. A mode other than 0 occupies both lanes.
     """
     processor_us = transfers_us = 0.0
-    for op, i, mode in events:
-        node = graph.nodes[i]
-        if op == "compute":
-            processor_us += node.mode(mode).wall_us
-            transfers_us += node.mode(mode).wall_us if mode else 0.0
-        elif op == "page_in":
-            transfers_us += node.page_in_us
-            processor_us += node.page_in_cpu_us
-        elif op == "page_out":
-            transfers_us += node.page_out_us
-            processor_us += node.page_out_cpu_us
+    for event in events:
+        effect = graph.effects[event]
+        processor_us += effect.processor_us
+        transfers_us += effect.transfers_us
     return processor_us, transfers_us

@@ -163,7 +163,7 @@ class _Dispatcher:
         self.graph = problem.graph
         self.statements, self.strict = statements, strict
         self.tensors = [self.graph.index[it.node] for it in statements]
-        self.clock = Clock(self.graph)
+        self.clock = Clock()
         self.memory = Memory(problem, statements)
         self.due_us, self.movable_from = due_us, movable_from
         self.out: list[Statement] = []
@@ -197,6 +197,7 @@ class _Dispatcher:
         A mode other than 0 occupies both lanes, and waits for all transfers that were started.
         """
         number = self.statements[now].mode
+        effect = self.graph.effects["compute", i, number]
         mode = self.graph.nodes[i].mode(number)
         made = self.graph.outputs(i, number)
         absent = {j for it in made if it.streamed for j in (it.node, it.overwrites)}
@@ -206,7 +207,7 @@ class _Dispatcher:
         for s in [s for s in self.frees if self.tensors[s] in absent]:
             self._free_late(now, s)
         self._free_idle(now)
-        while not number and self.clock.x < self.clock.ready(i) + mode.wall_us:
+        while not number and self.clock.x < self.clock.ready(effect) + effect.processor_us:
             chosen = self._next(now)
             if chosen is None:
                 break
@@ -272,7 +273,7 @@ class _Dispatcher:
 
     def _emit(self, s: int) -> None:
         statement, i = self.statements[s], self.tensors[s]
-        self.clock.run(statement.op, i, statement.mode)
+        self.clock.run(self.graph.effects[statement.op, i, statement.mode])
         self.out.append(self.memory.with_offsets(s, statement))
         if statement.op == "page_out":
             self.on_storage.add(i)

@@ -37,14 +37,13 @@ def planned_times(
 
     The times of the other statements include the waiting.
     """
-    number = {node.name: i for i, node in enumerate(graph.nodes)}
-    clock = Clock(graph)
+    clock = Clock()
     times: list[Timed | None] = []
     for statement in statements:
         if isinstance(statement, Wait):
             times.append(None)
             continue
         reached_us = clock.p
-        span = clock.run(statement.op, number[statement.node], statement.mode)
+        span = clock.run(graph.effects[statement.op, graph.index[statement.node], statement.mode])
         times.append(Timed(reached_us, span.begin_us, span.end_us))
     return tuple(times)

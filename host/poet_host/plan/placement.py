@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from ..packing.blocks import Block, aligned
 from ..packing.packing import pack
+from .effects import Contents, effects_of
 from .plan import Statement
 from .problem import CostGraph
 
@@ -79,37 +80,23 @@ def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
     A tensor that is created again has several lives. Tensors that overwrite one another in a chain
     share one life.
     """
-    lives: list[Life] = []
-    now: dict[int, Life] = {}
     last = len(statements)
-    if not graph.storage:
-        for i, node in enumerate(graph.nodes):
-            if node.stored:
-                now[i] = Life(-1, last, node.bytes, [], initial=node.name)
-        lives.extend(now.values())
-    for index, statement in enumerate(statements):
-        i = graph.index[statement.node]
-        node = graph.nodes[i]
-        if statement.op == "compute":
-            workspace_bytes = node.mode(statement.mode).workspace_bytes
-            if workspace_bytes:
-                lives.append(Life(index, index + 1, workspace_bytes, [], workspace=index))
-            first, *more = graph.outputs(i, statement.mode)
-            placed = [it for it in more if not it.streamed]
-            for number, made in enumerate([first, *placed]):
-                if made.streamed:
-                    continue
-                if made.overwrites is None:
-                    now[made.node] = Life(index, last, graph.nodes[made.node].bytes, [])
-                    lives.append(now[made.node])
-                else:
-                    now[made.node] = now.pop(made.overwrites)
-                now[made.node].outputs.append((index, number))
-        elif statement.op == "page_in":
-            now[i] = Life(index, last, node.bytes, [(index, 0)])
-            lives.append(now[i])
-        elif statement.op == "free":
-            now.pop(i).end = index
+    start = sorted(Contents(graph).ram)
+    now = {i: Life(-1, last, graph.nodes[i].bytes, [], initial=graph.nodes[i].name) for i in start}
+    lives = list(now.values())
+    for index, effect in enumerate(effects_of(graph, statements)):
+        if effect.workspace_bytes:
+            lives.append(Life(index, index + 1, effect.workspace_bytes, [], workspace=index))
+        for i, over, number in effect.places:
+            if over is None:
+                now[i] = Life(index, last, graph.nodes[i].bytes, [])
+                lives.append(now[i])
+            else:
+                now[i] = now.pop(over)
+            now[i].outputs.append((index, number))
+        for i in effect.drops:
+            if i in now:
+                now.pop(i).end = index
     return lives
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..packing.blocks import aligned
+from .effects import effects_of
 from .placement import Life, lives_of
 from .plan import Statement
 from .problem import CostGraph, Problem
@@ -108,23 +109,14 @@ def _offset_of(life: Life, statements: Sequence[Statement]) -> int | None:
     if not life.outputs:
         return None
     index, number = life.outputs[0]
-    statement = statements[index]
-    if not number:
-        return statement.offset
-    return statement.also_offsets[number - 1] if statement.also_offsets else None
+    return statements[index].offset_of(number)
 
 
 def _created_again(graph: CostGraph, statements: Sequence[Statement]) -> dict[int, int]:
     """Return for each `free` the next position at which its tensor is created again, if any."""
     following: dict[int, int] = {}
     again: dict[int, int] = {}
-    for s in reversed(range(len(statements))):
-        statement = statements[s]
-        i = graph.index[statement.node]
-        if statement.op == "free" and i in following:
-            again[s] = following[i]
-        elif statement.op == "page_in":
-            following[i] = s
-        elif statement.op == "compute":
-            following.update((made.node, s) for made in graph.outputs(i, statement.mode))
+    for s, effect in reversed([*enumerate(effects_of(graph, statements))]):
+        again.update((s, following[i]) for i in effect.drops if i in following)
+        following.update(dict.fromkeys((*effect.makes, *effect.stores), s))
     return again

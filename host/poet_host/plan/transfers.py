@@ -13,9 +13,10 @@ from dataclasses import replace
 from math import inf
 
 from ..work import add, now_s
+from .effects import Contents, effects_of
 from .placement import arrange
 from .plan import Statement
-from .problem import CostGraph, Output, Problem
+from .problem import CostGraph, Problem
 from .timeline import Clock, Span, lanes, time_us, timeline
 from .transfer_memory import Memory, is_placed
 
@@ -95,35 +96,26 @@ def _fastest(problem: Problem, given: Sequence[Statement], ends_at: float, tries
 
 def _early(graph: CostGraph, statements: Sequence[Statement]) -> list[Statement]:
     """Move each page-out right after its tensor's creation, and each free after the last use."""
-    index = graph.index
     created: dict[int, int] = {}
     needed: dict[int, int] = {}  # by tensor, the last position that needs it
     keys: list[tuple[int, int, int]] = []
-    for s, statement in enumerate(statements):
-        i = index[statement.node]
-        if statement.op == "compute":
-            needed.update(dict.fromkeys(graph.nodes[i].whole_inputs(statement.mode), s))
-        if statement.op in ("compute", "page_in"):
-            keys.append((s, -1, 0))
-            for made in _outputs(graph, statement):
-                if not made.streamed:
-                    created[made.node] = needed[made.node] = s
-        elif statement.op == "page_out":
+    for s, (statement, effect) in enumerate(
+        zip(statements, effects_of(graph, statements), strict=True)
+    ):
+        i = graph.index[statement.node]
+        if statement.op == "page_out":
             keys.append((created.get(i, -1), LAST_RANK, s))
-        else:
-            user = index[statements[needed[i]].node] if i in needed else i
+        elif statement.op == "free":
+            user = graph.index[statements[needed[i]].node] if i in needed else i
             inputs = graph.nodes[user].all_inputs
             rank = inputs.index(i) if i in inputs and user != i else LAST_RANK + 1
             keys.append((needed.get(i, -1), rank, s))
+        else:
+            keys.append((s, -1, 0))
+            created.update(dict.fromkeys(effect.makes, s))
+            needed.update(dict.fromkeys((*effect.needs, *effect.makes), s))
     order = sorted(range(len(statements)), key=keys.__getitem__)
     return [statements[s] for s in order]
-
-
-def _outputs(graph: CostGraph, statement: Statement) -> tuple[Output, ...]:
-    """Return what a compute makes, or the tensor that a page-in creates."""
-    i = graph.index[statement.node]
-    is_compute = statement.op == "compute"
-    return graph.outputs(i, statement.mode) if is_compute else (Output(i, False, None),)
 
 
 def _priorities(
@@ -160,9 +152,9 @@ class _Dispatcher:
         strict: bool,
     ) -> None:
         """`strict`: never start a page-in before another page-in that is needed earlier."""
-        self.graph = problem.graph
         self.statements, self.strict = statements, strict
-        self.tensors = [self.graph.index[it.node] for it in statements]
+        self.tensors = [problem.graph.index[it.node] for it in statements]
+        self.effects = effects_of(problem.graph, statements)
         self.clock = Clock()
         self.memory = Memory(problem, statements)
         self.due_us, self.movable_from = due_us, movable_from
@@ -170,7 +162,7 @@ class _Dispatcher:
         self.outs: list[int] = []  # positions of page-outs that are not started yet
         self.frees: list[int] = []  # frees not done yet
         self.ins = [s for s, it in enumerate(statements) if it.op == "page_in"]  # not started
-        self.on_storage = {i for i, node in enumerate(self.graph.nodes) if node.stored}
+        self.on_storage = Contents(problem.graph).storage
 
     def run(self) -> tuple[Statement, ...]:
         for now, statement in enumerate(self.statements):
@@ -178,7 +170,7 @@ class _Dispatcher:
             for s in [s for s in self.frees if self.memory.forced[s] <= now]:
                 self._free_late(now, s)
             if statement.op == "compute":
-                self._compute(now, i)
+                self._compute(now)
             elif statement.op == "page_out":
                 self.outs.append(now)
             elif statement.op == "free":
@@ -191,23 +183,19 @@ class _Dispatcher:
             self._emit(s)
         return tuple(self.out)
 
-    def _compute(self, now: int, i: int) -> None:
+    def _compute(self, now: int) -> None:
         """Start transfers while their lane would be idle during this computation. Then compute.
 
         A mode other than 0 occupies both lanes, and waits for all transfers that were started.
         """
-        number = self.statements[now].mode
-        effect = self.graph.effects["compute", i, number]
-        mode = self.graph.nodes[i].mode(number)
-        made = self.graph.outputs(i, number)
-        absent = {j for it in made if it.streamed for j in (it.node, it.overwrites)}
-        for j in (*mode.streamed_inputs, *(it.overwrites for it in made)):
-            if j is not None:
-                self._start_outs(j)
-        for s in [s for s in self.frees if self.tensors[s] in absent]:
+        effect = self.effects[now]
+        alone = effect.lane == "both"
+        for j in (*effect.reads, *effect.drops):
+            self._start_outs(j)
+        for s in [s for s in self.frees if self.tensors[s] in effect.absent]:
             self._free_late(now, s)
         self._free_idle(now)
-        while not number and self.clock.x < self.clock.ready(effect) + effect.processor_us:
+        while not alone and self.clock.x < self.clock.ready(effect) + effect.processor_us:
             chosen = self._next(now)
             if chosen is None:
                 break
@@ -272,27 +260,19 @@ class _Dispatcher:
             self._emit(s)
 
     def _emit(self, s: int) -> None:
-        statement, i = self.statements[s], self.tensors[s]
-        self.clock.run(self.graph.effects[statement.op, i, statement.mode])
-        self.out.append(self.memory.with_offsets(s, statement))
-        if statement.op == "page_out":
-            self.on_storage.add(i)
-        elif statement.op == "compute":
-            made = self.graph.outputs(i, statement.mode)
-            self.on_storage.update(it.node for it in made if it.streamed)
+        self.clock.run(self.effects[s])
+        self.out.append(self.memory.with_offsets(s, self.statements[s]))
+        self.on_storage.update(self.effects[s].stores)
 
 
 def _movable_from(graph: CostGraph, statements: Sequence[Statement]) -> list[int]:
-    """Return how early each statement may run: after the previous statement on its tensor."""
+    """Return how early each statement may run: after the previous one on its tensors."""
     last: dict[int, int] = {}
     first: list[int] = []
-    for s, statement in enumerate(statements):
-        i = graph.index[statement.node]
-        first.append(last.get(i, -1) + 1)
-        last[i] = s
-        if statement.op == "compute":
-            last.update(dict.fromkeys(graph.nodes[i].inputs_of(statement.mode), s))
-            last.update((made.node, s) for made in graph.outputs(i, statement.mode))
+    for s, effect in enumerate(effects_of(graph, statements)):
+        tensors = (*effect.needs, *effect.reads, *effect.makes, *effect.stores)
+        first.append(max(last.get(i, -1) for i in tensors) + 1)
+        last.update(dict.fromkeys(tensors, s))
     return first
 
 
@@ -305,20 +285,12 @@ def _deadlines(
     used: dict[int, float] = {}
     gone: dict[int, float] = {}
     due = [0.0] * len(statements)
-    for s in reversed(range(len(statements))):
-        statement, begin_us = statements[s], spans[s].begin_us
-        i = graph.index[statement.node]
-        if statement.op == "compute":
-            mode = graph.nodes[i].mode(statement.mode)
-            used.update(dict.fromkeys(graph.nodes[i].whole_inputs(statement.mode), begin_us))
-            gone.update(dict.fromkeys(mode.streamed_inputs, begin_us))
-            overwritten = (made.overwrites for made in graph.outputs(i, statement.mode))
-            gone.update((j, begin_us) for j in overwritten if j is not None)
-        elif statement.op == "page_in":
-            due[s] = used.get(i, inf)
-            gone[i] = begin_us
-        elif statement.op == "page_out":
-            due[s] = gone.get(i, inf)
+    for s, effect in reversed([*enumerate(effects_of(graph, statements))]):
+        begin_us = spans[s].begin_us
+        if effect.op == "compute":
+            used.update(dict.fromkeys(effect.needs, begin_us))
         else:
-            gone[i] = begin_us
+            wanted = [used.get(i, inf) for i in effect.makes]
+            due[s] = min(wanted + [gone.get(i, inf) for i in effect.stores], default=0.0)
+        gone.update(dict.fromkeys((*effect.reads, *effect.drops, *effect.absent), begin_us))
     return due

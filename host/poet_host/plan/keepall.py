@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from ..errors import BadInput
+from .effects import Contents
 from .placed_plan import PlacedPlan, finish
 from .placement import arrange
 from .plan import Op, Plan, Statement
@@ -53,32 +54,24 @@ class _Builder:
 
     graph: CostGraph
     out: list[Statement] = field(default_factory=list)
-    ram: set[int] = field(default_factory=set)  # the tensors in RAM
+
+    def __post_init__(self) -> None:
+        self.contents = Contents(self.graph)
 
     def statements(self) -> list[Statement]:
-        nodes = self.graph.nodes
-        last_use = last_uses(self.graph)
-        if not self.graph.storage:
-            self.ram = {i for i, node in enumerate(nodes) if node.stored}
-            self._free([i for i in sorted(self.ram) if last_use[i] < 0])
+        nodes, ram, last_use = self.graph.nodes, self.contents.ram, last_uses(self.graph)
+        self._emit("free", [i for i in sorted(ram) if last_use[i] < 0])
         page_out = self._paged_out()
         for i, node in enumerate(nodes):
             if node.stored:
                 continue
             self._check_overwriting(i, last_use)
             inputs = list(dict.fromkeys(node.inputs))
-            for j in inputs:
-                if j not in self.ram:
-                    self._emit("page_in", j)
-                    self.ram.add(j)
-            self._emit("compute", i)
-            self.ram.add(i)
-            if node.overwrites is not None:
-                self.ram.discard(node.overwrites)
-            self._free([j for j in inputs if j in self.ram and last_use[j] <= i])
-            if i in page_out:
-                self._emit("page_out", i)
-            self._free([i] if last_use[i] < 0 else [])
+            self._emit("page_in", [j for j in inputs if j not in ram])
+            self._emit("compute", [i])
+            self._emit("free", [j for j in inputs if j in ram and last_use[j] <= i])
+            self._emit("page_out", [i] if i in page_out else [])
+            self._emit("free", [i] if last_use[i] < 0 else [])
         return self.out
 
     def _paged_out(self) -> set[int]:
@@ -105,10 +98,7 @@ class _Builder:
             f'node needs "{over}". Plan with storage, which can hold a copy of "{over}"'
         )
 
-    def _free(self, tensors: Sequence[int]) -> None:
+    def _emit(self, op: Op, tensors: Sequence[int]) -> None:
         for i in tensors:
-            self._emit("free", i)
-            self.ram.discard(i)
-
-    def _emit(self, op: Op, i: int) -> None:
-        self.out.append(Statement(op, self.graph.nodes[i].name))
+            self.out.append(Statement(op, self.graph.nodes[i].name))
+            self.contents.change(self.graph.effects[op, i, 0])

@@ -73,16 +73,14 @@ def bytes_of(
 
 def need_of(graph: CostGraph, index: int, number: int, unit: int = ALIGNMENT) -> Need:
     """Return the need of a node in the mode with this number."""
-    node = graph.nodes[index]
-    mode = node.mode(number)
-    tensors = list(dict.fromkeys(node.whole_inputs(number)))
-    made = graph.outputs(index, number)
-    tensors += [it.node for it in made if it.overwrites is None and not it.streamed]
+    effect = graph.effects["compute", index, number]
+    tensors = list(dict.fromkeys(effect.needs))
+    tensors += [place.node for place in effect.places if place.takes is None]
     return Need(
-        node.name,
+        graph.nodes[index].name,
         tuple((graph.nodes[i].name, graph.nodes[i].bytes) for i in tensors),
-        mode.workspace_bytes,
-        bytes_of(graph, tensors, unit, mode.workspace_bytes),
+        effect.workspace_bytes,
+        bytes_of(graph, tensors, unit, effect.workspace_bytes),
     )
 
 

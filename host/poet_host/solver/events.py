@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..plan.effects import Contents
 from ..plan.plan import Op, Statement
 from ..plan.problem import CostGraph
 from ..plan.timeline import busy_us
@@ -38,14 +39,8 @@ def events_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Event]:
 def energy_uj(graph: CostGraph, events: Sequence[Event]) -> float:
     """Return the energy of the events, without base power."""
     total = 0.0
-    for op, i, mode in events:
-        node = graph.nodes[i]
-        if op == "compute":
-            total += node.mode(mode).energy_uj
-        elif op == "page_in":
-            total += node.page_in_uj
-        elif op == "page_out":
-            total += node.page_out_uj
+    for event in events:
+        total += graph.effects[event].energy_uj
     return total
 
 
@@ -68,21 +63,19 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     done: set[int] = set()
     coming: list[int] = []
     moved: list[Event] = []
-    for op, i, mode in events:
-        if op == "page_in":
-            coming.append(i)
-        if op == "free" and i in coming:
-            coming.remove(i)
-        if op != "compute":
+    for event in events:
+        effect = graph.effects[event]
+        if event.op == "page_in":
+            coming.append(event.node)
+        if event.op == "free" and event.node in coming:
+            coming.remove(event.node)
+        if event.op != "compute":
             continue
-        needed = graph.nodes[i].whole_inputs(mode)
-        moved += [Event("page_in", j) for j in coming if j in needed]
-        coming = [j for j in coming if j not in needed]
-        moved.append(Event("compute", i, mode))
-        for made in graph.outputs(i, mode):
-            if made.node in written - done and not made.streamed:
-                moved.append(Event("page_out", made.node))
-            done.add(made.node)
+        moved += [Event("page_in", j) for j in coming if j in effect.needs]
+        coming = [j for j in coming if j not in effect.needs]
+        moved.append(event)
+        moved += [Event("page_out", j) for j in effect.makes if j in written - done]
+        done.update(effect.makes, effect.stores)
     return tidy(graph, moved)
 
 
@@ -92,26 +85,16 @@ def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[tuple[int, int
     The keys are pairs of an event's index and a tensor. Without storage, stored tensors start in
     RAM: the index is then -1. A solution of a relaxed model may need what no event creates.
     """
-    created: dict[int, int] = {}  # by tensor, the event that created it last
-    last: dict[tuple[int, int], int] = {}
-    if not graph.storage:
-        created = {i: -1 for i, node in enumerate(graph.nodes) if node.stored}
-        last = {(-1, i): -1 for i in created}
-    for e, (op, i, mode) in enumerate(events):
-        touched = [i]
-        if op == "compute":
-            touched = [*graph.nodes[i].whole_inputs(mode)]
-            for made in graph.outputs(i, mode):
-                if made.overwrites is not None and made.overwrites in created:
-                    touched += [] if made.streamed else [made.overwrites]
-                if not made.streamed:
-                    created[made.node] = e
-                    touched.append(made.node)
-        elif op == "page_in":
+    # By tensor, the event that created it last:
+    created = dict.fromkeys(sorted(Contents(graph).ram), -1)
+    last = {(-1, i): -1 for i in created}
+    for e, event in enumerate(events):
+        effect = graph.effects[event]
+        for i in effect.makes:
             created[i] = e
-        for j in touched:
-            if j in created:
-                last[created[j], j] = e
+        for i in (*effect.needs, *effect.makes, *effect.drops):
+            if i in created:
+                last[created[i], i] = e
     if not graph.storage:
         for i, node in enumerate(graph.nodes):
             if node.keep:
@@ -125,32 +108,33 @@ def _without_waste(graph: CostGraph, events: list[Event]) -> list[Event]:
     The first computation of a node is dropped only if a plan may leave the node out.
     """
     nodes, last = graph.nodes, _last_uses(graph, events)
-    read = {i for op, i, _ in events if op == "page_in"}
+    read: set[int] = set()
     times = Counter[int]()  # of the computations of each node
-    for op, i, mode in events:
-        if op == "compute":
-            read.update(nodes[i].mode(mode).streamed_inputs)
-            times.update(made.node for made in graph.outputs(i, mode))
+    for event in events:
+        read.update(graph.effects[event].reads)
+        times.update(_computed(graph, event))
     computed: set[int] = set()
     useful: list[Event] = []
     for e, event in enumerate(events):
-        op, i, mode = event
-        if op == "page_in" and last[e, i] == e:
+        effect, made = graph.effects[event], _computed(graph, event)
+        if event.op == "page_out":
+            idle = event.node not in read and not nodes[event.node].keep
+        else:
+            idle = not effect.stores and all(last[e, i] == e for i in effect.makes)
+        if idle and all(
+            i in computed or (graph.may_leave_out and times[i] == 1 and not nodes[i].keep)
+            for i in made
+        ):
             continue
-        if op == "compute":
-            made = graph.outputs(i, mode)
-            idle = all(not it.streamed and last[e, it.node] == e for it in made)
-            if idle and all(
-                it.node in computed
-                or (graph.may_leave_out and times[it.node] == 1 and not nodes[it.node].keep)
-                for it in made
-            ):
-                continue
-            computed.update(it.node for it in made)
-        if op == "page_out" and i not in read and not nodes[i].keep:
-            continue
+        computed.update(made)
         useful.append(event)
     return useful
+
+
+def _computed(graph: CostGraph, event: Event) -> tuple[int, ...]:
+    """Return the nodes that an event computes."""
+    effect = graph.effects[event]
+    return (*effect.makes, *effect.stores) if event.op == "compute" else ()
 
 
 def with_frees(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
@@ -161,54 +145,20 @@ def with_frees(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     result: list[Event] = [Event("free", i) for i in frees.get(-1, [])]
     for e, event in enumerate(events):
         result.append(event)
-        made = graph.outputs(event.node, event.mode) if event.op == "compute" else ()
-        gone = {it.taken for it in made}
-        result += [Event("free", j) for j in frees.get(e, []) if j not in gone]
+        gone = graph.effects[event].drops
+        result += [Event("free", i) for i in frees.get(e, []) if i not in gone]
     return result
 
 
 def fits(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> bool:
     """Return whether every event finds its tensors, and at most `ram_bytes` of RAM are used."""
-    nodes = graph.nodes
-    storage = {i for i, node in enumerate(nodes) if node.stored and graph.storage}
-    ram = set() if graph.storage else {i for i, node in enumerate(nodes) if node.stored}
-    live = sum(nodes[i].bytes for i in ram)
-    if live > ram_bytes:
+    contents = Contents(graph)
+    if contents.bytes > ram_bytes:
         return False
-    for op, i, mode in events:
-        node = nodes[i]
-        if op == "free":
-            ram.discard(i)
-            live -= node.bytes
-            continue
-        if op == "page_out":
-            storage.add(i)
-            continue
-        if op == "page_in" and (i in ram or i not in storage):
+    for event in events:
+        effect = graph.effects[event]
+        if contents.bytes + effect.own_bytes > ram_bytes or not contents.allow(effect):
             return False
-        if op == "compute" and not (
-            ram.issuperset(node.whole_inputs(mode))
-            and storage.issuperset(node.mode(mode).streamed_inputs)
-        ):
-            return False
-        if op == "page_in":
-            ram.add(i)
-            live += node.bytes
-        else:
-            made = graph.outputs(i, mode)
-            if live + graph.own_bytes(i, mode) > ram_bytes:
-                return False
-            for it in made:
-                if it.node in ram or (it.streamed and it.overwrites in ram):
-                    return False
-                if it.streamed:
-                    storage.add(it.node)
-                    continue
-                ram.add(it.node)
-                live += nodes[it.node].bytes
-                if it.overwrites is not None:
-                    ram.discard(it.overwrites)
-                    live -= nodes[it.node].bytes
-        if live > ram_bytes:
-            return False
-    return graph.storage or all(i in ram for i, node in enumerate(nodes) if node.keep)
+        contents.change(effect)
+    kept = {i for i, node in enumerate(graph.nodes) if node.keep}
+    return graph.storage or contents.ram.issuperset(kept)

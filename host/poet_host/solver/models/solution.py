@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...plan.problem import CostGraph, Output
+from ...plan.effects import Contents
+from ...plan.problem import CostGraph
 from ..events import Event
 from ..program import Program, Values
 from .stage_columns import ALWAYS_IN_RAM, Stage, StageModel
@@ -40,7 +41,7 @@ def events(model: StageModel, values: Values) -> list[Event]:
             if (kept or is_paged_out) and not nodes[i].mode(mode).streamed_output:
                 outs.append(Event("page_out", i))
         for run in runs:
-            for j in dict.fromkeys(modes.given.nodes[run.node].whole_inputs(run.mode)):
+            for j in dict.fromkeys(modes.given.effects[run].needs):
                 if j in paged:
                     found.append(Event("page_in", j))
                     paged.discard(j)
@@ -82,10 +83,9 @@ def values_of(
     `repeated`; recomputations that the events should repeat, but do not.
     """
     values = np.zeros(len(model.program.cost))
-    firsts = model.modes.firsts(events)
-    written = _written(model.modes.given, events) - {
-        i for i, mode in firsts.items() if model.graph.nodes[i].mode(mode).streamed_output
-    }
+    firsts, effects = model.modes.firsts(events), model.modes.given.effects
+    written = {i for event in events for i in effects[event].stores}
+    written -= {i for i, mode in firsts.items() if model.graph.nodes[i].mode(mode).streamed_output}
     for i, column in model.written.items():
         values[column] = float(i in written)
     stages = _by_stage(model.modes.given, events)
@@ -118,14 +118,6 @@ def values_of(
     return values
 
 
-def _written(graph: CostGraph, events: Sequence[Event]) -> set[int]:
-    written = {event.node for event in events if event.op == "page_out"}
-    for op, i, mode in events:
-        if op == "compute":
-            written.update(made.node for made in graph.outputs(i, mode) if made.streamed)
-    return written
-
-
 def _set_mode(model: StageModel, stage: Stage, values: Values, mode: int, in_ram: set[int]) -> None:
     """Set the variables x and V of a stage, whose operator is computed in `mode`.
 
@@ -133,13 +125,13 @@ def _set_mode(model: StageModel, stage: Stage, values: Values, mode: int, in_ram
     """
     t = stage.operator
     assert t is not None
-    node = model.graph.nodes[t]
+    effect = model.graph.effects["compute", t, mode]
     if stage.modes:
         values[stage.modes[model.modes.instead_of(t, mode)]] = 1.0
     for i, column in stage.after.items():
         if column not in (ALWAYS_IN_RAM, stage.used.get(i)):
-            is_there = i in in_ram and node.taken(mode) != i
-            values[column] = float(not node.mode(mode).streamed_output if i == t else is_there)
+            is_there = i in in_ram and i not in effect.drops
+            values[column] = float(i in effect.makes if i == t else is_there)
 
 
 def recomputed_by_stage(graph: CostGraph, events: Sequence[Event]) -> dict[int, set[int]]:
@@ -216,51 +208,45 @@ def _by_stage(
     computed: dict[int, Event] = {}
     paged: set[int] = set()
     twice: set[int] = set()
-    ram = set() if graph.storage else {i for i, n in enumerate(graph.nodes) if n.stored}
-    before = set(ram)
+    contents = Contents(graph)
+    ram, before = contents.ram, set(contents.ram)
     for event in events:
-        op, i, mode = event
-        if op == "compute":
-            outputs = graph.outputs(i, mode)
-            first = {place[it.node]: it for it in outputs if place[it.node] >= following}
-            for made in outputs:
-                if made not in first.values() and not made.streamed:
-                    if made.node in computed:
-                        twice.add(made.node)
-                    computed.setdefault(made.node, event)
-                    _create(made, ram)
-            last = max(first, default=following - 1)
-            for stage in range(following, last):
-                early = first.get(stage)
-                taken = None if early is None else early.taken
-                needed = _needed(graph, taken, computed, paged, ram)
-                now = {j: computed.pop(j) for j in needed & computed.keys()}
-                yield now, needed & paged, (before | needed) & ram, twice & needed
-                paged -= needed
-                before |= needed
-                if early is not None and not early.streamed:
-                    _create(early, ram)
-                    before.add(early.node)
-            if last in first:
-                yield computed, paged, set(ram), twice
-                computed, paged, twice, following = {}, set(), set(), last + 1
-                if not first[last].streamed:
-                    _create(first[last], ram)
-                before = set(ram)
-        elif op == "page_in":
-            paged.add(i)
+        effect = graph.effects[event]
+        if event.op != "compute":
+            paged.update(effect.makes)
+            ram.update(effect.makes)
+            ram.difference_update(effect.drops)
+            continue
+        taken = {i: over for i, over, _ in effect.places}
+        again = [i for i in taken if place[i] < following]
+        first = {place[i]: i for i in (*taken, *effect.stores) if place[i] >= following}
+        for i in again:
+            if i in computed:
+                twice.add(i)
+            computed.setdefault(i, event)
+            ram.discard(taken[i])
             ram.add(i)
-        elif op == "free":
-            ram.discard(i)
+        last = max(first, default=following - 1)
+        for stage in range(following, last):
+            early = first.get(stage, -1)
+            needed = _needed(graph, taken.get(early), computed, paged, ram)
+            now = {j: computed.pop(j) for j in needed & computed.keys()}
+            yield now, needed & paged, (before | needed) & ram, twice & needed
+            paged -= needed
+            before |= needed
+            if early in taken:
+                ram.discard(taken[early])
+                ram.add(early)
+                before.add(early)
+        if last in first:
+            yield computed, paged, set(ram), twice
+            computed, paged, twice, following = {}, set(), set(), last + 1
+            contents.change(effect)
+            before = set(ram)
     for _ in range(following, len(operators)):
         yield {}, set(), set(before & ram), set()
     if not graph.storage:
         yield computed, paged, set(ram), twice
-
-
-def _create(made: Output, ram: set[int]) -> None:
-    ram.discard(made.taken)
-    ram.add(made.node)
 
 
 def _needed(
@@ -274,7 +260,7 @@ def _needed(
 
     It also must have used all of this that is not in RAM any more.
     """
-    inputs = {j: set(graph.nodes[it.node].whole_inputs(it.mode)) for j, it in computed.items()}
+    inputs = {j: set(graph.effects[event].needs) for j, event in computed.items()}
     found: set[int] = set()
     border = {i for i in (*inputs, *paged) if i == tensor}
     while border:

@@ -64,11 +64,11 @@ def latest_paged(modes: Modes, ram_bytes: int) -> list[Event] | None:
         m = _cheapest_mode(modes, j, ram, ram_bytes)
         if m is None:
             return None
-        mode, inputs = node.mode(m), set(node.whole_inputs(m))
-        written.update(mode.streamed_inputs)
+        effect = graph.effects["compute", j, m]
+        inputs, absent = set(effect.needs), ram.intersection(effect.absent)
+        written.update(effect.reads)
         coming = inputs - ram
-        absent = {mode.overwrites} if mode.streamed_output and mode.overwrites in ram else set()
-        need = live + graph.own_bytes(j, m) + sum(nodes[i].bytes for i in coming)
+        need = live + effect.own_bytes + sum(nodes[i].bytes for i in coming)
         leaving = sorted(
             ram - inputs, key=lambda i: (i in absent, uses[i][-1] if uses[i] else 0), reverse=True
         )
@@ -84,11 +84,9 @@ def latest_paged(modes: Modes, ram_bytes: int) -> list[Event] | None:
         events.append(Event("compute", j, m))
         for i in modes.wanted[j]:
             uses[i].pop()
-        over = node.taken(m)
-        if over is not None and uses[over]:
-            written.add(over)
-        ram |= inputs if mode.streamed_output else inputs | {j}
-        ram = {i for i in ram if uses[i] and i != over}
+        written.update(i for i in effect.drops if uses[i])
+        ram |= inputs.union(effect.makes)
+        ram = {i for i in ram if uses[i] and i not in effect.drops}
         live = sum(nodes[i].bytes for i in ram)
     return tidy(graph, _with_page_outs(graph, events, written))
 
@@ -110,9 +108,9 @@ def _with_page_outs(graph: CostGraph, events: list[Event], written: set[int]) ->
     paged: list[Event] = []
     for event in events:
         paged.append(event)
-        is_whole = not graph.nodes[event.node].mode(event.mode).streamed_output
-        if event.op == "compute" and event.node in written and is_whole:
-            paged.append(Event("page_out", event.node))
+        if event.op == "compute":
+            made = graph.effects[event].makes
+            paged += [Event("page_out", i) for i in made if i in written]
     return paged
 
 

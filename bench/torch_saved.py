@@ -196,7 +196,7 @@ class Step:
             if i == self.loss + 1:
                 step.have &= saved.nodes
             step.ensure(self.costs.nodes[i].inputs)
-            step.compute(i)
+            step.run("compute", i)
         return step.events
 
 

@@ -287,7 +287,7 @@ def _walks(found: Chain) -> "list[Walk]":
             elif output is not None and what == "drop":
                 walk.drop([output])
             elif output is not None:
-                (walk.page_out if what == "out" else walk.page_in)(output)
+                walk.page_out(output) if what == "out" else walk.run("page_in", output)
         walks.append(walk)
     return walks
 

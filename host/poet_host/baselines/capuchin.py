@@ -128,10 +128,10 @@ class _Policy:
                 later = self.recomputed.get(i) or self.swapped.get(i)
                 if not (collective and later and later.second >= t):
                     replay.have.discard(i)
-            replay.compute(t)
+            replay.run("compute", t)
             for i in leaving.get(t, []):
                 if i in self.swapped:
-                    replay.events.append(Event("page_out", i))
+                    replay.run("page_out", i)
                     replay.written.add(i)
                 replay.have.discard(i)
         return replay.events

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..plan.problem import CostGraph
-from ..solver.events import Event
 from .method import DoesNotApply
 from .replay import Replay
 
@@ -161,7 +160,7 @@ class Walk(Replay):
         output = chain.outputs[block]
         for i in chain.blocks[block]:
             if i not in self.done:
-                self.compute(i)
+                self.run("compute", i)
         kept = {output}
         if tape:
             self.ensure(sorted(chain.tapes[block]))
@@ -175,12 +174,12 @@ class Walk(Replay):
         """Compute the backward nodes of a block. The tensors kept for them must be in RAM."""
         for i in self.chain.groups[block]:
             self.ensure(self.graph.nodes[i].inputs)
-            self.compute(i)
+            self.run("compute", i)
 
     def drop(self, tensors: Iterable[int | None]) -> None:
         self.have -= {i for i in tensors if i is not None and not self.graph.nodes[i].once}
 
     def page_out(self, i: int) -> None:
         """Page out a tensor, then drop it from RAM."""
-        self.events.append(Event("page_out", i))
+        self.run("page_out", i)
         self.drop([i])

@@ -217,7 +217,7 @@ class _Tracer:
             self.first(k, free - programme.output[k - 1] + back)
             self._drop(k - 1)
         if away and before is not None:
-            walk.page_in(before)
+            walk.run("page_in", before)
         if k == s:
             walk.backward(s)
         else:

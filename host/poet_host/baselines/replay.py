@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ..plan.plan import Op
 from ..plan.problem import CostGraph
 from ..solver.events import Event
 
@@ -20,17 +21,12 @@ class Replay:
     done: set[int] = field(default_factory=set)  # computed at least once
     written: set[int] = field(default_factory=set)  # tensors paged out; `ensure` pages them in
 
-    def compute(self, i: int) -> None:
-        self.events.append(Event("compute", i))
-        self.done.add(i)
-        self.have.add(i)
-        over = self.graph.nodes[i].overwrites
-        if over is not None:
-            self.have.discard(over)
-
-    def page_in(self, i: int) -> None:
-        self.events.append(Event("page_in", i))
-        self.have.add(i)
+    def run(self, op: Op, i: int) -> None:
+        effect = self.graph.effects[op, i, 0]
+        self.events.append(Event(op, i))
+        self.done.update(effect.makes)
+        self.have.update(effect.makes)
+        self.have.difference_update(effect.drops)
 
     def ensure(self, wanted: Iterable[int]) -> set[int]:
         """Bring `wanted` into RAM. Return all tensors that are paged in or recomputed for this."""
@@ -45,5 +41,5 @@ class Replay:
             if i not in self.written:
                 todo += [j for j in nodes[i].inputs if not nodes[j].stored and j not in self.have]
         for i in sorted(missing):
-            (self.page_in if i in self.written else self.compute)(i)
+            self.run("page_in" if i in self.written else "compute", i)
         return missing

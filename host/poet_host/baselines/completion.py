@@ -57,9 +57,8 @@ def complete(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> Compl
     used = np.zeros(len(events) + 1, dtype=np.int64)
     for stay in stays:
         used[stay.begin + stay.inherits : stay.end + 1] += graph.nodes[stay.node].bytes
-    for e, (op, i, _) in enumerate(events):
-        if op == "compute":
-            used[e] += graph.nodes[i].workspace_bytes
+    for e, event in enumerate(events):
+        used[e] += graph.effects[event].workspace_bytes
     for i, events_of in uses.items():
         used[events_of] += graph.nodes[i].bytes
     gaps = _gaps(graph, events, uses)
@@ -91,29 +90,26 @@ def _with_kept(graph: CostGraph, events: Sequence[Event]) -> list[Event] | None:
     outlive the step.
     """
     nodes = graph.nodes
-    there: set[int | None] = set()
+    there: set[int] = set()
     away: set[int] = set()
     out: list[Event] = []
-    for op, i, _ in events:
-        if op == "compute":
-            missing = [j for j in nodes[i].inputs if not nodes[j].stored and j not in there]
-            away.update(missing)
-            out += [Event("page_in", j) for j in missing]
-            there.update(missing)
-            there -= {nodes[i].overwrites}
-        out.append(Event(op, i))
-        if op != "page_out":
-            there.add(i)
+    for event in events:
+        effect = graph.effects[event]
+        missing = [j for j in effect.needs if not nodes[j].stored and j not in there]
+        away.update(missing)
+        out += [*(Event("page_in", j) for j in missing), event]
+        there.update(missing, effect.makes)
+        there.difference_update(effect.drops)
     kept = {i for i, node in enumerate(nodes) if node.keep and not node.stored}
     if not graph.storage:
         return None if away or kept - there else out
     written: set[int] = {i for op, i, _ in events if op == "page_out"} - away
     whole: list[Event] = []
-    for op, i, _ in out:
-        whole.append(Event(op, i))
-        if op == "compute" and i in kept | away and i not in written:
-            whole.append(Event("page_out", i))
-            written.add(i)
+    for event in out:
+        whole.append(event)
+        if event.op == "compute" and event.node in kept | away and event.node not in written:
+            whole.append(Event("page_out", event.node))
+            written.add(event.node)
     return whole
 
 
@@ -122,18 +118,15 @@ def _stays(graph: CostGraph, events: Sequence[Event]) -> tuple[list[_Stay], dict
     stays: list[_Stay] = []
     now: dict[int, _Stay] = {}
     uses: dict[int, list[int]] = {}
-    for e, (op, i, _) in enumerate(events):
-        node = graph.nodes[i]
-        if op == "compute":
-            for j in node.inputs:
-                if graph.nodes[j].stored:
-                    uses.setdefault(j, []).append(e)
-                else:
-                    now[j].end = e
-        if op == "page_out":
-            now[i].end = e
-        else:
-            now[i] = _Stay(i, e, e, inherits=op == "compute" and node.overwrites is not None)
+    for e, event in enumerate(events):
+        effect = graph.effects[event]
+        for i in effect.needs:
+            if graph.nodes[i].stored:
+                uses.setdefault(i, []).append(e)
+            else:
+                now[i].end = e
+        for i, over, _ in effect.places:
+            now[i] = _Stay(i, e, e, inherits=over is not None)
             stays.append(now[i])
     if not graph.storage:
         for i, stay in now.items():
@@ -156,7 +149,7 @@ def _gaps(graph: CostGraph, events: Sequence[Event], uses: dict[int, list[int]])
     gaps = []
     for i, at in uses.items():
         for a, b in pairwise(at):
-            gaps.append(_Gap(i, a, b, graph.nodes[events[a][1]].overwrites == i))
+            gaps.append(_Gap(i, a, b, i in graph.effects[events[a]].drops))
     return gaps
 
 
@@ -231,9 +224,9 @@ def _statements(
             before.setdefault(stay.begin, []).append(stay.node)
         after.setdefault(stay.end, []).append(stay.node)
     out = [Statement("free", nodes[i].name) for i in after.get(-1, [])]
-    for e, (op, i, _) in enumerate(events):
-        out += [Statement("page_in", nodes[j].name) for j in before.get(e, [])]
-        out.append(Statement(op, nodes[i].name))
-        gone = nodes[i].overwrites if op == "compute" else None
-        out += [Statement("free", nodes[j].name) for j in after.get(e, []) if j != gone]
+    for e, event in enumerate(events):
+        out += [Statement("page_in", nodes[i].name) for i in before.get(e, [])]
+        out.append(Statement(event.op, nodes[event.node].name))
+        gone = graph.effects[event].drops
+        out += [Statement("free", nodes[i].name) for i in after.get(e, []) if i not in gone]
     return tuple(out)

@@ -188,31 +188,27 @@ class _Walk:
         return View(name, tuple(self.bars), tuple(self.boxes), *ends)
 
     def _compute(self, index: int, statement: Statement, timed: Timed) -> None:
-        name, mode = statement.node, self.nodes[statement.node].mode(statement.mode)
+        name, nodes = statement.node, self.graph.nodes
+        effect = self.graph.effects[statement.op, self.graph.index[name], statement.mode]
         kind: Kind = "again" if name in self.done else "forward"
         self._bar(index, name, "wait", timed.reached_us, timed.begin_us, always=False)
         self._bar(index, name, kind, timed.begin_us, timed.end_us)
-        if mode.streams:
+        if effect.reads or effect.stores:
             self._bar(index, name, "streamed", timed.begin_us, timed.end_us)
-        also_offsets = iter(statement.also_offsets)
-        for made in self.graph.outputs(self.graph.index[name], statement.mode):
-            node = self.graph.nodes[made.node].name
-            self.done.add(node)
-            if made.streamed:
-                continue
-            offset = statement.offset if node == name else next(also_offsets, None)
-            if made.overwrites is not None:
-                old = self.graph.nodes[made.overwrites].name
-                offset = self.here[old].offset
-                self._leave(old, index, timed.begin_us)
-            self.enter(index, node, kind, offset, timed.begin_us, timed.end_us)
+        self.done.update(nodes[i].name for i in (*effect.makes, *effect.stores))
+        for i, over, number in effect.places:
+            offset = statement.offset_of(number)
+            if over is not None:
+                offset = self.here[nodes[over].name].offset
+                self._leave(nodes[over].name, index, timed.begin_us)
+            self.enter(index, nodes[i].name, kind, offset, timed.begin_us, timed.end_us)
         if statement.workspace_offset is not None:
-            self._use(timed.begin_us, mode.workspace_bytes)
+            at, size = statement.workspace_offset, effect.workspace_bytes
+            self._use(timed.begin_us, size)
             self.in_use[index] = max(self.in_use[index], self.used[-1][1])
-            at, size = statement.workspace_offset, mode.workspace_bytes
             times = (timed.begin_us, timed.begin_us, timed.end_us)
             self.boxes.append(Box(index, index, name, kind, at, size, *times, workspace=True))
-            self._use(timed.end_us, -mode.workspace_bytes)
+            self._use(timed.end_us, -size)
 
     def _page_in(self, index: int, statement: Statement, timed: Timed) -> None:
         """Show a page-in. The tensor occupies RAM as soon as the page-in is queued."""

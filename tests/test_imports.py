@@ -29,16 +29,16 @@ ORDER = [
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
     "graph": 3275, "reference": 1048, "onnx": 3620, "device": 1444, "firmware_build": 1588,
-    "sim": 1483, "profile": 1085, "packing": 364, "plan": 2927, "stream": 1797, "solver": 5758,
-    "baselines": 2202, "schedule": 2567, "data": 1105, "card": 1888, "run": 1714, "check": 557,
-    "view": 859, "compare": 345, "api": 1542, "cli": 4218,
+    "sim": 1483, "profile": 1085, "packing": 364, "plan": 2991, "stream": 1797, "solver": 5692,
+    "baselines": 2190, "schedule": 2567, "data": 1105, "card": 1888, "run": 1714, "check": 557,
+    "view": 855, "compare": 345, "api": 1539, "cli": 4218,
 }  # fmt: skip
 ROOT_LINES = 1187  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 1469, "firmware/src": 6466, "firmware/kernels": 8311, "firmware/port": 6469,
+    "firmware/include": 1485, "firmware/src": 6518, "firmware/kernels": 8311, "firmware/port": 6475,
     "host/poet_host/sim/chip": 9835, "host/poet_host/packing": 540,
-    "bench": 7069, "tests": 56402,
+    "bench": 7069, "tests": 56456,
 }  # fmt: skip
 COUNTED = {"bench": (".py",), "tests": (".py", ".c", ".h", ".S")}
 C = (".c", ".h", ".S", ".def")

@@ -23,6 +23,7 @@ from poet_host.solver.workers import Channel
 from support.mode_graphs import mode_problem, timed_mode_problems
 from support.oracle import Best, cheapest
 from support.streamed_graphs import streamed_instance
+
 from tests.solver.models.test_stage_model import untied
 
 PROOF = Settings(60.0, gap=0.0, placed=False, counted=True)

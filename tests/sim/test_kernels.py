@@ -92,7 +92,7 @@ def test_every_kernel_has_the_bits_of_the_host(
     (tmp_path / "cases.h").write_text(
         f"#include <stdint.h>\nstatic const uint32_t cases[] = {{{numbers}}};\n"
     )
-    kernels = [str(path) for path in sorted((FIRMWARE / "kernels").glob("*.c"))]
+    kernels = [str(path) for path in sorted((FIRMWARE / "kernels").rglob("*.c"))]
     include = f"-I{FIRMWARE / 'include'}"
     elf = build(core, "kernels.c", tmp_path, f"-I{tmp_path}", include, flag, *kernels)
     wanted = [f"{row.name} {zlib.crc32(row.result):08x}" for row in rows]

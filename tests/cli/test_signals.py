@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 from poet_host import api
-from poet_host.cli import session
 from poet_host.cli.console import say
 from poet_host.cli.signals import stop_requests
+from poet_host.run import session
 from poet_host.run.run import Step, weights_sha256
 from support import whole_runs as runs
 from support.command import Process, children, spawn

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -24,21 +24,12 @@ from rich.text import Text
 
 from .. import api
 from ..data.classes import Classes
+from ..run.session import Report
 
 TABLE_WIDTH = 110  # width of a table in characters, if stdout is not a terminal
 # Shortest times between two progress lines, if stderr is not a terminal: of ordinary reports, and
 # of reports that ask for a line.
 PROGRESS_LINE_S, ASKED_LINE_S = 60.0, 1.0
-
-
-class Report(Protocol):
-    """A callback that reports progress: `done` of `total` steps (0: unknown), and a text `word`.
-
-    If stderr is not a terminal, the callback prints at most one line per minute. Calls with
-    `is_line` print at most one line per second; the last of them is always printed.
-    """
-
-    def __call__(self, done: int, total: int, word: str, is_line: bool = False) -> None: ...
 
 
 def count_steps(report: Report) -> Callable[[int, int], None]:

@@ -24,10 +24,11 @@ from ..plan.verify import verify
 from ..profile.profile import Profile
 from ..run.evaluate import held_out_accuracy
 from ..run.run import Run, weights_sha256
+from ..run.session import Report
 from ..run.train import StartingPoint, Training
 from ..schedule.schedule import Schedule
 from ..view.picture import draw
-from .console import Report, count_steps, progress, say, to_json
+from .console import count_steps, progress, say, to_json
 
 MODEL = "resnet-digits"
 NATIVE = "native"

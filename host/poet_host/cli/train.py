@@ -8,12 +8,14 @@ import numpy as np
 from .. import api
 from ..data.fitted import classes_of, fit
 from ..errors import BadInput, PoetError
+from ..files import write_whole
 from ..graph.graph import Graph
 from ..graph.weights import weight_nodes
 from ..profile.profile import board_power
 from ..run.evaluate import held_out_accuracy
 from ..run.log import Log
 from ..run.run import Run, weights_sha256
+from ..run.session import Session
 from ..run.train import COMMIT_EVERY, Diverged, StartingPoint, train as train_until
 from ..run.validate import check_held_out
 from ..schedule.rates import with_rates
@@ -27,6 +29,7 @@ from .console import (
     say_classes,
     say_emulated,
     show_table,
+    to_json,
 )
 from .options import (
     FiniteRange,
@@ -43,7 +46,6 @@ from .options import (
     storage_option,
     training_seed_option,
 )
-from .session import Session
 from .signals import stop_requests
 
 RUN_BYTES = 64 << 10  # approximate size of a run.json file without its steps
@@ -221,10 +223,10 @@ def train(
                 f"{graph.name} has {classes_of(graph):,} classes, but {dataset.name} has names for "
                 f"only {len(training.classes):,}. Data for later runs cannot add names"
             )
-        session = Session(training, log, save_weights, best, save_every)
+        session = Session(training, log, save_weights, best, save_every, say)
         if best and resume and best.exists():
             session.load_best()
-        session.say_unused(last, steps)
+        _say_unused(session, last, steps)
         failed: dict[str, object] = {}
         with (
             progress(f"training {graph.name}") as report,
@@ -236,7 +238,7 @@ def train(
             except Diverged as error:
                 run = error.run
                 failed = failure(str(error), error.exit_code)
-        session.save(run, run_path)
+        _save(session, run, run_path, best)
         accuracy = None if failed else held_out_accuracy(graph, run.weights, training.data)
         log.end(
             ended=run.ended, accuracy=accuracy, weights_sha256=weights_sha256(run.weights),
@@ -253,6 +255,32 @@ def train(
     else:
         show_table(("", ">"), [*_facts(run, loaded, accuracy, session)])
     return code
+
+
+def _say_unused(session: Session, last: int, steps: int | None) -> None:
+    """Print how many samples each epoch omits, and whether no step is left to train."""
+    data, batch = session.training.data, session.training.graph.batch
+    unused = len(data.x) - session.per_epoch * batch
+    if unused and steps is None:
+        which = "other ones in each epoch" if data.shuffle else "always the last ones"
+        say(
+            f"each epoch omits {unused:,} of {len(data.x):,} samples ({which}), which do not "
+            f"fill a batch of {batch:,}"
+        )
+    if session.begun >= last:
+        say(f"nothing to train: step {session.begun:,} is done, and the last step is {last:,}")
+
+
+def _save(session: Session, run: Run, run_path: Path | None, best: Path | None) -> None:
+    """Save the weights and the run."""
+    written = [session.save(run)]
+    if run_path:
+        write_whole(run_path, to_json(run.to_json()))
+        written.append(run_path)
+    if session.best:
+        written.append(best)
+    if written := [path for path in written if path]:
+        say(f"wrote {' and '.join(map(str, written))}")
 
 
 def _check_space(

@@ -1,29 +1,45 @@
-"""The work of `train` after each step: log, report, validate and save weights."""
+"""What a training does after each step: log, report, validate and save weights."""
 
+from collections.abc import Callable
 from math import isfinite
 from pathlib import Path
+from typing import Protocol
 
-from .. import api
+from ..card.weights import load_weights, save_weights, step_of_weights
 from ..errors import PoetError
-from ..files import write_whole
 from ..graph.weights import Weights
-from ..run.log import Log
-from ..run.run import Run, Step
-from ..run.train import Training
-from ..run.validate import Validated, validate
-from .console import Report, say, to_json
+from .log import Log
+from .run import Run, Step
+from .train import Training
+from .validate import Validated, validate
+
+
+class Report(Protocol):
+    """A callback that reports progress: `done` of `total` steps (0: unknown), and a text `word`.
+
+    If stderr is not a terminal, the command line prints at most one line per minute. Calls with
+    `is_line` print at most one line per second; the last of them is always printed.
+    """
+
+    def __call__(self, done: int, total: int, word: str, is_line: bool = False) -> None: ...
 
 
 class Session:
-    """Logs steps, reports progress, validates after epochs, and saves weights during training."""
+    """Logs steps, validates after epochs, and saves weights during training.
+
+    `path`: the file for the weights, which are saved after every `save_every` steps, too. `best`:
+    the file for the weights with the lowest loss on the held-out samples; None: no validation.
+    `warn` is called with the reason if weights cannot be saved.
+    """
 
     def __init__(
         self,
         training: Training,
         log: Log,
-        save_weights: Path,
+        path: Path,
         best: Path | None,
         save_every: int | None,
+        warn: Callable[[str], object],
     ) -> None:
         self.training, self.log = training, log
         self.begun = training.committed
@@ -32,7 +48,7 @@ class Session:
         self.best: Validated | None = None  # the validation with the lowest loss
         self.report: Report | None = None
         self.write_error = ""  # why weights could not be saved during training; empty: no error
-        self._save_weights, self._best_path, self._save_every = save_weights, best, save_every
+        self._path, self._best_path, self._save_every, self._warn = path, best, save_every, warn
         self._losses: list[float] = []  # losses of the steps so far in this epoch
 
     def load_best(self) -> None:
@@ -41,22 +57,9 @@ class Session:
         After this call, only weights with a lower loss replace them.
         """
         assert self._best_path is not None
-        weights = api.load_weights(self._best_path, self.training.graph)
-        step = api.step_of_weights(self._best_path)
+        weights = load_weights(self._best_path, self.training.graph)
+        step = step_of_weights(self._best_path)
         self.best = self._validated(weights, step)
-
-    def say_unused(self, last: int, steps: int | None) -> None:
-        """Print how many samples each epoch omits, and whether no step is left to train."""
-        data, batch = self.training.data, self.training.graph.batch
-        unused = len(data.x) - self.per_epoch * batch
-        if unused and steps is None:
-            which = "other ones in each epoch" if data.shuffle else "always the last ones"
-            say(
-                f"each epoch omits {unused:,} of {len(data.x):,} samples ({which}), which do not "
-                f"fill a batch of {batch:,}"
-            )
-        if self.begun >= last:
-            say(f"nothing to train: step {self.begun:,} is done, and the last step is {last:,}")
 
     def on_step(self, step: Step, last: int) -> None:
         """Log, report, validate and save after a step.
@@ -75,7 +78,7 @@ class Session:
         if is_saved or (is_epoch and self._best_path):
             weights = self.training.weights()
             if is_saved and step.step < last:
-                self._checkpoint(self._save_weights, weights, step.step)
+                self._checkpoint(self._path, weights, step.step)
             if is_epoch and self._best_path:
                 text += self._validate(weights, step.step)
         if self.report:
@@ -102,29 +105,22 @@ class Session:
             self._save(path, weights, step)
         except PoetError as error:
             if not self.write_error:
-                say(f"weights not saved: {error}")
+                self._warn(f"weights not saved: {error}")
             self.write_error = str(error)
 
     def _save(self, path: Path, weights: Weights, step: int) -> None:
-        api.save_weights(path, self.training.graph, weights, step, self.training.classes)
+        save_weights(path, self.training.graph, weights, step, self.training.classes)
 
-    def save(self, run: Run, run_path: Path | None) -> None:
-        """Save the run, and the weights after its last complete step.
+    def save(self, run: Run) -> Path | None:
+        """Save the weights after the last complete step, and return their file.
 
         No weights are saved if step 1 diverged.
         """
-        written: list[Path | None] = []
         done = run.last_step or self.begun
-        if done or run.ended != "not_finite":
-            self._save(self._save_weights, run.weights, done)
-            written.append(self._save_weights)
-        if run_path:
-            write_whole(run_path, to_json(run.to_json()))
-            written.append(run_path)
-        if self.best:
-            written.append(self._best_path)
-        if written:
-            say(f"wrote {' and '.join(map(str, written))}")
+        if not done and run.ended == "not_finite":
+            return None
+        self._save(self._path, run.weights, done)
+        return self._path
 
     def to_json(self) -> dict[str, object]:
         best = self.best and {**self.best.to_json(), "file": str(self._best_path)}

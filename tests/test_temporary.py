@@ -8,7 +8,7 @@ from pathlib import Path
 
 import poet_host as poet
 import pytest
-from poet_host.cli.options import check_space, check_writable
+from poet_host.cli.written import check_space, check_writable
 from poet_host.temporary import remove_leftovers, temporary_file, temporary_folder
 from support.command import Process
 

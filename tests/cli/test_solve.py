@@ -10,7 +10,7 @@ import numpy as np
 import poet_host as poet
 import pytest
 from poet_host import api
-from poet_host.cli.solve import _traffic, _traffic_facts
+from poet_host.cli.solved import traffic_facts, traffic_of
 from poet_host.device.board import load_board
 from poet_host.plan.costgraph import dump_cost_graph
 from poet_host.plan.infeasible import largest_need
@@ -238,11 +238,11 @@ def test_the_bytes_that_modes_move_are_shown() -> None:
     plan = Plan("feasible", 99, statements=(*computes, Statement("page_out", "b")))
     graph = CostGraph("g", nodes)
     assert moved_bytes(graph, plan) == (24, 24)
-    traffic = _traffic(graph, Problem(graph, 99), plan)
+    traffic = traffic_of(graph, Problem(graph, 99), plan)
     assert traffic is not None
-    assert ("bytes moved in, out", "24, 24") in _traffic_facts(traffic, None)
-    assert ("bytes written in an epoch", "2,400") in _traffic_facts(traffic, 100)
-    assert _traffic(graph, Problem(graph, 99), replace(plan, statements=())) is None
+    assert ("bytes moved in, out", "24, 24") in traffic_facts(traffic, None)
+    assert ("bytes written in an epoch", "2,400") in traffic_facts(traffic, 100)
+    assert traffic_of(graph, Problem(graph, 99), replace(plan, statements=())) is None
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from ..check.bundle import bundle
 from ..errors import BoardError, PoetWarning
 from ..files import write_whole
 from .console import emit, progress, say, say_emulated, show_table
-from .options import check_writable
+from .written import check_writable
 
 _OTHER_FIRMWARE = ("bad_version", "bad_fingerprint")
 

@@ -1,10 +1,12 @@
 """The command `boards`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from .. import api
+from ..device.board import Board
 from ..device.device import connect
 from ..device.health import is_unwanted, reset_text
 from ..device.ports import SerialPort, board_of, find_port, runs_firmware, serial_ports
@@ -13,20 +15,23 @@ from ..firmware_build.native import linux_boards
 from ..firmware_build.recipe import simulated_boards
 from . import completion
 from .console import emit, say, show_table
-from .options import json_option
+from .declared import option, takes
+from .options import JSON
 
 NATIVE = "native"
 REPLY_PATIENCE_S = 2.0  # longest wait for a reply: a board replies late while it computes
 
 
 @click.command()
-@click.option(
-    "--port", "-p", metavar="PORT", shell_complete=completion.ports,
-    show_default="ports with known USB ids",
-    help="Query this port in addition to the ports with known USB ids.",
-)  # fmt: skip
-@json_option
-def boards(port: str | None, as_json: bool) -> None:
+@takes
+def boards(
+    port: str | None = option(
+        "--port", "-p", metavar="PORT", shell_complete=completion.ports,
+        show_default="ports with known USB ids",
+        help="Query this port in addition to the ports with known USB ids.",
+    ),
+    as_json: bool = JSON,
+) -> None:  # fmt: skip
     """List the known boards and the serial ports.
 
     Queries the port that --port names, and each port that has the USB ids of a known board. Sends
@@ -53,6 +58,11 @@ def boards(port: str | None, as_json: bool) -> None:
         ]
         emit({"boards": board_rows, "ports": port_rows})
         return
+    _show(known, port_rows)
+
+
+def _show(known: Sequence[Board], port_rows: Sequence[dict[str, Any]]) -> None:
+    """Print a table of the boards, and one of the ports."""
     show_table(
         ("board", ">arena, KiB", ">processor, mW", ">storage write, mW", "description"),
         [

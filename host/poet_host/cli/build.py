@@ -8,14 +8,18 @@ from ..files import write_whole
 from ..firmware_build.flash import build as build_for
 from . import completion
 from .console import emit, say
-from .options import check_writable, json_option, output
+from .declared import argument, takes
+from .options import JSON
+from .written import check_writable, output_file
 
 
 @click.command()
-@click.argument("board", shell_complete=completion.boards)
-@output("--output", "-o", "file", required=True, help="Write the firmware to this file.")
-@json_option
-def build(board: str, file: Path, as_json: bool) -> None:
+@takes
+def build(
+    board: str = argument(shell_complete=completion.boards),
+    file: Path = output_file("--output", "-o", help="Write the firmware to this file."),
+    as_json: bool = JSON,
+) -> None:
     """Write the firmware of BOARD to a file.
 
     The file is an ELF image, which `poet-host flash` and other tools can upload. For a board that

@@ -1,8 +1,10 @@
 """The command `card`."""
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,28 +19,30 @@ from ..schedule.schedule import Schedule
 from . import completion
 from .card_table import card_rows
 from .console import emit, failure, progress, say, say_classes, show_table
+from .declared import argument, option, takes
 from .options import (
-    check_writable,
-    data_options,
-    duration_options,
-    erase_option,
-    json_option,
-    output,
-    output_argument,
-    schedule_argument,
-    storage_option,
-    training_seed_option,
+    ERASE_CARD,
+    JSON,
+    SCHEDULE,
+    STORAGE,
+    TRAINING_SEED,
+    DataOptions,
+    Duration,
+    load_weights_option,
 )
 from .storage import check_image
+from .written import WRITTEN_FILE, check_writable, output_argument, output_file
 
-_port_option = click.option(
+_PORT = option(
     "--port", "-p", metavar="PORT", shell_complete=completion.ports, show_default="none",
     help="Port of the board that contains the card. `poet-host train --help` lists the kinds of "
     "PORT.",
 )  # fmt: skip
-_card_argument = click.argument(
-    "card_path", metavar="CARD", type=click.Path(dir_okay=False, path_type=Path)
-)
+_CARD = argument(metavar="CARD", type=WRITTEN_FILE)
+
+
+def _schedule_option(default: str, help_text: str) -> Any:
+    return option(metavar="NAME.poet", show_default=default, help=help_text)
 
 
 @click.group()
@@ -46,127 +50,124 @@ def card() -> None:
     """Write the SD card of a board, or read its weights."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
+    """The options of `card write`."""
+
+    schedule: Path = SCHEDULE
+    data: DataOptions
+    image: Path | None = option(
+        "--output", "-o", type=WRITTEN_FILE, metavar="FILE",
+        show_default="the card in the board at --port",
+        help="Write to this card image, which is created if it does not exist. If the command "
+        "fails, an existing image stays as it was. Copy the image to an SD card with dd.",
+    )  # fmt: skip
+    port: str | None = _PORT
+    duration: Duration
+    load_weights: Path | None = load_weights_option()
+    resume: bool = option(
+        help="Continue with the weights on the card, after the last step that they were trained "
+        "for. With --load-weights FILE, continue with the weights in FILE instead.",
+    )  # fmt: skip
+    erase_card: bool = ERASE_CARD
+    storage: Path | None = STORAGE
+    seed: int = TRAINING_SEED
+    as_json: bool = JSON
+
+    @property
+    def from_card(self) -> bool:
+        return self.resume and self.load_weights is None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the command creates the image."""
+        return self.image is not None and not self.image.exists()
+
+    @property
+    def first_step(self) -> int:
+        """The step of the weights in --load-weights, if training continues with them."""
+        return api.step_of_weights(self.load_weights) if self.resume and self.load_weights else 0
+
+    def check(self) -> None:
+        """Raise BadInput if options exclude each other, or a file cannot be written."""
+        image = self.image
+        if (image is None) == (self.port is None):
+            raise BadInput(
+                "name one card: either an image with -o FILE, or a board with --port PORT"
+            )
+        self.duration.check()
+        if image and self.storage:
+            raise BadInput(f"-o {image} already names the card image: omit --storage")
+        _check_card_is_kept(self.port, self.storage)
+        if image:
+            check_image(image)
+            check_writable(image, read=(self.schedule, self.data.data, self.load_weights))
+
+    def check_resume(self) -> None:
+        if self.from_card and self.erase_card:
+            raise BadInput("--resume needs the weights on the card: omit --erase-card")
+        if self.is_new and self.from_card:
+            raise BadInput(
+                f"--resume needs the weights on the card, but the image {self.image} does not "
+                "exist: name the image of the previous run, or omit --resume"
+            )
+
+
 @card.command()
-@schedule_argument
-@data_options
-@click.option(
-    "--output", "-o", "image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    show_default="the card in the board at --port",
-    help="Write to this card image, which is created if it does not exist. If the command fails, "
-    "an existing image stays as it was. Copy the image to an SD card with dd.",
-)  # fmt: skip
-@_port_option
-@duration_options
-@click.option(
-    "--load-weights", type=click.Path(path_type=Path), metavar="FILE",
-    show_default="the weights in the model's .onnx file, or random weights",
-    help="Start with the weights in this .safetensors file.",
-)  # fmt: skip
-@click.option(
-    "--resume", is_flag=True,
-    help="Continue with the weights on the card, after the last step that they were trained for. "
-    "With --load-weights FILE, continue with the weights in FILE instead.",
-)  # fmt: skip
-@erase_option
-@storage_option
-@training_seed_option
-@json_option
-def write(
-    schedule: Path,
-    data: str,
-    normalize: str,
-    test_split: float | None,
-    header: bool | None,
-    image: Path | None,
-    port: str | None,
-    shuffle: bool,
-    epochs: int | None,
-    steps: int | None,
-    load_weights: Path | None,
-    resume: bool,
-    erase_card: bool,
-    storage: Path | None,
-    seed: int,
-    as_json: bool,
-) -> None:
+@takes
+def write(given: WriteOptions) -> None:
     """Write schedule, initial weights and data to an SD card.
 
     A board with this card trains without a host. Training starts when the board is switched on and
     no host sends requests. After a power cut, training continues.
     """
-    if (image is None) == (port is None):
-        raise BadInput("name one card: either an image with -o FILE, or a board with --port PORT")
-    if epochs is not None and steps is not None:
-        raise BadInput("--epochs and --steps exclude each other: omit one")
-    if image and storage:
-        raise BadInput(f"-o {image} already names the card image: omit --storage")
-    _check_card_is_kept(port, storage)
-    if image:
-        check_image(image)
-        check_writable(image, read=(schedule, data, load_weights))
-    loaded = Schedule.load(schedule)
-    graph = loaded.graph
-    read = api.load_data(
-        data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed,
-        header=header, graph=graph,
-    )  # fmt: skip
-    dataset = fit(read, graph)
-    last = api.last_step(dataset, epochs or 1, steps)
-    first = api.step_of_weights(load_weights) if resume and load_weights else 0
-    initial = api.load_weights(load_weights, graph) if load_weights else None
-    from_card = resume and load_weights is None
-    if from_card and erase_card:
-        raise BadInput("--resume needs the weights on the card: omit --erase-card")
-    is_new = image is not None and not image.exists()
-    if is_new and from_card:
-        raise BadInput(
-            f"--resume needs the weights on the card, but the image {image} does not exist: name "
-            "the image of the previous run, or omit --resume"
-        )
+    given.check()
+    schedule, image = Schedule.load(given.schedule), given.image
+    graph = schedule.graph
+    dataset = fit(given.data.read(graph, given.seed, shuffle=given.duration.shuffle), graph)
+    last = api.last_step(dataset, given.duration.epochs or 1, given.duration.steps)
+    first = given.first_step
+    weights = api.load_weights(given.load_weights, graph) if given.load_weights else None
+    given.check_resume()
     if first >= last:
         raise BadInput(
             f"nothing is left to train: step {first:,} is already done, and training ends after "
             f"step {last:,}. Allow more --steps or --epochs"
         )
-    size_bytes = None
-    if is_new:
-        size_bytes = api.card_image_bytes(loaded, dataset, last - first)
+    size_bytes = api.card_image_bytes(schedule, dataset, last - first) if given.is_new else None
     with (
-        api.new_storage(image, size_bytes) if image else nullcontext(storage) as file,
-        _connected(loaded, port, file, writable=True) as connection,
+        api.new_storage(image, size_bytes) if image else nullcontext(given.storage) as file,
+        _connected(schedule, given.port, file, writable=True) as connection,
         progress(f"writing {graph.name} and {dataset.name}") as report,
     ):
         state = api.write_card(
-            loaded, connection, dataset, steps=last, seed=seed, weights=initial, first_step=first,
-            resume=from_card, erase_card=erase_card,
+            schedule, connection, dataset, steps=last, seed=given.seed, weights=weights,
+            first_step=first, resume=given.from_card, erase_card=given.erase_card,
             progress=lambda done, total: report(done, total, "bytes"),
         )  # fmt: skip
-    where = str(image) if image else f"the card of the board at {port}"
+    where = str(image) if image else f"the card of the board at {given.port}"
     say_classes(state.classes)
     say(f"wrote {where}: steps {state.first + 1:,} to {state.last:,} of {graph.name}")
-    if as_json:
+    if given.as_json:
         emit({**_facts(graph, state), "file": str(image) if image else None})
 
 
 @card.command()
-@schedule_argument
-@_port_option
-@storage_option
-@output(
-    "--save-weights", suffix=".safetensors", is_strict=False,
-    help="Write the weights on the card, which are those after the last complete step, to this "
-    ".safetensors file.",
-)  # fmt: skip
-@output("--log", "log_path", help="Write the loss of each step to this file, as JSON lines.")
-@json_option
+@takes
 def read(
-    schedule: Path,
-    port: str | None,
-    storage: Path | None,
-    save_weights: Path | None,
-    log_path: Path | None,
-    as_json: bool,
-) -> None:
+    schedule: Path = SCHEDULE,
+    port: str | None = _PORT,
+    storage: Path | None = STORAGE,
+    save_weights: Path | None = output_file(
+        suffix=".safetensors", is_strict=False,
+        help="Write the weights on the card, which are those after the last complete step, to "
+        "this .safetensors file.",
+    ),
+    log_path: Path | None = output_file(
+        "--log", help="Write the loss of each step to this file, as JSON lines."
+    ),
+    as_json: bool = JSON,
+) -> None:  # fmt: skip
     """Show how far a board has trained without a host.
 
     Reads the card of the board at --port, or the card image --storage. This command stops the
@@ -202,20 +203,16 @@ def read(
 
 
 @card.command("export")
-@_card_argument
-@output_argument("weights", ".safetensors")
-@click.option(
-    "--prior", is_flag=True,
-    help="Take the weights of the step before the last complete step.",
-)  # fmt: skip
-@click.option(
-    "--schedule", type=click.Path(path_type=Path), metavar="NAME.poet",
-    show_default="the names in the card's note",
-    help="Take the names of the weights from this schedule of the model.",
-)  # fmt: skip
-@json_option
+@takes
 def export_(
-    card_path: Path, weights: Path, prior: bool, schedule: Path | None, as_json: bool
+    card_path: Path = _CARD,
+    weights: Path = output_argument("WEIGHTS", ".safetensors"),
+    prior: bool = option(help="Take the weights of the step before the last complete step."),
+    schedule: Path | None = _schedule_option(
+        "the names in the card's note",
+        "Take the names of the weights from this schedule of the model.",
+    ),
+    as_json: bool = JSON,
 ) -> None:
     """Write the weights on a card to a file, without a board.
 
@@ -231,15 +228,16 @@ def export_(
 
 
 @card.command()
-@_card_argument
-@click.option(
-    "--schedule", type=click.Path(path_type=Path), metavar="NAME.poet",
-    show_default="the model part on the card",
-    help="Find the weights with this schedule, which trained them, if the model part on the card "
-    "is damaged.",
-)  # fmt: skip
-@json_option
-def check(card_path: Path, schedule: Path | None, as_json: bool) -> int:
+@takes
+def check(
+    card_path: Path = _CARD,
+    schedule: Path | None = _schedule_option(
+        "the model part on the card",
+        "Find the weights with this schedule, which trained them, if the model part on the card "
+        "is damaged.",
+    ),
+    as_json: bool = JSON,
+) -> int:
     """Check a card, and show which of its weights are whole.
 
     CARD is a card image, or the device of a card. Reads every slot of every tensor, the records,

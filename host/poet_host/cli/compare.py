@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any
 
 import click
 
@@ -16,105 +15,99 @@ from ..compare.sweep import Case, Point, Result, Store, cores, sweep
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..plan.limits import deadline_us, ram_bytes
-from ..plan.problem import CostGraph, Objective
+from ..plan.problem import CostGraph
 from ..profile.profile import Profile
 from ..temporary import temporary_folder
 from . import completion
 from .console import emit, progress, say, show_table, show_text
-from .options import FiniteRange, WholeRange, json_option, model_options, profile_of
-from .search_options import objective_option, search_limit, time_limit_option, work_limit_option
+from .declared import argument, option, takes
+from .options import JSON, FiniteRange, ModelOptions, WholeRange, profile_of
+from .search_options import SearchOptions
 
 EPILOG = "\b\nMethods:\n" + "\n".join(
     f"  {row.name:<15} {row.description} [{row.citation}]" for row in SCHEDULERS.values()
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """The options of `compare`."""
+
+    models: tuple[str, ...] = argument(
+        metavar="MODEL...", nargs=-1, required=True, shell_complete=completion.models
+    )  # fmt: skip
+    boards: tuple[str, ...] = option(
+        "--board", multiple=True, metavar="LIST", show_default="the boards of --profile",
+        help="Plan for these boards, separated by commas.",
+    )  # fmt: skip
+    profiles: tuple[str, ...] = option(
+        "--profile", multiple=True, metavar="LIST", show_default="estimate",
+        help="Sources of the costs, separated by commas: `estimate` (the description of each "
+        "board), `paper` (the figures of the POET paper) or a file that `poet-host profile` wrote.",
+    )  # fmt: skip
+    budgets: str = option(
+        default="100%,75%,50%,40%,30%", show_default=True, metavar="LIST",
+        help="RAM budgets, separated by commas: bytes, a size such as 24KiB, or a share such as "
+        "50%. 100% is the RAM that a training step needs if every tensor stays in RAM.",
+    )  # fmt: skip
+    deadlines: str = option(
+        default="none", show_default=True, metavar="LIST",
+        help="Deadlines of a training step, separated by commas: milliseconds, a multiple such as "
+        "1.2x, or none. 1x is the time that the step takes if every tensor stays in RAM.",
+    )  # fmt: skip
+    methods: str = option(
+        default=",".join(METHODS), show_default="all", metavar="LIST",
+        help="Planning methods, separated by commas. The list below describes them.",
+    )  # fmt: skip
+    search: SearchOptions
+    gap: float = option(
+        type=FiniteRange(0, 1), default=0.0, show_default=True, metavar="G",
+        help="Stop each search when it is proved that any other plan saves at most this share of "
+        "what the best plan found so far needs (0.01 = 1 %). With 0, it must be proved that no "
+        "plan is better.",
+    )  # fmt: skip
+    output: Path | None = option(
+        "--output", "-o", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+        show_default="not written",
+        help="Write the table and the plans to this folder. Rows of the table that are already in "
+        "the folder are not solved again.",
+    )  # fmt: skip
+    jobs: int = option(
+        "--jobs", "-j", type=WholeRange(1), default=cores, metavar="N",
+        show_default="the number of processors",
+        help="Number of plans to solve in parallel.",
+    )  # fmt: skip
+    model: ModelOptions
+    as_json: bool = JSON
+
+
 @click.command(epilog=EPILOG)
-@click.argument(
-    "models", metavar="MODEL...", nargs=-1, required=True, shell_complete=completion.models
-)
-@click.option(
-    "--board", "boards", multiple=True, metavar="LIST", show_default="the boards of --profile",
-    help="Plan for these boards, separated by commas.",
-)  # fmt: skip
-@click.option(
-    "--profile", "profiles", multiple=True, metavar="LIST", show_default="estimate",
-    help="Sources of the costs, separated by commas: `estimate` (the description of each board), "
-    "`paper` (the figures of the POET paper) or a file that `poet-host profile` wrote.",
-)  # fmt: skip
-@click.option(
-    "--budgets", default="100%,75%,50%,40%,30%", show_default=True, metavar="LIST",
-    help="RAM budgets, separated by commas: bytes, a size such as 24KiB, or a share such as 50%. "
-    "100% is the RAM that a training step needs if every tensor stays in RAM.",
-)  # fmt: skip
-@click.option(
-    "--deadlines", default="none", show_default=True, metavar="LIST",
-    help="Deadlines of a training step, separated by commas: milliseconds, a multiple such as "
-    "1.2x, or none. 1x is the time that the step takes if every tensor stays in RAM.",
-)  # fmt: skip
-@click.option(
-    "--methods", default=",".join(METHODS), show_default="all", metavar="LIST",
-    help="Planning methods, separated by commas. The list below describes them.",
-)  # fmt: skip
-@objective_option
-@time_limit_option
-@work_limit_option
-@click.option(
-    "--gap", type=FiniteRange(0, 1), default=0.0, show_default=True, metavar="G",
-    help="Stop each search when it is proved that any other plan saves at most this share of what "
-    "the best plan found so far needs (0.01 = 1 %). With 0, it must be proved that no plan is "
-    "better.",
-)  # fmt: skip
-@click.option(
-    "--output", "-o", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-    show_default="not written",
-    help="Write the table and the plans to this folder. Rows of the table that are already in the "
-    "folder are not solved again.",
-)  # fmt: skip
-@click.option(
-    "--jobs", "-j", type=WholeRange(1), default=cores, metavar="N",
-    show_default="the number of processors", help="Number of plans to solve in parallel.",
-)  # fmt: skip
-@model_options
-@json_option
-def compare(
-    models: tuple[str, ...],
-    boards: tuple[str, ...],
-    profiles: tuple[str, ...],
-    budgets: str,
-    deadlines: str,
-    methods: str,
-    objective: Objective,
-    time_limit: float | None,
-    work_limit: float | None,
-    gap: float,
-    output: Path | None,
-    jobs: int,
-    as_json: bool,
-    **options: Any,
-) -> None:
+@takes
+def compare(given: CompareOptions) -> None:
     """Compare planning methods at several RAM budgets and deadlines.
 
     MODEL is a built-in model, an .onnx file or a cost graph. Each combination of model, board,
     profile, method, budget and deadline is a point, and has a row in the table. All plans are
     verified. If a comparison with --output is interrupted, the same command continues it.
     """
-    chosen = _methods(methods)
-    limits = _some_words(budgets, "--budgets"), _some_words(deadlines, "--deadlines")
-    settings = list(_settings(models, _words(*boards), _words(*profiles), options))
-    limit_s, counted = search_limit(time_limit, work_limit)
+    chosen = _methods(given.methods)
+    limits = _some_words(given.budgets, "--budgets"), _some_words(given.deadlines, "--deadlines")
+    settings = list(
+        _settings(given.models, _words(*given.boards), _words(*given.profiles), given.model)
+    )
+    limit_s, counted = given.search.limit()
     with progress("pricing operators"):
         points = [
-            Point(case, method, ram, limit, limit_s, gap, objective, counted)
+            Point(case, method, ram, limit, limit_s, given.gap, given.search.objective, counted)
             for setting in settings
             for ram, limit in _limits(setting.case, *limits)
             for method in chosen
             for case in [setting.streaming(ram) if api.uses_modes(method) else setting.case]
         ]
-    with _store(output) as store:
-        results = _swept(points, store, jobs, output)
+    with _store(given.output) as store:
+        results = _swept(points, store, given.jobs, given.output)
         found = list(zip(points, results, strict=True))
-    if as_json:
+    if given.as_json:
         emit({"points": [result.row for result in results]})
         return
     _show(found)
@@ -156,12 +149,12 @@ class _Setting:
 
 
 def _settings(
-    models: Sequence[str], boards: list[str], profiles: list[str], options: dict[str, Any]
+    models: Sequence[str], boards: list[str], profiles: list[str], options: ModelOptions
 ) -> Iterator[_Setting]:
     if boards and profiles and not {"estimate", "paper"} & set(profiles):
         raise BadInput("each measured profile already names its board: omit --board")
     for model in dict.fromkeys(models):
-        graph = api.load(model, **options)
+        graph = api.load(model, **vars(options))
         if isinstance(graph, CostGraph):
             if boards or profiles:
                 raise BadInput(

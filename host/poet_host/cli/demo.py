@@ -7,23 +7,26 @@ from typing import Any
 import click
 
 from .console import counted, emit, show_table, show_text
+from .declared import option, takes
 from .demo_steps import PORTS, Demo, run_demo
-from .options import json_option
+from .options import JSON
 
 
 @click.command()
-@click.option(
-    "--port", type=click.Choice(PORTS), default=PORTS[0], show_default=True,
-    help="Board to train on: `sim:BOARD` (a simulated chip) or `native` (a process on this "
-    "computer).",
-)  # fmt: skip
-@click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("poet-demo"),
-    show_default=True, metavar="DIR",
-    help="Write the profile, plan, schedule, measurements and weights to this folder.",
-)  # fmt: skip
-@json_option
-def demo(port: str, out: Path, as_json: bool) -> None:
+@takes
+def demo(
+    port: str = option(
+        type=click.Choice(PORTS), default=PORTS[0], show_default=True,
+        help="Board to train on: `sim:BOARD` (a simulated chip) or `native` (a process on this "
+        "computer).",
+    ),
+    out: Path = option(
+        type=click.Path(file_okay=False, path_type=Path), default=Path("poet-demo"),
+        show_default=True, metavar="DIR",
+        help="Write the profile, plan, schedule, measurements and weights to this folder.",
+    ),
+    as_json: bool = JSON,
+) -> None:  # fmt: skip
     """Train a small network in 24 KiB of RAM on a simulated board.
 
     Shows the whole workflow, from a model to trained weights. Compares the trained weights with

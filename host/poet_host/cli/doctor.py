@@ -24,7 +24,9 @@ from ..sim.chip_library import emulator
 from . import completion
 from .board_doctor import check_board
 from .console import emit, show_table
-from .options import json_option, output
+from .declared import option, takes
+from .options import JSON
+from .written import output_file
 
 NATIVE = "native"
 PACKAGES = ("numpy", "highspy", "pyserial", "cffi", "cobs", "safetensors", "click", "rich")
@@ -50,21 +52,23 @@ class Check:
 
 
 @click.command()
-@click.option(
-    "--port", "-p", metavar="PORT", shell_complete=completion.ports,
-    show_default="this computer is checked",
-    help="Check the board at this port instead: firmware, last reset, supply, card, kernels and "
-    "link. A port is named as for `profile`. The board stops a training step that runs. No weights "
-    "on its card change.",
-)  # fmt: skip
-@output(
-    "--bundle", suffix=".zip",
-    help="Write a file about the board that you can send: findings, memory of the firmware, times "
-    "of kernels, registers of the card, and versions.",
-)  # fmt: skip
-@click.option("--no-storage", is_flag=True, help="The board has no card, so do not check it.")
-@json_option
-def doctor(port: str | None, bundle: Path | None, no_storage: bool, as_json: bool) -> int:
+@takes
+def doctor(
+    port: str | None = option(
+        "--port", "-p", metavar="PORT", shell_complete=completion.ports,
+        show_default="this computer is checked",
+        help="Check the board at this port instead: firmware, last reset, supply, card, kernels "
+        "and link. A port is named as for `profile`. The board stops a training step that runs. "
+        "No weights on its card change.",
+    ),
+    bundle: Path | None = output_file(
+        suffix=".zip",
+        help="Write a file about the board that you can send: findings, memory of the firmware, "
+        "times of kernels, registers of the card, and versions.",
+    ),
+    no_storage: bool = option(help="The board has no card, so do not check it."),
+    as_json: bool = JSON,
+) -> int:  # fmt: skip
     """Check this computer or a board, and say what to do.
 
     Without --port, prints how to install what poet-host needs and this computer lacks. The exit
@@ -73,9 +77,9 @@ def doctor(port: str | None, bundle: Path | None, no_storage: bool, as_json: boo
     """
     if port is not None:
         return check_board(port, bundle, has_card=not no_storage, as_json=as_json)
-    for option, given in (("--bundle", bundle), ("--no-storage", no_storage)):
+    for flag, given in (("--bundle", bundle), ("--no-storage", no_storage)):
         if given:
-            raise BadInput(f"{option} is about a board: name its port with --port")
+            raise BadInput(f"{flag} is about a board: name its port with --port")
     results = [_run(check) for check in CHECKS]
     passed = all(result["ok"] for result in results if result["essential"])
     if as_json:

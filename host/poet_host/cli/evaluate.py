@@ -1,5 +1,6 @@
 """The command `evaluate`."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -10,83 +11,67 @@ from ..errors import BadInput
 from ..run.evaluate import Evaluation, Half, half_of
 from ..schedule.schedule import Schedule
 from .console import emit, progress, say_classes, say_emulated, show_table
-from .options import (
-    WholeRange,
-    data_options,
-    json_option,
-    port_option,
-    schedule_argument,
-    seed_option,
-    storage_option,
-)
+from .declared import option, takes
+from .options import JSON, PORT, SCHEDULE, STORAGE, DataOptions, WholeRange, seed_option
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """The options of `evaluate`."""
+
+    schedule: Path = SCHEDULE
+    port: str = PORT
+    data: DataOptions
+    weights: Path | None = option(
+        "--weights", "-w", metavar="FILE", show_default="the weights on the card of the board",
+        help="Use the weights in this .safetensors file, which `poet-host train` wrote.",
+    )  # fmt: skip
+    half: Half | None = option(
+        type=click.Choice(["held-out", "training"]),
+        show_default="held-out, or training if no samples are held out",
+        help="Evaluate on the samples that are held out from training, or on the training samples.",
+    )  # fmt: skip
+    samples: int | None = option(
+        type=WholeRange(1), metavar="N", show_default="all", help="Use only the first N samples."
+    )  # fmt: skip
+    storage: Path | None = STORAGE
+    seed: int = seed_option(
+        "The --seed of the training run, so that --test-split holds out the same samples."
+    )  # fmt: skip
+    as_json: bool = JSON
 
 
 @click.command()
-@schedule_argument
-@port_option
-@data_options
-@click.option(
-    "--weights", "-w", type=click.Path(path_type=Path), metavar="FILE",
-    show_default="the weights on the card of the board",
-    help="Use the weights in this .safetensors file, which `poet-host train` wrote.",
-)  # fmt: skip
-@click.option(
-    "--half", type=click.Choice(["held-out", "training"]),
-    show_default="held-out, or training if no samples are held out",
-    help="Evaluate on the samples that are held out from training, or on the training samples.",
-)  # fmt: skip
-@click.option(
-    "--samples", type=WholeRange(1), metavar="N", show_default="all",
-    help="Use only the first N samples.",
-)  # fmt: skip
-@storage_option
-@seed_option("The --seed of the training run, so that --test-split holds out the same samples.")
-@json_option
-def evaluate(
-    schedule: Path,
-    port: str,
-    data: str,
-    normalize: str,
-    test_split: float | None,
-    header: bool | None,
-    weights: Path | None,
-    half: Half | None,
-    samples: int | None,
-    storage: Path | None,
-    seed: int,
-    as_json: bool,
-) -> None:
+@takes
+def evaluate(given: EvaluateOptions) -> None:
     """Compute the loss and accuracy of a model on a board.
 
     Runs the forward pass only. If it does not fit the RAM of the board, this computer runs it, to
     the same bits. The card of the board does not change.
     """
-    if weights is None and storage is None and api.runs_here(port):
+    port, storage = given.port, given.storage
+    if given.weights is None and storage is None and api.runs_here(port):
         raise BadInput(
             f"the board {port} has an empty temporary card. Name a card image with weights "
             "(--storage FILE), or a file of weights (--weights FILE)"
         )
-    loaded = Schedule.load(schedule)
-    graph = loaded.graph
-    read = api.load_data(
-        data, normalize=normalize, test_split=test_split or 0.0, seed=seed, header=header,
-        graph=graph,
-    )  # fmt: skip
-    dataset = fit(read, graph)
-    half = half_of(dataset, half)
-    loaded_weights = api.load_weights(weights, graph) if weights else None
-    ram = api.arena_for(loaded, port, storage if weights is None else None)
+    schedule = Schedule.load(given.schedule)
+    graph = schedule.graph
+    dataset = fit(given.data.read(graph, given.seed), graph)
+    half = half_of(dataset, given.half)
+    weights = api.load_weights(given.weights, graph) if given.weights else None
+    ram = api.arena_for(schedule, port, storage if weights is None else None)
     with api.connect(
-        port, storage=storage, arena_bytes=ram, card=loaded.model.storage
+        port, storage=storage, arena_bytes=ram, card=schedule.model.storage
     ) as connection:
         say_emulated(connection)
         with progress(f"evaluating {graph.name}") as report:
             result = api.evaluate(
-                loaded, connection, dataset, weights=loaded_weights, half=half, samples=samples,
+                schedule, connection, dataset, weights=weights, half=half, samples=given.samples,
                 progress=lambda done, total: report(done, total, "samples"),
             )  # fmt: skip
     say_classes(result.classes)
-    if as_json:
+    if given.as_json:
         emit(result.to_json())
     else:
         show_table(("", ">"), _facts(result))

@@ -8,18 +8,24 @@ from .. import api
 from ..files import write_whole
 from ..schedule.schedule import Schedule
 from .console import emit, say
-from .options import check_writable, json_option, output, schedule_argument
+from .declared import option, takes
+from .options import JSON, SCHEDULE
+from .written import check_writable, output_file
 
 
 @click.command()
-@schedule_argument
-@click.option(
-    "--weights", "-w", required=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="Use the trained weights in this .safetensors file, which `poet-host train` wrote.",
-)  # fmt: skip
-@output("--output", "-o", suffix=".onnx", required=True, help="Write the model to this .onnx file.")
-@json_option
-def export(schedule: Path, weights: Path, output: Path, as_json: bool) -> None:
+@takes
+def export(
+    schedule: Path = SCHEDULE,
+    weights: Path = option(
+        "--weights", "-w", metavar="FILE",
+        help="Use the trained weights in this .safetensors file, which `poet-host train` wrote.",
+    ),
+    output: Path = output_file(
+        "--output", "-o", suffix=".onnx", help="Write the model to this .onnx file."
+    ),
+    as_json: bool = JSON,
+) -> None:  # fmt: skip
     """Write the trained model of a schedule to an .onnx file."""
     check_writable(output)
     graph = Schedule.load(schedule).graph

@@ -1,5 +1,6 @@
 """The command `flash`."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -8,60 +9,61 @@ from .. import api
 from ..errors import BadInput
 from . import completion
 from .console import emit, say
-from .options import json_option
+from .declared import option, takes
+from .options import JSON
+from .written import WRITTEN_FILE
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlashOptions:
+    """The options of `flash`."""
+
+    board: str = option(
+        metavar="BOARD", shell_complete=completion.boards,
+        help="Name of the board. `poet-host boards` lists all boards.",
+    )  # fmt: skip
+    port: str = option(
+        "--port", "-p", default="auto", show_default=True, metavar="PORT",
+        shell_complete=completion.ports,
+        help="Serial port at which the firmware answers after the upload. `auto` chooses the port "
+        "that has the USB ids of the board, if there is exactly one.",
+    )  # fmt: skip
+    upload_port: str | None = option(
+        metavar="PORT", show_default="same as --port",
+        help="Serial port of the boot loader, which receives the firmware.",
+    )  # fmt: skip
+    tool: str | None = option(
+        metavar="PROGRAM", show_default="the first one installed",
+        help="Upload the firmware with this program.",
+    )  # fmt: skip
+    image: Path | None = option(
+        type=WRITTEN_FILE, metavar="FILE", show_default="build the firmware",
+        help="Upload this ELF image instead of a new build.",
+    )  # fmt: skip
+    recover: bool = option(
+        help="Erase the whole chip first. This opens the debug port of an nRF52840 that is closed."
+    )  # fmt: skip
+    as_json: bool = JSON
 
 
 @click.command()
-@click.option(
-    "--board", required=True, metavar="BOARD", shell_complete=completion.boards,
-    help="Name of the board. `poet-host boards` lists all boards.",
-)  # fmt: skip
-@click.option(
-    "--port", "-p", default="auto", show_default=True, metavar="PORT",
-    shell_complete=completion.ports,
-    help="Serial port at which the firmware answers after the upload. `auto` chooses the port that "
-    "has the USB ids of the board, if there is exactly one.",
-)  # fmt: skip
-@click.option(
-    "--upload-port", metavar="PORT", show_default="same as --port",
-    help="Serial port of the boot loader, which receives the firmware.",
-)  # fmt: skip
-@click.option(
-    "--tool", metavar="PROGRAM", show_default="the first one installed",
-    help="Upload the firmware with this program.",
-)  # fmt: skip
-@click.option(
-    "--image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    show_default="build the firmware", help="Upload this ELF image instead of a new build.",
-)  # fmt: skip
-@click.option(
-    "--recover", is_flag=True,
-    help="Erase the whole chip first. This opens the debug port of an nRF52840 that is closed.",
-)  # fmt: skip
-@json_option
-def flash(
-    board: str,
-    port: str,
-    upload_port: str | None,
-    tool: str | None,
-    image: Path | None,
-    recover: bool,
-    as_json: bool,
-) -> None:
+@takes
+def flash(given: FlashOptions) -> None:
     """Build the firmware, upload it, and check that the board answers."""
-    if api.runs_here(port):
+    if api.runs_here(given.port):
         raise BadInput(
-            f"the board {port} runs on this computer and needs no upload. Name the port of a real "
-            "board"
+            f"the board {given.port} runs on this computer and needs no upload. Name the port of a "
+            "real board"
         )
     done = api.flash(
-        board, port, upload_port=upload_port, tool=tool, image=image, recover=recover, report=say
-    )
-    say(f"{board} {done.info.unique_id} answers at {done.port}")
-    if as_json:
+        given.board, given.port, upload_port=given.upload_port, tool=given.tool,
+        image=given.image, recover=given.recover, report=say,
+    )  # fmt: skip
+    say(f"{given.board} {done.info.unique_id} answers at {done.port}")
+    if given.as_json:
         emit(
             {
-                "board": board,
+                "board": given.board,
                 "tool": done.tool,
                 "port": done.port,
                 "upload_port": done.upload_port,

@@ -13,26 +13,21 @@ from ..graph.graph import Graph
 from ..graph.summary import Layer, Summary, summary_of
 from ..schedule.schedule import Schedule
 from .console import emit, progress, show_table, show_text
-from .options import (
-    board_option,
-    json_option,
-    model_argument,
-    model_options,
-    profile_of,
-    profile_option,
-)
+from .declared import takes
+from .options import JSON, MODEL, PROFILE, ModelOptions, board_option, profile_of
 
 MAX_ROWS = 40  # largest number of layers in the table that `solve` prints
 
 
 @click.command()
-@model_argument
-@board_option("all boards")
-@profile_option
-@model_options
-@json_option
+@takes
 def info(
-    model: str, board: str | None, profile_name: str | None, as_json: bool, **options: Any
+    *,
+    model: str = MODEL,
+    board: str | None = board_option("all boards"),
+    profile_name: str | None = PROFILE,
+    options: ModelOptions,
+    as_json: bool = JSON,
 ) -> None:
     """Show the layers of a model, and the costs of its training step.
 
@@ -68,14 +63,13 @@ def info(
     )
 
 
-def _graph(model: str, options: dict[str, Any]) -> Graph:
+def _graph(model: str, options: ModelOptions) -> Graph:
     if Path(model).suffix == ".poet":
-        given = [name for name, value in options.items() if value is not None]
-        if given:
-            option = given[0].replace("_", "-")
+        for name in options.given():
+            option = name.replace("_", "-")
             raise BadInput(f"{model} is a schedule, whose options are fixed: omit --{option}")
         return Schedule.load(model).graph
-    graph = api.load(model, **options)
+    graph = api.load(model, **vars(options))
     if not isinstance(graph, Graph):
         raise BadInput(f"{model} is a cost graph, which has no layers: name a model or a schedule")
     return graph
@@ -96,9 +90,9 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def is_loss_assumed(model: str, options: dict[str, Any]) -> bool:
+def is_loss_assumed(model: str, options: ModelOptions) -> bool:
     """Return True if the user named no loss for an .onnx model, so that the default is used."""
-    return model.lower().endswith(".onnx") and options.get("loss") is None
+    return model.lower().endswith(".onnx") and options.loss is None
 
 
 def show_model(summary: Summary, *, is_assumed: bool, max_rows: int | None = None) -> None:

@@ -7,12 +7,13 @@ import click
 from .. import api
 from ..graph.graph import Graph
 from .console import emit, show_table
-from .options import json_option
+from .declared import takes
+from .options import JSON
 
 
 @click.command()
-@json_option
-def models(as_json: bool) -> None:
+@takes
+def models(as_json: bool = JSON) -> None:
     """List the built-in models."""
     found = [
         {"name": name, "what": model.description, **_sizes(api.load_graph(name))}

@@ -18,32 +18,32 @@ from ..view.page import page
 from ..view.perfetto import chrome_trace
 from ..view.picture import draw_views
 from .console import counted, emit, say, show_table, show_text, to_json
-from .options import check_writable, json_option, output, schedule_argument
+from .declared import option, takes
+from .options import JSON, SCHEDULE
+from .written import check_writable, output_file
 
 
 @click.command()
-@schedule_argument
-@click.option(
-    "--run", "run_path", type=click.Path(path_type=Path), metavar="RUN.json", show_default="none",
-    help="In addition, show the measurements in this file, which `poet-host train --run FILE` "
-    "wrote for the same schedule.",
-)  # fmt: skip
-@output(
-    "--html",
-    help="Write a self-contained web page. It shows processor, transfers and RAM over time, and "
-    "why tensors are paged or recomputed.",
-)
-@output("--trace", help="Write a trace for ui.perfetto.dev or chrome://tracing to this file.")
-@output("--png", help="Draw processor, transfers and RAM over time into this PNG file.")
-@json_option
+@takes
 def show(
-    schedule: Path,
-    run_path: Path | None,
-    html: Path | None,
-    trace: Path | None,
-    png: Path | None,
-    as_json: bool,
-) -> None:
+    schedule: Path = SCHEDULE,
+    run_path: Path | None = option(
+        "--run", metavar="RUN.json", show_default="none",
+        help="In addition, show the measurements in this file, which `poet-host train --run FILE` "
+        "wrote for the same schedule.",
+    ),
+    html: Path | None = output_file(
+        help="Write a self-contained web page. It shows processor, transfers and RAM over time, "
+        "and why tensors are paged or recomputed.",
+    ),
+    trace: Path | None = output_file(
+        help="Write a trace for ui.perfetto.dev or chrome://tracing to this file."
+    ),
+    png: Path | None = output_file(
+        help="Draw processor, transfers and RAM over time into this PNG file."
+    ),
+    as_json: bool = JSON,
+) -> None:  # fmt: skip
     """Show a schedule as a listing, a web page, a trace or a picture.
 
     Prints the listing if no option names a file to write.

@@ -1,6 +1,7 @@
 """The command `simulate`."""
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -13,83 +14,79 @@ from ..sim.simulated_chip import FAULT_KINDS, CardFault
 from ..sizes import size_bytes
 from . import completion
 from .console import emit, say, show_text
-from .options import json_option, storage_option
+from .declared import argument, option, takes
+from .options import JSON, STORAGE
 from .signals import stop_requests
 
 
+@dataclass(frozen=True, kw_only=True)
+class SimulateOptions:
+    """The options of `simulate`."""
+
+    board: str = argument(shell_complete=completion.boards)
+    arena: str | None = option(
+        metavar="SIZE", show_default="the arena of the board",
+        help="RAM for tensors: bytes, or a size such as 24KiB. Only for native and boards that "
+        "run Linux.",
+    )  # fmt: skip
+    listen: str | None = option(
+        metavar="[ADDRESS:]PORT", show_default="a serial port",
+        help="Listen at a TCP port, for hosts on other computers. Without an ADDRESS, only this "
+        "computer can connect. Hosts need the token in the printed URL. The environment variable "
+        "POET_TOKEN sets the token; if it is not set, the token is random. A host that has sent "
+        "no request for 60 s is disconnected if another host waits. Only for native and boards "
+        "that run Linux.",
+    )  # fmt: skip
+    faults: tuple[str, ...] = option(
+        "--card-fault", multiple=True, metavar="KIND:FIRST[:TIMES[:ARGUMENT]]", show_default="none",
+        help="Let the simulated card fail at block FIRST, or at TIMES blocks from block FIRST "
+        "on. Blocks are counted from 1, in the order in which the board accesses them: read "
+        "blocks for slow_read, read_error and read_crc, written blocks for all other kinds. For "
+        "flash_power_cut, the erases and writes of the chip's own flash are counted. KIND: "
+        f"{', '.join(FAULT_KINDS)}. ARGUMENT depends on KIND: the delay in microseconds "
+        "(slow_read, slow_write), the number of bytes that are stored (torn_write), how many "
+        "blocks too far the block is stored (misdirected_write), the number of the bit that is "
+        "inverted (flipped_write), how many blocks later the error is reported (late_error; 0: "
+        "only in the card's status), or 1 to destroy the whole erase group too (power_cut).",
+    )  # fmt: skip
+    card: str | None = option(
+        metavar="NAME", show_default=f"that of the board, {DEFAULT_CARD}",
+        help=f"Simulate one of these cards: {', '.join(load_cards())}.",
+    )  # fmt: skip
+    no_card: bool = option(
+        help="Simulate a chip without a card. --storage names the file that keeps the content of "
+        "its flash: it need not exist.",
+    )  # fmt: skip
+    usb: bool = option(help="Connect to the chip by USB, not by UART.")
+    storage: Path | None = STORAGE
+    as_json: bool = JSON
+
+
 @click.command()
-@click.argument("board", shell_complete=completion.boards)
-@click.option(
-    "--arena", metavar="SIZE", show_default="the arena of the board",
-    help="RAM for tensors: bytes, or a size such as 24KiB. Only for native and boards that run "
-    "Linux.",
-)  # fmt: skip
-@click.option(
-    "--listen", metavar="[ADDRESS:]PORT", show_default="a serial port",
-    help="Listen at a TCP port, for hosts on other computers. Without an ADDRESS, only this "
-    "computer can connect. Hosts need the token in the printed URL. The environment variable "
-    "POET_TOKEN sets the token; if it is not set, the token is random. A host that has sent no "
-    "request for 60 s is disconnected if another host waits. Only for native and boards that run "
-    "Linux.",
-)  # fmt: skip
-@click.option(
-    "--card-fault", "faults", multiple=True, metavar="KIND:FIRST[:TIMES[:ARGUMENT]]",
-    show_default="none",
-    help="Let the simulated card fail at block FIRST, or at TIMES blocks from block FIRST on. "
-    "Blocks are counted from 1, in the order in which the board accesses them: read blocks for "
-    "slow_read, read_error and read_crc, written blocks for all other kinds. "
-    "For flash_power_cut, the erases and writes of the chip's own flash are counted. "
-    f"KIND: {', '.join(FAULT_KINDS)}. ARGUMENT depends on KIND: the delay in microseconds "
-    "(slow_read, slow_write), the number of bytes that are stored (torn_write), how many blocks "
-    "too far the block is stored (misdirected_write), the number of the bit that is inverted "
-    "(flipped_write), how many blocks later the error is reported (late_error; 0: only in the "
-    "card's status), or 1 to destroy the whole erase group too (power_cut).",
-)  # fmt: skip
-@click.option(
-    "--card", metavar="NAME", show_default=f"that of the board, {DEFAULT_CARD}",
-    help=f"Simulate one of these cards: {', '.join(load_cards())}.",
-)  # fmt: skip
-@click.option(
-    "--no-card", is_flag=True,
-    help="Simulate a chip without a card. --storage names the file that keeps the content of its "
-    "flash: it need not exist.",
-)  # fmt: skip
-@click.option("--usb", is_flag=True, help="Connect to the chip by USB, not by UART.")
-@storage_option
-@json_option
-def simulate(
-    board: str,
-    arena: str | None,
-    listen: str | None,
-    faults: tuple[str, ...],
-    card: str | None,
-    no_card: bool,
-    usb: bool,
-    storage: Path | None,
-    as_json: bool,
-) -> int:
+@takes
+def simulate(given: SimulateOptions) -> int:
     """Start BOARD on this computer and print its serial port.
 
     BOARD is `native`, a board with a simulated chip (such as mkr1000), or a board that runs Linux
     in QEMU (such as rpi4b). The board runs until Ctrl-C.
     """
-    size = None if arena is None else size_bytes(arena, "--arena")
-    card_faults = [CardFault.parse(text) for text in faults]
+    size = None if given.arena is None else size_bytes(given.arena, "--arena")
+    card_faults = [CardFault.parse(text) for text in given.faults]
     with (
         stop_requests("stopping the board") as signal_received,
         api.start_board(
-            board,
-            storage,
+            given.board,
+            given.storage,
             size,
             card_faults,
-            listen,
+            given.listen,
             alone=True,
-            usb=usb,
-            card_name=card,
-            card=not no_card,
+            usb=given.usb,
+            card_name=given.card,
+            card=not given.no_card,
         ) as running,
     ):
-        if as_json:
+        if given.as_json:
             emit({"port": running.port})
         else:
             show_text(running.port)
@@ -101,12 +98,12 @@ def simulate(
         reason = running.ended
     if reason == POWER_CUT:
         kept = (
-            f"Its committed steps are on {storage}"
-            if storage
+            f"Its committed steps are on {given.storage}"
+            if given.storage
             else "Its temporary storage is deleted: use --storage to keep one"
         )
-        message = f"--card-fault cut the power of {board}. {kept}"
+        message = f"--card-fault cut the power of {given.board}. {kept}"
     else:
-        message = f"the board {board} stopped: {reason}"
+        message = f"the board {given.board} stopped: {reason}"
     say(f"poet-host: {message}")  # on stderr, since with --json, stdout may have only one object
     return PoetError.exit_code

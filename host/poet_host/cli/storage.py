@@ -8,7 +8,9 @@ from .. import api
 from ..errors import BadInput
 from ..sizes import size_bytes
 from .console import emit, say
-from .options import json_option
+from .declared import argument, option, takes
+from .options import JSON
+from .written import WRITTEN_FILE
 
 
 @click.group()
@@ -17,15 +19,17 @@ def storage() -> None:
 
 
 @storage.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option(
-    "--size", default="64MiB", show_default=True, metavar="SIZE",
-    help="Size of the image: bytes, or a size such as 64MiB. The file takes disk space only for "
-    "blocks that have been written.",
-)  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace an existing file. All weights in it are lost.")
-@json_option
-def prepare(file: Path, size: str, force: bool, as_json: bool) -> None:
+@takes
+def prepare(
+    file: Path = argument(type=WRITTEN_FILE),
+    size: str = option(
+        default="64MiB", show_default=True, metavar="SIZE",
+        help="Size of the image: bytes, or a size such as 64MiB. The file takes disk space only "
+        "for blocks that have been written.",
+    ),
+    force: bool = option(help="Replace an existing file. All weights in it are lost."),
+    as_json: bool = JSON,
+) -> None:  # fmt: skip
     """Create FILE, a card image with an empty partition for poet-host."""
     check_image(file)
     if file.exists() and not force:

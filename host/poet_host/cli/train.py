@@ -1,5 +1,6 @@
 """The command `train`."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -31,175 +32,154 @@ from .console import (
     show_table,
     to_json,
 )
+from .declared import option, takes
 from .options import (
-    FiniteRange,
+    ERASE_CARD,
+    JSON,
+    PORT,
+    SCHEDULE,
+    STORAGE,
+    TRAINING_SEED,
+    DataOptions,
+    Duration,
     WholeRange,
-    check_space,
-    check_writable,
-    data_options,
-    duration_options,
-    erase_option,
-    json_option,
-    output,
-    port_option,
-    schedule_argument,
-    storage_option,
-    training_seed_option,
+    learning_rate_option,
+    load_weights_option,
+    momentum_option,
+    weight_decay_option,
 )
 from .signals import stop_requests
+from .written import WRITTEN_FILE, check_space, check_writable, output_file
 
 RUN_BYTES = 64 << 10  # approximate size of a run.json file without its steps
 STEP_BYTES = 512  # upper limit for the size of one step in a run.json file
 
 
-@click.command()
-@schedule_argument
-@port_option
-@data_options
-@duration_options
-@click.option(
-    "--learning-rate", "--lr", type=FiniteRange(0, min_open=True), metavar="RATE",
-    show_default="that of the schedule",
-    help="Learning rate of the optimiser.",
-)  # fmt: skip
-@click.option(
-    "--momentum", type=FiniteRange(0, 1, max_open=True), metavar="SHARE",
-    show_default="that of the schedule",
-    help="Momentum: the share of each update that is added to the next update. Only for schedules "
-    "that were solved with momentum.",
-)  # fmt: skip
-@click.option(
-    "--weight-decay", type=FiniteRange(0), metavar="FACTOR", show_default="that of the schedule",
-    help="Weight decay: this multiple of each weight is added to its gradient.",
-)  # fmt: skip
-@output(
-    "--save-weights", required=True, suffix=".safetensors", is_strict=False,
-    help="Write the trained weights to this .safetensors file.",
-)  # fmt: skip
-@click.option(
-    "--save-every", type=WholeRange(1), metavar="N", show_default="only at the end",
-    help="Write the weights to the --save-weights file after every N steps, not only at the end.",
-)  # fmt: skip
-@click.option(
-    "--validate", "validated", is_flag=True,
-    help="After each epoch, compute loss and accuracy of the held-out samples on this computer. "
-    "Keep the weights with the lowest loss in NAME.best.safetensors if --save-weights is "
-    "NAME.safetensors.",
-)  # fmt: skip
-@click.option(
-    "--load-weights", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    show_default="the weights in the model's .onnx file, or random weights",
-    help="Start with the weights in this .safetensors file.",
-)  # fmt: skip
-@output(
-    "--run", "run_path",
-    help="When the run ends, write its losses, times and trace to this JSON file.",
-)  # fmt: skip
-@output(
-    "--log", "log_path",
-    help="At the end of each step, write its loss, times and energy to this file as a JSON line.",
-)  # fmt: skip
-@click.option(
-    "--resume", is_flag=True,
-    help="Continue with the weights on the card, after the last step that they were trained for. "
-    "With --load-weights FILE, continue with the weights in FILE instead. The state of the "
-    "optimiser is restored too.",
-)  # fmt: skip
-@erase_option
-@click.option(
-    "--commit-every", type=WholeRange(1), metavar="N", show_default=f"{COMMIT_EVERY}",
-    help="Without a card: commit the weights to the chip's flash after every N steps, and at the "
-    "end. A power cut loses the steps since the last commit. Only for schedules that were solved "
-    "with --no-storage.",
-)  # fmt: skip
-@click.option(
-    "--strict-deadline", is_flag=True,
-    help="Exit with code 1 if a step took longer than the deadline of the schedule.",
-)  # fmt: skip
-@storage_option
-@training_seed_option
-@json_option
-def train(
-    schedule: Path,
-    port: str,
-    data: str,
-    normalize: str,
-    test_split: float | None,
-    header: bool | None,
-    shuffle: bool,
-    epochs: int | None,
-    steps: int | None,
-    learning_rate: float | None,
-    momentum: float | None,
-    weight_decay: float | None,
-    save_weights: Path,
-    save_every: int | None,
-    validated: bool,
-    load_weights: Path | None,
-    run_path: Path | None,
-    log_path: Path | None,
-    resume: bool,
-    erase_card: bool,
-    commit_every: int | None,
-    strict_deadline: bool,
-    storage: Path | None,
-    seed: int,
-    as_json: bool,
-) -> int:
-    """Train the model of a schedule on a board, and save the weights."""
-    if epochs is not None and steps is not None:
-        raise BadInput("--epochs and --steps exclude each other: omit one")
-    from_board = resume and load_weights is None
-    if from_board and erase_card:
-        raise BadInput("--resume needs the weights on the card: omit --erase-card")
-    if from_board and storage is None and api.runs_here(port):
-        raise BadInput(
-            f"--resume: the board {port} has an empty temporary card. Name the card image of the "
-            "previous run (--storage FILE), or its weights (--load-weights FILE)"
-        )
-    best = save_weights.with_suffix(".best.safetensors") if validated else None
-    check_writable(save_weights, best, run_path, log_path, read=(schedule, storage, data))
-    check_writable(log_path, run_path, best, read=(load_weights,))
-    loaded = with_rates(
-        Schedule.load(schedule),
-        learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay,
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """The options of `train`."""
+
+    schedule: Path = SCHEDULE
+    port: str = PORT
+    data: DataOptions
+    duration: Duration
+    learning_rate: float | None = learning_rate_option("that of the schedule")
+    momentum: float | None = momentum_option(
+        "that of the schedule", " Only for schedules that were solved with momentum."
     )  # fmt: skip
-    if commit_every is not None and loaded.model.storage:
+    weight_decay: float | None = weight_decay_option("that of the schedule")
+    save_weights: Path = output_file(
+        suffix=".safetensors", is_strict=False,
+        help="Write the trained weights to this .safetensors file.",
+    )  # fmt: skip
+    save_every: int | None = option(
+        type=WholeRange(1), metavar="N", show_default="only at the end",
+        help="Write the weights to the --save-weights file after every N steps, not only at the "
+        "end.",
+    )  # fmt: skip
+    validated: bool = option(
+        "--validate",
+        help="After each epoch, compute loss and accuracy of the held-out samples on this "
+        "computer. Keep the weights with the lowest loss in NAME.best.safetensors if "
+        "--save-weights is NAME.safetensors.",
+    )  # fmt: skip
+    load_weights: Path | None = load_weights_option(type=WRITTEN_FILE)
+    run_path: Path | None = output_file(
+        "--run", help="When the run ends, write its losses, times and trace to this JSON file."
+    )  # fmt: skip
+    log_path: Path | None = output_file(
+        "--log",
+        help="At the end of each step, write its loss, times and energy to this file as a JSON "
+        "line.",
+    )  # fmt: skip
+    resume: bool = option(
+        help="Continue with the weights on the card, after the last step that they were trained "
+        "for. With --load-weights FILE, continue with the weights in FILE instead. The state of "
+        "the optimiser is restored too.",
+    )  # fmt: skip
+    erase_card: bool = ERASE_CARD
+    commit_every: int | None = option(
+        type=WholeRange(1), metavar="N", show_default=f"{COMMIT_EVERY}",
+        help="Without a card: commit the weights to the chip's flash after every N steps, and at "
+        "the end. A power cut loses the steps since the last commit. Only for schedules that were "
+        "solved with --no-storage.",
+    )  # fmt: skip
+    strict_deadline: bool = option(
+        help="Exit with code 1 if a step took longer than the deadline of the schedule."
+    )  # fmt: skip
+    storage: Path | None = STORAGE
+    seed: int = TRAINING_SEED
+    as_json: bool = JSON
+
+    @property
+    def from_board(self) -> bool:
+        return self.resume and self.load_weights is None
+
+    @property
+    def best(self) -> Path | None:
+        """The file of the weights with the lowest loss on the held-out samples."""
+        return self.save_weights.with_suffix(".best.safetensors") if self.validated else None
+
+    def check(self) -> None:
+        """Raise BadInput if options exclude each other, or a file cannot be written."""
+        self.duration.check()
+        if self.from_board and self.erase_card:
+            raise BadInput("--resume needs the weights on the card: omit --erase-card")
+        if self.from_board and self.storage is None and api.runs_here(self.port):
+            raise BadInput(
+                f"--resume: the board {self.port} has an empty temporary card. Name the card image "
+                "of the previous run (--storage FILE), or its weights (--load-weights FILE)"
+            )
+        read = (self.schedule, self.storage, self.data.data)
+        check_writable(self.save_weights, self.best, self.run_path, self.log_path, read=read)
+        check_writable(self.log_path, self.run_path, self.best, read=(self.load_weights,))
+
+
+@click.command()
+@takes
+def train(given: TrainOptions) -> int:
+    """Train the model of a schedule on a board, and save the weights."""
+    given.check()
+    best, from_board = given.best, given.from_board
+    loaded = with_rates(
+        Schedule.load(given.schedule),
+        learning_rate=given.learning_rate, momentum=given.momentum,
+        weight_decay=given.weight_decay,
+    )  # fmt: skip
+    if given.commit_every is not None and loaded.model.storage:
         raise BadInput(
-            f"--commit-every: the schedule {schedule} uses a card, where every step commits. Omit "
-            "the option, or solve with --no-storage"
+            f"--commit-every: the schedule {given.schedule} uses a card, where every step commits. "
+            "Omit the option, or solve with --no-storage"
         )
     graph = loaded.graph
-    read = api.load_data(
-        data, normalize=normalize, test_split=test_split or 0.0, shuffle=shuffle, seed=seed,
-        header=header, graph=graph,
-    )  # fmt: skip
+    read = given.data.read(graph, given.seed, shuffle=given.duration.shuffle)
     dataset = fit(read, graph)
-    if read.x.dtype == np.uint8 and normalize == "none":
+    if read.x.dtype == np.uint8 and given.data.normalize == "none":
         say(f"data {read.name}: x has bytes (0 to 255). --normalize scale often trains better")
-    if validated:
+    if given.validated:
         check_held_out(dataset)
-    first = api.step_of_weights(load_weights) if resume and load_weights else 0
-    weights = api.load_weights(load_weights, graph) if load_weights else None
-    start = StartingPoint(seed, weights, first, from_board)
-    last = api.last_step(dataset, epochs or 1, steps)
+    weights_path = given.load_weights
+    first = api.step_of_weights(weights_path) if given.resume and weights_path else 0
+    weights = api.load_weights(weights_path, graph) if weights_path else None
+    start = StartingPoint(given.seed, weights, first, from_board)
+    last = api.last_step(dataset, given.duration.epochs or 1, given.duration.steps)
     api.check_countable(dataset, last)
-    if strict_deadline and loaded.meta["plan"].get("deadline_us") is None:
+    if given.strict_deadline and loaded.meta["plan"].get("deadline_us") is None:
         raise BadInput(
-            f"--strict-deadline: the schedule {schedule} has no deadline. Run `poet-host solve` "
-            "again with --deadline"
+            f"--strict-deadline: the schedule {given.schedule} has no deadline. Run `poet-host "
+            "solve` again with --deadline"
         )
-    _check_space(graph, last - first, save_weights, best, run_path)
-    ram = api.arena_for(loaded, port, storage if from_board else None)
+    _check_space(graph, last - first, given.save_weights, best, given.run_path)
+    ram = api.arena_for(loaded, given.port, given.storage if from_board else None)
     with (
-        Log(log_path, resume) as log,
+        Log(given.log_path, given.resume) as log,
         api.connect(
-            port, storage=storage, arena_bytes=ram, card=loaded.model.storage
+            given.port, storage=given.storage, arena_bytes=ram, card=loaded.model.storage
         ) as connection,
     ):
         log.check()
         say_emulated(connection)
-        replaced = api.check_training(loaded, connection, dataset, start, erase_card)
+        replaced = api.check_training(loaded, connection, dataset, start, given.erase_card)
         if replaced is not None:
             say(
                 f"replacing the weights of step {replaced:,} on the card by those of step {first:,}"
@@ -208,14 +188,21 @@ def train(
         power = board_power(connection.board, loaded.model.storage)
         about = {
             "model": graph.name, "board": connection.board.name, "data": dataset.name,
-            "normalize": normalize, "test_split": test_split, "shuffle": shuffle,
-            "seed": seed, "batch": graph.batch, "samples": len(dataset.x), "to_step": last,
-            "schedule": str(schedule), "plan_crc": loaded.header.crc,
+            "normalize": given.data.normalize, "test_split": given.data.test_split,
+            "shuffle": given.duration.shuffle,
+            "seed": given.seed, "batch": graph.batch, "samples": len(dataset.x), "to_step": last,
+            "schedule": str(given.schedule), "plan_crc": loaded.header.crc,
         }  # fmt: skip
         log.begin(about, begun, dataset.steps_per_epoch, power)
-        backup = api.Backup(graph, save_weights, say)
+        backup = api.Backup(graph, given.save_weights, say)
         training = api.start_training(
-            loaded, connection, dataset, start, erase_card, backup, commit_every or COMMIT_EVERY
+            loaded,
+            connection,
+            dataset,
+            start,
+            given.erase_card,
+            backup,
+            given.commit_every or COMMIT_EVERY,
         )
         say_classes(training.classes)
         if 0 < len(training.classes) < classes_of(graph):
@@ -223,10 +210,10 @@ def train(
                 f"{graph.name} has {classes_of(graph):,} classes, but {dataset.name} has names for "
                 f"only {len(training.classes):,}. Data for later runs cannot add names"
             )
-        session = Session(training, log, save_weights, best, save_every, say)
-        if best and resume and best.exists():
+        session = Session(training, log, given.save_weights, best, given.save_every, say)
+        if best and given.resume and best.exists():
             session.load_best()
-        _say_unused(session, last, steps)
+        _say_unused(session, last, given.duration.steps)
         failed: dict[str, object] = {}
         with (
             progress(f"training {graph.name}") as report,
@@ -238,7 +225,7 @@ def train(
             except Diverged as error:
                 run = error.run
                 failed = failure(str(error), error.exit_code)
-        _save(session, run, run_path, best)
+        _save(session, run, given.run_path, best)
         accuracy = None if failed else held_out_accuracy(graph, run.weights, training.data)
         log.end(
             ended=run.ended, accuracy=accuracy, weights_sha256=weights_sha256(run.weights),
@@ -246,11 +233,11 @@ def train(
         )  # fmt: skip
     code = 128 + stopped_by() if run.ended == "interrupted" else 0
     if not failed:
-        failed = _failure(log, session, run, strict_deadline)
+        failed = _failure(log, session, run, given.strict_deadline)
     if failed:
         code = PoetError.exit_code
         say(f"poet-host: {failed['error']}")
-    if as_json:
+    if given.as_json:
         emit({**summary(run), **session.to_json(), "accuracy": accuracy, **failed})
     else:
         show_table(("", ">"), [*_facts(run, loaded, accuracy, session)])

@@ -64,15 +64,15 @@ from .planning import (
 )
 from .training import (
     Backup as Backup,
+    begin_training as begin_training,
     card_image_bytes as card_image_bytes,
     check_card,
     check_countable as check_countable,
-    check_training as check_training,
     evaluate,
     export_card,
     last_step as last_step,
     read_card,
-    start_training as start_training,
+    run_training as run_training,
     train,
     write_card,
 )

@@ -94,18 +94,11 @@ def train(
     last = last_step(fitted, epochs, steps)
     check_countable(fitted, last)
     start = _starting_point(schedule.graph, seed, weights, first_step, resume)
-    check_training(schedule, connection, fitted, start, erase_card)
-    training = start_training(
-        schedule, connection, fitted, start, erase_card, before_moving or Backup(schedule.graph),
-        commit_every,
+    training = begin_training(
+        schedule, connection, fitted, start, erase_card=erase_card, before_moving=before_moving,
+        commit_every=commit_every,
     )  # fmt: skip
-    try:
-        run = train_until(training, last, on_step, stopped)
-    except Diverged:  # the exception holds the run and its weights
-        connection.written = (schedule.model.crc, training.committed)
-        raise
-    connection.written = (schedule.model.crc, training.committed)
-    return run
+    return run_training(training, connection, last, on_step, stopped)
 
 
 def _starting_point(
@@ -115,16 +108,23 @@ def _starting_point(
     return StartingPoint(seed, given, first_step, resume)
 
 
-def start_training(
+def begin_training(
     schedule: Schedule,
     connection: Connection,
     data: FittedData,
     start: StartingPoint,
+    *,
     erase_card: bool,
-    before_moving: BeforeMoving,
-    commit_every: int = COMMIT_EVERY,
+    before_moving: BeforeMoving | None,
+    commit_every: int,
+    checked: Callable[[int | None], object] = lambda replaced: None,
 ) -> Training:
-    """Send schedule and weights to the board. Call `check_training` first."""
+    """Check whether training can begin, and send schedule and weights to the board.
+
+    `checked` is called before anything is written or erased, with the result of `check_training`.
+    """
+    checked(check_training(schedule, connection, data, start, erase_card))
+    before_moving = before_moving or Backup(schedule.graph)
     if erase_card:
         connection.device.format()
     try:
@@ -136,6 +136,23 @@ def start_training(
     if isinstance(before_moving, Backup):
         before_moving.remove()
     return training
+
+
+def run_training(
+    training: Training,
+    connection: Connection,
+    last: int,
+    on_step: OnStep | None,
+    stopped: Callable[[], bool],
+) -> Run:
+    """Train until step `last`. `on_step` logs, validates and saves: see run.session."""
+    try:
+        run = train_until(training, last, on_step, stopped)
+    except Diverged:  # the exception holds the run and its weights
+        connection.written = (training.schedule.model.crc, training.committed)
+        raise
+    connection.written = (training.schedule.model.crc, training.committed)
+    return run
 
 
 class Backup:

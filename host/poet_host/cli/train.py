@@ -7,7 +7,7 @@ import click
 import numpy as np
 
 from .. import api
-from ..data.fitted import classes_of, fit
+from ..data.fitted import FittedData, classes_of, fit
 from ..errors import BadInput, PoetError
 from ..files import write_whole
 from ..graph.graph import Graph
@@ -17,7 +17,7 @@ from ..run.evaluate import held_out_accuracy
 from ..run.log import Log
 from ..run.run import Run, weights_sha256
 from ..run.session import Session
-from ..run.train import COMMIT_EVERY, Diverged, StartingPoint, train as train_until
+from ..run.train import COMMIT_EVERY, StartingPoint
 from ..run.validate import check_held_out
 from ..schedule.rates import with_rates
 from ..schedule.schedule import Schedule
@@ -135,98 +135,49 @@ class TrainOptions:
         check_writable(self.log_path, self.run_path, self.best, read=(self.load_weights,))
 
 
+@dataclass(frozen=True)
+class _Task:
+    """What to train, from which weights, and until which step."""
+
+    schedule: Schedule
+    data: FittedData
+    start: StartingPoint
+    last: int
+
+
 @click.command()
 @takes
 def train(given: TrainOptions) -> int:
     """Train the model of a schedule on a board, and save the weights."""
     given.check()
-    best, from_board = given.best, given.from_board
-    loaded = with_rates(
-        Schedule.load(given.schedule),
-        learning_rate=given.learning_rate, momentum=given.momentum,
-        weight_decay=given.weight_decay,
-    )  # fmt: skip
-    if given.commit_every is not None and loaded.model.storage:
-        raise BadInput(
-            f"--commit-every: the schedule {given.schedule} uses a card, where every step commits. "
-            "Omit the option, or solve with --no-storage"
-        )
-    graph = loaded.graph
-    read = given.data.read(graph, given.seed, shuffle=given.duration.shuffle)
-    dataset = fit(read, graph)
-    if read.x.dtype == np.uint8 and given.data.normalize == "none":
-        say(f"data {read.name}: x has bytes (0 to 255). --normalize scale often trains better")
-    if given.validated:
-        check_held_out(dataset)
-    weights_path = given.load_weights
-    first = api.step_of_weights(weights_path) if given.resume and weights_path else 0
-    weights = api.load_weights(weights_path, graph) if weights_path else None
-    start = StartingPoint(given.seed, weights, first, from_board)
-    last = api.last_step(dataset, given.duration.epochs or 1, given.duration.steps)
-    api.check_countable(dataset, last)
-    if given.strict_deadline and loaded.meta["plan"].get("deadline_us") is None:
-        raise BadInput(
-            f"--strict-deadline: the schedule {given.schedule} has no deadline. Run `poet-host "
-            "solve` again with --deadline"
-        )
-    _check_space(graph, last - first, given.save_weights, best, given.run_path)
-    ram = api.arena_for(loaded, given.port, given.storage if from_board else None)
+    task = _task(given)
+    schedule, graph = task.schedule, task.schedule.graph
+    _check_space(graph, task.last - task.start.first_step, given)
+    ram = api.arena_for(schedule, given.port, given.storage if given.from_board else None)
+    failed: dict[str, object] = {}
     with (
         Log(given.log_path, given.resume) as log,
         api.connect(
-            given.port, storage=given.storage, arena_bytes=ram, card=loaded.model.storage
+            given.port, storage=given.storage, arena_bytes=ram, card=schedule.model.storage
         ) as connection,
     ):
         log.check()
         say_emulated(connection)
-        replaced = api.check_training(loaded, connection, dataset, start, given.erase_card)
-        if replaced is not None:
-            say(
-                f"replacing the weights of step {replaced:,} on the card by those of step {first:,}"
-            )
-        begun = connection.device.info.committed_step if from_board else first
-        power = board_power(connection.board, loaded.model.storage)
-        about = {
-            "model": graph.name, "board": connection.board.name, "data": dataset.name,
-            "normalize": given.data.normalize, "test_split": given.data.test_split,
-            "shuffle": given.duration.shuffle,
-            "seed": given.seed, "batch": graph.batch, "samples": len(dataset.x), "to_step": last,
-            "schedule": str(given.schedule), "plan_crc": loaded.header.crc,
-        }  # fmt: skip
-        log.begin(about, begun, dataset.steps_per_epoch, power)
-        backup = api.Backup(graph, given.save_weights, say)
-        training = api.start_training(
-            loaded,
-            connection,
-            dataset,
-            start,
-            given.erase_card,
-            backup,
-            given.commit_every or COMMIT_EVERY,
-        )
-        say_classes(training.classes)
-        if 0 < len(training.classes) < classes_of(graph):
-            say(
-                f"{graph.name} has {classes_of(graph):,} classes, but {dataset.name} has names for "
-                f"only {len(training.classes):,}. Data for later runs cannot add names"
-            )
-        session = Session(training, log, given.save_weights, best, given.save_every, say)
-        if best and given.resume and best.exists():
-            session.load_best()
-        _say_unused(session, last, given.duration.steps)
-        failed: dict[str, object] = {}
+        session = _begin(task, connection, log, given)
         with (
             progress(f"training {graph.name}") as report,
             stop_requests("stopping after this step; press Ctrl-C again to stop now") as stopped_by,
         ):
             session.report = report
             try:
-                run = train_until(training, last, session.on_step, lambda: stopped_by() != 0)
-            except Diverged as error:
-                run = error.run
-                failed = failure(str(error), error.exit_code)
-        _save(session, run, given.run_path, best)
-        accuracy = None if failed else held_out_accuracy(graph, run.weights, training.data)
+                run = api.run_training(
+                    session.training, connection, task.last, session.on_step,
+                    lambda: stopped_by() != 0,
+                )  # fmt: skip
+            except api.Diverged as error:
+                run, failed = error.run, failure(str(error), error.exit_code)
+        _save(session, run, given)
+        accuracy = None if failed else held_out_accuracy(graph, run.weights, session.training.data)
         log.end(
             ended=run.ended, accuracy=accuracy, weights_sha256=weights_sha256(run.weights),
             **({"error": failed["error"]} if failed else {}),
@@ -240,8 +191,82 @@ def train(given: TrainOptions) -> int:
     if given.as_json:
         emit({**summary(run), **session.to_json(), "accuracy": accuracy, **failed})
     else:
-        show_table(("", ">"), [*_facts(run, loaded, accuracy, session)])
+        show_table(("", ">"), [*_facts(run, schedule, accuracy, session)])
     return code
+
+
+def _task(given: TrainOptions) -> _Task:
+    """Read all files that the options name. Raises BadInput if they do not fit each other."""
+    schedule = with_rates(
+        Schedule.load(given.schedule), learning_rate=given.learning_rate, momentum=given.momentum,
+        weight_decay=given.weight_decay,
+    )  # fmt: skip
+    if given.commit_every is not None and schedule.model.storage:
+        raise BadInput(
+            f"--commit-every: the schedule {given.schedule} uses a card, where every step commits. "
+            "Omit the option, or solve with --no-storage"
+        )
+    graph = schedule.graph
+    read = given.data.read(graph, given.seed, shuffle=given.duration.shuffle)
+    data = fit(read, graph)
+    if read.x.dtype == np.uint8 and given.data.normalize == "none":
+        say(f"data {read.name}: x has bytes (0 to 255). --normalize scale often trains better")
+    if given.validated:
+        check_held_out(data)
+    path = given.load_weights
+    first = api.step_of_weights(path) if given.resume and path else 0
+    weights = api.load_weights(path, graph) if path else None
+    last = api.last_step(data, given.duration.epochs or 1, given.duration.steps)
+    api.check_countable(data, last)
+    if given.strict_deadline and schedule.meta["plan"].get("deadline_us") is None:
+        raise BadInput(
+            f"--strict-deadline: the schedule {given.schedule} has no deadline. Run `poet-host "
+            "solve` again with --deadline"
+        )
+    return _Task(schedule, data, StartingPoint(given.seed, weights, first, given.from_board), last)
+
+
+def _begin(task: _Task, connection: api.Connection, log: Log, given: TrainOptions) -> Session:
+    """Begin the log and the training."""
+    schedule, data, graph, first = (
+        task.schedule,
+        task.data,
+        task.schedule.graph,
+        task.start.first_step,
+    )
+
+    def checked(replaced: int | None) -> None:
+        if replaced is not None:
+            say(
+                f"replacing the weights of step {replaced:,} on the card by those of step {first:,}"
+            )
+        begun = connection.device.info.committed_step if given.from_board else first
+        about = {
+            "model": graph.name, "board": connection.board.name, "data": data.name,
+            "normalize": given.data.normalize, "test_split": given.data.test_split,
+            "shuffle": given.duration.shuffle, "seed": given.seed, "batch": graph.batch,
+            "samples": len(data.x), "to_step": task.last, "schedule": str(given.schedule),
+            "plan_crc": schedule.header.crc,
+        }  # fmt: skip
+        power = board_power(connection.board, schedule.model.storage)
+        log.begin(about, begun, data.steps_per_epoch, power)
+
+    training = api.begin_training(
+        schedule, connection, data, task.start, erase_card=given.erase_card,
+        before_moving=api.Backup(graph, given.save_weights, say),
+        commit_every=given.commit_every or COMMIT_EVERY, checked=checked,
+    )  # fmt: skip
+    say_classes(training.classes)
+    if 0 < len(training.classes) < classes_of(graph):
+        say(
+            f"{graph.name} has {classes_of(graph):,} classes, but {data.name} has names for only "
+            f"{len(training.classes):,}. Data for later runs cannot add names"
+        )
+    session = Session(training, log, given.save_weights, given.best, given.save_every, say)
+    if given.best and given.resume and given.best.exists():
+        session.load_best()
+    _say_unused(session, task.last, given.duration.steps)
+    return session
 
 
 def _say_unused(session: Session, last: int, steps: int | None) -> None:
@@ -258,26 +283,22 @@ def _say_unused(session: Session, last: int, steps: int | None) -> None:
         say(f"nothing to train: step {session.begun:,} is done, and the last step is {last:,}")
 
 
-def _save(session: Session, run: Run, run_path: Path | None, best: Path | None) -> None:
+def _save(session: Session, run: Run, given: TrainOptions) -> None:
     """Save the weights and the run."""
-    written = [session.save(run)]
-    if run_path:
-        write_whole(run_path, to_json(run.to_json()))
-        written.append(run_path)
-    if session.best:
-        written.append(best)
-    if written := [path for path in written if path]:
+    weights = session.save(run)
+    if given.run_path:
+        write_whole(given.run_path, to_json(run.to_json()))
+    best = given.best if session.best else None
+    if written := [path for path in (weights, given.run_path, best) if path]:
         say(f"wrote {' and '.join(map(str, written))}")
 
 
-def _check_space(
-    graph: Graph, steps: int, save_weights: Path, best: Path | None, run_path: Path | None
-) -> None:
+def _check_space(graph: Graph, steps: int, given: TrainOptions) -> None:
     """Raise BadInput if there is no disk space for the results, before hours of training."""
     weights_bytes = sum(node.size_bytes + 256 for node in weight_nodes(graph))
-    sizes = {save_weights: weights_bytes}
-    sizes |= {best: weights_bytes} if best else {}
-    sizes |= {run_path: RUN_BYTES + STEP_BYTES * max(steps, 0)} if run_path else {}
+    sizes = {path: weights_bytes for path in (given.save_weights, given.best) if path}
+    if given.run_path:
+        sizes[given.run_path] = RUN_BYTES + STEP_BYTES * max(steps, 0)
     check_space(sizes)
 
 

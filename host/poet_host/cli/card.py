@@ -9,13 +9,9 @@ from typing import Any
 import click
 
 from .. import api
-from ..card.job import JobState
-from ..data.fitted import fit
 from ..errors import BadInput, PoetError
-from ..graph.graph import Graph
 from ..profile.profile import board_power
 from ..run.log import Log
-from ..schedule.schedule import Schedule
 from . import completion
 from .card_table import card_rows
 from .console import emit, failure, progress, say, say_classes, show_table
@@ -122,9 +118,9 @@ def write(given: WriteOptions) -> None:
     no host sends requests. After a power cut, training continues.
     """
     given.check()
-    schedule, image = Schedule.load(given.schedule), given.image
+    schedule, image = api.Schedule.load(given.schedule), given.image
     graph = schedule.graph
-    dataset = fit(given.data.read(graph, given.seed, shuffle=given.duration.shuffle), graph)
+    dataset = given.data.fitted(graph, given.seed, shuffle=given.duration.shuffle)
     last = api.last_step(dataset, given.duration.epochs or 1, given.duration.steps)
     first = given.first_step
     weights = api.load_weights(given.load_weights, graph) if given.load_weights else None
@@ -177,7 +173,7 @@ def read(
         raise BadInput("name the card: an image with --storage FILE, or a board with --port PORT")
     _check_card_is_kept(port, storage)
     check_writable(save_weights, log_path, read=(schedule, storage))
-    loaded = Schedule.load(schedule)
+    loaded = api.Schedule.load(schedule)
     graph = loaded.graph
     with _connected(loaded, port, storage) as connection:
         state, weights = api.read_card(loaded, connection)
@@ -261,7 +257,7 @@ def check(
 
 
 def _connected(
-    schedule: Schedule, port: str | None, storage: Path | None, *, writable: bool = False
+    schedule: api.Schedule, port: str | None, storage: Path | None, *, writable: bool = False
 ) -> api.Connection | api.Card:
     if port is None:
         assert storage is not None
@@ -279,7 +275,7 @@ def _check_card_is_kept(port: str | None, storage: Path | None) -> None:
         )
 
 
-def _facts(graph: Graph, state: JobState | None) -> dict[str, object]:
+def _facts(graph: api.Graph, state: api.JobState | None) -> dict[str, object]:
     facts: dict[str, object] = {"model": graph.name, "job": None}
     if state:
         losses = [loss if isfinite(loss) else None for loss in state.losses.tolist()]
@@ -288,7 +284,7 @@ def _facts(graph: Graph, state: JobState | None) -> dict[str, object]:
     return facts
 
 
-def _table(committed: int, state: JobState | None) -> list[tuple[str, str]]:
+def _table(committed: int, state: api.JobState | None) -> list[tuple[str, str]]:
     if state is None:
         return [("steps", f"{committed:,}"), ("steps without a host", "none: the card has no data")]
     rows = [("steps", f"{committed:,} of {max(committed, state.last):,}")]

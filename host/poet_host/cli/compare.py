@@ -13,16 +13,12 @@ from .. import api
 from ..baselines.registry import METHODS, SCHEDULERS
 from ..compare.sweep import Case, Point, Result, Store, cores, sweep
 from ..errors import BadInput
-from ..graph.graph import Graph
 from ..plan.limits import deadline_us, ram_bytes
-from ..plan.problem import CostGraph
-from ..profile.profile import Profile
 from ..temporary import temporary_folder
 from . import completion
 from .console import emit, progress, say, show_table, show_text
 from .declared import argument, option, takes
-from .options import JSON, FiniteRange, ModelOptions, WholeRange, profile_of
-from .search_options import SearchOptions
+from .options import JSON, FiniteRange, ModelOptions, SearchOptions, WholeRange, profile_of
 
 EPILOG = "\b\nMethods:\n" + "\n".join(
     f"  {row.name:<15} {row.description} [{row.citation}]" for row in SCHEDULERS.values()
@@ -136,7 +132,9 @@ def _some_words(text: str, option: str) -> list[str]:
 class _Setting:
     """A case, and the same case with operators that stream, for each RAM budget."""
 
-    def __init__(self, case: Case, graph: Graph | CostGraph, profile: Profile | None) -> None:
+    def __init__(
+        self, case: Case, graph: api.Graph | api.CostGraph, profile: api.Profile | None
+    ) -> None:
         self.case, self.graph, self.profile = case, graph, profile
         self.streaming = cache(self._streaming)
 
@@ -155,7 +153,7 @@ def _settings(
         raise BadInput("each measured profile already names its board: omit --board")
     for model in dict.fromkeys(models):
         graph = api.load(model, **vars(options))
-        if isinstance(graph, CostGraph):
+        if isinstance(graph, api.CostGraph):
             if boards or profiles:
                 raise BadInput(
                     f"{model} is a cost graph with its own costs: omit --board and --profile"

@@ -10,23 +10,18 @@ from typing import Any
 import numpy as np
 
 from .. import api
-from ..data.datasets import Dataset
 from ..data.fitted import fit
 from ..errors import BadInput, PoetError
 from ..files import write_whole
-from ..graph.graph import Graph
 from ..graph.weights import Weights
 from ..graph.work import work_of
-from ..plan.plan import Plan, plan_to_json
+from ..plan.plan import plan_to_json
 from ..plan.pricing import commit_costs
-from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
-from ..profile.profile import Profile
 from ..run.evaluate import held_out_accuracy
-from ..run.run import Run, weights_sha256
+from ..run.run import weights_sha256
 from ..run.session import Report
 from ..run.train import StartingPoint, Training
-from ..schedule.schedule import Schedule
 from ..view.picture import draw
 from .console import count_steps, progress, say, to_json
 
@@ -81,11 +76,11 @@ class Cost:
     measured: bool  # True: time_us was measured in a run; False: it is predicted from the profile
 
     @staticmethod
-    def of_run(run: Run) -> "Cost":
+    def of_run(run: api.Run) -> "Cost":
         return Cost(run.time_us, run.energy_uj, run.total_energy_uj, True)
 
     @staticmethod
-    def of_plan(plan: Plan, costs: CostGraph, profile: Profile) -> "Cost":
+    def of_plan(plan: api.Plan, costs: api.CostGraph, profile: api.Profile) -> "Cost":
         assert plan.time_us is not None
         assert plan.energy_uj is not None
         commit_us, commit_uj = commit_costs(profile, costs, plan.time_us)
@@ -98,12 +93,12 @@ class Cost:
 class Demo:
     """The results of the demo."""
 
-    graph: Graph
-    costs: CostGraph
-    plan: Plan
-    schedule: Schedule
-    run: Run  # within RAM_BYTES
-    keep: Run  # the run that keeps everything in RAM, on a native board
+    graph: api.Graph
+    costs: api.CostGraph
+    plan: api.Plan
+    schedule: api.Schedule
+    run: api.Run  # within RAM_BYTES
+    keep: api.Run  # the run that keeps everything in RAM, on a native board
     # Cost of a step that keeps everything in RAM on the board of `run`, even if it does not fit.
     keep_cost: Cost
     keep_all_bytes: int
@@ -149,16 +144,16 @@ class Demo:
             "bit_identical": sha256 == kept_sha256,
         }
 
-    def trained(self, run: Run) -> dict[str, Any]:
+    def trained(self, run: api.Run) -> dict[str, Any]:
         """Return the weights that training updates, with their values after `run`."""
         return {node.name: run.weights[node.name] for node in self.graph.trainable}
 
 
-def macs_per_sample(graph: Graph) -> int:
+def macs_per_sample(graph: api.Graph) -> int:
     return sum(work_of(node, graph).macs for node in graph if not node.stored) // graph.batch
 
 
-def split(digits: Dataset) -> tuple[Dataset, Dataset]:
+def split(digits: api.Dataset) -> tuple[api.Dataset, api.Dataset]:
     """Return samples for pre-training (digits 0 to 6), and samples for the board.
 
     No sample is in both data sets. The held-out samples of `digits` are in neither of them.
@@ -275,7 +270,7 @@ def check(demo: Demo) -> None:
         )
 
 
-def _activations(graph: Graph, plan: Plan) -> dict[str, int]:
+def _activations(graph: api.Graph, plan: api.Plan) -> dict[str, int]:
     """Return how often a plan recomputes and pages activations.
 
     The keys of the result are those of Run.counts.
@@ -298,8 +293,8 @@ def _activations(graph: Graph, plan: Plan) -> dict[str, int]:
 
 
 def _validate(
-    connection: api.Connection, graph: Graph, measured: Profile, report: Report
-) -> tuple[Profile, str]:
+    connection: api.Connection, graph: api.Graph, measured: api.Profile, report: Report
+) -> tuple[api.Profile, str]:
     """Return the calibrated profile, and a text that compares its prediction with a run.
 
     If validation is impossible, return the profile `measured`, and the reason.
@@ -312,7 +307,7 @@ def _validate(
     return profile, f"a step takes {measured_ms:,.2f} ms; the prediction was {predicted_ms:,.2f} ms"
 
 
-def _pretrain(graph: Graph, data: Dataset, report: Report) -> Weights:
+def _pretrain(graph: api.Graph, data: api.Dataset, report: Report) -> Weights:
     profile = api.estimate_profile(NATIVE)
     keep = api.keep_everything(api.costs_of(graph, profile))
     with api.connect(NATIVE, arena_bytes=keep.peak_bytes) as unlimited:
@@ -323,7 +318,7 @@ def _pretrain(graph: Graph, data: Dataset, report: Report) -> Weights:
     return run.weights
 
 
-def _train_both(trainings: list[Training], steps: int, reporter: Reporter) -> list[Run]:
+def _train_both(trainings: list[Training], steps: int, reporter: Reporter) -> list[api.Run]:
     """Train each step on both boards in turn, so that other processes slow down both alike."""
     with reporter.step(f"training {steps} steps on both boards in turn") as report:
         for done in range(steps):
@@ -336,8 +331,13 @@ def _train_both(trainings: list[Training], steps: int, reporter: Reporter) -> li
 
 
 def _solve(
-    graph: Graph, profile: Profile, costs: CostGraph, deadline: str, out: Path, reporter: Reporter
-) -> Plan:
+    graph: api.Graph,
+    profile: api.Profile,
+    costs: api.CostGraph,
+    deadline: str,
+    out: Path,
+    reporter: Reporter,
+) -> api.Plan:
     with reporter.step("solving for the minimum energy with HiGHS") as report:
         for limit in (deadline, None):
             plan = api.solve(
@@ -355,12 +355,12 @@ def _solve(
         proof = f"within {plan.gap:.1%} of the minimum" if plan.gap else "proved to be the minimum"
         reporter.result(f"{proof}, in {plan.solve_s:.1f} s; wrote plan.json")
     with reporter.step("verifying the plan independently of the solver"):
-        totals = verify(Problem(costs, RAM_BYTES, plan.deadline_us), plan)
+        totals = verify(api.Problem(costs, RAM_BYTES, plan.deadline_us), plan)
         reporter.result(f"peak {totals.peak_bytes:,} bytes, {totals.energy_uj:,.0f} uJ a step")
     return plan
 
 
-def _encode(graph: Graph, plan: Plan, out: Path, reporter: Reporter) -> Schedule:
+def _encode(graph: api.Graph, plan: api.Plan, out: Path, reporter: Reporter) -> api.Schedule:
     with reporter.step("encoding the plan, and decoding it for comparison"):
         schedule = api.encode(graph, plan, about={"model": MODEL})
         name = f"{MODEL}.poet"
@@ -369,7 +369,7 @@ def _encode(graph: Graph, plan: Plan, out: Path, reporter: Reporter) -> Schedule
     return schedule
 
 
-def _draw(costs: CostGraph, plan: Plan, out: Path, reporter: Reporter) -> None:
+def _draw(costs: api.CostGraph, plan: api.Plan, out: Path, reporter: Reporter) -> None:
     if find_spec("matplotlib") is None:
         return
     with reporter.step("drawing the plan"):
@@ -379,7 +379,7 @@ def _draw(costs: CostGraph, plan: Plan, out: Path, reporter: Reporter) -> None:
         reporter.result("wrote schedule.png")
 
 
-def _accuracy(graph: Graph, weights: Weights, data: Dataset) -> float:
+def _accuracy(graph: api.Graph, weights: Weights, data: api.Dataset) -> float:
     found = held_out_accuracy(graph, weights, data)
     assert found is not None
     return found

@@ -19,7 +19,7 @@ from ..errors import BadInput, PoetError
 from ..firmware_build.native import boards_run_here, build_native, cross_tools, linux_boards
 from ..firmware_build.recipe import compiler_version, find_compiler, recipe, simulated_boards
 from ..firmware_build.upload_tools import check_bossac, find_tool
-from ..plan.problem import CostGraph, CostNode
+from ..plan.problem import CostNode
 from ..sim.chip_library import emulator
 from . import completion
 from .board_doctor import check_board
@@ -32,7 +32,7 @@ NATIVE = "native"
 PACKAGES = ("numpy", "highspy", "pyserial", "cffi", "cobs", "safetensors", "click", "rich")
 
 # A small graph to test the solver: a plan within 8 bytes must recompute or page tensor b.
-CHAIN = CostGraph(
+CHAIN = api.CostGraph(
     "chain",
     (
         CostNode("a", (), 4, 1.0, 1.0),

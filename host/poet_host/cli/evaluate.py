@@ -6,10 +6,8 @@ from pathlib import Path
 import click
 
 from .. import api
-from ..data.fitted import fit
 from ..errors import BadInput
-from ..run.evaluate import Evaluation, Half, half_of
-from ..schedule.schedule import Schedule
+from ..run.evaluate import Half, half_of
 from .console import emit, progress, say_classes, say_emulated, show_table
 from .declared import option, takes
 from .options import JSON, PORT, SCHEDULE, STORAGE, DataOptions, WholeRange, seed_option
@@ -55,9 +53,9 @@ def evaluate(given: EvaluateOptions) -> None:
             f"the board {port} has an empty temporary card. Name a card image with weights "
             "(--storage FILE), or a file of weights (--weights FILE)"
         )
-    schedule = Schedule.load(given.schedule)
+    schedule = api.Schedule.load(given.schedule)
     graph = schedule.graph
-    dataset = fit(given.data.read(graph, given.seed), graph)
+    dataset = given.data.fitted(graph, given.seed)
     half = half_of(dataset, given.half)
     weights = api.load_weights(given.weights, graph) if given.weights else None
     ram = api.arena_for(schedule, port, storage if weights is None else None)
@@ -77,7 +75,7 @@ def evaluate(given: EvaluateOptions) -> None:
         show_table(("", ">"), _facts(result))
 
 
-def _facts(result: Evaluation) -> list[tuple[str, str]]:
+def _facts(result: api.Evaluation) -> list[tuple[str, str]]:
     rows = [(f"{result.half} samples", f"{result.samples:,}"), ("loss", f"{result.loss:.4f}")]
     if result.accuracy is not None:
         rows.append(("accuracy", f"{result.accuracy:.1%}"))

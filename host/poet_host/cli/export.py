@@ -6,7 +6,6 @@ import click
 
 from .. import api
 from ..files import write_whole
-from ..schedule.schedule import Schedule
 from .console import emit, say
 from .declared import option, takes
 from .options import JSON, SCHEDULE
@@ -28,7 +27,7 @@ def export(
 ) -> None:  # fmt: skip
     """Write the trained model of a schedule to an .onnx file."""
     check_writable(output)
-    graph = Schedule.load(schedule).graph
+    graph = api.Schedule.load(schedule).graph
     model = api.export(graph, api.load_weights(weights, graph))
     write_whole(output, model)
     say(f"wrote {output}: {graph.name} with the weights of {weights}")

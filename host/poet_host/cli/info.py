@@ -9,9 +9,7 @@ import click
 
 from .. import api
 from ..errors import BadInput
-from ..graph.graph import Graph
 from ..graph.summary import Layer, Summary, summary_of
-from ..schedule.schedule import Schedule
 from .console import emit, progress, show_table, show_text
 from .declared import takes
 from .options import JSON, MODEL, PROFILE, ModelOptions, board_option, profile_of
@@ -63,14 +61,14 @@ def info(
     )
 
 
-def _graph(model: str, options: ModelOptions) -> Graph:
+def _graph(model: str, options: ModelOptions) -> api.Graph:
     if Path(model).suffix == ".poet":
         for name in options.given():
             option = name.replace("_", "-")
             raise BadInput(f"{model} is a schedule, whose options are fixed: omit --{option}")
-        return Schedule.load(model).graph
+        return api.Schedule.load(model).graph
     graph = api.load(model, **vars(options))
-    if not isinstance(graph, Graph):
+    if not isinstance(graph, api.Graph):
         raise BadInput(f"{model} is a cost graph, which has no layers: name a model or a schedule")
     return graph
 

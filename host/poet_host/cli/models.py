@@ -5,7 +5,6 @@ from typing import Any
 import click
 
 from .. import api
-from ..graph.graph import Graph
 from .console import emit, show_table
 from .declared import takes
 from .options import JSON
@@ -32,7 +31,7 @@ def models(as_json: bool = JSON) -> None:
     )  # fmt: skip
 
 
-def _sizes(graph: Graph) -> dict[str, Any]:
+def _sizes(graph: api.Graph) -> dict[str, Any]:
     parameters = [node.size_bytes // 4 for node in graph if node.role == "parameter"]
     return {
         "batch": graph.batch,

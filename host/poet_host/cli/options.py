@@ -8,13 +8,14 @@ from typing import Any, Literal
 import click
 
 from .. import api
-from ..data.datasets import Dataset
+from ..data.fitted import FittedData, fit
 from ..errors import BadInput
 from ..graph.autodiff import BATCHNORM, OPTIMISERS
-from ..graph.graph import Graph
 from ..graph.training_options import TrainingOptions
 from ..onnx.importer import DEFAULT_LOSS, LOSSES
-from ..profile.profile import Profile
+from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
+from ..solver.settings import DEFAULT_SETTINGS
+from ..work import UNITS_PER_S
 from . import completion
 from .declared import argument, option
 
@@ -126,12 +127,15 @@ class DataOptions:
     )  # fmt: skip
     header: bool | None = _HEADER
 
-    def read(self, graph: Graph, seed: int, *, shuffle: bool = True) -> Dataset:
-        """Return the data set. Raises BadInput if it cannot be read, or does not fit `graph`."""
+    def load(self, graph: api.Graph, seed: int, *, shuffle: bool = True) -> api.Dataset:
         return api.load_data(
             self.data, normalize=self.normalize, test_split=self.test_split or 0.0,
             shuffle=shuffle, seed=seed, header=self.header, graph=graph,
         )  # fmt: skip
+
+    def fitted(self, graph: api.Graph, seed: int, *, shuffle: bool = True) -> FittedData:
+        """Return the data set. Raises BadInput if it does not fit `graph`."""
+        return fit(self.load(graph, seed, shuffle=shuffle), graph)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,12 +146,12 @@ class DataSizeOptions:
     test_split: float | None = _test_split_option()
     header: bool | None = _HEADER
 
-    def read(self, graph: Graph) -> Dataset:
+    def fitted(self, graph: api.Graph) -> FittedData:
         """Return the data set. --data must be given."""
         assert self.data is not None
-        return api.load_data(
-            self.data, test_split=self.test_split or 0.0, header=self.header, graph=graph
-        )
+        split = self.test_split or 0.0
+        read = api.load_data(self.data, test_split=split, header=self.header, graph=graph)
+        return fit(read, graph)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +243,38 @@ class ModelOptions(TrainingOptions):
     )  # fmt: skip
 
 
-def profile_of(board: str | None, profile_name: str | None) -> Profile:
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """What a search minimises, and when it ends."""
+
+    objective: Objective = option(
+        type=click.Choice(OBJECTIVES), default=DEFAULT_OBJECTIVE, show_default=True, metavar="WHAT",
+        help="What the plan minimises: energy (all that the battery loses in a step), "
+        "added-energy (the same without the power of the sleeping board) or time.",
+    )  # fmt: skip
+    time_limit: float | None = option(
+        type=FiniteRange(0.1), show_default="60", metavar="S",
+        help="Time limit of making a plan, in seconds: pricing of streamed operators and search. "
+        "Methods other than poet's count their work instead, in seconds of an idle computer.",
+    )  # fmt: skip
+    work_limit: float | None = option(
+        type=FiniteRange(1), metavar="N",
+        help="Stop after N units of counted work, instead of --time-limit. The searches run in "
+        "turn, and equal input gives equal plans on every computer. 1,000 units take roughly a "
+        "second.",
+    )  # fmt: skip
+
+    def limit(self) -> tuple[float, bool]:
+        """Return the limit in seconds, and whether these are seconds of counted work."""
+        if self.work_limit is None:
+            default_s = DEFAULT_SETTINGS.time_limit_s
+            return (default_s if self.time_limit is None else self.time_limit), False
+        if self.time_limit is not None:
+            raise BadInput("--time-limit and --work-limit exclude each other: omit one")
+        return self.work_limit / UNITS_PER_S, True
+
+
+def profile_of(board: str | None, profile_name: str | None) -> api.Profile:
     """Return the profile that --board and --profile choose."""
     kind: Literal["estimate", "paper"] = "paper" if profile_name == "paper" else "estimate"
     from_board = profile_name in (None, "estimate", "paper")
@@ -255,7 +290,7 @@ def profile_of(board: str | None, profile_name: str | None) -> Profile:
             f"the profile {profile_name} already names its board: omit --board, or choose "
             "--profile estimate or --profile paper"
         )
-    return Profile.load(profile_name or "")
+    return api.Profile.load(profile_name or "")
 
 
 def model_files(model: str) -> list[str]:

@@ -7,8 +7,6 @@ import click
 
 from .. import api
 from ..errors import BadInput
-from ..graph.graph import Graph
-from ..profile.profile import Profile
 from ..run.calibrate import Validation, averaged
 from . import completion
 from .console import count_steps, emit, progress, say, say_emulated
@@ -117,7 +115,9 @@ def profile(given: ProfileOptions) -> None:
         )
 
 
-def _measured(connection: api.Connection, graphs: list[Graph], given: ProfileOptions) -> Profile:
+def _measured(
+    connection: api.Connection, graphs: list[api.Graph], given: ProfileOptions
+) -> api.Profile:
     """Return the profile of all graphs, with the powers of the meter if it has a log."""
     measured = None
     for graph in graphs:

@@ -5,12 +5,12 @@ from typing import Any
 
 import click
 
+from .. import api
 from ..errors import BadInput
 from ..files import write_whole
-from ..run.run import Run, load_run
+from ..run.run import load_run
 from ..schedule.decode import decode
 from ..schedule.listing import listing, unit_of
-from ..schedule.schedule import Schedule
 from ..schedule.times import costs_of_schedule
 from ..view.comparison import Comparison, compare_run
 from ..view.lanes import View, planned, recorded
@@ -50,7 +50,7 @@ def show(
     """
     files = (html, trace, png)
     check_writable(*files, read=(schedule, run_path))
-    loaded = Schedule.load(schedule)
+    loaded = api.Schedule.load(schedule)
     run = _run_of(loaded, run_path) if run_path else None
     views = _views(loaded, run, str(run_path)) if run or any(files) else []
     if html:
@@ -72,7 +72,7 @@ def show(
             _show_comparison(loaded, run, found)
 
 
-def _run_of(schedule: Schedule, path: Path) -> Run:
+def _run_of(schedule: api.Schedule, path: Path) -> api.Run:
     run = load_run(path, {})
     if run.plan_crc != schedule.header.crc:
         raise BadInput(
@@ -83,7 +83,7 @@ def _run_of(schedule: Schedule, path: Path) -> Run:
     return run
 
 
-def _views(schedule: Schedule, run: Run | None, where: str) -> list[View]:
+def _views(schedule: api.Schedule, run: api.Run | None, where: str) -> list[View]:
     costs, statements = costs_of_schedule(schedule), decode(schedule)
     views = [planned(costs, statements)]
     if run:
@@ -91,13 +91,15 @@ def _views(schedule: Schedule, run: Run | None, where: str) -> list[View]:
     return views
 
 
-def _picture(schedule: Schedule, views: list[View]) -> bytes:
+def _picture(schedule: api.Schedule, views: list[View]) -> bytes:
     ram_bytes = schedule.meta["plan"]["ram_bytes"]
     title = f"{schedule.meta['graph']['name']} in {ram_bytes:,} bytes of RAM"
     return draw_views(views, title=title, ram_bytes=ram_bytes)
 
 
-def _about(schedule: Schedule, run: Run | None, found: tuple[Comparison, ...]) -> dict[str, Any]:
+def _about(
+    schedule: api.Schedule, run: api.Run | None, found: tuple[Comparison, ...]
+) -> dict[str, Any]:
     hidden = ("tensors", "costs")
     about = {key: value for key, value in schedule.meta.items() if key not in hidden}
     about |= {"model_bytes": len(schedule.model_part), "plan_bytes": len(schedule.plan_part)}
@@ -114,7 +116,7 @@ def _about(schedule: Schedule, run: Run | None, found: tuple[Comparison, ...]) -
     return about
 
 
-def _show_comparison(schedule: Schedule, run: Run, found: tuple[Comparison, ...]) -> None:
+def _show_comparison(schedule: api.Schedule, run: api.Run, found: tuple[Comparison, ...]) -> None:
     planned_for = schedule.meta.get("board")
     same = run.board == planned_for
     promised, took_us = schedule.meta["plan"]["time_us"], run.measured_time_us

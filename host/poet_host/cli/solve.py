@@ -8,21 +8,17 @@ from pathlib import Path
 import click
 
 from .. import api
-from ..data.fitted import fit
 from ..errors import BadInput
 from ..files import write_whole
-from ..graph.graph import Graph
 from ..graph.summary import Summary, summary_of
 from ..plan.limits import check_arena
-from ..plan.plan import Plan, plan_to_json
-from ..plan.problem import CostGraph, Problem
+from ..plan.plan import plan_to_json
 from ..plan.whole_training import (
     battery_of,
     duration_us,
     step_deadline_us,
     whole_training,
 )
-from ..profile.profile import Profile
 from ..solver.solve import DEFAULT_GAP
 from .console import emit, progress, say, show_table, to_json
 from .declared import option, takes
@@ -35,11 +31,11 @@ from .options import (
     DataSizeOptions,
     FiniteRange,
     ModelOptions,
+    SearchOptions,
     board_option,
     model_files,
     profile_of,
 )
-from .search_options import SearchOptions
 from .signals import keyboard_interrupts
 from .solved import (
     because,
@@ -168,7 +164,7 @@ def solve(given: SolveOptions) -> int:
     given.check()
     graph = api.load(given.model, **vars(given.options))
     profile = _profile(graph, given.board, given.profile_name)
-    if given.output and isinstance(graph, CostGraph) and graph.has_modes:
+    if given.output and isinstance(graph, api.CostGraph) and graph.has_modes:
         raise BadInput(
             f"{graph.name} has modes, which the schedule of a cost graph cannot contain: write the "
             "plan with --plan, and omit --output"
@@ -178,7 +174,7 @@ def solve(given: SolveOptions) -> int:
     began = time.monotonic()
     problem = _problem(graph, profile, deadline_us, given)
     priced_s = time.monotonic() - began
-    summary = summary_of(graph) if isinstance(graph, Graph) else None
+    summary = summary_of(graph) if isinstance(graph, api.Graph) else None
     if summary and not given.as_json:
         assumed = is_loss_assumed(given.model, given.options)
         show_model(summary, is_assumed=assumed, max_rows=MAX_ROWS)
@@ -202,7 +198,10 @@ def solve(given: SolveOptions) -> int:
 
 
 def _deadline_us(
-    graph: Graph | CostGraph, profile: Profile | None, steps: int | None, given: SolveOptions
+    graph: api.Graph | api.CostGraph,
+    profile: api.Profile | None,
+    steps: int | None,
+    given: SolveOptions,
 ) -> float | None:
     """Return the deadline of a step; None if there is none, or a text that api.problem reads."""
     deadline_us = given.deadline_us
@@ -214,11 +213,11 @@ def _deadline_us(
 
 
 def _problem(
-    graph: Graph | CostGraph,
-    profile: Profile | None,
+    graph: api.Graph | api.CostGraph,
+    profile: api.Profile | None,
     deadline_us: float | None,
     given: SolveOptions,
-) -> Problem:
+) -> api.Problem:
     has_modes = api.uses_modes(given.method)
     if given.streaming and not has_modes:
         raise BadInput(f"the operators of a plan by {given.method} cannot stream: omit --streaming")
@@ -234,7 +233,7 @@ def _problem(
     return problem
 
 
-def _write(graph: Graph | CostGraph, plan: Plan, given: SolveOptions) -> None:
+def _write(graph: api.Graph | api.CostGraph, plan: api.Plan, given: SolveOptions) -> None:
     if given.plan_path:
         write_whole(given.plan_path, to_json(plan_to_json(plan)))
         say(f"wrote {given.plan_path}")
@@ -246,10 +245,10 @@ def _write(graph: Graph | CostGraph, plan: Plan, given: SolveOptions) -> None:
 
 
 def _show(
-    graph: Graph | CostGraph,
-    profile: Profile | None,
-    problem: Problem,
-    plan: Plan,
+    graph: api.Graph | api.CostGraph,
+    profile: api.Profile | None,
+    problem: api.Problem,
+    plan: api.Plan,
     summary: Summary | None,
     steps: int | None,
     given: SolveOptions,
@@ -273,9 +272,9 @@ def _show(
 
 
 def _profile(
-    graph: Graph | CostGraph, board: str | None, profile_name: str | None
-) -> Profile | None:
-    if isinstance(graph, CostGraph):
+    graph: api.Graph | api.CostGraph, board: str | None, profile_name: str | None
+) -> api.Profile | None:
+    if isinstance(graph, api.CostGraph):
         if board or profile_name:
             raise BadInput(
                 f"{graph.name} is a cost graph with its own costs: omit --board and --profile"
@@ -284,11 +283,10 @@ def _profile(
     return profile_of(board, profile_name)
 
 
-def _steps(graph: Graph | CostGraph, given: SolveOptions) -> int | None:
+def _steps(graph: api.Graph | api.CostGraph, given: SolveOptions) -> int | None:
     """Return the number of steps of the whole training; None without --data."""
     if given.data.data is None:
         return None
-    if isinstance(graph, CostGraph):
+    if isinstance(graph, api.CostGraph):
         raise BadInput(f"{graph.name} is a cost graph, which no data fits: omit --data")
-    data = given.data.read(graph)
-    return api.last_step(fit(data, graph), given.epochs or 1, None)
+    return api.last_step(given.data.fitted(graph), given.epochs or 1, None)

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from ..graph.graph import Graph
-from ..plan.plan import Plan, moved_bytes
-from ..plan.problem import CostGraph, Objective, Problem
+from .. import api
+from ..plan.plan import moved_bytes
+from ..plan.problem import Objective
 from ..plan.whole_training import Battery, WholeTraining, duration_text
 from ..stream.least_traffic import least_moved_bytes
 from .console import counted, say
@@ -39,7 +39,7 @@ def state_text(
     return f"{text(value)} {unit}, proved minimum {text(bound)}{gap_text}"
 
 
-def facts_of(keep: Plan | None, plan: Plan) -> list[tuple[str, str]]:
+def facts_of(keep: api.Plan | None, plan: api.Plan) -> list[tuple[str, str]]:
     assert plan.energy_uj is not None
     assert plan.total_energy_uj is not None
     assert plan.time_us is not None
@@ -76,12 +76,14 @@ class Traffic:
     least_bytes: int | None  # that operators move alone; None for a cost graph
 
 
-def traffic_of(graph: Graph | CostGraph, problem: Problem, plan: Plan) -> Traffic | None:
+def traffic_of(
+    graph: api.Graph | api.CostGraph, problem: api.Problem, plan: api.Plan
+) -> Traffic | None:
     computes = [statement for statement in plan.statements if statement.op == "compute"]
     streamed = sum(statement.mode > 0 for statement in computes)
     if not streamed:
         return None
-    least = least_moved_bytes(graph, plan.ram_bytes) if isinstance(graph, Graph) else None
+    least = least_moved_bytes(graph, plan.ram_bytes) if isinstance(graph, api.Graph) else None
     return Traffic(streamed, len(computes), *moved_bytes(problem.graph, plan), least)
 
 
@@ -122,11 +124,11 @@ def _times(mine: float, kept: float | None) -> str:
     return f" ({mine / kept:.2f}x)" if kept else ""
 
 
-def because(plan: Plan) -> str:
+def because(plan: api.Plan) -> str:
     return f" ({plan.method}: {plan.note})" if plan.note else ""
 
 
-def exit_code(plan: Plan, gap: float | None) -> int:
+def exit_code(plan: api.Plan, gap: float | None) -> int:
     """Return the exit code. Print the reason on stderr if the code is not 0."""
     longer = "" if plan.stopped_by == "exhausted" else "a longer --time-limit or "
     ended = f" The search {_SEARCH_ENDS[plan.stopped_by]}." if plan.stopped_by else ""

@@ -10,17 +10,15 @@ from .. import api
 from ..data.fitted import FittedData, classes_of, fit
 from ..errors import BadInput, PoetError
 from ..files import write_whole
-from ..graph.graph import Graph
 from ..graph.weights import weight_nodes
 from ..profile.profile import board_power
 from ..run.evaluate import held_out_accuracy
 from ..run.log import Log
-from ..run.run import Run, weights_sha256
+from ..run.run import weights_sha256
 from ..run.session import Session
 from ..run.train import COMMIT_EVERY, StartingPoint
 from ..run.validate import check_held_out
 from ..schedule.rates import with_rates
-from ..schedule.schedule import Schedule
 from .console import (
     counted,
     emit,
@@ -139,7 +137,7 @@ class TrainOptions:
 class _Task:
     """What to train, from which weights, and until which step."""
 
-    schedule: Schedule
+    schedule: api.Schedule
     data: FittedData
     start: StartingPoint
     last: int
@@ -198,8 +196,8 @@ def train(given: TrainOptions) -> int:
 def _task(given: TrainOptions) -> _Task:
     """Read all files that the options name. Raises BadInput if they do not fit each other."""
     schedule = with_rates(
-        Schedule.load(given.schedule), learning_rate=given.learning_rate, momentum=given.momentum,
-        weight_decay=given.weight_decay,
+        api.Schedule.load(given.schedule), learning_rate=given.learning_rate,
+        momentum=given.momentum, weight_decay=given.weight_decay,
     )  # fmt: skip
     if given.commit_every is not None and schedule.model.storage:
         raise BadInput(
@@ -207,7 +205,7 @@ def _task(given: TrainOptions) -> _Task:
             "Omit the option, or solve with --no-storage"
         )
     graph = schedule.graph
-    read = given.data.read(graph, given.seed, shuffle=given.duration.shuffle)
+    read = given.data.load(graph, given.seed, shuffle=given.duration.shuffle)
     data = fit(read, graph)
     if read.x.dtype == np.uint8 and given.data.normalize == "none":
         say(f"data {read.name}: x has bytes (0 to 255). --normalize scale often trains better")
@@ -283,7 +281,7 @@ def _say_unused(session: Session, last: int, steps: int | None) -> None:
         say(f"nothing to train: step {session.begun:,} is done, and the last step is {last:,}")
 
 
-def _save(session: Session, run: Run, given: TrainOptions) -> None:
+def _save(session: Session, run: api.Run, given: TrainOptions) -> None:
     """Save the weights and the run."""
     weights = session.save(run)
     if given.run_path:
@@ -293,7 +291,7 @@ def _save(session: Session, run: Run, given: TrainOptions) -> None:
         say(f"wrote {' and '.join(map(str, written))}")
 
 
-def _check_space(graph: Graph, steps: int, given: TrainOptions) -> None:
+def _check_space(graph: api.Graph, steps: int, given: TrainOptions) -> None:
     """Raise BadInput if there is no disk space for the results, before hours of training."""
     weights_bytes = sum(node.size_bytes + 256 for node in weight_nodes(graph))
     sizes = {path: weights_bytes for path in (given.save_weights, given.best) if path}
@@ -302,7 +300,7 @@ def _check_space(graph: Graph, steps: int, given: TrainOptions) -> None:
     check_space(sizes)
 
 
-def _failure(log: Log, session: Session, run: Run, strict_deadline: bool) -> dict[str, object]:
+def _failure(log: Log, session: Session, run: api.Run, strict_deadline: bool) -> dict[str, object]:
     """Return the JSON keys of an error if the command fails after training, otherwise {}."""
     message = ""
     if log.broken:
@@ -318,13 +316,13 @@ def _failure(log: Log, session: Session, run: Run, strict_deadline: bool) -> dic
     return failure(message, PoetError.exit_code) if message else {}
 
 
-def summary(run: Run) -> dict[str, object]:
+def summary(run: api.Run) -> dict[str, object]:
     """Return the content of run.json without its long lists."""
     return {key: value for key, value in run.to_json().items() if key not in ("steps", "trace")}
 
 
 def _facts(
-    run: Run, schedule: Schedule, accuracy: float | None, session: Session
+    run: api.Run, schedule: api.Schedule, accuracy: float | None, session: Session
 ) -> list[tuple[str, str]]:
     rows = [("steps", f"{session.training.committed:,}"), ("ended", run.ended.replace("_", " "))]
     planned_for = schedule.meta.get("board")
@@ -376,7 +374,7 @@ def _facts(
     return rows
 
 
-def _losses_row(run: Run) -> str:
+def _losses_row(run: api.Run) -> str:
     count = max(1, len(run.steps) // 8)
     return "loss" if count == 1 else f"mean loss of the first and last {count:,} steps"
 

@@ -258,7 +258,7 @@ class SearchOptions:
         "Methods other than poet's count their work instead, in seconds of an idle computer.",
     )  # fmt: skip
     work_limit: float | None = option(
-        type=FiniteRange(1), metavar="N",
+        type=FiniteRange(1), metavar="N", show_default="the limit of --time-limit",
         help="Stop after N units of counted work, instead of --time-limit. The searches run in "
         "turn, and equal input gives equal plans on every computer. 1,000 units take roughly a "
         "second.",

@@ -40,6 +40,7 @@ FOLDERS = {
     "host/poet_host/sim/chip": 9835, "host/poet_host/packing": 540,
     "bench": 7069, "tests": 56456,
 }  # fmt: skip
+MOST_NAMES = 118  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "tests": (".py", ".c", ".h", ".S")}
 C = (".c", ".h", ".S", ".def")
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -82,6 +83,19 @@ def test_the_rule_sees_a_wrong_import(tmp_path: Path, monkeypatch: pytest.Monkey
     wrong.parent.mkdir()
     wrong.write_text("def f():\n    from ..plan.verify import x\n    import poet_host.run.train\n")
     assert imported_rooms(wrong) == {"plan", "run"}
+
+
+def test_the_command_line_calls_the_api() -> None:
+    others = set(ORDER) - set(ROOT) - {"api", "view"}
+    names = [
+        f"{node.module}.{name.name}"
+        for path in (PACKAGE / "cli").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.level == 2 and node.module
+        for name in node.names
+        if node.module.split(".")[0] in others
+    ]
+    assert len(names) <= MOST_NAMES
 
 
 def test_solver_stays_in_the_planner() -> None:

@@ -30,15 +30,15 @@ ORDER = [
 LINES = {
     "graph": 3275, "reference": 1048, "onnx": 3620, "device": 1444, "firmware_build": 1588,
     "sim": 1483, "profile": 1085, "packing": 364, "plan": 2991, "stream": 1797, "solver": 5692,
-    "baselines": 2190, "schedule": 2567, "data": 1105, "card": 1888, "run": 1714, "check": 557,
-    "view": 855, "compare": 345, "api": 1539, "cli": 4218,
+    "baselines": 2190, "schedule": 2567, "data": 1105, "card": 1888, "run": 1845, "check": 557,
+    "view": 855, "compare": 345, "api": 1556, "cli": 4276,
 }  # fmt: skip
 ROOT_LINES = 1187  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
     "firmware/include": 1485, "firmware/src": 6518, "firmware/kernels": 8311, "firmware/port": 6475,
     "host/poet_host/sim/chip": 9835, "host/poet_host/packing": 540,
-    "bench": 7069, "tests": 56456,
+    "bench": 7069, "tests": 56471,
 }  # fmt: skip
 MOST_NAMES = 118  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "tests": (".py", ".c", ".h", ".S")}

@@ -18,7 +18,8 @@ from poet_host.solver.workers import Channel
 from support.cost_graphs import random_problem, tight_problem, timed_problems
 from support.mode_graphs import mode_problem, timed_mode_problems
 from support.oracle import cheapest
-from tests.solver.test_stage_model import any_conflict, problems as untied_problems
+
+from tests.solver.models.test_stage_model import any_conflict, problems as untied_problems
 
 LIMIT_S = 20.0
 

@@ -230,7 +230,8 @@ int main(int argc, char **argv) {
   printf("%s\n", path);
   fflush(stdout);
   if (alone) {
-    poet_serve_alone(&server);
+    /* After an error, wait for a host. */
+    poet_ignore(poet_serve_alone(&server));
   }
   for (;;) {
     poet_serve(&server, WATCH_MS);

@@ -152,7 +152,7 @@ def test_an_interrupt_may_feed_the_watchdog_during_a_feed(storage: Path, tmp_pat
     with SimulatedBoard("mkr1000", image, storage) as board, connect(board.port) as device:
         prepare(device)
         with pytest.raises(LinkBroken):
-            [run_step(device, step) for step in range(1, 30)]
+            [run_step(device, step) for step in range(1, 300)]
         assert "a write while STATUS.SYNCBUSY is set stalls the bus" in (board.wait(5) or "")
 
 

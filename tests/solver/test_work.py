@@ -97,7 +97,6 @@ def test_the_clock_of_searches() -> None:
         work.move_to(None)
         work.move_to(3.0)
         assert watch.left_s == 0.0
-        assert watch.elapsed_s < 2.0
     assert work.counted_s() is None
     assert abs(work.now_s() - time.monotonic()) < 60
 

@@ -36,9 +36,9 @@ LINES = {
 ROOT_LINES = 1187  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 1485, "firmware/src": 6518, "firmware/kernels": 8311, "firmware/port": 6475,
+    "firmware/include": 1485, "firmware/src": 6518, "firmware/kernels": 8311, "firmware/port": 6476,
     "host/poet_host/sim/chip": 9835, "host/poet_host/packing": 540,
-    "bench": 7069, "tests": 56471,
+    "bench": 7069, "tests": 56472,
 }  # fmt: skip
 MOST_NAMES = 118  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "tests": (".py", ".c", ".h", ".S")}

@@ -28,10 +28,11 @@ env.Replace(
     RANLIB=prefix + "gcc-ranlib",
     PROGNAME="firmware",
     PROGSUFFIX=".elf",
-    SRC_FILTER=[
-        "-<*>",
-        *(f"+<{source.relative_to(FIRMWARE).as_posix()}>" for source in made.sources),
-    ],
+)
+# PlatformIO would link in the order of paths; the recipe's order gives the same image everywhere.
+env.AddMethod(
+    lambda env, *_: [source.relative_to(FIRMWARE).as_posix() for source in made.sources],
+    "MatchSourceFiles",
 )
 env.Append(
     CPPPATH=[str(folder) for folder in made.include],

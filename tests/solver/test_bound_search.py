@@ -13,11 +13,12 @@ from poet_host.solver.feasibility import least_ram_bytes
 from poet_host.solver.models import conflicts, stage_model
 from poet_host.solver.program import minimise
 from poet_host.solver.repair import RepairSearch
-from poet_host.solver.search import Search, Task
+from poet_host.solver.search import Search
 from poet_host.solver.workers import Channel
 from support.cost_graphs import random_problem, tight_problem, timed_problems
 from support.mode_graphs import mode_problem, timed_mode_problems
 from support.oracle import cheapest
+from support.plans import task_of
 
 from tests.solver.models.test_stage_model import any_conflict, problems as untied_problems
 
@@ -31,13 +32,6 @@ def problems(seeds: range) -> Iterator[Problem]:
         if seed % 4 == 0:
             made += [*timed_problems(seed, 6), *timed_mode_problems(seed, 5)]
         yield from (it for it in made if least_ram_bytes(it.graph, 1) <= it.ram_bytes)
-
-
-def task_of(problem: Problem) -> Task:
-    """The task of the search, without offsets."""
-    return Task(
-        problem, problem.counted, problem.value_per_us, problem.ram_bytes, True, True, 1, 0.0, inf
-    )
 
 
 def collected(search: BoundSearch) -> dict[str, list[Any]]:

@@ -11,11 +11,10 @@ from poet_host.plan.verify import verify
 from poet_host.solver.events import statements
 from poet_host.solver.exhaustive import search_exhaustively
 from poet_host.solver.modes import Modes
-from poet_host.solver.search import Task
 from poet_host.solver.settings import Settings
 from support.mode_graphs import mode_problem, timed_mode_problems
 from support.oracle import cheapest
-from support.plans import node_with, totals
+from support.plans import node_with, task_of, totals
 
 node = node_with(
     time_us=10.0, energy_uj=8.0, page_in_us=4.0, page_in_uj=2.0, page_out_us=5.0, page_out_uj=3.0
@@ -81,12 +80,6 @@ def test_the_exhaustive_search_finds_the_plans_of_all_modes() -> None:
             assert value == pytest.approx(best.value(problem), rel=1e-9, abs=1e-12)
             kinds["modes" if any(event.mode for event in found.events) else "mode 0"] += 1
     assert min(kinds.values()) > 20, kinds
-
-
-def task_of(problem: Problem) -> Task:
-    graph, endless = problem.counted, float("inf")
-    value_per_us = problem.value_per_us
-    return Task(problem, graph, value_per_us, problem.ram_bytes, True, True, 1, 0.0, endless)
 
 
 @pytest.mark.slow

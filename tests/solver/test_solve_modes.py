@@ -16,12 +16,13 @@ from poet_host.solver.feasibility import least_ram_bytes
 from poet_host.solver.models import solution, stage_model
 from poet_host.solver.program import minimise
 from poet_host.solver.repair import RepairSearch
-from poet_host.solver.search import Search, Task
+from poet_host.solver.search import Search
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import Method, solve
 from poet_host.solver.workers import Channel
 from support.mode_graphs import mode_problem, timed_mode_problems
 from support.oracle import Best, cheapest
+from support.plans import task_of
 from support.streamed_graphs import streamed_instance
 
 from tests.solver.models.test_stage_model import untied
@@ -141,13 +142,6 @@ def test_the_best_plan_is_a_solution_of_the_model(is_fused: bool) -> None:
         )
     assert again > 5
     assert before_fused > 2 or not is_fused
-
-
-def task_of(problem: Problem) -> Task:
-    """The task of the search, without offsets."""
-    return Task(
-        problem, problem.counted, problem.value_per_us, problem.ram_bytes, True, True, 1, 0.0, inf
-    )
 
 
 def test_a_tensor_that_only_modes_write_to_storage_can_be_paged_in() -> None:

@@ -149,6 +149,7 @@ schedules: $(VENV)/run.stamp
 	  $(BIN)/poet-host show $$f --png $${f%.poet}.png || exit 1; done
 	$(BIN)/python -m bench.nest_picture schedules/nest.png
 	PYTHONPATH=tests $(BIN)/python -m support.schedule_page docs/how-to/show.png
+	$(BIN)/python docs/explanation/five_nodes.py docs/explanation/five-nodes.svg
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.board $(OPTIONS)

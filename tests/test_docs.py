@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import click
@@ -304,6 +305,16 @@ def test_the_guide_to_cost_graphs(poet_host: Command) -> None:
     Path("tiny.graph.json").write_text(text.partition("```json\n")[2].partition("```")[0])
     assert follow(page, poet_host, {}) == 1
     assert "page_in" in Path("plan.json").read_text()
+
+
+def test_the_page_of_the_planner_quotes_its_example() -> None:
+    text = (DOCS / "explanation/planner.md").read_text("utf-8")
+    figures = run_path(str(DOCS / "explanation/five_nodes.py"))["figures"]()
+    assert [it for lines in figures.values() for it in lines if it not in text] == []
+    assert len(figures["subject to"]) == 7
+    drawn = (DOCS / "explanation/five-nodes.svg").read_text("utf-8")
+    variables = re.findall(r"[UPRo]_\w+", " ".join(figures["minimise"] + figures["subject to"][:1]))
+    assert [name for name in variables if name not in drawn] == []
 
 
 def built_site(source: Path, to: Path) -> subprocess.CompletedProcess[str]:

@@ -20,8 +20,8 @@ class Streamed(Statement):
     """A compute that a schedule runs as a nest."""
 
     nest: Nest = field(default=Nest((), ()), kw_only=True)
-    # Of a pair: the gradient of the weight. The node of the statement is the input gradient. Of a
-    # convolution: the statistics of its output.
+    # The second node that the nest computes: the gradient of the weight, if `node` is the input
+    # gradient of a pair; the statistics of the output, if `node` is a convolution.
     also: str | None = field(default=None, kw_only=True)
 
     @property
@@ -30,12 +30,12 @@ class Streamed(Statement):
 
     @property
     def own(self) -> str:
-        """Return the node that the nest's operator computes."""
+        """Return the node that the nest's operator computes; of a pair, the second node."""
         return self.also if self.is_pair and self.also else self.node
 
     @property
     def other(self) -> str | None:
-        """Return the other node that the statement computes, if there is one."""
+        """Return the node that the nest computes in addition to `own`; None if there is none."""
         return self.node if self.is_pair else self.also
 
     @property
@@ -53,7 +53,7 @@ class Streamed(Statement):
 
 
 def offset_of_own(statement: Statement) -> str:
-    """Return the attribute with the offset of the node that a compute's operator makes."""
+    """Return the name of the attribute that holds the offset of a compute's own output."""
     return "own_offset" if isinstance(statement, Streamed) else "offset"
 
 
@@ -62,24 +62,24 @@ def with_nests(
     nests: Mapping[tuple[str, int], Nest],
     names: Sequence[str],
 ) -> tuple[Statement, ...]:
-    """Return the statements of a board for those of a plan.
+    """Return the plan's statements, where computes in a mode with a nest are `Streamed`.
 
     `nests`: by node and number of the mode. `names`: of the tensors, in the order of their numbers.
     """
-    found: list[Statement] = []
+    converted: list[Statement] = []
     for statement in statements:
         nest = nests.get((statement.node, statement.mode)) if statement.op == "compute" else None
         if nest is None:
-            found.append(statement)
+            converted.append(statement)
             continue
         several = nest.also or nest.statistics
         also = names[names.index(statement.node) + 1] if several else None
-        found.append(Streamed(**vars(statement), nest=nest, also=also))
-    return tuple(found)
+        converted.append(Streamed(**vars(statement), nest=nest, also=also))
+    return tuple(converted)
 
 
 def operator_of(model: Model, tensor: int) -> operands.Operator:
-    """Return the operator that computes a tensor."""
+    """Return the operator that computes the tensor with this number."""
     op = model.operator(tensor)
     over = None if op.overwrites is None else op.inputs.index(op.overwrites)
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
@@ -97,13 +97,13 @@ def nested(model: Model, tensor: int, nest: Nest) -> NestedOperator:
 
 
 def made_by(tensor: int, nest: Nest) -> list[tuple[int, Ring | None]]:
-    """Return the tensors that a nest of the operator of `tensor` computes, with their rings."""
+    """Return the tensors that a nest computes, with their rings. `tensor`: that of its operator."""
     made = [*((tensor - 1, ring) for ring in nest.also), (tensor, nest.operands[-1])]
     return [*made, (tensor + 1, None)] if nest.statistics else made
 
 
 def put_nest(out: BitWriter, operator: operands.Operator, nest: Nest) -> None:
-    """Append a nest that obeys the laws."""
+    """Append the bits of a nest, which must obey the laws."""
     out.put(len(nest.loops), _LOOP_BITS)
     inner: dict[str, int] = {}
     for loop in reversed(nest.loops):
@@ -125,7 +125,7 @@ def put_nest(out: BitWriter, operator: operands.Operator, nest: Nest) -> None:
 def take_nest(
     bits: BitReader, operator: operands.Operator, *, paired: bool = False, statistics: bool = False
 ) -> Nest:
-    """Read a nest. Its laws are not checked."""
+    """Read a nest. Its laws are not checked. `paired`: the nest computes two gradients."""
     loops: list[Loop] = []
     inner: dict[str, int] = {}
     for _ in range(bits.get(_LOOP_BITS)):

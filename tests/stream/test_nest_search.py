@@ -12,8 +12,7 @@ from poet_host.plan.nests import Loop, Nest, NestedOperator, Ring
 from poet_host.plan.parts import LawError, fit_statistics, parts_of
 from poet_host.stream.nest_search import SLOTS, NestSearch
 from poet_host.stream.nest_traffic import Prices
-from poet_host.stream.pareto import front
-from poet_host.stream.priced_nest import wall_us
+from poet_host.stream.priced_nest import front, wall_us
 from support.nests import cut_of
 
 PRICES = Prices(
@@ -202,13 +201,13 @@ def test_random_operators_have_the_nests_of_a_walk() -> None:
         if nests_of(search) > 1_500:
             continue
         found = rows_of_best(search, cuts, TABLE_SLABS)
-        few = search.few()
-        for priced, streams in zip(few, ([False] * len(cuts), search.streamable), strict=False):
+        least = search.smallest()
+        for priced, streams in zip(least, ([False] * len(cuts), search.streamable), strict=False):
             everything = [
                 row[0] for key, rows in found.items() for row in rows if key[1] == tuple(streams)
             ]
             assert priced.workspace_bytes == min(everything), (operator, cuts)
-        assert len(few) == (1 + any(search.streamable)) * bool(found), (operator, cuts)
+        assert len(least) == (1 + any(search.streamable)) * bool(found), (operator, cuts)
         are_those_of_a_walk(found, search, cuts)
         streamed += sum(any(key[1]) for key in found)
         judged += 1
@@ -301,7 +300,7 @@ def test_a_tensor_that_is_both_inputs_streams_as_both_or_as_none() -> None:
         found = NestSearch(operator, cuts, PRICES, ("x", "x"))
         apart = NestSearch(operator, cuts, PRICES)
         assert any(apart.streamable[:2])
-        for nests, others in ((found.best(), apart.best()), (found.few(), apart.few())):
+        for nests, others in ((found.best(), apart.best()), (found.smallest(), apart.smallest())):
             wanted = [priced for priced in others if alike(priced.nest)]
             assert sorted(map(repr, nests)) == sorted(map(repr, wanted))
             assert any(priced.nest.operands[0] for priced in nests)

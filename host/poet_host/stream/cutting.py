@@ -5,10 +5,15 @@ All axes that are tied form a class, with one *extent*: how many of its indices 
 are as large as possible while no part of an activation or a gradient exceeds the wanted size. A
 parameter with axes of two classes has parts of its own, which divide or repeat the extents.
 
-A *place* is one axis for some users of a tensor, and may be several axes in a row for others: the
-columns of a matrix are heads for attention. A *matrix* has rows and columns that belong to weights.
-It is cut along both, so that a gradient of a weight needs few rows and columns of that weight in
-RAM. If some users need whole rows of a matrix, each of its parts is within one row.
+Users may see the same elements as different axes. A *place* is an axis of some users that may be
+several axes for others, such as the 128 columns of a matrix between two layers:
+
+    linear     | 128 columns                         |     one axis
+    attention  | head 0: 64 lanes | head 1: 64 lanes |     two axes: 2 heads x 64 lanes
+
+An extent of this place divides 64 or is a multiple of it. A *matrix* has rows and columns that are
+axes of weights. It is cut along both, so that a gradient of a weight needs few rows and columns of
+the weight in RAM. If some users need whole rows of a matrix, each of its parts is within one row.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,15 +28,12 @@ from ..graph.kept_slabs import most_used
 from ..graph.operands import OperandAxis, operator_of
 
 MOST_INDICES = 2**16 - 1  # of an axis in the record of a cut
-
 ROW_PART_BYTES = 256  # least part of a row of a matrix: half a block of storage
-
 TABLE_PART_BYTES = 1024  # about, of a table of which a step renews only some rows
-
 LEAST_PIECE_BYTES = 64  # of statistics: each piece takes a block of storage or more
 
 Place = tuple[int, int]  # number of indices, and the number of elements below one of them
-Axes = list[tuple[int, OperandAxis]]  # elements below an index of each axis that has several
+Axes = list[tuple[int, OperandAxis]]  # axes of several indices, each with the elements below one
 Member = tuple[str, int, int] | tuple[int, str]  # an axis of a tensor, or of an operator
 
 
@@ -84,13 +86,13 @@ class _Cutting:
                 belows = [prod(a.size for a in axes[j + 1 :]) for j in range(len(axes))]
                 placed = [(b, a) for a, b in zip(axes, belows, strict=True) if a.size > 1]
                 users.setdefault(self._tensor(name), []).append((number, placed))
-        found = {name: self._found(name, uses) for name, uses in users.items()}
+        tied = {name: self._tie(name, uses) for name, uses in users.items()}
         weighted = {
             self._of(name, place)
-            for name, places in found.items() if graph[name].role == "parameter"
+            for name, places in tied.items() if graph[name].role == "parameter"
             for place, is_whole in places if not is_whole
         }  # fmt: skip
-        for name, places in found.items():
+        for name, places in tied.items():
             self.places[name] = [place for place, is_whole in places if not is_whole]
             for place, is_whole in places:
                 if is_whole and self._of(name, place) in weighted:
@@ -101,16 +103,16 @@ class _Cutting:
         }  # fmt: skip
         self.extents: dict[Member, int] = {}
 
-    def _found(self, name: str, uses: list[tuple[int, Axes]]) -> list[tuple[Place, bool]]:
-        """Return the places of a tensor, and whether some of its users need the place whole.
+    def _tie(self, name: str, uses: list[tuple[int, Axes]]) -> list[tuple[Place, bool]]:
+        """Return the places of a tensor, each with whether a user needs it whole. Tie their axes.
 
-        Only the columns of a matrix may be such a place. Others are left out.
+        Only the columns of a matrix may be needed whole: other places of this kind are left out.
         """
         total = self.graph[name].size_bytes // 4
         ends = {1, total}.union(*({below for below, _ in axes} for _, axes in uses))
         for _, axes in uses:
             ends &= {total, *(below for below, _ in axes)}
-        found = []
+        places = []
         for below, above in reversed([*pairwise(sorted(ends))]):
             place = (above // below, below)
             runs = [[a for b, a in axes if below <= b < above] for _, axes in uses]
@@ -125,13 +127,13 @@ class _Cutting:
                 continue
             if any(whole) and not is_column:
                 continue
-            found.append((place, any(whole)))
+            places.append((place, any(whole)))
             for (number, _), run in zip(uses, runs, strict=True):
                 if len(run) == 1 and run[0].cut_by and not run[0].window:
                     self.classes.tie((name, *place), (number, run[0].cut_by))
                 products = accumulate((a.size for a in reversed(run[1:])), mul)
                 self.inner += [((name, *place), product) for product in products]
-        return found
+        return places
 
     def _tensor(self, name: str) -> str:
         return self.graph[name].updates or name
@@ -175,7 +177,7 @@ class _Cutting:
         return {name: cut for name in self.places if (cut := chosen.get(name)) is not None}
 
     def _fitting(self, group: Member, most: int) -> int:
-        """Return the largest extent up to `most` that divides the axes of a place evenly."""
+        """Return the largest extent up to `most` that suits all axes of a place."""
         inner = [product for member, product in self.inner if self.classes.find(member) == group]
         return next(
             extent for extent in range(most, 0, -1)
@@ -183,7 +185,7 @@ class _Cutting:
         )  # fmt: skip
 
     def _narrow(self, values: Iterable[str]) -> None:
-        """Lower the extents of the columns of matrices of many rows: parts become squares."""
+        """Lower the extents of columns where matrices have many rows, so that parts are squares."""
         side = 1 << ((self.part_bytes // 4).bit_length() - 1) // 2
         for name in self.matrices.intersection(values):
             place = self.places[name][-1]
@@ -210,8 +212,8 @@ class _Cutting:
         return parts
 
     def _tiles(self, values: Iterable[str]) -> dict[Member, int]:
-        """Return how many indices of each class are in RAM at once, in two parts' room."""
-        found: dict[Member, int] = {}
+        """Return how many indices of each class fit in two parts, of the wanted size each."""
+        tiles: dict[Member, int] = {}
         for name in values:
             groups = [self._of(name, place) for place in self.places[name]]
             part = self.graph[name].size_bytes // prod(size for size, _ in self.places[name])
@@ -219,8 +221,8 @@ class _Cutting:
             for group, place in zip(groups, self.places[name], strict=True):
                 extent = self.extents[group]
                 most = min(place[0], extent * max(1, 2 * self.part_bytes // part))
-                found[group] = min(found.get(group, most), most)
-        return found
+                tiles[group] = min(tiles.get(group, most), most)
+        return tiles
 
     def _shrink(self, values: Iterable[str]) -> None:
         """Lower extents, those of outer axes first, until no part is too large."""
@@ -271,7 +273,7 @@ class _Cutting:
         return [self._rows_of_table(name, parts), *parts[1:]]
 
     def _rows_of_table(self, name: str, parts: list[int]) -> int:
-        """Return the rows of a part: few ones for a table of which a board keeps slabs."""
+        """Return the rows of a part. They are few for a table of which a board keeps slabs."""
         update, size = self.renewals.get(name), self.places[name][0][0]
         if update is None or update.op != "embedding_grad":
             return parts[0]
@@ -284,11 +286,11 @@ class _Cutting:
         return rows if renewed else parts[0]
 
     def _must_be_cut(self, name: str, parts: list[int]) -> bool:
-        """Return whether a tensor has an axis that no operator can cut before a cut one."""
+        """Return whether an axis that no operator can cut comes before an axis that is cut."""
         return self._is_divided(name) and parts[0] < self.places[name][0][0]
 
     def _is_divided(self, name: str) -> bool:
-        """Return whether a tensor has an axis that no operator can cut before all places."""
+        """Return whether an axis that no operator can cut comes before all places."""
         return any(
             self.graph[name].size_bytes > 4 * size * below for size, below in self.places[name][:1]
         )
@@ -296,7 +298,6 @@ class _Cutting:
     def _cut(self, name: str, parts: list[int]) -> Cut | None:
         """Return the cut with these parts; None if a record cannot describe it."""
         axes: list[tuple[int, int]] = []  # size and part, the innermost first
-        unit = 1
         chosen = [
             (place, part) for place, part in zip(self.places[name], parts, strict=True)
             if part < place[0]

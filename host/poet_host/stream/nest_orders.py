@@ -5,8 +5,8 @@ Only some orders are offered: see `orders_of`. For the 431 operators of five mod
 These orders reach the workspace, time and energy of each of them. That is measured, not proved.
 
 What an operand moves depends on which loops move its slab, and on which other loops repeat that. So
-few choices remain of all depths. They depend on the axes alone, and are found once for all
-operators of a kind.
+many depths of a ring cost the same, and only one of them is a choice. The choices depend on the
+axes alone, and are made once for all operators of a kind.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,16 +24,19 @@ Order = tuple[LoopOf, ...]
 
 @dataclass(frozen=True)
 class Around:
-    """The loops outside of a ring. The last one of them moves the slab."""
+    """The loops outside of a ring. The innermost of them moves the slab."""
 
     own: Order  # the loops that move the slab
-    # The other loops, outermost first, each with loops of `own` inside of it. It repeats transfers
-    # if one of these has several iterations. None: it always does.
+    # The other loops, outer ones first, each with the loops of `own` inside of it. It repeats
+    # transfers if one of these has several iterations. None: it always repeats them.
     others: tuple[tuple[LoopOf, Order | None], ...]
 
     def depth_in(self, order: Order) -> int:
         """Return how many loops of `order` are outside of the ring."""
         return max((order.index(loop) + 1 for loop in self.own), default=0)
+
+
+FOR_SUMS, ORDER = -2, -1  # the last two columns of `Choices.picked`
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,9 @@ class Choices:
 
     orders: tuple[Order, ...]
     rings: tuple[tuple[Around | None, ...], ...]  # of each operand, the first is None: no ring
-    # One row for each choice: the number of the ring of each operand, a place in `for_sums`, the
-    # number of its order.
+    # A row for each choice: indices into the rings of each operand, into `for_sums`, into `orders`.
     picked: NDArray[np.int64]
-    for_sums: tuple[int, ...]  # numbers of orders that may differ in the bytes of sums
+    for_sums: tuple[int, ...]  # indices of orders that may differ in the bytes of sums
 
 
 @cache
@@ -80,11 +82,11 @@ def choices_of(
     summed: frozenset[str] | None,
     shared: tuple[int, int] | None,
 ) -> Choices:
-    """Return all choices that differ in costs for some sizes of tiles.
+    """Return the choices. For each two of them, some sizes of tiles give different costs.
 
-    `owned`: the axes of each operand, None for an operand that cannot stream. `single`: axes whose
-    last tile may be a single cell. `summed`: the axes of sums, None if sums need no memory of their
-    own. `shared`: two operands that have the same ring.
+    `owned`: the axes whose loops move the slab of each operand; None: the operand cannot stream.
+    `single`: axes whose last tile may be a single cell. `summed`: the axes of sums; None: sums need
+    no memory of their own. `shared`: two operands that have the same ring.
     """
     numbers: list[dict[Around | None, int]] = [{None: 0} for _ in owned]
     sums: dict[frozenset[tuple[LoopOf, LoopOf]], int] = {}
@@ -113,7 +115,7 @@ def choices_of(
 
 
 def _rings(order: Order, axes: frozenset[str], single: frozenset[str]) -> Iterator[Around]:
-    """Yield the loops around a ring at each depth that matters: see Around."""
+    """Yield the loops around a ring at each depth right inside of one of its own loops."""
     yield Around((), ())
     own: list[LoopOf] = []
     for i, loop in enumerate(order):
@@ -123,13 +125,11 @@ def _rings(order: Order, axes: frozenset[str], single: frozenset[str]) -> Iterat
         repeating: dict[LoopOf, Order | None] = {}
         for j, other in enumerate(order[:i]):
             if other[0] not in axes:
-                inside = tuple(sorted(it for it in own if it in order[j:]))
+                inside = tuple(sorted(loop for loop in own if loop in order[j:]))
                 always = any(outer or axis not in single or (axis, True) not in own
                              for axis, outer in inside)  # fmt: skip
                 repeating[other] = None if always else inside
-        yield Around(
-            _outer_first(own), tuple((it, repeating[it]) for it in _outer_first(repeating))
-        )
+        yield Around(_outer_first(own), tuple((o, repeating[o]) for o in _outer_first(repeating)))
 
 
 def _outer_first(loops: Iterable[LoopOf]) -> Order:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import compress
 from math import gcd, lcm
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,25 +25,31 @@ from ..graph.kept_slabs import ROWS, most_used
 from ..graph.operands import OperandAxis, Operator, Sizes
 from ..plan.box import Box
 from ..plan.nests import MAX_LOOPS, OPERAND_STATE_BYTES, STATE_BYTES, Loop, Nest, Ring
-from .nest_orders import Choices, Order, choices_of, orders_of
+from .nest_orders import FOR_SUMS, ORDER, Choices, Order, choices_of, orders_of
 from .nest_traffic import Array, Columns, NestTraffic, Prices
-from .pareto import front
-from .priced_nest import PricedNest, wall_us
+from .priced_nest import PricedNest, front, wall_us
 
-_How = tuple[Choices, NDArray[np.int64], tuple[int, int]]  # rows of `picked`, slots
-_Way = tuple[Choices, NDArray[np.int64], tuple[int, int], int]  # ... and the column
 Streams = Literal["anything", "everything", "nothing"]
 SLOTS = ((2, 2), (1, 1), (2, 1))  # of the rings of inputs, and of the output
 
 
-class NestSearch(NestTraffic):
-    """All nests of one operator. `cuts`: of the inputs, then of the output. With one more, that of
-    the input gradient: all pairs in which the weight streams.
+class _Batch(NamedTuple):
+    """Nests in which the same operands stream. Their costs are columns of one array."""
 
-    `inputs`: the names of the inputs, if some of them may be the same tensor. Such a tensor streams
-    as each of these inputs, or as none. `table_slabs`: see `most_used`. If a board keeps slabs of
-    a table, then in each nest that streams, the table does, with one loop over its rows.
-    `statistics`: see NestTraffic.
+    in_place: bool
+    streamed: tuple[bool, ...]  # by operand
+    choices: Choices
+    picked: NDArray[np.int64]  # some rows of `choices.picked`; each has a column for each tile size
+    slots: tuple[int, int]  # see SLOTS
+
+
+class NestSearch(NestTraffic):
+    """The search over all nests of one operator, or over all pairs in which the weight streams.
+
+    `cuts`, `statistics`: see NestTraffic. `inputs`: the names of the inputs, if some of them may be
+    the same tensor. Such a tensor streams as each of these inputs, or as none. `table_slabs`: see
+    `most_used`. If a board keeps slabs of a table, each nest with streams streams the table, in one
+    loop over its rows.
     """
 
     def __init__(
@@ -76,15 +82,18 @@ class NestSearch(NestTraffic):
         if 0 in (part for axis in self.sizes for part in self._cut_along(axis)):
             return {}
         summed = [axis for axis in self.operator.summed if axis in cells]
+        boxes = [
+            Box(tuple(a.size for a in axes), parts)
+            for axes, parts in zip(self.axes, self.parts, strict=True)
+        ]
         while True:
             before = dict(cells)
             looped = [i for i, axis in enumerate(summed) if cells[axis] < self.sizes[axis]]
             for axis in summed[: max(looped, default=0)]:
                 cells[axis] = 1
-            for axes, parts in zip(self.axes, self.parts, strict=True):
-                box = Box(tuple(a.size for a in axes), parts).dense
+            for axes, box in zip(self.axes, boxes, strict=True):
                 cell = self._cell(cells, axes)
-                last = max((j for j, p in enumerate(box) if cell[j] < p), default=0)
+                last = max((j for j, p in enumerate(box.dense) if cell[j] < p), default=0)
                 for a, extent in zip(axes[:last], cell[:last], strict=True):
                     if extent > 1:
                         if a.cut_by not in cells or a.per > 1:
@@ -92,10 +101,6 @@ class NestSearch(NestTraffic):
                         cells[a.cut_by] = 1
             if cells == before:
                 break
-        boxes = (
-            Box(tuple(a.size for a in axes), parts)
-            for axes, parts in zip(self.axes, self.parts, strict=True)
-        )
         fits = all(
             box.holds(self._cell(cells, axes)) for box, axes in zip(boxes, self.axes, strict=True)
         )
@@ -107,7 +112,7 @@ class NestSearch(NestTraffic):
 
     def _tiles(self) -> dict[str, list[int]]:
         """Return the steps of the outer loop of each axis; the size of the axis: no such loop."""
-        found = {}
+        tiles = {}
         several = sum(
             self.cells[axis] < self.sizes[axis]
             for axis in self.operator.summed
@@ -122,8 +127,8 @@ class NestSearch(NestTraffic):
             else:
                 count = -(-size // least)
                 steps = {least * -(-count // i) for i in range(1, count + 1)}
-            found[axis] = sorted({min(step, size) for step in steps} | {size})
-        return found
+            tiles[axis] = sorted({min(step, size) for step in steps} | {size})
+        return tiles
 
     # ---- all nests
 
@@ -138,8 +143,7 @@ class NestSearch(NestTraffic):
             [self.cells[axis]] if axis in self.outermost else steps
             for axis, steps in self.tiles.items()
         ]
-        grid = np.meshgrid(*steps, indexing="ij") if self.sizes else []
-        tile = {axis: t.ravel().astype(np.int64) for axis, t in zip(self.sizes, grid, strict=True)}
+        tile = self._grid(steps)
         others = [axis for axis in self.sizes if axis not in self.outermost]
         orders = orders_of(
             tuple(self.outermost),
@@ -147,23 +151,28 @@ class NestSearch(NestTraffic):
             tuple(axis for axis in others if axis in self.looped),
             self.operator.summed,
         )
-        found: dict[tuple[bool, tuple[bool, ...]], list[tuple[Array, list[_Way]]]] = {}
-        for key, rows, how in self._priced(orders, tile, most_bytes=most_bytes):
-            at = np.flatnonzero(np.isfinite(rows[1]))
-            at = at[front(rows[:3, at])]
-            found.setdefault(key, []).append((rows[:, at], [(*how, int(i)) for i in at]))
-        result = []
-        for (in_place, _), groups in found.items():
-            rows = np.concatenate([rows for rows, _ in groups], axis=1)
-            ways = [way for _, more in groups for way in more]
-            for i in front(rows[:3]):
-                result.append(self._made(rows[:, i], tile, ways[i], in_place))
-        return result
+        fronts: dict[tuple[bool, tuple[bool, ...]], list[tuple[Array, _Batch, list[int]]]] = {}
+        for batch, costs in self._priced(orders, tile, most_bytes=most_bytes):
+            columns = np.flatnonzero(np.isfinite(costs[1]))
+            columns = columns[front(costs[:3, columns])]
+            kept = costs[:, columns], batch, columns.tolist()
+            fronts.setdefault((batch.in_place, batch.streamed), []).append(kept)
+        best = []
+        for group in fronts.values():
+            costs = np.concatenate([kept for kept, _, _ in group], axis=1)
+            nests = [(batch, column) for _, batch, columns in group for column in columns]
+            best += [self._nest(costs[:, i], tile, *nests[i]) for i in front(costs[:3])]
+        return best
+
+    def _grid(self, steps: Sequence[Sequence[int]]) -> dict[str, Sizes]:
+        """Return all tile sizes: by axis, its step in each of them."""
+        grid = np.meshgrid(*steps, indexing="ij") if self.sizes else []
+        return {axis: t.ravel().astype(np.int64) for axis, t in zip(self.sizes, grid, strict=True)}
 
     @property
     def is_possible(self) -> bool:
         """Return whether the operator can run as a nest."""
-        return bool(self.places) and (bool(self.cells) or not self.sizes)
+        return bool(self.in_place_choices) and (bool(self.cells) or not self.sizes)
 
     @property
     def looped(self) -> list[str]:
@@ -192,30 +201,27 @@ class NestSearch(NestTraffic):
             )
         ]  # fmt: skip
 
-    def few(self) -> list[PricedNest]:
-        """Return a nest in which nothing streams, and the one of least workspace if any streams.
+    def smallest(self) -> list[PricedNest]:
+        """Return the nest of least workspace in which nothing streams, then the one with streams.
 
-        In the latter, everything streams that can. Inner loops over axes of sums are the last ones,
-        so that slabs of the output are small, or the first ones, so that those of inputs are. Costs
-        are without transfers. The list is empty if there is no nest.
+        In the second, everything streams that can. Its inner loops over axes of sums are the last
+        ones, which makes slabs of the output small, or the first ones, which makes slabs of inputs
+        small. Costs are without transfers. The list is empty if there is no nest.
         """
         if not self.is_possible:
             return []
-        found = []
+        smallest = []
         ends = [sorted({steps[0], steps[-1]}) for steps in self.tiles.values()]
         both: tuple[Streams, ...] = ("nothing", "everything")
         for streams in both if any(self.streamable) else both[:1]:
             steps = [pair if streams == "everything" else pair[-1:] for pair in ends]
-            grid = np.meshgrid(*steps, indexing="ij") if self.sizes else []
-            tile = {
-                axis: t.ravel().astype(np.int64) for axis, t in zip(self.sizes, grid, strict=True)
-            }
-            best = self._least(tile, streams)
-            if best is not None:
-                found.append(best)
-        return found
+            nest = self._least(self._grid(steps), streams)
+            if nest is not None:
+                smallest.append(nest)
+        return smallest
 
     def _least(self, tile: Mapping[str, Sizes], streams: Streams) -> PricedNest | None:
+        """Return the nest of least workspace in one of two orders of loops; None: no nest."""
         summed = self.operator.summed
         terms_last = sorted(self.sizes, key=lambda a: summed.index(a) if a in summed else -1)
         terms_first = sorted(terms_last, key=lambda axis: axis not in summed)
@@ -223,11 +229,11 @@ class NestSearch(NestTraffic):
         least, best = np.inf, None
         for inner in (terms_last, terms_first):
             order = (*outer, *((axis, False) for axis in inner if axis in self.looped))
-            for (in_place, _), rows, how in self._priced((order,), tile, streams):
-                workspace = np.where(np.isfinite(rows[1]), rows[0], np.inf)
+            for batch, costs in self._priced((order,), tile, streams):
+                workspace = np.where(np.isfinite(costs[1]), costs[0], np.inf)
                 i = int(np.argmin(workspace))
                 if workspace[i] < least:
-                    least, best = workspace[i], self._made(rows[:, i], tile, (*how, i), in_place)
+                    least, best = workspace[i], self._nest(costs[:, i], tile, batch, i)
         return best
 
     def _priced(
@@ -236,8 +242,8 @@ class NestSearch(NestTraffic):
         tile: Mapping[str, Sizes],
         streams: Streams = "anything",
         most_bytes: float = np.inf,
-    ) -> Iterator[tuple[tuple[bool, tuple[bool, ...]], Array, _How]]:
-        """Yield what streams, the costs by row (see `_made`), and how the nests are made.
+    ) -> Iterator[tuple[_Batch, Array]]:
+        """Yield batches of nests with their costs (see `_costs`).
 
         `streams`: what streams. If it is "everything" that can, rings have one slot.
         """
@@ -250,16 +256,12 @@ class NestSearch(NestTraffic):
             self.owned(i) if can and streams != "nothing" else None
             for i, can in enumerate(self.streamable)
         )
-        terms = self.operator.summed if self.operator.sink not in ("none", "store") else None
-        for in_place in self.places:
+        summed = frozenset(self.operator.summed)
+        terms = None if self.operator.sink in ("none", "store") else summed
+        for in_place in self.in_place_choices:
             shared = self.operator.overwritten if in_place else None
-            choices = choices_of(
-                orders,
-                owned,
-                self._single(tile),
-                None if terms is None else frozenset(terms),
-                None if shared is None else (shared, self.count),
-            )
+            same_ring = None if shared is None else (shared, self.count)
+            choices = choices_of(orders, owned, self._single(tile), terms, same_ring)
             columns = [
                 Columns.of(
                     [r if r is None else self.option(i, r, tile, count, are_free) for r in rings],
@@ -275,15 +277,15 @@ class NestSearch(NestTraffic):
                     others = (s for i, s in enumerate(streamed[: self.count]) if i != shared)
                     if slots[0] != slots[1] and not (any(streamed[self.count :]) and any(others)):
                         continue
-                    rows = self._rows(columns, picked, slots, shared, fixed, allowed, most_bytes)
-                    yield (in_place, streamed), rows, (choices, picked, slots)
+                    batch = _Batch(in_place, streamed, choices, picked, slots)
+                    yield batch, self._costs(batch, columns, fixed, allowed, most_bytes)
 
     def _by_streams(
         self, picked: NDArray[np.int64], columns: Sequence[Columns], all_stream: bool
     ) -> Iterator[tuple[tuple[bool, ...], NDArray[np.int64]]]:
-        """Yield the rows of `picked` of each set of operands that may stream.
+        """Yield each set of operands that may stream, with its rows of `picked`.
 
-        `all_stream`: each operand streams that can.
+        `all_stream`: only the set of all operands that can stream.
         """
         streams = picked[:, : len(columns)] > 0
         is_kept = self.used_rows and self.operator.sink == "sgd"
@@ -303,48 +305,45 @@ class NestSearch(NestTraffic):
 
     def _single(self, tile: Mapping[str, Sizes]) -> frozenset[str]:
         """Return the axes of which the last of several tiles may be a single cell."""
-        found = set()
+        single = set()
         for axis in self.looped:
             size, step, cell = self.visited[axis], tile[axis], self.cells[axis]
             last = size - (-(-size // step) - 1) * step
             if ((cell < step) & (step < size) & (last <= cell)).any():
-                found.add(axis)
-        return frozenset(found)
+                single.add(axis)
+        return frozenset(single)
 
     @property
-    def places(self) -> list[bool]:
-        """Return whether the output may take over the memory of an input, and may have its own."""
+    def in_place_choices(self) -> list[bool]:
+        """Return the choices that are legal: True: the output overwrites an input. False: not."""
         over = self.operator.overwritten
         if over is None:
             return [True]
         own = [] if self.operator.must_overwrite else [False]
         return [True, *own] if self.parts[over] == self.parts[self.count] else own
 
-    def _rows(
+    def _costs(
         self,
+        batch: _Batch,
         columns: list[Columns],
-        picked: NDArray[np.int64],
-        slots: tuple[int, int],
-        shared: int | None,
         fixed: NDArray[np.int64],
         allowed: NDArray[np.bool_],
         most_bytes: float,
     ) -> Array:
         """Return rows: workspace, wall, energy, processor, lane, bytes in, bytes out.
 
-        `picked`: see Choices. The columns are all tile sizes of its first row, then those of the
-        next one. Costs are infinite for what is not allowed, and for workspaces of more than
-        `most_bytes`.
+        The columns are all tile sizes of the first row of `picked`, then those of the next one.
+        Costs are infinite for nests that are not allowed, and for workspaces of more than
+        `most_bytes`. `fixed`: bytes without slabs, by index in `for_sums` and by tile size.
         """
-        workspace = fixed[picked[:, -2]].astype(float)
+        picked, slots = batch.picked, self._slots(batch)
+        shared = self.operator.overwritten if batch.in_place else None
+        workspace = fixed[picked[:, FOR_SUMS]].astype(float)
         allowed = np.broadcast_to(allowed, workspace.shape)
-        numbers = [
-            slots[1] if i >= self.count or i == shared else slots[0] for i in range(len(columns))
-        ]
         for i, column in enumerate(columns):
             allowed = allowed & column.allowed[picked[:, i]]
             if i != shared:
-                workspace += numbers[i] * column.slab_bytes[picked[:, i]]
+                workspace += slots[i] * column.slab_bytes[picked[:, i]]
         rows = np.full((7, *workspace.shape), np.inf)
         rows[0] = workspace
         number, tile = np.nonzero(allowed & (workspace <= most_bytes))
@@ -354,7 +353,7 @@ class NestSearch(NestTraffic):
             at = picked[number, i]
             costs = column.costs[:, at, tile]
             total += costs
-            if numbers[i] == 1:
+            if slots[i] == 1:
                 alone += costs[[0, 1, 5]]
                 serial += np.maximum(costs[0], costs[1]) + self.prices.piece_us * costs[5]
             else:
@@ -370,26 +369,30 @@ class NestSearch(NestTraffic):
         rows[1:, number, tile] = [wall, energy, processor, total[0], total[3], total[4]]
         return rows.reshape(len(rows), -1)
 
-    def _made(self, row: Array, tile: Mapping[str, Sizes], way: _Way, in_place: bool) -> PricedNest:
-        choices, picked, slots, column = way
+    def _slots(self, batch: _Batch) -> list[int]:
+        """Return the slots of the ring of each operand, if it streams."""
+        shared = self.operator.overwritten if batch.in_place else None
+        written = (i >= self.count or i == shared for i in range(len(self.axes)))
+        return [batch.slots[is_written] for is_written in written]
+
+    def _nest(
+        self, costs: Array, tile: Mapping[str, Sizes], batch: _Batch, column: int
+    ) -> PricedNest:
+        """Return the nest of a column of a batch, with its costs."""
+        choices, picked = batch.choices, batch.picked
         number, at = divmod(column, max((len(t) for t in tile.values()), default=1))
-        order = choices.orders[picked[number, -1]]
+        order = choices.orders[picked[number, ORDER]]
         levels = [self.level(loop, tile) for loop in order]
         active = [bool(level.trips[at] > 1) for level in levels]
         loops = tuple(Loop(level.axis, int(level.step[at])) for level in compress(levels, active))
-        rings = [known[i] for known, i in zip(choices.rings, picked[number], strict=False)]
+        rings = [rings[i] for rings, i in zip(choices.rings, picked[number], strict=False)]
         operands = tuple(
-            None if ring is None
-            else Ring(
-                slots[1] if i >= self.count or (in_place and i == self.operator.overwritten)
-                else slots[0],
-                sum(active[: ring.depth_in(order)]),
-            )
-            for i, ring in enumerate(rings)
-        )  # fmt: skip
-        workspace, wall, energy, processor, lane, moved_in, moved_out = map(float, row)
+            None if ring is None else Ring(slots, sum(active[: ring.depth_in(order)]))
+            for slots, ring in zip(self._slots(batch), rings, strict=True)
+        )
+        workspace, wall, energy, processor, lane, moved_in, moved_out = map(float, costs)
         end = self.count + 1
-        nest = Nest(loops, operands[:end], in_place, operands[end:], self.statistics)
+        nest = Nest(loops, operands[:end], batch.in_place, operands[end:], self.statistics)
         return PricedNest(
             nest, int(workspace), processor, lane, wall, energy, int(moved_in), int(moved_out)
         )

@@ -1,6 +1,6 @@
 """What an operator's operands move through buffers, for many nests at once, in NumPy.
 
-Loops are given as levels: an array has an element for each choice of tile sizes. The walk of
+A number of a nest is an array here, with an element for each choice of tile sizes. The walk of
 nests.py is the definition; tests/stream/test_nest_search.py compares both.
 """
 
@@ -20,7 +20,7 @@ from .nest_orders import Around, LoopOf, Order
 
 Array = NDArray[np.float64]
 Parts = tuple[Sizes, Sizes, Sizes]
-"""Along an axis: the number of whole parts, the size of a smaller part at the end, their number."""
+"""Along an axis: how many whole parts, the size of a smaller last part, and how many of these."""
 
 
 @dataclass(frozen=True)
@@ -39,26 +39,26 @@ class Prices:
     piece_us: float = 0.0
     # Like `store`, for the input gradient of a pair.
     store_also: Callable[[Sizes], Array] | None = None
-    # Further costs of the nest if its output streams, and if the input gradient of a pair does:
-    # the lane's time (us) and the energy (uJ) to change the erase group.
+    # Lane time (us) and energy (uJ) to change the erase group: added once if the output streams,
+    # and once (second pair) if the input gradient of a pair streams.
     turns: tuple[tuple[float, float], ...] = ((0.0, 0.0), (0.0, 0.0))
 
 
 @dataclass(frozen=True)
 class Level:
-    """A loop of all tile sizes at once."""
+    """A loop, for all tile sizes at once."""
 
     axis: str
     outer: bool
     step: Sizes
-    trips: Sizes
+    trips: Sizes  # iterations
 
 
 @dataclass(frozen=True)
 class Option:
     """A ring of one operand, for all tile sizes at once."""
 
-    allowed: NDArray[np.bool_]
+    allowed: NDArray[np.bool_]  # whether a nest may have the ring
     slab_bytes: Sizes
     slab_us: Array  # of the transfers of the first slab, in and out
     costs: Array  # rows: lane us, processor us, uJ, bytes moved in, bytes moved out, transfers
@@ -66,28 +66,28 @@ class Option:
 
 @dataclass(frozen=True)
 class Slabs:
-    """The slabs of one operand that some loops leave, for all tile sizes at once."""
+    """The slabs that some loops cut out of one operand, for all tile sizes at once."""
 
     allowed: NDArray[np.bool_]
     slab_bytes: Sizes
     slab_us: Array
-    # Of each region of the operand: costs of transferring it once (rows: lane, processor, energy,
-    # bytes, transfers), and the iterations of inner loops in it, if they differ from others.
+    # For each region of the operand: costs to transfer it once (rows: lane, processor, energy,
+    # bytes, transfers), and by axis the iterations of inner loops, if the region has fewer.
     regions: Sequence[tuple[Array, Mapping[str, Sizes]]]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """All options of one operand: see Option. An operand that is whole moves nothing."""
+    """All options of one operand, a row each: see Option. The first: it is whole in RAM."""
 
-    allowed: NDArray[np.bool_]  # one row for each option
+    allowed: NDArray[np.bool_]
     slab_bytes: Sizes
     slab_us: Array
     costs: Array  # the rows of Option, with a row of each option
 
     @staticmethod
     def of(options: Sequence[Option | None], count: int) -> "Columns":
-        """Return the options. None, but for the first: the ring is not allowed."""
+        """Stack the options. The first may be None: no ring. Another None: not allowed."""
         zero = np.zeros(count, np.int64)
         whole = Option(np.ones(count, bool), zero, zero.astype(float), np.zeros((6, count)))
         absent = replace(whole, allowed=np.zeros(count, bool))
@@ -101,13 +101,15 @@ class Columns:
 
 
 class NestTraffic:
-    """The operands of an operator. `cuts`: of the inputs, then of the output, then of the input
-    gradient of a pair. `statistics`: the nests also compute the statistics of the output.
+    """What the operands of an operator move in its nests.
+
+    `cuts`: a cut for each input, then for the output, then for the input gradient if the nests are
+    pairs. `statistics`: the nests also compute the statistics of the output.
     """
 
-    cells: Mapping[str, int]  # the steps of the innermost loops
+    cells: Mapping[str, int]  # the steps of the innermost loops, by axis
     used_rows = 0  # the most rows of a table that a step uses; 0: all
-    # The slabs for the present tile sizes: by operand, whether transfers are free, loops outside.
+    # Known slabs for the tile sizes at hand, by operand, whether transfers are free, and own loops.
     known: dict[tuple[object, ...], Slabs | None]
 
     def __init__(
@@ -137,11 +139,11 @@ class NestTraffic:
 
     @property
     def visited(self) -> Mapping[str, int]:
-        """Return the sizes of axes with several indices, of which tables have the used rows."""
+        """Return the indices that a nest visits, by axis; of a table, the rows that a step uses."""
         return {**self.sizes, ROWS: self.used_rows} if self.used_rows else self.sizes
 
     def _cut_along(self, axis: str) -> list[int]:
-        """Return the parts along an axis of the operator, in its indices, of cut operands."""
+        """Return the sizes of the parts of cut operands along an axis, in indices of the axis."""
         return [
             part // a.per if part % a.per == 0 else 0
             for axes, parts in zip(self.axes, self.parts, strict=True)
@@ -150,15 +152,15 @@ class NestTraffic:
         ]
 
     def extents(self, index: int, levels: Sequence[Level], count: int) -> list[Sizes]:
-        """Return the largest extents that loops leave of an operand, by axis."""
-        found = []
+        """Return the largest extents of an operand inside of some loops, one for each axis."""
+        extents = []
         for axis in self.axes[index]:
             extent = np.full(count, axis.size, np.int64)
             for level in levels:
                 if level.axis == axis.cut_by:
                     extent = np.minimum(extent, axis.extent(level.step))
-            found.append(extent)
-        return found
+            extents.append(extent)
+        return extents
 
     def _step(self, axis: str | None, levels: Sequence[Level], count: int) -> Sizes:
         """Return the step of the innermost loop over an axis; without one, the size of the axis."""
@@ -166,18 +168,18 @@ class NestTraffic:
         return steps[-1] if steps else np.full(count, self.operator.size(axis or ""), np.int64)
 
     def sums_bytes(self, order: Order, tile: Mapping[str, Sizes], count: int) -> Sizes:
-        """Return the bytes of accumulators apart from the output."""
-        found, none_yet = np.zeros(count, np.int64), np.ones(count, bool)
+        """Return the bytes of accumulators that are not in the output."""
+        sums_bytes, none_yet = np.zeros(count, np.int64), np.ones(count, bool)
         if self.operator.sink in ("none", "store"):
-            return found
+            return sums_bytes
         levels = [self.level(loop, tile) for loop in order]
         for depth, level in enumerate(levels):
             if level.axis in self.operator.summed:
                 here = none_yet & (level.trips > 1)  # the first loop over terms
                 extents = self.extents(self.count, levels[:depth], count)
-                found = np.where(here, 4 * np.prod(extents, axis=0), found)
+                sums_bytes = np.where(here, 4 * np.prod(extents, axis=0), sums_bytes)
                 none_yet &= ~here
-        return found
+        return sums_bytes
 
     def level(self, loop: LoopOf, tile: Mapping[str, Sizes]) -> Level:
         axis, outer = loop
@@ -188,14 +190,14 @@ class NestTraffic:
         return Level(axis, False, cell, -(-np.minimum(step, size) // cell))
 
     def owned(self, index: int) -> frozenset[str]:
-        """Return the axes of which loops move the slab of an operand."""
+        """Return the axes whose loops move the slab of an operand."""
         axes = (a for a in self.axes[index] if a.size > 1 or a.window)
         return frozenset(str(a.cut_by) for a in axes if a.cut_by)
 
     def option(
         self, index: int, around: Around, tile: Mapping[str, Sizes], count: int, are_free: bool
     ) -> Option | None:
-        """Return the ring of an operand inside of these loops; None if no tile size allows it.
+        """Return the ring of an operand inside of the loops `around`; None: no tile size allows it.
 
         `are_free`: the transfers cost nothing.
         """
@@ -232,7 +234,7 @@ class NestTraffic:
     def _slabs(
         self, index: int, inside: list[Level], tile: Mapping[str, Sizes], count: int, are_free: bool
     ) -> Slabs | None:
-        """Return the slabs that these loops leave of an operand; None if no tile size allows it."""
+        """Return the slabs of an operand in the loops `inside`; None: no tile size allows them."""
         allowed = np.ones(count, bool)
         for a, part in zip(self.axes[index], self.parts[index], strict=True):
             for level in inside:
@@ -288,18 +290,18 @@ class NestTraffic:
                 (parts_within(size - last, part), {str(a.cut_by): -(-step // cell)}),
                 (parts_within(last, part), {str(a.cut_by): -(-last // cell)}),
             ])  # fmt: skip
-        found = []
+        costed = []
         for combination in product(*regions):
             trips = {axis: t for _, more in combination for axis, t in more.items()}
-            found.append((self._region(index, [parts for parts, _ in combination], count), trips))
-        return found
+            costed.append((self._region(index, [parts for parts, _ in combination], count), trips))
+        return costed
 
     def _banded(
         self, a: OperandAxis, part: int, levels: set[bool], tile: Mapping[str, Sizes]
     ) -> list[tuple[Parts, dict[str, Sizes]]]:
-        """Return the parts that windows touch: see the regions of `_moved`.
+        """Return the parts that windows touch, by region: see Slabs.
 
-        `levels`: whether the loops over the axis that are inside are outer ones.
+        `levels`: whether a loop over the axis outside of the ring is its outer one, for each.
         """
         assert a.window is not None
         axis, size = str(a.cut_by), a.window.rows_cut
@@ -320,7 +322,7 @@ class NestTraffic:
         trips: Mapping[str, Sizes],
         count: int,
     ) -> Sizes:
-        """Return how often the loops of other axes transfer the slabs of a region again."""
+        """Return how often the loops over other axes transfer the slabs of a region."""
         counted: dict[str, Sizes] = {}
         for loop, inside in around.others:
             axis, outer = loop
@@ -335,9 +337,9 @@ class NestTraffic:
         return product_of
 
     def _region(self, index: int, parts: Sequence[Parts], count: int) -> Array:
-        """Return the costs of the transfer of some parts: loads of an input, stores of the output.
+        """Return the costs to load parts of an input, or to store parts of an output.
 
-        `parts`: of each axis. Rows: lane, processor, energy, bytes, transfers.
+        `parts`: one for each axis. Rows: lane, processor, energy, bytes, transfers.
         """
         total = np.zeros((5, count))
         price = self.prices.load if index < self.count else self.prices.store
@@ -363,19 +365,20 @@ class NestTraffic:
 
 
 def parts_within(extent: Sizes, part: int) -> Parts:
+    """Return the parts of an extent that begins at a part."""
     return extent // part, extent % part, np.minimum(extent % part, 1)
 
 
 def _touched(a: OperandAxis, part: int, first: Sizes, end: Sizes, step: Sizes) -> Parts:
     """Return the parts that the windows of the rows from `first` to `end` touch, step by step."""
-    found = [_touches(a, part, *map(int, three)) for three in zip(first, end, step, strict=True)]
-    number, edges = np.array(found, np.int64).reshape(-1, 2).T
+    counts = [_touches(a, part, *map(int, three)) for three in zip(first, end, step, strict=True)]
+    number, edges = np.array(counts, np.int64).reshape(-1, 2).T
     return number, np.full_like(number, a.size % part), edges
 
 
 @cache
 def _touches(a: OperandAxis, part: int, first: int, end: int, step: int) -> tuple[int, int]:
-    """Return how often whole parts are touched, and how often the smaller one at the end."""
+    """Return how often windows touch a whole part, and how often the smaller last one."""
     assert a.window is not None
     number = edges = 0
     for at in range(first, end, step):

@@ -1,4 +1,4 @@
-"""A nest with its costs."""
+"""A nest with its costs, and the Pareto front of costs."""
 
 from dataclasses import dataclass
 
@@ -30,3 +30,26 @@ def wall_us(processor: Array, parallel: Array, serial: Array, ends: Array) -> Ar
     their processor time is not in `processor`.
     """
     return np.maximum(processor, parallel) + serial + ends
+
+
+def front(rows: Array) -> list[int]:
+    """Return the columns of `rows` that no other column equals or beats in every row.
+
+    Of equal columns, one is returned.
+    """
+    order = np.lexsort(rows[::-1])
+    chosen: list[int] = []
+    while len(order):
+        left = rows[:, order]
+        least = np.minimum.accumulate(left, axis=1)
+        certain = np.ones(len(order), bool)
+        certain[1:] = (left[1:, 1:] < least[1:, :-1]).any(axis=0)
+        best = order[certain]
+        chosen += [int(i) for i in best]
+        rest = order[~certain]
+        for i in best:
+            if not len(rest):
+                break
+            rest = rest[~(rows[:, rest] >= rows[:, i, None]).all(axis=0)]
+        order = rest
+    return chosen

@@ -39,26 +39,27 @@ SMALL_PART_BYTES = 2_048  # parts of this size and smaller ones are tried for ev
 def with_streaming(problem: Problem, graph: Graph) -> Problem:
     """Return the problem with modes in which the operators of `graph` stream.
 
-    Tensors are cut into parts of which six fit the RAM, or into smaller parts if an operator would
-    not fit. The operators are in the order of `in_pair_order`. The problem has all modes that no
-    other mode dominates. If operators fit with no size of parts, it has the cuts and modes that
-    need the least RAM. The problem must have a profile.
+    The problem must have a profile. Six parts of tensors fit the RAM, or more parts if an operator
+    would not fit. The nodes are in the order of `in_pair_order`. The problem has all modes that no
+    other mode dominates. If no size of parts lets all operators fit, it has the cuts and modes that
+    need the least RAM.
     """
     assert problem.profile is not None
     graph = in_pair_order(graph)
     most_bytes = max(problem.ram_bytes // PARTS_IN_RAM, SMALL_PART_BYTES)
-    found: list[_Streams] = []
+    tried: list[_CutGraph] = []
     for part_bytes in (size for size in PART_BYTES if size <= most_bytes):
-        found.append(_Streams(graph, problem.profile, part_bytes))
-        if found[-1].need_bytes <= problem.ram_bytes:
-            costs, streaming = found[-1].priced(lambda search: search.best(problem.ram_bytes))
+        tried.append(_CutGraph(graph, problem.profile, part_bytes))
+        if tried[-1].need_bytes <= problem.ram_bytes:
+            costs, streaming = tried[-1].priced(lambda search: search.best(problem.ram_bytes))
             return replace(problem, graph=costs, streaming=streaming)
-    costs, streaming = min(found, key=lambda it: it.need_bytes).priced(NestSearch.few)
+    least = min(tried, key=lambda cut_graph: cut_graph.need_bytes)
+    costs, streaming = least.priced(NestSearch.smallest)
     return replace(problem, graph=costs, streaming=streaming)
 
 
-class _Streams:
-    """The searches for nests of the operators of a graph, with one choice of cuts."""
+class _CutGraph:
+    """A graph whose tensors are cut, and the searches for nests of its operators."""
 
     def __init__(self, graph: Graph, profile: Profile, part_bytes: int) -> None:
         self.graph, self.profile = graph, profile
@@ -71,73 +72,52 @@ class _Streams:
             self.cuts = {name: cut for name, cut in self.cuts.items() if name not in unfit}
             self.searches = self._searches()
         self.costs = cost_graph(graph, profile, cuts=self.cuts)
-        self.pairs = {
-            node.name: search
-            for first, node in pairs_of(graph)
-            if (search := self._pair_search(first, node)) is not None
-        }
+        self.pairs = {node.name: self._pair_search(first, node) for first, node in pairs_of(graph)}
         self.statistics = {
-            node.name: (search, stats.name)
+            node.name: (self._statistics_search(node, stats), stats.name)
             for node, stats in statistics_of(graph)
-            if (search := self._statistics_search(node, stats)) is not None
         }
 
     def _names(self, node: Node) -> list[str]:
-        """Return the tensors that have the cuts of the operands."""
+        """Return the tensors whose cuts the inputs and the output have, in this order."""
         return [self.graph[name].updates or name for name in (*node.inputs, node.name)]
 
-    def _is_odd(self, name: str) -> bool:
-        """Return whether no kernel can use the tensor whole."""
+    def _needs_nest(self, name: str) -> bool:
+        """Return whether a kernel can use the tensor only part by part, in a nest."""
         return name in self.cuts and not self.cuts[name].is_row_major
 
     def _unfit(self) -> set[str]:
-        """Return tensors that an operator can use neither whole nor in a nest."""
+        """Return the tensors that some operator can use neither whole nor in a nest."""
         return {
             name
             for node in self.graph
             if not node.stored and self.searches.get(node.name) is None
             for name in self._names(node)
-            if self._is_odd(name)
+            if self._needs_nest(name)
         }
 
     def _searches(self) -> dict[str, NestSearch | None]:
         """Return the search of each operator that has cut operands; None if it has no nest."""
-        found = {}
+        searches = {}
         for node in self.graph:
-            if node.stored:
-                continue
-            chosen = tuple(map(self.cuts.get, self._names(node)))
-            if not any(chosen):
-                continue
-            key = (signature(node), tuple(sorted(node.attrs.items())), node.updates is not None,
-                   node.overwrites and node.inputs.index(node.overwrites), chosen,
-                   tuple(map(node.inputs.index, node.inputs)))  # fmt: skip
-            if key not in self._cache:
-                self._cache[key] = self._search(node, chosen)
-            found[node.name] = self._cache[key]
-        return found
+            cuts = () if node.stored else tuple(map(self.cuts.get, self._names(node)))
+            if any(cuts):
+                searches[node.name] = self._search(node, cuts)
+        return searches
 
     def _pair_search(self, first: Node, node: Node) -> NestSearch | None:
         """Return the search for pairs of two gradients; None if no pair is possible."""
-        chosen = tuple(map(self.cuts.get, (*self._names(node), first.name)))
-        key = ("pair", signature(node), tuple(sorted(node.attrs.items())), chosen)
-        if chosen[2] and key not in self._cache:
-            self._cache[key] = self._search(node, chosen, first)
-        return self._cache[key] if chosen[2] else None
+        cuts = tuple(map(self.cuts.get, (*self._names(node), first.name)))
+        return self._search(node, cuts, first) if cuts[2] else None
 
     def _statistics_search(self, node: Node, stats: Node) -> NestSearch | None:
-        """Return the search for nests of a node and of the statistics of its output; None if no
-        such nest is possible.
-        """
+        """Return the search for nests that also compute the statistics; None: none is possible."""
         alone = self.searches.get(node.name)
         if alone is None:
             return None
         if not fit_statistics(alone.operator, alone.parts[-1], self.cuts.get(stats.name)):
             return None
-        key = ("statistics", signature(node), tuple(sorted(node.attrs.items())), tuple(alone.cuts))
-        if key not in self._cache:
-            self._cache[key] = self._search(node, tuple(alone.cuts), statistics=stats)
-        return self._cache[key]
+        return self._search(node, tuple(alone.cuts), statistics=stats)
 
     def _search(
         self,
@@ -146,10 +126,26 @@ class _Streams:
         first: Node | None = None,
         statistics: Node | None = None,
     ) -> NestSearch | None:
-        """Return the search for nests of a node, or of it and another node.
+        """Return the search for nests of a node; None: no nest. Operators of a kind share it.
 
-        `first`: the input gradient of a pair. `statistics`: those of the node's output.
+        The nests may also compute another node. `first`: the input gradient of a pair.
+        `statistics`: those of the node's output.
         """
+        over = node.overwrites and node.inputs.index(node.overwrites)
+        same = tuple(map(node.inputs.index, node.inputs))  # which inputs are one tensor
+        kind = (node.updates is not None, first is not None, statistics is not None)
+        key = (signature(node), tuple(sorted(node.attrs.items())), over, same, cuts, kind)
+        if key not in self._cache:
+            self._cache[key] = self._new_search(node, cuts, first, statistics)
+        return self._cache[key]
+
+    def _new_search(
+        self,
+        node: Node,
+        cuts: tuple[Cut | None, ...],
+        first: Node | None,
+        statistics: Node | None,
+    ) -> NestSearch | None:
         profile = self.profile
         try:
             prices = _prices(profile, node, self.estimate.piece_us)
@@ -182,46 +178,47 @@ class _Streams:
     @cached_property
     def need_bytes(self) -> int:
         """Return the RAM of the operator that needs the most, each in its smallest mode."""
-        costs, _ = self.priced(NestSearch.few)
+        costs, _ = self.priced(NestSearch.smallest)
         return largest_operator_bytes(costs, ALIGNMENT)
 
     def priced(
         self, nests_of: Callable[[NestSearch], list[PricedNest]]
     ) -> tuple[CostGraph, Streaming]:
-        """Return the costs with a mode for each nest that streams.
+        """Return the cost graph with a mode for each nest that streams, and the nests.
 
         If operands are cut so that no kernel can use them whole, mode 0 is a nest, too.
         """
-        made: dict[int, list[PricedNest]] = {}
+        known: dict[int, list[PricedNest]] = {}
 
-        def found(search: NestSearch | None) -> list[PricedNest]:
-            if search is not None and id(search) not in made:
-                made[id(search)] = nests_of(search)
-            return made[id(search)] if search is not None else []
+        def nests_by(search: NestSearch | None) -> list[PricedNest]:
+            if search is not None and id(search) not in known:
+                known[id(search)] = nests_of(search)
+            return known[id(search)] if search is not None else []
 
+        fuses = nests_of is not NestSearch.smallest  # whether nests may compute two nodes
         nests: dict[tuple[str, int], Nest] = {}
         nodes: list[CostNode] = []
         for cost in self.costs.nodes:
-            pairs = found(self.pairs.get(cost.name)) if nests_of is not NestSearch.few else []
+            pairs = nests_by(self.pairs.get(cost.name)) if fuses else []
             if pairs:
                 nodes[-1] = self._add_modes(nodes[-1], pairs, nests, cost)
-            made_cost = self._with_modes(cost, found(self.searches.get(cost.name)), nests)
+            made_cost = self._with_modes(cost, nests_by(self.searches.get(cost.name)), nests)
             search, stats = self.statistics.get(cost.name, (None, ""))
-            if search is not None and nests_of is not NestSearch.few:
-                streams = [it for it in found(search) if any(it.nest.operands)]
+            if search is not None and fuses:
+                streams = [one for one in nests_by(search) if any(one.nest.operands)]
                 made_cost = self._add_modes(made_cost, streams, nests, statistics=stats)
             nodes.append(made_cost)
         return replace(self.costs, nodes=tuple(nodes)), Streaming(self.cuts, nests)
 
     def _with_modes(
-        self, cost: CostNode, found: list[PricedNest], nests: dict[tuple[str, int], Nest]
+        self, cost: CostNode, priced: list[PricedNest], nests: dict[tuple[str, int], Nest]
     ) -> CostNode:
         """Return `cost` with a mode for each nest that streams. Add the nests to `nests`."""
         node = self.graph[cost.name]
-        if not node.stored and any(map(self._is_odd, self._names(node))):
+        if not node.stored and any(map(self._needs_nest, self._names(node))):
             whole = min(
-                (priced for priced in found if not any(priced.nest.operands)),
-                key=lambda priced: (priced.wall_us, not priced.nest.in_place),
+                (one for one in priced if not any(one.nest.operands)),
+                key=lambda one: (one.wall_us, not one.nest.in_place),
             )
             nests[node.name, 0] = whole.nest
             cost = replace(
@@ -229,12 +226,12 @@ class _Streams:
                 workspace_bytes=whole.workspace_bytes,
                 overwrites=cost.overwrites if whole.nest.in_place else None,
             )  # fmt: skip
-        return self._add_modes(cost, [it for it in found if any(it.nest.operands)], nests)
+        return self._add_modes(cost, [one for one in priced if any(one.nest.operands)], nests)
 
     def _add_modes(
         self,
         cost: CostNode,
-        found: list[PricedNest],
+        priced_nests: list[PricedNest],
         nests: dict[tuple[str, int], Nest],
         second: CostNode | None = None,
         statistics: str = "",
@@ -249,7 +246,7 @@ class _Streams:
         node = self.graph[last.name]
         over = None if node.overwrites is None else index[node.overwrites]
         modes = list(cost.modes)
-        for priced in found:
+        for priced in priced_nests:
             rings = priced.nest.operands
             streamed = [index[name] for name, r in zip(node.inputs, rings, strict=False) if r]
             is_streamed = rings[-1] is not None

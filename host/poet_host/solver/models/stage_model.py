@@ -36,7 +36,7 @@ waiting mode of a member t, and the modes k of the last member u close it. A nod
 then one of its x_im is 1 in which nothing is made, and R_ti + x_im <= 1, o_i + x_im <= 1.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from ..program import INFINITY, NO_LIMITS, Program, Term, TimeLimits
 from ..recompute_candidates import RecomputeCandidates
@@ -129,7 +129,7 @@ def _modes(model: StageModel, t: int) -> Columns:
     columns = {m: program.binary(modes.cost_uj(t, m)) for m in modes.usable[t]}
     program.row([(x, 1.0) for x in columns.values()], 1.0, 1.0)
     if t in modes.groups_of:
-        known = {it.operator: it.modes for it in model.stages if it.operator is not None}
+        known = {done.operator: done.modes for done in model.stages if done.operator is not None}
         join(program, modes, t, known | {t: columns})
     if t in modes.apart.left_out:
         model.left_out[t] = columns[modes.apart.left_out[t]]
@@ -153,81 +153,87 @@ def _stage(
     """Add the variables and constraints of one stage. The operator at its end may need `wanted` in
     RAM; `chosen` are the columns of its modes.
     """
-    graph, program, last, modes = model.graph, model.program, candidates.last, model.modes
-    nodes, end = graph.nodes, t == len(graph.nodes)
-    demanded = candidates.demanded(wanted)
-    early = candidates.early(t, previous, wanted, demanded)
-    repeats = len(model.stages) in model.conflict_stages
-    computed: Columns = {}
-    ways: dict[int, list[int]] = {}
-    for i in sorted(demanded | early):
-        if i < t and last[i] >= t and (repeats or before.get(i) != ALWAYS_IN_RAM):
-            computed[i] = _recomputation(model, i, ways)
-            at_most_once(program, computed[i], model.left_out.get(i))
-    runs = [run for j in computed for run in _runs(model, j, computed, ways)]
-    users: dict[int, list[int]] = {}
-    for column, way in runs:
-        for i in set(way.whole):
-            users.setdefault(i, []).append(column)
-        for i in way.streamed:
-            _on_storage(model, i, [(column, 1.0)])
-    needed = wanted if end else modes.needed[t]
-    for i in wanted - needed:
-        readers = [x for m, x in chosen.items() if i in nodes[t].whole_inputs(m)]
-        users[i] = [*users.get(i, []), *readers]
-    paged: Columns = {}
-    for i in sorted(needed | users.keys()):
-        pageable = modes.certainly_stored(i) or storing(model, i)
-        if pageable and (repeats or before.get(i) != ALWAYS_IN_RAM):
-            paged[i] = program.binary(nodes[i].page_in_uj)
-            _on_storage(model, i, [(paged[i], 1.0)])
+    last, modes, end = candidates.last, model.modes, t == len(model.graph.nodes)
     # A tensor that nothing in this stage touches keeps the previous stage's column of U, unless the
     # previous operator created or may have needed it: then it may leave RAM now.
     used = {i: column for i, column in before.items() if last[i] >= t}
-    stage = Stage(None if end else t, before, computed, paged, used, chosen, ways)
-    model.stages.append(stage)
     fresh = {i for i, column in used.items() if column == ALWAYS_IN_RAM}
     if previous is not None:
         fresh |= used.keys() & {previous, *modes.wanted[previous]}
-    for i in sorted(needed | users.keys() | computed.keys() | paged.keys() | fresh):
-        made = _terms(i, computed, paged)
+    may_repeat = len(model.stages) in model.conflict_stages
+    stage = Stage(None if end else t, before, {}, {}, used, chosen, may_repeat=may_repeat)
+    model.stages.append(stage)
+    demanded = candidates.demanded(wanted)
+    early = candidates.early(t, previous, wanted, demanded)
+    for i in sorted(demanded | early):
+        if i < t and last[i] >= t and stage.may_create(i):
+            _recomputation(model, stage, i)
+    needed = wanted if end else modes.needed[t]
+    users = _users(model, stage, wanted - needed)
+    _page_ins(model, stage, needed | users.keys())
+    touched = needed | users.keys() | stage.computed.keys() | stage.paged.keys()
+    for i in sorted(touched | fresh):
         if i in needed:
             used[i] = ALWAYS_IN_RAM
-            _needed(model.program, before.get(i), made, repeats=repeats)
+            _needed(model.program, stage, i)
         elif last[i] >= t:
-            _available(model.program, used, i, before.get(i), made, repeats=repeats)
-            _on_demand(program, paged.get(i), users.get(i, []))
+            _may_stay(model.program, stage, i)
+            _on_demand(model.program, stage.paged.get(i), users.get(i, []))
             if i not in early:
-                _on_demand(program, computed.get(i), users.get(i, []))
-    for column, way in runs:
+                _on_demand(model.program, stage.computed.get(i), users.get(i, []))
+    for column, way in _recomputations(model, stage):
         for i in set(way.whole):
-            _has_input(program, column, before.get(i), _terms(i, computed, paged))
+            _has_input(model.program, stage, column, i)
     for m, x in chosen.items():
         _mode_needs(model, stage, t, m, x)
     return stage
 
 
-def _recomputation(model: StageModel, i: int, ways: dict[int, list[int]]) -> int:
-    """Add R_ti and, if there are several ways to compute i again, R_tiw with sum_w R_tiw = R_ti.
+def _users(model: StageModel, stage: Stage, optional: Set[int]) -> dict[int, list[int]]:
+    """Return by tensor the columns of the recomputations, and of the modes, that need it in RAM.
 
-    Return the column of R_ti. Add the others to `ways`.
+    `optional`: the tensors that only some modes need in RAM. What recomputations stream must be on
+    storage: add these constraints.
     """
+    users: dict[int, list[int]] = {}
+    for column, way in _recomputations(model, stage):
+        for i in set(way.whole):
+            users.setdefault(i, []).append(column)
+        for i in way.streamed:
+            _on_storage(model, i, [(column, 1.0)])
+    for i in optional:
+        assert stage.operator is not None
+        node = model.graph.nodes[stage.operator]
+        readers = [x for m, x in stage.modes.items() if i in node.whole_inputs(m)]
+        users[i] = [*users.get(i, []), *readers]
+    return users
+
+
+def _page_ins(model: StageModel, stage: Stage, tensors: Set[int]) -> None:
+    """Add P_ti for tensors that may be on storage."""
+    for i in sorted(tensors):
+        pageable = model.modes.certainly_stored(i) or storing(model, i)
+        if pageable and stage.may_create(i):
+            stage.paged[i] = model.program.binary(model.graph.nodes[i].page_in_uj)
+            _on_storage(model, i, [(stage.paged[i], 1.0)])
+
+
+def _recomputation(model: StageModel, stage: Stage, i: int) -> None:
+    """Add R_ti and, if there are several ways to compute i again, R_tiw with sum_w R_tiw = R_ti."""
     program, least = model.program, model.modes.least_way[i]
     assert least is not None
-    column = program.binary(least.energy_uj)
-    every = model.modes.ways[i]
-    if len(every) > 1:
-        ways[i] = [program.binary(way.energy_uj - least.energy_uj) for way in every]
-        program.row([(column, -1.0), *((c, 1.0) for c in ways[i])], 0.0, 0.0)
-    return column
+    stage.computed[i] = column = program.binary(least.energy_uj)
+    ways = model.modes.ways[i]
+    if len(ways) > 1:
+        stage.ways[i] = [program.binary(way.energy_uj - least.energy_uj) for way in ways]
+        program.row([(column, -1.0), *((c, 1.0) for c in stage.ways[i])], 0.0, 0.0)
+    at_most_once(program, column, model.left_out.get(i))
 
 
-def _runs(
-    model: StageModel, j: int, computed: Columns, ways: dict[int, list[int]]
-) -> list[tuple[int, Way]]:
-    """Return the columns of the recomputations of j, each with its way."""
-    every = model.modes.ways[j]
-    return list(zip(ways.get(j, [computed[j]]), every, strict=True))
+def _recomputations(model: StageModel, stage: Stage) -> Iterator[tuple[int, Way]]:
+    """Yield the columns of R_tiw, or of R_ti if i has one way, each with its way."""
+    for i, column in stage.computed.items():
+        yield from zip(stage.ways.get(i, [column]), model.modes.ways[i], strict=True)
 
 
 def _mode_needs(model: StageModel, stage: Stage, t: int, m: int, x: int) -> None:
@@ -279,43 +285,34 @@ def _after(model: StageModel, candidates: RecomputeCandidates, t: int, stage: St
             program.row([(stage.after[t], 1.0), *whole], 0.0, 0.0)
 
 
-def _terms(i: int, *columns: Columns) -> list[Term]:
-    return [(stage[i], 1.0) for stage in columns if i in stage]
+def _in_stage(stage: Stage, i: int, sign: float) -> list[Term]:
+    """Return the terms of A_ti, which is 1 if i is in RAM at some moment of the stage."""
+    return [(c[i], sign) for c in (stage.before, stage.computed, stage.paged) if i in c]
 
 
-def _needed(program: Program, before: int | None, made: list[Term], *, repeats: bool) -> None:
+def _needed(program: Program, stage: Stage, i: int) -> None:
     """Add the constraint A_ti = 1; A_ti >= 1 if the stage may drop i and create it again."""
-    if before != ALWAYS_IN_RAM:
-        held = [] if before is None else [(before, 1.0)]
-        program.row([*held, *made], 1.0, INFINITY if repeats else 1.0)
+    if stage.before.get(i) != ALWAYS_IN_RAM:
+        program.row(_in_stage(stage, i, 1.0), 1.0, INFINITY if stage.may_repeat else 1.0)
 
 
-def _available(
-    program: Program,
-    used: Columns,
-    i: int,
-    before: int | None,
-    made: list[Term],
-    *,
-    repeats: bool,
-) -> None:
+def _may_stay(program: Program, stage: Stage, i: int) -> None:
     """Add U_ti <= A_ti. Unless the stage may drop i and create it again, also add A_ti <= 1."""
-    if before is None and not made:
+    terms = _in_stage(stage, i, 1.0)
+    if not terms:
         return
-    used[i] = program.binary()
-    if before == ALWAYS_IN_RAM:
+    stage.used[i] = program.binary()
+    if stage.before.get(i) == ALWAYS_IN_RAM:
         return
-    there = [*([] if before is None else [(before, 1.0)]), *made]
-    program.row([(used[i], 1.0), *((c, -1.0) for c, _ in there)], upper=0.0)
-    if len(there) > 1 and not repeats:
-        program.row(there, upper=1.0)
+    program.row([(stage.used[i], 1.0), *_in_stage(stage, i, -1.0)], upper=0.0)
+    if len(terms) > 1 and not stage.may_repeat:
+        program.row(terms, upper=1.0)
 
 
-def _has_input(program: Program, column: int, before: int | None, made: list[Term]) -> None:
-    """Add the constraint R_tj <= A_ti for an input i of j."""
-    if before != ALWAYS_IN_RAM:
-        held = [] if before is None else [(before, -1.0)]
-        program.row([(column, 1.0), *held, *((c, -1.0) for c, _ in made)], upper=0.0)
+def _has_input(program: Program, stage: Stage, column: int, i: int) -> None:
+    """Add the constraint R_tj <= A_ti, where `column` is that of R_tj, and i is an input of j."""
+    if stage.before.get(i) != ALWAYS_IN_RAM:
+        program.row([(column, 1.0), *_in_stage(stage, i, -1.0)], upper=0.0)
 
 
 def _on_demand(program: Program, column: int | None, users: Iterable[int]) -> None:
@@ -373,12 +370,8 @@ def _add_times(model: StageModel, limits: TimeLimits) -> None:
             lanes.compute(*modes.lanes_us(t, m), x)
             if node.keep and model.graph.storage and not node.mode(m).streamed_output:
                 lanes.store(*modes.storing_us[t], x)
-        for i, column in stage.computed.items():
-            least = modes.least_way[i]
-            assert least is not None
-            runs = _runs(model, i, stage.computed, stage.ways) if i in stage.ways else None
-            for c, way in [(column, least)] if runs is None else runs:
-                lanes.compute(way.processor_us, way.transfers_us, c)
+        for column, way in _recomputations(model, stage):
+            lanes.compute(way.processor_us, way.transfers_us, column)
         for i, column in stage.paged.items():
             lanes.page_in(nodes[i], column)
     lanes.add_to(model.program, limits)

@@ -25,6 +25,7 @@ this return, but the model does not.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -64,24 +65,20 @@ def forbid(model: StageModel, conflict: Conflict) -> bool:
     if extra <= 0:
         return True  # whatever the solution, the operator needs as much
     limit = model.ram_bytes - own_bytes + extra * (len(conflict.computed) + len(lost) - 1)
-    sums: dict[int, int] = {}
-
-    def add(column: int, size: int) -> None:
-        sums[column] = sums.get(column, 0) + size
-
+    sums: Counter[int] = Counter()  # coefficients, by column
     for j in conflict.computed:
-        add(stage.computed[j], extra)
+        sums[stage.computed[j]] += extra
     for i in conflict.kept:
-        add(stage.used[i], extra if i in lost else nodes[i].bytes)
+        sums[stage.used[i]] += extra if i in lost else nodes[i].bytes
     for j in conflict.once:
         if j not in stage.repeated:
             stage.repeated[j] = model.program.binary(_energy_uj(model, j))
-        add(stage.repeated[j], -extra)
+        sums[stage.repeated[j]] -= extra
         if j in stage.before:
-            add(stage.before[j], -extra)
+            sums[stage.before[j]] -= extra
     for i in stage.used.keys() - conflict.computed - conflict.passing:
         for column, sign in _held(stage, i):
-            add(column, int(sign) * nodes[i].bytes)
+            sums[column] += int(sign) * nodes[i].bytes
     limit -= sums.pop(ALWAYS_IN_RAM, 0)
     model.program.at_most(sums.items(), limit, model.ram_bytes)
     return True

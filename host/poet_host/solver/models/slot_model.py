@@ -1,10 +1,10 @@
-"""The slot model: which slots of a sequence run, and which tensors stay in RAM or are paged.
+"""The slot model: which computations of a sequence a plan makes, and which tensors stay in RAM.
 
-A slot k runs node(k). Tensor i is *touched* at the slots that compute it or use it; the touches
-of i are numbered q = 0, 1, ... Between two touches, a tensor stays in RAM all the time or leaves
-RAM right after the first touch, since leaving later saves nothing. Variables, all binary:
+Slot k of the sequence may compute node(k). Tensor i is *touched* at the slots that compute or use
+it. Its touches have the numbers q = 0, 1, ... Between two touches, a tensor stays in RAM, or leaves
+RAM right after the first one, since leaving later saves nothing. Variables, all binary:
 
-    x_k     slot k runs (mandatory slots: 1)
+    x_k     slot k computes its node (mandatory slots: 1)
     h_iq    tensor i stays in RAM from its touch q to its touch q + 1
     p_iq    tensor i is paged in right before its touch q, a use
     o_i     tensor i is written to storage at its first computation
@@ -28,19 +28,19 @@ from ...plan.problem import CostGraph
 from ..events import Event
 from ..modes import Modes
 from ..program import NO_LIMITS, LaneTimes, Program, TimeLimits, Values
-from .stage_columns import at_most_once, join
+from .stage_columns import Columns, at_most_once, join
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One step in the order of computations."""
+    """One place in the order of computations."""
 
-    node: int  # the operator of the slot
-    optional: bool  # True: the operator may run; False: it must run
+    node: int
+    optional: bool  # True: the plan may compute the node here; False: it must
 
 
 def slots_of(graph: CostGraph, recomputed: Sequence[Sequence[int]], passes: int = 1) -> list[Slot]:
-    """Make the slots. Slots for recomputations come before each first computation and at the end.
+    """Return the slots: before each first computation and at the end, those for recomputations.
 
     `recomputed`: for each stage (see stage_model.py), the nodes that may be recomputed.
     `passes`: the number of slots that each of these nodes gets in the stage.
@@ -79,13 +79,13 @@ class SlotModel:
     ram_bytes: int
     page: bool
     program: Program = field(default_factory=Program)
-    # By slot, the columns of x_k or x_km, by mode; -1: the slot always runs, in its only mode.
-    run: list[dict[int, int]] = field(default_factory=list)
-    first: dict[int, dict[int, int]] = field(default_factory=dict)  # the first `run` of each node
-    written: dict[int, int] = field(default_factory=dict)  # column of o, by tensor
+    # For each slot, x_k or x_km by mode; -1: the slot always computes its node, in its only mode.
+    by_mode: list[Columns] = field(default_factory=list)
+    first: dict[int, Columns] = field(default_factory=dict)  # those of mandatory slots, by node
+    written: Columns = field(default_factory=dict)  # o
     touches: list[list[_Touch]] = field(default_factory=list)  # by tensor
-    # Without storage: the column of h from the start of the step to touch 0, by stored tensor.
-    held_at_start: dict[int, int] = field(default_factory=dict)
+    # Without storage: by stored tensor, h from the start of the step to touch 0.
+    held_at_start: Columns = field(default_factory=dict)
 
 
 def build(
@@ -118,8 +118,8 @@ def build(
             if touch.page_in >= 0:
                 _on_storage(model, i, [touch.page_in])
             before = touch.hold
-    for slot, run in zip(model.slots, model.run, strict=True):
-        _streamed_inputs(model, slot.node, run)
+    for slot, by_mode in zip(model.slots, model.by_mode, strict=True):
+        _streamed_inputs(model, slot.node, by_mode)
     _ram_constraint(model)
     if limits != NO_LIMITS:
         _add_times(model, limits)
@@ -131,9 +131,9 @@ def _variables(model: SlotModel) -> None:
     graph, program, modes = model.graph, model.program, model.modes
     touches: list[list[_Touch]] = [[] for _ in graph.nodes]
     for k, slot in enumerate(model.slots):
-        model.run.append(_run(model, slot))
+        model.by_mode.append(_add_modes(model, slot))
         if not slot.optional:
-            model.first[slot.node] = model.run[k]
+            model.first[slot.node] = model.by_mode[k]
         for i in modes.wanted[slot.node]:
             touches[i].append(_touch(model, k, i))
         touches[slot.node].append(_production_touch(model, k))
@@ -161,7 +161,7 @@ def _variables(model: SlotModel) -> None:
             program.fix(model.held_at_start[i], 1.0)
 
 
-def _run(model: SlotModel, slot: Slot) -> dict[int, int]:
+def _add_modes(model: SlotModel, slot: Slot) -> Columns:
     """Add x_k or x_km of a slot. Return their columns by mode."""
     node, program, modes = model.graph.nodes[slot.node], model.program, model.modes
     if not node.modes and not slot.optional:
@@ -169,13 +169,14 @@ def _run(model: SlotModel, slot: Slot) -> dict[int, int]:
         return {0: -1}
     if slot.optional:
         again = (m for m in modes.whole[slot.node] if m in modes.plain[slot.node])
-        run = {m: program.binary(node.mode(m).energy_uj) for m in again}
+        columns = {m: program.binary(node.mode(m).energy_uj) for m in again}
     else:
-        run = {m: program.binary(_first_uj(model, slot.node, m)) for m in modes.usable[slot.node]}
-    if node.modes and (run or not slot.optional):
+        usable = modes.usable[slot.node]
+        columns = {m: program.binary(_first_uj(model, slot.node, m)) for m in usable}
+    if node.modes and (columns or not slot.optional):
         lower = 0.0 if slot.optional else 1.0
-        program.row([(x, 1.0) for x in run.values()], lower, 1.0)
-    return run
+        program.row([(x, 1.0) for x in columns.values()], lower, 1.0)
+    return columns
 
 
 def _first_uj(model: SlotModel, i: int, m: int) -> float:
@@ -187,14 +188,14 @@ def _first_uj(model: SlotModel, i: int, m: int) -> float:
 
 def _touch(model: SlotModel, k: int, i: int) -> _Touch:
     """Return the touch of a slot that may need i in RAM."""
-    run, node = model.run[k], model.graph.nodes[model.slots[k].node]
-    if run.get(0) == -1:
+    by_mode, node = model.by_mode[k], model.graph.nodes[model.slots[k].node]
+    if by_mode.get(0) == -1:
         return _Touch(k, True, None, None if node.overwrites == i else [])
-    over = [(m, x) for m, x in run.items() if node.mode(m).overwrites == i]
+    over = [(m, x) for m, x in by_mode.items() if node.mode(m).overwrites == i]
     return _Touch(
         k,
         True,
-        [x for m, x in run.items() if i in node.whole_inputs(m)],
+        [x for m, x in by_mode.items() if i in node.whole_inputs(m)],
         [x for m, x in over if not node.mode(m).streamed_output],
         [x for m, x in over if node.mode(m).streamed_output],
     )
@@ -202,11 +203,11 @@ def _touch(model: SlotModel, k: int, i: int) -> _Touch:
 
 def _production_touch(model: SlotModel, k: int) -> _Touch:
     """Return the touch of a slot that computes its node."""
-    run, node = model.run[k], model.graph.nodes[model.slots[k].node]
-    if run.get(0) == -1:
+    by_mode, node = model.by_mode[k], model.graph.nodes[model.slots[k].node]
+    if by_mode.get(0) == -1:
         return _Touch(k, False, None)
-    whole = [x for m, x in run.items() if not node.mode(m).streamed_output]
-    return _Touch(k, False, whole, absent=list(run.values()))
+    whole = [x for m, x in by_mode.items() if not node.mode(m).streamed_output]
+    return _Touch(k, False, whole, absent=list(by_mode.values()))
 
 
 def _just_touched(model: SlotModel, touches: Sequence[_Touch], q: int) -> bool:
@@ -226,10 +227,10 @@ def _present(before: int, touch: _Touch) -> list[tuple[int, float]]:
 
 def _not_while_waiting(model: SlotModel, i: int, touch: _Touch) -> None:
     """Forbid the page-in of a tensor that a closing mode of the slot's node computes."""
-    run = model.run[touch.slot]
+    by_mode = model.by_mode[touch.slot]
     for group in model.modes.groups_of.get(model.slots[touch.slot].node, ()):
-        if i in (it for it, _ in group.waiting):
-            closing = [(run[k], 1.0) for k in group.closing if k in run]
+        if i in (member for member, _ in group.waiting):
+            closing = [(by_mode[k], 1.0) for k in group.closing if k in by_mode]
             model.program.row([(touch.page_in, 1.0), *closing], upper=1.0)
 
 
@@ -238,9 +239,9 @@ def _left_out(model: SlotModel) -> None:
     for i, m in model.modes.apart.left_out.items():
         out = model.first[i][m]
         at_most_once(model.program, out, model.written.get(i))
-        for slot, run in zip(model.slots, model.run, strict=True):
+        for slot, by_mode in zip(model.slots, model.by_mode, strict=True):
             if slot.node == i and slot.optional:
-                model.program.row([(out, 1.0), *((x, 1.0) for x in run.values())], upper=1.0)
+                model.program.row([(out, 1.0), *((x, 1.0) for x in by_mode.values())], upper=1.0)
 
 
 def _use(model: SlotModel, touch: _Touch, before: int) -> None:
@@ -300,10 +301,10 @@ def _on_storage(model: SlotModel, i: int, readers: Sequence[int]) -> None:
     model.program.row(terms, upper=0.0)
 
 
-def _streamed_inputs(model: SlotModel, j: int, run: dict[int, int]) -> None:
+def _streamed_inputs(model: SlotModel, j: int, by_mode: Columns) -> None:
     """Add the constraint that what a slot of node j streams is on storage."""
     for i in (node := model.graph.nodes[j]).all_inputs:
-        readers = [x for m, x in run.items() if i in node.mode(m).streamed_inputs]
+        readers = [x for m, x in by_mode.items() if i in node.mode(m).streamed_inputs]
         if readers:
             _on_storage(model, i, readers)
 
@@ -313,38 +314,37 @@ def _ram_constraint(model: SlotModel) -> None:
 
     sum m_i a_iq (i used) + sum own_m x_km + m_out h_out + sum m_i h_i (i in RAM, but not touched)
     <= RAM. own_m: bytes of the output and the workspace. An output that is streamed, or that
-    overwrites an input, has no bytes of its own. At a slot that does not run, RAM holds the same
-    tensors as at the last slot that ran.
+    overwrites an input, has no bytes of its own. At a slot that computes nothing, RAM holds the
+    tensors of the last slot that computed its node.
     """
     graph = model.graph
-    sizes = [node.bytes for node in graph.nodes]
+    sizes = np.array([node.bytes for node in graph.nodes], dtype=np.int64)
     held = np.full(len(graph.nodes), -1, dtype=np.int64)
     for i, column in model.held_at_start.items():
         held[i] = column
-    weight = np.array(sizes, dtype=np.int64)
     position = [0] * len(graph.nodes)
-    for slot, run in zip(model.slots, model.run, strict=True):
+    for slot, by_mode in zip(model.slots, model.by_mode, strict=True):
         out = slot.node
-        columns = [x for x in run.values() if x >= 0]
-        bytes_ = [graph.own_bytes(out, m) for m, x in run.items() if x >= 0]
-        fixed = sum(graph.own_bytes(out, m) for m, x in run.items() if x < 0)
+        columns = [x for x in by_mode.values() if x >= 0]
+        bytes_ = [graph.own_bytes(out, m) for m, x in by_mode.items() if x >= 0]
+        fixed = sum(graph.own_bytes(out, m) for m, x in by_mode.items() if x < 0)
         after = held.copy()
         for i in model.modes.wanted[out]:
             touch = model.touches[i][position[i]]
             if touch.needing is None:
-                fixed += sizes[i]
+                fixed += int(sizes[i])
             else:
-                for column, _ in _present(int(held[i]), touch):
-                    columns.append(column)
-                    bytes_.append(sizes[i])
+                present = _present(int(held[i]), touch)
+                columns += [column for column, _ in present]
+                bytes_ += [int(sizes[i])] * len(present)
             after[i] = touch.hold
             position[i] += 1
             held[i] = -1
         after[out] = model.touches[out][position[out]].hold
         position[out] += 1
         alive = np.flatnonzero(held >= 0)
-        columns.extend(held[alive].tolist())
-        bytes_.extend(weight[alive].tolist())
+        columns += held[alive].tolist()
+        bytes_ += sizes[alive].tolist()
         model.program.knapsack(columns, bytes_, model.ram_bytes - fixed)
         held = after
 
@@ -353,10 +353,10 @@ def _add_times(model: SlotModel, limits: TimeLimits) -> None:
     """Add the times of both lanes, which the deadline and the time of the step bound."""
     lanes = LaneTimes()
     nodes, storage = model.graph.nodes, model.graph.storage
-    for slot, run in zip(model.slots, model.run, strict=True):
+    for slot, by_mode in zip(model.slots, model.by_mode, strict=True):
         node = nodes[slot.node]
         kept = node.keep and storage and not slot.optional
-        for m, x in run.items():
+        for m, x in by_mode.items():
             lanes.compute(*model.modes.lanes_us(slot.node, m), x if x >= 0 else None)
             if kept and not node.mode(m).streamed_output:
                 lanes.page_out(node, x if x >= 0 else None)
@@ -373,16 +373,16 @@ def events(model: SlotModel, values: Values) -> list[Event]:
     """Return the events of a solution, in order. Page out tensors after their first computation."""
     graph = model.graph
     position = [0] * len(graph.nodes)
-    found: list[Event] = []
-    outs: list[Event] = []  # page-outs of tensors that a closing mode will compute
-    for slot, run in zip(model.slots, model.run, strict=True):
-        mode = next((m for m, x in run.items() if x < 0 or values[x] > 0.5), None)
+    ordered: list[Event] = []
+    page_outs: list[Event] = []  # some wait for the closing mode that computes their tensor
+    for slot, by_mode in zip(model.slots, model.by_mode, strict=True):
+        mode = next((m for m, x in by_mode.items() if x < 0 or values[x] > 0.5), None)
         node = graph.nodes[slot.node]
         for i in model.modes.wanted[slot.node]:
             touch = model.touches[i][position[i]]
             position[i] += 1
             if mode is not None and touch.page_in >= 0 and values[touch.page_in] > 0.5:
-                found.append(Event("page_in", i))
+                ordered.append(Event("page_in", i))
         position[slot.node] += 1
         if mode is None:
             continue
@@ -390,11 +390,11 @@ def events(model: SlotModel, values: Values) -> list[Event]:
         o = model.written.get(slot.node, -1)
         is_whole = not node.mode(mode).streamed_output
         if is_whole and not slot.optional and (kept or (o >= 0 and values[o] > 0.5)):
-            outs.append(Event("page_out", slot.node))
+            page_outs.append(Event("page_out", slot.node))
         event = model.modes.event_of(slot.node, mode)
         if event is not None:
-            found.append(event)
+            ordered.append(event)
             if not slot.optional:
-                found += outs
-                outs.clear()
-    return found
+                ordered += page_outs
+                page_outs.clear()
+    return ordered

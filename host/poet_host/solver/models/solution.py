@@ -3,6 +3,7 @@
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,35 +25,36 @@ def recomputed(model: StageModel, values: Values) -> list[list[int]]:
 def events(model: StageModel, values: Values) -> list[Event]:
     """Return the events of a solution in a simple order. This order may need too much RAM."""
     nodes, modes = model.graph.nodes, model.modes
-    found: list[Event] = []
+    ordered: list[Event] = []
     paged: set[int] = set()
-    outs: list[Event] = []  # page-outs of tensors that a closing mode will compute
+    page_outs: list[Event] = []  # some wait for the closing mode that computes their tensor
     for stage in model.stages:
         paged |= {i for i, column in stage.paged.items() if values[column] > 0.5}
-        steps = sorted(j for j, column in stage.computed.items() if values[column] > 0.5)
-        runs = list(dict.fromkeys(_again(model, stage, values, j) for j in steps))
+        again = sorted(j for j, column in stage.computed.items() if values[column] > 0.5)
+        computes = list(dict.fromkeys(_again(model, stage, values, j) for j in again))
         i, first = stage.operator, None
         if i is not None:
             mode = _mode(stage, values)
             first = modes.event_of(i, mode)
-            runs += [] if first is None else [first]
-            kept = nodes[i].keep and model.graph.storage
+            computes += [] if first is None else [first]
+            is_kept = nodes[i].keep and model.graph.storage
             is_paged_out = i in model.written and values[model.written[i]] > 0.5
-            if (kept or is_paged_out) and not nodes[i].mode(mode).streamed_output:
-                outs.append(Event("page_out", i))
-        for run in runs:
-            for j in dict.fromkeys(modes.given.effects[run].needs):
+            if (is_kept or is_paged_out) and not nodes[i].mode(mode).streamed_output:
+                page_outs.append(Event("page_out", i))
+        for event in computes:
+            for j in dict.fromkeys(modes.given.effects[event].needs):
                 if j in paged:
-                    found.append(Event("page_in", j))
+                    ordered.append(Event("page_in", j))
                     paged.discard(j)
-            found.append(run)
+            ordered.append(event)
         if first is not None:
-            found += outs
-            paged, outs = set(), []
-    return found
+            ordered += page_outs
+            paged, page_outs = set(), []
+    return ordered
 
 
 def _mode(stage: Stage, values: Values) -> int:
+    """Return the mode in which a solution computes the operator of a stage."""
     return max(stage.modes, key=lambda m: values[stage.modes[m]], default=0)
 
 
@@ -65,7 +67,7 @@ def _again(model: StageModel, stage: Stage, values: Values, j: int) -> Event:
 
 
 def repeated(model: StageModel, values: Values) -> set[tuple[int, int]]:
-    """Return the (stage, node) of recomputations that a solution repeats within a stage."""
+    """Return each node that a solution computes again twice in a stage, as (stage, node)."""
     return {
         (index, i)
         for index, stage in enumerate(model.stages)
@@ -79,8 +81,8 @@ def values_of(
 ) -> Values:
     """Return the values that the variables of a model have in a plan.
 
-    The values are a solution if the model offers the recomputations of the plan. `repeats`: see
-    `repeated`; recomputations that the events should repeat, but do not.
+    The values are a solution if the model offers the recomputations of the plan. `repeats`: the
+    (stage, node) of recomputations that count as repeated, although the events make them once.
     """
     values = np.zeros(len(model.program.cost))
     firsts, effects = model.modes.firsts(events), model.modes.given.effects
@@ -88,29 +90,28 @@ def values_of(
     written -= {i for i, mode in firsts.items() if model.graph.nodes[i].mode(mode).streamed_output}
     for i, column in model.written.items():
         values[column] = float(i in written)
-    stages = _by_stage(model.modes.given, events)
-    for index, (stage, (computed, paged, in_ram, twice)) in enumerate(
-        zip(model.stages, stages, strict=True)
-    ):
-        may_drop = index in model.conflict_stages
+    by_stage = _by_stage(model.modes.given, events)
+    for index, (stage, done) in enumerate(zip(model.stages, by_stage, strict=True)):
         if stage.operator is not None:
-            _set_mode(model, stage, values, firsts[stage.operator], in_ram)
+            _set_mode(model, stage, values, firsts[stage.operator], done.in_ram)
         for i, column in stage.used.items():
-            if column != ALWAYS_IN_RAM and i in in_ram:
+            if column != ALWAYS_IN_RAM and i in done.in_ram:
                 values[column] = 1.0
-        for i in (stage.computed.keys() | stage.paged.keys()) & (computed.keys() | paged):
-            held = stage.before.get(i)
-            was_there = held is not None and (held == ALWAYS_IN_RAM or values[held] > 0.5)
-            if was_there and not (may_drop and i in in_ram):
+        created = done.recomputed.keys() | done.paged
+        for i in (stage.computed.keys() | stage.paged.keys()) & created:
+            before = stage.before.get(i)
+            was_there = before is not None and (before == ALWAYS_IN_RAM or values[before] > 0.5)
+            if was_there and not (stage.may_repeat and i in done.in_ram):
                 continue
-            made = stage.paged.get(i) if i in paged else stage.computed.get(i)
-            if made is not None:
-                values[made] = 1.0
+            is_paged = i in done.paged
+            created_by = stage.paged.get(i) if is_paged else stage.computed.get(i)
+            if created_by is not None:
+                values[created_by] = 1.0
             if i in stage.repeated:
-                again = i in twice or (index, i) in repeats
-                values[stage.repeated[i]] = float(again and i not in paged)
-            if i in stage.ways and i not in paged:
-                values[stage.ways[i][model.modes.way_of(i, computed[i])]] = 1.0
+                is_repeated = i in done.repeated or (index, i) in repeats
+                values[stage.repeated[i]] = float(is_repeated and not is_paged)
+            if i in stage.ways and not is_paged:
+                values[stage.ways[i][model.modes.way_of(i, done.recomputed[i])]] = 1.0
     for gap in model.gaps:
         values[gap.held] = min(values[column] for column in gap.used)
         values[gap.paged] = max(values[column] for column in gap.pages)
@@ -138,7 +139,7 @@ def recomputed_by_stage(graph: CostGraph, events: Sequence[Event]) -> dict[int, 
     """Return for each stage the nodes that a plan recomputes. A stage's key is its operator."""
     operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
     stages = zip([*operators, len(graph.nodes)], _by_stage(graph, events), strict=False)
-    return {operator: set(computed) for operator, (computed, *_) in stages}
+    return {operator: set(done.recomputed) for operator, done in stages}
 
 
 def overhead_by_stage(model: StageModel, values: Values) -> list[float]:
@@ -159,8 +160,8 @@ def overhead_by_stage(model: StageModel, values: Values) -> list[float]:
 
 def violated_stages(model: StageModel, values: Values) -> set[int]:
     """Return the indices of the stages whose constraints the values violate."""
-    found = {bisect(model.first_rows, row) - 1 for row in model.program.violated_rows(values)}
-    return found & set(range(len(model.stages)))
+    stages = {bisect(model.first_rows, row) - 1 for row in model.program.violated_rows(values)}
+    return stages & set(range(len(model.stages)))
 
 
 def neighbourhood(model: StageModel, values: Values, window: Iterable[int]) -> Program:
@@ -190,24 +191,29 @@ def neighbourhood(model: StageModel, values: Values, window: Iterable[int]) -> P
     return replace(model.program, lower=lower, upper=upper)
 
 
-def _by_stage(
-    graph: CostGraph, events: Sequence[Event]
-) -> Iterator[tuple[dict[int, Event], set[int], set[int], set[int]]]:
-    """Yield for each stage the tensors recomputed, paged in, in RAM while the operator runs, and
-    recomputed more than once.
+class _StageEvents(NamedTuple):
+    """What a plan does in one stage, before the stage's operator runs."""
 
-    The tensors recomputed come with the first of their recomputations in the stage.
-    Recomputations that stream their output are left out. If one event computes several nodes first,
-    all before it happens in the stage of the last one, except what an earlier one overwrites: a
-    waiting mode needs nothing else (see apart.py). Nothing happens in the stage of a node that is
-    left out. RAM then holds what it held when the previous operator had run.
+    recomputed: dict[int, Event]  # by node, the first event of the stage that recomputes it in RAM
+    paged: set[int]  # tensors that are paged in
+    repeated: set[int]  # nodes that are recomputed more than once
+    in_ram: set[int]  # tensors in RAM while the operator runs
+
+
+def _by_stage(graph: CostGraph, events: Sequence[Event]) -> Iterator[_StageEvents]:
+    """Yield what happens in each stage. Recomputations that stream their output are left out.
+
+    An event may compute several nodes first. What happens before it belongs to the stage of the
+    last one. Only what brings a tensor into RAM that an earlier one overwrites belongs to the stage
+    of that one, whose waiting mode needs nothing else (see apart.py). In the stage of a node that
+    is left out, nothing happens, and RAM holds what stays from the stage before.
     """
     operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
-    place = {i: stage for stage, i in enumerate(operators)}
+    stage_of = {i: stage for stage, i in enumerate(operators)}
     following = 0  # index of the stage in `operators`
-    computed: dict[int, Event] = {}
+    recomputed: dict[int, Event] = {}
     paged: set[int] = set()
-    twice: set[int] = set()
+    repeated: set[int] = set()
     contents = Contents(graph)
     ram, before = contents.ram, set(contents.ram)
     for event in events:
@@ -217,55 +223,54 @@ def _by_stage(
             ram.update(effect.makes)
             ram.difference_update(effect.drops)
             continue
-        taken = {i: over for i, over, _ in effect.places}
-        again = [i for i in taken if place[i] < following]
-        first = {place[i]: i for i in (*taken, *effect.stores) if place[i] >= following}
-        for i in again:
-            if i in computed:
-                twice.add(i)
-            computed.setdefault(i, event)
-            ram.discard(taken[i])
+        takes = {place.node: place.takes for place in effect.places}
+        first = {stage_of[i]: i for i in (*takes, *effect.stores) if stage_of[i] >= following}
+        for i in (i for i in takes if stage_of[i] < following):
+            if i in recomputed:
+                repeated.add(i)
+            recomputed.setdefault(i, event)
+            ram.discard(takes[i])
             ram.add(i)
         last = max(first, default=following - 1)
         for stage in range(following, last):
-            early = first.get(stage, -1)
-            needed = _needed(graph, taken.get(early), computed, paged, ram)
-            now = {j: computed.pop(j) for j in needed & computed.keys()}
-            yield now, needed & paged, (before | needed) & ram, twice & needed
+            waiting = first.get(stage, -1)
+            needed = _needed(graph, takes.get(waiting), recomputed, paged, ram)
+            now = {j: recomputed.pop(j) for j in needed & recomputed.keys()}
+            yield _StageEvents(now, needed & paged, repeated & needed, (before | needed) & ram)
             paged -= needed
             before |= needed
-            if early in taken:
-                ram.discard(taken[early])
-                ram.add(early)
-                before.add(early)
+            if waiting in takes:
+                ram.discard(takes[waiting])
+                ram.add(waiting)
+                before.add(waiting)
         if last in first:
-            yield computed, paged, set(ram), twice
-            computed, paged, twice, following = {}, set(), set(), last + 1
+            yield _StageEvents(recomputed, paged, repeated, set(ram))
+            recomputed, paged, repeated, following = {}, set(), set(), last + 1
             contents.change(effect)
             before = set(ram)
     for _ in range(following, len(operators)):
-        yield {}, set(), set(before & ram), set()
+        yield _StageEvents({}, set(), set(), before & ram)
     if not graph.storage:
-        yield computed, paged, set(ram), twice
+        yield _StageEvents(recomputed, paged, repeated, set(ram))
 
 
 def _needed(
     graph: CostGraph,
     tensor: int | None,
-    computed: Mapping[int, Event],
+    recomputed: Mapping[int, Event],
     paged: Set[int],
     ram: Set[int],
 ) -> set[int]:
-    """Return what a stage must have done before a tensor is in RAM: recomputations and page-ins.
+    """Return the tensors that are recomputed or paged in to bring a tensor into RAM.
 
-    It also must have used all of this that is not in RAM any more.
+    If such a tensor has left RAM since, what used it is one of them, too.
     """
-    inputs = {j: set(graph.effects[event].needs) for j, event in computed.items()}
-    found: set[int] = set()
+    inputs = {j: set(graph.effects[event].needs) for j, event in recomputed.items()}
+    needed: set[int] = set()
     border = {i for i in (*inputs, *paged) if i == tensor}
     while border:
-        found |= border
+        needed |= border
         used = {i for j in border for i in inputs.get(j, ())}
-        users = {j for j in inputs if not inputs[j].isdisjoint(found - ram)}
-        border = (used | users) & (inputs.keys() | paged) - found
-    return found
+        users = {j for j in inputs if not inputs[j].isdisjoint(needed - ram)}
+        border = (used | users) & (inputs.keys() | paged) - needed
+    return needed

@@ -40,10 +40,10 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
     while True:
         proposed = [Draft(policy.events(collective)) for collective in (True, False)]
         completed = [(draft, complete(graph, draft.events, ram_bytes)) for draft in proposed]
-        fitting = [(draft, found) for draft, found in completed if found.statements is not None]
+        fitting = [(draft, done) for draft, done in completed if done.statements is not None]
         extended = extended or [draft for draft, _ in fitting]
-        if any(not found.exits for _, found in fitting):
-            return [*extended, *(draft for draft, found in fitting if not found.exits)]
+        if any(not done.exits for _, done in fitting):
+            return [*extended, *(draft for draft, done in fitting if not done.exits)]
         if not policy.choose():
             return extended or proposed
 
@@ -69,19 +69,19 @@ class _Policy:
 
     def choose(self) -> bool:
         """Choose one more tensor that leaves RAM. Return False if no candidate is left."""
-        hidden = [it for it in self.left if it.free_time_us >= 0]
+        hidden = [one for one in self.left if one.free_time_us >= 0]
         if hidden:
-            best = max(hidden, key=lambda it: (it.free_time_us, -it.node))
+            best = max(hidden, key=lambda one: (one.free_time_us, -one.node))
             self.swapped[best.node] = best
         elif self.left:
             best, swap = max(
-                ((it, swap) for it in self.left for swap in (True, False)),
+                ((one, swap) for one in self.left for swap in (True, False)),
                 key=lambda pair: (self.saving_per_us(*pair), -pair[0].node, pair[1]),
             )
             (self.swapped if swap else self.recomputed)[best.node] = best
         else:
             return False
-        self.left = [it for it in self.left if it.node != best.node]
+        self.left = [one for one in self.left if one.node != best.node]
         return True
 
     def saving_per_us(self, candidate: Candidate, swap: bool) -> float:
@@ -91,7 +91,7 @@ class _Policy:
         return size / max(overhead_us, 1e-9)
 
     def _recompute_us(self, candidate: Candidate) -> float:
-        """Return the time to recompute a candidate and all missing tensors that it depends on."""
+        """Return the time to recompute a candidate and the tensors that it needs and RAM lacks."""
         nodes = self.graph.nodes
         if nodes[candidate.node].once:
             return float("inf")
@@ -115,7 +115,7 @@ class _Policy:
         """Return the events of a step in which all chosen tensors leave RAM.
 
         `collective` concerns a tensor that is recomputed only to recompute another tensor. True:
-        it stays in RAM if it is needed later. False: it leaves RAM at once.
+        the tensor stays in RAM if a later operator needs it. False: it leaves RAM at once.
         """
         nodes, replay = self.graph.nodes, Replay(self.graph)
         leaving: dict[int, list[int]] = {}
@@ -161,7 +161,7 @@ def candidates(graph: CostGraph) -> list[Candidate]:
                 free_us = begin[second] - node.page_in_us - gone_us
                 pairs.append(Candidate(i, first, second, free_us))
         if pairs:
-            best.append(max(pairs, key=lambda it: it.free_time_us))
+            best.append(max(pairs, key=lambda pair: pair.free_time_us))
     return best
 
 

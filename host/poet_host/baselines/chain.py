@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..plan.problem import CostGraph
-from .method import DoesNotApply
+from .method import DoesNotApply, Draft
 from .replay import Replay
 
 MIN_LINKS = 3  # in a shorter chain, a method has nothing to choose
@@ -183,3 +183,26 @@ class Walk(Replay):
         """Page out a tensor, then drop it from RAM."""
         self.run("page_out", i)
         self.drop([i])
+
+
+def segmented(chain: Chain, ends: Sequence[int]) -> Draft:
+    """Return the schedule of Chen et al. for a chain in segments, which end after blocks `ends`.
+
+    In the forward pass, RAM keeps the output of each segment, and the tape of the last segment.
+    In the backward pass, every other segment is recomputed, with its tape, from the output of the
+    previous segment.
+    """
+    starts = [0, *(end + 1 for end in ends)]
+    walk = Walk(chain)
+    for block in range(len(chain)):
+        walk.forward(block, tape=block >= starts[-1])
+        if block not in starts and block <= starts[-1]:  # 0 is one of them
+            walk.drop([chain.outputs[block - 1]])
+    following = [*starts[1:], len(chain)]
+    for start, end in reversed(list(zip(starts, following, strict=True))):
+        if end < len(chain):
+            for block in range(start, end):
+                walk.forward(block, tape=True)
+        for block in reversed(range(start, end)):
+            walk.backward(block)
+    return Draft(walk.events, chain.note)

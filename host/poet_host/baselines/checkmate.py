@@ -133,11 +133,11 @@ def _published(
             return None
         if bound is None and solved.bound is not None:
             bound = solved.bound + _given_uj(problem.counted)
-        found = finish(
+        placed = finish(
             problem, Placement(whole, (), 0), placed=settings.placed, time_limit_s=clock.left_s
         )
-        if isinstance(found, PlacedPlan):
-            plan = found.as_plan(problem)
+        if isinstance(placed, PlacedPlan):
+            plan = placed.as_plan(problem)
             return plan if bound is None else plan.with_bound(bound)
         limit_us = (limit_us or 0.0) * DEADLINE_FACTOR
     return None

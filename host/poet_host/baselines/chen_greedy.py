@@ -4,17 +4,16 @@ T. Chen et al., *Training Deep Nets with Sublinear Memory Cost*, arXiv 1604.0617
 Algorithm 3 (memory planning with budget b), and the paper's search for the best b. A segment ends
 at the first possible output after the segment's tensors exceed b bytes. The paper tries values of b
 around sqrt(xy), where x is the bytes of outputs, and y the bytes of the largest segment. This
-module tries a selection of b. If none of them fits RAM, it tries every b that gives other segments,
-as Jain et al. do for Checkmate (arXiv 1910.02653).
+module tries at most MAX_FIRST_SIZES + 2 values of b. If no schedule fits RAM, it tries every b that
+gives other segments, as Jain et al. do for Checkmate (arXiv 1910.02653).
 """
 
 from collections.abc import Sequence
 
 from ..plan.problem import CostGraph
-from .chain import Chain, chain_of
+from .chain import Chain, chain_of, segmented
 from .completion import complete
 from .method import Draft
-from .segments import segmented
 
 MAX_FIRST_SIZES = 48
 
@@ -24,15 +23,16 @@ def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
     chain = chain_of(graph)
     every = sizes(chain)
     few = {*every[:: max(1, len(every) // MAX_FIRST_SIZES)], every[-1]}
-    found = _of_sizes(chain, sorted(few))
-    if any(complete(graph, draft.events, ram_bytes).statements is not None for draft in found):
-        return found
+    some = _of_sizes(chain, sorted(few))
+    if any(complete(graph, draft.events, ram_bytes).statements is not None for draft in some):
+        return some
     return _of_sizes(chain, every)
 
 
 def _of_sizes(chain: Chain, tried: Sequence[int]) -> list[Draft]:
-    found = dict.fromkeys(tuple(segment_ends(chain, size)) for size in tried)
-    return [segmented(chain, ends) for ends in found]
+    """Return the schedules for some segment sizes, each schedule once."""
+    every_ends = dict.fromkeys(tuple(segment_ends(chain, size)) for size in tried)
+    return [segmented(chain, ends) for ends in every_ends]
 
 
 def block_bytes(chain: Chain, block: int) -> int:

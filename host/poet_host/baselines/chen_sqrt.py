@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from math import isqrt
 
 from ..plan.problem import CostGraph
-from .chain import chain_of
+from .chain import chain_of, segmented
 from .method import Draft
-from .segments import segmented
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:

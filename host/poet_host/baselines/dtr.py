@@ -42,7 +42,7 @@ def _drafts(classes: bool, graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
     In the variant, parameters may leave RAM. A draft that does not fit into RAM is left out.
     Raises GaveUp if there is no draft, because DTR thrashes.
     """
-    found = []
+    drafts = []
     thrashing = None
     for pinned, note in ((True, ""), (False, EXTENSION)):
         if pinned or graph.storage:
@@ -52,10 +52,10 @@ def _drafts(classes: bool, graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
                 thrashing = error
                 continue
             if events is not None:
-                found.append(Draft(events, note))
-    if not found and thrashing is not None:
+                drafts.append(Draft(events, note))
+    if not drafts and thrashing is not None:
         raise thrashing
-    return found
+    return drafts
 
 
 drafts = partial(_drafts, False)
@@ -288,19 +288,19 @@ class _Neighbourhoods:
 
         A path ends at the first tensor that is not evicted.
         """
-        found: set[int] = set()
-        border: set[int] = set()
+        evicted: set[int] = set()
+        ends: set[int] = set()
         todo = list(edges[i])
         while todo:
             j = todo.pop()
-            if j in found or j in border:
+            if j in evicted or j in ends:
                 continue
             if self.edges.is_evicted(j):
-                found.add(j)
+                evicted.add(j)
                 todo += edges[j]
             else:
-                border.add(j)
-        return found, border
+                ends.add(j)
+        return evicted, ends
 
     def enter(self, i: int) -> None:
         """Forget the times of all neighbourhoods that tensor i changes."""

@@ -36,11 +36,12 @@ Weigh = Callable[[CostNode], tuple[float, float]]
 
 
 def energy(node: CostNode) -> tuple[float, float]:
+    """Return the energies to compute a node, and to page it out and in."""
     return node.energy_uj, node.page_out_uj + node.page_in_uj
 
 
 def time(node: CostNode, exposed_share: float = 1.0) -> tuple[float, float]:
-    """Return times. `exposed_share`: the share of a transfer's time that delays computations."""
+    """Return times. Of a transfer, only the exposed share counts: it delays computations."""
     return node.time_us, exposed_share * (node.page_out_us + node.page_in_us)
 
 

@@ -92,15 +92,15 @@ def _cheapest_plan(
         fitting.sort(key=lambda pair: _rank(problem, *pair))
         excess, best, note = 0, None, ""
         below = inf if settings.below is None else settings.below
-        for draft, found in fitting:
-            if _least_value(problem, found) >= below * (1 - TOLERANCE):
+        for draft, completion in fitting:
+            if _least_value(problem, completion) >= below * (1 - TOLERANCE):
                 break
             if clock.left_s == 0.0:
                 failure = _Failure("time ran out before every schedule was tried", False)
                 break
             plan = realise(
                 problem,
-                found.statements or (),
+                completion.statements or (),
                 placed=settings.placed,
                 time_limit_s=clock.left_s,
                 effort=transfer_effort(problem, settings),
@@ -109,7 +109,7 @@ def _cheapest_plan(
                 if plan.needs_less_ram:
                     excess = min(excess or plan.ram_bytes, plan.ram_bytes)
             elif (value := objective_value(problem.objective, plan.totals)) < below:
-                best, note, below = plan, _note(draft, found), value
+                best, note, below = plan, _note(draft, completion), value
         if best is not None:
             return replace(best.as_plan(problem), note=note)
         if excess <= 0 or clock.left_s == 0.0:
@@ -173,7 +173,7 @@ def _failure(
         if alone > problem.ram_bytes:
             return _Failure(f"one operator alone needs {alone} bytes")
         return _Failure("the method runs out of memory")
-    completed = [(draft, found) for draft, found in completed if found.least_bytes]
+    completed = [(draft, done) for draft, done in completed if done.least_bytes]
     if not completed:
         return _Failure(_LOST)
     draft, least = min(completed, key=lambda pair: pair[1].least_bytes)
@@ -184,12 +184,12 @@ def _failure(
         placement = arrange(graph, smallest, least.least_bytes, limit_s)
         return _Failure(reason, smallest_ram_bytes=placement.height_bytes)
     times = [
-        lanes(problem, complete(graph, it.events, _unlimited(graph, it.events)).statements or ())
-        for it, found in completed
-        if found.statements is not None
+        lanes(problem, complete(graph, one.events, _unlimited(graph, one.events)).statements or ())
+        for one, done in completed
+        if done.statements is not None
     ]
     limit_us = problem.deadline_us
-    if limit_us is not None and all(it.bound_us > limit_us * (1 + TOLERANCE) for it in times):
+    if limit_us is not None and all(lane.bound_us > limit_us * (1 + TOLERANCE) for lane in times):
         return _Failure("its schedules miss the deadline even if every transfer is hidden", every)
     return _Failure("no placement or order of transfers was found that fits the limits", False)
 

@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import gcd, inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,7 +55,8 @@ Table = Any  # NumPy array: the cost for each number of free slots
 def pofo(problem: Problem, settings: Settings) -> Plan:
     """Find the plan of least makespan. For a search's seed plan, find the plan of least value."""
     shares = EXPOSED_SHARES if settings.below is None else EXPOSED_SHARES[:1]
-    drafts = partial(_drafts, (energy, *map(_exposed, shares)))
+    times = (partial(time, exposed_share=share) for share in shares)
+    drafts = partial(_drafts, (energy, *times))
     if settings.below is not None:
         return cheapest_plan(drafts, problem, settings, every=False)
     fastest = cheapest_plan(drafts, replace(problem, objective="time"), settings, every=False)
@@ -79,21 +80,17 @@ def _drafts(weighs: Sequence[Weigh], graph: CostGraph, ram_bytes: int) -> Sequen
     most = int(ram_bytes * MOST_SHARE)
     least = max(ram_bytes - resident_bytes, ram_bytes // 2)
     step = max((most - least) // (RAM_SHARES - 1), 1)
-    found: dict[tuple[Event, ...], None] = {}
+    schedules: dict[tuple[Event, ...], None] = {}
     for weigh in weighs:
         programme = Programme(links_of(chain, weigh), most)
         for free_bytes in (ram_bytes, *range(most, least - 1, -step)):
             walk = best_walk(chain, programme, free_bytes)
             if walk is not None:
-                found[tuple(walk.events)] = None
-    fitting = [it for it in found if complete(graph, it, ram_bytes).statements is not None]
+                schedules[tuple(walk.events)] = None
+    fitting = [s for s in schedules if complete(graph, s, ram_bytes).statements is not None]
     if not fitting:
         raise GaveUp("no schedule of the dynamic programme fits RAM. Try a larger RAM budget")
     return [Draft(events, chain.note) for events in fitting]
-
-
-def _exposed(share: float) -> Weigh:
-    return partial(time, exposed_share=share)
 
 
 def best_walk(chain: Chain, programme: "Programme", free_bytes: int) -> Walk | None:
@@ -107,6 +104,14 @@ def best_walk(chain: Chain, programme: "Programme", free_bytes: int) -> Walk | N
     walk = Walk(chain)
     _Tracer(programme, walk).first(0, free)
     return walk
+
+
+class Option(NamedTuple):
+    """An option of C(s, t) or O(s)."""
+
+    link: int  # s'; s' = s: link s is taped
+    costs: Table
+    offloads: bool = False  # whether the input of link s is offloaded
 
 
 class Programme:
@@ -128,22 +133,18 @@ class Programme:
         self.first: list[Table] = [None] * self.count
         for length in range(self.count):
             for s in range(self.count - length):
-                costs = [cost for _, cost in self.options(s, s + length)]
-                self.again[s][s + length] = np.minimum.reduce(costs)
+                self.again[s][s + length] = _least(self.options(s, s + length))
         for s in reversed(range(self.count)):
-            self.first[s] = np.minimum.reduce([cost for _, _, cost in self.first_options(s)])
+            self.first[s] = _least(self.first_options(s))
 
-    def options(self, s: int, t: int) -> "list[tuple[int, Table]]":
-        """Return the options of C(s, t) as (s', costs by free slots).
-
-        s' = s means that link s is computed, and its tensors for the backward pass stay in RAM.
-        """
-        links, found = self.links, []
+    def options(self, s: int, t: int) -> list[Option]:
+        """Return the options of C(s, t)."""
+        links, options = self.links, []
         need = max(self.tape[s] + self.arriving[t], self.backward[s])
         if s == t:
-            return [(s, self._from(need, np.full(self.slots + 1, float(links.tape_cost[s]))))]
+            return [Option(s, self._from(need, np.full(self.slots + 1, float(links.tape_cost[s]))))]
         rest = _less(self.again[s + 1][t], self.inside[s] + self.output[s])
-        found.append((s, self._from(need, rest + links.both_cost[s])))
+        options.append(Option(s, self._from(need, rest + links.both_cost[s])))
         spent = 0.0
         need = 0
         for k in range(s, t):
@@ -151,33 +152,38 @@ class Programme:
             between = self.output[k - 1] if k > s else 0
             need = max(need, self.forward[k] + between + self.arriving[t])
             rest = _less(self.again[k + 1][t], self.output[k])
-            found.append((k + 1, self._from(need, rest + self.again[s][k] + spent)))
-        return found
+            options.append(Option(k + 1, self._from(need, rest + self.again[s][k] + spent)))
+        return options
 
-    def first_options(self, s: int) -> "list[tuple[int, bool, Table]]":
-        """Return the options of O(s) as (s', whether the input of s is offloaded, costs)."""
+    def first_options(self, s: int) -> list[Option]:
+        """Return the options of O(s)."""
         last = self.count - 1
         need = max(self.tape[s], self.backward[s])
         if s == last:
-            return [(s, False, self._from(need, np.zeros(self.slots + 1)))]
-        found = []
+            return [Option(s, self._from(need, np.zeros(self.slots + 1)))]
+        options = []
         for away in (False, True) if s > 0 else (False,):
             back, paging = (self.output[s - 1], self.links.paging_cost[s - 1]) if away else (0, 0.0)
             rest = _less(self.first[s + 1], self.inside[s] + self.output[s] - back)
-            found.append((s, away, self._from(need, rest + paging)))
+            options.append(Option(s, self._from(need, rest + paging), away))
             peak = 0
             for k in range(s, last):
                 between = self.output[k - 1] if k > s else 0
                 peak = max(peak, self.forward[k] + between)
                 rest = _less(self.first[k + 1], self.output[k] - back)
-                found.append((k + 1, away, self._from(peak, rest + self.again[s][k] + paging)))
-        return found
+                cost = rest + self.again[s][k] + paging
+                options.append(Option(k + 1, self._from(peak, cost), away))
+        return options
 
     def _from(self, need: int, cost: Table) -> Table:
         """Return the costs, with infinity where fewer than `need` slots are free."""
         cost = cost.copy()
         cost[: max(need, 0)] = inf
         return cost
+
+
+def _least(options: list[Option]) -> Table:
+    return np.minimum.reduce([option.costs for option in options])
 
 
 def _less(cost: Table, slots: int) -> Table:
@@ -201,7 +207,7 @@ class _Tracer:
         programme, walk, outputs = self.programme, self.walk, self.walk.chain.outputs
         last = programme.count - 1
         options = programme.first_options(s)
-        k, away, _ = min(options, key=lambda option: float(option[2][free]))
+        k, _, away = min(options, key=lambda option: float(option.costs[free]))
         before = outputs[s - 1] if s > 0 else None
         back = programme.output[s - 1] if away else 0
         self._go(s, k, last)
@@ -225,7 +231,7 @@ class _Tracer:
 
     def again(self, s: int, t: int, free: int) -> None:
         programme = self.programme
-        k, _ = min(programme.options(s, t), key=lambda option: float(option[1][free]))
+        k, *_ = min(programme.options(s, t), key=lambda option: float(option.costs[free]))
         self._go(s, k, t)
         if s == t:
             self.walk.backward(s)

@@ -29,7 +29,7 @@ CHAIN = "chains; branches are merged into links"
 PAGED = "any graph with storage"
 PAGED_CHAIN = "chains with storage; branches are merged into links"
 
-Run = Callable[[Problem, Settings], Plan]
+Planner = Callable[[Problem, Settings], Plan]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Scheduler:
     """One planning method."""
 
     name: str
-    run: Run  # may raise DoesNotApply
+    run: Planner  # may raise DoesNotApply
     description: str
     citation: str
     applies_to: str
@@ -100,7 +100,7 @@ def _checkmate(problem: Problem, settings: Settings) -> Plan:
     return checkmate(problem, settings, SEED_PLANS)
 
 
-def _cheapest(drafts: Drafts, every: bool = True) -> Run:
+def _cheapest(drafts: Drafts, every: bool = True) -> Planner:
     return partial(cheapest_plan, drafts, every=every)
 
 

@@ -54,10 +54,10 @@ class Choices:
 def orders_of(
     fixed: tuple[str, ...], outer: tuple[str, ...], inner: tuple[str, ...], summed: tuple[str, ...]
 ) -> tuple[Order, ...]:
-    """Return the orders that are priced. The outer loops of `fixed` come first.
+    """Return the orders that are priced: outer loops, those of `fixed` first, then inner loops.
 
-    Then come the other outer loops, then the inner ones. In both, axes without terms of sums are in
-    the given order or in reverse. Loops over terms stand together at any place, and ascend.
+    Outer loops, and inner loops, are in the given order of their axes or in reverse. Only loops
+    over axes of sums keep the order of `summed`. They stand together, at any place.
     """
 
     def halves(axes: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -40,7 +40,7 @@ class Slot:
 
 
 def slots_of(graph: CostGraph, recomputed: Sequence[Sequence[int]], passes: int = 1) -> list[Slot]:
-    """Return the slots: before each first computation and at the end, those for recomputations.
+    """Return the slots of a step: those of recomputations come before each first one, and last.
 
     `recomputed`: for each stage (see stage_model.py), the nodes that may be recomputed.
     `passes`: the number of slots that each of these nodes gets in the stage.

@@ -67,7 +67,7 @@ def _again(model: StageModel, stage: Stage, values: Values, j: int) -> Event:
 
 
 def repeated(model: StageModel, values: Values) -> set[tuple[int, int]]:
-    """Return each node that a solution computes again twice in a stage, as (stage, node)."""
+    """Return the recomputations that a solution repeats within a stage, as (stage, node)."""
     return {
         (index, i)
         for index, stage in enumerate(model.stages)

@@ -70,8 +70,8 @@ def _gaps(model: StageModel) -> Iterator[tuple[int, list[Stage]]]:
 def prefer_paging(model: StageModel, value_per_us: float) -> None:
     """Add sum_t R_ti <= K (1 - o_i), if computing i costs more than paging it in.
 
-    K is the largest number of recomputations that cost less than a page-out and K page-ins, if
-    these transfers delay the step as much as they can.
+    K is the largest number of recomputations that cost less than a page-out and as many page-ins.
+    The cost of a transfer includes the longest delay of the step that it can cause.
     """
     columns: dict[int, list[int]] = {}
     for stage in model.stages:

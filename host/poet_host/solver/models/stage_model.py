@@ -354,7 +354,7 @@ def _ram_constraint(model: StageModel, t: int, stage: Stage) -> None:
 
 
 def _add_times(model: StageModel, limits: TimeLimits) -> None:
-    """Add the times of both lanes, which the deadline and the time of the step bound."""
+    """Bound the busy time of each lane: it is at most the deadline, and the time of the step."""
     lanes, nodes, modes = model.lanes, model.graph.nodes, model.modes
     for i, node in enumerate(nodes):
         if not node.stored and not node.modes:

@@ -97,7 +97,7 @@ def nested(model: Model, tensor: int, nest: Nest) -> NestedOperator:
 
 
 def made_by(tensor: int, nest: Nest) -> list[tuple[int, Ring | None]]:
-    """Return the tensors that a nest computes, with their rings. `tensor`: that of its operator."""
+    """Return the tensors that a nest computes, with their rings. `tensor`: its operator's."""
     made = [*((tensor - 1, ring) for ring in nest.also), (tensor, nest.operands[-1])]
     return [*made, (tensor + 1, None)] if nest.statistics else made
 

@@ -82,7 +82,7 @@ def choices_of(
     summed: frozenset[str] | None,
     shared: tuple[int, int] | None,
 ) -> Choices:
-    """Return the choices. For each two of them, some sizes of tiles give different costs.
+    """Return the choices, without those that cost the same as another one with all tile sizes.
 
     `owned`: the axes whose loops move the slab of each operand; None: the operand cannot stream.
     `single`: axes whose last tile may be a single cell. `summed`: the axes of sums; None: sums need
@@ -115,7 +115,7 @@ def choices_of(
 
 
 def _rings(order: Order, axes: frozenset[str], single: frozenset[str]) -> Iterator[Around]:
-    """Yield the loops around a ring at each depth right inside of one of its own loops."""
+    """Yield the loops around a ring that is outside of all loops, or just inside of an own one."""
     yield Around((), ())
     own: list[LoopOf] = []
     for i, loop in enumerate(order):

@@ -78,7 +78,7 @@ class Slabs:
 
 @dataclass(frozen=True)
 class Columns:
-    """All options of one operand, a row each: see Option. The first: it is whole in RAM."""
+    """All options of one operand, a row each: see Option. In the first, it is whole in RAM."""
 
     allowed: NDArray[np.bool_]
     slab_bytes: Sizes
@@ -87,7 +87,7 @@ class Columns:
 
     @staticmethod
     def of(options: Sequence[Option | None], count: int) -> "Columns":
-        """Stack the options. The first may be None: no ring. Another None: not allowed."""
+        """Return the options as rows. None: the ring is not allowed, or (first) there is none."""
         zero = np.zeros(count, np.int64)
         whole = Option(np.ones(count, bool), zero, zero.astype(float), np.zeros((6, count)))
         absent = replace(whole, allowed=np.zeros(count, bool))
@@ -139,7 +139,7 @@ class NestTraffic:
 
     @property
     def visited(self) -> Mapping[str, int]:
-        """Return the indices that a nest visits, by axis; of a table, the rows that a step uses."""
+        """Return how many indices of each axis a nest visits; of a table, only those in use."""
         return {**self.sizes, ROWS: self.used_rows} if self.used_rows else self.sizes
 
     def _cut_along(self, axis: str) -> list[int]:

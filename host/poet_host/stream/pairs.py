@@ -16,7 +16,7 @@ from ..graph.operands import operator_of
 def in_pair_order(graph: Graph) -> Graph:
     """Return the graph with each gradient of a weight right after the input gradient of its pair.
 
-    Nodes between them do not read the weight, so they may come after its renewal.
+    A gradient of a weight renews the weight. So it stays if a node between both reads the weight.
     """
     nodes = list(graph)
     names = [node.name for node in nodes]
@@ -53,7 +53,7 @@ def pairs_of(graph: Graph) -> Iterator[tuple[Node, Node]]:
 
 
 def statistics_of(graph: Graph) -> Iterator[tuple[Node, Node]]:
-    """Yield each operator whose statistics follow it, with these."""
+    """Yield each operator with the next node, if that computes the statistics of its output."""
     for first, second in pairwise(graph):
         follows = second.op == "batchnorm_stats" and second.inputs == (first.name,)
         if follows and not first.stored and operator_of(first).has_statistics:

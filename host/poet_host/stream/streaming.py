@@ -39,10 +39,10 @@ SMALL_PART_BYTES = 2_048  # parts of this size and smaller ones are tried for ev
 def with_streaming(problem: Problem, graph: Graph) -> Problem:
     """Return the problem with modes in which the operators of `graph` stream.
 
-    The problem must have a profile. Six parts of tensors fit the RAM, or more parts if an operator
-    would not fit. The nodes are in the order of `in_pair_order`. The problem has all modes that no
-    other mode dominates. If no size of parts lets all operators fit, it has the cuts and modes that
-    need the least RAM.
+    The problem must have a profile. Parts of tensors have the largest size at which six parts fit
+    the RAM, and each operator fits it. If there is no such size, the cuts and modes are those that
+    need the least RAM. Otherwise, the problem has all modes that no other mode dominates. The nodes
+    are in the order of `in_pair_order`.
     """
     assert problem.profile is not None
     graph = in_pair_order(graph)
@@ -79,7 +79,7 @@ class _CutGraph:
         }
 
     def _names(self, node: Node) -> list[str]:
-        """Return the tensors whose cuts the inputs and the output have, in this order."""
+        """Return the inputs, then the output; for a renewed tensor, the stored tensor."""
         return [self.graph[name].updates or name for name in (*node.inputs, node.name)]
 
     def _needs_nest(self, name: str) -> bool:
@@ -299,9 +299,9 @@ def _prices(profile: Profile, node: Node, piece_us: float) -> Prices:
 
 
 def _trailers(search: NestSearch, prices: Prices, compute_uw: float) -> tuple[float, float]:
-    """Return time (us) and energy (uJ) for the trailers of pieces that a nest keeps.
+    """Return time (us) and energy (uJ) for the trailers of pieces that a nest does not renew.
 
-    Those of the current slot and of the next one are read, then those of the next one are written.
+    The nest reads their trailers in the current slot and in the next one, and writes the latter.
     """
     cut = search.cuts[-1]
     if not search.used_rows or not renews_some_rows(search.operator) or cut is None:

@@ -84,6 +84,6 @@ def at_most_once(program: Program, column: int, other: int | None) -> None:
 
 
 def storing(model: StageModel, i: int) -> list[Term]:
-    """Return the terms of what puts tensor i on storage, with the sign -1."""
+    """Return the terms -o_i and -x_im, over the modes that stream tensor i to storage."""
     columns = [*([model.written[i]] if i in model.written else []), *model.streamed.get(i, [])]
     return [(column, -1.0) for column in columns]

@@ -44,8 +44,8 @@ static uint32_t unpack(uint32_t bits, int32_t *exponent) {
   return mantissa;
 }
 
-/* Round. Bit 0 of the mantissa is set if any lower bit of the exact result
- * is. */
+/* Round. Bit 0 of the mantissa is the sticky bit: it is set if any lower bit of
+ * the exact result is set. */
 static uint32_t rounded(uint32_t sign, int32_t exponent, uint32_t mantissa) {
   if (exponent >= INFINITE) {
     return sign | (uint32_t)INFINITE << 23;

@@ -151,8 +151,8 @@ uint16_t chip_spi_crc(void) {
 }
 
 /* The unit needs four cycles for a word: those of its load and its store. It
- * starts from all ones and complements its result, as CRC-32 does. So the
- * earlier bytes count if their CRC changes the first word. */
+ * starts from all ones, as CRC-32 does. XOR with the first word goes on with a
+ * CRC: only state ^ word counts, and ~crc ^ word = ~0 ^ (crc ^ word). */
 uint32_t chip_crc(uint32_t crc, const void *data, uint32_t size) {
   enum { AT_ONCE = 32 };
   const volatile uint32_t *word = data;

@@ -57,9 +57,9 @@ def doctor(
     port: str | None = option(
         "--port", "-p", metavar="PORT", shell_complete=completion.ports,
         show_default="this computer is checked",
-        help="Check the board at this port instead: firmware, last reset, supply, card, kernels "
-        "and link. A port is named as for `profile`. The board stops a training step that runs. "
-        "No weights on its card change.",
+        help="Check the board at this port, and not this computer: firmware, last reset, supply, "
+        "card, kernels and link. A port is named as for `profile`. This stops a training step of "
+        "the board. No weights on its card change.",
     ),
     bundle: Path | None = output_file(
         suffix=".zip",

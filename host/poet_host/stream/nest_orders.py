@@ -23,8 +23,8 @@ Order = tuple[LoopOf, ...]
 
 
 @dataclass(frozen=True)
-class Around:
-    """The loops outside of a ring. The innermost of them moves the slab."""
+class Position:
+    """A place for a ring: the loops outside of it. The innermost of them moves the slab."""
 
     own: Order  # the loops that move the slab
     # The other loops, outer ones first, each with the loops of `own` inside of it. It repeats
@@ -44,7 +44,7 @@ class Choices:
     """Orders of loops, with a ring for each operand."""
 
     orders: tuple[Order, ...]
-    rings: tuple[tuple[Around | None, ...], ...]  # of each operand, the first is None: no ring
+    rings: tuple[tuple[Position | None, ...], ...]  # by operand; the first is None: no ring
     # A row for each choice: indices into the rings of each operand, into `for_sums`, into `orders`.
     picked: NDArray[np.int64]
     for_sums: tuple[int, ...]  # indices of orders that may differ in the bytes of sums
@@ -88,7 +88,7 @@ def choices_of(
     `single`: axes whose last tile may be a single cell. `summed`: the axes of sums; None: sums need
     no memory of their own. `shared`: two operands that have the same ring.
     """
-    numbers: list[dict[Around | None, int]] = [{None: 0} for _ in owned]
+    numbers: list[dict[Position | None, int]] = [{None: 0} for _ in owned]
     sums: dict[frozenset[tuple[LoopOf, LoopOf]], int] = {}
     first_orders: list[int] = []  # of each number of `sums`
     rows: list[NDArray[np.int64]] = []
@@ -114,9 +114,9 @@ def choices_of(
     return Choices(orders, tuple(map(tuple, numbers)), every[at], tuple(first_orders))
 
 
-def _rings(order: Order, axes: frozenset[str], single: frozenset[str]) -> Iterator[Around]:
-    """Yield the loops around a ring that is outside of all loops, or just inside of an own one."""
-    yield Around((), ())
+def _rings(order: Order, axes: frozenset[str], single: frozenset[str]) -> Iterator[Position]:
+    """Yield the positions of a ring: outside of all loops, or just inside of an own one."""
+    yield Position((), ())
     own: list[LoopOf] = []
     for i, loop in enumerate(order):
         if loop[0] not in axes:
@@ -129,7 +129,7 @@ def _rings(order: Order, axes: frozenset[str], single: frozenset[str]) -> Iterat
                 always = any(outer or axis not in single or (axis, True) not in own
                              for axis, outer in inside)  # fmt: skip
                 repeating[other] = None if always else inside
-        yield Around(_outer_first(own), tuple((o, repeating[o]) for o in _outer_first(repeating)))
+        yield Position(_outer_first(own), tuple((o, repeating[o]) for o in _outer_first(repeating)))
 
 
 def _outer_first(loops: Iterable[LoopOf]) -> Order:

@@ -16,7 +16,7 @@ from ..graph.cuts import Cut
 from ..graph.kept_slabs import ROWS, table_of
 from ..graph.operands import OperandAxis, Operator, Sizes
 from ..plan.parts import parts_of
-from .nest_orders import Around, LoopOf, Order
+from .nest_orders import LoopOf, Order, Position
 
 Array = NDArray[np.float64]
 Parts = tuple[Sizes, Sizes, Sizes]
@@ -195,15 +195,15 @@ class NestTraffic:
         return frozenset(str(a.cut_by) for a in axes if a.cut_by)
 
     def option(
-        self, index: int, around: Around, tile: Mapping[str, Sizes], count: int, are_free: bool
+        self, index: int, position: Position, tile: Mapping[str, Sizes], count: int, are_free: bool
     ) -> Option | None:
-        """Return the ring of an operand inside of the loops `around`; None: no tile size allows it.
+        """Return the ring of an operand at a position; None: no tile size allows it.
 
         `are_free`: the transfers cost nothing.
         """
-        key = (index, are_free, around.own)
+        key = (index, are_free, position.own)
         if key not in self.known:
-            inside = [self.level(loop, tile) for loop in around.own]
+            inside = [self.level(loop, tile) for loop in position.own]
             self.known[key] = self._slabs(index, inside, tile, count, are_free)
         slabs = self.known[key]
         if slabs is None:
@@ -211,17 +211,17 @@ class NestTraffic:
         allowed = slabs.allowed
         if index >= self.count:  # its sums must be complete
             terms = self.operator.summed if index == self.count else ("k",)
-            for loop, _ in around.others:
+            for loop, _ in position.others:
                 if loop[0] in terms:
                     allowed = allowed & (self.level(loop, tile).trips == 1)
         if self.statistics and index == self.count:  # slabs have all samples and all rows
-            for loop in around.own:
+            for loop in position.own:
                 if loop[0] in ("n", "oh"):
                     allowed = allowed & (self.level(loop, tile).trips == 1)
         total = np.zeros((6, count))
         moved = total[4 if index >= self.count else 3]
         for cost, trips in slabs.regions:
-            times = self._repeats(around, tile, trips, count)
+            times = self._repeats(position, tile, trips, count)
             total[:3] += times * cost[:3]
             moved += times * cost[3]
             total[5] += times * cost[4]
@@ -317,14 +317,14 @@ class NestTraffic:
 
     def _repeats(
         self,
-        around: Around,
+        position: Position,
         tile: Mapping[str, Sizes],
         trips: Mapping[str, Sizes],
         count: int,
     ) -> Sizes:
         """Return how often the loops over other axes transfer the slabs of a region."""
         counted: dict[str, Sizes] = {}
-        for loop, inside in around.others:
+        for loop, inside in position.others:
             axis, outer = loop
             cells = -(-self.visited[axis] // self.cells[axis])
             # An inner loop that repeats counts the iterations of its outer loop, too.

@@ -27,7 +27,7 @@
 # make walk          every false write of a card at every written block of a training run (hours)
 # make cuts          power cuts at many writes of two streamed steps on the MKR1000 (SEED)
 # make mutants       each instruction of the assembly changed once: a test must find every change
-# make schedules     the examples in schedules/, solved again, and pictures of them (Chromium)
+# make schedules     the examples in schedules/, solved again, and all pictures (Chromium)
 # make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
 # make ledger        the table of that in docs/reference/memory.md, made again
 # make docs          the pages as a site, build/docs/index.html; a dead link fails

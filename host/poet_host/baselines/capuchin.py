@@ -69,19 +69,19 @@ class _Policy:
 
     def choose(self) -> bool:
         """Choose one more tensor that leaves RAM. Return False if no candidate is left."""
-        hidden = [one for one in self.left if one.free_time_us >= 0]
+        hidden = [candidate for candidate in self.left if candidate.free_time_us >= 0]
         if hidden:
-            best = max(hidden, key=lambda one: (one.free_time_us, -one.node))
+            best = max(hidden, key=lambda candidate: (candidate.free_time_us, -candidate.node))
             self.swapped[best.node] = best
         elif self.left:
             best, swap = max(
-                ((one, swap) for one in self.left for swap in (True, False)),
+                ((candidate, swap) for candidate in self.left for swap in (True, False)),
                 key=lambda pair: (self.saving_per_us(*pair), -pair[0].node, pair[1]),
             )
             (self.swapped if swap else self.recomputed)[best.node] = best
         else:
             return False
-        self.left = [one for one in self.left if one.node != best.node]
+        self.left = [candidate for candidate in self.left if candidate.node != best.node]
         return True
 
     def saving_per_us(self, candidate: Candidate, swap: bool) -> float:

@@ -205,7 +205,7 @@ class _CutGraph:
             made_cost = self._with_modes(cost, nests_by(self.searches.get(cost.name)), nests)
             search, stats = self.statistics.get(cost.name, (None, ""))
             if search is not None and fuses:
-                streams = [one for one in nests_by(search) if any(one.nest.operands)]
+                streams = [p for p in nests_by(search) if any(p.nest.operands)]
                 made_cost = self._add_modes(made_cost, streams, nests, statistics=stats)
             nodes.append(made_cost)
         return replace(self.costs, nodes=tuple(nodes)), Streaming(self.cuts, nests)
@@ -217,8 +217,8 @@ class _CutGraph:
         node = self.graph[cost.name]
         if not node.stored and any(map(self._needs_nest, self._names(node))):
             whole = min(
-                (one for one in priced if not any(one.nest.operands)),
-                key=lambda one: (one.wall_us, not one.nest.in_place),
+                (p for p in priced if not any(p.nest.operands)),
+                key=lambda p: (p.wall_us, not p.nest.in_place),
             )
             nests[node.name, 0] = whole.nest
             cost = replace(
@@ -226,7 +226,7 @@ class _CutGraph:
                 workspace_bytes=whole.workspace_bytes,
                 overwrites=cost.overwrites if whole.nest.in_place else None,
             )  # fmt: skip
-        return self._add_modes(cost, [one for one in priced if any(one.nest.operands)], nests)
+        return self._add_modes(cost, [p for p in priced if any(p.nest.operands)], nests)
 
     def _add_modes(
         self,

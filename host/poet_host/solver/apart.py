@@ -101,7 +101,7 @@ def taken_apart(graph: CostGraph, usable: Sequence[Sequence[int]]) -> Apart:
 
 
 def _without(again: Sequence[Output], first: Sequence[Output]) -> list[Output]:
-    """Return the outputs `first`, as if those of `again` were not there to be overwritten."""
+    """Return the outputs `first`, with memory of their own instead of that of outputs `again`."""
     gone = {it.node for it in again}
     return [it._replace(overwrites=None) if it.overwrites in gone else it for it in first]
 

@@ -38,7 +38,7 @@ STRICT_SHARE = 0.02
 
 @dataclass
 class Learnt:
-    """What solutions lacked. It helps every bound search of the same graph and RAM budget."""
+    """Strict inputs and conflicts, for all bound searches of the same graph and RAM budget."""
 
     strict: dict[int, set[int]] = field(default_factory=dict)  # see `Modes.relaxed`
     conflicts: list[Conflict] = field(default_factory=list)
@@ -61,8 +61,8 @@ def search_bounds(
 ) -> None:
     """Emit higher and higher bounds on all plans. `incumbent` is the best plan known so far.
 
-    `is_relaxed`: whether `first_bound` found the best bound that it can find. `learnt`: by it, or
-    by another bound search for the same graph and RAM budget.
+    `is_relaxed`: whether `first_bound` found the best bound that it can find. `learnt`: what it, or
+    another bound search for the same graph and RAM budget, has learnt.
     """
     search = BoundSearch(task, channel, learnt=learnt)
     if incumbent is not None:
@@ -242,9 +242,9 @@ class BoundSearch(Search):
 
 
 def _missing(model: StageModel, values: Values) -> Iterator[tuple[int, int]]:
-    """Yield the nodes that a solution recomputes without an input in RAM, with this input.
+    """Yield (node, input) where a solution recomputes a node although the input is not in RAM.
 
-    All inputs of a node with modes count, until the model has its modes.
+    All inputs of a node with modes are missing if the model relaxes its ways (`Modes.relaxed`).
     """
     for stage in model.stages:
         for j, column in stage.computed.items():

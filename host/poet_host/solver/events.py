@@ -82,8 +82,8 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
 def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[tuple[int, int], int]:
     """Return for each tensor that an event creates the last event that needs it in RAM.
 
-    The keys are pairs of an event's index and a tensor. Without storage, stored tensors start in
-    RAM: the index is then -1. A solution of a relaxed model may need what no event creates.
+    Keys are (index of the event that creates the tensor, tensor). Without storage, the index is -1
+    for stored tensors. What a relaxed model needs, but no event creates, has no key.
     """
     # By tensor, the event that created it last:
     created = dict.fromkeys(sorted(Contents(graph).ram), -1)

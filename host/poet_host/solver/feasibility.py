@@ -16,8 +16,8 @@ TIME_SHARE = 0.5  # share of the time left that each tried RAM budget may take
 def loses_kept_tensor(graph: CostGraph) -> bool:
     """Return whether every plan loses a tensor that must outlive the step.
 
-    This is so if there is no storage, and a node overwrites such a tensor, which cannot be computed
-    again, in each of its modes.
+    This is so if there is no storage, and a node overwrites such a tensor in all of its modes. The
+    tensor cannot be computed again.
     """
 
     def loses(overwrites: int | None) -> bool:

@@ -74,7 +74,7 @@ class Modes:
         return meant | dict.fromkeys(self.apart.left_out.items())
 
     def event_of(self, j: int, m: int) -> Event | None:
-        """Return what runs if a model computes node j first in mode m; None: nothing."""
+        """Return the event of a first computation in mode m, as models see it; None: no event."""
         return self._meant.get((j, m), Event("compute", j, m))
 
     def firsts(self, events: Sequence[Event]) -> dict[int, int]:
@@ -89,7 +89,7 @@ class Modes:
         return self.apart.left_out | found
 
     def _members(self, i: int, mode: int, done: Container[int]) -> Iterable[Member]:
-        """Return how the models see a fused mode, or a better one if they do not have this one."""
+        """Return the modes of a model that stand for a fused mode, or else for a better one."""
         better = (m for j, m in self.fused if j == i and self._dominates(i, m, mode))
         for m in (mode, *better):
             if members := self.apart.members_of((i, m), done):

@@ -76,7 +76,7 @@ def _computed(graph: CostGraph) -> list[int]:
 def _least_us(graph: CostGraph, i: int) -> float:
     """Return the least time for which node i occupies the processor's lane.
 
-    An earlier node may have a mode that computes node i. Then the time is that node's.
+    It is 0 if a mode of an earlier node computes node i too: that node counts the time.
     """
     return min(
         graph.nodes[j].mode(number).wall_us if j == i else 0.0 for j, number, _ in graph.runs[i]
@@ -96,7 +96,7 @@ def _read(graph: CostGraph) -> set[int]:
 
 
 def _pages_out(graph: CostGraph, made: Output) -> bool:
-    """Return whether the node must be paged out if it is computed only in this way."""
+    """Return whether a page-out must follow, if the node is computed only as this output."""
     return graph.storage and graph.nodes[made.node].keep and not made.streamed
 
 

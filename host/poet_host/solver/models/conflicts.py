@@ -1,22 +1,22 @@
 """Conflicts: recomputations of one stage that do not fit into RAM together with other tensors.
 
-The stage model (stage_model.py) bounds RAM only while the operator of a stage runs. A conflict is
-a set S of recomputations of a stage. The results of a subset K stay until the stage's operator
-runs. M is the least peak RAM, in bytes, for computing S, over all orders and repetitions. Let
-held_i = U_ti - R_ti - P_ti, which is at most 1. It is above 0 only if i is in RAM throughout the
-stage. Then
+The stage model (stage_model.py) bounds RAM only while the operator of a stage runs. A conflict also
+bounds it while the stage recomputes a set S of nodes (example: docs/explanation/planner.md):
 
-    (M - m(K)) (sum_S R_tj - |S| + 1) + sum_K m_i U_ti + sum m_i held_i <= RAM,
+    (M - m(K)) (sum_S R_tj - |S| + 1) + sum_K m_i U_ti + sum m_i held_i <= RAM
 
-where m(K) are the bytes of K, and the last sum is over the tensors i that are not in S. If less of
-K stays, M falls by at most the bytes of what does not stay. The bytes that operator t itself needs
-may be subtracted from both M and RAM. If a recomputation may overwrite a tensor of K, its U counts
-like an R. An input of S that is not in S counts either as held, or in M while it is used. The
-inputs that count in M are called `passing`.
+    M        the least peak RAM, in bytes, to compute S, over all orders and repetitions
+    K        the results of S that stay until the stage's operator runs; m(K) are their bytes
+    held_i   U_ti - R_ti - P_ti, at most 1, for i not in S: 1 if i is in RAM all through the stage
 
-A conflict may assume that each recomputation of a subset Q is made only once within the stage. Then
-M is larger, and the sum over Q of W_tj + U_(t-1)j is subtracted from that of the R. The binary
-variable W_tj is 1 if the stage recomputes j more than once. It costs the energy to compute j.
+If less of K stays, M falls by at most the bytes of what does not stay. Four refinements:
+
+- The bytes that operator t itself needs may be subtracted from both M and RAM.
+- If a recomputation may overwrite a tensor of K, its U is added to the R, and 1 to |S|.
+- An input of S that is not in S counts either as held, or in M while it is used (`passing`).
+- A conflict may assume that nodes of a subset Q are recomputed once in the stage, so that M is
+  larger. Then the sum over Q of W_tj + U_(t-1)j is subtracted from that of the R. The binary
+  variable W_tj is 1 if the stage recomputes j more than once. It costs the energy to compute j.
 
 Every plan obeys this constraint, if R and P count only tensors that were not in RAM when the stage
 began, or are in RAM when its operator runs (`solution.values_of`). So if a tensor leaves RAM and

@@ -32,8 +32,8 @@ costs no more than the cheapest of them. In the RAM constraint, each mode counts
 and workspace. A mode other than 0 occupies both lanes.
 
 A mode that computes several nodes is taken apart (apart.py): x_tm = sum x_uk, where m is the
-waiting mode of a member t, and the modes k of the last member u close it. A node i may be left out:
-then one of its x_im is 1 in which nothing is made, and R_ti + x_im <= 1, o_i + x_im <= 1.
+waiting mode of a member t, and the modes k of the last member u close it. A node i that a plan may
+leave out has a mode z that makes nothing: R_ti + x_iz <= 1 and o_i + x_iz <= 1.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Set

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from math import gcd, prod
 from operator import mul, or_
+from typing import NamedTuple
 
 from ..graph.cuts import AXES, BLOCK, Cut
 from ..graph.graph import Graph
@@ -32,7 +33,14 @@ ROW_PART_BYTES = 256  # least part of a row of a matrix: half a block of storage
 TABLE_PART_BYTES = 1024  # about, of a table of which a step renews only some rows
 LEAST_PIECE_BYTES = 64  # of statistics: each piece takes a block of storage or more
 
-Place = tuple[int, int]  # number of indices, and the number of elements below one of them
+
+class Place(NamedTuple):
+    """An axis of a tensor for some users, and perhaps several axes for others."""
+
+    size: int  # its indices
+    below: int  # elements below one index
+
+
 Axes = list[tuple[int, OperandAxis]]  # axes of several indices, each with the elements below one
 Member = tuple[str, int, int] | tuple[int, str]  # an axis of a tensor, or of an operator
 
@@ -99,7 +107,7 @@ class _Cutting:
                     self.columns[name] = place
         self.matrices = {
             name for name, places in self.places.items()
-            if len(places) > 1 and places[-1][1] == 1 and self._of(name, places[-1]) in weighted
+            if len(places) > 1 and places[-1].below == 1 and self._of(name, places[-1]) in weighted
         }  # fmt: skip
         self.extents: dict[Member, int] = {}
 
@@ -114,7 +122,7 @@ class _Cutting:
             ends &= {total, *(below for below, _ in axes)}
         places = []
         for below, above in reversed([*pairwise(sorted(ends))]):
-            place = (above // below, below)
+            place = Place(above // below, below)
             runs = [[a for b, a in axes if below <= b < above] for _, axes in uses]
             single = [run[0] for run in runs if len(run) == 1]
             cut = [
@@ -123,7 +131,7 @@ class _Cutting:
             ]
             is_column = below == 1 and len(ends) > 2 and any(a.cut_by for a in single)
             whole = [len(run) == 1 and run[0].cut_by is None for run in runs]
-            if place[0] > MOST_INDICES or not all(map(or_, cut, whole)):
+            if place.size > MOST_INDICES or not all(map(or_, cut, whole)):
                 continue
             if any(whole) and not is_column:
                 continue
@@ -150,7 +158,7 @@ class _Cutting:
         values = [name for name in large if self.graph[name].role in ("value", "data")]
         for name, places in self.places.items():
             for place in (*places, *filter(None, [self.columns.get(name)])):
-                self.extents[self._of(name, place)] = place[0]
+                self.extents[self._of(name, place)] = place.size
         free = [name for name in values if name not in self.columns]
         self._narrow(free)
         self._shrink(free)
@@ -171,7 +179,7 @@ class _Cutting:
                 parts = self._parameter(name, tiles)
             else:
                 parts = [cells.get(*pair) for pair in zip(groups, parts, strict=True)]
-                if not self._must_be_cut(name, parts):
+                if not (self._is_divided(name) and parts[0] < self.places[name][0].size):
                     continue
             chosen[name] = self._cut(name, parts)
         return {name: cut for name in self.places if (cut := chosen.get(name)) is not None}
@@ -189,7 +197,7 @@ class _Cutting:
         side = 1 << ((self.part_bytes // 4).bit_length() - 1) // 2
         for name in self.matrices.intersection(values):
             place = self.places[name][-1]
-            if self.graph[name].size_bytes // (4 * place[0]) > side:
+            if self.graph[name].size_bytes // (4 * place.size) > side:
                 group = self._of(name, place)
                 self.extents[group] = self._fitting(group, min(self.extents[group], side))
 
@@ -201,10 +209,10 @@ class _Cutting:
         place = self.columns[name]
         extent = self.extents[self._of(name, place)]
         columns = extent * -(-ROW_PART_BYTES // (4 * extent))
-        if columns < place[0]:
+        if columns < place.size:
             self.places[name] = [*self.places[name], place]
             return [*(1 for _ in parts), columns]
-        rest = self.graph[name].size_bytes // prod(size for size, _ in self.places[name])
+        rest = self.graph[name].size_bytes // prod(place.size for place in self.places[name])
         for i, part in enumerate(parts):
             others = rest * prod(other for j, other in enumerate(parts) if j != i)
             most = max(1, self.part_bytes // others)
@@ -216,11 +224,11 @@ class _Cutting:
         tiles: dict[Member, int] = {}
         for name in values:
             groups = [self._of(name, place) for place in self.places[name]]
-            part = self.graph[name].size_bytes // prod(size for size, _ in self.places[name])
+            part = self.graph[name].size_bytes // prod(place.size for place in self.places[name])
             part *= prod(self.extents[group] for group in groups)
             for group, place in zip(groups, self.places[name], strict=True):
                 extent = self.extents[group]
-                most = min(place[0], extent * max(1, 2 * self.part_bytes // part))
+                most = min(place.size, extent * max(1, 2 * self.part_bytes // part))
                 tiles[group] = min(tiles.get(group, most), most)
         return tiles
 
@@ -231,7 +239,7 @@ class _Cutting:
             changed = False
             for name in values:
                 places = self.places[name]
-                rest = self.graph[name].size_bytes // prod(size for size, _ in places)
+                rest = self.graph[name].size_bytes // prod(place.size for place in places)
                 for i, place in enumerate(places):
                     group = self._of(name, place)
                     others = prod(
@@ -240,9 +248,9 @@ class _Cutting:
                     extent = self.extents[group]
                     if extent > 1 and extent * others * rest > self.part_bytes:
                         most = max(1, self.part_bytes // (others * rest))
-                        count = -(-place[0] // most)
+                        count = -(-place.size // most)
                         self.extents[group] = self._fitting(
-                            group, min(extent, -(-place[0] // count))
+                            group, min(extent, -(-place.size // count))
                         )
                         changed = changed or self.extents[group] < extent
 
@@ -255,39 +263,34 @@ class _Cutting:
         places = self.places[name]
         groups = [self._of(name, place) for place in places]
         parts = [min(self.extents[g], tiles.get(g, self.extents[g])) for g in groups]
-        rest = self.graph[name].size_bytes // prod(size for size, _ in places)
+        rest = self.graph[name].size_bytes // prod(place.size for place in places)
         for i, group in enumerate(groups):
             others = rest * prod(part for j, part in enumerate(parts) if j != i)
             most = max(1, self.part_bytes // others)
             if parts[i] > most:
                 divisors = range(1, most + 1) if group in tiles else [most]
                 parts[i] = max(d for d in divisors if group not in tiles or parts[i] % d == 0)
-        outer = self.graph[name].size_bytes // (4 * places[0][0] * places[0][1])
+        outer = self.graph[name].size_bytes // (4 * places[0].size * places[0].below)
         for i, (group, place) in enumerate(zip(groups, places, strict=True)):
             others = rest * prod(part for j, part in enumerate(parts) if j != i)
-            most = min(self.part_bytes // others, tiles.get(group, place[0]), place[0])
+            most = min(self.part_bytes // others, tiles.get(group, place.size), place.size)
             # Cells of fewer indices stay dense.
             dense = outer == 1 and all(part == 1 for part in parts[:i])
             if dense and most >= 2 * parts[i] and parts[i] >= self.extents[group]:
-                parts[i] = place[0] if most == place[0] else parts[i] * (most // parts[i])
+                parts[i] = place.size if most == place.size else parts[i] * (most // parts[i])
         return [self._rows_of_table(name, parts), *parts[1:]]
 
     def _rows_of_table(self, name: str, parts: list[int]) -> int:
         """Return the rows of a part. They are few for a table of which a board keeps slabs."""
-        update, size = self.renewals.get(name), self.places[name][0][0]
+        update, size = self.renewals.get(name), self.places[name][0].size
         if update is None or update.op != "embedding_grad":
             return parts[0]
-        total = self.graph[name].size_bytes // prod(size for size, _ in self.places[name])
+        total = self.graph[name].size_bytes // prod(place.size for place in self.places[name])
         rest = total * prod(parts[1:])
         least = max(TABLE_PART_BYTES // rest, -(-size // max(1, self.table_slabs)))
         blocks = BLOCK // gcd(BLOCK, rest)  # rows of whole blocks
         rows = min(parts[0], -(-least // blocks) * blocks)
-        renewed = most_used(operator_of(update), rows, self.table_slabs)
-        return rows if renewed else parts[0]
-
-    def _must_be_cut(self, name: str, parts: list[int]) -> bool:
-        """Return whether an axis that no operator can cut comes before an axis that is cut."""
-        return self._is_divided(name) and parts[0] < self.places[name][0][0]
+        return rows if most_used(operator_of(update), rows, self.table_slabs) else parts[0]
 
     def _is_divided(self, name: str) -> bool:
         """Return whether an axis that no operator can cut comes before all places."""
@@ -300,11 +303,11 @@ class _Cutting:
         axes: list[tuple[int, int]] = []  # size and part, the innermost first
         chosen = [
             (place, part) for place, part in zip(self.places[name], parts, strict=True)
-            if part < place[0]
+            if part < place.size
         ]  # fmt: skip
         if not chosen:
             return None
-        unit = below = chosen[-1][0][1]
+        unit = below = chosen[-1][0].below
         for (size, under), part in reversed(chosen):
             if under > below:
                 axes.append((under // below,) * 2)

@@ -46,9 +46,7 @@ def _are_pair(first: Node, second: Node) -> bool:
 def pairs_of(graph: Graph) -> Iterator[tuple[Node, Node]]:
     """Yield each input gradient with the gradient of the weight that follows it."""
     for first, second in pairwise(graph):
-        if second.stored or not operator_of(second).may_be_paired:
-            continue
-        if _are_pair(first, second):
+        if not second.stored and operator_of(second).may_be_paired and _are_pair(first, second):
             yield first, second
 
 

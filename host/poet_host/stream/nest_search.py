@@ -315,7 +315,7 @@ class NestSearch(NestTraffic):
 
     @property
     def in_place_choices(self) -> list[bool]:
-        """Return the choices that are legal: True: the output overwrites an input. False: not."""
+        """Return the legal values of `Nest.in_place`."""
         over = self.operator.overwritten
         if over is None:
             return [True]

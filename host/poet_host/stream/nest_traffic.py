@@ -301,7 +301,7 @@ class NestTraffic:
     ) -> list[tuple[Parts, dict[str, Sizes]]]:
         """Return the parts that windows touch, by region: see Slabs.
 
-        `levels`: whether a loop over the axis outside of the ring is its outer one, for each.
+        `levels`: the loops over the axis that are outside of the ring; True is its outer loop.
         """
         assert a.window is not None
         axis, size = str(a.cut_by), a.window.rows_cut

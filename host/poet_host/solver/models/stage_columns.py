@@ -35,7 +35,7 @@ class Stage:
 class Gap:
     """The columns of a tensor's variables, from one operator that needs the tensor to the next.
 
-    See `_add_gap_cuts`.
+    See `add_gap_cuts`.
     """
 
     held: int  # H

@@ -16,7 +16,9 @@ from itertools import combinations
 from typing import NamedTuple
 
 from ..packing.blocks import aligned
+from ..plan.effects import Effect
 from ..plan.problem import TOLERANCE
+from ..plan.timeline import Clock
 from ..work import add
 from .events import Event, energy_uj
 from .program import INFINITY
@@ -34,15 +36,6 @@ class Exhausted:
     value: float = 0.0
 
 
-class _Clock(NamedTuple):
-    """The clocks of both lanes, in microseconds."""
-
-    p: float
-    x: float
-    arrival: tuple[float, ...]  # end of each tensor's last page-in; 0 if it was not paged in
-    written: tuple[float, ...]
-
-
 class _State(NamedTuple):
     ram: int  # bit set of tensors
     storage: int  # bit set of tensors
@@ -55,7 +48,7 @@ class _Label:
 
     state: _State
     energy_uj: float
-    clock: _Clock
+    clock: Clock
     before: "_Label | None" = None
     events: tuple[Event, ...] = ()  # since `before`
 
@@ -89,6 +82,11 @@ class _Search:
         self.usable = [list(plain) for plain in task.modes.plain]
         for i, m in task.modes.fused:
             self.usable[i].append(m)
+        self.sets = {
+            (i, m): _sets(self.graph.effects["compute", i, m])
+            for i in everyone
+            for m in self.usable[i]
+        }
         self.unavoidable = _set(self.graph.unavoidable)
         self.may_page_out = [
             self.graph.storage and not node.stored and (task.page or node.keep)
@@ -106,8 +104,7 @@ class _Search:
         first = _State(0, stored, 0) if self.graph.storage else _State(stored, 0, 0)
         if self.bytes_of(first.ram, 0) > self.ram_bytes:
             return Exhausted(None)
-        zeros = (0.0,) * (len(self.nodes) if self.is_timed else 0)
-        heap = [(0.0, 0, 0, _Label(first, 0.0, _Clock(0.0, 0.0, zeros, zeros)))]
+        heap = [(0.0, 0, 0, _Label(first, 0.0, Clock()))]
         seen: dict[_State, list[tuple[float, ...]]] = {}
         labels = 0
         while heap:
@@ -166,34 +163,18 @@ class _Search:
         `done`: the nodes computed at least once after them. Nodes are computed again only where
         that may be useful: to create a tensor that is not in RAM, or to put one on storage.
         """
-        made = self.graph.outputs(i, m)
-        mode, whole = self.nodes[i].mode(m), _set(self.nodes[i].whole_inputs(m))
-        useful = any(
-            not state.storage & 1 << it.node if it.streamed else self.may_recompute[it.node]
-            for it in made
-        )
+        effect = self.graph.effects["compute", i, m]
+        needs, reads, absent, makes, stores, drops = self.sets[i, m]
+        useful = stores & ~state.storage or any(self.may_recompute[j] for j in effect.makes)
         if done == state.done and not (useful and self.recompute):
             return
-        if whole & ~state.ram or _set(mode.streamed_inputs) & ~state.storage:
+        if needs & ~state.ram or reads & ~state.storage:
             return
-        absent = streamed = created = over = 0
-        for it in made:
-            bit = 1 << it.node
-            gone = 0 if it.overwrites is None else 1 << it.overwrites
-            if it.streamed:
-                streamed |= bit
-                absent |= bit | gone
-            else:
-                created = created & ~gone | bit
-                over |= gone
-        if state.ram & created:
-            if len(made) == 1:
-                return
-            absent |= created
-        left = state.ram & ~absent
+        if state.ram & makes and not self.nodes[i].mode(m).also:
+            return
         before = tuple(Event("free", j) for j in _members(state.ram & absent))
-        for frees, ram in self.freed(left, whole, self.graph.own_bytes(i, m)):
-            after = _State(ram & ~over | created, state.storage | streamed, done)
+        for frees, ram in self.freed(state.ram & ~absent, needs, effect.own_bytes):
+            after = _State((ram | makes) & ~drops, state.storage | stores, done)
             yield (*before, *frees, Event("compute", i, m)), after
 
     def freed(self, ram: int, needed: int, size: int) -> Iterator[tuple[tuple[Event, ...], int]]:
@@ -214,50 +195,25 @@ class _Search:
         """Return the label after a move; None if every plan with this label misses the deadline."""
         clock = label.clock
         if self.is_timed:
-            clock = self.clock_after(clock, events)
+            clock = clock.copy()
+            for event in events:
+                clock.run(self.graph.effects[event])
             if self.least_time_us(clock, state) > self.latest_us:
                 return None
         spent_uj = label.energy_uj + energy_uj(self.graph, events[-1:])
         return _Label(state, spent_uj, clock, label, events)
 
-    def clock_after(self, clock: _Clock, events: tuple[Event, ...]) -> _Clock:
-        """Return the clock after events, by the rules of plan/timeline.py.
-
-        `arrival` and `written` of a tensor return to 0 when the tensor is computed or freed.
-        """
-        p, x = clock.p, clock.x
-        arrival, written = list(clock.arrival), list(clock.written)
-        for op, i, mode in events:
-            node = self.nodes[i]
-            if op == "page_in":
-                x = max(x, p) + node.page_in_us
-                arrival[i], written[i] = x, 0.0
-                p += node.page_in_cpu_us
-            elif op == "page_out":
-                x = max(x, p, arrival[i]) + node.page_out_us
-                written[i] = x
-                p += node.page_out_cpu_us
-            else:
-                if op == "free":
-                    p = max(p, arrival[i], written[i])
-                elif mode:
-                    p = x = max(p, x) + node.mode(mode).wall_us
-                else:
-                    waits = [arrival[j] for j in node.inputs]
-                    if node.overwrites is not None:
-                        waits.append(written[node.overwrites])
-                    p = max(p, *waits, 0.0) + node.time_us
-                ends = self.graph.outputs(i, mode) if op == "compute" else ()
-                for j in [it.node for it in ends] or [i]:
-                    arrival[j] = written[j] = 0.0
-        return _Clock(p, x, tuple(arrival), tuple(written))
-
     def is_dominated(self, seen: dict[_State, list[tuple[float, ...]]], label: _Label) -> bool:
         """Return whether an earlier label reaches the same state with no more energy, and none of
         its clocks is later.
         """
-        clock = label.clock
-        waits = (max(clock.p, wait) for wait in (*clock.arrival, *clock.written))
+        # A tensor leaves RAM only after its transfers: p is then no earlier than their ends.
+        clock, tensors = label.clock, range(len(self.nodes)) if self.is_timed else ()
+        waits = (
+            max(clock.p, ends.get(i, 0.0))
+            for ends in (clock.arrival, clock.written)
+            for i in tensors
+        )
         times = (label.energy_uj, clock.p, clock.x, *waits)
         others = seen.setdefault(label.state, [])
         if any(all(a <= b for a, b in zip(other, times, strict=True)) for other in others):
@@ -278,7 +234,7 @@ class _Search:
         time_us = self.least_time_us(label.clock, label.state) if self.value_per_us else 0.0
         return label.energy_uj + rest_uj + self.value_per_us * time_us
 
-    def least_time_us(self, clock: _Clock, state: _State) -> float:
+    def least_time_us(self, clock: Clock, state: _State) -> float:
         return max(clock.p + self.rest_us[state.done.bit_length()], clock.x)
 
     def history(self, label: _Label) -> list[Event]:
@@ -294,6 +250,12 @@ class _Search:
         members = list(_members(tensors))
         padding = max([last - size, *(self.padding[i] for i in members)])
         return last + sum(self.padded[i] for i in members) - padding
+
+
+def _sets(effect: Effect) -> tuple[int, ...]:
+    """Return what an effect needs, reads, must not find, makes, stores and drops, as bit sets."""
+    e = effect
+    return tuple(map(_set, (e.needs, e.reads, e.absent, e.makes, e.stores, e.drops)))
 
 
 def _set(tensors: Iterable[int]) -> int:

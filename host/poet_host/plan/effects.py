@@ -45,6 +45,8 @@ class Effect(NamedTuple):
     processor_us: float = 0.0
     transfers_us: float = 0.0
     energy_uj: float = 0.0
+    moved_in_bytes: int = 0  # bytes that it reads from storage
+    moved_out_bytes: int = 0  # bytes that it writes to storage
 
 
 class Effects(dict[tuple[Op, int, int], Effect]):
@@ -75,12 +77,13 @@ def effect_of(graph: "CostGraph", op: Op, i: int, mode: int = 0) -> Effect:
     if op == "page_out":
         return Effect(
             op, needs=(i,), stores=(i,), lane="transfers", processor_us=node.page_out_cpu_us,
-            transfers_us=node.page_out_us, energy_uj=node.page_out_uj,
+            transfers_us=node.page_out_us, energy_uj=node.page_out_uj, moved_out_bytes=node.bytes,
         )  # fmt: skip
     return Effect(
         op, reads=(i,), absent=(i,), makes=(i,), places=(Place(i, None, 0),),
         own_bytes=node.bytes, more_bytes=node.bytes, lane="transfers",
         processor_us=node.page_in_cpu_us, transfers_us=node.page_in_us, energy_uj=node.page_in_uj,
+        moved_in_bytes=node.bytes,
     )  # fmt: skip
 
 
@@ -102,12 +105,15 @@ def _compute(graph: "CostGraph", i: int, number: int) -> Effect:
         stores=tuple(it.node for it in streamed),
         drops=drops,
         workspace_bytes=mode.workspace_bytes,
-        own_bytes=graph.own_bytes(i, number),
+        own_bytes=mode.workspace_bytes
+        + sum(nodes[it.node].bytes for it in places if it.takes is None),
         more_bytes=sum(nodes[it.node].bytes for it in placed) - sum(nodes[j].bytes for j in drops),
         lane="both" if number else "processor",
         processor_us=mode.wall_us,
         transfers_us=mode.wall_us if number else 0.0,
         energy_uj=mode.energy_uj,
+        moved_in_bytes=mode.moved_in_bytes,
+        moved_out_bytes=mode.moved_out_bytes,
     )
 
 

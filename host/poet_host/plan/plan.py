@@ -6,7 +6,7 @@ from typing import Any, Literal
 from ..errors import BadInput
 from ..packing.blocks import aligned
 from ..schema import Count, Name, convert, of_format
-from .effects import Op as Op
+from .effects import Op as Op, effects_of
 from .problem import DEFAULT_OBJECTIVE, TOLERANCE, CostGraph, Objective, Problem
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
@@ -129,15 +129,8 @@ def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
 
 def moved_bytes(graph: CostGraph, plan: Plan) -> tuple[int, int]:
     """Return the bytes that a step reads from storage and writes to storage."""
-    moved_in = moved_out = 0
-    for statement in plan.statements:
-        node = graph.nodes[graph.index[statement.node]]
-        moved_in += node.bytes if statement.op == "page_in" else 0
-        moved_out += node.bytes if statement.op == "page_out" else 0
-        if statement.op == "compute":
-            moved_in += node.mode(statement.mode).moved_in_bytes
-            moved_out += node.mode(statement.mode).moved_out_bytes
-    return moved_in, moved_out
+    effects = effects_of(graph, plan.statements)
+    return sum(it.moved_in_bytes for it in effects), sum(it.moved_out_bytes for it in effects)
 
 
 _ALWAYS = ("objective", "energy_uj", "bound", "gap", "time_us", "total_energy_uj", "peak_bytes")

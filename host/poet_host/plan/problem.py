@@ -195,10 +195,7 @@ class CostGraph:
 
     def own_bytes(self, i: int, mode: int = 0) -> int:
         """Return the bytes of RAM that computing node i needs for its outputs and workspace."""
-        made = self.outputs(i, mode)
-        placed = (it.node for it in made if not it.streamed and it.overwrites is None)
-        workspace_bytes = self.nodes[i].all_modes[mode].workspace_bytes
-        return workspace_bytes + sum(self.nodes[j].bytes for j in placed)
+        return self.effects["compute", i, mode].own_bytes
 
     @cached_property
     def effects(self) -> Effects:

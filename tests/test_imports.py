@@ -29,7 +29,7 @@ ORDER = [
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
     "graph": 3275, "reference": 1048, "onnx": 3620, "device": 1444, "firmware_build": 1588,
-    "sim": 1483, "profile": 1085, "packing": 364, "plan": 2991, "stream": 1797, "solver": 5692,
+    "sim": 1483, "profile": 1085, "packing": 364, "plan": 2991, "stream": 1797, "solver": 5914,
     "baselines": 2190, "schedule": 2567, "data": 1105, "card": 1888, "run": 1845, "check": 557,
     "view": 855, "compare": 345, "api": 1556, "cli": 4276,
 }  # fmt: skip

@@ -29,9 +29,9 @@ ORDER = [
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
     "graph": 3275, "reference": 1048, "onnx": 3620, "device": 1444, "firmware_build": 1588,
-    "sim": 1483, "profile": 1085, "packing": 364, "plan": 2991, "stream": 1797, "solver": 5914,
-    "baselines": 2190, "schedule": 2567, "data": 1105, "card": 1888, "run": 1845, "check": 557,
-    "view": 855, "compare": 345, "api": 1556, "cli": 4276,
+    "sim": 1483, "profile": 1085, "packing": 364, "plan": 2990, "stream": 1797, "solver": 5914,
+    "baselines": 2188, "schedule": 2567, "data": 1105, "card": 1888, "run": 1845, "check": 557,
+    "view": 855, "compare": 345, "api": 1488, "cli": 4276,
 }  # fmt: skip
 ROOT_LINES = 1187  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.

@@ -20,11 +20,10 @@ from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.verify import verify
 from poet_host.profile.profile import estimate_profile
-from poet_host.solver import exhaustive
-from poet_host.solver.candidate import Candidate
-from poet_host.solver.events import energy_uj, events_of, fits, normal_order
-from poet_host.solver.portfolio import Found
-from poet_host.solver.primal_search import search_plans
+from poet_host.solver.events import Candidate, energy_uj, events_of, fits, normal_order
+from poet_host.solver.policy import DEFAULT_POLICY
+from poet_host.solver.portfolio import Results
+from poet_host.solver.primal_search import PHASES, search_plans
 from poet_host.solver.search import SeedPlan, Task
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
@@ -71,36 +70,21 @@ def first_plan(
     page: bool = True,
     began_from: list[str] | None = None,
 ) -> Candidate | None:
-    """The best plan when the search has asked for all seed plans and made its first plans, as if
-    time ran out there. Sizes are multiples of 4. `began_from` gets the names that are emitted."""
-    asked: list[SeedPlan] = []
-    plans: list[Candidate] = []
-    ready: list[str] = []
-
-    def watched(seed_plan: SeedPlan) -> SeedPlan:
-        def ask(problem: Problem, settings: Settings) -> Plan | None:
-            asked.append(seed_plan)
-            return seed_plan(problem, settings)
-
-        return ask
-
-    def emit(kind: str, content: Any) -> None:
-        if kind == "plan":
-            plans.append(content)
-        if kind == "began from" and began_from is not None:
-            began_from.append(content)
-        if kind == "ready for bounds":
-            ready.append(kind)
-
-    channel = Channel(emit, lambda: bool(ready) and len(asked) == len(seed_plans))
-    search_plans(
-        Task(
-            problem, problem.graph, 0.0, problem.ram_bytes, recompute=recompute, page=page, unit=4,
-            gap=0.0, ends_at=time.monotonic() + MUCH_S, known=known,
-            seed_plans=tuple(watched(seed_plan) for seed_plan in seed_plans),
-        ),
-        channel,
+    """The best plan of a search that only asks for plans. Sizes are multiples of 4. `began_from`
+    gets the names that are emitted."""
+    results: dict[str, list[Any]] = {
+        "plan": [],
+        "began from": [] if began_from is None else began_from,
+    }
+    slow = {"exhaustive", "shallow", "medium", "neighbourhoods", "deep"}
+    task = Task(
+        problem, problem.graph, 0.0, problem.ram_bytes, recompute=recompute, page=page, unit=4,
+        gap=0.0, ends_at=time.monotonic() + MUCH_S, known=known, seed_plans=tuple(seed_plans),
+        policy=replace(DEFAULT_POLICY, skipped=slow),
     )  # fmt: skip
+    channel = Channel(lambda kind, it: results.setdefault(kind, []).append(it), lambda: False)
+    search_plans(task, channel)
+    plans: list[Candidate] = results["plan"]
     return plans[-1] if plans else None
 
 
@@ -125,12 +109,6 @@ GENERATED = [
     chain([16, 8, 4] * 6, [2.0, 9.0] * 9, gradients=4),
     with_parameters(),
 ]
-
-
-@pytest.fixture(autouse=True)
-def no_exhaustive_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process; the workers of `solve` keep theirs."""
-    monkeypatch.setattr(exhaustive, "MAX_NODES", 0)
 
 
 @pytest.mark.slow
@@ -173,16 +151,16 @@ def test_plans_of_one_kind_need_no_less_than_mixed_ones() -> None:
     assert max(theirs) > ours  # where they differ
 
 
-def test_a_plan_names_the_method_that_it_began_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_names_the_method_that_it_began_from() -> None:
     """If no search has time for a plan, the last resort is the best seed plan."""
-    monkeypatch.setattr("poet_host.solver.portfolio.Portfolio.run", lambda portfolio: None)
-    monkeypatch.setattr("poet_host.solver.solve.LAST_RESORT_S", MUCH_S)
     problem = at(GENERATED[0], 0.4)
-    plan = solve(problem, Settings(0.0), seed_plans=SEED_PLANS)
+    skipped = {name for name, *_ in PHASES}
+    patient = Settings(0.0, policy=replace(DEFAULT_POLICY, skipped=skipped, last_resort_s=MUCH_S))
+    plan = solve(problem, patient, seed_plans=SEED_PLANS)
     assert plan.began_from in WITHOUT_SEARCH
     assert plan_to_json(plan)["began_from"] == plan.began_from
     assert plan_from_json(plan_to_json(plan)) == replace(plan, problem=None)
-    assert "began_from" not in plan_to_json(solve(problem, Settings(0.0)))
+    assert "began_from" not in plan_to_json(solve(problem, patient))
 
 
 def test_all_methods_that_search_start_from_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,12 +212,10 @@ def _may_use(graph: CostGraph, plan: Plan, recompute: bool, page: bool) -> bool:
 
 
 @pytest.mark.parametrize("method", ["poet", "poet-paging", "poet-remat"])
-def test_if_time_ends_before_a_search_asks_for_them_the_best_is_used(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("poet_host.solver.portfolio.Portfolio.run", lambda portfolio: None)
+def test_if_time_ends_before_a_search_asks_for_them_the_best_is_used(method: str) -> None:
     problem = Problem(with_parameters(), 160, 1e9, objective="added-energy")
-    plan = plan_by(method, problem, Settings(time_limit_s=5.0))
+    skipped = replace(DEFAULT_POLICY, skipped={name for name, *_ in PHASES})
+    plan = plan_by(method, problem, Settings(time_limit_s=5.0, policy=skipped))
     assert uj(plan) == uj(planned("checkpoint-all", problem))
 
 
@@ -286,7 +262,7 @@ def test_time_that_a_deadline_leaves_is_used(ended: bool, monkeypatch: pytest.Mo
     searches: list[tuple[float | None, Candidate | None]] = []
 
     class FakePortfolio:
-        def __init__(self, found: Found, report: object) -> None:
+        def __init__(self, found: Results, report: object) -> None:
             searches.append((found.task.deadline_us, found.early_plan))
             found.early_plan = found.early_plan or keeping
             found.bound, found.is_exhausted = 1.0, ended

@@ -7,13 +7,13 @@ import poet_host as poet
 import pytest
 from poet_host.plan.problem import Problem, without_energy
 from poet_host.plan.verify import verify
-from poet_host.solver.candidate import Candidate
-from poet_host.solver.events import energy_uj
+from poet_host.solver.events import Candidate, energy_uj
 from poet_host.solver.overlapped import with_processor_time
-from poet_host.solver.portfolio import Found
+from poet_host.solver.phases import Searches
+from poet_host.solver.portfolio import Results
 from poet_host.solver.search import Task
 from poet_host.solver.settings import Settings, Stopwatch
-from poet_host.solver.solve import _Solver, solve
+from poet_host.solver.solve import solve
 from support.cost_graphs import timed_problems
 from support.oracle import cheapest
 
@@ -41,15 +41,15 @@ def test_energy_under_a_deadline_equals_exhaustive_search(block: int) -> None:
 def test_searches_for_a_deadline_start_from_the_plans_found_before(
     objective: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    searches: list[tuple[Task, Found]] = []
-    search = _Solver.search
+    searches: list[tuple[Task, Results]] = []
+    search = Searches.search
 
-    def recorded(solver: _Solver, task: Task, *known: Any) -> Found:
+    def recorded(solver: Searches, task: Task, *known: Any) -> Results:
         found = search(solver, task, *known)
         searches.append((task, found))
         return found
 
-    monkeypatch.setattr(_Solver, "search", recorded)
+    monkeypatch.setattr(Searches, "search", recorded)
     started = late = 0
     for seed in (4, 6, 8):
         for problem in timed_problems(seed):
@@ -87,5 +87,5 @@ def test_waits_are_cheap_where_transfers_cost_far_more_than_a_sleeping_board() -
         assert not solver_of(Problem(costs, 65_536, objective="time")).waits_are_cheap
 
 
-def solver_of(problem: Problem) -> _Solver:
-    return _Solver(problem, Settings(), "poet", (), Stopwatch(60.0))
+def solver_of(problem: Problem) -> Searches:
+    return Searches(problem, Settings(), "poet", (), Stopwatch(60.0))

@@ -17,8 +17,8 @@ from poet_host.solver.models import solution, stage_model
 from poet_host.solver.program import minimise
 from poet_host.solver.repair import RepairSearch
 from poet_host.solver.search import Search
-from poet_host.solver.settings import Settings
-from poet_host.solver.solve import Method, solve
+from poet_host.solver.settings import Method, Settings
+from poet_host.solver.solve import solve
 from poet_host.solver.workers import Channel
 from support.mode_graphs import mode_problem, timed_mode_problems
 from support.oracle import Best, cheapest

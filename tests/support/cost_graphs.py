@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from poet_host.plan.problem import CostGraph, CostNode, Problem
-from poet_host.solver.exhaustive import MAX_NODES
+from poet_host.solver.policy import DEFAULT_POLICY
 from support.oracle import cheapest, fastest, smallest_ram_bytes
 
 
@@ -129,7 +129,8 @@ def random_problem(seed: int, most_nodes: int = 9) -> Problem:
 
 def beyond_exhaustive(problem: Problem) -> Problem:
     """The same problem with more nodes, all free and of 0 bytes, than exhaustive search takes."""
-    free = tuple(CostNode(f"free {i}", (), 0, once=True) for i in range(MAX_NODES))
+    most = DEFAULT_POLICY.max_exhaustive_nodes
+    free = tuple(CostNode(f"free {i}", (), 0, once=True) for i in range(most))
     nodes = (*problem.graph.nodes, *free)
     return replace(problem, graph=replace(problem.graph, nodes=nodes))
 

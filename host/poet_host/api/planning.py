@@ -16,23 +16,21 @@ from ..plan.costgraph import dump_cost_graph
 from ..plan.infeasible import largest_need, largest_operator_bytes, why_infeasible
 from ..plan.keepall import METHOD as KEEP_EVERYTHING, keep_everything
 from ..plan.limits import problem_of
-from ..plan.plan import Plan, StoppedBy
+from ..plan.plan import Plan, plan_of
 from ..plan.pricing import commit_costs, cost_graph
-from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, CostGraph, Objective, Problem
+from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, TOLERANCE, CostGraph, Objective, Problem
 from ..profile.profile import Profile
 from ..schedule.encode import QUEUE_CAPACITY, encode as encode_plan, encode_costs
 from ..schedule.schedule import Schedule
 from ..solver.greedy import greedy_totals
-from ..solver.settings import Settings, Stopwatch
+from ..solver.policy import DEFAULT_POLICY
+from ..solver.settings import Settings
 from ..solver.solve import DEFAULT_GAP
 from ..stream.pairs import in_pair_order
 from ..stream.streaming import with_streaming, with_used_modes
-from ..work import UNITS_PER_S, counting
+from ..work import UNITS_PER_S
 from .inputs import as_profile
 
-LEAST_SEARCH_S = 1.0  # of the time limit that pricing leaves to the search
-# If the largest operator needs more than this share of the RAM, its operands may stream.
-TIGHT_SHARE = 0.75
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 Costs = Profile | Board | str | Path
 """The types that inputs.as_profile accepts."""
@@ -99,11 +97,9 @@ def problem(
         )
     if not isinstance(graph, Graph):
         return wanted
-    if streaming is None:
-        largest_bytes = largest_operator_bytes(costs, ALIGNMENT) if can_stream else 0
-        streaming = largest_bytes > wanted.ram_bytes
-        if not streaming and largest_bytes > TIGHT_SHARE * wanted.ram_bytes:
-            return replace(wanted, streamable=graph)
+    if streaming is None and can_stream:
+        streaming = largest_operator_bytes(costs, ALIGNMENT) > wanted.ram_bytes
+        wanted = replace(wanted, streamable=None if streaming else graph)
     return with_streaming(wanted, graph) if streaming else wanted
 
 
@@ -160,69 +156,13 @@ def solve(
     if not counted:
         limit_s = search_limit_s(time_limit_s, time.monotonic() - began)
     settings = Settings(limit_s, gap, placed, progress, counted=counted)
-    with counting(settings.counted):
-        if wanted.streamable is None or not uses_modes(method):
-            return _planned(method, wanted, settings)
-        return _planned_twice(method, wanted, wanted.streamable, settings)
-
-
-def _planned(method: str, wanted: Problem, settings: Settings) -> Plan:
-    # Searches do not need the nests, so they are not sent to the processes of the search.
-    plan = plan_by(method, replace(wanted, streaming=None, streamable=None), settings)
-    return replace(plan, problem=wanted)
-
-
-def _planned_twice(method: str, whole: Problem, graph: Graph, settings: Settings) -> Plan:
-    """Return the better plan of two searches, with a bound for the plans of both problems.
-
-    The first search, with whole operators, has half of the time. If it does not reach the gap, the
-    second one has the rest, with operators that stream.
-    """
-    watch = Stopwatch(settings.time_limit_s)
-    first = _planned(method, whole, replace(settings, time_limit_s=watch.left_s / 2))
-    is_proved = first.stopped_by in ("proof", "gap") and first.status != "infeasible"
-    if is_proved or first.stopped_by == "interrupt":
-        return first
-    try:
-        problem, report = with_streaming(whole, graph), settings.progress
-    except KeyboardInterrupt:
-        return replace(first, stopped_by="interrupt")
-
-    def shown(value: float | None, bound: float, gap: float | None, elapsed_s: float) -> None:
-        """Report the better one of both plans so far."""
-        values = [it for it in (first.value, value) if it is not None]
-        bound = bound if first.bound is None else min(bound, first.bound)
-        least = min(values, default=None)
-        gap = (least - bound) / least if least else gap
-        assert report is not None
-        report(least, bound, gap, first.solve_s + elapsed_s)
-
-    limits = replace(settings, time_limit_s=watch.left_s, progress=report and shown)
-    return _better(first, _planned(method, problem, limits), settings.gap)
-
-
-def _better(first: Plan, second: Plan, wanted_gap: float) -> Plan:
-    """Return the better one of the plans of two searches, with a bound for both problems."""
-    solve_s = first.solve_s + second.solve_s
-    with_plans = [plan for plan in (first, second) if plan.value is not None]
-    if not with_plans:
-        return replace(second if first.status == "infeasible" else first, solve_s=solve_s)
-    best = min(with_plans, key=lambda plan: plan.value or 0.0)
-    searched = [plan for plan in (first, second) if plan.status != "infeasible"]
-    best = replace(best, status="feasible", bound=None, gap=None, solve_s=solve_s)
-    bounds = [plan.bound for plan in searched if plan.bound is not None]
-    if len(bounds) == len(searched):
-        best = best.with_bound(min(bounds))
-    if best.gap is not None and best.gap <= wanted_gap:
-        return replace(best, stopped_by="gap" if best.gap else "proof")
-    ends = {plan.stopped_by for plan in searched}
-    limits: tuple[StoppedBy, ...] = ("interrupt", "time-limit", "work-limit", "exhausted")
-    return replace(best, stopped_by=next((end for end in limits if end in ends), ""))
+    plan = plan_by(method, wanted, settings)
+    return plan if plan.problem else replace(plan, problem=wanted)
 
 
 def search_limit_s(time_limit_s: float, priced_s: float) -> float:
     """Return the time limit of the search after pricing took `priced_s` seconds of the limit."""
-    return max(time_limit_s - priced_s, min(time_limit_s, LEAST_SEARCH_S))
+    return max(time_limit_s - priced_s, min(time_limit_s, DEFAULT_POLICY.least_search_s))
 
 
 def uses_modes(method: str) -> bool:
@@ -238,26 +178,18 @@ def _keep_everything_within(problem: Problem) -> Plan:
     keep = problem.keep_everything or keep_everything(problem.graph)  # the latter raises
     assert keep.peak_bytes is not None
     assert keep.time_us is not None
-    plan = replace(
-        keep,
-        ram_bytes=problem.ram_bytes,
-        deadline_us=problem.deadline_us,
-        objective=problem.objective,
-    )
-    late = problem.deadline_us is not None and keep.time_us > problem.deadline_us * (1 + 1e-9)
-    if keep.peak_bytes <= problem.ram_bytes and not late:
-        return plan
+    late = problem.deadline_us is not None and keep.time_us > problem.deadline_us * (1 + TOLERANCE)
+    large = keep.peak_bytes > problem.ram_bytes
+    if not (late or large):
+        ram_bytes, deadline_us = problem.ram_bytes, problem.deadline_us
+        return replace(
+            keep, ram_bytes=ram_bytes, deadline_us=deadline_us, objective=problem.objective
+        )
+    plan = plan_of(problem, "infeasible", method=KEEP_EVERYTHING)
     return replace(
-        plan,
-        status="infeasible",
-        statements=(),
-        energy_uj=None,
-        time_us=None,
-        total_energy_uj=None,
-        peak_bytes=None,
-        smallest_ram_bytes=keep.peak_bytes if keep.peak_bytes > problem.ram_bytes else None,
+        plan, problem=problem, smallest_ram_bytes=keep.peak_bytes if large else None,
         smallest_deadline_us=keep.time_us if late else None,
-    )
+    )  # fmt: skip
 
 
 def smallest_ram_bytes(graph: Graph, profile: Profile) -> int:

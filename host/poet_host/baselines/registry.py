@@ -16,8 +16,8 @@ from pathlib import Path
 from ..errors import BadInput
 from ..plan.plan import Plan
 from ..plan.problem import Problem, without_modes
-from ..solver.settings import DEFAULT_SETTINGS, Settings
-from ..solver.solve import Method, solve
+from ..solver.settings import DEFAULT_SETTINGS, Method, Settings
+from ..solver.solve import solve
 from ..work import counting
 from . import capuchin, checkpoint_all, chen_greedy, chen_sqrt, dtr, griewank, pofo
 from .chain import chain_of
@@ -66,7 +66,8 @@ class Scheduler:
         computer's other work.
         """
         if not self.knows_modes:
-            problem = replace(problem, graph=without_modes(problem.graph))
+            graph = without_modes(problem.graph)
+            problem = replace(problem, graph=graph, streaming=None, streamable=None)
         with counting(settings.counted or self.citation != _POET):
             return self.run(problem, settings)
 
@@ -177,10 +178,7 @@ def plan_by(method: str, problem: Problem, settings: Settings = DEFAULT_SETTINGS
 
 @cache
 def planner_version() -> str:
-    """Return a hash of the files of this package, and of the version of HiGHS.
-
-    A plan depends only on these and on its problem.
-    """
+    """Return a hash of all that a plan depends on, except for its problem."""
     files = sorted(Path(__file__).parents[1].rglob("*.py"))
     hashed = hashlib.sha256(version("highspy").encode())
     for path in files:

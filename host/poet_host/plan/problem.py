@@ -296,7 +296,7 @@ class Problem:
     profile: Profile | None = field(default=None, compare=False)
     objective: Objective = DEFAULT_OBJECTIVE
     streaming: Streaming | None = field(default=None, compare=False)  # if modes are nests
-    # The graph, if a second search may let its operators stream: all fit the RAM, but hardly.
+    # The graph, if its operators fit the RAM, and a second search may let them stream.
     streamable: Graph | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:

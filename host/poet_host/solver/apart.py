@@ -76,18 +76,18 @@ def taken_apart(graph: CostGraph, usable: Sequence[Sequence[int]]) -> Apart:
                 continue
             made = graph.outputs(i, number)
             for again in range(len(made) if i in inner else 1):
-                if any(graph.nodes[it.node].once for it in made[:again]):
+                if any(graph.nodes[out.node].once for out in made[:again]):
                     break
                 first = _without(made[:again], made[again:])
                 *early, last = first
                 key = (*early, Output(last.node, False, None))
                 if key not in groups:
-                    waiting = tuple((it.node, add(it.node, _waiting(it))) for it in early)
+                    waiting = tuple((out.node, add(out.node, _waiting(out))) for out in early)
                     groups[key] = Group(waiting, last.node)
                 part = _part(mode, len(first) / len(made))
                 closing = _closing(part, node.inputs_of(number), early, last)
                 groups[key].closing[add(last.node, closing)] = (i, number)
-            inner.update(it.node for it in made[1:])
+            inner.update(out.node for out in made[1:])
     left_out = {}
     if graph.may_leave_out:
         nothing = Mode((), True, 0, 0.0, 0.0, 0.0, 0.0, inputs=())
@@ -96,14 +96,14 @@ def taken_apart(graph: CostGraph, usable: Sequence[Sequence[int]]) -> Apart:
             for i, node in enumerate(graph.nodes)
             if not node.stored and i not in graph.unavoidable
         }
-    nodes = (replace(it, modes=tuple(found)) for it, found in zip(graph.nodes, modes, strict=True))
+    nodes = (replace(node, modes=tuple(own)) for node, own in zip(graph.nodes, modes, strict=True))
     return Apart(replace(graph, nodes=tuple(nodes)), tuple(groups.values()), left_out)
 
 
 def _without(again: Sequence[Output], first: Sequence[Output]) -> list[Output]:
-    """Return the outputs `first`, with memory of their own instead of that of outputs `again`."""
-    gone = {it.node for it in again}
-    return [it._replace(overwrites=None) if it.overwrites in gone else it for it in first]
+    """Return the outputs `first`, as if those of `again` were not there to be overwritten."""
+    gone = {out.node for out in again}
+    return [out._replace(overwrites=None) if out.overwrites in gone else out for out in first]
 
 
 def _part(mode: Mode, share: float) -> Mode:
@@ -128,8 +128,8 @@ def _waiting(made: Output) -> Mode:
 
 
 def _closing(mode: Mode, inputs: tuple[int, ...], early: list[Output], last: Output) -> Mode:
-    gone = {it.taken for it in early}
-    read = {*inputs, *(it.node for it in early if not it.streamed)} - gone
+    gone = {out.taken for out in early}
+    read = {*inputs, *(out.node for out in early if not out.streamed)} - gone
     streamed = set(mode.streamed_inputs)
     if last.streamed and last.overwrites is not None:
         read.add(last.overwrites)

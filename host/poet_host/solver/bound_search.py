@@ -17,23 +17,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..plan.problem import TOLERANCE
-from .candidate import Candidate
-from .events import tidy
+from .events import Candidate, tidy
 from .models import solution
 from .models.conflicts import Conflict, forbid, violated_sets
 from .models.stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel
 from .program import INFINITY, Outcome, Values, minimise
 from .search import Search, Task
 from .workers import Channel
-
-RELAXATION_TIME_SHARE = 0.1  # share of the time left that each program of `first_bound` may take
-# The same, if the bound search of a graph with modes continues after `first_bound` ran out of time.
-LONG_RELAXATION_TIME_SHARE = 0.6
-PLAN_TIME_SHARE = 0.1  # share of the time left that making a plan from the relaxation may take
-GAP_SHARE = 0.2  # share of the wanted gap that each model may leave
-# Of the missing inputs of a solution, those become strict that cost at least this share of the most
-# expensive one.
-STRICT_SHARE = 0.02
 
 
 @dataclass
@@ -51,7 +41,7 @@ def first_bound(search: Search) -> tuple[float, bool]:
     better than the incumbent of `search`, it becomes the incumbent.
     """
     first = BoundSearch(search.task, search.channel, search.incumbent, search.incumbent_value)
-    outcome = first.relax(RELAXATION_TIME_SHARE)
+    outcome = first.relax(search.policy.relaxation_time_share)
     search.incumbent, search.incumbent_value = first.incumbent, first.incumbent_value
     return first.bound, outcome != "stopped"
 
@@ -69,7 +59,7 @@ def search_bounds(
         search.incumbent = incumbent
         search.incumbent_value = task.value(incumbent)
     if not is_relaxed and task.graph.has_modes:
-        search.relax(LONG_RELAXATION_TIME_SHARE)
+        search.relax(task.policy.long_relaxation_time_share)
     search.run()
 
 
@@ -119,20 +109,21 @@ class BoundSearch(Search):
         self.offered = model.program.objective(values)
         self.try_solution(model, values, self.task.left_s)
         every = violated_sets(model, values)
-        found = [it for it in every if it not in self.learnt.conflicts]
-        self.learnt.conflicts += found
+        new = [conflict for conflict in every if conflict not in self.learnt.conflicts]
+        self.learnt.conflicts += new
         inputs = self.task.modes.exact.again
-        self._add_strict((j, i) for it in found for j in it.computed for i in inputs[j])
+        self._add_strict((j, i) for conflict in new for j in conflict.computed for i in inputs[j])
         self._add_strict(missing)
-        return bool(found or missing)
+        return bool(new or missing)
 
-    def add_expensive(self, found: Iterable[tuple[int, int]]) -> bool:
+    def add_expensive(self, needs: Iterable[tuple[int, int]]) -> bool:
         """Make the expensive ones of missing inputs strict. Return whether there are any."""
-        missing = sorted(found, key=self._page_in_uj)
+        missing = sorted(needs, key=self._page_in_uj)
         sums_uj = accumulate(map(self._page_in_uj, missing))
-        dear = missing[bisect_left(list(sums_uj), self.task.gap * GAP_SHARE * self.bound) :]
+        least_sum_uj = self.gap * self.bound
+        dear = missing[bisect_left(list(sums_uj), least_sum_uj) :]
         costs_uj = [self._least_uj(i) for _, i in dear]
-        least_uj = max(costs_uj, default=0.0) * STRICT_SHARE
+        least_uj = max(costs_uj, default=0.0) * self.policy.strict_share
         costs = zip(dear, costs_uj, strict=True)
         self._add_strict(need for need, cost_uj in costs if cost_uj >= least_uj)
         return bool(dear)
@@ -171,30 +162,35 @@ class BoundSearch(Search):
         if model is None:
             return "stopped"
         for integer in (False, True):
-            found = minimise(
+            result = minimise(
                 model.program,
                 self.task.left_s * share,
-                gap=self.task.gap * GAP_SHARE,
+                gap=self.gap,
                 integer=integer,
                 presolve=self.task.presolve,
                 on_progress=self.on_relaxed_progress,
             )
-            self.raise_bound(found.bound)
-        if found.outcome == "optimal" and not self.learnt.strict:
-            self.add_expensive(_missing(model, found.values))
+            self.raise_bound(result.bound)
+        if result.outcome == "optimal" and not self.learnt.strict:
+            self.add_expensive(_missing(model, result.values))
             self.channel.emit("learnt", self.learnt)
-        if found.values is not None and self.task.graph.has_modes:
-            recomputed = solution.recomputed(model, found.values)
-            limit_s = self.task.left_s * PLAN_TIME_SHARE
+        if result.values is not None and self.task.graph.has_modes:
+            recomputed = solution.recomputed(model, result.values)
+            limit_s = self.task.left_s * self.policy.plan_time_share
             if any(recomputed):
                 self.try_recomputations(recomputed, limit_s)
             else:
-                self.try_solution(model, found.values, limit_s)
-        return found.outcome
+                self.try_solution(model, result.values, limit_s)
+        return result.outcome
 
     def on_relaxed_progress(self, bound: float, values: Values | None) -> bool:
         self.raise_bound(bound)
         return self.is_over or self.is_proved
+
+    @property
+    def gap(self) -> float:
+        """Return the gap that each model may leave."""
+        return self.task.gap * self.policy.bound_gap_share
 
     @property
     def is_proved(self) -> bool:
@@ -228,17 +224,17 @@ class BoundSearch(Search):
             self.incumbent, self.incumbent_value = plan, task.value(plan)
             return solution.values_of(model, plan.events)
 
-        found = minimise(
+        result = minimise(
             model.program,
             task.left_s,
-            gap=task.gap * GAP_SHARE,
+            gap=self.gap,
             initial=solution.values_of(model, self.incumbent.events) if self.incumbent else None,
             presolve=task.presolve,
             on_progress=on_progress,
             receive=receive,
         )
-        self.raise_bound(found.bound)
-        return found.values if found.outcome == "optimal" and not self.is_proved else None
+        self.raise_bound(result.bound)
+        return result.values if result.outcome == "optimal" and not self.is_proved else None
 
 
 def _missing(model: StageModel, values: Values) -> Iterator[tuple[int, int]]:

@@ -1,12 +1,17 @@
-"""Events: the operations of a plan in order, with indices of nodes instead of names."""
+"""Events: the operations of a plan in order, with indices of nodes instead of names.
+
+A candidate is a plan made from events. Searches compare candidates.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..plan.effects import Contents
+from ..plan.placed_plan import Effort, Excess, PlacedPlan, realise
 from ..plan.plan import Op, Statement
-from ..plan.problem import CostGraph
+from ..plan.problem import CostGraph, Problem
 from ..plan.timeline import busy_us
 
 
@@ -16,6 +21,34 @@ class Event(NamedTuple):
     op: Op
     node: int  # index in the graph
     mode: int = 0  # of a compute: the mode in which the node is computed
+
+
+@dataclass(frozen=True)
+class Candidate(PlacedPlan):
+    """A verified plan that meets the RAM budget and the deadline."""
+
+    events: tuple[Event, ...]  # the events from which the statements were made
+
+
+def candidate_of(
+    problem: Problem,
+    events: Sequence[Event],
+    *,
+    placed: bool,
+    time_limit_s: float,
+    effort: Effort = "full",
+) -> Candidate | Excess:
+    """Make a verified plan from legal events; see `realise`."""
+    plan = realise(
+        problem,
+        statements(problem.graph, events),
+        placed=placed,
+        time_limit_s=time_limit_s,
+        effort=effort,
+    )
+    if isinstance(plan, Excess):
+        return plan
+    return Candidate(plan.statements, plan.initial_offsets, plan.totals, tuple(events))
 
 
 def tidy(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
@@ -33,7 +66,9 @@ def statements(graph: CostGraph, events: Sequence[Event]) -> tuple[Statement, ..
 
 def events_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Event]:
     """Return the statements as events."""
-    return [Event(it.op, graph.index[it.node], it.mode) for it in statements]
+    return [
+        Event(statement.op, graph.index[statement.node], statement.mode) for statement in statements
+    ]
 
 
 def energy_uj(graph: CostGraph, events: Sequence[Event]) -> float:

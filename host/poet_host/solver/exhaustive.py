@@ -24,7 +24,6 @@ from .events import Event, energy_uj
 from .program import INFINITY
 from .search import Task
 
-MAX_NODES = 16
 LABEL_S = 50e-6  # of each label, for counted work
 
 
@@ -61,14 +60,16 @@ def search_exhaustively(
     RAM must hold the tensors one after another at multiples of `task.unit` bytes; the last tensor
     needs no padding. The limit counts labels, so that equal input gives equal plans.
     """
-    if len(task.graph.nodes) > MAX_NODES:
+    if len(task.graph.nodes) > task.policy.max_exhaustive_nodes:
         return None
     return _Search(task).run(max_labels, out_of_time)
 
 
 class _Search:
     def __init__(self, task: Task) -> None:
-        self.graph, self.ram_bytes, self.unit = task.unpadded, task.problem.ram_bytes, task.unit
+        exact = task.problem
+        self.graph, self.ram_bytes, self.unit = exact.graph, exact.ram_bytes, task.unit
+        self.costs = task.graph  # with the energies that the task counts
         self.nodes, self.is_timed = self.graph.nodes, task.is_timed
         self.value_per_us = task.value_per_us
         self.may_recompute, self.recompute = task.may_recompute, task.recompute
@@ -96,8 +97,11 @@ class _Search:
         self.rest_uj = [0.0] * (len(self.nodes) + 1)
         self.rest_us = [0.0] * (len(self.nodes) + 1)
         for i in reversed(everyone):
-            self.rest_uj[i] = self.rest_uj[i + 1] + self.modes.first_uj[i]
-            self.rest_us[i] = self.rest_us[i + 1] + self.modes.first_us[i]
+            usable, node = self.modes.usable[i], self.modes.graph.nodes[i]
+            least_uj = min((self.modes.cost_uj(i, m) for m in usable), default=0.0)
+            least_us = min((node.mode(m).wall_us for m in usable), default=0.0)
+            self.rest_uj[i] = self.rest_uj[i + 1] + least_uj
+            self.rest_us[i] = self.rest_us[i + 1] + least_us
 
     def run(self, max_labels: int, out_of_time: Callable[[], bool]) -> Exhausted | None:
         stored = sum(1 << i for i, node in enumerate(self.nodes) if node.stored)
@@ -118,10 +122,10 @@ class _Search:
                 add(LABEL_S)
                 if labels > max_labels or (labels % 1000 == 0 and out_of_time()):
                     return None
-                found = self.label_after(label, events, state)
-                if found is not None:
+                after = self.label_after(label, events, state)
+                if after is not None:
                     rank = -state.done.bit_length()
-                    heapq.heappush(heap, (self.least_value(found), rank, labels, found))
+                    heapq.heappush(heap, (self.least_value(after), rank, labels, after))
         return Exhausted(None)
 
     def moves(self, state: _State) -> Iterator[tuple[tuple[Event, ...], _State]]:
@@ -200,7 +204,7 @@ class _Search:
                 clock.run(self.graph.effects[event])
             if self.least_time_us(clock, state) > self.latest_us:
                 return None
-        spent_uj = label.energy_uj + energy_uj(self.graph, events[-1:])
+        spent_uj = label.energy_uj + energy_uj(self.costs, events[-1:])
         return _Label(state, spent_uj, clock, label, events)
 
     def is_dominated(self, seen: dict[_State, list[tuple[float, ...]]], label: _Label) -> bool:

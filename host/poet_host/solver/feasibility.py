@@ -6,11 +6,9 @@ from math import gcd
 from ..packing.blocks import aligned
 from ..plan.infeasible import bytes_of, largest_operator_bytes, paged_bytes
 from ..plan.problem import CostGraph, Problem, without_energy
-from .candidate import Candidate
-from .portfolio import Found, run_searches
+from .events import Candidate
+from .portfolio import Results, run_searches
 from .search import Task
-
-TIME_SHARE = 0.5  # share of the time left that each tried RAM budget may take
 
 
 def loses_kept_tensor(graph: CostGraph) -> bool:
@@ -26,7 +24,7 @@ def loses_kept_tensor(graph: CostGraph) -> bool:
 
     return not graph.storage and any(
         all(
-            any(loses(it.overwrites) for it in graph.outputs(j, number))
+            any(loses(made.overwrites) for made in graph.outputs(j, number))
             for j, number, _ in graph.runs[i]
         )
         for i in graph.unavoidable
@@ -77,7 +75,7 @@ def smallest_ram_bytes(task: Task) -> int | None:
     low, high = aligned(least, step), sum(sizes) + max(workspaces, default=0)
     keep = task.problem.graph.keep_everything
     plans = [paged, keep.peak_bytes if keep else None]
-    known = min((it for it in plans if it is not None), default=None)
+    known = min((size for size in plans if size is not None), default=None)
     try:
         while low <= high and task.left_s > 0:
             middle = low + (high - low) // step // 2 * step
@@ -86,7 +84,7 @@ def smallest_ram_bytes(task: Task) -> int | None:
             else:
                 low = middle + step
         less = range(unit - 1, 0, -1) if known is not None else ()
-        return next((known - it for it in less if known and _has_plan(task, known - it)), known)
+        return next((known - by for by in less if known and _has_plan(task, known - by)), known)
     except KeyboardInterrupt:
         return known
 
@@ -97,23 +95,23 @@ def _has_plan(task: Task, ram_bytes: int) -> bool:
     Raises KeyboardInterrupt if Ctrl-C ended the search.
     """
     graph = task.problem.graph
-    found = Found(
+    results = Results(
         replace(
-            task.within(TIME_SHARE),
+            task.within(task.policy.budget_time_share),
             problem=Problem(graph, ram_bytes),
             graph=without_energy(task.graph),
             value_per_us=0.0,
             ram_bytes=aligned_budget(graph, ram_bytes, task.unit),
         )
     )
-    run_searches(found)
-    if found.is_interrupted:
+    run_searches(results)
+    if results.is_interrupted:
         raise KeyboardInterrupt
-    return found.best is not None
+    return results.best is not None
 
 
 def fastest_plan(task: Task) -> Candidate | None:
     """Find a fast plan, regardless of its energy. Its time is a deadline that can be met."""
-    found = Found(task.time_weighted())
-    run_searches(found)
-    return found.best
+    results = Results(task.time_weighted())
+    run_searches(results)
+    return results.best

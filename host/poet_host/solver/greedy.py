@@ -4,15 +4,12 @@ from collections.abc import Iterator
 from itertools import chain
 
 from ..plan.infeasible import need_of
-from ..plan.placed_plan import PlacedPlan
+from ..plan.placed_plan import PLACEMENT_LIMIT_S, PlacedPlan
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import Totals
-from .candidate import candidate_of
-from .events import Event, fits, tidy, with_frees
+from .events import Event, candidate_of, fits, tidy, with_frees
 from .modes import Modes
-
-RAM_SHARES = (1.0, 0.9, 0.7, 0.5)  # shares of the RAM budget, tried until a placement fits
-PLACEMENT_LIMIT_S = 2.0
+from .policy import DEFAULT_POLICY, SearchPolicy
 
 
 def greedy_totals(problem: Problem) -> Totals | None:
@@ -24,19 +21,19 @@ def greedy_totals(problem: Problem) -> Totals | None:
     graph = problem.graph
     modes = Modes(graph, lambda j, m: need_of(graph, j, m).bytes <= problem.ram_bytes)
     last = everything_paged(modes)
-    plans = greedy_plans(modes, problem.ram_bytes)
+    plans = greedy_plans(modes, problem.ram_bytes, DEFAULT_POLICY)
     for events in chain(plans, [last] if fits(graph, last, problem.ram_bytes) else []):
-        found = candidate_of(
+        plan = candidate_of(
             problem, events, placed=True, time_limit_s=PLACEMENT_LIMIT_S, effort="little"
         )
-        if isinstance(found, PlacedPlan):
-            return found.totals
+        if isinstance(plan, PlacedPlan):
+            return plan.totals
     return None
 
 
-def greedy_plans(modes: Modes, ram_bytes: int) -> Iterator[list[Event]]:
+def greedy_plans(modes: Modes, ram_bytes: int, policy: SearchPolicy) -> Iterator[list[Event]]:
     """Yield plans that compute every node once. Each plan pages to stay within a share of RAM."""
-    for share in RAM_SHARES:
+    for share in policy.greedy_ram_shares:
         events = latest_paged(modes, int(ram_bytes * share))
         if events is not None:
             yield events

@@ -8,16 +8,47 @@ several nodes are taken apart (apart.py).
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..plan.problem import CostGraph, Mode
 from .apart import Group, Member, taken_apart
 from .events import Event
-from .ways import Way, least_of
 
 Strict = Mapping[int, Set[int]]
 """Inputs by node. Recomputations of the node need these inputs. See `Modes.relaxed`."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to compute a node again, so that its result is in RAM: the modes that stream the same
+    inputs. Each cost is the least of these modes. A way may be a mode of an earlier node that
+    computes the node too. Then each of its members bears the same share of the costs.
+    """
+
+    node: int  # the node that has the mode
+    mode: int  # the one of least energy
+    whole: tuple[int, ...]  # the inputs that must be in RAM
+    streamed: tuple[int, ...]
+    energy_uj: float
+    processor_us: float
+    transfers_us: float  # in which the transfer lane is occupied
+
+
+def least_of(ways: Sequence[Way]) -> Way:
+    """Return a way that is at least as good as each of these ways."""
+    first = ways[0]
+    if len(ways) == 1:
+        return first
+    return Way(
+        first.node,
+        first.mode,
+        tuple(i for i in first.whole if all(i in way.whole for way in ways)),
+        tuple(i for i in first.streamed if all(i in way.streamed for way in ways)),
+        min(way.energy_uj for way in ways),
+        min(way.processor_us for way in ways),
+        min(way.transfers_us for way in ways),
+    )
 
 
 class Modes:
@@ -61,15 +92,17 @@ class Modes:
     @cached_property
     def groups_of(self) -> dict[int, list[Group]]:
         """Return the groups by their last members."""
-        found: dict[int, list[Group]] = {}
+        groups: dict[int, list[Group]] = {}
         for group in self.apart.groups:
-            found.setdefault(group.last, []).append(group)
-        return found
+            groups.setdefault(group.last, []).append(group)
+        return groups
 
     @cached_property
     def _meant(self) -> dict[Member, Event | None]:
         closings = ((g.last, k, one) for g in self.apart.groups for k, one in g.closing.items())
-        meant: dict[Member, Event | None] = {(j, k): Event("compute", *it) for j, k, it in closings}
+        meant: dict[Member, Event | None] = {
+            (j, k): Event("compute", *one) for j, k, one in closings
+        }
         meant |= {member: None for group in self.apart.groups for member in group.waiting}
         return meant | dict.fromkeys(self.apart.left_out.items())
 
@@ -79,14 +112,14 @@ class Modes:
 
     def firsts(self, events: Sequence[Event]) -> dict[int, int]:
         """Return the mode in which each node is computed first, as the models see it."""
-        found: dict[int, int] = {}
+        modes: dict[int, int] = {}
         for op, i, mode in events:
             if op != "compute":
                 continue
             fused = self.given.nodes[i].mode(mode).also
-            for j, m in self._members(i, mode, found) if fused else ((i, mode),):
-                found.setdefault(j, m)
-        return self.apart.left_out | found
+            for j, m in self._members(i, mode, modes) if fused else ((i, mode),):
+                modes.setdefault(j, m)
+        return self.apart.left_out | modes
 
     def _members(self, i: int, mode: int, done: Container[int]) -> Iterable[Member]:
         """Return the modes of a model that stand for a fused mode, or else for a better one."""
@@ -94,7 +127,7 @@ class Modes:
         for m in (mode, *better):
             if members := self.apart.members_of((i, m), done):
                 return members
-        made = (it.node for it in self.given.outputs(i, mode))
+        made = (out.node for out in self.given.outputs(i, mode))
         return [(j, self.usable[j][0]) for j in made if self.usable[j]]
 
     def relaxed(self, strict: Strict) -> "Modes":
@@ -103,13 +136,13 @@ class Modes:
         A node with modes needs all its inputs if it is in `strict`. Otherwise its recomputations
         cost what its cheapest way costs.
         """
-        found = copy(self)
+        modes = copy(self)
         for name in ("ways", "least_way", "again"):
-            found.__dict__.pop(name, None)
-        found.ways = tuple(
+            modes.__dict__.pop(name, None)
+        modes.ways = tuple(
             self._relaxed_ways(j, strict.get(j)) for j in range(len(self.graph.nodes))
         )
-        return found
+        return modes
 
     def _relaxed_ways(self, j: int, strict: Set[int] | None) -> tuple[Way, ...]:
         least = self.least_way[j]
@@ -140,7 +173,7 @@ class Modes:
     def _is_able(self, j: int, m: int) -> bool:
         """Return whether the operands that mode m streams can be on storage."""
         nodes, mode = self.given.nodes, self.given.nodes[j].mode(m)
-        made = (it.node for it in self.given.outputs(j, m) if it.streamed)
+        made = (out.node for out in self.given.outputs(j, m) if out.streamed)
         streamed = [*mode.streamed_inputs, *made]
         return self.page or all(nodes[i].stored or nodes[i].keep for i in streamed)
 
@@ -165,7 +198,7 @@ class Modes:
         """Return a usable mode that replaces mode m of node j in every plan, at no cost."""
         if m in self.usable[j]:
             return m
-        return next((it for it in self.plain[j] if self._dominates(j, it, m)), self.usable[j][0])
+        return next((k for k in self.plain[j] if self._dominates(j, k, m)), self.usable[j][0])
 
     def way_of(self, j: int, event: Event) -> int:
         """Return the index of a way that computes node j again like the event, or better."""
@@ -187,16 +220,9 @@ class Modes:
     @cached_property
     def wanted(self) -> tuple[tuple[int, ...], ...]:
         """Return the inputs that at least one mode needs in RAM."""
-        nodes = self.graph.nodes
         return tuple(
-            tuple(
-                dict.fromkeys(
-                    i
-                    for i in nodes[j].all_inputs
-                    if any(i in nodes[j].whole_inputs(m) for m in usable)
-                )
-            )
-            for j, usable in enumerate(self.usable)
+            tuple(i for i in node.all_inputs if any(i in node.whole_inputs(m) for m in usable))
+            for node, usable in zip(self.graph.nodes, self.usable, strict=True)
         )
 
     @cached_property
@@ -231,11 +257,11 @@ class Modes:
     @cached_property
     def overwritten(self) -> tuple[frozenset[int], ...]:
         """Return the inputs that a mode overwrites, in RAM or on storage."""
-        found = (
+        taken = (
             {node.mode(m).overwrites for m in usable}
             for node, usable in zip(self.graph.nodes, self.usable, strict=True)
         )
-        return tuple(frozenset(i for i in over if i is not None) for over in found)
+        return tuple(frozenset(i for i in over if i is not None) for over in taken)
 
     def certainly_stored(self, i: int) -> bool:
         """Return whether tensor i is on storage after its first computation, in every plan."""
@@ -257,11 +283,11 @@ class Modes:
     @cached_property
     def storing_us(self) -> tuple[tuple[float, float], ...]:
         """Return the least times in both lanes that put a tensor in RAM on storage."""
-        found = []
+        times_us = []
         for j, node in enumerate(self.graph.nodes):
             walls = [way.processor_us for way in self._streaming_ways(j)]
-            found.append((min([node.page_out_cpu_us, *walls]), min([node.page_out_us, *walls])))
-        return tuple(found)
+            times_us.append((min([node.page_out_cpu_us, *walls]), min([node.page_out_us, *walls])))
+        return tuple(times_us)
 
     def runs_again(self, j: int) -> Iterator[tuple[tuple[int, ...], int, int | None]]:
         """Yield for each mode that computes node j again in RAM: the inputs that must be in RAM,
@@ -272,7 +298,7 @@ class Modes:
         modes = [(j, [m]) for m in self.plain[j] if not self.given.nodes[j].mode(m).streamed_output]
         for i, (m,) in (*modes, *self._fused_again(j, streamed=False)):
             node = self.given.nodes[i]
-            over = next(it.overwrites for it in self.given.outputs(i, m) if it.node == j)
+            over = next(out.overwrites for out in self.given.outputs(i, m) if out.node == j)
             own_bytes = node.mode(m).workspace_bytes
             own_bytes += self.given.nodes[j].bytes if over is None else 0
             whole = node.whole_inputs(m)
@@ -283,7 +309,7 @@ class Modes:
         if self.graph.nodes[j].once:
             return []
         own = [self._way(j, j, [m]) for m in self.streaming[j] if m in self.plain[j]]
-        return own + [self._way(j, *it) for it in self._fused_again(j, streamed=True)]
+        return own + [self._way(j, *fused) for fused in self._fused_again(j, streamed=True)]
 
     def _fused_again(self, j: int, *, streamed: bool) -> list[tuple[int, list[int]]]:
         """Return the modes of several nodes that compute node j again."""
@@ -293,16 +319,8 @@ class Modes:
             for i, m in self.fused
             for made in self.given.outputs(i, m)
             if made.node == j and made.streamed == streamed
-            if not any(nodes[it.node].once for it in self.given.outputs(i, m))
+            if not any(nodes[out.node].once for out in self.given.outputs(i, m))
         ]
-
-    @cached_property
-    def first_uj(self) -> tuple[float, ...]:
-        """Return the least energy of a first computation, with the page-out of a kept tensor."""
-        return tuple(
-            min((self.cost_uj(j, m) for m in usable), default=0.0)
-            for j, usable in enumerate(self.usable)
-        )
 
     def cost_uj(self, j: int, m: int) -> float:
         """Return the energy of the first computation in mode m, with the page-out of a kept tensor.
@@ -312,14 +330,6 @@ class Modes:
         node = self.graph.nodes[j]
         paged_out = node.keep and self.graph.storage and not node.mode(m).streamed_output
         return node.mode(m).energy_uj + (self.storing_uj[j] if paged_out else 0.0)
-
-    @cached_property
-    def first_us(self) -> tuple[float, ...]:
-        """Return the least time of a first computation."""
-        return tuple(
-            min((node.mode(m).wall_us for m in usable), default=0.0)
-            for node, usable in zip(self.graph.nodes, self.usable, strict=True)
-        )
 
     @cached_property
     def ways(self) -> tuple[tuple[Way, ...], ...]:
@@ -334,7 +344,7 @@ class Modes:
                 operands = frozenset(node.mode(m).streamed_inputs), frozenset(node.whole_inputs(m))
                 groups.setdefault(operands, []).append(m)
         ways = [self._way(j, j, modes) for modes in groups.values()]
-        ways += [self._way(j, *it) for it in self._fused_again(j, streamed=False)]
+        ways += [self._way(j, *fused) for fused in self._fused_again(j, streamed=False)]
         ways.sort(key=lambda way: (way.energy_uj, len(way.whole)))
         return tuple(
             way
@@ -364,13 +374,8 @@ class Modes:
             set(one.whole) <= set(other.whole)
             and all(i in other.streamed or self.certainly_stored(i) for i in one.streamed)
             and one.energy_uj <= other.energy_uj
-            and (
-                not self.timed
-                or (
-                    one.processor_us <= other.processor_us
-                    and one.transfers_us <= other.transfers_us
-                )
-            )
+            and (not self.timed or one.processor_us <= other.processor_us)
+            and (not self.timed or one.transfers_us <= other.transfers_us)
         )
 
     @cached_property

@@ -11,19 +11,15 @@ from multiprocessing.connection import wait
 from ..plan.problem import TOLERANCE
 from ..work import counted_s
 from .bound_search import Learnt, search_bounds
-from .candidate import Candidate
-from .events import Event
+from .events import Candidate, Event
 from .primal_search import search_again, search_plans
 from .program import INFINITY
 from .search import Task
 from .workers import POOL, Worker, WorkerHung, WorkerKilled
 
-# Shares of the work left that the first two of the searches in turn may take.
-PLANS_WORK_SHARE, BOUNDS_WORK_SHARE = 0.4, 0.7
-
 
 @dataclass
-class Found:
+class Results:
     """The results of the searches so far."""
 
     task: Task
@@ -39,7 +35,7 @@ class Found:
 
     @property
     def best(self) -> Candidate | None:
-        plans = [it for it in (self.early_plan, self.bound_plan, self.late_plan) if it is not None]
+        plans = [plan for plan in (self.early_plan, self.bound_plan, self.late_plan) if plan]
         least = min(map(self.task.value, plans), default=INFINITY)
         return next(
             (plan for plan in plans if self.task.value(plan) <= least * (1 + TOLERANCE)), None
@@ -64,8 +60,8 @@ class Portfolio:
     After its first plans, the bound search runs in parallel: it raises the lower bound.
     """
 
-    def __init__(self, found: Found, report: Callable[[Found], None]) -> None:
-        self.task, self.found, self.report = found.task, found, report
+    def __init__(self, results: Results, report: Callable[[Results], None]) -> None:
+        self.task, self.results, self.report = results.task, results, report
         self.primal: Worker | None = None
         self.bound: Worker | None = None
         self.is_relaxed = True  # whether the primal search solved its first relaxation to the end
@@ -74,9 +70,9 @@ class Portfolio:
         """Search until the result is proved, all searches end, time is up, or Ctrl-C is pressed."""
         try:
             self._search()
-            self.found.is_exhausted = not self._busy() and self.task.left_s > 0
+            self.results.is_exhausted = not self._busy() and self.task.left_s > 0
         except KeyboardInterrupt:
-            self.found.is_interrupted = True
+            self.results.is_interrupted = True
         finally:
             for worker in (self.primal, self.bound):
                 if worker is not None:
@@ -94,7 +90,7 @@ class Portfolio:
                 self._receive(busy[results])  # type: ignore[index]
 
     def _busy(self) -> list[Worker]:
-        return [it for it in (self.primal, self.bound) if it is not None and it.busy]
+        return [worker for worker in (self.primal, self.bound) if worker and worker.busy]
 
     def _goes_on(self) -> bool:
         """Return whether a search that may change the result still runs.
@@ -103,39 +99,39 @@ class Portfolio:
         for equal input. The primal search does not, since its plans depend on the speed of both
         searches.
         """
-        if self.found.is_proved(self.task.gap):
+        if self.results.is_proved(self.task.gap):
             return self.bound is not None and self.bound.busy and self.task.gap == 0
         return bool(self._busy())
 
     def _receive(self, worker: Worker) -> None:
-        found = self.found
+        results = self.results
         try:
             kind, content = worker.receive()
         except WorkerHung:
             self._restart(worker)
             return
         except WorkerKilled:
-            if found.best is None:
+            if results.best is None:
                 raise
             return  # the best plan so far and the bound are still valid
         if kind == "ready for bounds":
             self._allow_bounds(content)
         elif kind == "learnt":
-            found.learnt = content
+            results.learnt = content
         elif kind == "plan":
             self._take_plan(worker, content)
             if worker is self.primal and self.bound is not None and self.task.gap:
                 self.bound.send(content)
         elif kind == "began from":
-            found.began_from = content
+            results.began_from = content
         elif kind == "solution":
             self._offer(content)
-        elif kind == "bound" and content > found.bound:
-            found.bound = content
-            self.report(found)
+        elif kind == "bound" and content > results.bound:
+            results.bound = content
+            self.report(results)
 
     def _allow_bounds(self, is_relaxed: bool) -> None:
-        if self.bound is None and not self.found.is_proved(self.task.gap):
+        if self.bound is None and not self.results.is_proved(self.task.gap):
             self.bound, self.is_relaxed = POOL.take(), is_relaxed
             self._search_bounds(self.bound)
 
@@ -150,7 +146,7 @@ class Portfolio:
         """
         if not self.task.presolve:
             return
-        self.task = replace(self.task, presolve=False, known=self.found.best)
+        self.task = replace(self.task, presolve=False, known=self.results.best)
         worker.end()
         another = POOL.take()
         if worker is self.primal:
@@ -161,17 +157,17 @@ class Portfolio:
             self._search_bounds(another)
 
     def _search_bounds(self, worker: Worker) -> None:
-        found = self.found
-        worker.search(search_bounds, self.task, found.best, self.is_relaxed, found.learnt)
+        results = self.results
+        worker.search(search_bounds, self.task, results.best, self.is_relaxed, results.learnt)
 
     def _take_plan(self, worker: Worker, plan: Candidate) -> None:
         if worker is self.bound:
-            self.found.bound_plan = plan
+            self.results.bound_plan = plan
         elif self.bound is None:
-            self.found.early_plan = plan
+            self.results.early_plan = plan
         else:
-            self.found.late_plan = plan
-        self.report(self.found)
+            self.results.late_plan = plan
+        self.report(self.results)
 
 
 class InTurn(Portfolio):
@@ -186,14 +182,15 @@ class InTurn(Portfolio):
 
     def _search(self) -> None:
         whole, worker = self.task, POOL.take()
-        self.primal, self.task = worker, whole.within(PLANS_WORK_SHARE)
+        self.primal, self.task = worker, whole.within(whole.policy.plans_work_share)
         worker.search(search_plans, self.task)
         if self._ended(worker) and self.may_bound:
-            self.primal, self.bound, self.task = None, worker, whole.within(BOUNDS_WORK_SHARE)
+            self.primal, self.bound = None, worker
+            self.task = whole.within(whole.policy.bounds_work_share)
             self._search_bounds(worker)
             if self._ended(worker) and whole.left_s > 0:
                 self.primal, self.bound, self.task = worker, None, whole
-                worker.search(search_again, replace(whole, known=self.found.best), self.solution)
+                worker.search(search_again, replace(whole, known=self.results.best), self.solution)
                 self._ended(worker)
         self.task = whole
 
@@ -201,7 +198,7 @@ class InTurn(Portfolio):
         """Receive the results of a search. Return whether it has ended without a proof."""
         while worker.busy and self._goes_on():
             self._receive(worker)
-        return not self.found.is_proved(self.task.gap)
+        return not self.results.is_proved(self.task.gap)
 
     def _allow_bounds(self, is_relaxed: bool) -> None:
         self.may_bound, self.is_relaxed = True, is_relaxed
@@ -210,6 +207,6 @@ class InTurn(Portfolio):
         self.solution = solution
 
 
-def run_searches(found: Found, report: Callable[[Found], None] = lambda found: None) -> None:
+def run_searches(results: Results, report: Callable[[Results], None] = lambda _: None) -> None:
     """Search until the result is proved, all searches end, time is up, or Ctrl-C is pressed."""
-    (Portfolio if counted_s() is None else InTurn)(found, report).run()
+    (Portfolio if counted_s() is None else InTurn)(results, report).run()

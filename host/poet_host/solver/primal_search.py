@@ -16,101 +16,70 @@ from ..plan.problem import TOLERANCE
 from ..plan.verify import verify
 from ..work import now_s
 from .bound_search import first_bound
-from .candidate import Candidate
-from .events import Event, events_of, normal_order, tidy
+from .events import Candidate, Event, events_of, normal_order, tidy
 from .exhaustive import search_exhaustively
 from .greedy import everything_paged, greedy_plans
 from .models import solution
 from .models.stage_columns import StageModel
+from .policy import DepthLimit, Phase, always, run_phases, unless
 from .program import INFINITY, Result, minimise
-from .recompute_candidates import DepthLimit, RecomputeCandidates
-from .repair import NEIGHBOURHOOD_LIMIT_S, PLAN_TIME_SHARE, RepairSearch
+from .recompute_candidates import RecomputeCandidates
+from .repair import RepairSearch
 from .search import Task
 from .settings import Settings
 from .workers import Channel
 
-SHORT_TIME_S = 2.0  # if less time is left, greedy plans are tried first
-EXHAUSTIVE_LABELS_FIRST, EXHAUSTIVE_LABELS_LAST = 40_000, 2_000_000
-EXHAUSTIVE_TIME_SHARE = 0.2  # share of the time left that the first exhaustive search may take
-
-FIRST_LIMITS = (DepthLimit(1), DepthLimit(2))  # solved quickly
-MEDIUM_LIMITS = (DepthLimit(4, 0.5), DepthLimit(3), DepthLimit(6))
-LAST_LIMITS = (DepthLimit(None, 1.0), DepthLimit(None))
-# Shares of the time left that the search with one depth limit may take:
-FIRST_TIME_SHARE, FIRST_TIME_SHARE_DEADLINE = 0.12, 0.05
-MEDIUM_TIME_SHARE, LAST_TIME_SHARE = 0.1, 0.5
-MAX_TIGHTENINGS = 4  # attempts with less RAM or time for a model, until its plan fits
-MAX_CUT_ROUNDS = 2
-
-BASELINE_GAP = 0.01  # if the gap to the first bound is larger, seed plans precede the bound search
-BASELINE_TIME_SHARE = 0.5  # share of the time left that all seed plans together may take
-BASELINE_TIME_SHARE_DEADLINE = 0.15  # the same, if seed plans must meet a deadline
-
-NEIGHBOURHOOD_SHARE = 0.1  # share of the stages in the first neighbourhood
-# The share of stages grows after a neighbourhood that was solved, and shrinks after others.
-NEIGHBOURHOOD_GROWTH, NEIGHBOURHOOD_DECAY = 1.1, 0.8
-MAX_FAILED_NEIGHBOURHOODS = 50  # in a row
-SEED = 1
-
 
 def search_plans(task: Task, channel: Channel) -> None:
     """Emit better and better plans, and "ready for bounds" after the first plans."""
-    search = PrimalSearch(task, channel, task.known)
-    if task.known is not None:
-        search.incumbent_value = task.value(task.known)
-    greedy_first = task.is_large or task.left_s < SHORT_TIME_S
-    if greedy_first:
-        search.try_greedy_plans()
-        search.try_seed_plans()
-    if search.exhaust(EXHAUSTIVE_LABELS_FIRST, EXHAUSTIVE_TIME_SHARE):
-        return
-    if not greedy_first:
-        search.try_greedy_plans()
-    if search.incumbent is None:
-        search.try_seed_plans()
-    bound, is_relaxed = first_bound(search)
-    is_new_deadline = task.deadline_us is not None and task.known is None
-    share = FIRST_TIME_SHARE_DEADLINE if is_new_deadline else FIRST_TIME_SHARE
-    # The bound search begins at once where the first bound can still rise in this way. It also does
-    # for a large graph, whose first stage models take long.
-    at_once = task.is_large or (task.graph.has_modes and not is_relaxed)
-    if at_once:
-        search.allow_bound_search(bound, is_relaxed)
-    search.deepen(FIRST_LIMITS, share)
-    if not at_once:
-        search.allow_bound_search(bound, is_relaxed)
-    search.try_seed_plans()
-    search.deepen(MEDIUM_LIMITS, MEDIUM_TIME_SHARE)
-    search.search_neighbourhoods()
-    search.deepen(LAST_LIMITS, LAST_TIME_SHARE)
-    search.exhaust(EXHAUSTIVE_LABELS_LAST)
+    run_phases(PHASES, PrimalSearch.of(task, channel), task.policy.skipped)
 
 
 def search_again(task: Task, offered: Sequence[Event] | None, channel: Channel) -> None:
     """Emit better plans than `task.known`. `offered`: a solution of the bound search."""
-    search = PrimalSearch(task, channel, task.known)
-    if task.known is not None:
-        search.incumbent_value = task.value(task.known)
+    search = PrimalSearch.of(task, channel)
+    search.neighbourhood_seed += 1
     channel.latest = offered
     search.receive()
-    search.search_neighbourhoods(SEED + 1)
-    search.deepen(LAST_LIMITS, LAST_TIME_SHARE)
+    run_phases(PHASES_AGAIN, search, task.policy.skipped)
 
 
 def adopt_seed_plans(task: Task, channel: Channel) -> None:
     """Emit greedy plans and seed plans that meet the limits of the task, better and better ones."""
     search = PrimalSearch(task, channel)
     search.try_greedy_plans()
-    for seed_plan in task.seed_plans:
-        settings = Settings(task.left_s, placed=task.placed, below=search.incumbent_value)
-        plan = None if search.is_over else seed_plan(task.problem, settings)
-        if plan is not None:
-            search.adopt(plan)
+    search.ask_for_seed_plans(task.ends_at)
 
 
 @dataclass
 class PrimalSearch(RepairSearch):
     asked_seed_plans: bool = False
+    first_bound: float = -INFINITY  # found as if recomputations needed no inputs
+    is_relaxed: bool = False  # whether no better bound can be found in this way
+    is_short_of_time: bool = False  # at the start
+    neighbourhood_seed: int = 1
+
+    @classmethod
+    def of(cls, task: Task, channel: Channel) -> "PrimalSearch":
+        """Return a search that begins with the task's known plan, if there is one."""
+        value = INFINITY if task.known is None else task.value(task.known)
+        is_short_of_time = task.left_s < task.policy.short_time_s
+        return cls(task, channel, task.known, value, is_short_of_time=is_short_of_time)
+
+    def is_hurried(self) -> bool:
+        return self.task.is_large or self.is_short_of_time
+
+    def has_no_plan(self) -> bool:
+        return self.incumbent is None
+
+    def bounds_at_once(self) -> bool:
+        """Return whether the bound search begins before the first stage models.
+
+        It does where the first bound can still rise in this way, and for a large graph, whose first
+        stage models take long.
+        """
+        task = self.task
+        return task.is_large or (task.graph.has_modes and not self.is_relaxed)
 
     def exhaust(self, max_labels: int, share: float = 1.0) -> bool:
         """Search exhaustively. Return whether the result is proved.
@@ -121,16 +90,16 @@ class PrimalSearch(RepairSearch):
         ends_at = now_s() + task.left_s * share
         if self.is_over:
             return False
-        found = search_exhaustively(task, max_labels, lambda: self.is_over or now_s() > ends_at)
-        if found is None:
+        result = search_exhaustively(task, max_labels, lambda: self.is_over or now_s() > ends_at)
+        if result is None:
             return False
-        if found.events is None:
+        if result.events is None:
             self.channel.emit("bound", INFINITY)
             return True
-        events = found.events if task.is_timed else tidy(task.graph, found.events)
+        events = result.events if task.is_timed else tidy(task.graph, result.events)
         self.try_plan(events)
-        self.channel.emit("bound", found.value)
-        return self.incumbent_value <= found.value * (1 + TOLERANCE)
+        self.channel.emit("bound", result.value)
+        return self.incumbent_value <= result.value * (1 + TOLERANCE)
 
     def try_greedy_plans(self) -> None:
         """Try plans that page out the tensors needed latest. If none fits, page every tensor.
@@ -142,17 +111,23 @@ class PrimalSearch(RepairSearch):
             return
         if task.is_large:
             self.try_plan(everything_paged(task.modes))
-        for events in greedy_plans(task.modes, task.ram_bytes):
+        for events in greedy_plans(task.modes, task.ram_bytes, self.policy):
             if self.try_plan(events):
                 return
         if self.incumbent is None:
             self.try_plan(everything_paged(task.modes))
 
-    def allow_bound_search(self, bound: float, is_relaxed: bool) -> None:
+    def exhaust_quickly(self) -> bool:
+        return self.exhaust(self.policy.exhaustive_labels_first, self.policy.exhaustive_time_share)
+
+    def find_first_bound(self) -> None:
+        self.first_bound, self.is_relaxed = first_bound(self)
+
+    def allow_bound_search(self) -> None:
         """Emit "ready for bounds"; if the incumbent is far from the bound, try seed plans first."""
-        if self.incumbent_value * (1 - BASELINE_GAP) > bound:
+        if self.incumbent_value * (1 - self.policy.seed_plan_gap) > self.first_bound:
             self.try_seed_plans()
-        self.channel.emit("ready for bounds", is_relaxed)
+        self.channel.emit("ready for bounds", self.is_relaxed)
 
     def try_seed_plans(self) -> None:
         """Try the plans of other methods (seed plans), if this was not done before.
@@ -161,23 +136,27 @@ class PrimalSearch(RepairSearch):
         or fewer.
         """
         task, before = self.task, self.incumbent_value
-        seed_plans = () if self.asked_seed_plans else task.seed_plans
+        share = self.policy.seed_plans_time_share
+        if task.deadline_us is not None:
+            share = self.policy.seed_plans_time_share_deadline
+        if not self.asked_seed_plans:
+            self.ask_for_seed_plans(now_s() + task.left_s * share)
+        if self.incumbent is not None and self.incumbent_value < before:
+            stages = solution.recomputed_by_stage(task.graph, self.incumbent.events).values()
+            limit_s = task.left_s * self.policy.plan_time_share
+            self.try_recomputations([sorted(stage) for stage in stages], limit_s)
+
+    def ask_for_seed_plans(self, ends_at: float) -> None:
+        task = self.task
         self.asked_seed_plans = True
-        timed = task.deadline_us is not None
-        share = BASELINE_TIME_SHARE_DEADLINE if timed else BASELINE_TIME_SHARE
-        ends_at = now_s() + task.left_s * share
-        for seed_plan in seed_plans:
+        for seed_plan in task.seed_plans:
             left_s = ends_at - now_s()
-            if left_s <= 0:
+            if left_s <= 0 or self.channel.is_stopped():
                 break
             settings = Settings(left_s, placed=task.placed, below=self.incumbent_value)
             plan = seed_plan(task.problem, settings)
             if plan is not None:
                 self.adopt(plan)
-        if self.incumbent is not None and self.incumbent_value < before:
-            stages = solution.recomputed_by_stage(task.graph, self.incumbent.events).values()
-            limit_s = task.left_s * PLAN_TIME_SHARE
-            self.try_recomputations([sorted(stage) for stage in stages], limit_s)
 
     def adopt(self, plan: Plan) -> None:
         """Try a seed plan, and emit its method's name if it is better than all plans so far."""
@@ -200,10 +179,16 @@ class PrimalSearch(RepairSearch):
             return
         free = replace(task.problem, deadline_us=None)
         totals = verify(free, replace(plan, deadline_us=None), task.placed)
-        found = Candidate(plan.statements, plan.initial_offsets, totals, tuple(events))
-        if task.value(found) < self.incumbent_value * (1 - TOLERANCE):
-            self.incumbent, self.incumbent_value = found, task.value(found)
-            self.channel.emit("plan", found)
+        candidate = Candidate(plan.statements, plan.initial_offsets, totals, tuple(events))
+        if task.value(candidate) < self.incumbent_value * (1 - TOLERANCE):
+            self.incumbent, self.incumbent_value = candidate, task.value(candidate)
+            self.channel.emit("plan", candidate)
+
+    def deepen_shallow(self) -> None:
+        share = self.policy.shallow_time_share
+        if self.task.deadline_us is not None and self.task.known is None:
+            share = self.policy.shallow_time_share_deadline
+        self.deepen(self.policy.shallow_limits, share)
 
     def deepen(self, limits: Iterable[DepthLimit], share: float) -> None:
         """Solve a stage model for each depth limit, each time within a share of the time left."""
@@ -220,7 +205,7 @@ class PrimalSearch(RepairSearch):
     def solve_to_fit(self, candidates: RecomputeCandidates, share: float) -> None:
         """Solve a stage model. While its plan cannot fit, solve again with less RAM or time."""
         ram_bytes, deadline_us = self.task.ram_bytes, self.task.deadline_us
-        for _ in range(MAX_TIGHTENINGS):
+        for _ in range(self.policy.max_tightenings):
             self.solve(candidates, ram_bytes, deadline_us, self.task.left_s * share)
             if self.excess.needs_less_ram:
                 ram_bytes -= aligned(self.excess.ram_bytes)
@@ -239,18 +224,18 @@ class PrimalSearch(RepairSearch):
         """Solve a stage model, and try the plans of its solutions."""
         self.excess = Excess()
         model = self.model_with_conflicts(candidates, ram_bytes, deadline_us)
-        for _ in range(MAX_CUT_ROUNDS):
+        for _ in range(self.policy.max_cut_rounds):
             if model is None or self.is_over:
                 return
-            found = self.minimise(model, limit_s)
-            if found.values is None:
+            result = self.minimise(model, limit_s)
+            if result.values is None:
                 return
-            plan_limit_s = self.task.left_s * PLAN_TIME_SHARE
-            enough = found.objective + 2 * self.overhead_gap
-            plan_value = self.try_solution(model, found.values, plan_limit_s, deadline_us, enough)
+            plan_limit_s = self.task.left_s * self.policy.plan_time_share
+            enough = self.enough(result.objective)
+            plan_value = self.try_solution(model, result.values, plan_limit_s, deadline_us, enough)
             if plan_value <= enough:
                 return
-            if not self.add_conflicts(model, found.values):
+            if not self.add_conflicts(model, result.values):
                 return
 
     def minimise(self, model: StageModel, limit_s: float) -> Result:
@@ -258,20 +243,20 @@ class PrimalSearch(RepairSearch):
         return minimise(
             model.program,
             limit_s,
-            gap=self.task.gap / 2,
+            gap=self.task.gap * self.policy.model_gap_share,
             absolute_gap=self.overhead_gap,
             initial=solution.values_of(model, best.events) if best else None,
             presolve=self.task.presolve,
             on_progress=self.on_progress,
         )
 
-    def search_neighbourhoods(self, seed: int = SEED) -> None:
+    def search_neighbourhoods(self) -> None:
         """Solve parts of the incumbent again, with the rest fixed, until too many attempts fail."""
-        rng = random.Random(seed)
-        share, failed = NEIGHBOURHOOD_SHARE, 0
+        policy, rng = self.policy, random.Random(self.neighbourhood_seed)
+        share, failed = policy.neighbourhood_share, 0
         model: StageModel | None = None
         centre: Candidate | None = None
-        while not self.is_over and failed < MAX_FAILED_NEIGHBOURHOODS:
+        while not self.is_over and failed < policy.max_failed_neighbourhoods:
             self.receive()
             if self.incumbent is None:
                 return
@@ -286,21 +271,51 @@ class PrimalSearch(RepairSearch):
             length = max(2, round(stages * share))
             begin = rng.choices(range(stages), overhead)[0] - length // 2
             window = range(max(0, begin), min(begin + length, stages))
-            found = self.solve_neighbourhood(model, values, window, initial=True)
+            result = self.solve_neighbourhood(model, values, window, initial=True)
             failed += 1
             least = self.incumbent_value - self.least_improvement
-            if found.values is not None and found.objective < least:
-                enough = found.objective + 2 * self.overhead_gap
-                self.try_solution(model, found.values, NEIGHBOURHOOD_LIMIT_S, enough=enough)
-                missed = self.incumbent_value > found.objective + self.least_improvement
-                if missed and self.add_conflicts(model, found.values):
+            if result.values is not None and result.objective < least:
+                enough = self.enough(result.objective)
+                limit_s = policy.neighbourhood_limit_s
+                self.try_solution(model, result.values, limit_s, enough=enough)
+                missed = self.incumbent_value > result.objective + self.least_improvement
+                if missed and self.add_conflicts(model, result.values):
                     values = solution.values_of(model, centre.events)
-            solved = found.outcome == "optimal"
-            share = (
-                min(1.0, share * NEIGHBOURHOOD_GROWTH) if solved else share * NEIGHBOURHOOD_DECAY
-            )
+            is_solved = result.outcome == "optimal"
+            share *= policy.neighbourhood_growth if is_solved else policy.neighbourhood_decay
+            share = min(1.0, share)
 
 
 def _count(candidates: RecomputeCandidates) -> int:
     """Return how many recomputations the candidates offer for the inputs of all operators."""
     return sum(len(candidates.demanded(wanted)) for wanted in candidates.modes.wanted)
+
+
+_Phases = tuple[Phase[PrimalSearch], ...]
+PHASES_AGAIN: _Phases = (  # of a search that goes on after the bound search
+    ("neighbourhoods", always, PrimalSearch.search_neighbourhoods),
+    (
+        "deep",
+        always,
+        lambda search: search.deepen(search.policy.deep_limits, search.policy.deep_time_share),
+    ),
+)
+PHASES: _Phases = (
+    ("greedy plans", PrimalSearch.is_hurried, PrimalSearch.try_greedy_plans),
+    ("seed plans", PrimalSearch.is_hurried, PrimalSearch.try_seed_plans),
+    ("exhaustive", always, PrimalSearch.exhaust_quickly),
+    ("greedy plans", unless(PrimalSearch.is_hurried), PrimalSearch.try_greedy_plans),
+    ("seed plans", PrimalSearch.has_no_plan, PrimalSearch.try_seed_plans),
+    ("first bound", always, PrimalSearch.find_first_bound),
+    ("bounds", PrimalSearch.bounds_at_once, PrimalSearch.allow_bound_search),
+    ("shallow", always, PrimalSearch.deepen_shallow),
+    ("bounds", unless(PrimalSearch.bounds_at_once), PrimalSearch.allow_bound_search),
+    ("seed plans", always, PrimalSearch.try_seed_plans),
+    (
+        "medium",
+        always,
+        lambda search: search.deepen(search.policy.medium_limits, search.policy.medium_time_share),
+    ),
+    *PHASES_AGAIN,
+    ("exhaustive", always, lambda search: search.exhaust(search.policy.exhaustive_labels_last)),
+)

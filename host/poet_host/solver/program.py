@@ -85,11 +85,11 @@ class Program:
 
         Terms of the same column are added up, because HiGHS refuses a row that has a column twice.
         """
-        found: dict[int, float] = {}
+        sums: dict[int, float] = {}
         for column, coefficient in terms:
-            found[column] = found.get(column, 0.0) + coefficient
-        self.columns.extend(found.keys())
-        self.coefficients.extend(found.values())
+            sums[column] = sums.get(column, 0.0) + coefficient
+        self.columns.extend(sums.keys())
+        self.coefficients.extend(sums.values())
         self.row_starts.append(len(self.columns))
         self.row_lower.append(lower)
         self.row_upper.append(upper)
@@ -275,9 +275,6 @@ def minimise(
     largest = max([abs(program.offset), *map(abs, program.cost)])
     scale = OBJECTIVE_SCALE / largest if largest > 0 else 1.0
     counted = work.counted_s() is not None
-    most_checks = _most_checks(program, time_limit_s) if counted and integer else INFINITY
-    most_iterations = time_limit_s / ITERATION_S if counted else INFINITY
-    checks = 0
     solver: Any = _Highs()
     options: dict[str, Any] = {
         "output_flag": False,
@@ -295,37 +292,54 @@ def minimise(
     solver.passModel(highs_model(program, scale, integer))
     if initial is not None:
         solver.setSolution(len(initial), np.arange(len(initial), dtype=np.int32), initial)
-
-    def on_interrupt(event: Any) -> None:
-        nonlocal checks
-        checks += integer
-        out = event.data_out
-        is_over = checks > most_checks or out.simplex_iteration_count > most_iterations
-        bound = out.mip_dual_bound / scale if integer else -INFINITY
-        if on_progress(bound, None) or is_over:
-            event.data_in.user_interrupt = 1
-
-    def on_solution(event: Any) -> None:
-        values = np.array(event.data_out.mip_solution)
-        on_progress(event.data_out.mip_dual_bound / scale, values)
-
-    def on_user_solution(event: Any) -> None:
-        values = receive() if receive is not None else None
-        if values is not None:
-            event.data_in.setSolution(values)
-
-    if integer:
-        solver.cbMipInterrupt += on_interrupt
-        solver.cbMipImprovingSolution += on_solution
-        if receive is not None:
-            solver.cbMipUserSolution += on_user_solution
-    else:
-        solver.cbSimplexInterrupt += on_interrupt
+    limit_s = time_limit_s if counted else INFINITY
+    most_checks, most_iterations = _most_checks(program, limit_s), limit_s / ITERATION_S
+    callbacks = _Callbacks(scale, integer, on_progress, receive, most_checks, most_iterations)
+    callbacks.add_to(solver)
     with ends_within(COUNTED_HANG_S if counted else time_limit_s * LATE_FACTOR + LATE_S):
         solver.run()
     iterations = max(solver.getInfo().simplex_iteration_count, 0)
     work.add(iterations * ITERATION_S + program.shape[2] * NONZERO_S)
     return _result(solver, scale, integer)
+
+
+@dataclass
+class _Callbacks:
+    """What HiGHS calls while it runs. Its objective is `scale` times that of the program."""
+
+    scale: float
+    integer: bool
+    on_progress: OnProgress
+    receive: ReceiveSolution | None
+    most_checks: float
+    most_iterations: float
+    checks: int = 0  # how often HiGHS has looked at its limits
+
+    def add_to(self, solver: Any) -> None:
+        if not self.integer:
+            solver.cbSimplexInterrupt += self.on_interrupt
+            return
+        solver.cbMipInterrupt += self.on_interrupt
+        solver.cbMipImprovingSolution += self.on_solution
+        if self.receive is not None:
+            solver.cbMipUserSolution += self.on_user_solution
+
+    def on_interrupt(self, event: Any) -> None:
+        out = event.data_out
+        self.checks += self.integer
+        has_worked = out.simplex_iteration_count > self.most_iterations
+        bound = out.mip_dual_bound / self.scale if self.integer else -INFINITY
+        if self.on_progress(bound, None) or has_worked or self.checks > self.most_checks:
+            event.data_in.user_interrupt = 1
+
+    def on_solution(self, event: Any) -> None:
+        values = np.array(event.data_out.mip_solution)
+        self.on_progress(event.data_out.mip_dual_bound / self.scale, values)
+
+    def on_user_solution(self, event: Any) -> None:
+        values = self.receive() if self.receive is not None else None
+        if values is not None:
+            event.data_in.setSolution(values)
 
 
 def _most_checks(program: Program, limit_s: float) -> float:

@@ -29,10 +29,10 @@ its inputs together, or an input that operator t overwrites.
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 from ..plan.problem import TOLERANCE, CostGraph, CostNode
 from .modes import Modes
+from .policy import DepthLimit
 from .program import INFINITY
 
 
@@ -54,14 +54,14 @@ def recomputable(
     is on storage too.
     """
     modes = Modes(graph) if modes is None else modes
-    found = []
+    flags = []
     for i, (node, way) in enumerate(zip(graph.nodes, modes.least_way, strict=True)):
         page_in, page_out = paging_values(node, value_per_us)
         may = recompute and not node.once and way is not None
         is_free = node.keep or modes.certainly_stored(i)
         is_cheap = way is not None and way.energy_uj < page_in + (0.0 if is_free else page_out)
-        found.append(may and (not page or deadline or is_cheap))
-    return found
+        flags.append(may and (not page or deadline or is_cheap))
+    return flags
 
 
 def paging_values(node: CostNode, value_per_us: float) -> tuple[float, float]:
@@ -94,18 +94,6 @@ def last_needs(
         for i in modes.again[j] if may_recompute[j] else ():
             last[i] = max(last[i], last[j])
     return last
-
-
-@dataclass(frozen=True)
-class DepthLimit:
-    """A heuristic limit: offer only short and cheap chains of recomputations.
-
-    Each chain ends in a tensor that the operator of the same stage needs.
-    """
-
-    depth: int | None = None  # longest chain of recomputations; None: no limit
-    # Largest cost of a chain, divided by the cost of paging its result out and in.
-    max_paging_ratio: float = INFINITY
 
 
 class RecomputeCandidates:
@@ -165,12 +153,12 @@ class RecomputeCandidates:
         limit = self.depth_limit
         if limit is None:
             return self._chains(needed, self.max_value, None)
-        found: set[int] = set()
+        nodes: set[int] = set()
         for i in set(needed):
             paging = sum(paging_values(self.graph.nodes[i], self.value_per_us))
             most = min(self.max_value, limit.max_paging_ratio * paging * (1 + TOLERANCE))
-            found |= self._chains((i,), most, limit.depth)
-        return found
+            nodes |= self._chains((i,), most, limit.depth)
+        return nodes
 
     def _chains(self, heads: Iterable[int], most: float, depth: int | None) -> set[int]:
         """Return the nodes of all chains that end in `heads` and cost at most `most`."""
@@ -212,13 +200,13 @@ class RecomputeCandidates:
             for i in alive
             if i in modes.overwritten[before] or self._anchored(i, touched, demanded)
         }
-        found: set[int] = set()
+        offered: set[int] = set()
         while anchored:
             group = self._group(anchored.pop(), alive)
             anchored -= group
             if any(self._shrinks(i) or not overwritten.isdisjoint(modes.again[i]) for i in group):
-                found |= group
-        return found
+                offered |= group
+        return offered
 
     def _group(self, i: int, alive: Set[int]) -> set[int]:
         """Return the nodes in `alive` that are connected with i."""

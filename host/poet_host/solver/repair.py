@@ -12,24 +12,10 @@ from ..work import now_s
 from .events import Event, fits, tidy
 from .models import conflicts, solution
 from .models.stage_columns import StageModel
+from .policy import DepthLimit
 from .program import Result, Values, minimise
-from .recompute_candidates import DepthLimit, RecomputeCandidates
+from .recompute_candidates import RecomputeCandidates
 from .search import Search
-
-PLAN_TIME_SHARE = 0.1  # share of the time left that making a plan from a solution may take
-# Stop a minimisation when value - bound is at most this share of the overhead. The overhead is what
-# the best plan spends in addition to what every plan must spend.
-OVERHEAD_GAP = 0.02
-
-NEIGHBOURHOOD_DEPTHS, MAX_NEIGHBOURHOOD_COLUMNS = (16, 6, 4, 3, 2), 40_000
-NEIGHBOURHOOD_LIMIT_S = 3.0
-IMPROVEMENTS_PER_GAP = 20  # ignore improvements of less than `overhead_gap` divided by this
-
-REPAIR_TIME_SHARE = 0.2  # share of the time left that the repair of one solution may take
-# Stages that are solved again, before and after each faulty stage. If that gives no solution, the
-# number is multiplied by REPAIR_MARGIN_GROWTH.
-REPAIR_MARGIN, REPAIR_MARGIN_GROWTH = 2, 4
-MAX_REPAIRED_SHARE = 0.3  # largest share of the stages that are solved again
 
 
 @dataclass
@@ -46,29 +32,32 @@ class RepairSearch(Search):
         if fits(graph, events, self.task.ram_bytes):
             self.try_plan(events)
             return
-        recomputed = [sorted(it) for it in solution.recomputed_by_stage(graph, events).values()]
-        enough = self.task.least_value_of(events) + 2 * self.overhead_gap
-        self.try_recomputations(recomputed, self.task.left_s * PLAN_TIME_SHARE, enough=enough)
+        recomputed = [
+            sorted(nodes) for nodes in solution.recomputed_by_stage(graph, events).values()
+        ]
+        enough = self.enough(self.task.least_value_of(events))
+        limit_s = self.task.left_s * self.policy.plan_time_share
+        self.try_recomputations(recomputed, limit_s, enough=enough)
 
     def repaired(self, events: Sequence[Event]) -> Sequence[Event] | None:
         """Repair a solution of a relaxation as far as possible.
 
         Return None unless the result is better than the incumbent.
         """
-        ends_at = now_s() + self.task.left_s * REPAIR_TIME_SHARE
+        ends_at = now_s() + self.task.left_s * self.policy.repair_time_share
         faulty: set[int] = set()
-        margin = REPAIR_MARGIN
+        margin = self.policy.repair_margin
         repeats: set[tuple[int, int]] = set()
         model = self.neighbourhood_model(events)
         while model is not None and now_s() < ends_at and not self.is_over:
             values = solution.values_of(model, events, repeats)
             violated = solution.violated_stages(model, values)
             if not violated:
-                found = conflicts.violated_sets(model, values)
-                if not found:
+                new = conflicts.violated_sets(model, values)
+                if not new:
                     break
-                violated = {conflict.stage for conflict in found}
-                self.known_conflicts.update(dict.fromkeys(found))
+                violated = {conflict.stage for conflict in new}
+                self.known_conflicts.update(dict.fromkeys(new))
                 model = self.neighbourhood_model(events)
                 if model is None:
                     break
@@ -77,11 +66,11 @@ class RepairSearch(Search):
             last = len(model.stages) - 1
             around = (range(max(0, k - margin), min(k + margin, last) + 1) for k in faulty)
             window = set().union(*around)
-            if len(window) > MAX_REPAIRED_SHARE * len(model.stages):
+            if len(window) > self.policy.max_repaired_share * len(model.stages):
                 break
             result = self.solve_neighbourhood(model, values, window)
             if result.values is None:
-                margin *= REPAIR_MARGIN_GROWTH
+                margin *= self.policy.repair_margin_growth
             elif result.objective >= self.incumbent_value - self.least_improvement:
                 return None
             else:
@@ -91,13 +80,17 @@ class RepairSearch(Search):
 
     @property
     def overhead_gap(self) -> float:
-        least = self.task.least_value
-        return OVERHEAD_GAP * (self.incumbent_value - least) if self.incumbent else 0.0
+        overhead = self.incumbent_value - self.task.least_value
+        return self.policy.overhead_gap * overhead if self.incumbent else 0.0
+
+    def enough(self, value: float) -> float:
+        """Return the value of a plan that is good enough for a solution of this value."""
+        return value + self.policy.enough_gaps * self.overhead_gap
 
     @property
     def least_improvement(self) -> float:
         """Return by how much a solution must be better than the incumbent to be tried."""
-        return self.overhead_gap / IMPROVEMENTS_PER_GAP
+        return self.overhead_gap / self.policy.improvements_per_gap
 
     def limited(
         self, limit: DepthLimit, events: Sequence[Event] | None = None
@@ -122,13 +115,15 @@ class RepairSearch(Search):
 
         A conflict (conflicts.py) is a set of recomputations that do not fit into RAM together.
         """
-        found = [
-            it for it in conflicts.violated_sets(model, values) if it not in self.known_conflicts
+        new = [
+            conflict
+            for conflict in conflicts.violated_sets(model, values)
+            if conflict not in self.known_conflicts
         ]
-        self.known_conflicts.update(dict.fromkeys(found))
-        for conflict in found:
+        self.known_conflicts.update(dict.fromkeys(new))
+        for conflict in new:
             conflicts.forbid(model, conflict)
-        return bool(found)
+        return bool(new)
 
     def model_with_conflicts(
         self, candidates: RecomputeCandidates, ram_bytes: int, deadline_us: float | None
@@ -144,15 +139,15 @@ class RepairSearch(Search):
         """Return the stage model with the longest chains of recomputations that is small enough,
         and with the recomputations of `events`.
 
-        It is small enough if it has at most MAX_NEIGHBOURHOOD_COLUMNS columns. If no model is,
+        It is small enough if it has at most `max_neighbourhood_columns` columns. If no model is,
         return the one with the shortest chains.
         """
-        for depth in NEIGHBOURHOOD_DEPTHS:
+        for depth in self.policy.neighbourhood_depths:
             candidates = self.limited(DepthLimit(depth, 1.0), events)
             model = self.model_with_conflicts(
                 candidates, self.task.ram_bytes, self.task.deadline_us
             )
-            if model is None or len(model.program.cost) <= MAX_NEIGHBOURHOOD_COLUMNS:
+            if model is None or len(model.program.cost) <= self.policy.max_neighbourhood_columns:
                 break
         return model
 
@@ -165,7 +160,7 @@ class RepairSearch(Search):
         """
         return minimise(
             solution.neighbourhood(model, values, window),
-            min(NEIGHBOURHOOD_LIMIT_S, self.task.left_s),
+            min(self.policy.neighbourhood_limit_s, self.task.left_s),
             absolute_gap=self.least_improvement,
             initial=values if initial else None,
             presolve=self.task.presolve,

@@ -17,12 +17,12 @@ from ..plan.placed_plan import Effort, Excess
 from ..plan.plan import Plan
 from ..plan.problem import TOLERANCE, CostGraph, Problem, without_energy
 from ..work import now_s
-from .candidate import Candidate, candidate_of
-from .events import Event, energy_uj, fits, least_value, tidy
+from .events import Candidate, Event, candidate_of, energy_uj, fits, least_value, tidy
 from .models import slot_model, solution, stage_model
 from .models.stage_columns import StageModel
 from .modes import Modes, Strict
 from .overlapped import with_processor_time, with_transfer_room
+from .policy import DEFAULT_POLICY, SearchPolicy
 from .program import INFINITY, NO_LIMITS, TimeLimits, Values, minimise
 from .recompute_candidates import RecomputeCandidates, recomputable
 from .settings import Settings
@@ -34,13 +34,7 @@ from .unavoidable import (
 )
 from .workers import Channel
 
-SLOT_PASSES = (1, 2)  # times that a stage may recompute a node; 2 is tried if 1 is not enough
-# With more effort for the order of transfers, a plan may save these shares of the deadline and of
-# its value. A plan that is late, or worse than the best one, by more is dropped.
-MAX_LATENESS, MAX_GAIN = 0.02, 0.005
-
 NONZERO_S = 3e-6  # to add one to a model, for counted work
-LARGE_GRAPH_NODES = 500  # a graph of more nodes is large: its programs take long
 
 SeedPlan = Callable[[Problem, Settings], Plan | None]
 """Returns a plan made without search, from which a search can start; None if it cannot."""
@@ -64,6 +58,7 @@ class Task:
     seed_plans: tuple[SeedPlan, ...] = ()
     known: Candidate | None = None  # a plan found before
     presolve: bool = True  # False: HiGHS does not simplify programs first
+    policy: SearchPolicy = DEFAULT_POLICY
 
     @cached_property
     def modes(self) -> Modes:
@@ -77,7 +72,7 @@ class Task:
 
     @property
     def is_large(self) -> bool:
-        return len(self.graph.nodes) > LARGE_GRAPH_NODES
+        return len(self.graph.nodes) > self.policy.large_graph_nodes
 
     @property
     def may_recompute(self) -> list[bool]:
@@ -92,9 +87,9 @@ class Task:
 
     def allows(self, events: Sequence[Event]) -> bool:
         """Return whether the events recompute and page no more than the task allows."""
-        runs = (self.graph.outputs(it.node, it.mode) for it in events if it.op == "compute")
+        runs = (self.graph.outputs(i, mode) for op, i, mode in events if op == "compute")
         computed = [made.node for run in runs for made in run]
-        paged = any(it.op == "page_in" and not self.graph.nodes[it.node].stored for it in events)
+        paged = any(op == "page_in" and not self.graph.nodes[i].stored for op, i, _ in events)
         return (self.page or not paged) and (self.recompute or len(set(computed)) == len(computed))
 
     @property
@@ -125,24 +120,6 @@ class Task:
     @property
     def placed(self) -> bool:
         return self.unit > 1
-
-    @property
-    def unpadded(self) -> CostGraph:
-        """Return the graph with the sizes before rounding."""
-        both = zip(self.graph.nodes, self.problem.graph.nodes, strict=True)
-        nodes = tuple(
-            replace(
-                node,
-                bytes=own.bytes,
-                workspace_bytes=own.workspace_bytes,
-                modes=tuple(
-                    replace(mode, workspace_bytes=own_mode.workspace_bytes)
-                    for mode, own_mode in zip(node.modes, own.modes, strict=True)
-                ),
-            )
-            for node, own in both
-        )
-        return replace(self.graph, nodes=nodes)
 
     @property
     def deadline_us(self) -> float | None:
@@ -186,6 +163,10 @@ class Search:
     tried: set[tuple[Event, ...]] = field(default_factory=set)  # if time matters
 
     @property
+    def policy(self) -> SearchPolicy:
+        return self.task.policy
+
+    @property
     def is_over(self) -> bool:
         return self.channel.is_stopped() or self.task.left_s == 0.0
 
@@ -223,6 +204,7 @@ class Search:
                 page=self.task.page,
                 limits=self.task.time_limits(deadline_us),
                 out_of_time=lambda: self.is_over,
+                policy=self.policy,
             )
         except stage_model.TooLarge:
             return None
@@ -247,21 +229,21 @@ class Search:
         deadline_us = task.deadline_us
         efforts: tuple[Effort, ...] = ("little", "full") if task.is_timed else ("none",)
         for effort in efforts:
-            found = candidate_of(
+            made = candidate_of(
                 task.problem, events, placed=task.placed, time_limit_s=task.left_s, effort=effort
             )
-            if isinstance(found, Candidate):
+            if isinstance(made, Candidate):
                 self.excess = Excess()
-                value = task.value(found)
+                value = task.value(made)
                 if value < self.incumbent_value * (1 - TOLERANCE):
-                    self.incumbent, self.incumbent_value = found, value
-                    self.channel.emit("plan", found)
+                    self.incumbent, self.incumbent_value = made, value
+                    self.channel.emit("plan", made)
                     return True
-                if value > self.incumbent_value * (1 + MAX_GAIN):
+                if value > self.incumbent_value * (1 + self.policy.max_gain):
                     return False
                 continue
-            self.excess = found
-            if found.time_us > MAX_LATENESS * (deadline_us or 0.0) or found.ram_bytes:
+            self.excess = made
+            if made.time_us > self.policy.max_lateness * (deadline_us or 0.0) or made.ram_bytes:
                 return False
         return False
 
@@ -275,11 +257,11 @@ class Search:
             return False
         # The events fit the budget for rounded sizes, which may be above the problem's.
         problem = replace(task.problem, ram_bytes=task.ram_bytes)
-        found = candidate_of(
+        made = candidate_of(
             problem, events, placed=False, time_limit_s=task.left_s, effort="little"
         )
-        worst = self.incumbent_value * (1 + MAX_GAIN)
-        return isinstance(found, Candidate) and task.value(found) > worst
+        worst = self.incumbent_value * (1 + self.policy.max_gain)
+        return isinstance(made, Candidate) and task.value(made) > worst
 
     def try_solution(
         self,
@@ -327,7 +309,7 @@ class Search:
         ram_bytes = task.ram_bytes if ram_bytes is None else ram_bytes
         deadline_us = task.deadline_us if deadline_us is None else deadline_us
         value = INFINITY
-        for passes in SLOT_PASSES:
+        for passes in self.policy.slot_passes:
             slots = slot_model.slots_of(task.graph, recomputed, passes)
             model = slot_model.build(
                 task.graph,
@@ -338,10 +320,10 @@ class Search:
                 modes=task.modes,
             )
             # The presolve of HiGHS 1.16 does not end for some slot models of 800 nodes.
-            found = minimise(model.program, limit_s, presolve=False, on_progress=self.on_progress)
-            if found.values is not None:
-                self.try_plan(tidy(task.graph, slot_model.events(model, found.values)))
-                value = min(value, found.objective)
-                if value <= enough or found.outcome == "stopped":
+            result = minimise(model.program, limit_s, presolve=False, on_progress=self.on_progress)
+            if result.values is not None:
+                self.try_plan(tidy(task.graph, slot_model.events(model, result.values)))
+                value = min(value, result.objective)
+                if value <= enough or result.outcome == "stopped":
                     break  # a larger model would take even longer
         return value

@@ -3,9 +3,12 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ..work import now_s
+from .policy import DEFAULT_POLICY, SearchPolicy
 
+Method = Literal["poet", "poet-paging", "poet-remat"]
 Progress = Callable[[float | None, float, float | None, float], object]
 """Called on every change with (value, bound, gap, elapsed_s). None: not known yet."""
 
@@ -25,6 +28,7 @@ class Settings:
     below: float | None = None
     # Whether the time limit is one of counted work (work.py), instead of the computer's clock.
     counted: bool = False
+    policy: SearchPolicy = DEFAULT_POLICY
 
 
 DEFAULT_SETTINGS = Settings()

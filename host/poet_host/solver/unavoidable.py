@@ -13,7 +13,7 @@ def unavoidable_uj(graph: CostGraph) -> float:
     in RAM, and page out each kept tensor that is not streamed.
     """
     total = 0.0
-    for i in _computed(graph):
+    for i in sorted(graph.unavoidable):
         total += min(
             (graph.nodes[j].mode(number).energy_uj if j == i else 0.0)
             + (graph.nodes[i].page_out_uj if _pages_out(graph, made) else 0.0)
@@ -25,7 +25,7 @@ def unavoidable_uj(graph: CostGraph) -> float:
 
 def least_processor_us(graph: CostGraph) -> float:
     """Return the time for which the processor's lane is busy in every plan."""
-    total = sum(_least_us(graph, i) for i in _computed(graph))
+    total = sum(_least_us(graph, i) for i in sorted(graph.unavoidable))
     total += sum(graph.nodes[i].page_in_cpu_us for i in _read(graph))
     total += sum(graph.nodes[i].page_out_cpu_us for i in _written(graph))
     return total * (1 - TOLERANCE / 4)
@@ -41,7 +41,7 @@ def least_time_us(graph: CostGraph) -> float:
     needed: set[int] = set()
     written = _written(graph)
     kept_us = sum(graph.nodes[i].page_out_us for i in written)
-    for i in _computed(graph):
+    for i in sorted(graph.unavoidable):
         new = _needed(graph, i) - needed
         needed |= new
         arrived_us += sum(graph.nodes[j].page_in_us for j in new)
@@ -69,10 +69,6 @@ def transfers_alone_us(graph: CostGraph) -> float:
     return begin_us + (graph.nodes[last].page_out_us if last in _written(graph) else 0.0)
 
 
-def _computed(graph: CostGraph) -> list[int]:
-    return sorted(graph.unavoidable)
-
-
 def _least_us(graph: CostGraph, i: int) -> float:
     """Return the least time for which node i occupies the processor's lane.
 
@@ -92,7 +88,7 @@ def _needed(graph: CostGraph, i: int) -> set[int]:
 
 
 def _read(graph: CostGraph) -> set[int]:
-    return set().union(*(_needed(graph, i) for i in _computed(graph)))
+    return set().union(*(_needed(graph, i) for i in sorted(graph.unavoidable)))
 
 
 def _pages_out(graph: CostGraph, made: Output) -> bool:
@@ -102,5 +98,7 @@ def _pages_out(graph: CostGraph, made: Output) -> bool:
 
 def _written(graph: CostGraph) -> set[int]:
     return {
-        i for i in _computed(graph) if all(_pages_out(graph, made) for _, _, made in graph.runs[i])
+        i
+        for i in sorted(graph.unavoidable)
+        if all(_pages_out(graph, made) for _, _, made in graph.runs[i])
     }

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
+from multiprocessing.connection import wait
 from typing import Any, cast
 
 from .. import work
@@ -117,13 +118,13 @@ class Worker:
         Raises RuntimeError if the search failed, WorkerKilled if the process ended, WorkerHung if
         it ended itself.
         """
-        kind, found, counted_s = self._receive()
+        kind, content, counted_s = self._receive()
         work.move_to(counted_s)
-        return kind, found
+        return kind, content
 
     def _receive(self) -> tuple[str, Any, float | None]:
         try:
-            kind, found, counted_s = self.results.recv()
+            kind, content, counted_s = self.results.recv()
         except (EOFError, ConnectionError):
             self.busy = False
             hung = self._process.wait() == HUNG
@@ -132,8 +133,8 @@ class Worker:
             self.busy = False
         if kind == "error":
             self.busy = False
-            raise RuntimeError(f"a search process of the planner failed:\n{found}")
-        return kind, found, counted_s
+            raise RuntimeError(f"a search process of the planner failed:\n{content}")
+        return kind, content, counted_s
 
     def stop(self) -> bool:
         """Stop the search. Return False if the process had to be killed."""
@@ -219,6 +220,28 @@ class Pool:
 POOL = Pool()
 
 
+def last_results(limit_s: float, search: Callable[..., None], *arguments: object) -> dict[str, Any]:
+    """Run a search in a worker. Return the last result of each kind within the time limit."""
+    last: dict[str, Any] = {}
+    ends_at = work.now_s() + limit_s
+    worker = POOL.take()
+    try:
+        worker.search(search, *arguments)
+        while worker.busy and wait([worker.results], _longest_wait_s(ends_at)):
+            kind, content = worker.receive()
+            last[kind] = content
+    except (KeyboardInterrupt, WorkerKilled):
+        pass
+    finally:
+        POOL.give_back(worker)
+    return last
+
+
+def _longest_wait_s(ends_at: float) -> float | None:
+    """Return how long a search may take; None if it counts its work, and so ends by itself."""
+    return None if work.counted_s() is not None else max(0.0, ends_at - work.now_s())
+
+
 def serve(handle: int) -> None:
     """Run the process of a worker: one search after another."""
     _is_worker.set()
@@ -229,7 +252,7 @@ def serve(handle: int) -> None:
     arrived = threading.Condition()
     stopped = threading.Event()
     channel = Channel(
-        lambda kind, found: parent.send((kind, found, work.counted_s())), stopped.is_set
+        lambda kind, content: parent.send((kind, content, work.counted_s())), stopped.is_set
     )
 
     def listen() -> None:

@@ -30,10 +30,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..modes import Modes
+from ..policy import DEFAULT_POLICY
 from ..program import INFINITY, Term, Values
 from .stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel
 
-MAX_STATES = 2000  # visited for one M
 INTEGRALITY_TOLERANCE = 1e-3  # largest distance of a variable's value from 0 or 1
 
 
@@ -180,12 +180,14 @@ def _lifted(model: StageModel, conflict: Conflict) -> Conflict:
     So the conflict also forbids solutions that keep others of these results.
     """
     stage, modes = model.stages[conflict.stage], model.modes.exact
+    most = model.policy.max_conflict_states
     out = conflict.kept | _overwritten(modes, conflict.computed)
     for j in sorted(conflict.computed - out):
         size = model.graph.nodes[j].bytes
         if size and j in stage.used:
             kept = conflict.kept | {j}
-            peak = _least_peak(modes, conflict.computed, kept, conflict.passing, 0, conflict.once)
+            rest = conflict.passing, 0, conflict.once, most
+            peak = _least_peak(modes, conflict.computed, kept, *rest)
             if peak >= conflict.peak_bytes + size:
                 conflict = replace(conflict, kept=kept, peak_bytes=conflict.peak_bytes + size)
     return conflict
@@ -210,7 +212,8 @@ def _conflict(
     )
     out = computed | passing
     held_bytes = sum(round(nodes[i].bytes * share) for i, share in held.items() if i not in out)
-    peak = _least_peak(modes, computed, kept, passing, model.ram_bytes - held_bytes, once)
+    most, left_bytes = model.policy.max_conflict_states, model.ram_bytes - held_bytes
+    peak = _least_peak(modes, computed, kept, passing, left_bytes, once, most)
     if peak + held_bytes <= model.ram_bytes:
         return None
     return Conflict(index, computed, kept, passing, once, peak)
@@ -234,6 +237,7 @@ def _least_peak(
     passing: frozenset[int],
     capacity_bytes: int,
     once: frozenset[int] = frozenset(),
+    max_states: int = DEFAULT_POLICY.max_conflict_states,
 ) -> int:
     """Return the least peak bytes of RAM to compute all of `computed`, with `kept` left in RAM.
 
@@ -242,7 +246,7 @@ def _least_peak(
     results that must still be computed before it. The predecessors of a state differ in which of
     these was computed last. So nothing needs to be dropped, and the last state is empty.
     States are visited in the order of their peaks, so no state before the last has a higher peak.
-    The result is only a lower bound if more than MAX_STATES states would be visited. If no order
+    The result is only a lower bound if more than `max_states` states would be visited. If no order
     is possible, the result is above `capacity_bytes`.
     """
     nodes = modes.graph.nodes
@@ -262,7 +266,7 @@ def _least_peak(
     heap = [(0, sorted(computed, reverse=True), kept, unused | once)]
     seen: set[tuple[frozenset[int], frozenset[int]]] = set()
     peak = 0
-    while heap and len(seen) < MAX_STATES:
+    while heap and len(seen) < max_states:
         peak, _, held, left = heapq.heappop(heap)
         if (held, left) in seen:
             continue

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from ...plan.problem import CostGraph
 from ..modes import Modes
+from ..policy import SearchPolicy
 from ..program import LaneTimes, Program, Term
 
 Columns = dict[int, int]  # tensor -> column
@@ -54,6 +55,7 @@ class StageModel:
     # Indices of the stages that may drop a tensor that is in RAM at their start, and create it
     # again. Only for them, the constraints of conflicts (conflicts.py) hold for all plans.
     conflict_stages: Set[int]
+    policy: SearchPolicy
     program: Program = field(default_factory=Program)
     written: Columns = field(default_factory=dict)  # o
     # For each tensor, the columns of x for the modes that stream it to storage.

@@ -38,9 +38,10 @@ leave out has a mode z that makes nothing: R_ti + x_iz <= 1 and o_i + x_iz <= 1.
 
 from collections.abc import Callable, Iterable, Iterator, Set
 
+from ..modes import Way
+from ..policy import DEFAULT_POLICY, SearchPolicy
 from ..program import INFINITY, NO_LIMITS, Program, Term, TimeLimits
 from ..recompute_candidates import RecomputeCandidates
-from ..ways import Way
 from .stage_columns import (
     ALWAYS_IN_RAM,
     Columns,
@@ -51,8 +52,6 @@ from .stage_columns import (
     storing,
 )
 from .stage_cuts import add_gap_cuts, prefer_paging
-
-MAX_NONZEROS = 3_000_000  # in all constraints; the solver takes about 150 bytes per non-zero
 
 
 class TooLarge(Exception):
@@ -66,16 +65,17 @@ def build(
     page: bool = True,
     limits: TimeLimits = NO_LIMITS,
     out_of_time: Callable[[], bool] = lambda: False,
+    policy: SearchPolicy = DEFAULT_POLICY,
 ) -> StageModel:
     """Build the stage model that offers the candidates.
 
     `page` False: computed tensors are paged out only if they must be on storage at the end. A stage
     that is one of the candidates' `conflict_stages` may drop a tensor and create it again. Only for
     such a stage, the constraints of conflicts (conflicts.py) hold for all plans.
-    Raises TooLarge if the model exceeds MAX_NONZEROS, or if `out_of_time()` returns True.
+    Raises TooLarge if the model exceeds `policy.max_nonzeros`, or if `out_of_time()` returns True.
     """
     graph = candidates.graph
-    model = StageModel(graph, candidates.modes, ram_bytes, candidates.conflict_stages)
+    model = StageModel(graph, candidates.modes, ram_bytes, candidates.conflict_stages, policy)
     _page_outs(model, page)
     before: Columns = {}
     if not graph.storage:
@@ -84,7 +84,7 @@ def build(
     for t, node in enumerate(graph.nodes):
         if node.stored:
             continue
-        if out_of_time() or len(model.program.columns) > MAX_NONZEROS:
+        if out_of_time() or len(model.program.columns) > policy.max_nonzeros:
             raise TooLarge
         model.first_rows.append(len(model.program.row_lower))
         chosen = _modes(model, t)

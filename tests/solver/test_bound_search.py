@@ -77,7 +77,7 @@ def test_the_first_bound_offers_only_plans_that_are_better_than_the_known_one() 
     found = 0
     for seed in range(60):
         task = task_of(mode_problem(seed, 6))
-        if least_ram_bytes(task.graph, 1) > task.ram_bytes:
+        if least_ram_bytes(task.padded, 1) > task.padded_ram_bytes:
             continue
         plans: list[Any] = []
 
@@ -117,7 +117,7 @@ def test_the_best_plan_obeys_any_conflict_of_some_stages_and_strict_nodes(block:
             search = Search(task, Channel(lambda kind, found: None, lambda: False))
             candidates = search.candidates(strict, conflict_stages=stages)
             limits = task.time_limits(task.deadline_us)
-            model = stage_model.build(candidates, task.ram_bytes, limits=limits)
+            model = stage_model.build(candidates, task.padded_ram_bytes, limits=limits)
             before = minimise(model.program, LIMIT_S).objective
             for index in stages & set(range(len(model.stages))):
                 stage = model.stages[index]

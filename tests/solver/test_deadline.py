@@ -71,7 +71,7 @@ def test_searches_for_a_deadline_start_from_the_plans_found_before(
                 plans += [found.best] if found.best else []
             busy = with_processor_time(without_energy(graph), 1.0)
             if overlapped and energy_uj(busy, first.events) > deadline_us * (1 + 1e-9):
-                assert all(it.energy_uj == it.time_us for it in overlapped[0][0].graph.nodes)
+                assert all(it.energy_uj == it.time_us for it in overlapped[0][0].padded.nodes)
                 late += 1
     assert started > 10
     assert late > 0

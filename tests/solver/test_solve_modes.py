@@ -107,7 +107,7 @@ def test_every_model_bounds_all_plans(options: dict[str, object]) -> None:
         task = task_of(problem)
         candidates = Search(task, SILENT).candidates(**options)
         limits = task.time_limits(task.deadline_us)
-        model = stage_model.build(candidates, task.ram_bytes, limits=limits)
+        model = stage_model.build(candidates, task.padded_ram_bytes, limits=limits)
         found = minimise(model.program, 20.0)
         assert found.bound <= least * (1 + 1e-6) + 1e-9, problem
         bounds += found.bound > task.least_value
@@ -125,18 +125,18 @@ def test_the_best_plan_is_a_solution_of_the_model(is_fused: bool) -> None:
         if best is None:
             continue
         task = task_of(problem)
-        events = normal_order(task.graph, events_of(task.graph, best.statements))
-        if not fits(task.graph, events, task.ram_bytes):
+        events = normal_order(task.padded, events_of(task.padded, best.statements))
+        if not fits(task.padded, events, task.padded_ram_bytes):
             continue
         search = RepairSearch(task, SILENT)
         model = search.neighbourhood_model(events)
         assert model is not None
         values = solution.values_of(model, events)
         assert not model.program.violated_rows(values), problem
-        made = [task.graph.outputs(it.node, it.mode) for it in events if it.op == "compute"]
+        made = [task.padded.outputs(it.node, it.mode) for it in events if it.op == "compute"]
         again += len({it.node for it in chain(*made)}) < len([*chain(*made)])
         before_fused += any(
-            len(task.graph.outputs(one.node, one.mode)) > 1
+            len(task.padded.outputs(one.node, one.mode)) > 1
             for it, one in pairwise(events)
             if it.op == "page_in" and one.op == "compute"
         )
@@ -152,7 +152,7 @@ def test_a_tensor_that_only_modes_write_to_storage_can_be_paged_in() -> None:
         best = cheapest(problem)
         assert best is not None
         task = task_of(problem)
-        model = stage_model.build(Search(task, SILENT).candidates(), task.ram_bytes)
+        model = stage_model.build(Search(task, SILENT).candidates(), task.padded_ram_bytes)
         assert minimise(model.program, 20.0).bound <= best.energy_uj * (1 + 1e-6)
         modes = task.modes
         found += any(modes.streaming[i] and not modes.whole[i] for i in modes.apart.left_out)

@@ -58,7 +58,7 @@ def search_bounds(
     if incumbent is not None:
         search.incumbent = incumbent
         search.incumbent_value = task.value(incumbent)
-    if not is_relaxed and task.graph.has_modes:
+    if not is_relaxed and task.padded.has_modes:
         search.relax(task.policy.long_relaxation_time_share)
     search.run()
 
@@ -89,7 +89,7 @@ class BoundSearch(Search):
             overhead=self.overhead,
             conflict_stages={conflict.stage for conflict in self.learnt.conflicts},
         )
-        model = self.stage_model(candidates, self.task.ram_bytes, self.task.deadline_us)
+        model = self.stage_model(candidates, self.task.padded_ram_bytes, self.task.deadline_us)
         if model is not None:
             for conflict in self.learnt.conflicts:
                 forbid(model, conflict)
@@ -138,7 +138,7 @@ class BoundSearch(Search):
 
     def _least_uj(self, i: int) -> float:
         """Return the least energy that brings tensor i into RAM, without its inputs."""
-        node, modes = self.task.graph.nodes[i], self.task.modes
+        node, modes = self.task.padded.nodes[i], self.task.modes
         way = None if node.once else modes.least_way[i]
         page_out_uj = 0.0 if modes.certainly_stored(i) else node.page_out_uj
         paged_uj = node.page_in_uj + page_out_uj
@@ -147,7 +147,7 @@ class BoundSearch(Search):
     def _page_in_uj(self, missing: tuple[int, int]) -> float:
         """Return the energy to page in a missing input, which must be on storage then."""
         j, i = missing
-        nodes = self.task.graph.nodes
+        nodes = self.task.padded.nodes
         stored = self.task.modes.certainly_stored(i) and not nodes[j].modes
         return nodes[i].page_in_uj if stored else INFINITY
 
@@ -157,7 +157,7 @@ class BoundSearch(Search):
         `share`: the share of the time left that each program may take.
         """
         model = self.stage_model(
-            self.candidates(self.learnt.strict), self.task.ram_bytes, self.task.deadline_us
+            self.candidates(self.learnt.strict), self.task.padded_ram_bytes, self.task.deadline_us
         )
         if model is None:
             return "stopped"
@@ -174,7 +174,7 @@ class BoundSearch(Search):
         if result.outcome == "optimal" and not self.learnt.strict:
             self.add_expensive(_missing(model, result.values))
             self.channel.emit("learnt", self.learnt)
-        if result.values is not None and self.task.graph.has_modes:
+        if result.values is not None and self.task.padded.has_modes:
             recomputed = solution.recomputed(model, result.values)
             limit_s = self.task.left_s * self.policy.plan_time_share
             if any(recomputed):

@@ -60,16 +60,16 @@ def search_exhaustively(
     RAM must hold the tensors one after another at multiples of `task.unit` bytes; the last tensor
     needs no padding. The limit counts labels, so that equal input gives equal plans.
     """
-    if len(task.graph.nodes) > task.policy.max_exhaustive_nodes:
+    if len(task.padded.nodes) > task.policy.max_exhaustive_nodes:
         return None
     return _Search(task).run(max_labels, out_of_time)
 
 
 class _Search:
     def __init__(self, task: Task) -> None:
-        exact = task.problem
+        exact = task.exact
         self.graph, self.ram_bytes, self.unit = exact.graph, exact.ram_bytes, task.unit
-        self.costs = task.graph  # with the energies that the task counts
+        self.costs = task.padded  # with the energies that the task counts
         self.nodes, self.is_timed = self.graph.nodes, task.is_timed
         self.value_per_us = task.value_per_us
         self.may_recompute, self.recompute = task.may_recompute, task.recompute

@@ -64,16 +64,16 @@ def smallest_ram_bytes(task: Task) -> int | None:
 
     Without a plan from the search, it is the RAM of the keep-everything plan.
     """
-    graph, unit = task.graph, task.unit
-    least = least_ram_bytes(task.problem.graph, unit)
-    paged = paged_bytes(task.problem.graph, unit) if graph.storage and task.page else None
+    graph, unit = task.padded, task.unit
+    least = least_ram_bytes(task.exact.graph, unit)
+    paged = paged_bytes(task.exact.graph, unit) if graph.storage and task.page else None
     if paged == least:
         return least
     sizes = [node.bytes for node in graph.nodes]
     workspaces = _workspaces(graph)
     step = gcd(*sizes, *workspaces) or 1
     low, high = aligned(least, step), sum(sizes) + max(workspaces, default=0)
-    keep = task.problem.graph.keep_everything
+    keep = task.exact.graph.keep_everything
     plans = [paged, keep.peak_bytes if keep else None]
     known = min((size for size in plans if size is not None), default=None)
     try:
@@ -94,14 +94,14 @@ def _has_plan(task: Task, ram_bytes: int) -> bool:
 
     Raises KeyboardInterrupt if Ctrl-C ended the search.
     """
-    graph = task.problem.graph
+    graph = task.exact.graph
     results = Results(
         replace(
             task.within(task.policy.budget_time_share),
-            problem=Problem(graph, ram_bytes),
-            graph=without_energy(task.graph),
+            exact=Problem(graph, ram_bytes),
+            padded=without_energy(task.padded),
             value_per_us=0.0,
-            ram_bytes=aligned_budget(graph, ram_bytes, task.unit),
+            padded_ram_bytes=aligned_budget(graph, ram_bytes, task.unit),
         )
     )
     run_searches(results)

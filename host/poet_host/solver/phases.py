@@ -78,10 +78,10 @@ class Searches:
         """Return the task without the deadline."""
         problem, unit = self.problem, ALIGNMENT if self.settings.placed else 1
         return Task(
-            problem=replace(problem, deadline_us=None),
-            graph=aligned_graph(problem.counted, unit),
+            exact=replace(problem, deadline_us=None),
+            padded=aligned_graph(problem.counted, unit),
             value_per_us=problem.value_per_us,
-            ram_bytes=feasibility.aligned_budget(problem.graph, problem.ram_bytes, unit),
+            padded_ram_bytes=feasibility.aligned_budget(problem.graph, problem.ram_bytes, unit),
             recompute=self.method != "poet-paging",
             page=self.method != "poet-remat",
             unit=unit,
@@ -108,8 +108,8 @@ class Searches:
 
     def report(self, results: Results) -> None:
         """Report the value of the best plan in time, and the bound, if it is one of this task."""
-        bounded = (self.task.graph, self.task_without_waits.graph)
-        is_bounded = any(results.task.graph is graph for graph in bounded)
+        bounded = (self.task.padded, self.task_without_waits.padded)
+        is_bounded = any(results.task.padded is graph for graph in bounded)
         if self.settings.progress is not None and is_bounded:
             best = self.best_in_time([results.best])
             known = self.task.value(best) if best else None
@@ -145,8 +145,8 @@ class Searches:
 
         A bound of this task is also one of the values of all plans, and easier to find.
         """
-        graph = with_processor_time(self.task.graph, self.task.value_per_us)
-        return replace(self.task, graph=graph, value_per_us=0.0)
+        graph = with_processor_time(self.task.padded, self.task.value_per_us)
+        return replace(self.task, padded=graph, value_per_us=0.0)
 
     def search_without_waits(self) -> None:
         policy, task = self.policy, self.task_without_waits
@@ -176,7 +176,7 @@ class Searches:
         return self.problem.deadline_us is None and all(
             per_us * node.page_in_us <= most * node.page_in_uj
             and per_us * node.page_out_us <= most * node.page_out_uj
-            for node in self.task.graph.nodes
+            for node in self.task.padded.nodes
         )
 
     def may_ignore_waits(self) -> bool:
@@ -189,7 +189,7 @@ class Searches:
         is_over = results.is_proved(self.settings.gap) or results.is_exhausted
         if plan is None or is_over or not self.problem.is_timed or not self.is_in_time(plan):
             return False
-        unproved = energy_uj(self.task_without_waits.graph, plan.events) - results.bound
+        unproved = energy_uj(self.task_without_waits.padded, plan.events) - results.bound
         return not self.waits_are_cheap and self.waits(plan) < unproved
 
     def waits_matter(self) -> bool:
@@ -206,12 +206,12 @@ class Searches:
 
     def exceeds_deadline(self) -> bool:
         deadline_us = self.problem.deadline_us
-        return deadline_us is not None and least_time_us(self.task.graph) > _latest_us(deadline_us)
+        return deadline_us is not None and least_time_us(self.task.padded) > _latest_us(deadline_us)
 
     def count_waits(self) -> None:
         """Count waits from now on, and drop a plan that misses the deadline."""
         known = self.best_in_time([self.results.best])
-        task = replace(self.task, problem=self.problem, known=known)
+        task = replace(self.task, exact=self.problem, known=known)
         self.results = replace(self.results, task=task, early_plan=known)
         self.results.bound = max(self.results.bound, task.least_value)
         self.report(self.results)
@@ -235,7 +235,7 @@ class Searches:
 
     def waits(self, plan: Candidate) -> float:
         """Return what the time costs in which the processor waits for transfers."""
-        return self.task.value(plan) - energy_uj(self.task_without_waits.graph, plan.events)
+        return self.task.value(plan) - energy_uj(self.task_without_waits.padded, plan.events)
 
     def search_overlapped(self) -> None:
         """Search for plans whose transfers run while the processor computes.
@@ -251,7 +251,11 @@ class Searches:
 
         def meets_deadline(weight_per_us: float, share: float) -> bool:
             task = self.task.within(share).overlapped(weight_per_us)
-            if first is not None and not known and fits(task.graph, first.events, task.ram_bytes):
+            if (
+                first is not None
+                and not known
+                and fits(task.padded, first.events, task.padded_ram_bytes)
+            ):
                 known.append(first)
             task = replace(task, known=min(known, key=task.value, default=None))
             best = self.search(task).best
@@ -262,14 +266,14 @@ class Searches:
 
         deadline_us = self.problem.deadline_us
         is_new = bool(self.task.value_per_us) or deadline_us is None
-        busy = with_processor_time(without_energy(self.task.graph), 1.0)
+        busy = with_processor_time(without_energy(self.task.padded), 1.0)
         busy_us = energy_uj(busy, first.events) if first is not None else 0.0
         is_late = deadline_us is not None and busy_us > _latest_us(deadline_us)
         if is_new and not is_late and meets_deadline(0.0, policy.overlapped_time_share):
             return
         if deadline_us is None or not meets_deadline(INFINITY, policy.overlapped_time_share):
             return
-        nodes = self.task.graph.nodes
+        nodes = self.task.padded.nodes
         total = sum(node.energy_uj for node in nodes)
         weight = total / max(sum(node.time_us for node in nodes), 1.0) or 1.0
         factor = policy.time_weight_factor
@@ -284,7 +288,7 @@ class Searches:
         if not self.is_interrupted:
             limit_s = policy.last_resort_s + policy.last_resort_s_per_node * len(nodes)
             task = replace(
-                self.task, problem=self.problem, ends_at=now_s() + self.clock.left_s + limit_s,
+                self.task, exact=self.problem, ends_at=now_s() + self.clock.left_s + limit_s,
                 seed_plans=self.seed_plans,
             )  # fmt: skip
             last = last_results(task.left_s, adopt_seed_plans, task)
@@ -300,7 +304,7 @@ class Searches:
         share_s = self.clock.left_s * policy.transfer_order_time_share
         limit_s = max(self.reserve_s / 2, min(share_s, policy.max_transfer_order_s))
         last = last_results(
-            limit_s, _start_transfers_early, self.task.problem, plan.events, self.settings.placed,
+            limit_s, _start_transfers_early, self.task.exact, plan.events, self.settings.placed,
             limit_s, policy.effort_time_share,
         )  # fmt: skip
         return self.early.setdefault(plan.events, last["plan"]) if "plan" in last else plan

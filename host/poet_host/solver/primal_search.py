@@ -79,7 +79,7 @@ class PrimalSearch(RepairSearch):
         stage models take long.
         """
         task = self.task
-        return task.is_large or (task.graph.has_modes and not self.is_relaxed)
+        return task.is_large or (task.padded.has_modes and not self.is_relaxed)
 
     def exhaust(self, max_labels: int, share: float = 1.0) -> bool:
         """Search exhaustively. Return whether the result is proved.
@@ -96,7 +96,7 @@ class PrimalSearch(RepairSearch):
         if result.events is None:
             self.channel.emit("bound", INFINITY)
             return True
-        events = result.events if task.is_timed else tidy(task.graph, result.events)
+        events = result.events if task.is_timed else tidy(task.padded, result.events)
         self.try_plan(events)
         self.channel.emit("bound", result.value)
         return self.incumbent_value <= result.value * (1 + TOLERANCE)
@@ -107,11 +107,11 @@ class PrimalSearch(RepairSearch):
         For a large graph, the plan that pages every tensor comes first.
         """
         task = self.task
-        if not task.graph.storage or not task.page:
+        if not task.padded.storage or not task.page:
             return
         if task.is_large:
             self.try_plan(everything_paged(task.modes))
-        for events in greedy_plans(task.modes, task.ram_bytes, self.policy):
+        for events in greedy_plans(task.modes, task.padded_ram_bytes, self.policy):
             if self.try_plan(events):
                 return
         if self.incumbent is None:
@@ -142,7 +142,7 @@ class PrimalSearch(RepairSearch):
         if not self.asked_seed_plans:
             self.ask_for_seed_plans(now_s() + task.left_s * share)
         if self.incumbent is not None and self.incumbent_value < before:
-            stages = solution.recomputed_by_stage(task.graph, self.incumbent.events).values()
+            stages = solution.recomputed_by_stage(task.padded, self.incumbent.events).values()
             limit_s = task.left_s * self.policy.plan_time_share
             self.try_recomputations([sorted(stage) for stage in stages], limit_s)
 
@@ -154,7 +154,7 @@ class PrimalSearch(RepairSearch):
             if left_s <= 0 or self.channel.is_stopped():
                 break
             settings = Settings(left_s, placed=task.placed, below=self.incumbent_value)
-            plan = seed_plan(task.problem, settings)
+            plan = seed_plan(task.exact, settings)
             if plan is not None:
                 self.adopt(plan)
 
@@ -171,13 +171,13 @@ class PrimalSearch(RepairSearch):
         Do nothing if the task does not allow the plan's recomputations or pages.
         """
         task = self.task
-        events = events_of(task.graph, plan.statements)
+        events = events_of(task.padded, plan.statements)
         if not task.allows(events):
             return
-        self.try_plan(normal_order(task.graph, events))
+        self.try_plan(normal_order(task.padded, events))
         if task.least_value_of(events) >= self.incumbent_value * (1 - TOLERANCE):
             return
-        free = replace(task.problem, deadline_us=None)
+        free = replace(task.exact, deadline_us=None)
         totals = verify(free, replace(plan, deadline_us=None), task.placed)
         candidate = Candidate(plan.statements, plan.initial_offsets, totals, tuple(events))
         if task.value(candidate) < self.incumbent_value * (1 - TOLERANCE):
@@ -204,7 +204,7 @@ class PrimalSearch(RepairSearch):
 
     def solve_to_fit(self, candidates: RecomputeCandidates, share: float) -> None:
         """Solve a stage model. While its plan cannot fit, solve again with less RAM or time."""
-        ram_bytes, deadline_us = self.task.ram_bytes, self.task.deadline_us
+        ram_bytes, deadline_us = self.task.padded_ram_bytes, self.task.deadline_us
         for _ in range(self.policy.max_tightenings):
             self.solve(candidates, ram_bytes, deadline_us, self.task.left_s * share)
             if self.excess.needs_less_ram:

@@ -28,8 +28,8 @@ class RepairSearch(Search):
         events = None if offered is None else self.repaired(offered)
         if events is None:
             return
-        graph = self.task.graph
-        if fits(graph, events, self.task.ram_bytes):
+        graph = self.task.padded
+        if fits(graph, events, self.task.padded_ram_bytes):
             self.try_plan(events)
             return
         recomputed = [
@@ -74,7 +74,7 @@ class RepairSearch(Search):
             elif result.objective >= self.incumbent_value - self.least_improvement:
                 return None
             else:
-                events = tidy(self.task.graph, solution.events(model, result.values))
+                events = tidy(self.task.padded, solution.events(model, result.values))
                 repeats = solution.repeated(model, result.values)
         return events
 
@@ -102,7 +102,7 @@ class RepairSearch(Search):
         """
         if events is None and self.incumbent is not None:
             events = self.incumbent.events
-        also = None if events is None else solution.recomputed_by_stage(self.task.graph, events)
+        also = None if events is None else solution.recomputed_by_stage(self.task.padded, events)
         return self.candidates(
             overhead=self.overhead,
             depth_limit=limit,
@@ -145,7 +145,7 @@ class RepairSearch(Search):
         for depth in self.policy.neighbourhood_depths:
             candidates = self.limited(DepthLimit(depth, 1.0), events)
             model = self.model_with_conflicts(
-                candidates, self.task.ram_bytes, self.task.deadline_us
+                candidates, self.task.padded_ram_bytes, self.task.deadline_us
             )
             if model is None or len(model.program.cost) <= self.policy.max_neighbourhood_columns:
                 break

@@ -44,12 +44,12 @@ SeedPlan = Callable[[Problem, Settings], Plan | None]
 class Task:
     """One problem that a search solves, with the limits of the search."""
 
-    problem: Problem
+    exact: Problem
     # The problem's graph, with sizes rounded up to multiples of `unit`, and with the energies that
-    # the objective counts.
-    graph: CostGraph
+    # the objective counts:
+    padded: CostGraph
     value_per_us: float  # part of the objective; see Problem
-    ram_bytes: int  # RAM budget for the rounded sizes
+    padded_ram_bytes: int  # RAM budget for the rounded sizes; see `aligned_budget`
     recompute: bool  # whether nodes may be computed more than once
     page: bool  # whether computed tensors may be paged
     unit: int  # offsets are multiples of this many bytes; 1 if the plan is not placed
@@ -65,31 +65,31 @@ class Task:
         """Return the modes that plans of this task need."""
 
         def fits(j: int, m: int) -> bool:
-            need = need_of(self.problem.graph, j, m, self.unit)
-            return need.bytes <= self.problem.ram_bytes
+            need = need_of(self.exact.graph, j, m, self.unit)
+            return need.bytes <= self.exact.ram_bytes
 
-        return Modes(self.graph, fits, page=self.page, timed=self.is_timed)
+        return Modes(self.padded, fits, page=self.page, timed=self.is_timed)
 
     @property
     def is_large(self) -> bool:
-        return len(self.graph.nodes) > self.policy.large_graph_nodes
+        return len(self.padded.nodes) > self.policy.large_graph_nodes
 
     @property
     def may_recompute(self) -> list[bool]:
         return recomputable(
-            self.graph,
+            self.padded,
             modes=self.modes,
             recompute=self.recompute,
-            page=self.page and self.graph.storage,
+            page=self.page and self.padded.storage,
             deadline=self.deadline_us is not None,
             value_per_us=self.value_per_us,
         )
 
     def allows(self, events: Sequence[Event]) -> bool:
         """Return whether the events recompute and page no more than the task allows."""
-        runs = (self.graph.outputs(i, mode) for op, i, mode in events if op == "compute")
+        runs = (self.padded.outputs(i, mode) for op, i, mode in events if op == "compute")
         computed = [made.node for run in runs for made in run]
-        paged = any(op == "page_in" and not self.graph.nodes[i].stored for op, i, _ in events)
+        paged = any(op == "page_in" and not self.padded.nodes[i].stored for op, i, _ in events)
         return (self.page or not paged) and (self.recompute or len(set(computed)) == len(computed))
 
     @property
@@ -101,21 +101,21 @@ class Task:
         """Return what a program must know about time."""
         if deadline_us is None and not self.value_per_us:
             return NO_LIMITS
-        least_us, alone_us = least_time_us(self.graph), transfers_alone_us(self.graph)
+        least_us, alone_us = least_time_us(self.padded), transfers_alone_us(self.padded)
         return TimeLimits(deadline_us, self.value_per_us, least_us, alone_us)
 
     @property
     def least_value(self) -> float:
         """Return a lower bound of the value of all plans."""
-        return unavoidable_uj(self.graph) + self.value_per_us * least_time_us(self.graph)
+        return unavoidable_uj(self.padded) + self.value_per_us * least_time_us(self.padded)
 
     def value(self, candidate: Candidate) -> float:
         """Return what the objective minimises."""
         time_us = candidate.totals.time_us
-        return energy_uj(self.graph, candidate.events) + self.value_per_us * time_us
+        return energy_uj(self.padded, candidate.events) + self.value_per_us * time_us
 
     def least_value_of(self, events: Sequence[Event]) -> float:
-        return least_value(self.graph, self.value_per_us, events)
+        return least_value(self.padded, self.value_per_us, events)
 
     @property
     def placed(self) -> bool:
@@ -123,7 +123,7 @@ class Task:
 
     @property
     def deadline_us(self) -> float | None:
-        return self.problem.deadline_us
+        return self.exact.deadline_us
 
     @property
     def left_s(self) -> float:
@@ -138,17 +138,17 @@ class Task:
 
         If the weight is infinite, the time alone is the objective.
         """
-        free = replace(self, problem=replace(self.problem, deadline_us=None))
+        free = replace(self, exact=replace(self.exact, deadline_us=None))
         if weight_per_us == INFINITY:
-            return replace(free, graph=without_energy(self.graph), value_per_us=1.0)
+            return replace(free, padded=without_energy(self.padded), value_per_us=1.0)
         return replace(free, value_per_us=self.value_per_us + weight_per_us)
 
     def overlapped(self, weight_per_us: float = 0.0) -> "Task":
         """Return `time_weighted`, as if all transfers ran while the processor computes."""
         task = self.time_weighted(weight_per_us)
-        graph = with_processor_time(task.graph, task.value_per_us)
-        graph = with_transfer_room(graph, self.ram_bytes, self.unit)
-        return replace(task, graph=graph, value_per_us=0.0)
+        graph = with_processor_time(task.padded, task.value_per_us)
+        graph = with_transfer_room(graph, self.padded_ram_bytes, self.unit)
+        return replace(task, padded=graph, value_per_us=0.0)
 
 
 @dataclass
@@ -175,7 +175,7 @@ class Search:
         """Return the most that a better plan can spend on energy, and on the processor's time
         multiplied by `value_per_us`, beyond what every plan must spend.
         """
-        graph, value_per_us = self.task.graph, self.task.value_per_us
+        graph, value_per_us = self.task.padded, self.task.value_per_us
         least = unavoidable_uj(graph) + value_per_us * least_processor_us(graph)
         return self.incumbent_value - least
 
@@ -183,7 +183,7 @@ class Search:
         """Return candidates. `strict`: see `Modes.relaxed`; None: all inputs are needed."""
         task = self.task
         return RecomputeCandidates(
-            task.graph,
+            task.padded,
             task.may_recompute,
             value_per_us=task.value_per_us,
             modes=task.modes if strict is None else task.modes.relaxed(strict),
@@ -216,7 +216,7 @@ class Search:
         task = self.task
         least = task.least_value_of(events)
         self.excess = Excess()
-        if not fits(task.graph, events, task.ram_bytes):
+        if not fits(task.padded, events, task.padded_ram_bytes):
             return False
         if self.incumbent is not None and least >= self.incumbent_value * (1 - TOLERANCE):
             return False
@@ -230,7 +230,7 @@ class Search:
         efforts: tuple[Effort, ...] = ("little", "full") if task.is_timed else ("none",)
         for effort in efforts:
             made = candidate_of(
-                task.problem, events, placed=task.placed, time_limit_s=task.left_s, effort=effort
+                task.exact, events, placed=task.placed, time_limit_s=task.left_s, effort=effort
             )
             if isinstance(made, Candidate):
                 self.excess = Excess()
@@ -256,7 +256,7 @@ class Search:
         if self.incumbent is None or not task.placed:
             return False
         # The events fit the budget for rounded sizes, which may be above the problem's.
-        problem = replace(task.problem, ram_bytes=task.ram_bytes)
+        problem = replace(task.exact, ram_bytes=task.padded_ram_bytes)
         made = candidate_of(
             problem, events, placed=False, time_limit_s=task.left_s, effort="little"
         )
@@ -306,13 +306,13 @@ class Search:
         `ram_bytes`, `deadline_us`: limits that replace those of the task.
         """
         task = self.task
-        ram_bytes = task.ram_bytes if ram_bytes is None else ram_bytes
+        ram_bytes = task.padded_ram_bytes if ram_bytes is None else ram_bytes
         deadline_us = task.deadline_us if deadline_us is None else deadline_us
         value = INFINITY
         for passes in self.policy.slot_passes:
-            slots = slot_model.slots_of(task.graph, recomputed, passes)
+            slots = slot_model.slots_of(task.padded, recomputed, passes)
             model = slot_model.build(
-                task.graph,
+                task.padded,
                 slots,
                 ram_bytes,
                 page=task.page,
@@ -322,7 +322,7 @@ class Search:
             # The presolve of HiGHS 1.16 does not end for some slot models of 800 nodes.
             result = minimise(model.program, limit_s, presolve=False, on_progress=self.on_progress)
             if result.values is not None:
-                self.try_plan(tidy(task.graph, slot_model.events(model, result.values)))
+                self.try_plan(tidy(task.padded, slot_model.events(model, result.values)))
                 value = min(value, result.objective)
                 if value <= enough or result.outcome == "stopped":
                     break  # a larger model would take even longer

@@ -88,16 +88,16 @@ def test_the_score_by_hand() -> None:
     machine = four((4.0, 8), (2.0, 8), (6.0, 4), (1.0, 4))
     for i in range(4):
         machine._perform(i)
-    machine._leave(1)
+    machine._run("free", 1)
     assert machine.clock_us == 13.0
     # b asked for a at 4, d for c at 12.
     assert machine.score(0) == (4.0 + 2.0) / (8 * (13.0 - 4.0))
     assert machine.score(2) == (6.0 + 2.0) / (4 * (13.0 - 12.0))
     assert machine.score(3) == inf  # computed just now
-    machine._leave(0)
+    machine._run("free", 0)
     assert machine.score(2) == (6.0 + 2.0 + 4.0) / 4  # b, and a beyond it
     machine._perform(1)  # brings back a and b
-    machine._leave(2)
+    machine._run("free", 2)
     assert machine.score(3) == (1.0 + 6.0) / (4 * (machine.clock_us - 13.0))
 
 
@@ -108,7 +108,7 @@ def test_a_class_of_evicted_tensors_is_never_split() -> None:
     for i in range(4):
         machine._perform(i)
     for i in (0, 2, 1):
-        machine._leave(i)
+        machine._run("free", i)
     assert machine.around.time_us(3) == 12.0
     machine._change(1, there=True)
     assert machine.around.time_us(3) == machine.around.time_us(1) == 4.0 + 6.0

@@ -24,6 +24,7 @@ from dataclasses import replace
 from math import inf
 
 from ..packing.blocks import ALIGNMENT
+from ..plan.effects import Contents, effects_of
 from ..plan.infeasible import largest_operator_bytes
 from ..plan.placed_plan import PlacedPlan, finish
 from ..plan.placement import Placement, aligned_graph
@@ -158,35 +159,31 @@ def _with_residents(
     out. `base_bytes`: bytes to add to the offset of each result; None if the plan has no offsets.
     Return None if a node needs a tensor that was overwritten.
     """
-    place: dict[int, int | None] = {}
+    place: dict[int, int | None] = {}  # of stored tensors, and of results in their memory
     out: list[Statement] = []
+    contents = Contents(graph)
     end = 0
     for i in _by_first_use(graph):
         place[i] = end if base_bytes is not None else None
         end += graph.nodes[i].bytes
         out.append(Statement("page_in", graph.nodes[i].name, place[i]))
-    gone: set[int] = set()  # overwritten
+        contents.change(graph.effects["page_in", i, 0])
     written: set[int] = set()
-    for it in solved.statements:
-        i = graph.index[it.node]
-        node = graph.nodes[i]
-        if it.op == "free":
-            out.append(it)
-            continue
-        if gone.intersection(node.inputs):
+    for it, effect in zip(solved.statements, effects_of(graph, solved.statements), strict=True):
+        if not contents.allow(effect):
             return None
-        offset, workspace = it.offset, it.workspace_offset
-        if node.overwrites is not None and node.overwrites in place:
-            place[i] = offset = place[node.overwrites]
-            gone.add(node.overwrites)
-        elif base_bytes is not None and offset is not None:
-            offset += base_bytes
-        if base_bytes is not None and workspace is not None:
-            workspace += base_bytes
+        contents.change(effect)
+        offset, workspace = (
+            None if at is None else at + (base_bytes or 0)
+            for at in (it.offset, it.workspace_offset)
+        )
+        for i, over, _ in effect.places:
+            if over in place:
+                place[i] = offset = place[over]
         out.append(replace(it, offset=offset, workspace_offset=workspace))
-        if node.keep and i not in written:
-            out.append(Statement("page_out", node.name))
-            written.add(i)
+        kept = [i for i in effect.makes if graph.nodes[i].keep and i not in written]
+        out += [Statement("page_out", graph.nodes[i].name) for i in kept]
+        written.update(kept)
     return tuple(out)
 
 

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
+from ..plan.plan import Op
 from ..plan.problem import CostGraph
 from ..solver.events import Event
 from .completion import EXTENSION
@@ -153,7 +154,7 @@ class _Runtime:
                 stack.append(self._request(j))
                 continue
             if j not in self.ram:
-                self._enter(j, 0)
+                self._run("page_in", j)
                 self.clock_us += nodes[j].page_in_us
             self._lock(request, request.missing.pop())
         self.accessed_us[operator] = self.clock_us
@@ -194,12 +195,7 @@ class _Runtime:
                 "the method recomputes the same tensors again and again: it was stopped after "
                 f"{len(self.events)} computations. Try a larger RAM budget"
             )
-        if node.overwrites is None:
-            self._enter(i, node.workspace_bytes)
-        else:
-            self._make_room(node.workspace_bytes)
-            self._change(node.overwrites, there=False)
-            self._change(i, there=True)
+        self._run("compute", i)
         self.events.append(Event("compute", i))
         self.clock_us += node.time_us
         self.done.add(i)
@@ -211,17 +207,17 @@ class _Runtime:
             self.uses[j] -= 1
         for j in (i, *inputs):
             if self.uses[j] == 0 and j in self.ram:
-                self._leave(j)
+                self._run("free", j)
 
-    def _enter(self, i: int, extra_bytes: int) -> None:
-        size = self.graph.nodes[i].bytes
-        self._make_room(size + extra_bytes)
-        self.used_bytes += size
-        self._change(i, there=True)
-
-    def _leave(self, i: int) -> None:
-        self.used_bytes -= self.graph.nodes[i].bytes
-        self._change(i, there=False)
+    def _run(self, op: Op, i: int) -> None:
+        """Make room for an operation, then change what is in RAM."""
+        effect = self.graph.effects[op, i, 0]
+        self._make_room(effect.own_bytes)
+        self.used_bytes += effect.more_bytes
+        for j in effect.drops:
+            self._change(j, there=False)
+        for j in effect.makes:
+            self._change(j, there=True)
 
     def _make_room(self, size_bytes: int) -> None:
         while self.used_bytes + size_bytes > self.ram_bytes:
@@ -234,7 +230,7 @@ class _Runtime:
                     lowest, victim = score, i
                 if score == 0.0:
                     break
-            self._leave(victim)
+            self._run("free", victim)
 
     def score(self, i: int) -> float:
         """Return the score of tensor i. It is infinite if the tensor was accessed just now."""

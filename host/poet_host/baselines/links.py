@@ -116,20 +116,14 @@ class _Peak:
         `before`: tensors in RAM at the start. `after`: tensors that stay in RAM to the end.
         """
         nodes = self.chain.graph.nodes
-        last = {j: e for e, i in enumerate(order) for j in (i, *nodes[i].inputs)}
+        effects = [self.chain.graph.effects["compute", i, 0] for i in order]
+        last = {j: e for e, effect in enumerate(effects) for j in (*effect.makes, *effect.needs)}
         there = {i for i in before if i is not None and i not in self.outside}
         most = sum(nodes[i].bytes for i in there)
-        for e, i in enumerate(order):
-            node = nodes[i]
-            if node.overwrites is None or node.overwrites not in there:
-                there.add(i)
-            extra = [j for j in node.inputs if j not in self.outside and j not in there]
-            if node.overwrites in extra:
-                there.discard(i)
-            now = sum(nodes[j].bytes for j in (*there, *extra)) + node.workspace_bytes
-            most = max(most, now)
-            if node.overwrites is not None:
-                there.discard(node.overwrites)
-                there.add(i)
+        for e, effect in enumerate(effects):
+            used = there.union(effect.needs).difference(self.outside)
+            used.update(it.node for it in effect.places if it.takes not in used)
+            most = max(most, sum(nodes[i].bytes for i in used) + effect.workspace_bytes)
+            there = there.union(effect.makes).difference(effect.drops)
             there = {j for j in there if j in after or last.get(j, -1) > e}
         return most

@@ -56,6 +56,11 @@ class ArenaState:
     def unfinished(self) -> int:
         return self.queued - self.finished
 
+    @property
+    def tensors(self) -> frozenset[int]:
+        """Return the tensors in RAM."""
+        return frozenset(self._where)
+
     def offset(self, tensor: int) -> int:
         """Return the offset of a tensor in RAM."""
         return self._where[tensor].offset

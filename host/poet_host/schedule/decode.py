@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from .. import isa
 from ..errors import BadInput
 from ..plan.parts import LawError
-from ..plan.plan import Op, Statement
+from ..plan.plan import Statement
 from ..schema import Count, convert
 from .arena_state import ArenaState, RuleError
 from .bits import BitReader, BitsError, width
@@ -30,14 +30,20 @@ def decode(schedule: Schedule) -> tuple[Statement | Wait, ...]:
     the meta part names. Raises BadInput if a board would refuse the statements, or if the meta part
     has modes for another number of nests.
     """
+    return tuple(statement for statement, _ in walk(schedule))
+
+
+def walk(schedule: Schedule) -> Sequence[tuple[Statement | Wait, frozenset[int]]]:
+    """Return each statement of `decode`, with the tensors that are in RAM after it."""
     decoder = _Decoder(schedule)
     try:
-        return tuple(_with_modes(schedule, decoder.all()))
+        statements = tuple(_with_modes(schedule, decoder.all()))
     except (RuleError, BitsError) as rule:
         raise BadInput(
             f"statement {len(decoder.statements)} of the schedule breaks a rule ({rule}): "
             "solve again"
         ) from rule
+    return list(zip(statements, decoder.contents, strict=True))
 
 
 def _with_modes(
@@ -77,6 +83,7 @@ class _Decoder:
         bits = schedule.plan_part[isa.record_size("poet_plan_header") :]
         self.bits = BitReader(bits)
         self.statements: list[Statement | Wait] = []
+        self.contents: list[frozenset[int]] = []  # the tensors in RAM after each of them
 
     def start(self) -> None:
         """Read the places of the tensors that are in RAM at the start."""
@@ -116,7 +123,7 @@ class _Decoder:
             else:
                 offset = self._place(self.model.tensors[tensor].size_bytes)
                 state.page_in(tensor, offset)
-                self._add("page_in", tensor, offset)
+                self._add(Statement("page_in", self.names[tensor], offset))
         elif get(1) == 0:
             if get(1) == 0:
                 if state.last_output is None:
@@ -131,7 +138,7 @@ class _Decoder:
         elif get(1) == 0:
             remaining = self.bits.gamma()
             state.wait(remaining)
-            self.statements.append(Wait(remaining))
+            self._add(Wait(remaining))
         elif get(1):
             repeated = get(1)
             tensor = self._tensor() if repeated else state.next_tensor
@@ -173,7 +180,7 @@ class _Decoder:
             state.take(self._place(size_bytes), size_bytes, other)
         state.end_compute(tensor)
         first, *more = (None if ring else state.offset(i) for i, ring in made)
-        self.statements.append(
+        self._add(
             Streamed(
                 "compute",
                 self.names[made[0][0]],
@@ -197,7 +204,7 @@ class _Decoder:
         over = None if op.overwrites is None else op.inputs.index(op.overwrites)
         self._output(tensor, over)
         state.end_compute(tensor)
-        self._add("compute", tensor, state.offset(tensor), workspace)
+        self._add(Statement("compute", self.names[tensor], state.offset(tensor), workspace))
         self._frees((*op.freeable, tensor))
 
     def _output(self, tensor: int, overwritten: int | None, streamed: bool = False) -> None:
@@ -213,16 +220,15 @@ class _Decoder:
 
     def _page_out(self, tensor: int) -> None:
         self.state.page_out(tensor)
-        self._add("page_out", tensor)
+        self._add(Statement("page_out", self.names[tensor]))
 
     def _free(self, tensor: int) -> None:
         self.state.free(tensor)
-        self._add("free", tensor)
+        self._add(Statement("free", self.names[tensor]))
 
-    def _add(
-        self, op: Op, tensor: int, offset: int | None = None, workspace: int | None = None
-    ) -> None:
-        self.statements.append(Statement(op, self.names[tensor], offset, workspace))
+    def _add(self, statement: Statement | Wait) -> None:
+        self.statements.append(statement)
+        self.contents.append(self.state.tensors)
 
     def _tensor(self) -> int:
         tensor = self.bits.get(width(len(self.model.tensors)))

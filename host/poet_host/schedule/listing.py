@@ -7,7 +7,7 @@ from .. import isa
 from ..errors import shortened
 from ..plan.nests import Nest
 from ..plan.plan import Statement
-from .decode import Wait, decode
+from .decode import Wait, walk
 from .model import CURRENT, FIXED, INPUT, NEXT, PAGE, Model
 from .nests import Streamed, nested
 from .schedule import Schedule
@@ -139,62 +139,50 @@ def _storage(model: Model) -> Iterator[str]:
 
 def rows(schedule: Schedule) -> tuple[Row, ...]:
     """Return one row for each statement, in order. Raises BadInput if a statement breaks a rule."""
-    statements = decode(schedule)
-    times: tuple[Timed | None, ...] = (None,) * len(statements)
+    found = walk(schedule)
+    times: tuple[Timed | None, ...] = (None,) * len(found)
     if schedule.meta.get("costs"):
-        times = planned_times(costs_of_schedule(schedule), statements)
-    return tuple(_rows(schedule, statements, times))
+        times = planned_times(costs_of_schedule(schedule), [statement for statement, _ in found])
+    return tuple(_rows(schedule, found, times))
 
 
 def _rows(
-    schedule: Schedule, statements: tuple[Statement | Wait, ...], times: tuple[Timed | None, ...]
+    schedule: Schedule,
+    found: Sequence[tuple[Statement | Wait, frozenset[int]]],
+    times: Sequence[Timed | None],
 ) -> Iterator[Row]:
     model, names = schedule.model, schedule.names
     number = {name: i for i, name in enumerate(names)}
-    resident = set() if model.storage else set(range(model.stored_count))
+    before = frozenset[int]() if model.storage else frozenset(range(model.stored_count))
     left_us: dict[int, float] = {}  # tensor -> time at which it left RAM
     computed: set[int] = set()
     unit = unit_of(max((timed.end_us for timed in times if timed), default=0.0))
-    ram_bytes = sum(model.tensors[i].size_bytes for i in resident)
-    for index, (statement, timed) in enumerate(zip(statements, times, strict=True)):
+    for index, ((statement, after), timed) in enumerate(zip(found, times, strict=True)):
         if isinstance(statement, Wait):
             what = _waited_for(statement.remaining)
             yield Row(index, "wait", "", None, None, None, None, None, what)
             continue
-        nested_one = statement if isinstance(statement, Streamed) else None
-        tensor = number[nested_one.own if nested_one else statement.node]
-        offset = nested_one.own_offset if nested_one else statement.offset
-        size = model.tensors[tensor].size_bytes
+        nest = statement if isinstance(statement, Streamed) else None
+        tensor = number[nest.own if nest else statement.node]
+        offset = nest.own_offset if nest else statement.offset
         name, what = statement.op.replace("_", " "), ""
-        gone = tensor if statement.op == "free" else None
         if statement.op == "compute":
-            op = model.operator(tensor)
             name = "compute again" if tensor in computed else name
-            what, gone = operator_text(schedule, tensor, statement), op.overwrites
+            what = operator_text(schedule, tensor, statement)
             computed.add(tensor)
-        if nested_one and nested_one.other:
-            other = number[nested_one.other]
-            computed.add(other)
-            if nested_one.other_offset is not None:
-                resident.add(other)
-                ram_bytes += model.tensors[other].size_bytes
-        streamed = nested_one is not None and nested_one.nest.operands[-1] is not None
-        if streamed or (nested_one and not nested_one.nest.in_place):
-            gone = None
-        if statement.op != "free" and not streamed and tensor not in resident:
-            resident.add(tensor)
-            ram_bytes += size
-            if timed and tensor in left_us:
-                away = f"back after {unit.text(timed.begin_us - left_us[tensor])} {unit.name}"
-                what = f"{what}, {away}" if what else away
-        if gone is not None:
-            resident.discard(gone)
-            ram_bytes -= model.tensors[gone].size_bytes
-            left_us[gone] = timed.end_us if timed else 0.0
+        if nest and nest.other:
+            computed.add(number[nest.other])
+        if timed and tensor in after - before and tensor in left_us:
+            away = f"back after {unit.text(timed.begin_us - left_us[tensor])} {unit.name}"
+            what = f"{what}, {away}" if what else away
+        left_us.update(dict.fromkeys(before - after, timed.end_us if timed else 0.0))
         times_us: tuple[float | None, float | None] = (None, None)
         if timed and not (statement.op == "free" and timed.begin_us == timed.end_us):
             times_us = (timed.begin_us, timed.end_us - timed.begin_us)
-        yield Row(index, name, names[tensor], size, offset, ram_bytes, *times_us, what)
+        size_bytes = model.tensors[tensor].size_bytes
+        ram_bytes = sum(model.tensors[i].size_bytes for i in after)
+        yield Row(index, name, names[tensor], size_bytes, offset, ram_bytes, *times_us, what)
+        before = after
 
 
 def _waited_for(remaining: int) -> str:

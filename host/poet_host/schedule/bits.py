@@ -7,18 +7,14 @@ def width(count: int) -> int:
 
 
 class BitWriter:
-    """Collect bits; `length` is the number of bits so far."""
+    """Collect bits."""
 
     def __init__(self) -> None:
-        self._value = 0
-        self.length = 0
+        self._fields: list[tuple[int, int | None]] = []  # values, with their numbers of bits
 
-    def put(self, value: int, bits: int) -> None:
-        """Append `value` in `bits` bits. Raises ValueError if it does not fit."""
-        if not 0 <= value < 1 << bits:
-            raise ValueError(f"the value {value} does not fit into {bits} bits")
-        self._value |= value << self.length
-        self.length += bits
+    def put(self, value: int, bits: int | None) -> None:
+        """Append `value` in `bits` bits. None: in as many as `bytes` is given."""
+        self._fields.append((value, bits))
 
     def code(self, pattern: str) -> None:
         """Append the bits of a pattern of FORMAT.md, such as "1100", from left to right."""
@@ -32,8 +28,16 @@ class BitWriter:
         self.put(1, 1)
         self.put(value + 1 - (1 << low_bits), low_bits)
 
-    def bytes(self) -> bytes:
-        return self._value.to_bytes((self.length + 7) // 8, "little")
+    def bytes(self, late_bits: int = 0) -> bytes:
+        """Return all bits. Raises ValueError if a value does not fit its bits."""
+        whole = length = 0
+        for value, given in self._fields:
+            bits = late_bits if given is None else given
+            if not 0 <= value < 1 << bits:
+                raise ValueError(f"the value {value} does not fit into {bits} bits")
+            whole |= value << length
+            length += bits
+        return whole.to_bytes((length + 7) // 8, "little")
 
 
 class BitsError(ValueError):

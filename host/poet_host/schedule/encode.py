@@ -149,7 +149,6 @@ class _Encoder:
         self.out = BitWriter()
         self.count = 0  # number of statements written so far, including waits
         self.initial = initial  # offsets of the stored tensors, in a model without storage
-        self.arena_bytes = self._arena_bytes()
 
     def plan_part(self) -> bytes:
         for number, offset in enumerate(self.initial):
@@ -170,7 +169,7 @@ class _Encoder:
         except RuleError as rule:
             raise PoetError(f"the plan cannot be encoded: {rule}") from rule
         self.out.code("11110")
-        bits = self.out.bytes()
+        bits = self.out.bytes(width(self.state.peak_bytes // 4))
         header = isa.pack(
             "poet_plan_header",
             magic=_C["POET_PLAN_MAGIC"],
@@ -182,37 +181,6 @@ class _Encoder:
             queue_max=self.state.queue_max,
         )
         return with_crc(header + bits)
-
-    def _arena_bytes(self) -> int:
-        """Return the highest offset at which a tensor or workspace of the plan ends, in bytes.
-
-        If `_place` writes an offset as a number, the returned value determines its number of bits.
-        """
-        ends = (
-            offset + tensor.size_bytes
-            for offset, tensor in zip(self.initial, self.model.tensors, strict=False)
-        )
-        top = max(ends, default=0)
-        for i, statement in enumerate(self.statements):
-            number = self._number(statement)
-            if statement.op == "page_in":
-                top = max(top, self._placed(statement, i) + self.model.tensors[number].size_bytes)
-            elif statement.op == "compute":
-                op = self._operator(number, statement)
-                one = self._nested(number, statement)
-                in_place = op.overwrites is not None and (
-                    one is None or one.overwritten is not None
-                )
-                if not in_place and not (one and one.nest.operands[-1]):
-                    end = self._placed(statement, i, offset_of_own(statement))
-                    top = max(top, end + self.model.tensors[number].size_bytes)
-                workspace_bytes = one.workspace_bytes if one else op.workspace_bytes
-                if workspace_bytes:
-                    top = max(top, self._placed(statement, i, "workspace_offset") + workspace_bytes)
-                for other in self._others(number, one):
-                    end = self.model.tensors[other].size_bytes
-                    top = max(top, self._placed(statement, i, "other_offset") + end)
-        return top
 
     def _nested(self, number: int, statement: Statement) -> NestedOperator | None:
         """Return the nest of a statement. None: it computes the node in one call."""
@@ -346,7 +314,7 @@ class _Encoder:
         if offset < 0 or offset % 4:
             raise RuleError(f"the offset {offset} must be a multiple of 4, and at least 0")
         self.out.code("11")
-        self.out.put(offset // 4, width(self.arena_bytes // 4))
+        self.out.put(offset // 4, None)  # the highest offset of the plan gives the width
 
     def _resident(self, pattern: str, tensor: int) -> None:
         position = self.state.position(tensor)

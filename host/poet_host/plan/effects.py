@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .problem import CostGraph
 
 Op = Literal["compute", "page_in", "page_out", "free"]
+Key = tuple[Op, int, int]  # operation, index of the node, and mode
 
 
 class Place(NamedTuple):
@@ -49,22 +50,26 @@ class Effect(NamedTuple):
     moved_out_bytes: int = 0  # bytes that it writes to storage
 
 
-class Effects(dict[tuple[Op, int, int], Effect]):
-    """The effects of a graph's statements by operation, index of the node, and mode."""
+class Effects(dict[Key, Effect]):
+    """The effects of a graph's statements, by their keys."""
 
     def __init__(self, graph: "CostGraph") -> None:
         super().__init__()
         self.graph = graph
 
-    def __missing__(self, key: tuple[Op, int, int]) -> Effect:
+    def __missing__(self, key: Key) -> Effect:
         effect = self[key] = effect_of(self.graph, *key)
         return effect
 
 
+def keys_of(graph: "CostGraph", statements: "Iterable[Statement]") -> list[Key]:
+    index = graph.index
+    return [(it.op, index[it.node], it.mode) for it in statements]
+
+
 def effects_of(graph: "CostGraph", statements: "Iterable[Statement]") -> list[Effect]:
     """Return the effect of each statement."""
-    effects, index = graph.effects, graph.index
-    return [effects[it.op, index[it.node], it.mode] for it in statements]
+    return [graph.effects[key] for key in keys_of(graph, statements)]
 
 
 def effect_of(graph: "CostGraph", op: Op, i: int, mode: int = 0) -> Effect:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .effects import Effect, Op, effects_of
+from .effects import Effect, Key, effects_of, keys_of
 from .plan import Statement
 from .problem import CostGraph, Problem
 
@@ -119,15 +119,11 @@ class Lanes:
 def lanes(problem: Problem, statements: Sequence[Statement]) -> Lanes:
     """Sum up the busy time of each lane. A transfer takes time in both lanes."""
     graph = problem.graph
-    events = ((it.op, graph.index[it.node], it.mode) for it in statements)
-    return Lanes(time_us(graph, statements), *busy_us(graph, events))
+    return Lanes(time_us(graph, statements), *busy_us(graph, keys_of(graph, statements)))
 
 
-def busy_us(graph: CostGraph, events: Iterable[tuple[Op, int, int]]) -> tuple[float, float]:
-    """Return the busy times of processor and transfers.
-
-    `events`: operations, indices of nodes, and modes. A mode other than 0 occupies both lanes.
-    """
+def busy_us(graph: CostGraph, events: Iterable[Key]) -> tuple[float, float]:
+    """Return the busy times of processor and transfers. A mode except 0 occupies both lanes."""
     processor_us = transfers_us = 0.0
     for event in events:
         effect = graph.effects[event]

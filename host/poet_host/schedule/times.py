@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ..errors import BadInput
 from ..plan.costgraph import parse_cost_graph
+from ..plan.effects import effects_of
 from ..plan.plan import Statement
 from ..plan.problem import CostGraph
 from ..plan.timeline import Clock
@@ -44,6 +45,6 @@ def planned_times(
             times.append(None)
             continue
         reached_us = clock.p
-        span = clock.run(graph.effects[statement.op, graph.index[statement.node], statement.mode])
+        span = clock.run(*effects_of(graph, [statement]))
         times.append(Timed(reached_us, span.begin_us, span.end_us))
     return tuple(times)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from ..errors import BadInput, named
+from ..plan.effects import effects_of
 from ..plan.plan import Statement
 from ..plan.problem import CostGraph
 from ..run.run import Run
@@ -189,7 +190,7 @@ class _Walk:
 
     def _compute(self, index: int, statement: Statement, timed: Timed) -> None:
         name, nodes = statement.node, self.graph.nodes
-        effect = self.graph.effects[statement.op, self.graph.index[name], statement.mode]
+        [effect] = effects_of(self.graph, [statement])
         kind: Kind = "again" if name in self.done else "forward"
         self._bar(index, name, "wait", timed.reached_us, timed.begin_us, always=False)
         self._bar(index, name, kind, timed.begin_us, timed.end_us)

@@ -21,20 +21,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from ..plan.keepall import last_uses
 from ..plan.problem import CostGraph
 from ..solver.events import Event
 from .completion import complete
-from .method import DoesNotApply, Draft
+from .method import Draft, check_storage
 from .replay import Replay
 
 
 def drafts(graph: CostGraph, ram_bytes: int) -> Sequence[Draft]:
     """Choose tensors that leave RAM, one by one, until the step fits. Return the schedules."""
-    if not graph.storage:
-        raise DoesNotApply(
-            "the method pages tensors, but the graph has no storage: choose another method, "
-            "such as poet"
-        )
+    check_storage(graph)
     policy = _Policy(graph)
     extended: list[Draft] = []  # the first drafts that fit; parameters may leave RAM in them
     while True:
@@ -66,6 +63,7 @@ class _Policy:
 
     def __post_init__(self) -> None:
         self.left = candidates(self.graph)  # not chosen yet
+        self.last_use = last_uses(self.graph)
 
     def choose(self) -> bool:
         """Choose one more tensor that leaves RAM. Return False if no candidate is left."""
@@ -105,7 +103,7 @@ class _Policy:
             for j in nodes[i].inputs:
                 if nodes[j].stored or j in self.swapped:
                     continue
-                if j in self.recomputed or _last_use(self.graph, j) < candidate.second:
+                if j in self.recomputed or self.last_use[j] < candidate.second:
                     if nodes[j].once:
                         return float("inf")
                     todo.append(j)
@@ -163,7 +161,3 @@ def candidates(graph: CostGraph) -> list[Candidate]:
         if pairs:
             best.append(max(pairs, key=lambda pair: pair.free_time_us))
     return best
-
-
-def _last_use(graph: CostGraph, i: int) -> int:
-    return max((t for t, node in enumerate(graph.nodes) if i in node.inputs), default=-1)

@@ -26,6 +26,15 @@ class DoesNotApply(BadInput):
     """The method does not work on this kind of graph. `plan_by` adds the method's name."""
 
 
+def check_storage(graph: CostGraph) -> None:
+    """Raise DoesNotApply if nothing can be paged."""
+    if not graph.storage:
+        raise DoesNotApply(
+            "the method pages tensors, but the graph has no storage: choose another method, "
+            "such as poet"
+        )
+
+
 class GaveUp(Exception):
     """A method found no schedule within its limit of effort. A schedule may still exist."""
 

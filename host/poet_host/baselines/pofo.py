@@ -42,7 +42,7 @@ from ..solver.settings import Settings
 from .chain import Chain, Walk, chain_of
 from .completion import complete
 from .links import Links, Weigh, energy, links_of, time
-from .method import DoesNotApply, Draft, GaveUp, cheapest_plan
+from .method import Draft, GaveUp, cheapest_plan, check_storage
 
 MAX_SLOTS = 500
 RAM_SHARES = 24  # number of shares of the RAM budget that are tried
@@ -68,11 +68,7 @@ def _drafts(weighs: Sequence[Weigh], graph: CostGraph, ram_bytes: int) -> Sequen
 
     The rest of RAM may hold stored tensors between their uses.
     """
-    if not graph.storage:
-        raise DoesNotApply(
-            "the method pages tensors, but the graph has no storage: choose another method, "
-            "such as poet"
-        )
+    check_storage(graph)
     chain = chain_of(graph)
     if largest_operator_bytes(graph) > ram_bytes:
         return []

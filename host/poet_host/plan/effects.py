@@ -61,6 +61,10 @@ class Effects(dict[Key, Effect]):
         effect = self[key] = effect_of(self.graph, *key)
         return effect
 
+    def __reduce__(self) -> "tuple[type[Effects], tuple[CostGraph]]":
+        """Leave the effects out of messages to workers: they take longer to send than to make."""
+        return Effects, (self.graph,)
+
 
 def keys_of(graph: "CostGraph", statements: "Iterable[Statement]") -> list[Key]:
     index = graph.index

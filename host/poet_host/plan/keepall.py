@@ -1,7 +1,7 @@
 """Keep-everything: the plan for unlimited RAM, with which all other plans are compared."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
 
 from ..errors import BadInput
@@ -48,15 +48,12 @@ def last_uses(graph: CostGraph) -> list[int]:
     return last
 
 
-@dataclass
 class _Builder:
     """Makes the statements of the keep-everything plan in one pass over the graph."""
 
-    graph: CostGraph
-    out: list[Statement] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.contents = Contents(self.graph)
+    def __init__(self, graph: CostGraph) -> None:
+        self.graph, self.contents = graph, Contents(graph)
+        self.out: list[Statement] = []
 
     def statements(self) -> list[Statement]:
         nodes, ram, last_use = self.graph.nodes, self.contents.ram, last_uses(self.graph)

@@ -42,9 +42,6 @@ class Clock:
     arrival: dict[int, float] = field(default_factory=dict)  # end of the last page_in, by node
     written: dict[int, float] = field(default_factory=dict)  # end of the last page_out, by node
 
-    def copy(self) -> "Clock":
-        return Clock(self.p, self.x, self.arrival.copy(), self.written.copy())
-
     def ready(self, effect: Effect) -> float:
         """Return the earliest time at which a statement with this effect can begin."""
         begin = self.p if effect.lane == "processor" else self.time_us

@@ -199,7 +199,7 @@ class _Search:
         """Return the label after a move; None if every plan with this label misses the deadline."""
         clock = label.clock
         if self.is_timed:
-            clock = clock.copy()
+            clock = Clock(clock.p, clock.x, clock.arrival.copy(), clock.written.copy())
             for event in events:
                 clock.run(self.graph.effects[event])
             if self.least_time_us(clock, state) > self.latest_us:

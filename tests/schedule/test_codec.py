@@ -98,8 +98,7 @@ def test_the_end_of_the_bits_is_found() -> None:
         BitReader(b"\x01").get(9)
     with pytest.raises(BitsError):
         BitReader(bytes(8)).gamma()
-    out = BitWriter()
-    out.put(4, None)
+    (out := BitWriter()).put(4, None)
     assert out.bytes(3) == b"\x04"
     with pytest.raises(ValueError, match="does not fit"):
         out.bytes(2)

@@ -13,11 +13,8 @@ def random_cost_graph(rng: random.Random, nodes: int) -> CostGraph:
     overwritten: set[int] = set()
     for i in range(nodes):
         name = f"n{i}"
-        if i == 0 or rng.random() < 0.25:
-            made.append(CostNode(name, (), 4 * rng.randint(1, 64), stored=True))
-            continue
         usable = [j for j in range(i) if j not in overwritten]
-        if not usable:
+        if i == 0 or rng.random() < 0.25 or not usable:
             made.append(CostNode(name, (), 4 * rng.randint(1, 64), stored=True))
             continue
         inputs = tuple(rng.choice(usable) for _ in range(rng.randint(1, min(4, len(usable)))))
@@ -76,9 +73,7 @@ class Walk:
         starts = [0, *[end for _, end in taken]]
         high = max(starts)
         starts += [4 * self.rng.randint(0, (high + self.spread) // 4) for _ in range(2)]
-        fits = [
-            s for s in starts if all(e <= s or s + size_bytes <= b for b, e in taken)
-        ]  # fmt: skip
+        fits = [s for s in starts if all(e <= s or s + size_bytes <= b for b, e in taken)]
         return min(fits) if self.rng.random() < 0.5 else self.rng.choice(fits)
 
     def _wander(self, times: int) -> None:

@@ -50,6 +50,7 @@ def test_only_operators_that_hardly_fit_may_stream_later() -> None:
         loaded = pickle.loads(pickle.dumps(problem))
         assert loaded == problem
         assert loaded.streaming == problem.streaming
+        assert len(loaded.graph.effects) < len(problem.graph.effects)
 
 
 def test_the_better_plan_has_a_bound_for_both_searches() -> None:

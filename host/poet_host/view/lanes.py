@@ -170,9 +170,6 @@ class _Walk:
     used: list[tuple[float, int]] = field(default_factory=lambda: [(0.0, 0)])
     in_use: list[int] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.nodes = {node.name: node for node in self.graph.nodes}
-
     def view(self, name: str) -> View:
         for index, (statement, timed) in enumerate(zip(self.statements, self.times, strict=True)):
             self.in_use.append(self.used[-1][1])
@@ -239,7 +236,7 @@ class _Walk:
         begin_us: float,
         ready_us: float,
     ) -> None:
-        size = self.nodes[name].bytes
+        size = self.graph.nodes[self.graph.index[name]].bytes
         box = Box(index, index, name, kind, offset or 0, size, begin_us, ready_us, ready_us)
         self.here[name] = box
         self._use(begin_us, size)

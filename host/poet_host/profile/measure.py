@@ -8,6 +8,7 @@ measured, too: such parts run where operators stream, and they predict what does
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from math import prod
 
 import numpy as np
@@ -22,7 +23,7 @@ from ..graph.operands import operator_of, part_of
 from ..graph.work import work_of_part
 from ..reference.step import run_step
 from .fit import fit_plane
-from .profile import Measured, Profile, board_power, estimate_profile, signature
+from .profile import Measured, Profile, estimate_profile, signature
 from .transfer import Lane, moved_bytes
 
 SAMPLES = 7
@@ -58,28 +59,16 @@ def measure(
     the costs of transfers and commits are the estimates of its board.toml.
     """
     arena_bytes = int(device.info.arena_bytes)
-    nodes = distinct(graph)
-    samples = [part_of(node, {"n": 1}) for node in nodes if "n" in operator_of(node).axes]
-    forms = [
-        *(fitting(node, arena_bytes) for node in nodes),
-        *(
-            fitting_part(node, arena_bytes // share)
-            for node in (*nodes, *samples)
-            for share in PART_SHARES
-        ),
-    ]
-    todo = list({signature(form): form for form in forms if form is not None}.values())
+    todo = _forms(distinct(graph), arena_bytes)
     values = run_step(graph, stored_values, 1) if todo else {}
     sizes = _transfer_sizes(arena_bytes)
     rounds = (SAMPLES if board.is_computer else 1) if storage else 0
     total = len(todo) + rounds * (2 * len(sizes) + 1)
-    done = 0
+    done = count()
 
     def report(what: str) -> None:
-        nonlocal done
         if progress:
-            progress(done, total, what)
-        done += 1
+            progress(next(done), total, what)
 
     operators: dict[str, Measured] = {}
     for node in todo:
@@ -97,27 +86,36 @@ def measure(
                 found.setdefault(size_bytes, []).append(_transfer(device, write, size_bytes))
         report("commit")
         commits_us.append(device.us(device.probe_commit(repeat=COMMITS)) / COMMITS)
-    if progress:
-        progress(total, total, "done")
-    estimate = estimate_profile(board)
-    profile = Profile(
-        board.name,
-        "measured",
-        board_power(board),
-        estimate.rates,
-        _lane(page_in) if storage else estimate.page_in,
-        _lane(page_out) if storage else estimate.page_out,
-        _typical(commits_us) if storage else estimate.commit_us,
-        estimate.page_turn_us,
-        estimate.renewed_turn_us,
-        estimate.statements,
+    report("done")
+    profile = replace(
+        estimate_profile(board),
+        kind="measured",
         transfer_queue=max(1, int(device.info.queue_capacity)),
         unique_id=str(device.info.unique_id),
         operators=operators,
-        kernels=estimate.kernels,
-        loops=estimate.loops,
     )
-    return profile if storage else profile.without_card()
+    if not storage:
+        return profile.without_card()
+    return replace(
+        profile,
+        page_in=_lane(page_in),
+        page_out=_lane(page_out),
+        commit_us=_typical(commits_us),
+    )
+
+
+def _forms(nodes: Sequence[Node], arena_bytes: int) -> list[Node]:
+    """Return the operators and the parts of operators to measure, one of each signature."""
+    samples = [part_of(node, {"n": 1}) for node in nodes if "n" in operator_of(node).axes]
+    forms = [
+        *(fitting(node, arena_bytes) for node in nodes),
+        *(
+            fitting_part(node, arena_bytes // share)
+            for node in (*nodes, *samples)
+            for share in PART_SHARES
+        ),
+    ]
+    return list({signature(form): form for form in forms if form is not None}.values())
 
 
 def fitting(node: Node, arena_bytes: int) -> Node | None:

@@ -17,7 +17,7 @@ from typing import Literal
 from ..errors import BadInput
 from .graph import Node
 from .operators import OPERATORS
-from .rules import Fields, Shape, Spec
+from .rules import Fields, Operator, Shape, Spec
 
 _NAME = re.compile(r"\w[\w.-]*")  # no colon, which autodiff uses in its names
 
@@ -137,17 +137,7 @@ class Builder:
             legal = "must have only letters, digits, _ . -, and not begin with . or -"
             problem = "is used already" if name in self._names else legal
             raise BadInput(f"{where}: the name of the layer {problem}")
-        for tensor in inputs:
-            if not isinstance(tensor, Tensor) or tensor.name not in self._names:
-                raise BadInput(f"{where}: the input {tensor!r} is not a tensor of this model")
-        for slot, tensor in zip(row.inputs, inputs, strict=False):
-            if not row.forward:
-                break  # a layer that only changes the shape accepts any type
-            if (tensor.name == "data" and self._data.dtype == "int32") != (slot in row.tokens):
-                needs = "tokens (int32 data)" if slot in row.tokens else "float32"
-                raise BadInput(
-                    f"{where}: the input `{slot}` must be {needs}, but {tensor.name} is not"
-                )
+        self._check_inputs(where, row, inputs)
         if kind == "dropout":
             options.setdefault("key", sum(layer.kind == "dropout" for layer in self._layers))
         try:
@@ -192,6 +182,19 @@ class Builder:
             if name not in used:
                 raise BadInput(f"model {self._name}: no layer uses {name}: use or remove it")
         return Model(self._name, self._data, self._label, tuple(self._layers))
+
+    def _check_inputs(self, where: str, row: Operator, inputs: tuple[Tensor, ...]) -> None:
+        for tensor in inputs:
+            if not isinstance(tensor, Tensor) or tensor.name not in self._names:
+                raise BadInput(f"{where}: the input {tensor!r} is not a tensor of this model")
+        if not row.forward:
+            return  # a layer that only changes the shape accepts any type
+        for slot, tensor in zip(row.inputs, inputs, strict=False):
+            if (tensor.name == "data" and self._data.dtype == "int32") != (slot in row.tokens):
+                needs = "tokens (int32 data)" if slot in row.tokens else "float32"
+                raise BadInput(
+                    f"{where}: the input `{slot}` must be {needs}, but {tensor.name} is not"
+                )
 
     def _free_name(self, kind: str) -> str:
         taken = (f"{kind}{i}" for i in range(1, len(self._names) + 2))

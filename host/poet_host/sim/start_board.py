@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from shutil import disk_usage
@@ -56,23 +56,11 @@ def start_board(
     """
     facts = load_board(board)
     check_system()
-    programs, chips = ("native", *linux_boards()), simulated_boards()
-    if board not in (*programs, *chips):
-        raise BadInput(
-            f"the board {board} cannot be simulated: choose one of {', '.join((*programs, *chips))}"
-        )
-    for option, given, boards in (
-        ("arena size", arena_bytes is not None, programs),
-        ("socket", listen is not None, programs),
-        ("card faults", faults, chips),
-        ("card", card_name is not None, chips),
-        ("USB", usb, chips),
-    ):
-        if given and board not in boards:
-            raise BadInput(
-                f"the board {board} has no option {option}: remove the option, or choose one of "
-                f"{', '.join(boards)}"
-            )
+    is_chip = _is_chip(
+        board,
+        {"arena size": arena_bytes is not None, "socket": listen is not None},
+        {"card faults": bool(faults), "card": card_name is not None, "USB": usb},
+    )
     if card_name is not None:
         load_card(card_name)
     size_bytes = facts.arena_bytes if arena_bytes is None else as_bytes(arena_bytes, "an arena of")
@@ -82,22 +70,40 @@ def start_board(
             "4 GiB"
         )
 
-    if board in chips and not card:
-        if card_name is not None:
-            raise BadInput(f"the board {board} has no card now: omit {card_name}")
-        flash = None if storage is None else Path(storage)
+    def native(image: Path) -> NativeBoard:
+        return NativeBoard(image, size_bytes, board=board, listen=listen, alone=alone)
+
+    def simulated(image: Path | None, flash: Path | None = None) -> SimulatedBoard:
+        firmware, chosen = build_firmware(board), {"name": card_name} if card_name else {}
         return SimulatedBoard(
-            board, build_firmware(board), None, faults=faults, alone=alone, usb=usb, flash=flash
+            board, firmware, image, faults=faults, card=chosen, alone=alone, usb=usb, flash=flash
         )
 
-    def start(card: Path) -> NativeBoard | SimulatedBoard:
-        if board in programs:
-            return NativeBoard(card, size_bytes, board=board, listen=listen, alone=alone)
-        image = build_firmware(board)
-        chosen = {} if card_name is None else {"name": card_name}
-        return SimulatedBoard(board, image, card, faults=faults, card=chosen, alone=alone, usb=usb)
+    if card or not is_chip:
+        return _running(storage, simulated if is_chip else native)
+    if card_name is not None:
+        raise BadInput(f"the board {board} has no card now: omit {card_name}")
+    return simulated(None, None if storage is None else Path(storage))
 
-    return _running(storage, start)
+
+def _is_chip(board: str, of_programs: Mapping[str, bool], of_chips: Mapping[str, bool]) -> bool:
+    """Return True if the board is a simulated chip, and False if it is a program.
+
+    Raises BadInput if it is neither, or if an option for the other kind is given (True).
+    """
+    programs, chips = ("native", *linux_boards()), simulated_boards()
+    if board not in (*programs, *chips):
+        raise BadInput(
+            f"the board {board} cannot be simulated: choose one of {', '.join((*programs, *chips))}"
+        )
+    others, options = (programs, of_programs) if board in chips else (chips, of_chips)
+    for option, is_given in options.items():
+        if is_given:
+            raise BadInput(
+                f"the board {board} has no option {option}: remove the option, or choose one of "
+                f"{', '.join(others)}"
+            )
+    return board in chips
 
 
 @contextmanager

@@ -5,7 +5,7 @@ them can be measured only while the board runs a schedule.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from itertools import pairwise
 from statistics import fmean
@@ -118,68 +118,76 @@ def calibrated(profile: Profile, graph: Graph, observed: Observed) -> Profile:
     These are the times between statements, and the extra time of writes, compared with a
     measurement of page-outs alone. Tensors that a step updates (such as weights) lie in other erase
     groups of the card than other tensors. The card pauses when a write goes to another erase group
-    than the previous write. The mean extra time of a page-out of an updated tensor that follows
-    another one is `renewed_turn_us`. The remaining extra time is divided among the other tensors
-    that page-outs and nests write (`page_turn_us`). Without such tensors, it is added to the
-    commit: the card pauses once, between the commit record and the first updated tensor. If this
-    tensor shares a block, the commit is measured with the pause, less what writes took less than
-    page-outs alone. Without a card, the end of a step takes the time of the check of new weights.
+    than the previous write. The extra time is `renewed_turn_us` for each updated tensor. The rest
+    is divided among the other tensors that page-outs and nests write (`page_turn_us`). Without such
+    tensors, it is added to the commit.
     """
-    statements = statement_costs(observed, profile.statements)
+    found = replace(profile, statements=statement_costs(observed, profile.statements))
     if not profile.storage:
-        renewed_bytes = sum(node.size_bytes for node in graph if node.updates is not None)
-        return replace(
-            profile,
-            statements=statements,
-            check_us_per_byte=_end_us(observed) / renewed_bytes if renewed_bytes else 0.0,
+        return replace(found, check_us_per_byte=_check_us_per_byte(graph, observed))
+    if load_board(profile.board).is_computer and found.statements.page_us:
+        found = replace(
+            found, page_in=_unattended(found.page_in), page_out=_unattended(found.page_out)
         )
     outs = _outs(graph, observed)
-    expected_us = {
-        index: profile.page_out.times_us(node.size_bytes)[0] for index, node in outs.items()
-    }
-    pages = [index for index, node in outs.items() if node.updates is None]
-    streamed = [graph[name].updates is None for name, _ in observed.stores]
-    after_updates = {
-        after for before, after in pairwise(outs) if before not in pages and after not in pages
-    }
+    written = [*outs.values(), *(graph[name] for name, _ in observed.stores)]
+    page_count = sum(node.updates is None for node in written)
+    extra_us = _extra_us(profile, outs, observed)
+    renewed_us = min(
+        _renewed_us(profile, outs, observed), max(0.0, extra_us) / max(1, len(written))
+    )
+    found = replace(found, renewed_turn_us=renewed_us)
+    turns_us = extra_us - renewed_us * (len(written) - page_count)
+    if page_count:
+        return replace(found, page_turn_us=max(0.0, turns_us) / page_count)
+    late_us = _late_us(found, graph, observed)
+    return replace(found, commit_us=profile.commit_us + max(0.0, turns_us + late_us))
+
+
+def _check_us_per_byte(graph: Graph, observed: Observed) -> float:
+    """Return the time of the check of new weights, which ends a step without a card."""
+    renewed_bytes = sum(node.size_bytes for node in graph if node.updates is not None)
+    return _end_us(observed) / renewed_bytes if renewed_bytes else 0.0
+
+
+def _extra_us(profile: Profile, outs: Mapping[int, Node], observed: Observed) -> float:
+    """Return by how much the writes of a step exceed the predictions of `profile`."""
     spent_us = fmean(step.writing_us - step.overhead_writing_us for step in observed.steps)
+    outs_us = sum(profile.page_out.times_us(node.size_bytes)[0] for node in outs.values())
     nests_us = sum(
         float(profile.page_out.pieces_us(np.array(size_bytes))[0]) * count
         for _, transfers in observed.stores
         for size_bytes, count in transfers.items()
     )
-    extra_us = spent_us - sum(expected_us.values()) - nests_us  # of all writes
-    renewed_us = max(
-        0.0,
-        _mean(
-            observed.tick_us * ((record.end - record.begin) % 2**32) - expected_us[record.statement]
-            for records in observed.records
-            for record in records
-            if record.statement in after_updates
-        ),
+    return spent_us - outs_us - nests_us
+
+
+def _renewed_us(profile: Profile, outs: Mapping[int, Node], observed: Observed) -> float:
+    """Return the mean extra time of a page-out of an updated tensor that follows another one."""
+    expected_us = {
+        after: profile.page_out.times_us(outs[after].size_bytes)[0]
+        for before, after in pairwise(outs)
+        if outs[before].updates is not None and outs[after].updates is not None
+    }
+    extra_us = _mean(
+        observed.tick_us * ((record.end - record.begin) % 2**32) - expected_us[record.statement]
+        for records in observed.records
+        for record in records
+        if record.statement in expected_us
     )
-    written = len(outs) + len(streamed)
-    renewed_us = min(renewed_us, max(0.0, extra_us) / max(1, written))
-    page_count = len(pages) + sum(streamed)
-    turns_us = extra_us - renewed_us * (written - page_count)
-    page_in, page_out = profile.page_in, profile.page_out
-    if load_board(profile.board).is_computer and statements.page_us:
-        page_in, page_out = _unattended(page_in), _unattended(page_out)
-    found = replace(
-        profile,
-        statements=statements,
-        page_in=page_in,
-        page_out=page_out,
-        page_turn_us=max(0.0, turns_us) / page_count if page_count else profile.page_turn_us,
-        renewed_turn_us=renewed_us,
-    )
-    if page_count:
-        return found
+    return max(0.0, extra_us)
+
+
+def _late_us(profile: Profile, graph: Graph, observed: Observed) -> float:
+    """Return by how much the commits exceed the prediction of `profile`.
+
+    The card pauses between the commit record and the first updated tensor. If this tensor shares a
+    block, its write is a part of the commit, so the time of the commit includes the pause.
+    """
     sizes = [node.size_bytes for node in graph if node.updates is not None]
     step_us = fmean(step.time_us - step.overhead_us for step in observed.steps)
-    known_us, _ = found.commit(sizes, step_us)
-    late_us = max(0.0, fmean(step.commit_us for step in observed.steps) - known_us)
-    return replace(found, commit_us=profile.commit_us + max(0.0, turns_us + late_us))
+    known_us, _ = profile.commit(sizes, step_us)
+    return max(0.0, fmean(step.commit_us for step in observed.steps) - known_us)
 
 
 def averaged(found: Sequence[Profile]) -> Profile:

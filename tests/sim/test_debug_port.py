@@ -23,7 +23,7 @@ def test_the_firmware_keeps_the_debug_port_open(variant: int) -> None:
 
 def test_the_firmware_opens_the_port_with_one_reset() -> None:
     elf = build_firmware("nrf52840_dk")
-    chip = SimulatedChip("nrf52840_dk", elf, None, protection=ERASED)
+    chip = SimulatedChip("nrf52840_dk", elf, None, config={"protection": ERASED})
     assert chip.run(10**9) == "reset"
     assert chip.lib.nrf52840_protection(chip.machine) == DEBUG_PORT_OPEN
     chip.reset()
@@ -33,6 +33,8 @@ def test_the_firmware_opens_the_port_with_one_reset() -> None:
 @pytest.mark.parametrize(("variant", "protection"), [(REVISION_2, ERASED), (REVISION_3, PROTECTED)])
 def test_the_firmware_leaves_other_settings_alone(variant: int, protection: int) -> None:
     elf = build_firmware("nrf52840_dk")
-    chip = SimulatedChip("nrf52840_dk", elf, None, variant=variant, protection=protection)
+    chip = SimulatedChip(
+        "nrf52840_dk", elf, None, config={"variant": variant, "protection": protection}
+    )
     assert chip.run(10**9) == "idle"
     assert chip.lib.nrf52840_protection(chip.machine) == protection

@@ -204,7 +204,7 @@ def test_a_fault_is_sent_over_serial_and_the_board_restarts(
 
 
 def test_without_its_crystal_the_mkr1000_still_answers(storage: Path) -> None:
-    chip = SimulatedChip("mkr1000", build_firmware("mkr1000"), storage, no_crystal=True)
+    chip = SimulatedChip("mkr1000", build_firmware("mkr1000"), storage, config={"no_crystal": True})
     assert chip.run(10**9) == "idle"
     assert chip.meter.time_us > 3e6  # it waited for the crystal
     chip.give(HELLO)

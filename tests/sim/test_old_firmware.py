@@ -119,7 +119,7 @@ def test_it_never_starts_without_its_clock(
     old: str, new: str, message: str, storage: Path, tmp_path: Path
 ) -> None:
     image = without(tmp_path, "mkr1000", {"samd21/chip.c": ((old, new),)})
-    chip = SimulatedChip("mkr1000", image, storage, no_crystal="has_crystal" in old)
+    chip = SimulatedChip("mkr1000", image, storage, config={"no_crystal": "has_crystal" in old})
     assert chip.run(10**9) in ("reset", "fault")
     assert message in chip.message
 

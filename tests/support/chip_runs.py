@@ -50,7 +50,9 @@ class Debugger:
     """A debugger, wired to an nRF52840 whose content it has erased before it wrote the program."""
 
     def __init__(self, elf: Path, variant: int) -> None:
-        self.chip = SimulatedChip("nrf52840_dk", elf, None, variant=variant, protection=ERASED)
+        self.chip = SimulatedChip(
+            "nrf52840_dk", elf, None, config={"variant": variant, "protection": ERASED}
+        )
 
     def power_cycle(self) -> None:
         """Switch the power off and on, and wait until the firmware is idle."""

@@ -160,12 +160,11 @@ class SimulatedChip:
 
     `card`: fields of sdcard_config (chip/api.h) that replace those of the card in chip.toml; a key
     `name` selects another card of cards.toml. `usb`: the chip is plugged into a host's USB, so
-    `give` and `take` use the USB port instead of the UART. `no_crystal`: the 32 kHz crystal of a
-    SAMD21 does not start. `flash`: file that keeps the content of the chip's flash, created if it
-    does not exist; None: the flash is blank at the start. `variant` and `protection`: of an
-    nRF52840, in FICR and in UICR.APPROTECT. From variant 5 on (revision 3), its debug port is
-    closed after a reset, unless UICR and the program open it. `machine`: the struct machine of
-    chip/api.h.
+    `give` and `take` use the USB port instead of the UART. `flash`: file that keeps the content of
+    the chip's flash, created if it does not exist; None: the flash is blank at the start. `config`:
+    fields of samd21_config or nrf52840_config (chip/api.h) to set. From `variant` 5 on (revision
+    3), the debug port of an nRF52840 is closed after a reset, unless UICR and the program open it.
+    `machine`: the struct machine of chip/api.h.
     """
 
     def __init__(
@@ -178,10 +177,8 @@ class SimulatedChip:
         card: Mapping[str, int | str] | None = None,
         seed: int = 1,
         usb: bool = False,
-        no_crystal: bool = False,
         flash: Path | None = None,
-        variant: int = 5,
-        protection: int = DEBUG_PORT_OPEN,
+        config: Mapping[str, int] | None = None,
     ) -> None:
         if board not in simulated_boards():
             raise BadInput(
@@ -207,10 +204,9 @@ class SimulatedChip:
             ):
                 raise BadInput(f"a card can have 32 faults at most, not {len(faults)}: remove some")
         self._chip, self._wiring, self._seed = facts.chip, facts.wiring, seed
-        self._no_crystal = no_crystal
         self._elf, self._usb, self._line = elf, usb, (False, 9600)
         self._takes_faults = False
-        self._variant, self._protection = variant, protection
+        self._config = dict(config or {})
         self._start()
 
     def _card(self, storage: Path, settings: dict[str, Any]) -> Any:
@@ -244,7 +240,7 @@ class SimulatedChip:
         code = self.lib.machine_reset_cause(machine)
         ram = self._ram()
         if self._chip == "nrf52840":
-            self._protection = self.lib.nrf52840_protection(machine)
+            self._config["protection"] = self.lib.nrf52840_protection(machine)
         self._start(RESET_CAUSES.index(cause) if cause else code)
         if (cause or RESET_CAUSES[code]) != "power_on":
             self._load_ram(ram)
@@ -295,14 +291,14 @@ class SimulatedChip:
                 "card_select_pin": _pin(wiring["card_select"]),
                 "other_select_pin": _pin(wiring["other_select"]),
                 "serial_number": [0x504F4554, self._seed & 0xFFFFFFFF, 0, 1],
-                "no_crystal": self._no_crystal,
                 "cause": cause,
+                **self._config,
             }
             chip = self.lib.samd21_new(self.ffi.new("struct samd21_config *", config), self.card)
         else:
             config = {f"{name}_pin": _pin(pin) for name, pin in wiring.items()}
             config |= {"device_id": [self._seed & 0xFFFFFFFF, 0x504F4554], "cause": cause}
-            config |= {"variant": self._variant, "protection": self._protection}
+            config |= {"variant": 5, "protection": DEBUG_PORT_OPEN} | self._config
             chip = self.lib.nrf52840_new(
                 self.ffi.new("struct nrf52840_config *", config), self.card
             )

@@ -3,8 +3,6 @@
 The simulated card counts blocks from its start, so faults come at the block that a test names.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

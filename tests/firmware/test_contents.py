@@ -1,7 +1,5 @@
 """Cards whose contents are wrong: the fuzzer of card contents, and what it has found."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 import zlib

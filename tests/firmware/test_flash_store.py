@@ -1,7 +1,5 @@
 """The store in a chip's own flash (flash.c), with power cuts at every erase and write."""
 
-from __future__ import annotations
-
 import subprocess
 from functools import cache
 from pathlib import Path

@@ -3,8 +3,6 @@
 About twenty seconds, most of them for compiling.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable

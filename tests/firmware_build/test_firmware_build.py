@@ -1,7 +1,5 @@
 """The bare-metal images: one recipe for two builds, the memory ledger, the stack bound."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Flashing: the command lines of upload programs, and the ports of loaders and boards."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Flashing: errors of images, programs, ports and permissions."""
 
-from __future__ import annotations
-
 import errno
 import grp
 import os

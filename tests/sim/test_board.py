@@ -1,7 +1,5 @@
 """A simulated board as a process: its port, clock, energy and end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

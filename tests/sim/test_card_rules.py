@@ -1,7 +1,5 @@
 """Strict cards and their faults: resets of the processor, status registers, and what is stored."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

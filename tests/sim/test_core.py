@@ -1,7 +1,5 @@
 """The simulated core: cycles, exceptions and refused accesses; QEMU is a second judge."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A debugger writes the nRF52840 twice, with a power cycle in between."""
 
-from __future__ import annotations
-
 import pytest
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.sim.simulated_chip import DEBUG_PORT_OPEN, SimulatedChip

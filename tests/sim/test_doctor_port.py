@@ -1,7 +1,5 @@
 """`poet-host doctor --port`: each fault of a board, its card and its port gets its sentence."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import os

@@ -1,7 +1,5 @@
 """The firmware of both boards on simulated chips: bits, faults of the card, power cuts."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

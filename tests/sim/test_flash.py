@@ -1,7 +1,5 @@
 """The chips' own flash against the data sheets: erase, write, time, wear and power cuts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

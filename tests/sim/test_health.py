@@ -1,7 +1,5 @@
 """Watchdog, brown-out, faults and stray stores: the board resets, says why, and goes on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The board's LED: what it shows while the board waits, and while it trains."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

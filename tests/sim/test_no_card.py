@@ -1,7 +1,5 @@
 """Simulated chips without a card: weights in RAM, commits to the chip's own flash."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

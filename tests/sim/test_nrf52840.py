@@ -1,7 +1,5 @@
 """The nRF52840's peripherals against the product specification."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

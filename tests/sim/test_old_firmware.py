@@ -3,8 +3,6 @@
 Each test takes precautions out of today's firmware, and shows the rule that it then breaks.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

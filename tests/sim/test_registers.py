@@ -3,8 +3,6 @@
 The facts are in tests/sim/registers; tests/support/svd_facts.py makes them from the SVD files.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

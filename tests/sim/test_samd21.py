@@ -1,7 +1,5 @@
 """The SAM D21's peripherals against the data sheet, driven by small programs."""
 
-from __future__ import annotations
-
 import binascii
 import zlib
 from pathlib import Path

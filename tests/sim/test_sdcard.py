@@ -1,7 +1,5 @@
 """The SD card model and the rules of the SPI mode, driven byte by byte."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The firmware of both boards over USB: enumeration, cable, reset, suspend, bits. 60 s."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

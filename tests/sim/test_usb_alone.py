@@ -1,7 +1,5 @@
 """Events on USB before a board trains alone, and while it does. 20 s."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

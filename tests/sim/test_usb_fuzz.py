@@ -1,7 +1,5 @@
 """A host with random events: the board breaks no rule of the chip, and serves on. 25 s."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

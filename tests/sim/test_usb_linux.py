@@ -4,8 +4,6 @@ Runs where QEMU is, and where POET_LINUX names a folder in which Debian's arm64 
 linux-image-*-unsigned and busybox-static have been unpacked (`dpkg-deb -x`). Half a minute a board.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

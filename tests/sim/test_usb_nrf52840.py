@@ -1,7 +1,5 @@
 """The nRF52840's USB device controller: the model's rules, and the firmware on it. 15 s."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

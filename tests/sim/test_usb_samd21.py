@@ -1,7 +1,5 @@
 """The SAM D21's USB device controller: the model's rules (data sheet, section 32)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Bytes per second over USB and UART, in simulated time. 10 s."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -3,8 +3,6 @@
 python -m support.card_bench SEED -SECONDS     disturbs its wire (make fuzz-card)
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Run a simulated chip in this process until it is idle, ask it, and patch its program."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

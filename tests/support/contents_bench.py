@@ -3,8 +3,6 @@
 python -m support.contents_bench SEED -SECONDS     (make fuzz-contents)
 """
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import shutil

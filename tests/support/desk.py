@@ -1,7 +1,5 @@
 """A computer with stub upload programs and serial ports, where boards answer."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import termios

@@ -8,8 +8,6 @@ bits. `mutants` changes one instruction at a time; each change must change a res
     python -m support.floats mutate CORE TABLE  write a row for each function
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

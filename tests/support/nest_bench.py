@@ -4,8 +4,6 @@ python -m support.nest_bench fuzz SEED SECONDS    other schedules (make fuzz-nes
 python -m support.nest_bench faults SEED RUNS   faults of the card (make fault-nest)
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

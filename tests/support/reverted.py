@@ -1,7 +1,5 @@
 """The firmware with one of its precautions taken out, to show that a rule of the model needs it."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A host that drives the SD card model byte by byte."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +101,7 @@ class Card:
             self.swap(byte)
         return self.swap() & 0x1F
 
-    def start(self) -> Card:
+    def start(self) -> "Card":
         """The usual initialisation, up to full speed."""
         for _ in range(10):
             self.swap()

@@ -1,7 +1,5 @@
 """Build the test programs in tests/sim/programs and run them, on simulated chips and QEMU."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import subprocess

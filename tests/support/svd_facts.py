@@ -6,8 +6,6 @@ A row is one register of a peripheral that the simulated chip models. Registers 
 cluster are listed one by one.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import re

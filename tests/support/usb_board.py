@@ -3,8 +3,6 @@
 Its events depend on nothing but the requests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 python tests/support/usb_layer.py SEED -SECONDS     fuzzes it (make fuzz-usb)
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

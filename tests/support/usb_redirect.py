@@ -5,8 +5,6 @@ are passed to the board, except SET_CONFIGURATION, which is done already. Struct
 endian and packed. A message is its type, length and id, and then `length` bytes.
 """
 
-from __future__ import annotations
-
 import select
 import socket
 import struct

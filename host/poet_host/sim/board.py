@@ -1,7 +1,5 @@
 """A simulated board: a process that runs the firmware image, with a serial port."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import mmap

@@ -1,7 +1,5 @@
 """Compile the chip models in C on first use, for the installed Unicorn, and load them."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 from functools import cache

@@ -1,7 +1,5 @@
 """Load a firmware image into a simulated chip."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from pathlib import Path

@@ -12,8 +12,6 @@ start, the firmware waits for a host for a limited time. Simulated time stops du
 unless the board is started alone.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 import os

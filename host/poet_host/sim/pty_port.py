@@ -1,7 +1,5 @@
 """The pty through which a host reaches the UART or the USB port of a simulated board."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select

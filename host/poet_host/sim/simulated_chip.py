@@ -1,7 +1,5 @@
 """A simulated chip with its card, as boards/<name>/chip.toml describes them."""
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Mapping, Sequence
@@ -72,7 +70,7 @@ class CardFault:
             )
 
     @staticmethod
-    def parse(text: str) -> CardFault:
+    def parse(text: str) -> "CardFault":
         """Parse KIND:FIRST[:TIMES[:ARGUMENT]] of the command line."""
         kind, *numbers = text.split(":")
         if not 1 <= len(numbers) <= 3 or not all(number.isdecimal() for number in numbers):

@@ -11,15 +11,12 @@ from poet_host.schedule.bits import BitWriter
 from poet_host.schedule.decode import decode
 from poet_host.schedule.encode import encode
 from poet_host.schedule.layout import model_of_graph
-from poet_host.schedule.model import model_bytes
-from poet_host.schedule.nests import put_nest
 from poet_host.schedule.schedule import Schedule
 from support.kernel_cases import Case
-from support.memory_board import card, refusal
+from support.memory_board import card
 from support.nest_cases import BIAS, FORWARD, RELU, RENEW, UPDATE, C, K, N, W, X, Y
-from support.nest_runs import LateBoard, graph_of
+from support.nest_runs import ARENA_BYTES, LateBoard, answer_to, graph_of, with_nest
 from support.nests import operator_of
-from support.parts import with_header
 
 ROWS = Cut(20, (2, 8, 5), (1, 4, 2))
 OH = Loop("oh", 2)
@@ -64,30 +61,19 @@ def raw_schedule(
     statements = (Statement("compute", "out", None, 0, 1),)
     plan = Plan("feasible", 1 << 20, statements=statements)
     plain = encode(graph, plan, nests={("out", 1): whole})
-    tables = model_bytes(model_of_graph(graph, by_name))
-    out = BitWriter()
-    out.code("111110")
-    put_nest(out, operator_of(case), nest)
-    out.code("0")
-    out.code("11110")
-    bits = out.bytes()
-    part = with_header("poet_plan_header", plain.plan_part[:28] + bits, arena_bytes=arena_bytes,
-                       bit_bytes=len(bits), statement_count=1, resident_max=1, queue_max=0,
-                       model_crc=int.from_bytes(tables[4:8], "little"))  # fmt: skip
-    return Schedule(tables, part, plain.meta)
-
-
-def board_for(schedule: Schedule) -> LateBoard:
-    board = LateBoard(card(), arena_bytes=schedule.header.arena_bytes)
-    board.format()
-    return board
+    start = BitWriter()
+    start.code("111110")
+    model = model_of_graph(graph, by_name)
+    return with_nest(plain, model, operator_of(case), nest, start, "0", arena_bytes)
 
 
 @pytest.mark.parametrize(("case", "cuts", "nest"), GOOD)
 def test_a_board_accepts_good_nests(case: Case, cuts: tuple[Cut | None, ...], nest: Nest) -> None:
     one = NestedOperator(operator_of(case), cuts, nest)
     schedule = raw_schedule(case, cuts, nest, one.workspace_bytes)
-    facts = board_for(schedule).load(schedule.model_part, schedule.plan_part)
+    board = LateBoard(card(), arena_bytes=one.workspace_bytes)
+    board.format()
+    facts = board.load(schedule.model_part, schedule.plan_part)
     assert facts["peak_bytes"] == one.workspace_bytes
     assert len(decode(schedule)) == 1
 
@@ -97,8 +83,7 @@ def test_each_law_is_checked(
     law: str, case: Case, cuts: tuple[Cut | None, ...], nest: Nest
 ) -> None:
     """`detail` is the statement: the header's numbers would be refused at statement 1."""
-    schedule = raw_schedule(case, cuts, nest, 1 << 16)
-    board = board_for(schedule)
-    assert refusal(board.load, schedule.model_part, schedule.plan_part) == ("bad_plan", 0)
+    schedule = raw_schedule(case, cuts, nest, ARENA_BYTES)
+    assert answer_to(schedule) == ("bad_plan", 0)
     with pytest.raises(BadInput, match=f"law `{law}`"):
         decode(schedule)

@@ -14,14 +14,12 @@ from poet_host.plan.nests import Loop, Nest, NestedOperator, Ring
 from poet_host.schedule.bits import BitWriter, width
 from poet_host.schedule.decode import decode
 from poet_host.schedule.layout import model_of_graph
-from poet_host.schedule.model import model_bytes
-from poet_host.schedule.nests import Streamed, put_nest
+from poet_host.schedule.nests import Streamed
 from poet_host.schedule.schedule import Schedule
 from support import clib
 from support.kernel_cases import make
-from support.memory_board import card, refusal
 from support.nest_cases import CONV, C, K, N, W, X, Y
-from support.nest_runs import LateBoard
+from support.nest_runs import answer_to, with_nest
 from support.nests import operator_of
 from support.pairs import (
     KERNELS,
@@ -32,7 +30,6 @@ from support.pairs import (
     run_pair,
     schedule_of_pair,
 )
-from support.parts import plan_of_model
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -72,25 +69,15 @@ def raw_pair(cuts: tuple[Cut, ...], nest: Nest, graph: Graph) -> Schedule:
     plain = schedule_of_pair(CASE, one)
     by_name = dict(zip(("x", "dy", "w", "out", "dx"), cuts, strict=True))
     del by_name["out"]
-    tables = model_bytes(model_of_graph(graph, by_name))
-    out = BitWriter()
-    out.code("111111")
-    out.put(len(graph.nodes) - 1, width(len(graph.nodes)))
-    put_nest(out, operator_of(CASE.weight), nest)
-    out.code("0")
-    out.code("11110")
-    bits = out.bytes()
-    part = plan_of_model(
-        plain.plan_part[:28] + bits, tables, arena_bytes=1 << 16, bit_bytes=len(bits),
-        statement_count=1, resident_max=1, queue_max=0,
-    )  # fmt: skip
-    return Schedule(tables, part, plain.meta)
+    start = BitWriter()
+    start.code("111111")
+    start.put(len(graph.nodes) - 1, width(len(graph.nodes)))
+    model = model_of_graph(graph, by_name)
+    return with_nest(plain, model, operator_of(CASE.weight), nest, start, "0")
 
 
 def refused(schedule: Schedule) -> bool:
-    board = LateBoard(card(), arena_bytes=1 << 16)
-    board.format()
-    return refusal(board.load, schedule.model_part, schedule.plan_part) == ("bad_plan", 0)
+    return answer_to(schedule) == ("bad_plan", 0)
 
 
 def test_a_good_pair_is_read_as_it_was_written() -> None:

@@ -15,15 +15,13 @@ from poet_host.schedule.bits import BitWriter, width
 from poet_host.schedule.decode import decode
 from poet_host.schedule.layout import model_of_graph
 from poet_host.schedule.listing import listing
-from poet_host.schedule.model import ONCE, model_bytes
-from poet_host.schedule.nests import Streamed, put_nest
+from poet_host.schedule.model import ONCE
+from poet_host.schedule.nests import Streamed
 from poet_host.schedule.schedule import Schedule
 from support import clib
-from support.memory_board import card, refusal
 from support.nest_cases import FORWARD, C, K, N, W, X, Y
-from support.nest_runs import LateBoard
+from support.nest_runs import answer_to, with_nest
 from support.nests import operator_of
-from support.parts import plan_of_model
 from support.statistics_nests import (
     case_of,
     graph_of_statistics,
@@ -88,26 +86,12 @@ def raw(
     }  # fmt: skip
     model = model_of_graph(graph, by_name)
     last = replace(model.tensors[-1], flags=model.tensors[-1].flags | flags)
-    tables = model_bytes(replace(model, tensors=(*model.tensors[:-1], last)))
-    out = BitWriter()
-    out.code("111111")
+    model = replace(model, tensors=(*model.tensors[:-1], last))
+    start = BitWriter()
+    start.code("111111")
     for number in numbers:
-        out.put(number, width(len(graph.nodes)))
-    put_nest(out, operator_of(CASE.conv), nest)
-    out.code("00")
-    out.code("11110")
-    bits = out.bytes()
-    part = plan_of_model(
-        plain.plan_part[:28] + bits, tables, arena_bytes=1 << 16, bit_bytes=len(bits),
-        statement_count=1, resident_max=2, queue_max=0,
-    )  # fmt: skip
-    return Schedule(tables, part, plain.meta)
-
-
-def what_the_board_says(schedule: Schedule) -> tuple[str, int]:
-    board = LateBoard(card(), arena_bytes=1 << 16)
-    board.format()
-    return refusal(board.load, schedule.model_part, schedule.plan_part)
+        start.put(number, width(len(graph.nodes)))
+    return with_nest(plain, model, operator_of(CASE.conv), nest, start, "00")
 
 
 GRAPH = graph_of_statistics(CASE)
@@ -123,7 +107,7 @@ def test_good_statistics_are_read_as_they_were_written() -> None:
         assert sum("also stats at" in row for row in listing(schedule).splitlines()) == (
             marks - (before == ("alone",))
         )
-    assert what_the_board_says(raw(CUTS, GOOD, GRAPH)) == END
+    assert answer_to(raw(CUTS, GOOD, GRAPH)) == END
 
 
 @pytest.mark.parametrize(("law", "cuts", "nest"), BAD)
@@ -133,7 +117,7 @@ def test_each_law_of_statistics_is_checked(
     if law == "statistics":  # the only law that it breaks
         NestedOperator(ONE.operator, cuts[:3], replace(nest, statistics=False))
     schedule = raw(cuts, nest, GRAPH)
-    assert what_the_board_says(schedule) == ("bad_plan", 0)
+    assert answer_to(schedule) == ("bad_plan", 0)
     with pytest.raises(BadInput, match=f"law `{law}`"):
         decode(schedule)
 
@@ -155,9 +139,9 @@ def other(**changed: Any) -> Graph:
     ],
 )
 def test_statistics_are_those_of_the_output_of_the_convolution(changed: dict[str, Any]) -> None:
-    assert what_the_board_says(raw(CUTS, GOOD, other(), (4,))) == END
+    assert answer_to(raw(CUTS, GOOD, other(), (4,))) == END
     schedule = raw(CUTS, GOOD, other(**changed), (4,))
-    assert what_the_board_says(schedule) == ("bad_plan", 0)
+    assert answer_to(schedule) == ("bad_plan", 0)
     with pytest.raises(BadInput, match="breaks a rule"):
         decode(schedule)
 
@@ -165,13 +149,13 @@ def test_statistics_are_those_of_the_output_of_the_convolution(changed: dict[str
 @pytest.mark.parametrize("numbers", [(0, 3), (0, 2), (0, 1), (0, 0), (2,)])
 def test_statistics_that_repeat_were_computed_before(numbers: tuple[int, ...]) -> None:
     schedule = raw(CUTS, GOOD, GRAPH, numbers)
-    assert what_the_board_says(schedule) == ("bad_plan", 0)
+    assert answer_to(schedule) == ("bad_plan", 0)
     with pytest.raises(BadInput, match="breaks a rule"):
         decode(schedule)
 
 
 def test_statistics_have_not_the_flag_once() -> None:
     schedule = raw(CUTS, GOOD, GRAPH, flags=ONCE)
-    assert what_the_board_says(schedule) == ("bad_plan", 0)
+    assert answer_to(schedule) == ("bad_plan", 0)
     with pytest.raises(BadInput, match="breaks a rule"):
         decode(schedule)

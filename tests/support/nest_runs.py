@@ -1,21 +1,28 @@
 """One operator as a graph of its own, and a board whose transfers happen as late as they may."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from poet_host import isa
 from poet_host.graph.graph import Graph, Node
-from poet_host.plan.nests import NestedOperator
+from poet_host.graph.operands import Operator
+from poet_host.plan.nests import Nest, NestedOperator
 from poet_host.plan.plan import Plan, Statement
+from poet_host.schedule.bits import BitWriter
 from poet_host.schedule.encode import encode
+from poet_host.schedule.model import Model, model_bytes
+from poet_host.schedule.nests import put_nest
 from poet_host.schedule.schedule import Schedule
 from poet_host.schedule.slots import pieces
 from support.kernel_cases import Case
-from support.memory_board import MemoryBoard, card
+from support.memory_board import MemoryBoard, card, refusal
+from support.parts import plan_of_model
 
 TENSOR = isa.constants()["POET_OBJECT_TENSOR"]
 DATA_BLOCK = 24576
 UNWRITTEN = 0x7F
+ARENA_BYTES = 1 << 16
 
 
 class LateBoard(MemoryBoard):
@@ -111,10 +118,52 @@ def stored(board: MemoryBoard, schedule: Schedule, number: int) -> bytes:
     return tensor.row_major(found)
 
 
+def computed(
+    case: Case, schedule: Schedule, shapes: Mapping[str, tuple[int, ...]], **named: Any
+) -> tuple[np.ndarray, ...]:
+    """These tensors after step 1 on a board with the inputs of the case."""
+    board = board_of(case, schedule, **named)
+    board.step(1)
+    tensors = (stored(board, schedule, schedule.names.index(name)) for name in shapes)
+    return tuple(
+        np.frombuffer(tensor, np.float32).reshape(shape)
+        for tensor, shape in zip(tensors, shapes.values(), strict=True)
+    )
+
+
+def with_nest(
+    plain: Schedule,
+    model: Model,
+    operator: Operator,
+    nest: Nest,
+    before: BitWriter,
+    after: str,
+    arena_bytes: int = ARENA_BYTES,
+) -> Schedule:
+    """The schedule `plain` of one statement with another model and nest.
+
+    `before` and `after`: bits of the statement before the nest and after it.
+    """
+    tables = model_bytes(model)
+    put_nest(before, operator, nest)
+    before.code(f"{after}11110")
+    bits = before.bytes()
+    part = plan_of_model(
+        plain.plan_part[: isa.record_size("poet_plan_header")] + bits, tables,
+        arena_bytes=arena_bytes, bit_bytes=len(bits), statement_count=1,
+        resident_max=len(after), queue_max=0,
+    )  # fmt: skip
+    return Schedule(tables, part, plain.meta)
+
+
+def answer_to(schedule: Schedule) -> tuple[str, int]:
+    """The name and the detail of a board's refusal to load the schedule."""
+    board = LateBoard(card(), arena_bytes=ARENA_BYTES)
+    board.format()
+    return refusal(board.load, schedule.model_part, schedule.plan_part)
+
+
 def run(case: Case, one: NestedOperator, **named: Any) -> np.ndarray:
     """The output of the case, computed by the C runtime as a nest. The case is step 1."""
     schedule = schedule_of(case, one, named.get("queue", 8))
-    board = board_of(case, schedule, **named)
-    board.step(1)
-    number = len(case.inputs)
-    return np.frombuffer(stored(board, schedule, number), np.float32).reshape(case.shape)
+    return computed(case, schedule, {"out": case.shape}, **named)[0]

@@ -1,6 +1,7 @@
 """Random nests of an operator, with cuts of its tensors that fit."""
 
 import random
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from poet_host.graph.cuts import Cut
@@ -88,25 +89,30 @@ def random_part(
     )
 
 
+def random_operands(
+    rng: random.Random, operator: Operator, numbers: Iterable[int], loops: Sequence[Loop]
+) -> tuple[list[Cut | None], list[Ring | None]]:
+    """Cuts and rings of these operands; about half of the operands stream."""
+    steps = {loop.axis: loop.step for loop in loops}
+    cuts, rings = [], []
+    for axes in map(operator.operand, numbers):
+        size = tuple(axis.size for axis in axes)
+        cell = tuple(
+            int(a.extent(np.array(steps[a.cut_by]))) if a.cut_by in steps else a.size for a in axes
+        )
+        cuts.append(cut_of(rng, size, random_part(rng, size, cell)))
+        ring = Ring(rng.randint(1, 2), rng.randint(0, len(loops)))
+        rings.append(ring if rng.random() < 0.6 else None)
+    return cuts, rings
+
+
 def random_nest(rng: random.Random, operator: Operator) -> NestedOperator:
     """A nest that obeys all laws; about half of its operands stream."""
     for _ in range(300):
         loops = random_loops(rng, operator)
         over = operator.overwritten
         in_place = over is not None and (operator.must_overwrite or rng.random() < 0.7)
-        cuts: list[Cut | None] = []
-        rings: list[Ring | None] = []
-        steps = {loop.axis: loop.step for loop in loops}
-        for i in range(operator.input_count + 1):
-            axes = operator.operand(i)
-            size = tuple(axis.size for axis in axes)
-            cell = tuple(
-                int(a.extent(np.array(steps[a.cut_by]))) if a.cut_by in steps else a.size
-                for a in axes
-            )
-            cuts.append(cut_of(rng, size, random_part(rng, size, cell)))
-            ring = Ring(rng.randint(1, 2), rng.randint(0, len(loops)))
-            rings.append(ring if rng.random() < 0.6 else None)
+        cuts, rings = random_operands(rng, operator, range(operator.input_count + 1), loops)
         if in_place:
             assert over is not None
             cuts[over], rings[over] = cuts[-1], rings[-1]

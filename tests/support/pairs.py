@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from poet_host.graph.graph import Graph, Node
-from poet_host.plan.nests import Nest, NestedOperator, Ring
+from poet_host.plan.nests import Nest, NestedOperator
 from poet_host.plan.parts import LawError
 from poet_host.plan.plan import Plan, Statement
 from poet_host.schedule.encode import encode
 from poet_host.schedule.schedule import Schedule
 from support.kernel_cases import Case, make
 from support.kernel_parts_cases import random_case
-from support.nest_runs import board_of, stored
-from support.nests import cut_of, operator_of, random_loops, random_part
+from support.nest_runs import computed
+from support.nests import operator_of, random_loops, random_operands
 
 KERNELS = {"conv2d": "conv2d_grad_weight", "linear": "linear_grad_weight"}
 
@@ -42,23 +42,7 @@ def random_pair(rng: random.Random, case: PairCase) -> NestedOperator:
     operator = operator_of(case.weight)
     for _ in range(300):
         loops = tuple(loop for loop in random_loops(rng, operator) if loop.axis != "oh")
-        steps = {loop.axis: loop.step for loop in loops}
-        axes = [operator.operand(i) for i in (0, 1, 2, 3, 0)]
-        cuts = [
-            cut_of(
-                rng,
-                tuple(axis.size for axis in of),
-                random_part(rng, tuple(axis.size for axis in of), tuple(
-                    int(a.extent(np.array(steps[a.cut_by]))) if a.cut_by in steps else a.size
-                    for a in of
-                )),
-            )
-            for of in axes
-        ]  # fmt: skip
-        rings = [
-            Ring(rng.randint(1, 2), rng.randint(0, len(loops))) if rng.random() < 0.6 else None
-            for _ in axes
-        ]
+        cuts, rings = random_operands(rng, operator, (0, 1, 2, 3, 0), loops)
         cuts[2], rings[2] = cuts[3], rings[3]
         nest = Nest(loops, tuple(rings[:4]), also=tuple(rings[4:]))
         try:
@@ -111,10 +95,5 @@ def schedule_of_pair(case: PairCase, one: NestedOperator, queue: int = 8) -> Sch
 def run_pair(case: PairCase, one: NestedOperator, **named: object) -> tuple[np.ndarray, np.ndarray]:
     """The new weight and the input gradient that the C runtime computes as a pair."""
     schedule = schedule_of_pair(case, one, int(str(named.get("queue", 8))))
-    board = board_of(case.weight, schedule, **named)
-    board.step(1)
-    found = {name: i for i, name in enumerate(schedule.names)}
-    new, dx = (
-        np.frombuffer(stored(board, schedule, found[it]), np.float32) for it in ("out", "dx")
-    )
-    return new.reshape(case.weight.shape), dx.reshape(case.input.shape)
+    shapes = {"out": case.weight.shape, "dx": case.input.shape}
+    return computed(case.weight, schedule, shapes, **named)

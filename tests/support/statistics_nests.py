@@ -14,7 +14,7 @@ from poet_host.schedule.encode import encode
 from poet_host.schedule.schedule import Schedule
 from support.kernel_cases import Case, make
 from support.kernel_parts_cases import random_case
-from support.nest_runs import board_of, stored
+from support.nest_runs import computed
 from support.nests import operator_of, random_nest
 
 
@@ -116,9 +116,5 @@ def run_statistics(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The output and its statistics that the C runtime computes in one nest."""
     schedule = schedule_of_statistics(case, one, int(str(named.get("queue", 8))), before)
-    board = board_of(case.conv, schedule, **named)
-    board.step(1)
-    found = {name: i for i, name in enumerate(schedule.names)}
-    y, stats = (np.frombuffer(stored(board, schedule, found[it]), np.float32)
-                for it in ("y", "stats"))  # fmt: skip
-    return y.reshape(case.conv.shape), stats.reshape(case.stats.shape)
+    shapes = {"y": case.conv.shape, "stats": case.stats.shape}
+    return computed(case.conv, schedule, shapes, **named)

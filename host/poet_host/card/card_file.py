@@ -3,7 +3,7 @@
 import os
 import stat
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,7 +22,6 @@ from .partition import in_table, store_of, stores
 
 _C = isa.constants()
 _VERSION = _C["POET_VERSION"]
-_CHUNK_BYTES = 1 << 20
 
 
 class Unreadable(PoetError):
@@ -231,11 +230,6 @@ class CardFile(Closing):
         with suppress(OSError):
             return self._bytes(position, size_bytes)
         return b""
-
-    def chunks(self, block: int, size_bytes: int) -> Iterator[bytes]:
-        """Yield what `get` returns in parts, so that a large range needs little memory."""
-        for at in range(0, size_bytes, _CHUNK_BYTES):
-            yield self.get(block, min(_CHUNK_BYTES, size_bytes - at), at)
 
     def put(self, block: int, data: bytes | memoryview, at: int = 0) -> None:
         """Write bytes into the partition. The range must be inside of it."""

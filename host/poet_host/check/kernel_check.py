@@ -4,17 +4,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..data.fitted import example
 from ..device.device import Device, Progress
 from ..graph.graph import Graph, Node
 from ..graph.models import load
 from ..graph.training_options import TrainingOptions
-from ..graph.weights import start_values
+from ..graph.weights import Array, start_values
 from ..graph.work import work_of
 from ..profile.measure import distinct, fitting, write_operands
 from ..profile.profile import estimate_profile, signature
@@ -94,7 +92,7 @@ def _chosen(graph: Graph, arena_bytes: int, every_shape: bool) -> Iterator[Node]
             yield node
 
 
-def _step_values(graph: Graph) -> dict[str, NDArray[Any]]:
+def _step_values(graph: Graph) -> dict[str, Array]:
     x, y = example(graph)
     stored = {**start_values(graph, seed=0), graph.data: x, graph.label: y}
     return run_step(graph, stored, 1)

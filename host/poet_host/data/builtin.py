@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import BadInput
-from .files import Array
+from ..graph.weights import Array
 
 DIGITS = Path(__file__).with_name("digits.npz")
 DIGITS_HELD_OUT = 360

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import BadInput, quoted
+from ..graph.weights import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 EXAMPLES = 4  # maximum number of samples per class whose CRC-32 is stored
 
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from ..errors import BadInput
 from ..graph.graph import Graph
+from ..graph.weights import Array
 from ..schema import LARGEST_WHOLE
 from . import builtin
 from .classes import NO_NAMES, Classes, examples_of
-from .files import Array, Arrays, read_folder, read_npz
+from .files import Arrays, read_folder, read_npz
 from .shapes import check_arrays, shape_text
 from .tables import read_csv
 

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.lib import format as npy
 
 from ..errors import BadInput, listed
 from ..files import opened
+from ..graph.weights import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = dict[str, Array]
 Check = Callable[[Arrays], object]
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..errors import BadInput
 from ..graph.graph import Graph, Node
+from ..graph.weights import Array
 from .classes import Classes, numbers_by
 from .datasets import Dataset, finite, load_data
-from .files import Array
 from .shapes import check_half, classes_of as classes_of
 
 

@@ -5,7 +5,7 @@ from math import prod
 
 from ..errors import BadInput
 from ..graph.graph import Graph
-from .files import Array
+from ..graph.weights import Array
 
 
 def check_half(where: str, half: str, x: Array, y: Array, graph: Graph | None) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 
 from ..errors import BadInput, quoted
 from ..files import not_utf8, opened
-from .files import Array, Arrays
+from ..graph.weights import Array
+from .files import Arrays
 
 _EXACT = 2**53  # 64-bit floats represent every whole number up to this one exactly
 _MOST_LINE = 1 << 22  # characters of a line: 150,528 numbers of an image need 3 million

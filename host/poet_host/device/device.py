@@ -59,9 +59,28 @@ class Device(Closing):
         """The facts about the board that poet_hello names."""
         return load_board(self.info.board)
 
-    def hello(self) -> Any:
-        """Read poet_hello from the board again, store it in `info`, and return it."""
-        return self._hello()
+    def hello(self, patience_s: float | None = None) -> Any:
+        """Read poet_hello from the board again, store it in `info`, and return it.
+
+        `patience_s`: longest wait for the answer; None: that of the link.
+        """
+        info = self._request("hello", patience_s=patience_s)["hello"]
+        if info.version != VERSION:
+            raise BoardError(
+                f"the firmware of {info.board} has version {info.version}, but this poet-host has "
+                f"version {VERSION}: flash the firmware of this poet-host",
+                "bad_version",
+                info.version,
+            )
+        if info.fingerprint != isa.fingerprint():
+            raise BoardError(
+                f"the firmware of {info.board} and this poet-host have different operators "
+                f"({self._differing_rows()}). Flash the firmware of this poet-host",
+                "bad_fingerprint",
+                info.fingerprint,
+            )
+        self.info = info
+        return info
 
     def rows(self) -> str:
         """Read the board's rows of isa.def as text: poet_hello.fingerprint is its CRC-32."""
@@ -284,7 +303,7 @@ class Device(Closing):
     def _first_hello(self) -> None:
         """Read poet_hello. If a step still runs, stop it first; completed steps are not lost."""
         try:
-            self._hello(CONNECT_PATIENCE_S)
+            self.hello(CONNECT_PATIENCE_S)
             return
         except BoardError as error:
             if error.name != "busy":
@@ -293,27 +312,7 @@ class Device(Closing):
         give_up = time.monotonic() + self.link.patience_s
         while self.status().running and time.monotonic() < give_up:
             time.sleep(STOP_POLL_S)
-        self._hello()
-
-    def _hello(self, patience_s: float | None = None) -> Any:
-        """Read poet_hello, and store it. Raises BoardError if the firmware is another one."""
-        info = self._request("hello", patience_s=patience_s)["hello"]
-        if info.version != VERSION:
-            raise BoardError(
-                f"the firmware of {info.board} has version {info.version}, but this poet-host has "
-                f"version {VERSION}: flash the firmware of this poet-host",
-                "bad_version",
-                info.version,
-            )
-        if info.fingerprint != isa.fingerprint():
-            raise BoardError(
-                f"the firmware of {info.board} and this poet-host have different operators "
-                f"({self._differing_rows()}). Flash the firmware of this poet-host",
-                "bad_fingerprint",
-                info.fingerprint,
-            )
-        self.info = info
-        return info
+        self.hello()
 
     def _request(
         self,

@@ -6,18 +6,15 @@ Files have the names and shapes of PyTorch or of the user's model. source.py con
 import zlib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import BadInput, listed, quoted
 from .autodiff import AVERAGE, MOMENTUM, SQUARE
 from .graph import Graph, Node
 from .onnx_file import initial_values
-from .source import Source, is_given, source_of
+from .source import Array as Array, Source, is_given, source_of
 
-Array = NDArray[Any]
 Weights = Mapping[str, Array]
 
 # Prefixes of the names of optimiser states in files.
@@ -60,7 +57,7 @@ def _starts(graph: Graph, nodes: Collection[Node], seed: int) -> dict[str, Array
     }
 
 
-def _given(graph: Graph, node: Node, given: Mapping[str, NDArray[Any]]) -> Array:
+def _given(graph: Graph, node: Node, given: Mapping[str, Array]) -> Array:
     source = source_of(graph, node)
     missing = [name for name in source.names if name not in given]
     if missing:
@@ -115,9 +112,7 @@ def _start(graph: Graph, node: Node, seed: int) -> Array:
     return values
 
 
-def to_named(
-    graph: Graph, values: Mapping[str, NDArray[Any]], constants: bool = True
-) -> dict[str, Array]:
+def to_named(graph: Graph, values: Mapping[str, Array], constants: bool = True) -> dict[str, Array]:
     """Convert the values of a graph, by node name, to the tensors of a file, by tensor name.
 
     If `constants` is False, the nodes for which `is_constant` is True are left out, as in a file of
@@ -145,7 +140,7 @@ def file_sources(graph: Graph, constants: bool = False) -> dict[str, Source]:
 
 
 def tensors_of_file(
-    model: str, sources: Mapping[str, Source], values: Mapping[str, NDArray[Any]]
+    model: str, sources: Mapping[str, Source], values: Mapping[str, Array]
 ) -> dict[str, Array]:
     """Convert values by node name to the tensors of a file. Raises BadInput if one is not finite.
 
@@ -158,7 +153,7 @@ def tensors_of_file(
     }
 
 
-def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
+def from_named(graph: Graph, named: Mapping[str, Array]) -> dict[str, Array]:
     """Convert the tensors of a file, by tensor name, to the values of a graph, by node name.
 
     If the file has no optimiser states of this graph, all of them start at zero. States of other
@@ -194,9 +189,7 @@ def from_named(graph: Graph, named: Mapping[str, NDArray[Any]]) -> dict[str, Arr
     }
 
 
-def _part(
-    graph: Graph, name: str, named: Mapping[str, NDArray[Any]], shape: tuple[int, ...]
-) -> Array:
+def _part(graph: Graph, name: str, named: Mapping[str, Array], shape: tuple[int, ...]) -> Array:
     if name not in named:
         return np.zeros(shape, dtype=np.float32)
     part = np.asarray(named[name])
@@ -207,7 +200,7 @@ def _part(
     return _finite(graph.name, name, part)
 
 
-def _finite(model: str, name: str, part: NDArray[Any]) -> Array:
+def _finite(model: str, name: str, part: Array) -> Array:
     with np.errstate(over="ignore"):
         array: Array = np.asarray(part, dtype=np.float32, order="C")
     if not np.isfinite(array).all():

@@ -9,18 +9,17 @@ from math import prod
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..graph.builder import Builder, Tensor
 from ..graph.graph import Node
 from ..graph.rules import Shape
 from ..graph.source import Source
+from ..graph.weights import Array
 from .fold import Constant
 from .model import OnnxModel, OnnxNode
 from .names import free_name
 from .tokens import UNMASKED, Mask, TokenValues, sample_texts
 
-Array = NDArray[Any]
 Role = Literal["parameter", "state"]
 
 _LEGAL = re.compile(r"\w[\w.-]*")

@@ -1,18 +1,15 @@
 """Export a trained graph as an .onnx file: the imported model with the trained weights."""
 
 from collections.abc import Mapping
-from typing import Any
-
-from numpy.typing import NDArray
 
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..graph.onnx_file import onnx_package
 from ..graph.source import is_given, source_of
-from ..graph.weights import to_named, weight_nodes
+from ..graph.weights import Array, to_named, weight_nodes
 
 
-def export(graph: Graph, values: Mapping[str, NDArray[Any]]) -> bytes:
+def export(graph: Graph, values: Mapping[str, Array]) -> bytes:
     """Return the bytes of an .onnx file: the model that was imported, with `values` as weights.
 
     `values` are the parameters and states by node name. Raises BadInput for a built-in model, or if

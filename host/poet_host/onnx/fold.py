@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..graph.onnx_file import onnx_package
 from ..graph.source import Source
+from ..graph.weights import Array
 from .model import OnnxModel, OnnxNode
-
-Array = NDArray[Any]
 
 _VIEWS = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 

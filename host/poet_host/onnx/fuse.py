@@ -11,12 +11,11 @@ from math import erf, erfc, pi, sqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..graph.rules import Shape
+from ..graph.weights import Array
 from .model import OnnxNode
 
-Array = NDArray[Any]
 Constants = Mapping[str, Array]
 
 _SAMPLES = np.linspace(-4, 4, 33)

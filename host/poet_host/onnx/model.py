@@ -11,15 +11,14 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import files
 from ..errors import BadInput, reason
 from ..graph.onnx_file import onnx_errors, onnx_package, parse
+from ..graph.weights import Array
 from .names import module_of, restore
 
 OLDEST_OPSET = 11
-Array = NDArray[Any]
 Size = int | str | None
 """A dimension: a number, the name of an open dimension, or None if unknown."""
 

@@ -12,9 +12,10 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Arrays = dict[str, NDArray[Any]]
+from ..graph.weights import Array
+
+Arrays = dict[str, Array]
 Uses = dict[str, list[tuple[Any, int]]]
 """For each tensor, by name: the nodes that read the tensor, each with the number of the input."""
 
@@ -237,9 +238,7 @@ def _layers(graph: Any) -> dict[str, str]:
     return modules
 
 
-def _are_copies(
-    value: NDArray[Any], readers: list[tuple[Any, int]], layers: dict[str, str]
-) -> bool:
+def _are_copies(value: Array, readers: list[tuple[Any, int]], layers: dict[str, str]) -> bool:
     """Return True if layers of the same kind in different modules read the tensor."""
     kinds = {(node.op_type, _slot(node.op_type, i)) for node, i in readers}
     (op, _), *others = kinds or {("", "")}
@@ -291,7 +290,7 @@ def _linear_weights(
     return added, gone
 
 
-def _equal(a: NDArray[Any] | None, b: NDArray[Any]) -> bool:
+def _equal(a: Array | None, b: Array) -> bool:
     return a is not None and a.dtype == b.dtype and np.array_equal(a, b)
 
 

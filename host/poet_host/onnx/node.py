@@ -6,19 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import BadInput
 from ..graph.builder import Tensor
 from ..graph.graph import Node
 from ..graph.rules import Shape
 from ..graph.source import RUNNING
+from ..graph.weights import Array
 from .context import Context, Deferred, Parts, Role, Unknown, Unsupported, Value, deferred
 from .fold import Constant, computed
 from .model import OnnxNode
 from .tokens import LOW, UNMASKED, TokenValues, is_data, mask_of
-
-Array = NDArray[Any]
 
 _ENDINGS = re.compile(
     r"[._/](weight|bias|gamma|beta|scale|kernel|embeddings?)(:0)?$|[._/](MatMul|Conv2D)/.*$"

@@ -7,16 +7,15 @@ the supported masks, which hide padding (token 0, see data/fitted.py), later tok
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..graph.rules import Shape
+from ..graph.weights import Array
 from .fold import Constant, evaluate
 from .model import OnnxModel, OnnxNode
 
-Array = NDArray[Any]
 Mask = frozenset[Literal["future", "padding"]]
 """The kinds of tokens that an attention mask hides."""
 

@@ -12,7 +12,6 @@ from itertools import count
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import isa
 from ..device.board import Board
@@ -20,6 +19,7 @@ from ..device.device import Device
 from ..graph.cuts import BLOCK, TRAILER
 from ..graph.graph import Graph, Node
 from ..graph.operands import operator_of, part_of
+from ..graph.weights import Array
 from ..graph.work import work_of_part
 from ..reference.step import run_step
 from .fit import fit_plane
@@ -39,7 +39,6 @@ PART_SHARES = (1, 4, 16)  # parts have at most an arena divided by these
 LEAST_PART_MACS, LEAST_PART_BYTES = 1_000, 256
 
 Progress = Callable[[int, int, str], None]  # (measurements done, their total, name of the next)
-Array = NDArray[np.generic]
 _Times = tuple[float, float]  # (time, processor time) of a transfer, in us
 
 

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from ..graph.graph import Graph, Node
 from ..graph.in_place import in_place
 from ..isa import axes, kernels
+from .floats import Array
 from .step import run_kernel
-
-Array = NDArray[np.float32]
 
 _CHUNK = 64  # samples to compute at once: limits the memory for large models
 

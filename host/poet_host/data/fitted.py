@@ -57,7 +57,7 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
     data, label = graph[graph.data], graph[graph.label]
     if dataset.flat:
         x, y = _shaped(x, data.shape[1:]), _shaped(y, label.shape[1:])
-        if data.dtype == "int32" and _whole(x):  # the cells of a table were read as floats
+        if data.dtype == "int32" and _fit_int32(x):  # the cells of a table were read as floats
             x = x.astype(np.int64)
     check_half(where, half, x, y, graph)
     if dataset.classes and label.dtype == "float32":
@@ -122,7 +122,7 @@ def _shaped(array: Array, wanted: tuple[int, ...]) -> Array:
 
 def _indices(where: str, name: str, what: str, values: Array, count: int, of: str) -> Array:
     if values.dtype.kind not in "iu":
-        whole = values.dtype.kind == "b" or _whole(values)
+        whole = values.dtype.kind == "b" or _fit_int32(values)
         raise BadInput(
             f"{where}: {name} holds {values.dtype}, but {what}s must be integers, 0 or more"
             + (f": use {name}.astype(int), or in a table write 3, not 3.0" if whole else "")
@@ -137,8 +137,7 @@ def _indices(where: str, name: str, what: str, values: Array, count: int, of: st
     return result
 
 
-def _whole(values: Array) -> bool:
-    """Return True if all values are whole numbers that fit int32."""
+def _fit_int32(values: Array) -> bool:
     return bool(((values == np.floor(values)) & (np.abs(values) < 2**31)).all())
 
 

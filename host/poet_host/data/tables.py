@@ -44,7 +44,11 @@ class _Labels:
                 "If the first row is a header row, use --header yes"
             )
         if is_number:
-            self._add_number(float(label), where)
+            if not isfinite(value := float(label)):
+                raise BadInput(
+                    f"{where}: the label is not a finite number: correct or delete the row"
+                )
+            self.values.append(value)
             self.has_point |= "." in label
             return
         self.values.append(self.names.setdefault(label, len(self.names)))
@@ -53,11 +57,6 @@ class _Labels:
                 f"{where}: the last column has more than {_MOST_NAMES:,} different words: move the "
                 "label to the last column"
             )
-
-    def _add_number(self, value: float, where: str) -> None:
-        if not isfinite(value):
-            raise BadInput(f"{where}: the label is not a finite number: correct or delete the row")
-        self.values.append(value)
 
     def result(self) -> tuple[Array, tuple[str, ...]]:
         """Return the array of labels, and the names of the classes if labels are words."""

@@ -367,22 +367,10 @@ def _check_weights(graph: Graph, weights: Weights | None) -> None:
 
 
 def _step(device: Device, result: Any) -> Step:
-    return Step(
-        step=result.step,
-        loss=result.loss,
-        time_us=device.us(result.ticks),
-        compute_us=device.us(result.compute_ticks),
-        transfer_us=device.us(result.transfer_ticks),
-        commit_us=device.us(result.commit_ticks),
-        asleep_us=device.us(result.asleep_ticks),
-        reading_us=device.us(result.reading_ticks),
-        writing_us=device.us(result.writing_ticks),
-        serving_us=device.us(result.serving_ticks),
-        overhead_asleep_us=device.us(result.overhead_asleep_ticks),
-        overhead_reading_us=device.us(result.overhead_reading_ticks),
-        overhead_writing_us=device.us(result.overhead_writing_ticks),
-        peak_bytes=result.peak_bytes,
-        storage_retries=result.storage_retries,
-        restarts=result.restarts,
-        readback_every=result.readback_every,
-    )
+    """Return a poet_step_result as a Step. Its `x_ticks` become `x_us`."""
+    row = result._asdict()
+    del row["trace_records"]
+    row["time_ticks"] = row.pop("ticks")
+    for name in [name for name in row if name.endswith("_ticks")]:
+        row[name.replace("_ticks", "_us")] = device.us(row.pop(name))
+    return Step(**row)

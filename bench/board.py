@@ -6,7 +6,6 @@ them alike. Prints a table and writes RESULTS-board.md.
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -94,7 +93,7 @@ def measure(case: Case, steps: int) -> list[Measured]:
     ]
 
 
-def report(measured: Sequence[Sequence[Measured]], command: str, seconds: float) -> str:
+def report(measured: Sequence[Sequence[Measured]], seconds: float) -> str:
     head = ["model", "RAM", "budget bytes", "high-water mark", "of keep-everything's",
             "energy uJ", "ratio", "as planned", "time ms", "ratio", "as planned", "computed again",
             "paged out", "paged in", "plan bytes", "model bytes"]  # fmt: skip
@@ -102,7 +101,7 @@ def report(measured: Sequence[Sequence[Measured]], command: str, seconds: float)
     return "\n\n".join(
         [
             "# On the native board, measured",
-            f"{about(command, 'highspy', 'numpy')} It took {seconds:.0f} s.",
+            f"{about('highspy', 'numpy')} It took {seconds:.0f} s.",
             "Each budget and keep-everything (100 %), in turns in one run: medians over the "
             "steps, because other processes of the computer slow some steps down. Energy and time "
             "are of one step with its commit. Time is by the board's clock. Energy is measured "
@@ -162,8 +161,7 @@ def main() -> None:
     for case in chosen:
         measured.append(measure(case, min(case.steps, 4) if options.quick else case.steps))
         print(f"{case.model}: {time.monotonic() - began:.0f} s", flush=True)
-    command = " ".join(["python -m bench.board", *sys.argv[1:]])
-    text = report(measured, command, time.monotonic() - began)
+    text = report(measured, time.monotonic() - began)
     print(text)
     if not (options.quick or options.only):
         write_whole(RESULTS, text)

@@ -132,7 +132,7 @@ def report(before: tuple[float, float], after: tuple[float, float], run: poet.Ru
     return "\n\n".join(
         [
             "# ResNet-18 learns two more digits in 220 KiB",
-            about("python -m bench.fine_tune", "torch", "numpy"),
+            about("torch", "numpy"),
             f"PyTorch trained the digits 0 to {KNOWN_DIGITS - 1} for {EPOCHS} epochs. A native "
             f"board then trained {IMAGES} images of all digits, {BOARD_EPOCHS} times each, with "
             f"frozen batchnorm: {len(run.steps)} steps, {run.peak_bytes:,} of {RAM_BYTES:,} bytes "

@@ -9,7 +9,6 @@ writes RESULTS-host.md.
 
 import argparse
 import re
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -190,7 +189,7 @@ def measure(batch: int, steps: int) -> Measured:
     )
 
 
-def report(measured: Sequence[Measured], counts: dict[str, float], command: str) -> str:
+def report(measured: Sequence[Measured], counts: dict[str, float]) -> str:
     """Return the tables as Markdown. `counts`: instructions per multiply-add of AArch64."""
     rows = [
         [
@@ -209,7 +208,7 @@ def report(measured: Sequence[Measured], counts: dict[str, float], command: str)
     return "\n\n".join(
         [
             "# Kernels on a computer, next to PyTorch",
-            about(command, "numpy", "torch"),
+            about("numpy", "torch"),
             f"Training steps of {MODEL} with SGD on one thread, {steps}. A step of the native "
             "board, one by its kernels alone and one by PyTorch follow each other. Times and "
             "ratios are medians, so other processes change the times more than the ratios. "
@@ -236,8 +235,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     measured = [measure(batch, options.steps) for batch in BATCHES]
-    command = " ".join(["python -m bench.host_kernels", *sys.argv[1:]])
-    text = report(measured, instructions_per_mac(), command)
+    text = report(measured, instructions_per_mac())
     print(text)
     write_whole(RESULTS, text)
 

@@ -28,7 +28,7 @@ from .kernel_rows import (
     sink_of,
     windows,
 )
-from .report import number, table
+from .report import command, number, table
 
 SEED, SHAPES = 1, 100  # of each kernel
 MAX_SIZE, MAX_KERNEL, MAX_STRIDE = 33, 7, 3
@@ -240,7 +240,7 @@ def largest_figures(board: str, now: dict[str, float]) -> dict[str, float]:
 
 
 def report(
-    compared: dict[str, dict[str, Compared]], count: int, command: str, listed: int | None = LISTED
+    compared: dict[str, dict[str, Compared]], count: int, listed: int | None = LISTED
 ) -> str:
     """Return the tables as Markdown.
 
@@ -248,7 +248,7 @@ def report(
     """
     parts = [
         "# Kernels on random shapes",
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{command}`, commit {commit()}.",
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{command()}`, commit {commit()}.",
         f"{count} random shapes of each kernel (seed {SEED}): sizes 1 to {MAX_SIZE}, strides 1 to "
         f"{MAX_STRIDE}, any padding and groups, at most {MAX_MACS:,} MACs or {MAX_ELEMENTS:,} "
         f"elements. Each ran on the simulated chip at commit {BASE} and now. A shape is slower if "
@@ -273,7 +273,7 @@ def report(
     return "\n\n".join(parts) + "\n"
 
 
-def compare(now: dict[str, dict[str, float]], command: str, only: str = "") -> str:
+def compare(now: dict[str, dict[str, float]], only: str = "") -> str:
     """Run the shapes and return the report.
 
     `now`: the table's figures by board and row. `only`: text in the names of the kernels; then all
@@ -296,4 +296,4 @@ def compare(now: dict[str, dict[str, float]], command: str, only: str = "") -> s
             )
             for kernel in calls
         }
-    return report(compared, SHAPES, command, None if only else LISTED)
+    return report(compared, SHAPES, None if only else LISTED)

@@ -28,7 +28,7 @@ from .commits import commit
 from .kernel_board import BASE, TREE, KernelBoard, base_tree
 from .kernel_rows import Row, rows
 from .kernel_shapes import compare
-from .report import number, table
+from .report import command, number, table
 
 HERE = Path(__file__).parent
 RESULTS, FIGURES = HERE / "RESULTS-kernels.md", HERE / "kernels.toml"
@@ -157,11 +157,11 @@ def measure(name: str, tree: Path, only: str = "") -> dict[str, float]:
     return found
 
 
-def report(figures: Figures, command: str, seconds: float) -> str:
+def report(figures: Figures, seconds: float) -> str:
     units = {row.name: row.unit for row in rows()}
     parts = [
         "# Kernels on microcontrollers",
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{command}`, commit {commit()}, "
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{command()}`, commit {commit()}, "
         f"arm-none-eabi-gcc {compiler_version(recipe(PLAN_BOARD))}. It took {seconds:.0f} s.",
         "Cycles by the clock of the simulated chip, flash wait states included, for each unit of "
         "work: a multiply-add (MAC) of an element inside the image, an element of a pooling "
@@ -222,7 +222,6 @@ def main() -> None:
     options = parser.parse_args()
     if not any(options.only in name for name in (*STEP_ROWS.values(), *(r.name for r in rows()))):
         parser.error(f"no kernel has a name with {options.only!r} in it")
-    command = " ".join(["python -m bench.kernels", *sys.argv[1:]])
     began = time.monotonic()
     figures = read_figures()[1]
     if options.shapes:
@@ -230,7 +229,7 @@ def main() -> None:
             board: {name: figure.now for name, figure in found.items() if figure.now}
             for board, found in figures.items()
         }
-        text = compare(now, command, options.only)
+        text = compare(now, options.only)
         print(text)
         if not options.only:
             write_whole(SHAPES_RESULTS, text)
@@ -242,7 +241,7 @@ def main() -> None:
         for key, tree in trees.items():
             found = {board: measure(board, tree, options.only) for board in BOARDS}
             figures = merged(figures, key, found)
-    text = report(figures, command, time.monotonic() - began)
+    text = report(figures, time.monotonic() - began)
     print(text)
     if not options.only:
         write_figures(figures)

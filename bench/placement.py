@@ -64,7 +64,7 @@ def main() -> None:
     }
     text = [
         "# Placement\n",
-        about(f"make bench-placement OPTIONS='--steps {max_steps}'", "cffi"),
+        about("cffi"),
         "\nSeconds are processor time. `found`: every block has an offset below the capacity. For",
         "plans, all of `pack` runs: first fit, local search, then the exact search. `nodes` are",
         "those of the exact search. It stops after the given steps, and the result is `unknown`.",

@@ -159,11 +159,11 @@ def by_torch(only: str, limit_s: float) -> Iterator[Row]:
             yield row
 
 
-def report(planners: Sequence[Row], saved: Sequence[Row], limit_s: float, command: str) -> str:
+def report(planners: Sequence[Row], saved: Sequence[Row], limit_s: float) -> str:
     """The tables as Markdown."""
     parts = [
         "# Planners of rematerialisation",
-        about(command, "highspy", "ortools", "torch"),
+        about("highspy", "ortools", "torch"),
         f"{limit_s:g} s for each plan. Nothing is paged. Overhead: energy "
         "beyond computing everything once, in per cent of that energy. Bound: no plan of the "
         "planner's own form has less overhead. `poet-remat` stops at a gap of 0.001 % of the "
@@ -220,8 +220,7 @@ def main() -> int:
         return 1
     finally:
         POOL.close()
-    command = " ".join(["python -m bench.planners", *sys.argv[1:]])
-    text = report(planners, saved, options.limit, command)
+    text = report(planners, saved, options.limit)
     if options.only:
         print(text)
     else:

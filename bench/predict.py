@@ -105,7 +105,7 @@ def report(rows: Sequence[tuple[str, Validation, Validation]]) -> str:
     return "\n\n".join(
         [
             "# Predictions",
-            about("python -m bench.predict", "highspy", "numpy"),
+            about("highspy", "numpy"),
             "Errors of the predicted time and energy of a step, in per cent of those that the "
             "simulated board measured: by the estimates of board.toml, then by a profile of the "
             f"other models of this table. Estimates are fitted to {', '.join(FITTED)}; other "

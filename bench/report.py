@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -15,11 +16,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: bool = F
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def about(command: str, *packages: str) -> str:
+def command() -> str:
+    """The command line of this process."""
+    return " ".join(["python", *sys.orig_argv[1:]])
+
+
+def about(*packages: str) -> str:
     """Commit, date, command, processor cores and versions: what a reader needs to judge times."""
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     return (
-        f"Commit {commit()}. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{command}`, "
+        f"Commit {commit()}. {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{command()}`, "
         f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, "
         f"{versions}. One run of each, one after the other; load of the machine at the end "
         f"{os.getloadavg()[1]:.1f}."

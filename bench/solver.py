@@ -7,7 +7,6 @@ import argparse
 import hashlib
 import json
 import resource
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -261,13 +260,12 @@ def _report(
     paper: dict[Point, paper_milp.Outcome],
     limits: tuple[float, float],
     memory_mib: float,
-    command: str,
 ) -> str:
     limit_s, paper_limit_s = limits
     missed = [ours for ours in results if not all(ours.aims(limit_s).values())]
     parts = [
         "# The planner, measured",
-        about(command, "highspy", "numpy"),
+        about("highspy", "numpy"),
         f"Time limit {limit_s:g} s; the search stops at a gap of {GAP:.1%}. Every plan is placed. "
         "RAM is in per cent of keep-everything's peak (`least`: the smallest with a plan). A "
         "deadline is a multiple of the time of computing everything once. `1 % after`: when the "
@@ -344,8 +342,7 @@ def main() -> None:
         if point.paper and paper_limit_s > 0:
             paper[point] = outcome = paper_milp.solve(point.problem(), paper_limit_s)
             print(f"{point.name} {point.limits}, paper's: {outcome}", flush=True)
-    command = " ".join(["python -m bench.solver", *sys.argv[1:]])
-    report = _report(results, paper, (limit_s, paper_limit_s), memory_mib, command)
+    report = _report(results, paper, (limit_s, paper_limit_s), memory_mib)
     if options.quick or options.only:
         print(report)
         return

@@ -161,14 +161,14 @@ def hidden_in_nests(plan: Plan) -> str:
     return percent(both_us / least_us, 1) if least_us else "-"
 
 
-def report(measured: Sequence[Measured], command: str) -> str:
+def report(measured: Sequence[Measured]) -> str:
     head = ["model on board", "RAM bytes", "largest operator, bytes", "high-water mark",
             "plan bytes", "gap %", "bytes moved in", "bytes moved out", "step s, predicted",
             "step s", "hidden %", "in nests %", "weights"]  # fmt: skip
     return "\n\n".join(
         [
             "# Networks whose operators exceed the RAM",
-            about(command, "highspy", "numpy"),
+            about("highspy", "numpy"),
             f"{STEPS} step, planned with the estimated profile of the board. The chips are "
             "simulated with their firmware, and their times are simulated times. `equal`: the "
             "weights are bit for bit those of a native board that keeps everything in RAM. Moved "
@@ -204,8 +204,8 @@ def _row(mine: Measured) -> list[str]:
 
 
 def main() -> None:
-    def made(found: Sequence[tuple[Case, Measured | Plan]], command: str) -> str:
-        return report([mine for _, mine in found if isinstance(mine, Measured)], command)
+    def made(found: Sequence[tuple[Case, Measured | Plan]]) -> str:
+        return report([mine for _, mine in found if isinstance(mine, Measured)])
 
     run_cases("bench.streaming", __doc__, CASES, STEPS, made, RESULTS)
 
@@ -215,7 +215,7 @@ def run_cases(
     description: str | None,
     cases: Sequence[Case],
     steps: int,
-    report_of: Callable[[Sequence[tuple[Case, Measured | Plan]], str], str],
+    report_of: Callable[[Sequence[tuple[Case, Measured | Plan]]], str],
     results: Path,
 ) -> None:
     """Run the cases that the command line chooses. Print the report, and write it if all ran.
@@ -235,7 +235,7 @@ def run_cases(
     for case in chosen:
         found.append((case, measure(case, steps)))
         print(f"{case.name}: {time.monotonic() - began:.0f} s", flush=True)
-    text = report_of(found, " ".join([f"python -m {program}", *sys.argv[1:]]))
+    text = report_of(found)
     print(text)
     if only is None:
         write_whole(results, text)

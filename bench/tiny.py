@@ -38,14 +38,14 @@ CASES = [
 ]
 
 
-def report(found: Sequence[tuple[Case, Measured | Plan]], command: str) -> str:
+def report(found: Sequence[tuple[Case, Measured | Plan]]) -> str:
     head = ["model on board", "RAM bytes", "largest operator, bytes", "high-water mark",
             "step s", "predicted s", "step J", "plan bytes", "gap %", "bytes moved in",
             "bytes moved out", "hidden %", "weights"]  # fmt: skip
     return "\n\n".join(
         [
             "# MLPerf Tiny",
-            about(command, "highspy", "numpy"),
+            about("highspy", "numpy"),
             f"{STEPS} training steps of each model, planned with the estimated profile of the "
             "board, in its whole arena. The chips are simulated with their firmware; times and "
             "energies are simulated. A step's energy is all that the battery loses. Batches have "

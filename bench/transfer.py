@@ -90,7 +90,7 @@ def measure(model: str, data: str, folder: Path) -> list[Timed]:
     return timed
 
 
-def report(model: str, timed: Sequence[Timed], command: str) -> str:
+def report(model: str, timed: Sequence[Timed]) -> str:
     rows = [
         [
             t.what,
@@ -103,7 +103,7 @@ def report(model: str, timed: Sequence[Timed], command: str) -> str:
     return "\n\n".join(
         [
             "# Weights onto a native board and off it",
-            about(command, "numpy", "pyserial", "cobs"),
+            about("numpy", "pyserial", "cobs"),
             f"All parameters of {model}, through the pseudo-terminal of a native board, whose card "
             "is a file. The requests move the tensors alone; the commands also start Python, read "
             "and check the schedule, and read or write the file of weights. The weights came back "
@@ -123,7 +123,7 @@ def main() -> None:
     options = parser.parse_args()
     with TemporaryDirectory(dir=options.folder) as folder:
         timed = measure(MODEL, DATA, Path(folder))
-    text = report(MODEL, timed, " ".join(["python -m bench.transfer", *sys.argv[1:]]))
+    text = report(MODEL, timed)
     print(text)
     write_whole(RESULTS, text)
 

@@ -15,9 +15,7 @@ COMMITTED = {"conv2d": 0.70, "conv2d_grad_input": 0.70, "conv2d_grad_weight": 0.
 def test_kernels_and_pytorch_find_the_same_losses() -> None:
     measured = measure(batch=1, steps=2)
     counts = dict.fromkeys(KERNELS, 0.5)
-    rows = [
-        line for line in report([measured], counts, "make bench-host").splitlines() if "|" in line
-    ]
+    rows = [line for line in report([measured], counts).splitlines() if "|" in line]
     assert len(rows) == 3 + 2 + len(measured.operators) + 2 + len(counts)
     assert min(measured.kernels, measured.whole) > 0  # a busy computer may slow either one
     assert sum(measured.operators.values()) == pytest.approx(measured.kernels, rel=0.5)

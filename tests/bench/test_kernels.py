@@ -118,7 +118,7 @@ def test_slower_shapes_are_counted_and_named() -> None:
     found = Compared(calls, [100, 200, 300], [100, 220, 150], 2, Overhead(40, 1, 9, 9))
     assert found.slower == [1]
     assert found.to_limits == [1, 220 / 160, 150 / 220]
-    text = report({board: {"relu": found} for board in OVERHEADS}, 3, "make bench-kernels")
+    text = report({board: {"relu": found} for board in OVERHEADS}, 3)
     assert "| relu | 1.00 | 1.10 | 1 | 1 | 1.38 | 11.00 / element |" in text
     assert "- relu, 1.10 (200 to 220 cycles): n=20 c=1 h=1 w=1" in text
 

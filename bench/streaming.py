@@ -161,7 +161,7 @@ def hidden_in_nests(plan: Plan) -> str:
     return percent(both_us / least_us, 1) if least_us else "-"
 
 
-def report(measured: Sequence[Measured]) -> str:
+def report(found: Sequence[tuple[Case, Measured | Plan]]) -> str:
     head = ["model on board", "RAM bytes", "largest operator, bytes", "high-water mark",
             "plan bytes", "gap %", "bytes moved in", "bytes moved out", "step s, predicted",
             "step s", "hidden %", "in nests %", "weights"]  # fmt: skip
@@ -175,7 +175,7 @@ def report(measured: Sequence[Measured]) -> str:
             f"bytes: those of the plan. {HIDDEN} In nests: the same within each streamed "
             "statement, as planned; streamed statements do not overlap each other. The first step "
             "of a transformer also renews its whole table of words, which the plan does not count.",
-            table(head, map(_row, measured)),
+            table(head, [_row(mine) for _, mine in found if isinstance(mine, Measured)]),
         ]
     ) + "\n"  # fmt: skip
 
@@ -201,13 +201,6 @@ def _row(mine: Measured) -> list[str]:
         hidden_in_nests(plan),
         "equal" if mine.is_same else "DIFFERENT",
     ]
-
-
-def main() -> None:
-    def made(found: Sequence[tuple[Case, Measured | Plan]]) -> str:
-        return report([mine for _, mine in found if isinstance(mine, Measured)])
-
-    run_cases("bench.streaming", __doc__, CASES, STEPS, made, RESULTS)
 
 
 def run_cases(
@@ -244,4 +237,4 @@ def run_cases(
 
 
 if __name__ == "__main__":
-    main()
+    run_cases("bench.streaming", __doc__, CASES, STEPS, report, RESULTS)

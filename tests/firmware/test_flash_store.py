@@ -16,7 +16,7 @@ from support.memory_board import MemoryBoard, Refused, refusal
 from support.toy_boards import load, truth, weights
 
 CHIPS = {"samd21": (168 << 10, 256), "nrf52840": (832 << 10, 4096)}  # bytes of store, of an erase
-each_chip = pytest.mark.parametrize("chip", CHIPS)
+pytestmark = pytest.mark.parametrize("chip", CHIPS)
 KIND = "in RAM"
 STEPS, EVERY = 4, 2
 NOTE_BLOCK = MODEL_BLOCK + isa.constants()["POET_NOTE_OFFSET"] // BLOCK
@@ -113,7 +113,6 @@ def run(found: FlashBoard, first: int) -> None:
             found.save()
 
 
-@each_chip
 def test_blank_flash_is_formatted_and_trains(chip: str, folder: Path) -> None:
     found = begun(chip, folder)
     assert found.hello()["storage_status"] == 0
@@ -127,7 +126,6 @@ def test_blank_flash_is_formatted_and_trains(chip: str, folder: Path) -> None:
 
 
 @pytest.mark.slow
-@each_chip
 def test_power_cut_at_every_erase_and_write(chip: str, folder: Path) -> None:
     start = begun(chip, folder).content
     probe = FlashBoard(chip, folder, start)
@@ -157,7 +155,6 @@ def test_power_cut_at_every_erase_and_write(chip: str, folder: Path) -> None:
 
 
 @pytest.mark.slow
-@each_chip
 def test_power_cut_during_the_first_use(chip: str, folder: Path) -> None:
     last = begun(chip, folder).flash.operations
     for cut_at in range(1, last + 1, 7):
@@ -180,7 +177,6 @@ def test_power_cut_during_the_first_use(chip: str, folder: Path) -> None:
         assert weights(after) == truth()[STEPS]
 
 
-@each_chip
 def test_each_area_is_apart(chip: str, folder: Path) -> None:
     """What is written to one object never changes another one, and all else reads as zeros."""
     found = begun(chip, folder)
@@ -209,7 +205,6 @@ def test_each_area_is_apart(chip: str, folder: Path) -> None:
         assert changed[-1] - changed[0] < max(BLOCK, CHIPS[chip][1])
 
 
-@each_chip
 def test_what_does_not_fit_is_refused(chip: str, folder: Path) -> None:
     found = begun(chip, folder)
     large = toy.schedule(KIND).model_part

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.clang import clang
 
+pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 TESTS = HERE.parent
 PYTEST = ("-m", "pytest", "-p", "no:cacheprovider")
@@ -52,7 +53,6 @@ def sanitized(*arguments: str, compiler: str = "cc") -> subprocess.CompletedProc
     )
 
 
-@pytest.mark.slow
 def test_every_kernel_stays_inside_its_tensors() -> None:
     """All of test_kernels.py and test_kernels_tensor.py again, every access checked."""
     run = sanitized(*PYTEST, *FILES)
@@ -60,7 +60,6 @@ def test_every_kernel_stays_inside_its_tensors() -> None:
     assert " passed" in run.stdout
 
 
-@pytest.mark.slow
 def test_nests_stay_inside_their_memory() -> None:
     """Random nests of every kernel, and their faults. Unused memory of the arena is poisoned."""
     files = ("test_nests.py", "test_nest_faults.py", "test_pairs.py", "test_statistics.py")
@@ -69,7 +68,6 @@ def test_nests_stay_inside_their_memory() -> None:
     assert " passed" in run.stdout
 
 
-@pytest.mark.slow
 def test_clang_finds_no_undefined_behaviour_either() -> None:
     """Of kernels and steps. The fuzzer of nests is built with Clang, too."""
     clang()
@@ -78,7 +76,6 @@ def test_clang_finds_no_undefined_behaviour_either() -> None:
     assert " passed" in run.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("flags", ["-DPOET_PORTABLE", ""])
 def test_vectors_of_any_length_and_none_give_the_same_bits(flags: str) -> None:
     """Without vectors, and with those that every processor of this kind has."""
@@ -88,7 +85,6 @@ def test_vectors_of_any_length_and_none_give_the_same_bits(flags: str) -> None:
     assert " passed" in run.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("compiler", LIBRARIES)
 def test_the_sanitizer_sees_a_kernel_that_leaves_its_tensor(compiler: str) -> None:
     if compiler == "clang":

@@ -129,10 +129,10 @@ def test_without_a_finite_step_the_file_of_weights_is_unchanged(train: Any, tmp_
 # Epochs, validation, checkpoints.
 
 
-def small_data(tmp_path: Path, count: int = 48) -> Path:
+def small_data(tmp_path: Path) -> Path:
     data = poet.load_data("digits")
     path = tmp_path / "small.npz"
-    np.savez(path, x=data.x[:count], y=data.y[:count], x_test=data.x[50:90], y_test=data.y[50:90])
+    np.savez(path, x=data.x[:48], y=data.y[:48], x_test=data.x[50:90], y_test=data.y[50:90])
     return path
 
 

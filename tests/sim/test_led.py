@@ -12,8 +12,7 @@ from support.sim_helper import needs_compiler
 from support.toy_boards import trained
 from support.toy_job import STEPS, written
 
-pytestmark = needs_compiler
-both = pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
+pytestmark = [needs_compiler, pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])]
 # The register whose bit switches the LED on, and the number of the bit: the pin's level on the
 # MKR1000, its direction on the nRF52840.
 LEDS = {"mkr1000": (0x41004410, 20), "nrf52840_dk": (0x50000514, 13)}
@@ -44,21 +43,18 @@ def with_card(name: str, folder: Path, *, has_job: bool) -> SimulatedChip:
     return SimulatedChip(name, build_firmware(name), path)
 
 
-@both
 def test_a_board_that_waits_flashes_once(name: str, tmp_path: Path) -> None:
     chip = with_card(name, tmp_path, has_job=False)
     until_idle(chip)
     assert flashes(chip, name) == 1
 
 
-@both
 def test_a_board_without_a_usable_card_flashes_twice(name: str, image: Path) -> None:
     chip = SimulatedChip(name, build_firmware(name), image)
     until_idle(chip)
     assert flashes(chip, name) == 2
 
 
-@both
 def test_a_board_after_a_fault_flashes_three_times(name: str, tmp_path: Path) -> None:
     chip = with_card(name, tmp_path, has_job=False)
     patched(chip, ILLEGAL)
@@ -68,7 +64,6 @@ def test_a_board_after_a_fault_flashes_three_times(name: str, tmp_path: Path) ->
     assert flashes(chip, name) == 3
 
 
-@both
 def test_a_board_that_trains_flashes_in_each_step(name: str, tmp_path: Path) -> None:
     chip = with_card(name, tmp_path, has_job=True)
     assert flashes(chip, name, sample_s=0.0002) >= STEPS - 1

@@ -16,6 +16,7 @@ from support.sim_helper import needs_compiler
 from support.svd_facts import Register, table
 
 CHIPS = ["samd21", "nrf52840"]
+pytestmark = pytest.mark.parametrize("chip", CHIPS)
 MACRO = re.compile(r"^#define (\w+)(?:\(\w+\))? \(?\*?.*?REG(8|16|32)\((.+?)\)", re.MULTILINE)
 MODELS = Path(sim.__file__).parent / "chip"
 ENUMERATOR = re.compile(r"^  (\w+) = (0x[0-9a-f]+),", re.MULTILINE)
@@ -93,7 +94,6 @@ def plain(name: str) -> str:
     return re.sub(r"\d+(_\d+)?(?=_|$)", "", name.replace(".", "_"))
 
 
-@pytest.mark.parametrize("chip", CHIPS)
 def test_the_firmware_names_registers_as_the_vendor_does(chip: str) -> None:
     facts: dict[int, list[Register]] = {}
     for register in table(chip):
@@ -112,7 +112,6 @@ def test_the_firmware_names_registers_as_the_vendor_does(chip: str) -> None:
     assert seen > 60
 
 
-@pytest.mark.parametrize("chip", CHIPS)
 def test_the_models_name_registers_as_the_vendor_does(chip: str) -> None:
     facts = table(chip)
     starts = {register.address & ~0x3FF for register in facts}
@@ -150,7 +149,6 @@ def machine(chip: str, clocked: bool = True) -> Any:
 
 
 @needs_compiler
-@pytest.mark.parametrize("chip", CHIPS)
 def test_reset_values_and_access_are_those_of_the_vendor(chip: str) -> None:
     ffi, lib = chips()
     made, unclocked, value = machine(chip), machine(chip, False), ffi.new("uint32_t *")
@@ -174,7 +172,6 @@ def test_reset_values_and_access_are_those_of_the_vendor(chip: str) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("chip", CHIPS)
 def test_the_simulated_chip_has_no_other_registers(chip: str) -> None:
     ffi, lib = chips()
     made, value = machine(chip), ffi.new("uint32_t *")

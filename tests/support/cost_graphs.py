@@ -262,9 +262,7 @@ def timed_problems(seed: int, most_nodes: int = 6) -> list[Problem]:
     return [replace(problem, deadline_us=limit) for limit in sorted(set(limits))]
 
 
-def _named(
-    name: str, rows: list[tuple[str, tuple[str, ...], int, float]], storage: bool = False
-) -> CostGraph:
+def _named(name: str, rows: list[tuple[str, tuple[str, ...], int, float]]) -> CostGraph:
     order = {row[0]: i for i, row in enumerate(rows)}
     return CostGraph(
         name,
@@ -272,7 +270,7 @@ def _named(
             CostNode(own, tuple(order[i] for i in inputs), size, time_us=uj, energy_uj=uj)
             for own, inputs, size, uj in rows
         ),
-        storage,
+        storage=False,
     )
 
 

@@ -11,8 +11,8 @@ from support.oracle import cheapest, fastest, smallest_ram_bytes
 MAKERS = (general, training, contrary, swept)
 
 
-def with_modes(graph: CostGraph, seed: int, share: float = 0.7, most: int = 2) -> CostGraph:
-    """The graph with up to `most` modes for this share of its computed nodes.
+def with_modes(graph: CostGraph, seed: int) -> CostGraph:
+    """The graph with one or two modes for most of its computed nodes.
 
     Modes stream any operands, overwrite what the node does, another input or nothing, and are
     cheaper or dearer than mode 0. Some stream nothing. Costs may be 0.
@@ -20,10 +20,8 @@ def with_modes(graph: CostGraph, seed: int, share: float = 0.7, most: int = 2) -
     rng = random.Random(f"modes {seed}")
     nodes = tuple(
         node
-        if node.stored or rng.random() > share
-        else replace(
-            node, modes=tuple(_mode(rng, graph, node) for _ in range(rng.randint(1, most)))
-        )
+        if node.stored or rng.random() > 0.7
+        else replace(node, modes=tuple(_mode(rng, graph, node) for _ in range(rng.randint(1, 2))))
         for node in graph.nodes
     )
     return replace(graph, name=f"{graph.name} with modes", nodes=nodes)

@@ -25,10 +25,10 @@ class BuiltIn:
     texts: bool = False  # True if the model reads texts
 
 
-def _conv_norm(b: Builder, x: Tensor, channels: int, kernel: int, name: str, tag: str) -> Tensor:
-    """Add a convolution without bias that keeps the image size, then batchnorm and relu."""
-    x = b.conv2d(x, channels, kernel, padding=kernel // 2, bias=False, name=f"{name}conv{tag}")
-    return b.relu(b.batchnorm2d(x, name=f"{name}bn{tag}"), name=f"{name}relu{tag}")
+def _conv_norm(b: Builder, x: Tensor, channels: int, tag: str) -> Tensor:
+    """Add a 3x3 convolution without bias that keeps the image size, then batchnorm and relu."""
+    x = b.conv2d(x, channels, 3, padding=1, bias=False, name=f"conv{tag}")
+    return b.relu(b.batchnorm2d(x, name=f"bn{tag}"), name=f"relu{tag}")
 
 
 def _residual_block(
@@ -65,10 +65,10 @@ def _classify(b: Builder, x: Tensor, classes: int = 10) -> Model:
 def resnet_digits(batch: int) -> Model:
     """Return the demo model. It needs much memory for activations, but little arithmetic."""
     b = Builder("resnet-digits", data=(batch, 1, 8, 8))
-    x = _conv_norm(b, b.data, 4, 3, "", "1")
+    x = _conv_norm(b, b.data, 4, "1")
     x = _residual_block(b, x, 4, "block")
     x = b.maxpool2d(x, 2, name="pool")
-    x = _conv_norm(b, x, 16, 3, "", "2")
+    x = _conv_norm(b, x, 16, "2")
     return _classify(b, b.flatten(x))
 
 
@@ -145,7 +145,7 @@ def autoencoder_toyadmos(batch: int) -> Model:
 def _resnet18(name: str, batch: int, widths: tuple[int, ...]) -> Model:
     """Return a ResNet for 32x32 images with two residual blocks for each number of channels."""
     b = Builder(name, data=(batch, 3, 32, 32))
-    x = _conv_norm(b, b.data, widths[0], 3, "", "1")
+    x = _conv_norm(b, b.data, widths[0], "1")
     for i, channels in enumerate(widths, 1):
         for j in (1, 2):
             stride = 2 if i > 1 and j == 1 else 1

@@ -6,7 +6,7 @@ is awake for a kernel or a transfer. The storage uses energy while it moves data
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -288,13 +288,7 @@ def estimate_profile(
         board.name,
         "estimate",
         board_power(board),
-        Rates(
-            rates.base_us,
-            rates.us_per_mac,
-            rates.us_per_flop,
-            rates.us_per_byte,
-            rates.us_per_loop,
-        ),
+        Rates(**{field.name: getattr(rates, field.name) for field in fields(Rates)}),
         Lane(
             rates.page_in_us,
             1 / rates.page_in_bytes_per_us,

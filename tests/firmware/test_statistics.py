@@ -146,16 +146,13 @@ def test_statistics_are_those_of_the_output_of_the_convolution(changed: dict[str
         decode(schedule)
 
 
-@pytest.mark.parametrize("numbers", [(0, 3), (0, 2), (0, 1), (0, 0), (2,)])
-def test_statistics_that_repeat_were_computed_before(numbers: tuple[int, ...]) -> None:
-    schedule = raw(CUTS, GOOD, GRAPH, numbers)
-    assert answer_to(schedule) == ("bad_plan", 0)
-    with pytest.raises(BadInput, match="breaks a rule"):
-        decode(schedule)
-
-
-def test_statistics_have_not_the_flag_once() -> None:
-    schedule = raw(CUTS, GOOD, GRAPH, flags=ONCE)
+@pytest.mark.parametrize(
+    ("numbers", "flags"),
+    [((0, 3), 0), ((0, 2), 0), ((0, 1), 0), ((0, 0), 0), ((2,), 0), ((3,), ONCE)],
+)
+def test_statistics_that_repeat_were_computed_before(numbers: tuple[int, ...], flags: int) -> None:
+    """They have not the flag ONCE."""
+    schedule = raw(CUTS, GOOD, GRAPH, numbers, flags)
     assert answer_to(schedule) == ("bad_plan", 0)
     with pytest.raises(BadInput, match="breaks a rule"):
         decode(schedule)

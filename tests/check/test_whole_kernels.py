@@ -11,7 +11,6 @@ from poet_host.graph.weights import start_values
 from poet_host.run.run import weights_sha256
 from support import whole_runs as runs
 from support.torch_model import torch_forward, torch_values
-from support.whole_models import IMAGES, RESNET18_SHA256
 
 STEPS = 3
 
@@ -19,8 +18,8 @@ STEPS = 3
 @pytest.mark.slow
 def test_resnet18_trains_as_pytorch_does() -> None:
     graph = api.load_graph("resnet18")
-    run = runs.train(runs.schedule(graph), IMAGES, steps=STEPS)
-    data, model = fit(load_data(IMAGES), graph), MODELS["resnet18"].forward(1)
+    run = runs.train(runs.schedule(graph), runs.IMAGES, steps=STEPS)
+    data, model = fit(load_data(runs.IMAGES), graph), MODELS["resnet18"].forward(1)
     values = torch_values(model, start_values(graph, 0))
     weights = [value for value in values.values() if value.requires_grad]
     optimiser = torch.optim.SGD(weights, MODELS["resnet18"].optimiser.learning_rate)
@@ -32,7 +31,7 @@ def test_resnet18_trains_as_pytorch_does() -> None:
         optimiser.step()
         losses.append(loss.item())
     np.testing.assert_allclose([step.loss for step in run.steps], losses, atol=1e-4)
-    assert weights_sha256(run.weights) == RESNET18_SHA256
+    assert weights_sha256(run.weights) == runs.RESNET18_SHA256
 
 
 @pytest.mark.slow
@@ -41,7 +40,7 @@ def test_resnet18_trains_as_pytorch_does() -> None:
     [
         (
             "vgg16-cifar",
-            IMAGES,
+            runs.IMAGES,
             "c718051bf6738381cf20a6bdd1d6109cc8c90150480116da8996e6524a5600c4",
         ),
         (

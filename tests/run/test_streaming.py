@@ -16,7 +16,6 @@ from poet_host.plan.plan import Plan
 from poet_host.run.run import weights_sha256
 from poet_host.sim import native
 from support import whole_runs as runs
-from support.whole_models import IMAGES, RESNET18_SHA256
 
 RAM_BYTES = 24_576
 
@@ -182,7 +181,7 @@ def test_resnet18_trains_in_24_kib(monkeypatch: pytest.MonkeyPatch) -> None:
     with runs.board(schedule) as board:
         info = board.device.hello()
         assert (info.resident_capacity, info.tensor_capacity, info.queue_capacity) == (40, 512, 8)
-        run = api.train(schedule, board, IMAGES, steps=3)
+        run = api.train(schedule, board, runs.IMAGES, steps=3)
     assert run.peak_bytes <= RAM_BYTES < largest_operator_bytes(api.costs_of(graph, "native")) / 300
-    assert weights_sha256(run.weights) == RESNET18_SHA256
+    assert weights_sha256(run.weights) == runs.RESNET18_SHA256
     assert run.weights.keys() == start_values(graph, 0).keys()

@@ -1,21 +1,32 @@
 """Whole networks of which every tensor is cut train like those of whole tensors."""
 
+from math import prod
 from pathlib import Path
 
 import pytest
 from poet_host import api
-from poet_host.graph.cuts import blocks_of
+from poet_host.graph.cuts import Cut, blocks_of
 from poet_host.graph.graph import Graph
 from poet_host.schedule.encode import encode
 from poet_host.schedule.layout import model_of_graph
 from poet_host.schedule.schedule import Schedule
 from poet_host.schedule.slots import pieces
 from support import whole_runs as runs
-from support.cut_graphs import PIECE_BYTES, cuts_of
 from support.sim_helper import needs_compiler
 
 pytestmark = [needs_compiler, pytest.mark.slow]
 STEPS = 2
+PIECE_BYTES = 4096
+
+
+def cuts_of(graph: Graph) -> dict[str, Cut]:
+    """Cut each tensor of several elements into at least two pieces, in row-major order."""
+    sizes = {node.name: prod(node.shape) for node in graph if node.updates is None}
+    return {
+        name: Cut(4, (1, 1, count), (1, 1, min(PIECE_BYTES // 4, -(-count // 2))))
+        for name, count in sizes.items()
+        if count > 1
+    }
 
 
 def cut_schedule(graph: Graph, board: str) -> Schedule:

@@ -1,4 +1,4 @@
-"""The layers of a forward model in PyTorch, for benchmarks."""
+"""The layers of a forward model in PyTorch, for benchmarks and tests."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,11 +22,12 @@ def outputs(
         if not layer.is_parameter:
             inputs = [(found[t.name], t.shape) for t in layer.inputs]
             shaped = [it if it.shape == shape else it.reshape(shape) for it, shape in inputs]
-            found[layer.name] = _output(layer, shaped, p)
+            found[layer.name] = output(layer, shaped, p)
     return found
 
 
-def _output(layer: Layer, inputs: Sequence[Tensor], p: Mapping[str, Tensor]) -> Tensor:
+def output(layer: Layer, inputs: Sequence[Tensor], p: Mapping[str, Tensor]) -> Tensor:
+    """Compute one layer. `p`: its parameters by their names in the layer."""
     x, a = inputs[0], layer.fields
     match layer.kind:
         case "conv2d":
@@ -53,7 +54,7 @@ def _output(layer: Layer, inputs: Sequence[Tensor], p: Mapping[str, Tensor]) -> 
         case "slice":
             return x[:, int(a["oh"]) : int(a["oh"] + a["k"])]
         case "linear":
-            return functional.linear(x, p["weight"], p["bias"])
+            return functional.linear(x, p["weight"], p.get("bias"))
         case "embedding":
             return functional.embedding(x, p["weight"])
         case "layernorm":

@@ -14,6 +14,8 @@ from support.functions import function_of
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+from bench.torch_layers import output
+
 
 def torch_values(model: Model, values: Mapping[str, Any]) -> dict[str, Tensor]:
     """Parameters and running statistics by node name; parameters ask for gradients."""
@@ -114,8 +116,6 @@ def _layer(
         case "conv2d":
             x = padded(x, a, 0)
             return F.conv2d(x, p["weight"], p.get("bias"), window[1], 0, 1, int(a["groups"]))
-        case "linear":
-            return F.linear(x, p["weight"], p.get("bias"))
         case "batchnorm2d" | "batchnorm2d_frozen":
             frozen = frozen or layer.kind == "batchnorm2d_frozen"
             mean, var = p["running"][0], p["running"][1]
@@ -128,10 +128,6 @@ def _layer(
             return F.avg_pool2d(padded(x, a, 0), *window)
         case "pad":
             return F.pad(x, (0, 0, int(a["oh"]), int(a["c"] - a["k"] - a["oh"])))
-        case "global_avgpool":
-            return x.mean((2, 3))
-        case "add":
-            return inputs[0] + inputs[1]
         case "sub":
             return inputs[0] - inputs[1]
         case "mul":
@@ -142,26 +138,9 @@ def _layer(
             shapes = zip(layer.shape, x.shape, strict=True)
             axis = next(i for i, (size, whole) in enumerate(shapes) if size != whole)
             return x.narrow(axis, int(a["oh"]), int(a["k"]))
-        case "embedding":
-            return F.embedding(x, p["weight"])
-        case "layernorm":
-            return F.layer_norm(x, p["weight"].shape, p["weight"], p["bias"], a["epsilon"])
-        case "attention_scores":
-            q, k = (_heads(t, int(a["groups"])) for t in inputs)
-            return q @ k.transpose(2, 3) * a["factor"]
-        case "masked_softmax":
-            seen = (inputs[1] != 0).reshape(x.shape[0], *(1 for _ in x.shape[2:]), x.shape[-1])
-            return torch.where(seen, x, -torch.inf).softmax(-1)
-        case "attention_context":
-            return (x @ _heads(inputs[1], int(a["groups"]))).transpose(1, 2).flatten(2)
         case "dropout":
             return x if masks is None else x * masks[layer.name]
-    raise AssertionError(layer.kind)
-
-
-def _heads(x: Tensor, heads: int) -> Tensor:
-    """(N, L, D) as (N, heads, L, D / heads)."""
-    return x.unflatten(2, (heads, -1)).transpose(1, 2)
+    return output(layer, inputs, p)
 
 
 def random_batch(model: Model, seed: int) -> tuple[Any, Any]:

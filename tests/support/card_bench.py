@@ -9,12 +9,12 @@ import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import cffi
 from poet_host.resources import resource
 from poet_host.sim.chip_library import SOURCES
 from poet_host.sim.chipfile import load_card
+from support.sd_card import BLOCK, CardModel
 from support.usb_layer import FLAGS, SANITIZE
 
 HERE = Path(__file__).parents[1] / "firmware" / "card"
@@ -22,7 +22,6 @@ COMMON = resource("firmware") / "port" / "common"
 MODEL = ("sdcard.c", "sdcommand.c", "sdstore.c")
 RUNTIME = ("pager.c", "pieces.c", "crc32.c")  # for the lane: what else they call, it does not need
 UNCUT = 2**64 - 1
-BLOCK = 512
 IMAGE_BYTES = 512 * 1024
 
 
@@ -45,7 +44,7 @@ def _declarations(path: Path) -> str:
     return "\n".join(lines)
 
 
-class CardBench:
+class CardBench(CardModel):
     """A powered card with an image of `IMAGE_BYTES`. The driver is reset and has not mounted it.
 
     `name`: of the card in cards.toml; `changed`: fields of sdcard_config that replace its own.
@@ -58,7 +57,7 @@ class CardBench:
         self.ffi.cdef(_declarations(SOURCES / "api.h"))
         bench = _declarations(HERE / "bench.h")
         self.ffi.cdef(bench[bench.index("/* Power on a card") :])
-        self.lib: Any = self.ffi.dlopen(str(own), self.ffi.RTLD_LAZY)
+        self.lib = self.ffi.dlopen(str(own), self.ffi.RTLD_LAZY)
         self.image = folder / f"{own.stem}.img"
         self.image.write_bytes(bytes(IMAGE_BYTES))
         fields = asdict(load_card(name)) | {"seed": 1} | changed
@@ -67,14 +66,10 @@ class CardBench:
 
     def power_on(self) -> None:
         assert self.lib.bench_start(str(self.image).encode(), self.config)
+        self.card = self.lib.bench_card()
 
     def mount(self) -> bool:
         return bool(self.lib.bench_mount() == IMAGE_BYTES // BLOCK)
-
-    def fault(self, kind: str, first: int, times: int = 1, argument: int = 0) -> None:
-        """As CardFault; blocks count from the start of the card."""
-        code = getattr(self.lib, f"CARD_{kind.upper()}")
-        assert self.lib.sdcard_add_fault(self.lib.bench_card(), code, first, times, argument)
 
     def write(self, block: int, data: bytes, cut: int = UNCUT) -> int:
         return int(self.lib.bench_write(block, len(data) // BLOCK, data, cut))
@@ -91,17 +86,6 @@ class CardBench:
     @property
     def retries(self) -> int:
         return int(self.lib.bench_retries())
-
-    @property
-    def counts(self) -> Any:
-        counts = self.ffi.new("struct sdcard_counts *")
-        self.lib.sdcard_counts(self.lib.bench_card(), 0, counts)
-        return counts
-
-    @property
-    def complaint(self) -> str:
-        text = self.lib.sdcard_complaint(self.lib.bench_card())
-        return "" if text == self.ffi.NULL else self.ffi.string(text).decode()
 
 
 def main(seed: str, limit: str) -> int:

@@ -25,7 +25,32 @@ SETTINGS = {
 }
 
 
-class Card:
+class CardModel:
+    """A card of the simulated boards. `now`: time of its host in ns."""
+
+    ffi: Any
+    lib: Any
+    card: Any
+    now = 0
+
+    def fault(self, kind: str, first: int, times: int = 1, argument: int = 0) -> None:
+        """As CardFault; blocks count from the start of the card."""
+        code = getattr(self.lib, f"CARD_{kind.upper()}")
+        assert self.lib.sdcard_add_fault(self.card, code, first, times, argument)
+
+    @property
+    def complaint(self) -> str:
+        text = self.lib.sdcard_complaint(self.card)
+        return "" if text == self.ffi.NULL else self.ffi.string(text).decode()
+
+    @property
+    def counts(self) -> Any:
+        counts = self.ffi.new("struct sdcard_counts *")
+        self.lib.sdcard_counts(self.card, self.now, counts)
+        return counts
+
+
+class Card(CardModel):
     """An SPI host of one card, with its clock."""
 
     def __init__(self, path: Path, *, sdhc: bool = True, **settings: int) -> None:
@@ -37,7 +62,6 @@ class Card:
         card = self.lib.sdcard_new(str(path).encode(), config)
         assert card != self.ffi.NULL, self.ffi.string(self.lib.sdcard_error())
         self.card = self.ffi.gc(card, self.lib.sdcard_free)
-        self.now = 0
         self.byte_ns = 20_000
 
     def swap(self, byte: int = 0xFF) -> int:
@@ -46,10 +70,6 @@ class Card:
 
     def select(self, on: bool = True) -> None:
         self.lib.sdcard_select(self.card, on, self.now)
-
-    def fault(self, kind: str, first: int, times: int = 1, argument: int = 0) -> None:
-        value = getattr(self.lib, f"CARD_{kind}")
-        assert self.lib.sdcard_add_fault(self.card, value, first, times, argument)
 
     def send(self, index: int, argument: int = 0, crc: int | None = None) -> None:
         frame = bytes([0x40 | index]) + argument.to_bytes(4, "big")
@@ -113,17 +133,6 @@ class Card:
         assert self.command(59, 1) == [0]
         self.byte_ns = 1000
         return self
-
-    @property
-    def complaint(self) -> str:
-        text = self.lib.sdcard_complaint(self.card)
-        return "" if text == self.ffi.NULL else self.ffi.string(text).decode()
-
-    @property
-    def counts(self) -> Any:
-        counts = self.ffi.new("struct sdcard_counts *")
-        self.lib.sdcard_counts(self.card, self.now, counts)
-        return counts
 
 
 def pattern(seed: int) -> bytes:

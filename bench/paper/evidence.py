@@ -24,9 +24,7 @@ from .claims import (
 )
 from .points import (
     CARD_BOARDS,
-    FASTER,
     GAP,
-    LESS_PEAK,
     MODELS,
     PREFIX,
     RANKED,
@@ -178,13 +176,6 @@ def _costs(rival: Rival, planned: tuple[Setting, str]) -> Iterator[str]:
     yield f"{100 * (rival.time_us / time_us - 1) + 0.0:+.1f}"
     for key in ("energy_uj", "total_energy_uj"):
         yield number((setting.value(method, key) or 0.0) / 1e3)
-
-
-ASKED = (
-    f"POET was asked for the least energy, and for a plan {percent(FASTER - 1, 0)} % faster than "
-    f"POFO's, in the same RAM and in {percent(1 - LESS_PEAK, 1)} % less (or at the floor, which "
-    "is more); its fastest plan stands here."
-)
 
 
 BEATEN_HEAD = (

@@ -23,7 +23,7 @@ from poet_host.run.energy import energy_uj
 from poet_host.run.run import Run, weights_sha256
 from poet_host.run.train import Training
 
-from .report import about, number, percent, table
+from .report import about, filled, number, percent, table
 
 RESULTS = Path(__file__).with_name("RESULTS-board.md")
 SOLVE_WORK = 10_000
@@ -98,20 +98,9 @@ def report(measured: Sequence[Sequence[Measured]], seconds: float) -> str:
             "energy uJ", "ratio", "as planned", "time ms", "ratio", "as planned", "computed again",
             "paged out", "paged in", "plan bytes", "model bytes"]  # fmt: skip
     rows = [_row(board, group[0]) for group in measured for board in group]
-    return "\n\n".join(
-        [
-            "# On the native board, measured",
-            f"{about('highspy', 'numpy')} It took {seconds:.0f} s.",
-            "Each budget and keep-everything (100 %), in turns in one run: medians over the "
-            "steps, because other processes of the computer slow some steps down. Energy and time "
-            "are of one step with its commit. Time is by the board's clock. Energy is measured "
-            "time x the powers in `boards/native/board.toml`, above the sleeping board. `as "
-            "planned`: the ratio that the planner expected. Activations "
-            "computed again and paged are counted per step. The trained weights of all budgets of "
-            "a model were compared: they are the same bits.",
-            table(head, rows),
-        ]
-    ) + "\n"  # fmt: skip
+    return filled(
+        "board", about=about("highspy", "numpy"), seconds=seconds, table=table(head, rows)
+    )
 
 
 def _row(mine: Measured, keep: Measured) -> list[str]:

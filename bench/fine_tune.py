@@ -17,7 +17,7 @@ from poet_host.graph.weights import from_named, to_named
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .report import about, number, percent, table
+from .report import about, filled, number, percent, table
 
 RESULTS = Path(__file__).with_name("RESULTS-fine-tune.md")
 RAM_BYTES = 220 * 1024
@@ -129,17 +129,19 @@ def report(before: tuple[float, float], after: tuple[float, float], run: poet.Ru
         for name, old, new in zip(names, before, after, strict=True)
     ]
     assert run.time_us is not None
-    return "\n\n".join(
-        [
-            "# ResNet-18 learns two more digits in 220 KiB",
-            about("torch", "numpy"),
-            f"PyTorch trained the digits 0 to {KNOWN_DIGITS - 1} for {EPOCHS} epochs. A native "
-            f"board then trained {IMAGES} images of all digits, {BOARD_EPOCHS} times each, with "
-            f"frozen batchnorm: {len(run.steps)} steps, {run.peak_bytes:,} of {RAM_BYTES:,} bytes "
-            f"of RAM, {number(run.time_us / 1e6)} s a step.",
-            table(["accuracy, %", "before", "after", "gain"], rows),
-        ]
-    ) + "\n"  # fmt: skip
+    return filled(
+        "fine_tune",
+        about=about("torch", "numpy"),
+        last_digit=KNOWN_DIGITS - 1,
+        epochs=EPOCHS,
+        images=IMAGES,
+        board_epochs=BOARD_EPOCHS,
+        steps=len(run.steps),
+        peak_bytes=run.peak_bytes,
+        ram_bytes=RAM_BYTES,
+        step_s=number(run.time_us / 1e6),
+        table=table(["accuracy, %", "before", "after", "gain"], rows),
+    )
 
 
 def weights_of(module: nn.Module) -> Mapping[str, np.ndarray]:

@@ -31,7 +31,7 @@ from poet_host.graph.weights import start_values
 from poet_host.resources import resource
 
 from .instructions import instructions_per_mac
-from .report import about, number, table
+from .report import about, filled, number, table
 from .torch_layers import outputs
 
 RESULTS = Path(__file__).with_name("RESULTS-host.md")
@@ -205,26 +205,20 @@ def report(measured: Sequence[Measured], counts: dict[str, float]) -> str:
     names = sorted(measured[-1].operators, key=lambda op: -measured[-1].operators[op])
     shares = [[op, *(number(1e3 * m.operators[op], 3) for m in measured)] for op in names]
     steps = "; ".join(f"{m.steps} steps of batch size {m.batch}" for m in measured)
-    return "\n\n".join(
-        [
-            "# Kernels on a computer, next to PyTorch",
-            about("numpy", "torch"),
-            f"Training steps of {MODEL} with SGD on one thread, {steps}. A step of the native "
-            "board, one by its kernels alone and one by PyTorch follow each other. Times and "
-            "ratios are medians, so other processes change the times more than the ratios. "
-            f"Vectors: {' '.join(vector_flags()) or 'those that every such processor has'}.",
-            table(
-                ["batch size", "kernels, ms", "whole step, ms", "PyTorch, ms",
-                 "kernels / PyTorch", "whole step / PyTorch"],
-                rows,
-            ),
-            "Milliseconds of all calls of an operator in a step:",
-            table(["operator", *(f"batch size {m.batch}" for m in measured)], shares),
-            "Instructions per multiply-add on AArch64, counted by QEMU: a 3x3 convolution of 16 "
-            "channels of 32x32 to 16.",
-            table(["kernel", "instructions"], [[op, number(n, 3)] for op, n in counts.items()]),
-        ]
-    ) + "\n"  # fmt: skip
+    head = ["batch size", "kernels, ms", "whole step, ms", "PyTorch, ms",
+            "kernels / PyTorch", "whole step / PyTorch"]  # fmt: skip
+    return filled(
+        "host_kernels",
+        about=about("numpy", "torch"),
+        model=MODEL,
+        steps=steps,
+        vectors=" ".join(vector_flags()) or "those that every such processor has",
+        times=table(head, rows),
+        shares=table(["operator", *(f"batch size {m.batch}" for m in measured)], shares),
+        instructions=table(
+            ["kernel", "instructions"], [[op, number(n, 3)] for op, n in counts.items()]
+        ),
+    )
 
 
 def main() -> None:

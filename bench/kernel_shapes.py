@@ -28,7 +28,7 @@ from .kernel_rows import (
     sink_of,
     windows,
 )
-from .report import command, number, table
+from .report import command, filled, number, table
 
 SEED, SHAPES = 1, 100  # of each kernel
 MAX_SIZE, MAX_KERNEL, MAX_STRIDE = 33, 7, 3
@@ -246,18 +246,7 @@ def report(
 
     `compared`: by board and kernel. `listed`: slower shapes of a kernel that are listed at most.
     """
-    parts = [
-        "# Kernels on random shapes",
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{command()}`, commit {commit()}.",
-        f"{count} random shapes of each kernel (seed {SEED}): sizes 1 to {MAX_SIZE}, strides 1 to "
-        f"{MAX_STRIDE}, any padding and groups, at most {MAX_MACS:,} MACs or {MAX_ELEMENTS:,} "
-        f"elements. Each ran on the simulated chip at commit {BASE} and now. A shape is slower if "
-        f"it takes more than {SLOWER} times as long. The limit of a call is twice the largest "
-        "figure of its kernel in [RESULTS-kernels.md](RESULTS-kernels.md) for its work, and an "
-        "overhead: "
-        + "; ".join(f"on {name}, {overhead}" for name, overhead in OVERHEADS.items())
-        + ". The last column has the cycles of the shape that is worst by this limit.",
-    ]
+    parts = []
     head = ["kernel", f"median of now / {BASE}", "largest", "slower", "over the limit",
             "worst / limit", "its cycles"]  # fmt: skip
     for board, kernels in compared.items():
@@ -270,7 +259,22 @@ def report(
         if losses:
             most = "" if listed is None else f", at most {listed} of each kernel"
             parts += [f"Slower shapes{most}:", "\n".join(losses)]
-    return "\n\n".join(parts) + "\n"
+    return filled(
+        "kernel_shapes",
+        now=datetime.now(UTC),
+        command=command(),
+        commit=commit(),
+        count=count,
+        seed=SEED,
+        most_size=MAX_SIZE,
+        most_stride=MAX_STRIDE,
+        most_macs=MAX_MACS,
+        most_elements=MAX_ELEMENTS,
+        base=BASE,
+        slower=SLOWER,
+        overheads="; ".join(f"on {name}, {overhead}" for name, overhead in OVERHEADS.items()),
+        boards="\n\n".join(parts),
+    )
 
 
 def compare(now: dict[str, dict[str, float]], only: str = "") -> str:

@@ -28,7 +28,7 @@ from .commits import commit
 from .kernel_board import BASE, TREE, KernelBoard, base_tree
 from .kernel_rows import Row, rows
 from .kernel_shapes import compare
-from .report import command, number, table
+from .report import command, filled, number, table
 
 HERE = Path(__file__).parent
 RESULTS, FIGURES = HERE / "RESULTS-kernels.md", HERE / "kernels.toml"
@@ -159,18 +159,7 @@ def measure(name: str, tree: Path, only: str = "") -> dict[str, float]:
 
 def report(figures: Figures, seconds: float) -> str:
     units = {row.name: row.unit for row in rows()}
-    parts = [
-        "# Kernels on microcontrollers",
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, `{command()}`, commit {commit()}, "
-        f"arm-none-eabi-gcc {compiler_version(recipe(PLAN_BOARD))}. It took {seconds:.0f} s.",
-        "Cycles by the clock of the simulated chip, flash wait states included, for each unit of "
-        "work: a multiply-add (MAC) of an element inside the image, an element of a pooling "
-        f"window (tap), or an element of the largest operand. `{BASE}`: the same measurement of "
-        "the firmware at that commit, whose kernels are C loops. A kernel without a goal is "
-        "measured so that it becomes no slower. `half zeros`: x and dy, as after a relu. The "
-        f"step in 24,464 bytes runs the statements of {BASE}'s example schedule: mean of "
-        f"{STEPS} steps.",
-    ]
+    parts = []
     for board, title in BOARDS.items():
         lines = [
             [
@@ -190,7 +179,17 @@ def report(figures: Figures, seconds: float) -> str:
         limits = "\n".join(f"- {limit}" for limit in LIMITS[board])
         parts += [f"## {title}", f"{len(reached)} of {goals} goals are reached.",
                   table(head, lines), "What limits the others:", limits]  # fmt: skip
-    return "\n\n".join(parts) + "\n"
+    return filled(
+        "kernels",
+        now=datetime.now(UTC),
+        command=command(),
+        commit=commit(),
+        compiler=compiler_version(recipe(PLAN_BOARD)),
+        seconds=seconds,
+        base=BASE,
+        steps=STEPS,
+        boards="\n\n".join(parts),
+    )
 
 
 def _ratio(value: float | None, other: float | None) -> str:

@@ -24,7 +24,7 @@ from poet_host.solver.workers import POOL
 
 from . import graphs, moccasin, torch_saved
 from .paper import milp as paper_milp
-from .report import about, percent, table
+from .report import about, filled, percent, table
 
 RESULTS = Path(__file__).with_name("RESULTS-planners.md")
 LIMIT_S = 20.0
@@ -161,45 +161,13 @@ def by_torch(only: str, limit_s: float) -> Iterator[Row]:
 
 def report(planners: Sequence[Row], saved: Sequence[Row], limit_s: float) -> str:
     """The tables as Markdown."""
-    parts = [
-        "# Planners of rematerialisation",
-        about("highspy", "ortools", "torch"),
-        f"{limit_s:g} s for each plan. Nothing is paged. Overhead: energy "
-        "beyond computing everything once, in per cent of that energy. Bound: no plan of the "
-        "planner's own form has less overhead. `poet-remat` stops at a gap of 0.001 % of the "
-        "whole energy. Every plan is placed and verified, except those of Checkmate's program, "
-        "which have no offsets.",
-        "## Programs",
-        "The paper's graphs on a Cortex-M4. They have no parameters, so the method `checkmate` "
-        "of `compare` is `poet-remat` here. *Checkmate's program* is the one of its publication "
-        "(Jain et al., MLSys 2020), in HiGHS with one thread. *Moccasin* is a constraint program "
-        "(Bartan et al., ICML 2023), in CP-SAT with eight threads. It starts from the best plan "
-        "of another method that it can express. It computes a node at most C times, and its "
-        "bound holds for such plans alone. RAM is in per cent of keep-everything's.",
-        table(PLANNERS_HEAD, planners),
-        "## PyTorch",
-        "The partitioner of torch.compile chooses what the forward pass keeps for the backward "
-        "pass, within `activation_memory_budget`. It runs on the same layers, without "
-        "decomposition of PyTorch's operators, and their results are found in our graph by their "
-        "numbers. Then its choice is replayed on our graph. The "
-        "forward pass keeps exactly the saved set. The backward pass computes each other result "
-        "once more, right before its first use, and keeps it to its last use. The replay gets "
-        "the least RAM in which its plan was placed, and the other planners get the same RAM. "
-        "Costs are estimates for the nrf52840_dk, with batch size 1. Parameters and data are "
-        "outside of the RAM, as in PyTorch's account. So the method `checkmate` is `poet-remat` "
-        "here too. A planner without a figure found no plan in time.",
-        "`saved`: bytes of our nodes; `other`: bytes of saved tensors without a node of ours. "
-        "`weighs`: PyTorch's knapsack weighs an operator by its FLOP (the default) or by our "
-        "energies; `either`: both give the same saved set. `again`: results that are computed a "
-        "second time.",
-        table(SAVED_HEAD, saved),
-        "A budget bounds the bytes between the two passes, and not the peak of a step. Where the "
-        "backward pass recomputes a long chain at once, the peak is there: with a budget of 0 it "
-        "is that of keep-everything. PyTorch also takes the operators that it can fuse as free. "
-        "On a microcontroller each of them costs energy, and our energies reach only its "
-        "knapsack.",
-    ]
-    return "\n\n".join(parts) + "\n"
+    return filled(
+        "planners",
+        about=about("highspy", "ortools", "torch"),
+        limit_s=limit_s,
+        planners=table(PLANNERS_HEAD, planners),
+        saved=table(SAVED_HEAD, saved),
+    )
 
 
 def main() -> int:

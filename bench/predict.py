@@ -29,7 +29,7 @@ from poet_host.profile.profile import Measured
 from poet_host.run.calibrate import Validation, averaged, observe, validation
 from poet_host.run.train import Training
 
-from .report import about, percent, table
+from .report import about, filled, percent, table
 
 RESULTS = Path(__file__).with_name("RESULTS-predict.md")
 BOARDS = ("mkr1000", "nrf52840_dk")
@@ -102,17 +102,12 @@ def report(rows: Sequence[tuple[str, Validation, Validation]]) -> str:
          *(percent(error, 1) for it in (one, other) for error in (it.time_error, it.energy_error))]
         for case, one, other in rows
     ]  # fmt: skip
-    return "\n\n".join(
-        [
-            "# Predictions",
-            about("highspy", "numpy"),
-            "Errors of the predicted time and energy of a step, in per cent of those that the "
-            "simulated board measured: by the estimates of board.toml, then by a profile of the "
-            f"other models of this table. Estimates are fitted to {', '.join(FITTED)}; other "
-            "models are held out.",
-            table(head, errors),
-        ]
-    ) + "\n"  # fmt: skip
+    return filled(
+        "predict",
+        about=about("highspy", "numpy"),
+        fitted=", ".join(FITTED),
+        errors=table(head, errors),
+    )
 
 
 def fitted(

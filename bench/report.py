@@ -6,8 +6,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
+
+from poet_host.files import read_text
 
 from .commits import commit
+
+TEMPLATES = Path(__file__).with_name("templates")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, words: bool = False) -> str:
@@ -30,6 +35,13 @@ def about(*packages: str) -> str:
         f"{versions}. One run of each, one after the other; load of the machine at the end "
         f"{os.getloadavg()[1]:.1f}."
     )
+
+
+def filled(name: str, **values: object) -> str:
+    """A report: the paragraphs of a template with these values, without those that become empty."""
+    paragraphs = read_text(TEMPLATES / f"{name}.md").strip().split("\n\n")
+    parts = (paragraph.replace("\n", " ").format(**values) for paragraph in paragraphs)
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def percent(share: float | None, digits: int = 2) -> str:

@@ -30,7 +30,7 @@ from poet_host.work import UNITS_PER_S
 
 from .paper import milp as paper_milp
 from .points import Point, points
-from .report import about, number, percent, table
+from .report import about, filled, number, percent, table
 
 RESULTS = Path(__file__).with_name("RESULTS-solver.md")
 GAP = 0.001  # at which a search stops
@@ -263,39 +263,22 @@ def _report(
 ) -> str:
     limit_s, paper_limit_s = limits
     missed = [ours for ours in results if not all(ours.aims(limit_s).values())]
-    parts = [
-        "# The planner, measured",
-        about("highspy", "numpy"),
-        f"Time limit {limit_s:g} s; the search stops at a gap of {GAP:.1%}. Every plan is placed. "
-        "RAM is in per cent of keep-everything's peak (`least`: the smallest with a plan). A "
-        "deadline is a multiple of the time of computing everything once. `1 % after`: when the "
-        "search had proved that gap. `s`: the whole call, with placement, order of transfers and "
-        "verification. `cpu s`: its processor time, in all processes. The gap of the overhead is "
-        "(UB - LB) / (UB - E0), where E0 is the energy of computing everything once. "
-        f"Largest memory of the solving processes: {memory_mib:,.0f} MiB (4,096 allowed).",
-        f"All aims met at {len(results) - len(missed)} of {len(results)} points. "
-        "Aims: a gap of 1 % within the time set for the point; of 0.1 % within 60 s; a plan part "
-        f"of at most {MAX_PLAN_BYTES} bytes; at most 2 s above the time limit. A time limit below "
-        "the time of an aim replaces it.",
-        "## Proof",
-        _plans(results, limit_s),
-        "![energy against budget](energy-budget.png)",
-        "## Placement, transfers, size",
-        "Fragmentation: height of the placement over the largest sum of live bytes. Busier lane: "
-        "max(total compute, total transfer). Hidden: (sum of both lanes - finishing time) / sum of "
-        "the transfer lane.",
-        _schedules(results),
-    ]
-    if paper:
-        parts += [
-            "## Compared with the paper's formulation",
-            "Both run in HiGHS. The paper's has one thread, a lower-triangular form, a scaled "
-            f"objective and a time limit of {paper_limit_s:g} s. It counts frees and page-ins more "
-            "coarsely, so its optimum can be above ours. Its energies are for the sum of live "
-            "bytes, without placement.",
-            _compared(results, paper),
-        ]
-    return "\n\n".join(parts) + "\n"
+    text = filled(
+        "solver",
+        about=about("highspy", "numpy"),
+        limit_s=limit_s,
+        gap=GAP,
+        memory_mib=memory_mib,
+        met=len(results) - len(missed),
+        points=len(results),
+        most_bytes=MAX_PLAN_BYTES,
+        plans=_plans(results, limit_s),
+        schedules=_schedules(results),
+    )
+    if not paper:
+        return text
+    compared = _compared(results, paper)
+    return text + "\n" + filled("solver_paper", limit_s=paper_limit_s, compared=compared)
 
 
 def _usage() -> list[resource.struct_rusage]:

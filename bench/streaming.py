@@ -26,7 +26,7 @@ from poet_host.plan.problem import Objective
 from poet_host.run.energy import planned_states_us
 from poet_host.run.run import Run, Step, weights_sha256
 
-from .report import about, number, percent, table
+from .report import about, filled, number, percent, table
 
 RESULTS = Path(__file__).with_name("RESULTS-streaming.md")
 SOLVE_WORK = 120_000  # about as much as both searches of a solve do in 60 s
@@ -165,19 +165,13 @@ def report(found: Sequence[tuple[Case, Measured | Plan]]) -> str:
     head = ["model on board", "RAM bytes", "largest operator, bytes", "high-water mark",
             "plan bytes", "gap %", "bytes moved in", "bytes moved out", "step s, predicted",
             "step s", "hidden %", "in nests %", "weights"]  # fmt: skip
-    return "\n\n".join(
-        [
-            "# Networks whose operators exceed the RAM",
-            about("highspy", "numpy"),
-            f"{STEPS} step, planned with the estimated profile of the board. The chips are "
-            "simulated with their firmware, and their times are simulated times. `equal`: the "
-            "weights are bit for bit those of a native board that keeps everything in RAM. Moved "
-            f"bytes: those of the plan. {HIDDEN} In nests: the same within each streamed "
-            "statement, as planned; streamed statements do not overlap each other. The first step "
-            "of a transformer also renews its whole table of words, which the plan does not count.",
-            table(head, [_row(mine) for _, mine in found if isinstance(mine, Measured)]),
-        ]
-    ) + "\n"  # fmt: skip
+    return filled(
+        "streaming",
+        about=about("highspy", "numpy"),
+        steps=STEPS,
+        hidden=HIDDEN,
+        table=table(head, [_row(mine) for _, mine in found if isinstance(mine, Measured)]),
+    )
 
 
 def _row(mine: Measured) -> list[str]:

@@ -12,7 +12,7 @@ import poet_host as poet
 from poet_host.data.datasets import Dataset
 from poet_host.plan.plan import Plan, moved_bytes
 
-from .report import about, number, percent, table
+from .report import about, filled, number, percent, table
 from .streaming import HIDDEN, IMAGES, Case, Measured, hidden, run_cases
 
 RESULTS = Path(__file__).with_name("RESULTS-tiny.md")
@@ -42,19 +42,13 @@ def report(found: Sequence[tuple[Case, Measured | Plan]]) -> str:
     head = ["model on board", "RAM bytes", "largest operator, bytes", "high-water mark",
             "step s", "predicted s", "step J", "plan bytes", "gap %", "bytes moved in",
             "bytes moved out", "hidden %", "weights"]  # fmt: skip
-    return "\n\n".join(
-        [
-            "# MLPerf Tiny",
-            about("highspy", "numpy"),
-            f"{STEPS} training steps of each model, planned with the estimated profile of the "
-            "board, in its whole arena. The chips are simulated with their firmware; times and "
-            "energies are simulated. A step's energy is all that the battery loses. Batches have "
-            "1 sample; those of the autoencoder have 4, because batchnorm needs several. `equal`: "
-            "the weights are bit for bit those of a native board that keeps everything in RAM. "
-            f"Moved bytes: those of the plan, for each step. {HIDDEN}",
-            table(head, [_row(case, mine) for case, mine in found]),
-        ]
-    ) + "\n"  # fmt: skip
+    return filled(
+        "tiny",
+        about=about("highspy", "numpy"),
+        steps=STEPS,
+        hidden=HIDDEN,
+        table=table(head, [_row(case, mine) for case, mine in found]),
+    )
 
 
 def _row(case: Case, mine: Measured | Plan) -> list[str]:

@@ -20,7 +20,7 @@ from poet_host.files import write_whole
 from poet_host.graph.weights import start_values
 from poet_host.run.train import load_schedule
 
-from .report import about, number, table
+from .report import about, filled, number, table
 
 RESULTS = Path(__file__).with_name("RESULTS-transfer.md")
 MODEL, DATA = "bert-base", "tokens:512:30522:10"
@@ -100,17 +100,12 @@ def report(model: str, timed: Sequence[Timed]) -> str:
         ]
         for t in timed
     ]
-    return "\n\n".join(
-        [
-            "# Weights onto a native board and off it",
-            about("numpy", "pyserial", "cobs"),
-            f"All parameters of {model}, through the pseudo-terminal of a native board, whose card "
-            "is a file. The requests move the tensors alone; the commands also start Python, read "
-            "and check the schedule, and read or write the file of weights. The weights came back "
-            "as the same bits.",
-            table(["what", "bytes", "seconds", "MB/s"], rows),
-        ]
-    ) + "\n"  # fmt: skip
+    return filled(
+        "transfer",
+        about=about("numpy", "pyserial", "cobs"),
+        model=model,
+        table=table(["what", "bytes", "seconds", "MB/s"], rows),
+    )
 
 
 def main() -> None:

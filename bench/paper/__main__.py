@@ -18,12 +18,12 @@ from poet_host.baselines.registry import METHODS
 from poet_host.compare.sweep import Case, Point, Progress, Store, cores, sweep, table_csv
 from poet_host.device.board import load_board
 from poet_host.errors import PoetError
-from poet_host.files import read_text, write_whole
+from poet_host.files import write_whole
 from poet_host.plan.infeasible import largest_operator_bytes
 
 from ..commits import statement
 from ..methods import PROPERTIES, properties
-from ..report import percent, table
+from ..report import filled, percent, table
 from . import evidence
 from .claims import NOTHING, Found, claims, views
 from .figures import Figure, figures
@@ -47,7 +47,6 @@ from .second_look import ENOUGH, PATIENCE, beaten, better, once_more, shared
 ROOT = Path(__file__).parents[2]
 FINISHED = ROOT / "build" / "paper"
 REPORT = ROOT / "schedules" / "paper"
-TEMPLATE = Path(__file__).with_name("report.md")
 BUSY = (
     "Other processes ran on the same cores. On an idle computer, solving takes less time and "
     "proves more."
@@ -109,9 +108,7 @@ def report(found: Found, scope: Scope, drawn: Iterable[Figure]) -> str:
         "methods": table(PROPERTIES, properties(found)),
         "figures": "\n\n".join(captions),
     }
-    paragraphs = read_text(TEMPLATE).strip().split("\n\n")
-    parts = (paragraph.replace("\n", " ").format(**values) for paragraph in paragraphs)
-    return "\n\n".join(filter(None, parts)) + "\n"
+    return filled("paper", **values)
 
 
 def _listed(shares: Sequence[float]) -> str:

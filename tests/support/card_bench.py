@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import cffi
+from poet_host.firmware_build.compile import declarations
 from poet_host.resources import resource
 from poet_host.sim.chip_library import SOURCES
 from poet_host.sim.chipfile import load_card
@@ -39,11 +40,6 @@ def compile_bench(target: Path, *flags: str, fuzz: bool, common: Path = COMMON) 
     subprocess.run(command, check=True)
 
 
-def _declarations(path: Path) -> str:
-    lines = (line for line in path.read_text().splitlines() if not line.startswith("#"))
-    return "\n".join(lines)
-
-
 class CardBench(CardModel):
     """A powered card with an image of `IMAGE_BYTES`. The driver is reset and has not mounted it.
 
@@ -54,8 +50,8 @@ class CardBench(CardModel):
         own = folder / f"{len(list(folder.iterdir()))}.so"  # with statics of its own
         shutil.copy(library, own)
         self.ffi = cffi.FFI()
-        self.ffi.cdef(_declarations(SOURCES / "api.h"))
-        bench = _declarations(HERE / "bench.h")
+        self.ffi.cdef(declarations(SOURCES / "api.h"))
+        bench = declarations(HERE / "bench.h")
         self.ffi.cdef(bench[bench.index("/* Power on a card") :])
         self.lib = self.ffi.dlopen(str(own), self.ffi.RTLD_LAZY)
         self.image = folder / f"{own.stem}.img"

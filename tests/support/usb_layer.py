@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import cffi
+from poet_host.firmware_build.compile import declarations
 from poet_host.resources import resource
 from poet_host.sim.chip_library import SOURCES, unicorn_folder
 
@@ -114,8 +115,7 @@ class Plugged:
         own = folder / f"{len(list(folder.iterdir()))}.so"
         shutil.copy(library, own)
         self.ffi = cffi.FFI()
-        text = (SOURCES / "api.h").read_text()
-        self.ffi.cdef("\n".join(line for line in text.splitlines() if not line.startswith("#")))
+        self.ffi.cdef(declarations(SOURCES / "api.h"))
         self.ffi.cdef(CALLS)
         self.lib: Any = self.ffi.dlopen(str(own))
         self._texts = [self.ffi.new("char[]", text) for text in (product, serial)]

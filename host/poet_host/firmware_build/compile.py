@@ -28,6 +28,11 @@ def c_files(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.c"), key=lambda path: path.name)
 
 
+def declarations(header: Path) -> str:
+    """Return a C header as cffi can read it: without the lines of the preprocessor."""
+    return re.sub("^#.*", "", header.read_text("utf-8"), flags=re.MULTILINE)
+
+
 def compiled(
     name: str,
     command: Sequence[str],

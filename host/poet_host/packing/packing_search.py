@@ -17,7 +17,7 @@ import cffi
 
 from .. import work
 from ..errors import PoetError
-from ..firmware_build.compile import compiled
+from ..firmware_build.compile import compiled, declarations
 from .blocks import ALIGNMENT, Block, live_peak
 
 # Products and sums of weights must not be contracted: all computers then search alike.
@@ -45,9 +45,7 @@ def library() -> tuple[Any, Any] | None:
     if compiler is None:
         return None
     ffi = cffi.FFI()
-    header = folder / "packing_search.h"
-    lines = header.read_text("utf-8").splitlines()
-    ffi.cdef("\n".join(line for line in lines if not line.startswith("#")))
+    ffi.cdef(declarations(folder / "packing_search.h"))
     try:
         sources, headers = sorted(folder.glob("packing_*.c")), sorted(folder.glob("packing_*.h"))
         path = compiled("packing.so", [compiler, *FLAGS], sources, headers, missing="")

@@ -10,7 +10,7 @@ from typing import Any
 import cffi
 
 from ..errors import PoetError
-from ..firmware_build.compile import compiled
+from ..firmware_build.compile import compiled, declarations
 
 SOURCES = Path(__file__).parent / "chip"
 # Only the functions of api.h are exported: the compiler inlines and calls others directly.
@@ -65,6 +65,5 @@ def build_chip_library() -> Path:
 def chips() -> tuple[Any, Any]:
     """Return (ffi, lib) of the chip models; `chip/api.h` declares their functions."""
     ffi = cffi.FFI()
-    text = (SOURCES / "api.h").read_text("utf-8")
-    ffi.cdef("\n".join(line for line in text.splitlines() if not line.startswith("#")))
+    ffi.cdef(declarations(SOURCES / "api.h"))
     return ffi, ffi.dlopen(str(build_chip_library()))

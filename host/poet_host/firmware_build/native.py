@@ -92,9 +92,8 @@ def _compiler(target: str = "") -> tuple[list[str], str]:
 def cross_tools(target: str) -> tuple[str, str]:
     """Return the paths of the compiler and the emulator for a target.
 
-    The path of the emulator is empty if this computer needs none.
-
-    Raises PoetError, with advice what to install, if one of these tools is missing.
+    The path of the emulator is empty if this computer needs none. Raises PoetError, with advice
+    what to install, if one of these tools is missing.
     """
     (compiler, *_), advice = _compiler(target)
     path = shutil.which(compiler)

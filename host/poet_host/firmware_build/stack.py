@@ -284,9 +284,7 @@ def _pushed(
         return 4 * second.bit_count()
     if first == 0xF84D and second & 0x0FFF == 0x0D04:  # PUSH.W of one register
         return 4
-    if first == 0xE96D:  # STRD with write-back
-        return 4 * (second & 0xFF)
-    if first & 0xFFBF == 0xED2D:  # VPUSH
+    if first == 0xE96D or first & 0xFFBF == 0xED2D:  # STRD with write-back, VPUSH
         return 4 * (second & 0xFF)
     if first & 0xFBFF == 0xF1AD and second & 0x8F00 == 0x0D00:  # SUB.W SP, SP, #
         return _expanded(first, second)

@@ -72,9 +72,9 @@ def write_image(
     `recover`: erase the whole chip first, which opens a debug port that is closed.
 
     Raises BadInput for a board without an image, for a wrong tool, and for `recover` with a board
-    that has no debug port. Raises NoDevice if a port is
-    missing or does not appear again. Raises PoetError if the program is missing, too old or fails.
-    Raises BoardError if the firmware that answers is not the one that was written.
+    that has no debug port. Raises NoDevice if a port is missing or does not appear again. Raises
+    PoetError if the program is missing, too old or fails. Raises BoardError if the firmware that
+    answers is not the one that was written.
     """
     loading = loading_of(board)
     if start != loading.start:

@@ -51,13 +51,13 @@ def find_tool(board: Board, wanted: str | None = None) -> tuple[str, str]:
         raise BadInput(
             f"the program {wanted} cannot write to {board.name}: choose {' or '.join(tools)}"
         )
-    for name in [wanted] if wanted else tools:
+    names = [wanted] if wanted else list(tools)
+    for name in names:
         if program := shutil.which(name):
             return name, program
-    needed = [wanted] if wanted else list(tools)
     raise PoetError(
-        f"{' or '.join(needed)} is needed to write to {board.name}, but is not on the PATH: try "
-        f"{', or '.join(INSTALL[name] for name in needed)}"
+        f"{' or '.join(names)} is needed to write to {board.name}, but is not on the PATH: try "
+        f"{', or '.join(INSTALL[name] for name in names)}"
     )
 
 
@@ -110,8 +110,7 @@ def recover_command(
         erase = ["-c", "init", "-c", f"{loading.tools[tool]}_recover", "-c", "exit"]
         return [*_openocd(program, loading, serial_number), *erase]
     if tool == "JLinkExe":
-        (script := folder / "recover.jlink").write_text("erase\nr\nq\n", encoding="utf-8")
-        return [*_jlink(program, loading, number), "-CommanderScript", str(script)]
+        return _jlink(program, loading, number, folder / "recover.jlink", ("erase", "r"))
     probe = ["--uid", number] if number else []
     return [program, "erase", "--mass", "--target", loading.tools[tool], *probe]
 
@@ -133,10 +132,13 @@ def _openocd(program: str, loading: Loading, serial_number: str) -> list[str]:
     return [*command, "-f", f"target/{loading.tools['openocd']}.cfg"]
 
 
-def _jlink(program: str, loading: Loading, number: str) -> list[str]:
+def _jlink(
+    program: str, loading: Loading, number: str, script: Path, steps: Sequence[str]
+) -> list[str]:
+    script.write_text("\n".join((*steps, "q", "")), encoding="utf-8")
     command = [program, "-NoGui", "1", "-device", loading.tools["JLinkExe"], "-if", "swd"]
     command += ["-speed", "4000", "-autoconnect", "1", "-ExitOnError", "1"]
-    return [*command, *(["-USB", number] if number else [])]
+    return [*command, *(["-USB", number] if number else []), "-CommanderScript", str(script)]
 
 
 def upload_command(
@@ -160,11 +162,8 @@ def upload_command(
         command = _openocd(program, loading, serial_number)
         return [*command, "-c", f"program {{{image}}} {start} verify reset exit"]
     if tool == "JLinkExe":
-        script = image.with_suffix(".jlink")
         steps = ("r", "h", f"loadbin {image}, {start}", f"verifybin {image}, {start}", "r", "g")
-        script.write_text("\n".join((*steps, "q", "")), encoding="utf-8")
-        command = _jlink(program, loading, number)
-        return [*command, "-CommanderScript", str(script)]
+        return _jlink(program, loading, number, image.with_suffix(".jlink"), steps)
     probe = ["--uid", number] if number else []
     return [program, "flash", "--target", chip, *probe, "--base-address", start, str(image)]
 

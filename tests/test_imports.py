@@ -29,7 +29,7 @@ ORDER = [
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
     "graph": 3271, "reference": 1047, "onnx": 3607, "device": 1443, "firmware_build": 1588,
-    "sim": 1473, "profile": 1076, "packing": 364, "plan": 2991, "stream": 1797, "solver": 5692,
+    "sim": 1472, "profile": 1076, "packing": 362, "plan": 2991, "stream": 1797, "solver": 5692,
     "baselines": 2190, "schedule": 2567, "data": 1105, "card": 1882, "run": 1841, "check": 555,
     "view": 855, "compare": 345, "api": 1556, "cli": 4276,
 }  # fmt: skip
@@ -38,7 +38,7 @@ ROOT_LINES = 1187  # of the modules that belong to no room
 FOLDERS = {
     "firmware/include": 1485, "firmware/src": 6518, "firmware/kernels": 8311, "firmware/port": 6476,
     "host/poet_host/sim/chip": 9835, "host/poet_host/packing": 540,
-    "bench": 6817, "tests": 56297,
+    "bench": 6817, "tests": 56293,
 }  # fmt: skip
 MOST_NAMES = 118  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "tests": (".py", ".c", ".h", ".S")}

@@ -1,6 +1,5 @@
 """Build the firmware of a board, write it to the board, and check that the board answers."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from ..device.board import load_board
@@ -8,7 +7,7 @@ from .bare_metal import build_firmware
 from .image import read_elf
 from .ledger import ledger_text, memory_ledger
 from .native import build_native
-from .upload import Flashed, write_image
+from .upload import Flashed, Report, write_image
 from .upload_tools import find_tool
 
 
@@ -31,7 +30,7 @@ def flash(
     tool: str | None = None,
     image: Path | None = None,
     recover: bool = False,
-    report: Callable[[str], None] = lambda message: None,
+    report: Report = lambda message: None,
 ) -> Flashed:
     """Build the firmware of a board, write it, and check that the board answers.
 

@@ -1,7 +1,7 @@
 """The store in a chip's own flash (flash.c), with power cuts at every erase and write."""
 
 import subprocess
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ from poet_host.schedule.slots import COMMIT_BLOCKS, DATA_BLOCK, MODEL_BLOCK, PLA
 from support import toy
 from support.card_image import BLOCK, CardImage
 from support.memory_board import MemoryBoard, Refused, refusal
-from support.toy_boards import load, truth, weights
+from support.toy_boards import begin, load, run_in_ram, truth, weights
 
 CHIPS = {"samd21": (168 << 10, 256), "nrf52840": (832 << 10, 4096)}  # bytes of store, of an erase
 pytestmark = pytest.mark.parametrize("chip", CHIPS)
 KIND = "in RAM"
 STEPS, EVERY = 4, 2
+run = partial(run_in_ram, last=STEPS, every=EVERY)
 NOTE_BLOCK = MODEL_BLOCK + isa.constants()["POET_NOTE_OFFSET"] // BLOCK
 
 
@@ -98,19 +99,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def begun(chip: str, folder: Path) -> FlashBoard:
     found = FlashBoard(chip, folder)
     load(found, KIND)
-    for number in (toy.W, toy.V):
-        found.write(2, number, 0, toy.values(1)[number])
-    found.begin(0)
+    begin(found)
     return found
-
-
-def run(found: FlashBoard, first: int) -> None:
-    for step in range(first, STEPS + 1):
-        for number in (toy.X, toy.T):
-            found.write(2, number, 0, toy.values(1)[number])
-        found.step(step)
-        if step % EVERY == 0:
-            found.save()
 
 
 def test_blank_flash_is_formatted_and_trains(chip: str, folder: Path) -> None:
@@ -161,18 +151,14 @@ def test_power_cut_during_the_first_use(chip: str, folder: Path) -> None:
         cut = FlashBoard(chip, folder, cut_at=cut_at)
         try:
             load(cut, KIND)
-            for number in (toy.W, toy.V):
-                cut.write(2, number, 0, toy.values(1)[number])
-            cut.begin(0)
+            begin(cut)
         except (PowerCut, Refused):
             pass
         after = FlashBoard(chip, folder, cut.content)
         after.hello()
         assert after.state.storage_status == 0  # mounted
         load(after, KIND)
-        for number in (toy.W, toy.V):
-            after.write(2, number, 0, toy.values(1)[number])
-        after.begin(0)
+        begin(after)
         run(after, 1)
         assert weights(after) == truth()[STEPS]
 

@@ -1,6 +1,8 @@
 """Schedules without storage: weights stay in RAM, and a commit copies them to storage."""
 
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,10 +12,11 @@ from poet_host.schedule.model import model_bytes, read_model
 from support import toy
 from support.card_image import BLOCK, CardImage
 from support.memory_board import PARTITION, MemoryBoard, Refusal, Refused, card, refusal
-from support.toy_boards import load, trained, truth, weights
+from support.toy_boards import begin, give_batch, load, run_in_ram, trained, truth, weights
 
 KIND = "in RAM"
 STEPS, EVERY = 4, 2
+run = partial(run_in_ram, every=EVERY)
 each_storage = pytest.mark.parametrize("is_flash", [False, True])
 
 
@@ -26,24 +29,8 @@ def begun(is_flash: bool, **how: Any) -> MemoryBoard:
     found = board(is_flash=is_flash, **how)
     found.format()
     load(found, KIND)
-    for number in (toy.W, toy.V):
-        found.write(2, number, 0, toy.values(1)[number])
-    found.begin(0)
+    begin(found)
     return found
-
-
-def give_batch(found: MemoryBoard) -> None:
-    for number in (toy.X, toy.T):
-        found.write(2, number, 0, toy.values(1)[number])
-
-
-def run(found: MemoryBoard, first: int, last: int) -> None:
-    """Train, and commit every EVERY steps."""
-    for step in range(first, last + 1):
-        give_batch(found)
-        found.step(step)
-        if step % EVERY == 0:
-            found.save()
 
 
 @each_storage
@@ -115,19 +102,13 @@ def test_power_cut_during_the_upload_leaves_the_old_weights_or_the_new(is_flash:
     run(start, 1, 2)
     new = toy.values(2)
     writes, was = start.writes, start.storage.copy()
-    for number in (toy.W, toy.V):
-        start.write(2, number, 0, new[number])
-    start.begin(0)
+    begin(start, seed=2)
     for cut_at in range(start.writes - writes + 1):
         cut = board(was.copy(), is_flash=is_flash)
         load(cut, KIND)
         cut.cut_at = cut.writes + cut_at
-        try:
-            for number in (toy.W, toy.V):
-                cut.write(2, number, 0, new[number])
-            cut.begin(0)
-        except Refused:
-            pass
+        with suppress(Refused):
+            begin(cut, seed=2)
         after = board(cut.storage, is_flash=is_flash)
         load(after, KIND)
         step = after.hello()["committed_step"]

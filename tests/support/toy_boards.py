@@ -51,6 +51,27 @@ def load(board: MemoryBoard | Device, kind: str = "frugal", seed: int = 1) -> Sc
     return schedule
 
 
+def begin(board: MemoryBoard, seed: int = 1) -> None:
+    """Train from the toy's weights of `seed`."""
+    for number in (toy.W, toy.V):
+        board.write(2, number, 0, toy.values(seed)[number])
+    board.begin(0)
+
+
+def give_batch(board: MemoryBoard) -> None:
+    for number in (toy.X, toy.T):
+        board.write(2, number, 0, toy.values(1)[number])
+
+
+def run_in_ram(board: MemoryBoard, first: int, last: int, every: int) -> None:
+    """Train with weights in RAM, and commit them after every `every` steps."""
+    for step in range(first, last + 1):
+        give_batch(board)
+        board.step(step)
+        if step % every == 0:
+            board.save()
+
+
 def run_step(device: Device, number: int, *trace: int) -> Any:
     """Send the toy's batch to a board, and run a step."""
     for tensor, data in zip((toy.X, toy.T), toy.values(1), strict=False):

@@ -10,14 +10,12 @@ import poet_host as poet
 import pytest
 from poet_host import api
 from poet_host.errors import LinkBroken
-from poet_host.firmware_build.bare_metal import build_firmware
-from poet_host.firmware_build.image import read_elf
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim import start_board as sim_start
 from poet_host.sim.simulated_chip import FAULT_KINDS
 from support import whole_runs as runs
 from support.command import Command, Process, Result, children, spawn
-from support.sim_helper import needs_compiler
+from support.sim_helper import needs_compiler, with_other_relu
 
 pytestmark = needs_compiler
 BOARD = "nrf52840_dk"  # the faster one to simulate
@@ -234,14 +232,8 @@ def test_a_fault_of_the_firmware_names_its_address(
     monkeypatch: pytest.MonkeyPatch, schedule: Path, tmp_path: Path
 ) -> None:
     """An image whose relu is an undefined instruction."""
-    elf = build_firmware(BOARD)
-    image, data = read_elf(elf), bytearray(elf.read_bytes())
-    address = image.symbols["poet_relu"] & ~1
-    code = next(c[address - at :][:64] for at, c in image.code if at <= address < at + len(c))
-    at = data.index(code)
-    data[at : at + 2] = b"\x00\xde"
-    (tmp_path / "broken.elf").write_bytes(data)
-    monkeypatch.setattr(sim_start, "build_firmware", lambda board: tmp_path / "broken.elf")
+    elf, address = with_other_relu(BOARD, b"\x00\xde", tmp_path)
+    monkeypatch.setattr(sim_start, "build_firmware", lambda board: elf)
     with (
         pytest.raises(LinkBroken, match=f"{BOARD}.*0xde00 at 0x{address:08x}"),
         poet.connect(f"sim:{BOARD}") as connection,

@@ -22,7 +22,6 @@ from poet_host.device.card_registers import card_identity, whole_register
 from poet_host.device.device import Device, connect
 from poet_host.errors import BoardError
 from poet_host.firmware_build.bare_metal import build_firmware
-from poet_host.firmware_build.image import read_elf
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.native import NativeBoard
 from poet_host.sim.simulated_chip import CardFault
@@ -30,7 +29,7 @@ from support.bad_line import BadLine
 from support.command import Command, Result
 from support.fake_board import FakeBoard
 from support.pty_peer import PtyPeer
-from support.sim_helper import needs_compiler
+from support.sim_helper import needs_compiler, with_other_relu
 from support.toy_boards import prepare
 
 MKR, NRF = "mkr1000", "nrf52840_dk"
@@ -229,14 +228,8 @@ def test_other_firmware(
 @needs_compiler
 def test_a_kernel_with_other_bits(poet_host: Command, card: Path, tmp_path: Path) -> None:
     """Its relu returns at once."""
-    elf = build_firmware(NRF)
-    image, data = read_elf(elf), bytearray(elf.read_bytes())
-    address = image.symbols["poet_relu"] & ~1
-    code = next(c[address - at :][:64] for at, c in image.code if at <= address < at + len(c))
-    at = data.index(code)
-    data[at : at + 2] = bytes.fromhex("7047")  # bx lr
-    (tmp_path / "broken.elf").write_bytes(data)
-    with SimulatedBoard(NRF, tmp_path / "broken.elf", card) as running:
+    elf, _ = with_other_relu(NRF, bytes.fromhex("7047"), tmp_path)  # bx lr
+    with SimulatedBoard(NRF, elf, card) as running:
         found = found_in(poet_host("doctor", "--port", running.port, "--json"))
     assert found["kernels"][0] == "wrong"
     assert "relu:" in found["kernels"][1]

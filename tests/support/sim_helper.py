@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.firmware_build.image import read_elf
 from poet_host.sim.chip_library import chips
 from poet_host.sim.elf import load_elf
 from poet_host.sim.simulated_chip import RESULTS
@@ -162,6 +164,18 @@ def echo(machine: Any) -> tuple[Outcome, int]:
     taken = lib.machine_serial_take(machine, data, 200)
     assert bytes(data)[:taken] == bytes(b + 1 for b in sent)
     return outcome, outcome.ticks - before
+
+
+def with_other_relu(board: str, code: bytes, folder: Path) -> tuple[Path, int]:
+    """The board's image whose relu begins with these instructions, and their address."""
+    elf = build_firmware(board)
+    image, data = read_elf(elf), bytearray(elf.read_bytes())
+    address = image.symbols["poet_relu"] & ~1
+    old = next(c[address - at :][:64] for at, c in image.code if at <= address < at + len(c))
+    at = data.index(old)
+    data[at : at + len(code)] = code
+    (made := folder / "broken.elf").write_bytes(data)
+    return made, address
 
 
 def words(text: str) -> list[int]:

@@ -16,6 +16,7 @@ from poet_host.plan.plan import Plan
 from poet_host.run.run import weights_sha256
 from poet_host.sim import native
 from support import whole_runs as runs
+from support.corpus import perceptron
 
 RAM_BYTES = 24_576
 
@@ -75,15 +76,6 @@ def streamed(graph: Graph, ram_bytes: int) -> Plan:
     plan = api.solve(problem, work_limit=20_000, gap=0.5)
     assert sum(statement.mode > 0 for statement in plan.statements) > 3
     return plan
-
-
-def perceptron() -> Graph:
-    """A network whose weights exceed its RAM. Each of its gradients is next to the other one."""
-    b = Builder("perceptron", data=(1, 60))
-    x = b.relu(b.linear(b.data, 80, name="one"), name="relu")
-    x = b.relu(b.linear(x, 70, name="two"), name="relu2")
-    x = b.linear(x, 10, name="three")
-    return training_graph(b.model(b.softmax_xent(x, name="loss")), Sgd(0.05))
 
 
 def test_pairs_train_to_the_same_weights() -> None:

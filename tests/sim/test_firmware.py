@@ -11,6 +11,7 @@ from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.firmware_build.image import read_elf
 from poet_host.sim.native import create_storage
 from poet_host.sim.simulated_chip import CardFault, SimulatedChip
+from support.chip_runs import ask
 from support.sim_helper import needs_compiler
 from support.toy_boards import load, prepare, run_step, running, truth, weights_of
 
@@ -205,10 +206,7 @@ def test_without_its_crystal_the_mkr1000_still_answers(storage: Path) -> None:
     chip = SimulatedChip("mkr1000", build_firmware("mkr1000"), storage, config={"no_crystal": True})
     assert chip.run(10**9) == "idle"
     assert chip.meter.time_us > 3e6  # it waited for the crystal
-    chip.give(HELLO)
-    while chip.run(10**9) != "idle":
-        pass
-    assert b"mkr1000" in chip.take()
+    assert ask(chip, "hello").board == "mkr1000"
 
 
 def test_a_board_with_a_known_chip_is_a_folder(
@@ -219,10 +217,7 @@ def test_a_board_with_a_known_chip_is_a_folder(
     monkeypatch.setattr(resources, "_PACKAGE", tmp_path)
     chip = SimulatedChip("my-board", build_firmware("my-board"), storage)
     assert chip.run(10**9) == "idle"
-    chip.give(HELLO)
-    while chip.run(10**9) != "idle":
-        pass
-    assert b"my-board" in chip.take()
+    assert ask(chip, "hello").board == "my-board"
 
 
 def test_boards_without_an_image_are_refused() -> None:

@@ -3,7 +3,6 @@
 The simulated card counts blocks from its start, so faults come at the block that a test names.
 """
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from poet_host.sim.chipfile import load_cards
 from support.c_fuzzer import finds_nothing_today, fuzz
 from support.card_bench import BLOCK, COMMON, CardBench, compile_bench
+from support.reverted import changed_copy
 from support.usb_layer import SANITIZE
 
 Maker = Callable[..., CardBench]
@@ -63,13 +63,9 @@ def test_a_reset_at_any_byte_of_a_write_mounts_again(bench: Maker, name: str) ->
 @pytest.mark.slow
 def test_strict_cards_are_lost_by_a_driver_that_does_not_stop_the_write(tmp_path: Path) -> None:
     """What the driver did before: 74 clocks, then CMD0."""
-    common = tmp_path / "common"
-    shutil.copytree(COMMON, common)
-    text = (common / "card_mount.c").read_text()
     rule = "  sd_bus.then = block_completed;\n  chip_spi_exchange(NULL, NULL, CHIP_EXCHANGE_MAX);\n"
-    assert rule in text
     unused = "  (void)block_completed;\n  go_idle();\n"
-    (common / "card_mount.c").write_text(text.replace(rule, unused))
+    common = changed_copy(COMMON, tmp_path, "card_mount.c", rule, unused)
     library, cards = tmp_path / "bench.so", tmp_path / "cards"
     cards.mkdir()
     compile_bench(library, "-fPIC", "-shared", fuzz=False, common=common)
@@ -256,11 +252,7 @@ def test_no_disturbance_of_the_wire_goes_unnoticed(tmp_path: Path) -> None:
 def test_the_fuzzer_sees_a_driver_that_forgets_a_rule(
     tmp_path: Path, file: str, rule: str, replaced: str
 ) -> None:
-    common = tmp_path / "common"
-    shutil.copytree(COMMON, common)
-    text = (common / file).read_text()
-    assert rule in text
-    (common / file).write_text(text.replace(rule, replaced, 1))
+    common = changed_copy(COMMON, tmp_path, file, rule, replaced)
     program = tmp_path / "fuzz"
     compile_bench(program, *SANITIZE, fuzz=True, common=common)
     assert "a rule of the driver is broken" in fuzz(program, 108_000, 20_000).stderr

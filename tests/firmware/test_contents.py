@@ -1,6 +1,5 @@
 """Cards whose contents are wrong: the fuzzer of card contents, and what it has found."""
 
-import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -14,6 +13,7 @@ from support.c_fuzzer import finds_nothing_today, fuzz
 from support.card_image import COMMIT_BLOCKS, DATA_BLOCK
 from support.contents_bench import compile_fuzzer
 from support.memory_board import NO_STEP, PARTITION, MemoryBoard, Refused, card, refusal
+from support.reverted import changed_copy
 from support.schedule_copy import MODEL_BLOCK, put_in_copy
 from support.toy_boards import in_partition, load, trained
 
@@ -142,11 +142,7 @@ def test_no_content_of_a_card_harms_the_board_or_other_partitions(tmp_path: Path
 def test_the_fuzzer_sees_firmware_that_forgets_a_check(
     tmp_path: Path, file: str, rule: str, replaced: str
 ) -> None:
-    firmware = tmp_path / "firmware"
-    shutil.copytree(resource("firmware"), firmware)
-    source = firmware / "src" / file
-    assert rule in source.read_text()
-    source.write_text(source.read_text().replace(rule, replaced, 1))
+    firmware = changed_copy(resource("firmware"), tmp_path, f"src/{file}", rule, replaced)
     program, images = compile_fuzzer(tmp_path, firmware=firmware)
     done = fuzz(program, 100_001, 60_000, *images)
     assert "a rule of the firmware is broken" in done.stderr or "Sanitizer" in done.stderr

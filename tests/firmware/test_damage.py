@@ -1,7 +1,6 @@
 """Damaged schedules on a board with sanitizers: they cause errors, never a crash."""
 
 import random
-import shutil
 from collections.abc import Iterator
 from mmap import mmap
 from pathlib import Path
@@ -17,6 +16,7 @@ from poet_host.sim.native import NativeBoard, create_storage
 from support import toy
 from support.card_image import PREPARED
 from support.parts import plan_of_model
+from support.reverted import changed_copy
 from support.schedule_copy import MODEL_BLOCK, PLAN_BLOCK, put_in_copy
 from support.toy_boards import load, prepare, run_step
 
@@ -119,11 +119,8 @@ def test_the_sanitizer_finds_a_kernel_that_reads_outside_its_tensor(
     storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Arena memory without a tensor is poisoned: otherwise these tests would prove little."""
-    copy = tmp_path / "firmware"
-    shutil.copytree(resource("firmware"), copy)
-    source = copy / "kernels" / "activation.c"
-    sound = "poet_elements(call->op);"
-    source.write_text(source.read_text().replace(sound, f"1 + {sound}", 1))
+    file, sound = "kernels/activation.c", "poet_elements(call->op);"
+    copy = changed_copy(resource("firmware"), tmp_path, file, sound, f"1 + {sound}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(native_build, "resource", lambda name: copy)
     board = NativeBoard(storage, sanitize=True)

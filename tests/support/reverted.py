@@ -1,5 +1,6 @@
 """The firmware with one of its precautions taken out, to show that a rule of the model needs it."""
 
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,15 @@ from poet_host.resources import resource
 
 Change = tuple[str, str]
 _FOLDER = tempfile.TemporaryDirectory(prefix="poet-reverted-")
+
+
+def changed_copy(source: Path, folder: Path, file: str, old: str, new: str) -> Path:
+    """Copy `source` into `folder`. In `file` of the copy, replace `old` once."""
+    copy = Path(shutil.copytree(source, folder / source.name))
+    text = (copy / file).read_text()
+    assert old in text, (file, old)
+    (copy / file).write_text(text.replace(old, new, 1))
+    return copy
 
 
 def _compile(made: Recipe, source: Path, like: Path, to: Path) -> None:

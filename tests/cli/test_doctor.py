@@ -11,8 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from poet_host import api
-from poet_host.cli import doctor
+from poet_host.check import computer_check
 from poet_host.device import ports
 from poet_host.device.ports import SerialPort
 from poet_host.plan.plan import Plan
@@ -62,7 +61,7 @@ def test_an_empty_path_fails(
     monkeypatch.setenv("HOME", str(tmp_path))  # PlatformIO's compiler is not on the PATH
     monkeypatch.delenv("CC", raising=False)
     # The doctor must not find the `pio` next to this Python. Workers still use sys.executable.
-    monkeypatch.setattr(doctor, "sys", SimpleNamespace(executable="/none/python"))
+    monkeypatch.setattr(computer_check, "sys", SimpleNamespace(executable="/none/python"))
     code, found = checks(poet_host)
     assert code == 1
     missing = {name: check["found"] for name, check in found.items() if not check["ok"]}
@@ -168,7 +167,7 @@ def test_a_missing_emulator_is_reported(
 
 
 def test_a_missing_package_is_reported(poet_host: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "PACKAGES", (*doctor.PACKAGES, "no-such-package"))
+    monkeypatch.setattr(computer_check, "PACKAGES", (*computer_check.PACKAGES, "no-such-package"))
     code, found = checks(poet_host)
     assert code == 1
     assert found["packages"]["found"].endswith("`pip install no-such-package`")
@@ -177,12 +176,12 @@ def test_a_missing_package_is_reported(poet_host: Command, monkeypatch: pytest.M
 def test_a_solver_that_does_not_solve_fails(
     poet_host: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    solve = api.solve
+    plan_by = computer_check.plan_by
 
     def unknown(*given: Any, **options: Any) -> Plan:
-        return replace(solve(*given, **options), status="unknown")
+        return replace(plan_by(*given, **options), status="unknown")
 
-    monkeypatch.setattr(api, "solve", unknown)
+    monkeypatch.setattr(computer_check, "plan_by", unknown)
     code, found = checks(poet_host)
     assert code == 1
     assert "--force-reinstall highspy" in found["solver"]["found"]
@@ -202,7 +201,7 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_board_without_permission_fails(
     poet_host: Command, monkeypatch: pytest.MonkeyPatch, closed: None
 ) -> None:
-    monkeypatch.setattr(doctor, "serial_ports", lambda: [MKR, OTHER])
+    monkeypatch.setattr(computer_check, "serial_ports", lambda: [MKR, OTHER])
     monkeypatch.setattr(ports, "serial_ports", lambda: [MKR, OTHER])
     code, found = checks(poet_host)
     assert code == 1
@@ -216,7 +215,7 @@ def test_a_board_without_permission_fails(
 def test_another_port_without_permission_is_not_a_failure(
     poet_host: Command, monkeypatch: pytest.MonkeyPatch, closed: None
 ) -> None:
-    monkeypatch.setattr(doctor, "serial_ports", lambda: [OTHER])
+    monkeypatch.setattr(computer_check, "serial_ports", lambda: [OTHER])
     code, found = checks(poet_host)
     assert code == 0
     assert "/dev/ttyS7" in found["permissions"]["found"]
@@ -226,7 +225,7 @@ def test_another_port_without_permission_is_not_a_failure(
 def test_without_a_port_the_group_is_checked(
     poet_host: Command, monkeypatch: pytest.MonkeyPatch, groups: list[int], is_advised: bool
 ) -> None:
-    monkeypatch.setattr(doctor, "serial_ports", list)
+    monkeypatch.setattr(computer_check, "serial_ports", list)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(os, "getgroups", lambda: groups)
     monkeypatch.setattr(

@@ -15,6 +15,7 @@ from ..card.card_file import Damaged, committed_step as committed_step
 from ..card.card_report import CardReport
 from ..card.job import JobState
 from ..card.weights import load_weights, save_weights, step_of_weights
+from ..check.computer_check import check_computer
 from ..data.datasets import Dataset, load_data
 from ..device.board import load_board, names as board_names
 from ..errors import (
@@ -39,6 +40,7 @@ from ..run.run import Run
 from ..run.train import Diverged
 from ..schedule.schedule import Schedule
 from ..sim.start_board import new_storage as new_storage, prepare_storage, start_board
+from .checking import check_board
 from .connection import (
     Card,
     Connection,
@@ -81,8 +83,9 @@ __all__ = [
     "MODELS", "BadInput", "BoardError", "Card", "CardReport", "Connection", "CostGraph", "Damaged",
     "Dataset", "Diverged", "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken",
     "NoDevice", "OutOfTime", "Plan", "PoetError", "PoetWarning", "Problem", "Profile", "Run",
-    "Schedule", "accuracy", "board_names", "check_card", "connect", "costs_of", "encode",
-    "estimate_profile", "evaluate", "export", "export_card", "flash", "keep_everything", "load",
-    "load_board", "load_data", "load_weights", "open_card", "prepare_storage", "problem",
-    "read_card", "save_weights", "solve", "start_board", "step_of_weights", "train", "write_card",
+    "Schedule", "accuracy", "board_names", "check_board", "check_card", "check_computer", "connect",
+    "costs_of", "encode", "estimate_profile", "evaluate", "export", "export_card", "flash",
+    "keep_everything", "load", "load_board", "load_data", "load_weights", "open_card",
+    "prepare_storage", "problem", "read_card", "save_weights", "solve", "start_board",
+    "step_of_weights", "train", "write_card",
 ]  # fmt: skip

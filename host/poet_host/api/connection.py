@@ -207,8 +207,8 @@ def connect(
     native board, such as 65536 or "64KiB". If `card` is False, a simulated chip has no card:
     `storage` is then the file of its flash, which need not exist.
 
-    Issues a PoetWarning if a power cut may damage the committed weights on the board's card, and if
-    the board was last reset by a fault, its watchdog or its supply.
+    Issues a PoetWarning if a power cut may damage the committed weights on the board's card, if the
+    board was last reset by a fault, its watchdog or its supply, and if QEMU emulates the board.
     """
     port = str(port)
     starts = runs_here(port)
@@ -242,7 +242,20 @@ def connect(
         reset = reset_text(health) if is_unwanted(health) else ""
         for text in filter(None, (reset, allocation_notice(device))):
             warnings.warn(text, PoetWarning, stacklevel=3)  # the line that calls connect
-        return Connection(device, stack.pop_all(), running)
+        connection = Connection(device, stack.pop_all(), running)
+    warn_of_emulation(connection)
+    return connection
+
+
+def warn_of_emulation(connection: Connection) -> None:
+    """Warn that QEMU emulates the board, so that its times differ from those of a real board."""
+    if connection.is_emulated:
+        warnings.warn(
+            f"QEMU emulates {connection.board.name} on this computer: its results are exact, but "
+            "its times are not those of the board",
+            PoetWarning,
+            stacklevel=4,  # the line that calls connect
+        )
 
 
 def runs_here(port: str) -> bool:

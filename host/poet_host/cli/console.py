@@ -22,7 +22,6 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from .. import api
 from ..data.classes import Classes
 from ..run.session import Report
 
@@ -56,15 +55,6 @@ def say_classes(classes: Classes) -> None:
     """Print the number and the name of each class."""
     if classes:
         say(f"classes: {', '.join(f'{i} {name}' for i, name in enumerate(classes))}")
-
-
-def say_emulated(connection: api.Connection) -> None:
-    """Warn that QEMU emulates the board, so that its times differ from those of a real board."""
-    if connection.is_emulated:
-        say(
-            f"QEMU emulates {connection.board.name} on this computer: its results are exact, but "
-            "its times are not those of the board"
-        )
 
 
 def to_json(value: Mapping[str, Any]) -> str:

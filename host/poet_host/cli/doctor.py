@@ -1,54 +1,18 @@
 """The command `doctor`: checks the computer or a board, and prints how to install or fix it."""
 
-import os
-import platform
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
 from .. import api
-from ..device.ports import board_of, group_advice, permission_advice, serial_ports
-from ..errors import BadInput, PoetError
-from ..firmware_build.native import boards_run_here, build_native, cross_tools, linux_boards
-from ..firmware_build.recipe import compiler_version, find_compiler, recipe, simulated_boards
-from ..firmware_build.upload_tools import check_bossac, find_tool
-from ..plan.problem import CostNode
-from ..sim.chip_library import emulator
+from ..errors import BadInput
 from . import completion
-from .board_doctor import check_board
-from .console import emit, show_table
+from .console import emit, progress, say, show_table
 from .declared import option, takes
 from .options import JSON
-from .written import output_file
-
-NATIVE = "native"
-PACKAGES = ("numpy", "highspy", "pyserial", "cffi", "cobs", "safetensors", "click", "rich")
-
-# A small graph to test the solver: a plan within 8 bytes must recompute or page tensor b.
-CHAIN = api.CostGraph(
-    "chain",
-    (
-        CostNode("a", (), 4, 1.0, 1.0),
-        CostNode("b", (0,), 4, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0),
-        CostNode("c", (1,), 4, 1.0, 1.0),
-        CostNode("d", (2,), 4, 1.0, 1.0),
-        CostNode("e", (1,), 4, 1.0, 1.0),
-    ),
-)
-
-
-@dataclass(frozen=True)
-class Check:
-    name: str
-    find: Callable[[], str]  # describes what is installed; raises an error if it is unusable
-    only_for: str = ""  # the only feature for which this check matters; empty: all of poet-host
+from .written import check_writable, output_file
 
 
 @click.command()
@@ -76,179 +40,42 @@ def doctor(
     board. With --port, it is 1 if something on the board is wrong.
     """
     if port is not None:
-        return check_board(port, bundle, has_card=not no_storage, as_json=as_json)
+        return _check_board(port, bundle, has_card=not no_storage, as_json=as_json)
     for flag, given in (("--bundle", bundle), ("--no-storage", no_storage)):
         if given:
             raise BadInput(f"{flag} is about a board: name its port with --port")
-    results = [_run(check) for check in CHECKS]
-    passed = all(result["ok"] for result in results if result["essential"])
-    if as_json:
-        emit({"ok": passed, "checks": results})
-    else:
-        show_table(
-            ("check", "", "found"),
-            [(result["check"], _mark(result), result["found"]) for result in results],
-        )
-    return 0 if passed else 1
-
-
-def _run(check: Check) -> dict[str, Any]:
-    facts: dict[str, Any] = {"check": check.name, "ok": True, "essential": not check.only_for}
-    try:
-        return {**facts, "found": check.find()}
-    except PackageNotFoundError as error:
-        found = f"{error.name} is not installed: run `pip install {error.name}`"
-    except (PoetError, OSError, ImportError) as error:
-        found = str(error)
-    if check.only_for:
-        found = f"only needed for {check.only_for}: {found}"
-    return {**facts, "ok": False, "found": found}
-
-
-def _mark(result: dict[str, Any]) -> str:
-    return "ok" if result["ok"] else "FAILED" if result["essential"] else "missing"
-
-
-def _python() -> str:
-    return f"{platform.python_version()} at {sys.executable}, poet-host {version('poet-host')}"
-
-
-def _packages() -> str:
-    return ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-
-
-def _compiler() -> str:
-    return f"native board at {build_native()}"
-
-
-def _solver() -> str:
-    plan = api.solve(CHAIN, ram=8)
-    if plan.status != "optimal":
-        raise PoetError(
-            f"the solver HiGHS found no optimal plan for a test graph (status: {plan.status}): "
-            "run `pip install --force-reinstall highspy`"
-        )
-    return f"HiGHS {version('highspy')} solves: {plan.status} in {plan.solve_s:.2f} s"
-
-
-def _native() -> str:
-    with api.connect(NATIVE) as connection:
-        info = connection.device.info
-        return f"{info.board} answers, arena of {info.arena_bytes:,} bytes, storage ready"
-
-
-def _ports() -> str:
-    found = [
-        f"{port.path} ({board.name})" if (board := board_of(port)) else port.path
-        for port in serial_ports()
+    results = api.check_computer()
+    passed = all(result.ok for result in results if result.essential)
+    rows = [
+        (it.check, "ok" if it.ok else "FAILED" if it.essential else "missing", it.found)
+        for it in results
     ]
-    return ", ".join(found) if found else "none: connect a board, or use `native`"
+    return _show(passed, rows, {"checks": [asdict(it) for it in results]}, as_json)
 
 
-def _permissions() -> str:
-    """Describe the permissions of serial ports.
-
-    Raises PoetError if the user may not open the port of a known board.
-    """
-    if os.name == "nt":
-        return "every user may open serial ports"
-    closed = [port for port in serial_ports() if not os.access(port.path, os.R_OK | os.W_OK)]
-    boards = [port.path for port in closed if board_of(port)]
-    if boards:
-        raise PoetError("; ".join(permission_advice(path) for path in boards))
-    if closed:
-        others = ", ".join(port.path for port in closed)
-        return f"no permission to open {others}, which have no known board"
-    if serial_ports():
-        return "permission to open all serial ports"
-    advice = group_advice()
-    return f"no serial port to try; {advice}" if advice else "permission to open serial ports"
-
-
-def _cross_compiler() -> str:
-    """Describe the cross compiler. Raises PoetError if it does not start or finds no C library."""
-    build = recipe(simulated_boards()[0])
-    program = find_compiler(build)
-    compiler = compiler_version(build)
-    reinstall = "run 'apt install --reinstall gcc-arm-none-eabi libnewlib-arm-none-eabi'"
-    if not compiler:
-        raise PoetError(f"the cross compiler {program} does not start: {reinstall}")
-    query = [program, "-print-file-name=libc.a"]  # prints a path only if the file exists
-    library = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
-    if not Path(library).is_absolute():
-        raise PoetError(f"the cross compiler {program} cannot find the C library: {reinstall}")
-    return f"{build.compiler} {compiler} at {program}"
-
-
-def _linux() -> str:
-    targets = sorted({api.load_board(name).target for name in linux_boards()})
-    return ", ".join(
-        f"compiled by {compiler}, run by {runner or 'this computer'}"
-        for compiler, runner in map(cross_tools, targets)
-    )
-
-
-def _loaders() -> str:
-    """Describe the upload program of each board. Raises PoetError if a program is missing."""
-    found, missing = [], []
-    for name in simulated_boards():
-        try:
-            tool, program = find_tool(api.load_board(name))
-            if tool == "bossac":
-                check_bossac(program)
-            found.append(f"{tool} for {name}")
-        except PoetError as error:
-            missing.append(str(error))
-    if missing:
-        raise PoetError("; ".join((*found, *missing)))
-    return "; ".join(found)
-
-
-def _platformio() -> str:
-    """Describe the PlatformIO program on the PATH, or in the virtual environment of Python."""
-    installed = Path(sys.executable).with_name("pio")
-    program = shutil.which("pio") or (str(installed) if installed.exists() else None)
-    if program is None:
-        raise PoetError("PlatformIO (`pio`) is not on the PATH: run `pip install platformio`")
-    done = subprocess.run(
-        [program, "--version"], capture_output=True, text=True, check=False,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    if done.returncode != 0:
-        reason = f" ({lines[-1]})" if (lines := done.stderr.strip().splitlines()) else ""
-        raise PoetError(
-            f"PlatformIO at {program} does not start{reason}: run `pip install --force-reinstall "
-            "platformio`"
+def _check_board(port: str, file: Path | None, *, has_card: bool, as_json: bool) -> int:
+    check_writable(file)
+    with progress(f"checking the board at {port}") as report:
+        findings = api.check_board(
+            port, card=has_card, bundle=file,
+            progress=lambda done, total: report(done, total, "kernels"),
+        )  # fmt: skip
+    if file:
+        say(
+            f"wrote {file}. It has the serial numbers of the chip and of the card, but no names of "
+            "users or folders"
         )
-    return f"{done.stdout.strip()} at {program}"
+    passed = all(finding.verdict != "wrong" for finding in findings)
+    facts = {"findings": [asdict(it) for it in findings], **({"bundle": str(file)} if file else {})}
+    return _show(passed, [(it.check, it.verdict, str(it)) for it in findings], facts, as_json)
 
 
-def _extra(package: str, extra: str) -> Callable[[], str]:
-    def find() -> str:
-        try:
-            return f"{package} {version(package)}"
-        except PackageNotFoundError as error:
-            raise PoetError(
-                f"{package} is not installed: run `pip install 'poet-host[{extra}]'`"
-            ) from error
-
-    return find
-
-
-NATIVE_ONLY = "" if boards_run_here() else "boards that run on this computer"
-CHECKS = (
-    Check("Python", _python),
-    Check("packages", _packages),
-    Check("C compiler", _compiler, NATIVE_ONLY),
-    Check("solver", _solver),
-    Check("native board", _native, NATIVE_ONLY),
-    Check("serial ports", _ports),
-    Check("permissions", _permissions),
-    Check("emulator", emulator, "simulated chips (sim:mkr1000)"),
-    Check("cross compiler", _cross_compiler, "real boards and simulated chips"),
-    Check("Linux boards", _linux, "the programs of boards that run Linux (sim:rpi4b)"),
-    Check("flashing", _loaders, "`poet-host flash`"),
-    Check("PlatformIO", _platformio, "`pio run` (poet-host builds firmware without it)"),
-    Check("ONNX", _extra("onnx", "onnx"), "models of your own (.onnx, PyTorch)"),
-    Check("pictures", _extra("matplotlib", "plot"), "pictures (--png, compare)"),
-)
+def _show(
+    passed: bool, rows: Sequence[Sequence[str]], facts: Mapping[str, object], as_json: bool
+) -> int:
+    """Print what was found, and return the exit code of the command."""
+    if as_json:
+        emit({"ok": passed, **facts})
+    else:
+        show_table(("check", "", "found"), rows)
+    return 0 if passed else 1

@@ -8,7 +8,7 @@ import click
 from .. import api
 from ..errors import BadInput
 from ..run.evaluate import Half, half_of
-from .console import emit, progress, say_classes, say_emulated, show_table
+from .console import emit, progress, say_classes, show_table
 from .declared import option, takes
 from .options import JSON, PORT, SCHEDULE, STORAGE, DataOptions, WholeRange, seed_option
 
@@ -59,15 +59,16 @@ def evaluate(given: EvaluateOptions) -> None:
     half = half_of(dataset, given.half)
     weights = api.load_weights(given.weights, graph) if given.weights else None
     ram = api.arena_for(schedule, port, storage if weights is None else None)
-    with api.connect(
-        port, storage=storage, arena_bytes=ram, card=schedule.model.storage
-    ) as connection:
-        say_emulated(connection)
-        with progress(f"evaluating {graph.name}") as report:
-            result = api.evaluate(
-                schedule, connection, dataset, weights=weights, half=half, samples=given.samples,
-                progress=lambda done, total: report(done, total, "samples"),
-            )  # fmt: skip
+    with (
+        api.connect(
+            port, storage=storage, arena_bytes=ram, card=schedule.model.storage
+        ) as connection,
+        progress(f"evaluating {graph.name}") as report,
+    ):
+        result = api.evaluate(
+            schedule, connection, dataset, weights=weights, half=half, samples=given.samples,
+            progress=lambda done, total: report(done, total, "samples"),
+        )  # fmt: skip
     say_classes(result.classes)
     if given.as_json:
         emit(result.to_json())

@@ -9,7 +9,7 @@ from .. import api
 from ..errors import BadInput
 from ..run.calibrate import Validation, averaged
 from . import completion
-from .console import count_steps, emit, progress, say, say_emulated
+from .console import count_steps, emit, progress, say
 from .declared import argument, option, takes
 from .options import ERASE_CARD, JSON, PORT, STORAGE, FiniteRange, ModelOptions, model_files
 from .written import WRITTEN_FILE, check_writable, output_file
@@ -85,7 +85,6 @@ def profile(given: ProfileOptions) -> None:
     with api.connect(
         given.port, storage=given.storage, arena_bytes=arena, card=not given.no_storage
     ) as connection:
-        say_emulated(connection)
         if given.erase_card:
             connection.device.format()
         measured = _measured(connection, graphs, given)

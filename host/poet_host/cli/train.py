@@ -26,7 +26,6 @@ from .console import (
     progress,
     say,
     say_classes,
-    say_emulated,
     show_table,
     to_json,
 )
@@ -160,7 +159,6 @@ def train(given: TrainOptions) -> int:
         ) as connection,
     ):
         log.check()
-        say_emulated(connection)
         session = _begin(task, connection, log, given)
         with (
             progress(f"training {graph.name}") as report,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import BashComplete, get_completion_class
 from poet_host.api import ALL_METHODS
-from poet_host.cli import completion
+from poet_host.check import port_query
 from poet_host.cli.main import commands
 from poet_host.device.board import names
 from poet_host.device.ports import SerialPort
@@ -55,7 +55,7 @@ def test_boards(words: Sequence[str]) -> None:
 )  # fmt: skip
 def test_ports(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     port = SerialPort("/dev/ttyACM7", "2341:804e", "", "")
-    monkeypatch.setattr(completion, "serial_ports", lambda: [port])
+    monkeypatch.setattr(port_query, "serial_ports", lambda: [port])
     found = offered(*words, "")
     assert {"auto", "native", "sim:mkr1000", "sim:mkr1000:usb", "sim:rpi4b", port.path} == {
         name for name in found if "nrf" not in name and "jetson" not in name

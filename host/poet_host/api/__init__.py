@@ -16,6 +16,7 @@ from ..card.card_report import CardReport
 from ..card.job import JobState
 from ..card.weights import load_weights, save_weights, step_of_weights
 from ..check.computer_check import check_computer
+from ..check.port_query import ports
 from ..data.datasets import Dataset, load_data
 from ..device.board import load_board, names as board_names
 from ..errors import (
@@ -28,7 +29,7 @@ from ..errors import (
     PoetError,
     PoetWarning,
 )
-from ..firmware_build.flash import flash
+from ..firmware_build.flash import build, flash
 from ..graph.graph import Graph
 from ..graph.models import MODELS
 from ..plan.keepall import keep_everything
@@ -47,6 +48,7 @@ from .connection import (
     arena_for as arena_for,
     connect,
     open_card,
+    ports_here as ports_here,
     runs_here as runs_here,
 )
 
@@ -83,9 +85,9 @@ __all__ = [
     "MODELS", "BadInput", "BoardError", "Card", "CardReport", "Connection", "CostGraph", "Damaged",
     "Dataset", "Diverged", "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken",
     "NoDevice", "OutOfTime", "Plan", "PoetError", "PoetWarning", "Problem", "Profile", "Run",
-    "Schedule", "accuracy", "board_names", "check_board", "check_card", "check_computer", "connect",
-    "costs_of", "encode", "estimate_profile", "evaluate", "export", "export_card", "flash",
-    "keep_everything", "load", "load_board", "load_data", "load_weights", "open_card",
-    "prepare_storage", "problem", "read_card", "save_weights", "solve", "start_board",
+    "Schedule", "accuracy", "board_names", "build", "check_board", "check_card", "check_computer",
+    "connect", "costs_of", "encode", "estimate_profile", "evaluate", "export", "export_card",
+    "flash", "keep_everything", "load", "load_board", "load_data", "load_weights", "open_card",
+    "ports", "prepare_storage", "problem", "read_card", "save_weights", "solve", "start_board",
     "step_of_weights", "train", "write_card",
 ]  # fmt: skip

@@ -18,6 +18,8 @@ from ..device.board import load_board
 from ..device.device import NOTHING_COMMITTED, Device, Progress
 from ..device.health import is_unwanted, reset_text
 from ..errors import BadInput, LinkBroken, NoDevice, PoetWarning
+from ..firmware_build.native import linux_boards
+from ..firmware_build.recipe import simulated_boards
 from ..graph.graph import Graph
 from ..graph.weights import start_values
 from ..plan.plan import Plan
@@ -261,6 +263,13 @@ def warn_of_emulation(connection: Connection) -> None:
 def runs_here(port: str) -> bool:
     """Return True if `connect` starts a board on this computer for this `port`."""
     return port == "native" or port.startswith("sim:")
+
+
+def ports_here() -> list[str]:
+    """Return the ports at which `connect` starts a board on this computer."""
+    chips = [f"sim:{name}" for name in simulated_boards()]
+    linux = [f"sim:{name}" for name in linux_boards()]
+    return ["native", *chips, *linux, *(f"{chip}{USB}" for chip in chips)]
 
 
 def arena_for(schedule: Schedule, port: str | None, storage: Path | None = None) -> int | None:

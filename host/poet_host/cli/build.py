@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
+from .. import api
 from ..files import write_whole
-from ..firmware_build.flash import build as build_for
 from . import completion
 from .console import emit, say
 from .declared import argument, takes
@@ -26,7 +26,7 @@ def build(
     runs Linux, the file is an executable program.
     """
     check_writable(file)
-    program = build_for(board)
+    program = api.build(board)
     image = program.read_bytes()
     write_whole(file, image, program.stat().st_mode & 0o777)
     say(f"wrote {file}: {len(image):,} bytes")

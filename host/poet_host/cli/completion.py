@@ -5,8 +5,6 @@ from pathlib import Path
 import click
 
 from .. import api
-from ..device.ports import serial_ports
-from ..firmware_build.recipe import simulated_boards
 
 MODEL_SUFFIXES = (".onnx", ".json", ".poet")
 
@@ -33,9 +31,5 @@ def boards(context: click.Context, parameter: click.Parameter, incomplete: str) 
 
 def ports(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the boards that run on this computer, and the serial ports of this computer."""
-    chips = simulated_boards()
-    linux = [name for name in api.board_names() if api.load_board(name).target]
-    found = ["auto", "native", *(f"sim:{name}" for name in (*chips, *linux))]
-    found += [f"sim:{name}:usb" for name in chips]
-    found += [port.path for port in serial_ports()]
+    found = ["auto", *api.ports_here(), *(port.port for port in api.ports(query=False))]
     return [name for name in found if name.startswith(incomplete)]

@@ -29,9 +29,9 @@ from poet_host.profile.meter import read_log
 from poet_host.profile.profile import profile_from_json
 from poet_host.resources import resource
 from poet_host.run.run import load_run
-from poet_host.schedule.listing import listing
 from poet_host.schedule.model import NEXT, model_bytes
 from poet_host.schedule.schedule import Schedule, parse
+from poet_host.view.listing import listing
 from safetensors.numpy import save_file
 from support import whole_runs as runs
 from support.command import Command

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from poet_host.schedule.listing import rows
 from poet_host.schedule.schedule import Schedule
+from poet_host.view.listing import rows
 from support import toy, whole_runs as runs
 from support.command import Command, spawn
 

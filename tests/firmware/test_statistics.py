@@ -14,10 +14,10 @@ from poet_host.plan.nests import Loop, Nest, NestedOperator, Ring
 from poet_host.schedule.bits import BitWriter, width
 from poet_host.schedule.decode import decode
 from poet_host.schedule.layout import model_of_graph
-from poet_host.schedule.listing import listing
 from poet_host.schedule.model import ONCE
 from poet_host.schedule.nests import Streamed
 from poet_host.schedule.schedule import Schedule
+from poet_host.view.listing import listing
 from support import clib
 from support.nest_cases import FORWARD, C, K, N, W, X, Y
 from support.nest_runs import answer_to, with_nest

@@ -12,12 +12,12 @@ from typing import Any
 import poet_host as poet
 from poet_host import isa
 from poet_host.card.note import PLACES
-from poet_host.cli.card_table import card_rows
 from poet_host.cli.main import run as command
 from poet_host.data.datasets import Dataset
 from poet_host.data.fitted import example
 from poet_host.schedule.model import with_crc
 from poet_host.schedule.slots import COMMIT_BLOCKS, MODEL_BLOCK, PLAN_BLOCK, job_block
+from poet_host.view.card_table import card_rows
 from support.card_image import BLOCK, PREPARED, ZEROS, CardImage, read_image
 from support.whole_runs import MIB, schedule, train
 

@@ -33,13 +33,13 @@ from poet_host.profile.profile import Profile, estimate_profile, signature
 from poet_host.resources import resource
 from poet_host.run.run import load_run
 from poet_host.schedule.decode import decode
-from poet_host.schedule.listing import listing
 from poet_host.schedule.model import with_crc
 from poet_host.schedule.schedule import Schedule
 from poet_host.schedule.times import costs_of_schedule
 from poet_host.sim.chipfile import parse_chip
 from poet_host.view.comparison import compare_run
 from poet_host.view.lanes import planned, recorded
+from poet_host.view.listing import listing
 from poet_host.view.page import page
 from poet_host.view.perfetto import chrome_trace
 from support.parts import meta_part, plan_of_model

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from poet_host.device.device import connect
 from poet_host.resources import resource
-from poet_host.schedule.listing import listing
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.start_board import start_board
+from poet_host.view.listing import listing
 
 EXAMPLES = sorted(resource("schedules").glob("*.poet"))
 

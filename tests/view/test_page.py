@@ -11,11 +11,11 @@ from poet_host import api
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.problem import CostGraph, CostNode
 from poet_host.schedule.decode import decode
-from poet_host.schedule.listing import rows
 from poet_host.schedule.schedule import Schedule
 from poet_host.schedule.times import costs_of_schedule
 from poet_host.view.absences import absences
 from poet_host.view.lanes import Box, View
+from poet_host.view.listing import rows
 from poet_host.view.page import page
 from support import whole_runs as runs
 from support.browser import CHROMIUM, Browser, Page, browser

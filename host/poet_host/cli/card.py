@@ -12,8 +12,8 @@ from .. import api
 from ..errors import BadInput, PoetError
 from ..profile.profile import board_power
 from ..run.log import Log
+from ..view.card_table import card_rows
 from . import completion
-from .card_table import card_rows
 from .console import emit, failure, progress, say, say_classes, show_table
 from .declared import argument, option, takes
 from .options import (

@@ -10,10 +10,10 @@ from ..errors import BadInput
 from ..files import write_whole
 from ..run.run import load_run
 from ..schedule.decode import decode
-from ..schedule.listing import listing, unit_of
 from ..schedule.times import costs_of_schedule
 from ..view.comparison import Comparison, compare_run
 from ..view.lanes import View, planned, recorded
+from ..view.listing import listing, unit_of
 from ..view.page import page
 from ..view.perfetto import chrome_trace
 from ..view.picture import draw_views

@@ -17,13 +17,13 @@ from ..files import read_text
 from ..plan.plan import Statement
 from ..run.run import Run
 from ..schedule.decode import decode
-from ..schedule.listing import SHORT_US, operator_text, rows
 from ..schedule.nests import Streamed
 from ..schedule.schedule import Schedule
 from ..schedule.times import costs_of_schedule
 from .absences import Absence, absences
 from .comparison import compare_run
 from .lanes import WORDS, Kind, View
+from .listing import SHORT_US, operator_text, rows
 
 _WEB = Path(__file__).parent / "web"
 # These scripts form one program, in this order. The last script starts the program.

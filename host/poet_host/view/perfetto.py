@@ -10,9 +10,9 @@ overlap.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..schedule.listing import operator_text
 from ..schedule.schedule import Schedule
 from .lanes import TRANSFERS, WORDS, Bar, View
+from .listing import operator_text
 
 _LANES = ("processor", "transfers")
 Event = dict[str, Any]

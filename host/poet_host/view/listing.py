@@ -7,11 +7,11 @@ from .. import isa
 from ..errors import shortened
 from ..plan.nests import Nest
 from ..plan.plan import Statement
-from .decode import Wait, walk
-from .model import CURRENT, FIXED, INPUT, NEXT, PAGE, Model
-from .nests import Streamed, nested
-from .schedule import Schedule
-from .times import Timed, costs_of_schedule, planned_times
+from ..schedule.decode import Wait, walk
+from ..schedule.model import CURRENT, FIXED, INPUT, NEXT, PAGE, Model
+from ..schedule.nests import Streamed, nested
+from ..schedule.schedule import Schedule
+from ..schedule.times import Timed, costs_of_schedule, planned_times
 
 _PLACES = {
     INPUT: "of a batch, two slots",

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from .. import api
-from ..card.card_report import CommitReport, JobReport, StateReport, TensorReport
+from ..card.card_report import CardReport, CommitReport, JobReport, StateReport, TensorReport
 
 Row = tuple[str, str]
 _FOREIGN = {
@@ -13,7 +12,7 @@ _FOREIGN = {
 _MAX_ROWS = 20  # of damaged tensors
 
 
-def card_rows(report: api.CardReport) -> list[Row]:
+def card_rows(report: CardReport) -> list[Row]:
     """Return the rows of a table of what a card holds."""
     rows = [("store", f"format {report.format}, {report.blocks:,} blocks")]
     newest = max((commit.sequence or 0 for commit in report.commits), default=0)
@@ -54,13 +53,13 @@ def _state(state: StateReport) -> str:
     return f"damaged: {len(state.damaged):,} of {state.tensors:,} tensors"
 
 
-def _damaged(report: api.CardReport) -> list[Row]:
+def _damaged(report: CardReport) -> list[Row]:
     rows = [row for tensor in report.tensors for row in _damaged_slots(tensor, report)]
     more = [("", f"and {len(rows) - _MAX_ROWS:,} more")] if len(rows) > _MAX_ROWS else []
     return rows[:_MAX_ROWS] + more
 
 
-def _damaged_slots(tensor: TensorReport, report: api.CardReport) -> Iterator[Row]:
+def _damaged_slots(tensor: TensorReport, report: CardReport) -> Iterator[Row]:
     steps = {"current": report.weights, "prior": report.prior, "fixed": report.weights}
     for slot in tensor.slots:
         state = steps.get(slot.role)

@@ -7,7 +7,7 @@ from poet_host.plan.plan import Plan, Statement
 from poet_host.plan.problem import CostGraph, CostNode
 from poet_host.schedule.decode import decode
 from poet_host.schedule.encode import encode, encode_costs
-from poet_host.schedule.listing import listing
+from poet_host.view.listing import listing
 from support import toy
 
 

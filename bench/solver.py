@@ -14,7 +14,7 @@ from pathlib import Path
 
 from poet_host.baselines.registry import plan_by
 from poet_host.files import write_whole
-from poet_host.plan.plan import Plan, plan_to_json
+from poet_host.plan.plan import Plan
 from poet_host.plan.problem import Problem
 from poet_host.plan.timeline import Lanes, lanes
 from poet_host.plan.verify import verify
@@ -163,7 +163,7 @@ def one_line(ours: Ours, limit_s: float) -> str:
 
 def _digest(ours: Ours) -> str:
     """Return a line that differs for plans that differ in anything but the time of the search."""
-    text = json.dumps(plan_to_json(replace(ours.plan, solve_s=0.0)), sort_keys=True)
+    text = json.dumps(replace(ours.plan, solve_s=0.0).to_json(), sort_keys=True)
     point = ours.point
     return (
         f"{hashlib.sha256(text.encode()).hexdigest()} {point.name} {point.board} {point.limits}\n"

@@ -8,11 +8,11 @@ import poet_host as poet
 import pytest
 from poet_host.errors import BadInput
 from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph
-from poet_host.plan.plan import Statement, plan_from_json, plan_to_json
+from poet_host.plan.plan import Statement, plan_from_json
 from poet_host.plan.problem import Problem
 from poet_host.plan.verify import verify
 from poet_host.profile.profile import Profile
-from poet_host.run.run import Run, load_run
+from poet_host.run.run import Run
 from poet_host.schedule.decode import decode
 from poet_host.schedule.schedule import Schedule, parse
 from support import corpus, whole_runs as runs
@@ -76,21 +76,21 @@ def test_a_plan_obeys_the_laws_with_its_costs(name: str) -> None:
     plan = plan_from_json(corpus.value(f"{name}.plan.json"))
     verify(Problem(graph, plan.ram_bytes), plan)  # also the energy, time and peak that it states
     assert keeps(dump_cost_graph(graph), corpus.value(f"{name}.graph.json"))
-    assert keeps(plan_to_json(plan), corpus.value(f"{name}.plan.json"))
+    assert keeps(plan.to_json(), corpus.value(f"{name}.plan.json"))
 
 
 def test_a_profile_and_a_run_lose_nothing() -> None:
     found = Profile.load(corpus.NOW / "profile.json")
     assert keeps(json.loads(json.dumps(found.to_json())), corpus.value("profile.json"))
     weights = poet.load_weights(corpus.NOW / "small.safetensors", schedule("small").graph)
-    run = load_run(corpus.NOW / "run.json", dict(weights))
+    run = Run.load(corpus.NOW / "run.json", dict(weights))
     assert len(run.steps) == corpus.STEPS
     assert keeps(json.loads(json.dumps(run.to_json())), corpus.value("run.json"))
 
 
 def test_schedules_train_to_the_same_bits() -> None:
     run = runs.train(schedule("small"), steps=corpus.STEPS)
-    recorded = load_run(corpus.NOW / "run.json", {})
+    recorded = Run.load(corpus.NOW / "run.json")
     assert [step.loss for step in run.steps] == [step.loss for step in recorded.steps]
     assert same_weights(run, "small")
     data = poet.load_data(corpus.STREAMED_DATA)

@@ -24,11 +24,11 @@ from poet_host.errors import BadInput, PoetError, quoted
 from poet_host.files import read_text
 from poet_host.firmware_build.upload_tools import upload_command
 from poet_host.graph.weights import start_values
-from poet_host.plan.plan import plan_from_json, plan_to_json
+from poet_host.plan.plan import plan_from_json
 from poet_host.profile.meter import read_log
 from poet_host.profile.profile import profile_from_json
 from poet_host.resources import resource
-from poet_host.run.run import load_run
+from poet_host.run.run import Run
 from poet_host.schedule.model import NEXT, model_bytes
 from poet_host.schedule.schedule import Schedule, parse
 from poet_host.view.listing import listing
@@ -176,7 +176,7 @@ def test_a_profile_and_a_plan_with_numbers_of_many_digits_are_refused() -> None:
     value = json.loads(json.dumps(runs.profile().to_json()))
     with pytest.raises(BadInput, match=r"p\.json, at \$\.commit_us"):
         profile_from_json({**value, "commit_us": HUGE}, "p.json")
-    plan = json.loads(json.dumps(plan_to_json(runs.plan(graph, "100%", "keep-everything"))))
+    plan = json.loads(json.dumps(runs.plan(graph, "100%", "keep-everything").to_json()))
     plan["statements"][3]["offset"] = HUGE
     with pytest.raises(BadInput, match=r"p\.json, at \$\.statements\[3\]\.offset"):
         plan_from_json(plan, "p.json")
@@ -189,7 +189,7 @@ def test_a_run_with_a_number_of_many_digits_is_refused(tmp_path: Path) -> None:
     run["steps"][1]["commit_us"] = HUGE
     path.write_text(json.dumps(run))
     with pytest.raises(BadInput, match=r"run\.json, at \$\.steps\[1\]\.commit_us"):
-        load_run(path, {})
+        Run.load(path)
 
 
 # Arrays, weights, models.

@@ -5,7 +5,7 @@ import json
 import os
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -41,6 +41,11 @@ def write_whole(path: Path | str, data: bytes | str, mode: int | None = None) ->
             f"{path} cannot be written ({_reason(error)}): "
             f"{'free some space, or choose a path on another disk' if is_full else advice}"
         ) from error
+
+
+def write_json(path: Path | str, value: Mapping[str, Any]) -> None:
+    """Write a line of JSON: see write_whole. Raises ValueError for nan and infinity."""
+    write_whole(path, json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from poet_host.api.training import check_training
 from poet_host.data.fitted import fit_half
 from poet_host.errors import PoetWarning
 from poet_host.plan.keepall import keep_everything
-from poet_host.plan.plan import plan_from_json, plan_to_json
+from poet_host.plan.plan import plan_from_json
 from poet_host.plan.pricing import cost_graph
 from poet_host.run.run import weights_sha256
 from poet_host.schedule.recover import graph_of
@@ -98,7 +98,7 @@ def test_a_problem_and_its_parts_are_solved_alike() -> None:
 def test_a_file_does_not_hold_the_problem() -> None:
     plan = poet.problem(runs.digits(), "native", ram="100%").keep_everything
     assert plan is not None
-    text = plan_to_json(plan)
+    text = plan.to_json()
     again = plan_from_json(text)
     assert again == plan
     assert again.problem is None

@@ -15,7 +15,7 @@ from poet_host.graph import models
 from poet_host.graph.training_options import TrainingOptions
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.keepall import keep_everything
-from poet_host.plan.plan import Plan, plan_from_json, plan_to_json
+from poet_host.plan.plan import Plan, plan_from_json
 from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.verify import verify
@@ -158,9 +158,9 @@ def test_a_plan_names_the_method_that_it_began_from() -> None:
     patient = Settings(0.0, policy=replace(DEFAULT_POLICY, skipped=skipped, last_resort_s=MUCH_S))
     plan = solve(problem, patient, seed_plans=SEED_PLANS)
     assert plan.began_from in WITHOUT_SEARCH
-    assert plan_to_json(plan)["began_from"] == plan.began_from
-    assert plan_from_json(plan_to_json(plan)) == replace(plan, problem=None)
-    assert "began_from" not in plan_to_json(solve(problem, patient))
+    assert plan.to_json()["began_from"] == plan.began_from
+    assert plan_from_json(plan.to_json()) == replace(plan, problem=None)
+    assert "began_from" not in solve(problem, patient).to_json()
 
 
 def test_all_methods_that_search_start_from_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,13 +25,13 @@ from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values, to_named
 from poet_host.graph.work import work_of
 from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph
-from poet_host.plan.plan import plan_from_json, plan_to_json
+from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import verify
 from poet_host.profile import meter
 from poet_host.profile.profile import Profile, estimate_profile, signature
 from poet_host.resources import resource
-from poet_host.run.run import load_run
+from poet_host.run.run import Run
 from poet_host.schedule.decode import decode
 from poet_host.schedule.model import with_crc
 from poet_host.schedule.schedule import Schedule
@@ -216,12 +216,12 @@ class PlanFile(JsonFormat):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         plan = api.solve(costs(), ram="100%", method="keep-everything")
-        self.value = json.loads(json.dumps(plan_to_json(plan)))
+        self.value = json.loads(json.dumps(plan.to_json()))
         self.problem = Problem(costs(), 10**9)
 
     def use(self, path: Path, rng: Random) -> None:
         plan = plan_from_json(read_json(path), str(path))
-        json.dumps(plan_to_json(plan), allow_nan=False)
+        json.dumps(plan.to_json(), allow_nan=False)
         verify(self.problem, plan)
 
 
@@ -236,7 +236,7 @@ class CostGraphFile(JsonFormat):
         graph = load_cost_graph(path)
         json.dumps(dump_cost_graph(graph), allow_nan=False)
         plan = api.solve(graph, ram="100%", method="keep-everything")
-        json.dumps(plan_to_json(plan), allow_nan=False)
+        json.dumps(plan.to_json(), allow_nan=False)
 
 
 class RunFile(JsonFormat):
@@ -255,10 +255,10 @@ class RunFile(JsonFormat):
         if how < 0.02:
             self.show(rng, self.poet, "--run", path)
             return
-        run = load_run(path, {})
+        run = Run.load(path)
         json.dumps(run.to_json(), allow_nan=False)
         views = [self.planned, recorded(self.costs, self.statements, run, str(path))]
-        compare_run(self.schedule, self.statements, self.planned, run)
+        compare_run(self.schedule, self.planned, run)
         if how < 0.05:
             page(self.schedule, views, run)
         elif how < 0.1:

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from poet_host.errors import BadInput
 from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph, parse_cost_graph
 from poet_host.plan.keepall import keep_everything
-from poet_host.plan.plan import Plan, Statement, StoppedBy, plan_from_json, plan_to_json
+from poet_host.plan.plan import Plan, Statement, StoppedBy, plan_from_json
 from poet_host.plan.problem import CostGraph, CostNode, Mode
 
 PAGES = {"page_in_us": 14.3, "page_in_uj": 4.7, "page_out_us": 14.9, "page_out_uj": 4.9}
@@ -316,11 +316,11 @@ plans = st.builds(
 @given(plans)
 @settings(max_examples=200, deadline=None)
 def test_a_plan_survives_json(plan: Plan) -> None:
-    text = json.dumps(plan_to_json(plan), allow_nan=False)
+    text = json.dumps(plan.to_json(), allow_nan=False)
     assert plan_from_json(json.loads(text)) == plan
 
 
-PLAN = plan_to_json(keep_everything(parse_cost_graph(GOOD)))
+PLAN = keep_everything(parse_cost_graph(GOOD)).to_json()
 
 
 def test_plan_as_the_contract_has_it() -> None:
@@ -333,7 +333,7 @@ def test_plan_as_the_contract_has_it() -> None:
     assert (PLAN["bound"], PLAN["gap"], PLAN["deadline_us"]) == (None, None, None)
     assert not {"smallest_ram_bytes", "smallest_deadline_us", "initial_offsets"} & set(PLAN)
     plan = plan_from_json(PLAN)
-    assert plan_to_json(plan, statements=False) == {
+    assert plan.to_json(statements=False) == {
         key: value for key, value in PLAN.items() if key != "statements"
     }
 

@@ -11,7 +11,7 @@ import pytest
 from poet_host.errors import BadInput
 from poet_host.plan.costgraph import dump_cost_graph, parse_cost_graph
 from poet_host.plan.placed_plan import PlacedPlan, realise
-from poet_host.plan.plan import Statement, plan_from_json, plan_to_json
+from poet_host.plan.plan import Statement, plan_from_json
 from poet_host.plan.problem import Also, CostGraph, Problem
 from poet_host.plan.transfers import overlap
 from poet_host.plan.verify import PlanError, verify
@@ -236,15 +236,15 @@ def test_without_storage_no_node_of_a_mode_streams() -> None:
 
 def test_plans_survive_json() -> None:
     plan = plan_of(PLAN)
-    top = plan_to_json(plan)
+    top = plan.to_json()
     assert top["version"] == 2
     assert top["statements"][1] == {
         "op": "compute", "node": "conv", "offset": 8, "workspace_offset": 24, "mode": 1,
         "also_offsets": [36],
     }  # fmt: skip
     assert plan_from_json(top).statements == PLAN
-    assert plan_to_json(plan_of(PLAN[:1]))["version"] == 1
-    assert plan_to_json(plan_of(PLAN[:1], problem=Problem(GRAPH, 64)))["version"] == 2
+    assert plan_of(PLAN[:1]).to_json()["version"] == 1
+    assert plan_of(PLAN[:1], problem=Problem(GRAPH, 64)).to_json()["version"] == 2
 
 
 def test_all_outputs_are_placed_and_move_with_early_transfers() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from poet_host.errors import BadInput
 from poet_host.plan.costgraph import dump_cost_graph, parse_cost_graph
-from poet_host.plan.plan import Statement, plan_from_json, plan_to_json
+from poet_host.plan.plan import Statement, plan_from_json
 from poet_host.plan.problem import CostGraph, Mode, Problem
 from poet_host.plan.verify import PlanError, verify
 from support.plans import node_with, plan_of, totals
@@ -144,13 +144,13 @@ def test_a_mode_overwrites_an_input_of_its_size() -> None:
 
 def test_plans_with_modes_survive_json() -> None:
     plan = plan_of([Statement("compute", "a", 4, 0, 2), Statement("compute", "b", 0)])
-    rows = plan_to_json(plan)["statements"]
+    rows = plan.to_json()["statements"]
     assert rows == [
         {"op": "compute", "node": "a", "offset": 4, "workspace_offset": 0, "mode": 2},
         {"op": "compute", "node": "b", "offset": 0},
     ]
-    assert plan_from_json(plan_to_json(plan)).statements == plan.statements
-    same = plan_to_json(plan) | {"statements": [rows[1] | {"mode": 0}]}
+    assert plan_from_json(plan.to_json()).statements == plan.statements
+    same = plan.to_json() | {"statements": [rows[1] | {"mode": 0}]}
     assert plan_from_json(same).statements == plan.statements[1:]
 
 

@@ -17,7 +17,7 @@ from poet_host.errors import BadInput, BoardError, LinkBroken
 from poet_host.graph.weights import start_values
 from poet_host.profile.profile import board_power
 from poet_host.run.energy import energy_uj, mean_energy_uj, planned_part
-from poet_host.run.run import Commit, Run, Step, Traced, count, load_run, weights_sha256
+from poet_host.run.run import Commit, Run, Step, Traced, count, weights_sha256
 from poet_host.run.trace import KEPT, Trace
 from poet_host.run.train import Diverged, Training, train
 from support import whole_runs as runs
@@ -214,7 +214,7 @@ def test_a_run_is_saved_and_loaded(tmp_path: Path) -> None:
     run = straight(3)
     path = tmp_path / "run.json"
     path.write_text(json.dumps(run.to_json()))
-    assert load_run(path, run.weights) == run
+    assert Run.load(path, run.weights) == run
 
 
 def test_a_trace_has_the_times_of_the_latest_step() -> None:
@@ -253,7 +253,7 @@ def test_a_run_of_other_values_is_refused(
     path = tmp_path / "run.json"
     path.write_text(json.dumps(saved))
     with pytest.raises(BadInput, match=f"run.json, at .*{words}: ") as caught:
-        load_run(path, {})
+        Run.load(path)
     assert len(str(caught.value)) < 300
 
 
@@ -271,7 +271,7 @@ def test_files_that_are_not_runs_are_refused(tmp_path: Path, content: str, words
     path = tmp_path / "run.json"
     path.write_text(content)
     with pytest.raises(BadInput, match=words):
-        load_run(path, {})
+        Run.load(path)
 
 
 def test_the_digest_depends_on_names_shapes_and_bits() -> None:

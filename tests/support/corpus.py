@@ -22,7 +22,7 @@ from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.plan.costgraph import dump_cost_graph
-from poet_host.plan.plan import Plan, plan_to_json
+from poet_host.plan.plan import Plan
 from poet_host.plan.problem import Problem
 from poet_host.plan.verify import verify
 from poet_host.schedule.schedule import Schedule
@@ -74,7 +74,7 @@ def _fused() -> None:
     problem = Problem(GRAPH, 52)
     plan = Plan("feasible", 52, statements=PLAN, problem=problem)
     _write("fused.graph.json", dump_cost_graph(GRAPH))
-    _write("fused.plan.json", plan_to_json(replace(plan, **vars(verify(problem, plan)))))
+    _write("fused.plan.json", replace(plan, **vars(verify(problem, plan))).to_json())
 
 
 def _schedules() -> tuple[Schedule, Schedule]:
@@ -84,7 +84,7 @@ def _schedules() -> tuple[Schedule, Schedule]:
     plan = poet.solve(problem, method="poet-remat", gap=0.1)
     _write("profile.json", board.to_json())
     _write("small.graph.json", dump_cost_graph(problem.graph))
-    _write("small.plan.json", plan_to_json(plan))
+    _write("small.plan.json", plan.to_json())
     wide = poet.problem(perceptron(), board, ram=8_192, objective="added-energy")
     return poet.encode(graph, plan), poet.encode(perceptron(), poet.solve(wide))
 

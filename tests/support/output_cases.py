@@ -34,7 +34,6 @@ run(["simulate", "native", "--storage", {card!r}, "--arena", "1MiB"])
 """
 SAVE = """
 import poet_host as poet
-from poet_host.run.run import load_run
 schedule = poet.Schedule.load({schedule!r})
 schedule.save({out!r} + "/m.poet")
 weights = poet.load_weights({weights!r}, schedule.graph)

@@ -57,14 +57,9 @@ def say_classes(classes: Classes) -> None:
         say(f"classes: {', '.join(f'{i} {name}' for i, name in enumerate(classes))}")
 
 
-def to_json(value: Mapping[str, Any]) -> str:
-    """Return `value` as a line of JSON. Raises ValueError for nan and infinity."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
-
-
 def emit(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on stdout."""
-    sys.stdout.write(to_json(value))
+    """Print one JSON object on stdout. Raises ValueError for nan and infinity."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 

@@ -15,7 +15,6 @@ from ..errors import BadInput, PoetError
 from ..files import write_whole
 from ..graph.weights import Weights
 from ..graph.work import work_of
-from ..plan.plan import plan_to_json
 from ..plan.pricing import commit_costs
 from ..plan.verify import verify
 from ..run.evaluate import held_out_accuracy
@@ -23,7 +22,7 @@ from ..run.run import weights_sha256
 from ..run.session import Report
 from ..run.train import StartingPoint, Training
 from ..view.picture import draw
-from .console import count_steps, progress, say, to_json
+from .console import count_steps, progress, say
 
 MODEL = "resnet-digits"
 NATIVE = "native"
@@ -204,7 +203,7 @@ def run_demo(out: Path, port: str) -> Demo:
             ]
             run, kept = _train_both(trainings, SAMPLES // graph.batch, reporter)
     api.save_weights(out / "trained.safetensors", graph, run.weights)
-    write_whole(out / "run.json", to_json(run.to_json()))
+    run.save(out / "run.json")
     cost = Cost.of_run(kept) if port == NATIVE else Cost.of_plan(keep, costs, profile)
     demo = Demo(
         graph, costs, plan, schedule, run, kept, cost, keep.peak_bytes or 0, before,
@@ -351,7 +350,7 @@ def _solve(
                 break
         if not plan.statements:
             raise PoetError(api.why_no_plan(graph, plan))
-        write_whole(out / "plan.json", to_json(plan_to_json(plan)))
+        plan.save(out / "plan.json")
         proof = f"within {plan.gap:.1%} of the minimum" if plan.gap else "proved to be the minimum"
         reporter.result(f"{proof}, in {plan.solve_s:.1f} s; wrote plan.json")
     with reporter.step("verifying the plan independently of the solver"):

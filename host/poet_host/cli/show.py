@@ -6,18 +6,14 @@ from typing import Any
 import click
 
 from .. import api
-from ..errors import BadInput
-from ..files import write_whole
-from ..run.run import load_run
-from ..schedule.decode import decode
-from ..schedule.times import costs_of_schedule
+from ..files import write_json, write_whole
 from ..view.comparison import Comparison, compare_run
-from ..view.lanes import View, planned, recorded
+from ..view.lanes import views_of
 from ..view.listing import listing, unit_of
 from ..view.page import page
 from ..view.perfetto import chrome_trace
-from ..view.picture import draw_views
-from .console import counted, emit, say, show_table, show_text, to_json
+from ..view.picture import draw_schedule
+from .console import counted, emit, say, show_table, show_text
 from .declared import option, takes
 from .options import JSON, SCHEDULE
 from .written import check_writable, output_file
@@ -51,18 +47,18 @@ def show(
     files = (html, trace, png)
     check_writable(*files, read=(schedule, run_path))
     loaded = api.Schedule.load(schedule)
-    run = _run_of(loaded, run_path) if run_path else None
-    views = _views(loaded, run, str(run_path)) if run or any(files) else []
+    run = api.Run.load(run_path) if run_path else None
+    views = views_of(loaded, run, str(run_path)) if run or any(files) else []
     if html:
         write_whole(html, page(loaded, views, run))
     if trace:
-        write_whole(trace, to_json(chrome_trace(loaded, views)))
+        write_json(trace, chrome_trace(loaded, views))
     if png:
-        write_whole(png, _picture(loaded, views))
+        write_whole(png, draw_schedule(loaded, views))
     for path in files:
         if path:
             say(f"wrote {path}")
-    found = compare_run(loaded, decode(loaded), views[0], run) if run else ()
+    found = compare_run(loaded, views[0], run) if run else ()
     if as_json:
         emit(_about(loaded, run, found))
     elif not any(files):
@@ -70,31 +66,6 @@ def show(
         show_text(listing(loaded, took_us))
         if run:
             _show_comparison(loaded, run, found)
-
-
-def _run_of(schedule: api.Schedule, path: Path) -> api.Run:
-    run = load_run(path, {})
-    if run.plan_crc != schedule.header.crc:
-        raise BadInput(
-            f"{path} is a run of another schedule ({run.model} on {run.board}, plan CRC "
-            f"{run.plan_crc:08x} instead of {schedule.header.crc:08x}). Name the .poet file that "
-            "this run used"
-        )
-    return run
-
-
-def _views(schedule: api.Schedule, run: api.Run | None, where: str) -> list[View]:
-    costs, statements = costs_of_schedule(schedule), decode(schedule)
-    views = [planned(costs, statements)]
-    if run:
-        views.append(recorded(costs, statements, run, where))
-    return views
-
-
-def _picture(schedule: api.Schedule, views: list[View]) -> bytes:
-    ram_bytes = schedule.meta["plan"]["ram_bytes"]
-    title = f"{schedule.meta['graph']['name']} in {ram_bytes:,} bytes of RAM"
-    return draw_views(views, title=title, ram_bytes=ram_bytes)
 
 
 def _about(

@@ -9,10 +9,8 @@ import click
 
 from .. import api
 from ..errors import BadInput
-from ..files import write_whole
 from ..graph.summary import Summary, summary_of
 from ..plan.limits import check_arena
-from ..plan.plan import plan_to_json
 from ..plan.whole_training import (
     battery_of,
     duration_us,
@@ -20,7 +18,7 @@ from ..plan.whole_training import (
     whole_training,
 )
 from ..solver.solve import DEFAULT_GAP
-from .console import emit, progress, say, show_table, to_json
+from .console import emit, progress, say, show_table
 from .declared import option, takes
 from .info import MAX_ROWS, is_loss_assumed, show_model
 from .options import (
@@ -235,7 +233,7 @@ def _problem(
 
 def _write(graph: api.Graph | api.CostGraph, plan: api.Plan, given: SolveOptions) -> None:
     if given.plan_path:
-        write_whole(given.plan_path, to_json(plan_to_json(plan)))
+        plan.save(given.plan_path)
         say(f"wrote {given.plan_path}")
     if given.output and plan.statements:
         meta = {"model": given.model, "options": given.options.given()}
@@ -263,7 +261,7 @@ def _show(
         about = {"model": asdict(summary)} if summary else {}
         about |= {"training": needs.to_json(cells)} if needs else {}
         about |= {"traffic": asdict(traffic)} if traffic else {}
-        emit({**plan_to_json(plan, statements=False), **about})
+        emit({**plan.to_json(statements=False), **about})
     elif plan.statements:
         facts = facts_of(problem.keep_everything, plan)
         if traffic:

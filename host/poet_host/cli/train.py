@@ -9,7 +9,6 @@ import numpy as np
 from .. import api
 from ..data.fitted import FittedData, classes_of, fit
 from ..errors import BadInput, PoetError
-from ..files import write_whole
 from ..graph.weights import weight_nodes
 from ..profile.profile import board_power
 from ..run.evaluate import held_out_accuracy
@@ -27,7 +26,6 @@ from .console import (
     say,
     say_classes,
     show_table,
-    to_json,
 )
 from .declared import option, takes
 from .options import (
@@ -283,7 +281,7 @@ def _save(session: Session, run: api.Run, given: TrainOptions) -> None:
     """Save the weights and the run."""
     weights = session.save(run)
     if given.run_path:
-        write_whole(given.run_path, to_json(run.to_json()))
+        run.save(given.run_path)
     best = given.best if session.best else None
     if written := [path for path in (weights, given.run_path, best) if path]:
         say(f"wrote {' and '.join(map(str, written))}")

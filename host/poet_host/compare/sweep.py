@@ -30,7 +30,7 @@ from ..errors import BadInput, PoetError
 from ..files import read_json, write_whole
 from ..handlers import delayed_signals
 from ..plan.costgraph import dump_cost_graph, parse_cost_graph
-from ..plan.plan import VALUES, Plan, plan_from_json, plan_to_json
+from ..plan.plan import VALUES, Plan, plan_from_json
 from ..plan.problem import DEFAULT_OBJECTIVE, CostGraph, Objective, Problem
 from ..plan.verify import PlanError, verify
 from ..solver.settings import Settings
@@ -139,7 +139,7 @@ def solve_job(job: Job) -> dict[str, Any]:
         return {"inapplicable": str(error)}
     if plan.statements:
         verify(wanted, plan)
-    return {"plan": plan_to_json(plan)}
+    return {"plan": plan.to_json()}
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
 """Plan: the statements that a board executes, and their costs. Plans are saved as JSON."""
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import BadInput
+from ..files import write_json
 from ..packing.blocks import aligned
 from ..schema import Count, Name, convert, of_format
 from .effects import Op as Op, effects_of
@@ -81,6 +83,30 @@ class Plan:
         value: float | None = objective_value(self.objective, self)
         return value
 
+    def to_json(self, statements: bool = True) -> dict[str, Any]:
+        """Return the plan as a JSON object, with or without its statements."""
+        top: dict[str, Any] = {"format": FORMAT, "version": _version(self), "status": self.status}
+        top |= {"method": self.method}
+        top |= {key: getattr(self, key) for key in _ALWAYS}
+        if self.objective == "added-energy":
+            top["bound_uj"] = self.bound
+        top |= {
+            "solve_s": self.solve_s,
+            "ram_bytes": self.ram_bytes,
+            "deadline_us": self.deadline_us,
+        }
+        top |= {key: getattr(self, key) for key in _WHEN_KNOWN if getattr(self, key) is not None}
+        top |= {key: getattr(self, key) for key in _WHEN_NOT_EMPTY if getattr(self, key)}
+        if self.initial_offsets:
+            top["initial_offsets"] = dict(self.initial_offsets)
+        if statements:
+            top["statements"] = [_statement(it) for it in self.statements]
+        return top
+
+    def save(self, path: Path | str) -> None:
+        """Write the plan to a JSON file. Raises PoetError if that fails."""
+        write_json(path, self.to_json())
+
     def with_bound(self, bound: float) -> "Plan":
         """Return the plan with this lower bound, and "optimal" if its value equals the bound."""
         assert self.value is not None
@@ -136,23 +162,6 @@ def moved_bytes(graph: CostGraph, plan: Plan) -> tuple[int, int]:
 _ALWAYS = ("objective", "energy_uj", "bound", "gap", "time_us", "total_energy_uj", "peak_bytes")
 _WHEN_KNOWN = ("smallest_ram_bytes", "smallest_deadline_us")
 _WHEN_NOT_EMPTY = ("note", "stopped_by", "began_from")
-
-
-def plan_to_json(plan: Plan, statements: bool = True) -> dict[str, Any]:
-    """Return the plan as a JSON object, with or without its statements."""
-    top: dict[str, Any] = {"format": FORMAT, "version": _version(plan), "status": plan.status}
-    top |= {"method": plan.method}
-    top |= {key: getattr(plan, key) for key in _ALWAYS}
-    if plan.objective == "added-energy":
-        top["bound_uj"] = plan.bound
-    top |= {"solve_s": plan.solve_s, "ram_bytes": plan.ram_bytes, "deadline_us": plan.deadline_us}
-    top |= {key: getattr(plan, key) for key in _WHEN_KNOWN if getattr(plan, key) is not None}
-    top |= {key: getattr(plan, key) for key in _WHEN_NOT_EMPTY if getattr(plan, key)}
-    if plan.initial_offsets:
-        top["initial_offsets"] = dict(plan.initial_offsets)
-    if statements:
-        top["statements"] = [_statement(it) for it in plan.statements]
-    return top
 
 
 def _version(plan: Plan) -> int:

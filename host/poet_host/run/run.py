@@ -5,18 +5,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
 from ..data.classes import NO_NAMES
-from ..files import read_json
+from ..files import read_json, write_json
 from ..graph.weights import Weights
 from ..schema import convert, of_format
 
 FORMAT, VERSION = "poet-run", 1
 Ended = Literal["done", "interrupted", "not_finite"]
 
+NO_WEIGHTS: Weights = MappingProxyType({})
 _AGAIN = "use a file that `train --run` wrote, or train again"
 
 
@@ -198,6 +200,17 @@ class Run:
         """Return the number of traced statements of each kind in a step."""
         return count(self.trace)
 
+    @classmethod
+    def load(cls, path: Path | str, weights: Weights = NO_WEIGHTS) -> "Run":
+        """Load a run from run.json, and add `weights`. Raises BadInput if the file is damaged."""
+        value = of_format(read_json(path), FORMAT, (VERSION,), str(path), _AGAIN)
+        run = convert({"statistic": "median", **value, "weights": {}}, cls, str(path), extra=True)
+        return replace(run, weights=weights)
+
+    def save(self, path: Path | str) -> None:
+        """Write the run, without its weights, to a JSON file. Raises PoetError if that fails."""
+        write_json(path, self.to_json())
+
     def to_json(self) -> dict[str, Any]:
         """Return the content of run.json: all fields but the weights, which have their own file."""
         named = {
@@ -228,13 +241,6 @@ class Run:
             "steps": [asdict(step) for step in self.steps],
             "trace": [asdict(statement) for statement in self.trace],
         }
-
-
-def load_run(path: Path | str, weights: Weights) -> Run:
-    """Load a run from run.json, and add `weights`. Raises BadInput if the file is damaged."""
-    value = of_format(read_json(path), FORMAT, (VERSION,), str(path), _AGAIN)
-    run = convert({"statistic": "median", **value, "weights": {}}, Run, str(path), extra=True)
-    return replace(run, weights=weights)
 
 
 def count(trace: Sequence[Traced]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from ..graph.cuts import Cut
 from ..graph.graph import Graph
 from ..onnx.returning import RETURNING
 from ..plan.nests import Nest, NestedOperator
-from ..plan.plan import Plan, Statement, plan_to_json
+from ..plan.plan import Plan, Statement
 from ..plan.problem import CostGraph
 from .arena_state import ArenaState, RuleError
 from .bits import BitWriter, width
@@ -93,7 +93,7 @@ def _encode(
     initial = () if model.storage else tuple(_initial_offsets(model, names, plan))
     statements = with_nests(plan.statements, nests or {}, names)
     plan_part = _Encoder(model, names, statements, queue_capacity, initial).plan_part()
-    whole = {"format": "poet-schedule", **known, "plan": plan_to_json(plan, statements=False)}
+    whole = {"format": "poet-schedule", **known, "plan": plan.to_json(statements=False)}
     if nests:
         whole["modes"] = [s.mode for s in statements if isinstance(s, Streamed)]
     for key, value in (meta or {}).items():

@@ -1,13 +1,11 @@
 """Compare the times of a recorded run with the predictions of its schedule, by kind of work."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import isa
-from ..plan.plan import Statement
 from ..run.run import Run
-from ..schedule.decode import Wait
+from ..schedule.decode import Wait, decode
 from ..schedule.schedule import Schedule
 from .lanes import View
 
@@ -24,14 +22,13 @@ class Comparison:
     measured_us: float  # sum of the mean times of the statements
 
 
-def compare_run(
-    schedule: Schedule, statements: Sequence[Statement | Wait], plan: View, run: Run
-) -> tuple[Comparison, ...]:
+def compare_run(schedule: Schedule, plan: View, run: Run) -> tuple[Comparison, ...]:
     """Return a row for each kind of work, in descending order of measured time.
 
     An additional last row has the measured time between statements. No trace contains this time: it
     is the time of the step minus the traced times of the processor.
     """
+    statements = decode(schedule)
     names = {name: i for i, name in enumerate(schedule.names)}
     kernels = isa.by_code("KERNEL")
 

@@ -14,8 +14,9 @@ from ..plan.effects import effects_of
 from ..plan.plan import Statement
 from ..plan.problem import CostGraph
 from ..run.run import Run
-from ..schedule.decode import Wait
-from ..schedule.times import Timed, planned_times
+from ..schedule.decode import Wait, decode
+from ..schedule.schedule import Schedule
+from ..schedule.times import Timed, costs_of_schedule, planned_times
 
 Kind = Literal["forward", "again", "page_in", "page_out", "wait", "commit", "streamed"]
 TRANSFERS: tuple[Kind, ...] = ("page_in", "page_out", "streamed")
@@ -124,6 +125,22 @@ def recorded(
     begin_us = max(processor_us, transfers_us)
     commit = Bar(len(statements), "", "commit", begin_us, begin_us + run.steps[-1].commit_us)
     return replace(view, bars=(*view.bars, commit), end_us=commit.end_us)
+
+
+def views_of(schedule: Schedule, run: Run | None = None, where: str = "the run") -> list[View]:
+    """Return the view of a schedule, and the view of a run of it if there is one.
+
+    Raises BadInput if the run has another schedule; `where` names the run in the message.
+    """
+    if run and run.plan_crc != schedule.header.crc:
+        raise BadInput(
+            f"{where} is a run of another schedule ({run.model} on {run.board}, plan CRC "
+            f"{run.plan_crc:08x} instead of {schedule.header.crc:08x}). Name the .poet file that "
+            "this run used"
+        )
+    costs, statements = costs_of_schedule(schedule), decode(schedule)
+    views = [planned(costs, statements)]
+    return [*views, recorded(costs, statements, run, where)] if run else views
 
 
 def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -> None:

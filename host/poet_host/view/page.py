@@ -77,7 +77,7 @@ def page_data(schedule: Schedule, views: Sequence[View], run: Run | None = None)
             for row in rows(schedule)
         ],
         "away": [_absence(absence, number) for absence in away],
-        "run": _run(schedule, statements, views[0], run) if run else None,
+        "run": _run(schedule, views[0], run) if run else None,
     }
 
 
@@ -144,7 +144,7 @@ def _absence(absence: Absence, number: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _run(schedule: Schedule, statements: Any, plan: View, run: Run) -> dict[str, Any]:
+def _run(schedule: Schedule, plan: View, run: Run) -> dict[str, Any]:
     return {
         "board": run.board,
         "data": run.data,
@@ -157,7 +157,5 @@ def _run(schedule: Schedule, statements: Any, plan: View, run: Run) -> dict[str,
         "total_energy_uj": run.total_energy_uj,
         "peak_bytes": run.peak_bytes,
         "steps": [[step.step, step.loss, step.time_us] for step in run.steps],
-        "comparison": [
-            list(vars(row).values()) for row in compare_run(schedule, statements, plan, run)
-        ],
+        "comparison": [list(vars(row).values()) for row in compare_run(schedule, plan, run)],
     }

@@ -7,6 +7,7 @@ from typing import Any
 from ..errors import BadInput
 from ..plan.plan import Plan, start_offsets
 from ..plan.problem import CostGraph
+from ..schedule.schedule import Schedule
 from .lanes import TRANSFERS, WORDS, Kind, View, planned
 
 # The colours differ in lightness, so that a grey print is legible. web/page.css has these hues.
@@ -28,6 +29,13 @@ def draw(graph: CostGraph, plan: Plan, *, title: str) -> bytes:
     """Return a PNG picture of a plan with offsets. Raises BadInput if matplotlib is missing."""
     view = planned(graph, plan.statements, start_offsets(graph, plan))
     return draw_views([view], title=title, ram_bytes=plan.ram_bytes)
+
+
+def draw_schedule(schedule: Schedule, views: Sequence[View]) -> bytes:
+    """Return a PNG picture of the views of a schedule. Raises BadInput if matplotlib is missing."""
+    ram_bytes = schedule.meta["plan"]["ram_bytes"]
+    title = f"{schedule.meta['graph']['name']} in {ram_bytes:,} bytes of RAM"
+    return draw_views(views, title=title, ram_bytes=ram_bytes)
 
 
 def draw_views(views: Sequence[View], *, title: str, ram_bytes: int) -> bytes:

@@ -86,8 +86,8 @@ check: lint
 
 # cppcheck leaves out crc32.c, whose tables the preprocessor computes: it took a minute of each run.
 lint: $(VENV)/dev.stamp
-	$(BIN)/ruff format --check host tests bench firmware docs
-	$(BIN)/ruff check host tests bench firmware docs
+	$(BIN)/ruff format --check host tests bench examples firmware docs
+	$(BIN)/ruff check host tests bench examples firmware docs
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(C_SOURCES)
 	@if command -v cppcheck >/dev/null; then \
@@ -98,7 +98,7 @@ lint: $(VENV)/dev.stamp
 	else echo "cppcheck is not installed: its checks are left out"; fi
 
 format: $(VENV)/dev.stamp
-	$(BIN)/ruff format host tests bench firmware docs
+	$(BIN)/ruff format host tests bench examples firmware docs
 	$(BIN)/clang-format -i $(C_SOURCES)
 
 fuzz: $(VENV)/dev.stamp

@@ -17,7 +17,7 @@ from poet_host.plan.costgraph import load_cost_graph
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.plan import objective_value, plan_from_json
 from poet_host.plan.problem import DEFAULT_OBJECTIVE
-from poet_host.view.picture import draw
+from poet_host.view.picture import draw_plan
 
 from .methods import PROPERTIES, properties
 from .report import table
@@ -331,7 +331,7 @@ def timeline(group: Sequence[Found]) -> bytes | None:
         return None
     point, plan = min(mine, key=lambda pair: (pair[0].ram_bytes, pair[0].deadline_us or 0.0))
     title = _title(point.case, f"{point.ram_bytes:,} bytes of RAM", _limit(point), "poet")
-    return draw(point.case.costs, plan, title=title)
+    return draw_plan(point.case.costs, plan, title=title)
 
 
 def _properties_figure(found: Sequence[Found]) -> bytes:

@@ -1,4 +1,4 @@
-"""What a user installs holds all that it needs: firmware, boards and schedules travel along."""
+"""What a user installs holds all that it needs: firmware, boards, schedules, examples."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def tracked(folder: str) -> set[str]:
 
 @pytest.mark.slow
 def test_data_travels_with_the_package(unpacked: Path) -> None:
-    for folder in ("firmware", "boards", "schedules"):
+    for folder in ("firmware", "boards", "schedules", "examples"):
         for name in tracked(folder) - tracked("schedules/paper"):
             assert (unpacked / "poet_host" / name).is_file(), name
     assert not (unpacked / "poet_host" / "schedules" / "paper").exists()  # large, and for readers

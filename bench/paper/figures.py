@@ -9,7 +9,7 @@ from poet_host.compare.sweep import Point
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.plan import objective_value
 from poet_host.plan.problem import Objective
-from poet_host.view.picture import draw
+from poet_host.view.picture import draw_plan
 
 from .. import figures as drawing, graphs
 from .claims import Found
@@ -50,7 +50,7 @@ def _all(found: Found) -> Iterator[Figure]:
         "eight-layers.png",
         "Figure 2. A chain of eight layers: POET computes the cheap layers L2 and L3 again, and "
         "pages the dear layers L5 and L6.",
-        draw(layers, plan, title=title),
+        draw_plan(layers, plan, title=title),
     )
     steps = (
         "Execution of the plan for `linear` as a whole step on the nRF52840, realistic constants"

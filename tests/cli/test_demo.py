@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 from poet_host import api
-from poet_host.cli import demo_steps
+from poet_host.cli.console import progress, say
+from poet_host.cli.demo import facts, load_example
 from poet_host.data.datasets import load_data
 from poet_host.errors import PoetError
 from poet_host.graph.weights import start_values
 from poet_host.profile.profile import Profile
-from poet_host.run.run import Traced, weights_sha256
+from poet_host.run.run import weights_sha256
 from poet_host.schedule.schedule import Schedule
 from safetensors.numpy import load_file
 from support import whole_runs as runs
 from support.sim_helper import needs_compiler
 
+EXAMPLE = load_example()
+INITIAL = start_values(runs.digits(), seed=0)
 KEYS = [
     "model", "board", "ram_bytes", "peak_bytes", "keep_all_bytes", "steps", "loss_first",
     "loss_last", "accuracy_before", "accuracy_after", "energy_uj_per_step",
@@ -111,6 +115,10 @@ def test_the_demo_leaves_every_stage_as_a_file(demo: Any) -> None:
     assert plan["energy_uj"] == schedule.meta["plan"]["energy_uj"]
     assert run["plan_crc"] == schedule.header.crc
     assert len(run["steps"]) == printed["steps"]
+    ops = Counter(statement["op"] for statement in plan["statements"])
+    assert run["counts"]["computes"] == ops["compute"]
+    assert run["counts"]["page_outs"] == ops["page_out"]
+    assert run["counts"]["page_ins"] == ops["page_in"]
     assert (out / "schedule.png").read_bytes().startswith(b"\x89PNG")
     graph = api.load_graph("resnet-digits")
     weights = api.load_weights(out / "trained.safetensors", graph)
@@ -126,96 +134,67 @@ def test_the_demo_leaves_every_stage_as_a_file(demo: Any) -> None:
 
 def test_samples_for_pretraining_and_training_differ() -> None:
     digits = load_data("digits")
-    known, ten = demo_steps.split(digits)
+    known, ten = EXAMPLE.split(digits)
     assert digits.x_test is not None
     numbered = replace(digits, x=np.arange(len(digits.x)))
-    known_places, ten_places = (set(part.x.tolist()) for part in demo_steps.split(numbered))
+    known_places, ten_places = (set(part.x.tolist()) for part in EXAMPLE.split(numbered))
     assert not known_places & ten_places
-    assert len(ten_places) == demo_steps.SAMPLES == 512
+    assert len(ten_places) == EXAMPLE.SAMPLES == 512
     assert set(known.y) == set(range(7))
     assert set(ten.y) == set(range(10))
     assert ten.x_test is digits.x_test
 
 
 @pytest.fixture(scope="module")
-def found() -> demo_steps.Demo:
-    return short_demo("poet")
-
-
-@pytest.fixture(scope="module")
-def paging() -> demo_steps.Demo:
-    return short_demo("poet-paging")  # a plan that pages, whatever the profile is
-
-
-def short_demo(method: str) -> demo_steps.Demo:
+def found() -> Any:
     """A demo of two steps."""
     graph = runs.digits()
-    initial = start_values(graph, seed=0)
-    small, whole = runs.schedule(graph, 24576, method), runs.schedule(graph)
-    run, keep = (runs.train(each, steps=2, weights=initial) for each in (small, whole))
-    costs = api.costs_of(graph, runs.profile())
-    plan = runs.plan(graph, 24576, method)
-    cost = demo_steps.Cost.of_run(keep)
-    return demo_steps.Demo(
-        graph, costs, plan, small, run, keep, cost, keep.peak_bytes, 0.5, 0.9, initial
-    )
+    small, whole = runs.schedule(graph, 24576, "poet"), runs.schedule(graph)
+    run, keep = (runs.train(each, steps=2, weights=INITIAL) for each in (small, whole))
+    return EXAMPLE.Result(graph, runs.plan(graph, 24576, "poet"), small, run, keep, whole, 0.5, 0.9)
+
+
+def check(made: Any) -> None:
+    EXAMPLE.check(made.graph, INITIAL, made.run, made.keep)
 
 
 def changed(run: Any, name: str, values: Any) -> Any:
     return replace(run, weights={**run.weights, name: values})
 
 
-def test_a_demo_that_holds_passes_its_check(found: demo_steps.Demo) -> None:
-    demo_steps.check(found)
-    assert set(KEYS) <= found.to_json().keys()
+def test_a_demo_that_holds_passes_its_check(found: Any) -> None:
+    check(found)
+    assert set(KEYS) <= facts(found).keys()
 
 
-def test_one_bit_of_difference_fails(found: demo_steps.Demo) -> None:
+def test_one_bit_of_difference_fails(found: Any) -> None:
     values = found.run.weights["fc.bias"].copy()
     values.view(np.uint32)[3] ^= 1
     with pytest.raises(PoetError, match=r"tensor fc\.bias differs"):
-        demo_steps.check(replace(found, run=changed(found.run, "fc.bias", values)))
+        check(replace(found, run=changed(found.run, "fc.bias", values)))
 
 
-def test_a_tensor_that_training_left_alone_fails(found: demo_steps.Demo) -> None:
-    initial = found.initial["bn1.running"]
+def test_a_tensor_that_training_left_alone_fails(found: Any) -> None:
     runs_changed = {
-        "run": changed(found.run, "bn1.running", initial),
-        "keep": changed(found.keep, "bn1.running", initial),
+        name: changed(getattr(found, name), "bn1.running", INITIAL["bn1.running"])
+        for name in ("run", "keep")
     }
     with pytest.raises(PoetError, match=r"not change the tensor bn1\.running"):
-        demo_steps.check(replace(found, **runs_changed))
+        check(replace(found, **runs_changed))
 
 
-@pytest.mark.parametrize("op", ["page_out", "page_in"])
-def test_a_trace_without_what_was_planned_fails(paging: demo_steps.Demo, op: str) -> None:
-    kept = tuple(row for row in paging.run.trace if not (row.activation and row.op == op))
-    with pytest.raises(PoetError, match=f"has 0 activation {op.replace('_', ' ')}s"):
-        demo_steps.check(replace(paging, run=replace(paging.run, trace=kept)))
-
-
-def test_a_trace_with_more_than_was_planned_fails(found: demo_steps.Demo) -> None:
-    again = Traced("compute", "relu1", True, True, 1.0, 0, 0.0, 1.0)
-    more = (*found.run.trace, again)
-    with pytest.raises(PoetError, match=r"\d+ activation recomputes, but the plan has \d+"):
-        demo_steps.check(replace(found, run=replace(found.run, trace=more)))
-
-
-def test_a_plan_that_keeps_everything_fails(found: demo_steps.Demo) -> None:
-    keep = runs.plan(found.graph, "100%", "keep-everything")
-    with pytest.raises(PoetError, match="keeps all activations"):
-        demo_steps.check(replace(found, plan=keep))
-
-
-def test_the_cost_of_keeping_everything_has_its_commit(found: demo_steps.Demo) -> None:
-    keep = runs.plan(found.graph, "100%", "keep-everything")
-    profile = runs.profile()
-    cost = demo_steps.Cost.of_plan(keep, found.costs, profile)
-    commit_us, commit_uj = profile.commit(found.costs.kept_sizes, keep.time_us or 0)
-    assert cost.time_us == keep.time_us + commit_us > keep.time_us
-    assert cost.energy_uj == keep.energy_uj + commit_uj > keep.energy_uj
-    base_uj = profile.power.base_uw * cost.time_us / 1e6
-    assert cost.total_energy_uj == pytest.approx(cost.energy_uj + base_uj)
+def test_the_predicted_cost_of_keeping_everything_has_its_commit(found: Any) -> None:
+    graph, profile = found.graph, runs.profile()
+    keep = runs.plan(graph, "100%", "keep-everything")
+    there = replace(found, run=replace(found.run, board="mkr1000"))
+    printed, costs = facts(there), api.costs_of(graph, profile)
+    commit_us, commit_uj = profile.commit(costs.kept_sizes, keep.time_us or 0)
+    time_us = printed["keep_all_time_us_per_step"]
+    assert not printed["keep_all_measured"]
+    assert time_us == keep.time_us + commit_us > keep.time_us
+    assert printed["keep_all_energy_uj_per_step"] == keep.energy_uj + commit_uj > keep.energy_uj
+    total_uj = keep.energy_uj + commit_uj + profile.power.base_uw * time_us / 1e6
+    assert printed["keep_all_total_energy_uj_per_step"] == pytest.approx(total_uj)
 
 
 @pytest.mark.slow
@@ -235,16 +214,11 @@ def test_without_a_cross_compiler_the_error_names_the_native_board(tmp_path: Pat
     assert "Traceback" not in done.stderr
 
 
-def test_a_board_that_used_more_than_its_budget_fails(found: demo_steps.Demo) -> None:
-    with pytest.raises(PoetError, match="1,000 bytes"):
-        demo_steps.check(replace(found, plan=replace(found.plan, ram_bytes=1000)))
-
-
 def test_steps_are_numbered_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    reporter = demo_steps.Reporter()
+    steps = EXAMPLE.Steps(progress, say)
     for title in ("one", "two"):
-        with reporter.step(title):
-            reporter.result(f"{title} is done")
+        with steps.step(title):
+            steps.result(f"{title} is done")
     printed = capsys.readouterr()
     assert printed.out == ""
     assert [line.strip() for line in printed.err.splitlines()] == [

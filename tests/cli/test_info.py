@@ -13,7 +13,6 @@ from poet_host.cli.info import MAX_ROWS
 from poet_host.device.board import load_board, names
 from poet_host.errors import BadInput
 from poet_host.graph.models import MODELS
-from poet_host.graph.summary import summary_of
 from poet_host.plan.infeasible import largest_need
 from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import Problem
@@ -44,7 +43,7 @@ def test_the_summary_counts_what_pytorch_counts() -> None:
         nn.Linear(256, 10),
     )  # fmt: skip
     graph = poet.load(module, torch.zeros(2, 1, 8, 8), batch=2, momentum=0.5)
-    found = summary_of(graph)
+    found = api.summary(graph)
     assert found.parameters == sum(parameter.numel() for parameter in module.parameters())
     assert found.trained_parameters == found.parameters
     assert [(layer.kind, layer.parameters) for layer in found.layers if layer.parameters] == [
@@ -66,7 +65,7 @@ def test_the_summary_counts_what_pytorch_counts() -> None:
 def test_the_summary_names_frozen_parameters(
     options: dict[str, str], trained: str, statistics: str
 ) -> None:
-    found = summary_of(api.load("resnet-digits", **options))
+    found = api.summary(api.load("resnet-digits", **options))
     norm = next(layer for layer in found.layers if layer.name == "bn1")
     assert (norm.trained, norm.statistics) == (trained, statistics)
     frozen = {"yes": (), "no": ("bn1.weight", "bn1.bias"), "partly": ("bn1.weight",)}
@@ -84,7 +83,7 @@ def test_the_summary_names_frozen_parameters(
     ],
 )
 def test_the_optimiser_is_read_from_the_graph(options: Any, rates: dict[str, float]) -> None:
-    found = summary_of(api.load("resnet-digits", **options))
+    found = api.summary(api.load("resnet-digits", **options))
     assert found.optimizer == options["optimizer"]
     assert {name: found.rates[name] for name in rates} == rates
 
@@ -135,7 +134,7 @@ def test_info_of_one_board_and_of_a_schedule(poet_host: Command, tmp_path: Path)
     printed = poet_host("info", schedule, "--board", "mkr1000", "--json").json
     assert [row["board"] for row in printed["boards"]] == ["mkr1000"]
     graph = api.load("lenet-digits", train="last:1")
-    own = json.loads(json.dumps(asdict(summary_of(graph))))
+    own = json.loads(json.dumps(asdict(api.summary(graph))))
     assert printed["rates"] == pytest.approx(own.pop("rates"))  # a schedule holds float32
     assert {key: printed[key] for key in own} == own
     assert poet_host("info", schedule, "--batch", 2).code == BAD
@@ -203,7 +202,7 @@ def test_outputs_that_may_not_be_classes_need_a_loss(
     if is_clear:
         assert without.code == 0
         assert "cross-entropy (default" in without.out
-        assert summary_of(poet.load(module, example)).loss == "cross-entropy"
+        assert api.summary(poet.load(module, example)).loss == "cross-entropy"
     else:
         without.fails(BAD, "cross-entropy, mse")
         poet_host("solve", path, "--board", "native").fails(BAD)

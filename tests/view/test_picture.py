@@ -8,7 +8,7 @@ from poet_host.errors import BadInput
 from poet_host.plan.plan import Plan, Statement
 from poet_host.plan.problem import CostGraph, CostNode
 from poet_host.view.lanes import planned, recorded
-from poet_host.view.picture import draw, draw_views
+from poet_host.view.picture import draw_plan, draw_views
 from support.lanes_example import GRAPH, PLAN, run_of
 
 
@@ -19,7 +19,7 @@ def size(png: bytes) -> tuple[int, int]:
 
 
 def test_a_plan_is_drawn() -> None:
-    png = draw(GRAPH, Plan("feasible", 44, statements=PLAN), title="small")
+    png = draw_plan(GRAPH, Plan("feasible", 44, statements=PLAN), title="small")
     assert len(png) > 10_000
     assert size(png) == (1680, 900)
 
@@ -28,7 +28,7 @@ def test_a_plan_without_storage_is_drawn() -> None:
     nodes = (CostNode("w", (), 8, stored=True), CostNode("y", (0,), 4, time_us=5.0))
     statements = (Statement("compute", "y", 8), Statement("free", "w"))
     plan = Plan("feasible", 12, statements=statements)
-    assert draw(CostGraph("bare", nodes, storage=False), plan, title="bare")
+    assert draw_plan(CostGraph("bare", nodes, storage=False), plan, title="bare")
 
 
 def test_a_recorded_run_is_drawn_below_the_plan() -> None:
@@ -41,4 +41,4 @@ def test_without_matplotlib_the_message_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(BadInput, match=r"pip install 'poet-host\[plot\]'"):
-        draw(GRAPH, Plan("feasible", 44, statements=PLAN), title="")
+        draw_plan(GRAPH, Plan("feasible", 44, statements=PLAN), title="")

@@ -32,15 +32,18 @@ from ..errors import (
 from ..firmware_build.flash import build, flash
 from ..graph.graph import Graph
 from ..graph.models import MODELS
+from ..graph.summary import summary
 from ..plan.keepall import keep_everything
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
+from ..plan.verify import verify
 from ..profile.profile import Profile, estimate_profile
 from ..run.evaluate import Evaluation, accuracy
-from ..run.run import Run
+from ..run.run import Run, weights_sha256
 from ..run.train import Diverged
 from ..schedule.schedule import Schedule
 from ..sim.start_board import new_storage as new_storage, prepare_storage, start_board
+from ..view.picture import draw
 from .checking import check_board
 from .connection import (
     Card,
@@ -86,8 +89,8 @@ __all__ = [
     "Dataset", "Diverged", "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken",
     "NoDevice", "OutOfTime", "Plan", "PoetError", "PoetWarning", "Problem", "Profile", "Run",
     "Schedule", "accuracy", "board_names", "build", "check_board", "check_card", "check_computer",
-    "connect", "costs_of", "encode", "estimate_profile", "evaluate", "export", "export_card",
-    "flash", "keep_everything", "load", "load_board", "load_data", "load_weights", "open_card",
-    "ports", "prepare_storage", "problem", "read_card", "save_weights", "solve", "start_board",
-    "step_of_weights", "train", "write_card",
+    "connect", "costs_of", "draw", "encode", "estimate_profile", "evaluate", "export",
+    "export_card", "flash", "keep_everything", "load", "load_board", "load_data", "load_weights",
+    "open_card", "ports", "prepare_storage", "problem", "read_card", "save_weights", "solve",
+    "start_board", "step_of_weights", "summary", "train", "verify", "weights_sha256", "write_card",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import click
 
 from .. import api
 from ..errors import BadInput
-from ..graph.summary import Layer, Summary, summary_of
+from ..graph.summary import Layer, Summary
 from .console import emit, progress, show_table, show_text
 from .declared import takes
 from .options import JSON, MODEL, PROFILE, ModelOptions, board_option, profile_of
@@ -44,7 +44,7 @@ def info(
         for number, profile in enumerate(profiles):
             report(number, len(profiles), f"now {profile.board}", is_line=True)
             rows.append(api.step_without_search(graph, profile, smallest))
-    summary = summary_of(graph)
+    summary = api.summary(graph)
     if as_json:
         emit({"name": graph.name, **asdict(summary), "boards": rows})
         return

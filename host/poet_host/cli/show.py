@@ -12,7 +12,7 @@ from ..view.lanes import views_of
 from ..view.listing import listing, unit_of
 from ..view.page import page
 from ..view.perfetto import chrome_trace
-from ..view.picture import draw_schedule
+from ..view.picture import draw
 from .console import counted, emit, say, show_table, show_text
 from .declared import option, takes
 from .options import JSON, SCHEDULE
@@ -54,7 +54,7 @@ def show(
     if trace:
         write_json(trace, chrome_trace(loaded, views))
     if png:
-        write_whole(png, draw_schedule(loaded, views))
+        draw(loaded, png, run)
     for path in files:
         if path:
             say(f"wrote {path}")

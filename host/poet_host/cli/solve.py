@@ -9,7 +9,7 @@ import click
 
 from .. import api
 from ..errors import BadInput
-from ..graph.summary import Summary, summary_of
+from ..graph.summary import Summary
 from ..plan.limits import check_arena
 from ..plan.whole_training import (
     battery_of,
@@ -172,7 +172,7 @@ def solve(given: SolveOptions) -> int:
     began = time.monotonic()
     problem = _problem(graph, profile, deadline_us, given)
     priced_s = time.monotonic() - began
-    summary = summary_of(graph) if isinstance(graph, api.Graph) else None
+    summary = api.summary(graph) if isinstance(graph, api.Graph) else None
     if summary and not given.as_json:
         assumed = is_loss_assumed(given.model, given.options)
         show_model(summary, is_assumed=assumed, max_rows=MAX_ROWS)

@@ -40,7 +40,7 @@ class Summary:
     data_shape: tuple[int, ...]  # of one sample
 
 
-def summary_of(graph: Graph) -> Summary:
+def summary(graph: Graph) -> Summary:
     """Return the summary of a training graph."""
     trainable = {node.name for node in graph.trainable}
     stored = {node.name: node for node in graph if node.role in ("parameter", "state")}

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..files import write_whole
 from ..plan.plan import Plan, start_offsets
 from ..plan.problem import CostGraph
+from ..run.run import Run
 from ..schedule.schedule import Schedule
-from .lanes import TRANSFERS, WORDS, Kind, View, planned
+from .lanes import TRANSFERS, WORDS, Kind, View, planned, views_of
 
 # The colours differ in lightness, so that a grey print is legible. web/page.css has these hues.
 COLOURS: dict[Kind, str] = {
@@ -25,17 +28,22 @@ LABELS: dict[Kind, str] = {"page_in": "black"}  # text colour on such boxes; whi
 CHARACTER_WIDTH, LABEL_HEIGHT = 0.0055, 0.045
 
 
-def draw(graph: CostGraph, plan: Plan, *, title: str) -> bytes:
+def draw(schedule: Schedule, path: Path | str, run: Run | None = None) -> None:
+    """Draw a step of a schedule, and of a run of it if there is one, into a PNG file.
+
+    The picture shows processor, transfers and RAM over time. Raises BadInput if matplotlib is
+    missing, or if the run has another schedule; PoetError if the file cannot be written.
+    """
+    ram_bytes = schedule.meta["plan"]["ram_bytes"]
+    title = f"{schedule.meta['graph']['name']} in {ram_bytes:,} bytes of RAM"
+    views = views_of(schedule, run)
+    write_whole(path, draw_views(views, title=title, ram_bytes=ram_bytes))
+
+
+def draw_plan(graph: CostGraph, plan: Plan, *, title: str) -> bytes:
     """Return a PNG picture of a plan with offsets. Raises BadInput if matplotlib is missing."""
     view = planned(graph, plan.statements, start_offsets(graph, plan))
     return draw_views([view], title=title, ram_bytes=plan.ram_bytes)
-
-
-def draw_schedule(schedule: Schedule, views: Sequence[View]) -> bytes:
-    """Return a PNG picture of the views of a schedule. Raises BadInput if matplotlib is missing."""
-    ram_bytes = schedule.meta["plan"]["ram_bytes"]
-    title = f"{schedule.meta['graph']['name']} in {ram_bytes:,} bytes of RAM"
-    return draw_views(views, title=title, ram_bytes=ram_bytes)
 
 
 def draw_views(views: Sequence[View], *, title: str, ram_bytes: int) -> bytes:

@@ -45,6 +45,7 @@ from ..schedule.schedule import Schedule
 from ..sim.start_board import new_storage as new_storage, prepare_storage, start_board
 from ..view.picture import draw
 from .checking import check_board
+from .comparing import compare
 from .connection import (
     Card,
     Connection,
@@ -89,7 +90,7 @@ __all__ = [
     "Dataset", "Diverged", "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken",
     "NoDevice", "OutOfTime", "Plan", "PoetError", "PoetWarning", "Problem", "Profile", "Run",
     "Schedule", "accuracy", "board_names", "build", "check_board", "check_card", "check_computer",
-    "connect", "costs_of", "draw", "encode", "estimate_profile", "evaluate", "export",
+    "compare", "connect", "costs_of", "draw", "encode", "estimate_profile", "evaluate", "export",
     "export_card", "flash", "keep_everything", "load", "load_board", "load_data", "load_weights",
     "open_card", "ports", "prepare_storage", "problem", "read_card", "save_weights", "solve",
     "start_board", "step_of_weights", "summary", "train", "verify", "weights_sha256", "write_card",

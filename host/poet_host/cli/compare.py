@@ -1,20 +1,16 @@
 """The command `compare`."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from tempfile import gettempdir
+from typing import Any
 
 import click
 
 from .. import api
-from ..baselines.registry import METHODS, SCHEDULERS
-from ..compare.sweep import Case, Point, Result, Store, cores, sweep
+from ..baselines.registry import SCHEDULERS
 from ..errors import BadInput
-from ..plan.limits import deadline_us, ram_bytes
-from ..temporary import temporary_folder
 from . import completion
 from .console import emit, progress, say, show_table, show_text
 from .declared import argument, option, takes
@@ -52,7 +48,7 @@ class CompareOptions:
         "1.2x, or none. 1x is the time that the step takes if every tensor stays in RAM.",
     )  # fmt: skip
     methods: str = option(
-        default=",".join(METHODS), show_default="all", metavar="LIST",
+        default=",".join(SCHEDULERS), show_default="all", metavar="LIST",
         help="Planning methods, separated by commas. The list below describes them.",
     )  # fmt: skip
     search: SearchOptions
@@ -68,8 +64,8 @@ class CompareOptions:
         help="Write the table and the plans to this folder. Rows of the table that are already in "
         "the folder are not solved again.",
     )  # fmt: skip
-    jobs: int = option(
-        "--jobs", "-j", type=WholeRange(1), default=cores, metavar="N",
+    jobs: int | None = option(
+        "--jobs", "-j", type=WholeRange(1), metavar="N",
         show_default="the number of processors",
         help="Number of plans to solve in parallel.",
     )  # fmt: skip
@@ -86,34 +82,42 @@ def compare(given: CompareOptions) -> None:
     profile, method, budget and deadline is a point, and has a row in the table. All plans are
     verified. If a comparison with --output is interrupted, the same command continues it.
     """
-    chosen = _methods(given.methods)
+    methods = _methods(given.methods)
     limits = _some_words(given.budgets, "--budgets"), _some_words(given.deadlines, "--deadlines")
-    settings = list(
-        _settings(given.models, _words(*given.boards), _words(*given.profiles), given.model)
-    )
-    limit_s, counted = given.search.limit()
+    cases = [*_cases(given.models, _words(*given.boards), _words(*given.profiles), given.model)]
+    limit_s, _ = given.search.limit()
     with progress("pricing operators"):
         points = [
-            Point(case, method, ram, limit, limit_s, given.gap, given.search.objective, counted)
-            for setting in settings
-            for ram, limit in _limits(setting.case, *limits)
-            for method in chosen
-            for case in [setting.streaming(ram) if api.uses_modes(method) else setting.case]
+            _Point(costs, method, streaming() if api.uses_modes(method) else whole, whole)
+            for graph, profile, costs in cases
+            for whole, streaming in _problems(graph, profile, *limits, given.search)
+            for method in methods
         ]
-    with _store(given.output) as store:
-        results = _swept(points, store, given.jobs, given.output)
-        found = list(zip(points, results, strict=True))
+    with progress(f"comparing {len(points):,} points") as report:
+        rows = api.compare(
+            [(point.problem, point.method, point.costs) for point in points],
+            time_limit_s=limit_s, work_limit=given.search.work_limit, gap=given.gap,
+            folder=given.output, jobs=given.jobs, progress=report, report=say,
+        )  # fmt: skip
     if given.as_json:
-        emit({"points": [result.row for result in results]})
-        return
-    _show(found)
+        emit({"points": rows})
+    else:
+        _show([*zip(points, rows, strict=True)])
+
+
+@dataclass(frozen=True)
+class _Point:
+    costs: str  # name of the profile; empty if the graph has its own costs
+    method: str
+    problem: api.Problem
+    whole: api.Problem  # the same without operators that stream
 
 
 def _methods(text: str) -> list[str]:
     names = _some_words(text, "--methods")
-    unknown = [name for name in names if name not in METHODS]
+    unknown = [name for name in names if name not in SCHEDULERS]
     if unknown:
-        raise BadInput(f"unknown method {unknown[0]}: choose from {', '.join(METHODS)}")
+        raise BadInput(f"unknown method {unknown[0]}: choose from {', '.join(SCHEDULERS)}")
     return names
 
 
@@ -129,26 +133,10 @@ def _some_words(text: str, option: str) -> list[str]:
     return words
 
 
-class _Setting:
-    """A case, and the same case with operators that stream, for each RAM budget."""
-
-    def __init__(
-        self, case: Case, graph: api.Graph | api.CostGraph, profile: api.Profile | None
-    ) -> None:
-        self.case, self.graph, self.profile = case, graph, profile
-        self.streaming = cache(self._streaming)
-
-    def _streaming(self, ram_bytes: int) -> Case:
-        """Return the case with the modes of streaming; without them if every operator fits."""
-        wanted = api.problem(self.graph, self.profile, ram=ram_bytes)
-        if wanted.streaming is None:
-            return self.case
-        return replace(self.case, costs=wanted.graph, whole_costs=self.case.costs)
-
-
-def _settings(
+def _cases(
     models: Sequence[str], boards: list[str], profiles: list[str], options: ModelOptions
-) -> Iterator[_Setting]:
+) -> Iterator[tuple[api.Graph | api.CostGraph, api.Profile | None, str]]:
+    """Yield each model with each profile and the name of its costs."""
     if boards and profiles and not {"estimate", "paper"} & set(profiles):
         raise BadInput("each measured profile already names its board: omit --board")
     for model in dict.fromkeys(models):
@@ -158,88 +146,70 @@ def _settings(
                 raise BadInput(
                     f"{model} is a cost graph with its own costs: omit --board and --profile"
                 )
-            yield _Setting(Case(graph.name, "", "", graph), graph, None)
+            yield graph, None, ""
             continue
         for name in profiles or ["estimate"]:
             is_measured = name not in ("estimate", "paper")
             named: Sequence[str | None] = [None] if is_measured or not boards else boards
-            title = Path(name).stem if is_measured else name
             for board in named:
-                profile = profile_of(board, name)
-                case = Case(graph.name, profile.board, title, api.costs_of(graph, profile))
-                yield _Setting(case, graph, profile)
+                yield graph, profile_of(board, name), Path(name).stem if is_measured else name
 
 
-def _limits(case: Case, budgets: list[str], deadlines: list[str]) -> list[tuple[int, float | None]]:
-    keep = case.keeping
-    rams = [ram_bytes(text, keep.peak_bytes if keep else None) for text in budgets]
-    times = [deadline_us(text, keep.time_us if keep else None) for text in deadlines]
-    return [(ram, limit) for limit in dict.fromkeys(times) for ram in dict.fromkeys(rams)]
+def _problems(
+    graph: api.Graph | api.CostGraph,
+    profile: api.Profile | None,
+    rams: Sequence[str],
+    deadlines: Sequence[str],
+    search: SearchOptions,
+) -> Iterator[tuple[api.Problem, Callable[[], api.Problem]]]:
+    """Yield the problem of each pair of limits, and a function that lets its operators stream."""
+    costs = api.costs_of(graph, profile)
+    priced = cache(lambda ram_bytes: api.problem(graph, profile, ram=ram_bytes))
+    found = [
+        api.problem(costs, ram=ram, deadline=limit, objective=search.objective)
+        for limit in deadlines
+        for ram in rams
+    ]
+    for whole in {(it.ram_bytes, it.deadline_us): it for it in found}.values():
+        whole = replace(whole, profile=profile)
+
+        def streaming(whole: api.Problem = whole) -> api.Problem:
+            wanted = priced(whole.ram_bytes)
+            return whole if wanted.streaming is None else replace(whole, graph=wanted.graph)
+
+        yield whole, streaming
 
 
-@contextmanager
-def _store(output: Path | None) -> Iterator[Store]:
-    if output is not None:
-        try:
-            store = Store(output)
-        except OSError as error:
-            raise BadInput(
-                f"-o: {error.filename} cannot be created ({error.strerror or error}). Name a "
-                "folder that you can write to"
-            ) from error
-        yield store
-        return
-    with temporary_folder(Path(gettempdir()), "poet-compare-") as folder:
-        yield Store(folder)
-
-
-def _swept(points: list[Point], store: Store, jobs: int, output: Path | None) -> list[Result]:
-    """Make a plan for each point. Write a table of the finished points, even after an error.
-
-    A point is a model with its costs, a method, and the limits of RAM and time.
-    """
-    try:
-        with progress(f"comparing {len(points):,} points") as report:
-            return sweep(points, store, jobs=jobs, progress=report)
-    finally:
-        rows = store.write_table()
-        if output:
-            say(f"wrote {len(rows):,} finished points to {output}/table.csv and table.json")
-
-
-def _show(found: list[tuple[Point, Result]]) -> None:
+def _show(found: list[tuple[_Point, dict[str, Any]]]) -> None:
     columns = (
         "method", ">bytes", ">deadline, ms", "status", ">energy, uJ", ">x", ">time, ms", ">peak",
     )  # fmt: skip
     by_case: dict[str, list[tuple[str, ...]]] = {}
-    for point, result in found:
-        case = point.case
-        title = " ".join(part for part in (case.model, case.board, case.profile) if part)
-        by_case.setdefault(title, []).append(_row(point, result))
+    for point, row in found:
+        title = " ".join(row[key] for key in ("model", "board", "profile") if row[key])
+        by_case.setdefault(title, []).append(_cells(point, row))
     for title, rows in by_case.items():
         show_table(columns, rows, title=title)
-    for note, names in _notes(found).items():
+    for note, names in _notes(row for _, row in found).items():
         show_text(f"{note}: {', '.join(names)}")
 
 
-def _notes(found: list[tuple[Point, Result]]) -> dict[str, list[str]]:
+def _notes(rows: Iterable[dict[str, Any]]) -> dict[str, list[str]]:
     """Return a map from each note to the names of the methods that have this note.
 
     The note of a plan begins with `*`, and states how the method was changed to make the plan. Any
     other note states why the method found no plan.
     """
     notes: dict[str, dict[str, None]] = {}
-    for point, result in found:
-        mark = "* " if result.row["plan"] else ""
-        for note in (result.row["note"] or "").split("; "):
+    for row in rows:
+        mark = "* " if row["plan"] else ""
+        for note in (row["note"] or "").split("; "):
             if note:
-                notes.setdefault(mark + note, {})[point.method] = None
+                notes.setdefault(mark + note, {})[row["method"]] = None
     return {note: list(names) for note, names in notes.items()}
 
 
-def _row(point: Point, result: Result) -> tuple[str, ...]:
-    row = result.row
-
+def _cells(point: _Point, row: dict[str, Any]) -> tuple[str, ...]:
     def shown(key: str, scale: float = 1.0) -> str:
         """Return a value as text; "" for None.
 
@@ -251,12 +221,12 @@ def _row(point: Point, result: Result) -> tuple[str, ...]:
         whole = isinstance(number, int) or number >= 1e5
         return f"{number:,.0f}" if whole else f"{number:,.{6 - len(str(int(number)))}f}"
 
-    keep = point.case.keeping
-    energy = "energy_uj" if point.objective == "added-energy" else "total_energy_uj"
+    keep = point.whole.keep_everything
+    energy = "energy_uj" if row["objective"] == "added-energy" else "total_energy_uj"
     kept_uj = getattr(keep, energy) if keep else None
     ratio = f"{row[energy] / kept_uj:.2f}" if row[energy] is not None and kept_uj else ""
     status = row["status"] + (" *" if row["plan"] and row["note"] else "")
     return (
-        point.method, f"{point.ram_bytes:,}", shown("deadline_us", 1e3), status,
+        row["method"], f"{row['ram_bytes']:,}", shown("deadline_us", 1e3), status,
         shown(energy), ratio, shown("time_us", 1e3), shown("peak_bytes"),
     )  # fmt: skip

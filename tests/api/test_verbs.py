@@ -7,7 +7,7 @@ from pathlib import Path
 import poet_host as poet
 import pytest
 from poet_host import api
-from poet_host.api.training import check_training
+from poet_host.api.session import check_training
 from poet_host.data.fitted import fit_half
 from poet_host.errors import PoetWarning
 from poet_host.plan.keepall import keep_everything

@@ -70,17 +70,19 @@ from .planning import (
     uses_modes as uses_modes,
     why_no_plan as why_no_plan,
 )
+from .session import (
+    Task as Task,
+    last_step as last_step,
+    run_training as run_training,
+    task_of as task_of,
+    training_session as training_session,
+)
 from .training import (
-    Backup as Backup,
-    begin_training as begin_training,
     card_image_bytes as card_image_bytes,
     check_card,
-    check_countable as check_countable,
     evaluate,
     export_card,
-    last_step as last_step,
     read_card,
-    run_training as run_training,
     train,
     write_card,
 )

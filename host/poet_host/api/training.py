@@ -3,43 +3,29 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from secrets import token_hex
-from tempfile import gettempdir
 
-from ..card.card import check_replaceable, held, nothing_held, read_weights, resumed
+from ..card.card import read_weights, resumed
 from ..card.card_check import check
 from ..card.card_device import CardDevice, job_room_bytes, partition_blocks
 from ..card.card_export import Exported, exported
 from ..card.card_report import CardReport
 from ..card.job import JobState, check_room, job_size, make_job, read_job, write_job
-from ..card.weights import SavedWeights, classes_of_weights, save_weights, write_tensors
+from ..card.weights import SavedWeights, classes_of_weights, write_tensors
 from ..data.classes import NO_NAMES
 from ..data.fitted import FittedData, numbered
-from ..device.device import NOTHING_COMMITTED, Progress
+from ..device.device import Progress
 from ..errors import BadInput
-from ..graph.graph import Graph
 from ..graph.weights import Weights
 from ..run.evaluate import Evaluation, Half, evaluate as evaluate_on
 from ..run.run import Run
-from ..run.train import (
-    COMMIT_EVERY,
-    BeforeMoving,
-    Diverged,
-    OnStep,
-    StartingPoint,
-    Training,
-    check_starting_values,
-    load_schedule,
-    prepare_board,
-    train as train_until,
-)
+from ..run.train import COMMIT_EVERY, BeforeMoving, OnStep, load_schedule, prepare_board
 from ..schedule.decode import decode
-from ..schedule.rates import with_rates
 from ..schedule.schedule import Schedule
 from ..schedule.slots import job_block
 from ..sim.native import BLOCK_BYTES, PARTITION_START
 from .connection import Card, Connection
 from .inputs import Data, as_schedule, as_weights, fitted as as_fitted, rate_of
+from .session import begin_training, check_countable, check_training, run_training, task_of
 
 _MIN_IMAGE_BYTES = 64 << 20  # minimum size of a new card image, which is a sparse file
 _MIB = 1 << 20
@@ -86,157 +72,19 @@ def train(
     Raises BadInput if the data or the weights do not fit, or if weights on the card would be lost;
     Diverged if the loss or a parameter is not finite; LinkBroken if the board no longer answers.
     """
-    schedule = with_rates(
-        as_schedule(schedule), learning_rate=rate_of(learning_rate, lr), momentum=momentum,
-        weight_decay=weight_decay,
+    rates = {
+        "learning_rate": rate_of(learning_rate, lr), "momentum": momentum,
+        "weight_decay": weight_decay,
+    }  # fmt: skip
+    task = task_of(
+        schedule, data, rates, epochs=epochs, steps=steps, shuffle=shuffle, seed=seed,
+        weights=weights, first_step=first_step, resume=resume,
     )  # fmt: skip
-    fitted = as_fitted(data, schedule.graph, shuffle)
-    last = last_step(fitted, epochs, steps)
-    check_countable(fitted, last)
-    start = _starting_point(schedule.graph, seed, weights, first_step, resume)
     training = begin_training(
-        schedule, connection, fitted, start, erase_card=erase_card, before_moving=before_moving,
+        task, connection, erase_card=erase_card, before_moving=before_moving,
         commit_every=commit_every,
     )  # fmt: skip
-    return run_training(training, connection, last, on_step, stopped)
-
-
-def _starting_point(
-    graph: Graph, seed: int, weights: Weights | str | Path | None, first_step: int, resume: bool
-) -> StartingPoint:
-    given = None if weights is None else as_weights(weights, graph)
-    return StartingPoint(seed, given, first_step, resume)
-
-
-def begin_training(
-    schedule: Schedule,
-    connection: Connection,
-    data: FittedData,
-    start: StartingPoint,
-    *,
-    erase_card: bool,
-    before_moving: BeforeMoving | None,
-    commit_every: int,
-    checked: Callable[[int | None], object] = lambda replaced: None,
-) -> Training:
-    """Check whether training can begin, and send schedule and weights to the board.
-
-    `checked` is called before anything is written or erased, with the result of `check_training`.
-    """
-    checked(check_training(schedule, connection, data, start, erase_card))
-    before_moving = before_moving or Backup(schedule.graph)
-    if erase_card:
-        connection.device.format()
-    try:
-        training = Training(connection.device, schedule, data, start, before_moving, commit_every)
-    except BaseException as error:
-        if isinstance(before_moving, Backup):
-            before_moving.name_in(error)
-        raise
-    if isinstance(before_moving, Backup):
-        before_moving.remove()
-    return training
-
-
-def run_training(
-    training: Training,
-    connection: Connection,
-    last: int,
-    on_step: OnStep | None,
-    stopped: Callable[[], bool],
-) -> Run:
-    """Train until step `last`. `on_step` logs, validates and saves: see run.session."""
-    try:
-        run = train_until(training, last, on_step, stopped)
-    except Diverged:  # the exception holds the run and its weights
-        connection.written = (training.schedule.model.crc, training.committed)
-        raise
-    connection.written = (training.schedule.model.crc, training.committed)
-    return run
-
-
-class Backup:
-    """A file that keeps a card's weights while the card is written in another layout.
-
-    If `path` is None, the file is temporary. `report` is called with a message about the file.
-    """
-
-    def __init__(
-        self,
-        graph: Graph,
-        path: Path | None = None,
-        report: Callable[[str], object] = lambda text: None,
-    ) -> None:
-        self._graph, self._path, self._report = graph, path, report
-        self._is_temporary = path is None
-        # Number of steps that the weights in the file were trained for. None: no file yet.
-        self._step: int | None = None
-
-    def __call__(self, weights: Weights, step: int) -> None:
-        path = self._path or Path(gettempdir()) / f"poet-weights-{token_hex(8)}.safetensors"
-        save_weights(path, self._graph, weights, step, mode=0o600 if self._is_temporary else None)
-        self._path, self._step = path, step
-        self._report(f"{self._path} holds the weights of step {step} while the card is rewritten")
-
-    def name_in(self, error: BaseException) -> None:
-        """Add the path of this backup to the error, if the card may have lost its weights."""
-        if self._step is not None:
-            error.args = (
-                f"{error}; the card may have lost its weights of step {self._step}. To continue, "
-                "train with --resume, another file for --save-weights, and --load-weights "
-                f"{self._path}",
-            )
-
-    def remove(self) -> None:
-        """Delete the file if it is temporary. Call this once the card holds the weights again."""
-        if self._is_temporary and self._path is not None:
-            self._path.unlink(missing_ok=True)
-
-
-def check_training(
-    schedule: Schedule,
-    connection: Connection | Card,
-    data: FittedData,
-    start: StartingPoint,
-    erase_card: bool,
-) -> int | None:
-    """Raise BadInput if training would fail, before anything is written or erased.
-
-    Raises BadInput, too, if training would delete weights on the card that the user may need. It
-    may delete them in three cases: `erase_card` is True, this connection has trained them, or they
-    belong to the same model as `start.weights`, which have been trained for one step or more. In
-    the last case, returns for how many steps the weights on the card were trained, otherwise None.
-    """
-    graph, device = schedule.graph, connection.device
-    if start.resume:
-        found = held(device)
-        if found is None:
-            raise nothing_held(graph)
-        numbered(data, found.note.classes if found.note else NO_NAMES)
-        return None
-    numbered(data, start.classes, is_trained=start.weights is not None)
-    check_starting_values(graph, start.weights)
-    if erase_card:
-        return None
-    return check_replaceable(device, schedule, connection.written, start.first_step)
-
-
-def last_step(data: FittedData, epochs: int, steps: int | None) -> int:
-    """Return the last step: `steps`, or the last step of epoch `epochs` if `steps` is None."""
-    count, what = (epochs, "epochs") if steps is None else (steps, "steps")
-    if not isinstance(count, int) or count < 1:
-        raise BadInput(f"{what} must be a whole number of 1 or more, not {count!r}")
-    return epochs * data.steps_per_epoch if steps is None else steps
-
-
-def check_countable(data: FittedData, last: int) -> None:
-    """Raise BadInput for a last step that boards cannot count."""
-    if last >= NOTHING_COMMITTED:
-        most = NOTHING_COMMITTED - 1
-        raise BadInput(
-            f"training would end after step {last:,}, but boards count at most {most:,} steps: "
-            f"train for at most {most // data.steps_per_epoch:,} epochs"
-        )
+    return run_training(training, connection, task.last, on_step, stopped)
 
 
 def evaluate(
@@ -291,12 +139,13 @@ def write_card(
     it is switched on and no host sends requests. Raises BadInput if the data does not fit the
     model, if no step is left to train, or if weights on the card would be lost.
     """
-    schedule = as_schedule(schedule)
-    device = connection.device
+    schedule, device = as_schedule(schedule), connection.device
+    task = task_of(
+        schedule, data, {}, epochs=epochs, steps=steps, shuffle=shuffle, seed=seed, weights=weights,
+        first_step=first_step, resume=resume,
+    )  # fmt: skip
+    fitted, start, last = task.data, task.start, task.last
     decode(schedule)  # a card without a board does not check the plan
-    fitted = as_fitted(data, schedule.graph, shuffle)
-    last = last_step(fitted, epochs, steps)
-    start = _starting_point(schedule.graph, seed, weights, first_step, resume)
     check_training(schedule, connection, fitted, start, erase_card)
     first, names = first_step, start.classes
     if resume:

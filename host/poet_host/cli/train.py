@@ -7,17 +7,11 @@ import click
 import numpy as np
 
 from .. import api
-from ..data.fitted import FittedData, classes_of, fit
+from ..data.fitted import classes_of
 from ..errors import BadInput, PoetError
 from ..graph.weights import weight_nodes
-from ..profile.profile import board_power
-from ..run.evaluate import held_out_accuracy
-from ..run.log import Log
-from ..run.run import weights_sha256
-from ..run.session import Session
-from ..run.train import COMMIT_EVERY, StartingPoint
-from ..run.validate import check_held_out
-from ..schedule.rates import with_rates
+from ..run.session import Files, Session
+from ..run.train import COMMIT_EVERY
 from .console import (
     counted,
     emit,
@@ -115,6 +109,13 @@ class TrainOptions:
         """The file of the weights with the lowest loss on the held-out samples."""
         return self.save_weights.with_suffix(".best.safetensors") if self.validated else None
 
+    @property
+    def files(self) -> Files:
+        return Files(
+            weights=self.save_weights, save_every=self.save_every, best=self.best,
+            log=self.log_path, continues=self.resume,
+        )  # fmt: skip
+
     def check(self) -> None:
         """Raise BadInput if options exclude each other, or a file cannot be written."""
         self.duration.check()
@@ -130,16 +131,6 @@ class TrainOptions:
         check_writable(self.log_path, self.run_path, self.best, read=(self.load_weights,))
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What to train, from which weights, and until which step."""
-
-    schedule: api.Schedule
-    data: FittedData
-    start: StartingPoint
-    last: int
-
-
 @click.command()
 @takes
 def train(given: TrainOptions) -> int:
@@ -151,13 +142,16 @@ def train(given: TrainOptions) -> int:
     ram = api.arena_for(schedule, given.port, given.storage if given.from_board else None)
     failed: dict[str, object] = {}
     with (
-        Log(given.log_path, given.resume) as log,
         api.connect(
             given.port, storage=given.storage, arena_bytes=ram, card=schedule.model.storage
         ) as connection,
-    ):
-        log.check()
-        session = _begin(task, connection, log, given)
+        api.training_session(
+            task, connection, given.files, _about(task, connection, given),
+            erase_card=given.erase_card, commit_every=given.commit_every, say=say,
+        ) as session,
+    ):  # fmt: skip
+        _say_classes(session)
+        _say_unused(session, task.last, given.duration.steps)
         with (
             progress(f"training {graph.name}") as report,
             stop_requests("stopping after this step; press Ctrl-C again to stop now") as stopped_by,
@@ -171,14 +165,10 @@ def train(given: TrainOptions) -> int:
             except api.Diverged as error:
                 run, failed = error.run, failure(str(error), error.exit_code)
         _save(session, run, given)
-        accuracy = None if failed else held_out_accuracy(graph, run.weights, session.training.data)
-        log.end(
-            ended=run.ended, accuracy=accuracy, weights_sha256=weights_sha256(run.weights),
-            **({"error": failed["error"]} if failed else {}),
-        )  # fmt: skip
+        accuracy = session.end(run, str(failed.get("error", "")))
     code = 128 + stopped_by() if run.ended == "interrupted" else 0
     if not failed:
-        failed = _failure(log, session, run, given.strict_deadline)
+        failed = _failure(session, run, given.strict_deadline)
     if failed:
         code = PoetError.exit_code
         say(f"poet-host: {failed['error']}")
@@ -189,78 +179,56 @@ def train(given: TrainOptions) -> int:
     return code
 
 
-def _task(given: TrainOptions) -> _Task:
+def _task(given: TrainOptions) -> api.Task:
     """Read all files that the options name. Raises BadInput if they do not fit each other."""
-    schedule = with_rates(
-        api.Schedule.load(given.schedule), learning_rate=given.learning_rate,
-        momentum=given.momentum, weight_decay=given.weight_decay,
-    )  # fmt: skip
+    schedule = api.Schedule.load(given.schedule)
     if given.commit_every is not None and schedule.model.storage:
         raise BadInput(
             f"--commit-every: the schedule {given.schedule} uses a card, where every step commits. "
             "Omit the option, or solve with --no-storage"
         )
-    graph = schedule.graph
-    read = given.data.load(graph, given.seed, shuffle=given.duration.shuffle)
-    data = fit(read, graph)
-    if read.x.dtype == np.uint8 and given.data.normalize == "none":
-        say(f"data {read.name}: x has bytes (0 to 255). --normalize scale often trains better")
-    if given.validated:
-        check_held_out(data)
-    path = given.load_weights
-    first = api.step_of_weights(path) if given.resume and path else 0
-    weights = api.load_weights(path, graph) if path else None
-    last = api.last_step(data, given.duration.epochs or 1, given.duration.steps)
-    api.check_countable(data, last)
+    data = given.data.load(schedule.graph, given.seed, shuffle=given.duration.shuffle)
+    if data.x.dtype == np.uint8 and given.data.normalize == "none":
+        say(f"data {data.name}: x has bytes (0 to 255). --normalize scale often trains better")
+    if given.validated and data.x_test is None:
+        raise BadInput(f"data {data.name}: validation needs held-out samples. Set --test-split")
     if given.strict_deadline and schedule.meta["plan"].get("deadline_us") is None:
         raise BadInput(
             f"--strict-deadline: the schedule {given.schedule} has no deadline. Run `poet-host "
             "solve` again with --deadline"
         )
-    return _Task(schedule, data, StartingPoint(given.seed, weights, first, given.from_board), last)
-
-
-def _begin(task: _Task, connection: api.Connection, log: Log, given: TrainOptions) -> Session:
-    """Begin the log and the training."""
-    schedule, data, graph, first = (
-        task.schedule,
-        task.data,
-        task.schedule.graph,
-        task.start.first_step,
-    )
-
-    def checked(replaced: int | None) -> None:
-        if replaced is not None:
-            say(
-                f"replacing the weights of step {replaced:,} on the card by those of step {first:,}"
-            )
-        begun = connection.device.info.committed_step if given.from_board else first
-        about = {
-            "model": graph.name, "board": connection.board.name, "data": data.name,
-            "normalize": given.data.normalize, "test_split": given.data.test_split,
-            "shuffle": given.duration.shuffle, "seed": given.seed, "batch": graph.batch,
-            "samples": len(data.x), "to_step": task.last, "schedule": str(given.schedule),
-            "plan_crc": schedule.header.crc,
-        }  # fmt: skip
-        power = board_power(connection.board, schedule.model.storage)
-        log.begin(about, begun, data.steps_per_epoch, power)
-
-    training = api.begin_training(
-        schedule, connection, data, task.start, erase_card=given.erase_card,
-        before_moving=api.Backup(graph, given.save_weights, say),
-        commit_every=given.commit_every or COMMIT_EVERY, checked=checked,
+    path = given.load_weights
+    names = ("learning_rate", "momentum", "weight_decay")
+    return api.task_of(
+        schedule, data, {name: getattr(given, name) for name in names}, shuffle=None,
+        epochs=given.duration.epochs or 1, steps=given.duration.steps, seed=given.seed,
+        weights=path, first_step=api.step_of_weights(path) if given.resume and path else 0,
+        resume=given.from_board,
     )  # fmt: skip
+
+
+def _about(task: api.Task, connection: api.Connection, given: TrainOptions) -> dict[str, object]:
+    """Return what the first line of the log says of the run."""
+    graph, data = task.schedule.graph, task.data
+    return {
+        "model": graph.name, "board": connection.board.name, "data": data.name,
+        "normalize": given.data.normalize, "test_split": given.data.test_split,
+        "shuffle": given.duration.shuffle, "seed": given.seed, "batch": graph.batch,
+        "samples": len(data.x), "to_step": task.last, "schedule": str(given.schedule),
+        "plan_crc": task.schedule.header.crc,
+    }  # fmt: skip
+
+
+def _say_classes(session: Session) -> None:
+    """Print the names of the classes, and whether some classes have no name."""
+    training = session.training
     say_classes(training.classes)
-    if 0 < len(training.classes) < classes_of(graph):
+    if 0 < len(training.classes) < classes_of(training.graph):
         say(
-            f"{graph.name} has {classes_of(graph):,} classes, but {data.name} has names for only "
-            f"{len(training.classes):,}. Data for later runs cannot add names"
+            f"{training.graph.name} has {classes_of(training.graph):,} classes, but "
+            f"{training.data.name} has names for only {len(training.classes):,}. Data for later "
+            "runs cannot add names"
         )
-    session = Session(training, log, given.save_weights, given.best, given.save_every, say)
-    if given.best and given.resume and given.best.exists():
-        session.load_best()
-    _say_unused(session, task.last, given.duration.steps)
-    return session
 
 
 def _say_unused(session: Session, last: int, steps: int | None) -> None:
@@ -296,11 +264,11 @@ def _check_space(graph: api.Graph, steps: int, given: TrainOptions) -> None:
     check_space(sizes)
 
 
-def _failure(log: Log, session: Session, run: api.Run, strict_deadline: bool) -> dict[str, object]:
+def _failure(session: Session, run: api.Run, strict_deadline: bool) -> dict[str, object]:
     """Return the JSON keys of an error if the command fails after training, otherwise {}."""
     message = ""
-    if log.broken:
-        message = f"{log.broken}. The weights are saved, but the log is incomplete"
+    if session.log.broken:
+        message = f"{session.log.broken}. The weights are saved, but the log is incomplete"
     elif session.write_error:
         message = f"during training: {session.write_error}"
     elif strict_deadline and run.deadline_missed_steps and run.ended == "done":

@@ -1,6 +1,7 @@
 """What a training does after each step: log, report, validate and save weights."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Protocol
@@ -8,8 +9,9 @@ from typing import Protocol
 from ..card.weights import load_weights, save_weights, step_of_weights
 from ..errors import PoetError
 from ..graph.weights import Weights
+from .evaluate import held_out_accuracy
 from .log import Log
-from .run import Run, Step
+from .run import Run, Step, weights_sha256
 from .train import Training
 from .validate import Validated, validate
 
@@ -24,22 +26,26 @@ class Report(Protocol):
     def __call__(self, done: int, total: int, word: str, is_line: bool = False) -> None: ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """The files that a training writes, apart from its run."""
+
+    weights: Path
+    save_every: int | None = None  # number of steps after which `weights` is written, too
+    best: Path | None = None  # the weights with the lowest loss on the held-out samples
+    log: Path | None = None
+    continues: bool = False  # True: `best` and `log` continue those of the previous run
+
+
 class Session:
     """Logs steps, validates after epochs, and saves weights during training.
 
-    `path`: the file for the weights, which are saved after every `save_every` steps, too. `best`:
-    the file for the weights with the lowest loss on the held-out samples; None: no validation.
-    `warn` is called with the reason if weights cannot be saved.
+    Validates only if `files.best` is given. `warn` is called with the reason if weights cannot be
+    saved.
     """
 
     def __init__(
-        self,
-        training: Training,
-        log: Log,
-        path: Path,
-        best: Path | None,
-        save_every: int | None,
-        warn: Callable[[str], object],
+        self, training: Training, log: Log, files: Files, warn: Callable[[str], object]
     ) -> None:
         self.training, self.log = training, log
         self.begun = training.committed
@@ -48,18 +54,15 @@ class Session:
         self.best: Validated | None = None  # the validation with the lowest loss
         self.report: Report | None = None
         self.write_error = ""  # why weights could not be saved during training; empty: no error
-        self._path, self._best_path, self._save_every, self._warn = path, best, save_every, warn
+        self._files, self._warn = files, warn
         self._losses: list[float] = []  # losses of the steps so far in this epoch
+        if files.continues and files.best and files.best.exists():
+            self._load_best(files.best)
 
-    def load_best(self) -> None:
-        """Validate the best weights of the previous run.
-
-        After this call, only weights with a lower loss replace them.
-        """
-        assert self._best_path is not None
-        weights = load_weights(self._best_path, self.training.graph)
-        step = step_of_weights(self._best_path)
-        self.best = self._validated(weights, step)
+    def _load_best(self, path: Path) -> None:
+        """Validate the best weights of the previous run. Only a lower loss replaces them."""
+        weights = load_weights(path, self.training.graph)
+        self.best = self._validated(weights, step_of_weights(path))
 
     def on_step(self, step: Step, last: int) -> None:
         """Log, report, validate and save after a step.
@@ -74,24 +77,24 @@ class Session:
             mean = sum(self._losses) / len(self._losses)
             text = f"epoch {step.step // self.per_epoch}, mean loss {mean:.4f}"
             self._losses = []
-        is_saved = self._save_every and step.step % self._save_every == 0
-        if is_saved or (is_epoch and self._best_path):
+        is_saved = self._files.save_every and step.step % self._files.save_every == 0
+        if is_saved or (is_epoch and self._files.best):
             weights = self.training.weights()
             if is_saved and step.step < last:
-                self._checkpoint(self._path, weights, step.step)
-            if is_epoch and self._best_path:
+                self._checkpoint(self._files.weights, weights, step.step)
+            if is_epoch and self._files.best:
                 text += self._validate(weights, step.step)
         if self.report:
             self.report(step.step, last, text, is_epoch)
 
     def _validate(self, weights: Weights, step: int) -> str:
-        assert self._best_path is not None
+        assert self._files.best is not None
         result = self._validated(weights, step)
         self.validations.append(result)
         self.log.validated(result)
         if isfinite(result.loss) and (self.best is None or result.loss < self.best.loss):
             self.best = result
-            self._checkpoint(self._best_path, weights, step)
+            self._checkpoint(self._files.best, weights, step)
         accuracy = "" if result.accuracy is None else f", accuracy {result.accuracy:.1%}"
         return f", validation loss {result.loss:.4f}{accuracy}"
 
@@ -119,11 +122,25 @@ class Session:
         done = run.last_step or self.begun
         if not done and run.ended == "not_finite":
             return None
-        self._save(self._path, run.weights, done)
-        return self._path
+        self._save(self._files.weights, run.weights, done)
+        return self._files.weights
+
+    def end(self, run: Run, error: str = "") -> float | None:
+        """Write the end of the log, and return the accuracy on held-out samples.
+
+        The accuracy is None if there are none, if labels are not classes, or after an `error`.
+        """
+        accuracy = None
+        if not error:
+            accuracy = held_out_accuracy(self.training.graph, run.weights, self.training.data)
+        self.log.end(
+            ended=run.ended, accuracy=accuracy, weights_sha256=weights_sha256(run.weights),
+            **({"error": error} if error else {}),
+        )  # fmt: skip
+        return accuracy
 
     def to_json(self) -> dict[str, object]:
-        best = self.best and {**self.best.to_json(), "file": str(self._best_path)}
+        best = self.best and {**self.best.to_json(), "file": str(self._files.best)}
         return {
             "steps": self.training.committed,
             "validation": [result.to_json() for result in self.validations],

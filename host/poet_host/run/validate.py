@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from ..data.datasets import Dataset
-from ..errors import BadInput
 from ..graph.graph import Graph
 from ..graph.weights import Array, Weights
 from ..reference.inference import logits
@@ -28,11 +27,6 @@ class Validated:
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "loss": self.loss if np.isfinite(self.loss) else None}
-
-
-def check_held_out(dataset: Dataset) -> None:
-    if dataset.x_test is None or dataset.y_test is None:
-        raise BadInput(f"data {dataset.name}: validation needs held-out samples. Set --test-split")
 
 
 def validate(graph: Graph, weights: Weights, dataset: Dataset, epoch: int, step: int) -> Validated:

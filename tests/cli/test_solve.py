@@ -10,7 +10,6 @@ import numpy as np
 import poet_host as poet
 import pytest
 from poet_host import api
-from poet_host.cli.solved import traffic_facts, traffic_of
 from poet_host.device.board import load_board
 from poet_host.plan.costgraph import dump_cost_graph
 from poet_host.plan.infeasible import largest_need
@@ -24,6 +23,8 @@ from poet_host.schedule.nests import Streamed
 from poet_host.schedule.schedule import Schedule
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import DEFAULT_GAP, solve as plan_of
+from poet_host.stream.traffic import traffic_of
+from poet_host.view.plan_table import traffic_rows
 from support.command import Command
 from support.cost_graphs import random_cost_graph
 from support.mode_graphs import mode_problem
@@ -240,8 +241,8 @@ def test_the_bytes_that_modes_move_are_shown() -> None:
     assert moved_bytes(graph, plan) == (24, 24)
     traffic = traffic_of(graph, Problem(graph, 99), plan)
     assert traffic is not None
-    assert ("bytes moved in, out", "24, 24") in traffic_facts(traffic, None)
-    assert ("bytes written in an epoch", "2,400") in traffic_facts(traffic, 100)
+    assert ("bytes moved in, out", "24, 24") in traffic_rows(traffic, None)
+    assert ("bytes written in an epoch", "2,400") in traffic_rows(traffic, 100)
     assert traffic_of(graph, Problem(graph, 99), replace(plan, statements=())) is None
 
 

@@ -21,9 +21,9 @@ from poet_host.profile.profile import estimate_profile
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
 from poet_host.stream.cutting import choose_cuts
-from poet_host.stream.least_traffic import least_moved_bytes
 from poet_host.stream.pairs import in_pair_order, pairs_of
 from poet_host.stream.streaming import SMALL_PART_BYTES, with_streaming, with_used_modes
+from poet_host.stream.traffic import least_moved_bytes
 
 RAM_BYTES = 24_576
 BUFFER_BYTES = 12_288

@@ -22,7 +22,6 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ..data.classes import Classes
 from ..run.session import Report
 
 TABLE_WIDTH = 110  # width of a table in characters, if stdout is not a terminal
@@ -36,11 +35,6 @@ def count_steps(report: Report) -> Callable[[int, int], None]:
     return lambda done, total: report(done, total, "steps")
 
 
-def counted(count: int, noun: str) -> str:
-    """Return the number and the noun: "1 step", "1,200 steps"."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
 def _stderr() -> Console:
     # Make a new console for each message, because stderr may be redirected between messages.
     return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
@@ -51,7 +45,7 @@ def say(message: str) -> None:
     _stderr().print(escape(message))
 
 
-def say_classes(classes: Classes) -> None:
+def say_classes(classes: Sequence[str]) -> None:
     """Print the number and the name of each class."""
     if classes:
         say(f"classes: {', '.join(f'{i} {name}' for i, name in enumerate(classes))}")

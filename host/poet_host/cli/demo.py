@@ -9,7 +9,8 @@ import click
 
 from .. import api
 from ..resources import resource
-from .console import counted, emit, progress, say, show_table, show_text
+from ..view.listing import counted
+from .console import emit, progress, say, show_table, show_text
 from .declared import option, takes
 from .options import JSON
 

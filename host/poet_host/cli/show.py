@@ -9,11 +9,11 @@ from .. import api
 from ..files import write_json, write_whole
 from ..view.comparison import Comparison, compare_run
 from ..view.lanes import views_of
-from ..view.listing import listing, unit_of
+from ..view.listing import counted, listing, unit_of
 from ..view.page import page
 from ..view.perfetto import chrome_trace
 from ..view.picture import draw
-from .console import counted, emit, say, show_table, show_text
+from .console import emit, say, show_table, show_text
 from .declared import option, takes
 from .options import JSON, SCHEDULE
 from .written import check_writable, output_file

@@ -18,6 +18,8 @@ from ..plan.whole_training import (
     whole_training,
 )
 from ..solver.solve import DEFAULT_GAP
+from ..stream.traffic import traffic_of
+from ..view.plan_table import plan_rows, traffic_rows, training_rows
 from .console import emit, progress, say, show_table
 from .declared import option, takes
 from .info import MAX_ROWS, is_loss_assumed, show_model
@@ -35,15 +37,7 @@ from .options import (
     profile_of,
 )
 from .signals import keyboard_interrupts
-from .solved import (
-    because,
-    exit_code,
-    facts_of,
-    state_text,
-    traffic_facts,
-    traffic_of,
-    training_facts,
-)
+from .solved import because, exit_code, state_text
 from .written import check_writable, output_file
 
 
@@ -263,10 +257,10 @@ def _show(
         about |= {"traffic": asdict(traffic)} if traffic else {}
         emit({**plan.to_json(statements=False), **about})
     elif plan.statements:
-        facts = facts_of(problem.keep_everything, plan)
+        facts = plan_rows(problem.keep_everything, plan)
         if traffic:
-            facts += traffic_facts(traffic, steps and steps // (given.epochs or 1))
-        show_table(("", ">"), facts + (training_facts(needs, cells) if needs else []))
+            facts += traffic_rows(traffic, steps and steps // (given.epochs or 1))
+        show_table(("", ">"), facts + (training_rows(needs, cells) if needs else []))
 
 
 def _profile(

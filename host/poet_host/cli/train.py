@@ -12,8 +12,8 @@ from ..errors import BadInput, PoetError
 from ..graph.weights import weight_nodes
 from ..run.session import Files, Session
 from ..run.train import COMMIT_EVERY
+from ..view.listing import counted
 from .console import (
-    counted,
     emit,
     failure,
     progress,

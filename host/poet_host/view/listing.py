@@ -90,8 +90,9 @@ def _cells(
         yield str(row.index), *planned, *measured, row.statement, name, *numbers, row.what
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
+def counted(number: int, noun: str) -> str:
+    """Return the number and the noun: "1 step", "1,200 steps"."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _header(schedule: Schedule) -> Iterator[str]:
@@ -104,8 +105,8 @@ def _header(schedule: Schedule) -> Iterator[str]:
         f"{len(schedule.model_part):,} bytes"
     )
     yield (
-        f"RAM {header.arena_bytes:,} bytes, at most {_count(header.resident_max, 'tensor')} at "
-        f"once and {_count(header.queue_max, 'transfer')} queued"
+        f"RAM {header.arena_bytes:,} bytes, at most {counted(header.resident_max, 'tensor')} at "
+        f"once and {counted(header.queue_max, 'transfer')} queued"
     )
     plan = meta.get("plan", {})
     if plan.get("energy_uj") is not None:
@@ -133,7 +134,7 @@ def _storage(model: Model) -> Iterator[str]:
         there = [tensor for tensor in model.tensors if tensor.place == place]
         if there and place != NEXT:
             size_bytes = sum(tensor.size_bytes for tensor in there)
-            yield f"{_count(len(there), 'tensor')} {name} ({size_bytes:,} bytes)"
+            yield f"{counted(len(there), 'tensor')} {name} ({size_bytes:,} bytes)"
     yield f"{model.data_blocks:,} blocks in all"
 
 

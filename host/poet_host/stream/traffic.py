@@ -1,12 +1,36 @@
-"""The least bytes that operators move if each of them runs alone."""
+"""What a step moves to and from storage, and the least that its operators move alone."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import sqrt
 
 from ..graph.graph import Graph, Node
 from ..graph.kept_slabs import STEPS, renews_some_rows
 from ..graph.operands import operator_of
 from ..graph.work import work_of
+from ..plan.plan import Plan, moved_bytes
+from ..plan.problem import CostGraph, Problem
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a step moves to and from storage, if operators stream."""
+
+    streamed: int  # operators that run in a mode other than 0
+    computed: int  # operators that run, recomputations included
+    moved_in_bytes: int
+    moved_out_bytes: int
+    least_bytes: int | None  # that operators move alone; None for a cost graph
+
+
+def traffic_of(graph: Graph | CostGraph, problem: Problem, plan: Plan) -> Traffic | None:
+    """Return what a step of `plan` moves; None if no operator streams."""
+    computes = [statement for statement in plan.statements if statement.op == "compute"]
+    streamed = sum(statement.mode > 0 for statement in computes)
+    if not streamed:
+        return None
+    least = least_moved_bytes(graph, plan.ram_bytes) if isinstance(graph, Graph) else None
+    return Traffic(streamed, len(computes), *moved_bytes(problem.graph, plan), least)
 
 
 def least_moved_bytes(graph: Graph, ram_bytes: int) -> int:

@@ -1,6 +1,5 @@
 """The command `info`, and the tables of a model that `solve` prints too."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,8 @@ import click
 
 from .. import api
 from ..errors import BadInput
-from ..graph.summary import Layer, Summary
+from ..graph.summary import Summary
+from ..view.model_table import layer_rows, model_rows
 from .console import emit, progress, show_table, show_text
 from .declared import takes
 from .options import JSON, MODEL, PROFILE, ModelOptions, board_option, profile_of
@@ -100,48 +100,6 @@ def show_model(summary: Summary, *, is_assumed: bool, max_rows: int | None = Non
     """
     show_table(
         ("layer", "kind", "output", ">parameters", ">MACs of a sample", "trained"),
-        _layers(summary.layers, max_rows),
+        layer_rows(summary.layers, max_rows),
     )
-    rates = ", ".join(
-        f"{name.replace('_', ' ')} {value:g}" for name, value in summary.rates.items()
-    )
-    assumed = " (default; --loss selects another)" if is_assumed else ""
-    show_table(
-        ("", ""),
-        [
-            (
-                "parameters",
-                f"{summary.parameters:,}, {summary.trained_parameters:,} of them trained",
-            ),
-            ("MACs of a sample in the forward pass", f"{summary.macs:,}"),
-            ("MACs of a sample in a training step", f"{summary.training_macs:,}"),
-            ("loss", f"{summary.loss}{assumed}"),
-            ("optimizer", f"{summary.optimizer}: {rates}"),
-            ("batch", f"{summary.batch:,} of {'x'.join(map(str, summary.data_shape))}"),
-        ],
-    )
-
-
-def _trained(layer: Layer) -> str:
-    if layer.trained == "partly":
-        return f"all but {', '.join(layer.frozen)}"
-    return layer.trained + (", statistics frozen" if layer.statistics == "frozen" else "")
-
-
-def _layers(layers: Sequence[Layer], max_rows: int | None) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [
-        (
-            layer.name,
-            layer.kind,
-            "x".join(map(str, layer.shape)),
-            f"{layer.parameters:,}" if layer.parameters else "",
-            f"{layer.macs:,}" if layer.macs else "",
-            _trained(layer),
-        )
-        for layer in layers
-    ]
-    if max_rows is None or len(rows) <= max_rows:
-        return rows
-    half = max_rows // 2
-    omitted = f"... {len(rows) - 2 * half:,} more, see `poet-host info`"
-    return [*rows[:half], (omitted, "", "", "", "", ""), *rows[-half:]]
+    show_table(("", ""), model_rows(summary, is_assumed=is_assumed))

@@ -119,7 +119,7 @@ def test_a_full_disk_leaves_whole_lines_and_old_logs(
     with Log(log) as one:
         one.begin({}, 0, 1, POWER)
         monkeypatch.setattr("poet_host.run.log.write_all", half)
-        one.loss(1, 0.5)
+        one.end(ended="done")
         assert one.broken
     assert [row["event"] for row in rows(log)] == ["begin"]
     before = log.read_bytes()

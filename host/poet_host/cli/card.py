@@ -10,8 +10,7 @@ import click
 
 from .. import api
 from ..errors import BadInput, PoetError
-from ..profile.profile import board_power
-from ..run.log import Log
+from ..run.log import log_job
 from ..view.card_table import card_rows
 from . import completion
 from .console import emit, failure, progress, say, say_classes, show_table
@@ -184,13 +183,8 @@ def read(
         api.save_weights(save_weights, graph, weights, committed)
         say(f"wrote {save_weights}")
     if log_path:
-        with Log(log_path, at_end=True) as log:
-            about = {"model": graph.name, "board": trainer, "to_step": committed}
-            begun = state.first if state else committed
-            log.begin(about, begun, None, board_power(connection.board))
-            for step, loss in state.noted() if state else ():
-                log.loss(step, loss)
-            log.end(ended="read")
+        about = {"model": graph.name, "board": trainer, "to_step": committed}
+        log_job(log_path, about, state, committed)
         say(f"wrote {log_path}")
     if as_json:
         emit({**_facts(graph, state), "committed": committed, "board": trainer})

@@ -12,10 +12,10 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ..card.job import JobState
 from ..closing import Closing
 from ..errors import BadInput
 from ..files import is_stream, opened, replacement, write_all, write_whole
@@ -34,13 +34,12 @@ class Log(Closing):
     `begin` replaces the file `path`, or appends to it if `resume` is True. If `path` is None,
     nothing is written. An exception that leaves the `with` block becomes the last line. If the log
     can no longer be written, `broken` has the reason, the file ends with the last whole line, and
-    training continues without a log. `at_end`: write all lines at once, when `end` is called, for a
-    run that is over.
+    training continues without a log.
     """
 
-    def __init__(self, path: Path | None, resume: bool = False, *, at_end: bool = False) -> None:
+    def __init__(self, path: Path | None, resume: bool = False) -> None:
         self.broken = ""
-        self._path, self._resume, self._at_end = path, resume, at_end
+        self._path, self._resume = path, resume
         self._file: BinaryIO | None = None
         self._per_epoch = 1
         self._power: Power | None = None
@@ -61,13 +60,10 @@ class Log(Closing):
         resumed run cannot append to it.
         """
         self._per_epoch, self._power, self._ended = per_epoch or 1, power, False
-        head = {"format": FORMAT, "version": VERSION, "event": "begin", "time": time.time()}
-        head |= {"from_step": from_step, "steps_per_epoch": per_epoch, **about}
+        head = _head(about, from_step, per_epoch)
         if self._path is None:
             return
-        if self._at_end:
-            self._file = BytesIO()
-        elif is_stream(self._path) or (self._resume and self._path.exists()):
+        if is_stream(self._path) or (self._resume and self._path.exists()):
             self._file = _opened(self._path)
         else:
             self._file = _created(self._path, _line(head))
@@ -83,19 +79,13 @@ class Log(Closing):
         energy = {"energy_uj": above_uj, "total_energy_uj": total_uj}
         self._write({"event": "step", "epoch": epoch, **asdict(step), **energy})
 
-    def loss(self, step: int, loss: float | None) -> None:
-        """Write a step of which only the loss is known."""
-        self._write({"event": "step", "step": step, "loss": loss})
-
     def validated(self, found: Validated) -> None:
         """Write the loss and the accuracy on the held-out samples after an epoch."""
         self._write({"event": "validation", **found.to_json()})
 
     def end(self, **facts: Any) -> None:
         self._ended = True
-        self._write({"event": "end", "time": time.time(), **facts})
-        if self._path and isinstance(self._file, BytesIO):
-            write_whole(self._path, self._file.getvalue())
+        self._write(_end(facts))
 
     def _write(self, row: Mapping[str, Any]) -> None:
         if self._file is None or self._path is None:
@@ -115,10 +105,31 @@ class Log(Closing):
             self._file = None
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if error is not None and not self._ended and not self._at_end:
+        if error is not None and not self._ended:
             stopped = isinstance(error, KeyboardInterrupt)
             self.end(ended="stopped" if stopped else "failed", error=str(error) or None)
         self.close()
+
+
+def log_job(path: Path, about: Mapping[str, Any], job: JobState | None, committed: int) -> None:
+    """Write the log of what a board has trained without a host: only losses are known.
+
+    Without a `job`, the log has no steps; the weights are those of step `committed`. Raises
+    PoetError if the file cannot be written.
+    """
+    losses = job.noted() if job else []
+    steps = [{"event": "step", "step": step, "loss": loss} for step, loss in losses]
+    head = _head(about, job.first if job else committed, None)
+    write_whole(path, b"".join(map(_line, [head, *steps, _end({"ended": "read"})])))
+
+
+def _head(about: Mapping[str, Any], from_step: int, per_epoch: int | None) -> dict[str, Any]:
+    head = {"format": FORMAT, "version": VERSION, "event": "begin", "time": time.time()}
+    return head | {"from_step": from_step, "steps_per_epoch": per_epoch, **about}
+
+
+def _end(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {"event": "end", "time": time.time(), **facts}
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

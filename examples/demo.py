@@ -96,23 +96,30 @@ def run(out: Path, port: str, steps: Steps) -> Result:
         with steps.step("starting a native board with unlimited memory, for comparison"):
             unlimited = poet.connect(NATIVE, arena_bytes=keep.peak_bytes)
             steps.result(f"it answers at {unlimited.device.link.port}")
-        count = SAMPLES // graph.batch
-        with unlimited, steps.step(f"training {count} steps on both boards in turn") as report:
-            tuned, kept = (
-                poet.train(
-                    each, where, ten, seed=SEED, weights=initial,
-                    on_step=lambda step, last: report(step.step, last, f"loss {step.loss:.3f}"),
-                )
-                for each, where in ((schedule, board), (keep_schedule, unlimited))
-            )  # fmt: skip
-            first, last = tuned.loss("first"), tuned.loss("last")
-            steps.result(f"mean loss {first:.3f} at the start, {last:.3f} at the end")
+        with unlimited:
+            trainings = [
+                poet.begin_training(encoded, where, ten, seed=SEED, weights=initial)
+                for encoded, where in ((schedule, board), (keep_schedule, unlimited))
+            ]
+            tuned, kept = train_both(trainings, SAMPLES // graph.batch, steps)
     poet.save_weights(out / "trained.safetensors", graph, tuned.weights)
     tuned.save(out / "run.json")
 
     after = accuracy(graph, tuned.weights, ten)
     check(graph, initial, tuned, kept)
     return Result(graph, plan, schedule, tuned, kept, keep_schedule, before, after)
+
+
+def train_both(trainings: list[Any], count: int, steps: Steps) -> list[poet.Run]:
+    """Train each step on both boards in turn, so that other processes slow down both alike."""
+    with steps.step(f"training {count} steps on both boards in turn") as report:
+        for done in range(count):
+            losses = [training.step().loss for training in trainings]
+            report(done + 1, count, f"loss {losses[0]:.3f} and {losses[1]:.3f}")
+        runs: list[poet.Run] = [training.finish() for training in trainings]
+        first, last = runs[0].loss("first"), runs[0].loss("last")
+        steps.result(f"mean loss {first:.3f} at the start, {last:.3f} at the end")
+    return runs
 
 
 def split(digits: poet.Dataset) -> tuple[poet.Dataset, poet.Dataset]:

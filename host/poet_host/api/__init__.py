@@ -78,6 +78,7 @@ from .session import (
     training_session as training_session,
 )
 from .training import (
+    begin_training,
     card_image_bytes as card_image_bytes,
     check_card,
     evaluate,
@@ -91,9 +92,10 @@ __all__ = [
     "MODELS", "BadInput", "BoardError", "Card", "CardReport", "Connection", "CostGraph", "Damaged",
     "Dataset", "Diverged", "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken",
     "NoDevice", "OutOfTime", "Plan", "PoetError", "PoetWarning", "Problem", "Profile", "Run",
-    "Schedule", "accuracy", "board_names", "build", "check_board", "check_card", "check_computer",
-    "compare", "connect", "costs_of", "draw", "encode", "estimate_profile", "evaluate", "export",
-    "export_card", "flash", "keep_everything", "load", "load_board", "load_data", "load_weights",
-    "open_card", "ports", "prepare_storage", "problem", "read_card", "save_weights", "solve",
-    "start_board", "step_of_weights", "summary", "train", "verify", "weights_sha256", "write_card",
+    "Schedule", "accuracy", "begin_training", "board_names", "build", "check_board", "check_card",
+    "check_computer", "compare", "connect", "costs_of", "draw", "encode", "estimate_profile",
+    "evaluate", "export", "export_card", "flash", "keep_everything", "load", "load_board",
+    "load_data", "load_weights", "open_card", "ports", "prepare_storage", "problem", "read_card",
+    "save_weights", "solve", "start_board", "step_of_weights", "summary", "train", "verify",
+    "weights_sha256", "write_card",
 ]  # fmt: skip

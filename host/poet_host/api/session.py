@@ -113,7 +113,7 @@ def check_training(
     return check_replaceable(device, schedule, connection.written, start.first_step)
 
 
-def begin_training(
+def begin(
     task: Task,
     connection: Connection,
     *,
@@ -189,7 +189,7 @@ def training_session(
             power = board_power(connection.board, task.schedule.model.storage)
             log.begin(about, begun, task.data.steps_per_epoch, power)
 
-        training = begin_training(
+        training = begin(
             task, connection, erase_card=erase_card, checked=checked,
             before_moving=Backup(task.schedule.graph, files.weights, say),
             commit_every=commit_every or COMMIT_EVERY,

@@ -18,14 +18,14 @@ from ..errors import BadInput
 from ..graph.weights import Weights
 from ..run.evaluate import Evaluation, Half, evaluate as evaluate_on
 from ..run.run import Run
-from ..run.train import COMMIT_EVERY, BeforeMoving, OnStep, load_schedule, prepare_board
+from ..run.train import COMMIT_EVERY, BeforeMoving, OnStep, Training, load_schedule, prepare_board
 from ..schedule.decode import decode
 from ..schedule.schedule import Schedule
 from ..schedule.slots import job_block
 from ..sim.native import BLOCK_BYTES, PARTITION_START
 from .connection import Card, Connection
 from .inputs import Data, as_schedule, as_weights, fitted as as_fitted, rate_of
-from .session import begin_training, check_countable, check_training, run_training, task_of
+from .session import begin, check_countable, check_training, run_training, task_of
 
 _MIN_IMAGE_BYTES = 64 << 20  # minimum size of a new card image, which is a sparse file
 _MIB = 1 << 20
@@ -80,11 +80,31 @@ def train(
         schedule, data, rates, epochs=epochs, steps=steps, shuffle=shuffle, seed=seed,
         weights=weights, first_step=first_step, resume=resume,
     )  # fmt: skip
-    training = begin_training(
+    training = begin(
         task, connection, erase_card=erase_card, before_moving=before_moving,
         commit_every=commit_every,
     )  # fmt: skip
     return run_training(training, connection, task.last, on_step, stopped)
+
+
+def begin_training(
+    schedule: Schedule | str | Path,
+    connection: Connection,
+    data: Data,
+    *,
+    seed: int = 0,
+    weights: Weights | str | Path | None = None,
+) -> Training:
+    """Send schedule and weights to a board, and return a Training, whose `step` trains one batch.
+
+    Trainings on several boards can take turns. The options are those of `train`, and so are the
+    errors.
+    """
+    task = task_of(
+        schedule, data, {}, epochs=1, steps=None, shuffle=None, seed=seed, weights=weights,
+        first_step=0, resume=False,
+    )  # fmt: skip
+    return begin(task, connection, erase_card=False, before_moving=None, commit_every=COMMIT_EVERY)
 
 
 def evaluate(

@@ -38,7 +38,7 @@ ROOT_LINES = 1193  # of the modules that belong to no room
 FOLDERS = {
     "firmware/include": 1485, "firmware/src": 6518, "firmware/kernels": 8311, "firmware/port": 6476,
     "host/poet_host/sim/chip": 9835, "host/poet_host/packing": 540,
-    "bench": 7069, "examples": 255, "tests": 56444,
+    "bench": 7069, "examples": 255, "tests": 56446,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}

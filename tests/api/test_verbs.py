@@ -23,6 +23,8 @@ from support.fake_board import FakeBoard
 
 def test_the_package_offers_the_same_verbs() -> None:
     assert set(dir(poet)) == {*api.__all__, "__version__"}
+    folders = {path.stem for path in Path(poet.__file__).parent.iterdir()}
+    assert not folders & set(api.__all__)  # their import would hide the verb
     assert poet.load.__wrapped__ is api.load
     assert poet.__version__ == version("poet-host")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -45,7 +45,7 @@ from ..schedule.schedule import Schedule
 from ..sim.start_board import new_storage as new_storage, prepare_storage, start_board
 from ..view.picture import draw
 from .checking import check_board
-from .comparing import compare
+from .comparing import compare_methods
 from .connection import (
     Card,
     Connection,
@@ -93,9 +93,9 @@ __all__ = [
     "Dataset", "Diverged", "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken",
     "NoDevice", "OutOfTime", "Plan", "PoetError", "PoetWarning", "Problem", "Profile", "Run",
     "Schedule", "accuracy", "begin_training", "board_names", "build", "check_board", "check_card",
-    "check_computer", "compare", "connect", "costs_of", "draw", "encode", "estimate_profile",
-    "evaluate", "export", "export_card", "flash", "keep_everything", "load", "load_board",
-    "load_data", "load_weights", "open_card", "ports", "prepare_storage", "problem", "read_card",
-    "save_weights", "solve", "start_board", "step_of_weights", "summary", "train", "verify",
-    "weights_sha256", "write_card",
+    "check_computer", "compare_methods", "connect", "costs_of", "draw", "encode",
+    "estimate_profile", "evaluate", "export", "export_card", "flash", "keep_everything", "load",
+    "load_board", "load_data", "load_weights", "open_card", "ports", "prepare_storage", "problem",
+    "read_card", "save_weights", "solve", "start_board", "step_of_weights", "summary", "train",
+    "verify", "weights_sha256", "write_card",
 ]  # fmt: skip

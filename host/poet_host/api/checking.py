@@ -18,7 +18,7 @@ def check_board(
     port: str | Path,
     *,
     card: bool = True,
-    bundle: Path | None = None,
+    bundle: str | Path | None = None,
     progress: Progress | None = None,
 ) -> list[Finding]:
     """Check the board at `port`: firmware, last reset, supply, card, kernels and link.

@@ -13,13 +13,13 @@ from ..temporary import temporary_folder
 from ..work import UNITS_PER_S
 
 
-def compare(
+def compare_methods(
     points: Sequence[tuple[Problem, str, str]],
     *,
     time_limit_s: float = 60.0,
     work_limit: float | None = None,
     gap: float = 0.0,
-    folder: Path | None = None,
+    folder: str | Path | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
     report: Callable[[str], object] = lambda text: None,
@@ -58,13 +58,13 @@ def compare(
 
 
 @contextmanager
-def _store(folder: Path | None) -> Iterator[Store]:
+def _store(folder: str | Path | None) -> Iterator[Store]:
     if folder is None:
         with temporary_folder(Path(gettempdir()), "poet-compare-") as temporary:
             yield Store(temporary)
         return
     try:
-        store = Store(folder)
+        store = Store(Path(folder))
     except OSError as error:
         raise BadInput(
             f"-o: {error.filename} cannot be created ({error.strerror or error}). Name a folder "

@@ -94,7 +94,7 @@ def compare(given: CompareOptions) -> None:
             for method in methods
         ]
     with progress(f"comparing {len(points):,} points") as report:
-        rows = api.compare(
+        rows = api.compare_methods(
             [(point.problem, point.method, point.costs) for point in points],
             time_limit_s=limit_s, work_limit=given.search.work_limit, gap=given.gap,
             folder=given.output, jobs=given.jobs, progress=report, report=say,

@@ -98,25 +98,25 @@ def effect_of(graph: "CostGraph", op: Op, i: int, mode: int = 0) -> Effect:
 
 def _compute(graph: "CostGraph", i: int, number: int) -> Effect:
     nodes, mode, made = graph.nodes, graph.nodes[i].mode(number), graph.outputs(i, number)
-    placed = [it for it in made if not it.streamed]
-    streamed = [it for it in made if it.streamed]
+    stores = [it.node for it in made if it.streamed]
+    placed = [it for it in made if not it.streamed] if stores else made
     first = 1 if mode.streamed_output else 0
-    places = tuple(Place(it.node, it.overwrites, k) for k, it in enumerate(placed, first))
-    drops = tuple(it.overwrites for it in placed if it.overwrites is not None)
-    left = tuple(it.overwrites for it in streamed if it.overwrites is not None)
+    places = [Place(it.node, it.overwrites, k) for k, it in enumerate(placed, first)]
+    left = [it.overwrites for it in made if it.streamed and it.overwrites is not None]
+    drops = [it.overwrites for it in placed if it.overwrites is not None]
+    new_bytes = sum([nodes[it.node].bytes for it in placed if it.overwrites is None])
     return Effect(
         "compute",
         needs=nodes[i].whole_inputs(number),
         reads=mode.streamed_inputs,
-        absent=(*left, *(it.node for it in made)),
-        makes=tuple(it.node for it in placed),
-        places=places,
-        stores=tuple(it.node for it in streamed),
-        drops=drops,
+        absent=(*left, *[it.node for it in made]),
+        makes=tuple([it.node for it in placed]),
+        places=tuple(places),
+        stores=tuple(stores),
+        drops=tuple(drops),
         workspace_bytes=mode.workspace_bytes,
-        own_bytes=mode.workspace_bytes
-        + sum(nodes[it.node].bytes for it in places if it.takes is None),
-        more_bytes=sum(nodes[it.node].bytes for it in placed) - sum(nodes[j].bytes for j in drops),
+        own_bytes=mode.workspace_bytes + new_bytes,
+        more_bytes=new_bytes,
         lane="both" if number else "processor",
         processor_us=mode.wall_us,
         transfers_us=mode.wall_us if number else 0.0,

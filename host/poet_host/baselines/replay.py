@@ -22,8 +22,8 @@ class Replay:
     written: set[int] = field(default_factory=set)  # tensors paged out; `ensure` pages them in
 
     def run(self, op: Op, i: int) -> None:
-        effect = self.graph.effects[op, i, 0]
-        self.events.append(Event(op, i))
+        self.events.append(event := Event(op, i))
+        effect = self.graph.effects[event]
         self.done.update(effect.makes)
         self.have.update(effect.makes)
         self.have.difference_update(effect.drops)

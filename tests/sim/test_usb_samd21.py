@@ -61,6 +61,4 @@ MISUSES = {
 
 @pytest.mark.parametrize("number", MISUSES)
 def test_misuse_stops_with_a_reason(number: int, tmp_path: Path) -> None:
-    outcome = case(number, tmp_path)
-    assert outcome.result == "fault"
-    assert MISUSES[number] in outcome.message
+    case(number, tmp_path).fails(MISUSES[number])

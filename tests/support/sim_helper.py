@@ -58,6 +58,11 @@ class Outcome:
     ticks: int = 0
     marks: list[int] = field(default_factory=list)
 
+    def fails(self, text: str) -> None:
+        """Assert that the program ended with a fault whose message has this text."""
+        assert self.result == "fault"
+        assert text in self.message
+
 
 def run(
     machine: object,

@@ -29,19 +29,19 @@ ORDER = [
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
     "graph": 3271, "reference": 1047, "onnx": 3607, "device": 1443, "firmware_build": 1588,
-    "sim": 1472, "profile": 1076, "packing": 362, "plan": 2991, "stream": 1797, "solver": 5692,
-    "baselines": 2190, "schedule": 2567, "data": 1105, "card": 1882, "run": 1841, "check": 555,
-    "view": 855, "compare": 345, "api": 1556, "cli": 4276,
+    "sim": 1472, "profile": 1076, "packing": 362, "plan": 2998, "stream": 1821, "solver": 5916,
+    "baselines": 2174, "schedule": 2287, "data": 1105, "card": 1882, "run": 1869, "check": 835,
+    "view": 1353, "compare": 345, "api": 1748, "cli": 3309,
 }  # fmt: skip
-ROOT_LINES = 1187  # of the modules that belong to no room
+ROOT_LINES = 1193  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
     "firmware/include": 1485, "firmware/src": 6518, "firmware/kernels": 8311, "firmware/port": 6476,
     "host/poet_host/sim/chip": 9835, "host/poet_host/packing": 540,
-    "bench": 6817, "tests": 56253,
+    "bench": 6817, "examples": 255, "tests": 56243,
 }  # fmt: skip
-MOST_NAMES = 118  # that cli imports from rooms other than api and view: only lower it
-COUNTED = {"bench": (".py",), "tests": (".py", ".c", ".h", ".S")}
+MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
+COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}
 C = (".c", ".h", ".S", ".def")
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -100,7 +100,7 @@ def test_the_command_line_calls_the_api() -> None:
 
 def test_solver_stays_in_the_planner() -> None:
     users = {room_of(p) for p in FILES if "highspy" in p.read_text(encoding="utf-8")}
-    assert users <= {"baselines", "solver", "cli"}  # cli: doctor reports its version
+    assert users <= {"baselines", "solver", "check"}  # check: it reports its version
     mentions = [p for p in FILES if "unicorn" in p.read_text(encoding="utf-8").lower()]
     assert {room_of(p) for p in mentions} == {"sim"}  # found there, linked by C, never imported
     assert not any("import unicorn" in p.read_text(encoding="utf-8") for p in FILES)

@@ -1,5 +1,5 @@
 # make demo          train the demo network on a simulated MKR1000 (PORT=native: without an emulator)
-# make check         lint, types, quick tests, how many lines they cover: four minutes on two cores
+# make check         lint, types, quick tests, how many lines they cover: five minutes on two cores
 # make test          everything that must hold: make check, then the slow tests and simulated boards
 # make lint          formatters, linters and types alone
 # make bench         what a RAM budget costs on a board, next to keep-everything

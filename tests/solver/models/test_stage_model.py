@@ -126,7 +126,7 @@ def test_the_best_plan_obeys_the_model_and_every_conflict(block: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(4))
-def test_the_best_plan_obeysany_conflict(block: int) -> None:
+def test_the_best_plan_obeys_any_conflict(block: int) -> None:
     """Of sets of recomputations that no solution suggests, too."""
     rng = random.Random(f"any conflict {block}")
     binding = 0

@@ -122,7 +122,7 @@ def of_format(
         )
     found = value.get("version")
     if found not in versions or isinstance(found, bool):
-        known = " and ".join(map(str, versions))
+        known = " and ".join(filter(None, (", ".join(map(str, versions[:-1])), str(versions[-1]))))
         raise BadInput(
             f"{where} has version {quoted(found)}, but this program reads "
             f"version{'s' * (len(versions) > 1)} {known}: {advice}"

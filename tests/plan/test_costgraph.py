@@ -127,7 +127,7 @@ BAD: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "graph without a name": (lambda graph: graph.pop("name"), "name"),
     "other format": (top(format="onnx"), "format"),
     "format missing": (lambda graph: graph.pop("format"), "format"),
-    "version of the future": (top(version=3), "version 3"),
+    "version of the future": (top(version=4), "version 4"),
     "version true": (top(version=True), "version"),
     "version missing": (lambda graph: graph.pop("version"), "version"),
     "storage no flag": (top(storage="no"), "storage"),
@@ -340,7 +340,7 @@ def test_plan_as_the_contract_has_it() -> None:
 
 BAD_PLANS: dict[str, tuple[dict[str, Any], str]] = {
     "other format": ({"format": "poet-cost-graph"}, "format"),
-    "other version": ({"version": 3}, "version"),
+    "other version": ({"version": 4}, "version"),
     "unknown key": ({"energy": 1}, "energy"),
     "status": ({"status": "good"}, "status"),
     "statements": ({"statements": {}}, "statements"),

@@ -130,8 +130,8 @@ def test_only_version_2_has_the_new_keys() -> None:
         graph_of(version=1)
     with pytest.raises(BadInput, match="may_leave_out"):
         graph_of(may_leave_out=True)
-    with pytest.raises(BadInput, match="reads versions 1 and 2"):
-        graph_of(version=3)
+    with pytest.raises(BadInput, match="reads versions 1, 2 and 3"):
+        graph_of(version=4)
 
 
 def in_place(**change: Any) -> CostGraph:

@@ -48,7 +48,7 @@ BARE = replace(GRAPH, storage=False, base_power_uw=0.0)
 def test_costs_by_hand() -> None:
     # p: a 4 + 10, b 24, u 34, its page-out takes 2; x: w 4, u 34 + 5.
     totals = verify(PROBLEM, plan_of(PLAN))
-    assert totals == Totals(2 + 3 * 8 + 3, 39.0, 20, 29 + 500.0 * 39.0 / 1e6)
+    assert totals == Totals(2 + 3 * 8 + 3, 39.0, 20, 29 + 500.0 * 39.0 / 1e6, 39.0)
 
 
 def test_unplaced_bounds_the_sum_and_ignores_offsets() -> None:
@@ -251,7 +251,7 @@ def bare_plan(**more: object) -> Plan:
 
 
 def test_without_storage_stored_tensors_start_in_ram() -> None:
-    assert verify(Problem(BARE, 20), bare_plan()) == Totals(24.0, 30.0, 20, 24.0)
+    assert verify(Problem(BARE, 20), bare_plan()) == Totals(24.0, 30.0, 20, 24.0, 30.0)
 
 
 def test_without_storage_initial_offsets_count() -> None:

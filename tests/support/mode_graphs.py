@@ -1,6 +1,7 @@
 """Random cost graphs and problems with modes."""
 
 import random
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -180,3 +181,16 @@ def kinds_of(graph: CostGraph) -> dict[str, Any]:
         "once": sum(node.once for node, _ in modes),
         "0 bytes": sum(not node.bytes for node, _ in modes),
     }
+
+
+def staying(graph: CostGraph, seed: int) -> CostGraph:
+    """The graph with storage, and with stored tensors that may stay or are given, and an N."""
+    rng = random.Random(f"staying {seed}")
+    renewed = Counter(node.overwrites for node in graph.nodes)
+    nodes = list(graph.nodes)
+    for i, node in enumerate(nodes):
+        if node.stored and renewed[i] < 2:
+            kind = rng.choice(("stays", "stays", "stays", "given", ""))
+            nodes[i] = replace(node, stays=kind == "stays", given=kind == "given")
+    commit_every = rng.choice((1, 3, 100))
+    return replace(graph, nodes=tuple(nodes), storage=True, commit_every=commit_every)

@@ -30,7 +30,7 @@ plan. So the first complete label is the best.
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import combinations, count
+from itertools import chain, combinations, count
 
 from poet_host.plan.plan import Op, Statement
 from poet_host.plan.problem import CostGraph, Mode, Problem
@@ -48,6 +48,7 @@ class Best:
     energy_uj: float
     time_us: float | None  # None: time is not computed where it does not matter
     statements: tuple[Statement, ...]  # without offsets
+    start: tuple[str, ...] = ()  # with storage, the tensors that are in RAM when the step begins
 
     def value(self, problem: Problem) -> float:
         """What the objective of the problem minimises."""
@@ -79,12 +80,16 @@ def cheapest(problem: Problem, *, recompute: bool = True, page: bool = True) -> 
     `recompute` False: every node is computed once. `page` False: of the computed tensors,
     only kept ones are paged out or streamed out.
     """
-    return _Search(problem, recompute, page).run()
+    found = [
+        best for start in _starts(problem.graph)
+        if (best := _Search(problem, recompute, page, start).run()) is not None
+    ]  # fmt: skip
+    return min(found, key=lambda best: best.value(problem), default=None)
 
 
 def fastest(problem: Problem) -> Best | None:
     """The plan that finishes first within RAM, at any cost, or None; no deadline."""
-    return _Search(replace(problem, objective="time", deadline_us=None), True, True).run()
+    return cheapest(replace(problem, objective="time", deadline_us=None))
 
 
 def smallest_ram_bytes(graph: CostGraph) -> int | None:
@@ -117,6 +122,24 @@ def needs(graph: CostGraph, i: int, number: int) -> int:
     whole = set(_inputs(graph, i, number)) - set(mode.streamed_inputs)
     inputs = sum(graph.nodes[j].bytes for j in whole)
     return inputs + mode.workspace_bytes + (0 if takes_place else node.bytes)
+
+
+def _starts(graph: CostGraph) -> Iterator[tuple[int, ...]]:
+    """Every set of tensors that may be in RAM when a step begins. Without storage, the stored ones
+    are."""
+    nodes = list(enumerate(graph.nodes))
+    may = [i for i, node in nodes if graph.storage and (node.stays or node.given)]
+    return chain.from_iterable(combinations(may, count) for count in range(len(may) + 1))
+
+
+def _heir(graph: CostGraph, i: int) -> int:
+    """The last kept node of those that overwrite tensor i one after the other; else the tensor."""
+    last, heir = {i}, i
+    for k, node in enumerate(graph.nodes):
+        if node.overwrites in last:
+            last.add(k)
+            heir = k if node.keep else heir
+    return heir
 
 
 def _mode(graph: CostGraph, i: int, number: int) -> Mode:
@@ -171,11 +194,20 @@ class _Label:
     clock: _Clock
     before: "_Label | None" = None
     events: tuple[Event, ...] = ()
+    ended: bool = False  # the step has ended, and what stays is charged with its share of a write
 
 
 class _Search:
-    def __init__(self, problem: Problem, recompute: bool, page: bool) -> None:
+    def __init__(
+        self, problem: Problem, recompute: bool, page: bool, start: tuple[int, ...] = ()
+    ) -> None:
         self.problem, self.graph = problem, problem.graph
+        self.start, commit_every = start, problem.graph.commit_every
+        heirs = {i: _heir(problem.graph, i) for i in start if problem.graph.nodes[i].stays}
+        self.heirs = _set(iter(heirs.values()))  # in RAM at the end
+        renewed = {i: k for i, k in heirs.items() if k != i}
+        self.old = _set(iter(renewed if commit_every > 1 else ()))  # never read from storage
+        self.ends = _set(k for k in renewed.values() if problem.graph.nodes[k].keep)
         base = problem.graph.base_power_uw if problem.objective == "energy" else 0.0
         self.energy_weight = 0.0 if problem.objective == "time" else 1.0
         self.time_weight = 1.0 if problem.objective == "time" else base / 1e6
@@ -205,7 +237,7 @@ class _Search:
             self.bytes += [size + node.bytes for size in self.bytes]
 
     def run(self) -> Best | None:
-        start = (0, self.stored, 0) if self.graph.storage else (self.stored, 0, 0)
+        start = (_set(self.start), self.stored, 0) if self.graph.storage else (self.stored, 0, 0)
         if self.bytes[start[0]] > self.problem.ram_bytes:
             return None
         tie = count()
@@ -214,11 +246,18 @@ class _Search:
         seen: dict[State, list[tuple[float, ...]]] = {}
         while heap:
             label = heapq.heappop(heap)[-1]
-            if self._beaten(seen, label):
+            if not label.ended and self._beaten(seen, label):
                 continue
+            if label.ended:
+                time_us = self._end_us(label) if self.timed else None
+                start = tuple(self.nodes[i].name for i in self.start)
+                return Best(label.energy_uj, time_us, self._statements(label), start)
             if self._complete(label.state):
-                time_us = max(label.clock.p, label.clock.x) if self.timed else None
-                return Best(label.energy_uj, time_us, self._statements(label))
+                written_uj = sum(self.nodes[k].page_out_uj for k in self._charged(label.state))
+                energy_uj = label.energy_uj + written_uj / self.graph.commit_every
+                found = replace(label, energy_uj=energy_uj, before=label, events=(), ended=True)
+                if self._in_time(found):
+                    heapq.heappush(heap, (self._least(found), -1000, next(tie), found))
             for events, state in self._moves(label.state):
                 found = self._apply(label, events, state)
                 if self._in_time(found):
@@ -231,6 +270,10 @@ class _Search:
         energy = self.energy_weight * (label.energy_uj + self._rest_uj(label.state))
         return energy + (self.time_weight * self._end_us(label) if self.time_weight else 0.0)
 
+    def _charged(self, state: State) -> Iterator[int]:
+        """What a commit writes from RAM: no statement has put it on storage."""
+        return _members(self.ends & ~state[1])
+
     def _moves(self, state: State) -> Iterator[tuple[tuple[Event, ...], State]]:
         """Every event that changes the state, after the frees that it needs."""
         ram, storage, done = state
@@ -240,7 +283,7 @@ class _Search:
                 wanted = not node.stored and (self.page or node.keep)
                 if self.graph.storage and wanted and not storage & bit:
                     yield (("page_out", i, 0),), (ram, storage | bit, done)
-            elif storage & bit:
+            elif storage & bit & ~self.old:
                 for gone in self._room(ram, 0, node.bytes):
                     yield (*_frees(gone), ("page_in", i, 0)), (ram & ~gone | bit, storage, done)
             for number in self.modes[i]:
@@ -254,7 +297,7 @@ class _Search:
         after_done = self._done(done, [j for j, _, _ in made])
         streamed = _set(mode.streamed_inputs)
         whole = _set(_inputs(self.graph, i, number)) & ~streamed
-        if after_done is None or whole & ~ram or streamed & ~storage:
+        if after_done is None or whole & ~ram or streamed & (~storage | self.old):
             return
         out = _set(tuple(j for j, streams, _ in made if streams))
         banned = out | _set(tuple(o for _, streams, o in made if streams and o is not None))
@@ -346,11 +389,15 @@ class _Search:
 
     def _in_time(self, label: _Label) -> bool:
         limit_us = self.problem.deadline_us
-        return limit_us is None or self._end_us(label) <= limit_us * SLACK
+        return limit_us is None or self._end_us(label, 1) <= limit_us * SLACK
 
-    def _end_us(self, label: _Label) -> float:
-        """When every continuation ends at the earliest."""
+    def _end_us(self, label: _Label, commit_every: int | None = None) -> float:
+        """When every continuation ends at the earliest, on average or with this commit_every."""
         _, storage, done = label.state
+        if label.ended:
+            commit_us = sum(self.nodes[k].page_out_us for k in self._charged(label.state))
+            commit_us /= commit_every or self.graph.commit_every
+            return max(label.clock.p, label.clock.x) + commit_us
         computing = sum(
             min(mode.wall_us for mode in self.modes[i].values()) for i in self._coming(done)
         )
@@ -372,13 +419,14 @@ class _Search:
     def _unwritten(self, storage: int) -> Iterator[int]:
         """The tensors that must still be paged out."""
         known = self.graph.storage and not self.is_fused
-        return _members(self.paged_out & ~storage) if known else iter(())
+        return _members(self.paged_out & ~storage & ~self.ends) if known else iter(())
 
     def _complete(self, state: State) -> bool:
         ram, storage, done = state
         there = storage if self.graph.storage else ram
         left_out = any(not done >> i & 1 for i in self.order)
-        return not (left_out and not self.graph.may_leave_out) and not self.keep & ~there
+        kept = not self.keep & ~(there | self.heirs) and not self.heirs & ~ram
+        return not (left_out and not self.graph.may_leave_out) and kept
 
     def _statements(self, label: _Label) -> tuple[Statement, ...]:
         steps: list[tuple[Event, ...]] = []

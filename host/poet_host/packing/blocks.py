@@ -18,6 +18,7 @@ class Block:
     begin: int
     end: int
     size_bytes: int
+    again: tuple[int, int] | None = None  # a later time, begin and end, at which it is used too
 
     @property
     def aligned(self) -> int:
@@ -25,8 +26,20 @@ class Block:
         return aligned(self.size_bytes)
 
     @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """Return the times at which the block is used: begin and end of each."""
+        return ((self.begin, self.end), *(() if self.again is None else (self.again,)))
+
+    @property
     def life(self) -> int:
-        return self.end - self.begin
+        return sum(end - begin for begin, end in self.spans)
+
+    @property
+    def whole(self) -> "Block":
+        """Return the block that is used between its two times, too."""
+        if self.again is None:
+            return self
+        return Block(self.begin, self.again[1], self.size_bytes)
 
 
 def live_peak(blocks: Sequence[Block]) -> int:
@@ -34,8 +47,10 @@ def live_peak(blocks: Sequence[Block]) -> int:
 
     Padding counts for all blocks except one, since the highest block needs no padding.
     """
+    spans = [(span, block) for block in blocks for span in block.spans]
     events = sorted(
-        [(block.begin, 1, block) for block in blocks] + [(block.end, 0, block) for block in blocks],
+        [(begin, 1, block) for (begin, _), block in spans]
+        + [(end, 0, block) for (_, end), block in spans],
         key=lambda event: event[:2],
     )
     live = peak = 0
@@ -51,13 +66,14 @@ def live_peak(blocks: Sequence[Block]) -> int:
 def neighbours(blocks: Sequence[Block]) -> list[list[int]]:
     """Return for each block the other blocks that live at the same time. Leave out empty blocks."""
     found: list[list[int]] = [[] for _ in blocks]
-    alive: list[int] = []
-    for i in sorted(range(len(blocks)), key=lambda i: blocks[i].begin):
-        if not blocks[i].size_bytes:
-            continue
-        alive = [j for j in alive if blocks[j].end > blocks[i].begin]
-        for j in alive:
-            found[i].append(j)
-            found[j].append(i)
-        alive.append(i)
+    alive: list[tuple[int, int]] = []  # a block, and the end of its time
+    used = (i for i, block in enumerate(blocks) if block.size_bytes)
+    spans = [(*span, i) for i in used for span in blocks[i].spans]
+    for begin, end, i in sorted(spans, key=lambda span: span[0]):
+        alive = [(j, until) for j, until in alive if until > begin]
+        for j, _ in alive:
+            if j not in found[i]:
+                found[i].append(j)
+                found[j].append(i)
+        alive.append((i, end))
     return found

@@ -10,6 +10,8 @@ Mode. If it lacks "overwrites", the mode overwrites what the node does; null mea
 In version 2, a mode may have "inputs" and "also", and a plan may leave out a node that no statement
 reads, unless it is kept. A mode that has "also", but no "inputs", reads what its nodes read and do
 not compute.
+
+In version 3, a "stored" node may have "stays" or "given", and the graph "commit_every".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +25,7 @@ from ..schema import Name, convert, of_format
 from .problem import Also, CostGraph, CostNode, Mode
 
 FORMAT = "poet-cost-graph"
-VERSIONS = (1, 2)
+VERSIONS = (1, 2, 3)
 
 _COMPUTING = ("time_us", "energy_uj")  # fields that a node needs unless it is stored
 # Fields that a node needs if the graph has storage.
@@ -31,6 +33,7 @@ _PAGING = ("page_in_us", "page_in_uj", "page_out_us", "page_out_uj")
 _OPTIONAL = ("page_in_cpu_us", "page_out_cpu_us", "workspace_bytes", "once")
 _MOVED = ("moved_in_bytes", "moved_out_bytes")  # fields that a mode may lack
 _FUSED = ("inputs", "also")  # fields that a mode may have in version 2
+_STARTING = ("stays", "given")  # fields that a stored node may have in version 3
 
 
 def load_cost_graph(path: Path | str) -> CostGraph:
@@ -49,7 +52,7 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
     rows = top.pop("nodes", None)
     if not isinstance(rows, list) or not rows:
         raise BadInput(f'{where}: "nodes" must be a list of at least one node')
-    for key in ("may_leave_out", "nodes"):
+    for key in ("may_leave_out", "nodes", *(("commit_every",) if version < 3 else ())):
         if key in top:
             raise BadInput(f'{where}: the key "{key}" is unknown: check the file')
     graph = convert({**top, "nodes": []}, CostGraph, where)
@@ -61,7 +64,7 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
             raise BadInput(
                 f"{where}, node {quoted(name)}: two nodes have this name: rename one of them"
             )
-        nodes.append(_node(row, order, graph.storage, f"{where}, node {quoted(name)}"))
+        nodes.append(_node(row, order, graph.storage, version, f"{where}, node {quoted(name)}"))
         order[name] = i
     for i, row in enumerate(rows):
         at = f"{where}, node {quoted(nodes[i].name)}"
@@ -70,6 +73,7 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
         nodes[i] = replace(nodes[i], modes=tuple(found))
         for over, mode_at in _overwritten(nodes[i], at):
             _check_size(nodes[i], nodes[over], mode_at)
+    _check_renewals(nodes, where)
     return replace(graph, nodes=tuple(nodes), may_leave_out=version > 1)
 
 
@@ -80,6 +84,8 @@ def dump_cost_graph(graph: CostGraph) -> dict[str, Any]:
         top["storage"] = False
     if graph.base_power_uw:
         top["base_power_uw"] = graph.base_power_uw
+    if graph.commit_every > 1:
+        top["commit_every"] = graph.commit_every
     return top | {"nodes": [_dump_node(graph, node) for node in graph.nodes]}
 
 
@@ -90,7 +96,7 @@ def _dump_node(graph: CostGraph, node: CostNode) -> dict[str, Any]:
         "bytes": node.bytes,
     }
     row |= {key: getattr(node, key) for key in (*_COMPUTING, *_PAGING, "stored", "keep")}
-    row |= {key: getattr(node, key) for key in _OPTIONAL if getattr(node, key)}
+    row |= {key: getattr(node, key) for key in (*_OPTIONAL, *_STARTING) if getattr(node, key)}
     if node.overwrites is not None:
         row["overwrites"] = graph.nodes[node.overwrites].name
     if node.modes:
@@ -120,7 +126,9 @@ def _name(row: Any, where: str) -> str:
     return convert(row.get("name"), Name, f'{where}, "name"')
 
 
-def _node(row: Mapping[str, Any], order: Mapping[str, int], storage: bool, where: str) -> CostNode:
+def _node(
+    row: Mapping[str, Any], order: Mapping[str, int], storage: bool, version: int, where: str
+) -> CostNode:
     """Make a node from a row of "nodes". `order` has the indices of all earlier nodes, by name."""
     names = row.get("inputs")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -143,6 +151,11 @@ def _node(row: Mapping[str, Any], order: Mapping[str, int], storage: bool, where
         raise BadInput(
             f'{where}: a "stored" node must have no inputs. Write "inputs": [], or delete "stored"'
         )
+    for key in _STARTING:
+        if key in row and version < 3:
+            raise BadInput(f'{where}: only a node of a graph of "version" 3 may have "{key}"')
+        if key in row and row.get("stored") is not True:
+            raise BadInput(f'{where}: only a "stored" node may have "{key}": delete it')
     needed = (*(() if row.get("stored") else _COMPUTING), *(_PAGING if storage else ()))
     for key in needed:
         if key not in row:
@@ -299,6 +312,20 @@ def _overwritten(node: CostNode, where: str) -> Iterator[tuple[int, str]]:
     for number, mode in enumerate(node.all_modes):
         if mode.overwrites is not None:
             yield mode.overwrites, f"{where}, mode {number}" if number else where
+
+
+def _check_renewals(nodes: Sequence[CostNode], where: str) -> None:
+    """Raise BadInput if two nodes overwrite a tensor that may stay: only one can take its place."""
+    renewed: dict[int, CostNode] = {}
+    for node in nodes:
+        over = node.overwrites
+        if over is not None and nodes[over].stays:
+            other = renewed.setdefault(over, node)
+            if other is not node:
+                raise BadInput(
+                    f"{where}: the nodes {quoted(other.name)} and {quoted(node.name)} both "
+                    f'overwrite {quoted(nodes[over].name)}, which "stays": let only one do so'
+                )
 
 
 def _check_size(node: CostNode, other: CostNode, where: str) -> None:

@@ -4,7 +4,12 @@
 compute      whole inputs  streamed inputs  placed outputs  streamed outputs  overwritten inputs
 page_in i                  i                i
 page_out i   i                                              i
+start i                                     i
 free i       i                                                                i
+
+A plan lists what is in RAM when a step begins. For planners, it begins with a statement `start` for
+each of these tensors. In mode 0, this statement has the energy of the step's share in a later
+commit, if the tensor stays. In mode 1, another statement stores what is in its place at the end.
 
 Planners and views use this table. The checkers, verify.py and schedule/arena_state.py, do not.
 """
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
     from .plan import Statement
     from .problem import CostGraph
 
-Op = Literal["compute", "page_in", "page_out", "free"]
+Op = Literal["compute", "page_in", "page_out", "free", "start"]
 Key = tuple[Op, int, int]  # operation, index of the node, and mode
 
 
@@ -46,6 +51,8 @@ class Effect(NamedTuple):
     processor_us: float = 0.0
     transfers_us: float = 0.0
     energy_uj: float = 0.0
+    commit_us: float = 0.0  # time of a commit that writes the tensor
+    outdates: tuple[int, ...] = ()  # tensors whose copy on storage has not the value in RAM
     moved_in_bytes: int = 0  # bytes that it reads from storage
     moved_out_bytes: int = 0  # bytes that it writes to storage
 
@@ -83,6 +90,8 @@ def effect_of(graph: "CostGraph", op: Op, i: int, mode: int = 0) -> Effect:
         return _compute(graph, i, mode)
     if op == "free":
         return Effect(op, needs=(i,), drops=(i,), more_bytes=-node.bytes)
+    if op == "start":
+        return _start(graph, i, mode)
     if op == "page_out":
         return Effect(
             op, needs=(i,), stores=(i,), lane="transfers", processor_us=node.page_out_cpu_us,
@@ -93,6 +102,17 @@ def effect_of(graph: "CostGraph", op: Op, i: int, mode: int = 0) -> Effect:
         own_bytes=node.bytes, more_bytes=node.bytes, lane="transfers",
         processor_us=node.page_in_cpu_us, transfers_us=node.page_in_us, energy_uj=node.page_in_uj,
         moved_in_bytes=node.bytes,
+    )  # fmt: skip
+
+
+def _start(graph: "CostGraph", i: int, mode: int) -> Effect:
+    size, heir = graph.nodes[i].bytes, graph.nodes[graph.heirs.get(i, i)]
+    commits, every = heir.keep and not heir.stored and not mode, graph.commit_every
+    return Effect(
+        "start", absent=(i,), makes=(i,), places=(Place(i, None, 0),), own_bytes=size,
+        more_bytes=size, energy_uj=heir.page_out_uj / every if commits else 0.0,
+        commit_us=heir.page_out_us if commits else 0.0,
+        outdates=(i,) if every > 1 and not heir.stored else (),
     )  # fmt: skip
 
 
@@ -145,5 +165,6 @@ class Contents:
     def change(self, effect: Effect) -> None:
         self.ram.update(effect.makes)
         self.ram.difference_update(effect.drops)
+        self.storage.difference_update(effect.outdates)
         self.storage.update(effect.stores)
         self.bytes += effect.more_bytes

@@ -10,7 +10,7 @@ from .placement import Placement, arrange
 from .plan import Plan, Statement, plan_of
 from .problem import TOLERANCE, Problem
 from .transfers import overlap
-from .verify import Totals, verify
+from .verify import CLAIMS, Totals, verify
 
 PLACEMENT_LIMIT_S = 2.0
 PLACEMENT_TIME_SHARE = 0.2  # the largest share of the time limit that placement may take
@@ -24,17 +24,20 @@ class PlacedPlan:
     """Statements that obey all laws within the RAM budget and the deadline."""
 
     statements: tuple[Statement, ...]
-    initial_offsets: tuple[tuple[str, int], ...]  # see Plan
+    initial_offsets: tuple[tuple[str, int | None], ...]  # see Plan
     totals: Totals
 
     def as_plan(self, problem: Problem) -> Plan:
         """Return the feasible plan of `problem`, with its costs."""
+        graph = problem.graph
+        knows_commits = graph.storage and (graph.commit_every > 1 or self.initial_offsets)
         return plan_of(
             problem,
             "feasible",
+            commit_every=graph.commit_every if knows_commits else None,
             statements=self.statements,
             initial_offsets=self.initial_offsets,
-            **vars(self.totals),
+            **{name: getattr(self.totals, name) for name in CLAIMS},
         )
 
 
@@ -88,10 +91,12 @@ def finish(
     statements = placement.statements
     if effort != "none":
         statements = overlap(problem, statements, time_limit_s, thorough=effort == "full")
-    initial = placement.initial_offsets
+    starts = tuple((it.node, it.offset) for it in statements if it.op == "start")
+    statements = tuple(it for it in statements if it.op != "start")
+    initial = placement.initial_offsets or starts
     plan = Plan("feasible", problem.ram_bytes, statements=statements, initial_offsets=initial)
     totals = verify(replace(problem, deadline_us=None), plan, placed)
     deadline_us = problem.deadline_us
-    if deadline_us is not None and totals.time_us > deadline_us * (1 + TOLERANCE):
-        return Excess(time_us=totals.time_us - deadline_us)
+    if deadline_us is not None and totals.longest_us > deadline_us * (1 + TOLERANCE):
+        return Excess(time_us=totals.longest_us - deadline_us)
     return PlacedPlan(statements, initial, totals)

@@ -34,10 +34,15 @@ def arrange(
     effort. `thorough` False makes the search short.
     """
     lives = lives_of(graph, statements)
-    packing = pack([life.block for life in lives], ram_bytes, time_limit_s, thorough)
+    returns = {id(life.returns) for life in lives if life.returns is not None}
+    first = [life for life in lives if id(life) not in returns]
+    packing = pack([life.block for life in first], ram_bytes, time_limit_s, thorough)
+    offsets = {id(life): at for life, at in zip(first, packing.offsets, strict=True)}
+    offsets |= {id(life.returns): offsets[id(life)] for life in first if life.returns is not None}
     placed = list(statements)
     initial: list[tuple[str, int]] = []
-    for life, offset in zip(lives, packing.offsets, strict=True):
+    for life in lives:
+        offset = offsets[id(life)]
         for index, number in life.outputs:
             placed[index] = _with_offset(placed[index], number, offset)
         if life.workspace is not None:
@@ -68,10 +73,13 @@ class Life:
     outputs: list[tuple[int, int]]
     workspace: int | None = None  # index of the statement that uses the block as workspace
     initial: str | None = None  # the stored tensor that is in the block at the start
+    # If the tensor stays, but leaves RAM during the step: the last life, which has the same place.
+    returns: "Life | None" = None
 
     @property
     def block(self) -> Block:
-        return Block(self.begin, self.end, self.size_bytes)
+        again = None if self.returns is None else (self.returns.begin, self.returns.end)
+        return Block(self.begin, self.end, self.size_bytes, again)
 
 
 def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
@@ -82,6 +90,7 @@ def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
     """
     last = len(statements)
     start = sorted(Contents(graph).ram)
+    started: dict[int, Life] = {}  # by the tensor in its place at the end
     now = {i: Life(-1, last, graph.nodes[i].bytes, [], initial=graph.nodes[i].name) for i in start}
     lives = list(now.values())
     for index, effect in enumerate(effects_of(graph, statements)):
@@ -97,6 +106,12 @@ def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
         for i in effect.drops:
             if i in now:
                 now.pop(i).end = index
+        if effect.op == "start" and graph.nodes[effect.makes[0]].stays:
+            i = effect.makes[0]
+            started[graph.heirs[i]] = now[i]
+    for heir, life in started.items():
+        if now.get(heir, life) is not life:
+            life.returns = now[heir]
     return lives
 
 

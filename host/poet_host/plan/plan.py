@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from ..errors import BadInput
 from ..files import write_json
@@ -17,7 +19,7 @@ StoppedBy = Literal["", "proof", "gap", "exhausted", "time-limit", "work-limit",
 nothing is left to try. "interrupt": Ctrl-C. Empty: there was no search."""
 
 FORMAT = "poet-plan"
-VERSIONS = (1, 2)
+VERSIONS = (1, 2, 3)
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,11 @@ class Plan:
     smallest_deadline_us: float | None = None  # if infeasible: a deadline with a known plan
     method: str = "poet"
     objective: Objective = DEFAULT_OBJECTIVE  # what was minimised
-    # Without storage: names and offsets of the stored tensors, which start in RAM.
-    initial_offsets: tuple[tuple[str, Count], ...] = ()
+    # Names and offsets of the tensors that are in RAM when a step begins. Without storage, these
+    # are all stored tensors. The offsets are None in a plan that is not placed.
+    initial_offsets: tuple[tuple[str, Count | None], ...] = ()
+    # What stays in RAM is written once in so many steps; None: nothing stays, or no storage.
+    commit_every: Annotated[int, Meta(ge=1)] | None = None
     note: str = ""  # what the plan adds to the published method, or why there is no plan
     stopped_by: StoppedBy = ""
     # The method whose plan was better than those of the search when the search started from it.
@@ -134,13 +139,13 @@ def objective_value(objective: Objective, costs: Any) -> Any:
 def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
     """Return the offsets of the tensors that are in RAM at the start, by name.
 
-    Without storage, these are all tensors that no node computes, such as parameters. With storage,
-    there are none. If the plan has no initial offsets, the tensors lie one after another from
-    offset 0 in the graph's order, each at a multiple of 4. An offset is None if the plan has
-    initial offsets, but none for that tensor.
+    With storage, these are what stays from step to step, and batches: the plan's initial offsets.
+    Without storage, these are all tensors that no node computes, such as parameters. If the plan
+    has no initial offsets, they lie one after another from offset 0 in the graph's order, each at a
+    multiple of 4. An offset is None if the plan has initial offsets, but none for that tensor.
     """
     if graph.storage:
-        return {}
+        return dict(plan.initial_offsets)
     stored = [node for node in graph.nodes if node.stored]
     if plan.initial_offsets:
         given = dict(plan.initial_offsets)
@@ -160,14 +165,16 @@ def moved_bytes(graph: CostGraph, plan: Plan) -> tuple[int, int]:
 
 
 _ALWAYS = ("objective", "energy_uj", "bound", "gap", "time_us", "total_energy_uj", "peak_bytes")
-_WHEN_KNOWN = ("smallest_ram_bytes", "smallest_deadline_us")
+_WHEN_KNOWN = ("smallest_ram_bytes", "smallest_deadline_us", "commit_every")
 _WHEN_NOT_EMPTY = ("note", "stopped_by", "began_from")
 
 
 def _version(plan: Plan) -> int:
+    if plan.commit_every is not None:
+        return 3
     if any(it.also_offsets for it in plan.statements):
         return 2
-    return 1 if plan.problem is None else plan.problem.graph.version
+    return 1 if plan.problem is None else min(plan.problem.graph.version, 2)
 
 
 def _statement(statement: Statement) -> dict[str, Any]:
@@ -196,6 +203,6 @@ def plan_from_json(value: Any, where: str = "plan") -> Plan:
                 f"has another bound or objective: check the file"
             )
     offsets = convert(
-        plain.get("initial_offsets", {}), dict[Name, Count], f"{where}, initial_offsets"
+        plain.get("initial_offsets", {}), dict[Name, Count | None], f"{where}, initial_offsets"
     )
     return convert({**plain, "initial_offsets": list(offsets.items())}, Plan, where)

@@ -100,6 +100,8 @@ class CostNode:
     overwrites: int | None = None  # index of an input of equal size whose memory the output takes
     workspace_bytes: Count = 0  # RAM that the computation needs in addition to inputs and output
     once: bool = False  # whether the node must be computed exactly once (an update of training)
+    stays: bool = False  # whether a stored tensor may stay in RAM from step to step
+    given: bool = False  # whether a stored tensor may be put into RAM before each step (a batch)
     # Other ways to compute the node: modes 1, 2, ... Mode 0 is described by the fields above.
     modes: tuple[Mode, ...] = ()
 
@@ -150,6 +152,9 @@ class CostGraph:
     base_power_uw: Cost = 0.0  # power of the sleeping board, and of its idle card
     # Whether a plan may leave out nodes that no statement reads, unless they are kept.
     may_leave_out: bool = False
+    # What stays in RAM is written to storage once in so many steps. Without storage: how often
+    # flash is written.
+    commit_every: Annotated[int, Meta(ge=1)] = 1
 
     def __repr__(self) -> str:
         return f"<CostGraph {self.name}: {len(self.nodes)} nodes>"
@@ -172,8 +177,43 @@ class CostGraph:
 
     @property
     def version(self) -> int:
-        """Return the version of the file formats that the graph and its plans need."""
+        """Return the version of the file format that the graph needs."""
+        if self.commit_every > 1 or any(node.stays or node.given for node in self.nodes):
+            return 3
         return 2 if self.may_leave_out or self.has_fused_modes else 1
+
+    @cached_property
+    def heirs(self) -> dict[int, int]:
+        """Return for each tensor that may stay the node that must be in its place at the end.
+
+        It is the last kept node of those that overwrite the tensor, one after the other, in mode 0.
+        If there is none, it is the tensor itself.
+        """
+        heirs = {i: i for i, node in enumerate(self.nodes) if node.stays}
+        origins = {i: i for i in heirs}
+        for k, node in enumerate(self.nodes):
+            if node.overwrites in origins:
+                origin = origins[k] = origins[node.overwrites]
+                if node.keep:
+                    heirs[origin] = k
+        return heirs
+
+    @cached_property
+    def starting(self) -> tuple[int, ...]:
+        """Return the tensors that may be in RAM when a step begins, of a graph with storage."""
+        nodes = enumerate(self.nodes)
+        return tuple(i for i, node in nodes if self.storage and (node.stays or node.given))
+
+    @cached_property
+    def may_commit(self) -> dict[int, int]:
+        """Return the kept nodes that a commit may write from RAM, each with what stays."""
+        heirs = self.heirs.items() if self.storage else ()
+        return {k: i for i, k in heirs if k != i and self.nodes[k].keep}
+
+    @cached_property
+    def may_be_old(self) -> frozenset[int]:
+        """Return the tensors whose copy on storage is old if they stay."""
+        return frozenset(self.may_commit.values() if self.commit_every > 1 else ())
 
     def outputs(self, i: int, mode: int = 0) -> tuple[Output, ...]:
         """Return what computing node i in this mode makes, in order."""

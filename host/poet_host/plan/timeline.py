@@ -41,6 +41,7 @@ class Clock:
     x: float = 0.0  # of the transfers
     arrival: dict[int, float] = field(default_factory=dict)  # end of the last page_in, by node
     written: dict[int, float] = field(default_factory=dict)  # end of the last page_out, by node
+    commit_us: float = 0.0  # of a commit that writes what stays
 
     def ready(self, effect: Effect) -> float:
         """Return the earliest time at which a statement with this effect can begin."""
@@ -69,6 +70,7 @@ class Clock:
                 self.written[i] = self.x
             return Span("transfers", begin, self.x)
         self.p = begin + effect.processor_us
+        self.commit_us += effect.commit_us
         if effect.lane == "both":
             self.x = self.p
         return Span("processor", reached if effect.op == "free" else begin, self.p)
@@ -85,11 +87,11 @@ def timeline(problem: Problem, statements: Sequence[Statement]) -> tuple[Span, .
 
 
 def time_us(graph: CostGraph, statements: Sequence[Statement]) -> float:
-    """Return the time at which both lanes have finished all statements."""
+    """Return the time until both lanes have finished all statements, with a share of a commit."""
     clock = Clock()
     for effect in effects_of(graph, statements):
         clock.run(effect)
-    return clock.time_us
+    return clock.time_us + clock.commit_us / graph.commit_every
 
 
 @dataclass(frozen=True)
@@ -120,10 +122,15 @@ def lanes(problem: Problem, statements: Sequence[Statement]) -> Lanes:
 
 
 def busy_us(graph: CostGraph, events: Iterable[Key]) -> tuple[float, float]:
-    """Return the busy times of processor and transfers. A mode except 0 occupies both lanes."""
-    processor_us = transfers_us = 0.0
+    """Return the busy times of processor and transfers.
+
+    A mode other than 0 occupies both lanes, and so does a step's share of a commit.
+    """
+    processor_us = transfers_us = commit_us = 0.0
     for event in events:
         effect = graph.effects[event]
         processor_us += effect.processor_us
         transfers_us += effect.transfers_us
-    return processor_us, transfers_us
+        commit_us += effect.commit_us
+    share_us = commit_us / graph.commit_every
+    return processor_us + share_us, transfers_us + share_us

@@ -30,6 +30,9 @@ class Memory:
         self.begin = np.array([life.begin for life in lives])
         self.end = np.array([life.end for life in lives])
         self.size = np.array([life.size_bytes for life in lives])
+        # Lives whose place is that of the tensor when the step began, and that of the next step.
+        returns = {id(life.returns) for life in lives if life.returns is not None}
+        self.returning = {k for k, life in enumerate(lives) if id(life) in returns}
         self.at = np.array([_offset_of(life, statements) or 0 for life in lives])
         # The life of each output, by position of the statement and number of the output:
         self.created = {it: k for k, life in enumerate(lives) for it in life.outputs}
@@ -95,6 +98,8 @@ class Memory:
         old = int(self.at[k])
         if not size or not np.any((starts < old + size) & (ends > old)):
             return old
+        if k in self.returning:
+            return None
         low = 0
         for i in np.argsort(starts, kind="stable"):
             if low + size <= starts[i]:

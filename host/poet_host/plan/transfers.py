@@ -173,6 +173,8 @@ class _Dispatcher:
                 self._compute(now)
             elif statement.op == "page_out":
                 self.outs.append(now)
+            elif statement.op == "start":
+                self._emit(now)
             elif statement.op == "free":
                 self._free(now, i)
             elif now in self.ins:

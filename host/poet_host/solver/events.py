@@ -56,6 +56,10 @@ def tidy(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     events = [event for event in events if event[0] != "free"]
     while (useful := _without_waste(graph, events)) != events:
         events = useful
+    stored = {i for event in events for i in graph.effects[event].stores}
+    for e, (op, i, _) in enumerate(events):
+        if op == "start":
+            events[e] = Event(op, i, int(graph.heirs.get(i) in stored))
     return with_frees(graph, events)
 
 
@@ -97,7 +101,7 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     written = {i for op, i, _ in events if op == "page_out" and not graph.nodes[i].stored}
     done: set[int] = set()
     coming: list[int] = []
-    moved: list[Event] = []
+    moved = [event for event in events if event.op == "start"]
     for event in events:
         effect = graph.effects[event]
         if event.op == "page_in":
@@ -111,7 +115,15 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
         moved.append(event)
         moved += [Event("page_out", j) for j in effect.makes if j in written - done]
         done.update(effect.makes, effect.stores)
-    return tidy(graph, moved)
+    heirs = heirs_of(graph, events)
+    return tidy(graph, [*moved, *(Event("page_in", j) for j in coming if j in heirs)])
+
+
+def heirs_of(graph: CostGraph, events: Sequence[Event]) -> set[int]:
+    """Return the tensors that must be in RAM when the step ends: heirs of those that stay."""
+    if not graph.storage:
+        return {i for i, node in enumerate(graph.nodes) if node.keep}
+    return {graph.heirs[i] for op, i, _ in events if op == "start" and i in graph.heirs}
 
 
 def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[tuple[int, int], int]:
@@ -130,10 +142,13 @@ def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[tuple[int, int
         for i in (*effect.needs, *effect.makes, *effect.drops):
             if i in created:
                 last[created[i], i] = e
-    if not graph.storage:
-        for i, node in enumerate(graph.nodes):
-            if node.keep:
-                last[created[i], i] = len(events)
+    for i in heirs_of(graph, events):
+        if i in created:
+            last[created[i], i] = len(events)
+    starts = sum(event.op == "start" for event in events)
+    for e, i in last:
+        if e < starts:  # the step begins when all are in RAM
+            last[e, i] = max(last[e, i], starts - 1)
     return last
 
 
@@ -150,10 +165,15 @@ def _without_waste(graph: CostGraph, events: list[Event]) -> list[Event]:
         times.update(_computed(graph, event))
     computed: set[int] = set()
     useful: list[Event] = []
+    heirs, starts = heirs_of(graph, events), sum(event.op == "start" for event in events)
     for e, event in enumerate(events):
         effect, made = graph.effects[event], _computed(graph, event)
         if event.op == "page_out":
-            idle = event.node not in read and not nodes[event.node].keep
+            kept = nodes[event.node].keep and event.node not in heirs
+            idle = event.node not in read and not kept
+        elif event.op == "start":
+            renews = graph.heirs.get(event.node, event.node) != event.node
+            idle = last[e, event.node] < starts and not renews
         else:
             idle = not effect.stores and all(last[e, i] == e for i in effect.makes)
         if idle and all(
@@ -195,5 +215,4 @@ def fits(graph: CostGraph, events: Sequence[Event], ram_bytes: int) -> bool:
         if contents.bytes + effect.own_bytes > ram_bytes or not contents.allow(effect):
             return False
         contents.change(effect)
-    kept = {i for i, node in enumerate(graph.nodes) if node.keep}
-    return graph.storage or contents.ram.issuperset(kept)
+    return contents.ram.issuperset(heirs_of(graph, events))

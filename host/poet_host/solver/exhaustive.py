@@ -60,7 +60,8 @@ def search_exhaustively(
     RAM must hold the tensors one after another at multiples of `task.unit` bytes; the last tensor
     needs no padding. The limit counts labels, so that equal input gives equal plans.
     """
-    if len(task.padded.nodes) > task.policy.max_exhaustive_nodes:
+    nodes = task.padded.nodes
+    if len(nodes) > task.policy.max_exhaustive_nodes or task.padded.starting:
         return None
     return _Search(task).run(max_labels, out_of_time)
 

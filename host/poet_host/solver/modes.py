@@ -267,7 +267,9 @@ class Modes:
         """Return whether tensor i is on storage after its first computation, in every plan."""
         node = self.graph.nodes[i]
         is_streamed = not self.whole[i] and i not in self.apart.left_out
-        return self.graph.storage and (node.stored or node.keep or is_streamed)
+        kept = node.keep and i not in self.graph.may_commit
+        is_stored = node.stored and i not in self.graph.may_be_old
+        return self.graph.storage and (is_stored or kept or is_streamed)
 
     @cached_property
     def storing_uj(self) -> tuple[float, ...]:
@@ -328,7 +330,8 @@ class Modes:
         A recomputation that streams the tensor may replace the page-out.
         """
         node = self.graph.nodes[j]
-        paged_out = node.keep and self.graph.storage and not node.mode(m).streamed_output
+        kept = node.keep and self.graph.storage and j not in self.graph.may_commit
+        paged_out = kept and not node.mode(m).streamed_output
         return node.mode(m).energy_uj + (self.storing_uj[j] if paged_out else 0.0)
 
     @cached_property

@@ -27,6 +27,7 @@ from .recompute_candidates import RecomputeCandidates
 from .repair import RepairSearch
 from .search import Task
 from .settings import Settings
+from .staying import with_staying
 from .workers import Channel
 
 
@@ -112,10 +113,25 @@ class PrimalSearch(RepairSearch):
         if task.is_large:
             self.try_plan(everything_paged(task.modes))
         for events in greedy_plans(task.modes, task.padded_ram_bytes, self.policy):
-            if self.try_plan(events):
+            is_better = self.try_plan(events)
+            if self.may_stay():
+                self.try_plan(self.with_staying(events))
+            elif is_better:
                 return
         if self.incumbent is None:
             self.try_plan(everything_paged(task.modes))
+
+    def may_stay(self) -> bool:
+        return bool(self.task.padded.starting)
+
+    def with_staying(self, events: Sequence[Event]) -> list[Event]:
+        task = self.task
+        return with_staying(task.padded, task.value_per_us, events, task.padded_ram_bytes)
+
+    def try_staying(self) -> None:
+        """Let more tensors of the incumbent stay in RAM from step to step."""
+        if self.incumbent is not None:
+            self.try_plan(self.with_staying(self.incumbent.events))
 
     def exhaust_quickly(self) -> bool:
         return self.exhaust(self.policy.exhaustive_labels_first, self.policy.exhaustive_time_share)
@@ -293,6 +309,7 @@ def _count(candidates: RecomputeCandidates) -> int:
 
 _Phases = tuple[Phase[PrimalSearch], ...]
 PHASES_AGAIN: _Phases = (  # of a search that goes on after the bound search
+    ("staying", PrimalSearch.may_stay, PrimalSearch.try_staying),
     ("neighbourhoods", always, PrimalSearch.search_neighbourhoods),
     (
         "deep",
@@ -306,6 +323,7 @@ PHASES: _Phases = (
     ("exhaustive", always, PrimalSearch.exhaust_quickly),
     ("greedy plans", unless(PrimalSearch.is_hurried), PrimalSearch.try_greedy_plans),
     ("seed plans", PrimalSearch.has_no_plan, PrimalSearch.try_seed_plans),
+    ("staying", PrimalSearch.may_stay, PrimalSearch.try_staying),
     ("first bound", always, PrimalSearch.find_first_bound),
     ("bounds", PrimalSearch.bounds_at_once, PrimalSearch.allow_bound_search),
     ("shallow", always, PrimalSearch.deepen_shallow),

@@ -166,6 +166,7 @@ class LaneTimes:
     computing: list[Term] = field(default_factory=list)
     transferring: list[Term] = field(default_factory=list)
     transfers: list[Term] = field(default_factory=list)
+    commits: list[Term] = field(default_factory=list)  # of the step that commits, after both lanes
     column: int = -1  # of the time of a step; -1: the program has none
     unit_us: float = 1.0  # of this variable
     rows: list[tuple[list[Term], float]] = field(default_factory=list)  # terms, constant
@@ -209,7 +210,7 @@ class LaneTimes:
         if not limits.value_per_us:
             for terms, constant_us in self.rows:
                 assert deadline_us is not None
-                program.at_most(terms, deadline_us - constant_us, deadline_us)
+                program.at_most([*terms, *self.commits], deadline_us - constant_us, deadline_us)
             return
         scale_us = max(limits.least_us, self.computing_us, 1.0)
         self.unit_us = scale_us / OBJECTIVE_SCALE
@@ -221,6 +222,8 @@ class LaneTimes:
         for terms, constant_us in self.rows:
             step = (self.column, -self.unit_us)
             program.at_most([*terms, step], -constant_us, scale_us)
+        if deadline_us is not None and self.commits:
+            program.at_most([*self.commits, (self.column, self.unit_us)], deadline_us, deadline_us)
 
     def fill(self, program: Program, values: Values) -> None:
         """Set the value of the time of a step to the least that the other values allow."""

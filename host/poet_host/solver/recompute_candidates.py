@@ -58,7 +58,8 @@ def recomputable(
     for i, (node, way) in enumerate(zip(graph.nodes, modes.least_way, strict=True)):
         page_in, page_out = paging_values(node, value_per_us)
         may = recompute and not node.once and way is not None
-        is_free = node.keep or modes.certainly_stored(i)
+        kept = node.keep and i not in graph.may_commit
+        is_free = kept or modes.certainly_stored(i)
         is_cheap = way is not None and way.energy_uj < page_in + (0.0 if is_free else page_out)
         flags.append(may and (not page or deadline or is_cheap))
     return flags
@@ -82,12 +83,14 @@ def last_needs(
 ) -> list[int]:
     """Return the last stage in which each tensor may be used, directly or for recomputation.
 
-    The result is -1 if there is no such stage. Without storage, kept tensors are needed at the end,
-    in stage `len(graph.nodes)`.
+    The result is -1 if there is no such stage. What stays is needed at the end, in stage
+    `len(graph.nodes)`, and so are kept tensors without storage.
     """
     modes = Modes(graph) if modes is None else modes
     end = len(graph.nodes)
     last = [end if node.keep and not graph.storage else -1 for node in graph.nodes]
+    for i in graph.heirs.values() if graph.storage else ():
+        last[i] = end
     for j in reversed(range(end)):
         for i in modes.wanted[j]:
             last[i] = max(last[i], j)

@@ -84,7 +84,7 @@ def _needed(graph: CostGraph, i: int) -> set[int]:
     if not graph.storage:
         return set()
     whole = (set(graph.nodes[j].whole_inputs(number)) for j, number, _ in graph.runs[i])
-    return {j for j in set.intersection(*whole) if graph.nodes[j].stored}
+    return {j for j in set.intersection(*whole) if graph.nodes[j].stored} - {*graph.starting}
 
 
 def _read(graph: CostGraph) -> set[int]:
@@ -93,7 +93,8 @@ def _read(graph: CostGraph) -> set[int]:
 
 def _pages_out(graph: CostGraph, made: Output) -> bool:
     """Return whether a page-out must follow, if the node is computed only as this output."""
-    return graph.storage and graph.nodes[made.node].keep and not made.streamed
+    kept = graph.nodes[made.node].keep and made.node not in graph.may_commit
+    return graph.storage and kept and not made.streamed
 
 
 def _written(graph: CostGraph) -> set[int]:

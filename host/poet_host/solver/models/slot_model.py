@@ -84,8 +84,10 @@ class SlotModel:
     first: dict[int, Columns] = field(default_factory=dict)  # those of mandatory slots, by node
     written: Columns = field(default_factory=dict)  # o
     touches: list[list[_Touch]] = field(default_factory=list)  # by tensor
-    # Without storage: by stored tensor, h from the start of the step to touch 0.
+    # Of tensors that are or may be in RAM at the start of the step: h from there to touch 0.
     held_at_start: Columns = field(default_factory=dict)
+    commits: Columns = field(default_factory=dict)  # y, see stage_model.py
+    paged_at_end: Columns = field(default_factory=dict)  # p after the last touch of what stays
 
 
 def build(
@@ -108,6 +110,7 @@ def build(
     for j in modes.groups_of:
         join(model.program, modes, j, model.first)
     _left_out(model)
+    _stay(model, limits.value_per_us)
     for i, touches in enumerate(model.touches):
         before = model.held_at_start.get(i, -1)
         for touch in touches:
@@ -130,6 +133,7 @@ def _variables(model: SlotModel) -> None:
     """Add the variables x, h, p and o, with their energies."""
     graph, program, modes = model.graph, model.program, model.modes
     touches: list[list[_Touch]] = [[] for _ in graph.nodes]
+    may_end_in_ram = set(graph.heirs.values()) if graph.storage else set()
     for k, slot in enumerate(model.slots):
         model.by_mode.append(_add_modes(model, slot))
         if not slot.optional:
@@ -141,16 +145,17 @@ def _variables(model: SlotModel) -> None:
     for i, node in enumerate(graph.nodes):
         ends_in_ram = node.keep and not graph.storage
         if graph.storage and not node.stored:
-            if node.keep:
+            if node.keep and i not in graph.may_commit:
                 program.offset += 0.0 if node.modes else node.page_out_uj
-            elif model.page and modes.whole[i]:
+            elif (model.page or node.keep) and modes.whole[i]:
                 model.written[i] = program.binary(node.page_out_uj)
         pageable = modes.certainly_stored(i) or modes.streaming[i] or i in model.written
-        if node.stored and not graph.storage:
+        pageable = pageable or i in graph.may_be_old
+        if (node.stored and not graph.storage) or i in graph.starting:
             model.held_at_start[i] = program.binary()
         for q, touch in enumerate(touches[i]):
             last = q + 1 == len(touches[i])
-            if not last or ends_in_ram:
+            if not last or ends_in_ram or i in may_end_in_ram:
                 touch.hold = program.binary()
             if last and ends_in_ram:
                 program.fix(touch.hold, 1.0)
@@ -182,7 +187,8 @@ def _add_modes(model: SlotModel, slot: Slot) -> Columns:
 def _first_uj(model: SlotModel, i: int, m: int) -> float:
     """Return the energy of a first computation in mode m, with the page-out of a kept tensor."""
     node = model.graph.nodes[i]
-    is_paged_out = node.keep and model.graph.storage and not node.mode(m).streamed_output
+    kept = node.keep and model.graph.storage and i not in model.graph.may_commit
+    is_paged_out = kept and not node.mode(m).streamed_output
     return node.mode(m).energy_uj + (node.page_out_uj if is_paged_out else 0.0)
 
 
@@ -244,6 +250,27 @@ def _left_out(model: SlotModel) -> None:
                 model.program.row([(out, 1.0), *((x, 1.0) for x in by_mode.values())], upper=1.0)
 
 
+def _stay(model: SlotModel, value_per_us: float) -> None:
+    """Add what holds for tensors that may be in RAM when the step begins; see stage_model.py."""
+    graph, program = model.graph, model.program
+    starts = {i: model.held_at_start[i] for i in graph.starting}
+    sizes = [graph.nodes[i].bytes for i in starts]
+    program.knapsack(list(starts.values()), sizes, model.ram_bytes)
+    for k, i in graph.may_commit.items():
+        node = graph.nodes[k]
+        value = node.page_out_uj + value_per_us * node.page_out_us
+        model.commits[k] = y = program.number(value / graph.commit_every, 0.0, 1.0)
+        program.row([(y, 1.0), (starts[i], -1.0)], upper=0.0)
+        program.row([(y, 1.0), *((c, 1.0) for c in _storing(model, k))], lower=1.0)
+    for i, s in starts.items():
+        heir = graph.heirs.get(i)
+        if heir is None or not model.touches[heir]:
+            continue
+        model.paged_at_end[heir] = end = program.binary(graph.nodes[heir].page_in_uj)
+        program.row([(s, 1.0), (end, -1.0), (model.touches[heir][-1].hold, -1.0)], upper=0.0)
+        _on_storage(model, heir, [end])
+
+
 def _use(model: SlotModel, touch: _Touch, before: int) -> None:
     """Add the constraints of a touch that uses the tensor.
 
@@ -293,12 +320,18 @@ def _on_storage(model: SlotModel, i: int, readers: Sequence[int]) -> None:
 
     Only a tensor that was paged out or streamed out can be read from storage.
     """
-    if model.modes.certainly_stored(i):
-        return
-    storing = [model.written[i]] if i in model.written else []
-    storing += [x for m, x in model.first[i].items() if m in model.modes.streaming[i]]
-    terms = [*((column, 1.0) for column in readers), *((column, -1.0) for column in storing)]
-    model.program.row(terms, upper=0.0)
+    terms = [(column, 1.0) for column in readers]
+    if i in model.graph.may_be_old:
+        model.program.row([*terms, (model.held_at_start[i], 1.0)], upper=1.0)
+    elif not model.modes.certainly_stored(i):
+        terms += [(column, -1.0) for column in _storing(model, i)]
+        model.program.row(terms, upper=0.0)
+
+
+def _storing(model: SlotModel, i: int) -> list[int]:
+    """Return o_i and the x_km of the modes that stream computed tensor i to storage."""
+    written = [model.written[i]] if i in model.written else []
+    return written + [x for m, x in model.first[i].items() if m in model.modes.streaming[i]]
 
 
 def _streamed_inputs(model: SlotModel, j: int, by_mode: Columns) -> None:
@@ -355,7 +388,7 @@ def _add_times(model: SlotModel, limits: TimeLimits) -> None:
     nodes, storage = model.graph.nodes, model.graph.storage
     for slot, by_mode in zip(model.slots, model.by_mode, strict=True):
         node = nodes[slot.node]
-        kept = node.keep and storage and not slot.optional
+        kept = node.keep and storage and not slot.optional and slot.node not in model.commits
         for m, x in by_mode.items():
             lanes.compute(*model.modes.lanes_us(slot.node, m), x if x >= 0 else None)
             if kept and not node.mode(m).streamed_output:
@@ -366,6 +399,9 @@ def _add_times(model: SlotModel, limits: TimeLimits) -> None:
                 lanes.page_in(node, touch.page_in)
         if i in model.written:
             lanes.page_out(node, model.written[i])
+    lanes.commits = [(y, nodes[k].page_out_us) for k, y in model.commits.items()]
+    for k, column in model.paged_at_end.items():
+        lanes.page_in(nodes[k], column)
     lanes.add_to(model.program, limits)
 
 
@@ -375,6 +411,8 @@ def events(model: SlotModel, values: Values) -> list[Event]:
     position = [0] * len(graph.nodes)
     ordered: list[Event] = []
     page_outs: list[Event] = []  # some wait for the closing mode that computes their tensor
+    starts = ((i, model.held_at_start[i]) for i in graph.starting)
+    ordered += (Event("start", i) for i, s in starts if values[s] > 0.5)
     for slot, by_mode in zip(model.slots, model.by_mode, strict=True):
         mode = next((m for m, x in by_mode.items() if x < 0 or values[x] > 0.5), None)
         node = graph.nodes[slot.node]
@@ -386,7 +424,7 @@ def events(model: SlotModel, values: Values) -> list[Event]:
         position[slot.node] += 1
         if mode is None:
             continue
-        kept = node.keep and graph.storage
+        kept = node.keep and graph.storage and slot.node not in model.commits
         o = model.written.get(slot.node, -1)
         is_whole = not node.mode(mode).streamed_output
         if is_whole and not slot.optional and (kept or (o >= 0 and values[o] > 0.5)):
@@ -397,4 +435,5 @@ def events(model: SlotModel, values: Values) -> list[Event]:
             if not slot.optional:
                 ordered += page_outs
                 page_outs.clear()
-    return ordered
+    ended = (k for k, column in model.paged_at_end.items() if values[column] > 0.5)
+    return [*ordered, *(Event("page_in", k) for k in ended)]

@@ -28,6 +28,7 @@ def events(model: StageModel, values: Values) -> list[Event]:
     ordered: list[Event] = []
     paged: set[int] = set()
     page_outs: list[Event] = []  # some wait for the closing mode that computes their tensor
+    ordered += (Event("start", i) for i, s in model.starts.items() if values[s] > 0.5)
     for stage in model.stages:
         paged |= {i for i, column in stage.paged.items() if values[column] > 0.5}
         again = sorted(j for j, column in stage.computed.items() if values[column] > 0.5)
@@ -37,7 +38,7 @@ def events(model: StageModel, values: Values) -> list[Event]:
             mode = _mode(stage, values)
             first = modes.event_of(i, mode)
             computes += [] if first is None else [first]
-            is_kept = nodes[i].keep and model.graph.storage
+            is_kept = nodes[i].keep and model.graph.storage and i not in model.commits
             is_paged_out = i in model.written and values[model.written[i]] > 0.5
             if (is_kept or is_paged_out) and not nodes[i].mode(mode).streamed_output:
                 page_outs.append(Event("page_out", i))
@@ -50,7 +51,7 @@ def events(model: StageModel, values: Values) -> list[Event]:
         if first is not None:
             ordered += page_outs
             paged, page_outs = set(), []
-    return ordered
+    return [*ordered, *(Event("page_in", j) for j in sorted(paged))]
 
 
 def _mode(stage: Stage, values: Values) -> int:
@@ -90,6 +91,12 @@ def values_of(
     written -= {i for i, mode in firsts.items() if model.graph.nodes[i].mode(mode).streamed_output}
     for i, column in model.written.items():
         values[column] = float(i in written)
+    for op, i, _ in events:
+        if op == "start":
+            values[model.starts[i]] = 1.0
+    streamed = written | {i for event in events for i in effects[event].stores}
+    for k, y in model.commits.items():
+        values[y] = float(k not in streamed)
     by_stage = _by_stage(model.modes.given, events)
     for index, (stage, done) in enumerate(zip(model.stages, by_stage, strict=True)):
         if stage.operator is not None:
@@ -173,6 +180,7 @@ def neighbourhood(model: StageModel, values: Values, window: Iterable[int]) -> P
     """
     nodes = model.graph.nodes
     free: set[int] = {*model.written.values(), model.lanes.column}
+    free |= {*model.starts.values(), *model.commits.values()}
     tensors: set[int] = set()
     for stage in (model.stages[index] for index in window):
         free.update(stage.before.values(), stage.used.values(), stage.modes.values())
@@ -219,7 +227,7 @@ def _by_stage(graph: CostGraph, events: Sequence[Event]) -> Iterator[_StageEvent
     for event in events:
         effect = graph.effects[event]
         if event.op != "compute":
-            paged.update(effect.makes)
+            (before if event.op == "start" else paged).update(effect.makes)
             ram.update(effect.makes)
             ram.difference_update(effect.drops)
             continue
@@ -250,7 +258,7 @@ def _by_stage(graph: CostGraph, events: Sequence[Event]) -> Iterator[_StageEvent
             before = set(ram)
     for _ in range(following, len(operators)):
         yield _StageEvents({}, set(), set(), before & ram)
-    if not graph.storage:
+    if graph.starting or not graph.storage:
         yield _StageEvents(recomputed, paged, repeated, set(ram))
 
 

@@ -60,6 +60,8 @@ class StageModel:
     written: Columns = field(default_factory=dict)  # o
     # For each tensor, the columns of x for the modes that stream it to storage.
     streamed: dict[int, list[int]] = field(default_factory=dict)
+    starts: Columns = field(default_factory=dict)  # s
+    commits: Columns = field(default_factory=dict)  # y, by the node that a commit may write
     left_out: Columns = field(default_factory=dict)  # x of the mode that leaves a node out
     stages: list[Stage] = field(default_factory=list)
     # By stage, the first of its rows in the program; then the first row that belongs to no stage.
@@ -86,6 +88,6 @@ def at_most_once(program: Program, column: int, other: int | None) -> None:
 
 
 def storing(model: StageModel, i: int) -> list[Term]:
-    """Return the terms -o_i and -x_im, over the modes that stream tensor i to storage."""
+    """Return the terms -o_i and -x_im, over the modes that stream computed tensor i to storage."""
     columns = [*([model.written[i]] if i in model.written else []), *model.streamed.get(i, [])]
     return [(column, -1.0) for column in columns]

@@ -31,6 +31,12 @@ i out, which page-ins of i may use too. Recomputations that stream their output 
 costs no more than the cheapest of them. In the RAM constraint, each mode counts its own output
 and workspace. A mode other than 0 occupies both lanes.
 
+s_i is 1 if i is in RAM when the step begins: it takes the place of U in the first stage. What stays
+is in RAM in a last stage, too. A kept node k that ends in its place is paged out (o_k = 1),
+streamed out, or written by a commit: y_k = 1 at the cost of a share of a page-out, and y_k <= s_i.
+If a commit comes once in several steps, no statement reads i from storage: the sum of these is at
+most 1 - s_i.
+
 A mode that computes several nodes is taken apart (apart.py): x_tm = sum x_uk, where m is the
 waiting mode of a member t, and the modes k of the last member u close it. A node i that a plan may
 leave out has a mode z that makes nothing: R_ti + x_iz <= 1 and o_i + x_iz <= 1.
@@ -77,7 +83,7 @@ def build(
     graph = candidates.graph
     model = StageModel(graph, candidates.modes, ram_bytes, candidates.conflict_stages, policy)
     _page_outs(model, page)
-    before: Columns = {}
+    before = _starts(model, limits.value_per_us)
     if not graph.storage:
         before = {i: ALWAYS_IN_RAM for i, node in enumerate(graph.nodes) if node.stored}
     previous: int | None = None
@@ -92,6 +98,10 @@ def build(
         _ram_constraint(model, t, stage)
         _after(model, candidates, t, stage)
         before, previous = stage.after, t
+    if model.starts:
+        model.first_rows.append(len(model.program.row_lower))
+        heirs = {graph.heirs[i] for i in model.starts if i in graph.heirs}
+        _stage(model, candidates, len(graph.nodes), previous, heirs, before, {})
     if not graph.storage:
         kept = {i for i, node in enumerate(graph.nodes) if node.keep}
         model.first_rows.append(len(model.program.row_lower))
@@ -114,10 +124,24 @@ def _page_outs(model: StageModel, page: bool) -> None:
     for i, node in enumerate(graph.nodes):
         if node.stored or not graph.storage:
             continue
-        if node.keep:
+        if node.keep and i not in graph.may_commit:
             program.offset += 0.0 if node.modes else node.page_out_uj
-        elif page and modes.whole[i]:
+        elif (page or node.keep) and modes.whole[i]:
             model.written[i] = program.binary(modes.storing_uj[i])
+
+
+def _starts(model: StageModel, value_per_us: float) -> Columns:
+    """Add s_i and y_k. Return the s_i by tensor."""
+    graph, program = model.graph, model.program
+    model.starts.update((i, program.binary()) for i in graph.starting)
+    sizes = [graph.nodes[i].bytes for i in model.starts]
+    program.knapsack(list(model.starts.values()), sizes, model.ram_bytes)
+    for k, i in graph.may_commit.items():
+        node = graph.nodes[k]
+        value = node.page_out_uj + value_per_us * node.page_out_us
+        model.commits[k] = y = program.number(value / graph.commit_every, 0.0, 1.0)
+        program.row([(y, 1.0), (model.starts[i], -1.0)], upper=0.0)
+    return dict(model.starts)
 
 
 def _modes(model: StageModel, t: int) -> Columns:
@@ -125,6 +149,7 @@ def _modes(model: StageModel, t: int) -> Columns:
     node, program, modes = model.graph.nodes[t], model.program, model.modes
     if not node.modes:
         program.offset += node.energy_uj
+        _kept(model, t)
         return {}
     columns = {m: program.binary(modes.cost_uj(t, m)) for m in modes.usable[t]}
     program.row([(x, 1.0) for x in columns.values()], 1.0, 1.0)
@@ -138,7 +163,15 @@ def _modes(model: StageModel, t: int) -> Columns:
     for i in {i for m in columns for i in node.mode(m).streamed_inputs}:
         readers = [(x, 1.0) for m, x in columns.items() if i in node.mode(m).streamed_inputs]
         _on_storage(model, i, readers)
+    _kept(model, t)
     return columns
+
+
+def _kept(model: StageModel, k: int) -> None:
+    """Add o_k + sum of x_km over the modes that stream k + y_k >= 1, if a commit may write k."""
+    if k in model.commits:
+        written = [(column, 1.0) for column, _ in storing(model, k)]
+        model.program.row([*written, (model.commits[k], 1.0)], lower=1.0)
 
 
 def _stage(
@@ -168,7 +201,7 @@ def _stage(
     for i in sorted(demanded | early):
         if i < t and last[i] >= t and stage.may_create(i):
             _recomputation(model, stage, i)
-    needed = wanted if end else modes.needed[t]
+    needed = modes.needed[t] if not end else set() if model.starts else wanted
     users = _users(model, stage, wanted - needed)
     _page_ins(model, stage, needed | users.keys())
     touched = needed | users.keys() | stage.computed.keys() | stage.paged.keys()
@@ -186,6 +219,9 @@ def _stage(
             _has_input(model.program, stage, column, i)
     for m, x in chosen.items():
         _mode_needs(model, stage, t, m, x)
+    for i, s in model.starts.items() if end else ():
+        if i in model.graph.heirs:
+            _has_input(model.program, stage, s, model.graph.heirs[i])
     return stage
 
 
@@ -202,7 +238,10 @@ def _users(model: StageModel, stage: Stage, optional: Set[int]) -> dict[int, lis
         for i in way.streamed:
             _on_storage(model, i, [(column, 1.0)])
     for i in optional:
-        assert stage.operator is not None
+        if stage.operator is None:
+            starts = [s for j, s in model.starts.items() if model.graph.heirs.get(j) == i]
+            users[i] = [*users.get(i, []), *starts]
+            continue
         node = model.graph.nodes[stage.operator]
         readers = [x for m, x in stage.modes.items() if i in node.whole_inputs(m)]
         users[i] = [*users.get(i, []), *readers]
@@ -212,7 +251,8 @@ def _users(model: StageModel, stage: Stage, optional: Set[int]) -> dict[int, lis
 def _page_ins(model: StageModel, stage: Stage, tensors: Set[int]) -> None:
     """Add P_ti for tensors that may be on storage."""
     for i in sorted(tensors):
-        pageable = model.modes.certainly_stored(i) or storing(model, i)
+        is_stored = model.graph.nodes[i].stored or model.modes.certainly_stored(i)
+        pageable = is_stored or storing(model, i)
         if pageable and stage.may_create(i):
             stage.paged[i] = model.program.binary(model.graph.nodes[i].page_in_uj)
             _on_storage(model, i, [(stage.paged[i], 1.0)])
@@ -329,7 +369,9 @@ def _on_storage(model: StageModel, i: int, readers: list[Term]) -> None:
 
     Only a tensor that was paged out or streamed out can be read from storage.
     """
-    if not model.modes.certainly_stored(i):
+    if i in model.graph.may_be_old:
+        model.program.row([*readers, (model.starts[i], 1.0)], upper=1.0)
+    elif not model.modes.certainly_stored(i):
         model.program.row([*readers, *storing(model, i)], upper=0.0)
 
 
@@ -359,7 +401,7 @@ def _add_times(model: StageModel, limits: TimeLimits) -> None:
     for i, node in enumerate(nodes):
         if not node.stored and not node.modes:
             lanes.compute(*modes.lanes_us(i, 0))
-            if node.keep and model.graph.storage:
+            if node.keep and model.graph.storage and i not in model.commits:
                 lanes.page_out(node)
         if i in model.written:
             lanes.store(*modes.storing_us[i], model.written[i])
@@ -368,10 +410,12 @@ def _add_times(model: StageModel, limits: TimeLimits) -> None:
             assert stage.operator is not None
             t, node = stage.operator, nodes[stage.operator]
             lanes.compute(*modes.lanes_us(t, m), x)
-            if node.keep and model.graph.storage and not node.mode(m).streamed_output:
+            kept = node.keep and model.graph.storage and t not in model.commits
+            if kept and not node.mode(m).streamed_output:
                 lanes.store(*modes.storing_us[t], x)
         for column, way in _recomputations(model, stage):
             lanes.compute(way.processor_us, way.transfers_us, column)
         for i, column in stage.paged.items():
             lanes.page_in(nodes[i], column)
+    lanes.commits = [(y, nodes[k].page_out_us) for k, y in model.commits.items()]
     lanes.add_to(model.program, limits)

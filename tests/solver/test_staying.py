@@ -1,0 +1,131 @@
+"""Plans in which tensors stay in RAM from step to step are the best, and bounds hold for all."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from poet_host.plan.placed_plan import PlacedPlan, realise
+from poet_host.plan.plan import plan_from_json
+from poet_host.plan.problem import CostGraph, Objective, Problem
+from poet_host.plan.verify import verify
+from poet_host.solver.events import Event, energy_uj, events_of, fits, normal_order, statements
+from poet_host.solver.settings import Settings
+from poet_host.solver.solve import solve
+from support.cost_graphs import problem_of, training
+from support.mode_graphs import mode_graph, staying
+from support.oracle import Best, cheapest
+
+BASE_UW = 2e5
+
+
+def problem(seed: int, objective: Objective = "added-energy") -> Problem:
+    graph = staying(mode_graph(seed, 6) if seed % 2 else training(seed, 7), seed)
+    if objective == "energy":
+        graph = replace(graph, base_power_uw=BASE_UW * (seed % 4))
+    return replace(problem_of(graph, seed), objective=objective)
+
+
+def in_words(posed: Problem) -> Problem:
+    """The problem with all sizes times 4, so that offsets need no padding."""
+    nodes = [
+        replace(
+            node, bytes=4 * node.bytes, workspace_bytes=4 * node.workspace_bytes,
+            modes=tuple(replace(m, workspace_bytes=4 * m.workspace_bytes) for m in node.modes),
+        )
+        for node in posed.graph.nodes
+    ]  # fmt: skip
+    graph = replace(posed.graph, nodes=tuple(nodes))
+    return replace(posed, graph=graph, ram_bytes=4 * posed.ram_bytes)
+
+
+def without_staying(graph: CostGraph) -> CostGraph:
+    nodes = tuple(replace(node, stays=False, given=False) for node in graph.nodes)
+    return replace(graph, nodes=nodes)
+
+
+def compare_with_oracle(seed: int, objective: Objective) -> str:
+    """Solve a random problem, and compare with the best of all plans. Return what came out."""
+    posed = problem(seed, objective)
+    best = cheapest(posed)
+    plan = solve(posed, Settings(60.0, placed=False))
+    if best is None:
+        assert not plan.statements
+        return "none"
+    verify(posed, plan, placed=False)
+    value = best.value(posed)
+    assert plan.value is not None
+    assert plan.bound is not None
+    assert plan.bound <= value * (1 + 1e-9)
+    assert plan.value >= value * (1 - 1e-9)
+    assert plan_from_json(plan.to_json()) == replace(plan, problem=None)
+    if plan.status == "optimal":
+        assert plan.value == pytest.approx(value)
+    return plan.status if not plan.initial_offsets else f"{plan.status}, stays"
+
+
+@pytest.mark.parametrize("first", range(0, 24, 8))
+def test_the_best_plan_is_found_and_proved(first: int) -> None:
+    found = Counter(compare_with_oracle(seed, "added-energy") for seed in range(first, first + 8))
+    assert not any(name.startswith(("feasible", "unknown")) for name in found)
+    assert found["optimal, stays"] > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["added-energy", "energy", "time"])
+def test_no_bound_is_too_high(objective: Objective) -> None:
+    found = Counter(compare_with_oracle(seed, objective) for seed in range(24, 224))
+    assert found["optimal, stays"] > 50
+
+
+def best_events(posed: Problem, best: Best) -> list[Event]:
+    starts = [Event("start", posed.graph.index[name]) for name in best.start]
+    return [*starts, *events_of(posed.graph, best.statements)]
+
+
+def test_events_cost_what_the_plan_costs_and_keep_their_place() -> None:
+    """With much RAM, plans that fit without offsets are placed. Some tensors leave and return."""
+    seen = Counter[str]()
+    for seed in range(60):
+        posed = problem(seed)
+        best = cheapest(posed)
+        if best is None or not best.start:
+            continue
+        events = normal_order(posed.graph, best_events(posed, best))
+        assert fits(posed.graph, events, posed.ram_bytes)
+        assert energy_uj(posed.graph, events) == pytest.approx(best.energy_uj)
+        roomy = replace(posed, ram_bytes=10_000)
+        made = realise(roomy, statements(posed.graph, events), placed=True, time_limit_s=5.0)
+        assert isinstance(made, PlacedPlan)
+        assert made.totals.energy_uj == pytest.approx(best.energy_uj)
+        created = [it.node for it in made.statements if it.op == "page_in"]
+        returns = {posed.graph.nodes[posed.graph.heirs[i]].name for i in posed.graph.heirs}
+        seen["returns" if returns & set(created) else "remains"] += 1
+    assert min(seen.values()) > 4
+
+
+def test_nothing_stays_where_it_may_not() -> None:
+    """The value is at most that of the graph without `stays`, and lower in most cases."""
+    lower = 0
+    for seed in range(0, 20, 2):
+        posed = in_words(problem(seed))
+        bare = replace(posed, graph=without_staying(posed.graph))
+        plan, other = solve(posed, Settings(60.0)), solve(bare, Settings(60.0))
+        if other.value is not None:
+            assert plan.value is not None
+            verify(posed, plan)
+            assert plan.value <= other.value * (1 + 1e-9)
+            lower += plan.value < other.value * (1 - 1e-9)
+        assert not other.initial_offsets
+    assert lower > 3
+
+
+def test_a_deadline_bounds_the_step_that_writes() -> None:
+    posed = problem(2)
+    plan = solve(posed, Settings(60.0, placed=False))
+    longest_us = verify(posed, plan, placed=False).longest_us
+    for factor in (1.0, 0.9):
+        timed = replace(posed, deadline_us=longest_us * factor)
+        best, found = cheapest(timed), solve(timed, Settings(60.0, placed=False))
+        if best is not None:
+            assert found.value == pytest.approx(best.value(timed))
+            assert verify(timed, found, placed=False).longest_us <= timed.deadline_us * (1 + 1e-9)

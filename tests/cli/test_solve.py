@@ -26,8 +26,8 @@ from poet_host.solver.solve import DEFAULT_GAP, solve as plan_of
 from poet_host.stream.traffic import traffic_of
 from poet_host.view.plan_table import traffic_rows
 from support.command import Command
-from support.cost_graphs import random_cost_graph
-from support.mode_graphs import mode_problem
+from support.cost_graphs import random_cost_graph, training
+from support.mode_graphs import mode_problem, staying
 from support.small_graphs import small_graph
 
 BAD, INFEASIBLE, GAP, UNKNOWN = 2, 5, 6, 7
@@ -312,6 +312,25 @@ def test_the_papers_figures_can_be_chosen(poet_host: Command) -> None:
     poet_host(*solve, "--board", "native", "--profile", "paper").fails(BAD)
     poet_host(*solve, "--board", "mkr1000", "--profile", "p.json").fails(BAD, "omit --board")
     poet_host(*solve, "--profile", "paper").fails(BAD, "--board NAME")
+
+
+def test_what_stays_in_ram_is_solved_but_makes_no_schedule(
+    poet_host: Command, tmp_path: Path
+) -> None:
+    graphs = (staying(training(seed), seed) for seed in range(99))
+    graph = next(graph for graph in graphs if graph.may_commit)
+    path, plan_path = tmp_path / "g.json", tmp_path / "plan.json"
+    path.write_text(json.dumps(dump_cost_graph(graph)))
+    solve = ("solve", path, "--ram", "100%")
+    shown = poet_host(*solve, "--commit-every", 10, "--plan", plan_path)
+    assert "once in 10 steps" in shown.out
+    plan = plan_from_json(json.loads(plan_path.read_text()))
+    assert plan.commit_every == 10
+    often = poet_host(*solve, "--commit-every", 1, "--json").json
+    assert often["energy_uj"] > plan.energy_uj
+    poet_host(*solve, "-o", tmp_path / "x.poet").fails(BAD, graph.name, "--plan")
+    poet_host(*solve, "--commit-every", 0).fails(BAD, "--commit-every")
+    poet_host("solve", "linear", *MKR, "--commit-every", 2).fails(BAD, "linear", "--commit-every")
 
 
 def test_options_of_models_are_not_for_cost_graphs(poet_host: Command, costs: Path) -> None:

@@ -100,6 +100,10 @@ class SolveOptions:
         "best plan found so far needs (0.01 = 1 %). With 0, it must be proved that no plan is "
         "better. The exit code is 6 if the search ends without this proof.",
     )  # fmt: skip
+    commit_every: int | None = option(
+        type=click.IntRange(1), metavar="N", show_default="that of the graph",
+        help="Of a cost graph in which tensors stay in RAM: write them once in N steps.",
+    )  # fmt: skip
     unplaced: bool = option(
         help="Limit only the total number of bytes in RAM, and assign no memory offsets to "
         "tensors. The plan cannot become a schedule.",
@@ -155,11 +159,14 @@ def solve(given: SolveOptions) -> int:
     """
     given.check()
     graph = api.load(given.model, **vars(given.options))
+    if given.commit_every is not None:
+        graph = _committing(graph, given.commit_every)
     profile = _profile(graph, given.board, given.profile_name)
-    if given.output and isinstance(graph, api.CostGraph) and graph.has_modes:
+    if given.output and isinstance(graph, api.CostGraph) and (graph.has_modes or graph.starting):
+        what = "modes" if graph.has_modes else "tensors that stay in RAM"
         raise BadInput(
-            f"{graph.name} has modes, which the schedule of a cost graph cannot contain: write the "
-            "plan with --plan, and omit --output"
+            f"{graph.name} has {what}, which the schedule of a cost graph cannot contain: write "
+            "the plan with --plan, and omit --output"
         )
     steps = _steps(graph, given)
     deadline_us = _deadline_us(graph, profile, steps, given)
@@ -187,6 +194,15 @@ def solve(given: SolveOptions) -> int:
     if plan.status == "infeasible":
         say(f"poet-host: {api.why_no_plan(graph, plan)}{because(plan)}")
     return exit_code(plan, given.gap)
+
+
+def _committing(graph: api.Graph | api.CostGraph, commit_every: int) -> api.CostGraph:
+    if not isinstance(graph, api.CostGraph):
+        raise BadInput(
+            f"{graph.name} is no cost graph, and boards write the weights in each step: omit "
+            "--commit-every"
+        )
+    return replace(graph, commit_every=commit_every)
 
 
 def _deadline_us(

@@ -90,6 +90,11 @@ def _encode(
     part = model_bytes(tables)
     model = read_model(part, "schedule")
     names = [tensor["name"] for tensor in known["tensors"]]
+    if model.storage and plan.initial_offsets:
+        raise BadInput(
+            "tensors of the plan stay in RAM from step to step, which a schedule cannot contain: "
+            "solve without them"
+        )
     initial = () if model.storage else tuple(_initial_offsets(model, names, plan))
     statements = with_nests(plan.statements, nests or {}, names)
     plan_part = _Encoder(model, names, statements, queue_capacity, initial).plan_part()
@@ -116,9 +121,10 @@ def _initial_offsets(model: Model, names: Sequence[str], plan: Plan) -> Iterator
     """Yield the offset of each stored tensor at the start of a step without storage."""
     known, end = dict(plan.initial_offsets), 0
     for name, tensor in zip(names[: model.stored_count], model.tensors, strict=False):
-        if known and name not in known:
+        offset = known.get(name, None if known else end)
+        if offset is None:
             raise BadInput(f"the plan has no initial offset of {name}: solve again")
-        yield known.get(name, end)
+        yield offset
         end += tensor.size_bytes
 
 

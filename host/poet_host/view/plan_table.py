@@ -39,10 +39,21 @@ def plan_rows(keep: Plan | None, plan: Plan) -> list[Row]:
         ("RAM", f"{plan.peak_bytes:,} of {plan.ram_bytes:,} bytes"),
         ("keeping everything needs", f"{keep.peak_bytes:,} bytes" if keep else "no such plan"),
         ("recomputed", f"{ops.count('compute') - len(nodes):,}"),
+        *_staying_rows(plan),
         ("paged in, out", f"{ops.count('page_in'):,}, {ops.count('page_out'):,}"),
         ("solved in", f"{plan.solve_s:.2f} s"),
         *([("change to the method", plan.note)] if plan.note else []),
     ]  # fmt: skip
+
+
+def _staying_rows(plan: Plan) -> list[Row]:
+    if plan.commit_every is None or not plan.initial_offsets:
+        return []
+    every = "in each step" if plan.commit_every == 1 else f"once in {plan.commit_every:,} steps"
+    return [
+        ("in RAM when a step begins", counted(len(plan.initial_offsets), "tensor")),
+        ("- written", every),
+    ]
 
 
 def traffic_rows(traffic: Traffic, steps_of_epoch: int | None) -> list[Row]:

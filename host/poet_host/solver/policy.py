@@ -88,6 +88,8 @@ class SearchPolicy:
     medium_time_share: float = 0.1
     deep_limits: tuple[DepthLimit, ...] = (DepthLimit(None, 1.0), DepthLimit(None))
     deep_time_share: float = 0.5
+    # Shares of RAM that what stays from step to step may fill in the first models:
+    staying_ram_shares: tuple[float, ...] = (0.75, 0.5, 0.25)
     model_gap_share: float = 0.5  # of the wanted gap, at which a model counts as solved
     max_tightenings: int = 4  # attempts with less RAM or time for a model, until its plan fits
     max_cut_rounds: int = 2  # solutions of a model, each without the conflicts of the one before

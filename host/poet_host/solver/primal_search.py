@@ -6,7 +6,7 @@ rest stays fixed.
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ..packing.blocks import aligned
@@ -27,7 +27,7 @@ from .recompute_candidates import RecomputeCandidates
 from .repair import RepairSearch
 from .search import Task
 from .settings import Settings
-from .staying import with_staying
+from .staying import most_useful, with_staying
 from .workers import Channel
 
 
@@ -133,6 +133,15 @@ class PrimalSearch(RepairSearch):
         if self.incumbent is not None:
             self.try_plan(self.with_staying(self.incumbent.events))
 
+    def solve_around_staying(self) -> None:
+        """Solve models in which the most useful tensors that fit a share of RAM stay."""
+        task, policy = self.task, self.policy
+        for ram_share in policy.staying_ram_shares:
+            staying = most_useful(task.padded, int(task.padded_ram_bytes * ram_share))
+            limit_s = task.left_s * policy.shallow_time_share
+            candidates = self.limited(policy.shallow_limits[-1])
+            self.solve(candidates, task.padded_ram_bytes, task.deadline_us, limit_s, staying)
+
     def exhaust_quickly(self) -> bool:
         return self.exhaust(self.policy.exhaustive_labels_first, self.policy.exhaustive_time_share)
 
@@ -236,10 +245,17 @@ class PrimalSearch(RepairSearch):
         ram_bytes: int,
         deadline_us: float | None,
         limit_s: float,
+        staying: Set[int] | None = None,
     ) -> None:
-        """Solve a stage model, and try the plans of its solutions."""
+        """Solve a stage model, and try the plans of its solutions.
+
+        `staying`: these tensors stay in RAM, and no others; None: the model decides.
+        """
         self.excess = Excess()
         model = self.model_with_conflicts(candidates, ram_bytes, deadline_us)
+        if model is not None and staying is not None:
+            for i, column in model.starts.items():
+                model.program.fix(column, float(i in staying))
         for _ in range(self.policy.max_cut_rounds):
             if model is None or self.is_over:
                 return
@@ -325,6 +341,7 @@ PHASES: _Phases = (
     ("seed plans", PrimalSearch.has_no_plan, PrimalSearch.try_seed_plans),
     ("staying", PrimalSearch.may_stay, PrimalSearch.try_staying),
     ("first bound", always, PrimalSearch.find_first_bound),
+    ("staying", PrimalSearch.may_stay, PrimalSearch.solve_around_staying),
     ("bounds", PrimalSearch.bounds_at_once, PrimalSearch.allow_bound_search),
     ("shallow", always, PrimalSearch.deepen_shallow),
     ("bounds", unless(PrimalSearch.bounds_at_once), PrimalSearch.allow_bound_search),

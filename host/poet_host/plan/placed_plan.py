@@ -74,7 +74,8 @@ def realise(
         if placement.height_bytes > problem.ram_bytes:
             excess = placement.height_bytes - problem.ram_bytes
             # Without the exact search, nothing is ever proved.
-            return Excess(excess, needs_less_ram=placement.nothing_fits or library() is None)
+            is_provable = placement.is_provable and library() is not None
+            return Excess(excess, needs_less_ram=placement.nothing_fits or not is_provable)
     left_s = max(0.0, ends_at - now_s())
     return finish(problem, placement, placed=placed, time_limit_s=left_s, effort=effort)
 

@@ -18,6 +18,7 @@ class Placement:
     initial_offsets: tuple[tuple[str, int], ...]  # see Plan
     height_bytes: int  # the placement fits if the RAM budget is at least this
     nothing_fits: bool = False  # proved: no placement fits the RAM budget
+    is_provable: bool = True  # False: that nothing fits could not be proved
 
 
 def arrange(
@@ -50,7 +51,9 @@ def arrange(
             placed[index] = replace(placed[index], workspace_offset=offset)
         if life.initial is not None:
             initial.append((life.initial, offset))
-    return Placement(tuple(placed), tuple(initial), packing.height_bytes, packing.nothing_fits)
+    return Placement(
+        tuple(placed), tuple(initial), packing.height_bytes, packing.nothing_fits, not returns
+    )
 
 
 def _with_offset(statement: Statement, number: int, offset: int) -> Statement:

@@ -88,8 +88,12 @@ class SearchPolicy:
     medium_time_share: float = 0.1
     deep_limits: tuple[DepthLimit, ...] = (DepthLimit(None, 1.0), DepthLimit(None))
     deep_time_share: float = 0.5
-    # Shares of RAM that what stays from step to step may fill in the first models:
-    staying_ram_shares: tuple[float, ...] = (0.75, 0.5, 0.25)
+    # First models of graphs in which tensors may stay: if all of them fill at most this share of
+    # RAM, all of them stay. Each model has recompute candidates and a time share.
+    max_staying_share: float = 0.75
+    staying_limits: tuple[tuple[DepthLimit, float], ...] = (
+        (DepthLimit(2), 0.05), (DepthLimit(None, 1.0), 0.5),
+    )  # fmt: skip
     model_gap_share: float = 0.5  # of the wanted gap, at which a model counts as solved
     max_tightenings: int = 4  # attempts with less RAM or time for a model, until its plan fits
     max_cut_rounds: int = 2  # solutions of a model, each without the conflicts of the one before

@@ -27,7 +27,7 @@ from .recompute_candidates import RecomputeCandidates
 from .repair import RepairSearch
 from .search import Task
 from .settings import Settings
-from .staying import most_useful, with_staying
+from .staying import with_staying
 from .workers import Channel
 
 
@@ -134,13 +134,20 @@ class PrimalSearch(RepairSearch):
             self.try_plan(self.with_staying(self.incumbent.events))
 
     def solve_around_staying(self) -> None:
-        """Solve models in which the most useful tensors that fit a share of RAM stay."""
-        task, policy = self.task, self.policy
-        for ram_share in policy.staying_ram_shares:
-            staying = most_useful(task.padded, int(task.padded_ram_bytes * ram_share))
-            limit_s = task.left_s * policy.shallow_time_share
-            candidates = self.limited(policy.shallow_limits[-1])
-            self.solve(candidates, task.padded_ram_bytes, task.deadline_us, limit_s, staying)
+        """Solve models in which all tensors stay that may, if they fit a share of RAM.
+
+        What stays leaves little RAM for the others: long chains of recomputations pay.
+        """
+        task, ram_bytes = self.task, self.task.padded_ram_bytes
+        staying = frozenset(task.padded.starting)
+        needed = sum(task.padded.nodes[i].bytes for i in staying)
+        if needed > ram_bytes * self.policy.max_staying_share:
+            return
+        for limit, time_share in self.policy.staying_limits:
+            if self.is_over:
+                return
+            limit_s = task.left_s * time_share
+            self.solve(self.limited(limit), ram_bytes, task.deadline_us, limit_s, staying)
 
     def exhaust_quickly(self) -> bool:
         return self.exhaust(self.policy.exhaustive_labels_first, self.policy.exhaustive_time_share)

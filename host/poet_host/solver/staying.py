@@ -24,16 +24,6 @@ def with_staying(
     return best
 
 
-def most_useful(graph: CostGraph, most_bytes: int) -> frozenset[int]:
-    """Return the tensors that save most for their size if they stay, within `most_bytes`."""
-    chosen: list[int] = []
-    for i in sorted(graph.starting, key=lambda i: _saving(graph, i), reverse=True):
-        if graph.nodes[i].bytes <= most_bytes:
-            most_bytes -= graph.nodes[i].bytes
-            chosen.append(i)
-    return frozenset(chosen)
-
-
 def _saving(graph: CostGraph, i: int) -> float:
     """Return the energy that a tensor saves at most if it stays, for each of its bytes."""
     node, heir = graph.nodes[i], graph.nodes[graph.heirs.get(i, i)]

@@ -18,7 +18,7 @@ from ..plan.plan import Plan
 from ..plan.problem import TOLERANCE, CostGraph, Problem, without_energy
 from ..work import now_s
 from .events import Candidate, Event, candidate_of, energy_uj, fits, least_value, tidy
-from .models import slot_model, solution, stage_model
+from .models import slot_events, slot_model, solution, stage_model
 from .models.stage_columns import StageModel
 from .modes import Modes, Strict
 from .overlapped import with_processor_time, with_transfer_room
@@ -322,7 +322,7 @@ class Search:
             # The presolve of HiGHS 1.16 does not end for some slot models of 800 nodes.
             result = minimise(model.program, limit_s, presolve=False, on_progress=self.on_progress)
             if result.values is not None:
-                self.try_plan(tidy(task.padded, slot_model.events(model, result.values)))
+                self.try_plan(tidy(task.padded, slot_events.events(model, result.values)))
                 value = min(value, result.objective)
                 if value <= enough or result.outcome == "stopped":
                     break  # a larger model would take even longer

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...plan.problem import CostGraph
-from ..events import Event
 from ..modes import Modes
-from ..program import NO_LIMITS, LaneTimes, Program, TimeLimits, Values
+from ..program import NO_LIMITS, LaneTimes, Program, TimeLimits
+from .commits import add_commits
 from .stage_columns import Columns, at_most_once, join
 
 
@@ -254,13 +254,8 @@ def _stay(model: SlotModel, value_per_us: float) -> None:
     """Add what holds for tensors that may be in RAM when the step begins; see stage_model.py."""
     graph, program = model.graph, model.program
     starts = {i: model.held_at_start[i] for i in graph.starting}
-    sizes = [graph.nodes[i].bytes for i in starts]
-    program.knapsack(list(starts.values()), sizes, model.ram_bytes)
-    for k, i in graph.may_commit.items():
-        node = graph.nodes[k]
-        value = node.page_out_uj + value_per_us * node.page_out_us
-        model.commits[k] = y = program.number(value / graph.commit_every, 0.0, 1.0)
-        program.row([(y, 1.0), (starts[i], -1.0)], upper=0.0)
+    model.commits.update(add_commits(graph, program, starts, model.ram_bytes, value_per_us))
+    for k, y in model.commits.items():
         program.row([(y, 1.0), *((c, 1.0) for c in _storing(model, k))], lower=1.0)
     for i, s in starts.items():
         heir = graph.heirs.get(i)
@@ -403,37 +398,3 @@ def _add_times(model: SlotModel, limits: TimeLimits) -> None:
     for k, column in model.paged_at_end.items():
         lanes.page_in(nodes[k], column)
     lanes.add_to(model.program, limits)
-
-
-def events(model: SlotModel, values: Values) -> list[Event]:
-    """Return the events of a solution, in order. Page out tensors after their first computation."""
-    graph = model.graph
-    position = [0] * len(graph.nodes)
-    ordered: list[Event] = []
-    page_outs: list[Event] = []  # some wait for the closing mode that computes their tensor
-    starts = ((i, model.held_at_start[i]) for i in graph.starting)
-    ordered += (Event("start", i) for i, s in starts if values[s] > 0.5)
-    for slot, by_mode in zip(model.slots, model.by_mode, strict=True):
-        mode = next((m for m, x in by_mode.items() if x < 0 or values[x] > 0.5), None)
-        node = graph.nodes[slot.node]
-        for i in model.modes.wanted[slot.node]:
-            touch = model.touches[i][position[i]]
-            position[i] += 1
-            if mode is not None and touch.page_in >= 0 and values[touch.page_in] > 0.5:
-                ordered.append(Event("page_in", i))
-        position[slot.node] += 1
-        if mode is None:
-            continue
-        kept = node.keep and graph.storage and slot.node not in model.commits
-        o = model.written.get(slot.node, -1)
-        is_whole = not node.mode(mode).streamed_output
-        if is_whole and not slot.optional and (kept or (o >= 0 and values[o] > 0.5)):
-            page_outs.append(Event("page_out", slot.node))
-        event = model.modes.event_of(slot.node, mode)
-        if event is not None:
-            ordered.append(event)
-            if not slot.optional:
-                ordered += page_outs
-                page_outs.clear()
-    ended = (k for k, column in model.paged_at_end.items() if values[column] > 0.5)
-    return [*ordered, *(Event("page_in", k) for k in ended)]

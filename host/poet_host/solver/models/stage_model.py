@@ -42,12 +42,12 @@ waiting mode of a member t, and the modes k of the last member u close it. A nod
 leave out has a mode z that makes nothing: R_ti + x_iz <= 1 and o_i + x_iz <= 1.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Set
 
-from ..modes import Way
 from ..policy import DEFAULT_POLICY, SearchPolicy
 from ..program import INFINITY, NO_LIMITS, Program, Term, TimeLimits
 from ..recompute_candidates import RecomputeCandidates
+from .commits import add_commits
 from .stage_columns import (
     ALWAYS_IN_RAM,
     Columns,
@@ -58,6 +58,7 @@ from .stage_columns import (
     storing,
 )
 from .stage_cuts import add_gap_cuts, prefer_paging
+from .stage_times import add_times, recomputations
 
 
 class TooLarge(Exception):
@@ -83,7 +84,11 @@ def build(
     graph = candidates.graph
     model = StageModel(graph, candidates.modes, ram_bytes, candidates.conflict_stages, policy)
     _page_outs(model, page)
-    before = _starts(model, limits.value_per_us)
+    model.starts.update((i, model.program.binary()) for i in graph.starting)
+    model.commits.update(
+        add_commits(graph, model.program, model.starts, ram_bytes, limits.value_per_us)
+    )
+    before = dict(model.starts)
     if not graph.storage:
         before = {i: ALWAYS_IN_RAM for i, node in enumerate(graph.nodes) if node.stored}
     previous: int | None = None
@@ -114,7 +119,7 @@ def build(
     if page and limits.deadline_us is None:
         prefer_paging(model, limits.value_per_us)
     if limits != NO_LIMITS:
-        _add_times(model, limits)
+        add_times(model, limits)
     return model
 
 
@@ -128,20 +133,6 @@ def _page_outs(model: StageModel, page: bool) -> None:
             program.offset += 0.0 if node.modes else node.page_out_uj
         elif (page or node.keep) and modes.whole[i]:
             model.written[i] = program.binary(modes.storing_uj[i])
-
-
-def _starts(model: StageModel, value_per_us: float) -> Columns:
-    """Add s_i and y_k. Return the s_i by tensor."""
-    graph, program = model.graph, model.program
-    model.starts.update((i, program.binary()) for i in graph.starting)
-    sizes = [graph.nodes[i].bytes for i in model.starts]
-    program.knapsack(list(model.starts.values()), sizes, model.ram_bytes)
-    for k, i in graph.may_commit.items():
-        node = graph.nodes[k]
-        value = node.page_out_uj + value_per_us * node.page_out_us
-        model.commits[k] = y = program.number(value / graph.commit_every, 0.0, 1.0)
-        program.row([(y, 1.0), (model.starts[i], -1.0)], upper=0.0)
-    return dict(model.starts)
 
 
 def _modes(model: StageModel, t: int) -> Columns:
@@ -214,7 +205,7 @@ def _stage(
             _on_demand(model.program, stage.paged.get(i), users.get(i, []))
             if i not in early:
                 _on_demand(model.program, stage.computed.get(i), users.get(i, []))
-    for column, way in _recomputations(model, stage):
+    for column, way in recomputations(model, stage):
         for i in set(way.whole):
             _has_input(model.program, stage, column, i)
     for m, x in chosen.items():
@@ -232,7 +223,7 @@ def _users(model: StageModel, stage: Stage, optional: Set[int]) -> dict[int, lis
     storage: add these constraints.
     """
     users: dict[int, list[int]] = {}
-    for column, way in _recomputations(model, stage):
+    for column, way in recomputations(model, stage):
         for i in set(way.whole):
             users.setdefault(i, []).append(column)
         for i in way.streamed:
@@ -268,12 +259,6 @@ def _recomputation(model: StageModel, stage: Stage, i: int) -> None:
         stage.ways[i] = [program.binary(way.energy_uj - least.energy_uj) for way in ways]
         program.row([(column, -1.0), *((c, 1.0) for c in stage.ways[i])], 0.0, 0.0)
     at_most_once(program, column, model.left_out.get(i))
-
-
-def _recomputations(model: StageModel, stage: Stage) -> Iterator[tuple[int, Way]]:
-    """Yield the columns of R_tiw, or of R_ti if i has one way, each with its way."""
-    for i, column in stage.computed.items():
-        yield from zip(stage.ways.get(i, [column]), model.modes.ways[i], strict=True)
 
 
 def _mode_needs(model: StageModel, stage: Stage, t: int, m: int, x: int) -> None:
@@ -393,29 +378,3 @@ def _ram_constraint(model: StageModel, t: int, stage: Stage) -> None:
     sizes = [nodes[i].bytes for i in held]
     sizes += [own_bytes[m] - least for m in stage.modes]
     model.program.knapsack(columns, sizes, model.ram_bytes - own)
-
-
-def _add_times(model: StageModel, limits: TimeLimits) -> None:
-    """Bound the busy time of each lane: it is at most the deadline, and the time of the step."""
-    lanes, nodes, modes = model.lanes, model.graph.nodes, model.modes
-    for i, node in enumerate(nodes):
-        if not node.stored and not node.modes:
-            lanes.compute(*modes.lanes_us(i, 0))
-            if node.keep and model.graph.storage and i not in model.commits:
-                lanes.page_out(node)
-        if i in model.written:
-            lanes.store(*modes.storing_us[i], model.written[i])
-    for stage in model.stages:
-        for m, x in stage.modes.items():
-            assert stage.operator is not None
-            t, node = stage.operator, nodes[stage.operator]
-            lanes.compute(*modes.lanes_us(t, m), x)
-            kept = node.keep and model.graph.storage and t not in model.commits
-            if kept and not node.mode(m).streamed_output:
-                lanes.store(*modes.storing_us[t], x)
-        for column, way in _recomputations(model, stage):
-            lanes.compute(way.processor_us, way.transfers_us, column)
-        for i, column in stage.paged.items():
-            lanes.page_in(nodes[i], column)
-    lanes.commits = [(y, nodes[k].page_out_us) for k, y in model.commits.items()]
-    lanes.add_to(model.program, limits)

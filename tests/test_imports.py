@@ -29,7 +29,7 @@ ORDER = [
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
     "graph": 3271, "reference": 1047, "onnx": 3607, "device": 1443, "firmware_build": 1588,
-    "sim": 1472, "profile": 1076, "packing": 384, "plan": 3178, "stream": 1821, "solver": 6154,
+    "sim": 1472, "profile": 1076, "packing": 384, "plan": 3184, "stream": 1821, "solver": 6149,
     "baselines": 2174, "schedule": 2293, "data": 1105, "card": 1882, "run": 1869, "check": 835,
     "view": 1364, "compare": 345, "api": 1748, "cli": 3325,
 }  # fmt: skip

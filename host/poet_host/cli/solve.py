@@ -199,7 +199,7 @@ def solve(given: SolveOptions) -> int:
 def _committing(graph: api.Graph | api.CostGraph, commit_every: int) -> api.CostGraph:
     if not isinstance(graph, api.CostGraph):
         raise BadInput(
-            f"{graph.name} is no cost graph, and boards write the weights in each step: omit "
+            f"{graph.name} is not a cost graph, and boards write the weights in each step: omit "
             "--commit-every"
         )
     return replace(graph, commit_every=commit_every)

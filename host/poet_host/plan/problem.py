@@ -211,6 +211,12 @@ class CostGraph:
         return {k: i for i, k in heirs if k != i and self.nodes[k].keep}
 
     @cached_property
+    def always_written(self) -> frozenset[int]:
+        """Return the kept nodes that a statement of every plan puts on storage."""
+        kept = (i for i, node in enumerate(self.nodes) if node.keep and self.storage)
+        return frozenset(kept) - self.may_commit.keys()
+
+    @cached_property
     def may_be_old(self) -> frozenset[int]:
         """Return the tensors whose copy on storage is old if they stay."""
         return frozenset(self.may_commit.values() if self.commit_every > 1 else ())

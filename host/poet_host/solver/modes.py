@@ -265,11 +265,10 @@ class Modes:
 
     def certainly_stored(self, i: int) -> bool:
         """Return whether tensor i is on storage after its first computation, in every plan."""
-        node = self.graph.nodes[i]
+        graph = self.graph
         is_streamed = not self.whole[i] and i not in self.apart.left_out
-        kept = node.keep and i not in self.graph.may_commit
-        is_stored = node.stored and i not in self.graph.may_be_old
-        return self.graph.storage and (is_stored or kept or is_streamed)
+        is_stored = graph.nodes[i].stored and i not in graph.may_be_old
+        return graph.storage and (is_stored or i in graph.always_written or is_streamed)
 
     @cached_property
     def storing_uj(self) -> tuple[float, ...]:
@@ -330,8 +329,7 @@ class Modes:
         A recomputation that streams the tensor may replace the page-out.
         """
         node = self.graph.nodes[j]
-        kept = node.keep and self.graph.storage and j not in self.graph.may_commit
-        paged_out = kept and not node.mode(m).streamed_output
+        paged_out = j in self.graph.always_written and not node.mode(m).streamed_output
         return node.mode(m).energy_uj + (self.storing_uj[j] if paged_out else 0.0)
 
     @cached_property

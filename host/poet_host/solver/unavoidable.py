@@ -93,8 +93,7 @@ def _read(graph: CostGraph) -> set[int]:
 
 def _pages_out(graph: CostGraph, made: Output) -> bool:
     """Return whether a page-out must follow, if the node is computed only as this output."""
-    kept = graph.nodes[made.node].keep and made.node not in graph.may_commit
-    return graph.storage and kept and not made.streamed
+    return made.node in graph.always_written and not made.streamed
 
 
 def _written(graph: CostGraph) -> set[int]:

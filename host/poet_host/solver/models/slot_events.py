@@ -24,7 +24,7 @@ def events(model: SlotModel, values: Values) -> list[Event]:
         position[slot.node] += 1
         if mode is None:
             continue
-        kept = node.keep and graph.storage and slot.node not in model.commits
+        kept = slot.node in graph.always_written
         o = model.written.get(slot.node, -1)
         is_whole = not node.mode(mode).streamed_output
         if is_whole and not slot.optional and (kept or (o >= 0 and values[o] > 0.5)):

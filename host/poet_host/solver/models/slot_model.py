@@ -187,8 +187,7 @@ def _add_modes(model: SlotModel, slot: Slot) -> Columns:
 def _first_uj(model: SlotModel, i: int, m: int) -> float:
     """Return the energy of a first computation in mode m, with the page-out of a kept tensor."""
     node = model.graph.nodes[i]
-    kept = node.keep and model.graph.storage and i not in model.graph.may_commit
-    is_paged_out = kept and not node.mode(m).streamed_output
+    is_paged_out = i in model.graph.always_written and not node.mode(m).streamed_output
     return node.mode(m).energy_uj + (node.page_out_uj if is_paged_out else 0.0)
 
 
@@ -380,10 +379,10 @@ def _ram_constraint(model: SlotModel) -> None:
 def _add_times(model: SlotModel, limits: TimeLimits) -> None:
     """Add the times of both lanes, which the deadline and the time of the step bound."""
     lanes = LaneTimes()
-    nodes, storage = model.graph.nodes, model.graph.storage
+    nodes = model.graph.nodes
     for slot, by_mode in zip(model.slots, model.by_mode, strict=True):
         node = nodes[slot.node]
-        kept = node.keep and storage and not slot.optional and slot.node not in model.commits
+        kept = slot.node in model.graph.always_written and not slot.optional
         for m, x in by_mode.items():
             lanes.compute(*model.modes.lanes_us(slot.node, m), x if x >= 0 else None)
             if kept and not node.mode(m).streamed_output:

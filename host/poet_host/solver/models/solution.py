@@ -38,7 +38,7 @@ def events(model: StageModel, values: Values) -> list[Event]:
             mode = _mode(stage, values)
             first = modes.event_of(i, mode)
             computes += [] if first is None else [first]
-            is_kept = nodes[i].keep and model.graph.storage and i not in model.commits
+            is_kept = i in model.graph.always_written
             is_paged_out = i in model.written and values[model.written[i]] > 0.5
             if (is_kept or is_paged_out) and not nodes[i].mode(mode).streamed_output:
                 page_outs.append(Event("page_out", i))

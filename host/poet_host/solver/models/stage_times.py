@@ -19,7 +19,7 @@ def add_times(model: StageModel, limits: TimeLimits) -> None:
     for i, node in enumerate(nodes):
         if not node.stored and not node.modes:
             lanes.compute(*modes.lanes_us(i, 0))
-            if node.keep and model.graph.storage and i not in model.commits:
+            if i in model.graph.always_written:
                 lanes.page_out(node)
         if i in model.written:
             lanes.store(*modes.storing_us[i], model.written[i])
@@ -28,8 +28,7 @@ def add_times(model: StageModel, limits: TimeLimits) -> None:
             assert stage.operator is not None
             t, node = stage.operator, nodes[stage.operator]
             lanes.compute(*modes.lanes_us(t, m), x)
-            kept = node.keep and model.graph.storage and t not in model.commits
-            if kept and not node.mode(m).streamed_output:
+            if t in model.graph.always_written and not node.mode(m).streamed_output:
                 lanes.store(*modes.storing_us[t], x)
         for column, way in recomputations(model, stage):
             lanes.compute(way.processor_us, way.transfers_us, column)

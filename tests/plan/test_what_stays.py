@@ -91,6 +91,7 @@ BROKEN: dict[str, tuple[str, str, dict[str, int], tuple[Statement, ...]]] = {
         "old value", "w", START,
         (PLAN[0], s("page_out", "w"), s("free", "w"), s("page_in", "w", 0), *PLAN[1:]),
     ),
+    "a statement `start`": ("start", "w", {}, (s("start", "w", 0),)),
     "a kept node that does not end the chain is not written": (
         "keep", "u", START, (*PLAN[:3], PLAN[4]),
     ),
@@ -132,6 +133,9 @@ def test_a_plan_in_which_something_stays_has_version_3() -> None:
     written = plan().to_json()
     assert (written["version"], written["commit_every"]) == (3, 4)
     assert plan_from_json(written) == plan()
+    started = plan((Statement("start", "w", 0),)).to_json()
+    with pytest.raises(BadInput, match="start"):
+        plan_from_json(started)
     unplaced = plan(start=dict.fromkeys(START))
     assert unplaced.to_json()["initial_offsets"] == dict.fromkeys(START)
     assert plan_from_json(unplaced.to_json()) == unplaced

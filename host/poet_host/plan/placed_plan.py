@@ -30,7 +30,7 @@ class PlacedPlan:
     def as_plan(self, problem: Problem) -> Plan:
         """Return the feasible plan of `problem`, with its costs."""
         graph = problem.graph
-        knows_commits = graph.storage and (graph.commit_every > 1 or self.initial_offsets)
+        knows_commits = graph.commit_every > 1 or (graph.storage and self.initial_offsets)
         return plan_of(
             problem,
             "feasible",

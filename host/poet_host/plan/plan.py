@@ -205,4 +205,11 @@ def plan_from_json(value: Any, where: str = "plan") -> Plan:
     offsets = convert(
         plain.get("initial_offsets", {}), dict[Name, Count | None], f"{where}, initial_offsets"
     )
-    return convert({**plain, "initial_offsets": list(offsets.items())}, Plan, where)
+    plan = convert({**plain, "initial_offsets": list(offsets.items())}, Plan, where)
+    for number, statement in enumerate(plan.statements):
+        if statement.op == "start":
+            raise BadInput(
+                f'{where}, statement {number}: the op "start" is unknown. List what is in RAM when '
+                'the step begins in "initial_offsets"'
+            )
+    return plan

@@ -110,6 +110,7 @@ class _Machine:
             self.sum_bytes -= self.graph.nodes[i].bytes
             self.p = max(self.p, self.arrival.get(i, 0.0), self.written.get(i, 0.0))
         else:
+            self.need(op != "start", "start", "what begins in RAM is in `initial_offsets`")
             self.need(self.graph.storage, "no storage", "the graph has no storage")
             (self.page_in if op == "page_in" else self.page_out)(i, statement)
 

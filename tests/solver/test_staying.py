@@ -130,3 +130,20 @@ def test_a_deadline_bounds_the_step_that_writes() -> None:
         if best is not None:
             assert found.value == pytest.approx(best.value(timed))
             assert verify(timed, found, placed=False).longest_us <= timed.deadline_us * (1 + 1e-9)
+
+
+def test_no_plan_is_late_in_the_step_that_writes() -> None:
+    """With a deadline between the mean time of a step and that of its longest step."""
+    between = 0
+    for seed in range(0, 40, 2):
+        posed = problem(seed)
+        plan = solve(posed, Settings(60.0, placed=False))
+        if not plan.initial_offsets:
+            continue
+        totals = verify(posed, plan, placed=False)
+        between += totals.time_us < totals.longest_us
+        timed = replace(posed, deadline_us=(totals.time_us + totals.longest_us) / 2)
+        found = solve(timed, Settings(60.0, placed=False))
+        if found.statements:
+            verify(timed, found, placed=False)
+    assert between > 1

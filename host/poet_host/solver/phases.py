@@ -134,10 +134,10 @@ class Searches:
         return self.refuse(smallest_ram_bytes=feasibility.smallest_ram_bytes(self.task))
 
     def refuse_deadline(self) -> bool:
-        fastest = min(self.overlapped, key=lambda plan: plan.totals.time_us, default=None)
+        fastest = min(self.overlapped, key=lambda plan: plan.totals.longest_us, default=None)
         if fastest is None and not self.is_interrupted:
             fastest = feasibility.fastest_plan(self.task)
-        return self.refuse(smallest_deadline_us=fastest and fastest.totals.time_us)
+        return self.refuse(smallest_deadline_us=fastest and fastest.totals.longest_us)
 
     @cached_property
     def task_without_waits(self) -> Task:
@@ -313,7 +313,7 @@ class Searches:
         deadline_us = self.problem.deadline_us
         if plan is None or deadline_us is None:
             return plan is not None
-        return plan.totals.time_us <= _latest_us(deadline_us)
+        return plan.totals.longest_us <= _latest_us(deadline_us)
 
     def best_in_time(self, plans: Iterable[Candidate | None]) -> Candidate | None:
         in_time = [plan for plan in plans if plan is not None and self.is_in_time(plan)]

@@ -187,9 +187,9 @@ class CostGraph:
         """Return for each tensor that may stay the node that must be in its place at the end.
 
         It is the last kept node of those that overwrite the tensor, one after the other, in mode 0.
-        If there is none, it is the tensor itself.
+        If there is none, it is the tensor itself. Without storage, nothing stays in this sense.
         """
-        heirs = {i: i for i, node in enumerate(self.nodes) if node.stays}
+        heirs = {i: i for i, node in enumerate(self.nodes) if node.stays and self.storage}
         origins = {i: i for i in heirs}
         for k, node in enumerate(self.nodes):
             if node.overwrites in origins:
@@ -207,8 +207,7 @@ class CostGraph:
     @cached_property
     def may_commit(self) -> dict[int, int]:
         """Return the kept nodes that a commit may write from RAM, each with what stays."""
-        heirs = self.heirs.items() if self.storage else ()
-        return {k: i for i, k in heirs if k != i and self.nodes[k].keep}
+        return {k: i for i, k in self.heirs.items() if k != i and self.nodes[k].keep}
 
     @cached_property
     def always_written(self) -> frozenset[int]:

@@ -56,10 +56,12 @@ def tidy(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     events = [event for event in events if event[0] != "free"]
     while (useful := _without_waste(graph, events)) != events:
         events = useful
-    stored = {i for event in events for i in graph.effects[event].stores}
-    for e, (op, i, _) in enumerate(events):
-        if op == "start":
-            events[e] = Event(op, i, int(graph.heirs.get(i) in stored))
+    if starts := starting(events):
+        stored = {i for event in events for i in graph.effects[event].stores}
+        modes = [int(graph.heirs.get(i) in stored) for _, i, _ in starts]
+        events[: len(starts)] = [
+            Event(op, i, k) for (op, i, _), k in zip(starts, modes, strict=True)
+        ]
     return with_frees(graph, events)
 
 
@@ -101,7 +103,7 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     written = {i for op, i, _ in events if op == "page_out" and not graph.nodes[i].stored}
     done: set[int] = set()
     coming: list[int] = []
-    moved = [event for event in events if event.op == "start"]
+    moved = list(starting(events))
     for event in events:
         effect = graph.effects[event]
         if event.op == "page_in":
@@ -123,7 +125,13 @@ def heirs_of(graph: CostGraph, events: Sequence[Event]) -> set[int]:
     """Return the tensors that must be in RAM when the step ends: heirs of those that stay."""
     if not graph.storage:
         return {i for i, node in enumerate(graph.nodes) if node.keep}
-    return {graph.heirs[i] for op, i, _ in events if op == "start" and i in graph.heirs}
+    return {graph.heirs[i] for _, i, _ in starting(events) if i in graph.heirs}
+
+
+def starting(events: Sequence[Event]) -> Sequence[Event]:
+    """Return the events `start`, which come first."""
+    count = next((e for e, event in enumerate(events) if event.op != "start"), len(events))
+    return events[:count]
 
 
 def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[tuple[int, int], int]:
@@ -145,10 +153,9 @@ def _last_uses(graph: CostGraph, events: Sequence[Event]) -> dict[tuple[int, int
     for i in heirs_of(graph, events):
         if i in created:
             last[created[i], i] = len(events)
-    starts = sum(event.op == "start" for event in events)
-    for e, i in last:
-        if e < starts:  # the step begins when all are in RAM
-            last[e, i] = max(last[e, i], starts - 1)
+    starts = starting(events)
+    for e, event in enumerate(starts):  # the step begins when all are in RAM
+        last[e, event.node] = max(last[e, event.node], len(starts) - 1)
     return last
 
 
@@ -165,7 +172,7 @@ def _without_waste(graph: CostGraph, events: list[Event]) -> list[Event]:
         times.update(_computed(graph, event))
     computed: set[int] = set()
     useful: list[Event] = []
-    heirs, starts = heirs_of(graph, events), sum(event.op == "start" for event in events)
+    heirs, starts = heirs_of(graph, events), len(starting(events))
     for e, event in enumerate(events):
         effect, made = graph.effects[event], _computed(graph, event)
         if event.op == "page_out":

@@ -89,7 +89,7 @@ def last_needs(
     modes = Modes(graph) if modes is None else modes
     end = len(graph.nodes)
     last = [end if node.keep and not graph.storage else -1 for node in graph.nodes]
-    for i in graph.heirs.values() if graph.storage else ():
+    for i in graph.heirs.values():
         last[i] = end
     for j in reversed(range(end)):
         for i in modes.wanted[j]:

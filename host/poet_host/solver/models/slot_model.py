@@ -133,7 +133,7 @@ def _variables(model: SlotModel) -> None:
     """Add the variables x, h, p and o, with their energies."""
     graph, program, modes = model.graph, model.program, model.modes
     touches: list[list[_Touch]] = [[] for _ in graph.nodes]
-    may_end_in_ram = set(graph.heirs.values()) if graph.storage else set()
+    may_end_in_ram = set(graph.heirs.values())
     for k, slot in enumerate(model.slots):
         model.by_mode.append(_add_modes(model, slot))
         if not slot.optional:

@@ -87,16 +87,17 @@ def values_of(
     """
     values = np.zeros(len(model.program.cost))
     firsts, effects = model.modes.firsts(events), model.modes.given.effects
-    written = {i for event in events for i in effects[event].stores}
-    written -= {i for i, mode in firsts.items() if model.graph.nodes[i].mode(mode).streamed_output}
+    stored = {i for event in events for i in effects[event].stores}
+    written = stored - {
+        i for i, mode in firsts.items() if model.graph.nodes[i].mode(mode).streamed_output
+    }
     for i, column in model.written.items():
         values[column] = float(i in written)
     for op, i, _ in events:
         if op == "start":
             values[model.starts[i]] = 1.0
-    streamed = written | {i for event in events for i in effects[event].stores}
     for k, y in model.commits.items():
-        values[y] = float(k not in streamed)
+        values[y] = float(k not in stored)
     by_stage = _by_stage(model.modes.given, events)
     for index, (stage, done) in enumerate(zip(model.stages, by_stage, strict=True)):
         if stage.operator is not None:

@@ -242,9 +242,8 @@ def _users(model: StageModel, stage: Stage, optional: Set[int]) -> dict[int, lis
 def _page_ins(model: StageModel, stage: Stage, tensors: Set[int]) -> None:
     """Add P_ti for tensors that may be on storage."""
     for i in sorted(tensors):
-        is_stored = model.graph.nodes[i].stored or model.modes.certainly_stored(i)
-        pageable = is_stored or storing(model, i)
-        if pageable and stage.may_create(i):
+        is_stored = model.modes.certainly_stored(i) or i in model.graph.may_be_old
+        if (is_stored or storing(model, i)) and stage.may_create(i):
             stage.paged[i] = model.program.binary(model.graph.nodes[i].page_in_uj)
             _on_storage(model, i, [(stage.paged[i], 1.0)])
 

@@ -15,7 +15,7 @@ from ..data.fitted import FittedData, numbered
 from ..device.device import NOTHING_COMMITTED
 from ..errors import BadInput
 from ..graph.graph import Graph
-from ..graph.weights import Weights
+from ..graph.weights import Weights, check_starting_values
 from ..profile.profile import board_power
 from ..run.log import Log
 from ..run.run import Run
@@ -27,7 +27,6 @@ from ..run.train import (
     OnStep,
     StartingPoint,
     Training,
-    check_starting_values,
     train as train_until,
 )
 from ..schedule.rates import with_rates

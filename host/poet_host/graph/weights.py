@@ -49,6 +49,47 @@ def given_values(graph: Graph) -> dict[str, Array]:
     return _starts(graph, [node for node in weight_nodes(graph) if is_given(node)], 0)
 
 
+def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping[str, Array]:
+    """Return the first values of all parameters and states: `weights`, and new values for the rest.
+
+    Raises BadInput as `check_starting_values` does.
+    """
+    _check_weights(graph, weights)
+    given = {
+        name: np.ascontiguousarray(array, dtype=np.float32)
+        for name, array in (weights or {}).items()
+    }
+    return {**start_values(graph, seed), **given}
+
+
+def check_starting_values(graph: Graph, weights: Weights | None) -> None:
+    """Raise BadInput for a wrong name or shape in `weights`, or a number that is not finite.
+
+    Raises BadInput, too, if the model's .onnx file lacks first values.
+    """
+    given_values(graph)
+    _check_weights(graph, weights)
+
+
+def _check_weights(graph: Graph, weights: Weights | None) -> None:
+    shapes = {node.name: node.shape for node in weight_nodes(graph)}
+    for name, array in (weights or {}).items():
+        if name not in shapes:
+            raise BadInput(
+                f"weights: {graph.name} has no parameter {name}. The parameters of the model are "
+                f"{listed(list(shapes))}"
+            )
+        if array.shape != shapes[name]:
+            raise BadInput(
+                f"weights: {name} has shape {array.shape}, but {graph.name} needs shape "
+                f"{shapes[name]}: use weights of this model"
+            )
+        if not np.isfinite(array).all():
+            raise BadInput(
+                f"weights: {name} of {graph.name} holds NaN or infinity: use finite weights"
+            )
+
+
 def _starts(graph: Graph, nodes: Collection[Node], seed: int) -> dict[str, Array]:
     given = initial_values(graph.origin) if any(is_given(node) for node in nodes) else {}
     return {

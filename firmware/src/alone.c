@@ -14,7 +14,7 @@ int poet_serve_alone(struct poet_server *server) {
   int error = poet_job_open(p, &job);
   const bool has_job = !error;
   while (!error && !(error = poet_job_next(p, &job))) {
-    server->step = p->committed.now.step + 1;
+    server->step = poet_last_step(p) + 1;
     error = poet_step(p, server->step, 0, 0, &p->result);
   }
   server->stepping = false;

@@ -4,7 +4,7 @@
  * State: memory.residents, the first decoder.resident_count entries, and the
  * maxima in the decoder. The list is valid from poet_decode_start until the end
  * of the load or step. It is sorted by offset and its ranges are disjoint:
- * insert() refuses anything else, so no plan can make two tensors overlap.
+ * poet_insert refuses anything else, so no plan can make two tensors overlap.
  */
 #include <string.h>
 
@@ -39,8 +39,8 @@ bool poet_is_resident(const struct poet *p, uint32_t tensor) {
   return poet_find(p, tensor) < p->decoder.resident_count;
 }
 
-static POET_CHECKED int insert(struct poet *p, uint16_t tensor, uint32_t offset,
-                               uint32_t size_bytes) {
+int poet_insert(struct poet *p, uint16_t tensor, uint32_t offset,
+                uint32_t size_bytes) {
   struct poet_resident *list = p->memory.residents;
   struct poet_decoder *d = &p->decoder;
   uint32_t i = 0;
@@ -93,26 +93,31 @@ static uint32_t first_fit(const struct poet *p, uint32_t size_bytes) {
   return offset;
 }
 
+int poet_take_offset(struct poet *p, uint32_t *offset) {
+  const uint32_t units =
+      p->plan.arena_bytes / 4 + (p->plan.arena_bytes % 4 != 0);
+  TRY(poet_take_bits(p, poet_bit_width(units), offset));
+  if (*offset >= units) {
+    return poet_refuse(p);
+  }
+  *offset *= 4;
+  return 0;
+}
+
 int poet_place(struct poet *p, uint16_t tensor, uint32_t size_bytes,
                uint32_t *offset) {
   uint32_t bit, index;
   TRY(poet_take_bits(p, 1, &bit));
   if (!bit) {
     *offset = first_fit(p, size_bytes);
-    return insert(p, tensor, *offset, size_bytes);
+    return poet_insert(p, tensor, *offset, size_bytes);
   }
   TRY(poet_take_bits(p, 1, &bit));
   if (!bit) {
     TRY(poet_take_resident(p, &index));
     *offset = aligned_end(&p->memory.residents[index]);
   } else {
-    const uint32_t units =
-        p->plan.arena_bytes / 4 + (p->plan.arena_bytes % 4 != 0);
-    TRY(poet_take_bits(p, poet_bit_width(units), offset));
-    if (*offset >= units) {
-      return poet_refuse(p);
-    }
-    *offset *= 4;
+    TRY(poet_take_offset(p, offset));
   }
-  return insert(p, tensor, *offset, size_bytes);
+  return poet_insert(p, tensor, *offset, size_bytes);
 }

@@ -167,6 +167,7 @@ static POET_CHECKED int check_operands(struct poet *p,
       continue;
     }
     TRY(poet_read_tensor(p, p->op.input[i], &record));
+    p->reads_batch |= record.place == POET_PLACE_INPUT;
     if (!poet_is_stored(p, &record, p->op.input[i]) ||
         (i == s->nest.over && poet_is_resident(p, p->op.input[i]))) {
       return poet_refuse(p);
@@ -252,6 +253,7 @@ int poet_decode_computation(struct poet *p, struct poet_statement *s,
   TRY(take_frees(p, s));
   p->decoder.last_output = s->tensor;
   if (is_streamed(s, p->op.input_count)) {
+    TRY(poet_check_slots(p, &s->record));
     s->renews =
         s->record.place == POET_PLACE_NEXT && !poet_on_storage(p, s->tensor);
     poet_put_on_storage(p, s->tensor, s->record.flags);

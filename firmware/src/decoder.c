@@ -4,7 +4,7 @@
  *
  * Interface:
  * - poet_decode_start sets the decoder to the start of the plan, after the
- *   places of the stored tensors in a plan without storage (their homes).
+ *   homes: the places of the stored tensors that are in RAM at the start.
  * - poet_decode returns the next statement, or an error if the statement breaks
  *   a rule. poet_load only decodes. poet_step also executes each statement
  *   before it decodes the next one. The checks are the same, so both functions
@@ -14,7 +14,9 @@
  * - decoder: position in the bit stream, and counts.
  * - memory.residents: the tensors in RAM (arena.c).
  * - memory.bitmap: bit i is set if the content that tensor i has in this step
- *   is on storage. At the start, only the bits of the stored tensors are set.
+ *   is on storage. At the start, only bits of stored tensors are set. After
+ *   `end`, that of a CURRENT tensor with a home says whether its new value is
+ *   on storage, and that of an INPUT tensor with a home is clear.
  * - memory.queue, entries decoder.finished to decoder.queued - 1: transfers for
  *   whose end no `wait` statement has waited. The decoder uses only the two
  *   fields `planned_...`; the others belong to the pager.
@@ -28,16 +30,60 @@
 
 #include "plan.h"
 
+/* A stored tensor and its home. */
+struct home {
+  uint32_t number; /* of the tensor */
+  uint32_t offset, end;
+  struct poet_tensor tensor;
+};
+
+/* Read the next home: of the first tensor from `number` on that has one. */
+static POET_CHECKED int take_home(struct poet *p, struct home *home) {
+  const bool all = p->plan.home_count == p->model.stored_count;
+  uint32_t has_home = all, is_apart;
+  while (!all && !has_home) {
+    TRY(poet_take_bits(p, 1, &has_home));
+    home->number += !has_home;
+    if (home->number >= p->model.stored_count) {
+      return poet_refuse(p);
+    }
+  }
+  TRY(poet_read_tensor(p, home->number, &home->tensor));
+  TRY(poet_take_bits(p, 1, &is_apart));
+  home->offset = home->end;
+  if (is_apart) {
+    TRY(poet_take_offset(p, &home->offset));
+  }
+  home->end = home->offset + home->tensor.size_bytes;
+  return home->tensor.place == POET_PLACE_NONE ? poet_refuse(p) : 0;
+}
+
 /* Does not change memory.bitmap, which marks tensors between steps. */
 int poet_decode_homes(struct poet *p) {
+  struct home home = {0};
   memset(&p->decoder, 0, sizeof p->decoder);
   p->decoder.next_operator = p->model.stored_count;
   p->decoder.last_output = POET_NONE;
-  for (uint32_t i = 0; poet_in_ram(p) && i < p->model.stored_count; i++) {
+  p->holds_batch = false;
+  for (uint32_t i = 0; i < p->plan.home_count; i++, home.number++) {
+    TRY(take_home(p, &home));
+    TRY(poet_insert(p, (uint16_t)home.number, home.offset,
+                    home.tensor.size_bytes));
+    p->holds_batch |= home.tensor.place == POET_PLACE_INPUT && !poet_in_ram(p);
+  }
+  return 0;
+}
+
+/* Storage has the values of the newest commit. If later steps may have renewed
+ * a tensor that is in its home, its value is not on storage. */
+static POET_CHECKED int hide_old_values(struct poet *p) {
+  for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
+    const uint32_t number = p->memory.residents[i].tensor;
     struct poet_tensor tensor;
-    uint32_t offset;
-    TRY(poet_read_tensor(p, i, &tensor));
-    TRY(poet_place(p, (uint16_t)i, tensor.size_bytes, &offset));
+    TRY(poet_read_tensor(p, number, &tensor));
+    if (tensor.place == POET_PLACE_CURRENT) {
+      poet_take_from_storage(p, number);
+    }
   }
   return 0;
 }
@@ -46,7 +92,7 @@ int poet_decode_start(struct poet *p) {
   TRY(poet_decode_homes(p));
   p->decoder.kept = p->kept_at_start;
   poet_begin_storage(p);
-  return 0;
+  return p->plan.commit_every > 1 ? hide_old_values(p) : 0;
 }
 
 /* ---- statements --------------------------------------------------------- */
@@ -97,6 +143,7 @@ static POET_CHECKED int page_in(struct poet *p, struct poet_statement *s) {
       !s->record.size_bytes) {
     return poet_refuse(p);
   }
+  p->reads_batch |= s->record.place == POET_PLACE_INPUT;
   s->code = POET_STATEMENT_page_in;
   s->renews = false;
   s->tensor = (uint16_t)tensor;
@@ -116,6 +163,7 @@ static POET_CHECKED int page_out(struct poet *p, struct poet_statement *s,
                          s->record.place != POET_PLACE_NEXT)) {
     return poet_refuse(p);
   }
+  TRY(poet_check_slots(p, &s->record));
   s->code = POET_STATEMENT_page_out;
   s->tensor = resident->tensor;
   s->offset = resident->offset;
@@ -164,14 +212,47 @@ static POET_CHECKED int wait(struct poet *p, struct poet_statement *s) {
   return 0;
 }
 
-/* Without storage, tensors with the flag KEEP must be in RAM at the end. */
-static POET_CHECKED int count_kept(struct poet *p) {
-  p->decoder.kept = 0;
-  for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
-    struct poet_tensor tensor;
-    TRY(poet_read_tensor(p, p->memory.residents[i].tensor, &tensor));
-    p->decoder.kept =
-        (uint16_t)(p->decoder.kept + ((tensor.flags & POET_FLAG_KEEP) != 0));
+/* Check that the tensor of a home, or its new value, is in it. */
+static POET_CHECKED int check_home(struct poet *p, const struct home *home) {
+  const struct poet_resident *list = p->memory.residents;
+  struct poet_tensor found;
+  uint32_t i = 0;
+  while (i < p->decoder.resident_count && list[i].offset != home->offset) {
+    i++;
+  }
+  if (i == p->decoder.resident_count) {
+    return poet_refuse(p);
+  }
+  const uint32_t number = list[i].tensor;
+  TRY(poet_read_tensor(p, number, &found));
+  const bool is_new = found.place == POET_PLACE_NEXT;
+  const bool renewed = home->tensor.place == POET_PLACE_CURRENT &&
+                       !(home->tensor.flags & POET_FLAG_KEEP);
+  if (is_new != renewed || (is_new ? found.block != home->tensor.block ||
+                                         found.cut != home->tensor.cut
+                                   : number != home->number)) {
+    return poet_refuse(p);
+  }
+  if (is_new && !poet_on_storage(p, number)) {
+    p->decoder.kept++;
+    poet_take_from_storage(p, home->number);
+  } else if (!poet_in_ram(p)) {
+    poet_put_on_storage(p, home->number, 0);
+  }
+  return 0;
+}
+
+/* What stays must be in its home again. Storage has a batch for one step. */
+static POET_CHECKED int check_homes(struct poet *p) {
+  struct home home = {0};
+  p->decoder.bit = p->decoder.held = 0;
+  for (uint32_t i = 0; i < p->plan.home_count; i++, home.number++) {
+    TRY(take_home(p, &home));
+    if (home.tensor.place == POET_PLACE_INPUT) {
+      poet_take_from_storage(p, home.number);
+    } else {
+      TRY(check_home(p, &home));
+    }
   }
   return 0;
 }
@@ -179,14 +260,12 @@ static POET_CHECKED int count_kept(struct poet *p) {
 static POET_CHECKED int end(struct poet *p, struct poet_statement *s) {
   struct poet_decoder *d = &p->decoder;
   uint32_t filler = 0;
-  if (poet_in_ram(p)) {
-    TRY(count_kept(p));
-  }
   const uint32_t left = p->plan.bit_bytes * 8 - d->bit;
   if (left > 7) {
     return poet_refuse(p);
   }
   TRY(poet_take_bits(p, left, &filler));
+  TRY(check_homes(p));
   if (filler || d->next_operator != p->model.tensor_count ||
       d->kept != p->model.keep_count ||
       d->statement != p->plan.statement_count ||

@@ -9,13 +9,14 @@
  * Order in a step:
  * - Before the page_out of a NEXT tensor is queued, all values of this tensor
  *   are checked to be finite.
- * - `end` waits for all transfers, then commits: the commit record must not be
- *   on storage before the tensors that it names.
+ * - `end` waits for all transfers, then commits, if the step is a multiple of
+ *   the plan's `commit_every`: the commit record must not be on storage before
+ *   the tensors that it names.
  * - Before the record, the trailers of the new slots are read back, as often as
  *   the time allows. The commit's digest must be theirs.
- * - After an error there is no commit, so the last committed step stays. The
- *   step still waits for the queue (poet_drain), because the port may still
- *   write to the arena.
+ * - After an error there is no commit, so the last committed step stays, and
+ *   the next step follows it. The step still waits for the queue (poet_drain),
+ * because the port may still write to the arena.
  * - If the card lost a page or a new slot, the step starts again. If it lost a
  *   current slot, the board goes back to the commit before.
  */
@@ -126,15 +127,17 @@ call_kernel(struct poet *p, const struct poet_statement *s) {
 }
 
 /* Compare the trailers on storage with the digest, if it is their turn. */
-static POET_CHECKED int read_back(struct poet *p) {
-  if (p->readback_every && p->status.step % p->readback_every) {
+static POET_CHECKED int read_back(struct poet *p, uint32_t digest) {
+  const uint32_t commits = p->status.step / p->plan.commit_every;
+  if (p->readback_every && commits % p->readback_every) {
     return 0;
   }
   const uint32_t begin = now(p);
-  uint32_t digest;
-  TRY(poet_stored_digest(p, true, &digest));
+  uint32_t found;
+  TRY(poet_stored_digest(p, false, &found));
   uint32_t cost = now(p) - begin;
-  uint64_t step = p->result.ticks + (begin - p->counted);
+  uint64_t step =
+      (p->result.ticks + (begin - p->counted)) * p->plan.commit_every;
   while ((cost | step) > UINT32_MAX / 100) { /* a 64-bit division is large */
     cost >>= 1;
     step >>= 1;
@@ -142,29 +145,26 @@ static POET_CHECKED int read_back(struct poet *p) {
   const uint32_t every =
       cost * 100 / ((uint32_t)step * POET_READBACK_PERCENT + 1) + 1;
   p->readback_every = (uint16_t)(every < UINT16_MAX ? every : UINT16_MAX);
-  if (digest != p->digest) {
+  if (found != digest) {
     p->unwritten = true;
     return poet_fail(p, POET_ERROR_page_damaged, POET_NONE);
   }
   return 0;
 }
 
+/* The plan predicts the cost of writing the homes. The rest is overhead. */
 __attribute__((noinline)) static POET_CHECKED int commit_step(struct poet *p) {
   struct poet_usage before;
+  uint32_t digest;
+  TRY(poet_write_homes(p, &digest));
   p->port->usage(p->port->context, &before);
   const uint32_t begin = now(p);
-  struct poet_commit commit = {.model_crc = p->model.crc,
-                               .data_blocks = p->model.data_blocks,
-                               .slot = poet_next_slot(p),
-                               .now = {.step = p->status.step,
-                                       .generation = p->committed.sequence + 1,
-                                       .digest = p->digest,
-                                       .fixed = p->committed.now.fixed,
-                                       .loss = p->result.loss},
-                               .prior = p->committed.now};
-  int error = read_back(p);
+  int error = poet_check_homes(p);
   if (!error) {
-    error = poet_commit(p, &commit);
+    error = read_back(p, digest);
+  }
+  if (!error) {
+    error = poet_commit_live(p, &p->committed.now, digest);
   }
   p->result.readback_every = p->readback_every;
   p->result.commit_ticks += now(p) - begin;
@@ -197,18 +197,32 @@ static POET_CHECKED int stream(struct poet *p, const struct poet_statement *s) {
   return check_loss(p, s);
 }
 
-/* Without storage: check the new weights, which stay in RAM. */
+/* Check the new weights that are in their homes only. */
 __attribute__((noinline)) static POET_CHECKED int check_live(struct poet *p) {
-  for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
+  for (uint32_t i = 0; p->plan.home_count && i < p->decoder.resident_count;
+       i++) {
     const struct poet_resident *resident = &p->memory.residents[i];
     struct poet_tensor record;
     TRY(poet_read_tensor(p, resident->tensor, &record));
-    if (record.place == POET_PLACE_NEXT) {
+    if (record.place == POET_PLACE_NEXT &&
+        !poet_on_storage(p, resident->tensor)) {
       TRY(check_renewed(p, resident->tensor, resident->offset,
                         resident->size_bytes));
     }
   }
   return 0;
+}
+
+static POET_CHECKED int finish(struct poet *p) {
+  const uint32_t slot = poet_next_slot(p);
+  TRY(poet_retire(p, p->decoder.finished));
+  TRY(check_live(p));
+  TRY(poet_settle(p));
+  p->live_slot = (uint8_t)slot;
+  p->live_step = p->status.step;
+  return poet_in_ram(p) || p->status.step % p->plan.commit_every
+             ? 0
+             : commit_step(p);
 }
 
 static POET_CHECKED int execute(struct poet *p,
@@ -235,10 +249,7 @@ static POET_CHECKED int execute(struct poet *p,
     error = poet_retire(p, p->decoder.finished);
     break;
   default:
-    error = poet_retire(p, p->decoder.finished);
-    if (!error) {
-      error = poet_in_ram(p) ? check_live(p) : commit_step(p);
-    }
+    error = finish(p);
   }
   poet_trace(p, s->index, s->code, begin, now(p));
   return error;
@@ -292,19 +303,27 @@ static POET_CHECKED int start(struct poet *p, uint32_t step,
   return 0;
 }
 
+/* Return whether the running step is the first one after a commit. */
+static bool follows_commit(const struct poet *p) {
+  return p->status.step - p->committed.now.step == 1;
+}
+
 /* Can the step be repeated after page_damaged? Its inputs must be whole. */
 static bool page_is_lost(struct poet *p) {
   struct poet_tensor tensor;
-  return p->unwritten ||
-         (!poet_read_tensor(p, p->detail, &tensor) &&
-          (tensor.place == POET_PLACE_PAGE || tensor.place == POET_PLACE_NEXT));
+  return follows_commit(p) && !p->holds_batch &&
+         (p->unwritten || (!poet_read_tensor(p, p->detail, &tensor) &&
+                           (tensor.place == POET_PLACE_PAGE ||
+                            tensor.place == POET_PLACE_NEXT)));
 }
 
 /* If a committed tensor is damaged, return to the commit before. */
-static POET_CHECKED int go_back(struct poet *p, int error) {
+__attribute__((noinline)) static POET_CHECKED int go_back(struct poet *p,
+                                                          int error) {
   struct poet_tensor tensor;
   const uint32_t number = p->detail;
-  if (!p->unwritten && !poet_read_tensor(p, number, &tensor) &&
+  if (!p->unwritten && follows_commit(p) &&
+      !poet_read_tensor(p, number, &tensor) &&
       tensor.place == POET_PLACE_CURRENT) {
     TRY(poet_roll_back(p));
   }
@@ -317,11 +336,11 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   if (!p->loaded) {
     return POET_ERROR_no_schedule;
   }
-  if (poet_in_ram(p) && poet_committed(p) &&
-      (p->staging || p->live_step == POET_NO_STEP)) {
+  if (poet_committed(p) && (p->staging || p->live_step == POET_NO_STEP)) {
     TRY(poet_restore(p));
   }
-  const uint32_t last = poet_in_ram(p) ? p->live_step : p->committed.now.step;
+  const uint32_t last =
+      poet_committed(p) ? p->live_step : p->committed.now.step;
   if (!poet_committed(p) || step == POET_NO_STEP || step - last > 1) {
     return poet_fail(p, POET_ERROR_wrong_step, last);
   }
@@ -337,10 +356,14 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   if (!poet_in_ram(p)) {
     TRY(poet_renumber(p));
   }
+  TRY(poet_check_batch(p));
   uint16_t restarts = 0;
   int error;
   do {
-    error = start(p, step, trace_first, trace_count);
+    error = restarts ? poet_restore(p) : 0;
+    if (!error) {
+      error = start(p, step, trace_first, trace_count);
+    }
     p->result.restarts = restarts;
     if (!error) {
       error = run(p);
@@ -362,7 +385,10 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   p->status.running = 0;
   p->status.error = (int16_t)error;
   *result = p->result;
-  p->stale = error != 0;
-  p->live_step = error ? POET_NO_STEP : step;
+  if (error) {
+    poet_drop_steps(p);
+    p->stale = true;
+    memset(p->memory.bitmap, 0, (p->memory.tensor_capacity + 31u) / 32 * 4);
+  }
   return error == POET_ERROR_page_damaged ? go_back(p, error) : error;
 }

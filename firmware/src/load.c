@@ -25,6 +25,11 @@ static POET_CHECKED int check_plan(struct poet *p, uint32_t plan_bytes) {
   if (plan->model_crc != p->model.crc) {
     return POET_ERROR_bad_crc;
   }
+  if (!plan->commit_every || plan->home_count > p->model.stored_count ||
+      (poet_in_ram(p) &&
+       (plan->home_count != p->model.stored_count || plan->commit_every > 1))) {
+    return poet_fail(p, POET_ERROR_bad_plan, 0);
+  }
   if (plan->arena_bytes > p->memory.arena_bytes) {
     return poet_fail(p, POET_ERROR_arena_small, plan->arena_bytes);
   }

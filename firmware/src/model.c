@@ -89,11 +89,11 @@ static bool slots_are_free(const struct poet_model *model,
                            uint32_t blocks) {
   const uint32_t stride = model->slot_stride;
   if (!range_is_free(&layout->stored_end, block, blocks, first_end(model)) ||
-      stride > model->data_blocks / (POET_SLOTS - 1) ||
-      block > model->data_blocks - (POET_SLOTS - 1) * stride) {
+      stride > model->data_blocks / (poet_slots(model) - 1) ||
+      block > model->data_blocks - (poet_slots(model) - 1) * stride) {
     return false;
   }
-  layout->last_end = block + (POET_SLOTS - 1) * stride;
+  layout->last_end = block + (poet_slots(model) - 1) * stride;
   return range_is_free(&layout->last_end, layout->last_end, blocks,
                        model->data_blocks);
 }
@@ -226,7 +226,8 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
     return poet_fail(p, POET_ERROR_bad_fingerprint, model->fingerprint);
   }
   if (model->stored_count > model->tensor_count ||
-      (model->flags & ~POET_MODEL_IN_RAM) ||
+      (model->flags != POET_MODEL_IN_RAM &&
+       (model->flags & ~POET_MODEL_FOUR_SLOTS)) ||
       model_bytes != sizeof *model +
                          model->tensor_count * sizeof(struct poet_tensor) +
                          (uint32_t)(model->tensor_count - model->stored_count) *

@@ -31,8 +31,10 @@ static uint32_t *staged_word(const struct poet *p, uint32_t tensor) {
   return &p->memory.bitmap[tensor / 32];
 }
 
-static bool is_staged(const struct poet *p, uint32_t tensor) {
-  return p->staging && (*staged_word(p, tensor) >> (tensor & 31) & 1);
+static void mark(struct poet *p, uint32_t tensor, bool set) {
+  const uint32_t bit = 1u << (tensor & 31);
+  uint32_t *word = staged_word(p, tensor);
+  *word = set ? *word | bit : *word & ~bit;
 }
 
 /* Find the place of an object on storage, for reading or for writing. */
@@ -41,6 +43,7 @@ static POET_CHECKED int locate(struct poet *p, uint8_t object, uint16_t number,
   place->tensor.size_bytes = 0;
   place->size_bytes = 0;
   place->ram = NULL;
+  place->next = false;
   TRY(poet_ready(p));
   if (object == POET_OBJECT_MODEL || object == POET_OBJECT_PLAN) {
     const bool model = object == POET_OBJECT_MODEL;
@@ -65,17 +68,22 @@ static POET_CHECKED int locate(struct poet *p, uint8_t object, uint16_t number,
     return poet_fail(p, POET_ERROR_bad_object, number);
   }
   TRY(poet_read_tensor(p, number, &place->tensor));
-  if (poet_in_ram(p) && (place->tensor.place == POET_PLACE_INPUT || write ||
-                         is_staged(p, number))) {
+  if (poet_in_ram(p)
+          ? place->tensor.place == POET_PLACE_INPUT || write ||
+                poet_is_staged(p, number)
+          : place->tensor.place == POET_PLACE_INPUT && p->holds_batch) {
     place->size_bytes = place->tensor.size_bytes;
-    return poet_home(p, number, &place->ram);
+    TRY(poet_home(p, number, &place->ram));
+    if (place->ram) {
+      return 0;
+    }
   }
   /* For an INPUT tensor, use the next slot if a step is running, because the
    * step reads the current slot. For others, use the next slot or the next
    * trailers to write, or to read bytes that were written since poet_begin. */
   place->next = place->tensor.place == POET_PLACE_INPUT
                     ? p->status.running
-                    : write || is_staged(p, number);
+                    : write || poet_is_staged(p, number);
   if (place->tensor.place == POET_PLACE_NONE ||
       (place->tensor.place == POET_PLACE_CURRENT && !place->next &&
        !poet_committed(p))) {
@@ -97,23 +105,37 @@ static void clear_bitmap(struct poet *p) {
   }
 }
 
-/* Replace the newest commit, if it belongs to another model, before slots of
- * that model are overwritten. Not inlined, so that the record is not on the
- * stack while the tensor is written. */
-__attribute__((noinline)) static POET_CHECKED int
-replace_commit(struct poet *p) {
-  return p->committed.now.step == POET_NO_STEP || poet_committed(p)
-             ? 0
-             : poet_commit(p, &(struct poet_commit){.now.step = POET_NO_STEP});
+static void write_home(struct poet *p, const struct poet_object *place,
+                       uint16_t number, uint32_t offset, const void *from,
+                       uint32_t size) {
+  if (place->tensor.place == POET_PLACE_CURRENT) {
+    if (!p->staging) {
+      clear_bitmap(p);
+      p->staging = true;
+    }
+    if (offset + size == place->size_bytes) {
+      mark(p, number, true);
+    }
+  } else if (!poet_in_ram(p)) {
+    mark(p, number, offset + size == place->size_bytes);
+  }
+  memcpy(place->ram + offset, from, size);
 }
 
 static POET_CHECKED int write_tensor(struct poet *p,
                                      const struct poet_object *place,
                                      uint16_t number, uint32_t offset,
                                      const void *from, uint32_t size) {
-  TRY(replace_commit(p));
+  if (place->ram) {
+    write_home(p, place, number, offset, from, size);
+    if (poet_in_ram(p) || !p->reads_batch) {
+      return 0;
+    }
+  }
+  TRY(poet_replace_commit(p));
   if (place->tensor.place != POET_PLACE_INPUT) {
     if (!p->staging) {
+      poet_drop_steps(p);
       TRY(poet_renumber(p));
       poet_forget_rows(p);
       clear_bitmap(p);
@@ -121,7 +143,7 @@ static POET_CHECKED int write_tensor(struct poet *p,
       p->staging_fixed = false;
     }
     p->staging_fixed |= place->tensor.place == POET_PLACE_FIXED;
-    *staged_word(p, number) |= 1u << (number & 31);
+    mark(p, number, true);
   }
   p->verified = POET_NONE;
   TRY(poet_write_pieces(p, place, number, offset, from, size));
@@ -134,24 +156,6 @@ static POET_CHECKED int write_tensor(struct poet *p,
   return place->tensor.place == POET_PLACE_FIXED
              ? poet_verify(p, number, &place->tensor, place->next)
              : 0;
-}
-
-/* Write bytes of a tensor to its home. The last byte completes the tensor. */
-static POET_CHECKED int write_home(struct poet *p,
-                                   const struct poet_object *place,
-                                   uint16_t number, uint32_t offset,
-                                   const void *from, uint32_t size) {
-  if (place->tensor.place == POET_PLACE_CURRENT) {
-    if (!p->staging) {
-      clear_bitmap(p);
-      p->staging = true;
-    }
-    if (offset + size == place->size_bytes) {
-      *staged_word(p, number) |= 1u << (number & 31);
-    }
-  }
-  memcpy(place->ram + offset, from, size);
-  return 0;
 }
 
 /* Erase the flash before a host writes the first byte of an object, or of one
@@ -176,6 +180,9 @@ static POET_CHECKED int copy_arena(struct poet *p, uint32_t offset, void *to,
   if (!at) {
     return poet_fail(p, POET_ERROR_bad_object, offset);
   }
+  if (from) {
+    poet_use_arena(p);
+  }
   memcpy(to ? to : at, to ? at : from, size);
   return 0;
 }
@@ -189,7 +196,8 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
     }
     /* Do not mount the storage now: that would unload the running schedule. */
     TRY(p->storage_status);
-    if (poet_in_ram(p)) { /* the step uses the only place of the tensor */
+    /* the step uses the only place of the tensor */
+    if (poet_in_ram(p) || p->holds_batch) {
       return POET_ERROR_busy;
     }
   }
@@ -202,9 +210,6 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
   }
   if (!in_range(&place, offset, size)) {
     return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
-  }
-  if (place.ram) {
-    return write_home(p, &place, tensor, offset, from, size);
   }
   if (place.tensor.size_bytes) {
     return write_tensor(p, &place, tensor, offset, from, size);
@@ -233,9 +238,19 @@ check_stored(struct poet *p, const struct poet_object *place, uint16_t number) {
   return 0;
 }
 
+/* What a host reads of a tensor, it may rely on. */
+static POET_CHECKED int commit_steps(struct poet *p, uint8_t object) {
+  struct poet_saved saved;
+  return object == POET_OBJECT_TENSOR && poet_uncommitted(p) &&
+                 !p->status.running
+             ? poet_save(p, &saved)
+             : 0;
+}
+
 int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
               void *to, uint32_t size) {
   struct poet_object place;
+  TRY(commit_steps(p, object));
   if (object == POET_OBJECT_ARENA) {
     return copy_arena(p, offset, to, NULL, size);
   }
@@ -257,6 +272,7 @@ int poet_read(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
 int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
                   uint32_t size, uint32_t *crc) {
   struct poet_object place;
+  TRY(commit_steps(p, object));
   TRY(locate(p, object, tensor, false, &place));
   if (!in_range(&place, 0, size)) {
     return poet_fail(p, POET_ERROR_bad_object, place.size_bytes);
@@ -270,113 +286,4 @@ int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
   return place.tensor.size_bytes
              ? poet_get_pieces(p, &place, 0, NULL, size, crc)
              : poet_crc_stored(p, place.block, 0, size, crc);
-}
-
-static bool anything_staged(const struct poet *p) {
-  uint32_t any = 0;
-  for (uint32_t i = 0; p->staging && i < p->model.stored_count; i += 32) {
-    any |= *staged_word(p, i);
-  }
-  return any != 0;
-}
-
-/* Return whether FIXED tensors get the generation of the next commit. */
-static bool renews_fixed(const struct poet *p) {
-  return !poet_committed(p) || (p->staging && p->staging_fixed);
-}
-
-/* Complete the next slots: for a CURRENT tensor that was not written, copy its
- * current slot to its next slot. Then check the CRCs of all CURRENT tensors in
- * these slots. Copy INPUT tensors to the slots of the step after `step`. If a
- * FIXED tensor was written, give the others the same generation. An INPUT or
- * FIXED tensor that was never written stays damaged. */
-static POET_CHECKED int complete_slots(struct poet *p, uint32_t step) {
-  const uint32_t input_slot = 2 - ((step - poet_last_step(p)) & 1);
-  for (uint32_t i = 0; i < p->model.stored_count; i++) {
-    struct poet_tensor tensor;
-    TRY(poet_read_tensor(p, i, &tensor));
-    if (tensor.place == POET_PLACE_INPUT ||
-        (tensor.place == POET_PLACE_FIXED && renews_fixed(p) &&
-         poet_committed(p) && !is_staged(p, i))) {
-      const bool input = tensor.place == POET_PLACE_INPUT;
-      const int error = poet_carry(p, i, &tensor, input ? input_slot : 1);
-      if (error && error != POET_ERROR_page_damaged) {
-        return error;
-      }
-    } else if (tensor.place == POET_PLACE_CURRENT) {
-      if (!is_staged(p, i)) {
-        if (!poet_committed(p)) {
-          return poet_fail(p, POET_ERROR_bad_object, i);
-        }
-        TRY(poet_carry(p, i, &tensor, 1));
-      }
-      TRY(poet_verify(p, i, &tensor, true));
-    }
-  }
-  return 0;
-}
-
-/* Without storage: the weights in RAM become those of `step`. */
-static POET_CHECKED int begin_live(struct poet *p, uint32_t step) {
-  const bool renew = anything_staged(p) || !poet_committed(p);
-  for (uint32_t i = 0; i < p->model.stored_count; i++) {
-    struct poet_tensor tensor;
-    TRY(poet_read_tensor(p, i, &tensor));
-    if (tensor.place == POET_PLACE_CURRENT && !is_staged(p, i) &&
-        p->live_step == POET_NO_STEP) {
-      return poet_fail(p, POET_ERROR_bad_object, i);
-    }
-  }
-  if (!renew && step == p->committed.now.step && step == p->live_step) {
-    return 0;
-  }
-  TRY(replace_commit(p));
-  p->live_step = step;
-  p->result = (struct poet_step_result){.step = step};
-  TRY(poet_commit_live(p, &(struct poet_state){0}));
-  p->staging = false;
-  p->verified = POET_NONE;
-  return 0;
-}
-
-int poet_begin(struct poet *p, uint32_t step) {
-  struct poet_commit commit;
-  TRY(poet_ready(p));
-  if (!p->loaded) {
-    return POET_ERROR_no_schedule;
-  }
-  if (step == POET_NO_STEP) {
-    return poet_fail(p, POET_ERROR_wrong_step, step);
-  }
-  if (poet_in_ram(p)) {
-    return begin_live(p, step);
-  }
-  if (!anything_staged(p) && step == poet_last_step(p)) {
-    return 0;
-  }
-  poet_forget_rows(p);
-  TRY(complete_slots(p, step));
-  commit = p->committed;
-  if (renews_fixed(p)) {
-    commit.now.fixed = p->committed.sequence + 1;
-  }
-  commit.model_crc = p->model.crc;
-  commit.data_blocks = p->model.data_blocks;
-  commit.slot = poet_next_slot(p);
-  commit.now.step = step;
-  commit.now.generation = p->committed.sequence + 1;
-  commit.now.loss = 0.0f;
-  commit.prior = (struct poet_state){0}; /* of other weights */
-  TRY(poet_stored_digest(p, true, &commit.now.digest));
-  /* Delete the job before the commit: the job belongs to the old weights, and a
-   * restart after the commit must not continue it. If the card has no space for
-   * a job, this write is refused, which does no harm. */
-  const uint32_t none = 0;
-  poet_ignore(poet_write(p, POET_OBJECT_JOB, 0, 0, &none, sizeof none));
-  TRY(p->storage_status);
-  TRY(poet_commit(p, &commit));
-  p->staging = false;
-  p->verified = POET_NONE;
-  p->result = (struct poet_step_result){.step = step};
-  return 0;
 }

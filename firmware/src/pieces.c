@@ -76,7 +76,7 @@ static bool slots_are_in_data_area(const struct poet_model *model,
                                    uint32_t blocks) {
   const bool current =
       tensor->place == POET_PLACE_CURRENT || tensor->place == POET_PLACE_NEXT;
-  const uint32_t later = current                             ? POET_SLOTS - 1
+  const uint32_t later = current ? poet_slots(model) - 1
                          : tensor->place == POET_PLACE_INPUT ? 1
                                                              : 0;
   return tensor->place == POET_PLACE_NONE ||

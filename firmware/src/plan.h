@@ -89,6 +89,10 @@ void poet_begin_storage(struct poet *p);
 bool poet_on_storage(const struct poet *p, uint32_t tensor);
 /* `flags` are those of the tensor's record. */
 void poet_put_on_storage(struct poet *p, uint32_t tensor, uint8_t flags);
+void poet_take_from_storage(struct poet *p, uint32_t tensor);
+/* Check that the model has a slot to which a step may write this tensor. */
+POET_CHECKED int poet_check_slots(struct poet *p,
+                                  const struct poet_tensor *record);
 /* Return true if a transfer of the tensor is unfinished. With `arrivals`, only
  * transfers into RAM count: a tensor may be read in RAM while it is still being
  * written to storage. */
@@ -285,24 +289,32 @@ POET_CHECKED int poet_decode_computation(struct poet *p,
 
 /* ---- decoder.c ---- */
 
-/* In a plan without storage, make the list of residents the homes of the stored
- * tensors: the places in RAM where a step expects them. In other plans, the
- * list is empty. */
+/* Make the list of residents the homes of stored tensors: the places in RAM
+ * where a step expects them. Set `holds_batch`. */
 POET_CHECKED int poet_decode_homes(struct poet *p);
 /* Set the decoder to the start of the plan. */
 POET_CHECKED int poet_decode_start(struct poet *p);
 /* Decode and check the next statement. */
 POET_CHECKED int poet_decode(struct poet *p, struct poet_statement *statement);
 
-/* ---- weights.c: for schedules without storage ---- */
+/* ---- weights.c ---- */
 
-/* Find the home of a stored tensor. */
+/* Find the home of a stored tensor, or NULL if it has none. */
 POET_CHECKED int poet_home(struct poet *p, uint32_t number, uint8_t **home);
-/* Copy the committed weights to RAM. */
+/* Check that the batch of the next step is in its home, if it has one. */
+POET_CHECKED int poet_check_batch(struct poet *p);
+/* Copy the committed weights to their homes. */
 POET_CHECKED int poet_restore(struct poet *p);
-/* Commit the weights in RAM. `prior` is the state before, or zeros. */
+/* Write the live weights from their homes to storage. `digest`: of all live
+ * weights. */
+POET_CHECKED int poet_write_homes(struct poet *p, uint32_t *digest);
+/* Read back what poet_write_homes has written; page_damaged if it differs. */
+POET_CHECKED int poet_check_homes(struct poet *p);
+/* Commit the live weights, which are on storage. `prior` is the state before,
+ * or zeros. */
 POET_CHECKED int poet_commit_live(struct poet *p,
-                                  const struct poet_state *prior);
+                                  const struct poet_state *prior,
+                                  uint32_t digest);
 
 /* ---- server.c ---- */
 

@@ -28,6 +28,19 @@ void poet_put_on_storage(struct poet *p, uint32_t tensor, uint8_t flags) {
   }
 }
 
+void poet_take_from_storage(struct poet *p, uint32_t tensor) {
+  p->memory.bitmap[tensor / 32] &= ~(1u << (tensor & 31));
+}
+
+/* A new value that no commit names must not take the place of one that it
+ * does. */
+int poet_check_slots(struct poet *p, const struct poet_tensor *record) {
+  return record->place == POET_PLACE_NEXT && p->plan.commit_every > 1 &&
+                 !(p->model.flags & POET_MODEL_FOUR_SLOTS)
+             ? poet_refuse(p)
+             : 0;
+}
+
 bool poet_in_flight(struct poet *p, uint32_t tensor, bool arrivals) {
   for (uint32_t i = p->decoder.finished; i != p->decoder.queued; i++) {
     const struct poet_transfer *transfer = poet_queue_slot(p, i);

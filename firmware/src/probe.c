@@ -30,6 +30,7 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
   struct poet_call call = {
       .op = op, .whole = op, .first = true, .last = true, .step = step};
   const uint32_t count = op->input_count;
+  poet_use_arena(p);
   for (uint32_t i = 0; i <= count; i++) {
     void *at = operand(p, offsets[i], poet_operand_bytes(op, i));
     if (!at) {
@@ -106,7 +107,7 @@ int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
     return poet_fail(p, POET_ERROR_bad_object, p->memory.arena_bytes);
   }
   TRY(scratch(p, blocks, &count));
-  p->dirty_bytes = p->memory.arena_bytes;
+  poet_use_arena(p);
   transfer->data = p->memory.arena;
   transfer->size_bytes = size;
   transfer->renews = false;

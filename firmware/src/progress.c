@@ -1,6 +1,6 @@
 /*
  * progress.c - the records of a running step, the request to stop the step, and
- * the report that it goes on.
+ * the report that it goes on; what ends when a schedule is unloaded.
  *
  * State: result, started, counted, before, trace_first, trace_count and
  * memory.trace. The interpreter sets them at the start of a step. result and
@@ -73,4 +73,34 @@ bool poet_is_finite(const uint8_t *at, uint32_t size_bytes) {
     }
   }
   return true;
+}
+
+void poet_use_arena(struct poet *p) {
+  p->dirty_bytes = p->memory.arena_bytes;
+  if (p->plan.home_count) {
+    poet_drop_steps(p);
+  }
+}
+
+void poet_drop_steps(struct poet *p) {
+  if (p->live_step != POET_NO_STEP && p->live_step != p->committed.now.step) {
+    p->stale = true;
+  }
+  p->live_step = POET_NO_STEP;
+}
+
+void poet_reset(struct poet *p) {
+  p->loaded = false;
+  p->staging = false;
+  p->verified = POET_NONE;
+  p->arriving.slot = POET_NO_SLOT;
+  p->readback_every = 0;
+  p->kept_at_start = 0;
+  poet_forget_rows(p);
+  poet_drop_steps(p);
+  p->holds_batch = p->reads_batch = false;
+  p->loss = POET_NONE;
+  memset(&p->model, 0, sizeof p->model);
+  memset(&p->plan, 0, sizeof p->plan);
+  p->result = (struct poet_step_result){.step = POET_NO_STEP};
 }

@@ -3,8 +3,8 @@
  *
  * A file uses only files of lower layers. Below the files in this list are crc,
  * cobs and isa. Above them are the files in plan.h, and then load, interpreter,
- * objects, job, probe and server, in that order
- * (tests/firmware/test_layers.py). The functions of these nine files are in
+ * objects, begin, job, probe and server, in that order
+ * (tests/firmware/test_layers.py). The functions of these files are in
  * poet.h and server.h.
  *
  * All state is in struct poet (poet.h), which the caller owns. A function that
@@ -33,6 +33,16 @@ static inline POET_CHECKED int poet_fail(struct poet *p, int error,
 /* True: the loaded schedule needs no storage during a step. */
 static inline bool poet_in_ram(const struct poet *p) {
   return (p->model.flags & POET_MODEL_IN_RAM) != 0;
+}
+
+/* Return the number of slots of a CURRENT tensor. */
+static inline uint32_t poet_slots(const struct poet_model *model) {
+  return POET_SLOTS + (model->flags & POET_MODEL_FOUR_SLOTS ? 1u : 0);
+}
+
+/* True: CURRENT or FIXED tensor was written since the last poet_begin. */
+static inline bool poet_is_staged(const struct poet *p, uint32_t tensor) {
+  return p->staging && (p->memory.bitmap[tensor / 32] >> (tensor & 31) & 1);
 }
 
 /* The next steps must renew all rows of tables (rows.c). */
@@ -121,6 +131,11 @@ void poet_count_compute(struct poet *p, uint32_t begin, uint32_t end);
 /* Add the difference between the port's usage now and `before` to the overhead
  * of the step. */
 void poet_count_overhead(struct poet *p, const struct poet_usage *before);
+/* Forget the live weights. The next step restores those of the newest
+ * commit. */
+void poet_drop_steps(struct poet *p);
+/* Note that the arena will be written, apart from a step. */
+void poet_use_arena(struct poet *p);
 
 /* ---- store.c: `block` is the number of a block of the partition ---- */
 
@@ -129,10 +144,12 @@ void poet_count_overhead(struct poet *p, const struct poet_usage *before);
 POET_CHECKED int poet_ready(struct poet *p);
 /* Return true if the newest commit belongs to the loaded model. */
 bool poet_committed(const struct poet *p);
-/* Write a commit record. The function itself sets the fields magic, sequence
- * and crc. A state without a prior state is written to both records: if one is
- * lost, the other must not name the weights of another training. */
-POET_CHECKED int poet_commit(struct poet *p, struct poet_commit *commit);
+/* Write a commit record. The function itself sets the fields magic, sequence,
+ * every and crc. The sequence number grows by `further`, which is odd. A state
+ * without a prior state is written to both records: if one is lost, the other
+ * must not name the weights of another training. */
+POET_CHECKED int poet_commit(struct poet *p, struct poet_commit *commit,
+                             uint32_t further);
 /* Remove `block` and all later blocks from the cache. */
 void poet_forget(struct poet *p, uint32_t block);
 /* Let the next block take the place of this one, which is in the cache. */
@@ -248,12 +265,15 @@ struct poet_object {
   uint8_t *ram; /* its home, which then holds it; NULL: it is on storage */
 };
 
-/* ---- slots.c: `next` means the slot that the next commit makes current. An
- * INPUT tensor has its slot for the step after the last committed one, which
- * may be running, with 0, and for steps after the next commit: for the first
- * with 1, for the second with 2 ---- */
+/* ---- slots.c: `next` means the slot that the next step writes. An INPUT
+ * tensor has its slot for the step after the last one, which may be running,
+ * with 0, and for later steps: for the first with 1, for the second with 2 ----
+ */
 
-/* Return the last committed step of the loaded model, or POET_NO_STEP. */
+/* Return the number of steps since the newest commit whose results are live; 0
+ * without storage. */
+uint32_t poet_uncommitted(const struct poet *p);
+/* Return the last step whose results are live or committed, or POET_NO_STEP. */
 uint32_t poet_last_step(const struct poet *p);
 /* First block, in the partition, of a tensor's slot. */
 uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
@@ -286,6 +306,9 @@ POET_CHECKED int poet_stored_digest(struct poet *p, bool next,
                                     uint32_t *digest);
 /* Make the prior slots the current ones, if they are whole. */
 POET_CHECKED int poet_roll_back(struct poet *p);
+/* Replace the newest commit, if it belongs to another model, before slots of
+ * that model are overwritten. */
+POET_CHECKED int poet_replace_commit(struct poet *p);
 /* Give the next step a sequence number under which nothing was written. */
 POET_CHECKED int poet_renumber(struct poet *p);
 
@@ -332,6 +355,11 @@ bool poet_is_resident(const struct poet *p, uint32_t tensor);
 uint32_t poet_find(const struct poet *p, uint32_t tensor);
 /* Read an index of the list of residents from the plan. */
 POET_CHECKED int poet_take_resident(struct poet *p, uint32_t *index);
+/* Read an arena offset that is written as a number. */
+POET_CHECKED int poet_take_offset(struct poet *p, uint32_t *offset);
+/* Add a range to the list of residents. */
+POET_CHECKED int poet_insert(struct poet *p, uint16_t tensor, uint32_t offset,
+                             uint32_t size_bytes);
 /* Read the arena offset of a tensor or workspace from the plan, add the range
  * to the list of residents, and store the offset in `offset`. */
 POET_CHECKED int poet_place(struct poet *p, uint16_t tensor,

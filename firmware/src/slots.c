@@ -3,34 +3,58 @@
  * their trailers must have, and the digest of a committed step.
  *
  * This file keeps no state. A trailer has two words: the CRC-32 of a piece's
- * bytes, and the owner, which depends on the piece and on the sequence number
- * of the commit for which the bytes were written; for an INPUT tensor, of the
- * commit before the step that reads it. So bytes that a card should have
- * replaced, but has not, do not match, and fail as damaged.
+ * bytes, and the owner, which depends on the piece and on the number of the
+ * step for which the bytes were written; for an INPUT tensor, of the step
+ * before the one that reads it. So bytes that a card should have replaced, but
+ * has not, do not match, and fail as damaged.
  *
- * Three slots of a CURRENT tensor take turns: the current slot, the next slot,
- * to which the running step writes, and the prior slot. Every step reads all
- * current slots, so it finds any that the card did not write. Until then the
- * prior slots are whole, and poet_roll_back makes them the current ones.
+ * The number of a step is the sequence number of the commit that would follow
+ * it: the newest one and 1, 3, 5, ... for the steps after it. A commit takes
+ * the number of its step. All these numbers are odd distances apart, so commits
+ * write the two records in turn.
+ *
+ * The slots of a CURRENT tensor take turns: the slot of the newest commit, that
+ * of the commit before (the prior slot), the live slot, which the last step has
+ * written, and the next slot, to which the running step writes. Without
+ * uncommitted steps, the first is the live slot, and three slots suffice. Every
+ * step reads all live slots, so it finds any that the card did not write. Until
+ * then the prior slots are whole, and poet_roll_back makes them the current
+ * ones.
  */
 #include "runtime.h"
 
 bool poet_committed(const struct poet *p) {
   return p->loaded && p->committed.now.step != POET_NO_STEP &&
-         p->committed.model_crc == p->model.crc;
+         p->committed.model_crc == p->model.crc &&
+         p->committed.slot < poet_slots(&p->model) &&
+         p->committed.prior_slot < poet_slots(&p->model);
+}
+
+uint32_t poet_uncommitted(const struct poet *p) {
+  return poet_in_ram(p) || !poet_committed(p) || p->live_step == POET_NO_STEP
+             ? 0
+             : p->live_step - p->committed.now.step;
 }
 
 uint32_t poet_last_step(const struct poet *p) {
-  return poet_committed(p) ? p->committed.now.step : POET_NO_STEP;
+  return poet_committed(p) ? p->committed.now.step + poet_uncommitted(p)
+                           : POET_NO_STEP;
 }
 
-/* Without a commit, the first commit uses slot 0. */
 static uint32_t current_slot(const struct poet *p) {
-  return poet_committed(p) ? p->committed.slot : POET_SLOTS - 1;
+  return poet_uncommitted(p) ? p->live_slot : p->committed.slot;
 }
 
+/* With three slots, steps write to storage only if they commit. */
 uint32_t poet_next_slot(const struct poet *p) {
-  return (current_slot(p) + 1) % POET_SLOTS;
+  const bool four = poet_slots(&p->model) > POET_SLOTS;
+  uint32_t slot = 0;
+  while (poet_committed(p) &&
+         (slot == p->committed.slot || slot == p->committed.prior_slot ||
+          (four && slot == current_slot(p)))) {
+    slot++;
+  }
+  return slot;
 }
 
 uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
@@ -49,7 +73,8 @@ uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
 
 static uint32_t generation(const struct poet *p,
                            const struct poet_tensor *tensor, uint32_t next) {
-  uint32_t number = p->committed.sequence + 1;
+  const uint32_t steps = poet_uncommitted(p);
+  uint32_t number = p->committed.sequence + 2 * steps + 1;
   if (!next && tensor->place == POET_PLACE_FIXED) {
     number = p->committed.now.fixed;
     if (!number) {
@@ -57,7 +82,7 @@ static uint32_t generation(const struct poet *p,
     }
   } else if (!next && (tensor->place == POET_PLACE_CURRENT ||
                        tensor->place == POET_PLACE_INPUT)) {
-    number = p->committed.now.generation;
+    number = steps ? number - 2 : p->committed.now.generation;
   }
   return poet_crc(p->store.identity, &number, sizeof number);
 }
@@ -170,25 +195,46 @@ int poet_stored_digest(struct poet *p, bool next, uint32_t *digest) {
   return 0;
 }
 
+/* Return how far the first number lies that no step since the newest commit can
+ * have used, less the 1 of the first step. */
+static uint32_t unused_number(const struct poet *p) {
+  const uint32_t every = p->committed.every;
+  return every ? 2 * every - 1 : 1;
+}
+
 int poet_roll_back(struct poet *p) {
   struct poet_commit commit = p->committed;
   if (!poet_committed(p) || !commit.prior.generation) {
     return 0;
   }
-  commit.slot = (commit.slot + POET_SLOTS - 1) % POET_SLOTS;
+  commit.slot = commit.prior_slot;
   commit.now = commit.prior;
   commit.prior = (struct poet_state){0};
   poet_forget_rows(p);
-  return poet_commit(p, &commit);
+  poet_drop_steps(p);
+  return poet_commit(p, &commit, unused_number(p));
 }
 
 /* Data of an attempt that did not end must not pass for that of the next one,
- * which may have other input. A new sequence number makes it old. */
+ * which may have other input. A new sequence number makes it old. The record
+ * says how many numbers the steps after it may use. */
 int poet_renumber(struct poet *p) {
-  if (p->stale && poet_committed(p) && !p->staging) {
+  const bool more =
+      p->committed.every < p->plan.commit_every && p->plan.commit_every > 1;
+  if (poet_committed(p) && !p->staging && !poet_uncommitted(p) &&
+      (p->stale || more)) {
     struct poet_commit commit = p->committed;
-    TRY(poet_commit(p, &commit));
+    TRY(poet_commit(p, &commit, unused_number(p)));
   }
   p->stale = false;
   return 0;
+}
+
+/* Not inlined, so that the record is not on the stack while a tensor is
+ * written. */
+__attribute__((noinline)) int poet_replace_commit(struct poet *p) {
+  return p->committed.now.step == POET_NO_STEP || poet_committed(p)
+             ? 0
+             : poet_commit(p, &(struct poet_commit){.now.step = POET_NO_STEP},
+                           1);
 }

@@ -22,6 +22,7 @@
  *   replaces the older one. If that write is cut short, the newer record is
  *   still complete. poet_commit reads the record back, because a card may
  *   report a write that it has not made.
+ * - The sequence number grows by an odd number, so that the records take turns.
  * - Of the records with a valid CRC, poet_mount takes the one with the greatest
  *   sequence number.
  */
@@ -44,21 +45,6 @@ void poet_forget(struct poet *p, uint32_t block) {
       empty(p, &p->memory.cache[i]);
     }
   }
-}
-
-void poet_reset(struct poet *p) {
-  p->loaded = false;
-  p->staging = false;
-  p->verified = POET_NONE;
-  p->arriving.slot = POET_NO_SLOT;
-  p->readback_every = 0;
-  p->kept_at_start = 0;
-  poet_forget_rows(p);
-  p->live_step = POET_NO_STEP;
-  p->loss = POET_NONE;
-  memset(&p->model, 0, sizeof p->model);
-  memset(&p->plan, 0, sizeof p->plan);
-  p->result = (struct poet_step_result){.step = POET_NO_STEP};
 }
 
 /* After any failure of the card, the next request mounts the card again:
@@ -324,7 +310,8 @@ int poet_mount(struct poet *p) {
     TRY(poet_get(p, commit_block(i), 0, &found, sizeof found));
     if (found.magic == POET_COMMIT_MAGIC &&
         found.crc == poet_crc(0, &found, offsetof(struct poet_commit, crc)) &&
-        found.slot < POET_SLOTS && found.sequence > p->committed.sequence) {
+        found.slot <= POET_SLOTS && found.prior_slot <= POET_SLOTS &&
+        found.sequence > p->committed.sequence) {
       p->committed = found;
     }
   }
@@ -366,12 +353,14 @@ int poet_format(struct poet *p, uint32_t total_blocks) {
 /* The first flush makes the tensors safe before the record that names them is
  * written. The second flush makes the record safe before the caller relies on
  * it. */
-static POET_CHECKED int put_commit(struct poet *p, struct poet_commit *commit) {
-  if (p->committed.sequence == UINT32_MAX) { /* no greater number is left */
+static POET_CHECKED int put_commit(struct poet *p, struct poet_commit *commit,
+                                   uint32_t further) {
+  if (p->committed.sequence > UINT32_MAX - further) { /* no number is left */
     return poet_failed(p, POET_ERROR_storage_failed);
   }
   commit->magic = POET_COMMIT_MAGIC;
-  commit->sequence = p->committed.sequence + 1;
+  commit->sequence = p->committed.sequence + further;
+  commit->every = p->plan.commit_every;
   commit->crc = poet_crc(0, commit, offsetof(struct poet_commit, crc));
   TRY(poet_settle(p));
   TRY(flush(p));
@@ -394,7 +383,7 @@ static POET_CHECKED int put_commit(struct poet *p, struct poet_commit *commit) {
   }
 }
 
-int poet_commit(struct poet *p, struct poet_commit *commit) {
-  TRY(put_commit(p, commit));
-  return commit->prior.generation ? 0 : put_commit(p, commit);
+int poet_commit(struct poet *p, struct poet_commit *commit, uint32_t further) {
+  TRY(put_commit(p, commit, further));
+  return commit->prior.generation ? 0 : put_commit(p, commit, 1);
 }

@@ -1,16 +1,17 @@
 /*
- * weights.c - weights of a schedule without storage: they stay in RAM from step
- * to step, and poet_save copies them to storage.
+ * weights.c - weights that stay in RAM from step to step, and their commits:
+ * without storage all weights, with storage those to which the plan gives a
+ * home.
  *
- * State: `live_step`, the number of steps after which the weights in RAM have
- * their values. POET_NO_STEP: the RAM does not hold them. Each stored tensor
- * has a home, the range of the arena in which the plan places it before its
- * first statement. The new value of a tensor overwrites the old one, so between
- * two steps all weights are in their homes.
+ * State: `live_step`, the number of steps after which the live weights have
+ * their values, and `live_slot`. POET_NO_STEP: they have to be restored. Each
+ * home is a range of the arena. The decoder checks that the new value of a
+ * tensor is in its home when a step ends. So between two steps all these
+ * weights are in their homes.
  *
- * Why a power cut leaves a committed step: poet_save writes to the next slots
- * only, and reads them back. Its commit record makes these slots the current
- * ones. The flash of a chip is erased before it is written: the next slots
+ * Why a power cut leaves a committed step: homes are written to slots that no
+ * commit record names, and read back. The commit record makes these slots the
+ * current ones. The flash of a chip is erased before it is written: these slots
  * together, and nothing else.
  */
 #include <string.h>
@@ -24,62 +25,147 @@ int poet_home(struct poet *p, uint32_t number, uint8_t **home) {
   *home = index < p->decoder.resident_count
               ? poet_arena(p, resident->offset, resident->size_bytes)
               : NULL;
-  return *home ? 0 : poet_fail(p, POET_ERROR_bad_table, number);
+  return 0;
 }
 
-/* Copy all weights from the current slots to their homes, or from there to the
- * next slots. */
-static POET_CHECKED int copy_all(struct poet *p, bool to_storage) {
-  for (uint32_t i = 0; i < p->model.stored_count; i++) {
-    struct poet_object object = {.next = to_storage};
-    TRY(poet_read_tensor(p, i, &object.tensor));
-    if (object.tensor.place != POET_PLACE_CURRENT) {
-      continue;
-    }
-    const uint32_t size = object.tensor.size_bytes;
-    TRY(poet_home(p, i, &object.ram));
-    if (p->memory.residents[poet_find(p, i)].size_bytes != size) {
-      return poet_fail(p, POET_ERROR_bad_table, i);
-    }
-    if (to_storage) {
-      TRY(poet_write_pieces(p, &object, (uint16_t)i, 0, object.ram, size));
-    }
-    TRY(poet_verify(p, i, &object.tensor, to_storage));
-    if (!to_storage) {
-      TRY(poet_get_pieces(p, &object, 0, object.ram, size, NULL));
+int poet_check_batch(struct poet *p) {
+  if (!p->holds_batch) {
+    return 0;
+  }
+  TRY(poet_decode_homes(p));
+  for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
+    const uint32_t number = p->memory.residents[i].tensor;
+    struct poet_tensor tensor;
+    TRY(poet_read_tensor(p, number, &tensor));
+    if (tensor.place == POET_PLACE_INPUT && !poet_on_storage(p, number)) {
+      return poet_fail(p, POET_ERROR_page_damaged, number);
     }
   }
   return 0;
 }
 
+/* Restore a tensor in its home. */
+static POET_CHECKED int restore_home(struct poet *p, uint32_t number,
+                                     const struct poet_resident *home) {
+  struct poet_object object = {0};
+  TRY(poet_read_tensor(p, number, &object.tensor));
+  if (object.tensor.place == POET_PLACE_INPUT) {
+    return 0;
+  }
+  if (object.tensor.size_bytes != home->size_bytes) {
+    return poet_fail(p, POET_ERROR_bad_table, number);
+  }
+  TRY(poet_verify(p, number, &object.tensor, false));
+  return poet_get_pieces(p, &object, 0, p->memory.arena + home->offset,
+                         home->size_bytes, NULL);
+}
+
+static POET_CHECKED int restore_homes(struct poet *p) {
+  TRY(poet_decode_homes(p));
+  for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
+    const struct poet_resident *home = &p->memory.residents[i];
+    TRY(restore_home(p, home->tensor, home));
+  }
+  return 0;
+}
+
+/* Return whether storage lacks the live value of a tensor that has a home. */
+static bool must_write(const struct poet *p, uint32_t number,
+                       const struct poet_tensor *tensor) {
+  return tensor->place == POET_PLACE_CURRENT &&
+         (poet_in_ram(p) || !poet_on_storage(p, number));
+}
+
+/* Write the homes, or compare what was written with its trailers. Blocks that
+ * tensors share are in the order of the tensors, or the reverse. */
+static POET_CHECKED int copy_homes(struct poet *p, bool verify,
+                                   uint32_t *digest) {
+  const bool next = poet_in_ram(p);
+  for (uint32_t i = 0; i < p->model.stored_count; i++) {
+    struct poet_object object = {.next = next};
+    const uint32_t index = poet_find(p, i);
+    if (index == p->decoder.resident_count) {
+      continue;
+    }
+    const struct poet_resident *home = &p->memory.residents[index];
+    TRY(poet_read_tensor(p, i, &object.tensor));
+    if (!must_write(p, i, &object.tensor)) {
+      continue;
+    }
+    if (verify) {
+      TRY(poet_verify(p, i, &object.tensor, next));
+    } else if (object.tensor.size_bytes != home->size_bytes) {
+      return poet_fail(p, POET_ERROR_bad_table, i);
+    } else {
+      TRY(poet_write_pieces(p, &object, (uint16_t)i, 0,
+                            p->memory.arena + home->offset, home->size_bytes));
+      /* Without storage, the digest has only tensors that a step renews. */
+      if (!(object.tensor.flags & POET_FLAG_KEEP)) {
+        *digest ^= p->arriving.digest;
+      }
+    }
+  }
+  return 0;
+}
+
+int poet_write_homes(struct poet *p, uint32_t *digest) {
+  *digest = poet_in_ram(p) ? 0 : p->digest;
+  if (!p->plan.home_count) {
+    return 0;
+  }
+  if (poet_in_ram(p)) {
+    TRY(poet_erase(p,
+                   POET_DATA_BLOCK + poet_next_slot(p) * p->model.slot_stride,
+                   p->model.slot_stride));
+  }
+  TRY(poet_decode_homes(p));
+  TRY(copy_homes(p, false, digest));
+  p->arriving.slot = POET_NO_SLOT; /* a tensor of the host arrives again */
+  return poet_settle(p);
+}
+
+int poet_check_homes(struct poet *p) {
+  return copy_homes(p, true, NULL);
+}
+
 int poet_restore(struct poet *p) {
   p->staging = false;
-  p->live_step = POET_NO_STEP;
-  int error = copy_all(p, false);
+  poet_drop_steps(p);
+  int error = restore_homes(p);
   if (error == POET_ERROR_page_damaged && p->committed.prior.generation) {
-    TRY(poet_roll_back(p));
-    error = copy_all(p, false);
+    struct poet_tensor tensor;
+    TRY(poet_read_tensor(p, p->detail, &tensor));
+    if (tensor.place == POET_PLACE_CURRENT) {
+      TRY(poet_roll_back(p));
+      error = restore_homes(p);
+    }
   }
   TRY(error);
   p->live_step = p->committed.now.step;
   return 0;
 }
 
-int poet_commit_live(struct poet *p, const struct poet_state *prior) {
+int poet_commit_live(struct poet *p, const struct poet_state *prior,
+                     uint32_t digest) {
+  const uint32_t steps = poet_uncommitted(p);
+  const uint32_t further = steps ? 2 * steps - 1 : 1;
   struct poet_commit commit = {
       .model_crc = p->model.crc,
       .data_blocks = p->model.data_blocks,
-      .slot = poet_next_slot(p),
-      .now = {.step = p->live_step, .generation = p->committed.sequence + 1},
+      .slot = (uint8_t)(steps ? p->live_slot : poet_next_slot(p)),
+      .prior_slot = p->committed.slot,
+      .now = {.step = p->live_step,
+              .generation = p->committed.sequence + further,
+              .digest = digest,
+              .fixed = p->committed.now.fixed},
       .prior = *prior};
   if (p->result.step == p->live_step) {
     commit.now.loss = p->result.loss;
   }
-  TRY(poet_erase(p, POET_DATA_BLOCK + commit.slot * p->model.slot_stride,
-                 p->model.slot_stride));
-  TRY(copy_all(p, true));
-  TRY(poet_stored_digest(p, true, &commit.now.digest));
-  return poet_commit(p, &commit);
+  if (p->plan.commit_every > 1) {
+    poet_forget_rows(p);
+  }
+  return poet_commit(p, &commit, further);
 }
 
 int poet_save(struct poet *p, struct poet_saved *saved) {
@@ -90,13 +176,16 @@ int poet_save(struct poet *p, struct poet_saved *saved) {
   if (!p->loaded) {
     return POET_ERROR_no_schedule;
   }
-  if (poet_in_ram(p)) {
-    if (!poet_committed(p) || p->staging || p->live_step == POET_NO_STEP) {
-      return poet_fail(p, POET_ERROR_wrong_step, p->committed.now.step);
-    }
-    if (p->live_step != p->committed.now.step) {
-      TRY(poet_commit_live(p, &p->committed.now));
-    }
+  if (poet_in_ram(p) &&
+      (!poet_committed(p) || p->staging || p->live_step == POET_NO_STEP)) {
+    return poet_fail(p, POET_ERROR_wrong_step, p->committed.now.step);
+  }
+  if (poet_in_ram(p) ? p->live_step != p->committed.now.step
+                     : poet_uncommitted(p) != 0) {
+    uint32_t digest;
+    TRY(poet_write_homes(p, &digest));
+    TRY(poet_check_homes(p));
+    TRY(poet_commit_live(p, &p->committed.now, digest));
   }
   p->port->usage(p->port->context, &after);
   saved->step = p->committed.now.step;

@@ -198,13 +198,17 @@ def fingerprint() -> int:
     return zlib.crc32(fingerprint_text())
 
 
+def _records() -> str:
+    return _header_text("records.h") + _header_text("answers.h")
+
+
 @cache
 def ffi() -> cffi.FFI:
     """Return a cffi instance that knows every struct of records.h."""
     found = cffi.FFI()
     plain = [
         line
-        for line in re.sub(r"/\*.*?\*/", "", _header_text("records.h"), flags=re.S).splitlines()
+        for line in re.sub(r"/\*.*?\*/", "", _records(), flags=re.S).splitlines()
         if not line.startswith(("#", "POET_LAYOUT"))
     ]
     found.cdef("\n".join(plain))
@@ -215,7 +219,7 @@ def ffi() -> cffi.FFI:
 def constants() -> dict[str, int]:
     """Return the number of every `#define POET_X number` in records.h, by name."""
     pattern = re.compile(r"^#define (POET_\w+) (0x[0-9a-fA-F]+|\d+)u?\b", re.M)
-    return {found[1]: int(found[2], 0) for found in pattern.finditer(_header_text("records.h"))}
+    return {found[1]: int(found[2], 0) for found in pattern.finditer(_records())}
 
 
 @cache

@@ -19,7 +19,7 @@ from poet_host.data.fitted import fit
 from poet_host.graph.weights import start_values
 from poet_host.run.run import Run
 from poet_host.schedule import slots
-from poet_host.schedule.model import CURRENT, FIXED, INPUT, SHARED
+from poet_host.schedule.model import CURRENT, FIXED, FORMAT, INPUT, SHARED
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.native import NativeBoard
 from support import whole_runs as runs
@@ -108,7 +108,7 @@ def test_a_whole_card(card: Card, poet_host: Command) -> None:
     found = poet_host("card", "check", card.path, "--json")
     assert found.code == 0
     report = found.json
-    assert report["format"] == 2
+    assert report["format"] == FORMAT
     assert report["problems"] == []
     assert report["step"] == report["weights"]["step"] == STEPS
     assert report["prior"]["step"] == STEPS - 1

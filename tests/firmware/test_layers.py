@@ -64,6 +64,7 @@ ORDER = (
     "src/load.c",
     "src/interpreter.c",  # one training step
     "src/objects.c",  # what the host writes and reads
+    "src/begin.c",  # the commit of what the host has written
     "src/job.c",  # training without a host
     "src/probe.c",  # measurements
     "src/server.c",  # messages
@@ -173,7 +174,7 @@ def test_no_file_includes_what_its_folder_may_not_know() -> None:
 def test_a_call_of_a_later_file_is_found(broken: Path, tmp_path: Path) -> None:
     with (broken / "src" / "store.c").open("a") as file:
         file.write("int poet_wrong(struct poet *p) { return poet_begin(p, 0); }\n")
-    assert upward_uses(broken, tmp_path) == ["src/store.c uses poet_begin of src/objects.c"]
+    assert upward_uses(broken, tmp_path) == ["src/store.c uses poet_begin of src/begin.c"]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from poet_host import isa
-from poet_host.schedule.model import CURRENT, model_bytes
+from poet_host.schedule.model import CURRENT, FORMAT, model_bytes
 from poet_host.schedule.slots import COMMIT_BLOCKS
 from support import toy
 from support.card_image import BLOCK, DATA_BLOCK, CardImage
@@ -131,10 +131,10 @@ def test_a_damaged_superblock_is_foreign(at: int) -> None:
     assert MemoryBoard(board.storage).hello()["storage_status"] == -5
 
 
-@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("version", [2, 4])
 def test_a_store_of_another_version_is_reported_as_such(version: int) -> None:
     board = trained(card(), 1)
-    assert board.hello()["storage_version"] == 2
+    assert board.hello()["storage_version"] == FORMAT
     size = isa.record_size("poet_store")
     at = in_partition(SUPERBLOCK).start
     row = isa.unpack("poet_store", board.storage[at : at + size]) | {"version": version}
@@ -146,7 +146,7 @@ def test_a_store_of_another_version_is_reported_as_such(version: int) -> None:
     assert (hello["storage_version"], hello["committed_step"]) == (version, NO_STEP)
     assert refusal(load, again) == ("storage_version", version)
     again.format()
-    assert again.hello()["storage_version"] == 2
+    assert again.hello()["storage_version"] == FORMAT
 
 
 # Objects.

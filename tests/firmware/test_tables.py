@@ -267,12 +267,12 @@ def test_plan_header_is_checked() -> None:
         (b"x" + PLAN[1:], "bad_magic"),
         (PLAN[:-1] + bytes([PLAN[-1] ^ 1]), "bad_crc"),
         (PLAN + b"\0", "bad_plan"),
-        (PLAN[:27], "bad_plan"),
+        (PLAN[: isa.record_size("poet_plan_header") - 1], "bad_plan"),
     ):
         assert refusal(target.load, model_part(), wrong).name == name
         assert target.hello()["loaded_plan"] == 0
     target.load(model_part(), PLAN)
-    assert target.hello()["loaded_plan"] == isa.unpack("poet_plan_header", PLAN[:28])["crc"]
+    assert target.hello()["loaded_plan"] == isa.unpack("poet_plan_header", PLAN[:32])["crc"]
 
 
 def test_parts_larger_than_their_areas_are_refused() -> None:

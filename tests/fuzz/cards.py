@@ -25,7 +25,7 @@ from .formats import FORMATS as OTHERS, Format, lenet
 from .mutate import changed, damaged, json_bytes
 
 STEPS = 3
-_META = isa.record_size("poet_meta")
+_META = isa.record_size("poet_note")
 
 
 class CardFormat(Format):
@@ -45,7 +45,7 @@ class CardFormat(Format):
 
     def written_note(self, place: int) -> Any:
         at = (PREPARED + MODEL_BLOCK) * BLOCK + place
-        row = isa.unpack("poet_meta", self.new[at : at + _META])
+        row = isa.unpack("poet_note", self.new[at : at + _META])
         if row["magic"] != isa.constants()["POET_NOTE_MAGIC"]:
             return None
         return json.loads(zlib.decompress(self.new[at + _META : at + _META + row["bytes"]]))
@@ -125,7 +125,7 @@ class CardFormat(Format):
         content = json_bytes(changed(rng.choice(self.notes), rng), rng)
         packed = zlib.compress(content) if rng.random() < 0.9 else damaged(content, rng)
         magic = isa.constants()["POET_NOTE_MAGIC"]
-        head = isa.pack("poet_meta", magic=magic, crc=zlib.crc32(packed), bytes=len(packed))
+        head = isa.pack("poet_note", magic=magic, crc=zlib.crc32(packed), bytes=len(packed))
         for place in PLACES:
             at = (PREPARED + MODEL_BLOCK) * BLOCK + place
             card[at : at + _META + len(packed)] = head + packed

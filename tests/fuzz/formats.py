@@ -34,7 +34,7 @@ from poet_host.resources import resource
 from poet_host.run.run import Run
 from poet_host.schedule.decode import decode
 from poet_host.schedule.model import with_crc
-from poet_host.schedule.schedule import Schedule
+from poet_host.schedule.schedule import Schedule, file_of
 from poet_host.schedule.times import costs_of_schedule
 from poet_host.sim.chipfile import parse_chip
 from poet_host.view.comparison import compare_run
@@ -42,7 +42,7 @@ from poet_host.view.lanes import planned, recorded
 from poet_host.view.listing import listing
 from poet_host.view.page import page
 from poet_host.view.perfetto import chrome_trace
-from support.parts import meta_part, plan_of_model
+from support.parts import plan_of_model
 from support.whole_runs import profile, schedule, texts, train
 
 from .mutate import changed, damaged, json_bytes, toml_bytes
@@ -145,7 +145,7 @@ class PoetFile(Format):
             model = model[: head[0]] + (rest + bytes(len(model)))[: len(model) - head[0]]
         model = with_crc(model)
         plan = plan_of_model(plan, model, bit_bytes=len(plan) - head[1])
-        path.write_bytes(model + plan + meta_part(meta))
+        path.write_bytes(file_of({1: model, 2: plan, 3: meta}))
 
     def use(self, path: Path, rng: Random) -> None:
         how = rng.random()

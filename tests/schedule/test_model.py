@@ -106,7 +106,7 @@ def test_a_broken_table_is_named(change: Callable[[Model], Model], message: str)
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
-    [("keep_count", 1, "keep_count"), ("version", 9, "version 9")],
+    [("keep_count", 1, "keep_count"), ("version", 9, "format 9")],
 )
 def test_a_broken_header_is_named(field: str, value: int, message: str) -> None:
     part = model_bytes(model_of_graph(GRAPH))

@@ -110,6 +110,7 @@ COUNTS = {
     "statement_count": sum(len(meant) for _, meant in PLAN),
     "resident_max": 4,
     "queue_max": 3,
+    "commit_every": 1,
 }
 
 

@@ -20,6 +20,7 @@ from support.card_image import BLOCK, CardImage
 PARTITION = 8  # first block of the partition on these cards
 NO_STEP = 0xFFFFFFFF
 ERASE_BLOCKS = isa.constants()["POET_ERASE_BLOCKS"]
+IN_RAM = isa.constants()["POET_MODEL_IN_RAM"]
 GUARD = 0x5AFE5AFE  # the word after the arena
 
 
@@ -43,7 +44,7 @@ def library() -> tuple[cffi.FFI, Any]:
     With POET_SANITIZE it is built with sanitizers, whose library the process then needs preloaded.
     """
     ffi = cffi.FFI()
-    headers = ("records.h", "port.h", "poet.h", "server.h")
+    headers = ("records.h", "answers.h", "port.h", "poet.h", "server.h")
     for header in [f"include/poet/{name}" for name in headers] + ["src/runtime.h", "src/plan.h"]:
         ffi.cdef(_declarations(header))
     return ffi, ffi.dlopen(str(build_library(bool(os.environ.get("POET_SANITIZE")))))
@@ -189,7 +190,7 @@ class MemoryBoard:
         self.line_in, self.line_out = bytearray(), bytearray()
         self.sends = 0  # calls of the port's `send`
         self.batch: dict[int, bytes] = {}  # INPUT tensors that each new step is given
-        self.sent_after: int | None = None  # generation of the commit after which it was sent
+        self.sent_after: tuple[int, int] | None = None  # `_last` when the batch was sent
         self.lib.poet_init(self.state, self.port, self.memory)
 
     # The port.
@@ -346,16 +347,20 @@ class MemoryBoard:
 
     def send_batch(self) -> None:
         """Send the batch of the next step, if a card holds the tensors of the loaded schedule."""
-        if self.state.loaded and not self.state.model.flags:
+        if self.state.loaded and not self.state.model.flags & IN_RAM:
             for tensor, data in self.batch.items():
                 self.call("write", 2, tensor, 0, data, len(data))
-            self.sent_after = self.state.committed.now.generation
+            self.sent_after = self._last()
+
+    def _last(self) -> tuple[int, int]:
+        """The commit and the step that the next step follows."""
+        return self.state.committed.now.generation, self.lib.poet_last_step(self.state)
 
     def step(self, step: int, first: int = 0, count: int = 0) -> dict[str, Any]:
         """Run a step. A new one is given its batch first, unless `send_batch` has sent it."""
         result = self.ffi.new("struct poet_step_result *")
-        committed = self.state.committed.now
-        if step == committed.step + 1 and self.sent_after != committed.generation:
+        last = self._last()
+        if step == last[1] + 1 and (self.sent_after != last or self.state.holds_batch):
             self.send_batch()
         self.call("step", step, first, count, result)
         return isa.unpack("poet_step_result", bytes(self.ffi.buffer(result)))

@@ -1,7 +1,5 @@
 """Parts of schedules with other headers, for the tests of what reads them."""
 
-import zlib
-
 from poet_host import isa
 from poet_host.schedule.model import with_crc
 
@@ -17,10 +15,3 @@ def plan_of_model(plan: bytes, model: bytes, **fields: object) -> bytes:
     """A plan part whose header names this model part."""
     crc = isa.unpack("poet_model", model[: isa.record_size("poet_model")])["crc"]
     return with_header("poet_plan_header", plan, model_crc=crc, **fields)
-
-
-def meta_part(content: bytes) -> bytes:
-    """A meta part with this content and its CRC."""
-    magic = isa.constants()["POET_META_MAGIC"]
-    record = isa.pack("poet_meta", magic=magic, crc=zlib.crc32(content), bytes=len(content))
-    return record + content

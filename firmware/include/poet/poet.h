@@ -190,9 +190,13 @@ struct poet {
   bool loaded;
   struct poet_model model;
   struct poet_plan_header plan;
-  /* without storage: steps after which the weights in RAM have their values;
-   * POET_NO_STEP (0xffffffff): the RAM does not hold them */
+  /* steps after which the live weights have their values: those in their homes
+   * in RAM, and those on storage in the slots `live_slot`; POET_NO_STEP
+   * (0xffffffff): they have to be restored from the newest commit */
   uint32_t live_step;
+  uint8_t live_slot; /* used while live_step is not that of the commit */
+  bool holds_batch;  /* an INPUT tensor has a home, although there is storage */
+  bool reads_batch;  /* the plan reads an INPUT tensor from storage */
   uint16_t kept_at_start; /* number of stored tensors with the flag KEEP */
   /* number of the tensor with the flag LOSS, or POET_NONE */
   uint16_t loss;
@@ -314,7 +318,7 @@ POET_CHECKED int poet_save(struct poet *p, struct poet_saved *saved);
 /* Train without a host. poet_job_open loads the schedule that the job on
  * storage names, and writes the board's name into the job. poet_job_next writes
  * the loss of the last step and the batch of the next step to storage. Then
- * poet_step(p, p->committed.step + 1, ...) trains on that batch. The error
+ * poet_step trains on that batch, with the number of the next step. The error
  * no_schedule means that the card has no job, or that the job has no steps
  * left. */
 POET_CHECKED int poet_job_open(struct poet *p, struct poet_job *job);

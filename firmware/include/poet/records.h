@@ -22,31 +22,31 @@
 #define POET_NEST_BYTES 372u /* of a nest's state, without its operands */
 #define POET_NEST_OPERAND_BYTES 116u /* of the state of each operand */
 #define POET_BLOCK 512u              /* bytes of a storage block */
-#define POET_TRAILER 8u          /* bytes of a trailer: CRC u32, owner u32 */
-#define POET_SHARED_BYTES 248u   /* largest tensor that shares a block */
-#define POET_SLOTS 3u            /* number of slots of a CURRENT tensor */
+#define POET_TRAILER 8u        /* bytes of a trailer: CRC u32, owner u32 */
+#define POET_SHARED_BYTES 248u /* largest tensor that shares a block */
+/* number of slots of a CURRENT tensor; one more with POET_MODEL_FOUR_SLOTS */
+#define POET_SLOTS 3u
 #define POET_READBACK_PERCENT 1u /* of a step, for reading trailers back */
 #define POET_UNIT_BLOCKS 8192u   /* 4 MiB: the allocation unit of most cards */
 #define POET_ERASE_BLOCKS 8u /* a multiple of the erase unit of every chip */
 #define POET_PARTITION_TYPE 0xdau     /* type of poet's partition in an MBR */
 #define POET_MODEL_MAGIC 0x4d544f50u  /* "POTM" */
 #define POET_PLAN_MAGIC 0x50544f50u   /* "POTP" */
-#define POET_META_MAGIC 0x4a544f50u   /* "POTJ" */
-#define POET_ORIGIN_MAGIC 0x4f544f50u /* "POTO" */
+#define POET_FILE_MAGIC 0x54454f50u   /* "POET" */
 #define POET_STORE_MAGIC 0x53544f50u  /* "POTS" */
 #define POET_COMMIT_MAGIC 0x43544f50u /* "POTC" */
 #define POET_JOB_MAGIC 0x4c544f50u    /* "POTL" */
 #define POET_NOTE_MAGIC 0x4e544f50u   /* "POTN" */
 #define POET_NOTE_OFFSET 393216u      /* of the two notes in the model area */
 #define POET_NOTE_BYTES 65536u        /* of each note */
-#define POET_VERSION 2
+#define POET_VERSION 3
 
 /* Values of poet_tensor.place: where a tensor lies on storage. */
 #define POET_PLACE_NONE 0 /* never on storage */
 #define POET_PLACE_PAGE 1 /* page, valid only within one step */
 /* frozen tensor with one slot, which the host writes */
 #define POET_PLACE_FIXED 2
-/* tensor with POET_SLOTS slots; its value is in the slot that is current */
+/* tensor with several slots; its value is in the slot that is current */
 #define POET_PLACE_CURRENT 3
 /* new value of a CURRENT tensor, in the slot that the step's commit makes
  * current */
@@ -74,6 +74,9 @@
 /* Flag of a model for boards without a card: the stored tensors are in RAM at
  * the start of a step, and the CURRENT tensors at its end too. */
 #define POET_MODEL_IN_RAM 1
+/* Flag of a model whose steps may write new values of CURRENT tensors to
+ * storage without a commit */
+#define POET_MODEL_FOUR_SLOTS 2
 
 /* The model part consists of one poet_model, then a poet_tensor for each
  * tensor, then a poet_op for each tensor that is not stored, then `cut_count`
@@ -91,7 +94,7 @@ struct poet_model {
   uint32_t slot_stride;
   uint32_t data_blocks; /* size of the data area */
   uint16_t cut_count;
-  uint16_t flags; /* 0, or POET_MODEL_IN_RAM */
+  uint16_t flags; /* POET_MODEL_* */
 };
 POET_LAYOUT(poet_model, 32);
 
@@ -175,19 +178,46 @@ struct poet_plan_header {
   /* maximum number of tensors in RAM at the same time */
   uint16_t resident_max;
   uint16_t queue_max; /* maximum of unfinished transfers */
+  /* a step commits if its number is a multiple of it; at least 1 */
+  uint16_t commit_every;
+  uint16_t home_count; /* number of stored tensors in RAM at the start */
 };
-POET_LAYOUT(poet_plan_header, 28);
+POET_LAYOUT(poet_plan_header, 32);
 
-/* In a .poet file, this record and `bytes` bytes of UTF-8 JSON follow the plan
- * part. The JSON has names, initial values and the solver's claims. Neither the
- * record nor the JSON is sent to the board. A note on the card is the same
- * record, followed by compressed JSON. */
-struct poet_meta {
+/* A .poet file begins with this record. Its parts follow. Neither this record
+ * nor that of a part is sent to the board. */
+struct poet_file {
   uint32_t magic;
-  uint32_t crc; /* CRC-32 of the JSON bytes */
+  uint32_t version;
+};
+POET_LAYOUT(poet_file, 8);
+
+/* Numbers of the parts of a .poet file. */
+#define POET_PART_MODEL 1
+#define POET_PART_PLAN 2
+#define POET_PART_META 3   /* JSON: names, first values, the solver's claims */
+#define POET_PART_ORIGIN 4 /* the ONNX file of the model */
+/* a reader that does not know this part refuses the file; else it leaves the
+ * part out */
+#define POET_PART_NEEDED 1
+
+/* One part: this record, then `bytes` bytes. */
+struct poet_part {
+  uint16_t number; /* POET_PART_*; parts are in ascending order */
+  uint16_t flags;  /* 0, or POET_PART_NEEDED */
+  uint32_t bytes;
+  uint32_t crc; /* CRC-32 of the bytes */
+};
+POET_LAYOUT(poet_part, 12);
+
+/* A note on a card: this record, followed by `bytes` bytes of compressed
+ * JSON. */
+struct poet_note {
+  uint32_t magic;
+  uint32_t crc; /* CRC-32 of the bytes */
   uint32_t bytes;
 };
-POET_LAYOUT(poet_meta, 12);
+POET_LAYOUT(poet_note, 12);
 
 /* First block of the partition. */
 struct poet_store {
@@ -228,7 +258,10 @@ struct poet_commit {
   /* number of blocks of the model's data area; no tensor lies after this
    * area */
   uint32_t data_blocks;
-  uint32_t slot;           /* which slots are current: 0 to POET_SLOTS - 1 */
+  uint8_t slot;       /* which slots are current */
+  uint8_t prior_slot; /* which slots were current before */
+  /* most steps that may have followed this commit before the next one; 0: 1 */
+  uint16_t every;
   struct poet_state now;   /* state in the current slots */
   struct poet_state prior; /* state in the slots that were current before */
   uint32_t crc;            /* of the fields above */
@@ -271,130 +304,6 @@ struct poet_job_log {
 };
 POET_LAYOUT(poet_job_log, 16);
 
-struct poet_hello {
-  uint16_t version;
-  int16_t storage_status; /* 0, or the storage's error */
-  uint32_t fingerprint;
-  char board[16];
-  char unique_id[16];
-  uint32_t arena_bytes;
-  uint32_t tick_hz;
-  uint32_t storage_blocks; /* of the partition */
-  uint32_t committed_step; /* 0xffffffff: nothing committed */
-  /* CRC of the committed model; 0: no model is committed */
-  uint32_t committed_model;
-  uint32_t loaded_plan; /* CRC of the loaded plan; 0: no plan is loaded */
-  uint16_t frame_bytes; /* largest payload of a request or reply */
-  uint16_t resident_capacity;
-  uint16_t tensor_capacity;
-  uint16_t queue_capacity;
-  uint16_t trace_capacity;
-  uint8_t storage_version; /* format of the store; 0: no store */
-  /* allocation unit of the card in MiB, rounded up; 0: unknown */
-  uint8_t allocation_mib;
-};
-POET_LAYOUT(poet_hello, 76);
-
-/* What the board knows about its last reset and about the wires of its card.
- * The counts begin at that reset. */
-struct poet_health {
-  uint8_t reset;     /* why the board was reset: POET_RESET_* of wire.def */
-  uint8_t exception; /* number of the exception that was a fault; else 0 */
-  uint16_t card_khz; /* clock of the card's bus; 0: no card, or not known */
-  /* program counter and link register at the fault, or when the watchdog was
-   * about to bite; 0: unknown */
-  uint32_t at, caller;
-  uint32_t statement; /* latest statement that had begun before the reset */
-};
-POET_LAYOUT(poet_health, 16);
-
-/* What the board knows about its SD card. The counts begin at the last reset.
- * Zeros: the board has no driver of cards. */
-struct poet_card {
-  uint8_t command;       /* the latest command */
-  uint8_t response;      /* R1, the card's response to it; 0xff: none */
-  uint8_t slower;        /* how many levels the clock is below the fastest */
-  uint8_t is_ready;      /* the card is initialised */
-  uint8_t supply_is_low; /* the supply is too low to write to a card */
-  /* allocation unit in MiB, rounded up; 0: unknown */
-  uint8_t allocation_mib;
-  uint16_t khz;     /* clock of the bus after the latest initialisation */
-  uint32_t retries; /* number of repeated accesses, of all jobs */
-  uint8_t cid[16];  /* register CID of the card that was mounted last */
-  /* the register that was read last, and its CRC-16: after a mount, the CSD */
-  uint8_t bytes[18];
-  uint8_t version2;      /* the card knows CMD8 */
-  uint8_t high_capacity; /* SDHC or SDXC: commands number blocks, not bytes */
-};
-POET_LAYOUT(poet_card, 48);
-
-struct poet_facts {
-  uint32_t statement_count;
-  /* number of arena bytes that the plan uses, found by validation; equals
-   * arena_bytes of the plan */
-  uint32_t peak_bytes;
-  uint16_t resident_max;
-  uint16_t queue_max;
-};
-POET_LAYOUT(poet_facts, 12);
-
-/* A step may take hours, and 2^32 ticks may be 71 minutes. */
-struct poet_step_result {
-  uint64_t ticks;         /* of the whole step, commit included */
-  uint64_t compute_ticks; /* total time of the compute statements */
-  /* total time of the transfers, in the transfer lane */
-  uint64_t transfer_ticks;
-  uint64_t asleep_ticks;  /* time that the processor slept */
-  uint64_t reading_ticks; /* time in which storage was read, for any purpose */
-  uint64_t writing_ticks; /* time in which storage was written */
-  uint32_t step;
-  float loss;
-  /* of the commit, and of the blocks that small tensors share */
-  uint32_t commit_ticks;
-  uint32_t serving_ticks; /* time spent on the host's requests */
-  /* Overhead is work that is not in the plan: the commit, and answers to the
-   * host. The next three fields are the parts of asleep_ticks, reading_ticks
-   * and writing_ticks that are overhead. */
-  uint32_t overhead_asleep_ticks;
-  uint32_t overhead_reading_ticks;
-  uint32_t overhead_writing_ticks;
-  /* number of arena bytes up to the highest one that the step has written,
-   * found by painting the arena before the step */
-  uint32_t peak_bytes;
-  uint32_t trace_records;
-  uint32_t storage_retries; /* number of repeated storage accesses */
-  /* how often the step began again because a page was damaged */
-  uint32_t restarts;
-  /* number of steps from one read-back of trailers to the next */
-  uint32_t readback_every;
-};
-POET_LAYOUT(poet_step_result, 96);
-
-/* A commit of weights that stay in RAM during training. */
-struct poet_saved {
-  uint32_t step; /* committed step */
-  uint32_t ticks;
-  uint32_t erases; /* erased units of the chip's own flash */
-};
-POET_LAYOUT(poet_saved, 12);
-
-struct poet_trace {
-  uint16_t statement; /* index in the plan */
-  uint8_t kind;       /* statement code */
-  uint8_t zero;
-  uint32_t begin; /* ticks from the start of the step; they wrap around */
-  uint32_t end;
-};
-POET_LAYOUT(poet_trace, 12);
-
-struct poet_status {
-  uint8_t running;
-  uint8_t zero;
-  int16_t error; /* of the last step */
-  uint32_t step;
-  uint32_t statement;
-  uint32_t cell; /* of a nest: number of parts that are computed */
-};
-POET_LAYOUT(poet_status, 16);
+#include "answers.h"
 
 #endif

@@ -39,7 +39,7 @@ from .note import PLACES, Note, newest, read_note
 
 _C = isa.constants()
 _PLACES = {FIXED: "fixed", CURRENT: "current", INPUT: "input"}
-_ROLES = ("current", "next", "prior")  # of a CURRENT tensor's slots, from the committed slot on
+_ROLES = ("current", "next", "prior")  # of a CURRENT tensor's slots
 _CHUNK_BYTES = 1 << 20  # that are read at a time
 
 
@@ -98,8 +98,7 @@ class _Check:
         job = None
         if self.commit and model:
             self.total = sum(
-                tensor.size_bytes * slots.SLOTS_OF_PLACE.get(tensor.place, 0)
-                for tensor in model.tensors
+                tensor.size_bytes * slots.slots_of(model, tensor) for tensor in model.tensors
             )
             tensors, states = self.slots(model, _names(note, schedule))
             job = self.job(model)
@@ -200,7 +199,7 @@ class _Check:
         for number, tensor in enumerate(model.tensors):
             if tensor.place in _PLACES:
                 reports = []
-                for slot in range(slots.SLOTS_OF_PLACE[tensor.place]):
+                for slot in range(slots.slots_of(model, tensor)):
                     role, sequences = self.role(tensor, slot)
                     state, there = self.slot(model, tensor, slot, sequences)
                     trailers.setdefault(role, []).extend(there)
@@ -229,7 +228,8 @@ class _Check:
     def role(self, tensor: Tensor, slot: int) -> tuple[str, tuple[int, ...]]:
         """Return the role of a slot, and the sequence numbers of the commits that it may be for."""
         assert self.commit is not None
-        role = _ROLES[(slot - self.commit.slot) % slots.SLOTS]
+        prior = slots.prior_slot(self.commit, self.card.version)
+        role = {self.commit.slot: "current", prior: "prior"}.get(slot, "next")
         generations = {
             "current": self.commit.now.generation,
             "prior": self.commit.prior.generation,
@@ -352,5 +352,5 @@ def _names(note: Note | None, schedule: Schedule | None) -> dict[int, str]:
 def _fits(model: Model, total_blocks: int) -> bool:
     """Return whether the slots of a model can be on a card of this size, without overlaps."""
     own = (tensor for tensor in model.tensors if not tensor.flags & SHARED)
-    blocks = sum(tensor.blocks * slots.SLOTS_OF_PLACE.get(tensor.place, 0) for tensor in own)
+    blocks = sum(tensor.blocks * slots.slots_of(model, tensor) for tensor in own)
     return slots.DATA_BLOCK + max(blocks, model.data_blocks) <= total_blocks

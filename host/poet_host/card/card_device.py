@@ -161,7 +161,8 @@ class CardDevice(CardFile):
 
     @property
     def _next_sequence(self) -> int:
-        return 1 + (self.commit.sequence if self.commit else 0)
+        """Return a number that no step since the newest commit can have used."""
+        return self.commit.sequence + max(2 * self.commit.every - 1, 1) if self.commit else 1
 
     def begin(self, step: int) -> None:
         """Commit the tensors that were written as the weights of a step. Deletes a job."""
@@ -175,7 +176,8 @@ class CardDevice(CardFile):
             self.write(JOB, 0, bytes(4))
         now = State(step, self._next_sequence, digest, fixed=self._next_sequence)
         for _ in slots.COMMIT_BLOCKS:  # no older record counts if one of them is lost
-            self.commit = Commit(self._next_sequence, model.crc, model.data_blocks, 0, now)
+            about = (self._next_sequence, model.crc, model.data_blocks)
+            self.commit = Commit(*about, slot=0, prior_slot=0, every=1, now=now)
             block = slots.COMMIT_BLOCKS[self.commit.sequence % 2]
             self.put(block, self.commit.to_bytes().ljust(BLOCK, b"\0"))
         self._trailers = {}

@@ -15,13 +15,23 @@ from ..device.device import NOTHING_COMMITTED
 from ..errors import BadInput, PoetError
 from ..files import write_all
 from ..schedule import slots
-from ..schedule.model import BLOCK, CURRENT, FIXED, INPUT, Model, Tensor, part_size, read_tensors
+from ..schedule.model import (
+    BLOCK,
+    CURRENT,
+    FIXED,
+    FORMAT,
+    INPUT,
+    READABLE,
+    Model,
+    Tensor,
+    part_size,
+    read_tensors,
+)
 from ..schedule.slots import Commit, State
 from ..temporary import locked
 from .partition import in_table, store_of, stores
 
 _C = isa.constants()
-_VERSION = _C["POET_VERSION"]
 
 
 class Unreadable(PoetError):
@@ -35,13 +45,14 @@ class Damaged(PoetError):
 def other_format(version: int, card: object) -> BadInput:
     """Return the error for a card of another storage format."""
     advice = "use the version of poet-host that wrote the card"
-    if version < _VERSION:
+    if version < FORMAT:
+        own = "" if version in READABLE else " of poet-host 0.2.0"
         advice = (
-            "save its weights with `card export` of poet-host 0.2.0, then continue with --resume, "
-            "--load-weights and --erase-card"
+            f"save its weights with `poet-host card export CARD weights.safetensors`{own}, then "
+            "continue with --resume, --load-weights weights.safetensors and --erase-card"
         )
     return BadInput(
-        f"{card} has storage format {version}, but this poet-host has format {_VERSION}: {advice}"
+        f"{card} has storage format {version}, but this poet-host has format {FORMAT}: {advice}"
     )
 
 
@@ -138,8 +149,8 @@ class CardFile(Closing):
         except Unreadable as error:
             unreadable = error
         self.store = store_of(raw)
-        self.version = self.store["version"] if self.store else _VERSION
-        if self.version == _VERSION:
+        self.version = self.store["version"] if self.store else FORMAT
+        if self.version in READABLE:
             self.commit = slots.newest(self.commit_record(block) for block in slots.COMMIT_BLOCKS)
         self.has_record = self.store is not None
         if not self.has_record and self.commit and not self.writable:
@@ -188,7 +199,7 @@ class CardFile(Closing):
                 f"the poet partition of {self.path} is empty or damaged: make another image with "
                 "`poet-host storage prepare`, or erase the card with --erase-card"
             )
-        if self.version != _VERSION:
+        if self.version not in ((FORMAT,) if self.writable else READABLE):
             raise other_format(self.version, self.path)
         total: int = self.store["total_blocks"]
         return total
@@ -246,8 +257,9 @@ class CardFile(Closing):
         assert self.commit is not None
         if tensor.place == INPUT:
             return self.commit.now.step % 2
-        slot = (self.commit.slot - prior) % slots.SLOTS
-        return slot if tensor.place == CURRENT else 0
+        if tensor.place != CURRENT:
+            return 0
+        return slots.prior_slot(self.commit, self.version) if prior else self.commit.slot
 
     def generation_of(self, model: Model, tensor: Tensor, sequence: int) -> int:
         """Return the generation of a tensor. `sequence`: of the commit that its bytes belong to."""

@@ -26,7 +26,7 @@ from .card_device import AnyCard
 
 _C = isa.constants()
 PLACES = (_C["POET_NOTE_OFFSET"], _C["POET_NOTE_OFFSET"] + _C["POET_NOTE_BYTES"])
-_MOST_BYTES = _C["POET_NOTE_BYTES"] - isa.record_size("poet_meta")
+_MOST_BYTES = _C["POET_NOTE_BYTES"] - isa.record_size("poet_note")
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -87,7 +87,7 @@ def write_note(device: AnyCard, schedule: Schedule, classes: Classes = NO_NAMES)
             "Shorten the names, or use numbers as labels"
         )
     crc = zlib.crc32(content)
-    record = isa.pack("poet_meta", magic=_C["POET_NOTE_MAGIC"], crc=crc, bytes=len(content))
+    record = isa.pack("poet_note", magic=_C["POET_NOTE_MAGIC"], crc=crc, bytes=len(content))
     device.write(MODEL, 0, record + content, start=PLACES[1 - newest])
 
 
@@ -113,8 +113,8 @@ def newest(notes: Sequence[Note | None], model_crc: int) -> Note | None:
 
 def read_note(device: AnyCard, place: int) -> Note | None:
     """Return the note at one of PLACES, or None without a valid note."""
-    size = isa.record_size("poet_meta")
-    record = isa.unpack("poet_meta", device.read(MODEL, 0, size, start=place))
+    size = isa.record_size("poet_note")
+    record = isa.unpack("poet_note", device.read(MODEL, 0, size, start=place))
     if record["magic"] != _C["POET_NOTE_MAGIC"] or record["bytes"] > _MOST_BYTES:
         return None
     content = device.read(MODEL, 0, record["bytes"], start=place + size)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .. import isa
 from ..plan.nests import NestedOperator
-from .model import KEEP, LOSS, NEXT, ONCE, PAGE, PLACE_NONE, STORED, Model
+from .model import CURRENT, INPUT, KEEP, LOSS, NEXT, ONCE, PAGE, PLACE_NONE, SLOTS, STORED, Model
 
 
 class RuleError(ValueError):
@@ -33,8 +33,12 @@ class ArenaState:
     A tensor is identified by its index in `Model.tensors`.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, commit_every: int = 1) -> None:
         self.model = model
+        self.commit_every = commit_every
+        self.homes: dict[
+            int, int
+        ] = {}  # offsets of the stored tensors that are in RAM at the start
         self.residents: list[Resident] = []  # sorted by offset
         self.next_tensor = model.stored_count  # lowest number of a tensor not yet computed
         self.last_output: int | None = None
@@ -78,6 +82,16 @@ class ArenaState:
                 break
             low = resident.end
         return low
+
+    def take_home(self, tensor: int, offset: int) -> None:
+        """Let a stored tensor be in RAM at the start of a step."""
+        record = self.model.tensors[tensor]
+        self.homes[tensor] = offset
+        self.take(offset, record.size_bytes, tensor)
+        if record.place == PLACE_NONE:
+            raise RuleError(f"tensor {tensor} is never on storage, so it cannot be in RAM first")
+        if self.commit_every > 1 and record.place == CURRENT:
+            self._on_storage.discard(tensor)  # it has the value of the last commit
 
     def before_compute(self, tensor: int) -> int:
         """Return the number of the last transfer that must finish before `tensor` is computed.
@@ -144,7 +158,7 @@ class ArenaState:
             record = self.model.tensors[tensor]
             if record.place not in (PAGE, NEXT) or record.flags & LOSS:
                 raise RuleError(f"tensor {tensor} cannot stream: it has no page on storage")
-            self._on_storage.add(tensor)
+            self._put(tensor)
 
     def _begin_pair(self, tensor: int, *, streamed: bool) -> None:
         """Raise RuleError if `tensor` and the next one are not the gradients of one operator."""
@@ -226,7 +240,7 @@ class ArenaState:
         if not self.model.storage or self.model.tensors[tensor].place not in (PAGE, NEXT):
             raise RuleError(f"tensor {tensor} cannot be paged out: it has no page on storage")
         self._queue(tensor)
-        self._on_storage.add(tensor)
+        self._put(tensor)
 
     def free(self, tensor: int) -> None:
         self._must_be_in_ram(tensor)
@@ -244,12 +258,37 @@ class ArenaState:
     def end(self) -> None:
         if self.next_tensor != len(self.model.tensors):
             raise RuleError(f"the plan never computes tensor {self.next_tensor}")
-        where, there = "on storage", self._on_storage
-        if not self.model.storage:
-            where, there = "in RAM", set(self._where)
+        kept = set(self._on_storage)
+        for number, offset in self.homes.items():
+            kept |= self._returned(number, offset)
         for i, tensor in enumerate(self.model.tensors):
-            if tensor.flags & KEEP and i not in there:
-                raise RuleError(f"at the end, tensor {i} must be {where}, but is not")
+            if tensor.flags & KEEP and i not in kept:
+                raise RuleError(f"at the end, tensor {i} must be on storage or stay, but does not")
+
+    def _returned(self, number: int, offset: int) -> set[int]:
+        """Return the tensor that is in a home again, if it is not the place of a batch."""
+        home, tensors = self.model.tensors[number], self.model.tensors
+        if home.place == INPUT:
+            return set()
+        renewed = home.place == CURRENT and not home.flags & KEEP
+        for tensor, resident in self._where.items():
+            found = tensors[tensor]
+            same = (found.block, found.at, found.cut) == (home.block, home.at, home.cut)
+            if resident.offset == offset and (
+                found.place == NEXT and same if renewed else tensor == number
+            ):
+                return {tensor}
+        raise RuleError(f"at the end, tensor {number} or its new value must be at {offset} again")
+
+    def _put(self, tensor: int) -> None:
+        """Note that a tensor is on storage."""
+        if (
+            self.model.tensors[tensor].place == NEXT
+            and self.commit_every > 1
+            and self.model.slots == SLOTS
+        ):
+            raise RuleError(f"tensor {tensor} needs a fourth slot, as not every step commits")
+        self._on_storage.add(tensor)
 
     def _queue(self, tensor: int) -> None:
         self.queued += 1

@@ -58,20 +58,17 @@ def _with_modes(
         yield replace(it, mode=next(left)) if isinstance(it, Streamed) else it
 
 
-def initial_offsets(schedule: Schedule) -> tuple[int, ...]:
-    """Return the offsets of the stored tensors at the start of a step.
+def initial_offsets(schedule: Schedule) -> dict[str, int]:
+    """Return the names and offsets of the tensors that are in RAM when a step begins.
 
-    It is empty if the schedule uses storage. Raises BadInput if a board would refuse them.
+    Without storage, these are all stored tensors. Raises BadInput if a board would refuse them.
     """
     decoder = _Decoder(schedule)
     try:
         decoder.start()
     except (RuleError, BitsError) as rule:
         raise BadInput(f"the schedule breaks a rule ({rule}): solve again") from rule
-    return tuple(
-        resident.offset
-        for resident in sorted(decoder.state.residents, key=lambda resident: resident.tensor or 0)
-    )
+    return {decoder.names[number]: offset for number, offset in decoder.state.homes.items()}
 
 
 class _Decoder:
@@ -79,17 +76,32 @@ class _Decoder:
         self.model: Model = schedule.model
         self.header = schedule.header
         self.names = schedule.names
-        self.state = ArenaState(self.model)
+        self.state = ArenaState(self.model, self.header.commit_every)
         bits = schedule.plan_part[isa.record_size("poet_plan_header") :]
         self.bits = BitReader(bits)
         self.statements: list[Statement | Wait] = []
         self.contents: list[frozenset[int]] = []  # the tensors in RAM after each of them
 
     def start(self) -> None:
-        """Read the places of the tensors that are in RAM at the start."""
-        for number in range(0 if self.model.storage else self.model.stored_count):
+        """Read the homes of the tensors that are in RAM at the start."""
+        count, stored, end = self.header.home_count, self.model.stored_count, 0
+        if (
+            self.header.commit_every < 1
+            or count > stored
+            or not (self.model.storage or count == stored)
+        ):
+            raise RuleError("the header has a wrong number of tensors in RAM at the start")
+        number = 0
+        for _ in range(count):
+            while count < stored and not self.bits.get(1):
+                number += 1
+            if number >= stored:
+                raise RuleError(f"tensor {number} is not a stored tensor")
+            offset = self._offset() if self.bits.get(1) else end
             size_bytes = self.model.tensors[number].size_bytes
-            self.state.take(self._place(size_bytes), size_bytes, number)
+            self._check_end(offset, size_bytes)
+            self.state.take_home(number, offset)
+            number, end = number + 1, offset + size_bytes
 
     def all(self) -> tuple[Statement | Wait, ...]:
         self.start()
@@ -257,10 +269,16 @@ class _Decoder:
         elif self.bits.get(1) == 0:
             offset = self.state.residents[self._position()].end
         else:
-            offset = 4 * self.bits.get(width(-(-self.header.arena_bytes // 4)))
+            offset = self._offset()
+        self._check_end(offset, size_bytes)
+        return offset
+
+    def _offset(self) -> int:
+        return 4 * self.bits.get(width(-(-self.header.arena_bytes // 4)))
+
+    def _check_end(self, offset: int, size_bytes: int) -> None:
         if offset + size_bytes > self.header.arena_bytes:
             raise RuleError(
                 f"the bytes [{offset}, {offset + size_bytes}) are outside the arena of "
                 f"{self.header.arena_bytes} bytes"
             )
-        return offset

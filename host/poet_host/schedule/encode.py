@@ -1,7 +1,7 @@
 """Encode a plan as the bytes that a board executes; schedules/FORMAT.md defines them."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -10,20 +10,21 @@ from ..errors import BadInput, PoetError
 from ..graph.cuts import Cut
 from ..graph.graph import Graph
 from ..onnx.returning import RETURNING
-from ..plan.nests import Nest, NestedOperator
+from ..plan.nests import NestedOperator
 from ..plan.plan import Plan, Statement
 from ..plan.problem import CostGraph
 from .arena_state import ArenaState, RuleError
 from .bits import BitWriter, width
 from .decode import Wait, decode, initial_offsets
+from .homes import Nests as Nests, homes_of, writes_uncommitted
 from .layout import model_of_costs, model_of_graph, numbered
 from .meta import TensorMeta
-from .model import Model, Operator, model_bytes, read_model, with_crc
+from .model import SLOTS, Model, Operator, model_bytes, read_model, with_crc
 from .nests import Streamed, made_by, nested, offset_of_own, put_nest, with_nests
 from .schedule import Schedule
 
 _C = isa.constants()
-Nests = Mapping[tuple[str, int], Nest]  # by node and number of the mode
+MOST_STEPS = 0xFFFF  # from one commit to the next
 QUEUE_CAPACITY = 8  # default for boards whose HELLO message is unknown
 
 
@@ -55,7 +56,8 @@ def encode(
     keys = [field.name for field in fields(TensorMeta)]
     tensors = [{key: getattr(node, key) for key in keys} for node in nodes]
     known = {"graph": about, "tensors": tensors}
-    model = model_of_graph(graph, cuts, storage=storage)
+    slots = SLOTS + (storage and writes_uncommitted(graph, plan, nests or {}))
+    model = model_of_graph(graph, cuts, storage=storage, slots=slots)
     return _encode(model, known, plan, meta, queue_capacity, graph.origin, nests)
 
 
@@ -69,6 +71,11 @@ def encode_costs(
 
     A cost graph has no kernels, so boards refuse the schedule.
     """
+    if graph.storage and plan.initial_offsets:
+        raise BadInput(
+            "tensors of the plan stay in RAM from step to step, which the schedule of a cost graph "
+            "cannot contain: save only the plan, with --plan"
+        )
     nodes = numbered(graph.nodes)
     known = {"graph": {"name": graph.name}, "tensors": [{"name": node.name} for node in nodes]}
     return _encode(model_of_costs(graph), known, plan, meta, queue_capacity)
@@ -90,14 +97,15 @@ def _encode(
     part = model_bytes(tables)
     model = read_model(part, "schedule")
     names = [tensor["name"] for tensor in known["tensors"]]
-    if model.storage and plan.initial_offsets:
+    if (plan.commit_every or 1) > MOST_STEPS:
         raise BadInput(
-            "tensors of the plan stay in RAM from step to step, which a schedule cannot contain: "
-            "solve without them"
+            f"a board commits after at most {MOST_STEPS:,} steps, not {plan.commit_every:,}: "
+            "choose a smaller --commit-every"
         )
-    initial = () if model.storage else tuple(_initial_offsets(model, names, plan))
+    initial = homes_of(model, names, plan)
     statements = with_nests(plan.statements, nests or {}, names)
-    plan_part = _Encoder(model, names, statements, queue_capacity, initial).plan_part()
+    every = (plan.commit_every or 1) if model.storage else 1
+    plan_part = _Encoder(model, names, statements, queue_capacity, initial, every).plan_part()
     whole = {"format": "poet-schedule", **known, "plan": plan.to_json(statements=False)}
     if nests:
         whole["modes"] = [s.mode for s in statements if isinstance(s, Streamed)]
@@ -109,23 +117,12 @@ def _encode(
     # `json.dumps` raises an error for a value that JSON cannot store.
     schedule = Schedule(part, plan_part, json.loads(json.dumps(whole, allow_nan=False)), origin)
     _compare(schedule, statements)
-    if initial_offsets(schedule) != initial:
+    if initial_offsets(schedule) != {names[number]: at for number, at in initial.items()}:
         raise PoetError(
             "the initial offsets of the plan were encoded wrong: this is a defect of poet-host, "
             "please report it"
         )
     return schedule
-
-
-def _initial_offsets(model: Model, names: Sequence[str], plan: Plan) -> Iterator[int]:
-    """Yield the offset of each stored tensor at the start of a step without storage."""
-    known, end = dict(plan.initial_offsets), 0
-    for name, tensor in zip(names[: model.stored_count], model.tensors, strict=False):
-        offset = known.get(name, None if known else end)
-        if offset is None:
-            raise BadInput(f"the plan has no initial offset of {name}: solve again")
-        yield offset
-        end += tensor.size_bytes
 
 
 def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:
@@ -145,21 +142,32 @@ class _Encoder:
 
     def __init__(
         self, model: Model, names: Sequence[str], statements: Sequence[Statement], capacity: int,
-        initial: Sequence[int] = (),
+        initial: Mapping[int, int], every: int,
     ) -> None:  # fmt: skip
         self.model = model
         self.numbers = {name: i for i, name in enumerate(names)}
         self.statements = statements
         self.capacity = capacity
-        self.state = ArenaState(model)
+        self.state = ArenaState(model, every)
         self.out = BitWriter()
         self.count = 0  # number of statements written so far, including waits
-        self.initial = initial  # offsets of the stored tensors, in a model without storage
+        self.initial = initial  # offsets of the tensors in RAM at the start, by number
+
+    def _homes(self) -> None:
+        all_stay, end = len(self.initial) == self.model.stored_count, 0
+        for number in range(max(self.initial, default=-1) + 1):
+            if not all_stay:
+                self.out.put(number in self.initial, 1)
+            if number in self.initial:
+                offset = self.initial[number]
+                self.out.put(offset != end, 1)
+                if offset != end:
+                    self.out.put(offset // 4, None)
+                self.state.take_home(number, offset)
+                end = offset + self.model.tensors[number].size_bytes
 
     def plan_part(self) -> bytes:
-        for number, offset in enumerate(self.initial):
-            self._place(offset, self.model.tensors[number].size_bytes)
-            self.state.take(offset, self.model.tensors[number].size_bytes, number)
+        self._homes()
         i = 0
         while i < len(self.statements):
             statement = self.statements[i]
@@ -185,6 +193,8 @@ class _Encoder:
             bit_bytes=len(bits),
             resident_max=self.state.resident_max,
             queue_max=self.state.queue_max,
+            commit_every=self.state.commit_every,
+            home_count=len(self.initial),
         )
         return with_crc(header + bits)
 

@@ -27,13 +27,14 @@ from .model import (
     PAGE,
     PLACE_NONE,
     SHARED,
+    SLOTS,
     STORED,
     STRUCTURE,
     Model,
     Operator,
     Tensor,
 )
-from .slots import ERASE_BLOCKS, SLOTS, whole_units
+from .slots import ERASE_BLOCKS, whole_units
 
 SEVERAL_SLOTS = (CURRENT, INPUT)
 _N = TypeVar("_N", Node, CostNode)
@@ -46,13 +47,14 @@ def numbered(nodes: Iterable[_N]) -> list[_N]:
 
 
 def model_of_graph(
-    graph: Graph, cuts: Mapping[str, Cut] | None = None, *, storage: bool = True
+    graph: Graph, cuts: Mapping[str, Cut] | None = None, *, storage: bool = True, slots: int = SLOTS
 ) -> Model:
     """Return the tables of tensors and operators for a training graph.
 
     If `storage` is False, they are for a board without a card.
     `cuts` maps nodes to the cuts of their tensors. The new value of a tensor is cut like the old
-    one. Raises BadInput if no board can run the graph.
+    one. `slots`: of each tensor that the step renews. Raises BadInput if no board can run the
+    graph.
     """
     cuts = cuts or {}
     nodes = numbered(graph)
@@ -96,7 +98,9 @@ def model_of_graph(
         tensors.append(Tensor(node.size_bytes, place, flags, cut=cut))
     operators = [_operator(graph, node, number) for node in nodes if not node.stored]
     renews = {number[node.name]: number[node.updates] for node in nodes if node.updates is not None}
-    return (lay_out if storage else _lay_out_in_ram)(tensors, operators, renews)
+    if not storage:
+        return _lay_out_in_ram(tensors, operators, renews)
+    return lay_out(tensors, operators, renews, slots)
 
 
 def _is_small(tensor: Tensor) -> bool:
@@ -169,7 +173,9 @@ def rounded(size_bytes: int) -> int:
     return -(-size_bytes // 4) * 4
 
 
-def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[int, int]) -> Model:
+def lay_out(
+    tensors: list[Tensor], operators: list[Operator], renews: Mapping[int, int], slots: int = SLOTS
+) -> Model:
     """Assign storage blocks to every tensor.
 
     A step computes the new value of each CURRENT tensor as a NEXT tensor. `renews` maps the number
@@ -198,7 +204,7 @@ def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[in
         at += tensors[i].size_bytes + TRAILER
     stride = whole_units(end)
     if twice := [tensor for tensor in placed.values() if tensor.place in SEVERAL_SLOTS]:
-        end = (SLOTS - 1) * stride + max(tensor.block + tensor.blocks for tensor in twice)
+        end = (slots - 1) * stride + max(tensor.block + tensor.blocks for tensor in twice)
     end = whole_units(end)
     for i, tensor in enumerate(tensors):
         if tensor.place == PAGE:
@@ -209,7 +215,7 @@ def lay_out(tensors: list[Tensor], operators: list[Operator], renews: Mapping[in
             flags = tensor.flags | current.flags & SHARED
             placed[i] = replace(tensor, block=current.block, at=current.at, flags=flags)
     laid = tuple(placed.get(i, tensor) for i, tensor in enumerate(tensors))
-    return Model(laid, tuple(operators), stride, end)
+    return Model(laid, tuple(operators), stride, end, slots=slots)
 
 
 def _lay_out_in_ram(

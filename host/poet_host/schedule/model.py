@@ -13,14 +13,17 @@ from ..graph.cuts import TRAILER, Cut, blocks_of
 _C = isa.constants()
 NONE = _C["POET_NONE"]
 MAX_INPUTS = _C["POET_INPUTS"]
-BLOCK = _C["POET_BLOCK"]
+BLOCK, SLOTS = _C["POET_BLOCK"], _C["POET_SLOTS"]
 PLACE_NONE, PAGE, FIXED, CURRENT, NEXT, INPUT = (
     _C[f"POET_PLACE_{name}"] for name in ("NONE", "PAGE", "FIXED", "CURRENT", "NEXT", "INPUT")
 )
 STORED, KEEP, ONCE, LOSS, SHARED = (
     _C[f"POET_FLAG_{name}"] for name in ("STORED", "KEEP", "ONCE", "LOSS", "SHARED")
 )
-IN_RAM = _C["POET_MODEL_IN_RAM"]
+IN_RAM, FOUR_SLOTS = _C["POET_MODEL_IN_RAM"], _C["POET_MODEL_FOUR_SLOTS"]
+FORMAT = _C["POET_VERSION"]
+READABLE = (2, FORMAT)
+"""Formats of cards that `card check` and `card export` read."""
 
 # The CRC of a part is computed from all bytes after the field `crc` of its header.
 _AFTER_CRC = isa.ffi().offsetof("struct poet_model", "crc") + 4
@@ -98,6 +101,7 @@ class Model:
     crc: int = 0  # CRC-32 of the model part
     # False: for a board without a card; stored tensors are in RAM at the start of a step
     storage: bool = True
+    slots: int = SLOTS  # of a CURRENT tensor
 
     @property
     def stored_count(self) -> int:
@@ -151,7 +155,7 @@ def model_bytes(model: Model) -> bytes:
     header = isa.pack(
         "poet_model",
         magic=_C["POET_MODEL_MAGIC"],
-        version=_C["POET_VERSION"],
+        version=FORMAT,
         tensor_count=len(model.tensors),
         stored_count=model.stored_count,
         keep_count=sum(1 for t in model.tensors if t.flags & KEEP),
@@ -159,7 +163,7 @@ def model_bytes(model: Model) -> bytes:
         slot_stride=model.slot_stride,
         data_blocks=model.data_blocks,
         cut_count=len(numbers),
-        flags=0 if model.storage else IN_RAM,
+        flags=IN_RAM * (not model.storage) | FOUR_SLOTS * (model.slots > SLOTS),
     )
     return with_crc(header + b"".join(rows))
 
@@ -203,7 +207,8 @@ def read_tensors(part: bytes, where: str) -> Model:
     """
     size = isa.record_size("poet_model")
     header = isa.unpack("poet_model", part[:size])
-    check_version(header["version"], where)
+    if header["version"] not in READABLE:
+        raise other_version(header["version"], where)
     if header["crc"] != part_crc(part):
         raise BadInput(
             f"{where} is damaged (the CRC of the model part is wrong): copy it again, or solve "
@@ -215,19 +220,31 @@ def read_tensors(part: bytes, where: str) -> Model:
         _tensor(row, cuts, f"{where} breaks a rule of the format (wrong place of tensor {i})")
         for i, row in enumerate(_records("poet_tensor", part, size, header["tensor_count"]))
     )
-    if header["flags"] not in (0, IN_RAM):
+    flags = header["flags"]
+    if flags not in (0, IN_RAM, FOUR_SLOTS):
         raise BadInput(f"{where} breaks a rule of the format (unknown flags): solve again")
-    storage = not header["flags"]
-    return Model(tensors, (), header["slot_stride"], header["data_blocks"], header["crc"], storage)
+    return Model(
+        tensors,
+        (),
+        header["slot_stride"],
+        header["data_blocks"],
+        header["crc"],
+        storage=flags != IN_RAM,
+        slots=SLOTS + (flags == FOUR_SLOTS),
+    )
 
 
-def check_version(version: int, where: str) -> None:
-    """Raise BadInput if a model part has another version of the format."""
-    if version != _C["POET_VERSION"]:
-        raise BadInput(
-            f"{where} has version {version}, but this program reads version {_C['POET_VERSION']}: "
-            "use the version that wrote the file, or solve again"
+def other_version(version: int, where: str) -> BadInput:
+    """Return the error for a file or a model part of another format."""
+    advice = "use the version of poet-host that wrote it"
+    if version < FORMAT:
+        advice = (
+            "solve again. If a board's card has its weights, save them first with `poet-host card "
+            "export`, and continue with --load-weights"
         )
+    return BadInput(
+        f"{where} has format {version}, but this poet-host has format {FORMAT}: {advice}"
+    )
 
 
 def part_size(header: Mapping[str, int]) -> int:

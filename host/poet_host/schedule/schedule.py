@@ -13,10 +13,13 @@ from ..errors import BadInput
 from ..files import parse_json, read_bytes, write_whole
 from ..graph.graph import Graph
 from .check import check_meta
-from .model import Model, check_version, part_crc, part_size, read_model
+from .model import FORMAT, Model, other_version, part_crc, part_size, read_model
 from .recover import graph_of
 
 _C = isa.constants()
+_MODEL, _PLAN, _META, _ORIGIN = (
+    _C[f"POET_PART_{name}"] for name in ("MODEL", "PLAN", "META", "ORIGIN")
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class PlanHeader:
     bit_bytes: int  # bytes of the statements
     resident_max: int  # largest number of tensors and workspaces in RAM at the same time
     queue_max: int  # largest number of unfinished transfers at the same time
+    commit_every: int  # a step commits if its number is a multiple of it
+    home_count: int  # number of tensors that are in RAM when a step begins
 
 
 @dataclass(frozen=True)
@@ -66,10 +71,10 @@ class Schedule:
         return tuple(tensor["name"] for tensor in self.meta["tensors"])
 
     def to_bytes(self) -> bytes:
+        """Return the content of a .poet file."""
         text = json.dumps(self.meta, ensure_ascii=False, allow_nan=False).encode("utf-8")
-        meta = _packed("POET_META_MAGIC", text)
-        origin = _packed("POET_ORIGIN_MAGIC", self.origin) if self.origin else b""
-        return self.model_part + self.plan_part + meta + origin
+        parts = {_MODEL: self.model_part, _PLAN: self.plan_part, _META: text, _ORIGIN: self.origin}
+        return file_of({number: content for number, content in parts.items() if content})
 
     def save(self, path: Path | str) -> None:
         write_whole(path, self.to_bytes())
@@ -83,72 +88,92 @@ class Schedule:
 def parse(data: bytes, where: str = "schedule") -> Schedule:
     """Return the schedule in `data`, the content of a .poet file.
 
-    Raises BadInput if a magic number, a version, a CRC or the meta part is wrong, or if the parts
-    do not belong together. The message begins with the argument `where`, which names the source.
-    Statements are checked by `decode`.
+    Raises BadInput if a version, a CRC or the meta part is wrong, if a part is missing or is needed
+    but not known, or if the parts do not belong together. The message begins with the argument
+    `where`, which names the source. Statements are checked by `decode`.
     """
-    model_header = _header(data, 0, "poet_model", "POET_MODEL_MAGIC", where)
-    check_version(model_header["version"], where)
-    plan_at = part_size(model_header)
-    plan_header = _header(data, plan_at, "poet_plan_header", "POET_PLAN_MAGIC", where)
-    meta_at = plan_at + isa.record_size("poet_plan_header") + plan_header["bit_bytes"]
-    text, end = _unpacked(data, meta_at, "POET_META_MAGIC", "meta part", where)
-    origin = b""
-    if len(data) > end:
-        origin, end = _unpacked(data, end, "POET_ORIGIN_MAGIC", "origin part", where)
-    if len(data) > end:
-        raise BadInput(
-            f"{where} is damaged (other bytes follow its last part): copy it again, or solve again"
-        )
-
-    model = read_model(data[:plan_at], where)
-    if part_crc(data[plan_at:meta_at]) != plan_header["crc"]:
-        raise BadInput(
-            f"{where} is damaged (the CRC of the plan part is wrong): copy it again, or solve again"
-        )
+    parts = _parts(data, where)
+    if missing := {_MODEL, _PLAN, _META} - parts.keys():
+        raise _damaged(where, f"part {min(missing)} is missing")
+    model_part, plan_part = parts[_MODEL], parts[_PLAN]
+    model_header = _header(model_part, "poet_model", "POET_MODEL_MAGIC", where)
+    plan_header = _header(plan_part, "poet_plan_header", "POET_PLAN_MAGIC", where)
+    if model_header["version"] != FORMAT:
+        raise other_version(model_header["version"], where)
+    plan_bytes = isa.record_size("poet_plan_header") + plan_header["bit_bytes"]
+    if (len(model_part), len(plan_part)) != (part_size(model_header), plan_bytes):
+        raise _damaged(where, "the model part or the plan part has a wrong length")
+    model = read_model(model_part, where)
+    if part_crc(plan_part) != plan_header["crc"]:
+        raise _damaged(where, "the CRC of the plan part is wrong")
     if plan_header["model_crc"] != model.crc:
         raise BadInput(
             f"{where}: the plan in this file was made for another model, not for the model in this "
             "file: solve again"
         )
-    meta = parse_json(text, f"{where}, meta part")
-    schedule = Schedule(data[:plan_at], data[plan_at:meta_at], meta, origin)
+    meta = parse_json(parts[_META], f"{where}, meta part")
+    schedule = Schedule(model_part, plan_part, meta, parts.get(_ORIGIN, b""))
     check_meta(schedule, where)
     return schedule
 
 
-def _packed(magic: str, content: bytes) -> bytes:
-    """Return the meta part or the origin part of a .poet file.
-
-    Both consist of the record `poet_meta` and then `content`.
-    """
-    record = isa.pack("poet_meta", magic=_C[magic], crc=zlib.crc32(content), bytes=len(content))
-    return record + content
-
-
-def _unpacked(data: bytes, at: int, magic: str, part: str, where: str) -> tuple[bytes, int]:
-    """Return the content of the meta part or the origin part at the offset `at` of a .poet file.
-
-    The second result is the offset of its end.
-    """
-    header = _header(data, at, "poet_meta", magic, where)
-    begin = at + isa.record_size("poet_meta")
-    content = data[begin : begin + header["bytes"]]
-    if len(content) != header["bytes"] or zlib.crc32(content) != header["crc"]:
-        raise BadInput(
-            f"{where} is damaged (the CRC of the {part} is wrong): copy it again, or solve again"
-        )
-    return content, begin + len(content)
+def file_of(parts: Mapping[int, bytes]) -> bytes:
+    """Return a .poet file with these parts, by number."""
+    content = isa.pack("poet_file", magic=_C["POET_FILE_MAGIC"], version=FORMAT)
+    for number, part in sorted(parts.items()):
+        about = {"flags": _flags(number), "bytes": len(part), "crc": zlib.crc32(part)}
+        content += isa.pack("poet_part", number=number, **about) + part
+    return content
 
 
-def _header(data: bytes, at: int, record: str, magic: str, where: str) -> dict[str, Any]:
-    end = at + isa.record_size(record)
-    if data[at : at + 4] != _C[magic].to_bytes(4, "little"):
-        if at == 0:
+def _flags(number: int) -> int:
+    """Return the flags of a part. What trains needs all parts but the origin part."""
+    return _C["POET_PART_NEEDED"] * (number != _ORIGIN)
+
+
+def _parts(data: bytes, where: str) -> dict[int, bytes]:
+    """Return the known parts of a .poet file, by number."""
+    at, size = isa.record_size("poet_file"), isa.record_size("poet_part")
+    if data[:4] == _C["POET_MODEL_MAGIC"].to_bytes(4, "little") and len(data) > at + 2:
+        raise other_version(int.from_bytes(data[at : at + 2], "little"), where)
+    version = _header(data, "poet_file", "POET_FILE_MAGIC", where)["version"]
+    if version != FORMAT:
+        raise other_version(version, where)
+    parts: dict[int, bytes] = {}
+    last = 0
+    while at < len(data):
+        if len(data) < at + size:
+            raise _damaged(where, "its last part is incomplete")
+        record = isa.unpack("poet_part", data[at : at + size])
+        number, flags = record["number"], record["flags"]
+        part = data[at + size : at + size + record["bytes"]]
+        if len(part) < record["bytes"] or zlib.crc32(part) != record["crc"]:
+            raise _damaged(where, f"the CRC of part {number} is wrong")
+        if number <= last or flags not in (0, _C["POET_PART_NEEDED"]):
+            raise _damaged(where, f"part {number} is out of order, or has unknown flags")
+        if number in (_MODEL, _PLAN, _META, _ORIGIN):
+            parts[number] = part
+            if flags != _flags(number):
+                raise _damaged(where, f"part {number} has wrong flags")
+        elif flags:
+            raise BadInput(
+                f"{where} has part {number}, which this poet-host does not know and must not leave "
+                "out: use the version of poet-host that wrote the file"
+            )
+        at, last = at + size + len(part), number
+    return parts
+
+
+def _damaged(where: str, why: str) -> BadInput:
+    return BadInput(f"{where} is damaged ({why}): copy it again, or solve again")
+
+
+def _header(data: bytes, record: str, magic: str, where: str) -> dict[str, Any]:
+    """Return the record at the start of a file or a part."""
+    if len(data) >= 4 and data[:4] != _C[magic].to_bytes(4, "little"):
+        if record == "poet_file":
             raise BadInput(f"{where} is not a .poet file: name a file that `solve` wrote")
-        raise BadInput(
-            f"{where} is damaged (the record {record} is missing): copy it again, or solve again"
-        )
-    if len(data) < end:
+        raise _damaged(where, f"the record {record} is missing")
+    if len(data) < isa.record_size(record):
         raise BadInput(f"{where} is incomplete: copy it again, or solve again")
-    return isa.unpack(record, data[at:end])
+    return isa.unpack(record, data[: isa.record_size(record)])

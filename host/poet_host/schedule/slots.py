@@ -12,13 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from .. import isa
-from .model import BLOCK, CURRENT, FIXED, INPUT, SHARED, Model, Tensor
+from .model import BLOCK, CURRENT, FIXED, INPUT, SHARED, SLOTS, Model, Tensor
 
 _C = isa.constants()
-SLOTS = _C["POET_SLOTS"]
 UNIT_BLOCKS = _C["POET_UNIT_BLOCKS"]
 ERASE_BLOCKS = _C["POET_ERASE_BLOCKS"]
-SLOTS_OF_PLACE = {FIXED: 1, INPUT: 2, CURRENT: SLOTS}
 
 # Blocks, counted from the start of the partition; poet.h has the same numbers.
 MODEL_BLOCK, MODEL_BLOCKS = 64, 1024
@@ -57,6 +55,11 @@ def pieces(tensor: Tensor) -> list[Piece]:
     ]
 
 
+def slots_of(model: Model, tensor: Tensor) -> int:
+    """Return the number of slots of a stored tensor."""
+    return {FIXED: 1, INPUT: 2, CURRENT: model.slots}.get(tensor.place, 0)
+
+
 def slot_block(model: Model, slot: int) -> int:
     """Return the block from which the places of pieces count in a slot."""
     return DATA_BLOCK + slot * model.slot_stride
@@ -90,7 +93,9 @@ class Commit:
     sequence: int
     model_crc: int
     data_blocks: int
-    slot: int  # of `now`; `prior` is in the slot before
+    slot: int  # of `now`
+    prior_slot: int
+    every: int  # most steps that may have followed this commit before the next one; 0: 1
     now: State
     prior: State = State()
 
@@ -103,10 +108,16 @@ def commit_from_bytes(raw: bytes) -> Commit | None:
     """Return a commit record, or None if it is not whole."""
     row = isa.unpack("poet_commit", raw)
     is_whole = row.pop("crc") == zlib.crc32(raw[:-4])
-    if row.pop("magic") != _C["POET_COMMIT_MAGIC"] or not is_whole or row["slot"] >= SLOTS:
+    most = max(row["slot"], row["prior_slot"])
+    if row.pop("magic") != _C["POET_COMMIT_MAGIC"] or not is_whole or most > SLOTS:
         return None
     now, prior = State(**row.pop("now")), State(**row.pop("prior"))
     return Commit(**row, now=now, prior=prior)
+
+
+def prior_slot(commit: Commit, version: int) -> int:
+    """Return the slot of the prior state. Commits of version 2 do not name it."""
+    return (commit.slot - 1) % SLOTS if version == 2 else commit.prior_slot
 
 
 def newest(commits: Iterable[Commit | None]) -> Commit | None:

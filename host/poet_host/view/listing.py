@@ -7,8 +7,8 @@ from .. import isa
 from ..errors import shortened
 from ..plan.nests import Nest
 from ..plan.plan import Statement
-from ..schedule.decode import Wait, walk
-from ..schedule.model import CURRENT, FIXED, INPUT, NEXT, PAGE, Model
+from ..schedule.decode import Wait, initial_offsets, walk
+from ..schedule.model import CURRENT, FIXED, INPUT, NEXT, PAGE, SLOTS, Model
 from ..schedule.nests import Streamed, nested
 from ..schedule.schedule import Schedule
 from ..schedule.times import Timed, costs_of_schedule, planned_times
@@ -16,7 +16,7 @@ from ..schedule.times import Timed, costs_of_schedule, planned_times
 _PLACES = {
     INPUT: "of a batch, two slots",
     FIXED: "data or frozen",
-    CURRENT: "trained, three slots",
+    CURRENT: "trained, {slots} slots",
     PAGE: "page",
     NEXT: "update",
 }
@@ -113,6 +113,11 @@ def _header(schedule: Schedule) -> Iterator[str]:
         yield _costs(f"promised ({plan.get('status')}, method {plan.get('method')})", plan)
     if isinstance(keep := meta.get("keep_everything"), dict):
         yield _costs("keeping everything", keep)
+    if homes := initial_offsets(schedule):
+        every = counted(header.commit_every, "step")
+        yield f"in RAM when a step begins, and written after every {every}: " + ", ".join(
+            f"{shortened(name, NAME_WIDTH)} at {offset:,}" for name, offset in homes.items()
+        )
     yield ("storage: " if model.storage else "no card; flash: ") + ", ".join(_storage(model))
 
 
@@ -134,6 +139,7 @@ def _storage(model: Model) -> Iterator[str]:
         there = [tensor for tensor in model.tensors if tensor.place == place]
         if there and place != NEXT:
             size_bytes = sum(tensor.size_bytes for tensor in there)
+            name = name.format(slots="four" if model.slots > SLOTS else "three")
             yield f"{counted(len(there), 'tensor')} {name} ({size_bytes:,} bytes)"
     yield f"{model.data_blocks:,} blocks in all"
 

@@ -1,7 +1,8 @@
 """The training loop: run the steps of a schedule on a board, then read the weights.
 
-The board commits every step, so its storage always holds the weights of the last complete step. A
-board without a card commits some steps only. A resumed run continues from the committed weights.
+The board commits the steps whose numbers are multiples of the plan's `commit_every`, so its storage
+always holds the weights of the last committed step. A board without a card commits on request. A
+resumed run continues from the committed weights.
 """
 
 import warnings
@@ -9,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from ..card.card import read_weights, resumed, storage_info
 from ..card.card_device import AnyCard
@@ -21,9 +20,8 @@ from ..data.datasets import check_seed
 from ..data.fitted import FittedData, batch_of_step, numbered
 from ..device.device import NOTHING_COMMITTED, TENSOR, Device
 from ..device.health import reset_text
-from ..errors import BadInput, BoardError, LinkBroken, PoetError, PoetWarning, listed
-from ..graph.graph import Graph
-from ..graph.weights import Array, Weights, given_values, start_values, weight_nodes
+from ..errors import BadInput, BoardError, LinkBroken, PoetError, PoetWarning
+from ..graph.weights import Array, Weights, starting_values
 from ..profile.profile import board_power
 from ..schedule.schedule import Schedule
 from .energy import mean_energy_uj, planned_part
@@ -48,14 +46,14 @@ BeforeMoving = Callable[[Weights, int], None]
 class Diverged(PoetError):
     """The loss of step `step`, or a parameter after this step, was not finite.
 
-    The previous step stays committed. `run` has the weights of the previous step, and the results
-    of all steps up to that step.
+    `run` has the weights of the last committed step, and the results of all steps up to that step.
     """
 
-    def __init__(self, step: int, run: Run) -> None:
+    def __init__(self, step: int, run: Run, held: int) -> None:
         super().__init__(
-            f"training diverged at step {step}: the loss or a parameter is not finite. Lower the "
-            "learning rate (--lr), or normalise the data (--normalize standard)"
+            f"training diverged at step {step}: the loss or a parameter is not finite. The last "
+            f"committed weights are those of step {held}. Lower the learning rate (--lr), or "
+            "normalise the data (--normalize standard)"
         )
         self.step, self.run = step, run
 
@@ -110,8 +108,9 @@ class Training:
         self.seed, self.power = start.seed, board_power(device.board, schedule.model.storage)
         device.tensor_names = schedule.names
         self.data, self.committed = prepare_board(device, schedule, data, start, before_moving)
-        self.saved = self.committed  # last step whose weights survive a power cut
-        self.commit_every = 1 if schedule.model.storage else commit_every
+        self._first = self.saved = self.committed  # `saved`: last step that survives a power cut
+        self.commit_every = schedule.header.commit_every if schedule.model.storage else commit_every
+        self._lost_at: int | None = None  # step at which the board last went back
         self.commits: list[Commit] = []
         self.classes = self.data.classes
         self.done: list[Step] = []
@@ -125,30 +124,52 @@ class Training:
 
         If `more` is True, the next batch is sent while the board computes this step. If the board
         refuses the next batch, BoardError is raised after this step. Raises LinkBroken if the board
-        no longer answers. If Diverged is raised, the previous step stays committed. If the board
-        was reset, the step is repeated, and PoetWarning says why.
+        no longer answers. If Diverged is raised, the last committed step stays committed. If the
+        board was reset, or has lost a page of a step that follows uncommitted ones, the step after
+        the last committed one is trained. PoetWarning says why.
         """
         try:
             return self._step(more=more)
         except BoardError as error:
-            if not self._continues_after_reset():
+            if not self._continues_after(error):
                 raise error
         return self._step(more=more)
 
-    def _continues_after_reset(self) -> bool:
-        """If the board was reset since the schedule was loaded, load the schedule again."""
+    def _continues_after(self, error: BoardError) -> bool:
+        """Go back to the committed step, if the board was reset or can compute its steps again.
+
+        A board that has lost its schedule was reset.
+        """
         info = self.device.hello()
-        if info.loaded_plan or info.committed_step not in (self.committed, self.committed + 1):
+        why = str(error)
+        if not self.saved <= info.committed_step <= self.committed + 1:
+            return False
+        if not info.loaded_plan:
+            why = reset_text(self.device.health())
+            load_schedule(self.device, self.schedule)
+        elif error.name != "page_damaged" or not self._can_go_back():
             return False
         warnings.warn(
-            f"{reset_text(self.device.health())}. Training continues after step "
-            f"{info.committed_step}",
-            PoetWarning,
-            stacklevel=3,
+            f"{why}. Training continues after step {info.committed_step}", PoetWarning, stacklevel=3
         )
-        load_schedule(self.device, self.schedule)
-        self._sent = None
+        self._go_back(min(int(info.committed_step), self.committed))
         return True
+
+    def _go_back(self, step: int) -> None:
+        self.committed = self.saved = step
+        self.done = self.done[: max(0, step - self._first)]
+        self._sent = None
+
+    def _can_go_back(self) -> bool:
+        """Return whether the board cannot repeat the step itself, and has not failed at it before.
+
+        It cannot if the step before is not committed, or if it has a batch in RAM only.
+        """
+        header, at = self.schedule.header, self.committed
+        is_first, self._lost_at = at != self._lost_at, at
+        return (
+            is_first and self.schedule.model.storage and (at > self.saved or header.home_count > 0)
+        )
 
     def _step(self, *, more: bool) -> Step:
         device, step = self.device, self.committed
@@ -164,19 +185,22 @@ class Training:
         except BoardError as error:
             if error.name != "not_finite":
                 raise
-            raise Diverged(step + 1, self.finish("not_finite")) from error
+            raise Diverged(step + 1, self.finish("not_finite"), self.saved) from error
         except LinkBroken as error:
-            held = f"{step} or {step + 1}" if self.schedule.model.storage else f"{self.saved}"
+            held = f"{self.saved}"
+            if self.schedule.model.storage and (step + 1) % self.commit_every == 0:
+                held = f"{self.saved} or {step + 1}"
             raise LinkBroken(
                 f"{error}. The storage of the board holds the weights of step {held}: connect the "
                 "board again and train with --resume"
             ) from error
         self.done.append(_step(device, result))
         self.committed += 1
-        if self.schedule.model.storage:
-            self.saved = self.committed
-        elif self.committed % self.commit_every == 0:
-            self.save()
+        if self.committed % self.commit_every == 0:
+            if self.schedule.model.storage:
+                self.saved = self.committed
+            else:
+                self.save()
         if self._refused is not None:
             raise self._refused
         return self.done[-1]
@@ -201,7 +225,7 @@ class Training:
                 self._refused = error
 
     def save(self) -> None:
-        """Let the board commit the weights that it keeps in RAM, if it has not done so."""
+        """Let the board commit the weights of the last step, if it has not done so."""
         if self.saved == self.committed:
             return
         try:
@@ -212,7 +236,8 @@ class Training:
                 f"{self.committed}: connect the board again and train with --resume"
             ) from error
         self.saved = saved.step
-        self.commits.append(Commit(saved.step, self.device.us(saved.ticks), saved.erases))
+        if not self.schedule.model.storage:
+            self.commits.append(Commit(saved.step, self.device.us(saved.ticks), saved.erases))
 
     def weights(self) -> dict[str, Array]:
         """Commit the weights on the board, and read them."""
@@ -222,9 +247,11 @@ class Training:
     def finish(self, ended: Ended = "done") -> Run:
         """Read the weights from the board, and return them with all measurements.
 
-        After an error of the last step, they are the committed weights.
+        After a step with a loss that is not finite, they are those of the last committed step.
         """
-        if ended != "not_finite":
+        if ended == "not_finite":
+            self._go_back(self.saved)
+        else:
             self.save()
         traced = self.trace.traced(self.device)
         energy = mean_energy_uj(self.done, self.commits, self.power) if self.done else (None, None)
@@ -323,47 +350,6 @@ def _commit(
             tensor = schedule.model.tensors[number]
             device.write(TENSOR, number, tensor.in_order(values[name].tobytes()))
     device.begin(step)
-
-
-def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping[str, Array]:
-    """Return the first values of all parameters and states: `weights`, and new values for the rest.
-
-    Raises BadInput as `check_starting_values` does.
-    """
-    _check_weights(graph, weights)
-    given = {
-        name: np.ascontiguousarray(array, dtype=np.float32)
-        for name, array in (weights or {}).items()
-    }
-    return {**start_values(graph, seed), **given}
-
-
-def check_starting_values(graph: Graph, weights: Weights | None) -> None:
-    """Raise BadInput for a wrong name or shape in `weights`, or a number that is not finite.
-
-    Raises BadInput, too, if the model's .onnx file lacks first values.
-    """
-    given_values(graph)
-    _check_weights(graph, weights)
-
-
-def _check_weights(graph: Graph, weights: Weights | None) -> None:
-    shapes = {node.name: node.shape for node in weight_nodes(graph)}
-    for name, array in (weights or {}).items():
-        if name not in shapes:
-            raise BadInput(
-                f"weights: {graph.name} has no parameter {name}. The parameters of the model are "
-                f"{listed(list(shapes))}"
-            )
-        if array.shape != shapes[name]:
-            raise BadInput(
-                f"weights: {name} has shape {array.shape}, but {graph.name} needs shape "
-                f"{shapes[name]}: use weights of this model"
-            )
-        if not np.isfinite(array).all():
-            raise BadInput(
-                f"weights: {name} of {graph.name} holds NaN or infinity: use finite weights"
-            )
 
 
 def _step(device: Device, result: Any) -> Step:

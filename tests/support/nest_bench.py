@@ -42,6 +42,10 @@ SHARED = ("schedule.c", "reference.c", "host.c", "strange.c")
 WRAPPED = ("poet_take_bits", "poet_take_gamma", "poet_decode")
 QUEUES = 8
 SILENT = ": silent"
+STAYING = (
+    "stays wv every 1", "stays wv every 3", "stays v every 3", "small stays v every 3",
+    "cut stays w every 3", "stays x every 3",
+)  # fmt: skip
 SEEDS = {"kernels": 3, "pairs": 12}
 RESULT_RUNS = 100_000  # of a result file
 RESULT = Path("bench/fault-nest.txt")
@@ -51,7 +55,7 @@ def _kernels(seed: int) -> Iterator[tuple[str, Schedule]]:
     for op in isa.kernels():
         case = replace(random_case(op, np.random.default_rng(seed)), step=1)
         one = random_nest(Random(seed), operator_of(case))
-        yield op, schedule_of(case, one, 1 + seed % QUEUES)
+        yield op, schedule_of(case, one, 1 + seed % QUEUES, 1 + 2 * (seed % 2))
 
 
 def _pairs(seed: int) -> Iterator[tuple[str, Schedule]]:
@@ -72,9 +76,10 @@ def _others() -> Iterator[tuple[str, Schedule]]:
     for name, (cut, nest) in row_nests.NESTS.items():
         for sink in ("sgd", "momentum"):
             one = row_nests.case(sink)
-            schedule = schedule_of(one, row_nests.nested(one, cut, nest), 3)
-            yield f"rows-{name}-{sink}", schedule
-    for kind in ("frugal", "lavish", "cut", "small", "small returning"):
+            for every in (1, 3):
+                schedule = schedule_of(one, row_nests.nested(one, cut, nest), 3, every)
+                yield f"rows-{name}-{sink}-{every}", schedule
+    for kind in ("frugal", "lavish", "cut", "small", "small returning", *STAYING):
         yield f"toy-{kind}", toy.schedule(kind)
 
 

@@ -70,7 +70,7 @@ def graph_of(case: Case) -> Graph:
     return Graph("case", tuple(nodes), names[0], names[0], names[0], "out")
 
 
-def schedule_of(case: Case, one: NestedOperator, queue: int = 8) -> Schedule:
+def schedule_of(case: Case, one: NestedOperator, queue: int = 8, commit_every: int = 1) -> Schedule:
     """Page in what is whole, run the nest, and page out the output if it is whole."""
     graph = graph_of(case)
     nest, statements, at = one.nest, [], 0
@@ -87,7 +87,10 @@ def schedule_of(case: Case, one: NestedOperator, queue: int = 8) -> Schedule:
     statements.append(Statement("compute", "out", offset, at, mode=1))
     if nest.operands[-1] is None:
         statements.append(Statement("page_out", "out"))
-    plan = Plan("feasible", at + one.workspace_bytes, statements=tuple(statements))
+    plan = Plan(
+        "feasible", at + one.workspace_bytes, statements=tuple(statements),
+        commit_every=commit_every,
+    )  # fmt: skip
     cuts = {f"in{i}": cut for i, cut in enumerate(one.cuts[:-1]) if cut}
     if one.cuts[-1]:
         cuts["out"] = one.cuts[-1]

@@ -7,6 +7,7 @@ with a compute and alone, first fit, offsets above a resident and raw offsets.
 """
 
 import random
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -99,6 +100,18 @@ def _lavish(columns: int) -> list[tuple[object, ...]]:
     return steps
 
 
+def staying(kind: str, columns: int = C) -> Plan:
+    """The lavish plan, in which tensors stay in RAM. `kind`: such as "stays xwv every 3"."""
+    _, names, _, every = kind.split()
+    ends = {"w": "w1", "v": "v1"}
+    steps = _lavish(columns)
+    homes = tuple((name, at) for op, name, at, *_ in steps[:4] if name in names)
+    left_out = [("page_in", name) for name in names]
+    left_out += [("page_out", ends[name]) for name in names if name in ends]
+    plan = _plan(*(step for step in steps if step[:2] not in left_out))
+    return replace(plan, initial_offsets=homes, commit_every=int(every))
+
+
 def in_ram() -> Plan:
     """Without storage: z is computed again, and x, t and the activations are freed."""
     x, y, w, v = SIZES
@@ -131,11 +144,15 @@ CUTS = {
 def schedule(kind: str = "frugal") -> Schedule:
     """Return the schedule of a plan: frugal, cut (frugal with cut tensors), lavish or returning.
 
-    Kinds that begin with `small` have w and v in one block of storage. `in RAM` is without storage.
+    Kinds that begin with `small` have w and v in one block of storage. In those with `stays`, the
+    named tensors stay in RAM (`staying`). `in RAM` is without storage.
     """
     if kind == "in RAM":
         return encode(graph(), in_ram(), storage=False)
     columns = _columns(kind)
+    if "stays" in kind:
+        plan = staying(kind[kind.index("stays") :], columns)
+        return encode(graph(columns), plan, cuts=CUTS if kind.startswith("cut") else None)
     plan = {"lavish": lavish, "returning": returning}.get(kind.split()[-1], frugal)(columns)
     return encode(graph(columns), plan, cuts=CUTS if kind == "cut" else None)
 

@@ -153,9 +153,10 @@ static bool is_in_training(void) {
 
 static int train(void) {
   struct poet_step_result result;
+  struct poet_saved saved;
   int error = 0;
-  while (!error && is_in_training() && p->committed.now.step < STEPS) {
-    const uint32_t step = p->committed.now.step + 1;
+  while (!error && is_in_training() && poet_last_step(p) < STEPS) {
+    const uint32_t step = poet_last_step(p) + 1;
     error = ahead == step ? 0 : send_batch(step);
     ahead = 0;
     ahead_in = any(3) ? any(60) : UINT32_MAX;
@@ -169,13 +170,14 @@ static int train(void) {
       seen[PAIRS] += counts.pairs;
     }
   }
-  return error;
+  return error ? error : poet_save(p, &saved);
 }
 
 /* Read the weights of the committed step. Return SILENT if they are others. */
 static enum outcome look(void) {
+  struct poet_saved saved;
+  enum outcome found = poet_save(p, &saved) ? REFUSED : EQUAL;
   const uint32_t step = p->committed.now.step;
-  enum outcome found = EQUAL;
   for (uint32_t i = 0; i < reference.stored && found == EQUAL; i++) {
     const uint32_t size = reference.record[i].size_bytes;
     if (reference.record[i].place != POET_PLACE_CURRENT) {

@@ -69,23 +69,25 @@ def test_a_schedule_has_the_statements_of_its_plan() -> None:
     )
 
 
+@pytest.mark.parametrize("folder", [corpus.NOW, corpus.BEFORE])
 @pytest.mark.parametrize("name", ["small", "fused"])
-def test_a_plan_obeys_the_laws_with_its_costs(name: str) -> None:
-    graph = load_cost_graph(corpus.NOW / f"{name}.graph.json")
+def test_a_plan_obeys_the_laws_with_its_costs(name: str, folder: Path) -> None:
+    graph = load_cost_graph(folder / f"{name}.graph.json")
     assert graph.version == (2 if name == "fused" else 1)
-    plan = plan_from_json(corpus.value(f"{name}.plan.json"))
+    plan = plan_from_json(corpus.value(f"{name}.plan.json", folder))
     verify(Problem(graph, plan.ram_bytes), plan)  # also the energy, time and peak that it states
-    assert keeps(dump_cost_graph(graph), corpus.value(f"{name}.graph.json"))
-    assert keeps(plan.to_json(), corpus.value(f"{name}.plan.json"))
+    assert keeps(dump_cost_graph(graph), corpus.value(f"{name}.graph.json", folder))
+    assert keeps(plan.to_json(), corpus.value(f"{name}.plan.json", folder))
 
 
-def test_a_profile_and_a_run_lose_nothing() -> None:
-    found = Profile.load(corpus.NOW / "profile.json")
-    assert keeps(json.loads(json.dumps(found.to_json())), corpus.value("profile.json"))
-    weights = poet.load_weights(corpus.NOW / "small.safetensors", schedule("small").graph)
-    run = Run.load(corpus.NOW / "run.json", dict(weights))
+@pytest.mark.parametrize("folder", [corpus.NOW, corpus.BEFORE])
+def test_a_profile_and_a_run_lose_nothing(folder: Path) -> None:
+    found = Profile.load(folder / "profile.json")
+    assert keeps(json.loads(json.dumps(found.to_json())), corpus.value("profile.json", folder))
+    weights = poet.load_weights(folder / "small.safetensors", schedule("small").graph)
+    run = Run.load(folder / "run.json", dict(weights))
     assert len(run.steps) == corpus.STEPS
-    assert keeps(json.loads(json.dumps(run.to_json())), corpus.value("run.json"))
+    assert keeps(json.loads(json.dumps(run.to_json())), corpus.value("run.json", folder))
 
 
 def test_schedules_train_to_the_same_bits() -> None:
@@ -101,7 +103,7 @@ def test_a_card_is_read_and_continued(tmp_path: Path, poet_host: Command) -> Non
     card = unpacked(corpus.NOW, "card.img.xz", tmp_path)
     weights = tmp_path / "weights.safetensors"
     checked = poet_host("card", "check", card, "--json")
-    assert (checked.code, checked.json["format"]) == (0, 2)
+    assert (checked.code, checked.json["format"]) == (0, 3)
     assert poet_host("card", "export", card, weights).code == 0
     assert weights.read_bytes() == (corpus.NOW / "small.safetensors").read_bytes()
     small = schedule("small")
@@ -110,29 +112,49 @@ def test_a_card_is_read_and_continued(tmp_path: Path, poet_host: Command) -> Non
     assert runs.same(run, runs.train(small, steps=corpus.STEPS + 2))
 
 
+# Version 2 of cards and schedules.
+
+
+def test_a_schedule_of_version_2_is_refused(tmp_path: Path, poet_host: Command) -> None:
+    path = unpacked(corpus.BEFORE, "small.poet.xz", tmp_path)
+    poet_host("show", path).fails(2, path, "format 2", "solve again", "card export")
+
+
+def test_a_card_of_version_2_moves(tmp_path: Path, poet_host: Command) -> None:
+    moves(corpus.BEFORE, "small.safetensors", schedule("small"), corpus.STEPS, tmp_path, poet_host)
+
+
+def moves(
+    folder: Path, saved: str, again: Schedule, done: int, tmp_path: Path, poet_host: Command
+) -> None:
+    """A card's weights move by the commands that the refusal names, and training continues to the
+    same bits."""
+    card = unpacked(folder, "card.img.xz", tmp_path)
+    now, weights = tmp_path / "now.poet", tmp_path / "weights.safetensors"
+    again.save(now)
+    train = (
+        "train", now, "--port", "native", "--storage", card, "--data", "digits", "--steps",
+        done + 2, "--save-weights", tmp_path / "trained.safetensors",
+    )  # fmt: skip
+    poet_host(*train, "--resume").fails(2, "`poet-host card export CARD weights.safetensors")
+    assert poet_host("card", "check", card).code == 0
+    assert poet_host("card", "export", card, weights).code == 0
+    assert weights.read_bytes() == (folder / saved).read_bytes()
+    result = poet_host(*train, "--resume", "--load-weights", weights, "--erase-card")
+    assert result.code == 0, result.err
+    found = poet.load_weights(tmp_path / "trained.safetensors", again.graph)
+    whole = runs.train(again, steps=done + 2)
+    assert all(found[key].tobytes() == value.tobytes() for key, value in whole.weights.items())
+
+
 # A version with other operators.
 
 
 def test_an_older_schedule_is_refused(tmp_path: Path, poet_host: Command) -> None:
     path = unpacked(corpus.OLDER, "schedule.poet.xz", tmp_path)
-    poet_host("show", path).fails(2, path, "other operators", "solve again")
+    poet_host("show", path).fails(2, path, "format 2", "solve again")
 
 
 def test_an_older_card_moves(tmp_path: Path, poet_host: Command) -> None:
-    """By the command that the refusal names. Training then continues to the same bits."""
-    card = unpacked(corpus.OLDER, "card.img.xz", tmp_path)
-    now, weights = tmp_path / "now.poet", tmp_path / "weights.safetensors"
     again = runs.schedule(corpus.tiny())
-    again.save(now)
-    train = (
-        "train", now, "--port", "native", "--storage", card, "--data", "digits", "--steps", 7,
-        "--save-weights", tmp_path / "trained.safetensors",
-    )  # fmt: skip
-    poet_host(*train, "--resume").fails(2, "`poet-host card export CARD weights.safetensors")
-    assert poet_host("card", "export", card, weights).code == 0
-    assert weights.read_bytes() == (corpus.OLDER / "weights.safetensors").read_bytes()
-    done = poet_host(*train, "--resume", "--load-weights", weights)
-    assert done.code == 0, done.err
-    found = poet.load_weights(tmp_path / "trained.safetensors", again.graph)
-    whole = runs.train(again, steps=7)
-    assert all(found[key].tobytes() == value.tobytes() for key, value in whole.weights.items())
+    moves(corpus.OLDER, "weights.safetensors", again, 5, tmp_path, poet_host)

@@ -330,7 +330,16 @@ def test_what_stays_in_ram_is_solved_but_makes_no_schedule(
     assert often["energy_uj"] > plan.energy_uj
     poet_host(*solve, "-o", tmp_path / "x.poet").fails(BAD, graph.name, "--plan")
     poet_host(*solve, "--commit-every", 0).fails(BAD, "--commit-every")
-    poet_host("solve", "linear", *MKR, "--commit-every", 2).fails(BAD, "linear", "--commit-every")
+
+
+def test_weights_of_a_model_stay_in_ram(poet_host: Command) -> None:
+    solve = ("solve", "linear", "--board", "mkr1000", "--ram", "100%", "--gap", "0.1", "--json")
+    assert "commit_every" not in poet_host(*solve).json
+    every, seldom = (poet_host(*solve, "--commit-every", n).json for n in (1, 100))
+    assert seldom["commit_every"] == 100
+    assert seldom["energy_uj"] < every["energy_uj"] / 2
+    refused = poet_host(*solve, "--commit-every", 2, "--no-storage")
+    refused.fails(BAD, "linear", "--commit-every", "train")
 
 
 def test_options_of_models_are_not_for_cost_graphs(poet_host: Command, costs: Path) -> None:

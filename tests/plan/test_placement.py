@@ -131,6 +131,11 @@ def test_first_fit_in_time_comes_first() -> None:
     assert pack(blocks, 100).offsets == (0, 4, 4, 8)
 
 
+def test_blocks_that_live_all_the_time_are_at_the_bottom() -> None:
+    blocks = [Block(0, 2, 8), Block(0, 9, 4), Block(1, 9, 4), Block(0, 9, 12)]
+    assert pack(blocks, 28) == Packing((16, 0, 24, 4), 28)
+
+
 def test_unaligned_sizes_may_end_right_at_the_capacity() -> None:
     blocks = [Block(0, 2, 5), Block(0, 2, 7)]
     assert live_peak(blocks) == 13

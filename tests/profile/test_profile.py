@@ -12,7 +12,7 @@ from poet_host.device.board import load_board, names
 from poet_host.errors import BadInput
 from poet_host.graph import models
 from poet_host.graph.work import Work, work_of
-from poet_host.plan.pricing import cost_graph
+from poet_host.plan.pricing import commit_costs, cost_graph
 from poet_host.profile.fit import Rates, family, fit_plane, fit_rates
 from poet_host.profile.profile import (
     Measured,
@@ -296,6 +296,30 @@ def test_cost_graphs_follow_the_graph(name: str) -> None:
             assert cost.time_us > 0
         assert cost.page_in_uj == profile.transfer(node.size_bytes).page_in_uj
     assert not cost_graph(GRAPH, profile, storage=False).storage
+
+
+def test_parameters_and_state_may_stay_and_commits_are_shared_by_n_steps() -> None:
+    profile = estimate_profile(load_board("nrf52840_dk"))
+    costs, plain = cost_graph(GRAPH, profile, commit_every=10), cost_graph(GRAPH, profile)
+    staying = [node.name for node in costs.nodes if node.stays]
+    assert staying == [node.name for node in GRAPH if node.role in ("parameter", "state")]
+    assert {node.name for node in costs.nodes if node.given} == {GRAPH.data, GRAPH.label}
+    for i, heir in costs.heirs.items():
+        assert GRAPH[costs.nodes[heir].name].updates == costs.nodes[i].name
+    one, shared = commit_costs(profile, plain, 1e4), commit_costs(profile, costs, 1e4)
+    assert shared == pytest.approx([cost / 10 for cost in one])
+    assert not plain.starting
+    assert not cost_graph(GRAPH, profile, storage=False, commit_every=10).starting
+
+
+def test_what_is_not_renewed_in_its_place_does_not_stay() -> None:
+    name = next(node.updates for node in GRAPH if node.updates)
+    nodes = [replace(node, overwrites=None) if node.updates == name else node for node in GRAPH]
+    costs = cost_graph(
+        replace(GRAPH, nodes=tuple(nodes)), estimate_profile(load_board("nrf52840_dk")),
+        commit_every=1,
+    )  # fmt: skip
+    assert not costs.nodes[costs.index[name or ""]].stays
 
 
 # Files.

@@ -168,6 +168,17 @@ def test_a_large_transformer_needs_20_kib() -> None:
     assert largest_operator_bytes(problem_of(graph, 1024)[0].graph, 4) <= 20_480
 
 
+def test_what_may_stay_is_the_same_where_operators_stream() -> None:
+    graph, profile = load("resnet-digits"), estimate_profile("mkr1000")
+    whole = Problem(cost_graph(graph, profile, commit_every=10), 8192, profile=profile)
+    costs = with_streaming(whole, graph).graph
+    assert costs.commit_every == 10
+    names = [{node.name for node in it.nodes if node.stays} for it in (whole.graph, costs)]
+    assert names[0] == names[1]
+    assert names[0]
+    assert all(costs.nodes[heir].keep for heir in costs.heirs.values())
+
+
 def test_operators_move_at_least_their_operands() -> None:
     graph = load("resnet18")
     operands = sum(work_of(node, graph).bytes for node in graph if not node.stored)

@@ -34,23 +34,41 @@ from .inputs import as_profile
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 Costs = Profile | Board | str | Path
 """The types that inputs.as_profile accepts."""
+DEFAULT_COMMIT_EVERY: int | None = None
+"""The `commit_every` of a model's problem. None: each step begins with empty RAM."""
 
 
-def costs_of(graph: Graph | CostGraph, profile: Costs | None, *, storage: bool = True) -> CostGraph:
-    """Return `graph` with the costs in `profile`. A cost graph is returned unchanged.
+def costs_of(
+    graph: Graph | CostGraph,
+    profile: Costs | None,
+    *,
+    storage: bool = True,
+    commit_every: int | None = None,
+) -> CostGraph:
+    """Return `graph` with the costs in `profile`. Of a cost graph, only `commit_every` may change.
 
-    If `storage` is False, the board has no card: parameters and state stay in RAM.
+    If `storage` is False, the board has no card: parameters and state stay in RAM. `commit_every`:
+    see `problem`.
     """
+    if commit_every is not None and commit_every < 1:
+        raise BadInput(f"`commit_every` must be at least 1, not {commit_every}")
     if isinstance(graph, CostGraph):
         if not storage and graph.storage:
             raise BadInput(
                 f'the cost graph {graph.name} is for a board with storage: add "storage": false at '
                 "its top level"
             )
-        return graph
+        return graph if commit_every is None else replace(graph, commit_every=commit_every)
     if profile is None:
         raise BadInput(f"the costs of {graph.name} are unknown: pass a profile or a board")
-    return cost_graph(graph, as_profile(profile), storage)
+    known = as_profile(profile)
+    if commit_every is not None and not (storage and known.storage):
+        raise BadInput(
+            f"without a card, a plan of {graph.name} does not say how often weights are written: "
+            "use the --commit-every of `train` instead"
+        )
+    every = DEFAULT_COMMIT_EVERY if commit_every is None else commit_every
+    return cost_graph(graph, known, storage, commit_every=every)
 
 
 def problem(
@@ -62,6 +80,7 @@ def problem(
     objective: Objective = DEFAULT_OBJECTIVE,
     storage: bool = True,
     streaming: bool | None = None,
+    commit_every: int | None = None,
 ) -> Problem:
     """Return the problem of planning a training step of `graph` within `ram` and `deadline`.
 
@@ -81,13 +100,17 @@ def problem(
 
     `streaming`: whether operators may stream their operands, part by part, through small buffers.
     None: they may if an operator exceeds the budget, or if one needs more than three quarters of it
-    and `solve` does not reach its gap with whole operators. Raises BadInput for a limit that cannot
-    be parsed, for another objective, and for streaming without storage or without a Graph.
+    and `solve` does not reach its gap with whole operators.
+
+    `commit_every`: parameters and state may stay in RAM from step to step, and are written to
+    storage once in so many steps. None: DEFAULT_COMMIT_EVERY, or that of a cost graph. Raises
+    BadInput for a limit that cannot be parsed, for another objective, and for streaming without
+    storage or without a Graph.
     """
     if objective not in OBJECTIVES:
         raise BadInput(f"there is no objective {objective!r}: use one of {', '.join(OBJECTIVES)}")
     known = None if profile is None else as_profile(profile)
-    costs = costs_of(graph, known, storage=storage)
+    costs = costs_of(graph, known, storage=storage, commit_every=commit_every)
     wanted = problem_of(costs, ram, deadline, known, objective)
     can_stream = isinstance(graph, Graph) and storage
     if streaming and not can_stream:

@@ -101,8 +101,9 @@ class SolveOptions:
         "better. The exit code is 6 if the search ends without this proof.",
     )  # fmt: skip
     commit_every: int | None = option(
-        type=click.IntRange(1), metavar="N", show_default="that of the graph",
-        help="Of a cost graph in which tensors stay in RAM: write them once in N steps.",
+        type=click.IntRange(1), metavar="N", show_default="nothing stays, or that of a cost graph",
+        help="Let weights stay in RAM from step to step, and write them to the card once in N "
+        "steps. A power cut loses at most the last N - 1 steps.",
     )  # fmt: skip
     unplaced: bool = option(
         help="Limit only the total number of bytes in RAM, and assign no memory offsets to "
@@ -159,8 +160,6 @@ def solve(given: SolveOptions) -> int:
     """
     given.check()
     graph = api.load(given.model, **vars(given.options))
-    if given.commit_every is not None:
-        graph = _committing(graph, given.commit_every)
     profile = _profile(graph, given.board, given.profile_name)
     if given.output and isinstance(graph, api.CostGraph) and (graph.has_modes or graph.starting):
         what = "modes" if graph.has_modes else "tensors that stay in RAM"
@@ -196,15 +195,6 @@ def solve(given: SolveOptions) -> int:
     return exit_code(plan, given.gap)
 
 
-def _committing(graph: api.Graph | api.CostGraph, commit_every: int) -> api.CostGraph:
-    if not isinstance(graph, api.CostGraph):
-        raise BadInput(
-            f"{graph.name} is not a cost graph, and boards write the weights in each step: omit "
-            "--commit-every"
-        )
-    return replace(graph, commit_every=commit_every)
-
-
 def _deadline_us(
     graph: api.Graph | api.CostGraph,
     profile: api.Profile | None,
@@ -214,7 +204,9 @@ def _deadline_us(
     """Return the deadline of a step; None if there is none, or a text that api.problem reads."""
     deadline_us = given.deadline_us
     if given.finish_in is not None and steps and profile:
-        costs = api.costs_of(graph, profile, storage=not given.no_storage)
+        costs = api.costs_of(
+            graph, profile, storage=not given.no_storage, commit_every=given.commit_every
+        )
         deadline_us = step_deadline_us(duration_us(given.finish_in), steps, costs, profile)
         say(f"deadline of a step: {deadline_us / 1e3:,.3f} ms, and its commit, {steps:,} times")
     return deadline_us
@@ -232,6 +224,7 @@ def _problem(
     problem = api.problem(
         graph, profile, ram=given.ram, deadline=given.deadline, objective=given.search.objective,
         storage=not given.no_storage, streaming=given.streaming if has_modes else False,
+        commit_every=given.commit_every,
     )  # fmt: skip
     problem = replace(problem, deadline_us=deadline_us or problem.deadline_us)
     if profile and given.ram is None:

@@ -46,8 +46,21 @@ def pack(
     Equal input gives equal offsets, unless `time_limit_s` ends the search. If the short searches
     fail, long searches run and take seconds. `thorough` False: leave out the long searches.
     """
-    packing = _Packer(blocks, capacity_bytes, time_limit_s).pack(thorough)
-    return replace(packing, nothing_fits=packing.nothing_fits or capacity_bytes < live_peak(blocks))
+    spans = [span for block in blocks for span in block.spans]
+    whole = (min((b for b, _ in spans), default=0), max((e for _, e in spans), default=0))
+    # Blocks that live all the time, and need no padding, are at the bottom of a lowest packing.
+    offsets, bottom, others = [0] * len(blocks), 0, []
+    for i, block in enumerate(blocks):
+        if block.spans == (whole,) and block.size_bytes == block.aligned:
+            offsets[i], bottom = bottom, bottom + block.size_bytes
+        else:
+            others.append(i)
+    rest = [blocks[i] for i in others]
+    packing = _Packer(rest, capacity_bytes - bottom, time_limit_s).pack(thorough)
+    for i, offset in zip(others, packing.offsets, strict=True):
+        offsets[i] = bottom + offset
+    nothing_fits = packing.nothing_fits or capacity_bytes < live_peak(blocks)
+    return Packing(tuple(offsets), bottom + packing.height_bytes, nothing_fits)
 
 
 class _Packer:

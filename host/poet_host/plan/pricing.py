@@ -15,6 +15,7 @@ def cost_graph(
     profile: Profile,
     storage: bool = True,
     cuts: Mapping[str, Cut] = MappingProxyType({}),
+    commit_every: int | None = None,
 ) -> CostGraph:
     """Price every node of `graph` on the profile's board, in the graph's order.
 
@@ -25,11 +26,17 @@ def cost_graph(
     computed again. Without storage nothing can be paged, and the stored nodes start in RAM. What
     the host does not send for each step, parameters and state, must then be in RAM at the end too.
     A profile of a board without a card always gives a graph without storage.
+
+    `commit_every`: parameters and state may stay in RAM from step to step, and are written once in
+    so many steps; the host may put data into RAM. None: each step begins with empty RAM.
     """
     storage = storage and profile.storage
     if not storage:
         profile = profile.without_card()
     renewed = {node.updates for node in graph}
+    may_stay = storage and commit_every is not None
+    # Their new values come to be elsewhere:
+    moved = {node.updates for node in graph if node.updates != node.overwrites}
     index = {node.name: i for i, node in enumerate(graph)}
     nodes = []
     for node in graph:
@@ -55,16 +62,21 @@ def cost_graph(
                 overwrites=None if node.overwrites is None else index[node.overwrites],
                 workspace_bytes=int(node.attrs.get("workspace_bytes", 0)),
                 once=node.updates is not None,
+                stays=may_stay and node.stored and node.role != "data" and node.name not in moved,
+                given=may_stay and node.role == "data",
             )
         )
-    return CostGraph(graph.name, tuple(nodes), storage, profile.power.base_uw)
+    base_uw, every = profile.power.base_uw, commit_every if may_stay and commit_every else 1
+    return CostGraph(graph.name, tuple(nodes), storage, base_uw, commit_every=every)
 
 
 def commit_costs(profile: Profile, costs: CostGraph, step_us: float) -> tuple[float, float]:
-    """Return the time (us) and energy (uJ) of the commit of a step that takes `step_us`.
+    """Return a step's mean share of the time (us) and energy (uJ) of commits.
 
-    Without storage, only few steps commit. Then these are the costs of the check of new weights.
+    The step takes `step_us`. Without storage, only few steps commit. Then these are the costs of
+    the check of new weights.
     """
     if costs.storage:
-        return profile.commit(costs.kept_sizes, step_us)
+        time_us, energy_uj = profile.commit(costs.kept_sizes, step_us)
+        return time_us / costs.commit_every, energy_uj / costs.commit_every
     return profile.check(sum(node.bytes for node in costs.nodes if node.keep and node.once))

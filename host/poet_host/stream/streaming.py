@@ -45,11 +45,12 @@ def with_streaming(problem: Problem, graph: Graph) -> Problem:
     are in the order of `in_pair_order`.
     """
     assert problem.profile is not None
-    graph = in_pair_order(graph)
+    graph, given = in_pair_order(graph), problem.graph
+    commit_every = given.commit_every if given.starting else None
     most_bytes = max(problem.ram_bytes // PARTS_IN_RAM, SMALL_PART_BYTES)
     tried: list[_CutGraph] = []
     for part_bytes in (size for size in PART_BYTES if size <= most_bytes):
-        tried.append(_CutGraph(graph, problem.profile, part_bytes))
+        tried.append(_CutGraph(graph, problem.profile, part_bytes, commit_every))
         if tried[-1].need_bytes <= problem.ram_bytes:
             costs, streaming = tried[-1].priced(lambda search: search.best(problem.ram_bytes))
             return replace(problem, graph=costs, streaming=streaming)
@@ -61,7 +62,9 @@ def with_streaming(problem: Problem, graph: Graph) -> Problem:
 class _CutGraph:
     """A graph whose tensors are cut, and the searches for nests of its operators."""
 
-    def __init__(self, graph: Graph, profile: Profile, part_bytes: int) -> None:
+    def __init__(
+        self, graph: Graph, profile: Profile, part_bytes: int, commit_every: int | None
+    ) -> None:
         self.graph, self.profile = graph, profile
         board = load_board(profile.board)
         self.estimate, self.table_slabs = board.estimate, board.table_slabs
@@ -71,7 +74,7 @@ class _CutGraph:
         while unfit := self._unfit():
             self.cuts = {name: cut for name, cut in self.cuts.items() if name not in unfit}
             self.searches = self._searches()
-        self.costs = cost_graph(graph, profile, cuts=self.cuts)
+        self.costs = cost_graph(graph, profile, cuts=self.cuts, commit_every=commit_every)
         self.pairs = {node.name: self._pair_search(first, node) for first, node in pairs_of(graph)}
         self.statistics = {
             node.name: (self._statistics_search(node, stats), stats.name)

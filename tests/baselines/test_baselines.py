@@ -35,6 +35,22 @@ def test_the_table_has_all_schedulers_with_sources() -> None:
         plan_by("best", Problem(chain([8, 8]), 100))
 
 
+@pytest.mark.parametrize("method", [*HEURISTICS, "checkmate"])
+def test_other_methods_ignore_what_may_stay(method: str) -> None:
+    graph = with_parameters()
+    nodes = tuple(replace(node, stays=node.stored) for node in graph.nodes)
+    marked = replace(graph, nodes=nodes, commit_every=10)
+    kept = keep_everything(graph)
+    assert keep_everything(marked).energy_uj == kept.energy_uj
+    plain, plan = (
+        plan_by(method, Problem(it, kept.peak_bytes or 0), Settings(5.0, counted=True))
+        for it in (graph, marked)
+    )
+    assert plan.statements == plain.statements != ()
+    assert plan.energy_uj == plain.energy_uj
+    assert not plan.initial_offsets
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_plans_a_step_with_parameters(method: str) -> None:

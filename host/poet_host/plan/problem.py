@@ -322,6 +322,23 @@ def without_modes(graph: CostGraph) -> CostGraph:
     return replace(graph, nodes=tuple(replace(node, modes=()) for node in graph.nodes))
 
 
+def without_staying(graph: CostGraph) -> CostGraph:
+    """Return the graph with all tensors out of RAM when a step begins."""
+    nodes = tuple(replace(node, stays=False, given=False) for node in graph.nodes)
+    return replace(graph, nodes=nodes, commit_every=1)
+
+
+def with_staying_of(graph: CostGraph, other: CostGraph) -> CostGraph:
+    """Return the graph in which those tensors may stay that may stay in `other`."""
+    nodes, known = graph.nodes, {node.name: node for node in other.nodes}
+    marks = ((known[node.name].stays, known[node.name].given) for node in nodes)
+    marked = tuple(
+        replace(node, stays=stays, given=given)
+        for node, (stays, given) in zip(nodes, marks, strict=True)
+    )
+    return replace(graph, nodes=marked, commit_every=other.commit_every)
+
+
 @dataclass(frozen=True)
 class Streaming:
     """How the operators of a graph stream."""

@@ -38,6 +38,7 @@ class Searches:
     method: Method
     seed_plans: tuple[SeedPlan, ...]
     clock: Stopwatch
+    known: Candidate | None = None  # a plan found before
     is_interrupted: bool = False  # by Ctrl-C
     began_from: str = ""  # see Plan
     # Plans by the events of the plan before its transfers were started early:
@@ -86,6 +87,7 @@ class Searches:
             page=self.method != "poet-remat",
             unit=unit,
             gap=self.settings.gap,
+            known=self.known,
             ends_at=now_s() + self.clock.left_s - self.reserve_s,
             # The presolve of HiGHS 1.16 does not end for some programs of large graphs.
             presolve=len(problem.graph.nodes) <= self.policy.large_graph_nodes,

@@ -36,6 +36,10 @@ class SearchPolicy:
     # stream. Then the first search, with whole operators, has a share of the time limit.
     tight_ram_share: float = 0.75
     whole_time_share: float = 0.5
+    # If tensors may stay in RAM from step to step, searches in which nothing stays come first. If
+    # all of them fit `max_staying_share` of RAM, these searches come last.
+    plain_time_share: float = 0.7
+    roomy_time_share: float = 0.8  # for the others, if these searches come last
     least_search_s: float = 1.0  # of a time limit that pricing has used up
     reserve_s: float = 1.0  # to reorder transfers after the search; more for large graphs
     max_reserve_time_share: float = 0.4
@@ -94,6 +98,7 @@ class SearchPolicy:
     staying_limits: tuple[tuple[DepthLimit, float], ...] = (
         (DepthLimit(2), 0.05), (DepthLimit(None, 1.0), 0.5),
     )  # fmt: skip
+    residents_time_share: float = 0.3  # to make tensors of a plan residents
     model_gap_share: float = 0.5  # of the wanted gap, at which a model counts as solved
     max_tightenings: int = 4  # attempts with less RAM or time for a model, until its plan fits
     max_cut_rounds: int = 2  # solutions of a model, each without the conflicts of the one before

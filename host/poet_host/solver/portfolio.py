@@ -12,9 +12,10 @@ from ..plan.problem import TOLERANCE
 from ..work import counted_s
 from .bound_search import Learnt, search_bounds
 from .events import Candidate, Event
-from .primal_search import search_again, search_plans
+from .primal_search import search_again
 from .program import INFINITY
 from .search import Task
+from .staying_search import search_plans
 from .workers import POOL, Worker, WorkerHung, WorkerKilled
 
 

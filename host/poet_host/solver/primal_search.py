@@ -8,6 +8,7 @@ rest stays fixed.
 import random
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Self
 
 from ..packing.blocks import aligned
 from ..plan.placed_plan import Excess
@@ -27,7 +28,6 @@ from .recompute_candidates import RecomputeCandidates
 from .repair import RepairSearch
 from .search import Task
 from .settings import Settings
-from .staying import with_staying
 from .workers import Channel
 
 
@@ -61,7 +61,7 @@ class PrimalSearch(RepairSearch):
     neighbourhood_seed: int = 1
 
     @classmethod
-    def of(cls, task: Task, channel: Channel) -> "PrimalSearch":
+    def of(cls, task: Task, channel: Channel) -> Self:
         """Return a search that begins with the task's known plan, if there is one."""
         value = INFINITY if task.known is None else task.value(task.known)
         is_short_of_time = task.left_s < task.policy.short_time_s
@@ -113,41 +113,10 @@ class PrimalSearch(RepairSearch):
         if task.is_large:
             self.try_plan(everything_paged(task.modes))
         for events in greedy_plans(task.modes, task.padded_ram_bytes, self.policy):
-            is_better = self.try_plan(events)
-            if self.may_stay():
-                self.try_plan(self.with_staying(events))
-            elif is_better:
+            if self.try_plan(events):
                 return
         if self.incumbent is None:
             self.try_plan(everything_paged(task.modes))
-
-    def may_stay(self) -> bool:
-        return bool(self.task.padded.starting)
-
-    def with_staying(self, events: Sequence[Event]) -> list[Event]:
-        task = self.task
-        return with_staying(task.padded, task.value_per_us, events, task.padded_ram_bytes)
-
-    def try_staying(self) -> None:
-        """Let more tensors of the incumbent stay in RAM from step to step."""
-        if self.incumbent is not None:
-            self.try_plan(self.with_staying(self.incumbent.events))
-
-    def solve_around_staying(self) -> None:
-        """Solve models in which all tensors stay that may, if they fit a share of RAM.
-
-        What stays leaves little RAM for the others: long chains of recomputations pay.
-        """
-        task, ram_bytes = self.task, self.task.padded_ram_bytes
-        staying = frozenset(task.padded.starting)
-        needed = sum(task.padded.nodes[i].bytes for i in staying)
-        if needed > ram_bytes * self.policy.max_staying_share:
-            return
-        for limit, time_share in self.policy.staying_limits:
-            if self.is_over:
-                return
-            limit_s = task.left_s * time_share
-            self.solve(self.limited(limit), ram_bytes, task.deadline_us, limit_s, staying)
 
     def exhaust_quickly(self) -> bool:
         return self.exhaust(self.policy.exhaustive_labels_first, self.policy.exhaustive_time_share)
@@ -157,9 +126,12 @@ class PrimalSearch(RepairSearch):
 
     def allow_bound_search(self) -> None:
         """Emit "ready for bounds"; if the incumbent is far from the bound, try seed plans first."""
-        if self.incumbent_value * (1 - self.policy.seed_plan_gap) > self.first_bound:
+        if self.is_far_from_bound():
             self.try_seed_plans()
         self.channel.emit("ready for bounds", self.is_relaxed)
+
+    def is_far_from_bound(self) -> bool:
+        return self.incumbent_value * (1 - self.policy.seed_plan_gap) > self.first_bound
 
     def try_seed_plans(self) -> None:
         """Try the plans of other methods (seed plans), if this was not done before.
@@ -332,7 +304,6 @@ def _count(candidates: RecomputeCandidates) -> int:
 
 _Phases = tuple[Phase[PrimalSearch], ...]
 PHASES_AGAIN: _Phases = (  # of a search that goes on after the bound search
-    ("staying", PrimalSearch.may_stay, PrimalSearch.try_staying),
     ("neighbourhoods", always, PrimalSearch.search_neighbourhoods),
     (
         "deep",
@@ -340,15 +311,15 @@ PHASES_AGAIN: _Phases = (  # of a search that goes on after the bound search
         lambda search: search.deepen(search.policy.deep_limits, search.policy.deep_time_share),
     ),
 )
-PHASES: _Phases = (
+FIRST_PHASES: _Phases = (
     ("greedy plans", PrimalSearch.is_hurried, PrimalSearch.try_greedy_plans),
     ("seed plans", PrimalSearch.is_hurried, PrimalSearch.try_seed_plans),
     ("exhaustive", always, PrimalSearch.exhaust_quickly),
     ("greedy plans", unless(PrimalSearch.is_hurried), PrimalSearch.try_greedy_plans),
     ("seed plans", PrimalSearch.has_no_plan, PrimalSearch.try_seed_plans),
-    ("staying", PrimalSearch.may_stay, PrimalSearch.try_staying),
     ("first bound", always, PrimalSearch.find_first_bound),
-    ("staying", PrimalSearch.may_stay, PrimalSearch.solve_around_staying),
+)
+LATER_PHASES: _Phases = (
     ("bounds", PrimalSearch.bounds_at_once, PrimalSearch.allow_bound_search),
     ("shallow", always, PrimalSearch.deepen_shallow),
     ("bounds", unless(PrimalSearch.bounds_at_once), PrimalSearch.allow_bound_search),
@@ -361,3 +332,4 @@ PHASES: _Phases = (
     *PHASES_AGAIN,
     ("exhaustive", always, lambda search: search.exhaust(search.policy.exhaustive_labels_last)),
 )
+PHASES: _Phases = (*FIRST_PHASES, *LATER_PHASES)

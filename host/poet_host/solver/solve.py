@@ -1,18 +1,20 @@
 """solve: find a plan of least value for a problem, and verify it. See Problem for the value."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..packing.blocks import ALIGNMENT
 from ..plan.infeasible import largest_operator_bytes
 from ..plan.plan import Plan, StoppedBy, plan_of
-from ..plan.problem import Problem
+from ..plan.problem import TOLERANCE, Problem, with_staying_of, without_staying
 from ..stream.streaming import with_streaming
 from ..work import counting
+from .events import Candidate
 from .phases import Searches
 from .policy import Phase, SearchPolicy, always, run_phases
 from .search import SeedPlan
 from .settings import DEFAULT_SETTINGS, Method, Settings, Stopwatch
+from .staying import all_may_stay
 
 DEFAULT_GAP = 0.01  # default of the API and the command line; a gap of 0 may take hours
 
@@ -38,10 +40,8 @@ def solve(
     """
     with counting(settings.counted):
         clock = Stopwatch(settings.time_limit_s)
-        none = plan_of(problem, "unknown", method=method)
-        both = _Problems(problem, settings, method, tuple(seed_plans), clock, none)
-        run_phases(PHASES, both, settings.policy.skipped)
-    return both.plan
+        both = _Problems(problem, settings, method, tuple(seed_plans), clock)
+        return both.run_with_staying() if problem.graph.starting else both.run()
 
 
 def may_stream(problem: Problem, policy: SearchPolicy) -> bool:
@@ -61,14 +61,20 @@ class _Problems:
     method: Method
     seed_plans: tuple[SeedPlan, ...]
     clock: Stopwatch
-    plan: Plan  # the best one so far
+    plan: Plan = field(init=False)  # the best one so far
+    best: Candidate | None = None  # the same plan
+
+    def run(self) -> Plan:
+        self.plan = plan_of(self.problem, "unknown", method=self.method)
+        run_phases(PHASES, self, self.settings.policy.skipped)
+        return self.plan
 
     def search_whole(self) -> None:
         settings, policy = self.settings, self.settings.policy
         if may_stream(self.problem, policy):
             limit_s = self.clock.left_s * policy.whole_time_share
             settings = replace(settings, time_limit_s=limit_s)
-        self.plan = self.search(self.problem, settings)
+        self.plan, self.best = self.search(self.problem, settings)
 
     def streaming_may_be_better(self) -> bool:
         plan = self.plan
@@ -100,15 +106,70 @@ class _Problems:
         settings = replace(
             self.settings, time_limit_s=self.clock.left_s, progress=report and on_progress
         )
-        second = replace(self.search(problem, settings), problem=problem)
-        self.plan = better(first, second, settings.gap)
+        second, best = self.search(problem, settings)
+        self.plan = better(first, replace(second, problem=problem), settings.gap)
+        self.best = best if self.plan.problem is problem else self.best
 
-    def search(self, problem: Problem, settings: Settings) -> Plan:
+    def run_with_staying(self) -> Plan:
+        """Let tensors stay in RAM from step to step, or none if that is better."""
+        settings, policy = self.settings, self.settings.policy
+        limit_s = settings.time_limit_s
+        if all_may_stay(self.problem.graph, self.problem.ram_bytes, policy):
+            self.settings = replace(settings, time_limit_s=limit_s * policy.roomy_time_share)
+            found = self.run()
+            if found.stopped_by not in ("time-limit", "work-limit"):
+                return found
+            return not_worse(found, self.where_nothing_stays(self.clock.left_s).plan)
+        plain = self.where_nothing_stays(limit_s * policy.plain_time_share)
+        first, problem = plain.plan, plain.plan.problem or self.problem
+        if first.stopped_by == "interrupt":
+            return first
+        settings = replace(settings, time_limit_s=self.clock.left_s)
+        found, _ = self.search(problem, settings, plain.best)
+        found = replace(found, problem=problem, solve_s=first.solve_s + found.solve_s)
+        return not_worse(found, first)
+
+    def where_nothing_stays(self, limit_s: float) -> "_Problems":
+        """Search within `limit_s`. The plan is of the problem where tensors may stay."""
+        graph, report = self.problem.graph, self.settings.progress
+
+        def on_progress(value: float | None, _: float, __: float | None, elapsed_s: float) -> None:
+            """Report no bound: that of plans in which nothing stays is none of all plans."""
+            assert report is not None
+            report(value, 0.0, None, elapsed_s)
+
+        settings = replace(self.settings, time_limit_s=limit_s, progress=report and on_progress)
+        plain = replace(self.problem, graph=without_staying(graph))
+        both = _Problems(plain, settings, self.method, self.seed_plans, Stopwatch(limit_s))
+        plan = both.run()
+        problem = plan.problem or self.problem
+        problem = replace(problem, graph=with_staying_of(problem.graph, graph))
+        both.plan = replace(
+            plan, problem=problem, bound=None, gap=None,
+            status="feasible" if plan.statements else "unknown",
+            commit_every=graph.commit_every if graph.commit_every > 1 else None,
+        )  # fmt: skip
+        return both
+
+    def search(
+        self, problem: Problem, settings: Settings, known: Candidate | None = None
+    ) -> tuple[Plan, Candidate | None]:
+        """Search for a plan that is at least as good as `known`."""
         # Searches do not need the nests, so they are not sent to the processes of the search.
         costs = replace(problem, streaming=None, streamable=None)
         clock = Stopwatch(settings.time_limit_s)
-        plan = Searches(costs, settings, self.method, self.seed_plans, clock).run()
-        return replace(plan, method=self.method, solve_s=clock.elapsed_s)
+        searches = Searches(costs, settings, self.method, self.seed_plans, clock, known)
+        plan = replace(searches.run(), method=self.method, solve_s=clock.elapsed_s)
+        return plan, searches.results.best
+
+
+def not_worse(found: Plan, other: Plan) -> Plan:
+    """Return the better one of two plans for one problem, with the bound of `found`."""
+    value = other.value
+    if value is None or (found.value is not None and found.value <= value * (1 + TOLERANCE)):
+        return found
+    plan = replace(other, stopped_by=found.stopped_by, solve_s=found.solve_s)
+    return plan if found.bound is None else plan.with_bound(found.bound)
 
 
 def better(first: Plan, second: Plan, wanted_gap: float) -> Plan:

@@ -1,9 +1,21 @@
 """Let tensors stay in RAM from step to step where a plan leaves room for them."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
-from ..plan.problem import CostGraph
+from ..plan.problem import CostGraph, CostNode, Mode, without_staying
 from .events import Event, fits, least_value, tidy
+from .modes import Modes
+from .policy import SearchPolicy
+
+_UNUSABLE_BYTES = 1 << 40  # more workspace than any board has
+
+
+def all_may_stay(graph: CostGraph, ram_bytes: int, policy: SearchPolicy) -> bool:
+    """Return whether all tensors that may stay fit a share of RAM."""
+    needed = sum(graph.nodes[i].bytes for i in graph.starting)
+    return needed <= ram_bytes * policy.max_staying_share
 
 
 def with_staying(
@@ -15,7 +27,7 @@ def with_staying(
     """
     best = list(events)
     began = {i for op, i, _ in best if op == "start"}
-    for i in sorted(set(graph.starting) - began, key=lambda i: _saving(graph, i), reverse=True):
+    for i in sorted(set(graph.starting) - began, key=lambda i: _saving(graph, i, 1), reverse=True):
         value = least_value(graph, value_per_us, best)
         for tried in _variants(graph, best, i):
             if least_value(graph, value_per_us, tried) < value and fits(graph, tried, ram_bytes):
@@ -24,11 +36,11 @@ def with_staying(
     return best
 
 
-def _saving(graph: CostGraph, i: int) -> float:
-    """Return the energy that a tensor saves at most if it stays, for each of its bytes."""
+def _saving(graph: CostGraph, i: int, page_ins: int) -> float:
+    """Return the energy that a tensor saves if it stays, for each of its bytes."""
     node, heir = graph.nodes[i], graph.nodes[graph.heirs.get(i, i)]
     share = 1 - 1 / graph.commit_every
-    saved_uj = node.page_in_uj + (heir.page_out_uj * share if heir is not node else 0.0)
+    saved_uj = page_ins * node.page_in_uj + (heir.page_out_uj * share if heir is not node else 0.0)
     return saved_uj / max(node.bytes, 1)
 
 
@@ -44,3 +56,82 @@ def _variants(graph: CostGraph, events: Sequence[Event], i: int) -> Iterator[lis
     later = [*kept[:first], *kept[first + 1 :]]
     back = [Event("page_in", i)] if heir == i and i in graph.heirs else []
     yield tidy(graph, [Event("start", i), *later, *back])
+
+
+def by_saving(graph: CostGraph, events: Sequence[Event]) -> list[int]:
+    """Return the tensors that may stay, those first that save the plan most for a byte."""
+    page_ins = Counter(i for op, i, _ in events if op == "page_in")
+    return sorted(graph.heirs, key=lambda i: _saving(graph, i, page_ins[i]), reverse=True)
+
+
+def among_residents(graph: CostGraph, residents: Collection[int]) -> CostGraph:
+    """Return the graph as if these tensors, which may stay, were in RAM all the time.
+
+    They and what takes their places have no bytes. Their transfers cost nothing but a share of a
+    commit. Modes in which they are old, or lose their places, need too much RAM.
+    """
+    heirs, every = {graph.heirs[i] for i in residents}, graph.commit_every
+    there = {*residents, *heirs}
+    old = graph.may_be_old.intersection(residents)
+    nodes = []
+    for i, node in enumerate(without_staying(graph).nodes):
+        if i in there:
+            share = 1 / every if i in heirs and not node.stored else 0.0
+            node = replace(
+                node, bytes=0, page_in_us=0.0, page_in_uj=0.0, page_in_cpu_us=0.0,
+                page_out_us=node.page_out_us * share, page_out_uj=node.page_out_uj * share,
+                page_out_cpu_us=0.0,
+            )  # fmt: skip
+        modes = [
+            mode
+            if _leaves(node, i, mode, there) and old.isdisjoint(mode.streamed_inputs)
+            else replace(mode, workspace_bytes=_UNUSABLE_BYTES)
+            for mode in node.modes
+        ]
+        nodes.append(replace(node, modes=tuple(modes)))
+    return replace(graph, nodes=tuple(nodes), commit_every=1)
+
+
+def _leaves(node: CostNode, i: int, mode: Mode, there: Collection[int]) -> bool:
+    """Return whether a mode of node i leaves the tensors `there` in their places."""
+    if any(it.streamed and it.node in there for it in mode.also):
+        return False
+    if i in there:
+        return not mode.streamed_output and mode.overwrites == node.overwrites
+    return mode.overwrites not in there
+
+
+def in_usable_modes(modes: Modes, events: Sequence[Event]) -> list[Event] | None:
+    """Replace the modes that are unusable, by similar ones. Return None if a node has no mode.
+
+    The result may be no plan: what the other modes need may be missing.
+    """
+    graph, changed = modes.given, list[Event]()
+    for event in events:
+        mode = graph.nodes[event.node].mode(event.mode)
+        if event.op != "compute" or mode.workspace_bytes < _UNUSABLE_BYTES:
+            changed.append(event)
+            continue
+        for j in (event.node, *(it.node for it in mode.also)):
+            if not modes.plain[j]:
+                return None
+            changed.append(Event("compute", j, _most_like(graph.nodes[j], mode, modes.plain[j])))
+    return changed
+
+
+def _most_like(node: CostNode, mode: Mode, numbers: Sequence[int]) -> int:
+    def differences(number: int) -> int:
+        other = node.mode(number)
+        inputs = set(other.streamed_inputs) ^ set(mode.streamed_inputs)
+        return len(inputs) + (other.streamed_output != mode.streamed_output)
+
+    return min(numbers, key=differences)
+
+
+def with_residents(
+    graph: CostGraph, residents: Collection[int], events: Sequence[Event]
+) -> list[Event]:
+    """Return the plan of `graph` that a plan `among_residents` is."""
+    there = {*residents, *(graph.heirs[i] for i in residents)}
+    moved = [it for it in events if it.op == "compute" or it.node not in there]
+    return tidy(graph, [*(Event("start", i) for i in residents), *moved])

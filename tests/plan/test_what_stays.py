@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from poet_host.errors import BadInput
 from poet_host.plan.costgraph import dump_cost_graph, parse_cost_graph
+from poet_host.plan.intervals import Interval, intervals
 from poet_host.plan.plan import Plan, Statement, plan_from_json
+from poet_host.plan.pricing import commit_costs
 from poet_host.plan.problem import CostGraph, Mode, Problem
 from poet_host.plan.verify import PlanError, Totals, verify
+from poet_host.profile.profile import estimate_profile
 from support.plans import node_with, plan_of
 
 node = node_with(
@@ -170,3 +173,23 @@ def test_a_bad_graph_is_refused_by_name(what: str) -> None:
     with pytest.raises(BadInput) as error:
         parse_cost_graph(graph)
     assert named in str(error.value)
+
+
+def test_other_intervals_share_what_stays_and_the_record() -> None:
+    solved = replace(plan(), total_energy_uj=100.0, time_us=40.0)
+    own, ten, hundred = intervals(solved, GRAPH, None)
+    commit_uj = 3.0 + 5.0  # the page-out of v, and its time at 1 W
+    assert own == Interval(4, 100.0, 8 + 8 / 4)
+    assert ten == Interval(10, pytest.approx(100.0 + commit_uj * (1 / 10 - 1 / 4)), 8 + 8 / 10)
+    assert hundred.written_bytes == 8 + 8 / 100
+    # What the step reads from storage is written in each step.
+    often = replace(GRAPH, commit_every=1)
+    reads = replace(solved, statements=(s("compute", "a", mode=1), *PLAN[1:]))
+    assert {it.total_energy_uj for it in intervals(reads, often, None)} == {100.0}
+    # A card's commit record is shared too.
+    profile = estimate_profile("mkr1000")
+    own, ten, _ = intervals(solved, often, profile)
+    time_us, record_uj = commit_costs(profile, often, 40.0)
+    commit_uj += record_uj + time_us
+    assert own.total_energy_uj == pytest.approx(100.0 + record_uj + time_us)
+    assert own.total_energy_uj - ten.total_energy_uj == pytest.approx(commit_uj * 0.9)

@@ -4,6 +4,7 @@ import math
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,7 +20,7 @@ from ..plan.whole_training import (
 )
 from ..solver.solve import DEFAULT_GAP
 from ..stream.traffic import traffic_of
-from ..view.plan_table import plan_rows, traffic_rows, training_rows
+from ..view.plan_table import interval_rows, intervals_of, plan_rows, traffic_rows, training_rows
 from .console import emit, progress, say, show_table
 from .declared import option, takes
 from .info import MAX_ROWS, is_loss_assumed, show_model
@@ -258,17 +259,21 @@ def _show(
     solved = plan.problem or problem
     cells = battery_of(given.battery) if given.battery is not None else None
     traffic, needs = traffic_of(graph, solved, plan), None
+    often = intervals_of(plan, solved.graph, profile)
     if plan.statements and (steps or cells):
         needs = whole_training(plan, steps or 1, solved.graph, profile)
     if given.as_json:
-        about = {"model": asdict(summary)} if summary else {}
+        about: dict[str, Any] = {"model": asdict(summary)} if summary else {}
         about |= {"training": needs.to_json(cells)} if needs else {}
         about |= {"traffic": asdict(traffic)} if traffic else {}
+        about |= {"intervals": [asdict(it) for it in often]} if often else {}
         emit({**plan.to_json(statements=False), **about})
     elif plan.statements:
         facts = plan_rows(problem.keep_everything, plan)
         if traffic:
-            facts += traffic_rows(traffic, steps and steps // (given.epochs or 1))
+            facts += traffic_rows(traffic)
+        if often:
+            facts += interval_rows(often, steps and steps // (given.epochs or 1))
         show_table(("", ">"), facts + (training_rows(needs, cells) if needs else []))
 
 

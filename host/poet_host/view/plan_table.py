@@ -2,8 +2,11 @@
 
 import math
 
+from ..plan.intervals import Interval, intervals
 from ..plan.plan import Plan
+from ..plan.problem import CostGraph
 from ..plan.whole_training import Battery, WholeTraining, duration_text
+from ..profile.profile import Profile
 from ..stream.traffic import Traffic
 from .listing import counted
 
@@ -56,7 +59,29 @@ def _staying_rows(plan: Plan) -> list[Row]:
     ]
 
 
-def traffic_rows(traffic: Traffic, steps_of_epoch: int | None) -> list[Row]:
+def intervals_of(plan: Plan, graph: CostGraph, profile: Profile | None) -> list[Interval]:
+    """Return what commits cost; nothing for a plan without statements or storage."""
+    return intervals(plan, graph, profile) if plan.statements and graph.storage else []
+
+
+def interval_rows(found: list[Interval], steps_of_epoch: int | None) -> list[Row]:
+    """Return what commits cost, if they are after so many steps each."""
+    span, steps = ("an epoch", steps_of_epoch) if steps_of_epoch else ("1,000 steps", 1000)
+    own, *others = [
+        (f"{it.total_energy_uj:,.1f} uJ", f"{it.written_bytes * steps:,.0f} bytes") for it in found
+    ]
+    rows = [
+        ("energy of a step, commits included", own[0]),
+        (f"bytes written in {span}", own[1].removesuffix(" bytes")),
+    ]
+    names = [f"- with --commit-every {it.commit_every}" for it in found[1:]]
+    return rows + [
+        (name, f"{energy}, {written}")
+        for name, (energy, written) in zip(names, others, strict=True)
+    ]
+
+
+def traffic_rows(traffic: Traffic) -> list[Row]:
     moved_in, moved_out, least = (
         traffic.moved_in_bytes, traffic.moved_out_bytes, traffic.least_bytes
     )  # fmt: skip
@@ -67,8 +92,6 @@ def traffic_rows(traffic: Traffic, steps_of_epoch: int | None) -> list[Row]:
     if least:
         text = f"{least:,} bytes, {(moved_in + moved_out) / least:.2f}x"
         rows.append(("- each operator alone: at least", text))
-    if steps_of_epoch:
-        rows.append(("bytes written in an epoch", f"{moved_out * steps_of_epoch:,}"))
     return rows
 
 

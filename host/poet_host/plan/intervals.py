@@ -1,0 +1,55 @@
+"""What a step of a plan needs if what stays in RAM is written to storage more or less often."""
+
+from dataclasses import dataclass, replace
+
+from ..profile.profile import Profile
+from .effects import effects_of
+from .plan import Plan
+from .pricing import commit_costs
+from .problem import CostGraph
+
+COMMIT_EVERY = (10, 100)  # shown in addition to that of the plan
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The mean of all steps, with commits after so many steps each."""
+
+    commit_every: int
+    total_energy_uj: float  # with the sleeping board's
+    written_bytes: float  # to storage
+
+
+def intervals(plan: Plan, graph: CostGraph, profile: Profile | None) -> list[Interval]:
+    """Return the means for a plan as it is. If tensors may stay, add those for COMMIT_EVERY.
+
+    There is no search. A tensor that stays is written in each step if the step reads its copy on
+    storage. Without a profile, commit records cost nothing.
+    """
+    assert plan.total_energy_uj is not None
+    assert plan.time_us is not None
+    effects = effects_of(graph, plan.statements)
+    read = {i for effect in effects for i in effect.reads}
+    stored = {i for effect in effects for i in effect.stores}
+    starting = {graph.index[name] for name, _ in plan.initial_offsets}
+    committed = {k: i for k, i in graph.may_commit.items() if i in starting and k not in stored}
+    seldom = [graph.nodes[k] for k, i in committed.items() if i not in read]
+    always_bytes = sum(effect.moved_out_bytes for effect in effects) + sum(
+        graph.nodes[k].bytes for k, i in committed.items() if i in read
+    )
+    once = replace(graph, commit_every=1)
+    time_us, record_uj = commit_costs(profile, once, plan.time_us) if profile else (0.0, 0.0)
+    record_uj += time_us * graph.base_power_uw / 1e6
+    commit_uj = record_uj + sum(
+        node.page_out_uj + node.page_out_us * graph.base_power_uw / 1e6 for node in seldom
+    )
+    every, others = graph.commit_every, COMMIT_EVERY if graph.starting else ()
+    step_uj = plan.total_energy_uj + record_uj / every
+    return [
+        Interval(
+            number,
+            step_uj + commit_uj * (1 / number - 1 / every),
+            always_bytes + sum(node.bytes for node in seldom) / number,
+        )
+        for number in (every, *(it for it in others if it != every))
+    ]

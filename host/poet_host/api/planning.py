@@ -292,7 +292,8 @@ def encode(
     if not streams and (profile or (plan.problem is None and isinstance(graph, CostGraph))):
         known = None if profile is None else as_profile(profile)
         limits = plan.ram_bytes, plan.deadline_us
-        plan = replace(plan, problem=Problem(costs_of(graph, known), *limits, known))
+        costs = costs_of(graph, known, commit_every=plan.commit_every)
+        plan = replace(plan, problem=Problem(costs, *limits, known))
     if plan.status == "infeasible":
         raise Infeasible(why_no_plan(graph, plan), plan.smallest_ram_bytes)
     if plan.status == "unknown":

@@ -29,16 +29,16 @@ ORDER = [
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
     "graph": 3271, "reference": 1047, "onnx": 3607, "device": 1443, "firmware_build": 1588,
-    "sim": 1472, "profile": 1076, "packing": 384, "plan": 3191, "stream": 1821, "solver": 6156,
+    "sim": 1472, "profile": 1076, "packing": 397, "plan": 3275, "stream": 1824, "solver": 6395,
     "baselines": 2174, "schedule": 2293, "data": 1105, "card": 1882, "run": 1869, "check": 835,
-    "view": 1364, "compare": 345, "api": 1748, "cli": 3325,
+    "view": 1387, "compare": 345, "api": 1772, "cli": 3325,
 }  # fmt: skip
 ROOT_LINES = 1193  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
     "firmware/include": 1485, "firmware/src": 6518, "firmware/kernels": 8311, "firmware/port": 6476,
     "host/poet_host/sim/chip": 9835, "host/poet_host/packing": 540,
-    "bench": 6817, "examples": 255, "tests": 56645,
+    "bench": 6817, "examples": 255, "tests": 56784,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}

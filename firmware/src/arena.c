@@ -104,13 +104,12 @@ int poet_take_offset(struct poet *p, uint32_t *offset) {
   return 0;
 }
 
-int poet_place(struct poet *p, uint16_t tensor, uint32_t size_bytes,
-               uint32_t *offset) {
+int poet_take_place(struct poet *p, uint32_t size_bytes, uint32_t *offset) {
   uint32_t bit, index;
   TRY(poet_take_bits(p, 1, &bit));
   if (!bit) {
     *offset = first_fit(p, size_bytes);
-    return poet_insert(p, tensor, *offset, size_bytes);
+    return 0;
   }
   TRY(poet_take_bits(p, 1, &bit));
   if (!bit) {
@@ -119,5 +118,11 @@ int poet_place(struct poet *p, uint16_t tensor, uint32_t size_bytes,
   } else {
     TRY(poet_take_offset(p, offset));
   }
+  return 0;
+}
+
+int poet_place(struct poet *p, uint16_t tensor, uint32_t size_bytes,
+               uint32_t *offset) {
+  TRY(poet_take_place(p, size_bytes, offset));
   return poet_insert(p, tensor, *offset, size_bytes);
 }

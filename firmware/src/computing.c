@@ -52,6 +52,54 @@ static POET_CHECKED int place_other(struct poet *p, struct poet_statement *s) {
   return 0;
 }
 
+/* Give the output the memory of a tensor in RAM. */
+static POET_CHECKED int overwrite(struct poet *p, struct poet_statement *s,
+                                  uint16_t tensor) {
+  struct poet_resident *resident = &p->memory.residents[poet_find(p, tensor)];
+  if (resident->size_bytes != s->size_bytes) {
+    return poet_fail(p, POET_ERROR_bad_table, s->tensor);
+  }
+  resident->tensor = s->tensor;
+  s->offset = resident->offset;
+  return 0;
+}
+
+/* Return the index of the input that the output overwrites because the plan
+ * puts it there, or NO_OPERAND. The input is a computed tensor of the output's
+ * size, and occurs once. */
+static uint32_t overwritten(struct poet *p, const struct poet_statement *s) {
+  uint32_t over = POET_NO_OPERAND, count = 0;
+  for (uint32_t i = 0; i < p->op.input_count; i++) {
+    if (!is_streamed(s, i) && s->input[i] == s->offset) {
+      over = i;
+      count++;
+    }
+  }
+  return count == 1 && p->op.overwrites == POET_NONE &&
+                 poet_may_overwrite(&p->op, over) &&
+                 p->op.input[over] >= p->model.stored_count &&
+                 poet_operand_bytes(&p->op, over) == s->size_bytes &&
+                 !poet_in_flight(p, p->op.input[over], false)
+             ? over
+             : POET_NO_OPERAND;
+}
+
+/* Place an output whose operator does not always overwrite the same input. A
+ * nest with the index of the overwritten input is checked again: both must be
+ * cut into the same parts. */
+static POET_CHECKED int place_freely(struct poet *p, struct poet_statement *s) {
+  uint32_t bytes;
+  TRY(poet_take_place(p, s->size_bytes, &s->offset));
+  const uint32_t over = overwritten(p, s);
+  if (over == POET_NO_OPERAND) {
+    return poet_insert(p, s->tensor, s->offset, s->size_bytes);
+  }
+  TRY(overwrite(p, s, p->op.input[over]));
+  s->nest.over = (uint8_t)over;
+  return s->code == POET_STATEMENT_stream ? poet_nest_bytes(p, &s->nest, &bytes)
+                                          : 0;
+}
+
 /* Place workspace and outputs in the arena. The workspace is in the list of
  * residents while the outputs are placed, so that they cannot overlap. Then the
  * workspace is removed from the list. */
@@ -66,15 +114,9 @@ static POET_CHECKED int place_output(struct poet *p, struct poet_statement *s) {
   if (is_streamed(s, p->op.input_count)) {
     s->offset = s->size_bytes = 0;
   } else if (!overwrites) {
-    TRY(poet_place(p, s->tensor, s->size_bytes, &s->offset));
+    TRY(place_freely(p, s));
   } else {
-    struct poet_resident *resident =
-        &p->memory.residents[poet_find(p, p->op.overwrites)];
-    if (resident->size_bytes != s->size_bytes) {
-      return poet_fail(p, POET_ERROR_bad_table, s->tensor);
-    }
-    resident->tensor = s->tensor;
-    s->offset = resident->offset;
+    TRY(overwrite(p, s, p->op.overwrites));
   }
   if (s->nest.pair || s->nest.statistics) {
     TRY(place_other(p, s));

@@ -109,6 +109,8 @@ bool poet_is_convolution(const struct poet_op *op);
 bool poet_has_windows(const struct poet_op *op);
 /* True: the output cannot lie elsewhere than the input that it overwrites. */
 bool poet_must_overwrite(const struct poet_op *op);
+/* True: the output may overwrite an input. */
+bool poet_may_overwrite(const struct poet_op *op, uint32_t input);
 
 /* ---- progress.c ---- */
 
@@ -357,11 +359,13 @@ uint32_t poet_find(const struct poet *p, uint32_t tensor);
 POET_CHECKED int poet_take_resident(struct poet *p, uint32_t *index);
 /* Read an arena offset that is written as a number. */
 POET_CHECKED int poet_take_offset(struct poet *p, uint32_t *offset);
-/* Add a range to the list of residents. */
+/* Read the arena offset of a tensor or workspace from the plan. */
+POET_CHECKED int poet_take_place(struct poet *p, uint32_t size_bytes,
+                                 uint32_t *offset);
+/* Add a range to the list of residents. Refuse one that is not free. */
 POET_CHECKED int poet_insert(struct poet *p, uint16_t tensor, uint32_t offset,
                              uint32_t size_bytes);
-/* Read the arena offset of a tensor or workspace from the plan, add the range
- * to the list of residents, and store the offset in `offset`. */
+/* Do both, and store the offset in `offset`. */
 POET_CHECKED int poet_place(struct poet *p, uint16_t tensor,
                             uint32_t size_bytes, uint32_t *offset);
 /* Remove entry `index` from the list of residents. */

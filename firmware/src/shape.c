@@ -236,6 +236,10 @@ bool poet_must_overwrite(const struct poet_op *op) {
   return op->sink > POET_SINK_store || (rows[op->kernel].rules & MUST);
 }
 
+bool poet_may_overwrite(const struct poet_op *op, uint32_t input) {
+  return (rows[op->kernel].rules & MAY) >> input & 1;
+}
+
 bool poet_is_convolution(const struct poet_op *op) {
   return (rows[op->kernel].rules & SLICE) == CONV;
 }

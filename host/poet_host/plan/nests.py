@@ -180,6 +180,11 @@ class NestedOperator:
         """Return the index of the input whose memory the output takes over, or None."""
         return self.operator.overwritten if self.nest.in_place else None
 
+    def may_overwrite(self, index: int) -> bool:
+        """Return whether the output may lie where an input lies that is whole in RAM."""
+        whole = self.nest.operands[index] is None and self.nest.operands[-1] is None
+        return whole and self.parts[index] == self.parts[self.count]
+
     def freeable(self, inputs: Sequence[_T], output: _T) -> tuple[_T, ...]:
         """Return the operands that are in RAM after the nest, each once. The overwritten input is
         not there any more.

@@ -93,15 +93,14 @@ class ArenaState:
         if self.commit_every > 1 and record.place == CURRENT:
             self._on_storage.discard(tensor)  # it has the value of the last commit
 
-    def before_compute(self, tensor: int) -> int:
+    def before_compute(self, tensor: int, over: int | None) -> int:
         """Return the number of the last transfer that must finish before `tensor` is computed.
 
-        Return 0 if no transfer must finish.
+        Return 0 if no transfer must finish. `over`: the input that the output overwrites.
         """
-        op = self.model.operator(tensor)
-        needed = [self._arrival.get(i, 0) for i in op.inputs]
-        if op.overwrites is not None:
-            needed.append(self._transfer.get(op.overwrites, 0))
+        needed = [self._arrival.get(i, 0) for i in self.model.operator(tensor).inputs]
+        if over is not None:
+            needed.append(self._transfer.get(over, 0))
         return max(needed, default=0)
 
     def before_free(self, tensor: int) -> int:
@@ -123,7 +122,8 @@ class ArenaState:
                 raise RuleError(f"tensor {i} is cut, so that only a nest can use it")
         for i in inputs:
             self._must_be_in_ram(i)
-        self._must_be_finished(self.before_compute(tensor), f"compute of tensor {tensor}")
+        last = self.before_compute(tensor, self.model.operator(tensor).overwrites)
+        self._must_be_finished(last, f"compute of tensor {tensor}")
 
     def _may_compute(self, tensor: int) -> None:
         if not self.model.stored_count <= tensor < len(self.model.tensors):
@@ -213,10 +213,32 @@ class ArenaState:
         self.peak_bytes = max(self.peak_bytes, new.end)
         self.resident_max = max(self.resident_max, len(self.residents))
 
-    def overwrite(self, tensor: int) -> None:
-        """Let the output `tensor` take the memory of the input that it overwrites."""
-        over = self.model.operator(tensor).overwrites
-        assert over is not None
+    def overwritten_at(
+        self, tensor: int, offset: int, nested: NestedOperator | None = None
+    ) -> int | None:
+        """Return the input that the output `tensor` overwrites if its place is `offset`.
+
+        It is None if the output must have memory of its own there. `nested`: if a nest computes it.
+        """
+        op, tensors = self.model.operator(tensor), self.model.tensors
+        if op.overwrites is not None:
+            return None
+        for k in op.may_overwrite:
+            i = op.inputs[k]
+            if (
+                i >= self.model.stored_count
+                and op.inputs.count(i) == 1
+                and tensors[i].size_bytes == tensors[tensor].size_bytes
+                and i in self._where
+                and self.offset(i) == offset
+                and (nested is None or nested.may_overwrite(k))
+            ):
+                return i
+        return None
+
+    def overwrite(self, tensor: int, over: int) -> None:
+        """Let the output `tensor` take the memory of the input `over`."""
+        self._must_be_finished(self.before_free(over), f"overwriting of tensor {over}")
         old = self._where.pop(over)
         self.residents.remove(old)
         self._insert(Resident(old.offset, old.end, tensor))

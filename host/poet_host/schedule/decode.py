@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from .. import isa
 from ..errors import BadInput
+from ..plan.nests import NestedOperator
 from ..plan.parts import LawError
 from ..plan.plan import Statement
 from ..schema import Count, convert
@@ -26,9 +27,10 @@ def decode(schedule: Schedule) -> tuple[Statement | Wait, ...]:
     """Return all statements in order, without `end`.
 
     The result includes waits, and a separate statement for each free that is part of a compute.
-    Every compute has an offset, even if its output overwrites an input. A nest has the mode that
-    the meta part names. Raises BadInput if a board would refuse the statements, or if the meta part
-    has modes for another number of nests.
+    Every compute has an offset, even if its output overwrites an input. A nest, and a compute that
+    overwrites an input because of its offset, have the mode that the meta part names. Raises
+    BadInput if a board would refuse the statements, or if the meta part has another number of
+    modes.
     """
     return tuple(statement for statement, _ in walk(schedule))
 
@@ -37,7 +39,8 @@ def walk(schedule: Schedule) -> Sequence[tuple[Statement | Wait, frozenset[int]]
     """Return each statement of `decode`, with the tensors that are in RAM after it."""
     decoder = _Decoder(schedule)
     try:
-        statements = tuple(_with_modes(schedule, decoder.all()))
+        decoder.all()
+        statements = tuple(_with_modes(schedule, decoder.statements, decoder.with_mode))
     except (RuleError, BitsError) as rule:
         raise BadInput(
             f"statement {len(decoder.statements)} of the schedule breaks a rule ({rule}): "
@@ -47,15 +50,19 @@ def walk(schedule: Schedule) -> Sequence[tuple[Statement | Wait, frozenset[int]]
 
 
 def _with_modes(
-    schedule: Schedule, statements: Sequence[Statement | Wait]
+    schedule: Schedule, statements: Sequence[Statement | Wait], with_mode: Sequence[int]
 ) -> Iterator[Statement | Wait]:
-    count = sum(isinstance(it, Streamed) for it in statements)
+    """Yield the statements. Those with the indices `with_mode` get the modes of the meta part."""
+    count = len(with_mode)
     modes = convert(schedule.meta.get("modes", [0] * count), list[Count], 'meta part, "modes"')
     if len(modes) != count:
-        raise BadInput(f"the schedule has {count} nests, but {len(modes)} modes: solve again")
-    left = iter(modes)
-    for it in statements:
-        yield replace(it, mode=next(left)) if isinstance(it, Streamed) else it
+        raise BadInput(
+            f"the schedule has {count} nests and computes in place, but {len(modes)} modes: solve "
+            "again"
+        )
+    known = dict(zip(with_mode, modes, strict=True))
+    for index, it in enumerate(statements):
+        yield replace(it, mode=known[index]) if isinstance(it, Statement) and index in known else it
 
 
 def initial_offsets(schedule: Schedule) -> dict[str, int]:
@@ -81,6 +88,7 @@ class _Decoder:
         self.bits = BitReader(bits)
         self.statements: list[Statement | Wait] = []
         self.contents: list[frozenset[int]] = []  # the tensors in RAM after each of them
+        self.with_mode: list[int] = []  # indices of the statements whose modes the meta part has
 
     def start(self) -> None:
         """Read the homes of the tensors that are in RAM at the start."""
@@ -103,7 +111,8 @@ class _Decoder:
             self.state.take_home(number, offset)
             number, end = number + 1, offset + size_bytes
 
-    def all(self) -> tuple[Statement | Wait, ...]:
+    def all(self) -> None:
+        """Read all statements."""
         self.start()
         while self._next():
             pass
@@ -118,7 +127,6 @@ class _Decoder:
                 "the numbers (bytes of arena, statements, most tensors in RAM, most queued "
                 f"transfers) are {stated} in the header, but must be {counted} for these statements"
             )
-        return tuple(self.statements)
 
     def _next(self) -> bool:
         """Read one statement. Return False if it is `end`, otherwise True."""
@@ -185,13 +193,15 @@ class _Decoder:
         state.begin_stream(tensor, one)
         workspace = self._place(one.workspace_bytes)
         state.take(workspace, one.workspace_bytes)
-        self._output(tensor, one.overwritten, streamed=nest.operands[-1] is not None)
+        if nest.operands[-1] is None:
+            self._output(tensor, one)
         made = made_by(tensor, nest)
         for other in (i for i, ring in made if i != tensor and ring is None):
             size_bytes = model.tensors[other].size_bytes
             state.take(self._place(size_bytes), size_bytes, other)
         state.end_compute(tensor)
         first, *more = (None if ring else state.offset(i) for i, ring in made)
+        self.with_mode.append(len(self.statements))
         self._add(
             Streamed(
                 "compute",
@@ -213,21 +223,30 @@ class _Decoder:
         if op.workspace_bytes:
             workspace = self._place(op.workspace_bytes)
             state.take(workspace, op.workspace_bytes)
-        over = None if op.overwrites is None else op.inputs.index(op.overwrites)
-        self._output(tensor, over)
+        if self._output(tensor):
+            self.with_mode.append(len(self.statements))
         state.end_compute(tensor)
         self._add(Statement("compute", self.names[tensor], state.offset(tensor), workspace))
         self._frees((*op.freeable, tensor))
 
-    def _output(self, tensor: int, overwritten: int | None, streamed: bool = False) -> None:
-        size_bytes = self.model.tensors[tensor].size_bytes
-        if overwritten is None and not streamed:
-            self.state.take(self._place(size_bytes), size_bytes, tensor)
-        elif not streamed:
-            self.state.overwrite(tensor)
+    def _output(self, tensor: int, one: NestedOperator | None = None) -> bool:
+        """Give the output its memory. Return whether its place makes it overwrite an input."""
+        state, size_bytes = self.state, self.model.tensors[tensor].size_bytes
+        over = self.model.operator(tensor).overwrites
+        if over is not None and (one is None or one.nest.in_place):
+            state.overwrite(tensor, over)
+            return False
+        offset = self._place(size_bytes)
+        over = state.overwritten_at(tensor, offset, one)
+        if over is None:
+            state.take(offset, size_bytes, tensor)
+            return False
+        state.overwrite(tensor, over)
+        return True
 
     def _frees(self, candidates: Iterable[int]) -> None:
-        for freed in [t for t in candidates if self.bits.get(1)]:
+        held = self.state.tensors
+        for freed in [t for t in candidates if t in held and self.bits.get(1)]:
             self._free(freed)
 
     def _page_out(self, tensor: int) -> None:

@@ -45,9 +45,10 @@ def encode(
     the largest number of transfers that the board queues. `cuts` are the cuts of tensors, by node
     (`model_of_graph`). If `storage` is False, the plan is for a board without a card. `nests` maps
     a node and the number of a mode to the nest with which the board computes the node in that mode;
-    without a nest, mode 0 is one call of the kernel. Raises BadInput for a plan without offsets, or
+    without a nest, it is one call of the kernel. In other modes than mode 0, the output may lie
+    where an input lies, which it then overwrites. Raises BadInput for a plan without offsets, or
     for a graph that no board can run. Raises PoetError if the plan breaks a rule of the format, or
-    uses a mode without a nest.
+    uses a mode that has no nest and overwrites no input.
     """
     nodes = numbered(graph)
     about = {"name": graph.name, "data": graph.data, "label": graph.label}
@@ -107,8 +108,8 @@ def _encode(
     every = (plan.commit_every or 1) if model.storage else 1
     plan_part = _Encoder(model, names, statements, queue_capacity, initial, every).plan_part()
     whole = {"format": "poet-schedule", **known, "plan": plan.to_json(statements=False)}
-    if nests:
-        whole["modes"] = [s.mode for s in statements if isinstance(s, Streamed)]
+    if modes := [s.mode for s in statements if isinstance(s, Streamed) or s.mode]:
+        whole["modes"] = modes
     for key, value in (meta or {}).items():
         if key in whole:
             raise BadInput(f"`meta` has the key {key}, which `encode` sets: choose another key")
@@ -202,12 +203,22 @@ class _Encoder:
         """Return the nest of a statement. None: it computes the node in one call."""
         if isinstance(statement, Streamed):
             return nested(self.model, number, statement.nest)
-        if statement.mode:
+        return None
+
+    def _chosen(
+        self, number: int, statement: Statement, index: int, one: NestedOperator | None = None
+    ) -> int | None:
+        """Return the input that the output overwrites because of its offset, if there is one."""
+        if not statement.mode:
+            return None
+        offset = self._placed(statement, index, offset_of_own(statement))
+        over = self.state.overwritten_at(number, offset, one)
+        if over is None and one is None:
             raise PoetError(
                 f"the plan computes {statement.node} in mode {statement.mode}, but this mode has "
-                "no nest"
+                "no nest, and no input that the result may overwrite lies at its offset"
             )
-        return None
+        return over
 
     def _statement(self, statement: Statement, index: int) -> int:
         """Write one statement of the plan. A compute can include frees that follow it.
@@ -242,7 +253,9 @@ class _Encoder:
         op, state = self._operator(number, statement), self.state
         if (one := self._nested(number, statement)) is not None:
             return self._stream(one, statement, number, index)
-        self._wait_for(state.before_compute(number))
+        chosen = self._chosen(number, statement, index)
+        over = op.overwrites if chosen is None else chosen
+        self._wait_for(state.before_compute(number, over))
         again = number != state.next_tensor
         state.begin_compute(number)
         if again:
@@ -252,7 +265,7 @@ class _Encoder:
             self.out.code("0")
         if op.workspace_bytes:
             self._take(self._placed(statement, index, "workspace_offset"), op.workspace_bytes)
-        self._output(statement, number, index, in_place=op.overwrites is not None)
+        self._output(statement, number, index, op.overwrites, chosen)
         state.end_compute(number)
         return 1 + self._folded_frees((*op.freeable, number), index + 1)
 
@@ -266,8 +279,10 @@ class _Encoder:
             self.out.put(tensor, width(len(self.model.tensors)))
         put_nest(self.out, one.operator, one.nest)
         self._take(self._placed(statement, index, "workspace_offset"), one.workspace_bytes)
-        streamed, in_place = one.nest.operands[-1] is not None, one.overwritten is not None
-        self._output(statement, number, index, in_place=in_place, streamed=streamed)
+        if one.nest.operands[-1] is None:
+            fixed = self.model.operator(number).overwrites if one.nest.in_place else None
+            chosen = self._chosen(number, statement, index, one)
+            self._output(statement, number, index, fixed, chosen)
         for other in self._others(number, one):
             offset = self._placed(statement, index, "other_offset")
             self._take(offset, self.model.tensors[other].size_bytes, other)
@@ -286,15 +301,22 @@ class _Encoder:
         self.state.take(offset, size_bytes, tensor)
 
     def _output(
-        self, statement: Statement, number: int, index: int, *, in_place: bool,
-        streamed: bool = False,
-    ) -> None:  # fmt: skip
-        """Give the output its memory. A streamed output needs none apart from the workspace."""
-        if not streamed and in_place:
-            self.state.overwrite(number)
-        elif not streamed:
-            size_bytes = self.model.tensors[number].size_bytes
-            self._take(self._placed(statement, index, offset_of_own(statement)), size_bytes, number)
+        self, statement: Statement, number: int, index: int, fixed: int | None, chosen: int | None
+    ) -> None:
+        """Give the output its memory: that of one of two inputs, if it overwrites one.
+
+        Its operator always overwrites `fixed`, and its place makes it overwrite `chosen`.
+        """
+        if fixed is not None:
+            self.state.overwrite(number, fixed)
+            return
+        offset = self._placed(statement, index, offset_of_own(statement))
+        size_bytes = self.model.tensors[number].size_bytes
+        self._place(offset, size_bytes)
+        if chosen is None:
+            self.state.take(offset, size_bytes, number)
+        else:
+            self.state.overwrite(number, chosen)
 
     def _folded_frees(self, candidates: Sequence[int], index: int) -> int:
         """Write one bit for each tensor in `candidates`: 1 if the compute also frees the tensor.
@@ -303,7 +325,8 @@ class _Encoder:
         that. Return the number of tensors that the compute frees.
         """
         folded = 0
-        for tensor in candidates:
+        held = self.state.tensors
+        for tensor in (i for i in candidates if i in held):
             follows = (
                 index + folded < len(self.statements)
                 and self.statements[index + folded].op == "free"

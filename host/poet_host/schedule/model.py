@@ -80,6 +80,13 @@ class Operator:
         # No kernel needs a workspace yet. A kernel that streams data would keep its buffers there.
         return int(self.attrs.get("workspace_bytes", 0))
 
+    @property
+    def may_overwrite(self) -> tuple[int, ...]:
+        """Return the indices of the inputs that the kernel may overwrite."""
+        kernel = isa.kernels().get(isa.by_code("KERNEL")[self.kernel].name)
+        may = kernel.may_overwrite if kernel else ()  # a cost graph has no kernels
+        return tuple(k for k in may if k < len(self.inputs))
+
     @cached_property
     def freeable(self) -> tuple[int, ...]:
         """Return the numbers of the input tensors that a compute statement can free.

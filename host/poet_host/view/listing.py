@@ -175,7 +175,7 @@ def _rows(
         name, what = statement.op.replace("_", " "), ""
         if statement.op == "compute":
             name = "compute again" if tensor in computed else name
-            what = operator_text(schedule, tensor, statement)
+            what = operator_text(schedule, tensor, statement, min(before - after, default=None))
             computed.add(tensor)
         if nest and nest.other:
             computed.add(number[nest.other])
@@ -198,11 +198,14 @@ def _waited_for(remaining: int) -> str:
     return f"until {remaining} transfer{'s' * (remaining > 1)} remain{'s' * (remaining == 1)}"
 
 
-def operator_text(schedule: Schedule, tensor: int, statement: Statement | None = None) -> str:
+def operator_text(
+    schedule: Schedule, tensor: int, statement: Statement | None = None, over: int | None = None
+) -> str:
     """Return the operator of a tensor as `kernel(inputs)`.
 
     A cost graph has no kernels, so the text is then `from inputs`. If `statement` is a compute, the
-    text also has the size and the offset of the workspace.
+    text also has the size and the offset of the workspace. `over`: the tensor in RAM that it
+    overwrites, if there is one.
     """
     op, names = schedule.model.operator(tensor), schedule.names
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
@@ -215,7 +218,9 @@ def operator_text(schedule: Schedule, tensor: int, statement: Statement | None =
         text += f" into {sink}"
     nest = statement.nest if isinstance(statement, Streamed) else None
     if op.overwrites is not None and (nest is None or nest.in_place):
-        text += f", in place of {shortened(names[op.overwrites], NAME_WIDTH)}"
+        over = op.overwrites
+    if over is not None:
+        text += f", in place of {shortened(names[over], NAME_WIDTH)}"
     if nest and statement:
         workspace_bytes = nested(schedule.model, tensor, nest).workspace_bytes
         text += f", {_nest_text(nest, [names[i] for i in (*op.inputs, tensor)])}"

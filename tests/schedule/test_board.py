@@ -7,18 +7,18 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings, strategies as st
 from poet_host import isa
 from poet_host.device.board import load_board
-from poet_host.errors import BadInput
 from poet_host.graph import models
 from poet_host.graph.graph import Graph
 from poet_host.graph.training_options import TrainingOptions
 from poet_host.plan.pricing import cost_graph
-from poet_host.plan.problem import CostGraph
+from poet_host.plan.problem import CostGraph, Problem
 from poet_host.profile.profile import estimate_profile
-from poet_host.schedule.decode import _Decoder, decode
+from poet_host.schedule.decode import _Decoder
 from poet_host.schedule.encode import encode
 from poet_host.schedule.layout import model_of_graph
 from poet_host.schedule.model import CURRENT, FIXED, INPUT, PAGE, model_bytes
 from poet_host.schedule.schedule import Schedule, parse
+from poet_host.stream.in_place import with_modes_in_place
 from support import toy
 from support.memory_board import MemoryBoard, Refused, card
 from support.parts import with_header
@@ -39,7 +39,9 @@ def graphs() -> dict[str, Graph]:
 
 @cache
 def costs(name: str) -> CostGraph:
-    return cost_graph(graphs()[name], estimate_profile(load_board("native")))
+    graph = graphs()[name]
+    problem = Problem(cost_graph(graph, estimate_profile(load_board("native"))), ram_bytes=4)
+    return with_modes_in_place(problem, graph).graph
 
 
 @cache
@@ -80,10 +82,17 @@ def test_the_board_accepts_what_was_encoded(name: str, seed: int) -> None:
     }
 
 
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_random_plans_overwrite_inputs_as_a_choice(name: str) -> None:
+    plans = (random_plan(costs(name), random.Random(seed)) for seed in range(20))
+    assert sum(it.mode > 0 for plan in plans if plan for it in plan.statements) > 20
+
+
 def accepts(schedule: Schedule) -> bool:
+    """Return whether the decoder in Python accepts what a board reads of a schedule."""
     try:
-        decode(schedule)
-    except BadInput:
+        _Decoder(schedule).all()
+    except ValueError:
         return False
     return True
 

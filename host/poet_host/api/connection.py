@@ -23,7 +23,6 @@ from ..firmware_build.recipe import simulated_boards
 from ..graph.graph import Graph
 from ..graph.weights import start_values
 from ..plan.plan import Plan
-from ..plan.pricing import cost_graph
 from ..profile.measure import measure
 from ..profile.meter import hold_states, powers, read_log, wait_for
 from ..profile.profile import Profile
@@ -139,7 +138,7 @@ class Connection(Closing):
 
         try:
             better = calibrated(profile, graph, seen(tight))
-            costs = cost_graph(graph, better)
+            costs = problem(graph, better, ram=plan.ram_bytes, streaming=False).graph
             if plan.problem and plan.problem.streaming:  # its nests have new prices, too
                 plan = _fitting(graph, better, arena_bytes)
                 costs = plan.problem.graph if plan.problem else costs

@@ -26,6 +26,7 @@ from ..solver.greedy import greedy_totals
 from ..solver.policy import DEFAULT_POLICY
 from ..solver.settings import Settings
 from ..solver.solve import DEFAULT_GAP
+from ..stream.in_place import with_modes_in_place
 from ..stream.pairs import in_pair_order
 from ..stream.streaming import with_streaming, with_used_modes
 from ..work import UNITS_PER_S
@@ -123,7 +124,7 @@ def problem(
     if streaming is None and can_stream:
         streaming = largest_operator_bytes(costs, ALIGNMENT) > wanted.ram_bytes
         wanted = replace(wanted, streamable=None if streaming else graph)
-    return with_streaming(wanted, graph) if streaming else wanted
+    return (with_streaming if streaming else with_modes_in_place)(wanted, graph)
 
 
 def solve(
@@ -292,8 +293,10 @@ def encode(
     if not streams and (profile or (plan.problem is None and isinstance(graph, CostGraph))):
         known = None if profile is None else as_profile(profile)
         limits = plan.ram_bytes, plan.deadline_us
-        costs = costs_of(graph, known, commit_every=plan.commit_every)
-        plan = replace(plan, problem=Problem(costs, *limits, known))
+        priced = Problem(costs_of(graph, known, commit_every=plan.commit_every), *limits, known)
+        if isinstance(graph, Graph):
+            priced = with_modes_in_place(priced, graph)
+        plan = replace(plan, problem=priced)
     if plan.status == "infeasible":
         raise Infeasible(why_no_plan(graph, plan), plan.smallest_ram_bytes)
     if plan.status == "unknown":
@@ -308,7 +311,7 @@ def encode(
         )
     if streams and isinstance(graph, Graph):
         graph = in_pair_order(graph)
-    _check_same(graph, plan.problem.graph)
+    _check_same(graph, plan.problem.graph, plan)
     keep = plan.problem.keep_everything
     used, plan = with_used_modes(plan.problem, plan)
     costs, known, streaming = used.graph, used.profile, used.streaming
@@ -337,8 +340,8 @@ def _commit(profile: Profile, costs: CostGraph, plan: Plan) -> dict[str, float]:
     return {"time_us": time_us, "energy_uj": energy_uj}
 
 
-def _check_same(graph: Graph | CostGraph, costs: CostGraph) -> None:
-    """Raise BadInput unless `costs` is the cost graph of `graph`."""
+def _check_same(graph: Graph | CostGraph, costs: CostGraph, plan: Plan) -> None:
+    """Raise BadInput unless `costs` is the cost graph of `graph` and has the nodes of `plan`."""
     if isinstance(graph, CostGraph):
         same = graph == costs
     else:
@@ -349,3 +352,10 @@ def _check_same(graph: Graph | CostGraph, costs: CostGraph) -> None:
             f"the plan was solved for another graph, not for this {graph.name}: pass the graph of "
             "the plan"
         )
+    known = {(node.name, number) for node in costs.nodes for number in range(len(node.all_modes))}
+    for it in plan.statements:
+        if (it.node, it.mode) not in known:
+            raise BadInput(
+                f"the plan has a statement of {it.node} in mode {it.mode}, which {graph.name} "
+                "lacks: pass a plan that poet.solve returned"
+            )

@@ -1,6 +1,6 @@
-"""Operators in place: which input the output of an operator overwrites."""
+"""Operators in place: which input the output of an operator overwrites, always or as a choice."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..isa import kernels
@@ -17,6 +17,7 @@ def in_place(nodes: Sequence[Node]) -> list[Node]:
     smaller than the input, so a plan can keep it, or it is not needed later.
     """
     place = {node.name: i for i, node in enumerate(nodes)}
+    computed = {node.name: node for node in nodes}
     readers: dict[str, list[Node]] = {}
     for node in nodes:
         for name in dict.fromkeys(node.inputs):
@@ -34,23 +35,39 @@ def in_place(nodes: Sequence[Node]) -> list[Node]:
 
     def dies(name: str, node: Node) -> bool:
         *earlier, last = readers[name]
-        return (
-            name in place
-            and last is node
-            and node.inputs.count(name) == 1
-            and nodes[place[name]].size_bytes == node.size_bytes
-            and all(
-                reader.size_bytes < node.size_bytes or needed[reader.name] <= place[node.name]
-                for reader in earlier
-            )
+        return last is node and all(
+            reader.size_bytes < node.size_bytes or needed[reader.name] <= place[node.name]
+            for reader in earlier
         )
 
     found = []
     for node in nodes:
         if node.overwrites is None:
-            inputs = [node.inputs[i] for i in kernels()[node.op].may_overwrite]
+            inputs = _overwritable(node, computed)
             node = replace(
                 node, overwrites=next((name for name in inputs if dies(name, node)), None)
             )
         found.append(node)
     return found
+
+
+def choices(nodes: Iterable[Node]) -> dict[str, list[str]]:
+    """Return for each node that overwrites no input the inputs that it may overwrite.
+
+    A later node may need them again, so a planner chooses.
+    """
+    computed = {node.name: node for node in nodes if not node.stored}
+    own = {name: node for name, node in computed.items() if node.overwrites is None}
+    return {name: _overwritable(node, computed) for name, node in own.items()}
+
+
+def _overwritable(node: Node, computed: Mapping[str, Node]) -> list[str]:
+    """Return the computed inputs, of the size of the node, that its kernel may overwrite."""
+    names = [node.inputs[i] for i in kernels()[node.op].may_overwrite]
+    return [
+        name
+        for name in names
+        if name in computed
+        and computed[name].size_bytes == node.size_bytes
+        and node.inputs.count(name) == 1
+    ]

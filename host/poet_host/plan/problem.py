@@ -3,7 +3,7 @@
 Nodes are listed in execution order. `inputs` and `overwrites` are indices into that list.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
@@ -164,10 +164,21 @@ class CostGraph:
         """Return the index of each node, by name."""
         return {node.name: i for i, node in enumerate(self.nodes)}
 
+    def with_modes(self, nodes: Iterable[CostNode]) -> "CostGraph":
+        """Return the graph with `nodes`, which differ from its own in their modes from 1 on."""
+        graph = replace(self, nodes=tuple(nodes))
+        graph.__dict__["keep_everything"] = self.keep_everything  # it uses mode 0
+        return graph
+
     @cached_property
     def has_modes(self) -> bool:
         """Return whether a node has a mode other than mode 0."""
         return any(node.modes for node in self.nodes)
+
+    @cached_property
+    def has_streaming_modes(self) -> bool:
+        """Return whether a mode streams an operand."""
+        return any(mode.streams for node in self.nodes for mode in node.modes)
 
     @cached_property
     def has_fused_modes(self) -> bool:

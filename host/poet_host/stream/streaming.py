@@ -25,6 +25,7 @@ from ..plan.problem import Also, CostGraph, CostNode, Mode, Problem, Streaming
 from ..profile.profile import Profile, signature
 from ..profile.transfer import Lane
 from .cutting import choose_cuts
+from .in_place import with_modes_in_place
 from .nest_search import NestSearch
 from .nest_traffic import Array, Prices
 from .pairs import in_pair_order, pairs_of, statistics_of
@@ -41,8 +42,8 @@ def with_streaming(problem: Problem, graph: Graph) -> Problem:
 
     The problem must have a profile. Parts of tensors have the largest size at which six parts fit
     the RAM, and each operator fits it. If there is no such size, the cuts and modes are those that
-    need the least RAM. Otherwise, the problem has all modes that no other mode dominates. The nodes
-    are in the order of `in_pair_order`.
+    need the least RAM. Otherwise, the problem has all modes that no other mode dominates. The modes
+    in place come last (`with_modes_in_place`). The nodes are in the order of `in_pair_order`.
     """
     assert problem.profile is not None
     graph, given = in_pair_order(graph), problem.graph
@@ -52,11 +53,13 @@ def with_streaming(problem: Problem, graph: Graph) -> Problem:
     for part_bytes in (size for size in PART_BYTES if size <= most_bytes):
         tried.append(_CutGraph(graph, problem.profile, part_bytes, commit_every))
         if tried[-1].need_bytes <= problem.ram_bytes:
-            costs, streaming = tried[-1].priced(lambda search: search.best(problem.ram_bytes))
-            return replace(problem, graph=costs, streaming=streaming)
-    least = min(tried, key=lambda cut_graph: cut_graph.need_bytes)
-    costs, streaming = least.priced(NestSearch.smallest)
-    return replace(problem, graph=costs, streaming=streaming)
+            found = tried[-1].priced(lambda search: search.best(problem.ram_bytes))
+            break
+    else:
+        least = min(tried, key=lambda cut_graph: cut_graph.need_bytes)
+        found = least.priced(NestSearch.smallest)
+    costs, streaming = found
+    return with_modes_in_place(replace(problem, graph=costs, streaming=streaming), graph)
 
 
 class _CutGraph:
@@ -360,11 +363,11 @@ def _statistics_us(node: Node, profile: Profile, search: NestSearch, cell_us: fl
 
 
 def with_used_modes(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
-    """Return the problem without the nests that `plan` does not use, and the same plan of it.
+    """Return the problem without the modes that `plan` does not use, and the same plan of it.
 
     The modes that the plan uses get the numbers from 1, in their order.
     """
-    if problem.streaming is None:
+    if not problem.graph.has_modes:
         return problem, plan
     computes = [statement for statement in plan.statements if statement.op == "compute"]
     used: dict[str, set[int]] = {}
@@ -376,13 +379,15 @@ def with_used_modes(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
         mine = sorted(used.get(node.name, set()) - {0})
         number |= {(node.name, mode): i + 1 for i, mode in enumerate(mine)}
         nodes.append(replace(node, modes=tuple(node.mode(mode) for mode in mine)))
-    nests = {
-        (name, number[name, mode]): nest
-        for (name, mode), nest in problem.streaming.nests.items()
-        if (name, mode) in number
-    }
+    streaming = problem.streaming
+    if streaming is not None:
+        nests = {
+            (name, number[name, mode]): nest
+            for (name, mode), nest in streaming.nests.items()
+            if (name, mode) in number
+        }
+        streaming = replace(streaming, nests=nests)
     statements = (replace(it, mode=number[it.node, it.mode]) for it in plan.statements)
     graph = replace(problem.graph, nodes=tuple(nodes))
-    streaming = replace(problem.streaming, nests=nests)
     smaller = replace(problem, graph=graph, streaming=streaming)
     return smaller, replace(plan, statements=tuple(statements), problem=smaller)

@@ -159,6 +159,47 @@ def timed_mode_problems(seed: int, most_nodes: int = 6, *, is_fused: bool = Fals
     return [replace(problem, deadline_us=limit) for limit in sorted(limits)]
 
 
+def in_place(graph: CostGraph, seed: int) -> CostGraph:
+    """The graph with a mode for most inputs that a node may overwrite, at the costs of mode 0."""
+    rng = random.Random(f"in place {seed}")
+    nodes = list(graph.nodes)
+    for i, node in enumerate(nodes):
+        if node.overwrites is None and not node.stored:
+            same = (j for j in dict.fromkeys(node.inputs) if nodes[j].bytes == node.bytes)
+            modes = (replace(node.mode(0), overwrites=j) for j in same if rng.random() < 0.8)
+            nodes[i] = replace(node, modes=tuple(modes))
+    return replace(graph, name=f"{graph.name} in place", nodes=tuple(nodes))
+
+
+def normed(seed: int) -> CostGraph:
+    """Two layers and their gradients. The norm of each layer may overwrite what the gradient reads
+    again, so that a plan computes the layer again, perhaps in place.
+    """
+    rng = random.Random(f"normed {seed}")
+    nodes: list[CostNode] = []
+
+    def add(name: str, *inputs: int, size_bytes: int = 4) -> int:
+        energy_uj, page_uj = rng.uniform(0.2, 2.0), rng.uniform(2.0, 9.0)
+        nodes.append(
+            CostNode(
+                name, inputs, size_bytes, energy_uj, energy_uj, page_uj, page_uj, page_uj,
+                rng.uniform(1.0, 2.0) * page_uj, stored=not inputs,
+            )
+        )  # fmt: skip
+        return len(nodes) - 1
+
+    below, layers = add("x", size_bytes=2), []
+    for k in range(2):
+        conv = add(f"conv{k}", below)
+        layers.append((below, conv))
+        below = add(f"norm{k}", conv)
+    gradient = add("loss", below, size_bytes=1)
+    for k, (read, conv) in reversed(list(enumerate(layers))):
+        gradient = add(f"norm{k}:grad", conv, gradient)
+        add(f"weight{k}:grad", read, gradient, size_bytes=1)
+    return CostGraph(f"normed {seed}", tuple(nodes), rng.random() < 0.7)
+
+
 def kinds_of(graph: CostGraph) -> dict[str, Any]:
     """How often each choice of a mode occurs in the graph."""
     modes = [(node, mode) for node in graph.nodes for mode in node.modes]

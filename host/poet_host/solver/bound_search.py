@@ -58,7 +58,7 @@ def search_bounds(
     if incumbent is not None:
         search.incumbent = incumbent
         search.incumbent_value = task.value(incumbent)
-    if not is_relaxed and task.padded.has_modes:
+    if not is_relaxed and task.padded.has_streaming_modes:
         search.relax(task.policy.long_relaxation_time_share)
     search.run()
 
@@ -147,9 +147,8 @@ class BoundSearch(Search):
     def _page_in_uj(self, missing: tuple[int, int]) -> float:
         """Return the energy to page in a missing input, which must be on storage then."""
         j, i = missing
-        nodes = self.task.padded.nodes
-        stored = self.task.modes.certainly_stored(i) and not nodes[j].modes
-        return nodes[i].page_in_uj if stored else INFINITY
+        stored = self.task.modes.certainly_stored(i) and self.task.modes.exact.has_one_way[j]
+        return self.task.padded.nodes[i].page_in_uj if stored else INFINITY
 
     def relax(self, share: float) -> Outcome:
         """Solve a stage model in which recomputations need no inputs, and try its solution.
@@ -174,7 +173,7 @@ class BoundSearch(Search):
         if result.outcome == "optimal" and not self.learnt.strict:
             self.add_expensive(_missing(model, result.values))
             self.channel.emit("learnt", self.learnt)
-        if result.values is not None and self.task.padded.has_modes:
+        if result.values is not None and self.task.padded.has_streaming_modes:
             recomputed = solution.recomputed(model, result.values)
             limit_s = self.task.left_s * self.policy.plan_time_share
             if any(recomputed):
@@ -240,14 +239,14 @@ class BoundSearch(Search):
 def _missing(model: StageModel, values: Values) -> Iterator[tuple[int, int]]:
     """Yield (node, input) where a solution recomputes a node although the input is not in RAM.
 
-    All inputs of a node with modes are missing if the model relaxes its ways (`Modes.relaxed`).
+    All inputs of a node with several ways are missing if the model relaxes them (`Modes.relaxed`).
     """
     for stage in model.stages:
         for j, column in stage.computed.items():
             if values[column] < 0.5:
                 continue
             exact = model.modes.exact
-            if model.graph.nodes[j].modes:
+            if not exact.has_one_way[j]:
                 if model.modes.ways[j] != exact.ways[j]:
                     yield from ((j, i) for i in model.graph.nodes[j].all_inputs)
                 continue

@@ -8,47 +8,16 @@ several nodes are taken apart (apart.py).
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from ..plan.problem import CostGraph, Mode
 from .apart import Group, Member, taken_apart
 from .events import Event
+from .ways import Way, least_of
 
 Strict = Mapping[int, Set[int]]
 """Inputs by node. Recomputations of the node need these inputs. See `Modes.relaxed`."""
-
-
-@dataclass(frozen=True)
-class Way:
-    """A way to compute a node again, so that its result is in RAM: the modes that stream the same
-    inputs. Each cost is the least of these modes. A way may be a mode of an earlier node that
-    computes the node too. Then each of its members bears the same share of the costs.
-    """
-
-    node: int  # the node that has the mode
-    mode: int  # the one of least energy
-    whole: tuple[int, ...]  # the inputs that must be in RAM
-    streamed: tuple[int, ...]
-    energy_uj: float
-    processor_us: float
-    transfers_us: float  # in which the transfer lane is occupied
-
-
-def least_of(ways: Sequence[Way]) -> Way:
-    """Return a way that is at least as good as each of these ways."""
-    first = ways[0]
-    if len(ways) == 1:
-        return first
-    return Way(
-        first.node,
-        first.mode,
-        tuple(i for i in first.whole if all(i in way.whole for way in ways)),
-        tuple(i for i in first.streamed if all(i in way.streamed for way in ways)),
-        min(way.energy_uj for way in ways),
-        min(way.processor_us for way in ways),
-        min(way.transfers_us for way in ways),
-    )
 
 
 class Modes:
@@ -133,8 +102,8 @@ class Modes:
     def relaxed(self, strict: Strict) -> "Modes":
         """Return the modes as if recomputations needed only the inputs in `strict`.
 
-        A node with modes needs all its inputs if it is in `strict`. Otherwise its recomputations
-        cost what its cheapest way costs.
+        A node with several ways needs all its inputs if it is in `strict`. Otherwise its
+        recomputations cost what its cheapest way costs.
         """
         modes = copy(self)
         for name in ("ways", "least_way", "again"):
@@ -146,7 +115,7 @@ class Modes:
 
     def _relaxed_ways(self, j: int, strict: Set[int] | None) -> tuple[Way, ...]:
         least = self.least_way[j]
-        if least is None or (self.graph.nodes[j].modes and strict is not None):
+        if least is None or (strict is not None and not self.has_one_way[j]):
             return self.ways[j]
         whole = tuple(i for i in least.whole if strict is not None and i in strict)
         return (replace(least, whole=whole, streamed=()),)
@@ -378,6 +347,11 @@ class Modes:
             and (not self.timed or one.processor_us <= other.processor_us)
             and (not self.timed or one.transfers_us <= other.transfers_us)
         )
+
+    @cached_property
+    def has_one_way(self) -> tuple[bool, ...]:
+        """Return whether a node has at most one way, which streams nothing."""
+        return tuple(not any(way.streamed for way in w) and len(w) < 2 for w in self.exact.ways)
 
     @cached_property
     def least_way(self) -> tuple[Way | None, ...]:

@@ -80,7 +80,7 @@ class PrimalSearch(RepairSearch):
         stage models take long.
         """
         task = self.task
-        return task.is_large or (task.padded.has_modes and not self.is_relaxed)
+        return task.is_large or (task.padded.has_streaming_modes and not self.is_relaxed)
 
     def exhaust(self, max_labels: int, share: float = 1.0) -> bool:
         """Search exhaustively. Return whether the result is proved.

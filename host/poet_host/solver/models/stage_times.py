@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from ..modes import Way
 from ..program import TimeLimits
+from ..ways import Way
 from .stage_columns import Stage, StageModel
 
 

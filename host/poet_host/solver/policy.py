@@ -135,7 +135,7 @@ class SearchPolicy:
     max_repaired_share: float = 0.3  # of all stages
 
     relaxation_time_share: float = 0.1  # for each program of the first relaxation
-    long_relaxation_time_share: float = 0.6  # if a graph with modes needs the relaxation again
+    long_relaxation_time_share: float = 0.6  # if operators stream, for the relaxation again
     bound_gap_share: float = 0.2  # of the wanted gap, which each model of a bound may leave
     # Of the missing inputs of a solution, those become strict that cost at least this share of the
     # most expensive one.

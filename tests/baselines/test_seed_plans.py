@@ -76,7 +76,7 @@ def first_plan(
         "plan": [],
         "began from": [] if began_from is None else began_from,
     }
-    slow = {"exhaustive", "shallow", "medium", "neighbourhoods", "deep"}
+    slow = {"exact", "shallow", "medium", "neighbourhoods", "deep"}
     task = Task(
         problem, problem.graph, 0.0, problem.ram_bytes, recompute=recompute, page=page, unit=4,
         gap=0.0, ends_at=time.monotonic() + MUCH_S, known=known, seed_plans=tuple(seed_plans),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from poet_host.firmware_build.compile import LIBRARY_FLAGS, library_of
 from poet_host.packing import packing, packing_search
 from poet_host.packing.blocks import Block, live_peak
 from poet_host.packing.packing import pack
@@ -116,7 +117,7 @@ def test_the_c_code_compiles_without_warnings(tmp_path: Path) -> None:
     warnings = ("-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror")
     sources = Path(packing_search.__file__).parent.glob("packing_*.c")
     output = tmp_path / "packing.so"
-    subprocess.run(["cc", *packing_search.FLAGS, *warnings, *sources, "-o", output], check=True)
+    subprocess.run(["cc", *LIBRARY_FLAGS, *warnings, *sources, "-o", output], check=True)
 
 
 # The rule: solve again with less RAM only after a proof.
@@ -155,8 +156,8 @@ def test_without_a_compiler_the_other_methods_still_pack(monkeypatch: pytest.Mon
 
 
 def test_no_compiler_means_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    library.cache_clear()
+    library_of.cache_clear()
     monkeypatch.setenv("PATH", "")
     assert library() is None
     assert search(TIGHT, 23) is None
-    library.cache_clear()
+    library_of.cache_clear()

@@ -1,20 +1,16 @@
 """`solve` on graphs with modes: each claim holds for the plans of all modes."""
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
 from poet_host.baselines.registry import CHAIN, PAGED_CHAIN, SCHEDULERS, plan_by
-from poet_host.plan.plan import objective_value
 from poet_host.plan.problem import TOLERANCE, Also, CostGraph, CostNode, Mode, Problem
 from poet_host.plan.verify import verify
-from poet_host.solver.events import statements
-from poet_host.solver.exhaustive import search_exhaustively
 from poet_host.solver.modes import Modes
 from poet_host.solver.settings import Settings
-from support.mode_graphs import mode_problem, timed_mode_problems
+from support.mode_graphs import mode_problem
 from support.oracle import cheapest
-from support.plans import node_with, task_of, totals
+from support.plans import node_with
 
 node = node_with(
     time_us=10.0, energy_uj=8.0, page_in_us=4.0, page_in_uj=2.0, page_out_us=5.0, page_out_uj=3.0
@@ -60,26 +56,6 @@ def test_the_smallest_ram_is_that_of_the_modes() -> None:
 
 def test_no_mode_meets_a_deadline_below_the_least_time() -> None:
     assert plan_by("poet", Problem(GRAPH, 72, 13.9), QUICK).status == "infeasible"
-
-
-@pytest.mark.slow
-def test_the_exhaustive_search_finds_the_plans_of_all_modes() -> None:
-    kinds: Counter[str] = Counter()
-    for seed in range(100, 150):
-        for problem in (mode_problem(seed, 6), *timed_mode_problems(seed, 5)):
-            task = task_of(problem)
-            found, best = search_exhaustively(task, 1_000_000, lambda: False), cheapest(problem)
-            assert found is not None
-            assert (found.events is None) == (best is None)
-            if found.events is None or best is None:
-                kinds["none"] += 1
-                continue
-            assert found.value == pytest.approx(best.value(problem), rel=1e-9, abs=1e-12)
-            spent = totals(problem, statements(problem.graph, found.events))
-            value = objective_value(problem.objective, spent)
-            assert value == pytest.approx(best.value(problem), rel=1e-9, abs=1e-12)
-            kinds["modes" if any(event.mode for event in found.events) else "mode 0"] += 1
-    assert min(kinds.values()) > 20, kinds
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ PROBLEM = random_problem(9)  # which has a plan
         (PRIMAL | LAST, "unknown"),
         (PRIMAL, "feasible"),
         (LAST | PRIMAL - {"greedy plans"}, "feasible"),
-        (LAST | PRIMAL - {"exhaustive"}, "optimal"),
+        (LAST | PRIMAL - {"exact"}, "optimal"),
     ],
 )
 def test_a_phase_can_be_skipped(skipped: set[str], status: str) -> None:

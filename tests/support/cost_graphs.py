@@ -129,7 +129,7 @@ def random_problem(seed: int, most_nodes: int = 9) -> Problem:
 
 def beyond_exhaustive(problem: Problem) -> Problem:
     """The same problem with more nodes, all free and of 0 bytes, than exhaustive search takes."""
-    most = DEFAULT_POLICY.max_exhaustive_nodes
+    most = DEFAULT_POLICY.max_exact_nodes
     free = tuple(CostNode(f"free {i}", (), 0, once=True) for i in range(most))
     nodes = (*problem.graph.nodes, *free)
     return replace(problem, graph=replace(problem.graph, nodes=nodes))

@@ -7,11 +7,17 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import cffi
 
 from ..errors import PoetError
 from ..temporary import temporary_folder
 
+# Of libraries. Products and sums must not be contracted: all computers then search alike.
+LIBRARY_FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
 # Errors of compilers and linkers, and lines that name no error. The last line of a failed link only
 # says that the linker failed.
 _ERROR = re.compile(
@@ -87,6 +93,27 @@ def compiled(
                 )
         built.replace(target)
     return target
+
+
+@cache
+def library_of(folder: Path, prefix: str) -> tuple[Any, Any] | None:
+    """Return (ffi, lib) of a search in C; None if it cannot be compiled on this computer.
+
+    Its sources and headers in the folder begin with `prefix`. Python calls what the header
+    `prefix`_search.h declares.
+    """
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return None
+    ffi = cffi.FFI()
+    ffi.cdef(declarations(folder / f"{prefix}_search.h"))
+    try:
+        sources, headers = sorted(folder.glob(f"{prefix}_*.c")), folder.glob(f"{prefix}_*.h")
+        command = [compiler, *LIBRARY_FLAGS]
+        path = compiled(f"{prefix}.so", command, sources, sorted(headers), missing="")
+        return ffi, ffi.dlopen(str(path))
+    except (PoetError, OSError):
+        return None
 
 
 def _first_error(output: str) -> str:

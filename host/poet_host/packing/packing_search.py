@@ -4,24 +4,17 @@ Where no C compiler is installed, there is no exact search: `pack` works without
 """
 
 import math
-import shutil
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-import cffi
-
 from .. import work
-from ..errors import PoetError
-from ..firmware_build.compile import compiled, declarations
+from ..firmware_build.compile import library_of
 from .blocks import ALIGNMENT, Block, live_peak
 
-# Products and sums of weights must not be contracted: all computers then search alike.
-FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
 MAX_STEPS = 300_000_000
 STEPS_PER_S = 100_000_000  # roughly
 _RESULTS: tuple[Literal["none", "found", "unknown"], ...] = ("none", "found", "unknown")
@@ -37,21 +30,9 @@ class Searched:
     steps: int
 
 
-@cache
 def library() -> tuple[Any, Any] | None:
     """Return (ffi, lib) of the search in C; None if it cannot be compiled on this computer."""
-    folder = Path(__file__).parent
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        return None
-    ffi = cffi.FFI()
-    ffi.cdef(declarations(folder / "packing_search.h"))
-    try:
-        sources, headers = sorted(folder.glob("packing_*.c")), sorted(folder.glob("packing_*.h"))
-        path = compiled("packing.so", [compiler, *FLAGS], sources, headers, missing="")
-        return ffi, ffi.dlopen(str(path))
-    except (PoetError, OSError):
-        return None
+    return library_of(Path(__file__).parent, "packing")
 
 
 def search(

@@ -76,10 +76,10 @@ class SearchPolicy:
     large_graph_nodes: int = 500  # more nodes make a graph large: its programs take long
     short_time_s: float = 2.0
     greedy_ram_shares: tuple[float, ...] = (1.0, 0.9, 0.7, 0.5)  # tried until a plan fits
-    max_exhaustive_nodes: int = 16  # of the largest graph that is searched exhaustively
-    exhaustive_labels_first: int = 40_000
-    exhaustive_labels_last: int = 2_000_000
-    exhaustive_time_share: float = 0.2  # for the first exhaustive search
+    max_exact_nodes: int = 16  # of the largest graph whose states are all searched
+    exact_labels_first: int = 100_000
+    exact_labels_last: int = 1_000_000
+    exact_time_share: float = 0.2  # for the first search over all states
     seed_plan_gap: float = 0.01  # above this gap, seed plans precede the bound search
     seed_plans_time_share: float = 0.5  # for all seed plans together
     seed_plans_time_share_deadline: float = 0.15

@@ -18,7 +18,6 @@ from ..plan.verify import verify
 from ..work import now_s
 from .bound_search import first_bound
 from .events import Candidate, Event, events_of, normal_order, tidy
-from .exhaustive import search_exhaustively
 from .greedy import everything_paged, greedy_plans
 from .models import solution
 from .models.stage_columns import StageModel
@@ -28,6 +27,7 @@ from .recompute_candidates import RecomputeCandidates
 from .repair import RepairSearch
 from .search import Task
 from .settings import Settings
+from .states.exact import search_states
 from .workers import Channel
 
 
@@ -82,8 +82,8 @@ class PrimalSearch(RepairSearch):
         task = self.task
         return task.is_large or (task.padded.has_streaming_modes and not self.is_relaxed)
 
-    def exhaust(self, max_labels: int, share: float = 1.0) -> bool:
-        """Search exhaustively. Return whether the result is proved.
+    def search_all_states(self, max_labels: int, share: float = 1.0) -> bool:
+        """Search all states of a small graph. Return whether the result is proved.
 
         `share`: the largest part of the time left that this search may take.
         """
@@ -91,7 +91,7 @@ class PrimalSearch(RepairSearch):
         ends_at = now_s() + task.left_s * share
         if self.is_over:
             return False
-        result = search_exhaustively(task, max_labels, lambda: self.is_over or now_s() > ends_at)
+        result = search_states(task, max_labels, lambda: self.is_over or now_s() > ends_at)
         if result is None:
             return False
         if result.events is None:
@@ -118,8 +118,8 @@ class PrimalSearch(RepairSearch):
         if self.incumbent is None:
             self.try_plan(everything_paged(task.modes))
 
-    def exhaust_quickly(self) -> bool:
-        return self.exhaust(self.policy.exhaustive_labels_first, self.policy.exhaustive_time_share)
+    def search_all_states_quickly(self) -> bool:
+        return self.search_all_states(self.policy.exact_labels_first, self.policy.exact_time_share)
 
     def find_first_bound(self) -> None:
         self.first_bound, self.is_relaxed = first_bound(self)
@@ -314,7 +314,7 @@ PHASES_AGAIN: _Phases = (  # of a search that goes on after the bound search
 FIRST_PHASES: _Phases = (
     ("greedy plans", PrimalSearch.is_hurried, PrimalSearch.try_greedy_plans),
     ("seed plans", PrimalSearch.is_hurried, PrimalSearch.try_seed_plans),
-    ("exhaustive", always, PrimalSearch.exhaust_quickly),
+    ("exact", always, PrimalSearch.search_all_states_quickly),
     ("greedy plans", unless(PrimalSearch.is_hurried), PrimalSearch.try_greedy_plans),
     ("seed plans", PrimalSearch.has_no_plan, PrimalSearch.try_seed_plans),
     ("first bound", always, PrimalSearch.find_first_bound),
@@ -330,6 +330,6 @@ LATER_PHASES: _Phases = (
         lambda search: search.deepen(search.policy.medium_limits, search.policy.medium_time_share),
     ),
     *PHASES_AGAIN,
-    ("exhaustive", always, lambda search: search.exhaust(search.policy.exhaustive_labels_last)),
+    ("exact", always, lambda search: search.search_all_states(search.policy.exact_labels_last)),
 )
 PHASES: _Phases = (*FIRST_PHASES, *LATER_PHASES)

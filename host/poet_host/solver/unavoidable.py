@@ -81,10 +81,13 @@ def _least_us(graph: CostGraph, i: int) -> float:
 
 def _needed(graph: CostGraph, i: int) -> set[int]:
     """Return the stored tensors that must be paged in for node i, whatever its mode."""
-    if not graph.storage:
-        return set()
+    return needed_whole(graph, i) - {*graph.starting} if graph.storage else set()
+
+
+def needed_whole(graph: CostGraph, i: int) -> set[int]:
+    """Return the stored tensors that must be in RAM for node i, whatever its mode."""
     whole = (set(graph.nodes[j].whole_inputs(number)) for j, number, _ in graph.runs[i])
-    return {j for j in set.intersection(*whole) if graph.nodes[j].stored} - {*graph.starting}
+    return {j for j in set.intersection(*whole) if graph.nodes[j].stored}
 
 
 def _read(graph: CostGraph) -> set[int]:

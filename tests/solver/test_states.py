@@ -1,5 +1,6 @@
 """The search over states: its plans are the best ones, and its C code is sound."""
 
+import math
 import os
 import subprocess
 import sys
@@ -8,15 +9,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import poet_host as poet
 import pytest
 from poet_host.firmware_build.compile import LIBRARY_FLAGS, library_of
 from poet_host.packing.packing_search import search as search_packing
 from poet_host.plan.problem import OBJECTIVES, Problem
 from poet_host.solver.events import Candidate, candidate_of
-from poet_host.solver.states import states
+from poet_host.solver.states import bound, states
 from poet_host.solver.states.exact import search_states
 from support.cost_graphs import problem_of, training
-from support.mode_graphs import mode_graph, mode_problem, staying, timed_mode_problems
+from support.mode_graphs import fused, mode_graph, mode_problem, staying, timed_mode_problems
 from support.oracle import cheapest
 from support.plans import task_of
 
@@ -58,6 +60,52 @@ def test_the_best_plan_is_that_of_the_oracle(first: int) -> None:
     assert min(kinds.values()) > 2, kinds
 
 
+def large_state_problems(seed: int) -> Iterator[Problem]:
+    """Problems with storage, with modes, fused modes, and tensors that stay."""
+    yield mode_problem(seed, 7, "added-energy")
+    yield mode_problem(seed, 7, "added-energy", is_fused=True)
+    for commit_every in (1, 3, 100):
+        graph = mode_graph(seed, 6) if seed % 2 else training(seed, 7)
+        graph = staying(fused(graph, seed) if seed % 3 else graph, seed)
+        graph = replace(graph, commit_every=commit_every)
+        yield replace(problem_of(graph, seed), objective="added-energy")
+
+
+@pytest.mark.parametrize("first", [0, pytest.param(20, marks=pytest.mark.slow)])
+def test_no_bound_of_large_tensors_is_too_high(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tensors count: none, a few more in each search, and all."""
+    monkeypatch.setattr(bound, "FIRST", 0)
+    equal = compared = 0
+    for seed in range(first, 8 if first == 0 else 220):
+        for problem in large_state_problems(seed):
+            task = task_of(problem)
+            best = search_states(task, 1_000_000, lambda: False)
+            assert best is not None
+            if best.value == math.inf or not problem.graph.storage:
+                continue
+            found = list(bound.bounds(task, lambda: math.inf, lambda: False))
+            assert max(found) <= best.value * (1 + 1e-9) + 1e-9, seed
+            equal += max(found) == pytest.approx(best.value)
+            compared += 1
+    assert equal > 0.6 * compared > 0
+
+
+def test_a_bound_ends_at_the_best_known_value() -> None:
+    """Paths that cost more are left out."""
+    for seed in (1, 3, 5):
+        task = task_of(mode_problem(seed, 7, "added-energy"))
+        *_, last = bound.bounds(task, lambda: 1.0, lambda: False)
+        assert last == 1.0
+
+
+def test_states_bound_where_ram_holds_few_large_tensors() -> None:
+    costs = poet.costs_of(poet.load("resnet8-cifar"), poet.estimate_profile("nrf52840_dk"))
+    for ram_bytes, holds_few in ((220 << 10, True), (1 << 20, False)):
+        problem = Problem(costs, ram_bytes, objective="added-energy")
+        assert bound.holds_few(task_of(problem)) == holds_few
+        assert not bound.holds_few(task_of(replace(problem, deadline_us=1e9)))
+
+
 def test_limits_end_the_search_without_a_result() -> None:
     task = task_of(mode_problem(3, 7))
     assert search_states(task, 1_000_000, lambda: False) is not None
@@ -81,9 +129,11 @@ def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
     program = (
         "from poet_host.firmware_build import compile\n"
         "compile.LIBRARY_FLAGS += ('-fsanitize=undefined,address', '-fno-sanitize-recover=all')\n"
-        "from solver.test_states import compare_with_oracle, small_problems\n"
+        "from solver.test_states import *\n"
         "import os; os.environ.pop('LD_PRELOAD')\n"
         "print(*{compare_with_oracle(it) for it in small_problems(1)})\n"
+        "for it in large_state_problems(1):\n"
+        "    print(*bound.bounds(task_of(it), lambda: math.inf, lambda: False))\n"
     )
     path = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
     environment = os.environ | {

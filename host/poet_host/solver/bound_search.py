@@ -17,12 +17,15 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..plan.problem import TOLERANCE
+from ..work import now_s
 from .events import Candidate, tidy
 from .models import solution
 from .models.conflicts import Conflict, forbid, violated_sets
 from .models.stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel
+from .policy import Phase, always, run_phases
 from .program import INFINITY, Outcome, Values, minimise
 from .search import Search, Task
+from .states.bound import bounds, holds_few
 from .workers import Channel
 
 
@@ -54,22 +57,46 @@ def search_bounds(
     `is_relaxed`: whether `first_bound` found the best bound that it can find. `learnt`: what it, or
     another bound search for the same graph and RAM budget, has learnt.
     """
-    search = BoundSearch(task, channel, learnt=learnt)
+    search = BoundSearch(task, channel, learnt=learnt, is_relaxed=is_relaxed)
     if incumbent is not None:
         search.incumbent = incumbent
         search.incumbent_value = task.value(incumbent)
-    if not is_relaxed and task.padded.has_streaming_modes:
-        search.relax(task.policy.long_relaxation_time_share)
-    search.run()
+    run_phases(PHASES, search, task.policy.skipped)
 
 
 @dataclass
 class BoundSearch(Search):
     bound: float = -INFINITY
     learnt: Learnt = field(default_factory=Learnt)
+    is_relaxed: bool = False
     # Least value of a solution that lacks no expensive input. Solutions on the way to the next one
     # are offered only if they are better.
     offered: float = INFINITY
+
+    def may_relax_longer(self) -> bool:
+        return not self.is_relaxed and self.task.padded.has_streaming_modes
+
+    def relax_longer(self) -> None:
+        self.relax(self.policy.long_relaxation_time_share)
+
+    def search_states(self) -> None:
+        """Search states in which more and more large tensors count (states/bound.py)."""
+        ends_at = now_s() + self.task.left_s * self.policy.states_time_share
+
+        def is_over() -> bool:
+            self.receive()
+            return self.is_over or self.is_proved or now_s() > ends_at
+
+        for bound in bounds(self.task, lambda: self.incumbent_value, is_over):
+            self.raise_bound(bound)
+
+    def receive(self) -> bool:
+        """Take a better plan that the primal search has found. Return whether there is one."""
+        plan = self.channel.receive()
+        if plan is None or self.task.value(plan) >= self.incumbent_value:
+            return False
+        self.incumbent, self.incumbent_value = plan, self.task.value(plan)
+        return True
 
     def run(self) -> None:
         """Solve larger and larger models, until a solution is a plan, or time is up."""
@@ -217,11 +244,9 @@ class BoundSearch(Search):
             return self.is_over or self.is_proved
 
         def receive() -> Values | None:
-            plan = self.channel.receive()
-            if plan is None or task.value(plan) >= self.incumbent_value:
+            if not self.receive() or self.incumbent is None:
                 return None
-            self.incumbent, self.incumbent_value = plan, task.value(plan)
-            return solution.values_of(model, plan.events)
+            return solution.values_of(model, self.incumbent.events)
 
         result = minimise(
             model.program,
@@ -234,6 +259,13 @@ class BoundSearch(Search):
         )
         self.raise_bound(result.bound)
         return result.values if result.outcome == "optimal" and not self.is_proved else None
+
+
+PHASES: tuple[Phase[BoundSearch], ...] = (
+    ("states", lambda search: holds_few(search.task), BoundSearch.search_states),
+    ("relaxation", BoundSearch.may_relax_longer, BoundSearch.relax_longer),
+    ("models", always, BoundSearch.run),
+)
 
 
 def _missing(model: StageModel, values: Values) -> Iterator[tuple[int, int]]:

@@ -134,6 +134,12 @@ class SearchPolicy:
     repair_margin_growth: int = 4
     max_repaired_share: float = 0.3  # of all stages
 
+    # A search over states bounds if RAM holds few large tensors: at most so many sets of tensors
+    # fit RAM, and these tensors are at least this share of the bytes of all.
+    most_sets: int = 500_000
+    least_listed_share: float = 0.5
+    most_state_labels: int = 2_000_000
+    states_time_share: float = 0.5
     relaxation_time_share: float = 0.1  # for each program of the first relaxation
     long_relaxation_time_share: float = 0.6  # if operators stream, for the relaxation again
     bound_gap_share: float = 0.2  # of the wanted gap, which each model of a bound may leave

@@ -27,6 +27,7 @@ from .recompute_candidates import RecomputeCandidates
 from .repair import RepairSearch
 from .search import Task
 from .settings import Settings
+from .states.bound import holds_few
 from .states.exact import search_states
 from .workers import Channel
 
@@ -128,6 +129,16 @@ class PrimalSearch(RepairSearch):
         """Emit "ready for bounds"; if the incumbent is far from the bound, try seed plans first."""
         if self.is_far_from_bound():
             self.try_seed_plans()
+        self.begin_bound_search()
+
+    def bounds_by_states(self) -> bool:
+        """Return whether the bound search begins with a search over states.
+
+        That needs no first bound, and no good plan.
+        """
+        return holds_few(self.task)
+
+    def begin_bound_search(self) -> None:
         self.channel.emit("ready for bounds", self.is_relaxed)
 
     def is_far_from_bound(self) -> bool:
@@ -317,6 +328,7 @@ FIRST_PHASES: _Phases = (
     ("exact", always, PrimalSearch.search_all_states_quickly),
     ("greedy plans", unless(PrimalSearch.is_hurried), PrimalSearch.try_greedy_plans),
     ("seed plans", PrimalSearch.has_no_plan, PrimalSearch.try_seed_plans),
+    ("bounds", PrimalSearch.bounds_by_states, PrimalSearch.begin_bound_search),
     ("first bound", always, PrimalSearch.find_first_bound),
 )
 LATER_PHASES: _Phases = (

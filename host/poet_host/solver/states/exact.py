@@ -94,14 +94,14 @@ class ExactStates:
         stored = {i for i, node in enumerate(graph.nodes) if node.stored}
         old = {i for start in self.starts for i in graph.effects["start", start, 0].outdates}
         deadline_us = INFINITY if task.deadline_us is None else task.deadline_us
-        needed = [-1] * len(graph.nodes)
+        due = [0] * (len(self.moves) + 1)
         for i in graph.unavoidable if graph.storage else ():
-            for j in needed_whole(graph, i):
-                needed[j] = max(needed[j], self.stage[i])
+            for stage in range(self.stage[i] + 1):
+                due[stage] |= set_of(needed_whole(graph, i))
         size = [aligned(node.bytes, unit) for node in graph.nodes]
         return StateProblem(
-            task.exact.ram_bytes, size, [node.page_in_uj for node in task.padded.nodes], needed,
-            self.runs, self.moves,
+            task.exact.ram_bytes, size, [node.page_in_uj for node in task.padded.nodes],
+            self.runs, self.moves, due=due,
             ram=set_of(self.starts if graph.storage else stored),
             storage=set_of(stored - old) if graph.storage else 0,
             timed=task.is_timed,

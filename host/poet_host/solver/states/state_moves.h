@@ -43,13 +43,7 @@ static inline set set_one(int i) {
 /* Take the first tensor out of a set that is not empty, and return it. */
 static inline int set_pop(set *a) {
   int word = a->words[0] == 0;
-  int bit = 0;
-  for (uint64_t rest = a->words[word]; (rest & 255) == 0; rest >>= 8) {
-    bit += 8;
-  }
-  while ((a->words[word] >> bit & 1) == 0) {
-    bit++;
-  }
+  int bit = __builtin_ctzll(a->words[word]);
   a->words[word] &= a->words[word] - 1;
   return 64 * word + bit;
 }

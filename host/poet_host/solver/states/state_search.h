@@ -40,15 +40,15 @@ struct state_problem {
   const int64_t *padding; /* of each tensor: of all in RAM, the largest counts
                              not. NULL: there is none */
   const double *page_in;  /* its cost for each tensor; negative: impossible */
-  const int32_t *needed;  /* the last stage at whose begin a tensor outside of
-                             RAM must still be paged in; -1: there is none */
   const struct state_run *run;
   const struct state_move *move;  /* those of stage 0, of stage 1, ... */
   const int32_t *first;           /* move of each stage, and their number */
   const struct state_set *useful; /* in RAM, in each stage and at the end */
   const struct state_set *usable; /* on storage, in each stage and at the end */
-  const double *rest, *rest_us;   /* least cost and time from each stage on */
-  struct state_set ram, storage;  /* when the plan begins */
+  const struct state_set *due;   /* of each stage: must be in RAM then or later,
+                                    and can only be paged in */
+  const double *rest, *rest_us;  /* least cost and time from each stage on */
+  struct state_set ram, storage; /* when the plan begins */
   double value_per_us, latest_us, commit_share;
 };
 
@@ -66,15 +66,18 @@ enum state_result {
 };
 
 struct state_search;
-struct state_table;
 
-/* Return a search, or NULL without memory. `table` may be NULL. The problem and
-   the table must outlive the search. */
+/* Return a search, or NULL without memory. `coarser` may be NULL, or a search
+   of the same problem with fewer tensors: then it is an estimate. The problem
+   and `coarser` must outlive the search. */
 struct state_search *state_search_new(const struct state_problem *problem,
-                                      const struct state_table *table);
+                                      const struct state_search *coarser);
 /* Go on for so many labels, and leave out what costs `upper` or more. */
 enum state_result state_search_run(struct state_search *search, int64_t labels,
                                    double upper);
+/* Raise the estimates of all states by those of the states after them. Return
+   false without memory. */
+_Bool state_search_back_up(struct state_search *search);
 /* Return the greatest lower bound so far. */
 double state_search_bound(const struct state_search *search);
 int64_t state_search_labels(const struct state_search *search);
@@ -82,17 +85,3 @@ int64_t state_search_labels(const struct state_search *search);
 int32_t state_search_path(const struct state_search *search,
                           struct state_step *steps, int32_t most);
 void state_search_free(struct state_search *search);
-
-/* Return the table of all sets of the tensors `coarse` that fit RAM; NULL if
-   they or the runs between them are more than `most`, or without memory. */
-struct state_table *state_table_new(const struct state_problem *problem,
-                                    struct state_set coarse, int64_t most);
-/* Find the least cost from each set on, and return that of a plan. `cost`: of
-   each run. `prices`: of each stage and tensor, to be paid once in a stage in
-   which the tensor is read from storage, for three tensors of each stage. */
-double state_table_price(struct state_table *table, const double *cost,
-                         const double *prices);
-int64_t state_table_edges(const struct state_table *table);
-int32_t state_table_path(const struct state_table *table,
-                         struct state_step *steps, int32_t most);
-void state_table_free(struct state_table *table);

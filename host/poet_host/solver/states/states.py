@@ -9,15 +9,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from ... import work
 from ...firmware_build.compile import library_of
 from ..program import INFINITY
 
 MOST_TENSORS = 128
 LABEL_S, TIMED_LABEL_S = 3e-6, 8e-6  # of each label, for counted work
-EDGE_S = 30e-9  # of each edge, each time a table is filled
 WORD = (1 << 64) - 1
 Result = Literal["found", "none", "limit", "no memory"]
 _RESULTS: tuple[Result, ...] = ("found", "none", "limit", "no memory")
@@ -47,6 +44,10 @@ class Run:
     commit_us: float = 0.0
     lanes: int = 0
 
+    @property
+    def sets(self) -> tuple[int, ...]:
+        return tuple(getattr(self, name) for name in _SETS)
+
 
 _SETS = ("needs", "reads", "forbids", "absent", "makes", "drops", "stores")
 
@@ -67,11 +68,11 @@ class StateProblem:
     ram_bytes: int
     size: Sequence[int]  # of each tensor
     page_in: Sequence[float]  # cost for each tensor; negative: it cannot be paged in
-    needed: Sequence[int]  # see state_search.h
     runs: list[Run]
     moves: list[list[tuple[int, int]]]
     useful: Sequence[int] = ()  # in RAM, in each stage and at the end; none: all tensors
     usable: Sequence[int] = ()  # the same for storage
+    due: Sequence[int] = ()  # must be in RAM then or later, and can only be paged in; none: nothing
     ram: int = 0  # when the plan begins
     storage: int = 0
     timed: bool = False
@@ -110,12 +111,12 @@ class StateProblem:
                 ("int64_t[]", self.size),
                 ("int64_t[]", self.padding or []),
                 ("double[]", self.page_in),
-                ("int32_t[]", self.needed),
                 ("struct state_run[]", runs),
                 ("struct state_move[]", [move for moves in self.moves for move in moves]),
                 ("int32_t[]", firsts),
                 ("struct state_set[]", [words(it) for it in self.useful or every]),
                 ("struct state_set[]", [words(it) for it in self.usable or every]),
+                ("struct state_set[]", [words(it) for it in self.due or [0] * len(every)]),
                 ("double[]", self.rest([run.cost for run in self.runs])),
                 ("double[]", self.rest([run.processor_us for run in self.runs])),
             )
@@ -124,60 +125,26 @@ class StateProblem:
             "tensors": len(self.size), "stages": self.stages, "runs": len(runs),
             "timed": self.timed, "ram_bytes": self.ram_bytes, "size": kept[0],
             "padding": kept[1] if self.padding else ffi.NULL, "page_in": kept[2],
-            "needed": kept[3], "run": kept[4], "move": kept[5], "first": kept[6],
-            "useful": kept[7], "usable": kept[8], "rest": kept[9], "rest_us": kept[10],
+            "run": kept[3], "move": kept[4], "first": kept[5], "useful": kept[6],
+            "usable": kept[7], "due": kept[8], "rest": kept[9], "rest_us": kept[10],
             "ram": words(self.ram), "storage": words(self.storage),
             "value_per_us": self.value_per_us, "latest_us": self.latest_us,
             "commit_share": self.commit_share,
         })  # fmt: skip
 
 
-class StateTable:
-    """The least cost from each set of coarse tensors on, for any prices of reads from storage."""
-
-    def __init__(self, problem: StateProblem, in_c: Any, handle: Any) -> None:
-        self.problem, self.in_c, self.handle = problem, in_c, handle
-        self.edges = int(_lib().state_table_edges(handle))
-
-    @classmethod
-    def of(cls, problem: StateProblem, coarse: int, most: int) -> "StateTable | None":
-        """Return the table of all coarse sets; None if there are more than `most`."""
-        ffi, lib = _ffi(), _lib()
-        in_c = problem.in_c(ffi)
-        handle = lib.state_table_new(in_c, words(coarse), most)
-        if handle == ffi.NULL:
-            return None
-        return cls(problem, in_c, ffi.gc(handle, lib.state_table_free))
-
-    def price(self, costs: Sequence[float], prices: Any) -> float:
-        """Fill the table. Return the least cost of a plan.
-
-        `costs`: of each run. `prices`: an array of a row for each stage and a column for each
-        tensor. At most three prices of a row count.
-        """
-        ffi = _ffi()
-        self._given = ffi.new("double[]", costs), np.ascontiguousarray(prices, dtype=np.float64)
-        pointer = ffi.cast("const double *", self._given[1].ctypes.data)
-        work.add(self.edges * EDGE_S)
-        return float(_lib().state_table_price(self.handle, self._given[0], pointer))
-
-    def path(self) -> list[Step]:
-        most = 10_000
-        steps = _ffi().new("struct state_step[]", most)
-        return _steps(steps, _lib().state_table_path(self.handle, steps, most))
-
-
 class StateSearch:
     """A search for a cheapest path, which can be continued."""
 
-    def __init__(self, problem: StateProblem, table: StateTable | None = None) -> None:
+    def __init__(self, problem: StateProblem, coarser: "StateSearch | None" = None) -> None:
+        """Begin a search. `coarser`: a search of the same problem with fewer tensors."""
         ffi, lib = _ffi(), _lib()
-        self.problem, self.table = problem, table
-        self.in_c = problem.in_c(ffi) if table is None else table.in_c
-        handle = lib.state_search_new(self.in_c, ffi.NULL if table is None else table.handle)
+        self.problem, self.coarser, self.in_c = problem, coarser, problem.in_c(ffi)
+        estimate: Any = coarser.handle if coarser else ffi.NULL
+        handle = lib.state_search_new(self.in_c, estimate)
         if handle == ffi.NULL:
             raise MemoryError
-        self.handle = ffi.gc(handle, lib.state_search_free)
+        self.handle: Any = ffi.gc(handle, lib.state_search_free)
 
     def run(self, labels: int, upper: float = INFINITY) -> Result:
         """Go on for so many labels. Leave out paths that cost `upper` or more."""
@@ -194,6 +161,16 @@ class StateSearch:
     def bound(self) -> float:
         """Return a lower bound of the costs of all paths, up to `upper`."""
         return float(_lib().state_search_bound(self.handle))
+
+    def back_up(self) -> None:
+        """Raise the estimates of all states by those of the states after them.
+
+        Then a finer search can use them, and the search cannot be continued.
+        """
+        work.add(self.labels * LABEL_S)
+        if not _lib().state_search_back_up(self.handle):
+            raise MemoryError
+        self.coarser = None
 
     def path(self) -> list[Step]:
         count = _lib().state_search_path(self.handle, _ffi().NULL, 0)

@@ -80,15 +80,31 @@ class BoundSearch(Search):
         self.relax(self.policy.long_relaxation_time_share)
 
     def search_states(self) -> None:
-        """Search states in which more and more large tensors count (states/bound.py)."""
-        ends_at = now_s() + self.task.left_s * self.policy.states_time_share
+        """Search states in which more and more large tensors count (states/bound.py).
+
+        Give up if the linear relaxation bounds better than many states.
+        """
+        policy, relaxed = self.policy, -INFINITY
+        model = self.relaxed_model()
+        if model is not None:
+            limit_s = self.task.left_s * policy.relaxation_time_share
+            relaxed = minimise(model.program, limit_s, integer=False).bound
+            self.raise_bound(relaxed)
+        ends_at = now_s() + self.task.left_s * policy.states_time_share
 
         def is_over() -> bool:
             self.receive()
             return self.is_over or self.is_proved or now_s() > ends_at
 
-        for bound in bounds(self.task, lambda: self.incumbent_value, is_over):
+        for bound, labels in bounds(self.task, lambda: self.incumbent_value, is_over):
             self.raise_bound(bound)
+            if bound < relaxed and labels > policy.patient_state_labels:
+                return
+
+    def relaxed_model(self) -> StageModel | None:
+        """Return the stage model in which recomputations need no inputs but strict ones."""
+        ram_bytes, deadline_us = self.task.padded_ram_bytes, self.task.deadline_us
+        return self.stage_model(self.candidates(self.learnt.strict), ram_bytes, deadline_us)
 
     def receive(self) -> bool:
         """Take a better plan that the primal search has found. Return whether there is one."""
@@ -182,9 +198,7 @@ class BoundSearch(Search):
 
         `share`: the share of the time left that each program may take.
         """
-        model = self.stage_model(
-            self.candidates(self.learnt.strict), self.task.padded_ram_bytes, self.task.deadline_us
-        )
+        model = self.relaxed_model()
         if model is None:
             return "stopped"
         for integer in (False, True):

@@ -134,10 +134,13 @@ class SearchPolicy:
     repair_margin_growth: int = 4
     max_repaired_share: float = 0.3  # of all stages
 
-    # A search over states bounds if RAM holds few large tensors: at most so many sets of tensors
-    # fit RAM, and these tensors are at least this share of the bytes of all.
+    # A search over states bounds if RAM holds few large tensors. The largest tensors are listed, as
+    # long as at most so many sets of them fit RAM. They must be at least this share of the bytes of
+    # all, and at most so many of them fit RAM on average.
     most_sets: int = 500_000
     least_listed_share: float = 0.5
+    most_fitting: float = 4.5
+    patient_state_labels: int = 500_000  # before a worse bound than that of a program is given up
     most_state_labels: int = 2_000_000
     states_time_share: float = 0.5
     relaxation_time_share: float = 0.1  # for each program of the first relaxation

@@ -46,23 +46,26 @@ def counting(task: Task, most_sets: int) -> list[int]:
 
 
 def holds_few(task: Task) -> bool:
-    """Return whether RAM holds few of the tensors that fill most of it.
-
-    Then the sets that fit RAM can be listed, although they are sets of most tensors.
-    """
+    """Return whether RAM holds few of the tensors that are most of the bytes of all."""
     if task.is_timed or not task.padded.storage or library() is None:
         return False
     nodes, policy = task.padded.nodes, task.policy
+    sizes = [nodes[i].bytes for i in counting(task, policy.most_sets)]
     every = sum(nodes[i].bytes for i in tensors_by_weight(task))
-    listed = sum(nodes[i].bytes for i in counting(task, policy.most_sets))
-    return listed >= policy.least_listed_share * every
+    is_few = task.padded_ram_bytes * len(sizes) <= policy.most_fitting * sum(sizes)
+    return is_few and sum(sizes) >= policy.least_listed_share * every > 0
 
 
-def bounds(task: Task, upper: Callable[[], float], is_over: Callable[[], bool]) -> Iterator[float]:
-    """Yield higher and higher bounds. `upper`: value of the best plan so far."""
+def bounds(
+    task: Task, upper: Callable[[], float], is_over: Callable[[], bool]
+) -> Iterator[tuple[float, int]]:
+    """Yield higher and higher bounds, each with the labels so far.
+
+    `upper`: value of the best plan so far.
+    """
     order = counting(task, task.policy.most_sets)
     listed = sorted(order)
-    count, coarser = min(FIRST, len(order)), None
+    count, labels, coarser = min(FIRST, len(order)), 0, None
     while True:
         states = LargeStates(task, listed, frozenset(order[:count]))
         search = StateSearch(states.problem, coarser)
@@ -71,9 +74,11 @@ def bounds(task: Task, upper: Callable[[], float], is_over: Callable[[], bool]) 
             if is_over():
                 return
             result = search.run(SLICE, upper() - states.constant)
-            yield min(search.bound + states.constant, upper())
+            bound = min(search.bound + states.constant, upper())
+            yield bound, labels + search.labels
         if result != "found" or count == len(order):
             return
         search.back_up()
+        labels += search.labels
         coarser = search
         count = min(len(order), count + max(1, count // GROWTH))

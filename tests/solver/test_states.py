@@ -72,9 +72,8 @@ def large_state_problems(seed: int) -> Iterator[Problem]:
 
 
 @pytest.mark.parametrize("first", [0, pytest.param(20, marks=pytest.mark.slow)])
-def test_no_bound_of_large_tensors_is_too_high(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many tensors count: none, a few more in each search, and all."""
-    monkeypatch.setattr(bound, "FIRST", 0)
+def test_no_bound_of_large_tensors_is_too_high(first: int) -> None:
+    """More tensors count in each search, and in the last one all."""
     equal = compared = 0
     for seed in range(first, 8 if first == 0 else 220):
         for problem in large_state_problems(seed):
@@ -84,6 +83,8 @@ def test_no_bound_of_large_tensors_is_too_high(first: int, monkeypatch: pytest.M
             if best.value == math.inf or not problem.graph.storage:
                 continue
             found = [it for it, _ in bound.bounds(task, lambda: math.inf, lambda: False)]
+            if not found:  # all tensors that are read have 0 bytes
+                continue
             assert max(found) <= best.value * (1 + 1e-9) + 1e-9, seed
             equal += max(found) == pytest.approx(best.value)
             compared += 1

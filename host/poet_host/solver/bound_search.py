@@ -69,20 +69,24 @@ class BoundSearch(Search):
     bound: float = -INFINITY
     learnt: Learnt = field(default_factory=Learnt)
     is_relaxed: bool = False
+    # Bounds by a search over states, each with the labels so far, and the highest of them:
+    states: Iterator[tuple[float, int]] = field(default_factory=lambda: iter(()))
+    by_states: float = -INFINITY
     # Least value of a solution that lacks no expensive input. Solutions on the way to the next one
     # are offered only if they are better.
     offered: float = INFINITY
 
     def may_relax_longer(self) -> bool:
-        return not self.is_relaxed and self.task.padded.has_streaming_modes
+        has_modes = self.task.padded.has_streaming_modes
+        return not self.is_relaxed and has_modes and not self.states_lead()
 
     def relax_longer(self) -> None:
         self.relax(self.policy.long_relaxation_time_share)
 
-    def search_states(self) -> None:
-        """Search states in which more and more large tensors count (states/bound.py).
+    def begin_states(self) -> None:
+        """Begin a search over states (states/bound.py), and compare it with the stage model.
 
-        Give up if the linear relaxation bounds better than many states.
+        Stop it early if the linear relaxation bounds better than many states.
         """
         policy, relaxed = self.policy, -INFINITY
         model = self.relaxed_model()
@@ -90,16 +94,27 @@ class BoundSearch(Search):
             limit_s = self.task.left_s * policy.relaxation_time_share
             relaxed = minimise(model.program, limit_s, integer=False).bound
             self.raise_bound(relaxed)
-        ends_at = now_s() + self.task.left_s * policy.states_time_share
+        self.states = bounds(self.task, lambda: self.incumbent_value, self.is_interrupted)
+        self.search_states(policy.states_time_share, relaxed)
+        if self.states_lead():
+            self.relax(policy.relaxation_time_share)
 
-        def is_over() -> bool:
-            self.receive()
-            return self.is_over or self.is_proved or now_s() > ends_at
-
-        for bound, labels in bounds(self.task, lambda: self.incumbent_value, is_over):
+    def search_states(self, share: float = 1.0, relaxed: float = -INFINITY) -> None:
+        ends_at = now_s() + self.task.left_s * share
+        for bound, labels in self.states:
+            self.by_states = max(bound, self.by_states)
             self.raise_bound(bound)
-            if bound < relaxed and labels > policy.patient_state_labels:
+            is_behind = bound < relaxed and labels > self.policy.patient_state_labels
+            if is_behind or now_s() > ends_at:
                 return
+
+    def states_lead(self) -> bool:
+        """Return whether the search over states bounds best so far."""
+        return -INFINITY < self.by_states >= self.bound and not self.is_interrupted()
+
+    def is_interrupted(self) -> bool:
+        self.receive()
+        return self.is_over or self.is_proved
 
     def relaxed_model(self) -> StageModel | None:
         """Return the stage model in which recomputations need no inputs but strict ones."""
@@ -276,8 +291,9 @@ class BoundSearch(Search):
 
 
 PHASES: tuple[Phase[BoundSearch], ...] = (
-    ("states", lambda search: holds_few(search.task), BoundSearch.search_states),
+    ("states", lambda search: holds_few(search.task), BoundSearch.begin_states),
     ("relaxation", BoundSearch.may_relax_longer, BoundSearch.relax_longer),
+    ("more states", BoundSearch.states_lead, BoundSearch.search_states),
     ("models", always, BoundSearch.run),
 )
 

@@ -141,8 +141,8 @@ class SearchPolicy:
     least_listed_share: float = 0.5
     most_fitting: float = 4.5
     patient_state_labels: int = 500_000  # before a worse bound than that of a program is given up
-    most_state_labels: int = 2_000_000
-    states_time_share: float = 0.5
+    most_state_labels: int = 3_000_000  # about 100 bytes each
+    states_time_share: float = 0.25  # before the comparison with a program
     relaxation_time_share: float = 0.1  # for each program of the first relaxation
     long_relaxation_time_share: float = 0.6  # if operators stream, for the relaxation again
     bound_gap_share: float = 0.2  # of the wanted gap, which each model of a bound may leave

@@ -11,37 +11,37 @@ from .abstract import LargeStates
 from .states import MOST_TENSORS, StateSearch, library
 
 SLICE = 50_000  # labels between two looks at the limits
-FIRST = 8  # tensors that count first
-GROWTH = 5  # then a share of one in so many is added
 STORED_WEIGHT = 4  # a stored tensor counts as early as a computed one that is larger by this factor
 
 
-def tensors_by_weight(task: Task) -> list[int]:
-    """Return the tensors that may count, those first that fill most RAM.
+def tensors_by_weight(task: Task) -> list[list[int]]:
+    """Return the tensors that may count, those first that fill most RAM, in groups of one weight.
 
     Stored ones come early: to read one again costs much, and they are few.
     """
     nodes, modes = task.padded.nodes, task.modes
     every = [*((i, m) for i, plain in enumerate(modes.plain) for m in plain), *modes.fused]
     read = {j for i, m in every for j in nodes[i].inputs_of(m)}
-    weights = {i: nodes[i].bytes * (STORED_WEIGHT if nodes[i].stored else 1) for i in read}
-    fitting = [i for i in sorted(read) if 0 < nodes[i].bytes <= task.padded_ram_bytes]
-    return sorted(fitting, key=lambda i: -weights[i])
+    groups: dict[int, list[int]] = {}
+    for i in sorted(read):
+        if 0 < nodes[i].bytes <= task.padded_ram_bytes:
+            weight = nodes[i].bytes * (STORED_WEIGHT if nodes[i].stored else 1)
+            groups.setdefault(weight, []).append(i)
+    return [groups[weight] for weight in sorted(groups, reverse=True)]
 
 
-def counting(task: Task, most_sets: int) -> list[int]:
-    """Return the first tensors of which at most so many sets fit RAM."""
-    nodes, chosen = task.padded.nodes, list[int]()
+def listed(task: Task) -> list[list[int]]:
+    """Return the first groups. At most `most_sets` sets of their tensors fit RAM."""
+    chosen: list[list[int]] = []
     sets = {0: 1}  # number of sets by their bytes
-    for i in tensors_by_weight(task)[:MOST_TENSORS]:
-        more = dict(sets)
-        for size, count in sets.items():
-            if (larger := size + nodes[i].bytes) <= task.padded_ram_bytes:
-                more[larger] = more.get(larger, 0) + count
-        if sum(more.values()) > most_sets:
-            break
-        sets = more
-        chosen.append(i)
+    for group in tensors_by_weight(task):
+        for i in group:
+            for size, count in list(sets.items()):
+                if (larger := size + task.padded.nodes[i].bytes) <= task.padded_ram_bytes:
+                    sets[larger] = sets.get(larger, 0) + count
+        chosen.append(group)
+        if sum(sets.values()) > task.policy.most_sets or sum(map(len, chosen)) > MOST_TENSORS:
+            return chosen[:-1]
     return chosen
 
 
@@ -50,8 +50,8 @@ def holds_few(task: Task) -> bool:
     if task.is_timed or not task.padded.storage or library() is None:
         return False
     nodes, policy = task.padded.nodes, task.policy
-    sizes = [nodes[i].bytes for i in counting(task, policy.most_sets)]
-    every = sum(nodes[i].bytes for i in tensors_by_weight(task))
+    sizes = [nodes[i].bytes for group in listed(task) for i in group]
+    every = sum(nodes[i].bytes for group in tensors_by_weight(task) for i in group)
     is_few = task.padded_ram_bytes * len(sizes) <= policy.most_fitting * sum(sizes)
     return is_few and sum(sizes) >= policy.least_listed_share * every > 0
 
@@ -63,11 +63,13 @@ def bounds(
 
     `upper`: value of the best plan so far.
     """
-    order = counting(task, task.policy.most_sets)
-    listed = sorted(order)
-    count, labels, coarser = min(FIRST, len(order)), 0, None
-    while True:
-        states = LargeStates(task, listed, frozenset(order[:count]))
+    groups = listed(task)
+    bits = sorted(i for group in groups for i in group)
+    counted: frozenset[int] = frozenset()
+    labels, coarser = 0, None
+    for group in groups:
+        counted |= frozenset(group)
+        states = LargeStates(task, bits, counted)
         search = StateSearch(states.problem, coarser)
         result = "limit"
         while result == "limit" and search.labels < task.policy.most_state_labels:
@@ -76,9 +78,8 @@ def bounds(
             result = search.run(SLICE, upper() - states.constant)
             bound = min(search.bound + states.constant, upper())
             yield bound, labels + search.labels
-        if result != "found" or count == len(order):
+        if result != "found":
             return
         search.back_up()
         labels += search.labels
         coarser = search
-        count = min(len(order), count + max(1, count // GROWTH))

@@ -21,11 +21,10 @@ from .nests import Nest
 if TYPE_CHECKING:
     from .plan import Plan
 
-TOLERANCE = 1e-9  # relative tolerance when times or energies are compared
+TOLERANCE = 1e-9  # relative, when times or energies are compared
 Objective = Literal["energy", "added-energy", "time"]
-"""What a plan minimises. "energy": all that the battery loses in a step, including the power of the
-sleeping board (microjoules). "added-energy": the energy above the sleeping board, as in the POET
-paper (microjoules). "time": the time of a step (microseconds)."""
+"""What a plan minimises, in microjoules or microseconds. "energy": all that the battery loses in a
+step. "added-energy": the energy above the sleeping board, as in the POET paper."""
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 DEFAULT_OBJECTIVE: Objective = "energy"
 Cost = Annotated[float, Meta(ge=0)]  # microseconds or microjoules

@@ -16,7 +16,7 @@ from ..plan.problem import CostGraph
 from .arena_state import ArenaState, RuleError
 from .bits import BitWriter, width
 from .decode import Wait, decode, initial_offsets
-from .homes import Nests as Nests, homes_of, writes_uncommitted
+from .homes import Nests as Nests, homes_of, interval_of, writes_uncommitted
 from .layout import model_of_costs, model_of_graph, numbered
 from .meta import TensorMeta
 from .model import SLOTS, Model, Operator, model_bytes, read_model, with_crc
@@ -24,7 +24,6 @@ from .nests import Streamed, made_by, nested, offset_of_own, put_nest, with_nest
 from .schedule import Schedule
 
 _C = isa.constants()
-MOST_STEPS = 0xFFFF  # from one commit to the next
 QUEUE_CAPACITY = 8  # default for boards whose HELLO message is unknown
 
 
@@ -98,14 +97,9 @@ def _encode(
     part = model_bytes(tables)
     model = read_model(part, "schedule")
     names = [tensor["name"] for tensor in known["tensors"]]
-    if (plan.commit_every or 1) > MOST_STEPS:
-        raise BadInput(
-            f"a board commits after at most {MOST_STEPS:,} steps, not {plan.commit_every:,}: "
-            "choose a smaller --commit-every"
-        )
     initial = homes_of(model, names, plan)
     statements = with_nests(plan.statements, nests or {}, names)
-    every = (plan.commit_every or 1) if model.storage else 1
+    every = interval_of(plan) if model.storage else 1
     plan_part = _Encoder(model, names, statements, queue_capacity, initial, every).plan_part()
     whole = {"format": "poet-schedule", **known, "plan": plan.to_json(statements=False)}
     if modes := [s.mode for s in statements if isinstance(s, Streamed) or s.mode]:

@@ -12,6 +12,18 @@ from .model import Model
 from .nests import Streamed, with_nests
 
 Nests = Mapping[tuple[str, int], Nest]  # by node and number of the mode
+MOST_STEPS = 0xFFFF  # from one commit to the next
+
+
+def interval_of(plan: Plan) -> int:
+    """Return the number of steps from one commit to the next. Raises BadInput if too large."""
+    every = plan.commit_every or 1
+    if every > MOST_STEPS:
+        raise BadInput(
+            f"a board commits after at most {MOST_STEPS:,} steps, not {every:,}: choose a smaller "
+            "--commit-every"
+        )
+    return every
 
 
 def writes_uncommitted(graph: Graph, plan: Plan, nests: Nests) -> bool:

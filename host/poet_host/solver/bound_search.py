@@ -104,8 +104,8 @@ class BoundSearch(Search):
         for bound, labels in self.states:
             self.by_states = max(bound, self.by_states)
             self.raise_bound(bound)
-            is_behind = bound < relaxed and labels > self.policy.patient_state_labels
-            if is_behind or now_s() > ends_at:
+            is_worse = bound < relaxed and labels > self.policy.patient_state_labels
+            if is_worse or now_s() > ends_at:
                 return
 
     def states_lead(self) -> bool:

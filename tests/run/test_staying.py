@@ -118,3 +118,4 @@ def test_the_option_is_for_cards_when_solving_only(tmp_path: Path, poet_host: Co
     )
     poet_host(*train, "--commit-every", 5).fails(2, "--commit-every")
     assert "every 3 steps" in poet_host("show", path).out
+    assert poet_host("show", path, "--html", tmp_path / "m.html").code == 0

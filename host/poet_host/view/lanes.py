@@ -14,7 +14,7 @@ from ..plan.effects import effects_of
 from ..plan.plan import Statement
 from ..plan.problem import CostGraph
 from ..run.run import Run
-from ..schedule.decode import Wait, decode
+from ..schedule.decode import Wait, decode, initial_offsets
 from ..schedule.schedule import Schedule
 from ..schedule.times import Timed, costs_of_schedule, planned_times
 
@@ -91,16 +91,17 @@ def planned(
     The plan must have offsets and be accepted by the verifier. `start`: offsets of the tensors that
     are in RAM at the start (`plan.start_offsets`).
     """
-    walk = _Walk(graph, statements, planned_times(graph, statements))
-    for name, offset in start.items():
-        walk.enter(-1, name, "page_in", offset, 0.0, 0.0)
-    return walk.view("planned")
+    return _Walk(graph, statements, planned_times(graph, statements), start).view("planned")
 
 
 def recorded(
-    graph: CostGraph, statements: Sequence[Statement | Wait], run: Run, where: str = "the run"
+    graph: CostGraph,
+    statements: Sequence[Statement | Wait],
+    run: Run,
+    where: str = "the run",
+    start: Mapping[str, int | None] = MappingProxyType({}),
 ) -> View:
-    """Return the view of a step as the board traced it.
+    """Return the view of a step as the board traced it. `start` is that of `planned`.
 
     Some boards trace only some of the statements in each step. Each statement has the times of the
     latest step that traced it. Times from different steps may overlap in a lane: then the view
@@ -119,7 +120,7 @@ def recorded(
             transfers_us = end_us
         else:
             processor_us = end_us
-    view = _Walk(graph, statements, times).view("measured")
+    view = _Walk(graph, statements, times, start).view("measured")
     if not run.steps:
         return view
     begin_us = max(processor_us, transfers_us)
@@ -139,8 +140,9 @@ def views_of(schedule: Schedule, run: Run | None = None, where: str = "the run")
             "this run used"
         )
     costs, statements = costs_of_schedule(schedule), decode(schedule)
-    views = [planned(costs, statements)]
-    return [*views, recorded(costs, statements, run, where)] if run else views
+    start = initial_offsets(schedule)
+    views = [planned(costs, statements, start)]
+    return [*views, recorded(costs, statements, run, where, start)] if run else views
 
 
 def _check_trace(statements: Sequence[Statement | Wait], run: Run, where: str) -> None:
@@ -180,6 +182,7 @@ class _Walk:
     graph: CostGraph
     statements: Sequence[Statement | Wait]
     times: Sequence[Timed | None]
+    start: Mapping[str, int | None]
     bars: list[Bar] = field(default_factory=list)
     boxes: list[Box] = field(default_factory=list)
     here: dict[str, Box] = field(default_factory=dict)
@@ -188,6 +191,8 @@ class _Walk:
     in_use: list[int] = field(default_factory=list)
 
     def view(self, name: str) -> View:
+        for tensor, offset in self.start.items():
+            self.enter(-1, tensor, "page_in", offset, 0.0, 0.0)
         for index, (statement, timed) in enumerate(zip(self.statements, self.times, strict=True)):
             self.in_use.append(self.used[-1][1])
             if isinstance(statement, Wait):

@@ -30,12 +30,12 @@ from poet_host.profile.profile import profile_from_json
 from poet_host.resources import resource
 from poet_host.run.run import Run
 from poet_host.schedule.model import NEXT, model_bytes
-from poet_host.schedule.schedule import Schedule, parse
+from poet_host.schedule.schedule import Schedule, file_of, parse
 from poet_host.view.listing import listing
 from safetensors.numpy import save_file
 from support import whole_runs as runs
 from support.command import Command
-from support.parts import meta_part, plan_of_model
+from support.parts import plan_of_model
 
 HUGE = 10**400
 Change = Callable[[dict[str, Any]], Any]
@@ -48,7 +48,7 @@ def poet(capsys: Any) -> Command:
 
 def poet_bytes(meta: bytes, schedule: Schedule) -> bytes:
     """A .poet file with this meta part and its CRC."""
-    return schedule.model_part + schedule.plan_part + meta_part(meta)
+    return file_of({1: schedule.model_part, 2: schedule.plan_part, 3: meta})
 
 
 def weight(meta: dict[str, Any]) -> dict[str, Any]:

@@ -121,7 +121,7 @@ static POET_CHECKED int take_sample(struct poet *p, const struct poet_job *job,
   const uint32_t size = job->data_bytes + job->label_bytes;
   const uint32_t begin =
       job->sample_block * POET_BLOCK + index * (size + (uint32_t)sizeof index);
-  uint32_t crc = index, stored, other[16];
+  uint32_t crc = index, stored, other[16] = {0};
   for (uint32_t i = 0; i < size;) {
     const bool wanted = i >= first && i < end;
     uint8_t *to = wanted ? batch->buffer + batch->filled : (uint8_t *)other;

@@ -20,6 +20,7 @@ _C = isa.constants()
 _MODEL, _PLAN, _META, _ORIGIN = (
     _C[f"POET_PART_{name}"] for name in ("MODEL", "PLAN", "META", "ORIGIN")
 )
+_NAMES = {_MODEL: "model part", _PLAN: "plan part", _META: "meta part", _ORIGIN: "origin part"}
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
     """
     parts = _parts(data, where)
     if missing := {_MODEL, _PLAN, _META} - parts.keys():
-        raise _damaged(where, f"part {min(missing)} is missing")
+        raise _damaged(where, f"the {_NAMES[min(missing)]} is missing")
     model_part, plan_part = parts[_MODEL], parts[_PLAN]
     model_header = _header(model_part, "poet_model", "POET_MODEL_MAGIC", where)
     plan_header = _header(plan_part, "poet_plan_header", "POET_PLAN_MAGIC", where)
@@ -148,10 +149,11 @@ def _parts(data: bytes, where: str) -> dict[int, bytes]:
         number, flags = record["number"], record["flags"]
         part = data[at + size : at + size + record["bytes"]]
         if len(part) < record["bytes"] or zlib.crc32(part) != record["crc"]:
-            raise _damaged(where, f"the CRC of part {number} is wrong")
+            name = _NAMES.get(number, f"part {number}")
+            raise _damaged(where, f"the CRC of the {name} is wrong")
         if number <= last or flags not in (0, _C["POET_PART_NEEDED"]):
             raise _damaged(where, f"part {number} is out of order, or has unknown flags")
-        if number in (_MODEL, _PLAN, _META, _ORIGIN):
+        if number in _NAMES:
             parts[number] = part
             if flags != _flags(number):
                 raise _damaged(where, f"part {number} has wrong flags")

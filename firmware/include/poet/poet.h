@@ -281,7 +281,8 @@ POET_CHECKED int poet_write(struct poet *p, uint8_t object, uint16_t tensor,
 
 /* Read bytes of an object. If a tensor was written since the last
  * poet_begin, the written bytes are read; otherwise, the committed values are
- * read. The function refuses to read a tensor whose CRC is wrong. */
+ * read. With storage, steps that are not committed are committed first. The
+ * function refuses to read a tensor whose CRC is wrong. */
 POET_CHECKED int poet_read(struct poet *p, uint8_t object, uint16_t tensor,
                            uint32_t offset, void *to, uint32_t size);
 
@@ -297,22 +298,24 @@ POET_CHECKED int poet_load(struct poet *p, uint32_t model_bytes,
                            uint32_t plan_bytes, struct poet_facts *facts);
 
 /* Commit the written tensors as the weights after `step` steps. Tensors that
- * were not written keep their committed values. After an error, `detail`
- * is the number of a CURRENT tensor that was never written or is damaged. */
+ * were not written keep their committed values. Steps that are not committed
+ * are lost, from the first byte of a CURRENT or FIXED tensor on. After an
+ * error, `detail` is the number of a CURRENT tensor that was never written or
+ * is damaged. */
 POET_CHECKED int poet_begin(struct poet *p, uint32_t step);
 
-/* Run training step `step`, which must follow the committed step. If `step` is
- * the committed step, return its result again. Record `trace_count` statements,
- * beginning with statement `trace_first`. After wrong_step, `detail` is the
- * committed step. After page_damaged or not_finite, it is the number of the
- * tensor. */
+/* Run training step `step`, which must follow the last step, or the committed
+ * step after an error. If `step` is the last step, return its result again.
+ * Record `trace_count` statements, beginning with statement `trace_first`.
+ * After wrong_step, `detail` is the last step. After page_damaged or
+ * not_finite, it is the number of the tensor. */
 POET_CHECKED int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
                            uint16_t trace_count,
                            struct poet_step_result *result);
 
-/* Commit the weights in RAM, after a step of a schedule without storage. Such
- * steps commit nothing, because the flash of a chip wears out. For other
- * schedules, poet_save does nothing. */
+/* Commit the steps since the last commit. Steps without storage commit nothing,
+ * because the flash of a chip wears out. Other steps commit if their number is
+ * a multiple of the plan's `commit_every`. */
 POET_CHECKED int poet_save(struct poet *p, struct poet_saved *saved);
 
 /* Train without a host. poet_job_open loads the schedule that the job on

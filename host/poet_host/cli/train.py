@@ -184,8 +184,9 @@ def _task(given: TrainOptions) -> api.Task:
     schedule = api.Schedule.load(given.schedule)
     if given.commit_every is not None and schedule.model.storage:
         raise BadInput(
-            f"--commit-every: the schedule {given.schedule} uses a card, where every step commits. "
-            "Omit the option, or solve with --no-storage"
+            f"--commit-every: the schedule {given.schedule} uses a card, and commits after every "
+            f"{schedule.header.commit_every:,} steps. Give the option to `solve`, or solve with "
+            "--no-storage"
         )
     data = given.data.load(schedule.graph, given.seed, shuffle=given.duration.shuffle)
     if data.x.dtype == np.uint8 and given.data.normalize == "none":

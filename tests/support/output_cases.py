@@ -75,7 +75,8 @@ def log(path: Path) -> None:
 
 
 def whole_card(path: Path) -> None:
-    assert not poet.check_card(path).problems
+    problems = poet.check_card(path).problems
+    assert not problems, problems
 
 
 def poet_weights(path: Path) -> None:

@@ -229,7 +229,7 @@ class _Check:
         """Return the role of a slot, and the sequence numbers of the commits that it may be for."""
         assert self.commit is not None
         prior = slots.prior_slot(self.commit, self.card.version)
-        role = {self.commit.slot: "current", prior: "prior"}.get(slot, "next")
+        role = {prior: "prior", self.commit.slot: "current"}.get(slot, "next")
         generations = {
             "current": self.commit.now.generation,
             "prior": self.commit.prior.generation,

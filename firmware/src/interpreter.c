@@ -388,7 +388,7 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   if (error) {
     poet_drop_steps(p);
     p->stale = true;
-    memset(p->memory.bitmap, 0, (p->memory.tensor_capacity + 31u) / 32 * 4);
+    poet_clear_bitmap(p);
   }
   return error == POET_ERROR_page_damaged ? go_back(p, error) : error;
 }

@@ -61,7 +61,7 @@ int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
   TRY(poet_ready(p));
   poet_reset(p);
   poet_forget(p, 0); /* check the blocks on storage, not cached copies */
-  memset(p->memory.bitmap, 0, (p->memory.tensor_capacity + 31u) / 32 * 4);
+  poet_clear_bitmap(p);
   TRY(poet_check_model(p, model_bytes));
   TRY(check_plan(p, plan_bytes));
   TRY(poet_decode_start(p));

@@ -99,18 +99,12 @@ static bool in_range(const struct poet_object *place, uint32_t offset,
   return offset <= place->size_bytes && size <= place->size_bytes - offset;
 }
 
-static void clear_bitmap(struct poet *p) {
-  for (uint32_t i = 0; i < (p->memory.tensor_capacity + 31u) / 32; i++) {
-    p->memory.bitmap[i] = 0;
-  }
-}
-
 static void write_home(struct poet *p, const struct poet_object *place,
                        uint16_t number, uint32_t offset, const void *from,
                        uint32_t size) {
   if (place->tensor.place == POET_PLACE_CURRENT) {
     if (!p->staging) {
-      clear_bitmap(p);
+      poet_clear_bitmap(p);
       p->staging = true;
     }
     if (offset + size == place->size_bytes) {
@@ -138,7 +132,7 @@ static POET_CHECKED int write_tensor(struct poet *p,
       poet_drop_steps(p);
       TRY(poet_renumber(p));
       poet_forget_rows(p);
-      clear_bitmap(p);
+      poet_clear_bitmap(p);
       p->staging = true;
       p->staging_fixed = false;
     }

@@ -104,3 +104,7 @@ void poet_reset(struct poet *p) {
   memset(&p->plan, 0, sizeof p->plan);
   p->result = (struct poet_step_result){.step = POET_NO_STEP};
 }
+
+void poet_clear_bitmap(struct poet *p) {
+  memset(p->memory.bitmap, 0, (p->memory.tensor_capacity + 31u) / 32 * 4);
+}

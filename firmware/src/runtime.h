@@ -40,6 +40,13 @@ static inline uint32_t poet_slots(const struct poet_model *model) {
   return POET_SLOTS + (model->flags & POET_MODEL_FOUR_SLOTS ? 1u : 0);
 }
 
+/* Return how far the number of the last of `steps` steps after a commit lies
+ * above the sequence number of that commit; without steps, that of the first.
+ */
+static inline uint32_t poet_number_after(uint32_t steps) {
+  return steps ? 2 * steps - 1 : 1;
+}
+
 /* True: CURRENT or FIXED tensor was written since the last poet_begin. */
 static inline bool poet_is_staged(const struct poet *p, uint32_t tensor) {
   return p->staging && (p->memory.bitmap[tensor / 32] >> (tensor & 31) & 1);
@@ -138,6 +145,7 @@ void poet_count_overhead(struct poet *p, const struct poet_usage *before);
 void poet_drop_steps(struct poet *p);
 /* Note that the arena will be written, apart from a step. */
 void poet_use_arena(struct poet *p);
+void poet_clear_bitmap(struct poet *p);
 
 /* ---- store.c: `block` is the number of a block of the partition ---- */
 

@@ -74,7 +74,7 @@ uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
 static uint32_t generation(const struct poet *p,
                            const struct poet_tensor *tensor, uint32_t next) {
   const uint32_t steps = poet_uncommitted(p);
-  uint32_t number = p->committed.sequence + 2 * steps + 1;
+  uint32_t number = p->committed.sequence + poet_number_after(steps + 1);
   if (!next && tensor->place == POET_PLACE_FIXED) {
     number = p->committed.now.fixed;
     if (!number) {
@@ -82,7 +82,8 @@ static uint32_t generation(const struct poet *p,
     }
   } else if (!next && (tensor->place == POET_PLACE_CURRENT ||
                        tensor->place == POET_PLACE_INPUT)) {
-    number = steps ? number - 2 : p->committed.now.generation;
+    number = steps ? p->committed.sequence + poet_number_after(steps)
+                   : p->committed.now.generation;
   }
   return poet_crc(p->store.identity, &number, sizeof number);
 }
@@ -195,13 +196,6 @@ int poet_stored_digest(struct poet *p, bool next, uint32_t *digest) {
   return 0;
 }
 
-/* Return how far the first number lies that no step since the newest commit can
- * have used, less the 1 of the first step. */
-static uint32_t unused_number(const struct poet *p) {
-  const uint32_t every = p->committed.every;
-  return every ? 2 * every - 1 : 1;
-}
-
 int poet_roll_back(struct poet *p) {
   struct poet_commit commit = p->committed;
   if (!poet_committed(p) || !commit.prior.generation) {
@@ -212,7 +206,7 @@ int poet_roll_back(struct poet *p) {
   commit.prior = (struct poet_state){0};
   poet_forget_rows(p);
   poet_drop_steps(p);
-  return poet_commit(p, &commit, unused_number(p));
+  return poet_commit(p, &commit, poet_number_after(p->committed.every));
 }
 
 /* Data of an attempt that did not end must not pass for that of the next one,
@@ -224,7 +218,7 @@ int poet_renumber(struct poet *p) {
   if (poet_committed(p) && !p->staging && !poet_uncommitted(p) &&
       (p->stale || more)) {
     struct poet_commit commit = p->committed;
-    TRY(poet_commit(p, &commit, unused_number(p)));
+    TRY(poet_commit(p, &commit, poet_number_after(p->committed.every)));
   }
   p->stale = false;
   return 0;

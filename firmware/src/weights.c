@@ -148,7 +148,7 @@ int poet_restore(struct poet *p) {
 int poet_commit_live(struct poet *p, const struct poet_state *prior,
                      uint32_t digest) {
   const uint32_t steps = poet_uncommitted(p);
-  const uint32_t further = steps ? 2 * steps - 1 : 1;
+  const uint32_t further = poet_number_after(steps);
   struct poet_commit commit = {
       .model_crc = p->model.crc,
       .data_blocks = p->model.data_blocks,

@@ -110,7 +110,7 @@ class Run:
     predicted_energy_uj: float | None = None  # step energy that the plan predicts, without overhead
     measured_energy_uj: float | None = None  # energy of a step without its overhead
     classes: tuple[str, ...] = NO_NAMES  # names of the classes of the weights
-    commits: tuple[Commit, ...] = ()  # without storage; otherwise every step commits
+    commits: tuple[Commit, ...] = ()  # without storage; otherwise steps commit
     card_khz: int = 0  # clock of the card's bus at the end; 0: no card, or not known
     commit_every: int = 1  # number of steps from one commit to the next
     # What the costs of a step are over the steps; median: of a file of version 0.2.

@@ -114,8 +114,8 @@ def _header(schedule: Schedule) -> Iterator[str]:
     if isinstance(keep := meta.get("keep_everything"), dict):
         yield _costs("keeping everything", keep)
     if homes := initial_offsets(schedule):
-        every = counted(header.commit_every, "step")
-        yield f"in RAM when a step begins, and written after every {every}: " + ", ".join(
+        every = f", and written after every {counted(header.commit_every, 'step')}"
+        yield f"in RAM when a step begins{every * model.storage}: " + ", ".join(
             f"{shortened(name, NAME_WIDTH)} at {offset:,}" for name, offset in homes.items()
         )
     yield ("storage: " if model.storage else "no card; flash: ") + ", ".join(_storage(model))

@@ -4,22 +4,16 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from math import inf
 
 import pytest
 from poet_host.plan.problem import Problem
-from poet_host.solver.models import stage_model
-from poet_host.solver.program import minimise
-from poet_host.solver.search import Search
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
-from poet_host.solver.workers import Channel
 from support.cost_graphs import general
 from support.mode_graphs import in_place, normed, staying
 from support.oracle import cheapest, smallest_ram_bytes
-from support.plans import task_of
 
-from tests.solver.test_solve_modes import agree
+from tests.solver.test_solve_modes import agree, bounds_of
 
 PROOF = Settings(60.0, gap=0.0, placed=False, counted=True)
 
@@ -64,15 +58,4 @@ def test_the_optimum_is_that_of_exhaustive_search(first: int) -> None:
 
 @pytest.mark.parametrize("options", [{"strict": {}}, {}, {"conflict_stages": {1, 2, 3}}])
 def test_every_model_bounds_all_plans(options: dict[str, object]) -> None:
-    bounds = 0
-    for problem in problems(range(400, 412)):
-        best = cheapest(problem)
-        least = inf if best is None else best.value(problem)
-        task = task_of(problem)
-        candidates = Search(task, Channel(print, lambda: False)).candidates(**options)
-        limits = task.time_limits(task.deadline_us)
-        model = stage_model.build(candidates, task.padded_ram_bytes, limits=limits)
-        found = minimise(model.program, 20.0)
-        assert found.bound <= least * (1 + 1e-6) + 1e-9, problem
-        bounds += found.bound > task.least_value
-    assert bounds > 3
+    assert bounds_of(problems(range(400, 412)), options) > 3

@@ -136,21 +136,25 @@ static bool step(uint32_t number) {
   return true;
 }
 
+/* A batch is sent before each step. */
+static void send_all(bool inputs) {
+  for (uint32_t i = 0; i < reference.stored; i++) {
+    if (inputs == (reference.record[i].place == POET_PLACE_INPUT)) {
+      send(i);
+    }
+  }
+}
+
 static void train(void) {
   const struct schedule_counts counts = schedule_counts(p);
-  for (uint32_t i = 0; i < reference.stored; i++) {
-    send(i);
-  }
+  send_all(false);
   rule(!poet_begin(p, 0), "a training begins");
+  send_all(true);
   for (uint32_t number = 1; number <= STEPS && step(number); number++) {
     seen[NESTS] += counts.nests;
     seen[PAIRS] += counts.pairs;
     seen[STATISTICS] += counts.statistics;
-    for (uint32_t i = 0; i < reference.stored; i++) {
-      if (reference.record[i].place == POET_PLACE_INPUT) {
-        send(i);
-      }
-    }
+    send_all(true);
   }
 }
 

@@ -59,9 +59,7 @@ int poet_job_open(struct poet *p, struct poet_job *job) {
     return POET_ERROR_no_schedule;
   }
   TRY(poet_load(p, job->model_bytes, job->plan_bytes, &facts));
-  const uint32_t room = p->memory.arena_bytes / job->batch;
-  if (!poet_committed(p) || job->data_bytes > room ||
-      job->label_bytes > room - job->data_bytes) {
+  if (!poet_committed(p)) {
     return POET_ERROR_bad_crc;
   }
   TRY(check_order(p, job));

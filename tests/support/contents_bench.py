@@ -25,7 +25,7 @@ from support.usb_layer import FLAGS, SANITIZE
 HERE = Path(__file__).parents[1] / "firmware" / "contents"
 CARDS = (  # kind, steps trained
     *(("frugal", 0), ("frugal", 3), ("cut", 2), ("lavish", 1)),
-    *(("small", 2), ("small returning", 1)),
+    *(("small", 2), ("small returning", 1), ("stays wv every 3", 4)),
 )
 PARTITION_BLOCKS = (
     DATA_BLOCK + 57_344 + 8192 + 300

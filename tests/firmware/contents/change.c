@@ -119,7 +119,7 @@ void change_prepare(struct card *card, struct poet *loaded, unsigned number) {
     rule(!poet_read_tensor(loaded, i, &tensor), "a good card has tensors");
     const bool current = tensor.place == POET_PLACE_CURRENT;
     rule(current || tensor.place == POET_PLACE_INPUT, "no tensor is FIXED");
-    const uint32_t slots = current ? POET_SLOTS : 2;
+    const uint32_t slots = current ? poet_slots(model) : 2;
     for (uint32_t slot = 0; slot < slots; slot++) {
       add_slot(loaded, &tensor, (uint8_t)slot);
     }
@@ -304,12 +304,10 @@ static void renew_commit(uint32_t i, bool digests) {
   if (commit->magic != POET_COMMIT_MAGIC) {
     return;
   }
-  if (digests && commit->slot < POET_SLOTS) {
+  if (digests) {
     commit->now.digest = digest(commit->slot);
-    if (commit->prior.generation) {
-      commit->prior.digest =
-          digest((commit->slot + POET_SLOTS - 1) % POET_SLOTS);
-    }
+    commit->prior.digest =
+        commit->prior.generation ? digest(commit->prior_slot) : 0;
   }
   commit->crc = poet_crc(0, commit, offsetof(struct poet_commit, crc));
   touch(in_partition(POET_COMMIT_BLOCK + i * POET_UNIT_BLOCKS), sizeof *commit);

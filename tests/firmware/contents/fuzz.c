@@ -81,7 +81,7 @@ static bool is_newest(const struct poet_commit *commit) {
                                          POET_BLOCK);
     if (record->magic == POET_COMMIT_MAGIC &&
         record->crc == poet_crc(0, record, offsetof(struct poet_commit, crc)) &&
-        record->slot < POET_SLOTS &&
+        record->slot <= POET_SLOTS &&
         (!newest || record->sequence > newest->sequence)) {
       newest = record;
     }
@@ -228,14 +228,14 @@ static void step(void) {
   for (uint32_t count = 1 + any(4); count && steps < STEPS; count--) {
     const uint32_t before = board.changes;
     const struct poet_commit commit = p->committed;
-    const uint32_t number = p->committed.now.step + (any(16) ? 1 : any(3));
-    const bool renews = number != p->committed.now.step;
+    const uint32_t number = poet_last_step(p) + (any(16) ? 1 : any(3));
+    const bool renews = number != poet_last_step(p);
     const int error =
         poet_step(p, number, (uint16_t)any(40), (uint16_t)any(80), &facts);
     board_called();
     result(STEPPED, error);
     if (!error) {
-      rule(p->committed.now.step == number, "the step is the committed one");
+      rule(poet_last_step(p) == number, "the step is the last one");
       rule(facts.peak_bytes <= p->memory.arena_bytes, "the peak is in memory");
     }
     if (!error && renews) {

@@ -1,5 +1,6 @@
 """Modes that stream: models whose operators exceed the RAM have plans."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
@@ -15,15 +16,17 @@ from poet_host.plan.nests import NestedOperator
 from poet_host.plan.parts import parts_of
 from poet_host.plan.plan import moved_bytes
 from poet_host.plan.pricing import cost_graph
-from poet_host.plan.problem import Problem, Streaming
+from poet_host.plan.problem import CostGraph, Problem, Streaming
 from poet_host.plan.verify import verify
 from poet_host.profile.profile import estimate_profile
+from poet_host.solver.events import Event, events_of, fits
 from poet_host.solver.settings import Settings
-from poet_host.solver.solve import solve
+from poet_host.solver.solve import for_streaming, solve
 from poet_host.stream.cutting import choose_cuts
 from poet_host.stream.pairs import in_pair_order, pairs_of
 from poet_host.stream.streaming import SMALL_PART_BYTES, with_streaming, with_used_modes
 from poet_host.stream.traffic import least_moved_bytes
+from support.in_place import everything_paged, in_place_problem
 
 RAM_BYTES = 24_576
 BUFFER_BYTES = 12_288
@@ -197,3 +200,27 @@ def test_gradients_of_a_layer_are_neighbours_where_operators_stream() -> None:
     assert second.inputs[1:] == first.inputs
     weight, last = second.inputs[2], [node.name for node in ordered].index(second.name)
     assert all(weight not in node.inputs for node in list(ordered)[last + 1 :])
+
+
+@pytest.mark.parametrize("name", ["resnet-digits", "resnet8-cifar"])
+def test_a_plan_with_whole_operators_is_one_where_they_stream_too(name: str) -> None:
+    """It is in another order, since gradients of a layer are neighbours there."""
+    graph, ram_bytes = load(name), 220 * 1024
+    whole = in_place_problem(graph)
+    given = events_of(whole.graph, everything_paged(whole.graph).statements)
+    profile = estimate_profile("nrf52840_dk")
+    costs = with_streaming(replace(whole, ram_bytes=ram_bytes, profile=profile), graph).graph
+    events = for_streaming(whole.graph, given, costs)
+
+    def in_place(graph: CostGraph, events: Sequence[Event]) -> set[tuple[str, str]]:
+        nodes, runs = graph.nodes, [it for it in events if it.op == "compute"]
+        pairs = [(nodes[it.node], nodes[it.node].mode(it.mode).overwrites) for it in runs]
+        return {(node.name, nodes[over].name) for node, over in pairs if over is not None}
+
+    assert fits(costs, events, 1 << 30)
+    computed = [it.node for it in events if it.op == "compute"]
+    assert computed == sorted(computed)
+    assert [nodes.name for nodes in costs.nodes] != [node.name for node in whole.graph.nodes]
+    both = {name for name, _ in in_place(whole.graph, given)}
+    assert in_place(costs, events) <= in_place(whole.graph, given)
+    assert len(in_place(costs, events)) > len(both) // 2

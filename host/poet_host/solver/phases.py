@@ -39,6 +39,7 @@ class Searches:
     seed_plans: tuple[SeedPlan, ...]
     clock: Stopwatch
     known: Candidate | None = None  # a plan found before
+    offered: Sequence[Event] = ()  # see Task
     is_interrupted: bool = False  # by Ctrl-C
     began_from: str = ""  # see Plan
     # Plans by the events of the plan before its transfers were started early:
@@ -88,6 +89,7 @@ class Searches:
             unit=unit,
             gap=self.settings.gap,
             known=self.known,
+            offered=self.offered,
             ends_at=now_s() + self.clock.left_s - self.reserve_s,
             # The presolve of HiGHS 1.16 does not end for some programs of large graphs.
             presolve=len(problem.graph.nodes) <= self.policy.large_graph_nodes,

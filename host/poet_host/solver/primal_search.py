@@ -125,6 +125,11 @@ class PrimalSearch(RepairSearch):
     def find_first_bound(self) -> None:
         self.first_bound, self.is_relaxed = first_bound(self)
 
+    def try_offered(self) -> None:
+        """Try the plan for similar costs, if there is one."""
+        self.channel.latest = self.task.offered or None
+        self.receive()
+
     def allow_bound_search(self) -> None:
         """Emit "ready for bounds"; if the incumbent is far from the bound, try seed plans first."""
         if self.is_far_from_bound():
@@ -330,6 +335,7 @@ FIRST_PHASES: _Phases = (
     ("seed plans", PrimalSearch.has_no_plan, PrimalSearch.try_seed_plans),
     ("bounds", PrimalSearch.bounds_by_states, PrimalSearch.begin_bound_search),
     ("first bound", always, PrimalSearch.find_first_bound),
+    ("offered", always, PrimalSearch.try_offered),
 )
 LATER_PHASES: _Phases = (
     ("bounds", PrimalSearch.bounds_at_once, PrimalSearch.allow_bound_search),

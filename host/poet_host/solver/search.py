@@ -58,6 +58,7 @@ class Task:
     ends_at: float  # now_s()
     seed_plans: tuple[SeedPlan, ...] = ()
     known: Candidate | None = None  # a plan found before
+    offered: Sequence[Event] = ()  # of a plan for similar costs; it may break limits
     presolve: bool = True  # False: HiGHS does not simplify programs first
     policy: SearchPolicy = DEFAULT_POLICY
 

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from ..packing.blocks import ALIGNMENT
 from ..plan.infeasible import largest_operator_bytes
 from ..plan.plan import Plan, StoppedBy, plan_of
-from ..plan.problem import TOLERANCE, Problem, with_staying_of, without_staying
+from ..plan.problem import TOLERANCE, CostGraph, Problem, with_staying_of, without_staying
 from ..stream.streaming import with_streaming
 from ..work import counting
-from .events import Candidate
+from .events import Candidate, Event, normal_order
 from .phases import Searches
 from .policy import Phase, SearchPolicy, always, run_phases
 from .search import SeedPlan
@@ -106,7 +107,8 @@ class _Problems:
         settings = replace(
             self.settings, time_limit_s=self.clock.left_s, progress=report and on_progress
         )
-        second, best = self.search(problem, settings)
+        offered = self.best and for_streaming(self.problem.graph, self.best.events, problem.graph)
+        second, best = self.search(problem, settings, offered=offered or ())
         self.plan = better(first, replace(second, problem=problem), settings.gap)
         self.best = best if self.plan.problem is problem else self.best
 
@@ -152,13 +154,17 @@ class _Problems:
         return both
 
     def search(
-        self, problem: Problem, settings: Settings, known: Candidate | None = None
+        self,
+        problem: Problem,
+        settings: Settings,
+        known: Candidate | None = None,
+        offered: Sequence[Event] = (),
     ) -> tuple[Plan, Candidate | None]:
-        """Search for a plan that is at least as good as `known`."""
+        """Search for a plan that is at least as good as `known`. `offered`: see Task."""
         # Searches do not need the nests, so they are not sent to the processes of the search.
         costs = replace(problem, streaming=None, streamable=None)
         clock = Stopwatch(settings.time_limit_s)
-        searches = Searches(costs, settings, self.method, self.seed_plans, clock, known)
+        searches = Searches(costs, settings, self.method, self.seed_plans, clock, known, offered)
         plan = replace(searches.run(), method=self.method, solve_s=clock.elapsed_s)
         return plan, searches.results.best
 
@@ -195,3 +201,36 @@ PHASES: tuple[Phase[_Problems], ...] = (
     ("whole operators", always, _Problems.search_whole),
     ("streaming", _Problems.streaming_may_be_better, _Problems.search_streaming),
 )
+
+
+def for_streaming(given: CostGraph, events: Sequence[Event], other: CostGraph) -> list[Event]:
+    """Return the events for the same nodes in another order, each in the most similar mode.
+
+    The result may break limits, since tensors in parts cost more.
+    """
+
+    def names(graph: CostGraph, i: int, k: int) -> set[str]:
+        mode = graph.nodes[i].mode(k)
+        over = [] if mode.overwrites is None else [("over", mode.overwrites)]
+        also = [("also", it.node) for it in mode.also]
+        places = [*over, *also, *(("in", j) for j in mode.streamed_inputs)]
+        found = {f"{what} {graph.nodes[j].name}" for what, j in places}
+        return found | ({"out"} if mode.streamed_output else set())
+
+    @cache
+    def mapped(event: Event) -> Event:
+        i, number = other.index[given.nodes[event.node].name], 0
+        if event.op == "compute":
+            wanted = names(given, event.node, event.mode)
+            numbers = range(len(other.nodes[i].modes) + 1)
+            number = min(numbers, key=lambda k: len(wanted ^ names(other, i, k)))
+        return Event(event.op, i, number)
+
+    stages, done = [list[Event]()], set[int]()
+    for event in map(mapped, normal_order(given, events)):
+        stages[-1].append(event)
+        if event.op == "compute" and event.node not in done:
+            done.add(event.node)
+            stages.append([])
+    stages[:-1] = sorted(stages[:-1], key=lambda stage: stage[-1].node)
+    return normal_order(other, [event for stage in stages for event in stage])

@@ -12,12 +12,15 @@ from poet_host.plan.problem import CostGraph, Objective, Problem
 from poet_host.plan.verify import verify
 from poet_host.solver.events import Event, energy_uj, events_of, fits, normal_order, statements
 from poet_host.solver.modes import Modes
+from poet_host.solver.primal_search import PrimalSearch
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
 from poet_host.solver.staying import among_residents, in_usable_modes, with_residents
+from poet_host.solver.workers import Channel
 from support.cost_graphs import problem_of, training
-from support.mode_graphs import mode_graph, staying, with_modes
+from support.mode_graphs import mode_graph, mode_problem, staying, with_modes
 from support.oracle import Best, cheapest
+from support.plans import task_of
 
 BASE_UW = 2e5
 
@@ -148,6 +151,29 @@ def test_unusable_modes_are_replaced_by_similar_ones() -> None:
         assert [it.node for it in changed] == [it.node for it in events]
         replaced += changed != events
     assert replaced > 2
+
+
+def test_a_plan_guides_the_search_around_residents() -> None:
+    """Not if it leaves out a node that must be computed there."""
+    found: Counter[str] = Counter()
+    for seed in range(150):
+        posed = mode_problem(seed, 7, is_fused=True)
+        graph = staying(posed.graph, seed)
+        bare = replace(posed, graph=without_staying(graph))
+        plan = solve(bare, Settings(60.0, gap=0.0, placed=False, counted=True))
+        task, events = task_of(replace(posed, graph=graph)), events_of(graph, plan.statements)
+        for count in range(1, 1 + len(graph.heirs) if plan.statements else 1):
+            residents = sorted(graph.heirs)[:count]
+            left = task.among(residents)
+            guide = in_usable_modes(left.modes, events) if left.padded_ram_bytes >= 0 else None
+            search = PrimalSearch(left, Channel(lambda *_: None, lambda: False, guide))
+            search.receive()
+            found["no guide" if guide is None else "guide"] += 1
+            if search.incumbent is not None:
+                whole = with_residents(graph, residents, search.incumbent.events)
+                assert fits(graph, whole, posed.ram_bytes)
+                found["plan"] += 1
+    assert min(found.values()) > 4, found
 
 
 def test_nothing_stays_where_it_may_not() -> None:

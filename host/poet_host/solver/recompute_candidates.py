@@ -118,11 +118,12 @@ class RecomputeCandidates:
 
         `overhead`: offer only recomputations of plans that spend at most this on recomputation:
         energy, and the processor's time multiplied by `value_per_us`. `depth_limit`: offer only
-        recomputations within this limit, and for each stage those in `also`. `conflict_stages`:
-        indices of stages in which conflicts (conflicts.py) limit RAM at all times. Moves of groups
-        from or to them may break these limits. So they and their neighbours offer also all
-        recomputations whose results only later stages use. `modes`: None means all modes of the
-        graph. If they are relaxed, a recomputation without inputs is best right before its use.
+        recomputations within this limit, and for each stage those in `also` that have a way.
+        `conflict_stages`: indices of stages in which conflicts (conflicts.py) limit RAM at all
+        times. Moves of groups from or to them may break these limits. So they and their neighbours
+        offer also all recomputations whose results only later stages use. `modes`: None means all
+        modes of the graph. If they are relaxed, a recomputation without inputs is best right before
+        its use.
         """
         self.modes = modes = Modes(graph) if modes is None else modes
         self.max_value = overhead * (1 + TOLERANCE)
@@ -192,7 +193,7 @@ class RecomputeCandidates:
         if t in self.near_conflicts:
             return {i for i in alive if modes.again[i] or self.users[i]}
         if self.depth_limit is not None:
-            return set(self.also.get(t, ()))
+            return {i for i in self.also.get(t, ()) if modes.least_way[i] is not None}
         if before is None:
             return set()
         alive.discard(before)

@@ -102,7 +102,9 @@ def _leaves(node: CostNode, i: int, mode: Mode, there: Collection[int]) -> bool:
 
 
 def in_usable_modes(modes: Modes, events: Sequence[Event]) -> list[Event] | None:
-    """Replace the modes that are unusable, by similar ones. Return None if a node has no mode.
+    """Replace the modes that are unusable, by similar ones.
+
+    Return None if a node has no mode, or is left out though it may not be.
 
     The result may be no plan: what the other modes need may be missing.
     """
@@ -116,7 +118,8 @@ def in_usable_modes(modes: Modes, events: Sequence[Event]) -> list[Event] | None
             if not modes.plain[j]:
                 return None
             changed.append(Event("compute", j, _most_like(graph.nodes[j], mode, modes.plain[j])))
-    return changed
+    firsts = modes.firsts(changed)
+    return changed if all(n.stored or j in firsts for j, n in enumerate(graph.nodes)) else None
 
 
 def _most_like(node: CostNode, mode: Mode, numbers: Sequence[int]) -> int:

@@ -23,6 +23,7 @@ from ..firmware_build.recipe import simulated_boards
 from ..graph.graph import Graph
 from ..graph.weights import start_values
 from ..plan.plan import Plan
+from ..plan.problem import without_staying
 from ..profile.measure import measure
 from ..profile.meter import hold_states, powers, read_log, wait_for
 from ..profile.profile import Profile
@@ -294,7 +295,8 @@ def _fitting(graph: Graph, profile: Profile, ram_bytes: int, otherwise: Plan | N
     raise BadInput if that is None.
     """
     wanted = problem(graph, profile, ram=ram_bytes, storage=profile.storage)
-    wanted = replace(wanted, streamable=None)  # one search: any plan can calibrate a profile
+    # One search, in which nothing stays: any plan can calibrate a profile
+    wanted = replace(wanted, graph=without_staying(wanted.graph), streamable=None)
     keep = wanted.keep_everything
     if keep and (keep.peak_bytes or 0) <= ram_bytes:
         return replace(keep, ram_bytes=ram_bytes)

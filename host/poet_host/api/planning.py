@@ -35,8 +35,6 @@ from .inputs import as_profile
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
 Costs = Profile | Board | str | Path
 """The types that inputs.as_profile accepts."""
-DEFAULT_COMMIT_EVERY: int | None = None
-"""The `commit_every` of a model's problem. None: each step begins with empty RAM."""
 
 
 def costs_of(
@@ -68,8 +66,7 @@ def costs_of(
             f"without a card, a plan of {graph.name} does not say how often weights are written: "
             "use the --commit-every of `train` instead"
         )
-    every = DEFAULT_COMMIT_EVERY if commit_every is None else commit_every
-    return cost_graph(graph, known, storage, commit_every=every)
+    return cost_graph(graph, known, storage, commit_every=commit_every or 1)
 
 
 def problem(
@@ -103,10 +100,10 @@ def problem(
     None: they may if an operator exceeds the budget, or if one needs more than three quarters of it
     and `solve` does not reach its gap with whole operators.
 
-    `commit_every`: parameters and state may stay in RAM from step to step, and are written to
-    storage once in so many steps. None: DEFAULT_COMMIT_EVERY, or that of a cost graph. Raises
-    BadInput for a limit that cannot be parsed, for another objective, and for streaming without
-    storage or without a Graph.
+    `commit_every`: parameters and state that stay in RAM from step to step are written to storage
+    once in so many steps. None: in each step, or as often as a cost graph says. Raises BadInput for
+    a limit that cannot be parsed, for another objective, and for streaming without storage or
+    without a Graph.
     """
     if objective not in OBJECTIVES:
         raise BadInput(f"there is no objective {objective!r}: use one of {', '.join(OBJECTIVES)}")

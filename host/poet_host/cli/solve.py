@@ -102,9 +102,9 @@ class SolveOptions:
         "better. The exit code is 6 if the search ends without this proof.",
     )  # fmt: skip
     commit_every: int | None = option(
-        type=click.IntRange(1), metavar="N", show_default="nothing stays, or that of a cost graph",
-        help="Let weights stay in RAM from step to step, and write them to the card once in N "
-        "steps. A power cut loses at most the last N - 1 steps.",
+        type=click.IntRange(1), metavar="N", show_default="1, or that of a cost graph",
+        help="Write weights that stay in RAM from step to step to the card once in N steps. A "
+        "power cut loses the last N - 1 steps at most, and the running one.",
     )  # fmt: skip
     unplaced: bool = option(
         help="Limit only the total number of bytes in RAM, and assign no memory offsets to "

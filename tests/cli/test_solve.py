@@ -14,7 +14,7 @@ from poet_host.device.board import load_board
 from poet_host.plan.costgraph import dump_cost_graph
 from poet_host.plan.infeasible import largest_need
 from poet_host.plan.plan import Plan, Statement, moved_bytes, plan_from_json
-from poet_host.plan.pricing import cost_graph
+from poet_host.plan.pricing import commit_costs, cost_graph
 from poet_host.plan.problem import CostGraph, CostNode, Mode, Problem
 from poet_host.plan.verify import verify
 from poet_host.profile.profile import Profile, estimate_profile
@@ -333,15 +333,15 @@ def test_what_stays_in_ram_is_solved_but_makes_no_schedule(
 
 def test_weights_of_a_model_stay_in_ram(poet_host: Command) -> None:
     solve = ("solve", "linear", "--board", "mkr1000", "--ram", "100%", "--gap", "0.2", "--json")
-    assert "commit_every" not in poet_host(*solve).json
-    every, seldom = (poet_host(*solve, "--commit-every", n).json for n in (1, 100))
+    every, seldom = (poet_host(*solve, *how).json for how in ((), ("--commit-every", 100)))
+    assert every["commit_every"] == 1
     assert seldom["commit_every"] == 100
     assert seldom["energy_uj"] < every["energy_uj"] / 2
     known = {row["commit_every"]: row for row in every["intervals"]}
     assert sorted(known) == [1, 10, 100]
     assert known[100]["written_bytes"] < known[10]["written_bytes"] < known[1]["written_bytes"]
     assert seldom["intervals"][0]["total_energy_uj"] <= known[100]["total_energy_uj"] * 1.1
-    shown = poet_host(*solve[:-1], "--commit-every", 1).out
+    shown = poet_host(*solve[:-1]).out
     assert "with --commit-every 10" in shown
     refused = poet_host(*solve, "--commit-every", 2, "--no-storage")
     refused.fails(BAD, "linear", "--commit-every", "train")
@@ -407,8 +407,7 @@ def test_a_schedule_holds_its_deadline_and_predictions(tmp_path: Path, method: s
         assert held["deadline_us"] == (None if expected is None else pytest.approx(expected))
         for key in ("time_us", "energy_uj", "total_energy_uj"):
             assert held[key] == getattr(plan, key) > 0
-        renewed = [node.size_bytes for node in graph if node.updates is not None]
-        commit_us, commit_uj = profile.commit(renewed, held["time_us"])
+        commit_us, commit_uj = commit_costs(profile, api.costs_of(graph, profile), plan)
         assert meta["commit"] == {"time_us": commit_us, "energy_uj": commit_uj}
         assert np.isclose(
             held["total_energy_uj"],

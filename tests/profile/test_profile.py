@@ -26,6 +26,7 @@ from poet_host.profile.transfer import Lane, shared_blocks
 from poet_host.schedule.layout import model_of_graph
 from poet_host.schedule.model import NEXT, SHARED
 from support import whole_runs as runs
+from support.plans import plan_of
 
 GRAPH = models.load("resnet-digits")
 BOARD = load_board("mkr1000")
@@ -306,7 +307,8 @@ def test_parameters_and_state_may_stay_and_commits_are_shared_by_n_steps() -> No
     assert {node.name for node in costs.nodes if node.given} == {GRAPH.data, GRAPH.label}
     for i, heir in costs.heirs.items():
         assert GRAPH[costs.nodes[heir].name].updates == costs.nodes[i].name
-    one, shared = commit_costs(profile, plain, 1e4), commit_costs(profile, costs, 1e4)
+    took = plan_of((), time_us=1e4)
+    one, shared = (commit_costs(profile, it, took) for it in (plain, costs))
     assert shared == pytest.approx([cost / 10 for cost in one])
     assert not plain.starting
     assert not cost_graph(GRAPH, profile, storage=False, commit_every=10).starting

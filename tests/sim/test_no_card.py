@@ -26,6 +26,7 @@ from poet_host.sim.board import POWER_CUT, SimulatedBoard
 from poet_host.sim.simulated_chip import CardFault
 from support import toy, whole_runs as runs
 from support.command import Command
+from support.plans import plan_of
 from support.sim_helper import needs_compiler
 from support.toy_boards import truth, weights_of
 
@@ -196,8 +197,9 @@ def test_a_profile_without_a_card_predicts_a_step(monkeypatch: pytest.MonkeyPatc
     uncalibrated = replace(profile, check_us_per_byte=0.0)
     costs = api.costs_of(dense(), profile)
     assert not costs.storage
-    assert commit_costs(uncalibrated, costs, found.time_us) == (0.0, 0.0)
-    check_us, check_uj = commit_costs(profile, costs, found.time_us)
+    took = plan_of((), time_us=found.time_us)
+    assert commit_costs(uncalibrated, costs, took) == (0.0, 0.0)
+    check_us, check_uj = commit_costs(profile, costs, took)
     assert check_us > 0 < check_uj
 
 

@@ -332,8 +332,7 @@ def encode(
 
 
 def _commit(profile: Profile, costs: CostGraph, plan: Plan) -> dict[str, float]:
-    assert plan.time_us is not None
-    time_us, energy_uj = commit_costs(profile, costs, plan.time_us)
+    time_us, energy_uj = commit_costs(profile, costs, plan)
     return {"time_us": time_us, "energy_uj": energy_uj}
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from ..profile.profile import Profile
 from .effects import effects_of
-from .plan import Plan
+from .plan import Plan, written_by_commits
 from .pricing import commit_costs
 from .problem import CostGraph
 
@@ -30,15 +30,13 @@ def intervals(plan: Plan, graph: CostGraph, profile: Profile | None) -> list[Int
     assert plan.time_us is not None
     effects = effects_of(graph, plan.statements)
     read = {i for effect in effects for i in effect.reads}
-    stored = {i for effect in effects for i in effect.stores}
-    starting = {graph.index[name] for name, _ in plan.initial_offsets}
-    committed = {k: i for k, i in graph.may_commit.items() if i in starting and k not in stored}
+    committed = written_by_commits(graph, plan)
     seldom = [graph.nodes[k] for k, i in committed.items() if i not in read]
     always_bytes = sum(effect.moved_out_bytes for effect in effects) + sum(
         graph.nodes[k].bytes for k, i in committed.items() if i in read
     )
     once = replace(graph, commit_every=1)
-    time_us, record_uj = commit_costs(profile, once, plan.time_us) if profile else (0.0, 0.0)
+    time_us, record_uj = commit_costs(profile, once, plan) if profile else (0.0, 0.0)
     record_uj += time_us * graph.base_power_uw / 1e6
     commit_uj = record_uj + sum(
         node.page_out_uj + node.page_out_us * graph.base_power_uw / 1e6 for node in seldom

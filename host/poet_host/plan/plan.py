@@ -158,6 +158,13 @@ def start_offsets(graph: CostGraph, plan: Plan) -> dict[str, int | None]:
     return offsets
 
 
+def written_by_commits(graph: CostGraph, plan: Plan) -> dict[int, int]:
+    """Return the kept nodes that commits write from RAM, each with what stays."""
+    starting = {graph.index[name] for name, _ in plan.initial_offsets}
+    stored = {i for effect in effects_of(graph, plan.statements) for i in effect.stores}
+    return {k: i for k, i in graph.may_commit.items() if i in starting and k not in stored}
+
+
 def moved_bytes(graph: CostGraph, plan: Plan) -> tuple[int, int]:
     """Return the bytes that a step reads from storage and writes to storage."""
     effects = effects_of(graph, plan.statements)

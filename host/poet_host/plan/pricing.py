@@ -1,12 +1,13 @@
 """Make a cost graph, the input of planners, from a training graph and a profile."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from types import MappingProxyType
 
 from ..graph.cuts import Cut
 from ..graph.graph import Graph
 from ..profile.profile import Profile, Use
+from .plan import Plan, written_by_commits
 from .problem import CostGraph, CostNode
 
 
@@ -70,13 +71,27 @@ def cost_graph(
     return CostGraph(graph.name, tuple(nodes), storage, base_uw, commit_every=every)
 
 
-def commit_costs(profile: Profile, costs: CostGraph, step_us: float) -> tuple[float, float]:
+def commit_costs(profile: Profile, costs: CostGraph, plan: Plan) -> tuple[float, float]:
     """Return a step's mean share of the time (us) and energy (uJ) of commits.
 
-    The step takes `step_us`. Without storage, only few steps commit. Then these are the costs of
-    the check of new weights.
+    What a commit writes from RAM is read back. Without storage, only few steps commit. Then these
+    are the costs of the check of new weights.
     """
-    if costs.storage:
-        time_us, energy_uj = profile.commit(costs.kept_sizes, step_us)
-        return time_us / costs.commit_every, energy_uj / costs.commit_every
-    return profile.check(sum(node.bytes for node in costs.nodes if node.keep and node.once))
+    assert plan.time_us is not None
+    return _commit(profile, costs, plan.time_us, written_by_commits(costs, plan).values())
+
+
+def longest_commit_us(profile: Profile, costs: CostGraph, step_us: float) -> float:
+    """Return the time of `commit_costs` after a step of `step_us` in which all stays that may."""
+    return _commit(profile, costs, step_us, costs.may_commit.values())[0]
+
+
+def _commit(
+    profile: Profile, costs: CostGraph, step_us: float, homes: Iterable[int]
+) -> tuple[float, float]:
+    if not costs.storage:
+        return profile.check(sum(node.bytes for node in costs.nodes if node.keep and node.once))
+    time_us, energy_uj = profile.commit(costs.kept_sizes, step_us)
+    for node in map(costs.nodes.__getitem__, homes):
+        time_us, energy_uj = time_us + node.page_in_us, energy_uj + node.page_in_uj
+    return time_us / costs.commit_every, energy_uj / costs.commit_every

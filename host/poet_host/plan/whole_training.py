@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import BadInput
 from ..profile.profile import Profile
 from .plan import Plan
-from .pricing import commit_costs
+from .pricing import commit_costs, longest_commit_us
 from .problem import CostGraph
 
 CELL_V = 3.7  # nominal voltage of a lithium-ion cell, which the mAh printed on it refer to
@@ -65,7 +65,7 @@ def step_deadline_us(finish_us: float, steps: int, costs: CostGraph, profile: Pr
     the deadline allows is an upper bound. Raises BadInput if the commits alone take too long.
     """
     share_us = finish_us / steps
-    commit_us, _ = commit_costs(profile, costs, share_us)
+    commit_us = longest_commit_us(profile, costs, share_us)
     if share_us <= commit_us:
         raise BadInput(
             f"--finish-in leaves {share_us / 1e3:,.3f} ms for each of {steps:,} steps, but the "
@@ -119,6 +119,6 @@ def whole_training(
     """Return what `steps` steps of `plan` need. Without a profile, commits cost nothing."""
     assert plan.time_us is not None
     assert plan.total_energy_uj is not None
-    commit_us, commit_uj = commit_costs(profile, costs, plan.time_us) if profile else (0.0, 0.0)
+    commit_us, commit_uj = commit_costs(profile, costs, plan) if profile else (0.0, 0.0)
     commit_uj += costs.base_power_uw * commit_us / 1e6
     return WholeTraining(steps, plan.time_us + commit_us, plan.total_energy_uj + commit_uj)

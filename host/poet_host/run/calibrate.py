@@ -336,7 +336,7 @@ def validation(
     `costs` must be the cost graph that is made with `profile`.
     """
     promised = verify(Problem(costs, plan.ram_bytes), _unclaimed(plan))
-    commit_us, commit_uj = commit_costs(profile, costs, promised.time_us)
+    commit_us, commit_uj = commit_costs(profile, costs, replace(plan, time_us=promised.time_us))
     predicted_us = promised.time_us + commit_us
     base_uj = costs.base_power_uw * predicted_us / 1e6
     return Validation(

@@ -30,8 +30,8 @@ ORDER = [
 LINES = {
     "graph": 3329, "reference": 1047, "onnx": 3607, "device": 1443, "firmware_build": 1615,
     "sim": 1472, "profile": 1076, "packing": 378, "plan": 3310, "stream": 1866, "solver": 6988,
-    "baselines": 2174, "schedule": 2547, "data": 1105, "card": 1896, "run": 1855, "check": 835,
-    "view": 1403, "compare": 345, "api": 1778, "cli": 3324,
+    "baselines": 2174, "schedule": 2547, "data": 1105, "card": 1898, "run": 1855, "check": 835,
+    "view": 1405, "compare": 345, "api": 1778, "cli": 3324,
 }  # fmt: skip
 ROOT_LINES = 1197  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
@@ -39,7 +39,7 @@ FOLDERS = {
     "firmware/include": 1538, "firmware/src": 6988, "firmware/kernels": 8311, "firmware/port": 6476,
     "host/poet_host/sim/chip": 9835, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6817, "examples": 255, "tests": 57871,
+    "bench": 6817, "examples": 255, "tests": 57874,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}

@@ -59,6 +59,9 @@ def test_weights_do_not_depend_on_the_interval(model: str, card: Path) -> None:
     assert runs.same(run, wanted)
     assert committed(card) == STEPS  # a training commits at its end
     assert run.commit_every == 3
+    report = poet.check_card(card)
+    assert report.problems == ()
+    assert {found.commit_every for found in report.commits if found.step} == {3}
 
 
 def test_an_interrupted_training_commits_and_continues(card: Path) -> None:

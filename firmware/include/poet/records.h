@@ -252,7 +252,7 @@ POET_LAYOUT(poet_state, 20);
  * commit. A card wears out before the sequence number reaches 2^32. */
 struct poet_commit {
   uint32_t magic;
-  uint32_t sequence; /* one more than in the previous commit */
+  uint32_t sequence; /* greater than in the previous commit */
   /* CRC of the model to which the tensors belong; 0: no model */
   uint32_t model_crc;
   /* number of blocks of the model's data area; no tensor lies after this

@@ -132,7 +132,8 @@ class _Check:
         if found is None:
             return CommitReport(block, self.without_content(block))
         step = None if found.now.step == NOTHING_COMMITTED else found.now.step
-        return CommitReport(block, "whole", found.sequence, step)
+        every = None if step is None else max(found.every, 1)
+        return CommitReport(block, "whole", found.sequence, step, every)
 
     def without_content(self, block: int) -> PartState:
         """Return whether a block without a valid record is empty or damaged."""

@@ -49,6 +49,7 @@ class CommitReport:
     state: PartState
     sequence: int | None = None
     step: int | None = None  # None: no weights
+    commit_every: int | None = None  # of the schedule; None: no weights
 
 
 @dataclass(frozen=True)

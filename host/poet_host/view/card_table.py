@@ -41,6 +41,8 @@ def _commit_row(commit: CommitReport, newest: int) -> Row:
     if commit.sequence is None:
         return name, "incomplete, or damaged" if commit.state == "damaged" else commit.state
     step = "no weights" if commit.step is None else f"step {commit.step:,}"
+    if (commit.commit_every or 1) > 1:
+        step += f" (a commit every {commit.commit_every:,} steps)"
     current = ", the newest" if commit.sequence == newest else ""
     return name, f"number {commit.sequence:,}, {step}{current}"
 

@@ -93,9 +93,11 @@ def test_an_error_names_the_wrong_key(old: str, new: str, message: str) -> None:
         ("rpi4b", "port/native/main.c", "SLABS ="),
     ],
 )
-def test_the_slabs_of_tables_are_those_of_the_firmware(board: str, source: str, name: str) -> None:
+def test_slabs_and_cache_are_those_of_the_firmware(board: str, source: str, name: str) -> None:
     text = (resource("firmware") / source).read_text(encoding="utf-8")
     # The native board has fewer with sanitizers.
     found = re.findall(rf"\b{name} (\d+)(?: << (\d+))?", text)
     slabs = max((int(number) << int(shift or 0) for number, shift in found), default=0)
     assert load_board(board).table_slabs == slabs
+    cached = re.search(r"\bBOARD_CACHE (\d+)", text)
+    assert load_board(board).cache_blocks == (int(cached[1]) if cached else 0)

@@ -12,7 +12,7 @@ from poet_host.device.board import load_board, names
 from poet_host.errors import BadInput
 from poet_host.graph import models
 from poet_host.graph.work import Work, work_of
-from poet_host.plan.pricing import commit_costs, cost_graph
+from poet_host.plan.pricing import commit_costs, cost_graph, with_cached_records
 from poet_host.profile.fit import Rates, family, fit_plane, fit_rates
 from poet_host.profile.profile import (
     Measured,
@@ -273,9 +273,18 @@ def test_the_paper_s_own_figures() -> None:
         estimate_profile(load_board("native"), "paper")
 
 
+def test_records_that_fit_the_cache_are_not_read() -> None:
+    large = models.load("dscnn-speech")
+    for name, cached in (("nrf52840_dk", True), ("mkr1000", False)):
+        profile = estimate_profile(load_board(name))
+        assert profile.statements.reading > 0
+        assert (with_cached_records(profile, GRAPH).statements.reading == 0) == cached
+        assert with_cached_records(profile, large) == profile
+
+
 @pytest.mark.parametrize("name", names())
 def test_cost_graphs_follow_the_graph(name: str) -> None:
-    profile = estimate_profile(load_board(name))
+    profile = with_cached_records(estimate_profile(load_board(name)), GRAPH)
     costs = cost_graph(GRAPH, profile)
     assert [node.name for node in costs.nodes] == [node.name for node in GRAPH]
     assert costs.storage

@@ -82,6 +82,14 @@ class StatementCosts:
     reading: _Share = 0.0
     stream_us: Amount = 0.0  # for the computation of an operator that streams
 
+    def without_reading(self) -> "StatementCosts":
+        """Return the costs where all records that the board reads are in RAM or in its flash."""
+        awake = 1 - self.reading
+        return StatementCosts(
+            self.compute_us * awake, self.page_us * awake, self.free_us * awake, 0.0,
+            self.stream_us * awake,
+        )  # fmt: skip
+
 
 NO_COSTS = StatementCosts()
 
@@ -133,6 +141,7 @@ class Board:
     # Slabs of tables of which the firmware knows whether a step must renew them (FORMAT.md, "Kept
     # slabs"); 0: each step renews whole tables.
     table_slabs: Annotated[int, Meta(ge=0, lt=2**32)] = 0
+    cache_blocks: Annotated[int, Meta(ge=0, lt=2**16)] = 0  # that the firmware keeps of a card
     target: str = ""  # GNU triple of a board that runs Linux, or empty
 
     @property

@@ -1,14 +1,19 @@
 """Make a cost graph, the input of planners, from a training graph and a profile."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import MappingProxyType
 
-from ..graph.cuts import Cut
+from ..device.board import load_board, names
+from ..graph.cuts import BLOCK, Cut
 from ..graph.graph import Graph
+from ..isa import record_size
 from ..profile.profile import Profile, Use
 from .plan import Plan, written_by_commits
 from .problem import CostGraph, CostNode
+
+_PLAN_BLOCKS = 4  # of most plans, and of the commit
+_CHECK_BYTES = 4  # of each block of the schedule that the board reads
 
 
 def cost_graph(
@@ -32,8 +37,7 @@ def cost_graph(
     so many steps; the host may put data into RAM. None: each step begins with empty RAM.
     """
     storage = storage and profile.storage
-    if not storage:
-        profile = profile.without_card()
+    profile = with_cached_records(profile, graph) if storage else profile.without_card()
     renewed = {node.updates for node in graph}
     may_stay = storage and commit_every is not None
     # Their new values come to be elsewhere:
@@ -69,6 +73,21 @@ def cost_graph(
         )
     base_uw, every = profile.power.base_uw, commit_every if may_stay and commit_every else 1
     return CostGraph(graph.name, tuple(nodes), storage, base_uw, commit_every=every)
+
+
+def with_cached_records(profile: Profile, graph: Graph) -> Profile:
+    """Return the profile without the time in which a step reads records of the model and the plan.
+
+    The board reads none if its cache has room for all of them. Otherwise, return `profile`.
+    """
+    if profile.board not in names():
+        return profile
+    computed_bytes = record_size("poet_op") * sum(not node.stored for node in graph)
+    model_bytes = record_size("poet_model") + record_size("poet_tensor") * len(graph.nodes)
+    blocks = -(-(model_bytes + computed_bytes) // (BLOCK - _CHECK_BYTES)) + _PLAN_BLOCKS
+    if blocks > load_board(profile.board).cache_blocks:
+        return profile
+    return replace(profile, statements=profile.statements.without_reading())
 
 
 def commit_costs(profile: Profile, costs: CostGraph, plan: Plan) -> tuple[float, float]:

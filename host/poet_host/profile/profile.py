@@ -149,13 +149,7 @@ class Profile:
 
         The model's records are then in the chip's own memory, so no time passes to read them.
         """
-        known = self.statements
-        awake = 1 - known.reading
-        statements = StatementCosts(
-            known.compute_us * awake, known.page_us * awake, known.free_us * awake, 0.0,
-            known.stream_us * awake,
-        )  # fmt: skip
-        power = self.power.without_card()
+        power, statements = self.power.without_card(), self.statements.without_reading()
         return replace(self, power=power, statements=statements, storage=False)
 
     def around_uj(self, time_us: float) -> float:

@@ -109,7 +109,7 @@ def test_time_and_energy_are_predicted(
     assert len(shapes - set(profile.operators)) > len(shapes) / 2
     plan = api.solve(graph, profile, ram=16_000, work_limit=60_000, gap=0.3)
     observed = run(connection, graph, profile, plan)
-    found = validation(graph, profile, cost_graph(graph, profile), plan, observed)
+    found = validation(graph, profile, api.costs_of(graph, profile), plan, observed)
     # Most of its kernels are predicted, and all of its statements and transfers.
     assert abs(found.time_error) < 0.07, found
     assert abs(found.energy_error) < 0.09, found

@@ -63,7 +63,7 @@ int poet_job_open(struct poet *p, struct poet_job *job) {
     return POET_ERROR_bad_crc;
   }
   TRY(check_order(p, job));
-  poet_hello(p, &hello);
+  poet_describe(p, &hello);
   const uint32_t at = job->loss_block * POET_BLOCK;
   TRY(poet_read(p, POET_OBJECT_JOB, 0, at, &log, sizeof log));
   /* Each start of a board that fails again and again would wear the card. */

@@ -1,7 +1,7 @@
 /*
  * load.c - load a schedule: check headers, CRCs and tables, then decode the
  * whole plan once, with the same decoder that a step uses. This file also
- * contains poet_init and poet_hello, the description of the board.
+ * contains poet_init and poet_describe, the description of the board.
  *
  * State: loaded, model, plan, kept_at_start and loss. poet_load sets `loaded`
  * last, so after an error or a power cut during the load, no schedule is
@@ -105,7 +105,7 @@ static int16_t storage_status(const struct poet *p) {
              : p->storage_status;
 }
 
-void poet_hello(struct poet *p, struct poet_hello *hello) {
+void poet_describe(struct poet *p, struct poet_hello *hello) {
   poet_ignore(poet_ready(p)); /* storage_status has the error */
   *hello = (struct poet_hello){
       .version = POET_VERSION,

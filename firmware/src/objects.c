@@ -23,9 +23,9 @@
 
 #include "plan.h"
 
-static_assert(POET_NOTE_OFFSET + 2 * POET_NOTE_BYTES ==
-                  POET_MODEL_BLOCKS * POET_BLOCK,
-              "the host's notes end the model area");
+_Static_assert(POET_NOTE_OFFSET + 2 * POET_NOTE_BYTES ==
+                   POET_MODEL_BLOCKS * POET_BLOCK,
+               "the host's notes end the model area");
 
 static uint32_t *staged_word(const struct poet *p, uint32_t tensor) {
   return &p->memory.bitmap[tensor / 32];

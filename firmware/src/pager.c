@@ -7,13 +7,10 @@
  *   completed                 tensors whose last piece is retired
  *
  * poet_page fills in the entry `submitted` for each piece and submits it. From
- * then on, the entry belongs to the port until the port sets `done`. Then
+ * then on, the entry belongs to the port until the port ends it. Then
  * poet_retire checks the entry's result. If the ring is full, poet_page retires
  * the oldest entry first. The decoder refuses a plan with more unfinished
  * tensors than entries, so this happens only if a tensor has several pieces.
- *
- * The port sets `done` with release order and is_done reads it with acquire
- * order. So the data, trailer and status are complete when `done` is seen.
  *
  * The trailer of a tensor with one piece moves together with its last block.
  * The trailers of several pieces are in blocks of their own. poet_retire reads
@@ -117,19 +114,15 @@ void poet_transfer_run(const struct poet_port *port,
     poet_transfer_check(transfer, 0, 0);
   }
   transfer->end = port->ticks(port->context);
-  atomic_store_explicit(&transfer->done, 1, memory_order_release);
+  poet_transfer_end(transfer);
 }
 
 struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number) {
   return &p->memory.queue[number % p->memory.queue_capacity];
 }
 
-static bool is_done(struct poet_transfer *transfer) {
-  return atomic_load_explicit(&transfer->done, memory_order_acquire) != 0;
-}
-
 static POET_CHECKED int await(struct poet *p, struct poet_transfer *transfer) {
-  while (!is_done(transfer)) {
+  while (!poet_transfer_has_ended(transfer)) {
     if (poet_asked_to_stop(p)) {
       return POET_ERROR_stopped;
     }
@@ -146,7 +139,7 @@ void poet_submit(struct poet *p, struct poet_transfer *transfer) {
    * the port. */
   transfer->status = 0;
   transfer->next = NULL;
-  atomic_store_explicit(&transfer->done, 0, memory_order_relaxed);
+  transfer->done = 0;
   p->port->submit(p->port->context, transfer);
 }
 
@@ -154,8 +147,9 @@ void poet_submit(struct poet *p, struct poet_transfer *transfer) {
  * starts. A later read would have to wait for the transfer. */
 static POET_CHECKED int read_ahead(struct poet *p) {
   const uint16_t next = p->decoder.next_operator;
-  const bool idle = p->submitted == p->retired ||
-                    is_done(poet_queue_slot(p, p->submitted - 1));
+  const bool idle =
+      p->submitted == p->retired ||
+      poet_transfer_has_ended(poet_queue_slot(p, p->submitted - 1));
   return idle && next < p->model.tensor_count ? poet_fetch_op(p, next) : 0;
 }
 
@@ -247,7 +241,7 @@ int poet_retire_transfer(struct poet *p, uint32_t number) {
 
 int poet_has_room(struct poet *p, bool *room) {
   while (p->retired != p->submitted &&
-         is_done(poet_queue_slot(p, p->retired))) {
+         poet_transfer_has_ended(poet_queue_slot(p, p->retired))) {
     TRY(retire_next(p));
   }
   *room = p->submitted - p->retired < p->memory.queue_capacity;
@@ -279,7 +273,7 @@ int poet_submit_piece(struct poet *p, const struct poet_piece *piece,
   if (transfer->write && transfer->shared) {
     transfer->begin = transfer->end = p->port->ticks(p->port->context);
     transfer->status = 0;
-    atomic_store_explicit(&transfer->done, 1, memory_order_relaxed);
+    poet_transfer_end(transfer);
   } else {
     poet_submit(p, transfer);
   }
@@ -328,7 +322,7 @@ int poet_page(struct poet *p, const struct poet_statement *s) {
 
 void poet_drain(struct poet *p) {
   for (; p->retired != p->submitted; p->retired++) {
-    while (!is_done(poet_queue_slot(p, p->retired))) {
+    while (!poet_transfer_has_ended(poet_queue_slot(p, p->retired))) {
       p->port->idle(p->port->context);
     }
   }

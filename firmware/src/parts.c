@@ -26,8 +26,8 @@ enum {
   DIFFERS = 1 /* a result: the copy is not right */
 };
 
-static_assert(POET_MODEL_BLOCKS * POET_BLOCK <= (COPY_BLOCKS - 1) * COPIED,
-              "a copy ends before the block that has its number");
+_Static_assert(POET_MODEL_BLOCKS *POET_BLOCK <= (COPY_BLOCKS - 1) * COPIED,
+               "a copy ends before the block that has its number");
 
 static uint32_t copy_of(uint32_t block) {
   return POET_COPY_BLOCK + 2 * (block - POET_MODEL_BLOCK);

@@ -53,8 +53,8 @@ struct poet_nest_operand {
   uint8_t window; /* see poet_operand_axes */
   uint8_t zero[2];
 };
-static_assert(sizeof(struct poet_nest_operand) == POET_NEST_OPERAND_BYTES,
-              "as in FORMAT.md");
+_Static_assert(sizeof(struct poet_nest_operand) == POET_NEST_OPERAND_BYTES,
+               "as in FORMAT.md");
 
 /* Read a nest of p->op, and check the laws that depend on no tensor. The fields
  * `pair` and `statistics` are set. */
@@ -154,8 +154,8 @@ struct poet_nest_state {
   uint32_t parts[4];
   struct poet_piece moving;
 };
-static_assert(sizeof(struct poet_nest_state) == POET_NEST_BYTES,
-              "as in FORMAT.md");
+_Static_assert(sizeof(struct poet_nest_state) == POET_NEST_BYTES,
+               "as in FORMAT.md");
 
 /* What a function needs of a running nest. */
 struct poet_nest_run {

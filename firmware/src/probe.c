@@ -123,7 +123,7 @@ int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
                       blocks * (1 + i % (count / blocks));
     transfer->trailer[1] = 0;
     poet_submit(p, transfer);
-    while (!atomic_load_explicit(&transfer->done, memory_order_acquire)) {
+    while (!poet_transfer_has_ended(transfer)) {
       p->port->idle(p->port->context);
     }
     *ticks += transfer->end - transfer->begin;

@@ -16,7 +16,7 @@
 #include "poet/isa.h"
 #include "poet/poet.h"
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records as stored");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records as stored");
 
 #define POET_NO_STEP 0xffffffffu
 #define POET_OPERAND_AXES 4u

@@ -92,7 +92,7 @@ static POET_CHECKED int give_record(struct request *r, const void *record,
 
 static POET_CHECKED int handle_hello(struct request *r, struct poet *p) {
   struct poet_hello hello;
-  poet_hello(p, &hello);
+  poet_describe(p, &hello);
   hello.frame_bytes = (uint16_t)r->server->frame_bytes;
   return give_record(r, &hello, sizeof hello);
 }

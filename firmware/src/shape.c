@@ -57,7 +57,7 @@ static const struct row rows[] = {
 #include "poet/isa.def"
 };
 #define KERNEL(code, name, inputs, shapes, rules, parts, ...)                  \
-  static_assert(sizeof(parts) <= 20, "AXES reads 20 characters");
+  _Static_assert(sizeof(parts) <= 20, "AXES reads 20 characters");
 #include "poet/isa.def"
 
 /* Return the bytes of a * b * c * d elements of 32 bits. Return 0 if there are
@@ -245,10 +245,10 @@ bool poet_is_convolution(const struct poet_op *op) {
 }
 
 /* The fields n to oh follow one another, in the order of enum poet_axis. */
-static_assert(offsetof(struct poet_op, oh) ==
-                  offsetof(struct poet_op, n) +
-                      4 * (POET_AXIS_oh - POET_AXIS_n),
-              "as in enum poet_axis");
+_Static_assert(offsetof(struct poet_op, oh) ==
+                   offsetof(struct poet_op, n) +
+                       4 * (POET_AXIS_oh - POET_AXIS_n),
+               "as in enum poet_axis");
 
 static uint32_t *field(struct poet_op *op, uint32_t axis) {
   return (uint32_t *)(void *)((uint8_t *)op + offsetof(struct poet_op, n)) +

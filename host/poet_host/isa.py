@@ -206,12 +206,8 @@ def _records() -> str:
 def ffi() -> cffi.FFI:
     """Return a cffi instance that knows every struct of records.h."""
     found = cffi.FFI()
-    plain = [
-        line
-        for line in re.sub(r"/\*.*?\*/", "", _records(), flags=re.S).splitlines()
-        if not line.startswith(("#", "POET_LAYOUT"))
-    ]
-    found.cdef("\n".join(plain))
+    no_declaration = r"(?s:/\*.*?\*/)|^(?:#|POET_LAYOUT)(?:.*\\\n)*.*$"
+    found.cdef(re.sub(no_declaration, "", _records(), flags=re.M))
     return found
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.clang import clang
+from support.compiler import compiler
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
@@ -70,7 +70,7 @@ def test_nests_stay_inside_their_memory() -> None:
 
 def test_clang_finds_no_undefined_behaviour_either() -> None:
     """Of kernels and steps. The fuzzer of nests is built with Clang, too."""
-    clang()
+    compiler("clang")
     run = sanitized(*PYTEST, FILES[0], str(HERE / "test_step.py"), compiler="clang")
     assert run.returncode == 0, run.stdout + run.stderr
     assert " passed" in run.stdout
@@ -88,7 +88,7 @@ def test_vectors_of_any_length_and_none_give_the_same_bits(flags: str) -> None:
 @pytest.mark.parametrize("compiler", LIBRARIES)
 def test_the_sanitizer_sees_a_kernel_that_leaves_its_tensor(compiler: str) -> None:
     if compiler == "clang":
-        clang()
+        compiler("clang")
     run = sanitized("-c", LEAVES_ITS_TENSOR, compiler=compiler)
     assert run.returncode != 0
     assert "heap-buffer-overflow" in run.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.c_fuzzer import TODAY_S, counts, fuzz, today
-from support.clang import clang
+from support.compiler import compiler
 from support.nest_bench import (
     CORPUS,
     SEEDS,
@@ -30,7 +30,7 @@ def test_every_accepted_schedule_trains_to_the_bits_of_the_reference(
     tmp_path: Path, seeds: list[Path]
 ) -> None:
     """20 seconds with new changes each day, Clang's sanitizers on; `make fuzz-nest` goes on."""
-    program = compile_fuzzer(tmp_path, clang())
+    program = compile_fuzzer(tmp_path, compiler("clang"))
     found = tmp_path / "found"
     found.mkdir()
     command = fuzz_command(program, 1 + today(), TODAY_S, found, CORPUS)

@@ -28,13 +28,14 @@ def _declarations(path: str) -> str:
     """Return a header as cffi can read it: without comments, directives and macros."""
     text = (resource("firmware") / path).read_text(encoding="utf-8")
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    text = re.sub(r"^#ifdef __cplusplus.*?^#endif", "", text, flags=re.M | re.S)
     text = re.sub(r"^#(?:.*\\\n)*.*$", "", text, flags=re.M)
     text = re.sub(r"^enum \w+ \{\s*\};", "", text, flags=re.M)
     text = re.sub(r"^static inline .*?^}", "", text, flags=re.M | re.S)
-    text = re.sub(r"^(?:POET_LAYOUT|static_assert)\(.*?\);", "", text, flags=re.M | re.S)
+    text = re.sub(r"^(?:POET_LAYOUT|_Static_assert)\(.*?\);", "", text, flags=re.M | re.S)
     for name, value in isa.constants().items():
         text = re.sub(rf"\b{name}\b", str(value), text)
-    return text.replace("atomic_uchar", "unsigned char").replace("POET_CHECKED", "")
+    return text.replace("POET_CHECKED", "")
 
 
 @cache
@@ -302,7 +303,7 @@ class MemoryBoard:
 
     def hello(self) -> dict[str, Any]:
         hello = self.ffi.new("struct poet_hello *")
-        self.lib.poet_hello(self.state, hello)
+        self.lib.poet_describe(self.state, hello)
         return isa.unpack("poet_hello", bytes(self.ffi.buffer(hello)))
 
     def write(self, object: int, tensor: int, offset: int, data: bytes) -> None:

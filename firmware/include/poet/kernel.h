@@ -106,6 +106,10 @@
 
 #include "poet/records.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct poet_call {
   /* the operator with the sizes of this part, and with its own sizes; the same
    * record if it is not cut */
@@ -144,5 +148,9 @@ static inline uint32_t poet_elements(const struct poet_op *op) {
 /* Return the function of the kernel that has this code in isa.def. Return NULL
  * if the code is unknown or belongs to the kernel `none`. */
 poet_kernel_fn *poet_kernel(uint8_t code);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

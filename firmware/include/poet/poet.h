@@ -36,6 +36,10 @@
 #include "port.h"
 #include "records.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* One constant for each row of wire.def, such as POET_ERROR_no_storage = -4 and
  * POET_MESSAGE_hello = 1. */
 enum poet_error {
@@ -261,7 +265,7 @@ POET_CHECKED int poet_format(struct poet *p, uint32_t total_blocks);
 
 /* Describe the board and the content of its storage. Mounts the storage first
  * if needed. */
-void poet_hello(struct poet *p, struct poet_hello *hello);
+void poet_describe(struct poet *p, struct poet_hello *hello);
 
 /* Write bytes of an object (POET_OBJECT_*).
  *
@@ -357,5 +361,9 @@ uint32_t poet_fingerprint(void);
 /* Return a CRC-32 as in zlib. Pass 0 as `crc` for the first bytes, and the last
  * result for the bytes that follow. */
 uint32_t poet_crc(uint32_t crc, const void *data, uint32_t size);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -8,10 +8,13 @@
 #ifndef POET_PORT_H
 #define POET_PORT_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* For functions that return 0 or an error: the compiler warns of a call that
  * ignores the result. */
@@ -28,9 +31,8 @@ static inline void poet_ignore(int error) {
 
 /*
  * One transfer of a piece of a tensor between RAM and storage. The port runs
- * transfers in the order of submission. It sets `done` last, with release
- * order, and does not touch the transfer afterwards: the library may reuse it
- * at once.
+ * transfers in the order of submission. It calls poet_transfer_end last, and
+ * does not touch the transfer afterwards: the library may reuse it at once.
  *
  *   blocks on storage: | data ... | data ... | rest of data, 0, trailer |
  *
@@ -55,7 +57,7 @@ struct poet_transfer {
   uint32_t end;       /* ticks when the transfer finished */
   uint16_t statement; /* index of the statement that queued the transfer */
   uint16_t tensor;
-  int16_t status; /* result: 0 or POET_ERROR_*; valid once `done` is set */
+  int16_t status; /* result: 0 or POET_ERROR_*; valid once it has ended */
   uint8_t write;  /* 1: RAM to storage */
   /* first byte of the data in its first block, divided by 4 */
   uint8_t first_word;
@@ -67,10 +69,24 @@ struct poet_transfer {
   /* Only the decoder uses these two, for the transfer of the plan with the
    * number of this entry. */
   bool planned_write : 1;
-  atomic_uchar done;
+  volatile uint8_t done; /* 1: the port has ended it */
   uint16_t planned_tensor;
   struct poet_transfer *next; /* link of the port's own queue */
 };
+
+/* End a transfer. What was written before is visible to those who see the end.
+ * This does without <stdatomic.h>, which C++ does not have, and without atomic
+ * operations, for which clang calls a library on a Cortex-M0+. */
+static inline void poet_transfer_end(struct poet_transfer *transfer) {
+  __atomic_thread_fence(__ATOMIC_RELEASE);
+  transfer->done = 1;
+}
+static inline bool
+poet_transfer_has_ended(const struct poet_transfer *transfer) {
+  const bool ended = transfer->done != 0;
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  return ended;
+}
 
 /* Three times in ticks and one count, all since the start of the port. They
  * wrap around at 2^32. */
@@ -153,8 +169,8 @@ struct poet_port {
   void (*send)(void *context, const uint8_t *data, size_t size);
 };
 
-/* Run one whole transfer with the port's read and write functions, and set
- * `done`. `bounce` is a buffer of one block. */
+/* Run one whole transfer with the port's read and write functions, and end it.
+ * `bounce` is a buffer of one block. */
 void poet_transfer_run(const struct poet_port *port,
                        struct poet_transfer *transfer, uint8_t *bounce);
 
@@ -177,5 +193,9 @@ void poet_transfer_take(struct poet_transfer *transfer, uint32_t index,
  * bytes is known already, pass it as `crc`; otherwise pass 0 for both. */
 void poet_transfer_check(struct poet_transfer *transfer, uint32_t crc,
                          uint32_t done);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

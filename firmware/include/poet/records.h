@@ -10,10 +10,16 @@
 #ifndef POET_RECORDS_H
 #define POET_RECORDS_H
 
-#include <assert.h>
 #include <stdint.h>
 
-#define POET_LAYOUT(tag, size) static_assert(sizeof(struct tag) == size, #tag)
+/* Does not compile if a record has another size. */
+#define POET_LAYOUT(tag, size)                                                 \
+  typedef char poet_layout_##tag[sizeof(struct tag) == (size) ? 1 : -1]
+
+#ifdef __GNUC__ /* C99 has no unions without a name, but these compilers do */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpedantic"
+#endif
 
 #define POET_NONE 0xffffu    /* no tensor */
 #define POET_INPUTS 8        /* maximum inputs of an operator */
@@ -303,6 +309,10 @@ struct poet_job_log {
   char board[16];
 };
 POET_LAYOUT(poet_job_log, 16);
+
+#ifdef __GNUC__
+#pragma GCC diagnostic pop
+#endif
 
 #include "answers.h"
 

@@ -11,6 +11,10 @@
 
 #include "poet.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Bytes of a frame in addition to its payload: sequence number, code,
  * CRC-32. */
 #define POET_FRAME_EXTRA 6u
@@ -54,5 +58,9 @@ POET_CHECKED int poet_serve_alone(struct poet_server *server);
  * are not valid COBS. */
 uint32_t poet_cobs_encode(uint8_t *data, uint32_t size);
 uint32_t poet_cobs_decode(uint8_t *data, uint32_t size);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

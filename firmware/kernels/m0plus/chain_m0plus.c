@@ -34,14 +34,13 @@
 
 #if POET_M0PLUS
 
-#include <assert.h>
 #include <stddef.h>
 
-static_assert(sizeof(struct poet_step) == 12, "steps");
-static_assert(offsetof(struct poet_chain_state, end) == 4, "end");
-static_assert(offsetof(struct poet_chain_state, number) == 8, "number");
-static_assert(offsetof(struct poet_chain_state, kept) == 12, "kept");
-static_assert(offsetof(struct poet_chain_state, at) == 16, "at");
+_Static_assert(sizeof(struct poet_step) == 12, "steps");
+_Static_assert(offsetof(struct poet_chain_state, end) == 4, "end");
+_Static_assert(offsetof(struct poet_chain_state, number) == 8, "number");
+_Static_assert(offsetof(struct poet_chain_state, kept) == 12, "kept");
+_Static_assert(offsetof(struct poet_chain_state, at) == 16, "at");
 
 #define NEXT_STEP                                                              \
   "  ldmia r7!, {r2-r4}\n"                                                     \

@@ -42,18 +42,17 @@
 
 #if POET_M0PLUS
 
-#include <assert.h>
 #include <stddef.h>
 
 /* Offsets that the assembly uses. */
-static_assert(offsetof(struct poet_tile, b) == 20, "b.at");
-static_assert(offsetof(struct poet_walk, lane) == 4, "b.lane");
-static_assert(offsetof(struct poet_tile, terms) == 56, "terms");
-static_assert(offsetof(struct poet_terms, begun) == 40, "begun");
-static_assert(offsetof(struct poet_terms, a_row) == 0, "a_row");
-static_assert(offsetof(struct poet_terms, a_step) == 12, "a_step");
-static_assert(offsetof(struct poet_terms, rows) == 20, "rows");
-static_assert(offsetof(struct poet_terms, a_plane) == 28, "a_plane");
+_Static_assert(offsetof(struct poet_tile, b) == 20, "b.at");
+_Static_assert(offsetof(struct poet_walk, lane) == 4, "b.lane");
+_Static_assert(offsetof(struct poet_tile, terms) == 56, "terms");
+_Static_assert(offsetof(struct poet_terms, begun) == 40, "begun");
+_Static_assert(offsetof(struct poet_terms, a_row) == 0, "a_row");
+_Static_assert(offsetof(struct poet_terms, a_step) == 12, "a_step");
+_Static_assert(offsetof(struct poet_terms, rows) == 20, "rows");
+_Static_assert(offsetof(struct poet_terms, a_plane) == 28, "a_plane");
 
 __attribute__((naked, noinline, section(".ramcode"))) void
 poet_dots(const struct poet_tile *tile __attribute__((unused)),

@@ -12,12 +12,11 @@
 
 #if POET_M4F
 
-#include <assert.h>
 #include <stddef.h>
 
 /* Offsets that the assembly uses. */
-static_assert(offsetof(struct poet_axpy, weight) == 32, "weight");
-static_assert(offsetof(struct poet_three, sums) == 16, "sums");
+_Static_assert(offsetof(struct poet_axpy, weight) == 32, "weight");
+_Static_assert(offsetof(struct poet_three, sums) == 16, "sums");
 
 // clang-format off
 

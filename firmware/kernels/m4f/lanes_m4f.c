@@ -14,22 +14,21 @@
 
 #if POET_M4F
 
-#include <assert.h>
 #include <stddef.h>
 
 /* Offsets that the assembly uses. */
-static_assert(offsetof(struct poet_eight, a) == 32, "a");
-static_assert(offsetof(struct poet_eight, terms) == 36, "terms");
-static_assert(offsetof(struct poet_eight, sums) == 40, "sums");
-static_assert(offsetof(struct poet_terms, a_row) == 0, "a_row");
-static_assert(offsetof(struct poet_terms, b_row) == 4, "b_row");
-static_assert(offsetof(struct poet_terms, a_step) == 12, "a_step");
-static_assert(offsetof(struct poet_terms, b_step) == 16, "b_step");
-static_assert(offsetof(struct poet_terms, rows) == 20, "rows");
-static_assert(offsetof(struct poet_terms, planes) == 24, "planes");
-static_assert(offsetof(struct poet_terms, a_plane) == 28, "a_plane");
-static_assert(offsetof(struct poet_terms, b_plane) == 32, "b_plane");
-static_assert(offsetof(struct poet_terms, columns) == 36, "columns");
+_Static_assert(offsetof(struct poet_eight, a) == 32, "a");
+_Static_assert(offsetof(struct poet_eight, terms) == 36, "terms");
+_Static_assert(offsetof(struct poet_eight, sums) == 40, "sums");
+_Static_assert(offsetof(struct poet_terms, a_row) == 0, "a_row");
+_Static_assert(offsetof(struct poet_terms, b_row) == 4, "b_row");
+_Static_assert(offsetof(struct poet_terms, a_step) == 12, "a_step");
+_Static_assert(offsetof(struct poet_terms, b_step) == 16, "b_step");
+_Static_assert(offsetof(struct poet_terms, rows) == 20, "rows");
+_Static_assert(offsetof(struct poet_terms, planes) == 24, "planes");
+_Static_assert(offsetof(struct poet_terms, a_plane) == 28, "a_plane");
+_Static_assert(offsetof(struct poet_terms, b_plane) == 32, "b_plane");
+_Static_assert(offsetof(struct poet_terms, columns) == 36, "columns");
 
 // clang-format off
 

@@ -12,14 +12,13 @@
 
 #if POET_M4F
 
-#include <assert.h>
 #include <stddef.h>
 
 /* Offsets that the assembly uses. */
-static_assert(offsetof(struct poet_strips, count) == 20, "count");
-static_assert(offsetof(struct poet_strips, begun) == 24, "begun");
-static_assert(offsetof(struct poet_rows, weight) == 52, "weight");
-static_assert(offsetof(struct poet_outer, rate) == 24, "rate");
+_Static_assert(offsetof(struct poet_strips, count) == 20, "count");
+_Static_assert(offsetof(struct poet_strips, begun) == 24, "begun");
+_Static_assert(offsetof(struct poet_rows, weight) == 52, "weight");
+_Static_assert(offsetof(struct poet_outer, rate) == 24, "rate");
 
 // clang-format off
 

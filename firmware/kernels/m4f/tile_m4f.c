@@ -37,27 +37,26 @@
 
 #if POET_M4F
 
-#include <assert.h>
 #include <stddef.h>
 
 /* Offsets that the assembly uses. */
-static_assert(offsetof(struct poet_block, b) == 16, "b");
-static_assert(offsetof(struct poet_block, terms) == 32, "terms");
-static_assert(offsetof(struct poet_block, sums) == 36, "sums");
-static_assert(offsetof(struct poet_block, row) == 40, "row");
-static_assert(offsetof(struct poet_block, a_next) == 44, "a_next");
-static_assert(offsetof(struct poet_block, b_next) == 48, "b_next");
-static_assert(offsetof(struct poet_block, next) == 52, "next");
-static_assert(offsetof(struct poet_block, count) == 56, "count");
-static_assert(offsetof(struct poet_terms, a_row) == 0, "a_row");
-static_assert(offsetof(struct poet_terms, b_row) == 4, "b_row");
-static_assert(offsetof(struct poet_terms, a_step) == 12, "a_step");
-static_assert(offsetof(struct poet_terms, rows) == 20, "rows");
-static_assert(offsetof(struct poet_terms, planes) == 24, "planes");
-static_assert(offsetof(struct poet_terms, a_plane) == 28, "a_plane");
-static_assert(offsetof(struct poet_terms, b_plane) == 32, "b_plane");
-static_assert(offsetof(struct poet_terms, columns) == 36, "columns");
-static_assert(offsetof(struct poet_terms, begun) == 40, "begun");
+_Static_assert(offsetof(struct poet_block, b) == 16, "b");
+_Static_assert(offsetof(struct poet_block, terms) == 32, "terms");
+_Static_assert(offsetof(struct poet_block, sums) == 36, "sums");
+_Static_assert(offsetof(struct poet_block, row) == 40, "row");
+_Static_assert(offsetof(struct poet_block, a_next) == 44, "a_next");
+_Static_assert(offsetof(struct poet_block, b_next) == 48, "b_next");
+_Static_assert(offsetof(struct poet_block, next) == 52, "next");
+_Static_assert(offsetof(struct poet_block, count) == 56, "count");
+_Static_assert(offsetof(struct poet_terms, a_row) == 0, "a_row");
+_Static_assert(offsetof(struct poet_terms, b_row) == 4, "b_row");
+_Static_assert(offsetof(struct poet_terms, a_step) == 12, "a_step");
+_Static_assert(offsetof(struct poet_terms, rows) == 20, "rows");
+_Static_assert(offsetof(struct poet_terms, planes) == 24, "planes");
+_Static_assert(offsetof(struct poet_terms, a_plane) == 28, "a_plane");
+_Static_assert(offsetof(struct poet_terms, b_plane) == 32, "b_plane");
+_Static_assert(offsetof(struct poet_terms, columns) == 36, "columns");
+_Static_assert(offsetof(struct poet_terms, begun) == 40, "begun");
 
 // clang-format off
 

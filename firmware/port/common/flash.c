@@ -27,11 +27,11 @@ enum {
   FIXED_BLOCKS = 3 * UNIT + BOARD_FLASH_PLAN_BLOCKS + BOARD_FLASH_MODEL_BLOCKS +
                  2 * BOARD_FLASH_NOTE_BLOCKS,
 };
-static_assert(BOARD_FLASH_PLAN_BLOCKS % UNIT == 0 &&
-                  BOARD_FLASH_MODEL_BLOCKS % UNIT == 0 &&
-                  BOARD_FLASH_NOTE_BLOCKS % UNIT == 0 &&
-                  POET_ERASE_BLOCKS % UNIT == 0,
-              "each area begins an erase unit");
+_Static_assert(BOARD_FLASH_PLAN_BLOCKS % UNIT == 0 &&
+                   BOARD_FLASH_MODEL_BLOCKS % UNIT == 0 &&
+                   BOARD_FLASH_NOTE_BLOCKS % UNIT == 0 &&
+                   POET_ERASE_BLOCKS % UNIT == 0,
+               "each area begins an erase unit");
 
 extern const uint32_t __store_start[], __store_end[];
 

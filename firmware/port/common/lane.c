@@ -17,10 +17,10 @@
  * synchronous request to its end.
  *
  * Order: transfer_ended takes the transfer out of the list and fills in all
- * fields before it sets `done`, because the library may reuse the transfer
- * from then on. The thread checks for work and then sleeps with all interrupts
- * locked out: an interrupt that comes after the check still wakes the core, so
- * no wake-up is lost.
+ * fields before it ends the transfer, because the library may reuse the
+ * transfer from then on. The thread checks for work and then sleeps with all
+ * interrupts locked out: an interrupt that comes after the check still wakes
+ * the core, so no wake-up is lost.
  */
 #include "lane.h"
 
@@ -140,13 +140,13 @@ static void transfer_ended(int error) {
   } else if (!transfer->write || transfer->apart) {
     check(transfer);
   }
-  /* Remove the transfer from the list before `done` is set: then the library
+  /* Remove the transfer from the list before it ends: then the library
    * may reuse the transfer. */
   lane.first = transfer->next;
   transfer->end = chip_ticks();
   lane.event = true;
   lane.moved = 0;
-  atomic_store_explicit(&transfer->done, 1, memory_order_release);
+  poet_transfer_end(transfer);
   start_next();
 }
 

@@ -8,12 +8,13 @@
  * lock on the file keeps two boards from writing to it.
  *
  * Order: a transfer leaves the queue before it runs, and `completed` is
- * incremented after `done` of the transfer is set. So native_idle cannot miss
+ * incremented after the transfer ends. So native_idle cannot miss
  * the end of a transfer.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>

@@ -252,7 +252,7 @@ int bench_transfer(uint32_t block, uint8_t *data, uint32_t size_bytes,
                                    .write = write};
   begin();
   lane_submit(NULL, &transfer);
-  while (!atomic_load(&transfer.done))
+  while (!poet_transfer_has_ended(&transfer))
     lane_rest(NULL);
   return transfer.status;
 }

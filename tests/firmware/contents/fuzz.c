@@ -207,7 +207,7 @@ static void check_step(uint32_t changes_before,
 
 static bool is_mounted(void) {
   struct poet_hello hello;
-  poet_hello(p, &hello);
+  poet_describe(p, &hello);
   return !hello.storage_status;
 }
 
@@ -287,7 +287,7 @@ static void mount(void) {
   if (any(2)) {
     poet_ignore(poet_mount(p));
   }
-  poet_hello(p, &hello);
+  poet_describe(p, &hello);
   result(MOUNTED, hello.storage_status);
 }
 

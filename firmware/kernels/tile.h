@@ -3,6 +3,8 @@
 #ifndef POET_TILE_H
 #define POET_TILE_H
 
+#include "poet/exact.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 

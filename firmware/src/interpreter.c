@@ -20,7 +20,6 @@
  * - If the card lost a page or a new slot, the step starts again. If it lost a
  *   current slot, the board goes back to the commit before.
  */
-#include <math.h>
 #include <string.h>
 
 #include "poet/kernel.h"
@@ -92,8 +91,9 @@ static uint32_t high_water(const struct poet *p) {
 static POET_CHECKED int check_loss(struct poet *p,
                                    const struct poet_statement *s) {
   if (s->loss) {
-    memcpy(&p->result.loss, p->memory.arena + s->offset, sizeof p->result.loss);
-    if (!isfinite(p->result.loss)) {
+    const uint8_t *loss = p->memory.arena + s->offset;
+    memcpy(&p->result.loss, loss, sizeof p->result.loss);
+    if (!poet_is_finite(loss, sizeof p->result.loss)) {
       return poet_fail(p, POET_ERROR_not_finite, s->tensor);
     }
   }
@@ -335,6 +335,9 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   TRY(poet_ready(p));
   if (!p->loaded) {
     return POET_ERROR_no_schedule;
+  }
+  if (!poet_is_exact()) { /* other code may have set modes since the load */
+    return POET_ERROR_inexact;
   }
   if (poet_committed(p) && (p->staging || p->live_step == POET_NO_STEP)) {
     TRY(poet_restore(p));

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "plan.h"
+#include "poet/exact.h"
 
 static POET_CHECKED int check_plan(struct poet *p, uint32_t plan_bytes) {
   struct poet_plan_header *plan = &p->plan;
@@ -58,6 +59,9 @@ static POET_CHECKED int check_digest(struct poet *p) {
 int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
               struct poet_facts *facts) {
   struct poet_statement statement = {0};
+  if (!poet_is_exact()) {
+    return POET_ERROR_inexact;
+  }
   TRY(poet_ready(p));
   poet_reset(p);
   poet_forget(p, 0); /* check the blocks on storage, not cached copies */

@@ -29,7 +29,7 @@ def refused(call: Callable[[], object], *named: str) -> None:
     ("field", "value"),
     [
         *(("frame_bytes", value) for value in (0, 1, 13, 17)),
-        *(("storage_status", value) for value in (-999, -23, 1)),
+        *(("storage_status", value) for value in (-999, min(isa.by_code("ERROR")) - 1, 1)),
         *(("board", value) for value in (b"\xff\xfe", b"\x1b]0;x\x07", b"a\nb")),
         ("unique_id", b"\x1b[2J\x1b[31mX"),
         ("tick_hz", 0),

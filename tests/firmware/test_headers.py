@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from poet_host.firmware_build.compile import c_files
 from poet_host.resources import resource
 from support.compiler import compiler
 from support.sim_helper import CORES
@@ -76,6 +77,15 @@ def test_headers_compile_in_each_standard(name: str, core: list[str], language: 
     for header in HEADERS:  # each one alone
         assert errors([*command, *strict], language, f'#include "poet/{header}"\n') == "", header
     assert "nothing_here" in errors(command, language, everything + "int a = nothing_here;\n")
+
+
+@pytest.mark.parametrize("standard", ["c99", "gnu11", "c2x"])
+def test_the_library_needs_no_options_but_its_folders(standard: str) -> None:
+    folders = [INCLUDE.parent / name for name in ("include", "src", "kernels")]
+    sources = [str(path) for folder in folders for path in c_files(folder)]
+    command = [compiler("gcc"), f"-std={standard}", *(f"-I{folder}" for folder in folders[:2])]
+    ran = subprocess.run([*command, "-fsyntax-only", *sources], capture_output=True, check=False)
+    assert ran.stderr == b""
 
 
 def test_c_plus_plus_calls_each_function_by_its_name_in_c(tmp_path: Path) -> None:

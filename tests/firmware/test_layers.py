@@ -16,6 +16,7 @@ from poet_host.resources import resource
 
 # Lowest first. `kernels/*.c` stands for the operator families, of which none uses another.
 ORDER = (
+    "kernels/exact.c",  # a test of compiler and processor
     "kernels/m0plus/horner_m0plus.c",  # polynomials of the Cortex-M0+
     "kernels/mathf.c",  # exp, log, tanh, erf
     "kernels/m0plus/slow_m0plus.c",  # float operations of the Cortex-M0+
@@ -73,7 +74,7 @@ ORDER = (
 
 # The headers that each folder may include, in addition to those of the C library.
 INCLUDES = {
-    "kernels": r"poet/(kernel|isa|records)\.[a-z]+"
+    "kernels": r"poet/(exact|kernel|isa|records)\.[a-z]+"
     r"|(\.\./)?((m0plus|m4f|vector)/)?\w+_(m0plus|m4f|vector)\.h"
     r"|(\.\./)?(mathf|tile|sink|axis|few|depthwise|sums)\.h",
     "src": r"poet/\w+\.(h|def)|(runtime|plan)\.h",

@@ -35,7 +35,7 @@ def build(core: str, source: str, folder: Path, *options: str) -> Path:
     name = hashlib.sha256(" ".join((core, source, *options)).encode()).hexdigest()[:12]
     target = folder / f"{Path(source).stem}-{name}.elf"
     command = ["arm-none-eabi-gcc", *CORES[core], "-mthumb", "-O2", "-g", "-std=gnu11"]
-    command += ["-ffp-contract=off", "-Wall", "-Wextra", "-Wno-unused", "-Werror"]
+    command += ["-Wall", "-Wextra", "-Wno-unused", "-Werror"]  # products may be fused
     command += ["-ffreestanding", "-nostartfiles", "--specs=nosys.specs", f"-T{FOLDER / 'test.ld'}"]
     command += ["-Wl,--no-warn-rwx-segments", *options, "-o", str(target)]
     command += [str(FOLDER / "startup.c"), str(FOLDER / source), "-lm"]

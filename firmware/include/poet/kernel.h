@@ -21,9 +21,9 @@
  * A slice begins at channel oh. For the grad_bias of linear, oh and ow are 1.
  *
  * Numbers are exact: float32, round to nearest, each operation rounded
- * separately (compile with -ffp-contract=off), no double. A sum is one
- * accumulator that starts at 0 and adds its terms in ascending order of index;
- * the last index listed changes fastest. Padding adds no term:
+ * separately (exact.h), no double. A sum is one accumulator that starts at 0
+ * and adds its terms in ascending order of index; the last index listed changes
+ * fastest. Padding adds no term:
  *
  *   conv2d               over c / groups, kernel_h, kernel_w, then + bias
  *   conv2d_grad_input    over k / groups, kernel_h, kernel_w
@@ -104,6 +104,7 @@
 
 #include <stdbool.h>
 
+#include "poet/exact.h"
 #include "poet/records.h"
 
 #ifdef __cplusplus

@@ -297,7 +297,8 @@ POET_CHECKED int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
 /* Validate the schedule on storage in one pass and load it. After an error,
  * `detail` is the tensor (bad_table) or the statement (bad_plan) that breaks
  * a rule, or the size that is needed (arena_small, table_small,
- * storage_small). */
+ * storage_small). The error inexact: options of the compiler, or a mode of the
+ * processor, would change results. poet_step returns it too. */
 POET_CHECKED int poet_load(struct poet *p, uint32_t model_bytes,
                            uint32_t plan_bytes, struct poet_facts *facts);
 

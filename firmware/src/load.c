@@ -14,7 +14,7 @@
 
 static POET_CHECKED int check_plan(struct poet *p, uint32_t plan_bytes) {
   struct poet_plan_header *plan = &p->plan;
-  TRY(poet_get(p, POET_PLAN_BLOCK, 0, plan, sizeof *plan));
+  TRY(poet_get_head(p, POET_PLAN_BLOCK, plan, sizeof *plan));
   if (plan->magic != POET_PLAN_MAGIC) {
     return POET_ERROR_bad_magic;
   }
@@ -56,14 +56,14 @@ static POET_CHECKED int check_digest(struct poet *p) {
   return 0;
 }
 
-int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
-              struct poet_facts *facts) {
+static POET_CHECKED int load(struct poet *p, uint32_t model_bytes,
+                             uint32_t plan_bytes, struct poet_facts *facts) {
   struct poet_statement statement = {0};
+  poet_reset(p);
   if (!poet_is_exact()) {
     return POET_ERROR_inexact;
   }
   TRY(poet_ready(p));
-  poet_reset(p);
   poet_forget(p, 0); /* check the blocks on storage, not cached copies */
   poet_clear_bitmap(p);
   TRY(poet_check_model(p, model_bytes));
@@ -81,6 +81,22 @@ int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
   return error == POET_ERROR_page_damaged ? 0 : error;
 }
 
+int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
+              struct poet_facts *facts) {
+#if POET_LIBRARY
+  p->program = NULL;
+#endif
+  return load(p, model_bytes, plan_bytes, facts);
+}
+
+#if POET_LIBRARY
+int poet_load_program(struct poet *p, const struct poet_program *program,
+                      struct poet_facts *facts) {
+  p->program = program;
+  return load(p, program->model_bytes, program->plan_bytes, facts);
+}
+#endif
+
 void poet_init(struct poet *p, const struct poet_port *port,
                const struct poet_memory *memory) {
   memset(p, 0, sizeof *p);
@@ -90,6 +106,11 @@ void poet_init(struct poet *p, const struct poet_port *port,
   p->committed.now.step = POET_NO_STEP;
   p->dirty_bytes = memory->arena_bytes;
   poet_forget(p, 0);
+#if POET_LIBRARY
+  for (uint32_t i = 0; i < memory->cache_blocks; i++) {
+    memory->cache[i].owner = p;
+  }
+#endif
   poet_reset(p);
 }
 

@@ -215,7 +215,7 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
   struct poet_model *model = &p->model;
   struct layout layout = {0};
   struct poet_op op;
-  TRY(poet_get(p, POET_MODEL_BLOCK, 0, model, sizeof *model));
+  TRY(poet_get_head(p, POET_MODEL_BLOCK, model, sizeof *model));
   if (model->magic != POET_MODEL_MAGIC) {
     return POET_ERROR_bad_magic;
   }

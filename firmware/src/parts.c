@@ -13,7 +13,8 @@
  * number: blocks of an earlier copy, which a failed load may have filled with
  * damaged bytes, do not match. The last block of a copy's area has the number.
  *
- * The chip's own flash is memory. It is read as it is, and has no copies.
+ * The chip's own flash is memory. It is read as it is, and has no copies. Nor
+ * has a schedule in memory, which needs no storage and no cache either.
  */
 #include <string.h>
 
@@ -110,11 +111,46 @@ static POET_CHECKED int copy(struct poet *p, uint32_t block, uint32_t size,
   return poet_settle(p);
 }
 
+#if POET_LIBRARY
+/* Return bytes of a part in memory, or NULL if it ends before them. */
+static const uint8_t *in_memory(const struct poet *p, uint32_t block,
+                                uint32_t offset, uint32_t size) {
+  const struct poet_program *program = p->program;
+  const bool plan = block == POET_PLAN_BLOCK;
+  const uint32_t bytes = plan ? program->plan_bytes : program->model_bytes;
+  return offset > bytes || size > bytes - offset
+             ? NULL
+             : (plan ? program->plan : program->model) + offset;
+}
+
+static POET_CHECKED int get_from_memory(const struct poet *p, uint32_t block,
+                                        uint32_t offset, void *to,
+                                        uint32_t size) {
+  const uint8_t *from = in_memory(p, block, offset, size);
+  if (from && to) {
+    memcpy(to, from, size);
+  }
+  return from ? 0 : POET_ERROR_bad_crc;
+}
+
+int poet_get_head(struct poet *p, uint32_t block, void *to, uint32_t size) {
+  return p->program ? get_from_memory(p, block, 0, to, size)
+                    : poet_get(p, block, 0, to, size);
+}
+#endif
+
 int poet_copy_part(struct poet *p, uint32_t block, uint32_t size,
                    const void *head, uint32_t head_bytes) {
   uint32_t crc = 0, wanted;
   uint8_t again[sizeof(struct poet_model)];
   memcpy(&wanted, (const uint8_t *)head + 4, sizeof wanted);
+#if POET_LIBRARY
+  if (p->program) {
+    const uint8_t *part = in_memory(p, block, 8, size - 8);
+    return part && poet_crc(0, part, size - 8) == wanted ? 0
+                                                         : POET_ERROR_bad_crc;
+  }
+#endif
   TRY(poet_is_flash(p) ? poet_crc_stored(p, block, 8, size - 8, &crc)
                        : copy(p, block, size, &crc));
   TRY(poet_get_part(p, block, 0, again, head_bytes));
@@ -124,6 +160,11 @@ int poet_copy_part(struct poet *p, uint32_t block, uint32_t size,
 
 int poet_get_part(struct poet *p, uint32_t block, uint32_t offset, void *to,
                   uint32_t size) {
+#if POET_LIBRARY
+  if (p->program) {
+    return get_from_memory(p, block, offset, to, size);
+  }
+#endif
   const bool checked = !poet_is_flash(p);
   const uint32_t held = checked ? COPIED : POET_BLOCK; /* bytes in a block */
   /* A division is slow on a Cortex-M0+, and this quotient is nearly right. */

@@ -1,6 +1,7 @@
 /*
  * progress.c - the records of a running step, the request to stop the step, and
- * the report that it goes on; what ends when a schedule is unloaded.
+ * the report that it goes on; what ends when a schedule is unloaded; the owner
+ * of a cache.
  *
  * State: result, started, counted, before, trace_first, trace_count and
  * memory.trace. The interpreter sets them at the start of a step. result and
@@ -74,6 +75,16 @@ bool poet_is_finite(const uint8_t *at, uint32_t size_bytes) {
   }
   return true;
 }
+
+#if POET_LIBRARY
+bool poet_owns_cache(const struct poet *p) {
+  uint32_t owned = 0;
+  for (uint32_t i = 0; i < p->memory.cache_blocks; i++) {
+    owned += p->memory.cache[i].owner == p;
+  }
+  return owned == p->memory.cache_blocks;
+}
+#endif
 
 void poet_use_arena(struct poet *p) {
   p->dirty_bytes = p->memory.arena_bytes;

@@ -143,6 +143,13 @@ void poet_count_overhead(struct poet *p, const struct poet_usage *before);
 /* Forget the live weights. The next step restores those of the newest
  * commit. */
 void poet_drop_steps(struct poet *p);
+#if POET_LIBRARY
+/* Return false if another struct poet was initialised later with the same
+ * cache. It would find blocks of other storage there. */
+bool poet_owns_cache(const struct poet *p);
+#else
+#define poet_owns_cache(p) true /* there is no other one */
+#endif
 /* Note that the arena will be written, apart from a step. */
 void poet_use_arena(struct poet *p);
 void poet_clear_bitmap(struct poet *p);
@@ -193,6 +200,16 @@ POET_CHECKED int poet_crc_stored(struct poet *p, uint32_t block,
 
 /* ---- parts.c: `block` is POET_MODEL_BLOCK or POET_PLAN_BLOCK ---- */
 
+/* Read the record at the start of a part, before poet_copy_part. */
+#if POET_LIBRARY
+POET_CHECKED int poet_get_head(struct poet *p, uint32_t block, void *to,
+                               uint32_t size);
+#else
+static inline POET_CHECKED int poet_get_head(struct poet *p, uint32_t block,
+                                             void *to, uint32_t size) {
+  return poet_get(p, block, 0, to, size);
+}
+#endif
 /* Copy a part of the schedule of `size` bytes. `head`, the record at its start,
  * was read before, into model or plan. bad_crc: the part differs from its CRC
  * or from `head`. */

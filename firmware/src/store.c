@@ -285,6 +285,10 @@ static uint32_t commit_block(uint32_t sequence) {
 
 int poet_mount(struct poet *p) {
   struct poet_commit found;
+  if (!poet_owns_cache(p)) {
+    p->partition_blocks = 0; /* poet_format must not write */
+    return POET_ERROR_shared;
+  }
   poet_reset(p);
   poet_forget(p, 0);
   memset(&p->committed, 0, sizeof p->committed);
@@ -320,7 +324,7 @@ int poet_mount(struct poet *p) {
 }
 
 int poet_ready(struct poet *p) {
-  return p->storage_status ? poet_mount(p) : 0;
+  return p->storage_status || !poet_owns_cache(p) ? poet_mount(p) : 0;
 }
 
 int poet_format(struct poet *p, uint32_t total_blocks) {

@@ -89,6 +89,9 @@ def test_a_board_refuses_modes_that_change_results(mode: int, tmp_path: Path) ->
     assert refused(load, fresh) == "inexact"
     assert refused(board.step, 1) == "inexact"
     assert board.step(1)["loss"] == other.step(1)["loss"]
+    assert refused(load, board) == "inexact"
+    assert refusal(board.step, 2).name == "no_schedule"
+    load(board)
     assert weights(board) == weights(other)
 
 

@@ -326,6 +326,14 @@ class MemoryBoard:
         self.call("load", len(model), len(plan), facts)
         return isa.unpack("poet_facts", bytes(self.ffi.buffer(facts)))
 
+    def load_program(self, model: bytes, plan: bytes) -> dict[str, Any]:
+        """Load a schedule in memory. Nothing follows its bytes."""
+        parts = [self.ffi.new("uint8_t[]", list(part)) for part in (model, plan)]
+        self._program = (parts, self.ffi.new("struct poet_program *", [*parts, *map(len, parts)]))
+        facts = self.ffi.new("struct poet_facts *")
+        self.call("load_program", self._program[1], facts)
+        return isa.unpack("poet_facts", bytes(self.ffi.buffer(facts)))
+
     def statements(self) -> Iterator[tuple[str, Any]]:
         """Name and struct of each statement of the loaded plan but `end`, by its decoder."""
         self.lib.poet_decode_start(self.state)

@@ -11,6 +11,8 @@
  *   poet_begin(&board, 0);                   commits them as the weights
  *   poet_step(&board, 1, 0, 0, &result);     runs and commits one step
  *
+ * A schedule in memory is not written to storage: poet_load_program loads it.
+ *
  * Functions return 0 or a negative POET_ERROR_*. After an error, the field
  * `detail` of struct poet is a number that locates the error; the comment of
  * each function explains this number. The library has no heap and no globals.
@@ -77,6 +79,9 @@ struct poet_resident {
 
 /* One cached block of storage. */
 struct poet_cache {
+#if POET_LIBRARY
+  const struct poet *owner; /* that which was initialised last with it */
+#endif
   /* number of the cached block, counted from the start of the partition;
    * POET_NO_BLOCK: the entry is empty */
   uint32_t block;
@@ -106,7 +111,15 @@ struct poet_rows {
   bool are_known;    /* `steps` holds for the slots on storage */
 };
 
-/* All memory of the library except struct poet. poet_load compares each
+/* Both parts of a schedule in memory, such as a chip's program flash. Their
+ * bytes must not change while the schedule is loaded. */
+struct poet_program {
+  const uint8_t *model, *plan;
+  uint32_t model_bytes, plan_bytes;
+};
+
+/* All memory of the library except struct poet, which nothing else uses: not
+ * another struct poet either. poet_load compares each
  * capacity with the needs of the schedule, so larger tables accept larger
  * models. The cache needs at least one block. Three blocks avoid most reads of
  * the schedule: one for the plan, one for operators, one for tensors. A cache
@@ -192,6 +205,9 @@ struct poet {
 
   /* Schedule: valid while `loaded`. */
   bool loaded;
+#if POET_LIBRARY
+  const struct poet_program *program; /* NULL: the schedule is on storage */
+#endif
   struct poet_model model;
   struct poet_plan_header plan;
   /* steps after which the live weights have their values: those in their homes
@@ -249,7 +265,9 @@ struct poet {
   struct poet_step_result result;
 };
 
-/* Initialise the state for this port and memory. Does not touch storage. */
+/* Initialise the state for this port and memory. Does not touch storage. If
+ * memory.cache belongs to another struct poet, that one loses it: its functions
+ * then return the error shared. A copy of struct poet has no cache. */
 void poet_init(struct poet *p, const struct poet_port *port,
                const struct poet_memory *memory);
 
@@ -301,6 +319,14 @@ POET_CHECKED int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
  * processor, would change results. poet_step returns it too. */
 POET_CHECKED int poet_load(struct poet *p, uint32_t model_bytes,
                            uint32_t plan_bytes, struct poet_facts *facts);
+
+#if POET_LIBRARY
+/* The same for a schedule in memory: each step reads it where it is. `program`
+ * stays in use until another schedule is loaded. */
+POET_CHECKED int poet_load_program(struct poet *p,
+                                   const struct poet_program *program,
+                                   struct poet_facts *facts);
+#endif
 
 /* Commit the written tensors as the weights after `step` steps. Tensors that
  * were not written keep their committed values. Steps that are not committed

@@ -24,6 +24,13 @@ extern "C" {
 #define POET_CHECKED
 #endif
 
+/* 1: the library is a part of an application, so that schedules may lie in
+ * memory, and several struct poet may exist. The serial application has one,
+ * and schedules on storage: it defines this as 0, for each of its files. */
+#ifndef POET_LIBRARY
+#define POET_LIBRARY 1
+#endif
+
 /* Ignore an error on purpose. For GCC, a cast to void is not enough. */
 static inline void poet_ignore(int error) {
   (void)error;

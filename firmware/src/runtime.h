@@ -181,6 +181,9 @@ POET_CHECKED int poet_read_block(struct poet *p, uint32_t block,
  * `block`. */
 POET_CHECKED int poet_get(struct poet *p, uint32_t block, uint32_t offset,
                           void *to, uint32_t size);
+/* Write whole blocks, not through the cache. */
+POET_CHECKED int poet_put_blocks(struct poet *p, uint32_t block,
+                                 const void *from, uint32_t count);
 POET_CHECKED int poet_put(struct poet *p, uint32_t block, uint32_t offset,
                           const void *from, uint32_t size);
 /* The same as poet_put, in one block, but the block is written only when
@@ -316,9 +319,11 @@ POET_CHECKED int poet_read_trailer(struct poet *p,
 /* Compare the bytes of a slot with its trailer; page_damaged if they differ. */
 POET_CHECKED int poet_verify(struct poet *p, uint32_t number,
                              const struct poet_tensor *tensor, bool next);
+/* The same with blocks that the cache may hold already. */
+POET_CHECKED int poet_compare(struct poet *p, uint32_t number,
+                              const struct poet_tensor *tensor, bool next);
 /* Write bytes of a piece from byte `offset` of the piece on, and its trailer.
- * Shared blocks, and trailers that are apart, are written by poet_settle at the
- * latest. */
+ * Blocks that this fills in part are written by poet_settle at the latest. */
 POET_CHECKED int poet_fill(struct poet *p, const struct poet_piece *piece,
                            uint32_t offset, const void *from, uint32_t size);
 POET_CHECKED int poet_seal(struct poet *p, const struct poet_piece *piece,

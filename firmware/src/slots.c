@@ -106,10 +106,15 @@ int poet_read_trailer(struct poet *p, const struct poet_piece *piece,
 
 int poet_verify(struct poet *p, uint32_t number,
                 const struct poet_tensor *tensor, bool next) {
-  struct poet_pieces pieces;
-  struct poet_piece piece;
   TRY(poet_settle(p));
   poet_forget(p, POET_DATA_BLOCK); /* read what the card has */
+  return poet_compare(p, number, tensor, next);
+}
+
+int poet_compare(struct poet *p, uint32_t number,
+                 const struct poet_tensor *tensor, bool next) {
+  struct poet_pieces pieces;
+  struct poet_piece piece;
   TRY(poet_read_pieces(p, tensor, &pieces));
   for (uint32_t i = 0; i < pieces.count; i++) {
     uint32_t trailer[2], crc = 0;
@@ -123,19 +128,36 @@ int poet_verify(struct poet *p, uint32_t number,
   return 0;
 }
 
+static bool is_in_arena(const struct poet *p, const uint8_t *at) {
+  return (uintptr_t)at - (uintptr_t)p->memory.arena < p->memory.arena_bytes;
+}
+
 int poet_fill(struct poet *p, const struct poet_piece *piece, uint32_t offset,
               const void *from, uint32_t size) {
-  return piece->shared
-             ? poet_put_later(p, piece->block, piece->at + offset, from, size)
-             : poet_put(p, piece->block, offset, from, size);
+  const uint8_t *next = from;
+  uint32_t at = piece->at + offset;
+  while (size) {
+    const uint32_t block = piece->block + at / POET_BLOCK;
+    const uint32_t first = at % POET_BLOCK, left = POET_BLOCK - first;
+    uint32_t part = size < left ? size : left;
+    if (part < POET_BLOCK) {
+      TRY(poet_put_later(p, block, first, next, part));
+    } else if (is_in_arena(p, next)) {
+      part = size / POET_BLOCK * POET_BLOCK;
+      TRY(poet_put_blocks(p, block, next, part / POET_BLOCK));
+    } else { /* ports write from aligned RAM only */
+      TRY(poet_put(p, block, 0, next, part));
+    }
+    at += part;
+    next += part;
+    size -= part;
+  }
+  return 0;
 }
 
 int poet_seal(struct poet *p, const struct poet_piece *piece, uint32_t crc) {
   const uint32_t trailer[2] = {crc, piece->owner};
-  return piece->apart || piece->shared
-             ? poet_put_later(p, piece->trailer_block, piece->trailer_offset,
-                              trailer, sizeof trailer)
-             : poet_put(p, piece->trailer_block, piece->trailer_offset, trailer,
+  return poet_put_later(p, piece->trailer_block, piece->trailer_offset, trailer,
                         sizeof trailer);
 }
 

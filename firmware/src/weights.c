@@ -76,24 +76,27 @@ static bool must_write(const struct poet *p, uint32_t number,
          (poet_in_ram(p) || !poet_on_storage(p, number));
 }
 
-/* Write the homes, or compare what was written with its trailers. Blocks that
- * tensors share are in the order of the tensors, or the reverse. */
+/* Write the homes, or compare what was written with its trailers. Tensors that
+ * share blocks come first, so that each block is written once. */
 static POET_CHECKED int copy_homes(struct poet *p, bool verify,
                                    uint32_t *digest) {
   const bool next = poet_in_ram(p);
-  for (uint32_t i = 0; i < p->model.stored_count; i++) {
+  const uint32_t count = p->model.stored_count;
+  for (uint32_t n = 0; n < 2 * count; n++) {
     struct poet_object object = {.next = next};
+    const uint32_t i = n % count;
     const uint32_t index = poet_find(p, i);
     if (index == p->decoder.resident_count) {
       continue;
     }
     const struct poet_resident *home = &p->memory.residents[index];
     TRY(poet_read_tensor(p, i, &object.tensor));
-    if (!must_write(p, i, &object.tensor)) {
+    const bool is_shared = (object.tensor.flags & POET_FLAG_SHARED) != 0;
+    if (!must_write(p, i, &object.tensor) || is_shared != (n < count)) {
       continue;
     }
     if (verify) {
-      TRY(poet_verify(p, i, &object.tensor, next));
+      TRY(poet_compare(p, i, &object.tensor, next));
     } else if (object.tensor.size_bytes != home->size_bytes) {
       return poet_fail(p, POET_ERROR_bad_table, i);
     } else {
@@ -125,6 +128,8 @@ int poet_write_homes(struct poet *p, uint32_t *digest) {
 }
 
 int poet_check_homes(struct poet *p) {
+  TRY(poet_settle(p));
+  poet_forget(p, POET_DATA_BLOCK); /* read what the card has */
   return copy_homes(p, true, NULL);
 }
 

@@ -110,7 +110,8 @@ def _commit(
 ) -> tuple[float, float]:
     if not costs.storage:
         return profile.check(sum(node.bytes for node in costs.nodes if node.keep and node.once))
-    time_us, energy_uj = profile.commit(costs.kept_sizes, step_us)
-    for node in map(costs.nodes.__getitem__, homes):
-        time_us, energy_uj = time_us + node.page_in_us, energy_uj + node.page_in_uj
+    nodes = [costs.nodes[i] for i in homes]
+    time_us, energy_uj = profile.commit(costs.kept_sizes, step_us, [it.bytes for it in nodes])
+    time_us += sum(node.page_in_us for node in nodes)
+    energy_uj += sum(node.page_in_uj for node in nodes)
     return time_us / costs.commit_every, energy_uj / costs.commit_every

@@ -197,12 +197,15 @@ class Profile:
         energy_uj = (time_us * storage_uw + cpu_us * self.power.compute_uw) / 1e6
         return time_us, energy_uj + self.around_uj(around_us), cpu_us + around_us
 
-    def commit(self, renewed_sizes: Iterable[int], step_us: float) -> tuple[float, float]:
+    def commit(
+        self, renewed_sizes: Iterable[int], step_us: float, home_sizes: Iterable[int] = ()
+    ) -> tuple[float, float]:
         """Return the time (us) and energy (uJ) of a commit, without the sleeping board's energy.
 
         The step takes `step_us` without its commit and updates tensors of these sizes (bytes). The
         blocks that small tensors share are read and written. Before some commits, the board reads
         one block of each tensor back. The result is the mean of all commits (FORMAT.md, "Digest").
+        Of each large tensor that the commit itself writes (`home_sizes`), the last block is read.
         """
         sizes = tuple(renewed_sizes)
         shared = shared_blocks(sizes)
@@ -210,7 +213,7 @@ class Profile:
         read_us, read_uj = self._block(self.page_in, self.power.page_in_uw)
         write_us, write_uj = self._block(self.page_out, self.power.page_out_uw)
         every = 1 + checked * read_us // (step_us * _READBACK_SHARE)
-        read = shared + checked / every
+        read = shared + checked / every + sum(not shares(size) for size in home_sizes)
         record_uj = self.commit_us * self.power.page_out_uw / 1e6
         return (
             self.commit_us + read * read_us + shared * write_us,

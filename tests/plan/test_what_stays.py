@@ -191,8 +191,9 @@ def test_other_intervals_share_what_stays_and_the_record() -> None:
     own, ten, _ = intervals(solved, often, profile)
     time_us, record_uj = commit_costs(profile, often, solved)
     emptied_us, emptied_uj = commit_costs(profile, often, replace(solved, initial_offsets=()))
-    assert time_us - emptied_us == pytest.approx(4.0)  # it is read back
-    assert record_uj - emptied_uj == pytest.approx(2.0)
+    lane = profile.page_in.times_us(504)
+    assert time_us - emptied_us == pytest.approx(lane[0])  # it is read back, in a shared block
+    assert record_uj > emptied_uj
     commit_uj += record_uj + time_us
     assert own.total_energy_uj == pytest.approx(100.0 + record_uj + time_us)
     assert own.total_energy_uj - ten.total_energy_uj == pytest.approx(commit_uj * 0.9)

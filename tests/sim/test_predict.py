@@ -5,6 +5,7 @@ Everything here is counted in simulated cycles, and the same every time.
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -17,7 +18,7 @@ from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.graph.graph import Graph
 from poet_host.plan.plan import Plan
 from poet_host.plan.pricing import cost_graph
-from poet_host.plan.problem import Problem
+from poet_host.plan.problem import Problem, without_staying
 from poet_host.plan.timeline import lanes
 from poet_host.profile.profile import Profile, signature
 from poet_host.run.calibrate import Observed, calibrated, observe, validation
@@ -95,11 +96,14 @@ def test_time_and_energy_are_predicted(
     A step of `digits` takes 3.0 % longer than predicted on the MKR1000, and 3.3 % more energy: the
     card pauses more often than while its transfers are measured.
 
+    What stays is written and read back block by block, while the card pauses more often: on the
+    nRF52840, a step takes 12 % longer than predicted, and 2 % less energy.
+
     The schedule's records are read from the card at other places in each plan: on the MKR1000 for
     8 ms of a step by the plan that calibrates, for 15 ms by the plan that is predicted.
     """
     connection, alone = profiled
-    for graph, tolerance in ((runs.mixed(), 0.07), (runs.digits(), 0.05)):
+    for graph, tolerance in ((runs.mixed(), 0.08), (runs.digits(), 0.05)):
         profile, found = connection.validate(graph, alone)
         assert abs(found.time_error) < tolerance, found
         assert abs(found.energy_error) < tolerance, found
@@ -107,12 +111,16 @@ def test_time_and_energy_are_predicted(
     graph = runs.unknown()
     shapes = {signature(node) for node in graph if not node.stored}
     assert len(shapes - set(profile.operators)) > len(shapes) / 2
-    plan = api.solve(graph, profile, ram=16_000, work_limit=60_000, gap=0.3)
-    observed = run(connection, graph, profile, plan)
-    found = validation(graph, profile, api.costs_of(graph, profile), plan, observed)
+    stays = api.problem(graph, profile, ram=16_000)
+    leaves = replace(stays, graph=without_staying(stays.graph))
     # Most of its kernels are predicted, and all of its statements and transfers.
-    assert abs(found.time_error) < 0.07, found
-    assert abs(found.energy_error) < 0.09, found
+    for problem, time, energy in ((leaves, 0.07, 0.09), (stays, 0.13, 0.1)):
+        plan = api.solve(problem, work_limit=60_000, gap=0.3)
+        assert problem is stays or not plan.initial_offsets
+        observed = run(connection, graph, profile, plan)
+        found = validation(graph, profile, problem.graph, plan, observed)
+        assert abs(found.time_error) < time, found
+        assert abs(found.energy_error) < energy, found
 
 
 def test_streamed_operators_take_the_time_that_is_predicted(

@@ -110,8 +110,6 @@ def _commit(
 ) -> tuple[float, float]:
     if not costs.storage:
         return profile.check(sum(node.bytes for node in costs.nodes if node.keep and node.once))
-    nodes = [costs.nodes[i] for i in homes]
-    time_us, energy_uj = profile.commit(costs.kept_sizes, step_us, [it.bytes for it in nodes])
-    time_us += sum(node.page_in_us for node in nodes)
-    energy_uj += sum(node.page_in_uj for node in nodes)
+    sizes = [costs.nodes[i].bytes for i in homes]
+    time_us, energy_uj = profile.commit(costs.kept_sizes, step_us, sizes)
     return time_us / costs.commit_every, energy_uj / costs.commit_every

@@ -24,7 +24,7 @@ from ..graph.graph import Graph, Node
 from ..graph.work import Work, work_of
 from ..schema import Amount, Count, convert, of_format
 from .fit import Rates, family, fit_rates
-from .transfer import Lane, Transfer, shared_blocks, shares
+from .transfer import Lane, Transfer, moved_bytes, shared_blocks, shares
 
 Kind = Literal["measured", "estimate", "paper"]
 FORMAT, VERSION = "poet-profile", 3
@@ -205,15 +205,17 @@ class Profile:
         The step takes `step_us` without its commit and updates tensors of these sizes (bytes). The
         blocks that small tensors share are read and written. Before some commits, the board reads
         one block of each tensor back. The result is the mean of all commits (FORMAT.md, "Digest").
-        Of each large tensor that the commit itself writes (`home_sizes`), the last block is read.
+        The commit itself writes tensors of `home_sizes`, and reads them back, block by block. It
+        also reads the last block of each large one before it writes.
         """
-        sizes = tuple(renewed_sizes)
+        sizes, homes = tuple(renewed_sizes), tuple(home_sizes)
         shared = shared_blocks(sizes)
         checked = shared + sum(not shares(size) for size in sizes)
         read_us, read_uj = self._block(self.page_in, self.power.page_in_uw)
         write_us, write_uj = self._block(self.page_out, self.power.page_out_uw)
         every = 1 + checked * read_us // (step_us * _READBACK_SHARE)
-        read = shared + checked / every + sum(not shares(size) for size in home_sizes)
+        large = sum(1 + moved_bytes(size) // BLOCK for size in homes if not shares(size))
+        read = shared + checked / every + shared_blocks(homes) + large
         record_uj = self.commit_us * self.power.page_out_uw / 1e6
         return (
             self.commit_us + read * read_us + shared * write_us,

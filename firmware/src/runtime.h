@@ -40,9 +40,8 @@ static inline uint32_t poet_slots(const struct poet_model *model) {
   return POET_SLOTS + (model->flags & POET_MODEL_FOUR_SLOTS ? 1u : 0);
 }
 
-/* Return how far the number of the last of `steps` steps after a commit lies
- * above the sequence number of that commit; without steps, that of the first.
- */
+/* Return how far the number of the last of `steps` steps after a commit (0: of
+ * the first) lies above the sequence number of that commit. */
 static inline uint32_t poet_number_after(uint32_t steps) {
   return steps ? 2 * steps - 1 : 1;
 }
@@ -181,9 +180,6 @@ POET_CHECKED int poet_read_block(struct poet *p, uint32_t block,
  * `block`. */
 POET_CHECKED int poet_get(struct poet *p, uint32_t block, uint32_t offset,
                           void *to, uint32_t size);
-/* Write whole blocks, not through the cache. */
-POET_CHECKED int poet_put_blocks(struct poet *p, uint32_t block,
-                                 const void *from, uint32_t count);
 POET_CHECKED int poet_put(struct poet *p, uint32_t block, uint32_t offset,
                           const void *from, uint32_t size);
 /* The same as poet_put, in one block, but the block is written only when

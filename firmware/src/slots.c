@@ -128,6 +128,22 @@ int poet_compare(struct poet *p, uint32_t number,
   return 0;
 }
 
+/* Write whole blocks, not through the cache. */
+static POET_CHECKED int put_blocks(struct poet *p, uint32_t block,
+                                   const void *from, uint32_t count) {
+  for (uint32_t i = 0; i < p->memory.cache_blocks; i++) {
+    if (p->memory.cache[i].block - block < count) {
+      p->memory.cache[i].block = POET_NO_BLOCK;
+    }
+  }
+  if (p->unsettled - block < count) {
+    p->unsettled = POET_NO_BLOCK;
+  }
+  return p->port->write(p->port->context, p->partition + block, from, count)
+             ? poet_failed(p, POET_ERROR_storage_failed)
+             : 0;
+}
+
 static bool is_in_arena(const struct poet *p, const uint8_t *at) {
   return (uintptr_t)at - (uintptr_t)p->memory.arena < p->memory.arena_bytes;
 }
@@ -144,7 +160,7 @@ int poet_fill(struct poet *p, const struct poet_piece *piece, uint32_t offset,
       TRY(poet_put_later(p, block, first, next, part));
     } else if (is_in_arena(p, next)) {
       part = size / POET_BLOCK * POET_BLOCK;
-      TRY(poet_put_blocks(p, block, next, part / POET_BLOCK));
+      TRY(put_blocks(p, block, next, part / POET_BLOCK));
     } else { /* ports write from aligned RAM only */
       TRY(poet_put(p, block, 0, next, part));
     }

@@ -171,21 +171,6 @@ int poet_get(struct poet *p, uint32_t block, uint32_t offset, void *to,
   return 0;
 }
 
-int poet_put_blocks(struct poet *p, uint32_t block, const void *from,
-                    uint32_t count) {
-  for (uint32_t i = 0; i < p->memory.cache_blocks; i++) {
-    if (p->memory.cache[i].block - block < count) {
-      empty(p, &p->memory.cache[i]);
-    }
-  }
-  if (p->unsettled - block < count) {
-    p->unsettled = POET_NO_BLOCK;
-  }
-  return p->port->write(p->port->context, p->partition + block, from, count)
-             ? poet_failed(p, POET_ERROR_storage_failed)
-             : 0;
-}
-
 int poet_put(struct poet *p, uint32_t block, uint32_t offset, const void *from,
              uint32_t size) {
   const uint8_t *next = from;

@@ -274,6 +274,7 @@ static POET_CHECKED int start(struct poet *p, uint32_t step,
   SHOW(p, 0, p->memory.arena_bytes); /* an attempt before may have hidden it */
   /* Remove the data area of storage from the block cache: the transfers of this
    * step write there without the cache, so cached copies would be outdated. */
+  TRY(poet_settle(p)); /* a part of a batch must not be lost without an error */
   poet_forget(p, POET_DATA_BLOCK);
   TRY(poet_decode_start(p)); /* overwrites the bitmap that staging uses */
   poet_start_rows(p);

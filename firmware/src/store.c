@@ -230,7 +230,7 @@ int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
     const uint32_t part = size < POET_BLOCK - at ? size : POET_BLOCK - at;
     TRY(read_block(p, block + offset / POET_BLOCK, &cache));
     *crc = poet_crc(*crc, (const uint8_t *)cache->words + at, part);
-    if (part == POET_BLOCK) {
+    if (part == POET_BLOCK) { /* the schedule's blocks are to stay */
       empty(p, cache);
     }
     offset += part;

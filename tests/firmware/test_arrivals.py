@@ -45,6 +45,16 @@ def test_bytes_of_a_tensor_come_in_order_or_again() -> None:
     assert weights(board, "cut")[0] == sent
 
 
+def test_a_step_does_not_begin_with_a_part_of_a_batch() -> None:
+    """The slot held a whole batch before the first bytes of another one came."""
+    board, other = trained(card()), toy.values(2)[toy.X]
+    load(board)
+    board.send_batch()
+    board.batch = {}
+    board.write(2, toy.X, 0, other[:100])
+    assert refusal(board.step, 1) == ("page_damaged", toy.X)
+
+
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("part_block", [MODEL_BLOCK, PLAN_BLOCK])
 def test_a_schedule_that_changes_after_the_load_trains_nothing_else(

@@ -67,7 +67,7 @@ def test_steps_within_the_deadline_finish_in_time() -> None:
     for share in (1.001, 1.01, 1.1, 2, 40):
         finish_us = 1000 * keep.time_us * share
         try:
-            deadline_us = step_deadline_us(finish_us, 1000, COSTS, PROFILE)
+            deadline_us = step_deadline_us(finish_us, 1000, COSTS, PROFILE, stays=True)
         except BadInput:
             continue
         commit_us, _ = PROFILE.commit(COSTS.kept_sizes, deadline_us)
@@ -76,7 +76,7 @@ def test_steps_within_the_deadline_finish_in_time() -> None:
 
 def test_a_training_that_cannot_even_commit_is_refused() -> None:
     with pytest.raises(BadInput, match=r"1,000 steps.*commit"):
-        step_deadline_us(1e3, 1000, COSTS, PROFILE)
+        step_deadline_us(1e3, 1000, COSTS, PROFILE, stays=True)
 
 
 def test_a_whole_training_is_its_steps_and_commits() -> None:

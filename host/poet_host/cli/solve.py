@@ -205,10 +205,13 @@ def _deadline_us(
     """Return the deadline of a step; None if there is none, or a text that api.problem reads."""
     deadline_us = given.deadline_us
     if given.finish_in is not None and steps and profile:
+        stays = api.uses_modes(given.method)  # the other methods leave nothing in RAM
         costs = api.costs_of(
-            graph, profile, storage=not given.no_storage, commit_every=given.commit_every
-        )
-        deadline_us = step_deadline_us(duration_us(given.finish_in), steps, costs, profile)
+            graph, profile, storage=not given.no_storage,
+            commit_every=given.commit_every if stays else None,
+        )  # fmt: skip
+        finish_us = duration_us(given.finish_in)
+        deadline_us = step_deadline_us(finish_us, steps, costs, profile, stays)
         say(f"deadline of a step: {deadline_us / 1e3:,.3f} ms, and its commit, {steps:,} times")
     return deadline_us
 

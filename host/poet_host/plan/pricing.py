@@ -100,9 +100,9 @@ def commit_costs(profile: Profile, costs: CostGraph, plan: Plan) -> tuple[float,
     return _commit(profile, costs, plan.time_us, written_by_commits(costs, plan).values())
 
 
-def longest_commit_us(profile: Profile, costs: CostGraph, step_us: float) -> float:
-    """Return the time of `commit_costs` after a step of `step_us` in which all stays that may."""
-    return _commit(profile, costs, step_us, costs.may_commit.values())[0]
+def longest_commit_us(profile: Profile, costs: CostGraph, step_us: float, stays: bool) -> float:
+    """Return the time of `commit_costs` after a step of `step_us` in which nothing or all stays."""
+    return _commit(profile, costs, step_us, costs.may_commit.values() if stays else ())[0]
 
 
 def _commit(

@@ -58,14 +58,17 @@ def duration_us(text: str) -> float:
     return seconds * 1e6
 
 
-def step_deadline_us(finish_us: float, steps: int, costs: CostGraph, profile: Profile) -> float:
+def step_deadline_us(
+    finish_us: float, steps: int, costs: CostGraph, profile: Profile, stays: bool
+) -> float:
     """Return the deadline of a step, if `steps` steps with their commits take `finish_us` at most.
 
     Longer steps have dearer commits (FORMAT.md, "Digest"), so the commit of the longest step that
-    the deadline allows is an upper bound. Raises BadInput if the commits alone take too long.
+    the deadline allows is an upper bound. `stays`: whether the method lets tensors stay in RAM from
+    step to step, which commits write. Raises BadInput if the commits alone take too long.
     """
     share_us = finish_us / steps
-    commit_us = longest_commit_us(profile, costs, share_us)
+    commit_us = longest_commit_us(profile, costs, share_us, stays)
     if share_us <= commit_us:
         raise BadInput(
             f"--finish-in leaves {share_us / 1e3:,.3f} ms for each of {steps:,} steps, but the "

@@ -39,7 +39,7 @@ FOLDERS = {
     "firmware/include": 1664, "firmware/src": 7131, "firmware/kernels": 8346, "firmware/port": 6477,
     "host/poet_host/sim/chip": 9835, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6817, "examples": 255, "tests": 58503,
+    "bench": 6817, "examples": 255, "tests": 58504,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}

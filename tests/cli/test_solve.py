@@ -333,16 +333,19 @@ def test_what_stays_in_ram_is_solved_but_makes_no_schedule(
 
 def test_weights_of_a_model_stay_in_ram(poet_host: Command) -> None:
     solve = ("solve", "linear", "--board", "mkr1000", "--ram", "100%", "--gap", "0.2", "--json")
-    every, seldom = (poet_host(*solve, *how).json for how in ((), ("--commit-every", 100)))
-    assert every["commit_every"] == 1
+    ways = ((), ("--commit-every", 2), ("--commit-every", 100))
+    once, every, seldom = (poet_host(*solve, *how).json for how in ways)
+    assert [row["more_may_stay"] for row in once["intervals"]] == [False, True, True]
+    assert every["commit_every"] == 2
     assert seldom["commit_every"] == 100
     assert seldom["energy_uj"] < every["energy_uj"] / 2
     known = {row["commit_every"]: row for row in every["intervals"]}
-    assert sorted(known) == [1, 10, 100]
-    assert known[100]["written_bytes"] < known[10]["written_bytes"] < known[1]["written_bytes"]
+    assert sorted(known) == [2, 10, 100]
+    assert known[100]["written_bytes"] < known[10]["written_bytes"] < known[2]["written_bytes"]
     assert seldom["intervals"][0]["total_energy_uj"] <= known[100]["total_energy_uj"] * 1.1
     shown = poet_host(*solve[:-1]).out
     assert "with --commit-every 10" in shown
+    assert "more may stay" in shown
     refused = poet_host(*solve, "--commit-every", 2, "--no-storage")
     refused.fails(BAD, "linear", "--commit-every", "train")
 

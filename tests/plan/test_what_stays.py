@@ -179,8 +179,9 @@ def test_other_intervals_share_what_stays_and_the_record() -> None:
     solved = replace(plan(), total_energy_uj=100.0, time_us=40.0)
     own, ten, hundred = intervals(solved, GRAPH, None)
     commit_uj = 3.0 + 5.0  # the page-out of v, and its time at 1 W
-    assert own == Interval(4, 100.0, 8 + 8 / 4)
-    assert ten == Interval(10, pytest.approx(100.0 + commit_uj * (1 / 10 - 1 / 4)), 8 + 8 / 10)
+    assert own == Interval(4, 100.0, 8 + 8 / 4, more_may_stay=False)
+    ten_uj = pytest.approx(100.0 + commit_uj * (1 / 10 - 1 / 4))
+    assert ten == Interval(10, ten_uj, 8 + 8 / 10, more_may_stay=False)
     assert hundred.written_bytes == 8 + 8 / 100
     # What the step reads from storage is written in each step.
     often = replace(GRAPH, commit_every=1)

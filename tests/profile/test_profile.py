@@ -217,6 +217,22 @@ def test_a_commit_writes_what_small_tensors_share() -> None:
     assert more_us == pytest.approx(some_us + read_us + 2 * (2 * read_us + write_us))
 
 
+def test_a_tensor_stays_if_its_commits_take_less_energy_than_its_transfers() -> None:
+    profile = estimate_profile("nrf52840_dk")
+    sizes, often = (16, 248, 252, 100_000), range(1, 4)
+    gains = {n: [profile.gains_if_it_stays(size, n) for size in sizes] for n in often}
+    # To read back block by block takes more energy than one page-in of all blocks.
+    assert gains[1] == [True, True, False, False]
+    assert all(gains[2] + gains[3])
+    for size in sizes[2:]:  # those that share no block
+        moved, step_us = profile.transfer(size, "renewed"), 1e9
+        _, with_home_uj = profile.commit([size], step_us, [size])
+        home_uj = with_home_uj - profile.commit([size], step_us)[1] + moved.page_out_uj
+        for n in often:
+            paged_uj = moved.page_in_uj + moved.page_out_uj
+            assert profile.gains_if_it_stays(size, n) == (paged_uj > home_uj / n)
+
+
 @pytest.mark.parametrize("name", ["resnet-digits", "resnet18-cifar", "bert-micro"])
 def test_the_profile_and_the_layout_count_the_same_shared_blocks(name: str) -> None:
     tensors = [t for t in model_of_graph(models.load(name)).tensors if t.place == NEXT]

@@ -8,14 +8,14 @@ import pytest
 from poet_host.plan.infeasible import need_of
 from poet_host.plan.placed_plan import PlacedPlan, realise
 from poet_host.plan.plan import plan_from_json
-from poet_host.plan.problem import CostGraph, Objective, Problem
+from poet_host.plan.problem import OBJECTIVES, CostGraph, Objective, Problem
 from poet_host.plan.verify import verify
 from poet_host.solver.events import Event, energy_uj, events_of, fits, normal_order, statements
 from poet_host.solver.modes import Modes
 from poet_host.solver.primal_search import PrimalSearch
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
-from poet_host.solver.staying import among_residents, in_usable_modes, with_residents
+from poet_host.solver.staying import among_residents, in_usable_modes, most_saved, with_residents
 from poet_host.solver.workers import Channel
 from support.cost_graphs import problem_of, training
 from support.mode_graphs import mode_graph, mode_problem, staying, with_modes
@@ -75,6 +75,20 @@ def test_the_best_plan_is_found_and_proved(first: int) -> None:
     found = Counter(compare_with_oracle(seed, "added-energy") for seed in range(first, first + 8))
     assert not any(name.startswith(("feasible", "unknown")) for name in found)
     assert found["optimal, stays"] > 2
+
+
+def test_no_plan_saves_more_than_the_transfers_of_what_may_stay() -> None:
+    saved = 0
+    for seed in range(24):
+        posed = replace(problem(seed, OBJECTIVES[seed % 3]), deadline_us=None)
+        plain = replace(posed, graph=without_staying(posed.graph))
+        best, alone = cheapest(posed), cheapest(plain)
+        if best is None or alone is None:
+            continue
+        value = best.value(posed)
+        assert alone.value(plain) <= (value + most_saved(posed)) * (1 + 1e-9), seed
+        saved += value < alone.value(plain)
+    assert saved > 5
 
 
 @pytest.mark.slow

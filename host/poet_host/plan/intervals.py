@@ -18,6 +18,7 @@ class Interval:
     commit_every: int
     total_energy_uj: float  # with the sleeping board's
     written_bytes: float  # to storage
+    more_may_stay: bool  # whether another plan for this interval may let more tensors stay
 
 
 def intervals(plan: Plan, graph: CostGraph, profile: Profile | None) -> list[Interval]:
@@ -48,6 +49,17 @@ def intervals(plan: Plan, graph: CostGraph, profile: Profile | None) -> list[Int
             number,
             step_uj + commit_uj * (1 / number - 1 / every),
             always_bytes + sum(node.bytes for node in seldom) / number,
+            number > every and profile is not None and _more_may_stay(graph, profile, number),
         )
         for number in (every, *(it for it in others if it != every))
     ]
+
+
+def _more_may_stay(graph: CostGraph, profile: Profile, commit_every: int) -> bool:
+    """Return whether tensors that may not stay in `graph` gain from it with this interval."""
+    renewed = (node.overwrites for node in graph.nodes if node.keep and node.once)
+    paged = (graph.nodes[i] for i in renewed if i is not None)
+    return any(
+        node.stored and not node.stays and profile.gains_if_it_stays(node.bytes, commit_every)
+        for node in paged
+    )

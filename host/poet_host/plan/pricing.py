@@ -34,12 +34,13 @@ def cost_graph(
     A profile of a board without a card always gives a graph without storage.
 
     `commit_every`: parameters and state may stay in RAM from step to step, and are written once in
-    so many steps; the host may put data into RAM. None: each step begins with empty RAM.
+    so many steps, if that takes less energy than transfers in each step; the host may put data into
+    RAM. None: each step begins with empty RAM.
     """
     storage = storage and profile.storage
     profile = with_cached_records(profile, graph) if storage else profile.without_card()
     renewed = {node.updates for node in graph}
-    may_stay = storage and commit_every is not None
+    may_stay, every = storage and commit_every is not None, commit_every or 1
     # Their new values come to be elsewhere:
     moved = {node.updates for node in graph if node.updates != node.overwrites}
     index = {node.name: i for i, node in enumerate(graph)}
@@ -49,6 +50,9 @@ def cost_graph(
         use: Use = "stored" if node.stored else "page" if node.updates is None else "renewed"
         cut = cuts.get(node.updates or node.name)
         pieces = cut.piece_sizes if cut else ()
+        stays = may_stay and node.stored and node.role != "data" and node.name not in moved
+        if stays and node.name in renewed:
+            stays = profile.gains_if_it_stays(node.size_bytes, every, pieces)
         nodes.append(
             CostNode(
                 node.name,
@@ -67,11 +71,11 @@ def cost_graph(
                 overwrites=None if node.overwrites is None else index[node.overwrites],
                 workspace_bytes=int(node.attrs.get("workspace_bytes", 0)),
                 once=node.updates is not None,
-                stays=may_stay and node.stored and node.role != "data" and node.name not in moved,
+                stays=stays,
                 given=may_stay and node.role == "data",
             )
         )
-    base_uw, every = profile.power.base_uw, commit_every if may_stay and commit_every else 1
+    every, base_uw = every if may_stay else 1, profile.power.base_uw
     return CostGraph(graph.name, tuple(nodes), storage, base_uw, commit_every=every)
 
 

@@ -214,13 +214,25 @@ class Profile:
         read_us, read_uj = self._block(self.page_in, self.power.page_in_uw)
         write_us, write_uj = self._block(self.page_out, self.power.page_out_uw)
         every = 1 + checked * read_us // (step_us * _READBACK_SHARE)
-        large = sum(1 + moved_bytes(size) // BLOCK for size in homes if not shares(size))
+        large = sum(_blocks_read(size) for size in homes if not shares(size))
         read = shared + checked / every + shared_blocks(homes) + large
         record_uj = self.commit_us * self.power.page_out_uw / 1e6
         return (
             self.commit_us + read * read_us + shared * write_us,
             record_uj + read * read_uj + shared * write_uj,
         )
+
+    def gains_if_it_stays(
+        self, size_bytes: int, commit_every: int, piece_sizes: Sequence[int] = ()
+    ) -> bool:
+        """Return whether transfers of a renewed tensor in each step take more energy than commits.
+
+        A commit after `commit_every` steps writes the tensor and reads it back, block by block.
+        """
+        moved = self.transfer(size_bytes, "renewed", piece_sizes)
+        _, block_uj = self._block(self.page_in, self.power.page_in_uw)
+        commit_uj = moved.page_out_uj + _blocks_read(size_bytes) * block_uj
+        return moved.page_in_uj + moved.page_out_uj > commit_uj / commit_every
 
     def check(self, renewed_bytes: int) -> tuple[float, float]:
         """Return the time (us) and energy (uJ) of the check of new weights, without a card."""
@@ -254,6 +266,16 @@ class Profile:
     def load(path: Path | str) -> "Profile":
         """Read a profile.json. Raises BadInput, which names the file and the wrong key."""
         return profile_from_json(read_json(path), str(path))
+
+
+def _blocks_read(size_bytes: int) -> float:
+    """Return the blocks that a commit reads for a tensor in RAM, or its share of a block.
+
+    It reads back what it wrote. The last block of a large tensor is read before it is written.
+    """
+    if shares(size_bytes):
+        return (size_bytes + TRAILER) / BLOCK
+    return 1 + moved_bytes(size_bytes) // BLOCK
 
 
 def signature(node: Node) -> str:

@@ -36,9 +36,12 @@ class SearchPolicy:
     # stream. Then the first search, with whole operators, has a share of the time limit.
     tight_ram_share: float = 0.75
     whole_time_share: float = 0.5
-    # If tensors may stay in RAM from step to step, searches in which nothing stays come first. If
-    # all of them fit `max_staying_share` of RAM, these searches come last.
+    # If tensors may stay in RAM from step to step, searches in which nothing stays come first, and
+    # longer if what stays saves at most `much_saved` of the value of a step. If it saves more,
+    # and all of it fits `max_staying_share` of RAM, these searches come last.
+    much_saved: float = 0.05
     plain_time_share: float = 0.7
+    long_plain_time_share: float = 0.9
     roomy_time_share: float = 0.8  # for the others, if these searches come last
     least_search_s: float = 1.0  # of a time limit that pricing has used up
     reserve_s: float = 1.0  # to reorder transfers after the search; more for large graphs

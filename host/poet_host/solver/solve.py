@@ -15,7 +15,7 @@ from .phases import Searches
 from .policy import Phase, SearchPolicy, always, run_phases
 from .search import SeedPlan
 from .settings import DEFAULT_SETTINGS, Method, Settings, Stopwatch
-from .staying import all_may_stay
+from .staying import all_may_stay, most_saved, saves_much
 
 DEFAULT_GAP = 0.01  # default of the API and the command line; a gap of 0 may take hours
 
@@ -115,21 +115,25 @@ class _Problems:
     def run_with_staying(self) -> Plan:
         """Let tensors stay in RAM from step to step, or none if that is better."""
         settings, policy = self.settings, self.settings.policy
-        limit_s = settings.time_limit_s
-        if all_may_stay(self.problem.graph, self.problem.ram_bytes, policy):
+        limit_s, graph = settings.time_limit_s, self.problem.graph
+        much = saves_much(self.problem, policy)
+        if much and all_may_stay(graph, self.problem.ram_bytes, policy):
             self.settings = replace(settings, time_limit_s=limit_s * policy.roomy_time_share)
             found = self.run()
             if found.stopped_by not in ("time-limit", "work-limit"):
                 return found
             return not_worse(found, self.where_nothing_stays(self.clock.left_s).plan)
-        plain = self.where_nothing_stays(limit_s * policy.plain_time_share)
+        share = policy.plain_time_share if much else policy.long_plain_time_share
+        plain = self.where_nothing_stays(limit_s * share)
         first, problem = plain.plan, plain.plan.problem or self.problem
         if first.stopped_by == "interrupt":
             return first
         settings = replace(settings, time_limit_s=self.clock.left_s)
         found, _ = self.search(problem, settings, plain.best)
         found = replace(found, problem=problem, solve_s=first.solve_s + found.solve_s)
-        return not_worse(found, first)
+        found = not_worse(found, first)
+        bounds = [plan.bound for plan in (found, first) if plan.bound is not None]
+        return found.with_bound(max(bounds)) if bounds and found.value is not None else found
 
     def where_nothing_stays(self, limit_s: float) -> "_Problems":
         """Search within `limit_s`. The plan is of the problem where tensors may stay."""
@@ -151,6 +155,9 @@ class _Problems:
             status="feasible" if plan.statements else "unknown",
             commit_every=graph.commit_every if graph.commit_every > 1 else None,
         )  # fmt: skip
+        saved = max(map(most_saved, (self.problem, problem)))
+        if plan.bound is not None and plan.statements and self.problem.deadline_us is None:
+            both.plan = both.plan.with_bound(max(0.0, plan.bound - saved))
         return both
 
     def search(

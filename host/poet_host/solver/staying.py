@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from ..plan.problem import CostGraph, CostNode, Mode, without_staying
+from ..plan.problem import CostGraph, CostNode, Mode, Problem, without_staying
 from .events import Event, fits, least_value, tidy
 from .modes import Modes
 from .policy import SearchPolicy
@@ -16,6 +16,36 @@ def all_may_stay(graph: CostGraph, ram_bytes: int, policy: SearchPolicy) -> bool
     """Return whether all tensors that may stay fit a share of RAM."""
     needed = sum(graph.nodes[i].bytes for i in graph.starting)
     return needed <= ram_bytes * policy.max_staying_share
+
+
+def most_saved(problem: Problem) -> float:
+    """Return the most value that plans save if tensors stay in RAM from step to step.
+
+    Without it, each of them is paged in when a step begins, and its heir is paged out in each step.
+    """
+    graph, per_us = problem.counted, problem.value_per_us
+    share, saved = 1 - 1 / graph.commit_every, 0.0
+    for i in graph.starting:
+        node, k = graph.nodes[i], graph.heirs.get(i, i)
+        saved += node.page_in_uj + per_us * max(node.page_in_us, node.page_in_cpu_us)
+        if k != i:
+            heir = graph.nodes[k]
+            saved += share * (heir.page_out_uj + per_us * heir.page_out_us)
+            saved += per_us * heir.page_out_cpu_us / graph.commit_every
+    return saved
+
+
+def saves_much(problem: Problem, policy: SearchPolicy) -> bool:
+    """Return whether what stays may save more than a share of the value of a step.
+
+    The value of each computation and of the transfers that every step makes if nothing stays.
+    """
+    per_us, value = problem.value_per_us, 0.0
+    for node in problem.counted.nodes:
+        value += node.energy_uj + per_us * node.time_us
+        value += node.stored * (node.page_in_uj + per_us * node.page_in_us)
+        value += node.keep * (node.page_out_uj + per_us * node.page_out_us)
+    return most_saved(problem) > policy.much_saved * value
 
 
 def with_staying(

@@ -74,11 +74,10 @@ def interval_rows(found: list[Interval], steps_of_epoch: int | None) -> list[Row
         ("energy of a step, commits included", own[0]),
         (f"bytes written in {span}", own[1].removesuffix(" bytes")),
     ]
-    names = [f"- with --commit-every {it.commit_every}" for it in found[1:]]
-    return rows + [
-        (name, f"{energy}, {written}")
-        for name, (energy, written) in zip(names, others, strict=True)
-    ]
+    for it, (energy, written) in zip(found[1:], others, strict=True):
+        less = ", or less: more may stay" if it.more_may_stay else ""
+        rows.append((f"- with --commit-every {it.commit_every}", f"{energy}, {written}{less}"))
+    return rows
 
 
 def traffic_rows(traffic: Traffic) -> list[Row]:

@@ -54,7 +54,9 @@ def test_no_fault_of_a_card_leads_to_other_weights(tmp_path: Path, seeds: list[P
     for kind in (*kinds, "several faults"):
         equal, later = found[f"{kind}: equal"], found[f"{kind}: an error, then equal"]
         assert equal + later > found["rounds"] // 100 > 10
-    assert min(found[name] for name in ("nests", "pairs", "batches ahead")) > found["rounds"] // 2
+    some = ("nests", "pairs", "batches ahead", "steps without a commit",
+            "steps with tensors that stay")  # fmt: skip
+    assert min(found[name] for name in some) > found["rounds"] // 2
     assert found["steps"] > 5 * found["rounds"]
     others = silent(done.stderr)
     assert not others

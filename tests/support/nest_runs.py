@@ -1,6 +1,7 @@
 """One operator as a graph of its own, and a board whose transfers happen as late as they may."""
 
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from poet_host.schedule.model import Model, model_bytes
 from poet_host.schedule.nests import put_nest
 from poet_host.schedule.schedule import Schedule
 from poet_host.schedule.slots import pieces
+from support.homes import some_staying
 from support.kernel_cases import Case
 from support.memory_board import MemoryBoard, card, refusal
 from support.parts import plan_of_model
@@ -70,8 +72,13 @@ def graph_of(case: Case) -> Graph:
     return Graph("case", tuple(nodes), names[0], names[0], names[0], "out")
 
 
-def schedule_of(case: Case, one: NestedOperator, queue: int = 8, commit_every: int = 1) -> Schedule:
-    """Page in what is whole, run the nest, and page out the output if it is whole."""
+def schedule_of(
+    case: Case, one: NestedOperator, queue: int = 8, staying: Random | None = None
+) -> Schedule:
+    """Page in what is whole, run the nest, and page out the output if it is whole.
+
+    With `staying`, some of what is whole stays in RAM, and every third step commits.
+    """
     graph = graph_of(case)
     nest, statements, at = one.nest, [], 0
     offsets = {}
@@ -87,10 +94,8 @@ def schedule_of(case: Case, one: NestedOperator, queue: int = 8, commit_every: i
     statements.append(Statement("compute", "out", offset, at, mode=1))
     if nest.operands[-1] is None:
         statements.append(Statement("page_out", "out"))
-    plan = Plan(
-        "feasible", at + one.workspace_bytes, statements=tuple(statements),
-        commit_every=commit_every,
-    )  # fmt: skip
+    plan = Plan("feasible", at + one.workspace_bytes, statements=tuple(statements))
+    plan = some_staying(plan, graph, staying) if staying else plan
     cuts = {f"in{i}": cut for i, cut in enumerate(one.cuts[:-1]) if cut}
     if one.cuts[-1]:
         cuts["out"] = one.cuts[-1]

@@ -10,6 +10,7 @@ from poet_host.plan.parts import LawError
 from poet_host.plan.plan import Plan, Statement
 from poet_host.schedule.encode import encode
 from poet_host.schedule.schedule import Schedule
+from support.homes import some_staying
 from support.kernel_cases import Case, make
 from support.kernel_parts_cases import random_case
 from support.nest_runs import computed
@@ -67,8 +68,13 @@ def graph_of_pair(case: PairCase) -> Graph:
     return Graph("pair", nodes, "x", "x", "x", "out")
 
 
-def schedule_of_pair(case: PairCase, one: NestedOperator, queue: int = 8) -> Schedule:
-    """Page in what is whole, run the pair, and page out what is whole."""
+def schedule_of_pair(
+    case: PairCase, one: NestedOperator, queue: int = 8, staying: random.Random | None = None
+) -> Schedule:
+    """Page in what is whole, run the pair, and page out what is whole.
+
+    With `staying`, some of what is whole stays in RAM, and every third step commits.
+    """
     graph, rings, at = graph_of_pair(case), one.nest.rings, 0
     offsets: dict[str, int] = {}
     statements = []
@@ -87,6 +93,7 @@ def schedule_of_pair(case: PairCase, one: NestedOperator, queue: int = 8) -> Sch
         if ring is None
     ]
     plan = Plan("feasible", at + one.workspace_bytes, statements=tuple(statements))
+    plan = some_staying(plan, graph, staying) if staying else plan
     names = ("x", "dy", "w", "out", "dx")
     cuts = {name: cut for name, cut in zip(names, one.cuts, strict=True) if cut}
     return encode(graph, plan, queue_capacity=queue, cuts=cuts, nests={("dx", 1): one.nest})

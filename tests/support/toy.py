@@ -7,7 +7,6 @@ with a compute and alone, first fit, offsets above a resident and raw offsets.
 """
 
 import random
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -16,6 +15,7 @@ from poet_host.graph.graph import Graph, Node
 from poet_host.plan.plan import Plan, Statement
 from poet_host.schedule.encode import encode
 from poet_host.schedule.schedule import Schedule
+from support import homes
 
 N, C, K = 2, 75, 3  # w takes 900 bytes: one whole block and a rest
 SMALL_C = 8  # instead of C, in the kinds `small`: w and v share a block
@@ -103,13 +103,7 @@ def _lavish(columns: int) -> list[tuple[object, ...]]:
 def staying(kind: str, columns: int = C) -> Plan:
     """The lavish plan, in which tensors stay in RAM. `kind`: such as "stays xwv every 3"."""
     _, names, _, every = kind.split()
-    ends = {"w": "w1", "v": "v1"}
-    steps = _lavish(columns)
-    homes = tuple((name, at) for op, name, at, *_ in steps[:4] if name in names)
-    left_out = [("page_in", name) for name in names]
-    left_out += [("page_out", ends[name]) for name in names if name in ends]
-    plan = _plan(*(step for step in steps if step[:2] not in left_out))
-    return replace(plan, initial_offsets=homes, commit_every=int(every))
+    return homes.staying(lavish(columns), graph(columns), names, int(every))
 
 
 def in_ram() -> Plan:

@@ -36,6 +36,8 @@ enum {
   AHEAD,
   REUSED,
   RESTARTED,
+  UNCOMMITTED,
+  STAYING,
   SEEN
 };
 #include "../fuzz.h"
@@ -52,7 +54,9 @@ static const char *const names[SEEN] = {
     "pairs",
     "batches ahead",
     "cards used again",
-    "new starts"};
+    "new starts",
+    "steps without a commit",
+    "steps with tensors that stay"};
 
 static struct card card;
 static struct schedule schedule;
@@ -168,6 +172,10 @@ static int train(void) {
     if (!error) {
       seen[NESTS] += counts.nests;
       seen[PAIRS] += counts.pairs;
+      seen[UNCOMMITTED] += poet_uncommitted(p) != 0;
+      seen[STAYING] += p->plan.home_count != 0;
+      error = any(16) ? 0 : poet_save(p, &saved);
+      board_called();
     }
   }
   return error ? error : poet_save(p, &saved);
@@ -220,15 +228,19 @@ static void start_again(void) {
 
 static enum outcome run(void) {
   bool begun = false;
+  uint32_t kept = 0; /* the step that a board has committed last */
   had_error = false;
   for (uint32_t tries = 0; tries < MOST_TRIES; tries++) {
     if (tries) {
+      kept = begun && is_in_training() ? p->committed.now.step : kept;
       start_again();
     }
     if (begun ? resume() : begin()) {
       continue;
     }
     begun = true;
+    rule(!faults_only_cut() || poet_last_step(p) - kept <= STEPS - kept,
+         "a board finds the committed step after a power cut");
     if (!is_in_training()) {
       return REFUSED;
     }

@@ -270,6 +270,14 @@ uint32_t faults_happened(void) {
   return happened;
 }
 
+bool faults_only_cut(void) {
+  uint32_t cuts = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    cuts += list[i].kind == FAULT_CUT;
+  }
+  return cuts == count;
+}
+
 void faults_print(void) {
   for (uint32_t i = 0; i < count; i++) {
     fprintf(stderr, " [%s at %u%s, block %u]", names[list[i].kind], list[i].at,

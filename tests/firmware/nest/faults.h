@@ -36,6 +36,8 @@ void faults_add(enum fault_kind kind, uint32_t at);
 bool faults_at_reads(enum fault_kind kind);
 /* Return the number of faults that have happened. */
 uint32_t faults_happened(void);
+/* Return whether all faults are power cuts. */
+bool faults_only_cut(void);
 /* Describe the faults on standard error. */
 void faults_print(void);
 /* The power is back after a cut: each block that was not flushed may have its

@@ -315,9 +315,10 @@ POET_CHECKED int poet_read_trailer(struct poet *p,
 /* Compare the bytes of a slot with its trailer; page_damaged if they differ. */
 POET_CHECKED int poet_verify(struct poet *p, uint32_t number,
                              const struct poet_tensor *tensor, bool next);
-/* The same with blocks that the cache may hold already. */
-POET_CHECKED int poet_compare(struct poet *p, uint32_t number,
-                              const struct poet_tensor *tensor, bool next);
+/* The same with blocks that the cache may hold already; or with `bytes`, which
+ * were read from the slot. The caller sets `detail` to the tensor's number. */
+POET_CHECKED int poet_compare(struct poet *p, const struct poet_tensor *tensor,
+                              bool next, const uint8_t *bytes);
 /* Write bytes of a piece from byte `offset` of the piece on, and its trailer.
  * Blocks that this fills in part are written by poet_settle at the latest. */
 POET_CHECKED int poet_fill(struct poet *p, const struct poet_piece *piece,

@@ -108,22 +108,35 @@ int poet_verify(struct poet *p, uint32_t number,
                 const struct poet_tensor *tensor, bool next) {
   TRY(poet_settle(p));
   poet_forget(p, POET_DATA_BLOCK); /* read what the card has */
-  return poet_compare(p, number, tensor, next);
+  p->detail = number;
+  return poet_compare(p, tensor, next, NULL);
 }
 
-int poet_compare(struct poet *p, uint32_t number,
-                 const struct poet_tensor *tensor, bool next) {
+/* Not inlined, so that its frame is not on the stack while a cut is read. */
+__attribute__((noinline)) static POET_CHECKED int
+compare_piece(struct poet *p, const struct poet_piece *piece,
+              const uint8_t *bytes) {
+  uint32_t trailer[2], crc = 0;
+  if (bytes) {
+    crc = poet_crc(0, bytes + piece->offset, piece->size_bytes);
+  } else {
+    TRY(poet_crc_stored(p, piece->block, piece->at, piece->size_bytes, &crc));
+  }
+  TRY(poet_get(p, piece->trailer_block, piece->trailer_offset, trailer,
+               POET_TRAILER));
+  return trailer[0] == crc && trailer[1] == piece->owner
+             ? 0
+             : POET_ERROR_page_damaged;
+}
+
+int poet_compare(struct poet *p, const struct poet_tensor *tensor, bool next,
+                 const uint8_t *bytes) {
   struct poet_pieces pieces;
   struct poet_piece piece;
   TRY(poet_read_pieces(p, tensor, &pieces));
   for (uint32_t i = 0; i < pieces.count; i++) {
-    uint32_t trailer[2], crc = 0;
     poet_piece(p, tensor, &pieces, i, next, &piece);
-    TRY(poet_crc_stored(p, piece.block, piece.at, piece.size_bytes, &crc));
-    TRY(poet_read_trailer(p, &piece, trailer));
-    if (trailer[0] != crc || trailer[1] != piece.owner) {
-      return poet_fail(p, POET_ERROR_page_damaged, number);
-    }
+    TRY(compare_piece(p, &piece, bytes));
   }
   return 0;
 }

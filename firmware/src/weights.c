@@ -55,9 +55,12 @@ static POET_CHECKED int restore_home(struct poet *p, uint32_t number,
   if (object.tensor.size_bytes != home->size_bytes) {
     return poet_fail(p, POET_ERROR_bad_table, number);
   }
-  TRY(poet_verify(p, number, &object.tensor, false));
-  return poet_get_pieces(p, &object, 0, p->memory.arena + home->offset,
-                         home->size_bytes, NULL);
+  uint8_t *at = p->memory.arena + home->offset;
+  TRY(poet_settle(p));
+  poet_forget(p, POET_DATA_BLOCK); /* read what the card has */
+  TRY(poet_get_pieces(p, &object, 0, at, home->size_bytes, NULL));
+  p->detail = number;
+  return poet_compare(p, &object.tensor, false, at);
 }
 
 static POET_CHECKED int restore_homes(struct poet *p) {
@@ -96,7 +99,8 @@ static POET_CHECKED int copy_homes(struct poet *p, bool verify,
       continue;
     }
     if (verify) {
-      TRY(poet_compare(p, i, &object.tensor, next));
+      p->detail = i;
+      TRY(poet_compare(p, &object.tensor, next, NULL));
     } else if (object.tensor.size_bytes != home->size_bytes) {
       return poet_fail(p, POET_ERROR_bad_table, i);
     } else {

@@ -83,6 +83,24 @@ def test_power_cut_at_every_write(kind: str, survive: str) -> None:
     assert seen == {0, *range(every(kind), STEPS, every(kind)), STEPS}
 
 
+@pytest.mark.parametrize("kind", KINDS[:-1])
+def test_a_wrong_bit_of_a_read_never_reaches_the_weights(kind: str) -> None:
+    start = trained(card(), every(kind), kind=kind).storage
+    probe = MemoryBoard(start.copy())
+    train(probe, kind, every(kind) + 1)
+    refused = 0
+    for read in range(probe.reads):
+        board = MemoryBoard(start.copy())
+        board.false_reads = {read: 77}
+        try:
+            train(board, kind, every(kind) + 1)
+        except Refused:
+            refused += 1
+        else:
+            assert is_whole(board, kind, every(kind) + 1), f"read {read}"
+    assert refused > 0
+
+
 class FaultyBoard(MemoryBoard):
     """A board whose card fails once, at access number `fails_at`."""
 

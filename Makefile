@@ -116,13 +116,15 @@ walk: $(VENV)/dev.stamp
 	  --first 1 --output bench/walk-$$b.txt || exit 1; done
 
 # Power cuts at 500 random writes of a step of resnet8-cifar in 24 KiB, and at all writes but the
-# first of a step of resnet-digits in 8 KiB, about 12 minutes. (SEED)
+# first of a step of resnet-digits in 8 KiB, about 12 minutes; then at 500 random writes of each of
+# two trainings that commit every 10 steps. (SEED)
 cuts: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m fuzz.card_cuts mkr1000 --seed $(SEED) \
 	  --output bench/cuts-mkr1000.txt
 	PYTHONPATH=tests $(BIN)/python -m fuzz.card_cuts mkr1000 --model resnet-digits --ram 8KiB \
 	  --data digits --cuts 100000 --same-board 100 --seed $(SEED) \
 	  --output bench/cuts-8kib-mkr1000.txt
+	PYTHONPATH=tests $(BIN)/python -m fuzz.commit_cuts --seed $(SEED) --output bench/cuts-commits.txt
 
 # Every command of poet-host, about 40 minutes.
 fuzz-outputs: $(VENV)/dev.stamp

@@ -14,7 +14,7 @@
 #define POET_RUNTIME_H
 
 #include "poet/isa.h"
-#include "poet/poet.h"
+#include "storage.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records as stored");
 
@@ -152,50 +152,6 @@ bool poet_owns_cache(const struct poet *p);
 /* Note that the arena will be written, apart from a step. */
 void poet_use_arena(struct poet *p);
 void poet_clear_bitmap(struct poet *p);
-
-/* ---- store.c: `block` is the number of a block of the partition ---- */
-
-/* Mount the storage if needed. Return 0, or the reason why there is no
- * storage. */
-POET_CHECKED int poet_ready(struct poet *p);
-/* Return true if the newest commit belongs to the loaded model. */
-bool poet_committed(const struct poet *p);
-/* Write a commit record. The function itself sets the fields magic, sequence,
- * every and crc. The sequence number grows by `further`, which is odd. A state
- * without a prior state is written to both records: if one is lost, the other
- * must not name the weights of another training. */
-POET_CHECKED int poet_commit(struct poet *p, struct poet_commit *commit,
-                             uint32_t further);
-/* Remove `block` and all later blocks from the cache. */
-void poet_forget(struct poet *p, uint32_t block);
-/* Let the next block take the place of this one, which is in the cache. */
-void poet_give_up(struct poet *p, uint32_t block);
-/* Return `error`, after which the storage is mounted again before its next
- * use. */
-POET_CHECKED int poet_failed(struct poet *p, int error);
-/* Find a block in the cache, or read it: then it `is_new`. */
-POET_CHECKED int poet_read_block(struct poet *p, uint32_t block,
-                                 struct poet_cache **where, bool *is_new);
-/* Read or write `size` bytes. They begin `offset` bytes after the start of
- * `block`. */
-POET_CHECKED int poet_get(struct poet *p, uint32_t block, uint32_t offset,
-                          void *to, uint32_t size);
-POET_CHECKED int poet_put(struct poet *p, uint32_t block, uint32_t offset,
-                          const void *from, uint32_t size);
-/* The same as poet_put, in one block, but the block is written only when
- * another one is written in this way, or by poet_settle. */
-POET_CHECKED int poet_put_later(struct poet *p, uint32_t block, uint32_t offset,
-                                const void *from, uint32_t size);
-POET_CHECKED int poet_settle(struct poet *p);
-POET_CHECKED int poet_copy_block(struct poet *p, uint32_t from, uint32_t to);
-/* True: the storage is the chip's own flash. */
-bool poet_is_flash(const struct poet *p);
-/* Erase blocks that will be written in ascending order, if the storage is the
- * chip's own flash. */
-POET_CHECKED int poet_erase(struct poet *p, uint32_t block, uint32_t count);
-/* Continue `crc` with stored bytes. */
-POET_CHECKED int poet_crc_stored(struct poet *p, uint32_t block,
-                                 uint32_t offset, uint32_t size, uint32_t *crc);
 
 /* ---- parts.c: `block` is POET_MODEL_BLOCK or POET_PLAN_BLOCK ---- */
 

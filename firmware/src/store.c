@@ -1,8 +1,7 @@
 /*
- * store.c - find, format, read and write the partition on storage, and commit.
+ * store.c - read and write the partition on storage, and commit.
  *
  * Interface:
- * - Before a request uses storage, poet_ready mounts it if needed.
  * - poet_get, poet_put, poet_read_block, poet_copy_block and poet_crc_stored
  *   work through the cache.
  * - poet_commit makes the slots that a step has written the current ones.
@@ -23,7 +22,7 @@
  *   still complete. poet_commit reads the record back, because a card may
  *   report a write that it has not made.
  * - The sequence number grows by an odd number, so that the records take turns.
- * - Of the records with a valid CRC, poet_mount takes the one with the greatest
+ *   Of the records with a valid CRC, poet_mount takes the one with the greatest
  *   sequence number.
  */
 #include <string.h>
@@ -140,8 +139,8 @@ int poet_erase(struct poet *p, uint32_t block, uint32_t count) {
              : 0;
 }
 
-static POET_CHECKED int write_record(struct poet *p, uint32_t block,
-                                     const void *record, uint32_t size) {
+int poet_write_record(struct poet *p, uint32_t block, const void *record,
+                      uint32_t size) {
   TRY(poet_erase(p, block, 1));
   struct poet_cache *cache = cached(p, block);
   memset(cache->words, 0, POET_BLOCK);
@@ -149,7 +148,7 @@ static POET_CHECKED int write_record(struct poet *p, uint32_t block,
   return write_block(p, cache, block);
 }
 
-static POET_CHECKED int flush(struct poet *p) {
+int poet_flush_all(struct poet *p) {
   return p->port->flush(p->port->context)
              ? poet_failed(p, POET_ERROR_storage_failed)
              : 0;
@@ -239,122 +238,10 @@ int poet_crc_stored(struct poet *p, uint32_t block, uint32_t offset,
   return 0;
 }
 
-/* Read the first block and the length of the partition from the card's MBR. */
-static POET_CHECKED int find_partition(struct poet *p) {
-  enum { TABLE = 446, ENTRY = 16, END = 510, TYPE = 4, FIRST = 8, COUNT = 12 };
-  const uint32_t blocks = p->port->storage_blocks(p->port->context);
-  struct poet_cache *cache;
-  uint32_t first, count;
-
-  p->partition = 0;
-  p->partition_blocks = 0;
-  if (!blocks) {
-    return poet_failed(p, POET_ERROR_no_storage);
-  }
-  TRY(read_block(p, 0, &cache));
-  /* drop the MBR: it is outside of the partition */
-  cache->block = POET_NO_BLOCK;
-  const uint8_t *mbr = (const uint8_t *)cache->words;
-  const uint8_t *entry = mbr + TABLE;
-  while (entry < mbr + END && entry[TYPE] != POET_PARTITION_TYPE) {
-    entry += ENTRY;
-  }
-  if (mbr[END] != 0x55 || mbr[END + 1] != 0xaa || entry == mbr + END) {
-    return poet_failed(p, POET_ERROR_foreign_storage);
-  }
-  memcpy(&first, entry + FIRST, sizeof first);
-  memcpy(&count, entry + COUNT, sizeof count);
-  if (!first) { /* the store would replace the MBR */
-    return poet_failed(p, POET_ERROR_foreign_storage);
-  }
-  if (first > blocks || count > blocks - first) {
-    p->detail = first - blocks + count;
-    return poet_failed(p, POET_ERROR_storage_small);
-  }
-  if (count <= POET_DATA_BLOCK) {
-    p->detail = POET_DATA_BLOCK + 1 - count;
-    return poet_failed(p, POET_ERROR_storage_small);
-  }
-  p->partition = first;
-  p->partition_blocks = count;
-  return 0;
-}
-
 /* Write the records to two blocks in turn, so that the previous record is never
  * overwritten. */
-static uint32_t commit_block(uint32_t sequence) {
+uint32_t poet_commit_block(uint32_t sequence) {
   return POET_COMMIT_BLOCK + POET_UNIT_BLOCKS * (sequence & 1);
-}
-
-int poet_mount(struct poet *p) {
-  struct poet_commit found;
-  if (!poet_owns_cache(p)) {
-    p->partition_blocks = 0; /* poet_format must not write */
-    return POET_ERROR_shared;
-  }
-  poet_reset(p);
-  poet_forget(p, 0);
-  memset(&p->committed, 0, sizeof p->committed);
-  p->committed.now.step = POET_NO_STEP;
-  p->stale = true;
-
-  TRY(find_partition(p));
-  TRY(poet_get(p, 0, 0, &p->store, sizeof p->store));
-  if (p->store.magic != POET_STORE_MAGIC ||
-      p->store.crc !=
-          poet_crc(0, &p->store, offsetof(struct poet_store, crc))) {
-    return poet_failed(p, POET_ERROR_foreign_storage);
-  }
-  if (p->store.version != POET_VERSION) {
-    p->detail = p->store.version;
-    return poet_failed(p, POET_ERROR_storage_version);
-  }
-  if (p->store.total_blocks > p->partition_blocks ||
-      p->store.total_blocks <= POET_DATA_BLOCK) {
-    return poet_failed(p, POET_ERROR_foreign_storage);
-  }
-  for (uint32_t i = 0; i < 2; i++) {
-    TRY(poet_get(p, commit_block(i), 0, &found, sizeof found));
-    if (found.magic == POET_COMMIT_MAGIC &&
-        found.crc == poet_crc(0, &found, offsetof(struct poet_commit, crc)) &&
-        found.slot <= POET_SLOTS && found.prior_slot <= POET_SLOTS &&
-        found.sequence > p->committed.sequence) {
-      p->committed = found;
-    }
-  }
-  p->storage_status = 0; /* set last: the state above is valid now */
-  return 0;
-}
-
-int poet_ready(struct poet *p) {
-  return p->storage_status || !poet_owns_cache(p) ? poet_mount(p) : 0;
-}
-
-int poet_format(struct poet *p, uint32_t total_blocks) {
-  struct poet_store store = {.magic = POET_STORE_MAGIC,
-                             .version = POET_VERSION,
-                             .total_blocks = total_blocks};
-  const int error = poet_mount(p);
-  if (!p->partition_blocks) {
-    return error;
-  }
-  if (!total_blocks) {
-    store.total_blocks = p->partition_blocks;
-  }
-  if (store.total_blocks > p->partition_blocks ||
-      store.total_blocks <= POET_DATA_BLOCK) {
-    return poet_fail(p, POET_ERROR_storage_small, POET_DATA_BLOCK + 1);
-  }
-  store.identity = p->store.identity + 1 + p->port->ticks(p->port->context);
-  store.crc = poet_crc(0, &store, offsetof(struct poet_store, crc));
-  /* Zero the commit records first, and flush. If the power is then cut, the
-   * store has no commit. A new store can never have an old commit. */
-  TRY(write_record(p, commit_block(0), &store, 0));
-  TRY(write_record(p, commit_block(1), &store, 0));
-  TRY(flush(p));
-  TRY(write_record(p, 0, &store, sizeof store));
-  TRY(flush(p));
-  return poet_mount(p);
 }
 
 /* The first flush makes the tensors safe before the record that names them is
@@ -370,12 +257,12 @@ static POET_CHECKED int put_commit(struct poet *p, struct poet_commit *commit,
   commit->every = p->plan.commit_every;
   commit->crc = poet_crc(0, commit, offsetof(struct poet_commit, crc));
   TRY(poet_settle(p));
-  TRY(flush(p));
+  TRY(poet_flush_all(p));
   for (uint32_t attempt = 0;; attempt++) {
-    const uint32_t block = commit_block(commit->sequence);
+    const uint32_t block = poet_commit_block(commit->sequence);
     uint32_t crc = 0, found;
-    TRY(write_record(p, block, commit, sizeof *commit));
-    TRY(flush(p));
+    TRY(poet_write_record(p, block, commit, sizeof *commit));
+    TRY(poet_flush_all(p));
     poet_forget(p, block);
     TRY(poet_crc_stored(p, block, 0, offsetof(struct poet_commit, crc), &crc));
     TRY(poet_get(p, block, offsetof(struct poet_commit, crc), &found,

@@ -45,6 +45,7 @@ ORDER = (
     "src/shape.c",  # operand sizes of each operator
     "src/progress.c",  # trace and stop request of a step
     "src/store.c",  # blocks of the partition, commits
+    "src/mount.c",  # finds and formats the partition
     "src/parts.c",  # the parts of a schedule, in checked copies
     "src/pieces.c",  # how tensors are cut
     "src/model.c",  # records of tensors and operators
@@ -77,7 +78,7 @@ INCLUDES = {
     "kernels": r"poet/(exact|kernel|isa|records)\.[a-z]+"
     r"|(\.\./)?((m0plus|m4f|vector)/)?\w+_(m0plus|m4f|vector)\.h"
     r"|(\.\./)?(mathf|tile|sink|axis|few|depthwise|sums)\.h",
-    "src": r"poet/\w+\.(h|def)|(runtime|plan)\.h",
+    "src": r"poet/\w+\.(h|def)|(runtime|plan|storage)\.h",
     "include/poet": r"(poet/)?\w+\.(h|def)",
 }
 

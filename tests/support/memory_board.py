@@ -46,7 +46,8 @@ def library() -> tuple[cffi.FFI, Any]:
     """
     ffi = cffi.FFI()
     headers = ("records.h", "answers.h", "port.h", "poet.h", "server.h")
-    for header in [f"include/poet/{name}" for name in headers] + ["src/runtime.h", "src/plan.h"]:
+    inner = ("storage.h", "runtime.h", "plan.h")
+    for header in [f"include/poet/{h}" for h in headers] + [f"src/{h}" for h in inner]:
         ffi.cdef(_declarations(header))
     return ffi, ffi.dlopen(str(build_library(bool(os.environ.get("POET_SANITIZE")))))
 

@@ -1,0 +1,64 @@
+/*
+ * storage.h - functions that use the port, of which runtime.h is a
+ * continuation.
+ */
+#ifndef POET_STORAGE_H
+#define POET_STORAGE_H
+
+#include "poet/poet.h"
+
+/* ---- store.c: `block` is the number of a block of the partition ---- */
+
+/* Return true if the newest commit belongs to the loaded model. */
+bool poet_committed(const struct poet *p);
+/* Write a commit record. The function itself sets the fields magic, sequence,
+ * every and crc. The sequence number grows by `further`, which is odd. A state
+ * without a prior state is written to both records: if one is lost, the other
+ * must not name the weights of another training. */
+POET_CHECKED int poet_commit(struct poet *p, struct poet_commit *commit,
+                             uint32_t further);
+/* Remove `block` and all later blocks from the cache. */
+void poet_forget(struct poet *p, uint32_t block);
+/* Let the next block take the place of this one, which is in the cache. */
+void poet_give_up(struct poet *p, uint32_t block);
+/* Return `error`, after which the storage is mounted again before its next
+ * use. */
+POET_CHECKED int poet_failed(struct poet *p, int error);
+/* Find a block in the cache, or read it: then it `is_new`. */
+POET_CHECKED int poet_read_block(struct poet *p, uint32_t block,
+                                 struct poet_cache **where, bool *is_new);
+/* Read or write `size` bytes. They begin `offset` bytes after the start of
+ * `block`. */
+POET_CHECKED int poet_get(struct poet *p, uint32_t block, uint32_t offset,
+                          void *to, uint32_t size);
+POET_CHECKED int poet_put(struct poet *p, uint32_t block, uint32_t offset,
+                          const void *from, uint32_t size);
+/* The same as poet_put, in one block, but the block is written only when
+ * another one is written in this way, or by poet_settle. */
+POET_CHECKED int poet_put_later(struct poet *p, uint32_t block, uint32_t offset,
+                                const void *from, uint32_t size);
+POET_CHECKED int poet_settle(struct poet *p);
+POET_CHECKED int poet_copy_block(struct poet *p, uint32_t from, uint32_t to);
+/* True: the storage is the chip's own flash. */
+bool poet_is_flash(const struct poet *p);
+/* Erase blocks that will be written in ascending order, if the storage is the
+ * chip's own flash. */
+POET_CHECKED int poet_erase(struct poet *p, uint32_t block, uint32_t count);
+/* Continue `crc` with stored bytes. */
+POET_CHECKED int poet_crc_stored(struct poet *p, uint32_t block,
+                                 uint32_t offset, uint32_t size, uint32_t *crc);
+/* Erase a block, and write a record and zeros to it. */
+POET_CHECKED int poet_write_record(struct poet *p, uint32_t block,
+                                   const void *record, uint32_t size);
+/* All that was written before survives a power cut. */
+POET_CHECKED int poet_flush_all(struct poet *p);
+/* Return the block of the commit record with this sequence number. */
+uint32_t poet_commit_block(uint32_t sequence);
+
+/* ---- mount.c ---- */
+
+/* Mount the storage if needed. Return 0, or the reason why there is no
+ * storage. */
+POET_CHECKED int poet_ready(struct poet *p);
+
+#endif

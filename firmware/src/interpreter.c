@@ -48,7 +48,7 @@ enum {
 };
 
 static uint32_t now(const struct poet *p) {
-  return p->port->ticks(p->port->context);
+  return poet_ticks(p->port);
 }
 
 /* Return the number of arena bytes to paint and check: the bytes that the plan
@@ -157,7 +157,7 @@ __attribute__((noinline)) static POET_CHECKED int commit_step(struct poet *p) {
   struct poet_usage before;
   uint32_t digest;
   TRY(poet_write_homes(p, &digest));
-  p->port->usage(p->port->context, &before);
+  poet_usage(p->port, &before);
   const uint32_t begin = now(p);
   int error = poet_check_homes(p);
   if (!error) {
@@ -299,7 +299,7 @@ static POET_CHECKED int start(struct poet *p, uint32_t step,
   }
   /* The next two lines come last, so that the preparation above is not counted
    * in the step. */
-  p->port->usage(p->port->context, &p->before);
+  poet_usage(p->port, &p->before);
   p->started = p->counted = now(p);
   return 0;
 }

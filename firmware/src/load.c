@@ -116,7 +116,7 @@ void poet_init(struct poet *p, const struct poet_port *port,
 
 /* Copy at most 16 characters. The other bytes of the field stay 0. */
 static void copy_text(char *to, const char *from) {
-  for (uint32_t i = 0; i < 16 && from[i]; i++) {
+  for (uint32_t i = 0; (!POET_LIBRARY || from) && i < 16 && from[i]; i++) {
     to[i] = from[i];
   }
 }
@@ -146,7 +146,7 @@ void poet_describe(struct poet *p, struct poet_hello *hello) {
       .tensor_capacity = p->memory.tensor_capacity,
       .queue_capacity = p->memory.queue_capacity,
       .trace_capacity = p->memory.trace_capacity,
-      .allocation_mib = (uint8_t)p->port->allocation_mib(p->port->context),
+      .allocation_mib = (uint8_t)poet_allocation_mib(p->port),
   };
   if (!p->storage_status || p->storage_status == POET_ERROR_storage_version) {
     hello->storage_version = (uint8_t)p->store.version;

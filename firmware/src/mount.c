@@ -13,7 +13,7 @@
 /* Read the first block and the length of the partition from the card's MBR. */
 static POET_CHECKED int find_partition(struct poet *p) {
   enum { TABLE = 446, ENTRY = 16, END = 510, TYPE = 4, FIRST = 8, COUNT = 12 };
-  const uint32_t blocks = p->port->storage_blocks(p->port->context);
+  const uint32_t blocks = poet_storage_blocks(p->port);
   struct poet_cache *cache;
   uint32_t first, count;
   bool is_new;
@@ -111,7 +111,7 @@ int poet_format(struct poet *p, uint32_t total_blocks) {
       store.total_blocks <= POET_DATA_BLOCK) {
     return poet_fail(p, POET_ERROR_storage_small, POET_DATA_BLOCK + 1);
   }
-  store.identity = p->store.identity + 1 + p->port->ticks(p->port->context);
+  store.identity = p->store.identity + 1 + poet_ticks(p->port);
   store.crc = poet_crc(0, &store, offsetof(struct poet_store, crc));
   /* Zero the commit records first, and flush. If the power is then cut, the
    * store has no commit. A new store can never have an old commit. */

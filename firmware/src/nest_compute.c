@@ -110,9 +110,9 @@ void poet_compute_cell(const struct poet_nest_run *run, bool paired) {
                            .last = true,
                            .step = p->status.step};
   prepare(run, &call, paired);
-  const uint32_t begin = p->port->ticks(p->port->context);
+  const uint32_t begin = poet_ticks(p->port);
   poet_kernel((uint8_t)(p->op.kernel - paired))(&call);
-  poet_count_compute(p, begin, p->port->ticks(p->port->context));
+  poet_count_compute(p, begin, poet_ticks(p->port));
 }
 
 /* Swap the sizes of x and y, because statistics read the output as their x. */
@@ -130,7 +130,7 @@ void poet_compute_statistics(const struct poet_nest_run *run) {
   struct poet_side *const slab = run->state->box, *const at = run->state->at;
   struct poet_op *const part = &run->state->part;
   struct poet_call call = {.op = part, .whole = &p->op};
-  const uint32_t begin = p->port->ticks(p->port->context);
+  const uint32_t begin = poet_ticks(p->port);
   poet_slab(run, o, run->state->here.index, slab);
   turn(&p->op);
   part->w = p->op.w;
@@ -149,5 +149,5 @@ void poet_compute_statistics(const struct poet_nest_run *run) {
     }
   }
   turn(&p->op);
-  poet_count_compute(p, begin, p->port->ticks(p->port->context));
+  poet_count_compute(p, begin, poet_ticks(p->port));
 }

@@ -105,7 +105,7 @@ static void run(const struct poet_port *port, struct poet_transfer *transfer,
 
 void poet_transfer_run(const struct poet_port *port,
                        struct poet_transfer *transfer, uint8_t *bounce) {
-  transfer->begin = port->ticks(port->context);
+  transfer->begin = poet_ticks(port);
   if (port->lane_checks && transfer->write) {
     poet_transfer_check(transfer, 0, 0);
   }
@@ -113,7 +113,7 @@ void poet_transfer_run(const struct poet_port *port,
   if (port->lane_checks && !transfer->write) {
     poet_transfer_check(transfer, 0, 0);
   }
-  transfer->end = port->ticks(port->context);
+  transfer->end = poet_ticks(port);
   poet_transfer_end(transfer);
 }
 
@@ -126,10 +126,24 @@ static POET_CHECKED int await(struct poet *p, struct poet_transfer *transfer) {
     if (poet_asked_to_stop(p)) {
       return POET_ERROR_stopped;
     }
-    p->port->idle(p->port->context);
+    poet_idle(p->port);
   }
   return 0;
 }
+
+#if POET_LIBRARY
+/* Do what `submit` does, for a port without a transfer lane. */
+static void run_now(struct poet *p, struct poet_transfer *transfer) {
+  uint8_t *bounce;
+  if (poet_bounce(p, &bounce)) {
+    transfer->begin = transfer->end = poet_ticks(p->port);
+    transfer->status = POET_ERROR_storage_failed;
+    poet_transfer_end(transfer);
+  } else {
+    poet_transfer_run(p->port, transfer, bounce);
+  }
+}
+#endif
 
 void poet_submit(struct poet *p, struct poet_transfer *transfer) {
   if (transfer->write && !p->port->lane_checks) {
@@ -140,6 +154,12 @@ void poet_submit(struct poet *p, struct poet_transfer *transfer) {
   transfer->status = 0;
   transfer->next = NULL;
   transfer->done = 0;
+#if POET_LIBRARY
+  if (!p->port->submit) {
+    run_now(p, transfer);
+    return;
+  }
+#endif
   p->port->submit(p->port->context, transfer);
 }
 
@@ -179,13 +199,13 @@ static POET_CHECKED int write_shared(struct poet *p,
   const uint32_t block = transfer->block - p->partition;
   const uint32_t at = 4u * transfer->first_word;
   struct poet_usage before;
-  p->port->usage(p->port->context, &before);
-  const uint32_t begin = p->port->ticks(p->port->context);
+  poet_usage(p->port, &before);
+  const uint32_t begin = poet_ticks(p->port);
   poet_transfer_check(transfer, 0, 0);
   TRY(poet_put_later(p, block, at, transfer->data, transfer->size_bytes));
   TRY(poet_put_later(p, block, at + transfer->size_bytes, transfer->trailer,
                      sizeof transfer->trailer));
-  p->result.commit_ticks += p->port->ticks(p->port->context) - begin;
+  p->result.commit_ticks += poet_ticks(p->port) - begin;
   poet_count_overhead(p, &before);
   return 0;
 }
@@ -271,7 +291,7 @@ int poet_submit_piece(struct poet *p, const struct poet_piece *piece,
   transfer->last = move->last;
   transfer->nested = move->nested;
   if (transfer->write && transfer->shared) {
-    transfer->begin = transfer->end = p->port->ticks(p->port->context);
+    transfer->begin = transfer->end = poet_ticks(p->port);
     transfer->status = 0;
     poet_transfer_end(transfer);
   } else {
@@ -323,7 +343,7 @@ int poet_page(struct poet *p, const struct poet_statement *s) {
 void poet_drain(struct poet *p) {
   for (; p->retired != p->submitted; p->retired++) {
     while (!poet_transfer_has_ended(poet_queue_slot(p, p->retired))) {
-      p->port->idle(p->port->context);
+      poet_idle(p->port);
     }
   }
 }

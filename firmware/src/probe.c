@@ -12,7 +12,7 @@
 #include "plan.h"
 
 static uint32_t now(const struct poet *p) {
-  return p->port->ticks(p->port->context);
+  return poet_ticks(p->port);
 }
 
 /* Return a pointer to an operand in the arena, or NULL if the operand does not
@@ -116,7 +116,7 @@ int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
   transfer->first_word = 0;
   transfer->tensor = POET_NONE;
   transfer->write = write;
-  p->port->usage(p->port->context, &before);
+  poet_usage(p->port, &before);
   const uint32_t begin = now(p);
   for (uint32_t i = 0; i < repeat; i++) {
     transfer->block = p->partition + p->store.total_blocks -
@@ -124,7 +124,7 @@ int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
     transfer->trailer[1] = 0;
     poet_submit(p, transfer);
     while (!poet_transfer_has_ended(transfer)) {
-      p->port->idle(p->port->context);
+      poet_idle(p->port);
     }
     *ticks += transfer->end - transfer->begin;
     const int error = poet_judge(p, transfer);
@@ -135,7 +135,7 @@ int poet_probe_transfer(struct poet *p, bool write, uint32_t size,
     }
   }
   *cpu_ticks = now(p) - begin;
-  p->port->usage(p->port->context, &after);
+  poet_usage(p->port, &after);
   *cpu_ticks -= after.asleep - before.asleep;
   return 0;
 }
@@ -151,10 +151,8 @@ int poet_probe_commit(struct poet *p, uint16_t repeat, uint32_t *ticks) {
   for (uint32_t i = 0; i < repeat; i++) {
     const uint32_t back = 1 + i * SCRATCH_APART % count;
     const uint32_t block = p->partition + p->store.total_blocks - back;
-    if (port->flush(port->context) ||
-        port->write(port->context, block, zeros, 1) ||
-        port->flush(port->context) ||
-        port->read(port->context, block, zeros, 1)) {
+    if (poet_flush(port) || port->write(port->context, block, zeros, 1) ||
+        poet_flush(port) || port->read(port->context, block, zeros, 1)) {
       p->storage_status = POET_ERROR_storage_failed;
       return POET_ERROR_storage_failed;
     }

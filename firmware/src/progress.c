@@ -41,7 +41,7 @@ void poet_count_time(struct poet *p, uint32_t now) {
   struct poet_usage after;
   p->result.ticks += now - p->counted;
   p->counted = now;
-  p->port->usage(p->port->context, &after);
+  poet_usage(p->port, &after);
   p->result.asleep_ticks += after.asleep - p->before.asleep;
   p->result.reading_ticks += after.reading - p->before.reading;
   p->result.writing_ticks += after.writing - p->before.writing;
@@ -58,7 +58,7 @@ void poet_count_compute(struct poet *p, uint32_t begin, uint32_t end) {
 
 void poet_count_overhead(struct poet *p, const struct poet_usage *before) {
   struct poet_usage after;
-  p->port->usage(p->port->context, &after);
+  poet_usage(p->port, &after);
   p->result.overhead_asleep_ticks += after.asleep - before->asleep;
   p->result.overhead_reading_ticks += after.reading - before->reading;
   p->result.overhead_writing_ticks += after.writing - before->writing;

@@ -2,8 +2,9 @@
  * runtime.h - functions that the runtime's files share, lowest layer first.
  *
  * A file uses only files of lower layers. Below the files in this list are crc,
- * cobs and isa. Above them are the files in plan.h, and then load, interpreter,
- * objects, begin, job, probe and server, in that order
+ * cobs, isa and shape; those of storage.h come after progress. Above them are
+ * the files in plan.h, and then load, interpreter, objects, begin, job, probe
+ * and server, in that order
  * (tests/firmware/test_layers.py). The functions of these files are in
  * poet.h and server.h.
  *

@@ -353,8 +353,8 @@ static void answer(struct poet_server *server, uint32_t received) {
   struct poet *p = server->poet;
   const bool stepping = server->stepping;
   struct poet_usage before;
-  p->port->usage(p->port->context, &before);
-  const uint32_t begin = p->port->ticks(p->port->context);
+  poet_usage(p->port, &before);
+  const uint32_t begin = poet_ticks(p->port);
   server->attended = true;
   p->detail = 0;
   const int status = dispatch(&r, code);
@@ -362,7 +362,7 @@ static void answer(struct poet_server *server, uint32_t received) {
     send_reply(server, r.sequence, code, status, frame, r.size);
   }
   if (stepping) {
-    p->result.serving_ticks += p->port->ticks(p->port->context) - begin;
+    p->result.serving_ticks += poet_ticks(p->port) - begin;
     poet_count_overhead(p, &before);
   }
 }

@@ -7,6 +7,37 @@
 
 #include "poet/poet.h"
 
+/* ---- port.c: the port's functions, or their defaults if an application has
+ * left them out ---- */
+
+/* The serial application leaves out none but `is_flash` and `erase`. */
+#define POET_HAS(port, function) (!POET_LIBRARY || (port)->function)
+
+uint32_t poet_ticks(const struct poet_port *port);
+void poet_usage(const struct poet_port *port, struct poet_usage *usage);
+void poet_idle(const struct poet_port *port);
+
+/* Return 0 if the port cannot read or cannot write. */
+static inline uint32_t poet_storage_blocks(const struct poet_port *port) {
+  if (!POET_HAS(port, read) || !POET_HAS(port, write)) {
+    return 0;
+  }
+  return POET_HAS(port, storage_blocks) ? port->storage_blocks(port->context)
+                                        : port->blocks;
+}
+
+static inline uint32_t poet_allocation_mib(const struct poet_port *port) {
+  return POET_HAS(port, allocation_mib) ? port->allocation_mib(port->context)
+                                        : 0;
+}
+
+static inline POET_CHECKED int poet_flush(const struct poet_port *port) {
+  return POET_HAS(port, flush) ? port->flush(port->context) : 0;
+}
+
+/* True: the storage is flash that must be erased before it is written. */
+bool poet_is_flash(const struct poet *p);
+
 /* ---- store.c: `block` is the number of a block of the partition ---- */
 
 /* Return true if the newest commit belongs to the loaded model. */
@@ -38,9 +69,11 @@ POET_CHECKED int poet_put(struct poet *p, uint32_t block, uint32_t offset,
 POET_CHECKED int poet_put_later(struct poet *p, uint32_t block, uint32_t offset,
                                 const void *from, uint32_t size);
 POET_CHECKED int poet_settle(struct poet *p);
+#if POET_LIBRARY
+/* Find memory for a block. The next use of the cache may overwrite it. */
+POET_CHECKED int poet_bounce(struct poet *p, uint8_t **bounce);
+#endif
 POET_CHECKED int poet_copy_block(struct poet *p, uint32_t from, uint32_t to);
-/* True: the storage is the chip's own flash. */
-bool poet_is_flash(const struct poet *p);
 /* Erase blocks that will be written in ascending order, if the storage is the
  * chip's own flash. */
 POET_CHECKED int poet_erase(struct poet *p, uint32_t block, uint32_t count);

@@ -2,8 +2,8 @@
  * store.c - read and write the partition on storage, and commit.
  *
  * Interface:
- * - poet_get, poet_put, poet_read_block, poet_copy_block and poet_crc_stored
- *   work through the cache.
+ * - poet_get, poet_put, poet_read_block, poet_copy_block, poet_bounce and
+ *   poet_crc_stored work through the cache.
  * - poet_commit makes the slots that a step has written the current ones.
  *
  * State: partition, store and committed, valid while storage_status is 0, and
@@ -91,8 +91,17 @@ void poet_give_up(struct poet *p, uint32_t block) {
   empty(p, cached(p, block));
 }
 
+/* With one entry, `unsettled` must make room for another block. The serial
+ * application has more. */
+static POET_CHECKED int make_room(struct poet *p, uint32_t block) {
+  return POET_LIBRARY && p->memory.cache_blocks == 1 && p->unsettled != block
+             ? poet_settle(p)
+             : 0;
+}
+
 int poet_read_block(struct poet *p, uint32_t block, struct poet_cache **where,
                     bool *is_new) {
+  TRY(make_room(p, block));
   struct poet_cache *cache = cached(p, block);
   *is_new = cache->block != block;
   if (*is_new) {
@@ -125,10 +134,6 @@ static POET_CHECKED int write_block(struct poet *p, struct poet_cache *cache,
   return 0;
 }
 
-bool poet_is_flash(const struct poet *p) {
-  return p->port->is_flash && p->port->is_flash(p->port->context);
-}
-
 int poet_erase(struct poet *p, uint32_t block, uint32_t count) {
   if (!poet_is_flash(p)) {
     return 0;
@@ -149,9 +154,7 @@ int poet_write_record(struct poet *p, uint32_t block, const void *record,
 }
 
 int poet_flush_all(struct poet *p) {
-  return p->port->flush(p->port->context)
-             ? poet_failed(p, POET_ERROR_storage_failed)
-             : 0;
+  return poet_flush(p->port) ? poet_failed(p, POET_ERROR_storage_failed) : 0;
 }
 
 int poet_get(struct poet *p, uint32_t block, uint32_t offset, void *to,
@@ -181,6 +184,7 @@ int poet_put(struct poet *p, uint32_t block, uint32_t offset, const void *from,
     if (part < POET_BLOCK) {
       TRY(read_block(p, target, &cache));
     } else {
+      TRY(make_room(p, target));
       cache = cached(p, target);
     }
     memcpy((uint8_t *)cache->words + at, next, part);
@@ -197,6 +201,14 @@ int poet_settle(struct poet *p) {
   return block == POET_NO_BLOCK ? 0 : write_block(p, cached(p, block), block);
 }
 
+#if POET_LIBRARY
+int poet_bounce(struct poet *p, uint8_t **bounce) {
+  TRY(make_room(p, POET_NO_BLOCK));
+  *bounce = (uint8_t *)cached(p, POET_NO_BLOCK)->words;
+  return 0;
+}
+#endif
+
 int poet_put_later(struct poet *p, uint32_t block, uint32_t offset,
                    const void *from, uint32_t size) {
   struct poet_cache *cache;
@@ -205,14 +217,12 @@ int poet_put_later(struct poet *p, uint32_t block, uint32_t offset,
   }
   TRY(read_block(p, block, &cache));
   memcpy((uint8_t *)cache->words + offset, from, size);
-  if (p->memory.cache_blocks == 1) { /* other blocks need the entry */
-    return write_block(p, cache, block);
-  }
   p->unsettled = block;
   return 0;
 }
 
 int poet_copy_block(struct poet *p, uint32_t from, uint32_t to) {
+  TRY(make_room(p, to));
   struct poet_cache *cache = cached(p, to);
   /* The cache entry of block `from` becomes the entry of block `to`. A block
    * never has two entries. */

@@ -179,8 +179,8 @@ int poet_commit_live(struct poet *p, const struct poet_state *prior,
 
 int poet_save(struct poet *p, struct poet_saved *saved) {
   struct poet_usage before, after;
-  p->port->usage(p->port->context, &before);
-  const uint32_t begin = p->port->ticks(p->port->context);
+  poet_usage(p->port, &before);
+  const uint32_t begin = poet_ticks(p->port);
   TRY(poet_ready(p));
   if (!p->loaded) {
     return POET_ERROR_no_schedule;
@@ -196,9 +196,9 @@ int poet_save(struct poet *p, struct poet_saved *saved) {
     TRY(poet_check_homes(p));
     TRY(poet_commit_live(p, &p->committed.now, digest));
   }
-  p->port->usage(p->port->context, &after);
+  poet_usage(p->port, &after);
   saved->step = p->committed.now.step;
-  saved->ticks = p->port->ticks(p->port->context) - begin;
+  saved->ticks = poet_ticks(p->port) - begin;
   saved->erases = after.erases - before.erases;
   return 0;
 }

@@ -43,6 +43,7 @@ ORDER = (
     "src/cobs.c",  # framing of bytes
     "src/isa.c",  # rows of isa.def and their fingerprint
     "src/shape.c",  # operand sizes of each operator
+    "src/port.c",  # functions of the port, and their defaults
     "src/progress.c",  # trace and stop request of a step
     "src/store.c",  # blocks of the partition, commits
     "src/mount.c",  # finds and formats the partition

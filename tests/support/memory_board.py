@@ -3,7 +3,7 @@
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -114,6 +114,7 @@ class MemoryBoard:
     writes since the last flush that reach the card: it gets their number and returns their indices.
     A negative index -1 - i is write i, torn in the middle. With `is_flash`, the storage is the
     flash of a chip: it must be erased before a write, in units, and an erase counts as a write.
+    `left_out`: functions and texts of the port that are NULL.
     """
 
     def __init__(
@@ -129,6 +130,7 @@ class MemoryBoard:
         survive: Callable[[int], list[int]] = lambda count: list(range(count)),
         is_flash: bool = False,
         slabs: int | None = 64,
+        left_out: Iterable[str] = (),
     ) -> None:
         ffi, self.lib = library()
         self.ffi = ffi
@@ -189,6 +191,9 @@ class MemoryBoard:
         self.port = ffi.new("struct poet_port *", self._callbacks)
         self.port.board = self.port.unique_id = self._keep[4]
         self.port.tick_hz = 1000
+        for name in left_out:
+            setattr(self.port, name, ffi.NULL)
+        self.port.blocks = len(storage) // BLOCK
         self.line_in, self.line_out = bytearray(), bytearray()
         self.sends = 0  # calls of the port's `send`
         self.batch: dict[int, bytes] = {}  # INPUT tensors that each new step is given

@@ -111,6 +111,13 @@ struct poet_usage {
 struct poet_health; /* records.h */
 struct poet_card;
 
+/*
+ * An application needs only `read` and `write` if it has storage, and `erase`
+ * if that is flash. All other functions of this struct may be NULL, and all
+ * other fields 0: their comments say what the library does then. Without
+ * `read` or `write`, or without blocks, there is no storage: weights stay in
+ * RAM, and are lost when the power goes.
+ */
 struct poet_port {
   void *context; /* first argument of every function */
   /* name of the board; `board` and `unique_id` have at most 16 characters
@@ -119,19 +126,24 @@ struct poet_port {
   const char *unique_id;
   uint32_t tick_hz;
 
-  uint32_t (*ticks)(void *context); /* a clock that wraps around at 2^32 */
-  /* Store the time in each power state in `usage`, for estimates of energy. */
+  /* a clock that wraps around at 2^32; NULL: all times are 0 */
+  uint32_t (*ticks)(void *context);
+  /* Store the time in each power state in `usage`, for estimates of energy.
+   * NULL: all are 0. */
   void (*usage)(void *context, struct poet_usage *usage);
   /* Sleep until a transfer ends or a byte arrives, at most about 10 ms. Return
-   * at once if a transfer has ended since the last call. */
+   * at once if a transfer has ended since the last call. NULL: return at
+   * once. */
   void (*idle)(void *context);
 
   /* Return the number of blocks of the storage, or 0 if there is no storage.
    * The library calls this function at every mount, so that a card may be
-   * inserted later. */
+   * inserted later. NULL: the number is `blocks`. */
   uint32_t (*storage_blocks)(void *context);
+  uint32_t blocks;
   /* Return the allocation unit of the storage in MiB, rounded up, or 0 if it is
-   * unknown. A power cut during a write may damage a whole allocation unit. */
+   * unknown. A power cut during a write may damage a whole allocation unit.
+   * NULL: it is unknown. */
   uint32_t (*allocation_mib)(void *context);
   /* Read or write `count` blocks, and return at the end of the access. The
    * library may call these functions while transfers are queued: the port then
@@ -140,16 +152,17 @@ struct poet_port {
   int (*read)(void *context, uint32_t block, void *data, uint32_t count);
   int (*write)(void *context, uint32_t block, const void *data, uint32_t count);
   /* Return only when all data written before this call would survive a power
-   * cut. */
+   * cut. NULL: what was written survives. */
   int (*flush)(void *context);
   /* True: there is no card, so the storage is the chip's own flash. `erase`
    * then erases `count` blocks, which are written in ascending order
    * afterwards; at most POET_ERASE_BLOCKS blocks that begin with a multiple of
-   * it are erased together. Both are NULL if the storage is always a card. */
+   * it are erased together. If `is_flash` is NULL, the storage is flash if
+   * there is an `erase`. */
   bool (*is_flash)(void *context);
   int (*erase)(void *context, uint32_t block, uint32_t count);
-  /* Queue a transfer and return. A port without a transfer engine calls
-   * poet_transfer_run here. */
+  /* Queue a transfer and return. NULL: the library runs the transfer with
+   * `read` and `write`. */
   void (*submit)(void *context, struct poet_transfer *transfer);
   /* True: the transfer lane computes the CRCs, by poet_transfer_run or
    * poet_transfer_check. False: the library computes them, before a transfer

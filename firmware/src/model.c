@@ -19,6 +19,16 @@ int poet_read_tensor(struct poet *p, uint32_t number, struct poet_tensor *to) {
                        sizeof *to);
 }
 
+int poet_read_pieces(struct poet *p, const struct poet_tensor *tensor,
+                     struct poet_pieces *pieces) {
+  const uint32_t offset = poet_cut_offset(&p->model, tensor);
+  if (offset) {
+    TRY(poet_get_part(p, POET_MODEL_BLOCK, offset, &pieces->cut,
+                      sizeof pieces->cut));
+  }
+  return poet_measure(&p->model, tensor, pieces);
+}
+
 static uint32_t op_offset(const struct poet *p, uint32_t output) {
   return (uint32_t)(sizeof p->model +
                     p->model.tensor_count * sizeof(struct poet_tensor) +

@@ -10,15 +10,11 @@
  *   several pieces:  | piece 0 ... | piece 1 ... | ... | trailers |
  *   small tensors:   | data, trailer, data, trailer, ... |
  *
- * The records come from storage and may be damaged after the load. So each read
- * checks the cut: then every piece lies within its tensor. It also checks that
- * all slots lie in the data area.
+ * The records come from storage and may be damaged after the load. So
+ * poet_measure checks each cut that is read: then every piece lies within its
+ * tensor. It also checks that all slots lie in the data area.
  */
 #include "runtime.h"
-
-static bool is_shared(const struct poet_tensor *tensor) {
-  return (tensor->flags & POET_FLAG_SHARED) != 0;
-}
 
 uint32_t poet_tensor_blocks(uint32_t size_bytes) {
   return size_bytes / POET_BLOCK +
@@ -86,30 +82,32 @@ static bool slots_are_in_data_area(const struct poet_model *model,
              model->data_blocks;
 }
 
-int poet_read_pieces(struct poet *p, const struct poet_tensor *tensor,
-                     struct poet_pieces *pieces) {
+uint32_t poet_cut_offset(const struct poet_model *model,
+                         const struct poet_tensor *tensor) {
+  return (tensor->flags & POET_FLAG_SHARED) || !tensor->cut ||
+                 tensor->cut > model->cut_count
+             ? 0
+             : (uint32_t)(sizeof *model + model->tensor_count * sizeof *tensor +
+                          (model->tensor_count - model->stored_count) *
+                              sizeof(struct poet_op) +
+                          (tensor->cut - 1) * sizeof(struct poet_cut));
+}
+
+int poet_measure(const struct poet_model *model,
+                 const struct poet_tensor *tensor, struct poet_pieces *pieces) {
   struct poet_cut *cut = &pieces->cut;
-  *pieces = (struct poet_pieces){
-      .cut = {tensor->size_bytes, {1, 1, 1}, {1, 1, 1}, 1, 0}};
-  if (is_shared(tensor)) {
-    if (tensor->at % 4 || tensor->size_bytes > POET_BLOCK ||
-        tensor->at + tensor->size_bytes + POET_TRAILER > POET_BLOCK) {
-      return POET_ERROR_bad_table;
-    }
-    pieces->shared = true;
-    pieces->at = tensor->at;
-  } else if (tensor->cut) {
-    const uint32_t offset =
-        (uint32_t)(sizeof p->model +
-                   p->model.tensor_count * sizeof(struct poet_tensor) +
-                   (p->model.tensor_count - p->model.stored_count) *
-                       sizeof(struct poet_op) +
-                   (tensor->cut - 1) * sizeof *cut);
-    if (tensor->cut > p->model.cut_count) {
-      return POET_ERROR_bad_table;
-    }
-    TRY(poet_get_part(p, POET_MODEL_BLOCK, offset, cut, sizeof *cut));
+  pieces->shared = (tensor->flags & POET_FLAG_SHARED) != 0;
+  pieces->at = pieces->shared ? tensor->at : 0;
+  if (pieces->shared || !tensor->cut) {
+    *cut = (struct poet_cut){tensor->size_bytes, {1, 1, 1}, {1, 1, 1}, 1, 0};
   }
+  if (pieces->shared
+          ? tensor->at % 4 || tensor->size_bytes > POET_BLOCK ||
+                tensor->at + tensor->size_bytes + POET_TRAILER > POET_BLOCK
+          : tensor->cut > model->cut_count) {
+    return POET_ERROR_bad_table;
+  }
+  pieces->stride_blocks = pieces->trailer_block = 0;
   if (!cut_is_sound(cut, tensor->size_bytes)) {
     return POET_ERROR_bad_table;
   }
@@ -131,7 +129,7 @@ int poet_read_pieces(struct poet *p, const struct poet_tensor *tensor,
     pieces->blocks =
         pieces->trailer_block + poet_divided_up(pieces->count, POET_IN_BLOCK);
   }
-  return slots_are_in_data_area(&p->model, tensor, pieces->blocks)
+  return slots_are_in_data_area(model, tensor, pieces->blocks)
              ? 0
              : POET_ERROR_bad_table;
 }

@@ -154,43 +154,6 @@ bool poet_owns_cache(const struct poet *p);
 void poet_use_arena(struct poet *p);
 void poet_clear_bitmap(struct poet *p);
 
-/* ---- parts.c: `block` is POET_MODEL_BLOCK or POET_PLAN_BLOCK ---- */
-
-/* Read the record at the start of a part, before poet_copy_part. */
-#if POET_LIBRARY
-POET_CHECKED int poet_get_head(struct poet *p, uint32_t block, void *to,
-                               uint32_t size);
-#else
-static inline POET_CHECKED int poet_get_head(struct poet *p, uint32_t block,
-                                             void *to, uint32_t size) {
-  return poet_get(p, block, 0, to, size);
-}
-#endif
-/* Copy a part of the schedule of `size` bytes. `head`, the record at its start,
- * was read before, into model or plan. bad_crc: the part differs from its CRC
- * or from `head`. */
-POET_CHECKED int poet_copy_part(struct poet *p, uint32_t block, uint32_t size,
-                                const void *head, uint32_t head_bytes);
-/* Read bytes of a part that was copied: they are those that were copied, or
- * there is an error. With `to` NULL, only read them into the cache. */
-POET_CHECKED int poet_get_part(struct poet *p, uint32_t block, uint32_t offset,
-                               void *to, uint32_t size);
-
-/* ---- model.c ---- */
-
-/* Return the first block of a job after a data area of `data_blocks` blocks. */
-uint32_t poet_job_block(uint32_t data_blocks);
-POET_CHECKED int poet_read_tensor(struct poet *p, uint32_t number,
-                                  struct poet_tensor *to);
-/* Read and check the record of the operator that computes tensor `output`. */
-POET_CHECKED int poet_read_op(struct poet *p, uint32_t output,
-                              struct poet_op *to);
-/* Read the record of the operator that computes tensor `output` into the
- * cache. */
-POET_CHECKED int poet_fetch_op(struct poet *p, uint32_t output);
-/* Validate the model part, and set model, kept_at_start and loss. */
-POET_CHECKED int poet_check_model(struct poet *p, uint32_t model_bytes);
-
 /* ---- pieces.c ---- */
 
 static inline uint32_t poet_divided_up(uint32_t value, uint32_t by) {
@@ -227,9 +190,15 @@ struct poet_piece {
 /* Return the number of blocks of a piece that has its trailer in the last
  * one. */
 uint32_t poet_tensor_blocks(uint32_t size_bytes);
-POET_CHECKED int poet_read_pieces(struct poet *p,
-                                  const struct poet_tensor *tensor,
-                                  struct poet_pieces *pieces);
+/* Return the offset in the model part of the record of a tensor's cut, or 0 if
+ * it has none. */
+uint32_t poet_cut_offset(const struct poet_model *model,
+                         const struct poet_tensor *tensor);
+/* Fill in `pieces`, of which `cut` is set if the tensor has one. bad_table: a
+ * slot would not lie in the data area, or parts not in the tensor. */
+POET_CHECKED int poet_measure(const struct poet_model *model,
+                              const struct poet_tensor *tensor,
+                              struct poet_pieces *pieces);
 /* True: the parts of a tensor in order are the tensor in row-major order. */
 bool poet_is_row_major(const struct poet_cut *cut);
 /* Return the number of the piece that contains byte `offset`. */
@@ -238,6 +207,46 @@ uint32_t poet_piece_at(const struct poet_pieces *pieces, uint32_t offset);
  * slot. */
 void poet_piece_in_slot(const struct poet_pieces *pieces, uint32_t number,
                         struct poet_piece *piece);
+
+/* ---- parts.c: `block` is POET_MODEL_BLOCK or POET_PLAN_BLOCK ---- */
+
+/* Read the record at the start of a part, before poet_copy_part. */
+#if POET_LIBRARY
+POET_CHECKED int poet_get_head(struct poet *p, uint32_t block, void *to,
+                               uint32_t size);
+#else
+static inline POET_CHECKED int poet_get_head(struct poet *p, uint32_t block,
+                                             void *to, uint32_t size) {
+  return poet_get(p, block, 0, to, size);
+}
+#endif
+/* Copy a part of the schedule of `size` bytes. `head`, the record at its start,
+ * was read before, into model or plan. bad_crc: the part differs from its CRC
+ * or from `head`. */
+POET_CHECKED int poet_copy_part(struct poet *p, uint32_t block, uint32_t size,
+                                const void *head, uint32_t head_bytes);
+/* Read bytes of a part that was copied: they are those that were copied, or
+ * there is an error. With `to` NULL, only read them into the cache. */
+POET_CHECKED int poet_get_part(struct poet *p, uint32_t block, uint32_t offset,
+                               void *to, uint32_t size);
+
+/* ---- model.c ---- */
+
+/* Return the first block of a job after a data area of `data_blocks` blocks. */
+uint32_t poet_job_block(uint32_t data_blocks);
+POET_CHECKED int poet_read_tensor(struct poet *p, uint32_t number,
+                                  struct poet_tensor *to);
+/* Read and check the record of the operator that computes tensor `output`. */
+POET_CHECKED int poet_read_op(struct poet *p, uint32_t output,
+                              struct poet_op *to);
+/* Read the record of the operator that computes tensor `output` into the
+ * cache. */
+POET_CHECKED int poet_fetch_op(struct poet *p, uint32_t output);
+POET_CHECKED int poet_read_pieces(struct poet *p,
+                                  const struct poet_tensor *tensor,
+                                  struct poet_pieces *pieces);
+/* Validate the model part, and set model, kept_at_start and loss. */
+POET_CHECKED int poet_check_model(struct poet *p, uint32_t model_bytes);
 
 /* An object that a host reads or writes, and where it lies. */
 struct poet_object {

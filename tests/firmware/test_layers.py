@@ -45,10 +45,10 @@ ORDER = (
     "src/shape.c",  # operand sizes of each operator
     "src/port.c",  # functions of the port, and their defaults
     "src/progress.c",  # trace and stop request of a step
+    "src/pieces.c",  # how tensors are cut
     "src/store.c",  # blocks of the partition, commits
     "src/mount.c",  # finds and formats the partition
     "src/parts.c",  # the parts of a schedule, in checked copies
-    "src/pieces.c",  # how tensors are cut
     "src/model.c",  # records of tensors and operators
     "src/slots.c",  # slots of tensors, their generations and digest
     "src/tensors.c",  # bytes of a tensor, piece by piece

@@ -68,10 +68,16 @@ static POET_CHECKED int load(struct poet *p, uint32_t model_bytes,
   poet_clear_bitmap(p);
   TRY(poet_check_model(p, model_bytes));
   TRY(check_plan(p, plan_bytes));
+#if POET_LIBRARY
+  TRY(poet_check_storage(p));
+#endif
   TRY(poet_decode_start(p));
   do {
     TRY(poet_decode(p, &statement));
   } while (statement.code != POET_STATEMENT_end);
+#if POET_LIBRARY
+  TRY(poet_lay_out(p));
+#endif
   p->loaded = true;
   *facts = (struct poet_facts){p->plan.statement_count, p->decoder.peak_bytes,
                                p->decoder.resident_max, p->decoder.queue_max};
@@ -85,6 +91,9 @@ int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
               struct poet_facts *facts) {
 #if POET_LIBRARY
   p->program = NULL;
+  if (!poet_is_card(p)) { /* the mount must look for a card */
+    p->storage_status = POET_ERROR_no_storage;
+  }
 #endif
   return load(p, model_bytes, plan_bytes, facts);
 }

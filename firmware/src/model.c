@@ -250,10 +250,11 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
   if (model->tensor_count > p->memory.tensor_capacity) {
     return poet_fail(p, POET_ERROR_table_small, model->tensor_count);
   }
-  if (!poet_in_ram(p) && poet_is_flash(p)) {
+  if (!poet_in_ram(p) && (!poet_has_storage(p) || poet_is_flash(p))) {
     return POET_ERROR_no_storage;
   }
-  if (model->data_blocks > p->store.total_blocks - POET_DATA_BLOCK) {
+  if (poet_is_card(p) &&
+      model->data_blocks > p->store.total_blocks - POET_DATA_BLOCK) {
     return poet_fail(p, POET_ERROR_storage_small,
                      model->data_blocks + POET_DATA_BLOCK);
   }

@@ -45,6 +45,9 @@ static POET_CHECKED int locate(struct poet *p, uint8_t object, uint16_t number,
   place->ram = NULL;
   place->next = false;
   TRY(poet_ready(p));
+  if (object != POET_OBJECT_TENSOR && !poet_is_card(p)) {
+    return poet_fail(p, POET_ERROR_bad_object, 0);
+  }
   if (object == POET_OBJECT_MODEL || object == POET_OBJECT_PLAN) {
     const bool model = object == POET_OBJECT_MODEL;
     place->block = model ? POET_MODEL_BLOCK : POET_PLAN_BLOCK;
@@ -68,9 +71,13 @@ static POET_CHECKED int locate(struct poet *p, uint8_t object, uint16_t number,
     return poet_fail(p, POET_ERROR_bad_object, number);
   }
   TRY(poet_read_tensor(p, number, &place->tensor));
+  if (!poet_has_storage(p) && place->tensor.place == POET_PLACE_CURRENT &&
+      !write && !poet_is_staged(p, number) && p->live_step == POET_NO_STEP) {
+    return POET_ERROR_no_storage;
+  }
   if (poet_in_ram(p)
           ? place->tensor.place == POET_PLACE_INPUT || write ||
-                poet_is_staged(p, number)
+                poet_is_staged(p, number) || !poet_has_storage(p)
           : place->tensor.place == POET_PLACE_INPUT && p->holds_batch) {
     place->size_bytes = place->tensor.size_bytes;
     TRY(poet_home(p, number, &place->ram));

@@ -196,7 +196,7 @@ static POET_CHECKED int check_apart(struct poet *p,
  * does not count accesses to this block: they are a part of the commit. */
 static POET_CHECKED int write_shared(struct poet *p,
                                      struct poet_transfer *transfer) {
-  const uint32_t block = transfer->block - p->partition;
+  const uint32_t block = transfer->block; /* of the partition */
   const uint32_t at = 4u * transfer->first_word;
   struct poet_usage before;
   poet_usage(p->port, &before);
@@ -276,7 +276,7 @@ int poet_submit_piece(struct poet *p, const struct poet_piece *piece,
   struct poet_transfer *transfer = poet_queue_slot(p, p->submitted);
   transfer->data = move->data;
   transfer->size_bytes = piece->size_bytes;
-  transfer->block = p->partition + piece->block;
+  transfer->block = piece->block;
   transfer->trailer[0] = 0;
   transfer->trailer[1] = piece->owner;
   transfer->trailer_place = piece->trailer_block * POET_IN_BLOCK +
@@ -295,6 +295,7 @@ int poet_submit_piece(struct poet *p, const struct poet_piece *piece,
     transfer->status = 0;
     poet_transfer_end(transfer);
   } else {
+    transfer->block = poet_storage_block(p, piece->block);
     poet_submit(p, transfer);
   }
   p->submitted++;

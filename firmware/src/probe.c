@@ -73,7 +73,7 @@ enum { SCRATCH_APART = 64, SCRATCH_BLOCKS = 4 * SCRATCH_APART };
 static POET_CHECKED int scratch(struct poet *p, uint32_t least,
                                 uint32_t *count) {
   TRY(poet_ready(p));
-  if (poet_is_flash(p)) {
+  if (poet_is_flash(p) || !poet_is_card(p)) {
     return POET_ERROR_no_storage;
   }
   const uint32_t all = p->store.total_blocks - POET_DATA_BLOCK;

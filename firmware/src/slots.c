@@ -152,7 +152,8 @@ static POET_CHECKED int put_blocks(struct poet *p, uint32_t block,
   if (p->unsettled - block < count) {
     p->unsettled = POET_NO_BLOCK;
   }
-  return p->port->write(p->port->context, p->partition + block, from, count)
+  return p->port->write(p->port->context, poet_storage_block(p, block), from,
+                        count)
              ? poet_failed(p, POET_ERROR_storage_failed)
              : 0;
 }

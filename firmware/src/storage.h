@@ -38,6 +38,45 @@ static inline POET_CHECKED int poet_flush(const struct poet_port *port) {
 /* True: the storage is flash that must be erased before it is written. */
 bool poet_is_flash(const struct poet *p);
 
+/* False: the schedule is on storage. */
+static inline bool poet_in_memory(const struct poet *p) {
+#if POET_LIBRARY
+  return p->program != NULL;
+#else
+  (void)p;
+  return false;
+#endif
+}
+
+/* False: there is none, after the mount for a schedule in memory. */
+static inline bool poet_has_storage(const struct poet *p) {
+  return !POET_LIBRARY || p->partition_blocks;
+}
+
+/* True: a host has laid out the storage, so that it may hold schedules. */
+static inline bool poet_is_card(const struct poet *p) {
+  return !POET_LIBRARY || p->store.magic == POET_STORE_MAGIC;
+}
+
+/* ---- map.c ---- */
+
+#if POET_LIBRARY
+/* Return the block of the storage on which this block of the partition lies. */
+uint32_t poet_storage_block(struct poet *p, uint32_t block);
+/* Erase a commit record or a slot. */
+POET_CHECKED int poet_erase_blocks(struct poet *p, uint32_t block,
+                                   uint32_t count);
+#else
+static inline uint32_t poet_storage_block(const struct poet *p,
+                                          uint32_t block) {
+  return p->partition + block;
+}
+static inline POET_CHECKED int poet_erase_blocks(struct poet *p, uint32_t block,
+                                                 uint32_t count) {
+  return p->port->erase(p->port->context, p->partition + block, count);
+}
+#endif
+
 /* ---- store.c: `block` is the number of a block of the partition ---- */
 
 /* Return true if the newest commit belongs to the loaded model. */
@@ -93,5 +132,11 @@ uint32_t poet_commit_block(uint32_t sequence);
 /* Mount the storage if needed. Return 0, or the reason why there is no
  * storage. */
 POET_CHECKED int poet_ready(struct poet *p);
+#if POET_LIBRARY
+/* Refuse storage on which the validated program cannot train. */
+POET_CHECKED int poet_check_storage(struct poet *p);
+/* Lay out the storage, if it is blank. */
+POET_CHECKED int poet_lay_out(struct poet *p);
+#endif
 
 #endif

@@ -105,8 +105,8 @@ int poet_read_block(struct poet *p, uint32_t block, struct poet_cache **where,
   struct poet_cache *cache = cached(p, block);
   *is_new = cache->block != block;
   if (*is_new) {
-    if (p->port->read(p->port->context, p->partition + block, cache->words,
-                      1)) {
+    if (p->port->read(p->port->context, poet_storage_block(p, block),
+                      cache->words, 1)) {
       return poet_failed(p, POET_ERROR_storage_failed);
     }
     /* set only after the read, so that the entry is empty if the read fails */
@@ -128,7 +128,8 @@ static POET_CHECKED int write_block(struct poet *p, struct poet_cache *cache,
   if (p->unsettled == block) {
     p->unsettled = POET_NO_BLOCK;
   }
-  if (p->port->write(p->port->context, p->partition + block, cache->words, 1)) {
+  if (p->port->write(p->port->context, poet_storage_block(p, block),
+                     cache->words, 1)) {
     return poet_failed(p, POET_ERROR_storage_failed);
   }
   return 0;
@@ -139,7 +140,7 @@ int poet_erase(struct poet *p, uint32_t block, uint32_t count) {
     return 0;
   }
   poet_forget(p, block);
-  return p->port->erase(p->port->context, p->partition + block, count)
+  return poet_erase_blocks(p, block, count)
              ? poet_failed(p, POET_ERROR_storage_failed)
              : 0;
 }
@@ -266,6 +267,10 @@ static POET_CHECKED int put_commit(struct poet *p, struct poet_commit *commit,
   commit->sequence = p->committed.sequence + further;
   commit->every = p->plan.commit_every;
   commit->crc = poet_crc(0, commit, offsetof(struct poet_commit, crc));
+  if (!poet_has_storage(p)) {
+    p->committed = *commit;
+    return 0;
+  }
   TRY(poet_settle(p));
   TRY(poet_flush_all(p));
   for (uint32_t attempt = 0;; attempt++) {

@@ -117,7 +117,7 @@ static POET_CHECKED int copy_homes(struct poet *p, bool verify,
 
 int poet_write_homes(struct poet *p, uint32_t *digest) {
   *digest = poet_in_ram(p) ? 0 : p->digest;
-  if (!p->plan.home_count) {
+  if (!p->plan.home_count || !poet_has_storage(p)) {
     return 0;
   }
   if (poet_in_ram(p)) {
@@ -132,6 +132,9 @@ int poet_write_homes(struct poet *p, uint32_t *digest) {
 }
 
 int poet_check_homes(struct poet *p) {
+  if (!poet_has_storage(p)) {
+    return 0;
+  }
   TRY(poet_settle(p));
   poet_forget(p, POET_DATA_BLOCK); /* read what the card has */
   return copy_homes(p, true, NULL);
@@ -140,6 +143,9 @@ int poet_check_homes(struct poet *p) {
 int poet_restore(struct poet *p) {
   p->staging = false;
   poet_drop_steps(p);
+  if (!poet_has_storage(p)) {
+    return POET_ERROR_no_storage;
+  }
   int error = restore_homes(p);
   if (error == POET_ERROR_page_damaged && p->committed.prior.generation) {
     struct poet_tensor tensor;
@@ -184,6 +190,9 @@ int poet_save(struct poet *p, struct poet_saved *saved) {
   TRY(poet_ready(p));
   if (!p->loaded) {
     return POET_ERROR_no_schedule;
+  }
+  if (!poet_has_storage(p)) {
+    return POET_ERROR_no_storage;
   }
   if (poet_in_ram(p) &&
       (!poet_committed(p) || p->staging || p->live_step == POET_NO_STEP)) {

@@ -46,6 +46,7 @@ ORDER = (
     "src/port.c",  # functions of the port, and their defaults
     "src/progress.c",  # trace and stop request of a step
     "src/pieces.c",  # how tensors are cut
+    "src/map.c",  # where blocks lie on storage without gaps
     "src/store.c",  # blocks of the partition, commits
     "src/mount.c",  # finds and formats the partition
     "src/parts.c",  # the parts of a schedule, in checked copies

@@ -33,13 +33,16 @@ def toy_header() -> str:
 
 
 @needs_compiler
+@pytest.mark.parametrize("storage", [(), ("-DARENA_ONLY",)])
 @pytest.mark.parametrize("core", list(CORES))
-def test_a_program_in_flash_has_the_bits_of_the_host(core: str, tmp_path: Path) -> None:
+def test_a_program_in_flash_has_the_bits_of_the_host(
+    core: str, storage: tuple[str, ...], tmp_path: Path
+) -> None:
     """Compiled with no options but -std=gnu11 -O2, and the folders of the headers."""
     (tmp_path / "toy.h").write_text(toy_header())
     folders = [FIRMWARE / name for name in ("include", "src", "kernels")]
     options = [f"-I{folder}" for folder in (tmp_path, *folders[:2])]
-    options += ["-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections"]
+    options += ["-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections", *storage]
     sources = [str(path) for folder in folders for path in c_files(folder)]
     found = run(bare(core, build(core, "program.c", tmp_path, *options, *sources)))
     wanted = [zlib.crc32(data) for weights in truth()[1 : STEPS + 1] for data in weights]

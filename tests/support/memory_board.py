@@ -45,7 +45,7 @@ def library() -> tuple[cffi.FFI, Any]:
     With POET_SANITIZE it is built with sanitizers, whose library the process then needs preloaded.
     """
     ffi = cffi.FFI()
-    headers = ("records.h", "answers.h", "port.h", "poet.h", "server.h")
+    headers = ("records.h", "answers.h", "port.h", "program.h", "poet.h", "server.h")
     inner = ("storage.h", "runtime.h", "plan.h")
     for header in [f"include/poet/{h}" for h in headers] + [f"src/{h}" for h in inner]:
         ffi.cdef(_declarations(header))
@@ -114,7 +114,8 @@ class MemoryBoard:
     writes since the last flush that reach the card: it gets their number and returns their indices.
     A negative index -1 - i is write i, torn in the middle. With `is_flash`, the storage is the
     flash of a chip: it must be erased before a write, in units, and an erase counts as a write.
-    `left_out`: functions and texts of the port that are NULL.
+    `left_out`: functions and texts of the port that are NULL. `unit`: blocks of an erase unit of
+    storage that the board lays out. After an erase, a block of such flash is written once.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class MemoryBoard:
         is_flash: bool = False,
         slabs: int | None = 64,
         left_out: Iterable[str] = (),
+        unit: int = 0,
     ) -> None:
         ffi, self.lib = library()
         self.ffi = ffi
@@ -194,6 +196,7 @@ class MemoryBoard:
         for name in left_out:
             setattr(self.port, name, ffi.NULL)
         self.port.blocks = len(storage) // BLOCK
+        self.unit = self.port.erase_blocks = unit
         self.line_in, self.line_out = bytearray(), bytearray()
         self.sends = 0  # calls of the port's `send`
         self.batch: dict[int, bytes] = {}  # INPUT tensors that each new step is given
@@ -247,19 +250,22 @@ class MemoryBoard:
             self.writes += 1
             if self.is_flash:
                 old = self.storage[at : at + BLOCK]
-                if any(~before & after for before, after in zip(old, new, strict=True)):
+                spoilt = self.unit and old != b"\xff" * BLOCK
+                if spoilt or any(a & ~b for b, a in zip(old, new, strict=True)):
                     raise AssertionError(f"block {block + i} is written without an erase")
             self.unflushed.append((at, bytes(self.storage[at : at + BLOCK]), new))
             self.storage[at : at + BLOCK] = new
         return 0
 
     def _erase(self, _: Any, block: int, count: int) -> int:
-        first = (block - PARTITION) // ERASE_BLOCKS
-        last = (block + count - 1 - PARTITION) // ERASE_BLOCKS
+        start, length = (0, self.unit) if self.unit else (PARTITION, ERASE_BLOCKS)
+        assert not self.unit or (block % self.unit, count) == (0, self.unit)
+        first = (block - start) // length
+        last = (block + count - 1 - start) // length
         for unit in range(first, last + 1):
-            at = (PARTITION + unit * ERASE_BLOCKS) * BLOCK
+            at = (start + unit * length) * BLOCK
             is_cut = self.writes == self.cut_at
-            size = ERASE_BLOCKS * BLOCK // (1 + is_cut)
+            size = length * BLOCK // (1 + is_cut)
             self.storage[at : at + size] = b"\xff" * size
             if is_cut:
                 return -1
@@ -334,11 +340,15 @@ class MemoryBoard:
 
     def load_program(self, model: bytes, plan: bytes) -> dict[str, Any]:
         """Load a schedule in memory. Nothing follows its bytes."""
-        parts = [self.ffi.new("uint8_t[]", list(part)) for part in (model, plan)]
-        self._program = (parts, self.ffi.new("struct poet_program *", [*parts, *map(len, parts)]))
+        self.keep_program(model, plan)
         facts = self.ffi.new("struct poet_facts *")
-        self.call("load_program", self._program[1], facts)
+        self.call("load_program", self.program, facts)
         return isa.unpack("poet_facts", bytes(self.ffi.buffer(facts)))
+
+    def keep_program(self, model: bytes, plan: bytes) -> None:
+        self._parts = [self.ffi.new("uint8_t[]", list(part)) for part in (model, plan)]
+        fields = [*self._parts, *map(len, self._parts)]
+        self.program = self.ffi.new("struct poet_program *", fields)
 
     def statements(self) -> Iterator[tuple[str, Any]]:
         """Name and struct of each statement of the loaded plan but `end`, by its decoder."""

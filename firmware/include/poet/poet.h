@@ -12,6 +12,7 @@
  *   poet_step(&board, 1, 0, 0, &result);     runs and commits one step
  *
  * A schedule in memory is not written to storage: poet_load_program loads it.
+ * It also lays out storage that is blank.
  *
  * Functions return 0 or a negative POET_ERROR_*. After an error, the field
  * `detail` of struct poet is a number that locates the error; the comment of
@@ -36,6 +37,7 @@
 #define POET_POET_H
 
 #include "port.h"
+#include "program.h"
 #include "records.h"
 
 #ifdef __cplusplus
@@ -109,13 +111,6 @@ struct poet_rows {
   uint32_t first;    /* number of the running nest's first slab */
   uint32_t per_slab; /* rows of its slabs; 0: it keeps none */
   bool are_known;    /* `steps` holds for the slots on storage */
-};
-
-/* Both parts of a schedule in memory, such as a chip's program flash. Their
- * bytes must not change while the schedule is loaded. */
-struct poet_program {
-  const uint8_t *model, *plan;
-  uint32_t model_bytes, plan_bytes;
 };
 
 /* All memory of the library except struct poet, which nothing else uses: not
@@ -207,6 +202,7 @@ struct poet {
   bool loaded;
 #if POET_LIBRARY
   const struct poet_program *program; /* NULL: the schedule is on storage */
+  struct poet_run runs[2];            /* those that were last used */
 #endif
   struct poet_model model;
   struct poet_plan_header plan;
@@ -319,14 +315,6 @@ POET_CHECKED int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
  * processor, would change results. poet_step returns it too. */
 POET_CHECKED int poet_load(struct poet *p, uint32_t model_bytes,
                            uint32_t plan_bytes, struct poet_facts *facts);
-
-#if POET_LIBRARY
-/* The same for a schedule in memory: each step reads it where it is. `program`
- * stays in use until another schedule is loaded. */
-POET_CHECKED int poet_load_program(struct poet *p,
-                                   const struct poet_program *program,
-                                   struct poet_facts *facts);
-#endif
 
 /* Commit the written tensors as the weights after `step` steps. Tensors that
  * were not written keep their committed values. Steps that are not committed

@@ -158,9 +158,16 @@ struct poet_port {
    * then erases `count` blocks, which are written in ascending order
    * afterwards; at most POET_ERASE_BLOCKS blocks that begin with a multiple of
    * it are erased together. If `is_flash` is NULL, the storage is flash if
-   * there is an `erase`. */
+   * there is an `erase`. On storage that the board has laid out, an erase is
+   * of the erase unit that begins with `block`, and a block is written once
+   * after it. */
   bool (*is_flash)(void *context);
   int (*erase)(void *context, uint32_t block, uint32_t count);
+  /* Blocks of an erase unit, for storage that the board lays out; 1: each block
+   * may be written alone. 0 stands for POET_ERASE_BLOCKS if the storage is
+   * flash. Otherwise the objects then lie as far apart as the storage allows,
+   * but at most 4 MiB, as a card needs. */
+  uint16_t erase_blocks;
   /* Queue a transfer and return. NULL: the library runs the transfer with
    * `read` and `write`. */
   void (*submit)(void *context, struct poet_transfer *transfer);

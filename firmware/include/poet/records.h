@@ -40,6 +40,7 @@
 #define POET_PLAN_MAGIC 0x50544f50u   /* "POTP" */
 #define POET_FILE_MAGIC 0x54454f50u   /* "POET" */
 #define POET_STORE_MAGIC 0x53544f50u  /* "POTS" */
+#define POET_DEVICE_MAGIC 0x44544f50u /* "POTD" */
 #define POET_COMMIT_MAGIC 0x43544f50u /* "POTC" */
 #define POET_JOB_MAGIC 0x4c544f50u    /* "POTL" */
 #define POET_NOTE_MAGIC 0x4e544f50u   /* "POTN" */
@@ -227,9 +228,10 @@ POET_LAYOUT(poet_note, 12);
 
 /* First block of the partition. */
 struct poet_store {
-  uint32_t magic;
+  uint32_t magic; /* POET_DEVICE_MAGIC: the board has laid out the storage */
   uint16_t version;
-  uint16_t zero;
+  /* for such storage: blocks of a unit, in which no two objects lie; else 0 */
+  uint16_t unit_blocks;
   /* number of blocks that the store uses, beginning with the first block of the
    * partition */
   uint32_t total_blocks;

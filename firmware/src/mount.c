@@ -38,14 +38,16 @@ static POET_CHECKED int find_partition(struct poet *p) {
   memcpy(&first, entry + FIRST, sizeof first);
   memcpy(&count, entry + COUNT, sizeof count);
   if (!first) { /* the store would replace the MBR */
-    return poet_failed(p, POET_ERROR_foreign_storage);
+    return poet_failed(p, poet_in_memory(p) ? POET_ERROR_not_blank
+                                            : POET_ERROR_foreign_storage);
   }
   if (first > blocks || count > blocks - first) {
     p->detail = first - blocks + count;
     return poet_failed(p, POET_ERROR_storage_small);
   }
-  if (count <= POET_DATA_BLOCK && !poet_in_memory(p)) {
-    p->detail = POET_DATA_BLOCK + 1 - count;
+  const uint32_t too_few = poet_in_memory(p) ? 0 : POET_DATA_BLOCK;
+  if (count <= too_few) {
+    p->detail = too_few + 1 - count;
     return poet_failed(p, POET_ERROR_storage_small);
   }
   p->partition = first;

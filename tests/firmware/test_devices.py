@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from poet_host.sim.native import PARTITION_TYPE
 from support import toy
 from support.card_image import BLOCK, CardImage
 from support.memory_board import SURVIVE, MemoryBoard, Refused, card, refusal
@@ -120,9 +121,16 @@ def test_a_device_that_is_too_small_stays_blank(unit: int, flash: bool) -> None:
         assert board.storage == blank(blocks)
 
 
+def with_table(image: CardImage, first: int, count: int) -> CardImage:
+    entry = struct.pack("<BxxxBxxxII", 0, PARTITION_TYPE, first, count)
+    image[462 : 462 + len(entry)] = entry
+    image[510:512] = b"\x55\xaa"
+    return image
+
+
 def foreign(blocks: int) -> list[CardImage]:
-    """Devices that are not blank: a byte, a bit, a table of partitions, a file system."""
-    images = []
+    """Devices that are not blank: a byte, a bit, tables of partitions, a file system."""
+    images = [with_table(blank(blocks, b"\x00"), 0, blocks)]
     for at, data in ((0, b"\x01"), (511, b"\xfe"), (510, b"\x55\xaa"), (3, b"mkfs.fat")):
         image = blank(blocks, b"\x00" if at else b"\xff")
         image[at : at + len(data)] = data
@@ -159,16 +167,21 @@ def test_weights_of_another_model_are_never_touched(first: str, second: str) -> 
 
 
 def test_a_partition_is_laid_out_alone() -> None:
-    image = blank(400, b"\x00")
-    entry = struct.pack("<BxxxBxxxII", 0, 0xDA, 100, 200)
-    image[462 : 462 + len(entry)] = entry
-    image[510:512] = b"\x55\xaa"
+    image = with_table(blank(400, b"\x00"), 100, 200)
     image[50 * BLOCK : 51 * BLOCK] = b"theirs.." * 64
     before = image.copy()
     board = device(image, 1)
     trains(board, "frugal")
     assert all(image[n * BLOCK : (n + 1) * BLOCK] == before[n * BLOCK : (n + 1) * BLOCK]
                for n in (*range(100), *range(300, 400)))  # fmt: skip
+
+
+@pytest.mark.parametrize(("first", "count"), [(100, 0), (100, 301), (500, 1)])
+def test_a_partition_that_cannot_be_is_refused(first: int, count: int) -> None:
+    for kind in (RAM, "frugal"):
+        board = device(with_table(blank(400, b"\x00"), first, count), 1)
+        assert refusal(load, board, kind).name == "storage_small"
+        assert board.writes == 0
 
 
 def cuts(kind: str, unit: int, flash: bool, survive: Callable[[int], list[int]]) -> None:

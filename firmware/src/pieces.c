@@ -82,17 +82,6 @@ static bool slots_are_in_data_area(const struct poet_model *model,
              model->data_blocks;
 }
 
-uint32_t poet_cut_offset(const struct poet_model *model,
-                         const struct poet_tensor *tensor) {
-  return (tensor->flags & POET_FLAG_SHARED) || !tensor->cut ||
-                 tensor->cut > model->cut_count
-             ? 0
-             : (uint32_t)(sizeof *model + model->tensor_count * sizeof *tensor +
-                          (model->tensor_count - model->stored_count) *
-                              sizeof(struct poet_op) +
-                          (tensor->cut - 1) * sizeof(struct poet_cut));
-}
-
 int poet_measure(const struct poet_model *model,
                  const struct poet_tensor *tensor, struct poet_pieces *pieces) {
   struct poet_cut *cut = &pieces->cut;

@@ -192,8 +192,16 @@ struct poet_piece {
 uint32_t poet_tensor_blocks(uint32_t size_bytes);
 /* Return the offset in the model part of the record of a tensor's cut, or 0 if
  * it has none. */
-uint32_t poet_cut_offset(const struct poet_model *model,
-                         const struct poet_tensor *tensor);
+static inline uint32_t poet_cut_offset(const struct poet_model *model,
+                                       const struct poet_tensor *tensor) {
+  return (tensor->flags & POET_FLAG_SHARED) || !tensor->cut ||
+                 tensor->cut > model->cut_count
+             ? 0
+             : (uint32_t)(sizeof *model + model->tensor_count * sizeof *tensor +
+                          (model->tensor_count - model->stored_count) *
+                              sizeof(struct poet_op) +
+                          (tensor->cut - 1) * sizeof(struct poet_cut));
+}
 /* Fill in `pieces`, of which `cut` is set if the tensor has one. bad_table: a
  * slot would not lie in the data area, or parts not in the tensor. */
 POET_CHECKED int poet_measure(const struct poet_model *model,

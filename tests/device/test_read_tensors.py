@@ -113,7 +113,7 @@ def test_a_wrong_checksum_is_an_error(board: FakeBoard) -> None:
 def test_a_batch_that_the_card_has_not_written_is_sent_again() -> None:
     device, _, board = device_of(trained(card(), 2).storage, "frugal")
     batch = toy.values(2)[toy.X]
-    board.false_writes = dict.fromkeys(range(board.writes, board.writes + 3), FalseWrite(kept=0))
+    board.false_writes = dict.fromkeys(range(board.writes, board.writes + 2), FalseWrite(kept=0))
     device.write(TENSOR, toy.X, batch)
     assert device.read(TENSOR, toy.X, len(batch)) == batch
     board.false_writes = dict.fromkeys(range(board.writes, board.writes + 9), FalseWrite(kept=0))

@@ -146,8 +146,13 @@ static uint32_t data_place(struct poet *p, uint32_t block) {
   return POET_NO_BLOCK;
 }
 
+/* Return 0 if a host has laid out the storage, or may do so. */
+static uint32_t unit_of(const struct poet *p) {
+  return p->program && !poet_is_card(p) ? p->store.unit_blocks : 0;
+}
+
 uint32_t poet_storage_block(struct poet *p, uint32_t block) {
-  const uint32_t unit = p->store.unit_blocks;
+  const uint32_t unit = unit_of(p);
   if (!unit || !block) {
     return p->partition + block;
   }
@@ -160,7 +165,7 @@ uint32_t poet_storage_block(struct poet *p, uint32_t block) {
 
 int poet_erase_blocks(struct poet *p, uint32_t block, uint32_t count) {
   const uint32_t at = poet_storage_block(p, block);
-  const uint32_t unit = p->store.unit_blocks;
+  const uint32_t unit = unit_of(p);
   int error = at == POET_NO_BLOCK;
   if (unit && block >= POET_DATA_BLOCK) { /* a slot, not all of its stride */
     count = p->runs[0].count;

@@ -99,7 +99,7 @@ static POET_CHECKED int read_commits(struct poet *p, uint32_t *count) {
 
 #if POET_LIBRARY
 /* Return the unit of blank storage. */
-static uint32_t unit_of(const struct poet *p) {
+static uint32_t new_unit(const struct poet *p) {
   uint32_t unit = POET_UNIT_BLOCKS;
   if (p->port->erase_blocks || poet_is_flash(p)) {
     return p->port->erase_blocks ? p->port->erase_blocks : POET_ERASE_BLOCKS;
@@ -130,14 +130,17 @@ static POET_CHECKED int check_blank(struct poet *p) {
   bool blank;
   uint32_t commits = 0;
   TRY(is_blank(p, &blank));
-  p->store = (struct poet_store){.unit_blocks = (uint16_t)unit_of(p)};
+  p->store = (struct poet_store){.unit_blocks = (uint16_t)new_unit(p)};
   if (3u * p->store.unit_blocks <= p->partition_blocks) {
     TRY(read_commits(p, &commits));
   }
   const bool begun = commits == 2 && p->committed.now.step == POET_NO_STEP;
   p->committed = (struct poet_commit){.sequence = p->committed.sequence,
                                       .now.step = POET_NO_STEP};
-  return blank || begun ? 0 : poet_failed(p, POET_ERROR_not_blank);
+  /* An erase must not reach beyond the partition. */
+  const bool fits =
+      !poet_is_flash(p) || p->partition % p->store.unit_blocks == 0;
+  return fits && (blank || begun) ? 0 : poet_failed(p, POET_ERROR_not_blank);
 }
 
 /* Storage for a schedule in memory is a card, or the board lays it out. */

@@ -131,7 +131,7 @@ def test_no_content_of_a_card_harms_the_board_or_other_partitions(tmp_path: Path
 @pytest.mark.parametrize(
     ("file", "rule", "replaced"),
     [
-        ("store.c", "p->store.total_blocks > p->partition_blocks ||", ""),
+        ("mount.c", "p->store.total_blocks > p->partition_blocks ||", ""),
         ("pieces.c", "return slots_are_in_data_area(", "return true || slots_are_in_data_area("),
         ("arena.c", "size_bytes > p->plan.arena_bytes - offset", "false"),
         ("job.c", "part = part < room ? part : room", "(void)room"),

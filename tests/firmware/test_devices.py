@@ -176,6 +176,25 @@ def test_a_partition_is_laid_out_alone() -> None:
                for n in (*range(100), *range(300, 400)))  # fmt: skip
 
 
+def test_a_partition_between_erase_units_is_refused() -> None:
+    board = device(with_table(blank(400, b"\x00"), 100, 300), 8, flash=True)
+    assert refusal(load, board, RAM).name == "not_blank"
+    board = device(with_table(blank(400, b"\x00"), 104, 296), 8, flash=True)
+    trains(board, RAM)
+
+
+def test_a_host_can_format_what_a_board_has_laid_out() -> None:
+    board = device(card(), 1)
+    trains(board, "frugal")
+    host = MemoryBoard(board.storage)
+    host.format()
+    assert host.storage[(8 + 1) * BLOCK : (8 + 2) * BLOCK] != bytes(BLOCK)  # not touched
+    host.load(*parts("frugal"))
+    begin(host, "frugal")
+    assert host.hello()["committed_step"] == 0
+    assert MemoryBoard(host.storage).hello()["committed_step"] == 0
+
+
 @pytest.mark.parametrize(("first", "count"), [(100, 0), (100, 301), (500, 1)])
 def test_a_partition_that_cannot_be_is_refused(first: int, count: int) -> None:
     for kind in (RAM, "frugal"):

@@ -187,7 +187,7 @@ def test_a_card_that_fails_for_good_is_written_to_no_more(name: str, path: Path)
     assert is_unwanted(ask(chip, "health"))
 
 
-@pytest.mark.parametrize("second", [30, 35], ids=["its batch", "its statements"])
+@pytest.mark.parametrize("second", [30, 40], ids=["its batch", "its statements"])
 @both
 def test_a_committed_step_lets_a_job_fail_again(name: str, second: int, path: Path) -> None:
     """Two tries of step 1 fail, then two of step 2."""

@@ -29,7 +29,7 @@ from support.toy_job import STEPS, finished, weights_on, written
 pytestmark = needs_compiler
 both = pytest.mark.parametrize("name", ["mkr1000", "nrf52840_dk"])
 S = 10**6
-WRITES_OF_A_STEP = 16  # blocks
+WRITES_OF_A_STEP = 14  # blocks
 TRIES = 3  # of a job, at one step
 
 

@@ -85,11 +85,11 @@ def test_vectors_of_any_length_and_none_give_the_same_bits(flags: str) -> None:
     assert " passed" in run.stdout
 
 
-@pytest.mark.parametrize("compiler", LIBRARIES)
-def test_the_sanitizer_sees_a_kernel_that_leaves_its_tensor(compiler: str) -> None:
-    if compiler == "clang":
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_the_sanitizer_sees_a_kernel_that_leaves_its_tensor(name: str) -> None:
+    if name == "clang":
         compiler("clang")
-    run = sanitized("-c", LEAVES_ITS_TENSOR, compiler=compiler)
+    run = sanitized("-c", LEAVES_ITS_TENSOR, compiler=name)
     assert run.returncode != 0
     assert "heap-buffer-overflow" in run.stderr
     assert "poet_relu" in run.stderr

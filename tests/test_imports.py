@@ -29,7 +29,7 @@ ORDER = [
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
     "graph": 3329, "reference": 1047, "onnx": 3607, "device": 1452, "firmware_build": 1615,
-    "sim": 1472, "profile": 1097, "packing": 378, "plan": 3347, "stream": 1866, "solver": 7028,
+    "sim": 1472, "profile": 1097, "packing": 378, "plan": 3347, "stream": 1866, "solver": 7031,
     "baselines": 2174, "schedule": 2547, "data": 1105, "card": 1898, "run": 1855, "check": 835,
     "view": 1404, "compare": 345, "api": 1778, "cli": 3327,
 }  # fmt: skip
@@ -39,7 +39,7 @@ FOLDERS = {
     "firmware/include": 1731, "firmware/src": 7694, "firmware/kernels": 8346, "firmware/port": 6477,
     "host/poet_host/sim/chip": 9835, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6817, "examples": 255, "tests": 59262,
+    "bench": 6817, "examples": 255, "tests": 59276,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}

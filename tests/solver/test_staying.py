@@ -8,7 +8,7 @@ import pytest
 from poet_host.plan.infeasible import need_of
 from poet_host.plan.placed_plan import PlacedPlan, realise
 from poet_host.plan.plan import plan_from_json
-from poet_host.plan.problem import OBJECTIVES, CostGraph, Objective, Problem
+from poet_host.plan.problem import OBJECTIVES, CostGraph, CostNode, Objective, Problem
 from poet_host.plan.verify import verify
 from poet_host.solver.events import Event, energy_uj, events_of, fits, normal_order, statements
 from poet_host.solver.modes import Modes
@@ -89,6 +89,20 @@ def test_no_plan_saves_more_than_the_transfers_of_what_may_stay() -> None:
         assert alone.value(plain) <= (value + most_saved(posed)) * (1 + 1e-9), seed
         saved += value < alone.value(plain)
     assert saved > 5
+
+
+def test_a_page_out_that_only_takes_the_processor_saves_all_of_its_time() -> None:
+    """A commit writes small tensors, which share blocks. So no transfer takes time."""
+    v = CostNode("v", (), 4, stored=True, stays=True)
+    new = CostNode(
+        "v1", (0,), 4, time_us=1.0, page_out_cpu_us=9.0, keep=True, overwrites=0, once=True
+    )
+    posed = Problem(CostGraph("one", (v, new), commit_every=2), 4, objective="time")
+    plain = replace(posed, graph=without_staying(posed.graph))
+    best, alone = cheapest(posed), cheapest(plain)
+    assert best is not None
+    assert alone is not None
+    assert alone.value(plain) - best.value(posed) == most_saved(posed) == 9.0
 
 
 @pytest.mark.slow

@@ -24,15 +24,7 @@ def most_saved(problem: Problem) -> float:
     Without it, each of them is paged in when a step begins, and its heir is paged out in each step.
     """
     graph, per_us = problem.counted, problem.value_per_us
-    share, saved = 1 - 1 / graph.commit_every, 0.0
-    for i in graph.starting:
-        node, k = graph.nodes[i], graph.heirs.get(i, i)
-        saved += node.page_in_uj + per_us * max(node.page_in_us, node.page_in_cpu_us)
-        if k != i:
-            heir = graph.nodes[k]
-            saved += share * (heir.page_out_uj + per_us * heir.page_out_us)
-            saved += per_us * heir.page_out_cpu_us / graph.commit_every
-    return saved
+    return sum(_saved(graph, i, 1, per_us) for i in graph.starting)
 
 
 def saves_much(problem: Problem, policy: SearchPolicy) -> bool:
@@ -68,10 +60,21 @@ def with_staying(
 
 def _saving(graph: CostGraph, i: int, page_ins: int) -> float:
     """Return the energy that a tensor saves if it stays, for each of its bytes."""
-    node, heir = graph.nodes[i], graph.nodes[graph.heirs.get(i, i)]
-    share = 1 - 1 / graph.commit_every
-    saved_uj = page_ins * node.page_in_uj + (heir.page_out_uj * share if heir is not node else 0.0)
-    return saved_uj / max(node.bytes, 1)
+    return _saved(graph, i, page_ins) / max(graph.nodes[i].bytes, 1)
+
+
+def _saved(graph: CostGraph, i: int, page_ins: int, per_us: float = 0.0) -> float:
+    """Return the most value that a step saves if tensor i stays. `per_us`: the value of its time.
+
+    A transfer makes a step longer by its time in one of the lanes at most.
+    """
+    node, k = graph.nodes[i], graph.heirs.get(i, i)
+    saved = page_ins * (node.page_in_uj + per_us * max(node.page_in_us, node.page_in_cpu_us))
+    if k != i:
+        heir, every = graph.nodes[k], graph.commit_every
+        longer_us = max(heir.page_out_us, heir.page_out_cpu_us) - heir.page_out_us / every
+        saved += heir.page_out_uj * (1 - 1 / every) + per_us * longer_us
+    return saved
 
 
 def _variants(graph: CostGraph, events: Sequence[Event], i: int) -> Iterator[list[Event]]:

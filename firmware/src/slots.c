@@ -112,7 +112,9 @@ int poet_verify(struct poet *p, uint32_t number,
   return poet_compare(p, tensor, next, NULL);
 }
 
-/* Not inlined, so that its frame is not on the stack while a cut is read. */
+/* Not inlined, so that its frame is not on the stack while a cut is read. It
+ * calls poet_get itself, because the MKR1000's stack has no room for the frame
+ * of poet_read_trailer. */
 __attribute__((noinline)) static POET_CHECKED int
 compare_piece(struct poet *p, const struct poet_piece *piece,
               const uint8_t *bytes) {

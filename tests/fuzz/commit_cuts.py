@@ -3,10 +3,10 @@
     python -m fuzz.commit_cuts [--cuts N] [--seed N] [--output FILE]
 
 Small transformers in little RAM: some tensors stay there, others do not, and operators stream. One
-is trained by Adam, the other one by SGD, with a table of words. Each training is cut
-at a random write, on a board in memory (`MemoryBoard`). Of the blocks that are not flushed, those
-of one of SURVIVE or a random part reach the card. The next board must find a committed step with
-the bits of the training without cuts, and train on to the same end.
+is trained by Adam, the other one by SGD, with a table of words. Each training is cut at a random
+write, on a board in memory (`MemoryBoard`). Of the blocks that are not flushed, those of one of
+SURVIVE or a random part reach the card. The next board must find a committed step with the bits of
+the training without cuts, and train on to the same end.
 """
 
 import argparse

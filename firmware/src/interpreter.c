@@ -100,8 +100,7 @@ static POET_CHECKED int check_loss(struct poet *p,
   return 0;
 }
 
-/* Not inlined, like `commit_step` and `check_live`, so that its frame is not on
- * the stack while a nest runs. */
+/* Not inlined, so that its frame is not on the stack while a nest runs. */
 __attribute__((noinline)) static POET_CHECKED int
 call_kernel(struct poet *p, const struct poet_statement *s) {
   struct poet_call call = {.op = &p->op,
@@ -126,62 +125,6 @@ call_kernel(struct poet *p, const struct poet_statement *s) {
   return check_loss(p, s);
 }
 
-/* Compare the trailers on storage with the digest, if it is their turn. */
-static POET_CHECKED int read_back(struct poet *p, uint32_t digest) {
-  const uint32_t commits = p->status.step / p->plan.commit_every;
-  if (p->readback_every && commits % p->readback_every) {
-    return 0;
-  }
-  const uint32_t begin = now(p);
-  uint32_t found;
-  TRY(poet_stored_digest(p, false, &found));
-  uint32_t cost = now(p) - begin;
-  uint64_t step =
-      (p->result.ticks + (begin - p->counted)) * p->plan.commit_every;
-  while ((cost | step) > UINT32_MAX / 100) { /* a 64-bit division is large */
-    cost >>= 1;
-    step >>= 1;
-  }
-  const uint32_t every =
-      cost * 100 / ((uint32_t)step * POET_READBACK_PERCENT + 1) + 1;
-  p->readback_every = (uint16_t)(every < UINT16_MAX ? every : UINT16_MAX);
-  if (found != digest) {
-    p->unwritten = true;
-    return poet_fail(p, POET_ERROR_page_damaged, POET_NONE);
-  }
-  return 0;
-}
-
-/* The plan predicts the cost of writing the homes. The rest is overhead. */
-__attribute__((noinline)) static POET_CHECKED int commit_step(struct poet *p) {
-  struct poet_usage before;
-  uint32_t digest;
-  TRY(poet_write_homes(p, &digest));
-  poet_usage(p->port, &before);
-  const uint32_t begin = now(p);
-  int error = poet_check_homes(p);
-  if (!error) {
-    error = read_back(p, digest);
-  }
-  if (!error) {
-    error = poet_commit_live(p, &p->committed.now, digest);
-  }
-  p->result.readback_every = p->readback_every;
-  p->result.commit_ticks += now(p) - begin;
-  poet_count_overhead(p, &before);
-  return error;
-}
-
-/* A parameter that is not finite must never be committed: training could not
- * continue with it, and the step after it would overwrite the last good
- * values. */
-static POET_CHECKED int check_renewed(struct poet *p, uint32_t tensor,
-                                      uint32_t offset, uint32_t size_bytes) {
-  return poet_is_finite(p->memory.arena + offset, size_bytes)
-             ? 0
-             : poet_fail(p, POET_ERROR_not_finite, tensor);
-}
-
 static POET_CHECKED int stream(struct poet *p, const struct poet_statement *s) {
   const uint32_t begin = now(p);
   TRY(poet_retire(p, p->decoder.finished));
@@ -197,32 +140,16 @@ static POET_CHECKED int stream(struct poet *p, const struct poet_statement *s) {
   return check_loss(p, s);
 }
 
-/* Check the new weights that are in their homes only. */
-__attribute__((noinline)) static POET_CHECKED int check_live(struct poet *p) {
-  for (uint32_t i = 0; p->plan.home_count && i < p->decoder.resident_count;
-       i++) {
-    const struct poet_resident *resident = &p->memory.residents[i];
-    struct poet_tensor record;
-    TRY(poet_read_tensor(p, resident->tensor, &record));
-    if (record.place == POET_PLACE_NEXT &&
-        !poet_on_storage(p, resident->tensor)) {
-      TRY(check_renewed(p, resident->tensor, resident->offset,
-                        resident->size_bytes));
-    }
-  }
-  return 0;
-}
-
 static POET_CHECKED int finish(struct poet *p) {
   const uint32_t slot = poet_next_slot(p);
   TRY(poet_retire(p, p->decoder.finished));
-  TRY(check_live(p));
+  TRY(poet_check_live(p));
   TRY(poet_settle(p));
   p->live_slot = (uint8_t)slot;
   p->live_step = p->status.step;
   return poet_in_ram(p) || p->status.step % p->plan.commit_every
              ? 0
-             : commit_step(p);
+             : poet_commit_step(p);
 }
 
 static POET_CHECKED int execute(struct poet *p,
@@ -239,7 +166,7 @@ static POET_CHECKED int execute(struct poet *p,
     return poet_page(p, s);
   case POET_STATEMENT_page_out:
     if (s->record.place == POET_PLACE_NEXT) {
-      TRY(check_renewed(p, s->tensor, s->offset, s->size_bytes));
+      TRY(poet_check_renewed(p, s->tensor, s->offset, s->size_bytes));
     }
     return poet_page(p, s);
   case POET_STATEMENT_free:

@@ -315,6 +315,13 @@ POET_CHECKED int poet_check_homes(struct poet *p);
 POET_CHECKED int poet_commit_live(struct poet *p,
                                   const struct poet_state *prior,
                                   uint32_t digest);
+/* Check that a new value of a parameter is finite. */
+POET_CHECKED int poet_check_renewed(struct poet *p, uint32_t tensor,
+                                    uint32_t offset, uint32_t size_bytes);
+/* Check the new weights that are in their homes only. */
+POET_CHECKED int poet_check_live(struct poet *p);
+/* Commit the running step, whose statements have ended. */
+POET_CHECKED int poet_commit_step(struct poet *p);
 
 /* ---- server.c ---- */
 

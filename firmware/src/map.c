@@ -5,11 +5,13 @@
  * up to 4 MiB. Storage that the board lays out has no such gaps. Its areas
  * follow one another, and each begins a unit, which is an erase unit or more:
  *
- *   poet_store | commit record | commit record | slots of runs ... | pages
+ *   poet_store | commit record | commit record | slots of runs ... | pages |
+ * own
  *
  * A run is several stored tensors of one place that follow one another in a
- * slot. Its slots follow one another. The pages are the last run. Thus an erase
- * or a cut write damages one object only, or one slot.
+ * slot. Its slots follow one another. The pages are the last run of tensors;
+ * the application's own blocks are a run too. Thus an erase or a cut write
+ * damages one object only, or one slot.
  *
  * State: `runs` of struct poet, the two runs that were last found in the
  * records of the program. poet_check_storage forgets them.
@@ -24,8 +26,9 @@ struct walk {
   const struct poet_program *program;
   struct poet_model model;
   uint32_t unit;
-  uint32_t number; /* of the next tensor to look at: see read_tensor */
-  uint64_t end;    /* of the areas so far */
+  uint32_t number;     /* of the next tensor to look at: see read_tensor */
+  uint64_t end;        /* of the areas so far */
+  uint32_t own_blocks; /* of the application, if they are still to be found */
 };
 
 static bool take(const struct poet_program *program, uint32_t offset, void *to,
@@ -39,8 +42,10 @@ static bool take(const struct poet_program *program, uint32_t offset, void *to,
 
 static void start(struct walk *walk, const struct poet_program *program,
                   uint32_t unit) {
-  *walk = (struct walk){
-      .program = program, .unit = unit, .end = (uint64_t)3 * unit};
+  *walk = (struct walk){.program = program,
+                        .unit = unit,
+                        .end = (uint64_t)3 * unit,
+                        .own_blocks = program->own_blocks};
   if (!take(program, 0, &walk->model, sizeof walk->model)) {
     walk->model.tensor_count = walk->model.stored_count = 0;
   }
@@ -72,8 +77,8 @@ static bool read_tensor(const struct walk *walk, struct poet_tensor *tensor,
          !poet_measure(model, tensor, pieces);
 }
 
-/* Find the next run, and return false if there is none. */
-static bool next_run(struct walk *walk, struct poet_run *run) {
+/* Find the next run of tensors, and return false if there is none. */
+static bool next_of_tensors(struct walk *walk, struct poet_run *run) {
   const uint32_t count =
       (uint32_t)walk->model.tensor_count + walk->model.stored_count;
   uint32_t first = walk->number ? UINT32_MAX : 0, end = 0;
@@ -103,6 +108,21 @@ static bool next_run(struct walk *walk, struct poet_run *run) {
                                            : 1;
   walk->end += (uint64_t)run->slots * run->stride;
   return true;
+}
+
+/* Find the next run, and return false if there is none. The application's own
+ * blocks are the last run. */
+static bool next_run(struct walk *walk, struct poet_run *run) {
+  if (next_of_tensors(walk, run)) {
+    return true;
+  }
+  run->first = POET_OWN_BLOCK - POET_DATA_BLOCK;
+  run->count = run->stride = walk->own_blocks;
+  run->at = (uint32_t)walk->end;
+  run->slots = 1;
+  walk->end += walk->own_blocks;
+  walk->own_blocks = 0;
+  return run->count != 0;
 }
 
 uint32_t poet_least_blocks(const struct poet_program *program,
@@ -153,6 +173,10 @@ static uint32_t unit_of(const struct poet *p) {
 
 uint32_t poet_storage_block(struct poet *p, uint32_t block) {
   const uint32_t unit = unit_of(p);
+  if (!unit && block >= POET_OWN_BLOCK) {
+    return p->partition + p->store.total_blocks - p->program->own_blocks +
+           (block - POET_OWN_BLOCK);
+  }
   if (!unit || !block) {
     return p->partition + block;
   }
@@ -165,9 +189,11 @@ uint32_t poet_storage_block(struct poet *p, uint32_t block) {
 
 int poet_erase_blocks(struct poet *p, uint32_t block, uint32_t count) {
   const uint32_t at = poet_storage_block(p, block);
-  const uint32_t unit = unit_of(p);
+  const bool own = block >= POET_OWN_BLOCK;
+  const uint32_t unit = own ? p->port->erase_blocks : unit_of(p);
   int error = at == POET_NO_BLOCK;
-  if (unit && block >= POET_DATA_BLOCK) { /* a slot, not all of its stride */
+  if (unit && block >= POET_DATA_BLOCK &&
+      !own) { /* a slot, not all of its stride */
     count = p->runs[0].count;
   }
   for (uint32_t i = 0; i < count && !error; i += unit ? unit : count) {

@@ -243,9 +243,11 @@ int poet_check_storage(struct poet *p) {
       p->committed.model_crc != p->model.crc) {
     return POET_ERROR_other_model;
   }
+  const bool is_card = poet_is_card(p);
   const uint32_t least =
-      poet_is_card(p) ? 0 : poet_least_blocks(p->program, p->store.unit_blocks);
-  return least > p->partition_blocks
+      is_card ? POET_DATA_BLOCK + p->model.data_blocks + p->program->own_blocks
+              : poet_least_blocks(p->program, p->store.unit_blocks);
+  return least > (is_card ? p->store.total_blocks : p->partition_blocks)
              ? poet_fail(p, POET_ERROR_storage_small, least)
              : 0;
 }

@@ -61,9 +61,12 @@ static inline bool poet_is_card(const struct poet *p) {
 /* ---- map.c ---- */
 
 #if POET_LIBRARY
+/* Number of the first block that the library leaves to the application. It lies
+ * after the blocks of the store; at the end of a card. */
+#define POET_OWN_BLOCK 0x80000000u
 /* Return the block of the storage on which this block of the partition lies. */
 uint32_t poet_storage_block(struct poet *p, uint32_t block);
-/* Erase a commit record or a slot. */
+/* Erase a commit record, a slot, or own blocks of the application. */
 POET_CHECKED int poet_erase_blocks(struct poet *p, uint32_t block,
                                    uint32_t count);
 #else

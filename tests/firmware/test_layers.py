@@ -69,6 +69,7 @@ ORDER = (
     "src/interpreter.c",  # one training step
     "src/objects.c",  # what the host writes and reads
     "src/begin.c",  # the commit of what the host has written
+    "src/samples.c",  # what a device keeps to train on
     "src/job.c",  # training without a host
     "src/probe.c",  # measurements
     "src/server.c",  # messages
@@ -80,7 +81,7 @@ INCLUDES = {
     "kernels": r"poet/(exact|kernel|isa|records)\.[a-z]+"
     r"|(\.\./)?((m0plus|m4f|vector)/)?\w+_(m0plus|m4f|vector)\.h"
     r"|(\.\./)?(mathf|tile|sink|axis|few|depthwise|sums)\.h",
-    "src": r"poet/\w+\.(h|def)|(runtime|plan|storage)\.h",
+    "src": r"poet/\w+\.(h|def)|(runtime|plan|storage|samples)\.h",
     "include/poet": r"(poet/)?\w+\.(h|def)",
 }
 

@@ -46,7 +46,7 @@ def library() -> tuple[cffi.FFI, Any]:
     """
     ffi = cffi.FFI()
     headers = ("records.h", "answers.h", "port.h", "program.h", "poet.h", "server.h")
-    inner = ("storage.h", "runtime.h", "plan.h")
+    inner = ("storage.h", "runtime.h", "plan.h", "samples.h")
     for header in [f"include/poet/{h}" for h in headers] + [f"src/{h}" for h in inner]:
         ffi.cdef(_declarations(header))
     return ffi, ffi.dlopen(str(build_library(bool(os.environ.get("POET_SANITIZE")))))

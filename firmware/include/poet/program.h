@@ -19,6 +19,9 @@ struct poet_facts;
 struct poet_program {
   const uint8_t *model, *plan;
   uint32_t model_bytes, plan_bytes;
+  /* blocks of the storage that the library leaves to the application, after its
+   * own ones */
+  uint32_t own_blocks;
 };
 
 /* Where several tensors lie on storage that the board has laid out (map.c). */

@@ -35,17 +35,19 @@
 #define POET_READBACK_PERCENT 1u /* of a step, for reading trailers back */
 #define POET_UNIT_BLOCKS 8192u   /* 4 MiB: the allocation unit of most cards */
 #define POET_ERASE_BLOCKS 8u /* a multiple of the erase unit of every chip */
-#define POET_PARTITION_TYPE 0xdau     /* type of poet's partition in an MBR */
-#define POET_MODEL_MAGIC 0x4d544f50u  /* "POTM" */
-#define POET_PLAN_MAGIC 0x50544f50u   /* "POTP" */
-#define POET_FILE_MAGIC 0x54454f50u   /* "POET" */
-#define POET_STORE_MAGIC 0x53544f50u  /* "POTS" */
-#define POET_DEVICE_MAGIC 0x44544f50u /* "POTD" */
-#define POET_COMMIT_MAGIC 0x43544f50u /* "POTC" */
-#define POET_JOB_MAGIC 0x4c544f50u    /* "POTL" */
-#define POET_NOTE_MAGIC 0x4e544f50u   /* "POTN" */
-#define POET_NOTE_OFFSET 393216u      /* of the two notes in the model area */
-#define POET_NOTE_BYTES 65536u        /* of each note */
+#define POET_PARTITION_TYPE 0xdau      /* type of poet's partition in an MBR */
+#define POET_MODEL_MAGIC 0x4d544f50u   /* "POTM" */
+#define POET_PLAN_MAGIC 0x50544f50u    /* "POTP" */
+#define POET_FILE_MAGIC 0x54454f50u    /* "POET" */
+#define POET_STORE_MAGIC 0x53544f50u   /* "POTS" */
+#define POET_DEVICE_MAGIC 0x44544f50u  /* "POTD" */
+#define POET_COMMIT_MAGIC 0x43544f50u  /* "POTC" */
+#define POET_JOB_MAGIC 0x4c544f50u     /* "POTL" */
+#define POET_NOTE_MAGIC 0x4e544f50u    /* "POTN" */
+#define POET_SAMPLES_MAGIC 0x52544f50u /* "POTR" */
+#define POET_SAMPLE_MAGIC 0x58544f50u  /* "POTX" */
+#define POET_NOTE_OFFSET 393216u       /* of the two notes in the model area */
+#define POET_NOTE_BYTES 65536u         /* of each note */
 #define POET_VERSION 3
 
 /* Values of poet_tensor.place: where a tensor lies on storage. */
@@ -311,6 +313,34 @@ struct poet_job_log {
   char board[16];
 };
 POET_LAYOUT(poet_job_log, 16);
+
+/* The samples that a device keeps begin with two of these records, each in an
+ * erase unit of its own. The one with the greater sequence number is valid. */
+struct poet_samples_record {
+  uint32_t magic;
+  uint32_t sequence;
+  uint32_t epoch; /* samples of other epochs are forgotten */
+  uint32_t sample_bytes;
+  uint16_t classes;
+  uint16_t slots; /* samples of a class that a step can draw */
+  /* generation of the commit whose weights are to be those of the package */
+  uint32_t reset;
+  uint32_t crc; /* of the fields above; see poet_sample.crc */
+};
+POET_LAYOUT(poet_samples_record, 28);
+
+/* In front of the bytes of a sample. */
+struct poet_sample {
+  uint32_t magic;
+  uint32_t epoch;
+  uint32_t number; /* counts from 0 in each class */
+  uint32_t from;   /* the first step that may draw the sample */
+  uint32_t label;
+  /* of the fields above and the sample; it continues the CRC of the store's
+   * identity, which continues the model's crc */
+  uint32_t crc;
+};
+POET_LAYOUT(poet_sample, 24);
 
 #ifdef __GNUC__
 #pragma GCC diagnostic pop

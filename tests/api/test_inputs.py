@@ -310,7 +310,9 @@ def test_training_and_evaluating_with_what_people_have(tmp_path: Path) -> None:
 
 def test_every_value_shows_itself_in_a_line() -> None:
     graph, plan = runs.digits(), runs.plan(runs.digits(), "100%", "keep-everything")
-    evaluation = Evaluation("m", "native", "digits", "training", 5, 0.5, None, 1.0, X)
+    evaluation = Evaluation(
+        model="m", board="native", data="digits", half="training", samples=5, loss=0.5, outputs=X
+    )
     values = [
         (graph, "77 nodes"), (api.costs_of(graph, runs.profile()), "77 nodes"),
         (plan, "keep-everything"), (runs.schedule(graph), "resnet-digits"),

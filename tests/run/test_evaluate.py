@@ -61,7 +61,7 @@ def test_a_board_answers_with_the_bits_of_the_host(make: Any) -> None:
     assert peak is not None
     for arena_bytes in (1 << 20, peak):  # with all weights in RAM, and paged in one by one
         found = on_board(graph, arena_bytes)
-        assert found.answers.tobytes() == wanted.tobytes()
+        assert found.outputs.tobytes() == wanted.tobytes()
         assert found.samples == SAMPLES
         assert found.loss == pytest.approx(loss_of(graph, wanted, data.y), rel=1e-5)
         assert found.time_us > 0
@@ -80,7 +80,7 @@ def test_the_host_keeps_activations_if_ram_is_short() -> None:
     assert keep is not None
     assert least < keep
     values, data = start_values(graph, 3), data_for(graph)
-    assert on_board(graph, least).answers.tobytes() == logits(graph, values, data.x).tobytes()
+    assert on_board(graph, least).outputs.tobytes() == logits(graph, values, data.x).tobytes()
     with pytest.warns(PoetWarning, match=f"{least - 4:,} bytes of RAM"):
         assert on_board(graph, least - 4).computed_on == "host"
 
@@ -102,7 +102,7 @@ def test_the_host_computes_what_the_ram_cannot_hold(
         with pytest.warns(PoetWarning, match=make().name):
             found = evaluate(at.device, start_values(make(), 3), data_for(make()), None)
     assert (found.computed_on, found.time_us) == ("host", None)
-    assert found.answers.tobytes() == wanted.answers.tobytes()
+    assert found.outputs.tobytes() == wanted.outputs.tobytes()
     assert (found.loss, found.accuracy) == (wanted.loss, wanted.accuracy)
 
 
@@ -116,10 +116,10 @@ def test_weights_of_another_model_are_refused() -> None:
         on_board(graph, 1 << 20, {**weights, "conv1.weight": np.zeros(3)})
 
 
-def test_a_loss_of_nan_is_an_error() -> None:
+def test_an_output_that_is_not_finite_is_an_error() -> None:
     graph = runs.mixed()
     huge = {name: np.full_like(value, 1e30) for name, value in start_values(graph, 0).items()}
-    with pytest.raises(PoetError, match="loss of mixed on drawn"):
+    with pytest.raises(PoetError, match="output of mixed for drawn"):
         on_board(graph, 1 << 20, huge)
 
 
@@ -144,7 +144,7 @@ def test_simulated_boards_compute_the_same_answers(port: str) -> None:
     graph, data = runs.digits(), data_for(runs.digits())
     found = on_board(graph, 0, port=port)
     wanted = logits(graph, start_values(graph, 3), data.x)
-    assert found.answers.tobytes() == wanted.tobytes()
+    assert found.outputs.tobytes() == wanted.tobytes()
 
 
 # From a card, and from a file.
@@ -214,6 +214,8 @@ def test_evaluate_on_the_command_line(
     shown = evaluated("--storage", card).out
     assert f"{from_card['loss']:.4f}" in shown
     assert f"{from_card['accuracy']:.1%}" in shown
+    assert sum(map(sum, from_card["confusion"])) == 6
+    assert "labels by predicted class" in shown
     for arguments, named in (
         ((), "--storage"),
         (("--weights", card), "card.img"),

@@ -79,7 +79,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
     for column in columns:
         right = column.startswith(">")
         table.add_column(
-            column.removeprefix(">"), justify="right" if right else "left", overflow="fold"
+            escape(column.removeprefix(">")), justify="right" if right else "left", overflow="fold"
         )
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))

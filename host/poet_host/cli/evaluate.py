@@ -1,5 +1,6 @@
 """The command `evaluate`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from ..run.evaluate import Half, half_of
 from .console import emit, progress, say_classes, show_table
 from .declared import option, takes
 from .options import JSON, PORT, SCHEDULE, STORAGE, DataOptions, WholeRange, seed_option
+
+MOST_SHOWN = 12  # classes of a confusion matrix that fits a terminal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +45,7 @@ class EvaluateOptions:
 @click.command()
 @takes
 def evaluate(given: EvaluateOptions) -> None:
-    """Compute the loss and accuracy of a model on a board.
+    """Compute the loss, accuracy and errors of a model on a board.
 
     Runs the forward pass only. If it does not fit the RAM of the board, this computer runs it, to
     the same bits. The card of the board does not change.
@@ -74,13 +77,36 @@ def evaluate(given: EvaluateOptions) -> None:
         emit(result.to_json())
     else:
         show_table(("", ">"), _facts(result))
+        if result.confusion and len(result.confusion) <= MOST_SHOWN:
+            show_table(*_confusion(result, result.confusion))
 
 
 def _facts(result: api.Evaluation) -> list[tuple[str, str]]:
     rows = [(f"{result.half} samples", f"{result.samples:,}"), ("loss", f"{result.loss:.4f}")]
     if result.accuracy is not None:
         rows.append(("accuracy", f"{result.accuracy:.1%}"))
+    if result.auc is not None:
+        rows.append(("area under the ROC curve", f"{result.auc:.4f}"))
+    if result.mae is not None:
+        rows += [
+            ("mean absolute error", f"{result.mae:.4f}"),
+            ("root of the mean squared error", f"{result.rmse:.4f}"),
+        ]
     if result.time_us is not None:
         sample_us = result.time_us / result.samples
         rows.append(("time of all operators for a sample", f"{sample_us / 1e3:,.3f} ms"))
     return rows
+
+
+def _confusion(
+    result: api.Evaluation, counts: Sequence[Sequence[int]]
+) -> tuple[list[str], list[list[str]], str]:
+    """Return columns, rows and title of the table with what each class was taken for."""
+    names = [*result.classes, *map(str, range(len(result.classes), len(counts)))]
+    assert result.class_accuracy is not None
+    rows = [
+        [name, "-" if share is None else f"{share:.1%}", *(f"{count:,}" for count in row)]
+        for name, share, row in zip(names, result.class_accuracy, counts, strict=True)
+    ]
+    columns = ["label", ">accuracy", *(f">{name}" for name in names)]
+    return columns, rows, "labels by predicted class"

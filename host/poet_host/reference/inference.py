@@ -23,26 +23,6 @@ def evaluation(graph: Graph) -> tuple[Node, ...]:
     Batchnorm reads its running statistics. Dropout is left out. The operators have the batch size
     of training.
     """
-    return _towards(graph, graph.logits)[0]
-
-
-def inference(graph: Graph) -> Graph:
-    """Return a graph with only the operators of `evaluation` and the operator of the loss."""
-    nodes, instead = _towards(graph, graph.loss)
-    read = {graph.data, graph.label, *(name for node in nodes for name in node.inputs)}
-    return replace(
-        graph,
-        nodes=(*(node for node in graph if node.stored and node.name in read), *in_place(nodes)),
-        logits=instead.get(graph.logits, graph.logits),
-        origin=b"",
-    )
-
-
-def _towards(graph: Graph, wanted: str) -> tuple[tuple[Node, ...], dict[str, str]]:
-    """Return the operators that compute the node `wanted` during inference.
-
-    The second result maps each node that inference omits to the node that replaces it, by name.
-    """
     # Running statistics replace batch statistics. The input of a dropout replaces its output.
     instead = {node.inputs[0]: node.inputs[1] for node in graph if node.op == "batchnorm_running"}
     nodes: list[Node] = []
@@ -53,10 +33,23 @@ def _towards(graph: Graph, wanted: str) -> tuple[tuple[Node, ...], dict[str, str
                 instead[node.name] = inputs[0]
             else:
                 nodes.append(replace(node, inputs=inputs, overwrites=None))
-    needed = {instead.get(wanted, wanted)}
+    needed = {instead.get(graph.logits, graph.logits)}
     for node in reversed(nodes):
         needed |= set(node.inputs) if node.name in needed else set()
-    return tuple(node for node in nodes if node.name in needed), instead
+    return tuple(node for node in nodes if node.name in needed)
+
+
+def inference(graph: Graph) -> Graph:
+    """Return a graph with only the operators of `evaluation`. Its last node is its logits."""
+    nodes = evaluation(graph)
+    read = {graph.data, graph.label, *(name for node in nodes for name in node.inputs)}
+    return replace(
+        graph,
+        nodes=(*(node for node in graph if node.stored and node.name in read), *in_place(nodes)),
+        logits=nodes[-1].name,
+        loss=nodes[-1].name,
+        origin=b"",
+    )
 
 
 def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) -> Array:
@@ -67,7 +60,7 @@ def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) ->
     nodes = evaluation(graph)
     any_number = _takes_any_number(graph, nodes)
     size = _CHUNK if any_number else graph.batch
-    answers = [np.zeros((0, *_answer(graph)), dtype=np.float32)]
+    answers = [np.zeros((0, *answer_shape(graph)), dtype=np.float32)]
     for i in range(0, len(x), size):
         part = x[i : i + size]
         missing = 0 if any_number else size - len(part)
@@ -114,10 +107,10 @@ def _run(
             shape=(len(x), *node.shape[1:]) if any_number else node.shape,
         )
     answer: Array = found[nodes[-1].name]
-    return answer.reshape(len(x), *_answer(graph))
+    return answer.reshape(len(x), *answer_shape(graph))
 
 
-def _answer(graph: Graph) -> tuple[int, ...]:
+def answer_shape(graph: Graph) -> tuple[int, ...]:
     """Return the shape of the logits of one sample.
 
     If the first axis of the graph's logits is not the batch axis, the returned shape has one axis,

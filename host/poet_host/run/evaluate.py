@@ -1,4 +1,4 @@
-"""Loss and accuracy of trained weights, computed on a board or by the reference kernels.
+"""Outputs of trained weights, computed on a board or by the reference kernels, and their metrics.
 
 On a board, the host starts each operator in the arena and serves as the storage. The card is not
 used: an evaluation changes nothing that training has committed, and needs no card. Weights stay in
@@ -10,7 +10,7 @@ native board with enough RAM, or by the reference kernels if this computer runs 
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from math import isfinite
@@ -26,7 +26,7 @@ from ..data.fitted import FittedData
 from ..device.board import Board
 from ..device.device import Device, Progress, connect
 from ..errors import BadInput, PoetError, PoetWarning
-from ..graph.graph import Graph, Node
+from ..graph.graph import Graph
 from ..graph.weights import Array, Weights, weight_nodes
 from ..plan.keepall import keep_everything
 from ..plan.plan import Plan, Statement, start_offsets
@@ -34,10 +34,10 @@ from ..plan.pricing import cost_graph
 from ..plan.problem import CostGraph, Problem
 from ..profile.measure import probe_record
 from ..profile.profile import estimate_profile
-from ..reference.inference import inference, logits
-from ..reference.step import run_kernel, run_step
+from ..reference.inference import answer_shape, inference, logits
 from ..sim.native import NativeBoard
 from ..solver.settings import Settings
+from .metrics import Metrics, metrics
 
 PLANNING_LIMIT_S = 30.0
 PLANNING_GAP = 0.5
@@ -48,12 +48,7 @@ Computer = Literal["board", "host"]
 
 def accuracy(graph: Graph, weights: Weights, x: Array, y: Array) -> float:
     """Return the share of samples (0 to 1) whose label has the largest logit."""
-    return share_right(logits(graph, weights, x), y)
-
-
-def share_right(answers: Array, y: Array) -> float:
-    """Return the share of samples (0 to 1) whose label has the largest logit in `answers`."""
-    return float(np.mean(answers.reshape(*y.shape, -1).argmax(axis=-1) == y))
+    return float(np.mean(logits(graph, weights, x).reshape(*y.shape, -1).argmax(axis=-1) == y))
 
 
 def held_out_accuracy(graph: Graph, weights: Weights, dataset: Dataset) -> float | None:
@@ -66,26 +61,30 @@ def held_out_accuracy(graph: Graph, weights: Weights, dataset: Dataset) -> float
     return accuracy(graph, weights, dataset.x_test, dataset.y_test)
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The result of an evaluation.
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The outputs of a model for samples.
 
-    `loss` is the mean over the samples. `accuracy` is None if labels are not classes. `time_us` is
-    the time of all operators for all samples, by the board's clock. It is None if the host computed
-    the result (`computed_on`). `answers` are the logits.
+    `outputs` has the shape (samples, ...): logits of classes, or values. `time_us` is the time of
+    all operators for all samples, by the board's clock. It is None if the host computed them
+    (`computed_on`).
     """
+
+    outputs: Array = field(repr=False)
+    computed_on: Computer = "host"
+    time_us: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Evaluation(Answers, Metrics):
+    """The result of an evaluation: the outputs, and how well they fit the labels."""
 
     model: str
     board: str
     data: str
     half: Half
     samples: int
-    loss: float
-    accuracy: float | None
-    time_us: float | None
-    answers: Array = field(repr=False)
     classes: Classes = NO_NAMES
-    computed_on: Computer = "board"
 
     def __repr__(self) -> str:
         right = "" if self.accuracy is None else f", accuracy {self.accuracy:.1%}"
@@ -96,7 +95,7 @@ class Evaluation:
         )
 
     def to_json(self) -> dict[str, Any]:
-        names = [name for name in self.__dataclass_fields__ if name != "answers"]
+        names = [name for name in self.__dataclass_fields__ if name != "outputs"]
         return {**{name: getattr(self, name) for name in names}, "classes": list(self.classes)}
 
 
@@ -111,42 +110,66 @@ def evaluate(
     """Evaluate weights on a board, with the training samples or the held-out samples of `data`.
 
     `half` chooses between the two; half_of explains its default. Only the first `samples` of them
-    are used, or all if `samples` is None. If the forward pass does not fit the board's arena, the
-    host computes it, and a PoetWarning says so. Raises BadInput if there are no such samples, and
+    are used, or all if `samples` is None. Raises BadInput if there are no such samples, and
     PoetError if the loss is not finite.
     """
-    if samples is not None and samples < 1:
-        raise BadInput(f"{samples} samples cannot be evaluated: choose 1 sample or more")
     graph, half = data.graph, half_of(data, half)
     x, y = (data.x_test, data.y_test) if half == "held-out" else (data.x, data.y)
     assert x is not None
     assert y is not None
-    x, y = x[:samples], y[:samples]
+    x, y = x[: check_samples(samples)], y[:samples]
+    found = answers(device, graph, weights, x, progress)
+    result = metrics(found.outputs, y)
+    if not isfinite(result.loss):
+        raise not_finite(graph, data.name)
+    return Evaluation(
+        **vars(found), **vars(result), model=graph.name, board=device.board.name, data=data.name,
+        half=half, samples=len(x), classes=data.classes,
+    )  # fmt: skip
+
+
+def answers(
+    device: Device | None,
+    graph: Graph,
+    weights: Weights,
+    x: Array,
+    progress: Progress | None = None,
+) -> Answers:
+    """Return the outputs of a model for `x` (samples, ...), computed on a board.
+
+    If the forward pass does not fit the board's arena, the host computes it, and a PoetWarning says
+    so. If `device` is None, the host computes it too. The bits are the same.
+    """
     _check_weights(graph, weights)
-    answers, losses = [], []
+    weights = {
+        node.name: np.ascontiguousarray(weights[node.name], "<f4") for node in weight_nodes(graph)
+    }
+    if device is None:
+        return Answers(outputs=logits(graph, weights, x))
+    parts = []
     with _forward(device, inference(graph), weights) as forward:
         for start in range(0, len(x), graph.batch):
-            part = slice(start, start + graph.batch)
-            answer, loss = forward.run(x[part], y[part])
-            answers.append(answer)
-            losses.append(loss * len(answer))
+            parts.append(forward.run(x[start : start + graph.batch]))
             if progress:
                 progress(min(start + graph.batch, len(x)), len(x))
-    loss = sum(losses) / len(x)
-    if not isfinite(loss):
-        raise PoetError(
-            f"the loss of {graph.name} on {data.name} is not finite: train the model with a lower "
-            "learning rate, or check the data"
-        )
-    found = np.concatenate(answers)
-    classes = graph[graph.label].dtype == "int32"
-    on_board = isinstance(forward, _OnDevice) and forward.device is device
-    return Evaluation(
-        graph.name, device.board.name, data.name, half, len(x), loss,
-        share_right(found, y) if classes else None,
-        device.us(forward.ticks) if on_board else None, found, data.classes,
-        "board" if on_board else "host",
-    )  # fmt: skip
+    outputs = np.concatenate(parts).reshape(len(x), *answer_shape(graph))
+    if isinstance(forward, _OnDevice) and forward.device is device:
+        return Answers(outputs=outputs, computed_on="board", time_us=device.us(forward.ticks))
+    return Answers(outputs=outputs)
+
+
+def check_samples(samples: int | None) -> int | None:
+    """Return the number of samples to use (None: all). Raises BadInput if it is below 1."""
+    if samples is not None and samples < 1:
+        raise BadInput(f"{samples} samples cannot be evaluated: choose 1 sample or more")
+    return samples
+
+
+def not_finite(graph: Graph, data: str) -> PoetError:
+    return PoetError(
+        f"an output of {graph.name} for {data} is not finite: train the model with a lower "
+        "learning rate, or check the data"
+    )
 
 
 def _check_weights(graph: Graph, weights: Weights) -> None:
@@ -236,39 +259,15 @@ def _forward(
         yield forward
 
 
-def _filled(count: int, batch: int) -> Array:
-    """Return the indices of `count` samples, filled up to a batch with the first one."""
-    return np.concatenate([np.arange(count), np.zeros(batch - count, dtype=np.intp)])
-
-
-def _of_samples(node: Node, count: int, batch: int) -> Node:
-    """Return the operator of the loss for the first `count` samples of a batch."""
-    return replace(node, attrs={**node.attrs, "n": int(node.attrs["n"]) * count // batch})
-
-
 class _ByReference:
     """Runs the forward part of a model by the reference kernels, batch by batch."""
 
-    ticks = 0
-
     def __init__(self, graph: Graph, weights: Weights) -> None:
-        self.graph = graph
-        self._weights = {
-            node.name: np.asarray(weights[node.name], "<f4") for node in weight_nodes(graph)
-        }
+        self.graph, self._weights = graph, weights
 
-    def run(self, x: Array, y: Array) -> tuple[Array, float]:
-        """Return the logits and the mean loss of the samples `x`, which are at most one batch."""
-        graph, count = self.graph, len(x)
-        chosen = _filled(count, graph.batch)
-        given = {graph.data: x[chosen], graph.label: y[chosen]}
-        values = run_step(graph, {**self._weights, **given}, 1)
-        node = graph[graph.loss]
-        some = _of_samples(node, count, graph.batch)
-        rows = int(node.attrs["n"])
-        inputs = [values[name].reshape(rows, -1)[: some.attrs["n"]] for name in node.inputs]
-        loss = run_kernel(node.op, node.sink, some.attrs, inputs, 1)
-        return values[graph.logits].reshape(graph.batch, -1)[:count], float(loss.reshape(-1)[0])
+    def run(self, x: Array) -> Array:
+        """Return the outputs for the samples `x`, which are at most one batch."""
+        return logits(self.graph, self._weights, x).reshape(len(x), -1)
 
 
 class _OnDevice:
@@ -280,54 +279,37 @@ class _OnDevice:
         self.device, self.graph = device, graph
         self.statements = plan.statements
         self.ticks = 0
-        self._stored = {
-            node.name: np.ascontiguousarray(weights[node.name], dtype="<f4").tobytes()
-            for node in weight_nodes(graph)
-        }
+        self._stored = {node.name: weights[node.name].tobytes() for node in weight_nodes(graph)}
         starts = start_offsets(costs, plan)
         self._start = {name: offset for name, offset in starts.items() if offset is not None}
         for name in self._start.keys() & self._stored.keys():
             device.probe_write(self._start[name], self._stored[name])
 
-    def run(self, x: Array, y: Array) -> tuple[Array, float]:
-        """Return the logits and the mean loss of the samples `x`, which are at most one batch."""
-        count, batch = len(x), self.graph.batch
-        chosen = _filled(count, batch)
-        storage = {
-            **self._stored,
-            self.graph.data: np.ascontiguousarray(x[chosen]).tobytes(),
-            self.graph.label: np.ascontiguousarray(y[chosen]).tobytes(),
-        }
+    def run(self, x: Array) -> Array:
+        """Return the outputs for the samples `x`, which are at most one batch."""
+        filled = np.concatenate([x, np.repeat(x[:1], self.graph.batch - len(x), axis=0)])
+        data = np.ascontiguousarray(filled).tobytes()
+        storage = {**self._stored, self.graph.data: data}
         at = dict(self._start)
-        for name in (self.graph.data, self.graph.label):
-            if name in at:
-                self.device.probe_write(at[name], storage[name])
-        found: dict[str, bytes] = {}
+        if self.graph.data in at:
+            self.device.probe_write(at[self.graph.data], data)
         for statement in self.statements:
-            self._execute(statement, at, storage, count)
-            if statement.op == "compute" and statement.node in (self.graph.logits, self.graph.loss):
+            self._execute(statement, at, storage)
+            if statement.op == "compute" and statement.node == self.graph.logits:
                 size_bytes = self.graph[statement.node].size_bytes
-                found[statement.node] = self.device.probe_read(at[statement.node], size_bytes)
-        answers = np.frombuffer(found[self.graph.logits], "<f4").reshape(batch, -1)[:count]
-        loss = np.frombuffer(found[self.graph.loss], "<f4")[0]
-        return answers, float(loss)
+                found = self.device.probe_read(at[statement.node], size_bytes)
+        return np.frombuffer(found, "<f4").reshape(self.graph.batch, -1)[: len(x)]
 
-    def _execute(
-        self, statement: Statement, at: dict[str, int], storage: dict[str, bytes], count: int
-    ) -> None:
+    def _execute(self, statement: Statement, at: dict[str, int], storage: dict[str, bytes]) -> None:
         node = self.graph[statement.node]
         if statement.offset is not None:
             at[node.name] = statement.offset
         if statement.op == "compute":
-            self._compute(node, statement, at, count)
+            places = [at[name] for name in node.inputs]
+            workspace = statement.workspace_offset or 0
+            record = probe_record(node)
+            self.ticks += self.device.probe_op(record, [*places, at[node.name], workspace])
         elif statement.op == "page_in":
             self.device.probe_write(at[node.name], storage[node.name])
         elif statement.op == "page_out":
             storage[node.name] = self.device.probe_read(at[node.name], node.size_bytes)
-
-    def _compute(self, node: Node, statement: Statement, at: Mapping[str, int], count: int) -> None:
-        if node.name == self.graph.loss:  # the loss must be a mean over `count` samples
-            node = _of_samples(node, count, self.graph.batch)
-        places = [at[name] for name in node.inputs]
-        workspace = statement.workspace_offset or 0
-        self.ticks += self.device.probe_op(probe_record(node), [*places, at[node.name], workspace])

@@ -79,7 +79,7 @@ static POET_CHECKED int begin_live(struct poet *p, uint32_t step) {
 int poet_begin(struct poet *p, uint32_t step) {
   struct poet_commit commit;
   TRY(poet_ready(p));
-  if (!p->loaded) {
+  if (!p->loaded || poet_is_forward(p)) {
     return POET_ERROR_no_schedule;
   }
   if (step == POET_NO_STEP) {

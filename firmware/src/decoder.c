@@ -55,7 +55,7 @@ static POET_CHECKED int take_home(struct poet *p, struct home *home) {
     TRY(poet_take_offset(p, &home->offset));
   }
   home->end = home->offset + home->tensor.size_bytes;
-  return home->tensor.place == POET_PLACE_NONE ? poet_refuse(p) : 0;
+  return 0;
 }
 
 /* Does not change memory.bitmap, which marks tensors between steps. */
@@ -69,7 +69,7 @@ int poet_decode_homes(struct poet *p) {
     TRY(take_home(p, &home));
     TRY(poet_insert(p, (uint16_t)home.number, home.offset,
                     home.tensor.size_bytes));
-    p->holds_batch |= home.tensor.place == POET_PLACE_INPUT && !poet_in_ram(p);
+    p->holds_batch |= poet_is_batch(&home.tensor) && !poet_in_ram(p);
   }
   return 0;
 }
@@ -227,7 +227,8 @@ static POET_CHECKED int check_home(struct poet *p, const struct home *home) {
   TRY(poet_read_tensor(p, number, &found));
   const bool is_new = found.place == POET_PLACE_NEXT;
   const bool renewed = home->tensor.place == POET_PLACE_CURRENT &&
-                       !(home->tensor.flags & POET_FLAG_KEEP);
+                       !(home->tensor.flags & POET_FLAG_KEEP) &&
+                       !poet_is_forward(p);
   if (is_new != renewed || (is_new ? found.block != home->tensor.block ||
                                          found.cut != home->tensor.cut
                                    : number != home->number)) {
@@ -242,13 +243,15 @@ static POET_CHECKED int check_home(struct poet *p, const struct home *home) {
   return 0;
 }
 
-/* What stays must be in its home again. Storage has a batch for one step. */
+/* What stays must be in its home again. Storage has a batch for one step. An
+ * inference uses up its own input, but not the batch of the next step. */
 static POET_CHECKED int check_homes(struct poet *p) {
   struct home home = {0};
   p->decoder.bit = p->decoder.held = 0;
   for (uint32_t i = 0; i < p->plan.home_count; i++, home.number++) {
     TRY(take_home(p, &home));
-    if (home.tensor.place == POET_PLACE_INPUT) {
+    if (home.tensor.place == POET_PLACE_NONE ||
+        (home.tensor.place == POET_PLACE_INPUT && !poet_is_forward(p))) {
       poet_take_from_storage(p, home.number);
     } else {
       TRY(check_home(p, &home));

@@ -143,6 +143,9 @@ static POET_CHECKED int stream(struct poet *p, const struct poet_statement *s) {
 static POET_CHECKED int finish(struct poet *p) {
   const uint32_t slot = poet_next_slot(p);
   TRY(poet_retire(p, p->decoder.finished));
+  if (poet_is_forward(p)) {
+    return 0;
+  }
   TRY(poet_check_live(p));
   TRY(poet_settle(p));
   p->live_slot = (uint8_t)slot;
@@ -211,7 +214,7 @@ static POET_CHECKED int start(struct poet *p, uint32_t step,
   p->completed = 0;
   p->digest = 0;
   p->unwritten = false;
-  p->staging = false;
+  p->staging &= poet_is_forward(p);
   p->verified = POET_NONE;
   p->trace_first = trace_first;
   p->trace_count = trace_count < p->memory.trace_capacity
@@ -258,17 +261,12 @@ __attribute__((noinline)) static POET_CHECKED int go_back(struct poet *p,
   return poet_fail(p, error, number);
 }
 
-int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
-              uint16_t trace_count, struct poet_step_result *result) {
-  TRY(poet_ready(p));
-  if (!p->loaded) {
-    return POET_ERROR_no_schedule;
-  }
-  if (!poet_is_exact()) { /* other code may have set modes since the load */
-    return POET_ERROR_inexact;
-  }
-  if (poet_committed(p) && (p->staging || p->live_step == POET_NO_STEP)) {
-    TRY(poet_restore(p));
+/* Check that the step follows the last one, and prepare storage for it. */
+static POET_CHECKED int prepare(struct poet *p, uint32_t step) {
+  if (poet_is_forward(p)) {
+    return p->staging || (poet_committed(p) && p->live_step != POET_NO_STEP)
+               ? 0
+               : poet_fail(p, POET_ERROR_wrong_step, POET_NO_STEP);
   }
   const uint32_t last =
       poet_committed(p) ? p->live_step : p->committed.now.step;
@@ -281,13 +279,33 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
       p->result = (struct poet_step_result){.step = step,
                                             .loss = p->committed.now.loss};
     }
-    *result = p->result;
     return 0;
   }
   if (!poet_in_ram(p)) {
     TRY(poet_renumber(p));
   }
-  TRY(poet_check_batch(p));
+  return poet_check_batch(p);
+}
+
+int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
+              uint16_t trace_count, struct poet_step_result *result) {
+  TRY(poet_ready(p));
+  if (!p->loaded) {
+    return POET_ERROR_no_schedule;
+  }
+  if (!poet_is_exact()) { /* other code may have set modes since the load */
+    return POET_ERROR_inexact;
+  }
+  if (!poet_is_forward(p) && poet_committed(p) &&
+      (p->staging || p->live_step == POET_NO_STEP)) {
+    TRY(poet_restore(p));
+  }
+  const uint32_t last = poet_is_forward(p) ? p->result.step : p->live_step;
+  TRY(prepare(p, step));
+  if (step == last) {
+    *result = p->result;
+    return 0;
+  }
   uint16_t restarts = 0;
   int error;
   do {
@@ -305,8 +323,8 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
     if (error) {
       poet_forget_rows(p);
     }
-  } while (error == POET_ERROR_page_damaged && page_is_lost(p) &&
-           restarts++ < MAX_RESTARTS);
+  } while (error == POET_ERROR_page_damaged && !poet_is_forward(p) &&
+           page_is_lost(p) && restarts++ < MAX_RESTARTS);
   poet_count_time(p, now(p));
   SHOW(p, 0, p->memory.arena_bytes);
   p->result.peak_bytes = high_water(p);
@@ -316,6 +334,10 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   p->status.running = 0;
   p->status.error = (int16_t)error;
   *result = p->result;
+  if (error && poet_is_forward(p)) {
+    p->result.step = POET_NO_STEP; /* a repeated request runs it again */
+    return error;
+  }
   if (error) {
     poet_drop_steps(p);
     p->stale = true;

@@ -47,7 +47,7 @@ static POET_CHECKED int check_plan(struct poet *p, uint32_t plan_bytes) {
  * before. */
 static POET_CHECKED int check_digest(struct poet *p) {
   uint32_t digest;
-  if (poet_committed(p)) {
+  if (poet_committed(p) && !poet_is_forward(p)) {
     TRY(poet_stored_digest(p, false, &digest));
     if (digest != p->committed.now.digest) {
       TRY(poet_roll_back(p));
@@ -56,25 +56,37 @@ static POET_CHECKED int check_digest(struct poet *p) {
   return 0;
 }
 
+int poet_validate(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes) {
+  struct poet_statement statement = {0};
+  poet_clear_bitmap(p);
+  TRY(poet_check_model(p, model_bytes));
+  TRY(check_plan(p, plan_bytes));
+#if POET_LIBRARY
+  if (!p->infers) {
+    TRY(poet_check_storage(p));
+  }
+#endif
+  TRY(poet_decode_start(p));
+  if (poet_is_forward(p) && !poet_is_resident(p, p->model.stored_count - 1u)) {
+    return poet_fail(p, POET_ERROR_bad_plan, 0);
+  }
+  do {
+    TRY(poet_decode(p, &statement));
+  } while (statement.code != POET_STATEMENT_end);
+  return poet_is_forward(p) && !poet_is_resident(p, p->model.tensor_count - 1u)
+             ? poet_fail(p, POET_ERROR_bad_plan, p->plan.statement_count)
+             : 0;
+}
+
 static POET_CHECKED int load(struct poet *p, uint32_t model_bytes,
                              uint32_t plan_bytes, struct poet_facts *facts) {
-  struct poet_statement statement = {0};
   poet_reset(p);
   if (!poet_is_exact()) {
     return POET_ERROR_inexact;
   }
   TRY(poet_ready(p));
   poet_forget(p, 0); /* check the blocks on storage, not cached copies */
-  poet_clear_bitmap(p);
-  TRY(poet_check_model(p, model_bytes));
-  TRY(check_plan(p, plan_bytes));
-#if POET_LIBRARY
-  TRY(poet_check_storage(p));
-#endif
-  TRY(poet_decode_start(p));
-  do {
-    TRY(poet_decode(p, &statement));
-  } while (statement.code != POET_STATEMENT_end);
+  TRY(poet_validate(p, model_bytes, plan_bytes));
 #if POET_LIBRARY
   TRY(poet_lay_out(p));
 #endif
@@ -83,7 +95,9 @@ static POET_CHECKED int load(struct poet *p, uint32_t model_bytes,
                                p->decoder.resident_max, p->decoder.queue_max};
   TRY(check_digest(p));
   /* Damaged weights are not in RAM afterwards: the host may write others. */
-  const int error = poet_in_ram(p) && poet_committed(p) ? poet_restore(p) : 0;
+  const int error = (poet_in_ram(p) || poet_is_forward(p)) && poet_committed(p)
+                        ? poet_restore(p)
+                        : 0;
   return error == POET_ERROR_page_damaged ? 0 : error;
 }
 

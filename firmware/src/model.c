@@ -73,6 +73,7 @@ struct layout {
   uint32_t page_end;   /* end of the pages */
   uint32_t shared_block;
   uint32_t shared_end; /* bytes of that block; 0: no shared block yet */
+  uint32_t read_end;   /* end of the shared blocks of a forward program */
   uint32_t current_count;
   uint32_t next_count;
   uint32_t keep_count;
@@ -131,7 +132,7 @@ static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
   const struct poet_model *model = &p->model;
   const bool stored = i < model->stored_count;
   const bool shared = (tensor->flags & POET_FLAG_SHARED) != 0;
-  const bool in_ram = poet_in_ram(p);
+  const bool in_ram = poet_in_ram(p), forward = poet_is_forward(p);
   const unsigned known = POET_FLAG_STORED | POET_FLAG_KEEP | POET_FLAG_ONCE |
                          POET_FLAG_LOSS | POET_FLAG_SHARED;
   if (tensor->size_bytes == 0 || tensor->size_bytes % 4 ||
@@ -158,13 +159,18 @@ static bool tensor_is_sound(struct poet *p, struct layout *layout, uint32_t i,
   case POET_PLACE_CURRENT:
   case POET_PLACE_INPUT:
     /* Without storage, a CURRENT tensor that must be kept is never renewed. */
-    layout->current_count += tensor->place == POET_PLACE_CURRENT &&
+    layout->current_count += tensor->place == POET_PLACE_CURRENT && !forward &&
                              !(in_ram && (tensor->flags & POET_FLAG_KEEP));
+    if (shared && forward) { /* in the order of NEXT tensors, which it lacks */
+      const uint32_t end =
+          tensor->block + 1 + (poet_slots(model) - 1) * model->slot_stride;
+      layout->read_end = end > layout->read_end ? end : layout->read_end;
+    }
     return stored && (shared || (in_ram && tensor->place == POET_PLACE_INPUT) ||
                       slots_are_free(model, layout, tensor->block, blocks));
   case POET_PLACE_NEXT:
     layout->next_count++;
-    return !stored && (tensor->flags & POET_FLAG_KEEP) &&
+    return !stored && !forward && (tensor->flags & POET_FLAG_KEEP) &&
            (!shared || share_is_free(model, layout, tensor));
   case POET_PLACE_PAGE:
     if (!layout->page_end) {
@@ -235,18 +241,23 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
   if (model->fingerprint != poet_fingerprint()) {
     return poet_fail(p, POET_ERROR_bad_fingerprint, model->fingerprint);
   }
+  const unsigned kind = model->flags & ~(unsigned)POET_MODEL_FORWARD;
+  const uint32_t own_end = poet_is_forward(p) ? sizeof p->trained : 0;
   if (model->stored_count > model->tensor_count ||
-      (model->flags != POET_MODEL_IN_RAM &&
-       (model->flags & ~POET_MODEL_FOUR_SLOTS)) ||
+      (kind != POET_MODEL_IN_RAM &&
+       (kind & ~(unsigned)POET_MODEL_FOUR_SLOTS)) ||
       model_bytes != sizeof *model +
                          model->tensor_count * sizeof(struct poet_tensor) +
                          (uint32_t)(model->tensor_count - model->stored_count) *
                              sizeof op +
-                         model->cut_count * sizeof(struct poet_cut) ||
+                         model->cut_count * sizeof(struct poet_cut) + own_end ||
       model_bytes > POET_MODEL_BLOCKS * POET_BLOCK) {
     return POET_ERROR_bad_table;
   }
   TRY(poet_copy_part(p, POET_MODEL_BLOCK, model_bytes, model, sizeof *model));
+  p->trained = model->crc;
+  TRY(poet_get_part(p, POET_MODEL_BLOCK, model_bytes - own_end, &p->trained,
+                    own_end));
   if (model->tensor_count > p->memory.tensor_capacity) {
     return poet_fail(p, POET_ERROR_table_small, model->tensor_count);
   }
@@ -273,7 +284,8 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
   if (layout.current_count != layout.next_count ||
       layout.keep_count != model->keep_count ||
       (layout.page_end && (layout.page_begin < layout.stored_end ||
-                           layout.page_begin < layout.last_end))) {
+                           layout.page_begin < layout.last_end ||
+                           layout.page_begin < layout.read_end))) {
     return poet_fail(p, POET_ERROR_bad_table, POET_NONE);
   }
   return 0;

@@ -240,7 +240,7 @@ int poet_check_storage(struct poet *p) {
     return 0;
   }
   if (p->committed.now.step != POET_NO_STEP &&
-      p->committed.model_crc != p->model.crc) {
+      p->committed.model_crc != p->trained) {
     return POET_ERROR_other_model;
   }
   const bool is_card = poet_is_card(p);

@@ -75,7 +75,7 @@ static POET_CHECKED int locate(struct poet *p, uint8_t object, uint16_t number,
       !write && !poet_is_staged(p, number) && p->live_step == POET_NO_STEP) {
     return POET_ERROR_no_storage;
   }
-  if (poet_in_ram(p)
+  if (poet_in_ram(p) || poet_is_forward(p)
           ? place->tensor.place == POET_PLACE_INPUT || write ||
                 poet_is_staged(p, number) || !poet_has_storage(p)
           : place->tensor.place == POET_PLACE_INPUT && p->holds_batch) {
@@ -129,7 +129,7 @@ static POET_CHECKED int write_tensor(struct poet *p,
                                      const void *from, uint32_t size) {
   if (place->ram) {
     write_home(p, place, number, offset, from, size);
-    if (poet_in_ram(p) || !p->reads_batch) {
+    if (poet_in_ram(p) || poet_is_forward(p) || !p->reads_batch) {
       return 0;
     }
   }

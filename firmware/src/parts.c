@@ -115,7 +115,7 @@ static POET_CHECKED int copy(struct poet *p, uint32_t block, uint32_t size,
 /* Return bytes of a part in memory, or NULL if it ends before them. */
 static const uint8_t *in_memory(const struct poet *p, uint32_t block,
                                 uint32_t offset, uint32_t size) {
-  const struct poet_program *program = p->program;
+  const struct poet_program *program = p->infers ? p->forward : p->program;
   const bool plan = block == POET_PLAN_BLOCK;
   const uint32_t bytes = plan ? program->plan_bytes : program->model_bytes;
   return offset > bytes || size > bytes - offset
@@ -134,8 +134,8 @@ static POET_CHECKED int get_from_memory(const struct poet *p, uint32_t block,
 }
 
 int poet_get_head(struct poet *p, uint32_t block, void *to, uint32_t size) {
-  return p->program ? get_from_memory(p, block, 0, to, size)
-                    : poet_get(p, block, 0, to, size);
+  return poet_in_memory(p) ? get_from_memory(p, block, 0, to, size)
+                           : poet_get(p, block, 0, to, size);
 }
 #endif
 
@@ -145,7 +145,7 @@ int poet_copy_part(struct poet *p, uint32_t block, uint32_t size,
   uint8_t again[sizeof(struct poet_model)];
   memcpy(&wanted, (const uint8_t *)head + 4, sizeof wanted);
 #if POET_LIBRARY
-  if (p->program) {
+  if (poet_in_memory(p)) {
     const uint8_t *part = in_memory(p, block, 8, size - 8);
     return part && poet_crc(0, part, size - 8) == wanted ? 0
                                                          : POET_ERROR_bad_crc;
@@ -161,7 +161,7 @@ int poet_copy_part(struct poet *p, uint32_t block, uint32_t size,
 int poet_get_part(struct poet *p, uint32_t block, uint32_t offset, void *to,
                   uint32_t size) {
 #if POET_LIBRARY
-  if (p->program) {
+  if (poet_in_memory(p)) {
     return get_from_memory(p, block, offset, to, size);
   }
 #endif

@@ -289,6 +289,11 @@ POET_CHECKED int poet_decode_computation(struct poet *p,
 
 /* ---- decoder.c ---- */
 
+/* True: data that is given to one run. */
+static inline bool poet_is_batch(const struct poet_tensor *tensor) {
+  return tensor->place == POET_PLACE_INPUT || tensor->place == POET_PLACE_NONE;
+}
+
 /* Make the list of residents the homes of stored tensors: the places in RAM
  * where a step expects them. Set `holds_batch`. */
 POET_CHECKED int poet_decode_homes(struct poet *p);
@@ -322,6 +327,12 @@ POET_CHECKED int poet_check_renewed(struct poet *p, uint32_t tensor,
 POET_CHECKED int poet_check_live(struct poet *p);
 /* Commit the running step, whose statements have ended. */
 POET_CHECKED int poet_commit_step(struct poet *p);
+
+/* ---- load.c ---- */
+
+/* Check both parts of a schedule, and decode its plan. */
+POET_CHECKED int poet_validate(struct poet *p, uint32_t model_bytes,
+                               uint32_t plan_bytes);
 
 /* ---- server.c ---- */
 

@@ -111,6 +111,9 @@ void poet_reset(struct poet *p) {
   poet_drop_steps(p);
   p->holds_batch = p->reads_batch = false;
   p->loss = POET_NONE;
+#if POET_LIBRARY
+  p->forward = NULL;
+#endif
   memset(&p->model, 0, sizeof p->model);
   memset(&p->plan, 0, sizeof p->plan);
   p->result = (struct poet_step_result){.step = POET_NO_STEP};

@@ -36,6 +36,11 @@ static inline bool poet_in_ram(const struct poet *p) {
   return (p->model.flags & POET_MODEL_IN_RAM) != 0;
 }
 
+/* True: the schedule renews no weights. */
+static inline bool poet_is_forward(const struct poet *p) {
+  return (p->model.flags & POET_MODEL_FORWARD) != 0;
+}
+
 /* Return the number of slots of a CURRENT tensor. */
 static inline uint32_t poet_slots(const struct poet_model *model) {
   return POET_SLOTS + (model->flags & POET_MODEL_FOUR_SLOTS ? 1u : 0);

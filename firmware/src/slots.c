@@ -25,7 +25,7 @@
 
 bool poet_committed(const struct poet *p) {
   return p->loaded && p->committed.now.step != POET_NO_STEP &&
-         p->committed.model_crc == p->model.crc &&
+         p->committed.model_crc == p->trained &&
          p->committed.slot < poet_slots(&p->model) &&
          p->committed.prior_slot < poet_slots(&p->model);
 }
@@ -57,9 +57,20 @@ uint32_t poet_next_slot(const struct poet *p) {
   return slot;
 }
 
+/* A forward program reads what the host has written, before it is committed. */
+static uint32_t read_next(const struct poet *p,
+                          const struct poet_tensor *tensor, uint32_t next) {
+  return p->staging && poet_is_forward(p) &&
+                 (tensor->place == POET_PLACE_CURRENT ||
+                  (tensor->place == POET_PLACE_FIXED && p->staging_fixed))
+             ? 1
+             : next;
+}
+
 uint32_t poet_slot(const struct poet *p, const struct poet_tensor *tensor,
                    uint32_t next) {
   uint32_t slot = 0;
+  next = read_next(p, tensor, next);
   if (tensor->place == POET_PLACE_INPUT) {
     slot = (poet_last_step(p) + next) & 1;
   } else if (tensor->place == POET_PLACE_NEXT ||
@@ -75,10 +86,13 @@ static uint32_t generation(const struct poet *p,
                            const struct poet_tensor *tensor, uint32_t next) {
   const uint32_t steps = poet_uncommitted(p);
   uint32_t number = p->committed.sequence + poet_number_after(steps + 1);
-  if (!next && tensor->place == POET_PLACE_FIXED) {
+  next = read_next(p, tensor, next);
+  if (tensor->place == POET_PLACE_PAGE && poet_is_forward(p)) {
+    number = ~(p->started + p->status.step); /* another one in each run */
+  } else if (!next && tensor->place == POET_PLACE_FIXED) {
     number = p->committed.now.fixed;
     if (!number) {
-      return p->model.crc;
+      return p->trained;
     }
   } else if (!next && (tensor->place == POET_PLACE_CURRENT ||
                        tensor->place == POET_PLACE_INPUT)) {

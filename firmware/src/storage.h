@@ -41,7 +41,7 @@ bool poet_is_flash(const struct poet *p);
 /* False: the schedule is on storage. */
 static inline bool poet_in_memory(const struct poet *p) {
 #if POET_LIBRARY
-  return p->program != NULL;
+  return p->infers || p->program != NULL;
 #else
   (void)p;
   return false;

@@ -49,7 +49,7 @@ static POET_CHECKED int restore_home(struct poet *p, uint32_t number,
                                      const struct poet_resident *home) {
   struct poet_object object = {0};
   TRY(poet_read_tensor(p, number, &object.tensor));
-  if (object.tensor.place == POET_PLACE_INPUT) {
+  if (poet_is_batch(&object.tensor)) {
     return 0;
   }
   if (object.tensor.size_bytes != home->size_bytes) {
@@ -260,7 +260,7 @@ int poet_save(struct poet *p, struct poet_saved *saved) {
   poet_usage(p->port, &before);
   const uint32_t begin = poet_ticks(p->port);
   TRY(poet_ready(p));
-  if (!p->loaded) {
+  if (!p->loaded || poet_is_forward(p)) {
     return POET_ERROR_no_schedule;
   }
   if (!poet_has_storage(p)) {

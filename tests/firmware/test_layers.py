@@ -67,6 +67,7 @@ ORDER = (
     "src/weights.c",  # weights that stay in RAM
     "src/load.c",
     "src/interpreter.c",  # one training step
+    "src/forward.c",  # inference between two steps
     "src/objects.c",  # what the host writes and reads
     "src/begin.c",  # the commit of what the host has written
     "src/samples.c",  # what a device keeps to train on

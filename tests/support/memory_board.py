@@ -346,9 +346,22 @@ class MemoryBoard:
         return isa.unpack("poet_facts", bytes(self.ffi.buffer(facts)))
 
     def keep_program(self, model: bytes, plan: bytes) -> None:
-        self._parts = [self.ffi.new("uint8_t[]", list(part)) for part in (model, plan)]
-        fields = [*self._parts, *map(len, self._parts)]
-        self.program = self.ffi.new("struct poet_program *", fields)
+        self._parts, self.program = self._in_memory(model, plan)
+
+    def _in_memory(self, *both: bytes) -> tuple[list[Any], Any]:
+        parts = [self.ffi.new("uint8_t[]", list(part)) for part in both]
+        return parts, self.ffi.new("struct poet_program *", [*parts, *map(len, parts)])
+
+    def load_forward(self, model: bytes, plan: bytes) -> None:
+        """Load a forward program in memory. Nothing follows its bytes."""
+        self._forward = self._in_memory(model, plan)
+        self.call("load_forward", self._forward[1])
+
+    def infer(self, data: bytes, size_bytes: int) -> bytes:
+        """Return the outputs, of `size_bytes` bytes."""
+        outputs = self.ffi.new("const uint8_t **")
+        self.call("infer", data, outputs)
+        return bytes(self.ffi.buffer(outputs[0], size_bytes))
 
     def statements(self) -> Iterator[tuple[str, Any]]:
         """Name and struct of each statement of the loaded plan but `end`, by its decoder."""

@@ -58,9 +58,9 @@ def begin(board: MemoryBoard, seed: int = 1) -> None:
     board.begin(0)
 
 
-def give_batch(board: MemoryBoard) -> None:
+def give_batch(board: MemoryBoard, kind: str = "frugal") -> None:
     for number in (toy.X, toy.T):
-        board.write(2, number, 0, toy.values(1)[number])
+        board.write(2, number, 0, toy.values(1, kind)[number])
 
 
 def run_in_ram(board: MemoryBoard, first: int, last: int, every: int) -> None:

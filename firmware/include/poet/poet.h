@@ -184,25 +184,28 @@ struct poet {
 
   /* Storage. These fields are valid while storage_status is 0 (store.c). */
   int16_t storage_status; /* 0: mounted; else the error */
-  uint32_t partition;     /* first block of the partition on the card */
+  /* true: storage may hold data that an unfinished attempt at a step wrote for
+   * the next sequence number */
+  bool stale;
+  bool loaded;        /* a schedule: see there */
+  uint32_t partition; /* first block of the partition on the card */
   uint32_t partition_blocks;
   struct poet_store store;
   /* newest commit record; `now.step` is POET_NO_STEP if the card has no commit
    */
   struct poet_commit committed;
-  /* true: storage may hold data that an unfinished attempt at a step wrote for
-   * the next sequence number */
-  bool stale;
   /* cached block that must still be written; POET_NO_BLOCK: there is none */
   uint32_t unsettled;
   uint32_t cache_uses; /* number of cache accesses so far */
   uint32_t cache_last; /* index of the entry used last */
 
   /* Schedule: valid while `loaded`. */
-  bool loaded;
 #if POET_LIBRARY
   const struct poet_program *program; /* NULL: the schedule is on storage */
   struct poet_run runs[2];            /* those that were last used */
+  const struct poet_program *forward; /* of poet_load_forward, or NULL */
+  bool infers;         /* `model` and `plan` are those of `forward` */
+  uint32_t inferences; /* so many calls of poet_infer */
 #endif
   struct poet_model model;
   struct poet_plan_header plan;
@@ -216,6 +219,7 @@ struct poet {
   uint16_t kept_at_start; /* number of stored tensors with the flag KEEP */
   /* number of the tensor with the flag LOSS, or POET_NONE */
   uint16_t loss;
+  uint32_t trained; /* crc of the model whose steps renew the weights */
 
   /* Upload: between steps. */
   /* true: memory.bitmap marks the CURRENT and FIXED tensors that were written
@@ -327,7 +331,12 @@ POET_CHECKED int poet_begin(struct poet *p, uint32_t step);
  * step after an error. If `step` is the last step, return its result again.
  * Record `trace_count` statements, beginning with statement `trace_first`.
  * After wrong_step, `detail` is the last step. After page_damaged or
- * not_finite, it is the number of the tensor. */
+ * not_finite, it is the number of the tensor.
+ *
+ * If a forward program is loaded, run inference `step`; any number but the last
+ * one is a new inference. It reads tensors that were written since poet_load,
+ * or else the committed ones. poet_write writes its input, the last stored
+ * tensor, to RAM. Its last tensor is in the arena afterwards. */
 POET_CHECKED int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
                            uint16_t trace_count,
                            struct poet_step_result *result);

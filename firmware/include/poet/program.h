@@ -46,6 +46,25 @@ POET_CHECKED int poet_load_program(struct poet *p,
                                    const struct poet_program *program,
                                    struct poet_facts *facts);
 
+/* Validate a forward program, after its training program was loaded from memory
+ * or from storage. bad_table: its stored tensors, or their homes, are others.
+ * `program` stays in use until another schedule is loaded. */
+POET_CHECKED int poet_load_forward(struct poet *p,
+                                   const struct poet_program *program);
+
+/* Compute the outputs of one batch, between two steps. `data` has the bytes of
+ * the program's input. `outputs` points into the arena, until the next call of
+ * a function with this `p`. Weights are those of the last step, committed or
+ * not. No weight and no commit changes, and the next step gives the same bits,
+ * after errors too. A batch for the next step stays if it is complete; write
+ * one that is not again.
+ *
+ * busy: a step runs, or weights were written and poet_begin was not called.
+ * page_damaged: a step finds and repairs damaged weights; a page was lost if
+ * `detail` is a computed tensor: call poet_infer again. */
+POET_CHECKED int poet_infer(struct poet *p, const void *data,
+                            const uint8_t **outputs);
+
 /* Return the least number of blocks that a program needs on storage whose erase
  * unit has `erase_blocks` blocks (0: no erase is needed). */
 uint32_t poet_least_blocks(const struct poet_program *program,

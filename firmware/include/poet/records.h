@@ -86,10 +86,14 @@
 /* Flag of a model whose steps may write new values of CURRENT tensors to
  * storage without a commit */
 #define POET_MODEL_FOUR_SLOTS 2
+/* Flag of a forward program: it computes outputs with the weights of another
+ * model, and renews none */
+#define POET_MODEL_FORWARD 4
 
 /* The model part consists of one poet_model, then a poet_tensor for each
  * tensor, then a poet_op for each tensor that is not stored, then `cut_count`
- * poet_cut. The stored tensors come first. Each later tensor i (i >=
+ * poet_cut; in a forward program, then the crc of the model that trains its
+ * weights. The stored tensors come first. Each later tensor i (i >=
  * stored_count) is computed by operator i - stored_count. */
 struct poet_model {
   uint32_t magic;
@@ -204,8 +208,9 @@ POET_LAYOUT(poet_file, 8);
 /* Numbers of the parts of a .poet file. */
 #define POET_PART_MODEL 1
 #define POET_PART_PLAN 2
-#define POET_PART_META 3   /* JSON: names, first values, the solver's claims */
-#define POET_PART_ORIGIN 4 /* the ONNX file of the model */
+#define POET_PART_META 3    /* JSON: names, first values, the solver's claims */
+#define POET_PART_ORIGIN 4  /* the ONNX file of the model */
+#define POET_PART_FORWARD 5 /* both parts of a forward program */
 /* a reader that does not know this part refuses the file; else it leaves the
  * part out */
 #define POET_PART_NEEDED 1

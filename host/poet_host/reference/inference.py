@@ -52,6 +52,42 @@ def inference(graph: Graph) -> Graph:
     )
 
 
+def forward_graph(graph: Graph) -> Graph:
+    """Return the inference as a graph whose last node, the logits, a board computes.
+
+    It has all stored nodes of `graph`, in the same order, then its own data: one sample, or a batch
+    of training if some operator mixes samples.
+    """
+    nodes, batch = evaluation(graph), graph.batch
+    sample = _free_name(graph)
+    if _takes_any_number(graph, nodes):
+        batch = 1
+        nodes = tuple(
+            replace(node, shape=(1, *node.shape[1:]), attrs={**node.attrs, "n": 1})
+            for node in nodes
+        )
+    instead = {graph.data: sample}
+    nodes = tuple(
+        replace(node, inputs=tuple(instead.get(name, name) for name in node.inputs))
+        for node in nodes
+    )
+    data = graph[graph.data]
+    data = replace(data, name=sample, shape=(batch, *data.shape[1:]))
+    stored = (node for node in graph if node.stored)
+    logits = nodes[-1].name
+    return replace(
+        graph, nodes=(*stored, data, *in_place(nodes)), data=sample, logits=logits, loss=logits,
+        origin=b"",
+    )  # fmt: skip
+
+
+def _free_name(graph: Graph) -> str:
+    name = "sample"
+    while name in graph.by_name:
+        name += "_"
+    return name
+
+
 def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) -> Array:
     """Return the logits (samples, ...) of data `x` (samples, ...), for any number of samples.
 

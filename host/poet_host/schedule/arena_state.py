@@ -88,8 +88,6 @@ class ArenaState:
         record = self.model.tensors[tensor]
         self.homes[tensor] = offset
         self.take(offset, record.size_bytes, tensor)
-        if record.place == PLACE_NONE:
-            raise RuleError(f"tensor {tensor} is never on storage, so it cannot be in RAM first")
         if self.commit_every > 1 and record.place == CURRENT:
             self._on_storage.discard(tensor)  # it has the value of the last commit
 
@@ -286,13 +284,18 @@ class ArenaState:
         for i, tensor in enumerate(self.model.tensors):
             if tensor.flags & KEEP and i not in kept:
                 raise RuleError(f"at the end, tensor {i} must be on storage or stay, but does not")
+        if self.model.trained_by is not None:
+            self._must_be_in_ram(len(self.model.tensors) - 1)
+            if self.model.stored_count - 1 not in self.homes:
+                raise RuleError("the input of an inference has no place in RAM")
 
     def _returned(self, number: int, offset: int) -> set[int]:
         """Return the tensor that is in a home again, if it is not the place of a batch."""
         home, tensors = self.model.tensors[number], self.model.tensors
-        if home.place == INPUT:
+        forward = self.model.trained_by is not None
+        if home.place == PLACE_NONE or (home.place == INPUT and not forward):
             return set()
-        renewed = home.place == CURRENT and not home.flags & KEEP
+        renewed = home.place == CURRENT and not home.flags & KEEP and not forward
         for tensor, resident in self._where.items():
             found = tensors[tensor]
             same = (found.block, found.at, found.cut) == (home.block, home.at, home.cut)

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from .. import isa
 from ..errors import BadInput, PoetError
 from ..graph.cuts import Cut
 from ..graph.graph import Graph
-from ..onnx.returning import RETURNING
 from ..plan.nests import NestedOperator
 from ..plan.plan import Plan, Statement
 from ..plan.problem import CostGraph
@@ -18,7 +17,7 @@ from .bits import BitWriter, width
 from .decode import Wait, decode, initial_offsets
 from .homes import Nests as Nests, homes_of, interval_of, writes_uncommitted
 from .layout import model_of_costs, model_of_graph, numbered
-from .meta import TensorMeta
+from .meta import names_of
 from .model import SLOTS, Model, Operator, model_bytes, read_model, with_crc
 from .nests import Streamed, made_by, nested, offset_of_own, put_nest, with_nests
 from .schedule import Schedule
@@ -49,16 +48,9 @@ def encode(
     for a graph that no board can run. Raises PoetError if the plan breaks a rule of the format, or
     uses a mode that has no nest and overwrites no input.
     """
-    nodes = numbered(graph)
-    about = {"name": graph.name, "data": graph.data, "label": graph.label}
-    about |= {"loss": graph.loss, "logits": graph.logits}
-    about |= {key: names for key in RETURNING if (names := getattr(graph, key))}
-    keys = [field.name for field in fields(TensorMeta)]
-    tensors = [{key: getattr(node, key) for key in keys} for node in nodes]
-    known = {"graph": about, "tensors": tensors}
     slots = SLOTS + (storage and writes_uncommitted(graph, plan, nests or {}))
     model = model_of_graph(graph, cuts, storage=storage, slots=slots)
-    return _encode(model, known, plan, meta, queue_capacity, graph.origin, nests)
+    return encode_model(model, names_of(graph), plan, meta, queue_capacity, graph.origin, nests)
 
 
 def encode_costs(
@@ -78,10 +70,10 @@ def encode_costs(
         )
     nodes = numbered(graph.nodes)
     known = {"graph": {"name": graph.name}, "tensors": [{"name": node.name} for node in nodes]}
-    return _encode(model_of_costs(graph), known, plan, meta, queue_capacity)
+    return encode_model(model_of_costs(graph), known, plan, meta, queue_capacity)
 
 
-def _encode(
+def encode_model(
     tables: Model,
     known: dict[str, Any],
     plan: Plan,
@@ -90,6 +82,7 @@ def _encode(
     origin: bytes = b"",
     nests: Nests | None = None,
 ) -> Schedule:
+    """Return the schedule of a plan for a model part. `known`: the names in its meta part."""
     if not plan.statements:
         raise BadInput(f"the plan has no statements to encode: its status is {plan.status}")
     if queue_capacity < 1:

@@ -103,6 +103,30 @@ def model_of_graph(
     return lay_out(tensors, operators, renews, slots)
 
 
+def model_of_forward(trained: Model, graph: Graph, cuts: Mapping[str, Cut]) -> Model:
+    """Return the tables of a forward program, whose stored tensors are those of `trained`.
+
+    `graph` is the inference, with the stored nodes of the training graph first, then its own data.
+    Pages lie where a training step has its pages.
+    """
+    nodes = numbered(graph)
+    number = {node.name: i for i, node in enumerate(nodes)}
+    tensors = list(trained.tensors[: trained.stored_count])
+    pages = (t.block for t in trained.tensors if t.place == PAGE)
+    end, place = min(pages, default=trained.data_blocks), PAGE if trained.storage else PLACE_NONE
+    for node in nodes[trained.stored_count :]:
+        tensor = Tensor(node.size_bytes, place, 0, cut=cuts.get(node.name))
+        if node.stored:
+            tensor = Tensor(node.size_bytes, PLACE_NONE, STORED)
+        elif trained.storage:
+            tensor, end = replace(tensor, block=end), end + tensor.blocks
+        tensors.append(tensor)
+    if end > trained.data_blocks:
+        raise BadInput(f"graph {graph.name}: an inference needs more pages than a training step")
+    operators = tuple(_operator(graph, node, number) for node in nodes if not node.stored)
+    return replace(trained, tensors=tuple(tensors), operators=operators, trained_by=trained.crc)
+
+
 def _is_small(tensor: Tensor) -> bool:
     return shares(tensor.size_bytes) and tensor.cut is None
 

@@ -1,12 +1,14 @@
 """Schema of the meta part of a .poet file. The meta part may have other keys too."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ..graph.graph import Phase, Role
+from ..graph.graph import Graph, Phase, Role
+from ..onnx.returning import RETURNING
 from ..schema import Count, Name
+from .layout import numbered
 
 _Size = Annotated[int, Meta(ge=1, lt=2**32)]
 
@@ -69,3 +71,13 @@ class ScheduleMeta:
     plan: dict[str, Any]  # a plan as JSON, without its statements
     board: str | None = None
     keep_everything: KeptEverything | None = None
+
+
+def names_of(graph: Graph) -> dict[str, Any]:
+    """Return the names of a graph and its tensors, for the meta part."""
+    about = {"name": graph.name, "data": graph.data, "label": graph.label}
+    about |= {"loss": graph.loss, "logits": graph.logits}
+    about |= {key: names for key in RETURNING if (names := getattr(graph, key))}
+    keys = [field.name for field in fields(TensorMeta)]
+    tensors = [{key: getattr(node, key) for key in keys} for node in numbered(graph)]
+    return {"graph": about, "tensors": tensors}

@@ -20,13 +20,16 @@ PLACE_NONE, PAGE, FIXED, CURRENT, NEXT, INPUT = (
 STORED, KEEP, ONCE, LOSS, SHARED = (
     _C[f"POET_FLAG_{name}"] for name in ("STORED", "KEEP", "ONCE", "LOSS", "SHARED")
 )
-IN_RAM, FOUR_SLOTS = _C["POET_MODEL_IN_RAM"], _C["POET_MODEL_FOUR_SLOTS"]
+IN_RAM, FOUR_SLOTS, FORWARD = (
+    _C[f"POET_MODEL_{name}"] for name in ("IN_RAM", "FOUR_SLOTS", "FORWARD")
+)
 FORMAT = _C["POET_VERSION"]
 READABLE = (2, FORMAT)
 """Formats of cards that `card check` and `card export` read."""
 
 # The CRC of a part is computed from all bytes after the field `crc` of its header.
-_AFTER_CRC = isa.ffi().offsetof("struct poet_model", "crc") + 4
+_CRC_BYTES = 4
+_AFTER_CRC = isa.ffi().offsetof("struct poet_model", "crc") + _CRC_BYTES
 
 # Fields of poet_op that are not attributes of an operator.
 STRUCTURE = ("kernel", "sink", "input_count", "output", "overwrites", "input")
@@ -109,6 +112,9 @@ class Model:
     # False: for a board without a card; stored tensors are in RAM at the start of a step
     storage: bool = True
     slots: int = SLOTS  # of a CURRENT tensor
+    trained_by: int | None = (
+        None  # of a forward program: `crc` of the model that trains its weights
+    )
 
     @property
     def stored_count(self) -> int:
@@ -170,8 +176,12 @@ def model_bytes(model: Model) -> bytes:
         slot_stride=model.slot_stride,
         data_blocks=model.data_blocks,
         cut_count=len(numbers),
-        flags=IN_RAM * (not model.storage) | FOUR_SLOTS * (model.slots > SLOTS),
+        flags=IN_RAM * (not model.storage)
+        | FOUR_SLOTS * (model.slots > SLOTS)
+        | FORWARD * (model.trained_by is not None),
     )
+    if model.trained_by is not None:
+        rows.append(model.trained_by.to_bytes(_CRC_BYTES, "little"))
     return with_crc(header + b"".join(rows))
 
 
@@ -221,13 +231,15 @@ def read_tensors(part: bytes, where: str) -> Model:
             f"{where} is damaged (the CRC of the model part is wrong): copy it again, or solve "
             "again"
         )
-    at = part_size(header) - header["cut_count"] * isa.record_size("poet_cut")
+    forward = bool(header["flags"] & FORWARD)
+    end = part_size(header) - _CRC_BYTES * forward
+    at = end - header["cut_count"] * isa.record_size("poet_cut")
     cuts = [_cut(row, where) for row in _records("poet_cut", part, at, header["cut_count"])]
     tensors = tuple(
         _tensor(row, cuts, f"{where} breaks a rule of the format (wrong place of tensor {i})")
         for i, row in enumerate(_records("poet_tensor", part, size, header["tensor_count"]))
     )
-    flags = header["flags"]
+    flags = header["flags"] & ~FORWARD
     if flags not in (0, IN_RAM, FOUR_SLOTS):
         raise BadInput(f"{where} breaks a rule of the format (unknown flags): solve again")
     return Model(
@@ -238,6 +250,7 @@ def read_tensors(part: bytes, where: str) -> Model:
         header["crc"],
         storage=flags != IN_RAM,
         slots=SLOTS + (flags == FOUR_SLOTS),
+        trained_by=int.from_bytes(part[end:], "little") if forward else None,
     )
 
 
@@ -262,6 +275,7 @@ def part_size(header: Mapping[str, int]) -> int:
         + header["tensor_count"] * isa.record_size("poet_tensor")
         + computed * isa.record_size("poet_op")
         + header["cut_count"] * isa.record_size("poet_cut")
+        + _CRC_BYTES * bool(header["flags"] & FORWARD)
     )
 
 

@@ -3,7 +3,7 @@
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,16 @@ from .model import FORMAT, Model, other_version, part_crc, part_size, read_model
 from .recover import graph_of
 
 _C = isa.constants()
-_MODEL, _PLAN, _META, _ORIGIN = (
-    _C[f"POET_PART_{name}"] for name in ("MODEL", "PLAN", "META", "ORIGIN")
+_MODEL, _PLAN, _META, _ORIGIN, _FORWARD = (
+    _C[f"POET_PART_{name}"] for name in ("MODEL", "PLAN", "META", "ORIGIN", "FORWARD")
 )
-_NAMES = {_MODEL: "model part", _PLAN: "plan part", _META: "meta part", _ORIGIN: "origin part"}
+_NAMES = {
+    _MODEL: "model part",
+    _PLAN: "plan part",
+    _META: "meta part",
+    _ORIGIN: "origin part",
+    _FORWARD: "forward part",
+}
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class Schedule:
     plan_part: bytes
     meta: Mapping[str, Any]  # JSON: names of tensors, model, options, board, costs, ...
     origin: bytes = field(default=b"", repr=False)  # the .onnx file of an imported model
+    # model part and plan part of the forward program; empty: there is none
+    forward_part: bytes = field(default=b"", repr=False)
 
     def __repr__(self) -> str:
         name = self.meta.get("graph", {}).get("name", "?")
@@ -66,6 +74,15 @@ class Schedule:
         del row["magic"]
         return PlanHeader(**row)
 
+    @cached_property
+    def forward(self) -> "Schedule | None":
+        """Return the forward program: the plan of an inference, with its own graph."""
+        if not self.forward_part:
+            return None
+        header = _header(self.forward_part, "poet_model", "POET_MODEL_MAGIC", "forward part")
+        size = part_size(header)
+        return Schedule(self.forward_part[:size], self.forward_part[size:], self.meta["forward"])
+
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the tensors, in the order of tensor numbers."""
@@ -75,6 +92,7 @@ class Schedule:
         """Return the content of a .poet file."""
         text = json.dumps(self.meta, ensure_ascii=False, allow_nan=False).encode("utf-8")
         parts = {_MODEL: self.model_part, _PLAN: self.plan_part, _META: text, _ORIGIN: self.origin}
+        parts |= {_FORWARD: self.forward_part}
         return file_of({number: content for number, content in parts.items() if content})
 
     def save(self, path: Path | str) -> None:
@@ -96,7 +114,31 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
     parts = _parts(data, where)
     if missing := {_MODEL, _PLAN, _META} - parts.keys():
         raise _damaged(where, f"the {_NAMES[min(missing)]} is missing")
-    model_part, plan_part = parts[_MODEL], parts[_PLAN]
+    meta = parse_json(parts[_META], f"{where}, meta part")
+    rest = parts.get(_ORIGIN, b""), parts.get(_FORWARD, b"")
+    schedule = Schedule(parts[_MODEL], parts[_PLAN], meta, *rest)
+    _check(schedule, where)
+    if _FORWARD in parts:
+        _check_forward(schedule, f"{where}, forward part")
+    return schedule
+
+
+def _check_forward(schedule: Schedule, where: str) -> None:
+    if "forward" not in schedule.meta:
+        raise _damaged(where, "the meta part lacks its tensors")
+    forward, trained = schedule.forward, schedule.model
+    assert forward is not None
+    _check(forward, where)
+    count = trained.stored_count
+    tensors = forward.model.tensors[:count]
+    same = replace(forward.model, tensors=tensors, operators=(), crc=trained.crc)
+    wanted = replace(trained, tensors=trained.tensors[:count], operators=(), trained_by=trained.crc)
+    if same != wanted or forward.model.stored_count != count + 1:
+        raise _damaged(where, "it belongs to another model")
+
+
+def _check(schedule: Schedule, where: str) -> None:
+    model_part, plan_part = schedule.model_part, schedule.plan_part
     model_header = _header(model_part, "poet_model", "POET_MODEL_MAGIC", where)
     plan_header = _header(plan_part, "poet_plan_header", "POET_PLAN_MAGIC", where)
     if model_header["version"] != FORMAT:
@@ -112,10 +154,7 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
             f"{where}: the plan in this file was made for another model, not for the model in this "
             "file: solve again"
         )
-    meta = parse_json(parts[_META], f"{where}, meta part")
-    schedule = Schedule(model_part, plan_part, meta, parts.get(_ORIGIN, b""))
     check_meta(schedule, where)
-    return schedule
 
 
 def file_of(parts: Mapping[int, bytes]) -> bytes:
@@ -128,8 +167,8 @@ def file_of(parts: Mapping[int, bytes]) -> bytes:
 
 
 def _flags(number: int) -> int:
-    """Return the flags of a part. What trains needs all parts but the origin part."""
-    return _C["POET_PART_NEEDED"] * (number != _ORIGIN)
+    """Return the flags of a part. What trains needs the first three parts."""
+    return _C["POET_PART_NEEDED"] * (number < _ORIGIN)
 
 
 def _parts(data: bytes, where: str) -> dict[int, bytes]:

@@ -239,10 +239,13 @@ def wide() -> Graph:
     return training_graph(b.model(b.softmax_xent(b.linear(x, 4), name="loss")), Adam(0.001), "all")
 
 
-def train_and_evaluate(poet_host: Command, schedule: Path, data: object, *options: object) -> None:
+def train_and_evaluate(
+    poet_host: Command, schedule: Path, data: object, *options: object, normalize: str = "none"
+) -> None:
     weights = schedule.with_suffix(".safetensors")
     given = ("--port", "native", "--data", data, "--json", *options)
-    trained = poet_host("train", schedule, *given, "--steps", 2, "--save-weights", weights)
+    training = ("--normalize", normalize, "--steps", 2, "--save-weights", weights)
+    trained = poet_host("train", schedule, *given, *training)
     assert trained.code == 0, trained.err
     found = poet_host("evaluate", schedule, *given, "--weights", weights)
     assert found.code == 0, found.err
@@ -261,8 +264,10 @@ def test_the_commands_of_the_guide(tmp_path: Path, poet_host: Command) -> None:
     rows = np.random.default_rng(0).standard_normal((60, 65))
     rows[:, -1] = np.arange(60) % 4
     np.savetxt(tmp_path / "mine.csv", rows, fmt=["%.6f"] * 64 + ["%d"], delimiter=",")
-    options = ("--test-split", 0.2, "--normalize", "standard")
-    train_and_evaluate(poet_host, tmp_path / "mine.poet", tmp_path / "mine.csv", *options)
+    train_and_evaluate(
+        poet_host, tmp_path / "mine.poet", tmp_path / "mine.csv", "--test-split", 0.2,
+        normalize="standard",
+    )  # fmt: skip
 
 
 @pytest.mark.slow

@@ -10,8 +10,7 @@ from typing import Any
 
 from ..card.card import check_replaceable, held, nothing_held
 from ..card.weights import save_weights
-from ..data.classes import NO_NAMES
-from ..data.fitted import FittedData, numbered
+from ..data.fitted import FittedData, adapted
 from ..device.device import NOTHING_COMMITTED
 from ..errors import BadInput
 from ..graph.graph import Graph
@@ -103,9 +102,9 @@ def check_training(
         found = held(device)
         if found is None:
             raise nothing_held(graph)
-        numbered(data, found.note.classes if found.note else NO_NAMES)
+        adapted(data, found.facts)
         return None
-    numbered(data, start.classes, is_trained=start.weights is not None)
+    adapted(data, start.facts, is_trained=start.weights is not None)
     check_starting_values(graph, start.weights)
     if erase_card:
         return None

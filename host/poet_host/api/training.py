@@ -10,9 +10,8 @@ from ..card.card_device import CardDevice, job_room_bytes, partition_blocks
 from ..card.card_export import Exported, exported
 from ..card.card_report import CardReport
 from ..card.job import JobState, check_room, job_size, make_job, read_job, write_job
-from ..card.weights import SavedWeights, classes_of_weights, write_tensors
-from ..data.classes import NO_NAMES
-from ..data.fitted import FittedData, numbered
+from ..card.weights import SavedWeights, facts_of_weights, write_tensors
+from ..data.fitted import FittedData, adapted
 from ..device.device import Progress
 from ..errors import BadInput
 from ..graph.weights import Weights
@@ -128,12 +127,10 @@ def evaluate(
     """
     schedule = as_schedule(schedule)
     fitted = as_fitted(data, schedule.graph)
-    classes = NO_NAMES
     if weights is None:
-        found = resumed(connection.device, schedule)
-        weights, classes = found.weights or read_weights(connection.device, schedule), found.classes
+        _, weights = read_card(schedule, connection)
     given = as_weights(weights, schedule.graph)
-    fitted = numbered(fitted, classes or classes_of_weights(given))
+    fitted = adapted(fitted, facts_of_weights(given))
     return evaluate_on(connection.device, given, fitted, half, samples, progress)
 
 
@@ -167,10 +164,10 @@ def write_card(
     fitted, start, last = task.data, task.start, task.last
     decode(schedule)  # a card without a board does not check the plan
     check_training(schedule, connection, fitted, start, erase_card)
-    first, names = first_step, start.classes
+    first, facts = first_step, start.facts
     if resume:
         found = resumed(device, schedule)
-        first, names = found.step, found.classes
+        first, facts = found.step, found.facts
         if found.weights is not None:
             raise BadInput(
                 "the weights on the card have another layout than this schedule needs. First run "
@@ -181,7 +178,7 @@ def write_card(
             f"nothing is left to train: step {first} is already done, and training ends after step "
             f"{last}. Allow more steps or epochs"
         )
-    fitted = numbered(fitted, names, is_trained=resume or start.weights is not None)
+    fitted = adapted(fitted, facts, is_trained=resume or start.weights is not None)
     steps_left, batch = last - first, schedule.graph.batch
     room_bytes = job_room_bytes(schedule.model, partition_blocks(device))
     check_room(fitted, batch, steps_left, room_bytes)  # before the card is erased
@@ -196,7 +193,7 @@ def write_card(
     write_job(device, job, progress)
     state = read_job(device)
     assert state is not None
-    return replace(state, classes=fitted.classes or names)
+    return replace(state, classes=fitted.classes)
 
 
 def card_image_bytes(schedule: Schedule, data: FittedData, steps: int) -> int:
@@ -217,7 +214,7 @@ def read_card(
     schedule = as_schedule(schedule)
     device = connection.device
     found = resumed(device, schedule)
-    weights = found.weights or SavedWeights(read_weights(device, schedule), found.classes)
+    weights = found.weights or SavedWeights(read_weights(device, schedule), found.facts)
     return read_job(device), weights
 
 
@@ -251,5 +248,5 @@ def export_card(
     """
     with CardDevice(card) as file:
         found = exported(file, None if schedule is None else as_schedule(schedule), prior=prior)
-    write_tensors(path, found.model, found.tensors, found.step, found.classes)
+    write_tensors(path, found.model, found.tensors, found.step, found.facts)
     return found

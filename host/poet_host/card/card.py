@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import isa
-from ..data.classes import NO_NAMES, Classes
+from ..data.facts import NO_FACTS, DataFacts
 from ..device.answers import board_error
 from ..device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Device
 from ..errors import BadInput, BoardError, quoted
@@ -34,6 +34,10 @@ class Held:
     model_crc: int
     note: Note | None
 
+    @property
+    def facts(self) -> DataFacts:
+        return self.note.facts if self.note else NO_FACTS
+
     def described(self, graph: Graph) -> str:
         """Describe the card's model, for a message which says that it differs from `graph`."""
         if self.note is None:
@@ -48,7 +52,7 @@ class Resumed:
     """The state from which training continues."""
 
     step: int
-    classes: Classes
+    facts: DataFacts
     # The card's weights if they must be written again in the schedule's layout, otherwise None.
     weights: SavedWeights | None = None
 
@@ -181,16 +185,16 @@ def resumed(device: AnyCard, schedule: Schedule) -> Resumed:
     graph = schedule.graph
     if found is None:
         raise nothing_held(graph)
-    classes = found.note.classes if found.note else NO_NAMES
+    facts = found.facts
     if found.model_crc == schedule.model.crc:
         device.load(schedule.model_part, schedule.plan_part)
-        return Resumed(found.step, classes)
+        return Resumed(found.step, facts)
     if not _same_weights(found, graph):
         raise BadInput(
             f"the card holds weights of {found.described(graph)}, but this schedule is for "
             f"{graph.name}. Use the schedule that trained the weights on the card, or another card"
         )
-    return Resumed(found.step, classes, SavedWeights(_in_own_layout(device, found, graph), classes))
+    return Resumed(found.step, facts, SavedWeights(_in_own_layout(device, found, graph), facts))
 
 
 def _same_weights(found: Held, graph: Graph) -> bool:

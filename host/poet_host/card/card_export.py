@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 
-from ..data.classes import NO_NAMES, Classes
+from ..data.facts import NO_FACTS, DataFacts
 from ..errors import BadInput
 from ..graph.source import Source
 from ..graph.weights import Array, file_sources, tensors_of_file, weight_nodes
@@ -22,7 +22,7 @@ class Exported:
 
     model: str  # name of the model
     step: int  # number of steps that they were trained for
-    classes: Classes
+    facts: DataFacts
     tensors: Mapping[str, Array]
 
     def __repr__(self) -> str:
@@ -71,7 +71,7 @@ def exported(
         for name in names.sources
     }
     tensors = tensors_of_file(names.model, names.sources, values)
-    return Exported(names.model, state.step, note.classes if note else NO_NAMES, tensors)
+    return Exported(names.model, state.step, note.facts if note else NO_FACTS, tensors)
 
 
 def _names_of_schedule(schedule: Schedule, numbers: Mapping[str, int]) -> _Names:

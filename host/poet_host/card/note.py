@@ -1,7 +1,8 @@
 """Read and write the host's notes on a card.
 
 A board identifies tensors by number. A note has the names and shapes of a model's tensors, their
-place in files of weights, and the classes that the weights distinguish. The card's model area has
+place in files of weights, the classes that the weights distinguish, and the normalisation of their
+data. The card's model area has
 two places for notes at its end (FORMAT.md). So the note of the committed model stays until the next
 model is committed.
 """
@@ -15,7 +16,8 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from .. import isa
-from ..data.classes import NO_NAMES, Classes, classes_from_json
+from ..data.classes import Classes
+from ..data.facts import NO_FACTS, DataFacts
 from ..device.device import MODEL
 from ..errors import BadInput
 from ..graph.source import Source
@@ -43,7 +45,7 @@ class Note:
     numbers: Mapping[str, int]  # tensor numbers in the model, by name
     # Place of each parameter and state in files of weights, by name; None: the note lacks it.
     sources: Mapping[str, Source]
-    classes: Classes = NO_NAMES
+    facts: DataFacts = NO_FACTS
     sequence: int = 0
 
 
@@ -57,9 +59,10 @@ class _Row:
     weights: tuple[tuple[str, tuple[Count, ...], Annotated[int, Meta(ge=0, lt=2**16)]], ...]
     classes: dict[str, Any] | None
     sources: dict[str, Source]
+    normalization: dict[str, Any] | None = None  # cards of 0.2.0 do not have it
 
 
-def write_note(device: AnyCard, schedule: Schedule, classes: Classes = NO_NAMES) -> None:
+def write_note(device: AnyCard, schedule: Schedule, facts: DataFacts = NO_FACTS) -> None:
     """Write the note of a schedule's model. Afterwards, the board has no schedule loaded."""
     graph = schedule.graph
     before = [read_note(device, place) for place in PLACES]
@@ -74,17 +77,19 @@ def write_note(device: AnyCard, schedule: Schedule, classes: Classes = NO_NAMES)
         "sequence": sequence,
         "weights": [[node.name, node.shape, numbers[node.name]] for node in weight_nodes(graph)],
         "sources": {name: asdict(source) for name, source in file_sources(graph).items()},
-        "classes": classes.to_json(),
+        **facts.to_json(),
     }
     content = _packed(about)
-    if len(content) > _MOST_BYTES and classes:
-        content = _packed({**about, "classes": Classes(classes).to_json()})  # without examples
+    if len(content) > _MOST_BYTES and facts.classes:
+        about["classes"] = Classes(facts.classes).to_json()  # without examples
+        content = _packed(about)
     if len(content) > _MOST_BYTES or len(schedule.model_part) > PLACES[0]:
-        if not classes:
+        if facts == NO_FACTS:
             return  # without a note, the weights are recognised by the model's CRC
         raise BadInput(
-            f"{graph.name}: the card has too little space for the names of {len(classes)} classes. "
-            "Shorten the names, or use numbers as labels"
+            f"{graph.name}: the card has too little space for the names of {len(facts.classes)} "
+            "classes and the normalisation. Shorten the names or use numbers as labels, and "
+            "normalise all values alike (scale, or MEAN:STD)"
         )
     crc = zlib.crc32(content)
     record = isa.pack("poet_note", magic=_C["POET_NOTE_MAGIC"], crc=crc, bytes=len(content))
@@ -123,9 +128,9 @@ def read_note(device: AnyCard, place: int) -> Note | None:
     try:
         about = json.loads(zlib.decompressobj().decompress(content, 2**24))
         row = convert(about, _Row, "a note")
-        classes = classes_from_json(row.classes)
+        facts = DataFacts.from_json(vars(row))
     except (ValueError, TypeError, KeyError, RecursionError, zlib.error, BadInput):
         return None  # not a valid note; training works without a note
     shapes = {name: shape for name, shape, _ in row.weights}
     numbers = {name: number for name, _, number in row.weights}
-    return Note(row.model_crc, row.model, shapes, numbers, row.sources, classes, row.sequence)
+    return Note(row.model_crc, row.model, shapes, numbers, row.sources, facts, row.sequence)

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as parse_tensors, save as tensors_to_bytes
 
-from ..data.classes import NO_NAMES, Classes, classes_from_json
+from ..data.classes import NO_NAMES, Classes
+from ..data.facts import NO_FACTS, DataFacts
+from ..data.normalization import Normalization
 from ..errors import BadInput, reason
 from ..files import MOST_BYTES, check_readable, parse_json, read_bytes, write_whole
 from ..graph.graph import Graph
@@ -19,11 +22,19 @@ _NO_FILE = (SafetensorError, OSError, ValueError, TypeError, KeyError)
 
 
 class SavedWeights(dict[str, Array]):
-    """Weights by node name. `classes`: the names of the classes that they were trained with."""
+    """Weights by node name. `facts`: what they keep of the data that they were trained with."""
 
-    def __init__(self, values: Mapping[str, Array], classes: Classes) -> None:
+    def __init__(self, values: Mapping[str, Array], facts: DataFacts) -> None:
         super().__init__(values)
-        self.classes = classes
+        self.facts = facts
+
+    @property
+    def classes(self) -> Classes:
+        return self.facts.classes
+
+    @property
+    def normalization(self) -> Normalization | None:
+        return self.facts.normalization
 
 
 def save_weights(
@@ -38,13 +49,17 @@ def save_weights(
     """Write all parameters and states of `graph`, except its constants, to a safetensors file.
 
     `step` is the number of steps trained so far, which --resume needs. `classes` are saved too, so
-    that later data gets the same class numbers. If `classes` is empty, the classes that
-    `load_weights` read with `weights` are saved. `mode`: permissions of the file (None: those of
-    the replaced file, or of a new file). Raises PoetError if the file cannot be written.
+    that later data gets the same class numbers. Weights that a training or `load_weights` returned
+    bring their own classes and their normalisation, which are saved. `mode`: permissions of the
+    file (None: those of the replaced file, or of a new file). Raises PoetError if the file cannot
+    be written.
     """
-    names = classes or classes_of_weights(weights)
-    names = names if isinstance(names, Classes) else Classes(names)
-    write_tensors(path, graph.name, to_named(graph, weights, constants=False), step, names, mode)
+    facts = facts_of_weights(weights)
+    if classes:
+        facts = replace(
+            facts, classes=classes if isinstance(classes, Classes) else Classes(classes)
+        )
+    write_tensors(path, graph.name, to_named(graph, weights, constants=False), step, facts, mode)
 
 
 def write_tensors(
@@ -52,13 +67,13 @@ def write_tensors(
     model: str,
     tensors: Mapping[str, Array],
     step: int | None = None,
-    classes: Classes = NO_NAMES,
+    facts: DataFacts = NO_FACTS,
     mode: int | None = None,
 ) -> None:
     """Write the tensors of a file of weights, as `save_weights` does. `model`: the model's name."""
     about: dict[str, Any] = {"model": model}
     about |= {} if step is None else {"step": step}
-    about |= {"classes": classes.to_json()} if classes else {}
+    about |= {name: fact for name, fact in facts.to_json().items() if fact is not None}
     # Write one metadata entry, because safetensors writes several entries in no fixed order.
     data = tensors_to_bytes(dict(tensors), metadata={_ABOUT: json.dumps(about)})
     write_whole(path, data, mode)
@@ -92,7 +107,7 @@ def load_weights(path: Path | str, graph: Graph) -> SavedWeights:
             "`train` wrote"
         ) from error
     try:
-        return SavedWeights(from_named(graph, named), _classes(path))
+        return SavedWeights(from_named(graph, named), _facts(path))
     except BadInput as error:
         problem = str(error).removeprefix("weights: ")
         raise BadInput(
@@ -100,16 +115,18 @@ def load_weights(path: Path | str, graph: Graph) -> SavedWeights:
         ) from error
 
 
-def classes_of_weights(weights: Weights | None) -> Classes:
-    """Return the names of the classes that weights were trained with, if they are known."""
-    return weights.classes if isinstance(weights, SavedWeights) else NO_NAMES
+def facts_of_weights(weights: Weights | None) -> DataFacts:
+    """Return what weights keep of the data that they were trained with, if it is known."""
+    return weights.facts if isinstance(weights, SavedWeights) else NO_FACTS
 
 
-def _classes(path: Path | str) -> Classes:
+def _facts(path: Path | str) -> DataFacts:
     try:
-        return classes_from_json(_about(path).get("classes"))
+        return DataFacts.from_json(_about(path))
     except (BadInput, ValueError, TypeError, KeyError) as error:
-        raise BadInput(f"the names of the classes are damaged ({reason(error)})") from error
+        raise BadInput(
+            f"the names of the classes or the normalisation are damaged ({reason(error)})"
+        ) from error
 
 
 def _about(path: Path | str) -> dict[str, Any]:

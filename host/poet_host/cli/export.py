@@ -25,11 +25,17 @@ def export(
     ),
     as_json: bool = JSON,
 ) -> None:  # fmt: skip
-    """Write the trained model of a schedule to an .onnx file."""
+    """Write the trained model of a schedule to an .onnx file.
+
+    The model takes normalised samples: the normalisation of the weights is not part of it.
+    """
     check_writable(output)
     graph = api.Schedule.load(schedule).graph
-    model = api.export(graph, api.load_weights(weights, graph))
+    values = api.load_weights(weights, graph)
+    model = api.export(graph, values)
     write_whole(output, model)
+    if values.normalization:
+        say(f"the model takes samples after their normalisation ({values.normalization})")
     say(f"wrote {output}: {graph.name} with the weights of {weights}")
     if as_json:
         emit({"file": str(output), "size_bytes": len(model), "model": graph.name})

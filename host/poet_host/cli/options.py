@@ -117,10 +117,11 @@ class DataOptions:
     """The data that a command reads, and how it reads the data."""
 
     data: str = _DATA
-    normalize: str = option(
-        default="none", show_default=True, metavar="HOW",
+    normalize: str | None = option(
+        metavar="HOW", show_default="that of the weights, or none",
         help="Normalise samples: none, scale (to 0..1), standard (each channel to mean 0 and "
-        "standard deviation 1) or MEAN:STD (subtract MEAN, divide by STD), such as 0.5:0.25.",
+        "standard deviation 1) or MEAN:STD (subtract MEAN, divide by STD), such as 0.5:0.25. "
+        "Trained weights keep the numbers, so later commands need no --normalize.",
     )  # fmt: skip
     test_split: float | None = _test_split_option(
         " The --seed determines which samples are held out."

@@ -189,7 +189,8 @@ def _task(given: TrainOptions) -> api.Task:
             "--no-storage"
         )
     data = given.data.load(schedule.graph, given.seed, shuffle=given.duration.shuffle)
-    if data.x.dtype == np.uint8 and given.data.normalize == "none":
+    raw = given.data.normalize is None and not (given.resume or given.load_weights)
+    if data.x.dtype == np.uint8 and raw:
         say(f"data {data.name}: x has bytes (0 to 255). --normalize scale often trains better")
     if given.validated and data.x_test is None:
         raise BadInput(f"data {data.name}: validation needs held-out samples. Set --test-split")
@@ -222,13 +223,12 @@ def _about(task: api.Task, connection: api.Connection, given: TrainOptions) -> d
 
 def _say_classes(session: Session) -> None:
     """Print the names of the classes, and whether some classes have no name."""
-    training = session.training
-    say_classes(training.classes)
-    if 0 < len(training.classes) < classes_of(training.graph):
+    data, classes = session.training.data, classes_of(session.training.graph)
+    say_classes(data.classes)
+    if 0 < len(data.classes) < classes:
         say(
-            f"{training.graph.name} has {classes_of(training.graph):,} classes, but "
-            f"{training.data.name} has names for only {len(training.classes):,}. Data for later "
-            "runs cannot add names"
+            f"{session.training.graph.name} has {classes:,} classes, but {data.name} has names for "
+            f"only {len(data.classes):,}. Data for later runs cannot add names"
         )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,11 +13,13 @@ from ..graph.weights import Array
 from ..schema import LARGEST_WHOLE
 from . import builtin
 from .classes import NO_NAMES, Classes, examples_of
+from .facts import DataFacts
 from .files import Arrays, read_folder, read_npz
+from .normalization import NONE, Normalization, normalization_of
 from .shapes import check_arrays, shape_text
 from .tables import read_csv
 
-NORMALIZATIONS = ("none", "scale", "standard")
+_D = TypeVar("_D", bound="Dataset")
 _CONVERTED = (
     *(".bmp", ".flac", ".gif", ".h5", ".jpeg", ".jpg", ".mat", ".mp3", ".parquet", ".pickle"),
     *(".arrow", ".feather", ".gz", ".json", ".jsonl", ".ogg", ".tar", ".xls", ".xlsx"),
@@ -40,10 +42,16 @@ class Dataset:
     flat: bool = False  # True: samples are rows of a table, to be reshaped for the model
     classes: Classes = NO_NAMES  # names of the classes, if the labels in the file were words
     shuffle: bool = True  # False: every epoch visits the samples in the order of `x`
+    # How the samples were normalised. None: not at all. That of trained weights is applied then.
+    normalization: Normalization | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.classes, Classes):
             object.__setattr__(self, "classes", Classes(self.classes))
+
+    @property
+    def facts(self) -> DataFacts:
+        return DataFacts(self.classes, self.normalization)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self.x):,} samples>"
@@ -52,7 +60,7 @@ class Dataset:
 def load_data(
     spec: str | Path,
     *,
-    normalize: str = "none",
+    normalize: str | None = None,
     test_split: float = 0.0,
     shuffle: bool = True,
     seed: int = 0,
@@ -63,17 +71,18 @@ def load_data(
 
     `spec`: `digits`, `synthetic:SHAPE:CLASSES` (such as synthetic:3x32x32:10),
     `tokens:LENGTH:WORDS:CLASSES` (such as tokens:64:512:10), or the path of an .npz file, a folder
-    of .npy files or a .csv file. `normalize`: see `normalized`. `test_split`: the share of samples
-    to hold out, which `seed` chooses. If `shuffle` is False, every epoch visits the samples in the
-    order of the data. `header`: whether the first row of a .csv file is a header row; None: it is a
-    header row if it contains only words. `graph`: the model that will use the samples. If their
-    shapes do not fit it, BadInput is raised before an array of a file is read.
+    of .npy files or a .csv file. `normalize`: see `normalization_of`; weights keep its numbers.
+    None: as the weights need it, with which the samples are used. `test_split`: the share of
+    samples to hold out, which `seed` chooses. If `shuffle` is False, every epoch visits the samples
+    in the order of the data. `header`: whether the first row of a .csv file is a header row; None:
+    it is a header row if it contains only words. `graph`: the model that will use the samples. If
+    their shapes do not fit it, BadInput is raised before an array of a file is read.
     """
     check_seed(seed)
     dataset = replace(_load(spec, header, graph), shuffle=shuffle)
     if test_split:
         dataset = _split(dataset, test_split, seed)
-    return normalized(dataset, normalize)
+    return dataset if normalize is None else normalized(dataset, normalize)
 
 
 def check_seed(seed: int) -> None:
@@ -137,62 +146,36 @@ def _split(dataset: Dataset, share: float, seed: int) -> Dataset:
 
 
 def normalized(dataset: Dataset, how: str) -> Dataset:
-    """Return the data set with normalised samples. Statistics come from training samples alone.
+    """Return the data set with normalised samples: see `normalization_of`.
 
-    `how` is "none", "scale" (the smallest number becomes 0, the largest becomes 1), "standard"
-    (each channel gets mean 0 and standard deviation 1; channels are the first axis of a sample), or
-    "MEAN:STD" (subtract MEAN from all numbers, then divide them by STD).
+    Statistics come from the training samples alone.
     """
+    where = f"data {dataset.name}"
     if how == "none":
-        return dataset
+        return replace(dataset, normalization=NONE)
     if dataset.x.dtype.kind not in "fiub" or not dataset.x.size:
-        raise BadInput(f"data {dataset.name}: x holds no numbers, so it cannot be normalised")
-    x = finite(f"data {dataset.name}", "x", dataset.x)
-    shift: Any
-    scale: Any
-    if how == "scale":
-        shift, scale = float(x.min()), float(x.max()) - float(x.min())
-    elif how == "standard":
-        axes = tuple(axis for axis in range(x.ndim) if axis != 1)
-        shift = x.mean(axes, np.float64, keepdims=True)
-        scale = x.std(axes, np.float64, keepdims=True)
-    else:
-        shift, scale = _mean_and_deviation(how)
-    shift = np.asarray(shift, np.float64)
-    scale = np.where(np.asarray(scale) > 0, scale, 1.0)  # a constant channel becomes 0
-
-    def changed(samples: Array) -> Array:
-        with np.errstate(over="ignore"):
-            values: Array = ((samples - shift) / scale).astype(np.float32)
-        if not np.isfinite(values).all():
-            raise BadInput(
-                f"data {dataset.name}: after normalisation with {how}, samples are too large for "
-                "32-bit floats. Choose another --normalize"
-            )
-        return values
-
-    test = None
-    if dataset.x_test is not None:
-        test = finite(f"data {dataset.name}", "x_test", dataset.x_test)
-        if test.shape[1:] != x.shape[1:]:
-            raise BadInput(
-                f"data {dataset.name}: x_test has shape {shape_text(test.shape)}, but x has "
-                f"{shape_text(x.shape)}: use samples of one shape"
-            )
-    return replace(dataset, x=changed(x), x_test=None if test is None else changed(test))
+        raise BadInput(f"{where}: x holds no numbers, so it cannot be normalised")
+    x, x_test = finite(where, "x", dataset.x), dataset.x_test
+    if x_test is not None and x_test.shape[1:] != x.shape[1:]:
+        raise BadInput(
+            f"{where}: x_test has shape {shape_text(x_test.shape)}, but x has "
+            f"{shape_text(x.shape)}: use samples of one shape"
+        )
+    return with_normalization(
+        replace(
+            dataset, x=x, x_test=None if x_test is None else finite(where, "x_test", x_test)
+        ),
+        normalization_of(where, x, how),
+    )  # fmt: skip
 
 
-def _mean_and_deviation(text: str) -> tuple[float, float]:
-    try:
-        mean, deviation = (float(part) for part in str(text).split(":"))
-        if np.isfinite(mean) and 0 < deviation < np.inf:
-            return mean, deviation
-    except ValueError:
-        pass
-    raise BadInput(
-        f"normalize {text!r}: choose {', '.join(NORMALIZATIONS)}, or MEAN:STD, such as 0.5:0.25. "
-        "MEAN must be finite, and STD finite and above 0"
-    )
+def with_normalization(dataset: _D, normalization: Normalization) -> _D:
+    """Return the data set with samples, which are raw numbers in float32, normalised."""
+    where, x_test = f"data {dataset.name}", dataset.x_test
+    return replace(
+        dataset, x=normalization.apply(where, dataset.x), normalization=normalization,
+        x_test=None if x_test is None else normalization.apply(where, x_test),
+    )  # fmt: skip
 
 
 def finite(where: str, name: str, array: Array) -> Array:

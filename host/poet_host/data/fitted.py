@@ -15,7 +15,8 @@ from ..errors import BadInput
 from ..graph.graph import Graph, Node
 from ..graph.weights import Array
 from .classes import Classes, numbers_by
-from .datasets import Dataset, finite, load_data
+from .datasets import Dataset, finite, load_data, with_normalization
+from .facts import DataFacts
 from .shapes import check_half, classes_of as classes_of
 
 
@@ -74,13 +75,28 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
     return samples, _indices(where, names[1], "label", y, classes_of(graph), "classes")
 
 
-def numbered(data: FittedData, known: Classes, *, is_trained: bool = True) -> FittedData:
-    """Return the data set with its classes numbered as in the weights.
+def adapted(data: FittedData, known: DataFacts, *, is_trained: bool = True) -> FittedData:
+    """Return the data set as weights need it: classes have their numbers, samples are normalised.
 
-    `known`: the classes of the weights; if empty, classes keep their alphabetical numbers.
-    `is_trained`: True if the weights are trained. Raises BadInput for a class that is not in
-    `known`, or if trained weights have no class names and another number of classes than the data.
+    `known`: what the weights keep of their data. If they have no names of classes, classes keep
+    their alphabetical numbers. `is_trained`: True if the weights are trained. Raises BadInput for a
+    class that is not in `known`, for another normalisation than that of `known`, or if trained
+    weights have no class names and another number of classes than the data.
     """
+    data = _numbered(data, known.classes, is_trained)
+    data = replace(data, classes=data.classes or known.classes)
+    wanted, given = known.normalization, data.normalization
+    if wanted is None or wanted == given or data.x.dtype != np.float32:
+        return data
+    if given is None:
+        return with_normalization(data, wanted)
+    raise BadInput(
+        f"data {data.name}: its normalisation ({given}) differs from that of the weights "
+        f"({wanted}). Omit --normalize, so that samples are normalised as in training"
+    )
+
+
+def _numbered(data: FittedData, known: Classes, is_trained: bool) -> FittedData:
     graph = data.graph
     found, count, where = data.classes, classes_of(graph), f"data {data.name}"
     if not found:

@@ -47,7 +47,10 @@ Computer = Literal["board", "host"]
 
 
 def accuracy(graph: Graph, weights: Weights, x: Array, y: Array) -> float:
-    """Return the share of samples (0 to 1) whose label has the largest logit."""
+    """Return the share of samples (0 to 1) whose label has the largest logit.
+
+    `x` are samples as the network gets them: normalised, if the weights need that.
+    """
     return float(np.mean(logits(graph, weights, x).reshape(*y.shape, -1).argmax(axis=-1) == y))
 
 

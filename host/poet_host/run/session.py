@@ -112,7 +112,7 @@ class Session:
             self.write_error = str(error)
 
     def _save(self, path: Path, weights: Weights, step: int) -> None:
-        save_weights(path, self.training.graph, weights, step, self.training.classes)
+        save_weights(path, self.training.graph, weights, step)
 
     def save(self, run: Run) -> Path | None:
         """Save the weights after the last complete step, and return their file.

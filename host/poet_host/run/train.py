@@ -7,17 +7,17 @@ resumed run continues from the committed weights.
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
 from ..card.card import read_weights, resumed, storage_info
 from ..card.card_device import AnyCard
 from ..card.note import write_note
-from ..card.weights import SavedWeights, classes_of_weights
-from ..data.classes import Classes
+from ..card.weights import SavedWeights, facts_of_weights
 from ..data.datasets import check_seed
-from ..data.fitted import FittedData, batch_of_step, numbered
+from ..data.facts import DataFacts
+from ..data.fitted import FittedData, adapted, batch_of_step
 from ..device.device import NOTHING_COMMITTED, TENSOR, Device
 from ..device.health import reset_text
 from ..errors import BadInput, BoardError, LinkBroken, PoetError, PoetWarning
@@ -79,9 +79,9 @@ class StartingPoint:
             raise BadInput("a resumed run starts from the weights on the board: omit `weights`")
 
     @property
-    def classes(self) -> Classes:
-        """Return the names of the classes that `weights` were trained with, if any."""
-        return classes_of_weights(self.weights)
+    def facts(self) -> DataFacts:
+        """Return what `weights` keep of the data that they were trained with."""
+        return facts_of_weights(self.weights)
 
 
 class Training:
@@ -112,7 +112,6 @@ class Training:
         self.commit_every = schedule.header.commit_every if schedule.model.storage else commit_every
         self._lost_at: int | None = None  # step at which the board last went back
         self.commits: list[Commit] = []
-        self.classes = self.data.classes
         self.done: list[Step] = []
         self.trace = Trace(schedule, self.graph, device.info.trace_capacity)
         self._numbers = {name: number for number, name in enumerate(schedule.names)}
@@ -239,10 +238,13 @@ class Training:
         if not self.schedule.model.storage:
             self.commits.append(Commit(saved.step, self.device.us(saved.ticks), saved.erases))
 
-    def weights(self) -> dict[str, Array]:
+    def weights(self) -> SavedWeights:
         """Commit the weights on the board, and read them."""
         self.save()
-        return read_weights(self.device, self.schedule)
+        return self._weights()
+
+    def _weights(self) -> SavedWeights:
+        return SavedWeights(read_weights(self.device, self.schedule), self.data.facts)
 
     def finish(self, ended: Ended = "done") -> Run:
         """Read the weights from the board, and return them with all measurements.
@@ -277,8 +279,8 @@ class Training:
             predicted_time_us=plan.get("time_us"),
             predicted_energy_uj=plan.get("energy_uj"),
             measured_energy_uj=fmean(planned_uj) if planned_uj else None,
-            weights=SavedWeights(read_weights(self.device, self.schedule), self.classes),
-            classes=self.classes,
+            weights=self._weights(),
+            classes=self.data.classes,
         )
 
 
@@ -310,26 +312,24 @@ def prepare_board(
 ) -> tuple[FittedData, int]:
     """Load the schedule, and let the board commit the weights that training starts from.
 
-    Returns the data set, with its classes numbered as in the weights, and the committed step.
+    Returns the data set, with classes and normalisation of the weights, and the committed step.
     """
     if not start.resume:
-        data = numbered(data, start.classes, is_trained=start.weights is not None)
-        data = replace(data, classes=data.classes or start.classes)
+        data = adapted(data, start.facts, is_trained=start.weights is not None)
         values = starting_values(schedule.graph, start.seed, start.weights)
-        _commit(device, schedule, values, start.first_step, data.classes)
+        _commit(device, schedule, values, start.first_step, data.facts)
         return data, start.first_step
     found = resumed(device, schedule)
-    data = numbered(data, found.classes)
-    names = data.classes or found.classes
+    data = adapted(data, found.facts)
     if found.weights is not None:
         if before_moving:
             before_moving(found.weights, found.step)
         values = starting_values(schedule.graph, start.seed, found.weights)
-        _commit(device, schedule, values, found.step, names)
-    elif names and not found.classes:
-        write_note(device, schedule, names)
+        _commit(device, schedule, values, found.step, data.facts)
+    elif data.facts != found.facts:
+        write_note(device, schedule, data.facts)
         load_schedule(device, schedule)
-    return replace(data, classes=names), found.step
+    return data, found.step
 
 
 def load_schedule(device: AnyCard, schedule: Schedule) -> None:
@@ -339,11 +339,11 @@ def load_schedule(device: AnyCard, schedule: Schedule) -> None:
 
 
 def _commit(
-    device: AnyCard, schedule: Schedule, values: Mapping[str, Array], step: int, classes: Classes
+    device: AnyCard, schedule: Schedule, values: Mapping[str, Array], step: int, facts: DataFacts
 ) -> None:
     """Load the schedule, write `values`, and let the board commit them as weights after `step`."""
     storage_info(device)
-    write_note(device, schedule, classes)
+    write_note(device, schedule, facts)
     load_schedule(device, schedule)
     for number, name in enumerate(schedule.names):
         if name in values:

@@ -18,9 +18,11 @@ struct poet_eight {
 #if POET_M4F
 void poet_eight(struct poet_eight *eight);
 
-/* Return ((sum + a[0] b[0]) + a[1] b[1]) + ... */
-float poet_dot(const struct poet_terms *terms, const float *a, const float *b,
-               float sum);
+/* Return ((sum + a[0] b[0]) + a[1] b[1]) + ... Floats are passed in registers
+ * of the FPU, whatever the options of the compiler say. */
+__attribute__((pcs("aapcs-vfp"))) float poet_dot(const struct poet_terms *terms,
+                                                 const float *a, const float *b,
+                                                 float sum);
 
 /* Compute at least two lanes by two, of which one operand has at most four and
  * the other one at most four or a multiple of four: as poet_tile does, from

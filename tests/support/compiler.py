@@ -1,4 +1,4 @@
-"""Compilers that not every computer has. Clang's sanitizers see what GCC's do not."""
+"""Compilers and emulators that not every computer has. Clang's sanitizers see what GCC's do not."""
 
 import os
 import shutil

@@ -10,16 +10,39 @@ from typing import Any
 
 import pytest
 from poet_host.firmware_build.bare_metal import build_firmware
+from poet_host.firmware_build.compile import c_files
 from poet_host.firmware_build.image import read_elf
+from poet_host.resources import resource
 from poet_host.sim.chip_library import chips
 from poet_host.sim.elf import load_elf
 from poet_host.sim.simulated_chip import RESULTS
+from support.compiler import compiler
 
+FIRMWARE = resource("firmware")
 FOLDER = Path(__file__).parents[1] / "sim" / "programs"
 CORES = {
     "m0plus": ["-mcpu=cortex-m0plus"],
     "m4f": ["-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"],
 }
+_PICOLIBC = ["--specs=picolibc.specs", "--crt0=hosted", "--oslib=semihost"]
+_PICOLIBC += ["-Wl,--defsym=__flash=0x80000000,--defsym=__flash_size=224K"]
+_PICOLIBC += ["-Wl,--defsym=__ram=0x80100000,--defsym=__ram_size=16K"]
+_RISC_V = {
+    "rv32imac": ["-march=rv32imac", "-mabi=ilp32", *_PICOLIBC],
+    "rv32imafc": ["-march=rv32imafc", "-mabi=ilp32f", *_PICOLIBC],
+}
+# Cores that no simulated chip has. Functions of m4f-softfp pass floats in integer registers.
+OTHER_CORES = _RISC_V | {
+    "m4f-softfp": ["-mcpu=cortex-m4", "-mfloat-abi=softfp", "-mfpu=fpv4-sp-d16"],
+    "m7": ["-mcpu=cortex-m7", "-mfloat-abi=hard", "-mfpu=fpv5-d16"],
+    "m33": ["-mcpu=cortex-m33", "-mfloat-abi=hard", "-mfpu=fpv5-sp-d16",
+            "-Wl,--defsym=flash=0x10000000,--defsym=ram=0x38000000"],
+}  # fmt: skip
+# The machines of QEMU that have the cores. That of the Cortex-M0+ has a Cortex-M0.
+_MACHINES = {
+    "m0plus": "microbit", "m4f": "mps2-an386", "m4f-softfp": "mps2-an386", "m7": "mps2-an500",
+    "m33": "mps2-an505", "rv32imac": "virt", "rv32imafc": "virt",
+}  # fmt: skip
 MARK, WRITE, EXIT = 0x1000, 0x04, 0x20
 
 needs_compiler = pytest.mark.skipif(
@@ -34,13 +57,33 @@ def build(core: str, source: str, folder: Path, *options: str) -> Path:
     """Compile one test program for a core; `options` go to the compiler."""
     name = hashlib.sha256(" ".join((core, source, *options)).encode()).hexdigest()[:12]
     target = folder / f"{Path(source).stem}-{name}.elf"
-    command = ["arm-none-eabi-gcc", *CORES[core], "-mthumb", "-O2", "-g", "-std=gnu11"]
-    command += ["-Wall", "-Wextra", "-Wno-unused", "-Werror"]  # products may be fused
-    command += ["-ffreestanding", "-nostartfiles", "--specs=nosys.specs", f"-T{FOLDER / 'test.ld'}"]
+    command = [*_compiler(core), "-g", "-Wno-unused"]
+    if core not in _RISC_V:
+        command += ["-ffreestanding", "-nostartfiles", "--specs=nosys.specs"]
+        command += [f"-T{FOLDER / 'test.ld'}", str(FOLDER / "startup.c")]
     command += ["-Wl,--no-warn-rwx-segments", *options, "-o", str(target)]
-    command += [str(FOLDER / "startup.c"), str(FOLDER / source), "-lm"]
-    subprocess.run(command, check=True)
+    subprocess.run([*command, str(FOLDER / source), "-lm"], check=True)
     return target
+
+
+def build_library(core: str, folder: Path, *options: str) -> list[str]:
+    """Compile the portable library and return its object files."""
+    folders = [FIRMWARE / name for name in ("include", "src", "kernels")]
+    command = [*_compiler(core), *options, *(f"-I{it}" for it in folders[:2])]
+    command += ["-ffunction-sections", "-fdata-sections", "-c"]
+    sources = [str(path) for it in folders[1:] for path in c_files(it)]
+    folder.mkdir()
+    subprocess.run([*command, *sources], cwd=folder, check=True)
+    return [str(path) for path in sorted(folder.glob("*.o"))]
+
+
+def _compiler(core: str) -> list[str]:
+    options = (CORES | OTHER_CORES)[core]
+    if core not in _RISC_V:
+        options = ["-mthumb", *options]
+    name = "riscv64-unknown-elf-gcc" if core in _RISC_V else "arm-none-eabi-gcc"
+    # Products may be fused.
+    return [compiler(name), *options, "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
 
 
 @dataclass
@@ -189,10 +232,11 @@ def words(text: str) -> list[int]:
 
 
 def qemu(core: str, elf: Path) -> tuple[int, str]:
-    """Run on QEMU (microbit or mps2-an386); (exit code, printed text)."""
-    board = {"m0plus": "microbit", "m4f": "mps2-an386"}[core]
-    command = ["qemu-system-arm", "-M", board, "-nographic", "-monitor", "none"]
-    command += ["-serial", "none", "-icount", "shift=0", "-kernel", str(elf)]
+    """Run on QEMU; (exit code, printed text)."""
+    architecture = "riscv32" if core in _RISC_V else "arm"
+    command = [compiler(f"qemu-system-{architecture}"), "-M", _MACHINES[core], "-nographic"]
+    command += ["-monitor", "none", "-serial", "none", "-icount", "shift=0", "-kernel", str(elf)]
+    command += ["-bios", "none"] if core in _RISC_V else []
     command += ["-semihosting-config", "enable=on,target=native"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     return done.returncode, done.stdout + done.stderr

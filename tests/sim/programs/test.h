@@ -22,12 +22,23 @@
 #define SHPR3 REG32(0xe000ed20)
 #define CPACR REG32(0xe000ed88)
 
+#ifdef __riscv
+__attribute__((naked, noinline, aligned(16))) static uint32_t
+semihost(uint32_t operation, const void *argument) {
+  __asm volatile(".option norvc\n"
+                 "slli x0, x0, 0x1f\n"
+                 "ebreak\n"
+                 "srai x0, x0, 7\n"
+                 "ret");
+}
+#else
 static inline uint32_t semihost(uint32_t operation, const void *argument) {
   register uint32_t r0 __asm("r0") = operation;
   register const void *r1 __asm("r1") = argument;
   __asm volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "memory");
   return r0;
 }
+#endif
 
 static inline void print(const char *text) {
   semihost(0x04, text);

@@ -63,7 +63,10 @@ int main(void) {
                                      .queue_capacity = 1,
                                      .cache_blocks = CACHE,
                                      .cache = cache};
-  const struct poet_program program = {model, plan, sizeof model, sizeof plan};
+  const struct poet_program program = {.model = model,
+                                       .plan = plan,
+                                       .model_bytes = sizeof model,
+                                       .plan_bytes = sizeof plan};
   struct poet_facts facts;
   struct poet_step_result result;
   struct poet_saved saved;

@@ -36,10 +36,10 @@ LINES = {
 ROOT_LINES = 1193  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 1797, "firmware/src": 8380, "firmware/kernels": 8346, "firmware/port": 6477,
+    "firmware/include": 1797, "firmware/src": 8380, "firmware/kernels": 8348, "firmware/port": 6477,
     "host/poet_host/sim/chip": 9835, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6817, "examples": 255, "tests": 60179,
+    "bench": 6817, "examples": 255, "tests": 60272,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}

@@ -21,7 +21,7 @@ ACCESS = {"read-write": "rw", "read-only": "r", "write-only": "w", "read-writeon
 PERIPHERALS: dict[str, dict[str, tuple[str, ...]]] = {
     "samd21": {
         **dict.fromkeys(["DMAC", "GCLK", "NVMCTRL", "PM", "PORT", "SYSCTRL", "WDT"], ("",)),
-        **dict.fromkeys([f"SERCOM{n}" for n in range(6)], ("SPI", "USART")),
+        **dict.fromkeys([f"SERCOM{n}" for n in range(6)], ("I2CM", "SPI", "USART")),
         **dict.fromkeys(["TC3", "TC4", "TC5"], ("COUNT16", "COUNT32")),
         "USB": ("DEVICE",),
     },

@@ -45,6 +45,7 @@ struct machine_meter {
   uint64_t flash_erases, flash_writes; /* of the chip's own flash */
   uint64_t flash_busy_ticks;           /* time of these */
   uint64_t stack_free_bytes; /* smallest distance of the stack to its limit */
+  uint64_t sensor_nj;        /* energy of the sensor since power-on */
 };
 
 struct machine;
@@ -191,6 +192,34 @@ void sdcard_counts(const struct sdcard *card, uint64_t now_ns,
 uint8_t sd_crc7(const uint8_t *data, uint32_t size_bytes);
 uint16_t sd_crc16(const uint8_t *data, uint32_t size_bytes);
 
+/* -- what happens around a board -- */
+
+struct motion {
+  uint64_t at_ns; /* since power-on */
+  double g[3];    /* acceleration of the axes x, y, z */
+};
+struct press {
+  uint64_t from_ns, to_ns;
+};
+struct led_change {
+  uint64_t at_ns;
+  bool on;
+};
+struct scene;
+
+/* A motion has at least one row. The rows' times ascend: each row holds until
+   the next one, the first one also before its time, and the last one for ever.
+ */
+struct scene *scene_new(const struct motion *motion, uint32_t motion_count,
+                        const struct press *presses, uint32_t press_count);
+void scene_free(struct scene *s);
+/* Let this chip be the board's. Its time goes on from that of the scene's
+   earlier chip, which still exists. */
+void machine_set_scene(struct machine *m, struct scene *s);
+/* Take up to `most` changes of the LED. At most 4,096 are kept until then. */
+uint32_t scene_take_led(struct scene *s, struct led_change *changes,
+                        uint32_t most);
+
 /* -- chips -- */
 
 /* Pins are 32 * port + number. `function` is the setting of the multiplexer, 0
@@ -202,9 +231,13 @@ struct samd21_pads {
 
 struct samd21_config {
   struct samd21_pads spi, uart;
+  struct samd21_pads i2c; /* of the sensor: SDA, SCL; without pins: none */
   unsigned card_select_pin;
   /* select of another device on the card's bus; 0: there is none */
   unsigned other_select_pin;
+  /* The button closes to ground, the LED shines while its pin is high; 0: there
+     is none. */
+  unsigned button_pin, led_pin;
   uint32_t serial_number[4];
   bool no_crystal; /* the 32 kHz crystal does not start */
   enum reset_cause cause;

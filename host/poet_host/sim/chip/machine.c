@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "scene.h"
 #include "sdcard.h"
 #include "usb_bus.h"
 
@@ -144,6 +145,9 @@ void machine_meter(const struct machine *m, struct machine_meter *meter) {
     meter->card_reads = counts.reads;
     meter->card_writes = counts.writes;
   }
+  if (m->scene)
+    meter->sensor_nj =
+        lsm6ds3_charge(&m->scene->sensor) / 1000000 * m->supply_mv / 1000;
 }
 
 uint32_t machine_tick_hz(const struct machine *m) {

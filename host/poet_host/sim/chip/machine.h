@@ -193,7 +193,8 @@ struct machine {
   struct serial serial;
   struct usb_bus *usb; /* NULL: the chip has no USB */
   struct sdcard *card;
-  void *chip; /* the state of all models of the chip; NULL: none */
+  struct scene *scene; /* NULL: nothing happens around the board */
+  void *chip;          /* the state of all models of the chip; NULL: none */
 };
 
 /* -- for peripherals -- */

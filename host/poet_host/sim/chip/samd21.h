@@ -64,6 +64,8 @@ struct samd21_port { /* one group of pins */
   uint8_t mux[16], config[32];
 };
 
+enum i2c_phase { I2C_NOTHING, I2C_ADDRESS, I2C_SENDING, I2C_RECEIVING };
+
 struct samd21_sercom {
   struct samd21 *chip;
   unsigned index;
@@ -79,6 +81,8 @@ struct samd21_sercom {
   struct event shifted, arriving;
   struct serial *serial; /* for a UART: its line */
   bool wired;            /* for SPI: connected to the card */
+  uint8_t address;       /* of an I2C transfer, with its direction */
+  enum i2c_phase phase;
   uint64_t next_arrival;
 };
 

@@ -1,8 +1,9 @@
 /* samd21_port.c - PORT (section 23), reached by the bridge and by the IOBUS.
-   State: the registers of both groups. Only the card's select pin has an
-   effect. Peripherals read the multiplexer to check their pins (samd21_pin_is).
- */
+   State: the registers of both groups. The outputs are the card's select pin
+   and the LED; the input is the button. Peripherals read the multiplexer to
+   check their pins (samd21_pin_is). */
 #include "samd21.h"
+#include "scene.h"
 
 enum {
   BASE = 0x41004400,
@@ -14,6 +15,7 @@ enum {
   PMUX = 0x30,
   PINCFG = 0x40,
   PMUXEN = 1,
+  INEN = 2,
   PULLEN = 4,
   DRVSTR = 0x40,
 };
@@ -23,7 +25,11 @@ static void drive(void *owner) {
   const unsigned pin = chip->config.card_select_pin;
   const struct samd21_port *port = &chip->ports[pin / 32];
   const bool low = port->dir & ~port->out & 1u << pin % 32;
-  const unsigned other = chip->config.other_select_pin;
+  const unsigned other = chip->config.other_select_pin,
+                 led = chip->config.led_pin;
+  if (led && chip->m->scene)
+    scene_led(chip->m->scene, chip->ports[led / 32].dir &
+                                  chip->ports[led / 32].out & 1u << led % 32);
   port = &chip->ports[other / 32];
   if (low && other && !(port->dir & port->out & 1u << other % 32))
     machine_stop(
@@ -50,9 +56,26 @@ bool samd21_pin_is(const struct samd21 *chip, unsigned pin, unsigned function) {
          (pin % 2 ? mux >> 4 : mux & 15) == function;
 }
 
+/* The level of the button's pin. Its input buffer may be off (23.6.3). */
+static bool button_high(struct samd21 *chip, unsigned pin) {
+  if (!(chip->ports[pin / 32].config[pin % 32] & INEN) ||
+      (chip->m->scene && scene_pressed(chip->m->scene)))
+    return false;
+  if (!samd21_pin_pulled_up(chip, pin))
+    machine_stop(chip->m, RUN_FAULT,
+                 "PORT: IN is read while the button's pin floats: it needs its "
+                 "pull-up");
+  return true;
+}
+
 static uint32_t input(void *owner) {
   const struct samd21_port *port = owner;
-  return port->out & port->dir;
+  struct samd21 *chip = port->chip;
+  const unsigned button = chip->config.button_pin;
+  const uint32_t driven = port->out & port->dir, bit = 1u << button % 32;
+  if (!button || port != &chip->ports[button / 32] || (port->dir & bit))
+    return driven;
+  return driven | (button_high(chip, button) ? bit : 0);
 }
 
 /* The registers DIR and OUT. Each also has registers CLR, SET and TGL (23.8.1

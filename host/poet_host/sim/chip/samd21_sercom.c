@@ -1,5 +1,5 @@
 /* samd21_sercom.c - SERCOM as a USART with internal clock (section 26) and as
-   an SPI host (section 27).
+   an SPI host (section 27). As an I2C host: samd21_i2c.c.
 
    State: struct samd21_sercom. A byte that is written waits in `held`, moves to
    `shifter`, and leaves it one byte time later (event `shifted`). Received
@@ -7,7 +7,7 @@
    flags DRE and RXC follow from these fields and trigger DMA. An illegal use of
    a register stops the machine: a write to an enable-protected register while
    the SERCOM is enabled, or to DATA while DRE is clear. */
-#include "samd21.h"
+#include "samd21_sercom.h"
 
 #include <stdio.h>
 
@@ -21,11 +21,13 @@ enum {
   INTFLAG = 0x18,
   STATUS = 0x1a,
   SYNCBUSY = 0x1c,
+  ADDR = 0x24,
   DATA = 0x28,
   CTRLA_SWRST = 1,
   CTRLA_ENABLE = 2,
   MODE_USART = 1,
   MODE_SPI_HOST = 3,
+  MODE_I2C_HOST = 5,
   CTRLB_TXEN = 1 << 16,
   CTRLB_RXEN = 1 << 17,
   CTRLA_DORD = 1 << 30,
@@ -34,23 +36,30 @@ enum {
   FLAG_RXC = 4,
   FLAG_ERROR = 0x80,
   STATUS_BUFOVF = 4,
-  SYNC_TICKS = 24,
   MISO = 2, /* place of this pin in the SPI's pads, after MOSI and SCK */
   FASTEST_SPI_HZ = 12000000, /* t_SCK of 84 ns, table 37-58 */
 };
 
-static bool is_spi(const struct samd21_sercom *s) {
-  return (s->control_a >> 2 & 7) == MODE_SPI_HOST;
+static unsigned mode_of(const struct samd21_sercom *s) {
+  return s->control_a >> 2 & 7;
 }
 
-static uint32_t core_hz(const struct samd21_sercom *s) {
+static bool is_spi(const struct samd21_sercom *s) {
+  return mode_of(s) == MODE_SPI_HOST;
+}
+
+static bool is_i2c(const struct samd21_sercom *s) {
+  return mode_of(s) == MODE_I2C_HOST;
+}
+
+uint32_t sercom_core_hz(const struct samd21_sercom *s) {
   return samd21_clock_hz(s->chip, 0x14 + s->index);
 }
 
 /* Return the ticks of one byte on the wire. With a USART, start bit and stop
    bit are included. */
 static uint64_t byte_ticks(const struct samd21_sercom *s) {
-  uint64_t hz = core_hz(s), baud = s->baud;
+  uint64_t hz = sercom_core_hz(s), baud = s->baud;
   if (hz == 0)
     return 0;
   if (is_spi(s)) /* baud rate = f_ref / (2 (BAUD + 1)): table 25-2 */
@@ -64,7 +73,7 @@ static uint64_t byte_ticks(const struct samd21_sercom *s) {
   return 10 * samples * SAMD21_HZ * 65536 / (hz * (65536 - baud));
 }
 
-static void raise(void *owner) {
+void sercom_raise(void *owner) {
   struct samd21_sercom *s = owner;
   machine_irq(s->chip->m, 9 + s->index,
               (s->flags & s->enabled_interrupts) != 0);
@@ -73,18 +82,18 @@ static void raise(void *owner) {
 static void set_flag(struct samd21_sercom *s, uint8_t flag) {
   bool before = s->flags & flag;
   s->flags |= flag;
-  raise(s);
+  sercom_raise(s);
   if (!before && (flag == FLAG_DRE || flag == FLAG_RXC))
     samd21_dmac_kick(s->chip);
 }
 
 static void clear_flag(struct samd21_sercom *s, uint8_t flag) {
   s->flags &= (uint8_t)~flag;
-  raise(s);
+  sercom_raise(s);
 }
 
 bool samd21_sercom_requests(const struct samd21_sercom *s, bool transmit) {
-  return s->flags & (transmit ? FLAG_DRE : FLAG_RXC);
+  return !is_i2c(s) && (s->flags & (transmit ? FLAG_DRE : FLAG_RXC));
 }
 
 static void receive(struct samd21_sercom *s, uint8_t byte) {
@@ -111,6 +120,10 @@ static void start_shifting(struct samd21_sercom *s, uint64_t at) {
 static void shifted(void *owner, uint64_t at) {
   struct samd21_sercom *s = owner;
   struct machine *m = s->chip->m;
+  if (is_i2c(s)) {
+    i2c_shifted(s);
+    return;
+  }
   if (!is_spi(s) && machine_hangs(m, HANG_UART))
     return;
   s->shifting = false;
@@ -129,7 +142,7 @@ static void shifted(void *owner, uint64_t at) {
 /* -- the USART's receiver -- */
 
 static bool receiving(const struct samd21_sercom *s) {
-  return !is_spi(s) && (s->control_a & CTRLA_ENABLE) &&
+  return mode_of(s) == MODE_USART && (s->control_a & CTRLA_ENABLE) &&
          (s->control_b & CTRLB_RXEN);
 }
 
@@ -156,44 +169,52 @@ static void bytes_wait(void *owner) {
 
 /* -- registers -- */
 
-static void stop(struct samd21_sercom *s, const char *text) {
+void sercom_stop(struct samd21_sercom *s, const char *text) {
   machine_stop(s->chip->m, RUN_FAULT, "%s: %s", s->name, text);
 }
 
 static void check_pads(struct samd21_sercom *s) {
   const struct samd21 *chip = s->chip;
-  const struct samd21_pads *pads =
-      is_spi(s) ? &chip->config.spi : &chip->config.uart;
+  const struct samd21_pads *pads = is_i2c(s)   ? &chip->config.i2c
+                                   : is_spi(s) ? &chip->config.spi
+                                               : &chip->config.uart;
   if (pads->sercom != s->index)
     return;
-  if ((s->control_a >> 16 & 3) != pads->output_select ||
-      (s->control_a >> 20 & 3) != pads->input_select)
-    stop(s, "its pads (DOPO/TXPO, DIPO/RXPO) are not those wired on the board");
+  if (!is_i2c(s) && ((s->control_a >> 16 & 3) != pads->output_select ||
+                     (s->control_a >> 20 & 3) != pads->input_select))
+    sercom_stop(
+        s, "its pads (DOPO/TXPO, DIPO/RXPO) are not those wired on the board");
   for (unsigned i = 0; i < pads->pin_count; i++)
     if (!samd21_pin_is(chip, pads->pins[i], pads->function))
-      stop(s, "PORT does not give it the pins that are wired on the board");
+      sercom_stop(s,
+                  "PORT does not give it the pins that are wired on the board");
   if (!is_spi(s))
     return;
   if (!samd21_pin_pulled_up(chip, pads->pins[MISO]))
-    stop(s, "MISO has no pull-up: it floats while no card drives it");
+    sercom_stop(s, "MISO has no pull-up: it floats while no card drives it");
   for (unsigned i = 0; i < MISO; i++)
     if (byte_ticks(s) < 8 * 6 && !samd21_pin_strong(chip, pads->pins[i]))
-      stop(s, "above 8 MHz, MOSI and SCK need PINCFG.DRVSTR");
+      sercom_stop(s, "above 8 MHz, MOSI and SCK need PINCFG.DRVSTR");
 }
 
 static void enable(struct samd21_sercom *s) {
-  unsigned mode = s->control_a >> 2 & 7;
-  if (mode != MODE_USART && mode != MODE_SPI_HOST) {
-    stop(s, "only the USART (internal clock) and SPI host modes are modelled");
-  } else if (core_hz(s) == 0) {
-    stop(s, "its generic clock (GCLK_SERCOMx_CORE) is off");
+  const unsigned mode = mode_of(s);
+  if (mode != MODE_USART && !is_spi(s) && !is_i2c(s)) {
+    sercom_stop(s, "only the modes USART (internal clock), SPI host and I2C "
+                   "host are modelled");
+  } else if (sercom_core_hz(s) == 0) {
+    sercom_stop(s, "its generic clock (GCLK_SERCOMx_CORE) is off");
+  } else if (is_i2c(s)) {
+    check_pads(s);
+    i2c_enable(s);
   } else if (s->control_a & (mode == MODE_USART ? 0x0f000000u : 0x3f000000u)) {
-    stop(s, "only plain frames (and SPI mode 0) are modelled");
+    sercom_stop(s, "only plain frames (and SPI mode 0) are modelled");
   } else if ((mode == MODE_USART) != !!(s->control_a & CTRLA_DORD)) {
-    stop(s, "DORD: a USART sends the lowest bit first, the card's SPI last");
-  } else if (is_spi(s) &&
-             core_hz(s) / (2 * ((s->baud & 0xffu) + 1)) > FASTEST_SPI_HZ) {
-    stop(s, "faster than 12 MHz");
+    sercom_stop(
+        s, "DORD: a USART sends the lowest bit first, the card's SPI last");
+  } else if (is_spi(s) && sercom_core_hz(s) / (2 * ((s->baud & 0xffu) + 1)) >
+                              FASTEST_SPI_HZ) {
+    sercom_stop(s, "faster than 12 MHz");
   } else {
     check_pads(s);
     set_flag(s, FLAG_DRE);
@@ -205,14 +226,16 @@ static void enable(struct samd21_sercom *s) {
 static void disable(struct samd21_sercom *s) {
   const struct sdcard *card = s->chip->m->card;
   if (s->wired && card && card->selected)
-    stop(s, "disabled while the card is selected: nothing drives SCK, and the "
-            "card may take its change for a clock");
+    sercom_stop(
+        s, "disabled while the card is selected: nothing drives SCK, and the "
+           "card may take its change for a clock");
   s->flags = 0;
+  s->status &= (uint16_t)(is_i2c(s) ? 0 : ~0);
   s->received_count = 0;
   s->holding = s->shifting = false;
   event_cancel(&s->shifted);
   event_cancel(&s->arriving);
-  raise(s);
+  sercom_raise(s);
 }
 
 static void reset(struct samd21_sercom *s) {
@@ -231,7 +254,7 @@ static bool write_control_a(void *owner, uint32_t value) {
     return true;
   }
   if ((before & CTRLA_ENABLE) && ((value ^ before) & ~(uint32_t)CTRLA_ENABLE)) {
-    stop(s, "CTRLA is enable-protected: clear ENABLE first");
+    sercom_stop(s, "CTRLA is enable-protected: clear ENABLE first");
     return true;
   }
   s->control_a = value;
@@ -244,10 +267,12 @@ static bool write_control_a(void *owner, uint32_t value) {
 
 static bool write_control_b(void *owner, uint32_t value) {
   struct samd21_sercom *s = owner;
+  if (is_i2c(s))
+    return i2c_control_b(s, value, s->control_a & CTRLA_ENABLE);
   uint32_t free = CTRLB_RXEN | (is_spi(s) ? 0 : CTRLB_TXEN);
   s->busy_until = s->chip->m->now + SYNC_TICKS;
   if ((s->control_a & CTRLA_ENABLE) && ((value ^ s->control_b) & ~free)) {
-    stop(s, "CTRLB is enable-protected: clear CTRLA.ENABLE first");
+    sercom_stop(s, "CTRLB is enable-protected: clear CTRLA.ENABLE first");
     return true;
   }
   s->control_b = value;
@@ -263,7 +288,7 @@ static bool write_control_b(void *owner, uint32_t value) {
 static void baud_written(void *owner) {
   struct samd21_sercom *s = owner;
   if (s->control_a & CTRLA_ENABLE)
-    stop(s, "BAUD is enable-protected: clear CTRLA.ENABLE first");
+    sercom_stop(s, "BAUD is enable-protected: clear CTRLA.ENABLE first");
 }
 
 static uint32_t synchronising(void *owner) {
@@ -271,14 +296,37 @@ static uint32_t synchronising(void *owner) {
   return s->chip->m->now < s->busy_until ? 7 : 0;
 }
 
+/* The flags that a write can clear. */
+static bool write_flags(void *owner, uint32_t value) {
+  struct samd21_sercom *s = owner;
+  clear_flag(s, (uint8_t)(value & (is_i2c(s) ? I2C_MB | I2C_SB | FLAG_ERROR
+                                             : FLAG_TXC | FLAG_ERROR)));
+  return true;
+}
+
+static bool write_status(void *owner, uint32_t value) {
+  struct samd21_sercom *s = owner;
+  if (is_i2c(s))
+    return i2c_status(s, value);
+  s->status &= (uint16_t)~value;
+  return true;
+}
+
+static bool write_address(void *owner, uint32_t value) {
+  struct samd21_sercom *s = owner;
+  return is_i2c(s) && i2c_address(s, value);
+}
+
 bool samd21_sercom_write(void *owner, uint32_t value) {
   struct samd21_sercom *s = owner;
+  if (is_i2c(s))
+    return i2c_send(s, value);
   if (!(s->control_a & CTRLA_ENABLE)) {
-    stop(s, "DATA written while it is disabled");
+    sercom_stop(s, "DATA written while it is disabled");
   } else if (s->holding) {
-    stop(s, "DATA written while INTFLAG.DRE is clear");
+    sercom_stop(s, "DATA written while INTFLAG.DRE is clear");
   } else if (!is_spi(s) && !(s->control_b & CTRLB_TXEN)) {
-    stop(s, "DATA written while the transmitter is disabled");
+    sercom_stop(s, "DATA written while the transmitter is disabled");
   } else {
     s->held = (uint8_t)value;
     s->holding = true;
@@ -291,6 +339,8 @@ bool samd21_sercom_write(void *owner, uint32_t value) {
 
 uint32_t samd21_sercom_read(void *owner) {
   struct samd21_sercom *s = owner;
+  if (is_i2c(s))
+    return i2c_receive(s);
   uint8_t value = s->received[0];
   if (s->received_count) {
     s->received[0] = s->received[1];
@@ -306,13 +356,17 @@ uint32_t samd21_sercom_read(void *owner) {
 static const struct reg registers[] = {
     {CTRLA, 4, BY_FUNCTION, OF_SERCOM(control_a), .set = write_control_a},
     {CTRLB, 4, BY_FUNCTION, OF_SERCOM(control_b), .set = write_control_b},
-    {BAUD, 1 | 2, PLAIN, OF_SERCOM(baud), .after = baud_written}, /* SPI: 8 */
-    {INTENCLR, 1, CLEAR_ONES, OF_SERCOM(enabled_interrupts), .after = raise},
-    {INTENSET, 1, SET_ONES, OF_SERCOM(enabled_interrupts), .after = raise},
-    {INTFLAG, 1, CLEAR_ONES, OF_SERCOM(flags), .mask = FLAG_TXC | FLAG_ERROR,
-     .after = raise},
-    {STATUS, 2, CLEAR_ONES, OF_SERCOM(status)},
+    /* SPI: 8 bits, USART: 16, I2C: 32, of which 16 have a use below 1 MHz */
+    {BAUD, 1 | 2 | 4, PLAIN, OF_SERCOM(baud), .most = 0xffff,
+     .after = baud_written},
+    {INTENCLR, 1, CLEAR_ONES, OF_SERCOM(enabled_interrupts),
+     .after = sercom_raise},
+    {INTENSET, 1, SET_ONES, OF_SERCOM(enabled_interrupts),
+     .after = sercom_raise},
+    {INTFLAG, 1, BY_FUNCTION, OF_SERCOM(flags), .set = write_flags},
+    {STATUS, 2, BY_FUNCTION, OF_SERCOM(status), .set = write_status},
     {SYNCBUSY, 4, .get = synchronising},
+    {ADDR, 4, BY_FUNCTION, OF_SERCOM(address), .set = write_address},
     {DATA, 1 | 2 | 4, BY_FUNCTION, .get = samd21_sercom_read,
      .set = samd21_sercom_write},
     {0}};

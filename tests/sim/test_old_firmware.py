@@ -32,7 +32,7 @@ STOPS: dict[str, tuple[str, dict[str, tuple[tuple[str, str], ...]]]] = {
     ),
     "the select of another device": (
         "mkr1000",
-        {"samd21/spi.c": ((" | 1u << FLASH_SELECT_PIN", ""),)},
+        {"samd21/spi.c": ((" | OTHER_SELECTS", ""),)},
     ),
     "SERCOM1: disabled while the card is selected": (
         "mkr1000",

@@ -1,6 +1,6 @@
 /*
- * chip.c - SAM D21: clocks, timer and UART of the MKR1000. Numbers of sections
- * are in registers.h.
+ * chip.c - SAM D21: clocks, timer and UART. Numbers of sections are in
+ * registers.h.
  *
  * State: `ring`, the bytes that the UART has received; the UART's interrupt
  * writes it and the thread reads it. Everything else is in registers.
@@ -14,6 +14,7 @@
 
 #include "health.h"
 #include "parts.h"
+#include "pins.h"
 #include "registers.h"
 #include "ring.h"
 #include "startup.h"
@@ -179,7 +180,7 @@ static void protect_boot_loader(void) {
 static void start_clocks(void) {
   /* 48 MHz needs a flash wait state. MANW keeps stray stores out of flash. */
   NVMCTRL_CTRLB = NVMCTRL_RWS_1 | NVMCTRL_MANW;
-  const bool has_crystal = crystal_runs();
+  const bool has_crystal = HAS_CRYSTAL && crystal_runs();
   SYSCTRL_DFLLCTRL = DFLL_ENABLE; /* ONDEMAND off first: erratum 1.2.1 */
   dfll_wait();
   if (has_crystal) {

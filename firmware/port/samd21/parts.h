@@ -16,7 +16,6 @@ enum {
 void samd21_clock(unsigned channel, unsigned from);
 void samd21_pin(unsigned pin, unsigned function, unsigned config);
 void samd21_interrupt(unsigned irq, unsigned priority);
-enum { LED_PIN = 20 }; /* PA20, high: on */
 void samd21_spi_start(void);
 void samd21_usb_start(void);
 

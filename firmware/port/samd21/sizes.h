@@ -1,4 +1,4 @@
-/* sizes.h - how library and application use the MKR1000's 32 KiB of RAM. */
+/* sizes.h - how library and application use the chip's 32 KiB of RAM. */
 #ifndef POET_SIZES_H
 #define POET_SIZES_H
 

@@ -14,22 +14,12 @@
  */
 #include "chip.h"
 #include "parts.h"
+#include "pins.h"
 #include "poet/poet.h"
 #include "registers.h"
 
 enum {
-  SPI = 1, /* SERCOM1: PA16 MOSI (pad 0), PA17 SCK, PA19 MISO (pad 3) */
-  MOSI_PIN = 16,
-  SCK_PIN = 17,
-  MISO_PIN = 19,
-  SELECT_GROUP = 1,
-  SELECT_PIN = 10, /* PB10 */
-  /* Other devices: the flash of a MEM shield is on the card's bus. The WiFi
-   * chip has a bus of its own, and would draw current while its pins float. */
-  FLASH_SELECT_PIN = 11, /* PB11 */
-  WIFI_SELECT_PIN = 14,
-  WIFI_RESET_PIN = 27, /* these two: low is off */
-  WIFI_ENABLE_PIN = 28,
+  SPI = 1,     /* SERCOM1: its pins are in pins.h */
   RECEIVE = 0, /* DMA channels */
   SEND = 1,
 };
@@ -186,13 +176,12 @@ void dmac_handler(void) {
 }
 
 static void start_pins(void) {
-  const uint32_t selects = 1u << SELECT_PIN | 1u << FLASH_SELECT_PIN;
+  const uint32_t selects = 1u << SELECT_PIN | OTHER_SELECTS;
   PORT_OUTSET(SELECT_GROUP) = selects;
   PORT_DIRSET(SELECT_GROUP) = selects;
   /* A pull-up for MISO, which no card may drive. */
-  PORT_OUTSET(0) = 1u << MISO_PIN | 1u << WIFI_SELECT_PIN;
-  PORT_DIRSET(0) = 1u << WIFI_SELECT_PIN | 1u << WIFI_RESET_PIN |
-                   1u << WIFI_ENABLE_PIN | 1u << LED_PIN;
+  PORT_OUTSET(0) = 1u << MISO_PIN | HIGH_PINS;
+  PORT_DIRSET(0) = HIGH_PINS | LOW_PINS | 1u << LED_PIN;
   samd21_pin(MOSI_PIN, FUNCTION_C, PINCFG_DRVSTR);
   samd21_pin(SCK_PIN, FUNCTION_C, PINCFG_DRVSTR);
   samd21_pin(MISO_PIN, FUNCTION_C, PINCFG_PULLEN);
@@ -203,7 +192,8 @@ void samd21_spi_start(void) {
   samd21_clock(GCLK_CHANNEL_SERCOM(SPI), 0);
   start_pins();
   SERCOM_CTRLB(SPI) = SERCOM_RXEN;
-  SERCOM_CTRLA(SPI) = SERCOM_SPI_HOST | SERCOM_OUTPUT(0) | SERCOM_INPUT(3);
+  SERCOM_CTRLA(SPI) =
+      SERCOM_SPI_HOST | SERCOM_OUTPUT(SPI_OUTPUT) | SERCOM_INPUT(SPI_INPUT);
   (void)chip_spi_speed(0); /* enables it */
   DMAC_BASEADDR = address(base);
   DMAC_WRBADDR = address(written_back);

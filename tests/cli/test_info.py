@@ -236,4 +236,4 @@ def test_the_smallest_ram_is_the_same_for_all_boards() -> None:
 
 def test_info_reports_each_board(poet_host: Command) -> None:
     shown = poet_host("info", "resnet-digits").err
-    assert f"4 of 5, now {names()[-1]}" in shown  # the others as time passes
+    assert f"5 of 6, now {names()[-1]}" in shown  # the others as time passes

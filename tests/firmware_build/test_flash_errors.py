@@ -151,7 +151,8 @@ def test_doctor_checks_the_programs_for_flashing(desk: Desk, poet_host: Command)
     assert not ok
     assert "before 1.9" in found
     desk.program("bossac")
-    assert flashing_needs() == (True, "bossac for mkr1000; pyocd for nrf52840_dk")
+    found = "bossac for mkr1000; bossac for nano_33_iot; pyocd for nrf52840_dk"
+    assert flashing_needs() == (True, found)
 
 
 @pytest.mark.parametrize("port", ["native", "sim:mkr1000"])

@@ -149,7 +149,7 @@ def test_an_error_of_the_program_is_reported(tmp_path: Path) -> None:
 
 
 def test_user_errors(tmp_path: Path, echo: Path, storage: Path) -> None:
-    assert simulated_boards() == ["mkr1000", "nrf52840_dk"]
+    assert simulated_boards() == ["mkr1000", "nano_33_iot", "nrf52840_dk"]
     with pytest.raises(BadInput, match="rpi4b"):
         SimulatedChip("rpi4b", echo, None)
     with pytest.raises(BadInput, match="bent"):

@@ -24,6 +24,7 @@ from poet_host.run.run import Run
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.board import POWER_CUT, SimulatedBoard
 from poet_host.sim.simulated_chip import CardFault
+from poet_host.sizes import as_bytes
 from support import toy, whole_runs as runs
 from support.command import Command
 from support.plans import plan_of
@@ -44,8 +45,11 @@ def dense() -> Graph:
     return training_graph(model, Sgd(0.05, momentum=0.9), "all")
 
 
-BOARDS = {"mkr1000": (dense, "24KiB"), "nrf52840_dk": (runs.digits, "220KiB")}
-each_board = pytest.mark.parametrize("board", BOARDS)
+BOARDS = {
+    "mkr1000": (dense, "24KiB"), "nano_33_iot": (dense, "24KiB"),
+    "nrf52840_dk": (runs.digits, "220KiB"),
+}  # fmt: skip
+each_board = pytest.mark.parametrize("board", CUTS)
 
 
 @cache
@@ -60,10 +64,10 @@ def trained(port: str, board: str, **how: Any) -> Run:
         return poet.train(schedule(board), connection, "digits", steps=STEPS, **how)
 
 
-@each_board
+@pytest.mark.parametrize("board", BOARDS)
 def test_the_bits_are_those_of_native_and_of_a_card(board: str) -> None:
     run = trained(f"sim:{board}", board, commit_every=1)
-    assert run.peak_bytes <= {"mkr1000": 24 << 10, "nrf52840_dk": 220 << 10}[board]
+    assert run.peak_bytes <= as_bytes(BOARDS[board][1], "")
     assert runs.same(run, trained("native", board, arena_bytes="220KiB"))
     assert runs.same(run, runs.train(runs.schedule(BOARDS[board][0]()), steps=STEPS))
     assert [commit.step for commit in run.commits] == [1, 2, 3, 4]

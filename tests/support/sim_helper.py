@@ -86,6 +86,13 @@ def _compiler(core: str) -> list[str]:
     return [compiler(name), *options, "-O2", "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
 
 
+def build_with_sensor(source: str, folder: Path, *options: str) -> Path:
+    """Compile a test program that uses the accelerometer's driver, support/accelerometer.h."""
+    driver, port = Path(__file__).parent, FIRMWARE / "port" / "samd21"
+    sources = (f"-I{driver}", f"-I{port}", str(driver / "accelerometer.c"))
+    return build("m0plus", source, folder, *sources, *options)
+
+
 @dataclass
 class Outcome:
     """The output of a program and how it ended, with the meter at its marks."""

@@ -16,6 +16,7 @@ from ..device.board import load_board
 from ..errors import PoetError
 from ..temporary import temporary_file
 from .chip_library import build_chip_library
+from .scene import Scene
 from .simulated_chip import METER, POWER_CUT_CODE, CardFault, Meter, Settings
 
 POWER_CUT = "power cut"
@@ -31,6 +32,7 @@ class Energy:
     processor_active_uj: float
     processor_asleep_uj: float
     storage_uj: float  # energy of the card: reading, writing and idle
+    sensor_uj: float
     other_uj: float
 
     @property
@@ -46,7 +48,8 @@ class SimulatedBoard(Closing):
     those of the card in chip.toml; a key `name` selects another card of cards.toml. `alone`: the
     board does not wait for a host, and executes the training job on its card if there is one.
     `usb`: the port is connected to the chip's USB, not to its UART. `flash`: file that keeps the
-    content of the chip's flash (None: temporary). The process ends with its parent process.
+    content of the chip's flash (None: temporary). `scene`: what happens around a board without a
+    host. The process ends with its parent process.
     """
 
     def __init__(
@@ -61,9 +64,11 @@ class SimulatedBoard(Closing):
         usb: bool = False,
         alone: bool = False,
         flash: Path | None = None,
+        scene: Scene | None = None,
     ) -> None:
         self.board = load_board(board)
         self._card = storage is not None
+        self._led, self._led_read = tempfile.TemporaryFile(), 0  # noqa: SIM115
         build_chip_library()  # built here, so that this process raises the errors of the build
         with (
             temporary_file(Path(tempfile.gettempdir()), "poet-meter-") as path,
@@ -82,6 +87,8 @@ class SimulatedBoard(Closing):
                 alone,
                 file.fileno(),
                 str(flash) if flash else None,
+                scene,
+                self._led.fileno(),
             )
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "poet_host.sim.process", json.dumps(asdict(settings))],
@@ -90,7 +97,7 @@ class SimulatedBoard(Closing):
                 stderr=subprocess.PIPE,
                 text=True,
                 start_new_session=True,  # so that Ctrl-C interrupts only the host program
-                pass_fds=(file.fileno(),),
+                pass_fds=(file.fileno(), self._led.fileno()),
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
             )
         assert self.process.stdout is not None
@@ -109,6 +116,12 @@ class SimulatedBoard(Closing):
         """
         return Meter(*METER.unpack(self._shared[:]))
 
+    def led_changes(self) -> str:
+        """Return a line for each change of the LED since the last call: TIME s LED on, or off."""
+        data = os.pread(self._led.fileno(), 1 << 30, self._led_read)
+        self._led_read += len(data)
+        return data.decode()
+
     @property
     def cycles(self) -> int:
         """Cycles of the processor core since the start. Sleep does not count."""
@@ -125,6 +138,7 @@ class SimulatedBoard(Closing):
             power.storage_read_uw * meter.card_reading_ns / 1e9
             + power.storage_write_uw * meter.card_writing_ns / 1e9
             + power.storage_idle_uw * seconds * self._card,
+            meter.sensor_nj / 1e3,
             power.other_uw * seconds,
         )
 
@@ -176,6 +190,7 @@ class SimulatedBoard(Closing):
     def close(self) -> None:
         if self.process.poll() is None:
             self.kill()
+        self._led.close()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None and not stream.closed:
                 stream.close()

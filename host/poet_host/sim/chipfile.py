@@ -36,7 +36,13 @@ class Samd21Wiring:
     spi: Pads
     uart: Pads
     card_select: Pin
-    other_select: Pin  # select of another device on the card's bus
+    other_select: Pin | None = None  # select of another device on the card's bus
+    # A board with a sensor: its I2C, an LED that shines while its pin is high, and a button that
+    # closes to ground.
+    i2c: Pads | None = None
+    led: Pin | None = None
+    button: Pin | None = None
+    crystal: bool = True  # of 32 kHz
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ class ChipFile:
 
     chip: Literal["samd21", "nrf52840"]
     wiring: dict[str, Any]  # parse_chip checks it against the chip's class in WIRINGS
-    card: str = DEFAULT_CARD  # name in cards.toml
+    card: str | None = None  # name in cards.toml; None: the board has no card slot
 
 
 WIRINGS: dict[str, type[Samd21Wiring] | type[Nrf52840Wiring]] = {
@@ -108,9 +114,9 @@ def parse_cards(text: str, where: str) -> dict[str, Card]:
     }
 
 
-def load_card(name: str) -> Card:
-    """Read the simulated card `name`. Raises BadInput, with all names, if there is none."""
-    cards = load_cards()
+def load_card(name: str | None) -> Card:
+    """Read the simulated card `name`; None: the usual one. Raises BadInput if there is none."""
+    cards, name = load_cards(), name or DEFAULT_CARD
     if name not in cards:
         raise BadInput(f"there is no simulated card {name}: choose one of {', '.join(cards)}")
     return cards[name]

@@ -43,7 +43,10 @@ class Process:
             seed=settings.seed,
             usb=settings.usb,
             flash=Path(settings.flash) if settings.flash else None,
+            scene=settings.scene,
         )
+        self.scene, self.led = settings.scene, settings.led
+        self.earlier_s = 0.0  # time before the latest reset
         self.shared = mmap.mmap(settings.meter, METER.size)
         self.pty = UsbPtyPort() if settings.usb else PtyPort()
         self.line = self.pty.line if isinstance(self.pty, UsbPtyPort) else None
@@ -117,8 +120,15 @@ class Process:
         return True
 
     def started(self) -> bool:
+        return self.chip.meter.time_us > STARTED_S * 1e6
+
+    def left_ticks(self) -> int:
+        """Return the ticks until the end of the run; 0 at the end."""
+        if self.scene is None or self.scene.until_s is None:
+            return SLICE_TICKS
         meter = self.chip.meter
-        return int(meter.ticks) > STARTED_S * meter.tick_hz
+        left_s = self.scene.until_s - self.earlier_s - meter.time_us / 1e6
+        return max(0, round(left_s * meter.tick_hz))
 
     def announce(self) -> None:
         if not self.announced:
@@ -127,9 +137,15 @@ class Process:
             print(self.pty.path, flush=True)
 
     def run(self) -> int:
-        while True:
-            result = self.chip.run(TALKING_TICKS if self.talking or self.output else SLICE_TICKS)
+        if self.scene and self.line is None:  # USB needs time
+            self.announce()
+        while left := self.left_ticks():
+            most = TALKING_TICKS if self.talking or self.output else SLICE_TICKS
+            result = self.chip.run(min(most, left))
             self.shared[:] = METER.pack(*astuple(self.chip.meter))
+            for time_s, is_on in self.chip.led_changes() if self.scene else ():
+                text = f"{time_s:.6f} s LED {'on' if is_on else 'off'}\n"
+                os.write(self.led, text.encode())
             self.pass_on(self.chip.take(), busy=result == "slice" and self.attended)
             if result == "idle" or (result == "slice" and self.started()):
                 self.announce()
@@ -138,12 +154,14 @@ class Process:
             elif result == "slice":
                 self.listen(asleep=False)
             elif result == "reset":
+                self.earlier_s += self.chip.meter.time_us / 1e6
                 self.chip.reset()
             elif result == "power cut":
                 return POWER_CUT_CODE
             else:
                 print(self.chip.message, file=sys.stderr, flush=True)
                 return FAULT_CODE
+        return 0
 
 
 def main() -> int:

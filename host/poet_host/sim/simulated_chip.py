@@ -15,6 +15,7 @@ from ..firmware_build.recipe import simulated_boards
 from .chip_library import chips
 from .chipfile import load_card, load_chip
 from .elf import load_elf
+from .scene import Scene, in_c
 
 RESET_CAUSES = ("power_on", "pin", "software", "watchdog", "lock_up", "brown_out")
 _RAM_START = 0x20000000
@@ -101,6 +102,7 @@ class Meter:
     flash_writes: int
     flash_busy_ticks: int  # time in which an erase or a write stalled the chip
     stack_free_bytes: int  # the minimum so far
+    sensor_nj: int  # energy of the sensor
     tick_hz: int
 
     @property
@@ -128,10 +130,14 @@ class Settings:
     alone: bool
     meter: int  # file descriptor of the shared memory with the METER
     flash: str | None = None  # file with the content of the chip's flash
+    scene: Scene | None = None
+    led: int = -1  # file descriptor for the changes of the LED
 
 
-def _pin(text: str) -> int:
+def _pin(text: str | None) -> int:
     """Return the number of a pin such as PA16 or P1.15: 32 * port + number in the port."""
+    if text is None:
+        return 0
     return 32 * ("AB01".index(text[1]) % 2) + int(text[2:].removeprefix("."))
 
 
@@ -160,7 +166,8 @@ class SimulatedChip:
     `name` selects another card of cards.toml. `usb`: the chip is plugged into a host's USB, so
     `give` and `take` use the USB port instead of the UART. `flash`: file that keeps the content of
     the chip's flash, created if it does not exist; None: the flash is blank at the start. `config`:
-    fields of samd21_config or nrf52840_config (chip/api.h) to set. From `variant` 5 on (revision
+    fields of samd21_config or nrf52840_config (chip/api.h) to set. `scene`: what happens around the
+    board; its time goes on after a reset. From `variant` 5 on (revision
     3), the debug port of an nRF52840 is closed after a reset, unless UICR and the program open it.
     `machine`: the struct machine of chip/api.h.
     """
@@ -177,6 +184,7 @@ class SimulatedChip:
         usb: bool = False,
         flash: Path | None = None,
         config: Mapping[str, int] | None = None,
+        scene: Scene | None = None,
     ) -> None:
         if board not in simulated_boards():
             raise BadInput(
@@ -186,7 +194,7 @@ class SimulatedChip:
         facts = load_chip(board)
         self.ffi, self.lib = chips()
         replaced = dict(card or {})
-        kind = load_card(str(replaced.pop("name", facts.card)))
+        kind = load_card(str(replaced.pop("name", facts.card or "")))
         settings = asdict(kind) | replaced | {"seed": seed}
         self.card = self._card(storage, settings) if storage else self.ffi.NULL
         self._flash_cut = sum(fault.first for fault in faults if fault.kind == "flash_power_cut")
@@ -205,7 +213,16 @@ class SimulatedChip:
         self._elf, self._usb, self._line = elf, usb, (False, 9600)
         self._takes_faults = False
         self._config = dict(config or {})
+        self._scene, self._free = in_c(scene or Scene(), board), scene is not None
         self._start()
+
+    def led_changes(self) -> list[tuple[float, bool]]:
+        """Return (seconds since power-on, is the LED on) of each change since the last call."""
+        taken: list[tuple[float, bool]] = []
+        changes = self.ffi.new("struct led_change[64]")
+        while self._scene and (count := self.lib.scene_take_led(self._scene, changes, 64)):
+            taken += [(changes[i].at_ns / 1e9, bool(changes[i].on)) for i in range(count)]
+        return taken
 
     def _card(self, storage: Path, settings: dict[str, Any]) -> Any:
         config = self.ffi.new("struct sdcard_config *", settings)
@@ -287,7 +304,11 @@ class SimulatedChip:
                 "spi": _pads(wiring["spi"]),
                 "uart": _pads(wiring["uart"]),
                 "card_select_pin": _pin(wiring["card_select"]),
-                "other_select_pin": _pin(wiring["other_select"]),
+                "other_select_pin": _pin(wiring.get("other_select")),
+                "i2c": _pads(wiring["i2c"]) if "i2c" in wiring else {},
+                "led_pin": _pin(wiring.get("led")),
+                "button_pin": _pin(wiring.get("button")),
+                "no_crystal": not wiring.get("crystal", True),
                 "serial_number": [0x504F4554, self._seed & 0xFFFFFFFF, 0, 1],
                 "cause": cause,
                 **self._config,
@@ -300,10 +321,13 @@ class SimulatedChip:
             chip = self.lib.nrf52840_new(
                 self.ffi.new("struct nrf52840_config *", config), self.card
             )
+        if self._scene:
+            self.lib.machine_set_scene(chip, self._scene)  # the chip before it still exists
         self.machine = self.ffi.gc(chip, self.lib.machine_free)
         self._supply_mv = 3300
         self._load_ram(Random(self._seed).randbytes(_RAM_BYTES[self._chip]))
         self.lib.machine_take_faults(self.machine, self._takes_faults)
+        self.lib.machine_wait_idle(self.machine, self._free)
         self._keep_flash()
         self.image = load_elf(self.machine, self._elf)
         self.lib.machine_reset(self.machine)

@@ -8,9 +8,9 @@ import click
 
 from .. import api
 from ..errors import PoetError
-from ..sim.board import POWER_CUT
+from ..sim.board import POWER_CUT, SimulatedBoard
 from ..sim.chipfile import DEFAULT_CARD, load_cards
-from ..sim.simulated_chip import FAULT_KINDS, CardFault
+from ..sim.simulated_chip import FAULT_KINDS
 from ..sizes import size_bytes
 from . import completion
 from .console import emit, say, show_text
@@ -57,6 +57,23 @@ class SimulateOptions:
         help="Simulate a chip without a card. --storage names the file that keeps the content of "
         "its flash: it need not exist.",
     )  # fmt: skip
+    image: Path | None = option(
+        metavar="APP.elf", show_default="the firmware",
+        help="Run your own program on the simulated chip. --for ends it.",
+    )  # fmt: skip
+    sensor: Path | None = option(
+        metavar="FILE.csv", show_default="it lies still",
+        help="Move the board's accelerometer: columns time_s (seconds since power-on), ax, ay and "
+        "az (g). Each row holds until the next one, and the last one for ever.",
+    )  # fmt: skip
+    buttons: tuple[str, ...] = option(
+        "--button", multiple=True, metavar="TIME:DURATION", show_default="none",
+        help="Press the board's button, such as 3.5s:200ms: 3.5 s after power-on, for 200 ms.",
+    )  # fmt: skip
+    run_for: str | None = option(
+        "--for", metavar="TIME", show_default="until Ctrl-C",
+        help="Stop after this simulated time, such as 10s.",
+    )  # fmt: skip
     usb: bool = option(help="Connect to the chip by USB, not by UART.")
     storage: Path | None = STORAGE
     as_json: bool = JSON
@@ -69,31 +86,43 @@ def simulate(given: SimulateOptions) -> int:
 
     BOARD is `native`, a board with a simulated chip (such as mkr1000), or a board that runs Linux
     in QEMU (such as rpi4b). The board runs until Ctrl-C.
+
+    With --image, --sensor, --button or --for, simulated time goes on without a host. Changes of
+    the LED of a board with a sensor are then printed, with their time since power-on.
     """
     size = None if given.arena is None else size_bytes(given.arena, "--arena")
-    card_faults = [CardFault.parse(text) for text in given.faults]
     with (
         stop_requests("stopping the board") as signal_received,
         api.start_board(
             given.board,
             given.storage,
             size,
-            card_faults,
+            given.faults,
             given.listen,
             alone=True,
             usb=given.usb,
             card_name=given.card,
             card=not given.no_card,
+            program=given.image,
+            sensor=given.sensor,
+            button=given.buttons,
+            run_for=given.run_for,
         ) as running,
     ):
         if given.as_json:
             emit({"port": running.port})
         else:
             show_text(running.port)
-        say("the board runs until Ctrl-C")
-        while not signal_received() and running.process.poll() is None:
-            time.sleep(0.1)
-        if signal_received():
+        say(f"the board runs {f'for {given.run_for}' if given.run_for else 'until Ctrl-C'}")
+        is_running = True
+        while is_running:
+            is_running = not signal_received() and running.process.poll() is None
+            if isinstance(running, SimulatedBoard) and (changes := running.led_changes()):
+                (say if given.as_json else show_text)(changes.rstrip())
+            time.sleep(0.1 * is_running)
+        if signal_received() or running.process.poll() == 0:
+            if isinstance(running, SimulatedBoard) and given.run_for:
+                say(_energy_text(running))
             return 0
         reason = running.ended
     if reason == POWER_CUT:
@@ -107,3 +136,12 @@ def simulate(given: SimulateOptions) -> int:
         message = f"the board {given.board} stopped: {reason}"
     say(f"poet-host: {message}")  # on stderr, since with --json, stdout may have only one object
     return PoetError.exit_code
+
+
+def _energy_text(board: SimulatedBoard) -> str:
+    energy, ms = board.energy, board.meter.time_us / 1e3
+    processor_uj = energy.processor_active_uj + energy.processor_asleep_uj
+    return (
+        f"{ms:,.0f} ms simulated: {energy.total_uj:,.0f} uJ, of which the processor "
+        f"{processor_uj:,.0f} uJ and the sensor {energy.sensor_uj:,.0f} uJ"
+    )

@@ -13,13 +13,15 @@ from ..device.board import load_board
 from ..errors import BadInput, BoardError, PoetError
 from ..files import replacement, target
 from ..firmware_build.bare_metal import build_firmware
+from ..firmware_build.image import read_elf
 from ..firmware_build.native import check_system, linux_boards
 from ..firmware_build.recipe import simulated_boards
 from ..sizes import as_bytes
 from ..temporary import remove_leftovers, temporary_file
 from .board import SimulatedBoard
-from .chipfile import load_card
+from .chipfile import load_card, load_chip
 from .native import NativeBoard, copy_storage, create_storage
+from .scene import Scene, in_c, press, seconds
 from .simulated_chip import CardFault
 
 TEMPORARY_STORAGE_BYTES = 1 << 30  # size of a sparse file: only written blocks need space
@@ -32,13 +34,17 @@ def start_board(
     board: str = "native",
     storage: Path | str | None = None,
     arena_bytes: int | str | None = None,
-    faults: Sequence[CardFault] = (),
+    faults: Sequence[CardFault | str] = (),
     listen: str | None = None,
     *,
     alone: bool = False,
     usb: bool = False,
     card_name: str | None = None,
     card: bool = True,
+    program: Path | None = None,
+    sensor: Path | None = None,
+    button: Sequence[str] = (),
+    run_for: str | None = None,
 ) -> AbstractContextManager[NativeBoard | SimulatedBoard]:
     """Run a board on this computer until the end of a `with` block.
 
@@ -52,14 +58,30 @@ def start_board(
     serial port; its URL contains the token that hosts need). Only simulated chips accept `faults`
     of the card, `card_name` (a card of sim/cards.toml; None: the board's usual card), and `usb`
     (connect to the chip's USB, not to its UART). If `card` is False, a simulated chip has no card,
-    and `storage` is the file that keeps its flash: it need not exist (None: a temporary one).
+    and `storage` is the file that keeps its flash: it need not exist (None: a temporary one). A
+    board without a card slot has a card only if `card_name` names one.
+
+    `program`: ELF file of a program of your own, which runs instead of the firmware. `sensor`: CSV
+    file that moves the board's accelerometer (columns time_s, ax, ay, az; seconds and g). `button`:
+    presses such as "3.5s:200ms". `run_for`: simulated time after which the board stops, such as
+    "10s". With any of these, time passes while the program sleeps.
     """
+    failing = [CardFault.parse(it) if isinstance(it, str) else it for it in faults]
+    scene = None
+    if program or sensor or button or run_for is not None:
+        until_s = None if run_for is None else seconds(run_for, "the simulated time")
+        scene = Scene(str(sensor) if sensor else None, tuple(map(press, button)), until_s)
     facts = load_board(board)
     check_system()
     is_chip = _is_chip(
         board,
         {"arena size": arena_bytes is not None, "socket": listen is not None},
-        {"card faults": bool(faults), "card": card_name is not None, "USB": usb},
+        {
+            "card faults": bool(faults),
+            "card": card_name is not None,
+            "USB": usb,
+            "program, sensor, button or simulated time": scene is not None,
+        },
     )
     if card_name is not None:
         load_card(card_name)
@@ -70,15 +92,23 @@ def start_board(
             "4 GiB"
         )
 
+    if program is not None:
+        read_elf(program)
+    if scene is not None:
+        in_c(scene, board)  # report errors before a board starts
+
     def native(image: Path) -> NativeBoard:
         return NativeBoard(image, size_bytes, board=board, listen=listen, alone=alone)
 
     def simulated(image: Path | None, flash: Path | None = None) -> SimulatedBoard:
-        firmware, chosen = build_firmware(board), {"name": card_name} if card_name else {}
+        chosen = {"name": card_name} if card_name else {}
         return SimulatedBoard(
-            board, firmware, image, faults=faults, card=chosen, alone=alone, usb=usb, flash=flash
-        )
+            board, program or build_firmware(board), image, faults=failing, card=chosen,
+            alone=alone, usb=usb, flash=flash, scene=scene,
+        )  # fmt: skip
 
+    if is_chip and card_name is None:
+        card = card and load_chip(board).card is not None
     if card or not is_chip:
         return _running(storage, simulated if is_chip else native)
     if card_name is not None:

@@ -53,7 +53,7 @@ class Normalization:
                 f"{where}: a sample has {size:,} values, but its normalisation has {count:,} "
                 "channels. Use data with the shape of the training data"
             )
-        offset, scale = (np.array(one, np.float32)[:, None] for one in (self.offset, self.scale))
+        offset, scale = (np.array(it, np.float32)[:, None] for it in (self.offset, self.scale))
         with np.errstate(over="ignore", under="ignore"):
             found: Array = ((x.reshape(len(x), count, -1) - offset) / scale).reshape(x.shape)
         if not np.isfinite(found).all():

@@ -38,54 +38,10 @@
 #define SHOW(p, offset, size) ((void)0)
 #endif
 
-/* A NaN that no arithmetic produces. If an arena word has this value, nothing
- * has been written to it. */
-#define PAINT 0x7fa5c3d1u
-
-enum {
-  BEYOND = 4096,
-  MAX_RESTARTS = 2 /* of one step */
-};
+enum { MAX_RESTARTS = 2 }; /* of one step */
 
 static uint32_t now(const struct poet *p) {
   return poet_ticks(p->port);
-}
-
-/* Return the number of arena bytes to paint and check: the bytes that the plan
- * uses, and some more. The whole arena may be very large on Linux. */
-static uint32_t watched(const struct poet *p) {
-  const uint32_t beyond = p->memory.arena_bytes - p->plan.arena_bytes;
-  return (p->plan.arena_bytes + (beyond < BEYOND ? beyond : BEYOND)) & ~3u;
-}
-
-/* Paint all bytes that hold no tensor. */
-static void paint(struct poet *p) {
-  const uint32_t word = PAINT;
-  const uint32_t size = watched(p);
-  for (uint32_t i = 0, from = 0; i <= p->decoder.resident_count; i++) {
-    const struct poet_resident *next = &p->memory.residents[i];
-    const bool last = i == p->decoder.resident_count;
-    const uint32_t end = last || next->offset > size ? size : next->offset;
-    for (; from < end && from < p->dirty_bytes; from += 4) {
-      memcpy(p->memory.arena + from, &word, sizeof word);
-    }
-    from = last ? size : (next->offset + next->size_bytes + 3) & ~3u;
-  }
-  if (p->dirty_bytes <= size) {
-    p->dirty_bytes = 0;
-  }
-}
-
-/* Return the number of arena bytes up to the highest one written since
- * paint(). */
-static uint32_t high_water(const struct poet *p) {
-  uint32_t height = watched(p);
-  uint32_t word = PAINT;
-  while (height && word == PAINT) {
-    height -= 4;
-    memcpy(&word, p->memory.arena + height, sizeof word);
-  }
-  return word == PAINT ? 0 : height + 4;
 }
 
 static POET_CHECKED int check_loss(struct poet *p,
@@ -140,7 +96,8 @@ static POET_CHECKED int stream(struct poet *p, const struct poet_statement *s) {
   return check_loss(p, s);
 }
 
-static POET_CHECKED int finish(struct poet *p) {
+/* The weights in RAM and the new slots are those of this step. */
+static POET_CHECKED int take_steps(struct poet *p) {
   const uint32_t slot = poet_next_slot(p);
   TRY(poet_retire(p, p->decoder.finished));
   if (poet_is_forward(p)) {
@@ -150,7 +107,13 @@ static POET_CHECKED int finish(struct poet *p) {
   TRY(poet_settle(p));
   p->live_slot = (uint8_t)slot;
   p->live_step = p->status.step;
-  return poet_in_ram(p) || p->status.step % p->plan.commit_every
+  return 0;
+}
+
+static POET_CHECKED int finish(struct poet *p) {
+  POET_PART(p, POET_PART_check, take_steps(p));
+  return poet_in_ram(p) || poet_is_forward(p) ||
+                 p->status.step % p->plan.commit_every
              ? 0
              : poet_commit_step(p);
 }
@@ -185,22 +148,62 @@ static POET_CHECKED int execute(struct poet *p,
   return error;
 }
 
-static POET_CHECKED int run(struct poet *p) {
-  struct poet_statement statement = {0};
-  do {
-    p->status.statement = p->decoder.statement;
-    poet_alive(p);
-    if (poet_asked_to_stop(p)) {
-      return POET_ERROR_stopped;
-    }
-    TRY(poet_decode(p, &statement));
-    TRY(execute(p, &statement));
-  } while (statement.code != POET_STATEMENT_end);
+/* Note that a statement begins, or that it has ended. */
+static void set_begun(struct poet *p, bool has_begun) {
+#if POET_LIBRARY
+  p->slices.is_decoded = has_begun;
+  p->slices.part = 0;
+  p->slices.index = p->slices.offset = p->slices.crc = 0;
+#else
+  (void)p;
+  (void)has_begun;
+#endif
+}
+
+static POET_CHECKED int next(struct poet *p, struct poet_statement *s) {
+  p->status.statement = p->decoder.statement;
+  poet_alive(p);
+  if (poet_asked_to_stop(p)) {
+    return POET_ERROR_stopped;
+  }
+  TRY(poet_decode(p, s));
+  set_begun(p, true);
   return 0;
 }
 
+/* Run statements until the step ends, or until its slice does. */
+int poet_run_step(struct poet *p) {
+#if POET_LIBRARY
+  struct poet_statement *const s = (void *)p->slices.statement;
+  _Static_assert(sizeof p->slices.statement >= sizeof *s, "its memory");
+  const bool goes_on = p->slices.is_decoded;
+#else
+  struct poet_statement statement = {0}, *const s = &statement;
+  const bool goes_on = false;
+#endif
+  for (bool has_begun = goes_on;; has_begun = false) {
+    if (!has_begun) {
+      TRY(next(p, s));
+    }
+    TRY(execute(p, s));
+    set_begun(p, false);
+    if (s->code == POET_STATEMENT_end) {
+      return 0;
+    }
+    if (poet_must_pause(p)) {
+      return POET_BUSY;
+    }
+  }
+}
+
 static POET_CHECKED int start(struct poet *p, uint32_t step,
-                              uint16_t trace_first, uint16_t trace_count) {
+                              uint16_t restarts) {
+  p->result = (struct poet_step_result){.step = step, .restarts = restarts};
+  p->status = (struct poet_status){.running = 1, .step = step};
+#if POET_LIBRARY
+  p->slices.blocks = 0;
+#endif
+  set_begun(p, false);
   SHOW(p, 0, p->memory.arena_bytes); /* an attempt before may have hidden it */
   /* Remove the data area of storage from the block cache: the transfers of this
    * step write there without the cache, so cached copies would be outdated. */
@@ -208,7 +211,7 @@ static POET_CHECKED int start(struct poet *p, uint32_t step,
   poet_forget(p, POET_DATA_BLOCK);
   TRY(poet_decode_start(p)); /* overwrites the bitmap that staging uses */
   poet_start_rows(p);
-  paint(p);
+  poet_paint(p);
   p->submitted = 0;
   p->retired = 0;
   p->completed = 0;
@@ -216,13 +219,7 @@ static POET_CHECKED int start(struct poet *p, uint32_t step,
   p->unwritten = false;
   p->staging &= poet_is_forward(p);
   p->verified = POET_NONE;
-  p->trace_first = trace_first;
-  p->trace_count = trace_count < p->memory.trace_capacity
-                       ? trace_count
-                       : p->memory.trace_capacity;
   memset(p->memory.trace, 0, p->trace_count * sizeof *p->memory.trace);
-  p->result = (struct poet_step_result){.step = step};
-  p->status = (struct poet_status){.running = 1, .step = step};
   HIDE(p, 0, p->memory.arena_bytes);
   for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
     SHOW(p, p->memory.residents[i].offset, p->memory.residents[i].size_bytes);
@@ -287,8 +284,8 @@ static POET_CHECKED int prepare(struct poet *p, uint32_t step) {
   return poet_check_batch(p);
 }
 
-int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
-              uint16_t trace_count, struct poet_step_result *result) {
+int poet_begin_step(struct poet *p, uint32_t step, uint16_t trace_first,
+                    uint16_t trace_count) {
   TRY(poet_ready(p));
   if (!p->loaded) {
     return POET_ERROR_no_schedule;
@@ -303,37 +300,50 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
   const uint32_t last = poet_is_forward(p) ? p->result.step : p->live_step;
   TRY(prepare(p, step));
   if (step == last) {
-    *result = p->result;
     return 0;
   }
-  uint16_t restarts = 0;
-  int error;
-  do {
-    error = restarts ? poet_restore(p) : 0;
+  p->trace_first = trace_first;
+  p->trace_count = trace_count < p->memory.trace_capacity
+                       ? trace_count
+                       : p->memory.trace_capacity;
+  int error = start(p, step, 0);
+  if (error) {
+    error = poet_end_step(p, error);
+  }
+  return error == POET_BUSY ? 0 : error;
+}
+
+static POET_CHECKED int start_again(struct poet *p) {
+  const uint16_t restarts = (uint16_t)(p->result.restarts + 1);
+  p->result.restarts = restarts;
+  TRY(poet_restore(p));
+  return start(p, p->status.step, restarts);
+}
+
+/* After all statements, or an error. POET_BUSY: the step starts again. */
+int poet_end_step(struct poet *p, int error) {
+  /* Wait first, because unfinished transfers still use the arena and the
+   * queue. */
+  poet_drain(p);
+  while (error) {
+    poet_forget_rows(p);
+    if (error != POET_ERROR_page_damaged || poet_is_forward(p) ||
+        !page_is_lost(p) || p->result.restarts >= MAX_RESTARTS) {
+      break;
+    }
+    error = start_again(p);
     if (!error) {
-      error = start(p, step, trace_first, trace_count);
+      return POET_BUSY;
     }
-    p->result.restarts = restarts;
-    if (!error) {
-      error = run(p);
-    }
-    /* Wait first, because unfinished transfers still use the arena and the
-     * queue. */
-    poet_drain(p);
-    if (error) {
-      poet_forget_rows(p);
-    }
-  } while (error == POET_ERROR_page_damaged && !poet_is_forward(p) &&
-           page_is_lost(p) && restarts++ < MAX_RESTARTS);
+  }
   poet_count_time(p, now(p));
   SHOW(p, 0, p->memory.arena_bytes);
-  p->result.peak_bytes = high_water(p);
+  p->result.peak_bytes = poet_high_water(p);
   if (!p->dirty_bytes) {
     p->dirty_bytes = p->result.peak_bytes;
   }
   p->status.running = 0;
   p->status.error = (int16_t)error;
-  *result = p->result;
   if (error && poet_is_forward(p)) {
     p->result.step = POET_NO_STEP; /* a repeated request runs it again */
     return error;
@@ -344,4 +354,15 @@ int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
     poet_clear_bitmap(p);
   }
   return error == POET_ERROR_page_damaged ? go_back(p, error) : error;
+}
+
+int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
+              uint16_t trace_count, struct poet_step_result *result) {
+  int error = poet_begin_step(p, step, trace_first, trace_count);
+  while (!error && p->status.running) {
+    error = poet_end_step(p, poet_run_step(p));
+    error = error == POET_BUSY ? 0 : error;
+  }
+  *result = p->result;
+  return error;
 }

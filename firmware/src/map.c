@@ -191,15 +191,23 @@ int poet_erase_blocks(struct poet *p, uint32_t block, uint32_t count) {
   const uint32_t at = poet_storage_block(p, block);
   const bool own = block >= POET_OWN_BLOCK;
   const uint32_t unit = own ? p->port->erase_blocks : unit_of(p);
+  uint32_t part = p->slices.is_sliced ? POET_ERASE_BLOCKS : count;
   int error = at == POET_NO_BLOCK;
   if (unit && block >= POET_DATA_BLOCK &&
       !own) { /* a slot, not all of its stride */
     count = p->runs[0].count;
   }
-  for (uint32_t i = 0; i < count && !error; i += unit ? unit : count) {
-    error = p->port->erase(p->port->context, at + i, unit ? unit : count);
+  if (unit) {
+    part = unit;
   }
-  return error;
+  for (uint32_t i = poet_cursor(p); i < count && !error; i += part) {
+    error = p->port->erase(p->port->context, at + i,
+                           unit || part < count - i ? part : count - i);
+    if (!error && poet_pauses_at(p, i + part)) {
+      return POET_BUSY;
+    }
+  }
+  return error ? POET_ERROR_storage_failed : 0;
 }
 
 #endif

@@ -196,6 +196,7 @@ int poet_mount(struct poet *p) {
 }
 
 int poet_ready(struct poet *p) {
+  poet_abandon(p);
   return p->storage_status || !poet_owns_cache(p) ? poet_mount(p) : 0;
 }
 

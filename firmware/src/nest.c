@@ -157,21 +157,20 @@ static POET_CHECKED int arrive(const struct poet_nest_run *run) {
   return 0;
 }
 
-/* Let go of the slabs that cell `next` does not use. An overwritten input uses
- * the same slots as the output. */
-static POET_CHECKED int leave(const struct poet_nest_run *run,
-                              const struct poet_walker *next) {
-  for (uint32_t i = run->last + 1; i--;) {
+/* Let go of the slabs that the next cell does not use. An overwritten input
+ * uses the same slots as the output. */
+static POET_CHECKED int leave(const struct poet_nest_run *run) {
+  struct poet_walker *next = &run->state->next;
+  for (uint32_t i = run->last + 1 - next->operand; i--; next->operand++) {
     struct poet_nest_operand *o = &run->operands[i];
-    if (!o->ring.slots || !poet_is_new(o, next)) {
-      continue;
+    if (o->ring.slots && poet_is_new(o, next)) {
+      if (i >= run->p->op.input_count) {
+        TRY(move(run, o, true));
+      } else {
+        o->filled--;
+      }
+      o->used = other_slot(o, o->used);
     }
-    if (i >= run->p->op.input_count) {
-      TRY(move(run, o, true));
-    } else {
-      o->filled--;
-    }
-    o->used = other_slot(o, o->used);
   }
   return 0;
 }
@@ -217,34 +216,53 @@ start(const struct poet_nest_run *run) {
   return poet_begin_rows(run);
 }
 
-static POET_CHECKED int run_cells(const struct poet_nest_run *run) {
+/* Go to the first cell that must be computed. */
+static POET_CHECKED int begin_cells(const struct poet_nest_run *run) {
   struct poet_nest_state *state = run->state;
-  struct poet_walker *const next = &state->next;
+  run->p->status.cell = 0;
+  TRY(start(run));
   if (poet_is_idle(run, &state->here)) {
     next_cell(run, &state->here);
     state->here.moved = 0xff;
     state->ahead = state->here;
   }
+  return pump(run, false);
+}
+
+static POET_CHECKED int compute(const struct poet_nest_run *run) {
+  struct poet_nest_state *state = run->state;
+  struct poet_walker *const next = &state->next;
+  TRY(arrive(run));
   TRY(pump(run, false));
+  if (state->nest.pair) {
+    poet_compute_cell(run, true); /* it reads the old weight */
+  }
+  poet_compute_cell(run, false);
+  *next = state->here;
+  next_cell(run, next);
+  if (state->nest.statistics && poet_is_new(poet_output_of(run), next)) {
+    poet_compute_statistics(run);
+  }
+  state->here.is_computed = true;
+  return 0;
+}
+
+static POET_CHECKED int run_cells(const struct poet_nest_run *run) {
+  struct poet_nest_state *state = run->state;
   while (!state->here.done) {
     poet_alive(run->p); /* a nest may take minutes */
     if (poet_asked_to_stop(run->p)) {
       return POET_ERROR_stopped;
     }
-    TRY(arrive(run));
-    TRY(pump(run, false));
-    if (state->nest.pair) {
-      poet_compute_cell(run, true); /* it reads the old weight */
+    if (!state->here.is_computed) {
+      TRY(compute(run));
     }
-    poet_compute_cell(run, false);
-    *next = state->here;
-    next_cell(run, next);
-    if (state->nest.statistics && poet_is_new(poet_output_of(run), next)) {
-      poet_compute_statistics(run);
-    }
-    TRY(leave(run, next));
-    state->here = *next;
+    TRY(leave(run));
+    state->here = state->next;
     run->p->status.cell++;
+    if (poet_must_pause(run->p)) {
+      return POET_BUSY;
+    }
   }
   return 0;
 }
@@ -258,8 +276,7 @@ int poet_run_nest(struct poet *p, const struct poet_statement *s) {
       .state = (struct poet_nest_state *)(void *)workspace,
       .operands =
           (struct poet_nest_operand *)(void *)(workspace + POET_NEST_BYTES)};
-  p->status.cell = 0;
-  TRY(start(&run));
+  POET_PART(p, 0, begin_cells(&run));
   TRY(run_cells(&run));
   TRY(poet_retire_transfer(p, p->submitted - 1));
   return poet_settle(p);

@@ -44,7 +44,8 @@ static POET_CHECKED int locate(struct poet *p, uint8_t object, uint16_t number,
   place->size_bytes = 0;
   place->ram = NULL;
   place->next = false;
-  TRY(poet_ready(p));
+  /* During a step, do not mount the storage: that would unload its schedule. */
+  TRY(write && p->status.running ? p->storage_status : poet_ready(p));
   if (object != POET_OBJECT_TENSOR && !poet_is_card(p)) {
     return poet_fail(p, POET_ERROR_bad_object, 0);
   }
@@ -195,10 +196,8 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
     if (object != POET_OBJECT_TENSOR) {
       return POET_ERROR_busy;
     }
-    /* Do not mount the storage now: that would unload the running schedule. */
-    TRY(p->storage_status);
-    /* the step uses the only place of the tensor */
-    if (poet_in_ram(p) || p->holds_batch) {
+    /* the step uses the only place of the tensor, or writes homes */
+    if (poet_in_ram(p) || p->holds_batch || poet_is_committing(p)) {
       return POET_ERROR_busy;
     }
   }

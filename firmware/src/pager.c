@@ -77,17 +77,20 @@ void poet_transfer_check(struct poet_transfer *transfer, uint32_t crc,
   }
 }
 
-static void run(const struct poet_port *port, struct poet_transfer *transfer,
-                uint8_t *bounce) {
+/* Move the blocks from `first` to before `end`. */
+static void move_blocks(const struct poet_port *port,
+                        struct poet_transfer *transfer, uint32_t first,
+                        uint32_t end, uint8_t *bounce) {
   const uint32_t whole = poet_transfer_whole(transfer);
   int error = 0;
-  if (whole) {
-    error =
-        transfer->write
-            ? port->write(port->context, transfer->block, transfer->data, whole)
-            : port->read(port->context, transfer->block, transfer->data, whole);
+  if (first < whole) {
+    const uint32_t block = transfer->block + first;
+    const uint32_t count = (end < whole ? end : whole) - first;
+    uint8_t *data = transfer->data + first * POET_BLOCK;
+    error = transfer->write ? port->write(port->context, block, data, count)
+                            : port->read(port->context, block, data, count);
   }
-  for (uint32_t i = whole; i < poet_transfer_blocks(transfer) && !error; i++) {
+  for (uint32_t i = first < whole ? whole : first; i < end && !error; i++) {
     if (transfer->write) {
       poet_transfer_fill(transfer, i, bounce);
       error = port->write(port->context, transfer->block + i, bounce, 1);
@@ -103,13 +106,21 @@ static void run(const struct poet_port *port, struct poet_transfer *transfer,
   }
 }
 
-void poet_transfer_run(const struct poet_port *port,
-                       struct poet_transfer *transfer, uint8_t *bounce) {
-  transfer->begin = poet_ticks(port);
-  if (port->lane_checks && transfer->write) {
-    poet_transfer_check(transfer, 0, 0);
+/* Run a transfer from block `first` to before `end`. */
+static void run_part(const struct poet_port *port,
+                     struct poet_transfer *transfer, uint32_t first,
+                     uint32_t end, uint8_t *bounce) {
+  if (!first) {
+    transfer->begin = poet_ticks(port);
+    if (port->lane_checks && transfer->write) {
+      poet_transfer_check(transfer, 0, 0);
+    }
   }
-  run(port, transfer, bounce);
+  move_blocks(port, transfer, first, end, bounce);
+  if (end < poet_transfer_blocks(transfer) &&
+      transfer->status != POET_ERROR_storage_failed) {
+    return;
+  }
   if (port->lane_checks && !transfer->write) {
     poet_transfer_check(transfer, 0, 0);
   }
@@ -117,33 +128,54 @@ void poet_transfer_run(const struct poet_port *port,
   poet_transfer_end(transfer);
 }
 
-struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number) {
-  return &p->memory.queue[number % p->memory.queue_capacity];
-}
-
-static POET_CHECKED int await(struct poet *p, struct poet_transfer *transfer) {
-  while (!poet_transfer_has_ended(transfer)) {
-    if (poet_asked_to_stop(p)) {
-      return POET_ERROR_stopped;
-    }
-    poet_idle(p->port);
-  }
-  return 0;
+void poet_transfer_run(const struct poet_port *port,
+                       struct poet_transfer *transfer, uint8_t *bounce) {
+  run_part(port, transfer, 0, poet_transfer_blocks(transfer), bounce);
 }
 
 #if POET_LIBRARY
-/* Do what `submit` does, for a port without a transfer lane. */
-static void run_now(struct poet *p, struct poet_transfer *transfer) {
+/* Without a transfer lane, transfers run here, in the order of submission: as
+ * a whole, or block by block. */
+static POET_CHECKED int run_oldest(struct poet *p) {
+  uint32_t number = p->retired;
+  while (poet_transfer_has_ended(poet_queue_slot(p, number))) {
+    number++;
+  }
+  struct poet_transfer *transfer = poet_queue_slot(p, number);
+  const uint32_t first = p->slices.blocks;
+  const uint32_t end =
+      p->slices.is_sliced ? first + 1 : poet_transfer_blocks(transfer);
   uint8_t *bounce;
   if (poet_bounce(p, &bounce)) {
     transfer->begin = transfer->end = poet_ticks(p->port);
     transfer->status = POET_ERROR_storage_failed;
     poet_transfer_end(transfer);
   } else {
-    poet_transfer_run(p->port, transfer, bounce);
+    run_part(p->port, transfer, first, end, bounce);
   }
+  p->slices.blocks = poet_transfer_has_ended(transfer) ? 0 : end;
+  return poet_must_pause(p) ? POET_BUSY : 0;
 }
 #endif
+
+static POET_CHECKED int await(struct poet *p, struct poet_transfer *transfer) {
+  while (!poet_transfer_has_ended(transfer)) {
+    if (poet_asked_to_stop(p)) {
+      return POET_ERROR_stopped;
+    }
+#if POET_LIBRARY
+    if (!p->port->submit) {
+      TRY(run_oldest(p));
+      continue;
+    }
+    if (p->slices.is_sliced) {
+      return POET_BUSY;
+    }
+#endif
+    poet_idle(p->port);
+  }
+  return 0;
+}
 
 void poet_submit(struct poet *p, struct poet_transfer *transfer) {
   if (transfer->write && !p->port->lane_checks) {
@@ -154,13 +186,9 @@ void poet_submit(struct poet *p, struct poet_transfer *transfer) {
   transfer->status = 0;
   transfer->next = NULL;
   transfer->done = 0;
-#if POET_LIBRARY
-  if (!p->port->submit) {
-    run_now(p, transfer);
-    return;
+  if (POET_HAS(p->port, submit)) {
+    p->port->submit(p->port->context, transfer);
   }
-#endif
-  p->port->submit(p->port->context, transfer);
 }
 
 /* Read the record of the next operator into the cache before the transfer
@@ -311,18 +339,18 @@ int poet_page(struct poet *p, const struct poet_statement *s) {
                            .renews = s->renews};
   /* The card must have what this step has written to a shared block. */
   if ((s->record.flags & POET_FLAG_SHARED) &&
-      s->record.place == POET_PLACE_NEXT && !move.write) {
+      s->record.place == POET_PLACE_NEXT && !move.write && !poet_cursor(p)) {
     TRY(poet_retire_transfer(p, p->submitted - 1));
     TRY(poet_settle(p));
   }
   /* Without lane_checks, poet_submit computes the CRC of the tensor now, so an
    * earlier page_in of the same tensor must have arrived. With lane_checks, the
    * lane computes the CRCs in the order of the transfers. */
-  if (move.write && !p->port->lane_checks) {
+  if (move.write && !p->port->lane_checks && !poet_cursor(p)) {
     for (uint32_t i = p->retired; i != p->submitted; i++) {
       struct poet_transfer *before = poet_queue_slot(p, i);
-      if (before->tensor == s->tensor && await(p, before)) {
-        return POET_ERROR_stopped;
+      if (before->tensor == s->tensor) {
+        TRY(await(p, before));
       }
     }
   }
@@ -331,20 +359,15 @@ int poet_page(struct poet *p, const struct poet_statement *s) {
   if (s->record.size_bytes != s->size_bytes) {
     return poet_fail(p, POET_ERROR_bad_table, s->tensor);
   }
-  for (uint32_t i = 0; i < pieces.count; i++) {
+  for (uint32_t i = poet_cursor(p); i < pieces.count; i++) {
     TRY(read_ahead(p));
     poet_piece(p, &s->record, &pieces, i, false, &piece);
     move.data = p->memory.arena + s->offset + piece.offset;
     move.last = i + 1 == pieces.count;
     TRY(poet_submit_piece(p, &piece, &move));
-  }
-  return 0;
-}
-
-void poet_drain(struct poet *p) {
-  for (; p->retired != p->submitted; p->retired++) {
-    while (!poet_transfer_has_ended(poet_queue_slot(p, p->retired))) {
-      poet_idle(p->port);
+    if (poet_pauses_at(p, i + 1) && !move.last) {
+      return POET_BUSY;
     }
   }
+  return 0;
 }

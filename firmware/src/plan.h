@@ -130,10 +130,10 @@ struct poet_statement {
 /* A walker: a cell of the nest, and what the step to this cell has changed. */
 struct poet_walker {
   uint32_t index[POET_LOOPS];
-  uint8_t moved;   /* bits of the loops whose index changed; FIRST_CELL */
-  uint8_t operand; /* the next one to ask for */
-  bool done;       /* there is no such cell */
-  uint8_t zero;
+  uint8_t moved;    /* bits of the loops whose index changed; FIRST_CELL */
+  uint8_t operand;  /* the next one to ask for, or the number of those let go */
+  bool done;        /* there is no such cell */
+  bool is_computed; /* but the slabs of the cell are not let go of */
 };
 
 struct poet_side {
@@ -264,10 +264,6 @@ POET_CHECKED int poet_judge(struct poet *p, struct poet_transfer *transfer);
 /* Wait until the first `until` tensors of the step have been transferred, or
  * until a transfer fails. Return 0 or its error. */
 POET_CHECKED int poet_retire(struct poet *p, uint32_t until);
-/* Wait until all submitted transfers have ended; ignore their errors. */
-void poet_drain(struct poet *p);
-/* Return the queue entry for transfer `number` of the pager or the decoder. */
-struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number);
 
 /* ---- nest.c ---- */
 
@@ -327,6 +323,30 @@ POET_CHECKED int poet_check_renewed(struct poet *p, uint32_t tensor,
 POET_CHECKED int poet_check_live(struct poet *p);
 /* Commit the running step, whose statements have ended. */
 POET_CHECKED int poet_commit_step(struct poet *p);
+/* Check that poet_save can save; `needed`: there is something to save. */
+POET_CHECKED int poet_may_save(struct poet *p, bool *needed);
+/* Write the homes, read them back and commit. */
+POET_CHECKED int poet_save_live(struct poet *p);
+
+/* ---- interpreter.c ---- */
+
+/* Start a step. If status.running is 0 after it, it was the last one. */
+POET_CHECKED int poet_begin_step(struct poet *p, uint32_t step,
+                                 uint16_t trace_first, uint16_t trace_count);
+/* Run the step to its end, or to that of its slice: POET_BUSY. */
+POET_CHECKED int poet_run_step(struct poet *p);
+/* Return the result of the step, after all its statements or an error.
+ * POET_BUSY: the step starts again. */
+POET_CHECKED int poet_end_step(struct poet *p, int error);
+/* True: an unfinished slice belongs to the commit of a step. */
+#if POET_LIBRARY
+static inline bool poet_is_committing(const struct poet *p) {
+  const struct poet_statement *s = (const void *)p->slices.statement;
+  return p->slices.is_decoded && s->code == POET_STATEMENT_end;
+}
+#else
+#define poet_is_committing(p) false
+#endif
 
 /* ---- load.c ---- */
 

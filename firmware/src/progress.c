@@ -11,6 +11,84 @@
 
 #include "runtime.h"
 
+#if POET_LIBRARY
+bool poet_must_pause(const struct poet *p) {
+  return p->slices.is_sliced &&
+         poet_ticks(p->port) - p->slices.begin_ticks >= p->slices.budget_ticks;
+}
+
+bool poet_comes(const struct poet *p, uint32_t number) {
+  return !p->slices.is_sliced || p->slices.part <= number;
+}
+
+bool poet_pauses_after(struct poet *p, uint32_t number) {
+  if (p->slices.is_sliced) {
+    p->slices.part = (uint8_t)(number + 1);
+    poet_ignore(poet_pauses_at(p, 0));
+  }
+  return poet_must_pause(p);
+}
+
+uint32_t poet_cursor(const struct poet *p) {
+  return p->slices.is_sliced ? p->slices.index : 0;
+}
+
+bool poet_pauses_at(struct poet *p, uint32_t index) {
+  if (p->slices.is_sliced) {
+    p->slices.index = index;
+    poet_ignore(poet_pauses_within(p, 0, 0));
+  }
+  return poet_must_pause(p);
+}
+
+bool poet_pauses_within(struct poet *p, uint32_t offset, uint32_t crc) {
+  if (p->slices.is_sliced) {
+    p->slices.offset = offset;
+    p->slices.crc = crc;
+  }
+  return poet_must_pause(p);
+}
+
+uint32_t poet_slice_bytes(const struct poet *p, uint32_t at, uint32_t size) {
+  const uint32_t left = POET_BLOCK - at % POET_BLOCK;
+  return p->slices.is_sliced && left < size ? left : size;
+}
+
+void poet_abandon(struct poet *p) {
+  if (p->slices.work && !p->slices.is_polled) {
+    if (p->status.running) {
+      poet_drain(p);
+      p->status.running = 0;
+      p->status.error = POET_ERROR_stopped;
+      poet_forget_rows(p);
+      poet_drop_steps(p);
+      p->stale = true;
+      poet_clear_bitmap(p);
+      p->dirty_bytes = p->memory.arena_bytes;
+    }
+    p->slices.work = 0;
+    p->arriving.slot = POET_NO_SLOT;
+  }
+}
+#endif
+
+struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number) {
+  return &p->memory.queue[number % p->memory.queue_capacity];
+}
+
+void poet_drain(struct poet *p) {
+  for (; p->retired != p->submitted; p->retired++) {
+    struct poet_transfer *transfer = poet_queue_slot(p, p->retired);
+    while (!poet_transfer_has_ended(transfer)) {
+      if (POET_HAS(p->port, submit)) {
+        poet_idle(p->port);
+      } else { /* it moves in poet_retire, so not at all */
+        poet_transfer_end(transfer);
+      }
+    }
+  }
+}
+
 void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
                 uint32_t begin, uint32_t end) {
   const uint32_t slot = statement - p->trace_first;
@@ -28,7 +106,18 @@ void poet_trace(struct poet *p, uint32_t statement, uint8_t kind,
 }
 
 int poet_asked_to_stop(struct poet *p) {
-  return p->poll ? p->poll(p->poll_context) : 0;
+  if (!p->poll) {
+    return 0;
+  }
+#if POET_LIBRARY
+  const bool is_sliced = p->slices.is_sliced;
+  p->slices.is_sliced = false; /* what the application calls does not pause */
+  const int stop = p->poll(p->poll_context);
+  p->slices.is_sliced = is_sliced;
+  return stop;
+#else
+  return p->poll(p->poll_context);
+#endif
 }
 
 void poet_alive(const struct poet *p) {
@@ -86,6 +175,46 @@ bool poet_owns_cache(const struct poet *p) {
 }
 #endif
 
+/* A NaN that no arithmetic produces. If an arena word has this value, nothing
+ * has been written to it. */
+#define PAINT 0x7fa5c3d1u
+
+enum { BEYOND = 4096 };
+
+/* Return the number of arena bytes to paint and check: the bytes that the plan
+ * uses, and some more. The whole arena may be very large on Linux. */
+static uint32_t watched(const struct poet *p) {
+  const uint32_t beyond = p->memory.arena_bytes - p->plan.arena_bytes;
+  return (p->plan.arena_bytes + (beyond < BEYOND ? beyond : BEYOND)) & ~3u;
+}
+
+void poet_paint(struct poet *p) {
+  const uint32_t word = PAINT;
+  const uint32_t size = watched(p);
+  for (uint32_t i = 0, from = 0; i <= p->decoder.resident_count; i++) {
+    const struct poet_resident *next = &p->memory.residents[i];
+    const bool last = i == p->decoder.resident_count;
+    const uint32_t end = last || next->offset > size ? size : next->offset;
+    for (; from < end && from < p->dirty_bytes; from += 4) {
+      memcpy(p->memory.arena + from, &word, sizeof word);
+    }
+    from = last ? size : (next->offset + next->size_bytes + 3) & ~3u;
+  }
+  if (p->dirty_bytes <= size) {
+    p->dirty_bytes = 0;
+  }
+}
+
+uint32_t poet_high_water(const struct poet *p) {
+  uint32_t height = watched(p);
+  uint32_t word = PAINT;
+  while (height && word == PAINT) {
+    height -= 4;
+    memcpy(&word, p->memory.arena + height, sizeof word);
+  }
+  return word == PAINT ? 0 : height + 4;
+}
+
 void poet_use_arena(struct poet *p) {
   p->dirty_bytes = p->memory.arena_bytes;
   if (p->plan.home_count) {
@@ -101,6 +230,7 @@ void poet_drop_steps(struct poet *p) {
 }
 
 void poet_reset(struct poet *p) {
+  poet_abandon(p);
   p->loaded = false;
   p->staging = false;
   p->verified = POET_NONE;

@@ -155,6 +155,14 @@ bool poet_owns_cache(const struct poet *p);
 #else
 #define poet_owns_cache(p) true /* there is no other one */
 #endif
+/* Return the queue entry for transfer `number` of the pager or the decoder. */
+struct poet_transfer *poet_queue_slot(struct poet *p, uint32_t number);
+/* Wait until all submitted transfers have ended; ignore their errors. */
+void poet_drain(struct poet *p);
+/* Paint all bytes of the arena that hold no tensor. */
+void poet_paint(struct poet *p);
+/* Return the number of arena bytes up to the highest one written since then. */
+uint32_t poet_high_water(const struct poet *p);
 /* Note that the arena will be written, apart from a step. */
 void poet_use_arena(struct poet *p);
 void poet_clear_bitmap(struct poet *p);

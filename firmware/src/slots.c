@@ -126,6 +126,43 @@ int poet_verify(struct poet *p, uint32_t number,
   return poet_compare(p, tensor, next, NULL);
 }
 
+#if POET_LIBRARY
+/* Continue the CRC with the bytes of a piece, block by block. */
+static POET_CHECKED int
+add_stored(struct poet *p, const struct poet_piece *piece, uint32_t *crc) {
+  const uint32_t end = piece->offset + piece->size_bytes;
+  uint32_t offset = piece->offset;
+  if (p->slices.is_sliced && p->slices.offset > offset) {
+    offset = p->slices.offset;
+    *crc = p->slices.crc;
+  }
+  while (offset < end) {
+    const uint32_t at = piece->at + offset - piece->offset;
+    const uint32_t size = poet_slice_bytes(p, at, end - offset);
+    TRY(poet_crc_stored(p, piece->block, at, size, crc));
+    offset += size;
+    if (poet_pauses_within(p, offset, *crc)) {
+      return POET_BUSY;
+    }
+  }
+  return 0;
+}
+
+/* Return the piece whose comparison goes on. */
+static uint32_t first_piece(const struct poet *p,
+                            const struct poet_pieces *pieces) {
+  return p->slices.is_sliced && p->slices.offset
+             ? poet_piece_at(pieces, p->slices.offset - 1)
+             : 0;
+}
+#else
+#define first_piece(p, pieces) 0u
+static inline POET_CHECKED int
+add_stored(struct poet *p, const struct poet_piece *piece, uint32_t *crc) {
+  return poet_crc_stored(p, piece->block, piece->at, piece->size_bytes, crc);
+}
+#endif
+
 /* Not inlined, so that its frame is not on the stack while a cut is read. It
  * calls poet_get itself, because the MKR1000's stack has no room for the frame
  * of poet_read_trailer. */
@@ -136,7 +173,7 @@ compare_piece(struct poet *p, const struct poet_piece *piece,
   if (bytes) {
     crc = poet_crc(0, bytes + piece->offset, piece->size_bytes);
   } else {
-    TRY(poet_crc_stored(p, piece->block, piece->at, piece->size_bytes, &crc));
+    TRY(add_stored(p, piece, &crc));
   }
   TRY(poet_get(p, piece->trailer_block, piece->trailer_offset, trailer,
                POET_TRAILER));
@@ -150,7 +187,7 @@ int poet_compare(struct poet *p, const struct poet_tensor *tensor, bool next,
   struct poet_pieces pieces;
   struct poet_piece piece;
   TRY(poet_read_pieces(p, tensor, &pieces));
-  for (uint32_t i = 0; i < pieces.count; i++) {
+  for (uint32_t i = first_piece(p, &pieces); i < pieces.count; i++) {
     poet_piece(p, tensor, &pieces, i, next, &piece);
     TRY(compare_piece(p, &piece, bytes));
   }
@@ -247,15 +284,21 @@ int poet_check_arrival(struct poet *p, const struct poet_object *object,
 int poet_stored_digest(struct poet *p, bool next, uint32_t *digest) {
   struct poet_tensor tensor;
   uint32_t held = POET_NO_BLOCK;
-  *digest = 0;
+  uint32_t i = p->model.stored_count + poet_cursor(p);
+  if (i == p->model.stored_count) {
+    *digest = 0;
+  }
   TRY(poet_settle(p));
   poet_forget(p, POET_DATA_BLOCK);
   /* Shared blocks are in the order of the NEXT tensors. */
-  for (uint32_t i = p->model.stored_count; i < p->model.tensor_count; i++) {
+  for (; i < p->model.tensor_count; i++) {
     TRY(poet_read_tensor(p, i, &tensor));
     if (tensor.place == POET_PLACE_NEXT) {
       tensor.place = POET_PLACE_CURRENT;
       TRY(add_trailers(p, &tensor, next, &held, digest));
+      if (poet_pauses_at(p, i + 1 - p->model.stored_count)) {
+        return POET_BUSY;
+      }
     }
   }
   if (held != POET_NO_BLOCK) {

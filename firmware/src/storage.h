@@ -58,6 +58,87 @@ static inline bool poet_is_card(const struct poet *p) {
   return !POET_LIBRARY || p->store.magic == POET_STORE_MAGIC;
 }
 
+/* ---- progress.c: slices (poet/slices.h). A function that returns POET_BUSY is
+ * called again with the same arguments, and goes on where it has stopped ----
+ */
+
+#if POET_LIBRARY
+/* True: the slice has used up its budget. */
+bool poet_must_pause(const struct poet *p);
+/* Does part `number` of a sequence come next, or an earlier one? */
+bool poet_comes(const struct poet *p, uint32_t number);
+/* Note that part `number` has ended. Return poet_must_pause. */
+bool poet_pauses_after(struct poet *p, uint32_t number);
+/* Return the index at which the loop of this part goes on. */
+uint32_t poet_cursor(const struct poet *p);
+/* Note that the loop goes on at `index`. Return poet_must_pause. */
+bool poet_pauses_at(struct poet *p, uint32_t index);
+/* The same for an inner loop over bytes, with the CRC so far. */
+bool poet_pauses_within(struct poet *p, uint32_t offset, uint32_t crc);
+/* Return how many of `size` bytes, from byte `at` of a block on, belong to the
+ * same slice. */
+uint32_t poet_slice_bytes(const struct poet *p, uint32_t at, uint32_t size);
+/* Give up an unfinished step or save. */
+void poet_abandon(struct poet *p);
+#else
+static inline bool poet_must_pause(const struct poet *p) {
+  (void)p;
+  return false;
+}
+static inline bool poet_comes(const struct poet *p, uint32_t number) {
+  (void)p;
+  (void)number;
+  return true;
+}
+static inline bool poet_pauses_after(const struct poet *p, uint32_t number) {
+  return poet_comes(p, number) && poet_must_pause(p);
+}
+static inline uint32_t poet_cursor(const struct poet *p) {
+  (void)p;
+  return 0;
+}
+static inline bool poet_pauses_at(const struct poet *p, uint32_t index) {
+  return poet_pauses_after(p, index);
+}
+static inline bool poet_pauses_within(const struct poet *p, uint32_t offset,
+                                      uint32_t crc) {
+  (void)crc;
+  return poet_pauses_after(p, offset);
+}
+static inline uint32_t poet_slice_bytes(const struct poet *p, uint32_t at,
+                                        uint32_t size) {
+  (void)p;
+  (void)at;
+  return size;
+}
+static inline void poet_abandon(const struct poet *p) {
+  (void)p;
+}
+#endif
+
+/* Do part `number` of a sequence, unless an earlier slice has done it. */
+#define POET_PART(p, number, call)                                             \
+  do {                                                                         \
+    if (poet_comes(p, number)) {                                               \
+      TRY(call);                                                               \
+      if (poet_pauses_after(p, number)) {                                      \
+        return POET_BUSY;                                                      \
+      }                                                                        \
+    }                                                                          \
+  } while (0)
+
+/* The parts of finishing a step, and of a save, in their order. */
+enum poet_commit_part {
+  POET_PART_check, /* of the weights, at the end of a step */
+  POET_PART_erase,
+  POET_PART_write,
+  POET_PART_settle,
+  POET_PART_compare,
+  POET_PART_read_back,
+  POET_PART_record, /* and the 6 after it: the commit record */
+  POET_PART_second = POET_PART_record + 7, /* the other record */
+};
+
 /* ---- map.c ---- */
 
 #if POET_LIBRARY

@@ -140,18 +140,25 @@ int poet_erase(struct poet *p, uint32_t block, uint32_t count) {
     return 0;
   }
   poet_forget(p, block);
-  return poet_erase_blocks(p, block, count)
-             ? poet_failed(p, POET_ERROR_storage_failed)
-             : 0;
+  const int error = poet_erase_blocks(p, block, count);
+  return POET_LIBRARY && error == POET_BUSY ? error
+         : error ? poet_failed(p, POET_ERROR_storage_failed)
+                 : 0;
+}
+
+/* Write a record to an erased block. */
+static POET_CHECKED int put_record(struct poet *p, uint32_t block,
+                                   const void *record, uint32_t size) {
+  struct poet_cache *cache = cached(p, block);
+  memset(cache->words, 0, POET_BLOCK);
+  memcpy(cache->words, record, size);
+  return write_block(p, cache, block);
 }
 
 int poet_write_record(struct poet *p, uint32_t block, const void *record,
                       uint32_t size) {
   TRY(poet_erase(p, block, 1));
-  struct poet_cache *cache = cached(p, block);
-  memset(cache->words, 0, POET_BLOCK);
-  memcpy(cache->words, record, size);
-  return write_block(p, cache, block);
+  return put_record(p, block, record, size);
 }
 
 int poet_flush_all(struct poet *p) {
@@ -259,7 +266,7 @@ uint32_t poet_commit_block(uint32_t sequence) {
  * written. The second flush makes the record safe before the caller relies on
  * it. */
 static POET_CHECKED int put_commit(struct poet *p, struct poet_commit *commit,
-                                   uint32_t further) {
+                                   uint32_t further, uint32_t part) {
   if (p->committed.sequence > UINT32_MAX - further) { /* no number is left */
     return poet_failed(p, POET_ERROR_storage_failed);
   }
@@ -271,12 +278,14 @@ static POET_CHECKED int put_commit(struct poet *p, struct poet_commit *commit,
     p->committed = *commit;
     return 0;
   }
-  TRY(poet_settle(p));
-  TRY(poet_flush_all(p));
+  POET_PART(p, part, poet_settle(p));
+  POET_PART(p, part + 1, poet_flush_all(p));
   for (uint32_t attempt = 0;; attempt++) {
     const uint32_t block = poet_commit_block(commit->sequence);
     uint32_t crc = 0, found;
-    TRY(poet_write_record(p, block, commit, sizeof *commit));
+    POET_PART(p, part + 2 + 2 * attempt, poet_erase(p, block, 1));
+    POET_PART(p, part + 3 + 2 * attempt,
+              put_record(p, block, commit, sizeof *commit));
     TRY(poet_flush_all(p));
     poet_forget(p, block);
     TRY(poet_crc_stored(p, block, 0, offsetof(struct poet_commit, crc), &crc));
@@ -293,6 +302,13 @@ static POET_CHECKED int put_commit(struct poet *p, struct poet_commit *commit,
 }
 
 int poet_commit(struct poet *p, struct poet_commit *commit, uint32_t further) {
-  TRY(put_commit(p, commit, further));
-  return commit->prior.generation ? 0 : put_commit(p, commit, 1);
+  if (poet_comes(p, POET_PART_second - 1)) {
+    TRY(put_commit(p, commit, further, POET_PART_record));
+    if (poet_pauses_after(p, POET_PART_second - 1) &&
+        !commit->prior.generation) {
+      return POET_BUSY;
+    }
+  }
+  return commit->prior.generation ? 0
+                                  : put_commit(p, commit, 1, POET_PART_second);
 }

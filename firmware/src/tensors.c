@@ -55,11 +55,15 @@ int poet_write_pieces(struct poet *p, const struct poet_object *object,
     poet_piece(p, &object->tensor, &pieces, poet_piece_at(&pieces, offset),
                object->next, &piece);
     const uint32_t left = piece.offset + piece.size_bytes - offset;
-    const uint32_t part = left < size ? left : size;
+    const uint32_t part = poet_slice_bytes(p, piece.at + offset - piece.offset,
+                                           left < size ? left : size);
     TRY(write_piece(p, &piece, offset, from, part));
     offset += part;
     from += part;
     size -= part;
+    if (poet_pauses_within(p, offset, 0) && size) {
+      return POET_BUSY;
+    }
   }
   return 0;
 }

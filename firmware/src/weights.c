@@ -79,13 +79,23 @@ static bool must_write(const struct poet *p, uint32_t number,
          (poet_in_ram(p) || !poet_on_storage(p, number));
 }
 
+/* Return the first byte of a tensor that no earlier slice has written. */
+static uint32_t offset_of_slice(const struct poet *p) {
+#if POET_LIBRARY
+  return p->slices.is_sliced ? p->slices.offset : 0;
+#else
+  (void)p;
+  return 0;
+#endif
+}
+
 /* Write the homes, or compare what was written with its trailers. Tensors that
  * share blocks come first, so that each block is written once. */
 static POET_CHECKED int copy_homes(struct poet *p, bool verify,
                                    uint32_t *digest) {
   const bool next = poet_in_ram(p);
   const uint32_t count = p->model.stored_count;
-  for (uint32_t n = 0; n < 2 * count; n++) {
+  for (uint32_t n = poet_cursor(p); n < 2 * count; n++) {
     struct poet_object object = {.next = next};
     const uint32_t i = n % count;
     const uint32_t index = poet_find(p, i);
@@ -104,40 +114,58 @@ static POET_CHECKED int copy_homes(struct poet *p, bool verify,
     } else if (object.tensor.size_bytes != home->size_bytes) {
       return poet_fail(p, POET_ERROR_bad_table, i);
     } else {
-      TRY(poet_write_pieces(p, &object, (uint16_t)i, 0,
-                            p->memory.arena + home->offset, home->size_bytes));
+      const uint32_t done = offset_of_slice(p);
+      TRY(poet_write_pieces(p, &object, (uint16_t)i, done,
+                            p->memory.arena + home->offset + done,
+                            home->size_bytes - done));
       /* Without storage, the digest has only tensors that a step renews. */
       if (!(object.tensor.flags & POET_FLAG_KEEP)) {
         *digest ^= p->arriving.digest;
       }
     }
+    if (poet_pauses_at(p, n + 1)) {
+      return POET_BUSY;
+    }
   }
   return 0;
 }
 
+/* Erase the slots to which the homes are written. */
+static POET_CHECKED int erase_slots(struct poet *p) {
+  return poet_in_ram(p) ? poet_erase(p,
+                                     POET_DATA_BLOCK + poet_next_slot(p) *
+                                                           p->model.slot_stride,
+                                     p->model.slot_stride)
+                        : 0;
+}
+
 int poet_write_homes(struct poet *p, uint32_t *digest) {
-  *digest = poet_in_ram(p) ? 0 : p->digest;
+  if (poet_comes(p, POET_PART_erase)) {
+    *digest = poet_in_ram(p) ? 0 : p->digest;
+  }
   if (!p->plan.home_count || !poet_has_storage(p)) {
     return 0;
   }
-  if (poet_in_ram(p)) {
-    TRY(poet_erase(p,
-                   POET_DATA_BLOCK + poet_next_slot(p) * p->model.slot_stride,
-                   p->model.slot_stride));
+  if (poet_comes(p, POET_PART_erase)) {
+    TRY(poet_decode_homes(p));
   }
-  TRY(poet_decode_homes(p));
-  TRY(copy_homes(p, false, digest));
+  POET_PART(p, POET_PART_erase, erase_slots(p));
+  POET_PART(p, POET_PART_write, copy_homes(p, false, digest));
   p->arriving.slot = POET_NO_SLOT; /* a tensor of the host arrives again */
-  return poet_settle(p);
+  POET_PART(p, POET_PART_settle, poet_settle(p));
+  return 0;
 }
 
 int poet_check_homes(struct poet *p) {
   if (!poet_has_storage(p)) {
     return 0;
   }
-  TRY(poet_settle(p));
-  poet_forget(p, POET_DATA_BLOCK); /* read what the card has */
-  return copy_homes(p, true, NULL);
+  if (poet_comes(p, POET_PART_compare)) {
+    TRY(poet_settle(p));
+    poet_forget(p, POET_DATA_BLOCK); /* read what the card has */
+  }
+  POET_PART(p, POET_PART_compare, copy_homes(p, true, NULL));
+  return 0;
 }
 
 int poet_restore(struct poet *p) {
@@ -177,6 +205,11 @@ int poet_commit_live(struct poet *p, const struct poet_state *prior,
   if (p->result.step == p->live_step) {
     commit.now.loss = p->result.loss;
   }
+#if POET_LIBRARY
+  if (p->slices.is_sliced && p->slices.part >= POET_PART_second) {
+    commit = p->committed; /* as it was written to the first record */
+  }
+#endif
   if (p->plan.commit_every > 1) {
     poet_forget_rows(p);
   }
@@ -210,15 +243,30 @@ int poet_check_live(struct poet *p) {
 }
 
 /* Compare the trailers on storage with the digest, if it is their turn. */
+/* A digest that one slice makes and a later one uses. */
+#if POET_LIBRARY
+#define KEPT_DIGEST(p, name) uint32_t *const name = &(p)->slices.digest
+#else
+#define KEPT_DIGEST(p, name) uint32_t name##_, *const name = &name##_
+#endif
+
 static POET_CHECKED int read_back(struct poet *p, uint32_t digest) {
   const uint32_t commits = p->status.step / p->plan.commit_every;
   if (p->readback_every && commits % p->readback_every) {
     return 0;
   }
   const uint32_t begin = poet_ticks(p->port);
-  uint32_t found;
-  TRY(poet_stored_digest(p, false, &found));
+#if POET_LIBRARY
+  uint32_t *const found = &p->slices.found;
+  p->slices.cost_ticks = poet_cursor(p) ? p->slices.cost_ticks : 0;
+  const int error = poet_stored_digest(p, false, found);
+  uint32_t cost = p->slices.cost_ticks += poet_ticks(p->port) - begin;
+  TRY(error);
+#else
+  uint32_t number, *const found = &number;
+  TRY(poet_stored_digest(p, false, found));
   uint32_t cost = poet_ticks(p->port) - begin;
+#endif
   uint64_t step =
       (p->result.ticks + (begin - p->counted)) * p->plan.commit_every;
   while ((cost | step) > UINT32_MAX / 100) { /* a 64-bit division is large */
@@ -228,26 +276,31 @@ static POET_CHECKED int read_back(struct poet *p, uint32_t digest) {
   const uint32_t every =
       cost * 100 / ((uint32_t)step * POET_READBACK_PERCENT + 1) + 1;
   p->readback_every = (uint16_t)(every < UINT16_MAX ? every : UINT16_MAX);
-  if (found != digest) {
+  if (*found != digest) {
     p->unwritten = true;
     return poet_fail(p, POET_ERROR_page_damaged, POET_NONE);
   }
   return 0;
 }
 
+static POET_CHECKED int check_stored(struct poet *p, uint32_t digest) {
+  POET_PART(p, POET_PART_read_back, read_back(p, digest));
+  return 0;
+}
+
 /* The plan predicts the cost of writing the homes. The rest is overhead. */
 int poet_commit_step(struct poet *p) {
   struct poet_usage before;
-  uint32_t digest;
-  TRY(poet_write_homes(p, &digest));
+  KEPT_DIGEST(p, digest);
+  TRY(poet_write_homes(p, digest));
   poet_usage(p->port, &before);
   const uint32_t begin = poet_ticks(p->port);
   int error = poet_check_homes(p);
   if (!error) {
-    error = read_back(p, digest);
+    error = check_stored(p, *digest);
   }
   if (!error) {
-    error = poet_commit_live(p, &p->committed.now, digest);
+    error = poet_commit_live(p, &p->committed.now, *digest);
   }
   p->result.readback_every = p->readback_every;
   p->result.commit_ticks += poet_ticks(p->port) - begin;
@@ -255,10 +308,7 @@ int poet_commit_step(struct poet *p) {
   return error;
 }
 
-int poet_save(struct poet *p, struct poet_saved *saved) {
-  struct poet_usage before, after;
-  poet_usage(p->port, &before);
-  const uint32_t begin = poet_ticks(p->port);
+int poet_may_save(struct poet *p, bool *needed) {
   TRY(poet_ready(p));
   if (!p->loaded || poet_is_forward(p)) {
     return POET_ERROR_no_schedule;
@@ -270,12 +320,26 @@ int poet_save(struct poet *p, struct poet_saved *saved) {
       (!poet_committed(p) || p->staging || p->live_step == POET_NO_STEP)) {
     return poet_fail(p, POET_ERROR_wrong_step, p->committed.now.step);
   }
-  if (poet_in_ram(p) ? p->live_step != p->committed.now.step
-                     : poet_uncommitted(p) != 0) {
-    uint32_t digest;
-    TRY(poet_write_homes(p, &digest));
-    TRY(poet_check_homes(p));
-    TRY(poet_commit_live(p, &p->committed.now, digest));
+  *needed = poet_in_ram(p) ? p->live_step != p->committed.now.step
+                           : poet_uncommitted(p) != 0;
+  return 0;
+}
+
+int poet_save_live(struct poet *p) {
+  KEPT_DIGEST(p, digest);
+  TRY(poet_write_homes(p, digest));
+  TRY(poet_check_homes(p));
+  return poet_commit_live(p, &p->committed.now, *digest);
+}
+
+int poet_save(struct poet *p, struct poet_saved *saved) {
+  struct poet_usage before, after;
+  bool needed;
+  poet_usage(p->port, &before);
+  const uint32_t begin = poet_ticks(p->port);
+  TRY(poet_may_save(p, &needed));
+  if (needed) {
+    TRY(poet_save_live(p));
   }
   poet_usage(p->port, &after);
   saved->step = p->committed.now.step;

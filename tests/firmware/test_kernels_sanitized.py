@@ -68,6 +68,13 @@ def test_nests_stay_inside_their_memory() -> None:
     assert " passed" in run.stdout
 
 
+def test_slices_stay_inside_their_memory() -> None:
+    """Without the schedules that the planner makes, which takes long with a sanitizer."""
+    run = sanitized(*PYTEST, str(HERE / "test_slices.py"), "-k", "not nests_and_commits")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert " passed" in run.stdout
+
+
 def test_clang_finds_no_undefined_behaviour_either() -> None:
     """Of kernels and steps. The fuzzer of nests is built with Clang, too."""
     compiler("clang")

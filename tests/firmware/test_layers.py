@@ -68,6 +68,7 @@ ORDER = (
     "src/load.c",
     "src/interpreter.c",  # one training step
     "src/forward.c",  # inference between two steps
+    "src/slices.c",  # the same step, and saves, in slices
     "src/objects.c",  # what the host writes and reads
     "src/begin.c",  # the commit of what the host has written
     "src/samples.c",  # what a device keeps to train on

@@ -129,10 +129,11 @@ def write_toy(folder: Path) -> None:
 
 
 def programs(core: str, folder: Path, library: list[str]) -> list[Path]:
-    """Build the application, with storage of 15 blocks and without storage."""
+    """Build the application, with storage of 15 blocks, without it, and in slices."""
     write_toy(folder)
     options = [f"-I{folder}", INCLUDE, "-Wl,--gc-sections", *library]
-    return [build(core, "program.c", folder, *options, *it) for it in ([], ["-DARENA_ONLY"])]
+    kinds = ((), ("-DARENA_ONLY",), ("-DSLICED",))
+    return [build(core, "program.c", folder, *options, *it) for it in kinds]
 
 
 def check_weights(text: str) -> None:

@@ -45,7 +45,7 @@ def library() -> tuple[cffi.FFI, Any]:
     With POET_SANITIZE it is built with sanitizers, whose library the process then needs preloaded.
     """
     ffi = cffi.FFI()
-    headers = ("records.h", "answers.h", "port.h", "program.h", "poet.h", "server.h")
+    headers = ("records.h", "answers.h", "port.h", "program.h", "slices.h", "poet.h", "server.h")
     inner = ("storage.h", "runtime.h", "plan.h", "samples.h")
     for header in [f"include/poet/{h}" for h in headers] + [f"src/{h}" for h in inner]:
         ffi.cdef(_declarations(header))

@@ -12,7 +12,7 @@
  *   poet_step(&board, 1, 0, 0, &result);     runs and commits one step
  *
  * A schedule in memory is not written to storage: poet_load_program loads it.
- * It also lays out storage that is blank.
+ * It also lays out storage that is blank. slices.h runs a step in slices.
  *
  * Functions return 0 or a negative POET_ERROR_*. After an error, the field
  * `detail` of struct poet is a number that locates the error; the comment of
@@ -39,6 +39,7 @@
 #include "port.h"
 #include "program.h"
 #include "records.h"
+#include "slices.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -206,6 +207,7 @@ struct poet {
   const struct poet_program *forward; /* of poet_load_forward, or NULL */
   bool infers;         /* `model` and `plan` are those of `forward` */
   uint32_t inferences; /* so many calls of poet_infer */
+  struct poet_slices slices;
 #endif
   struct poet_model model;
   struct poet_plan_header plan;

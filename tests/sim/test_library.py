@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from poet_host import isa
-from support import clib, kernel_parts, toy
+from support import clib, kernel_parts, toy, toy_forward
 from support.kernel_cases import Case, check, make, samples
 from support.sim_helper import (
     CORES,
@@ -116,15 +116,21 @@ def array(name: str, data: bytes) -> str:
 
 
 def write_toy(folder: Path) -> None:
-    """Write what sim/programs/program.c includes: the toy's schedule, and tensors of seed 1."""
-    schedule, values = toy.schedule(KIND), toy.values(1, KIND)
+    """Write what sim/programs/program.c includes: the toy's schedules, and tensors of seed 1."""
+    schedule, values = toy_forward.program(KIND), toy.values(1, KIND)
+    forward = schedule.forward
+    assert forward is not None
     text = "#include <stdint.h>\n"
     text += array("model", schedule.model_part) + array("plan", schedule.plan_part)
+    text += array("forward_model", forward.model_part) + array("forward_plan", forward.plan_part)
+    text += array("sample", toy_forward.sample(KIND, 1))
     text += "".join(array(f"value_{n}", data) for n, data in enumerate(values))
     names = ",".join(f"value_{n}" for n in range(len(values)))
     text += f"static const uint8_t *const values[] = {{{names}}};\n"
     text += f"static const uint32_t sizes[] = {{{','.join(str(len(it)) for it in values)}}};\n"
-    text += f"enum {{ ARENA_BYTES = {schedule.header.arena_bytes}, STEPS = {STEPS} }};\n"
+    arena = max(it.header.arena_bytes for it in (schedule, forward))
+    text += f"enum {{ ARENA_BYTES = {arena}, STEPS = {STEPS}, "
+    text += f"OUTPUT_BYTES = {toy_forward.OUTPUT_BYTES} }};\n"
     (folder / "toy.h").write_text(text)
 
 
@@ -136,9 +142,13 @@ def programs(core: str, folder: Path, library: list[str]) -> list[Path]:
     return [build(core, "program.c", folder, *options, *it) for it in kinds]
 
 
-def check_weights(text: str) -> None:
-    """Assert that program.c has printed the weights of the host after each step."""
-    assert words(text) == [zlib.crc32(it) for pair in truth()[1 : STEPS + 1] for it in pair]
+def check_application(text: str) -> None:
+    """Assert that program.c has printed outputs and weights of the host after each step."""
+    wanted: list[int] = []
+    for pair in truth(KIND)[1 : STEPS + 1]:
+        outputs = toy_forward.truth(pair[0], toy_forward.sample(KIND, 1))
+        wanted += [*np.frombuffer(outputs, "<u4").tolist(), *map(zlib.crc32, pair)]
+    assert words(text) == wanted
 
 
 def test_the_samples_have_one_result() -> None:
@@ -171,8 +181,8 @@ def test_an_application_has_the_bits_of_the_host(core: str, tmp_path: Path) -> N
     for elf in programs(core, tmp_path, build_library(core, tmp_path / "library")):
         here, there = run(bare(core, elf)), qemu(core, elf)
         assert (here.code, there[0]) == (0, 0), there[1] + here.message
-        check_weights(here.text)
-        check_weights(there[1])
+        check_application(here.text)
+        check_application(there[1])
 
 
 @pytest.mark.parametrize("core", list(OTHER_CORES))
@@ -188,4 +198,4 @@ def test_other_cores_have_the_bits_of_the_host(core: str, rows: list[Row], tmp_p
     for elf in programs(core, tmp_path, library):
         code, text = qemu(core, elf)
         assert code == 0, text
-        check_weights(text)
+        check_application(text)

@@ -1,7 +1,8 @@
 /* An application of the library: it trains the toy by a schedule in program
    flash, with blank storage of few blocks in RAM and one cached block. Without
    storage, ARENA_ONLY, weights stay in RAM. With SLICED, steps and saves run in
-   slices of many budgets. Prints the CRC-32 of the weights after each step. */
+   slices of many budgets. Prints the outputs of an inference and the CRC-32 of
+   the weights after each step. */
 #include "poet/poet.h"
 #include "test.h"
 #include "toy.h" /* made by the test */
@@ -14,12 +15,12 @@ enum { BLOCKS = 0, CACHE = 0 };
 enum { BLOCKS = 15, CACHE = 1 };
 #endif
 
-static uint8_t stored[BLOCKS + 1][POET_BLOCK];
+static uint8_t stored[BLOCKS ? BLOCKS : 1][POET_BLOCK];
 static uint32_t arena[ARENA_BYTES / 4];
 static struct poet_resident residents[8];
 static uint32_t bitmap[1];
 static struct poet_transfer queue[1];
-static struct poet_cache cache[CACHE + 1];
+static struct poet_cache cache[1];
 static struct poet board;
 
 static int read_blocks(void *context, uint32_t block, void *data,
@@ -108,6 +109,11 @@ int main(void) {
                                        .plan = plan,
                                        .model_bytes = sizeof model,
                                        .plan_bytes = sizeof plan};
+  const struct poet_program forward = {.model = forward_model,
+                                       .plan = forward_plan,
+                                       .model_bytes = sizeof forward_model,
+                                       .plan_bytes = sizeof forward_plan};
+  const uint8_t *outputs;
   struct poet_facts facts;
   struct poet_step_result result;
   struct poet_saved saved;
@@ -118,12 +124,19 @@ int main(void) {
   for (uint16_t tensor = 0; tensor < 4; tensor++)
     write(tensor);
   must(poet_begin(&board, 0));
+  must(poet_load_forward(&board, &forward));
   for (uint32_t number = 1; number <= STEPS; number++) {
     write(0);
     write(1);
     step(number, &result);
     if (BLOCKS)
       save(&saved);
+    must(poet_infer(&board, sample, &outputs));
+    for (uint32_t i = 0; i < OUTPUT_BYTES; i += 4) {
+      uint32_t output;
+      memcpy(&output, outputs + i, 4);
+      print_hex(output);
+    }
     for (uint16_t tensor = 2; tensor < 4; tensor++) {
       uint32_t crc;
       must(poet_checksum(&board, POET_OBJECT_TENSOR, tensor, sizes[tensor],

@@ -2,8 +2,9 @@
  * crc32.c - CRC-32 with the reflected polynomial 0xedb88320, as in zlib and
  * Ethernet, with a table for one byte at a time. On 64-bit processors, which
  * have memory enough, eight tables for eight bytes at a time. On a Cortex-M4F,
- * three tables for the 11, 11 and 10 bits of a word. On a Cortex-M0+, which has
- * little flash, two tables for the halves of a byte.
+ * three tables for the 11, 11 and 10 bits of a word, which take 20 KB: not in
+ * an application (POET_LIBRARY). On a Cortex-M0+, which has little flash, two
+ * tables for the halves of a byte.
  *
  * It keeps no state: the caller passes the result for the earlier bytes. The
  * preprocessor computes the tables, so that each is a constant in flash.
@@ -63,7 +64,8 @@ static const uint32_t table[][256] = {
 };
 #endif
 
-#ifdef __ARM_ARCH_7EM__
+#if defined __ARM_ARCH_7EM__ && !POET_LIBRARY
+#define ADDS_WORDS
 /* The CRCs of a word of which only the bits 0 to 10, 11 to 21, or 22 to 31 may
  * be set. As above, the arguments are the entries of the single bits. */
 #define WIDE(n, h, i, j, ...)                                                  \
@@ -138,7 +140,7 @@ uint32_t poet_crc(uint32_t crc, const void *data, uint32_t size) {
           table[3][high & 0xff] ^ table[2][high >> 8 & 0xff] ^
           table[1][high >> 16 & 0xff] ^ table[0][high >> 24];
   }
-#elif defined __ARM_ARCH_7EM__
+#elif defined ADDS_WORDS
   const uint32_t fast = (uintptr_t)byte % 4 ? 0 : size & ~31u;
   if (fast) {
     crc = add_words(crc, byte, byte + fast);

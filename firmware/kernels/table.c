@@ -7,7 +7,8 @@
 #define poet_none NULL /* row 0 has no function */
 
 static poet_kernel_fn *const kernels[] = {
-#define KERNEL(code, name, ...) [code] = poet_##name,
+#define KERNEL(code, name, ...)                                                \
+  [code] = POET_HAS_KERNEL(code) ? poet_##name : NULL,
 #include "poet/isa.def"
 };
 

@@ -6,6 +6,7 @@
  * operators stay on storage and are read one at a time, through the cache.
  * poet_check_model also uses memory.bitmap, which is not in use at that time.
  */
+#include "poet/kernel.h"
 #include "runtime.h"
 
 uint32_t poet_job_block(uint32_t data_blocks) {
@@ -59,8 +60,12 @@ static bool op_is_sound(const struct poet_op *op, uint32_t output) {
  * depend on the card returning the same bytes twice. */
 int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to) {
   TRY(poet_get_part(p, POET_MODEL_BLOCK, op_offset(p, output), to, sizeof *to));
-  return op_is_sound(to, output) ? 0
-                                 : poet_fail(p, POET_ERROR_bad_table, output);
+  if (!op_is_sound(to, output)) {
+    return poet_fail(p, POET_ERROR_bad_table, output);
+  }
+  return POET_HAS_KERNEL(to->kernel)
+             ? 0
+             : poet_fail(p, POET_ERROR_no_kernel, to->kernel);
 }
 
 /* For each area of FORMAT.md, the end of the slots that were checked so far.

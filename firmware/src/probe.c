@@ -48,6 +48,9 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
       return poet_fail(p, POET_ERROR_bad_table, count + 1);
     }
   }
+  if (!POET_HAS_KERNEL(op->kernel)) {
+    return poet_fail(p, POET_ERROR_no_kernel, op->kernel);
+  }
   poet_kernel_fn *kernel = poet_kernel(op->kernel);
   *ticks = 0;
   while (repeat) {

@@ -121,6 +121,7 @@ class BoardError(PoetError):
         {
             "no_storage", "foreign_storage", "storage_small", "storage_version", "arena_small",
             "table_small", "bad_magic", "bad_version", "bad_fingerprint", "bad_crc",
+            "no_kernel",
         }
     )  # fmt: skip
 

@@ -146,8 +146,18 @@ static inline uint32_t poet_elements(const struct poet_op *op) {
   return op->n * op->c * op->h * op->w;
 }
 
+/* The kernels of this build: bit i stands for that with code i. The linker
+ * leaves out the other ones. */
+#ifdef POET_KERNELS
+#define POET_HAS_KERNEL(code) ((uint64_t)(POET_KERNELS) >> (code) & 1)
+#else
+#define POET_KERNELS UINT64_MAX
+#define POET_HAS_KERNEL(code) 1
+#endif
+
 /* Return the function of the kernel that has this code in isa.def. Return NULL
- * if the code is unknown or belongs to the kernel `none`. */
+ * if the code is unknown, belongs to the kernel `none`, or is not in this
+ * build. */
 poet_kernel_fn *poet_kernel(uint8_t code);
 
 #ifdef __cplusplus

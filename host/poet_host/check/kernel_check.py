@@ -7,6 +7,7 @@ from math import ceil
 
 import numpy as np
 
+from .. import isa
 from ..data.fitted import example
 from ..device.device import Device, Progress
 from ..graph.graph import Graph, Node
@@ -43,14 +44,15 @@ def kernel_runs(
     """Run the kernels of a training step of built-in models, each on the values of such a step.
 
     `every_shape`: run a kernel on all shapes in the models, not only on the one that takes the
-    least time. Operators that need more than MOST_BYTES, or than the arena, are left out. The arena
-    is overwritten.
+    least time. Left out are operators that need more than MOST_BYTES, or than the arena, and those
+    whose kernels the firmware does not have. The arena is overwritten.
     """
     todo = [
         (node, graph, values)
         for graph in (load(name, _options(name)) for name in models)
         for values in [_step_values(graph)]
         for node in _chosen(graph, min(MOST_BYTES, device.info.arena_bytes), every_shape)
+        if _has(device, node.op)
     ]
     estimate = estimate_profile(device.board)
     found = []
@@ -67,6 +69,12 @@ def kernel_runs(
         model_us = estimate.kernel_us(node, partial(work_of, node, graph))
         found.append(KernelRun(node.op, signature(node), result == expected, us, model_us))
     return tuple(found)
+
+
+def _has(device: Device, kernel: str) -> bool:
+    """Return True if the firmware was built with the kernel."""
+    code = isa.kernels()[kernel].code
+    return bool(device.info.kernels[code // 32] >> code % 32 & 1)
 
 
 def with_simulated(

@@ -9,7 +9,7 @@ from ..files import write_whole
 from . import completion
 from .console import emit, say
 from .declared import argument, takes
-from .options import JSON
+from .options import JSON, KERNELS_OF, kernels_of
 from .written import check_writable, output_file
 
 
@@ -18,6 +18,7 @@ from .written import check_writable, output_file
 def build(
     board: str = argument(shell_complete=completion.boards),
     file: Path = output_file("--output", "-o", help="Write the firmware to this file."),
+    model: Path | None = KERNELS_OF,
     as_json: bool = JSON,
 ) -> None:
     """Write the firmware of BOARD to a file.
@@ -26,7 +27,7 @@ def build(
     runs Linux, the file is an executable program.
     """
     check_writable(file)
-    program = api.build(board)
+    program = api.build(board, kernels_of(model))
     image = program.read_bytes()
     write_whole(file, image, program.stat().st_mode & 0o777)
     say(f"wrote {file}: {len(image):,} bytes")

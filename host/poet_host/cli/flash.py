@@ -10,7 +10,7 @@ from ..errors import BadInput
 from . import completion
 from .console import emit, say
 from .declared import option, takes
-from .options import JSON
+from .options import JSON, KERNELS_OF, kernels_of
 from .written import WRITTEN_FILE
 
 
@@ -40,6 +40,7 @@ class FlashOptions:
         type=WRITTEN_FILE, metavar="FILE", show_default="build the firmware",
         help="Upload this ELF image instead of a new build.",
     )  # fmt: skip
+    model: Path | None = KERNELS_OF
     recover: bool = option(
         help="Erase the whole chip first. This opens the debug port of an nRF52840 that is closed."
     )  # fmt: skip
@@ -55,9 +56,11 @@ def flash(given: FlashOptions) -> None:
             f"the board {given.port} runs on this computer and needs no upload. Name the port of a "
             "real board"
         )
+    if given.image and given.model:
+        raise BadInput("--model chooses kernels of a new build: leave it out, or leave out --image")
     done = api.flash(
         given.board, given.port, upload_port=given.upload_port, tool=given.tool,
-        image=given.image, recover=given.recover, report=say,
+        image=given.image, recover=given.recover, kernels=kernels_of(given.model), report=say,
     )  # fmt: skip
     say(f"{given.board} {done.info.unique_id} answers at {done.port}")
     if given.as_json:

@@ -45,6 +45,10 @@ class FiniteRange(click.FloatRange):
 JSON = option("--json", help="Print one JSON object, and nothing else, on stdout.")
 MODEL = argument(shell_complete=completion.models)
 SCHEDULE = argument(metavar="NAME.poet")
+KERNELS_OF = option(
+    "--model", metavar="NAME.poet", show_default="all kernels",
+    help="Build a smaller firmware, which has only the kernels of this schedule's model.",
+)  # fmt: skip
 PROFILE = option(
     "--profile", metavar="FILE", show_default="estimate",
     help="Use the costs in this file, which `poet-host profile` wrote. With --board, FILE can "
@@ -297,3 +301,8 @@ def profile_of(board: str | None, profile_name: str | None) -> api.Profile:
 def model_files(model: str) -> list[str]:
     """Return the paths of a model file and of its external weights; [] for a built-in model."""
     return [model, f"{model}.data"] if Path(model).suffix else []
+
+
+def kernels_of(model: Path | None) -> frozenset[str] | None:
+    """Return the kernels of the model in a .poet file, or None for all kernels."""
+    return None if model is None else api.Schedule.load(model).graph.kernels

@@ -166,7 +166,11 @@ def board_error(status: int, detail: int, request: str, names: Sequence[str] = (
     what, advice, place = row.columns
     text = f"the board refused {request}: {what}"
     if place and detail not in (0, isa.constants()["POET_NONE"]):
-        shown = tensor_name(detail, names) if place == "tensor {}" else f"{detail:,}"
+        shown = f"{detail:,}"
+        if place == "tensor {}":
+            shown = tensor_name(detail, names)
+        elif place == "kernel {}" and detail in isa.by_code("KERNEL"):
+            shown = isa.by_code("KERNEL")[detail].name
         text += f" ({place.format(shown)})"
     return BoardError(f"{text}; {advice}" if advice else text, row.name, detail)
 

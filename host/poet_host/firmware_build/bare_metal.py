@@ -1,18 +1,21 @@
 """Build the firmware image of a bare-metal board, in the user's cache folder."""
 
+from collections.abc import Collection
 from pathlib import Path
 
+from .. import isa
 from .compile import compiled
 from .recipe import find_compiler, recipe
 
 
-def build_firmware(board: str) -> Path:
+def build_firmware(board: str, kernels: Collection[str] | None = None) -> Path:
     """Return the ELF image of a board, compiled if it is not in the cache.
 
+    `kernels`: the names of the kernels that it has; None: all.
     Raises BadInput for a board without a bare-metal port, and PoetError if the cross compiler is
     missing or fails.
     """
-    made = recipe(board)
+    made = recipe(board, () if kernels is None else [f"POET_KERNELS={_mask(kernels)}ull"])
     compiler = find_compiler(made)
     include = [f"-I{folder}" for folder in made.include]
     return compiled(
@@ -28,3 +31,7 @@ def build_firmware(board: str) -> Path:
         objects=[[compiler, *made.flags(source), *include] for source in made.sources],
         missing=f"{made.compiler} is no longer there: install it again",
     )
+
+
+def _mask(kernels: Collection[str]) -> int:
+    return sum(1 << kernel.code for name, kernel in isa.kernels().items() if name in kernels)

@@ -1,8 +1,10 @@
 """Build the firmware of a board, write it to the board, and check that the board answers."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from ..device.board import load_board
+from ..errors import BadInput
 from .bare_metal import build_firmware
 from .image import read_elf
 from .ledger import ledger_text, memory_ledger
@@ -11,15 +13,21 @@ from .upload import Flashed, Report, write_image
 from .upload_tools import find_tool
 
 
-def build(board: str) -> Path:
+def build(board: str, kernels: Collection[str] | None = None) -> Path:
     """Return the firmware of a board: an ELF image, or the program of a board that runs Linux.
 
-    Raises PoetError if the firmware cannot be built.
+    `kernels`: the names of the kernels that an ELF image has, such as Graph.kernels; None: all.
+    Raises PoetError if the firmware cannot be built, and BadInput if a program for Linux should not
+    have all kernels.
     """
     target = load_board(board).target
     if target or board == "native":
+        if kernels is not None:
+            raise BadInput(
+                f"the program of {board} always has all kernels: build it without --model"
+            )
         return build_native(target=target)
-    return build_firmware(board)
+    return build_firmware(board, kernels)
 
 
 def flash(
@@ -30,17 +38,18 @@ def flash(
     tool: str | None = None,
     image: Path | None = None,
     recover: bool = False,
+    kernels: Collection[str] | None = None,
     report: Report = lambda message: None,
 ) -> Flashed:
     """Build the firmware of a board, write it, and check that the board answers.
 
-    `image`: an existing ELF file to write; then no firmware is built. `report` receives the memory
-    ledger and a line for each step. `port`, `upload_port`, `tool`, `recover` and the errors are
-    those of upload.write_image. Raises PoetError if the build fails.
+    `image`: an existing ELF file to write; then no firmware is built. `kernels`: see build.
+    `report` receives the memory ledger and a line for each step. `port`, `upload_port`, `tool`,
+    `recover` and the errors are those of upload.write_image. Raises PoetError if the build fails.
     """
     found = load_board(board)
     find_tool(found, tool)  # raises the error for a missing tool before the build
-    elf = image or build_firmware(board)
+    elf = image or build_firmware(board, kernels)
     start, data = read_elf(elf).flash()
     if image is None:
         report(ledger_text([memory_ledger(board, elf)]))

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,8 +54,11 @@ def simulated_boards() -> list[str]:
     return sorted(path.parent.name for path in resource("boards").glob("*/chip.toml"))
 
 
-def recipe(board: str) -> Recipe:
-    """Return the recipe of a board. Raises BadInput if the board has no bare-metal port."""
+def recipe(board: str, defines: Sequence[str] = ()) -> Recipe:
+    """Return the recipe of a board, with further macros (`NAME=value`).
+
+    Raises BadInput if the board has no bare-metal port.
+    """
     if board not in simulated_boards():
         raise BadInput(
             f"the board {board} has no firmware image: choose one of "
@@ -77,7 +81,7 @@ def recipe(board: str) -> Recipe:
         table["compiler"],
         f"platformio/{table['package']}@{table['package_version']}",
         tuple(table["core"][chip]),
-        tuple(flag.format(board=board) for flag in table["compile"]),
+        (*(it.format(board=board) for it in table["compile"]), *(f"-D{it}" for it in defines)),
         tuple(table["link"]),
         tuple(table["libraries"]),
         paths(table["include"]),

@@ -92,6 +92,11 @@ class Graph:
         updated = {node.updates for node in self.nodes}
         return tuple(node for node in self.nodes if node.name in updated)
 
+    @property
+    def kernels(self) -> frozenset[str]:
+        """Return the names of all kernels that train the model. They suffice for inference."""
+        return frozenset(node.op for node in self.nodes if not node.stored)
+
     def check(self) -> None:
         """Raise BadInput if a node breaks a rule of graphs. The message names the node."""
         seen: set[str] = set()

@@ -39,7 +39,7 @@ FOLDERS = {
     "firmware/include": 1888, "firmware/src": 8929, "firmware/kernels": 8349, "firmware/port": 6520,
     "host/poet_host/sim/chip": 10635, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6817, "examples": 255, "tests": 61363,
+    "bench": 6817, "examples": 255, "tests": 61392,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}

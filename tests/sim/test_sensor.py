@@ -146,6 +146,14 @@ def test_smart_mode_reads_one_byte_after_another(tmp_path: Path) -> None:
     assert Case(8, tmp_path).words == [0x69000004]
 
 
+def test_a_byte_that_was_sent_is_an_interrupt(tmp_path: Path) -> None:
+    case = Case(9, tmp_path)
+    assert case.words == [3, 0x40]
+    assert case.outcome.exceptions == 3
+    bits = 10 + 9 + 9
+    assert case.outcome.asleep_ticks > 0.8 * bits * 48e6 / 400e3
+
+
 MISUSES = {
     20: "SERCOM4: SCL is faster than 400 kHz",
     21: "SERCOM4: PORT does not give it the pins",

@@ -56,6 +56,17 @@ static void until_byte(void) {
     ;
 }
 
+static volatile uint32_t interrupts;
+
+void irq13_handler(void) { /* SERCOM4 */
+  static const uint8_t bytes[] = {SENSOR_CTRL1_XL, TWO_G_104_HZ};
+  if (interrupts < 2)
+    SERCOM(4, DATA) = bytes[interrupts];
+  else
+    SERCOM(4, CTRLB) = 3 << 16; /* stop */
+  interrupts++;
+}
+
 int main(void) {
   clock_48mhz();
   sensor_bus_start();
@@ -158,6 +169,14 @@ int main(void) {
       ;
   }
   print_hex(bytes);
+#elif CASE == 9 /* a write by interrupts, while the core sleeps */
+  SERCOM8(4, INTENSET) = MB;
+  NVIC_ISER = 1u << 13;
+  SERCOM(4, ADDR) = SENSOR_ADDRESS << 1;
+  wait_for(&interrupts, 3);
+  NVIC_ICER = 1u << 13;
+  print_hex(interrupts);
+  print_hex(get(SENSOR_CTRL1_XL));
 #elif CASE == 20
   SERCOM(4, CTRLA) &= ~2u;
   SERCOM16(4, BAUD) = 10;

@@ -36,6 +36,7 @@ HANDLER(irq5_handler);
 HANDLER(irq6_handler);
 HANDLER(irq8_handler);
 HANDLER(irq10_handler);
+HANDLER(irq13_handler);
 HANDLER(irq14_handler);
 HANDLER(irq18_handler);
 HANDLER(irq19_handler);
@@ -64,6 +65,7 @@ __attribute__((section(".vectors"), used)) handler *const vectors[16 + 48] = {
     [22] = irq6_handler,
     [24] = irq8_handler,
     [26] = irq10_handler,
+    [29] = irq13_handler,
     [30] = irq14_handler,
     [34] = irq18_handler,
     [35] = irq19_handler,

@@ -188,6 +188,12 @@ def _solve(made: _Inputs, commands: Commands) -> Case:
     return Case("solve", (*command, "-o", made.out / "m.poet"), outputs)
 
 
+def _predict(made: _Inputs, commands: Commands) -> Case:
+    command = ("predict", made.schedule, "--data", "digits", "--samples", "4", "--weights")
+    outputs = {"p.csv": ending(b"\n")}
+    return Case("predict", (*command, str(made.weights), "-o", made.out / "p.csv"), outputs, few=3)
+
+
 def _show(made: _Inputs, commands: Commands) -> Case:
     out = made.out
     command = ("show", made.schedule, "--run", made.run, "--html", out / "m.html")
@@ -300,7 +306,7 @@ def _bundle(made: _Inputs, commands: Commands) -> Case:
 CASES = {
     "train": _train, "train --storage": _train_card, "evaluate, temporary card": _temporary,
     "simulate --storage": _simulate, "profile": _profile, "solve": _solve, "show": _show,
-    "export": _export, "build": _build, "compiler's cache": _compile, "compare": _compare,
+    "predict": _predict, "export": _export, "build": _build, "compiler's cache": _compile, "compare": _compare,
     "demo": _demo, "storage prepare": _prepare, "card write": _write,
     "card write --resume": _resume, "card read": _read, "card export": _export_card,
     "card check": _check, "doctor --bundle": _bundle, "Python: save": _save,

@@ -38,7 +38,8 @@ from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
 from ..profile.profile import Profile, estimate_profile
-from ..run.evaluate import Evaluation, accuracy
+from ..run.evaluate import Evaluation, Half as Half, accuracy, half_of as half_of
+from ..run.predict import Prediction, check_prediction_file as check_prediction_file
 from ..run.run import Run, weights_sha256
 from ..run.train import Diverged
 from ..schedule.schedule import Schedule
@@ -83,6 +84,7 @@ from .training import (
     check_card,
     evaluate,
     export_card,
+    predict,
     read_card,
     train,
     write_card,
@@ -91,11 +93,11 @@ from .training import (
 __all__ = [
     "MODELS", "BadInput", "BoardError", "Card", "CardReport", "Connection", "CostGraph", "Damaged",
     "Dataset", "Diverged", "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken",
-    "NoDevice", "OutOfTime", "Plan", "PoetError", "PoetWarning", "Problem", "Profile", "Run",
-    "Schedule", "accuracy", "begin_training", "board_names", "build", "check_board", "check_card",
-    "check_computer", "compare_methods", "connect", "costs_of", "draw", "encode",
+    "NoDevice", "OutOfTime", "Plan", "PoetError", "PoetWarning", "Prediction", "Problem", "Profile",
+    "Run", "Schedule", "accuracy", "begin_training", "board_names", "build", "check_board",
+    "check_card", "check_computer", "compare_methods", "connect", "costs_of", "draw", "encode",
     "estimate_profile", "evaluate", "export", "export_card", "flash", "keep_everything", "load",
-    "load_board", "load_data", "load_weights", "open_card", "ports", "prepare_storage", "problem",
-    "read_card", "save_weights", "solve", "start_board", "step_of_weights", "summary", "train",
-    "verify", "weights_sha256", "write_card",
+    "load_board", "load_data", "load_weights", "open_card", "ports", "predict", "prepare_storage",
+    "problem", "read_card", "save_weights", "solve", "start_board", "step_of_weights", "summary",
+    "train", "verify", "weights_sha256", "write_card",
 ]  # fmt: skip

@@ -31,6 +31,7 @@ from ..card.weights import SavedWeights, load_weights
 from ..data.datasets import Dataset, load_data
 from ..data.files import NAMES
 from ..data.fitted import FittedData, fit
+from ..data.shapes import learns_samples, no_labels
 from ..device.board import Board, names as board_names
 from ..errors import BadInput
 from ..graph.graph import Graph
@@ -88,27 +89,35 @@ def fitted(data: Data, graph: Graph, shuffle: bool | None = None) -> FittedData:
     return found if shuffle is None else replace(found, shuffle=shuffle)
 
 
-def as_dataset(data: Data, graph: Graph | None = None) -> Dataset:
-    """Return the data set that `data` names or contains. `graph`: see load_data.
+def as_dataset(data: Data, graph: Graph | None = None, labels: bool = True) -> Dataset:
+    """Return the data set that `data` names or contains. `graph`, `labels`: see load_data.
 
     `data` is a name or path (see load_data), arrays, lists or tensors, or a PyTorch DataLoader or
     Dataset. Arrays are in a tuple (x, y) or (x, y, x_test, y_test), or in a mapping with these
-    keys. The batches of a loader are read once. If the loader does not shuffle, every epoch keeps
-    their order. Raises BadInput for anything else, and for a loader without a length.
+    keys. If labels may be missing, so may the keys y and y_test, and one array is the samples. The
+    batches of a loader are read once. If the loader does not shuffle, every epoch keeps their
+    order. Raises BadInput for anything else, and for a loader without a length.
     """
     if isinstance(data, str | os.PathLike):
-        return load_data(os.fspath(data), graph=graph)
+        return load_data(os.fspath(data), graph=graph, labels=labels)
     if isinstance(data, FittedData):
         return data
     if isinstance(data, Dataset):
         return replace(data, **_halves(vars(data)))
+    needed = labels and (graph is None or not learns_samples(graph))
+    if not needed and (hasattr(data, "detach") or isinstance(data, np.ndarray)):
+        data = {"x": data}
     if isinstance(data, Mapping):
-        if not {"x", "y"} <= data.keys() <= set(NAMES):
+        if not {"x", *(("y",) if needed else ())} <= data.keys() <= set(NAMES):
             raise BadInput(
                 "data: a mapping must have the keys x and y. Its only other keys can be x_test and "
                 "y_test"
             )
-        return Dataset("data", **_halves(data))
+        given = _halves(data)
+        if not needed:
+            halves = {"y": "x", "y_test": "x_test"}.items()
+            given = {y: no_labels(given[x]) for y, x in halves if x in given} | given
+        return Dataset("data", **given)
     if isinstance(data, tuple | list):
         if len(data) not in (2, 4):
             raise BadInput(
@@ -125,7 +134,7 @@ def _halves(given: Mapping[str, Any]) -> dict[str, Any]:
         for name in NAMES
         if (value := given.get(name)) is not None
     }
-    if "x" not in arrays or "y" not in arrays:
+    if "x" not in arrays or given.get("y", arrays) is None:
         raise BadInput("data: x or y is None: pass an array for each of them")
     return arrays
 

@@ -16,6 +16,7 @@ from ..device.device import Progress
 from ..errors import BadInput
 from ..graph.weights import Weights
 from ..run.evaluate import Evaluation, Half, evaluate as evaluate_on
+from ..run.predict import Prediction, predict as predict_on
 from ..run.run import Run
 from ..run.train import COMMIT_EVERY, BeforeMoving, OnStep, Training, load_schedule, prepare_board
 from ..schedule.decode import decode
@@ -23,7 +24,7 @@ from ..schedule.schedule import Schedule
 from ..schedule.slots import job_block
 from ..sim.native import BLOCK_BYTES, PARTITION_START
 from .connection import Card, Connection
-from .inputs import Data, as_schedule, as_weights, fitted as as_fitted, rate_of
+from .inputs import Data, as_dataset, as_schedule, as_weights, fitted as as_fitted, rate_of
 from .session import begin, check_countable, check_training, run_training, task_of
 
 _MIN_IMAGE_BYTES = 64 << 20  # minimum size of a new card image, which is a sparse file
@@ -132,6 +133,35 @@ def evaluate(
     given = as_weights(weights, schedule.graph)
     fitted = adapted(fitted, facts_of_weights(given))
     return evaluate_on(connection.device, given, fitted, half, samples, progress)
+
+
+def predict(
+    schedule: Schedule | str | Path,
+    data: Data,
+    *,
+    weights: Weights | str | Path | None = None,
+    connection: Connection | None = None,
+    half: Half | None = None,
+    samples: int | None = None,
+    progress: Progress | None = None,
+) -> Prediction:
+    """Return what a trained model answers for samples: classes with probabilities, or values.
+
+    `data` is that of `train`, but labels are not used and may be missing: an array is the samples.
+    Samples are normalised as those that trained the weights. `connection` is the board that
+    computes; None: this computer computes, to the same bits. If `weights` is None, those on the
+    board's card are used. `half`, `samples`: see `evaluate`. Raises PoetError if an output is not
+    finite.
+    """
+    schedule = as_schedule(schedule)
+    if weights is None:
+        if connection is None:
+            raise BadInput("name the weights: pass `weights`, or a `connection` to their board")
+        _, weights = read_card(schedule, connection)
+    given = as_weights(weights, schedule.graph)
+    found = as_dataset(data, schedule.graph, labels=False)
+    device = connection.device if connection else None
+    return predict_on(device, schedule.graph, given, found, half, samples, progress)
 
 
 def write_card(

@@ -8,12 +8,24 @@ import click
 
 from .. import api
 from ..errors import BadInput
-from ..run.evaluate import Half, half_of
 from .console import emit, progress, say_classes, show_table
 from .declared import option, takes
 from .options import JSON, PORT, SCHEDULE, STORAGE, DataOptions, WholeRange, seed_option
 
 MOST_SHOWN = 12  # classes of a confusion matrix that fits a terminal
+
+WEIGHTS = option(
+    "--weights", "-w", metavar="FILE", show_default="the weights on the card of the board",
+    help="Use the weights in this .safetensors file, which `poet-host train` wrote.",
+)  # fmt: skip
+HALF = option(
+    type=click.Choice(["held-out", "training"]),
+    show_default="held-out, or training if no samples are held out",
+    help="Use the samples that are held out from training, or the training samples.",
+)  # fmt: skip
+SAMPLES = option(
+    type=WholeRange(1), metavar="N", show_default="all", help="Use only the first N samples."
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,23 +35,23 @@ class EvaluateOptions:
     schedule: Path = SCHEDULE
     port: str = PORT
     data: DataOptions
-    weights: Path | None = option(
-        "--weights", "-w", metavar="FILE", show_default="the weights on the card of the board",
-        help="Use the weights in this .safetensors file, which `poet-host train` wrote.",
-    )  # fmt: skip
-    half: Half | None = option(
-        type=click.Choice(["held-out", "training"]),
-        show_default="held-out, or training if no samples are held out",
-        help="Evaluate on the samples that are held out from training, or on the training samples.",
-    )  # fmt: skip
-    samples: int | None = option(
-        type=WholeRange(1), metavar="N", show_default="all", help="Use only the first N samples."
-    )  # fmt: skip
+    weights: Path | None = WEIGHTS
+    half: api.Half | None = HALF
+    samples: int | None = SAMPLES
     storage: Path | None = STORAGE
     seed: int = seed_option(
         "The --seed of the training run, so that --test-split holds out the same samples."
     )  # fmt: skip
     as_json: bool = JSON
+
+
+def check_weights(port: str | None, storage: Path | None, weights: Path | None) -> None:
+    """Raise BadInput if no option names weights."""
+    if weights is None and storage is None and port is not None and api.runs_here(port):
+        raise BadInput(
+            f"the board {port} has an empty temporary card. Name a card image with weights "
+            "(--storage FILE), or a file of weights (--weights FILE)"
+        )
 
 
 @click.command()
@@ -51,15 +63,11 @@ def evaluate(given: EvaluateOptions) -> None:
     the same bits. The card of the board does not change.
     """
     port, storage = given.port, given.storage
-    if given.weights is None and storage is None and api.runs_here(port):
-        raise BadInput(
-            f"the board {port} has an empty temporary card. Name a card image with weights "
-            "(--storage FILE), or a file of weights (--weights FILE)"
-        )
+    check_weights(port, storage, given.weights)
     schedule = api.Schedule.load(given.schedule)
     graph = schedule.graph
     dataset = given.data.fitted(graph, given.seed)
-    half = half_of(dataset, given.half)
+    half = api.half_of(dataset, given.half)
     weights = api.load_weights(given.weights, graph) if given.weights else None
     ram = api.arena_for(schedule, port, storage if weights is None else None)
     with (

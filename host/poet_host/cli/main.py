@@ -25,6 +25,7 @@ from .flash import flash
 from .info import info
 from .models import models
 from .outputs import checked_outputs
+from .predict import predict
 from .profile import profile
 from .show import show
 from .signals import INTERRUPTED, Ended, end_by_signals
@@ -57,7 +58,7 @@ def commands(context: click.Context) -> None:
 
 for command in (
     boards, models, info, doctor, simulate, build, flash, storage, profile, solve, train, card,
-    evaluate, export, show, compare, demo,
+    evaluate, predict, export, show, compare, demo,
 ):  # fmt: skip
     commands.add_command(command)
 

@@ -117,8 +117,8 @@ EPOCHS = option(
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions:
-    """The data that a command reads, and how it reads the data."""
+class SampleOptions:
+    """The samples that a command reads, and how it reads them."""
 
     data: str = _DATA
     normalize: str | None = option(
@@ -127,20 +127,28 @@ class DataOptions:
         "standard deviation 1) or MEAN:STD (subtract MEAN, divide by STD), such as 0.5:0.25. "
         "Trained weights keep the numbers, so later commands need no --normalize.",
     )  # fmt: skip
+    header: bool | None = _HEADER
+
+    def load(self, graph: api.Graph, **how: Any) -> api.Dataset:
+        return api.load_data(
+            self.data, normalize=self.normalize, header=self.header, graph=graph, **how
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(SampleOptions):
+    """The data that a command reads, and which samples it holds out."""
+
     test_split: float | None = _test_split_option(
         " The --seed determines which samples are held out."
     )  # fmt: skip
-    header: bool | None = _HEADER
 
-    def load(self, graph: api.Graph, seed: int, *, shuffle: bool = True) -> api.Dataset:
-        return api.load_data(
-            self.data, normalize=self.normalize, test_split=self.test_split or 0.0,
-            shuffle=shuffle, seed=seed, header=self.header, graph=graph,
-        )  # fmt: skip
+    def load(self, graph: api.Graph, **how: Any) -> api.Dataset:
+        return super().load(graph, test_split=self.test_split or 0.0, **how)
 
     def fitted(self, graph: api.Graph, seed: int, *, shuffle: bool = True) -> FittedData:
         """Return the data set. Raises BadInput if it does not fit `graph`."""
-        return fit(self.load(graph, seed, shuffle=shuffle), graph)
+        return fit(self.load(graph, seed=seed, shuffle=shuffle), graph)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -188,7 +188,7 @@ def _task(given: TrainOptions) -> api.Task:
             f"{schedule.header.commit_every:,} steps. Give the option to `solve`, or solve with "
             "--no-storage"
         )
-    data = given.data.load(schedule.graph, given.seed, shuffle=given.duration.shuffle)
+    data = given.data.load(schedule.graph, seed=given.seed, shuffle=given.duration.shuffle)
     raw = given.data.normalize is None and not (given.resume or given.load_weights)
     if data.x.dtype == np.uint8 and raw:
         say(f"data {data.name}: x has bytes (0 to 255). --normalize scale often trains better")

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from .classes import NO_NAMES, Classes, examples_of
 from .facts import DataFacts
 from .files import Arrays, read_folder, read_npz
 from .normalization import NONE, Normalization, normalization_of
-from .shapes import check_arrays, shape_text
+from .shapes import check_arrays, learns_samples, no_labels, shape_text
 from .tables import read_csv
 
 _D = TypeVar("_D", bound="Dataset")
@@ -31,7 +32,8 @@ _CONVERTED = (
 class Dataset:
     """Samples `x` (N, ...) and their labels `y` (N, ...).
 
-    `x_test` and `y_test` are the held-out samples and labels, or None.
+    `x_test` and `y_test` are the held-out samples and labels, or None. Without labels, `y` and
+    `y_test` have the shape (N, 0).
     """
 
     name: str
@@ -66,6 +68,7 @@ def load_data(
     seed: int = 0,
     header: bool | None = None,
     graph: Graph | None = None,
+    labels: bool = True,
 ) -> Dataset:
     """Load a data set.
 
@@ -76,10 +79,12 @@ def load_data(
     samples to hold out, which `seed` chooses. If `shuffle` is False, every epoch visits the samples
     in the order of the data. `header`: whether the first row of a .csv file is a header row; None:
     it is a header row if it contains only words. `graph`: the model that will use the samples. If
-    their shapes do not fit it, BadInput is raised before an array of a file is read.
+    their shapes do not fit it, BadInput is raised before an array of a file is read. `labels`:
+    whether labels are used. If they are not, or if the model learns its samples, they may be
+    missing, and a .npy file holds the samples.
     """
     check_seed(seed)
-    dataset = replace(_load(spec, header, graph), shuffle=shuffle)
+    dataset = replace(_load(spec, header, graph, labels), shuffle=shuffle)
     if test_split:
         dataset = _split(dataset, test_split, seed)
     return dataset if normalize is None else normalized(dataset, normalize)
@@ -90,9 +95,10 @@ def check_seed(seed: int) -> None:
         raise BadInput(f"a seed of {seed!r}: use a whole number from 0 to {LARGEST_WHOLE}")
 
 
-def _load(spec: str | Path, header: bool | None, graph: Graph | None) -> Dataset:
+def _load(spec: str | Path, header: bool | None, graph: Graph | None, labels: bool) -> Dataset:
     path = Path(spec)
-    check = partial(check_arrays, f"data {path.name}", graph=graph)
+    check = partial(check_arrays, f"data {path.name}", graph=graph, labels=labels)
+    needed = labels and (graph is None or not learns_samples(graph))
     if not str(spec):
         raise BadInput("--data is empty: name a file, a folder, or built-in data such as `digits`")
     if str(spec) == "digits":
@@ -102,14 +108,15 @@ def _load(spec: str | Path, header: bool | None, graph: Graph | None) -> Dataset
     if str(spec).startswith("tokens:"):
         return Dataset(str(spec), *builtin.tokens(str(spec)))
     if path.is_dir():
-        return _of_file(path, read_folder(path, check))
+        return _of_file(path, read_folder(path, check, needed))
     if not path.exists():
         raise BadInput(
             f"data: there is no file {path}. Name an .npz file, a folder of .npy files, a .csv "
             "file, `digits`, synthetic:SHAPE:CLASSES or tokens:LENGTH:WORDS:CLASSES"
         )
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
-        arrays, names = read_csv(path, header)
+        values = None if needed or graph is None else prod(graph[graph.data].shape[1:])
+        arrays, names = read_csv(path, header, values)
         examples = examples_of(arrays["x"], arrays["y"]) if names else None
         return replace(_of_file(path, arrays), flat=True, classes=Classes(names, examples))
     if path.suffix.lower() in _CONVERTED:
@@ -117,12 +124,13 @@ def _load(spec: str | Path, header: bool | None, graph: Graph | None) -> Dataset
             f"data {path}: poet-host cannot read {path.suffix} files. Load the samples in Python, "
             "and save them with numpy.savez('data.npz', x=samples, y=labels)"
         )
-    return _of_file(path, read_npz(path, check))
+    return _of_file(path, read_npz(path, check, needed))
 
 
 def _of_file(path: Path, arrays: Arrays) -> Dataset:
-    x_test, y_test = arrays.get("x_test"), arrays.get("y_test")
-    return Dataset(path.name, arrays["x"], arrays["y"], x_test, y_test)
+    x, x_test = arrays["x"], arrays.get("x_test")
+    y_test = arrays.get("y_test", None if x_test is None else no_labels(x_test))
+    return Dataset(path.name, x, arrays.get("y", no_labels(x)), x_test, y_test)
 
 
 def _split(dataset: Dataset, share: float, seed: int) -> Dataset:
@@ -171,11 +179,13 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
 
 def with_normalization(dataset: _D, normalization: Normalization) -> _D:
     """Return the data set with samples, which are raw numbers in float32, normalised."""
-    where, x_test = f"data {dataset.name}", dataset.x_test
-    return replace(
-        dataset, x=normalization.apply(where, dataset.x), normalization=normalization,
-        x_test=None if x_test is None else normalization.apply(where, x_test),
-    )  # fmt: skip
+    changed: dict[str, Any] = {}
+    for half in ("", "_test"):
+        x, y = getattr(dataset, f"x{half}"), getattr(dataset, f"y{half}")
+        if x is not None:
+            changed[f"x{half}"] = normalization.apply(f"data {dataset.name}", x)
+            changed |= {f"y{half}": changed[f"x{half}"]} if y is x else {}
+    return replace(dataset, normalization=normalization, **changed)
 
 
 def finite(where: str, name: str, array: Array) -> Array:

@@ -37,18 +37,24 @@ _UNREADABLE = (  # exceptions of NumPy and zipfile for damaged, encrypted or unk
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
-def read_npz(path: Path, check: Check) -> Arrays:
+def read_npz(path: Path, check: Check, labels: bool = True) -> Arrays:
     """Read the arrays x, y, x_test and y_test of an .npz file.
 
     `check` is called before the data is read, with arrays that have the right types and shapes, but
-    whose elements are all zeros and take no memory.
+    whose elements are all zeros and take no memory. If labels are not needed (`labels` is False),
+    y and y_test may be missing, and a .npy file is read as x.
     """
     advice = (
         "this is not a readable .npz file of plain arrays. Save x and y with numpy.savez. If the "
         "file is a table, its name must end in .csv"
     )
     with opened(path) as file, _refused(path, advice):
-        if _header(file, path.stat().st_size, f"data {path}") is not None:
+        single = _header(file, path.stat().st_size, f"data {path}")
+        if single is not None and not labels:
+            check({"x": single})
+            file.seek(0)
+            return {"x": _array(file)}
+        if single is not None:
             raise BadInput(
                 f"data {path}: the file holds a single array. Save x and y with numpy.savez, or "
                 "put x.npy and y.npy into a folder"
@@ -71,14 +77,15 @@ def read_npz(path: Path, check: Check) -> Arrays:
                         "numpy.savez"
                     )
                 headers[ours] = header
-            check(_checked(path, headers, [name for name in members if name not in names]))
+            others = [name for name in members if name not in names]
+            check(_checked(path, headers, others, labels))
             return {ours: _array(archive.open(members[name])) for name, ours in names.items()}
 
 
-def read_folder(path: Path, check: Check) -> Arrays:
+def read_folder(path: Path, check: Check, labels: bool = True) -> Arrays:
     """Read x.npy, y.npy and, if samples are held out, x_test.npy and y_test.npy.
 
-    `check`: see `read_npz`.
+    `check`, `labels`: see `read_npz`.
     """
     files = {file.stem: file for file in sorted(path.glob("*.npy"))}
     names = _names(list(files))
@@ -94,7 +101,7 @@ def read_folder(path: Path, check: Check) -> Arrays:
                     )
                 raise ValueError("no .npy file")
         headers[ours] = header
-    check(_checked(path, headers, [name for name in files if name not in names]))
+    check(_checked(path, headers, [name for name in files if name not in names], labels))
     arrays = {}
     for name, ours in names.items():
         with _npy(files[name]) as file:
@@ -164,12 +171,16 @@ def _names(given: list[str]) -> dict[str, str]:
     return ours | {also: name for also, name in _ALSO.items() if also in given and name not in ours}
 
 
-def _checked(path: Path, arrays: Arrays, others: list[str]) -> Arrays:
+def _checked(path: Path, arrays: Arrays, others: list[str], labels: bool) -> Arrays:
     """Return `arrays`. Raises BadInput if x or y is missing, or only one of x_test and y_test.
 
-    `others`: names of further arrays, which only the error message lists.
+    `others`: names of further arrays, which only the error message lists. If `labels` is False, y
+    and y_test may both be missing.
     """
-    if not {"x", "y"} <= arrays.keys() or ("x_test" in arrays) != ("y_test" in arrays):
+    found = set(arrays)
+    if not labels and not found & {"y", "y_test"}:
+        found |= {f"y{name[1:]}" for name in found}
+    if not {"x", "y"} <= found or ("x_test" in found) != ("y_test" in found):
         more = "" if arrays or others else _ADVICE_FOR_OTHERS
         raise BadInput(
             f"data {path}: found {listed(sorted([*arrays, *others])) or 'no arrays'}, but the data "

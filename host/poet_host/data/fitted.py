@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,7 +18,10 @@ from ..graph.weights import Array
 from .classes import Classes, numbers_by
 from .datasets import Dataset, finite, load_data, with_normalization
 from .facts import DataFacts
-from .shapes import check_half, classes_of as classes_of
+from .normalization import Normalization
+from .shapes import check_half, classes_of as classes_of, has_labels, learns_samples
+
+_D = TypeVar("_D", bound=Dataset)
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,7 +42,7 @@ def fit(dataset: Dataset, graph: Graph) -> FittedData:
     """
     if isinstance(dataset, FittedData) and dataset.graph is graph:
         return dataset
-    x, y = fit_half(dataset, "", dataset.x, dataset.y, graph)
+    x, y = _fit_half(dataset, "", dataset.x, dataset.y, graph)
     if len(x) < graph.batch:
         raise BadInput(
             f"data {dataset.name}: {len(x)} samples do not fill one batch of {graph.batch}; "
@@ -48,31 +52,50 @@ def fit(dataset: Dataset, graph: Graph) -> FittedData:
         raise BadInput(f"data {dataset.name}: provide both x_test and y_test, or neither")
     arrays = {"x": x, "y": y}
     if dataset.x_test is not None and dataset.y_test is not None:
-        test = fit_half(dataset, "_test", dataset.x_test, dataset.y_test, graph)
+        test = _fit_half(dataset, "_test", dataset.x_test, dataset.y_test, graph)
         arrays |= {"x_test": test[0], "y_test": test[1]}
     return FittedData(**(vars(dataset) | arrays | {"graph": graph}))
 
 
-def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> tuple[Array, Array]:
-    where, names = f"data {dataset.name}", (f"x{half}", f"y{half}")
-    data, label = graph[graph.data], graph[graph.label]
+def _fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> tuple[Array, Array]:
+    where, name, label = f"data {dataset.name}", f"y{half}", graph[graph.label]
+    if not has_labels(y):
+        if learns_samples(graph):
+            samples = fit_samples(dataset, half, x, graph)
+            return samples, samples
+        raise BadInput(
+            f"{where}: the samples have no labels, but {graph.name} needs them: add an array "
+            f"{name}, or in a table a column"
+        )
     if dataset.flat:
-        x, y = _shaped(x, data.shape[1:]), _shaped(y, label.shape[1:])
-        if data.dtype == "int32" and _fit_int32(x):  # the cells of a table were read as floats
-            x = x.astype(np.int64)
-    check_half(where, half, x, y, graph)
+        y = _shaped(y, label.shape[1:])
+    samples = fit_samples(dataset, half, x, graph, y)
     if dataset.classes and label.dtype == "float32":
         raise BadInput(
             f"{where}: labels are words, but {graph.name} learns numbers. Write labels as numbers, "
             "or solve the model with --loss cross-entropy"
         )
-    if data.dtype == "int32":
-        samples = _indices(where, names[0], "token", x, tokens_of(graph), "words")
-    else:
-        samples = finite(where, names[0], x)
     if label.dtype == "float32":
-        return samples, finite(where, names[1], y)
-    return samples, _indices(where, names[1], "label", y, classes_of(graph), "classes")
+        return samples, finite(where, name, y)
+    return samples, _indices(where, name, "label", y, classes_of(graph), "classes")
+
+
+def fit_samples(
+    dataset: Dataset, half: str, x: Array, graph: Graph, y: Array | None = None
+) -> Array:
+    """Return the samples `x` of a half ("" or "_test") in the type and shape of the graph's data.
+
+    Raises BadInput if they do not fit it, or labels `y`.
+    """
+    where, name, data = f"data {dataset.name}", f"x{half}", graph[graph.data]
+    if dataset.flat:
+        x = _shaped(x, data.shape[1:])
+        if data.dtype == "int32" and _fit_int32(x):  # the cells of a table were read as floats
+            x = x.astype(np.int64)
+    check_half(where, half, x, y, graph)
+    if data.dtype == "int32":
+        return _indices(where, name, "token", x, tokens_of(graph), "words")
+    return finite(where, name, x)
 
 
 def adapted(data: FittedData, known: DataFacts, *, is_trained: bool = True) -> FittedData:
@@ -84,8 +107,12 @@ def adapted(data: FittedData, known: DataFacts, *, is_trained: bool = True) -> F
     weights have no class names and another number of classes than the data.
     """
     data = _numbered(data, known.classes, is_trained)
-    data = replace(data, classes=data.classes or known.classes)
-    wanted, given = known.normalization, data.normalization
+    return normalized_as(replace(data, classes=data.classes or known.classes), known.normalization)
+
+
+def normalized_as(data: _D, wanted: Normalization | None) -> _D:
+    """Return data in the types of a graph with the normalisation of its weights (None: any)."""
+    given = data.normalization
     if wanted is None or wanted == given or data.x.dtype != np.float32:
         return data
     if given is None:

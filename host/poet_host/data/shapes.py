@@ -3,36 +3,60 @@
 from collections.abc import Mapping
 from math import prod
 
+import numpy as np
+
 from ..errors import BadInput
 from ..graph.graph import Graph
 from ..graph.weights import Array
 
 
-def check_half(where: str, half: str, x: Array, y: Array, graph: Graph | None) -> None:
+def learns_samples(graph: Graph) -> bool:
+    """Return True if labels may be the samples themselves, as an autoencoder has it."""
+    data, label = graph[graph.data], graph[graph.label]
+    return (data.shape, data.dtype) == (label.shape, label.dtype) and label.dtype == "float32"
+
+
+def no_labels(x: Array) -> Array:
+    """Return what stands for the labels of samples without labels: (N, 0), of no values."""
+    return np.empty((*x.shape[:1], 0), np.float32)
+
+
+def has_labels(y: Array) -> bool:
+    return y.ndim != 2 or y.shape[1] > 0
+
+
+def check_half(where: str, half: str, x: Array, y: Array | None, graph: Graph | None) -> None:
     """Raise BadInput if the samples `x` and their labels `y` do not fit together or fit `graph`.
 
-    Values are not read. `where` names the data, `half` is "" or "_test". `graph`: None if the model
-    is not known.
+    Values are not read. `where` names the data, `half` is "" or "_test". `y`: None if labels are
+    not used. `graph`: None if the model is not known.
     """
     names = f"x{half}", f"y{half}"
     if graph is not None:
         _check_fit(where, names[0], x, graph, graph.data)
-        _check_fit(where, names[1], y, graph, graph.label)
-    if not x.ndim or not y.ndim or len(x) != len(y):
+        if y is not None:
+            _check_fit(where, names[1], y, graph, graph.label)
+    if y is not None and (not x.ndim or not y.ndim or len(x) != len(y)):
         sizes = [f"{len(array):,}" if array.ndim else "no" for array in (x, y)]
         raise BadInput(
             f"{where}: {names[0]} has {sizes[0]} samples, but {names[1]} has {sizes[1]}: each "
             "sample needs a label"
         )
-    if len(x) == 0:
+    if not x.ndim or len(x) == 0:
         raise BadInput(f"{where}: {names[0]} holds no samples: add samples")
 
 
-def check_arrays(where: str, arrays: Mapping[str, Array], graph: Graph | None) -> None:
-    """Raise BadInput as `check_half` does, for the arrays x, y, x_test and y_test."""
+def check_arrays(
+    where: str, arrays: Mapping[str, Array], graph: Graph | None, labels: bool = True
+) -> None:
+    """Raise BadInput as `check_half` does, for the arrays x, x_test, y and y_test.
+
+    If `labels` is False, labels are not used. Labels that are missing are not checked.
+    """
     for half in ("", "_test"):
         if f"x{half}" in arrays:
-            check_half(where, half, arrays[f"x{half}"], arrays[f"y{half}"], graph)
+            y = arrays.get(f"y{half}") if labels else None
+            check_half(where, half, arrays[f"x{half}"], y, graph)
 
 
 def classes_of(graph: Graph) -> int:

@@ -73,8 +73,13 @@ class _Labels:
             return values.astype(np.float32)[:, None], ()
 
 
-def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str, ...]]:
+def read_csv(
+    path: Path, header: bool | None = None, values: int | None = None
+) -> tuple[Arrays, tuple[str, ...]]:
     """Read a table. Each row is a sample, and the last column is its label.
+
+    If labels may be missing, `values` is the number of values of a sample: a table with so many
+    columns has no labels.
 
     Returns the arrays, and the names of the classes if labels are words. `header`: whether the
     first row is a header row; None: it is a header row if it contains only words. Columns are
@@ -82,11 +87,12 @@ def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str,
     are targets of a regression. Labels that are words are classes, numbered in alphabetical order.
     """
     x, labels = array("f"), _Labels()
-    columns = 0
-    for line, cells in _rows(path):
+    columns, rows = 0, 0
+    for line, cells in _rows(path, least=1 if values == 1 else 2):
         if not columns:
             columns = len(cells)
-            words = any(cells[:-1]) and not any(_is_number(cell) for cell in cells)
+            end = columns if columns == values else -1
+            words = any(cells[:end]) and not any(_is_number(cell) for cell in cells)
             if words if header is None else header:
                 continue
         where = f"data {path}, line {line}"
@@ -96,20 +102,25 @@ def read_csv(path: Path, header: bool | None = None) -> tuple[Arrays, tuple[str,
                 "or delete the row"
             )
         try:
-            x.extend(map(float, cells[:-1]))
+            x.extend(map(float, cells[:end]))
         except ValueError:
             raise _not_a_number(where, cells) from None
-        labels.add(cells[-1], where)
-    if not labels.values:
+        rows += 1
+        if end < 0:
+            labels.add(cells[-1], where)
+    if not rows:
         raise BadInput(f"data {path}: the file has a header row and no samples: add rows")
+    found = {"x": np.frombuffer(x, np.float32).reshape(rows, -1)}
+    if end > 0:
+        return found, ()
     y, names = labels.result()
-    return {"x": np.frombuffer(x, np.float32).reshape(len(y), columns - 1), "y": y}, names
+    return {**found, "y": y}, names
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: Path, least: int) -> Iterator[tuple[int, list[str]]]:
     """Yield the line number and the cells of each row that is not empty.
 
-    Raises BadInput if the first row has fewer than two columns, or if there is no row.
+    Raises BadInput if the first row has fewer than `least` columns, or if there is no row.
     """
     end = 0  # number of lines up to the end of the last complete row
     is_empty = True
@@ -122,7 +133,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 cells = [cell.strip() for cell in row]
                 if not any(cells):
                     continue
-                if is_empty and len(cells) < 2:
+                if is_empty and len(cells) < least:
                     break
                 is_empty = False
                 yield end, cells

@@ -200,7 +200,9 @@ def half_of(dataset: Dataset, half: Half | None) -> Half:
     if dataset.x_test is not None:
         return half or "held-out"
     if half == "held-out":
-        raise BadInput(f"data {dataset.name}: no samples are held out. Set --test-split")
+        raise BadInput(
+            f"data {dataset.name}: no samples are held out. Set --test-split, or omit --half"
+        )
     return "training"
 
 

@@ -1,0 +1,72 @@
+"""The command `predict`."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from .. import api
+from ..errors import BadInput
+from .console import emit, progress, say
+from .declared import option, takes
+from .evaluate import HALF, SAMPLES, WEIGHTS, check_weights
+from .options import JSON, PORT, SCHEDULE, STORAGE, SampleOptions
+from .written import WRITTEN_FILE, check_writable
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """The options of `predict`."""
+
+    schedule: Path = SCHEDULE
+    port: str | None = PORT
+    data: SampleOptions
+    weights: Path | None = WEIGHTS
+    output: Path = option(
+        "--output", "-o", metavar="FILE", type=WRITTEN_FILE,
+        help="Write the predictions to this file: a table (.csv) or arrays (.npz).",
+    )  # fmt: skip
+    half: api.Half | None = HALF
+    samples: int | None = SAMPLES
+    storage: Path | None = STORAGE
+    as_json: bool = JSON
+
+
+@click.command()
+@takes
+def predict(given: PredictOptions) -> None:
+    """Write what a trained model answers for samples to a file.
+
+    Without --port, this computer runs the model, to the same bits as every board. DATA needs no
+    labels: an array x, a .npy file, or a table with the columns of the samples alone. A .csv file
+    gets a row for each sample: class, its number and the probabilities of all classes, or values.
+    In an .npz file, `outputs` are the numbers before the softmax.
+    """
+    port, output = given.port, given.output
+    schedule = api.Schedule.load(given.schedule)
+    graph = schedule.graph
+    if port is None and given.weights is None:
+        raise BadInput("name the weights: a file (--weights), or a board with a card (--port)")
+    check_weights(port, given.storage, given.weights)
+    api.check_prediction_file(output, graph)
+    read = (given.schedule, given.weights, given.data.data, given.storage)
+    check_writable(output, read=read)
+    data = given.data.load(graph, labels=False)
+    half = api.half_of(data, given.half)
+    weights = api.load_weights(given.weights, graph) if given.weights else None
+    with (
+        nullcontext() if port is None else api.connect(
+            port, storage=given.storage, card=schedule.model.storage,
+            arena_bytes=api.arena_for(schedule, port, None if weights else given.storage),
+        ) as connection,
+        progress(f"predicting by {graph.name}") as report,
+    ):  # fmt: skip
+        result = api.predict(
+            schedule, data, connection=connection, weights=weights, half=half,
+            samples=given.samples, progress=lambda done, total: report(done, total, "samples"),
+        )  # fmt: skip
+    result.save(output)
+    say(f"wrote {output}: {len(result.outputs):,} {half} samples of {data.name}")
+    if given.as_json:
+        emit({"file": str(output), **result.to_json()})

@@ -1,0 +1,152 @@
+"""Predictions: what a trained model answers for samples, and the files that hold the answers."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..card.weights import facts_of_weights
+from ..data.classes import NO_NAMES, Classes
+from ..data.datasets import Dataset
+from ..data.fitted import fit_samples, normalized_as
+from ..data.shapes import has_labels
+from ..device.device import Device, Progress
+from ..errors import BadInput
+from ..files import is_stream, write_whole
+from ..graph.graph import Graph
+from ..graph.weights import Array, Weights
+from .evaluate import Answers, Half, answers, check_samples, half_of, not_finite
+from .metrics import probabilities
+
+SUFFIXES = (".csv", ".npz")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Prediction(Answers):
+    """The outputs of a model for samples: logits (samples, ..., classes), or values.
+
+    `labels` are the words or numbers in the data, one for each sample, or None if it has none.
+    """
+
+    model: str
+    data: str
+    half: Half
+    has_classes: bool  # False: the model learns values
+    classes: Classes = NO_NAMES  # names of the first classes; the others are numbers
+    labels: Sequence[Any] | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        return f"<Prediction of {self.model}: {len(self.outputs):,} samples>"
+
+    @property
+    def predicted(self) -> Array:
+        """Return the number of the class with the largest output, (samples, ...)."""
+        found: Array = self.outputs.argmax(axis=-1)
+        return found
+
+    @property
+    def probabilities(self) -> Array:
+        """Return the probability of each class in float32, (samples, ..., classes)."""
+        return probabilities(self.outputs)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of all classes. A class without a name has its number."""
+        return [*self.classes, *map(str, range(len(self.classes), self.outputs.shape[-1]))]
+
+    def save(self, path: Path | str) -> None:
+        """Write the prediction to a .csv or .npz file. Raises PoetError if that fails."""
+        path = Path(path)
+        _check_format(path, self.has_classes and self.outputs.ndim > 2)
+        text = io.StringIO()
+        if path.suffix != ".npz":
+            csv.writer(text, lineterminator="\n").writerows(self._table())
+            return write_whole(path, text.getvalue())
+        arrays: dict[str, Any] = {"outputs": self.outputs}
+        if self.has_classes:
+            arrays |= {"predicted": self.predicted, "probabilities": self.probabilities}
+            arrays |= {"classes": np.array(self.names)}
+        if self.labels is not None:
+            arrays["labels"] = np.array(self.labels)
+        np.savez(raw := io.BytesIO(), **arrays)
+        return write_whole(path, raw.getvalue())
+
+    def _table(self) -> Iterator[list[Any]]:
+        """Yield the header row and a row for each sample. Numbers are float32, to the last bit."""
+        names, rows = self.names, self.outputs.reshape(len(self.outputs), -1)
+        head = ["class", "index", *(f"p({name})" for name in names)]
+        if not self.has_classes:
+            head = ["value"] if rows.shape[1] == 1 else [f"value {i}" for i in range(rows.shape[1])]
+        labels = None if self.labels is None else iter(self.labels)
+        yield ["label", *head] if labels else head
+        chosen = self.predicted.tolist()
+        for i, row in enumerate(self.probabilities if self.has_classes else rows):
+            answer = [names[chosen[i]], chosen[i]] if self.has_classes else []
+            yield [*([next(labels)] if labels else []), *answer, *map(str, row)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts of the prediction, without the answers for single samples."""
+        named = ("model", "data", "half", "computed_on", "time_us")
+        facts = {name: getattr(self, name) for name in named} | {"samples": len(self.outputs)}
+        if self.has_classes:
+            counts = np.bincount(self.predicted.reshape(-1), minlength=self.outputs.shape[-1])
+            facts |= {"classes": self.names, "counts": counts.tolist()}
+        return facts
+
+
+def predict(
+    device: Device | None,
+    graph: Graph,
+    weights: Weights,
+    data: Dataset,
+    half: Half | None,
+    samples: int | None = None,
+    progress: Progress | None = None,
+) -> Prediction:
+    """Return the outputs of a model for a half of `data`, whose labels are not used: see answers.
+
+    `half`, `samples`: see run.evaluate.evaluate. Samples are normalised as the weights need it.
+    Raises BadInput if the samples do not fit the model, and PoetError if an output is not finite.
+    """
+    facts, half = facts_of_weights(weights), half_of(data, half)
+    suffix = "_test" if half == "held-out" else ""
+    part = slice(check_samples(samples))
+    x, y = getattr(data, f"x{suffix}")[part], getattr(data, f"y{suffix}")[part]
+    fitted = Dataset(
+        data.name, fit_samples(data, suffix, x, graph), y, normalization=data.normalization
+    )
+    x = normalized_as(fitted, facts.normalization).x
+    found = answers(device, graph, weights, x, progress)
+    if not np.isfinite(found.outputs).all():
+        raise not_finite(graph, data.name)
+    label, outputs = graph[graph.label], found.outputs
+    if has_classes := label.dtype == "int32":
+        outputs = outputs.reshape(len(x), *label.shape[1:], -1)
+    labels = None
+    if has_labels(y) and y.size == len(x):
+        labels = [data.classes[i] for i in y] if data.classes else y.reshape(-1).tolist()
+    return Prediction(
+        outputs=outputs, computed_on=found.computed_on, time_us=found.time_us, model=graph.name,
+        data=data.name, half=half, has_classes=has_classes, classes=facts.classes, labels=labels,
+    )  # fmt: skip
+
+
+def check_prediction_file(path: Path, graph: Graph) -> None:
+    """Raise BadInput if no prediction of the model can be saved in a file of this name."""
+    label = graph[graph.label]
+    _check_format(path, label.dtype == "int32" and len(label.shape) > 1)
+
+
+def _check_format(path: Path, has_positions: bool) -> None:
+    """`has_positions`: whether samples have a class at each of several positions."""
+    if path.suffix not in SUFFIXES and not is_stream(path):
+        raise BadInput(f"{path}: the name of a file of predictions must end in .csv or .npz")
+    if has_positions and path.suffix != ".npz":
+        raise BadInput(
+            f"{path}: a row of a table has one class, but the model has a class at each position "
+            "of a sample: name a file that ends in .npz"
+        )

@@ -306,8 +306,8 @@ def _bundle(made: _Inputs, commands: Commands) -> Case:
 CASES = {
     "train": _train, "train --storage": _train_card, "evaluate, temporary card": _temporary,
     "simulate --storage": _simulate, "profile": _profile, "solve": _solve, "show": _show,
-    "predict": _predict, "export": _export, "build": _build, "compiler's cache": _compile, "compare": _compare,
-    "demo": _demo, "storage prepare": _prepare, "card write": _write,
+    "predict": _predict, "export": _export, "build": _build, "compiler's cache": _compile,
+    "compare": _compare, "demo": _demo, "storage prepare": _prepare, "card write": _write,
     "card write --resume": _resume, "card read": _read, "card export": _export_card,
     "card check": _check, "doctor --bundle": _bundle, "Python: save": _save,
     "Python: train in another layout": _backup,

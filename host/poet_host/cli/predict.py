@@ -1,7 +1,7 @@
 """The command `predict`."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -20,7 +20,7 @@ class PredictOptions:
     """The options of `predict`."""
 
     schedule: Path = SCHEDULE
-    port: str | None = PORT
+    port: str | None = replace(PORT, settings={**PORT.settings, "show_default": "this computer"})
     data: SampleOptions
     weights: Path | None = WEIGHTS
     output: Path = option(

@@ -42,7 +42,7 @@ def fit(dataset: Dataset, graph: Graph) -> FittedData:
     """
     if isinstance(dataset, FittedData) and dataset.graph is graph:
         return dataset
-    x, y = _fit_half(dataset, "", dataset.x, dataset.y, graph)
+    x, y = fit_half(dataset, "", dataset.x, dataset.y, graph)
     if len(x) < graph.batch:
         raise BadInput(
             f"data {dataset.name}: {len(x)} samples do not fill one batch of {graph.batch}; "
@@ -52,12 +52,12 @@ def fit(dataset: Dataset, graph: Graph) -> FittedData:
         raise BadInput(f"data {dataset.name}: provide both x_test and y_test, or neither")
     arrays = {"x": x, "y": y}
     if dataset.x_test is not None and dataset.y_test is not None:
-        test = _fit_half(dataset, "_test", dataset.x_test, dataset.y_test, graph)
+        test = fit_half(dataset, "_test", dataset.x_test, dataset.y_test, graph)
         arrays |= {"x_test": test[0], "y_test": test[1]}
     return FittedData(**(vars(dataset) | arrays | {"graph": graph}))
 
 
-def _fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> tuple[Array, Array]:
+def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> tuple[Array, Array]:
     where, name, label = f"data {dataset.name}", f"y{half}", graph[graph.label]
     if not has_labels(y):
         if learns_samples(graph):

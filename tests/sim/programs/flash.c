@@ -127,6 +127,33 @@ int main(void) {
   wear(ALLOWED + 1);
 #elif CASE == 5  /* the program goes on in RAM while the flash is busy */
   print_hex(from_ram() > 100);
+#elif CASE == 6 /* an erase in parts of 8 ms, then of 10 ms */
+  erase(AREA);
+  write(AREA, 0x1000);
+  NVMC(0x504) = 2;
+  for (uint32_t parts = 1; WORDS[0] != 0xffffffff; parts++) {
+    const uint32_t begin = microseconds();
+    NVMC(0x51c) = parts <= 5 ? 8 : 10;
+    NVMC(0x518) = AREA;
+    while (!NVMC(0x400))
+      ;
+    print_hex(microseconds() - begin);
+  }
+  NVMC(0x504) = 0;
+  write(AREA, 0x1000);
+  print_hex(WORDS[0]);
+#elif CASE == 25 || CASE == 26 /* a page that is erased in part */
+  NVMC(0x504) = 2;
+  for (uint32_t parts = 0; parts < 8; parts++) { /* 10 ms after a reset */
+    NVMC(0x518) = AREA;
+    while (!NVMC(0x400))
+      ;
+  }
+#if CASE == 25
+  write(AREA, 1);
+#else
+  NVMC(0x508) = AREA + 4096;
+#endif
 #elif CASE == 20 /* the program itself */
   erase((uint32_t)(uintptr_t)main & ~4095u);
 #elif CASE == 21 /* a byte */

@@ -97,20 +97,26 @@ static bool power_fails(struct machine *m) {
   return true;
 }
 
-void flash_erase(struct machine *m, uint32_t address) {
+void flash_erase_part(struct machine *m, uint32_t address, uint32_t us,
+                      bool is_last) {
   struct flash_array *array = &m->array;
   const uint32_t size = array->erase_bytes;
   uint8_t *at = m->flash + (address & ~(size - 1));
   address &= ~(size - 1);
-  if (!begin(m, "erase", address, array->erase_us))
+  if (!begin(m, "erase", address, us))
     return;
-  array->erased++;
-  memset(array->writes + address / array->counted_bytes, 0,
-         size / array->counted_bytes);
-  const bool cut = power_fails(m);
-  memset(at, 0xff, cut ? size / 2 : size);
-  for (uint32_t i = size / 2; cut && i < size; i++)
+  array->erased += is_last;
+  memset(array->writes + address / array->counted_bytes,
+         is_last ? 0 : (int)array->most_writes, size / array->counted_bytes);
+  const bool whole = !power_fails(m) && is_last;
+  const uint32_t done = whole ? size : is_last ? size / 2 : 0;
+  memset(at, 0xff, done);
+  for (uint32_t i = done; i < size; i++)
     at[i] |= (uint8_t)(i * 37u ^ address >> 8);
+}
+
+void flash_erase(struct machine *m, uint32_t address) {
+  flash_erase_part(m, address, m->array.erase_us, true);
 }
 
 void flash_program(struct machine *m, uint32_t address, const void *data) {

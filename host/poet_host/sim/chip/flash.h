@@ -34,6 +34,10 @@ void flash_create(struct machine *m, const struct flash_array *facts);
    `data`. The machine stops, with the reason, at an operation that would damage
    the program, or wear the flash beyond the data sheet. */
 void flash_erase(struct machine *m, uint32_t address);
+/* Let a part of an erase take `us`. Until its last part, the content of the unit
+   is undefined, and it cannot be written. */
+void flash_erase_part(struct machine *m, uint32_t address, uint32_t us,
+                      bool is_last);
 void flash_program(struct machine *m, uint32_t address, const void *data);
 /* Let the controller handle a store of the program into flash. Return false if
    the core faults. */

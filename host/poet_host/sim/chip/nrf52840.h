@@ -63,7 +63,8 @@ struct nrf_wdt {
 
 struct nrf_nvmc {
   struct nrf_peripheral p;
-  uint32_t config, cache_config;
+  uint32_t config, cache_config, part_config;
+  uint32_t part_page, part_us; /* erased in parts, for so long; 0: no page */
 };
 
 struct nrf_gpio {

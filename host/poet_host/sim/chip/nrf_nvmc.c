@@ -10,10 +10,14 @@ enum {
   READYNEXT = 0x408,
   CONFIG = 0x504,
   ERASEPAGE = 0x508,
+  ERASEPAGEPARTIAL = 0x518,
+  ERASEPAGEPARTIALCFG = 0x51c,
   ICACHECNF = 0x540,
   WRITE_ENABLED = 1, /* values of CONFIG */
   ERASE_ENABLED = 2,
   PAGE_BYTES = 4096,
+  ERASE_US = 85000,   /* tERASEPAGE */
+  PART_RESET_MS = 10, /* of ERASEPAGEPARTIALCFG.DURATION, which has 7 bits */
   CACHE_LINES = 128, /* 2 KiB in lines of 16 bytes */
   CACHE_LINE_SHIFT = 4,
   CACHE_MISS_CYCLES = 3, /* W_FLASHCACHE */
@@ -34,14 +38,39 @@ static uint32_t ready(void *owner) {
   return !flash_busy(n->p.chip->m);
 }
 
-static bool erase_page(void *owner, uint32_t value) {
-  struct nrf_nvmc *n = owner;
+static bool may_erase(struct nrf_nvmc *n, uint32_t page) {
   if (n->config != ERASE_ENABLED)
     nrf_stop(&n->p, "ERASEPAGE is written while CONFIG does not enable erase");
-  else if (value % PAGE_BYTES)
+  else if (page % PAGE_BYTES)
     nrf_stop(&n->p, "ERASEPAGE is not the address of a page");
+  else if (n->part_us && page != n->part_page)
+    nrf_stop(&n->p, "another page is erased only in part");
   else
+    return true;
+  return false;
+}
+
+static bool erase_page(void *owner, uint32_t value) {
+  struct nrf_nvmc *n = owner;
+  if (may_erase(n, value)) {
+    n->part_us = 0;
     flash_erase(n->p.chip->m, value);
+  }
+  return true;
+}
+
+/* The page is erased when the parts together take tERASEPAGE. */
+static bool erase_part(void *owner, uint32_t value) {
+  struct nrf_nvmc *n = owner;
+  const uint32_t us = n->part_config * 1000;
+  if (may_erase(n, value)) {
+    n->part_page = value;
+    n->part_us += us;
+    const bool is_last = n->part_us >= ERASE_US;
+    flash_erase_part(n->p.chip->m, value, us, is_last);
+    if (is_last)
+      n->part_us = 0;
+  }
   return true;
 }
 
@@ -63,6 +92,9 @@ static const struct reg registers[] = {
     {READYNEXT, 4, .get = ready},
     {CONFIG, 4, PLAIN, FIELD(struct nrf_nvmc, config), .most = 2},
     {ERASEPAGE, 4, WRITE_ONLY, .set = erase_page},
+    {ERASEPAGEPARTIAL, 4, WRITE_ONLY, .set = erase_part},
+    {ERASEPAGEPARTIALCFG, 4, PLAIN, FIELD(struct nrf_nvmc, part_config),
+     .most = 127},
     {ICACHECNF, 4, PLAIN, FIELD(struct nrf_nvmc, cache_config), .most = 1,
      .after = configure_cache},
     {0}};
@@ -72,6 +104,7 @@ void nrf_nvmc_create(struct nrf52840 *chip) {
   n->p = (struct nrf_peripheral){
       .name = "NVMC", .base = 0x4001e000, .irq = 30, .registers = registers};
   nrf_add(chip, &n->p);
+  n->part_config = PART_RESET_MS;
   chip->m->store = store;
   chip->m->store_owner = n;
   flash_create(chip->m, &(struct flash_array){
@@ -79,8 +112,8 @@ void nrf_nvmc_create(struct nrf52840 *chip) {
                             .program_bytes = 4,
                             .counted_bytes = 4,
                             .most_writes = 2,  /* nWRITE */
-                            .erase_us = 85000, /* tERASEPAGE */
-                            .write_us = 41,    /* tWRITE */
+                            .erase_us = ERASE_US,
+                            .write_us = 41, /* tWRITE */
                         });
   configure_cache(n);
 }

@@ -1,15 +1,18 @@
 """Times of statements, computed from the rules of plans and the costs of a schedule."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from ..errors import BadInput
+from ..graph.operands import operator_of
 from ..plan.costgraph import parse_cost_graph
 from ..plan.effects import effects_of
 from ..plan.plan import Statement
 from ..plan.problem import CostGraph
 from ..plan.timeline import Clock
-from .decode import Wait
+from .decode import Wait, decode
+from .nests import Streamed
 from .schedule import Schedule
 
 
@@ -48,3 +51,33 @@ def planned_times(
         span = clock.run(*effects_of(graph, [statement]))
         times.append(Timed(reached_us, span.begin_us, span.end_us))
     return tuple(times)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A computation that a board does not interrupt: a kernel in RAM, or a cell of a nest."""
+
+    node: str
+    op: str
+    time_us: float  # planned; of a cell, the mean of its nest
+
+
+def longest_slice(schedule: Schedule) -> Slice | None:
+    """Return the longest slice of the computations; None if the schedule has no costs."""
+    slices = _slices(schedule) if schedule.meta.get("costs") else ()
+    return max(slices, key=lambda it: it.time_us, default=None)
+
+
+def _slices(schedule: Schedule) -> Iterator[Slice]:
+    costs = costs_of_schedule(schedule)
+    for statement in decode(schedule):
+        if isinstance(statement, Wait) or statement.op != "compute":
+            continue
+        name, cells = statement.node, 1
+        time_us = costs.nodes[costs.index[name]].mode(statement.mode).time_us
+        if isinstance(statement, Streamed):
+            name = statement.own
+            operator = operator_of(schedule.graph[name])
+            steps = {loop.axis: loop.step for loop in statement.nest.loops}  # the innermost ones
+            cells = prod(-(-operator.size(axis) // step) for axis, step in steps.items())
+        yield Slice(name, str(schedule.graph[name].op), time_us / cells)

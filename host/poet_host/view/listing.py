@@ -11,7 +11,7 @@ from ..schedule.decode import Wait, initial_offsets, walk
 from ..schedule.model import CURRENT, FIXED, INPUT, NEXT, PAGE, SLOTS, Model
 from ..schedule.nests import Streamed, nested
 from ..schedule.schedule import Schedule
-from ..schedule.times import Timed, costs_of_schedule, planned_times
+from ..schedule.times import Slice, Timed, costs_of_schedule, longest_slice, planned_times
 
 _PLACES = {
     INPUT: "of a batch, two slots",
@@ -113,12 +113,19 @@ def _header(schedule: Schedule) -> Iterator[str]:
         yield _costs(f"promised ({plan.get('status')}, method {plan.get('method')})", plan)
     if isinstance(keep := meta.get("keep_everything"), dict):
         yield _costs("keeping everything", keep)
+    if longest := longest_slice(schedule):
+        yield slice_text(longest)
     if homes := initial_offsets(schedule):
         every = f", and written after every {counted(header.commit_every, 'step')}"
         yield f"in RAM when a step begins{every * model.storage}: " + ", ".join(
             f"{shortened(name, NAME_WIDTH)} at {offset:,}" for name, offset in homes.items()
         )
     yield ("storage: " if model.storage else "no card; flash: ") + ", ".join(_storage(model))
+
+
+def slice_text(longest: Slice) -> str:
+    node = shortened(longest.node, NAME_WIDTH)
+    return f"longest slice: {longest.time_us:,.1f} us, {node} ({longest.op})"
 
 
 def _costs(what: str, costs: dict[str, float | None]) -> str:

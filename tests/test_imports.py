@@ -30,16 +30,16 @@ ORDER = [
 LINES = {
     "graph": 3334, "reference": 1076, "onnx": 3607, "device": 1456, "firmware_build": 1635,
     "sim": 1652, "profile": 1097, "packing": 378, "plan": 3347, "stream": 1866, "solver": 7031,
-    "baselines": 2174, "schedule": 2667, "data": 1327, "card": 1924, "run": 2062, "check": 843,
-    "view": 1404, "compare": 345, "api": 1815, "cli": 3500,
+    "baselines": 2174, "schedule": 2700, "data": 1327, "card": 1924, "run": 2062, "check": 843,
+    "view": 1411, "compare": 345, "api": 1815, "cli": 3507,
 }  # fmt: skip
 ROOT_LINES = 1195  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 1888, "firmware/src": 8929, "firmware/kernels": 8349, "firmware/port": 6520,
-    "host/poet_host/sim/chip": 10635, "host/poet_host/packing": 540,
+    "firmware/include": 1888, "firmware/src": 8929, "firmware/kernels": 8349, "firmware/port": 6529,
+    "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6817, "examples": 255, "tests": 61621,
+    "bench": 6817, "examples": 255, "tests": 61696,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}

@@ -148,22 +148,25 @@ static bool is_in(const struct poet *p, const struct poet_run *run,
   return false;
 }
 
+/* Find a block, and let the first of `runs` be its run. */
 static uint32_t data_place(struct poet *p, uint32_t block) {
   struct walk walk;
-  struct poet_run run;
+  struct poet_run run = p->runs[1];
   uint32_t at;
-  if (is_in(p, &p->runs[0], block, &at) || is_in(p, &p->runs[1], block, &at)) {
+  if (is_in(p, &p->runs[0], block, &at)) {
     return at;
   }
-  start(&walk, p->program, p->store.unit_blocks);
-  while (next_run(&walk, &run)) {
-    if (is_in(p, &run, block, &at)) {
-      p->runs[1] = p->runs[0];
-      p->runs[0] = run;
-      return at;
-    }
+  if (!is_in(p, &run, block, &at)) {
+    start(&walk, p->program, p->store.unit_blocks);
+    do {
+      if (!next_run(&walk, &run)) {
+        return POET_NO_BLOCK;
+      }
+    } while (!is_in(p, &run, block, &at));
   }
-  return POET_NO_BLOCK;
+  p->runs[1] = p->runs[0];
+  p->runs[0] = run;
+  return at;
 }
 
 /* Return 0 if a host has laid out the storage, or may do so. */

@@ -70,6 +70,24 @@ static uint32_t crc_of_record(const struct poet_samples *s,
   return poet_crc(s->start, record, offsetof(struct poet_samples_record, crc));
 }
 
+/* What an access that failed may have written must not be found later. */
+static POET_CHECKED int undo(struct poet_samples *s, uint32_t block,
+                             int error) {
+  const uint32_t nothing = 0;
+  if (error) {
+    poet_ignore(poet_write_record(s->p, block, &nothing, sizeof nothing));
+    poet_ignore(poet_flush_all(s->p));
+  }
+  return error;
+}
+
+static POET_CHECKED int put_record(struct poet_samples *s,
+                                   const struct poet_samples_record *record) {
+  TRY(poet_write_record(s->p, record_block(s, record->sequence), record,
+                        sizeof *record));
+  return poet_flush_all(s->p);
+}
+
 static POET_CHECKED int write_record(struct poet_samples *s, uint32_t epoch,
                                      uint32_t reset) {
   struct poet_samples_record record = {.magic = POET_SAMPLES_MAGIC,
@@ -80,9 +98,7 @@ static POET_CHECKED int write_record(struct poet_samples *s, uint32_t epoch,
                                        .slots = s->slots,
                                        .reset = reset};
   record.crc = crc_of_record(s, &record);
-  TRY(poet_write_record(s->p, record_block(s, record.sequence), &record,
-                        sizeof record));
-  TRY(poet_flush_all(s->p));
+  TRY(undo(s, record_block(s, record.sequence), put_record(s, &record)));
   s->record = record;
   return 0;
 }
@@ -126,6 +142,21 @@ static POET_CHECKED int read_header(const struct poet_samples *s,
   return 0;
 }
 
+/* No sample is drawn later than a newer one of its class: a newer one can have
+ * a smaller `from` if steps were lost in between. */
+static void order(struct poet_samples *s, uint32_t label) {
+  uint32_t least = UINT32_MAX;
+  for (uint32_t i = 1; i <= s->places && i <= s->next[label]; i++) {
+    uint32_t *from = &s->from[place_of(s, label, s->next[label] - i)];
+    if (*from > least) {
+      *from = least;
+    }
+    if (*from) {
+      least = *from;
+    }
+  }
+}
+
 /* Find the samples of a class. A place in front of the newest sample may hold
  * one of an earlier round, if the power was cut. */
 static POET_CHECKED int find_samples(struct poet_samples *s, uint32_t label) {
@@ -164,6 +195,7 @@ int poet_samples_open(struct poet_samples *s, bool is_new) {
   }
   for (uint32_t label = 0; label < s->classes; label++) {
     TRY(find_samples(s, label));
+    order(s, label);
   }
   return 0;
 }
@@ -193,7 +225,7 @@ static bool is_in_use(const struct poet_samples *s, uint32_t label,
   const uint32_t oldest = s->from[place_of(s, label, next)];
   const uint32_t step = oldest > first ? oldest : first;
   uint32_t newer = from <= step;
-  if (!oldest || first >= from) {
+  if (!oldest || oldest >= from || first >= from) {
     return false;
   }
   for (uint32_t i = 1; i < s->places; i++) {
@@ -239,10 +271,12 @@ int poet_samples_add(struct poet_samples *s, uint32_t label, uint32_t from,
   } else {
     header.crc = poet_crc(crc_of_header(s, &header), sample, s->sample_bytes);
     s->from[place] = 0; /* a write that fails leaves no sample */
-    TRY(write_sample(s, place, &header, sample));
+    TRY(undo(s, place_block(s, place),
+             write_sample(s, place, &header, sample)));
   }
   s->from[place] = from;
   s->next[label] = number + 1;
+  order(s, label);
   return 0;
 }
 
@@ -289,6 +323,14 @@ bool poet_samples_draw(const struct poet_samples *s, uint32_t seed,
   *label = class;
   *reader = (struct poet_sample_reader){.place = place_of(s, class, number)};
   return true;
+}
+
+uint32_t poet_samples_room(const struct poet_samples *s,
+                           const struct poet_sample_reader *reader) {
+  const uint32_t at =
+      ((uint32_t)sizeof(struct poet_sample) + reader->offset) % POET_BLOCK;
+  const uint32_t left = s->sample_bytes - reader->offset;
+  return s->ram || left < POET_BLOCK - at ? left : POET_BLOCK - at;
 }
 
 int poet_samples_read(const struct poet_samples *s,

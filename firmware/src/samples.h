@@ -6,11 +6,6 @@
 
 #include "runtime.h"
 
-/* A result of functions that may be called again later. */
-#ifndef POET_BUSY
-#define POET_BUSY 1
-#endif
-
 /* Set all fields down to `next`, and then call poet_samples_open. Place `i` of
  * class `c` has the number c * places + i. */
 struct poet_samples {
@@ -61,6 +56,9 @@ uint32_t poet_samples_count(const struct poet_samples *s, uint32_t label,
 bool poet_samples_draw(const struct poet_samples *s, uint32_t seed,
                        uint32_t step, uint32_t batch, uint32_t i,
                        uint32_t *label, struct poet_sample_reader *reader);
+/* Return how many of the next bytes of a sample lie in one block. */
+uint32_t poet_samples_room(const struct poet_samples *s,
+                           const struct poet_sample_reader *reader);
 /* Read the next bytes of a sample. page_damaged: they were the last ones, and
  * the sample is not the one that was written. */
 POET_CHECKED int poet_samples_read(const struct poet_samples *s,

@@ -17,11 +17,13 @@ def drawn(
     """Return the indices of the samples that a step draws, or None if there is none for it.
 
     Each class has a sample in turn. A step draws from the newest `slots` samples of a class that
-    were taught before it began.
+    were taught before it began. A sample is drawn no later than newer ones of its class.
     """
     found: dict[int, list[int]] = {}
+    first: dict[int, int] = {}  # of each class, the least next_step so far
     for index, sample in reversed([*enumerate(taught)]):
-        if sample.next_step <= step:
+        first[sample.label] = min(sample.next_step, first.get(sample.label, sample.next_step))
+        if first[sample.label] <= step:
             found.setdefault(sample.label, []).append(index)
     newest = [found[label][:slots] for label in sorted(found)]
     if not newest:

@@ -138,8 +138,8 @@ static const struct poet_resident *find(const struct poet *p, uint32_t tensor) {
   return index < p->decoder.resident_count ? &p->memory.residents[index] : NULL;
 }
 
-static POET_CHECKED int infer(struct poet *p, const void *data,
-                              const uint8_t **outputs) {
+static POET_CHECKED int infer(struct poet *p, poet_fill_fn *fill,
+                              const void *data, const uint8_t **outputs) {
   const struct poet_program *program = p->forward;
   memcpy(&p->model, program->model, sizeof p->model);
   memcpy(&p->plan, program->plan, sizeof p->plan);
@@ -151,14 +151,15 @@ static POET_CHECKED int infer(struct poet *p, const void *data,
   if (!input) {
     return POET_ERROR_bad_plan;
   }
-  memcpy(p->memory.arena + input->offset, data, input->size_bytes);
+  fill(data, p->memory.arena + input->offset, input->size_bytes);
   TRY(poet_step(p, p->inferences++, 0, 0, &p->result));
   const struct poet_resident *output = find(p, p->model.tensor_count - 1u);
   *outputs = output ? p->memory.arena + output->offset : NULL;
   return output ? 0 : POET_ERROR_bad_plan;
 }
 
-int poet_infer(struct poet *p, const void *data, const uint8_t **outputs) {
+int poet_infer_filled(struct poet *p, poet_fill_fn *fill, const void *data,
+                      const uint8_t **outputs) {
   struct kept kept;
   TRY(ready(p));
   if (!p->forward) {
@@ -168,9 +169,17 @@ int poet_infer(struct poet *p, const void *data, const uint8_t **outputs) {
     TRY(poet_restore(p));
   }
   lend(p, &kept);
-  const int error = infer(p, data, outputs);
+  const int error = infer(p, fill, data, outputs);
   take_back(p, &kept);
   return error;
+}
+
+static void copy(const void *data, uint8_t *input, uint32_t size_bytes) {
+  memcpy(input, data, size_bytes);
+}
+
+int poet_infer(struct poet *p, const void *data, const uint8_t **outputs) {
+  return poet_infer_filled(p, copy, data, outputs);
 }
 
 #endif

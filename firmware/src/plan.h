@@ -360,4 +360,14 @@ POET_CHECKED int poet_validate(struct poet *p, uint32_t model_bytes,
  * that have arrived. Return a number other than 0 if the step must stop. */
 int poet_serve_poll(void *context);
 
+#if POET_LIBRARY
+/* ---- forward.c ---- */
+
+/* The same as poet_infer, with a function that fills in the input. */
+typedef void poet_fill_fn(const void *data, uint8_t *input,
+                          uint32_t size_bytes);
+POET_CHECKED int poet_infer_filled(struct poet *p, poet_fill_fn *fill,
+                                   const void *data, const uint8_t **outputs);
+#endif
+
 #endif

@@ -5,20 +5,15 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import cffi
 import pytest
 from poet_host.resources import resource
 from support.compiler import compiler
+from support.float_modes import MODES, PROCESSOR, USUAL, mode_setter
 from support.memory_board import MemoryBoard, card, refusal
 from support.sim_helper import bare, build, run
 from support.toy_boards import load, trained, weights
 
 FIRMWARE = resource("firmware")
-PROCESSOR = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
-# The bits of MXCSR that flush results and operands to zero, and two that set the rounding mode.
-MODES = (1 << 15, 1 << 6, 1 << 13, 1 << 14)
-USUAL = 0x1F80
-SET_MODE = "#include <xmmintrin.h>\nvoid set_mode(unsigned mode) { _mm_setcsr(mode); }\n"
 PRINTS = """
 #include <stdio.h>
 #include "poet/exact.h"
@@ -70,21 +65,16 @@ def test_what_the_header_prevents_would_be_noticed(options: str, tmp_path: Path)
 @pytest.mark.skipif("sse2" not in PROCESSOR, reason="the processor has another register of modes")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_board_refuses_modes_that_change_results(mode: int, tmp_path: Path) -> None:
-    source, built = tmp_path / "modes.c", tmp_path / "modes.so"
-    source.write_text(SET_MODE)
-    subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(built)], check=True)
-    ffi = cffi.FFI()
-    ffi.cdef("void set_mode(unsigned mode);")
-    library = ffi.dlopen(str(built))
+    set_mode = mode_setter(tmp_path)
     board, other, fresh = trained(card()), trained(card()), MemoryBoard(card())
     fresh.format()
 
     def refused(call: object, *arguments: object) -> str:
-        library.set_mode(USUAL | mode)
+        set_mode(USUAL | mode)
         try:
             return refusal(call, *arguments).name  # type: ignore[arg-type]
         finally:
-            library.set_mode(USUAL)
+            set_mode(USUAL)
 
     assert refused(load, fresh) == "inexact"
     assert refused(board.step, 1) == "inexact"

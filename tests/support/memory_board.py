@@ -24,7 +24,7 @@ IN_RAM = isa.constants()["POET_MODEL_IN_RAM"]
 GUARD = 0x5AFE5AFE  # the word after the arena
 
 
-def _declarations(path: str) -> str:
+def declarations(path: str) -> str:
     """Return a header as cffi can read it: without comments, directives and macros."""
     text = (resource("firmware") / path).read_text(encoding="utf-8")
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
@@ -48,7 +48,7 @@ def library() -> tuple[cffi.FFI, Any]:
     headers = ("records.h", "answers.h", "port.h", "program.h", "slices.h", "poet.h", "server.h")
     inner = ("storage.h", "runtime.h", "plan.h", "samples.h")
     for header in [f"include/poet/{h}" for h in headers] + [f"src/{h}" for h in inner]:
-        ffi.cdef(_declarations(header))
+        ffi.cdef(declarations(header))
     return ffi, ffi.dlopen(str(build_library(bool(os.environ.get("POET_SANITIZE")))))
 
 

@@ -47,10 +47,13 @@ extern "C" {
 
 /* One constant for each row of wire.def, such as POET_ERROR_no_storage = -4 and
  * POET_MESSAGE_hello = 1. */
+#ifndef POET_HAS_ERRORS /* learner.h has the same ones */
+#define POET_HAS_ERRORS
 enum poet_error {
 #define ERROR(code, name, meaning, advice, detail) POET_ERROR_##name = (code),
 #include "wire.def"
 };
+#endif
 enum poet_reset {
 #define RESET(code, name, meaning, advice) POET_RESET_##name = (code),
 #include "wire.def"

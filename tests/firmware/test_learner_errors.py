@@ -1,0 +1,316 @@
+"""Each error of a learner changes nothing."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from poet_host import isa
+from poet_host.resources import resource
+from support.float_modes import MODES, PROCESSOR, USUAL, mode_setter
+from support.learner_bench import (
+    BLOCK,
+    BUSY,
+    SAMPLES,
+    WEIGHTS,
+    Device,
+    Kind,
+    Learner,
+    Refused,
+    Trace,
+    blocks,
+    library,
+    package,
+    stored,
+)
+
+HEADER = resource("firmware/include/poet/learner.h")
+STATE = ("step", "saved_step", "next_step", "wanted", "samples", "classes", "busy")
+
+
+def refused(name: str, call: Callable[..., object], *arguments: Any, **named: Any) -> None:
+    with pytest.raises(Refused) as found:
+        call(*arguments, **named)
+    assert found.value.name == name
+
+
+def facts(learner: Learner) -> tuple[Any, ...]:
+    return tuple(getattr(learner.state(), it) for it in STATE), learner.weights()
+
+
+def trained(kind: Kind | None = None, unit: int | None = 1, steps: int = 3) -> Learner:
+    kind = kind or Kind()
+    storage = None if unit is None else Device(blocks(kind, unit), unit)
+    learner = Learner(kind, storage)
+    for number in range(6):
+        assert learner.teach(kind.sample(number), number % kind.classes)
+    learner.learn(steps)
+    learner.run()
+    return learner
+
+
+def calls(learner: Learner) -> dict[str, Callable[[], object]]:
+    """Each function but open."""
+    sample = learner.kind.sample(1)
+    return {
+        "infer": lambda: learner.infer(sample),
+        "teach": lambda: learner.call("teach", learner.raw(sample), 0),
+        "learn": lambda: learner.call("learn", 1),
+        "poll": lambda: learner.call("poll", 0),
+        "save": lambda: learner.call("save"),
+        "state": learner.state,
+        "read": lambda: learner.call("read", 0, 0, learner.ffi.new("uint8_t[4]"), 4),
+        "write": lambda: learner.call("write", 0, 0, learner.ffi.new("uint8_t[4]"), 4),
+        "adopt": lambda: learner.call("adopt"),
+        "forget": lambda: learner.call("forget", SAMPLES | WEIGHTS),
+    }
+
+
+def test_a_learner_that_was_not_opened_is_closed() -> None:
+    learner = Learner(Kind(), open=False)
+    for call in calls(learner).values():
+        refused("closed", call)
+
+
+def test_memory_must_be_aligned_and_large_enough() -> None:
+    learner = Learner(Kind(), open=False)
+    for how in ({"offset": 4, "fewer": 4}, {"fewer": 8}, {"fewer": learner.bytes_}):
+        before = bytes(learner.ffi.buffer(learner._memory))
+        refused("memory", learner.open, **how)
+        assert bytes(learner.ffi.buffer(learner._memory)) == before
+        for call in calls(learner).values():
+            refused("closed", call)
+    learner.open()
+
+
+@pytest.mark.parametrize("unit", [None, 8])
+def test_a_damaged_package_is_refused(unit: int | None) -> None:
+    kind = Kind()
+    whole = package(kind)
+    record = library()[0].new("struct poet_package *", whole.record[0])
+    storage = None if unit is None else Device(blocks(kind, unit), unit)
+    learner = Learner(kind, storage, open=False)
+    learner.package = type(whole)(record=record)
+    fields: dict[str, Any] = {
+        "magic": 0, "classes": 0, "slots": 0, "batch": 0, "channels": 5, "raw": 4, "values_crc": 1
+    }  # fmt: skip
+    for name, wrong in fields.items():
+        right = getattr(record, name)
+        setattr(record, name, wrong)
+        refused("package", learner.open)
+        setattr(record, name, right)
+    parts = [(record.training, "model"), (record.training, "plan"), (record.forward, "plan")]
+    for program, part in parts:
+        content = getattr(program, part)
+        content = library()[0].cast("uint8_t *", content)
+        size = getattr(program, f"{part}_bytes")
+        for at in range(0, size, 37):
+            content[at] ^= 1
+            with pytest.raises(Refused) as found:
+                learner.open()
+            assert found.value.name in ("package", "memory")  # its headers say how much it needs
+            content[at] ^= 1
+    learner.open()
+    assert learner.weights() == Trace(kind).replay(0)
+
+
+def test_too_few_blocks_are_refused() -> None:
+    for unit in (0, 1, 8):
+        kind = Kind()
+        learner = Learner(kind, Device(blocks(kind, unit) - 1, unit), open=False)
+        refused("storage_small", learner.open)
+        assert not learner.device.changes
+
+
+def test_foreign_contents_stay_until_they_are_forgotten() -> None:
+    kind = Kind()
+    for unit in (0, 1, 8):
+        storage = Device(blocks(kind, unit), unit)
+        storage.image[:BLOCK] = b"somebody's own".ljust(BLOCK)
+        before = bytes(storage.image)
+        learner = Learner(kind, storage, open=False)
+        refused("not_blank", learner.open)
+        for name, call in calls(learner).items():
+            if name != "forget":
+                refused("closed", call)
+        refused("closed", learner.forget, SAMPLES)
+        assert bytes(storage.image) == before
+        learner.forget(SAMPLES | WEIGHTS)
+        learner.open()
+        assert learner.weights() == Trace(kind).replay(0)
+
+
+@pytest.mark.parametrize("unit", [0, 1, 8])
+def test_weights_of_another_model_stay_until_they_are_forgotten(unit: int) -> None:
+    kind = Kind(autoencoder=True)
+    learner = trained(unit=unit)
+    learner.save()
+    before = bytes(learner.device.image)
+    other = Learner(kind, learner.device, open=False)
+    refused("other_model", other.open)
+    assert bytes(learner.device.image) == before
+    other.forget(SAMPLES | WEIGHTS)
+    other.open()
+    assert other.weights() == Trace(kind).replay(0)
+    assert other.state().samples == 0
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
+def test_a_sample_must_be_finite(value: float) -> None:
+    learner = trained(Kind(raw="float32"))
+    sample = learner.kind.sample(1)
+    sample[1, 0, 5] = value
+    before = facts(learner)
+    if value < 3e38 or not np.isfinite(value):
+        refused("bad_sample", learner.teach, sample, 0)
+        refused("bad_sample", learner.infer, sample)
+    assert facts(learner) == before
+
+
+def test_a_label_must_be_a_class() -> None:
+    learner = trained()
+    before = facts(learner)
+    for label in (3, 2**32 - 1):
+        refused("bad_label", learner.teach, learner.kind.sample(1), label)
+    auto = trained(Kind(autoencoder=True))
+    refused("bad_label", auto.teach, auto.kind.sample(1), 1)
+    assert facts(learner) == before
+
+
+def test_a_call_from_a_callback_is_refused() -> None:
+    learner, other = trained(), trained()
+    before = facts(learner)
+    found = []
+
+    def inside() -> None:
+        learner.device.inside = lambda: None
+        for call in [learner.open, *calls(learner).values()]:
+            code = 0
+            taken, learner.device.bus_taken = learner.device.bus_taken, 0
+            try:
+                call()
+            except Refused as error:
+                code = 1
+                found.append(error.name)
+            learner.device.bus_taken = taken
+            assert code
+        other.poll()  # another learner
+
+    learner.device.inside = inside
+    learner.save()
+    assert found == ["reentered"] * 11
+    assert facts(learner)[1] == before[1]
+
+
+def test_what_needs_storage_is_refused_without() -> None:
+    learner = trained(unit=None)
+    before = facts(learner)
+    refused("no_storage", learner.save)
+    refused("no_storage", learner.write, 0, b"1234")
+    assert facts(learner) == before
+    refused("no_storage", Learner, Kind(pages=True))
+    flash = Device(blocks(Kind(pages=True), 8), 8)
+    refused("no_storage", Learner, Kind(pages=True), flash)  # pages do not suit it
+    assert not flash.changes
+
+
+@pytest.mark.parametrize(("pages", "unit"), [(False, None), (False, 1), (True, 0)])
+def test_training_that_diverges_goes_back_to_the_last_commit(pages: bool, unit: int | None) -> None:
+    kind = Kind(pages=pages, learning_rate=1e20)
+    learner = trained(kind, unit, steps=0)
+    if unit is not None:
+        learner.save()
+    learner.learn(9)
+    with pytest.raises(Refused, match="not_finite"):
+        learner.run()
+    state = learner.state()
+    assert (state.wanted, state.busy) == (0, False)
+    weights = learner.weights()
+    if unit is None:
+        assert weights == Trace(kind).replay(0)
+    else:
+        assert state.step == state.saved_step
+        assert weights == Learner(kind, learner.device).weights()
+    assert learner.poll() == 0
+
+
+@pytest.mark.skipif("sse2" not in PROCESSOR, reason="the processor has another register of modes")
+@pytest.mark.parametrize("mode", MODES)
+def test_a_processor_that_changes_results_is_refused(mode: int, tmp_path: Path) -> None:
+    set_mode = mode_setter(tmp_path)
+    learner = trained()
+    before = facts(learner)
+    learner.learn(1)
+    refusals = []
+    for call in (learner.run, lambda: learner.infer(learner.kind.sample(1)), learner.open):
+        set_mode(USUAL | mode)
+        try:
+            call()
+        except Refused as error:
+            refusals.append(error.name)
+        finally:
+            set_mode(USUAL)
+        if call != learner.open:
+            learner.learn(0)
+            assert facts(learner) == before
+            learner.learn(1)
+    assert refusals == ["inexact"] * 3
+    learner.open()
+
+
+def test_steps_and_saves_wait_until_tensors_are_adopted() -> None:
+    learner = trained()
+    names = stored(learner.kind)
+    size = len(learner.weights()[names[0]])
+    refused("out_of_order", learner.write, 0, b"1234", 4)
+    learner.write(0, bytes(size - 4))
+    learner.learn(1)
+    refused("staged", learner.poll)
+    refused("staged", learner.save)
+    refused("out_of_order", learner.call, "adopt")
+    refused("out_of_order", learner.write, 0, b"1234", 4)
+    refused("bad_object", learner.write, 0, bytes(8), size - 4)
+    refused("bad_object", learner.write, len(names), b"1234")
+    refused("bad_object", learner.read, len(names), 4)
+    refused("bad_object", learner.read, 0, size + 1)
+    refused("bad_object", learner.read, 0, 2, size - 1)
+    learner.write(0, bytes(size))
+    learner.call("adopt")
+    assert learner.weights()[names[0]] == bytes(size)
+    learner.run()
+
+
+def test_a_busy_bus_changes_nothing() -> None:
+    learner = trained()
+    learner.poll()
+    before = facts(learner)
+    accesses, learner.device.busy_bus = learner.device.accesses, True
+    for name, call in calls(learner).items():
+        if name not in ("infer", "learn", "state"):
+            assert call() == BUSY, name
+    closed = Learner(Kind(), Device(blocks(Kind(), 1), 1), open=False)
+    closed.device.busy_bus = True
+    closed.open()
+    refused("closed", closed.save)
+    assert learner.device.accesses == accesses
+    learner.device.busy_bus = False
+    assert facts(learner) == before
+
+
+def test_each_result_has_a_sentence() -> None:
+    ffi, lib = library()
+    results = {BUSY: "BUSY", **{code: row.name for code, row in isa.by_code("ERROR").items()}}
+    known = re.findall(r"\bPOET_ERROR_(\w+) = -\d+(?:,|)\s*/\*", HEADER.read_text())
+    texts = {
+        name: ffi.string(lib.poet_learner_text(code)).decode() for code, name in results.items()
+    }
+    assert len({texts[name] for name in ["ok", "BUSY", *known]}) == len(known) + 2
+    assert texts["stopped"] == ffi.string(lib.poet_learner_text(99)).decode()
+    assert all(text[0].isupper() and text.endswith(".") for text in texts.values())
+
+
+def test_the_header_lists_the_errors_of_the_table() -> None:
+    listed = re.findall(r"\bPOET_ERROR_(\w+) = (-?\d+)", HEADER.read_text())
+    assert listed == [(row.name, str(code)) for code, row in isa.by_code("ERROR").items()]

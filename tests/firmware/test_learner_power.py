@@ -1,0 +1,204 @@
+"""A learner whose power is cut at each write and erase, or whose storage fails once."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from support.learner_bench import (
+    SAMPLES,
+    WEIGHTS,
+    Device,
+    Kind,
+    Learner,
+    Refused,
+    StorageFailed,
+    Trace,
+    blocks,
+    outputs_of,
+    stored,
+)
+from support.learner_life import Life, cut
+from support.memory_board import SURVIVE
+
+STORAGES = [
+    pytest.param(Kind(), 0, id="no erase"),
+    pytest.param(Kind(), 1, id="flash 1"),
+    pytest.param(Kind(), 8, id="flash 8"),
+    pytest.param(Kind(pages=True), 0, id="pages"),
+]
+SLOW = pytest.mark.slow
+EVERY = 13  # in the quick tests, so many writes and erases from one cut to the next
+
+
+def cuts(kind: Kind, unit: int, every: int, survive: str = "all") -> int:
+    found = 1
+    while cut(kind, unit, found, survive):
+        found += every
+    return found
+
+
+@pytest.mark.parametrize(("kind", "unit"), STORAGES)
+def test_a_power_cut_leaves_a_committed_step_and_whole_samples(kind: Kind, unit: int) -> None:
+    assert cuts(kind, unit, EVERY) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "unit"), STORAGES)
+def test_a_power_cut_at_each_write_and_erase(kind: Kind, unit: int) -> None:
+    assert cuts(kind, unit, 1) > 100
+
+
+@pytest.mark.parametrize("survive", sorted(set(SURVIVE) - {"all"}))
+@pytest.mark.parametrize("pages", [False, True])
+def test_a_card_loses_what_it_was_not_asked_to_flush(pages: bool, survive: str) -> None:
+    assert cuts(Kind(pages=pages), 0, 2 * EVERY, survive) > 100
+
+
+@pytest.mark.parametrize("again", [1, 2, 3])
+def test_a_second_cut_follows_soon(again: int) -> None:
+    for cut_at in range(20, 200, 17):
+        life = Life(Kind(), 1)
+        device = life.device(cut_at)
+        for _ in range(3):
+            with pytest.raises(Refused):
+                life.begin(device)
+            life.power_is_cut()
+            device = Device(0, 1, device.after_the_cut())
+            device.cut_at = again
+        device.cut_at = None
+        life.begin(device)
+
+
+@pytest.mark.parametrize(("kind", "unit"), STORAGES)
+def test_an_access_that_fails_once_changes_nothing(kind: Kind, unit: int) -> None:
+    life = Life(kind, unit)
+    whole = life.device()
+    life.begin(whole)
+    for fail_at in range(3, whole.accesses, EVERY):
+        life = Life(kind, unit)
+        device = life.device()
+        device.fail_at = fail_at
+        with pytest.raises(Refused, match="storage_failed"):
+            life.begin(device)
+        life.unsure = []  # an error keeps no sample
+        life.begin(device)  # opens again
+
+
+def trained(kind: Kind, unit: int) -> tuple[Device, Trace]:
+    device = Device(blocks(kind, unit), unit)
+    learner, trace = Learner(kind, device), Trace(kind)
+    for label in (0, 1, 2, 1):
+        assert trace.teach(learner, label % kind.classes)
+    learner.learn(4)
+    learner.run()
+    learner.save()
+    return device, trace
+
+
+def outcomes(
+    kind: Kind, unit: int, change: Callable[[Learner], None]
+) -> set[tuple[int, int, tuple[bytes, ...]]]:
+    """Do something, with a cut at each write and erase. Return what the next start finds."""
+    device, _ = trained(kind, unit)
+    found = set()
+    cut_at = 0
+    ended = False
+    while not ended:
+        tried = Device(0, unit, bytes(device.image))
+        learner = Learner(kind, tried)
+        cut_at += 1
+        tried.cut_at = tried.changes + cut_at
+        try:
+            change(learner)
+            ended = True
+        except StorageFailed:
+            pass
+        again = Learner(kind, Device(0, unit, tried.after_the_cut()))
+        weights = tuple(again.weights().values())
+        found.add((again.state().step, again.state().samples, weights))
+    assert cut_at > 1
+    return found
+
+
+@pytest.mark.parametrize("what", [SAMPLES, WEIGHTS, SAMPLES | WEIGHTS])
+@pytest.mark.parametrize(("kind", "unit"), STORAGES)
+def test_to_forget_is_done_or_not(kind: Kind, unit: int, what: int) -> None:
+    _, trace = trained(kind, unit)
+    old, new = (tuple(trace.replay(step).values()) for step in (4, 0))
+    after = (4, 0 if what & SAMPLES else 4, new if what & WEIGHTS else old)
+    found = outcomes(kind, unit, lambda it: it.forget(what))
+    assert after in found
+    assert found <= {(4, 4, old), after}  # a torn block may have a whole record
+
+
+@pytest.mark.parametrize(("kind", "unit"), STORAGES)
+def test_to_adopt_is_done_or_not(kind: Kind, unit: int) -> None:
+    _, trace = trained(kind, unit)
+    names = stored(kind)
+    old = trace.replay(4)
+    new = {**old, names[0]: bytes(len(old[names[0]])), names[3]: b"\1" * len(old[names[3]])}
+
+    def adopt(learner: Learner) -> None:
+        for number in (3, 0):
+            learner.write(number, new[names[number]])
+        learner.call("adopt")
+
+    found = outcomes(kind, unit, adopt)
+    assert found == {(4, 4, tuple(old.values())), (4, 4, tuple(new.values()))}
+
+
+LIVES = [
+    *(it.values for it in STORAGES),
+    (Kind(raw="float32", slots=1), 2),
+    (Kind(raw="uint8", slots=2), 0),
+    (Kind(autoencoder=True), 1),
+]
+
+
+def do_something(life: Life, learner: Learner, rng: random.Random) -> None:
+    sample = life.kind.sample(5)
+    what = rng.random()
+    if what < 0.12:
+        life.teach(learner)
+    elif what < 0.2:
+        learner.learn(rng.randint(0, 4))
+    elif what < 0.24:
+        learner.save()
+    elif what < 0.3:
+        outputs = learner.infer(sample)
+        expected = outputs_of(life.kind, learner.weights(), sample)
+        assert outputs.tobytes() == expected.tobytes()
+    elif what < 0.33:
+        life.check(learner)
+    else:
+        learner.poll(rng.choice((0, 0, 1, 50)))
+
+
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(i, marks=SLOW) for i in range(8, 60))])
+def test_anything_in_any_order_with_failures_and_cuts(seed: int) -> None:
+    rng = random.Random(seed)
+    kind, unit = LIVES[seed % len(LIVES)]
+    life = Life(kind, unit)
+    device = life.device()
+    for _ in range(rng.randint(1, 5)):
+        if rng.random() < 0.7:
+            device.cut_at = rng.randint(1, 120)
+        device.survive = SURVIVE[rng.choice([*SURVIVE])]
+        device.us_per_call = rng.randint(0, 9)
+        try:
+            learner = Learner(kind, device)
+            life.check(learner)
+            for _ in range(rng.randint(5, 150)):
+                if rng.random() < 0.02:
+                    device.fail_at = device.accesses + rng.randint(0, 30)
+                try:
+                    do_something(life, learner, rng)
+                except StorageFailed:
+                    if device.changes == device.cut_at:
+                        raise
+                    life.unsure = []  # an error keeps no sample
+            life.check(learner)
+        except StorageFailed:
+            life.power_is_cut()
+        device = Device(0, unit, device.after_the_cut())
+    life.check(Learner(kind, device))

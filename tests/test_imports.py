@@ -36,10 +36,11 @@ LINES = {
 ROOT_LINES = 1195  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 1888, "firmware/src": 8929, "firmware/kernels": 8356, "firmware/port": 6529,
+    "firmware/include": 2174, "firmware/src": 10241, "firmware/kernels": 8356,
+    "firmware/port": 6529,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6817, "examples": 255, "tests": 61708,
+    "bench": 6817, "examples": 255, "tests": 63414,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 from poet_host import api, isa
 from poet_host.card.job import make_job
-from poet_host.card.weights import load_weights, save_weights, step_of_weights
+from poet_host.card.weights import SavedWeights, load_weights, save_weights, step_of_weights
 from poet_host.cli.main import run as command
 from poet_host.data.classes import Classes
 from poet_host.data.datasets import Dataset, load_data
-from poet_host.data.fitted import example, fit
+from poet_host.data.facts import DataFacts
+from poet_host.data.fitted import example, fit, fit_samples
+from poet_host.data.normalization import Normalization
 from poet_host.device.board import parse_board
 from poet_host.errors import BadInput
 from poet_host.files import read_json, read_text
@@ -265,7 +267,10 @@ class RunFile(JsonFormat):
             json.dumps(chrome_trace(self.schedule, views), allow_nan=False)
 
 
-CLASSES = Classes(("circle", "square", "star"), {0x1234: 0, 0xFEDC: 2})
+FACTS = DataFacts(
+    Classes(("circle", "square", "star"), {0x1234: 0, 0xFEDC: 2}),
+    Normalization((0.5, 2.0), (0.25, 3.0)),
+)
 
 
 class WeightsFile(Format):
@@ -274,7 +279,7 @@ class WeightsFile(Format):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         path = folder / "base.safetensors"
-        save_weights(path, lenet(), start_values(lenet(), 0), step=3, classes=CLASSES)
+        save_weights(path, lenet(), SavedWeights(start_values(lenet(), 0), FACTS), step=3)
         self.base = path.read_bytes()
         size = struct.unpack("<Q", self.base[:8])[0]
         self.head, self.body = json.loads(self.base[8 : 8 + size]), self.base[8 + size :]
@@ -286,7 +291,7 @@ class WeightsFile(Format):
             return
         head: Any = dict(self.head)
         if how < 0.5:
-            names = {"model": "lenet-digits", "step": 3, "classes": CLASSES.to_json()}
+            names = {"model": "lenet-digits", "step": 3, **FACTS.to_json()}
             about = changed(names, rng)
             text = rng.choice((json_bytes(about, rng), b"[" * 100_000, b"9" * 5000, b"1", b"null"))
             head["__metadata__"] = {"poet-host": text.decode("utf-8", "replace")}
@@ -301,7 +306,10 @@ class WeightsFile(Format):
         if rng.random() < 0.4:
             step_of_weights(path)
         else:
-            to_named(lenet(), load_weights(path, lenet()), constants=False)
+            weights = load_weights(path, lenet())
+            to_named(lenet(), weights, constants=False)
+            if weights.normalization:
+                weights.normalization.apply("x", np.ones((2, 1, 8, 8), np.float32))
 
 
 _SHAPES = (
@@ -351,6 +359,10 @@ class NpzFile(Format):
 
     def use(self, path: Path, rng: Random) -> None:
         kind, split = rng.choice(("none", "scale", "standard")), rng.choice((0.0, 0.3))
+        if rng.random() < 0.3:  # as `predict` reads it
+            data = load_data(path, normalize=kind, graph=lenet(), labels=False)
+            fit_samples(data, "", data.x, lenet())
+            return
         fit(load_data(path, normalize=kind, test_split=split), lenet())
 
 

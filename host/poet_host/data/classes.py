@@ -88,6 +88,8 @@ def classes_from_json(value: Any) -> Classes:
         return NO_NAMES
     names = value["names"]
     examples = {int(crc, 16): number for crc, number in dict(value["examples"]).items()}
+    if not all(0 <= crc < 2**32 for crc in examples):
+        raise ValueError("a stored sample has a CRC of more than 32 bits")
     if not all(
         isinstance(example, int) and 0 <= example < len(names) for example in examples.values()
     ):

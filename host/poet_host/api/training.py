@@ -129,7 +129,7 @@ def evaluate(
     schedule = as_schedule(schedule)
     fitted = as_fitted(data, schedule.graph)
     if weights is None:
-        _, weights = read_card(schedule, connection)
+        weights = _committed(schedule, connection)
     given = as_weights(weights, schedule.graph)
     fitted = adapted(fitted, facts_of_weights(given))
     return evaluate_on(connection.device, given, fitted, half, samples, progress)
@@ -157,7 +157,7 @@ def predict(
     if weights is None:
         if connection is None:
             raise BadInput("name the weights: pass `weights`, or a `connection` to their board")
-        _, weights = read_card(schedule, connection)
+        weights = _committed(schedule, connection)
     given = as_weights(weights, schedule.graph)
     found = as_dataset(data, schedule.graph, labels=False)
     device = connection.device if connection else None
@@ -241,11 +241,14 @@ def read_card(
     schedule: Schedule | str | Path, connection: Connection | Card
 ) -> tuple[JobState | None, Weights]:
     """Return progress and losses of training without a host, and the weights on the card."""
-    schedule = as_schedule(schedule)
-    device = connection.device
-    found = resumed(device, schedule)
-    weights = found.weights or SavedWeights(read_weights(device, schedule), found.facts)
-    return read_job(device), weights
+    weights = _committed(as_schedule(schedule), connection)
+    return read_job(connection.device), weights
+
+
+def _committed(schedule: Schedule, connection: Connection | Card) -> SavedWeights:
+    """Load the schedule, and return the weights on the card."""
+    found = resumed(connection.device, schedule)
+    return found.weights or SavedWeights(read_weights(connection.device, schedule), found.facts)
 
 
 def check_card(

@@ -67,6 +67,7 @@ def predict(given: PredictOptions) -> None:
             samples=given.samples, progress=lambda done, total: report(done, total, "samples"),
         )  # fmt: skip
     result.save(output)
-    say(f"wrote {output}: {len(result.outputs):,} {half} samples of {data.name}")
+    which = "samples" if data.x_test is None else f"{half} samples"
+    say(f"wrote {output}: {len(result.outputs):,} {which} of {data.name}")
     if given.as_json:
         emit({"file": str(output), **result.to_json()})

@@ -15,7 +15,7 @@ from ..packing.blocks import ALIGNMENT
 from ..plan.costgraph import dump_cost_graph
 from ..plan.infeasible import largest_need, largest_operator_bytes, why_infeasible
 from ..plan.keepall import METHOD as KEEP_EVERYTHING, keep_everything
-from ..plan.limits import problem_of
+from ..plan.limits import deadline_us as limit_us_of, problem_of
 from ..plan.plan import Plan, plan_of
 from ..plan.pricing import commit_costs, cost_graph
 from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, TOLERANCE, CostGraph, Objective, Problem
@@ -28,6 +28,7 @@ from ..solver.settings import Settings
 from ..solver.solve import DEFAULT_GAP
 from ..stream.in_place import with_modes_in_place
 from ..stream.pairs import in_pair_order
+from ..stream.slices import with_slices
 from ..stream.streaming import with_streaming, with_used_modes
 from ..work import UNITS_PER_S
 from .inputs import as_profile
@@ -79,6 +80,7 @@ def problem(
     storage: bool = True,
     streaming: bool | None = None,
     commit_every: int | None = None,
+    slice: str | float | None = None,
 ) -> Problem:
     """Return the problem of planning a training step of `graph` within `ram` and `deadline`.
 
@@ -101,13 +103,22 @@ def problem(
     and `solve` does not reach its gap with whole operators.
 
     `commit_every`: parameters and state that stay in RAM from step to step are written to storage
-    once in so many steps. None: in each step, or as often as a cost graph says. Raises BadInput for
-    a limit that cannot be parsed, for another objective, and for streaming without storage or
-    without a Graph.
+    once in so many steps. None: in each step, or as often as a cost graph says.
+
+    `slice`: the time for which a computation may occupy the processor without a pause, in
+    milliseconds, or a text such as "10ms". Operators that take longer run cell by cell, with
+    operands in RAM, where that is possible. Raises BadInput for a limit that cannot be parsed, for
+    another objective, for streaming without storage or without a Graph, and for slices of a cost
+    graph.
     """
     if objective not in OBJECTIVES:
         raise BadInput(f"there is no objective {objective!r}: use one of {', '.join(OBJECTIVES)}")
     known = None if profile is None else as_profile(profile)
+    slice_us = None if slice is None else limit_us_of(slice, None)
+    if slice_us and not isinstance(graph, Graph):
+        raise BadInput(f"the operators of the cost graph {graph.name} have no slices: omit `slice`")
+    if slice_us and isinstance(graph, Graph):
+        graph = in_pair_order(graph)
     costs = costs_of(graph, known, storage=storage, commit_every=commit_every)
     wanted = problem_of(costs, ram, deadline, known, objective)
     can_stream = isinstance(graph, Graph) and storage
@@ -120,8 +131,9 @@ def problem(
         return wanted
     if streaming is None and can_stream:
         streaming = largest_operator_bytes(costs, ALIGNMENT) > wanted.ram_bytes
-        wanted = replace(wanted, streamable=None if streaming else graph)
-    return (with_streaming if streaming else with_modes_in_place)(wanted, graph)
+        wanted = replace(wanted, streamable=None if streaming or slice_us else graph)
+    made = (with_streaming if streaming else with_modes_in_place)(wanted, graph)
+    return with_slices(made, graph, slice_us) if slice_us else made
 
 
 def solve(

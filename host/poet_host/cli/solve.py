@@ -69,6 +69,12 @@ class SolveOptions:
         help="Let operators stream their operands through small buffers, part by part. Then "
         "models train whose operators exceed the RAM.",
     )  # fmt: skip
+    slice_limit: str | None = option(
+        "--slice", metavar="TIME", show_default="none",
+        help="Longest time for which a computation may occupy the processor without a pause, such "
+        "as 10ms. Operators that take longer run cell by cell where that is possible; `poet-host "
+        "show` names the longest slice.",
+    )  # fmt: skip
     deadline: str | None = option(
         metavar="LIMIT", show_default="none",
         help="Deadline of a training step: milliseconds, a multiple such as 1.2x, or none. 1x is "
@@ -225,10 +231,12 @@ def _problem(
     has_modes = api.uses_modes(given.method)
     if given.streaming and not has_modes:
         raise BadInput(f"the operators of a plan by {given.method} cannot stream: omit --streaming")
+    if given.slice_limit and not has_modes:
+        raise BadInput(f"the operators of a plan by {given.method} have no slices: omit --slice")
     problem = api.problem(
         graph, profile, ram=given.ram, deadline=given.deadline, objective=given.search.objective,
         storage=not given.no_storage, streaming=given.streaming if has_modes else False,
-        commit_every=given.commit_every,
+        commit_every=given.commit_every, slice=given.slice_limit,
     )  # fmt: skip
     problem = replace(problem, deadline_us=deadline_us or problem.deadline_us)
     if profile and given.ram is None:

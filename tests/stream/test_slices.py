@@ -1,0 +1,56 @@
+"""Operators in slices: the bits of whole ones, cells within a limit, and what they cost."""
+
+import poet_host as poet
+import pytest
+from poet_host.errors import BadInput
+from poet_host.plan.problem import Problem
+from poet_host.profile.profile import estimate_profile
+from poet_host.schedule.times import longest_slice
+from support import whole_runs as runs
+from support.cost_graphs import general
+
+
+def kernels_us(problem: Problem) -> float:
+    return sum(node.time_us for node in problem.graph.nodes)
+
+
+def digits(limit: str | None, ram: str = "64KiB") -> Problem:
+    profile = estimate_profile(poet.api.load_board("mkr1000"))
+    return poet.problem(runs.digits(), profile, ram=ram, streaming=False, slice=limit)
+
+
+def test_slices_of_20_ms_cost_little() -> None:
+    whole, sliced = digits(None), digits("20ms")
+    assert sliced.streaming is not None
+    cut = {name for name, _ in sliced.streaming.nests}
+    assert cut == {node.name for node in whole.graph.nodes if node.time_us > 20_000}
+    assert 1 < kernels_us(sliced) / kernels_us(whole) < 1.05
+
+
+@pytest.mark.parametrize("limit", ["20ms", "8ms"])
+def test_a_schedule_in_slices_trains_the_same_weights(limit: str) -> None:
+    found = []
+    for problem in (digits(None), digits(limit)):
+        plan = poet.solve(problem, method="keep-everything")
+        schedule = poet.encode(runs.digits(), plan)
+        found.append((longest_slice(schedule), runs.train(schedule, steps=2)))
+    (before, expected), (after, run) = found
+    assert before is not None
+    assert after is not None
+    assert before.time_us > 40_000
+    assert after.time_us < 1.01 * 1e3 * float(limit.removesuffix("ms"))
+    assert runs.same(run, expected)
+
+
+def test_an_operator_that_no_nest_fits_stays_whole() -> None:
+    """The operands of fc.weight:new take 14,496 bytes, and the state of a nest more than 504."""
+    roomy, tight = digits("20ms"), digits("20ms", ram="15000")
+    assert roomy.streaming is not None
+    assert tight.streaming is not None
+    assert ("fc.weight:new", 0) in roomy.streaming.nests
+    assert ("fc.weight:new", 0) not in tight.streaming.nests
+
+
+def test_a_cost_graph_has_no_slices() -> None:
+    with pytest.raises(BadInput, match="slice"):
+        poet.problem(general(1), slice="10ms")

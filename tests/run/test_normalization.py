@@ -34,7 +34,9 @@ def test_each_number_is_rounded_as_a_board_rounds_it() -> None:
             for j, value in enumerate(sample):
                 offset, scale = found.offset[j // per_channel], found.scale[j // per_channel]
                 assert got[i, j] == (value - np.float32(offset)) / np.float32(scale)
+        assert Normalization(*map(tuple, json.loads(json.dumps(found.to_json())).values())) == found
     assert NONE.apply("x", x) is x
+    assert Normalization((0.3,), (0.1,)).to_json() == {"offset": [0.3], "scale": [0.1]}
     with pytest.raises(BadInput, match="12 values, but its normalisation has 5 channels"):
         Normalization((0.0,) * 5, (1.0,) * 5).apply("x", x)
 

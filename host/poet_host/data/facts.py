@@ -1,7 +1,7 @@
 """What weights keep of the data that they were trained with, in their file and on a card."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ..schema import convert
@@ -17,7 +17,7 @@ class DataFacts:
     normalization: Normalization | None = None
 
     def to_json(self) -> dict[str, Any]:
-        normalization = self.normalization and asdict(self.normalization)
+        normalization = self.normalization and self.normalization.to_json()
         return {"classes": self.classes.to_json(), "normalization": normalization}
 
     @staticmethod

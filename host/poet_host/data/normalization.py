@@ -40,6 +40,10 @@ class Normalization:
             return f"{len(self.scale):,} offsets and scales"
         return f"offset {self.offset[0]:.7g}, scale {self.scale[0]:.7g}"
 
+    def to_json(self) -> dict[str, list[float]]:
+        """Return both lists, each number as the shortest that rounds to the same float32."""
+        return {"offset": [*map(_short, self.offset)], "scale": [*map(_short, self.scale)]}
+
     def apply(self, where: str, x: Array) -> Array:
         """Return float32 samples `x` (N, ...) normalised. `where` names them in errors.
 
@@ -94,6 +98,11 @@ def normalization_of(where: str, x: Array, how: str) -> Normalization:
     scale = np.asarray(scale, np.float32).reshape(-1)
     scale = np.where(scale > 0, scale, 1)
     return Normalization(tuple(np.asarray(offset).reshape(-1).tolist()), tuple(scale.tolist()))
+
+
+def _short(value: float) -> float:
+    short = float(str(np.float32(value)))
+    return short if np.float32(short) == value else value
 
 
 def _of_text(how: str) -> Normalization:

@@ -30,7 +30,7 @@ ORDER = [
 LINES = {
     "graph": 3334, "reference": 1076, "onnx": 3607, "device": 1456, "firmware_build": 1635,
     "sim": 1652, "profile": 1097, "packing": 378, "plan": 3347, "stream": 1988, "solver": 7031,
-    "baselines": 2174, "schedule": 2700, "data": 1329, "card": 1924, "run": 2062, "check": 843,
+    "baselines": 2174, "schedule": 2700, "data": 1338, "card": 1924, "run": 2062, "check": 843,
     "view": 1411, "compare": 345, "api": 1830, "cli": 3516,
 }  # fmt: skip
 ROOT_LINES = 1195  # of the modules that belong to no room
@@ -40,7 +40,7 @@ FOLDERS = {
     "firmware/port": 6529,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6817, "examples": 255, "tests": 63483,
+    "bench": 6817, "examples": 255, "tests": 63485,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}

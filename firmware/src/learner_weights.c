@@ -239,7 +239,6 @@ int poet_learner_adopt(struct poet_learner *learner) {
 /* A store whose first block is blank is laid out again. */
 static POET_CHECKED int blank_storage(struct learning *l) {
   struct poet *p = &l->p;
-  const uint32_t zero = 0;
   int error;
   if (l->device->erase_blocks) {
     error = p->partition % l->device->erase_blocks
@@ -249,7 +248,7 @@ static POET_CHECKED int blank_storage(struct learning *l) {
   } else {
     struct poet_cache *cache = p->memory.cache;
     poet_forget(p, 0);
-    memset(cache->words, (int)zero, sizeof cache->words);
+    memset(cache->words, 0, sizeof cache->words);
     error = l->port.write(l->port.context, p->partition, cache->words, 1);
   }
   if (!error) {

@@ -199,6 +199,14 @@ float poet_logistic(float x) {
   return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
+/* sin(pi / 2 x) = x p(x^2) */
+float poet_half_wave(float x) {
+  static const float terms[] = {0.000151485131f, -0.00467376661f, 0.0796896789f,
+                                -0.645963711f, 1.57079632f};
+  const float root = x * HORNER(x * x, terms);
+  return root * root;
+}
+
 float poet_power(float x, uint32_t n) {
   float result = 1.0f;
   for (; n; n >>= 1) {

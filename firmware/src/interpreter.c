@@ -210,6 +210,7 @@ static POET_CHECKED int start(struct poet *p, uint32_t step,
   TRY(poet_settle(p)); /* a part of a batch must not be lost without an error */
   poet_forget(p, POET_DATA_BLOCK);
   TRY(poet_decode_start(p)); /* overwrites the bitmap that staging uses */
+  TRY(poet_set_factor(p, step));
   poet_start_rows(p);
   poet_paint(p);
   p->submitted = 0;

@@ -60,12 +60,45 @@ static bool op_is_sound(const struct poet_op *op, uint32_t output) {
  * depend on the card returning the same bytes twice. */
 int poet_read_op(struct poet *p, uint32_t output, struct poet_op *to) {
   TRY(poet_get_part(p, POET_MODEL_BLOCK, op_offset(p, output), to, sizeof *to));
+  if (p->model.rate_count) {
+    to->learning_rate *= p->factor;
+  }
   if (!op_is_sound(to, output)) {
     return poet_fail(p, POET_ERROR_bad_table, output);
   }
   return POET_HAS_KERNEL(to->kernel)
              ? 0
              : poet_fail(p, POET_ERROR_no_kernel, to->kernel);
+}
+
+/* Return the offset in the model part of the bytes after the tables of tensors,
+ * operators and cuts. */
+static uint32_t rates_offset(const struct poet *p) {
+  return (uint32_t)(op_offset(p, p->model.tensor_count) +
+                    p->model.cut_count * sizeof(struct poet_cut));
+}
+
+int poet_set_factor(struct poet *p, uint32_t step) {
+  struct poet_rate rate = {0};
+  uint32_t done = step - 1, at = rates_offset(p);
+  for (uint32_t i = p->model.rate_count; i; i--, at += sizeof rate) {
+    TRY(poet_get_part(p, POET_MODEL_BLOCK, at, &rate, sizeof rate));
+    if (done < rate.steps) {
+      break;
+    }
+    done -= rate.steps;
+  }
+  p->factor = rate.start;
+  if (rate.curve != POET_CURVE_CONSTANT) {
+    const float steps = (float)rate.steps;
+    float from = (float)(rate.steps - done) / steps, to = (float)done / steps;
+    if (rate.curve == POET_CURVE_COSINE) {
+      from = poet_half_wave(from);
+      to = poet_half_wave(to);
+    }
+    p->factor = rate.start * from + rate.end * to;
+  }
+  return 0;
 }
 
 /* For each area of FORMAT.md, the end of the slots that were checked so far.
@@ -251,11 +284,9 @@ int poet_check_model(struct poet *p, uint32_t model_bytes) {
   if (model->stored_count > model->tensor_count ||
       (kind != POET_MODEL_IN_RAM &&
        (kind & ~(unsigned)POET_MODEL_FOUR_SLOTS)) ||
-      model_bytes != sizeof *model +
-                         model->tensor_count * sizeof(struct poet_tensor) +
-                         (uint32_t)(model->tensor_count - model->stored_count) *
-                             sizeof op +
-                         model->cut_count * sizeof(struct poet_cut) + own_end ||
+      model_bytes != rates_offset(p) +
+                         model->rate_count * sizeof(struct poet_rate) +
+                         own_end ||
       model_bytes > POET_MODEL_BLOCKS * POET_BLOCK) {
     return POET_ERROR_bad_table;
   }

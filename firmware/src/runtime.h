@@ -260,6 +260,9 @@ POET_CHECKED int poet_read_tensor(struct poet *p, uint32_t number,
 /* Read and check the record of the operator that computes tensor `output`. */
 POET_CHECKED int poet_read_op(struct poet *p, uint32_t output,
                               struct poet_op *to);
+/* Set `factor` to that of a step. poet_read_op multiplies learning rates by it,
+ * if the model has poet_rate records. */
+POET_CHECKED int poet_set_factor(struct poet *p, uint32_t step);
 /* Read the record of the operator that computes tensor `output` into the
  * cache. */
 POET_CHECKED int poet_fetch_op(struct poet *p, uint32_t output);

@@ -71,11 +71,12 @@ def texts_data() -> Dataset:
 def test_training_without_a_host_has_the_same_bits(make: Any, card: Path) -> None:
     schedule = runs.schedule(make(), "100%", "keep-everything")
     data = "digits" if make is runs.digits else texts_data()
-    state = write(schedule, card, data, steps=6, seed=3)
+    how: dict[str, Any] = {"steps": 6, "seed": 3, "lr_schedule": "cosine", "warmup": 2}
+    state = write(schedule, card, data, **how)
     assert (state.first, state.last, state.committed, len(state.losses)) == (0, 6, 0, 0)
     alone(schedule, card, 6)
     state, weights = read(schedule, card)
-    straight = runs.train(schedule, data, steps=6, seed=3)
+    straight = runs.train(schedule, data, **how)
     assert all(straight.weights[name].tobytes() == weights[name].tobytes() for name in weights)
     assert state.losses.tolist() == [step.loss for step in straight.steps]
     assert (state.committed, state.last) == (6, 6)
@@ -180,11 +181,11 @@ def test_a_job_has_the_samples_of_every_step_in_order() -> None:
 @pytest.mark.slow
 def test_a_simulated_chip_trains_alone(tmp_path: Path, card: Path) -> None:
     schedule = runs.schedule(runs.digits(), "40%", "poet")
-    write(schedule, card, steps=2)
+    write(schedule, card, steps=2, lr_schedule="cosine")
     with api.start_board("mkr1000", card, alone=True) as running:
         wait_for(2, card, running, 5 * WAIT_S)
     state, weights = read(schedule, card)
-    straight = runs.train(schedule, steps=2)
+    straight = runs.train(schedule, steps=2, lr_schedule="cosine")
     assert all(straight.weights[name].tobytes() == weights[name].tobytes() for name in weights)
     assert state.losses.tolist() == [step.loss for step in straight.steps]
     assert state.board == "mkr1000"

@@ -73,7 +73,8 @@ void card_open(struct card *card, const char *path) {
                  model->tensor_count * sizeof(struct poet_tensor) +
                  (uint32_t)(model->tensor_count - model->stored_count) *
                      sizeof(struct poet_op) +
-                 model->cut_count * sizeof(struct poet_cut));
+                 model->cut_count * sizeof(struct poet_cut) +
+                 model->rate_count * sizeof(struct poet_rate));
   card->job = PARTITION + poet_job_block(model->data_blocks);
 }
 

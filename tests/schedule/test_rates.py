@@ -10,12 +10,15 @@ import torch
 from poet_host import api
 from poet_host.data.fitted import batch_of_step, fit
 from poet_host.errors import BadInput
-from poet_host.graph.weights import to_named as poet_names
+from poet_host.graph.weights import start_values, to_named as poet_names
+from poet_host.reference.rates import factor_of
 from poet_host.schedule.decode import decode
-from poet_host.schedule.rates import with_rates
+from poet_host.schedule.rates import factors, with_rates
+from poet_host.schedule.schedule import parse
 from support import whole_runs as runs
 from torch import nn
 from torch.nn import functional
+from torch.optim import lr_scheduler
 
 FIRST, LAST = 4, 9
 OPTIMISERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
@@ -99,3 +102,81 @@ def test_rates_change_the_operators_but_not_the_plan() -> None:
 def test_rates_that_a_schedule_does_not_have(schedule: Any, rates: Any, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         with_rates(runs.schedule(runs.digits(*schedule)), **rates)
+
+
+SCHEDULES: dict[str, Any] = {
+    "constant": lambda by: lr_scheduler.ConstantLR(by, 1.0),
+    "step:37:0.5": lambda by: lr_scheduler.StepLR(by, 37, 0.5),
+    "cosine": lambda by: lr_scheduler.CosineAnnealingLR(by, 200),
+    "cosine:200:0.01": lambda by: lr_scheduler.CosineAnnealingLR(by, 200, 0.01),
+    "linear:150:0.2": lambda by: lr_scheduler.LinearLR(by, 1.0, 0.2, 150),
+}
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 77])
+@pytest.mark.parametrize("how", SCHEDULES)
+def test_factors_are_those_of_pytorch(how: str, warmup: int) -> None:
+    by = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 1.0)
+    wanted = SCHEDULES[how](by)
+    if warmup:
+        warm = lr_scheduler.LambdaLR(by, lambda done: (done + 1) / warmup)
+        wanted = lr_scheduler.SequentialLR(by, [warm, wanted], [warmup])
+    found = factors(how, warmup, 200 + warmup)
+    for step in range(1, 201 + warmup):
+        assert np.isclose(factor_of(found, step), by.param_groups[0]["lr"], rtol=1e-6, atol=0), step
+        by.step()
+        wanted.step()
+
+
+def test_a_board_has_the_rates_of_the_reference_also_after_a_resume(card: Path) -> None:
+    graph = runs.digits(0.9)
+    schedule, last = runs.schedule(graph, "60%", "poet"), 14
+    for how in ("cosine:8:0.1", "step:2:0.5", "linear"):
+        options: dict[str, Any] = {"lr_schedule": how, "warmup": 3}
+        run = runs.train(schedule, steps=last, **options)
+        data = fit(poet.load_data("digits"), graph)
+        wanted = runs.trained_by_reference(
+            graph, start_values(graph, 0), data, last, factors(how, 3, last)
+        )
+        assert all(wanted[name].tobytes() == run.weights[name].tobytes() for name in run.weights)
+    plain = runs.train(schedule, steps=last)
+    assert not runs.same(plain, run)
+    begun = {"cosine:8": 5, "step:2:0.5": 9}
+    for how, steps in begun.items():
+        straight = runs.train(schedule, steps=last, lr_schedule=how)
+        with runs.board(schedule, card) as connection:
+            poet.train(
+                schedule, connection, "digits", steps=steps, lr_schedule=how, erase_card=True
+            )
+        with runs.board(schedule, card) as connection:
+            resumed = poet.train(
+                schedule, connection, "digits", steps=last, lr_schedule=how, resume=True
+            )
+        assert runs.same(straight, resumed)
+
+
+def test_a_changed_schedule_keeps_its_forward_program_and_its_layout() -> None:
+    schedule = runs.small()
+    changed = with_rates(schedule, 1000, lr_schedule="cosine", warmup=10)
+    again = parse(changed.to_bytes())
+    assert [rate.steps for rate in again.model.rates] == [10, 990, 2**32 - 1]
+    assert decode(again) == decode(schedule)
+    assert (again.forward is None) == (schedule.forward is None)
+
+
+@pytest.mark.parametrize(
+    ("how", "warmup", "words"),
+    [
+        ("cosin", 0, "but must be constant, step:EVERY"),
+        ("step", 0, "but must be constant, step:EVERY"),
+        ("constant:5", 0, "but must be constant"),
+        ("cosine:1e3", 0, "such as step:1000:0.5"),
+        ("cosine:0", 0, "the steps must be 1 or more"),
+        ("linear:10:nan", 0, "the factor from 0 to 1"),
+        ("step:1:0.99", 0, "boards keep at most 253: choose more steps"),
+        ("constant", -1, "warmup is -1"),
+    ],
+)
+def test_schedules_of_the_rate_that_do_not_exist(how: str, warmup: int, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        factors(how, warmup, 1000)

@@ -1,6 +1,6 @@
 """Whole training runs on native boards, shared by the tests of run, command line and demo."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.plan.plan import Plan
 from poet_host.profile.profile import Profile, estimate_profile
+from poet_host.reference.rates import Rate, factor_of
 from poet_host.reference.step import run_step
 from poet_host.run.run import Run
 from poet_host.schedule.schedule import Schedule
@@ -107,12 +108,15 @@ def train(
         return poet.train(schedule, connection, data, **how)
 
 
-def trained_by_reference(graph: Graph, values: Any, data: Any, steps: int) -> dict[str, Any]:
+def trained_by_reference(
+    graph: Graph, values: Any, data: Any, steps: int, rates: Sequence[Rate] = ()
+) -> dict[str, Any]:
     """The tensors after the same training in NumPy, from the given ones."""
     values = dict(values)
     for step in range(steps):
         x, y = batch_of_step(data, graph.batch, 0, step)
-        found = run_step(graph, {**values, graph.data: x, graph.label: y}, step + 1)
+        stored = {**values, graph.data: x, graph.label: y}
+        found = run_step(graph, stored, step + 1, factor_of(rates, step + 1))
         values |= {node.updates: found[node.name] for node in graph if node.updates}
     return values
 

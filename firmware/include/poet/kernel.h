@@ -155,6 +155,10 @@ static inline uint32_t poet_elements(const struct poet_op *op) {
 #define POET_HAS_KERNEL(code) 1
 #endif
 
+/* Return sin(pi / 2 x)^2, which is (1 - cos(pi x)) / 2, for x from 0 to 1.
+ * Largest relative error: 4e-7. */
+float poet_half_wave(float x);
+
 /* Return the function of the kernel that has this code in isa.def. Return NULL
  * if the code is unknown, belongs to the kernel `none`, or is not in this
  * build. */

@@ -225,6 +225,7 @@ struct poet {
   /* number of the tensor with the flag LOSS, or POET_NONE */
   uint16_t loss;
   uint32_t trained; /* crc of the model whose steps renew the weights */
+  float factor;     /* of all learning rates in this step, if some change */
 
   /* Upload: between steps. */
   /* true: memory.bitmap marks the CURRENT and FIXED tensors that were written

@@ -92,9 +92,9 @@
 
 /* The model part consists of one poet_model, then a poet_tensor for each
  * tensor, then a poet_op for each tensor that is not stored, then `cut_count`
- * poet_cut; in a forward program, then the crc of the model that trains its
- * weights. The stored tensors come first. Each later tensor i (i >=
- * stored_count) is computed by operator i - stored_count. */
+ * poet_cut and `rate_count` poet_rate; in a forward program, then the crc of
+ * the model that trains its weights. The stored tensors come first. Each later
+ * tensor i (i >= stored_count) is computed by operator i - stored_count. */
 struct poet_model {
   uint32_t magic;
   uint32_t crc; /* CRC-32 of the model part after this field */
@@ -107,7 +107,8 @@ struct poet_model {
   uint32_t slot_stride;
   uint32_t data_blocks; /* size of the data area */
   uint16_t cut_count;
-  uint16_t flags; /* POET_MODEL_* */
+  uint8_t flags; /* POET_MODEL_* */
+  uint8_t rate_count;
 };
 POET_LAYOUT(poet_model, 32);
 
@@ -137,6 +138,22 @@ struct poet_cut {
   uint16_t zero;
 };
 POET_LAYOUT(poet_cut, 20);
+
+/* Values of poet_rate.curve */
+#define POET_CURVE_CONSTANT 0
+#define POET_CURVE_LINEAR 1
+#define POET_CURVE_COSINE 2 /* half a wave */
+
+/* The factor of all learning rates for `steps` steps. It goes along a curve
+ * from `start`, in the first of these steps, to `end`, in the step after the
+ * last one. The first record begins with step 1, and each other one where the
+ * record before ends. The last one has 2^32 - 1 steps. */
+struct poet_rate {
+  uint32_t steps;
+  float start, end;
+  uint32_t curve; /* POET_CURVE_* */
+};
+POET_LAYOUT(poet_rate, 16);
 
 /* One operator. A field that a kernel does not use is 0. Flattened tensors have
  * h = w = 1; elementwise kernels handle n * c * h * w elements. */

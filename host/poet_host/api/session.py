@@ -47,7 +47,7 @@ class Task:
 def task_of(
     schedule: Schedule | str | Path,
     data: Data,
-    rates: Mapping[str, float | None],
+    rates: Mapping[str, Any],
     *,
     epochs: int,
     steps: int | None,
@@ -57,10 +57,11 @@ def task_of(
     first_step: int,
     resume: bool,
 ) -> Task:
-    """Return the task of `train`. `rates`: those that replace rates of the schedule."""
-    schedule = with_rates(as_schedule(schedule), **rates)
+    """Return the task of `train`. `rates`: see with_rates."""
+    schedule = as_schedule(schedule)
     fitted = as_fitted(data, schedule.graph, shuffle)
     last = last_step(fitted, epochs, steps)
+    schedule = with_rates(schedule, last, **rates)
     given = None if weights is None else as_weights(weights, schedule.graph)
     return Task(schedule, fitted, StartingPoint(seed, given, first_step, resume), last)
 

@@ -43,6 +43,8 @@ def train(
     lr: float | None = None,
     momentum: float | None = None,
     weight_decay: float | None = None,
+    lr_schedule: str | None = None,
+    warmup: int | None = None,
     seed: int = 0,
     weights: Weights | str | Path | None = None,
     first_step: int = 0,
@@ -62,7 +64,11 @@ def train(
 
     `shuffle`: whether each epoch visits the samples in a new random order (None: as the data says,
     and shuffled if it does not). `learning_rate` (or `lr`), `momentum` and `weight_decay` replace
-    those of the schedule, as `poet-host train` does.
+    those of the schedule, as `poet-host train` does. `lr_schedule` changes the learning rate during
+    the training: "constant", "step:EVERY[:FACTOR]" (it is multiplied by FACTOR, by default 0.1,
+    after every EVERY steps), "cosine[:STEPS[:END]]" or "linear[:STEPS[:END]]" (it changes to END
+    times itself, by default 0, within STEPS steps, by default until the end). In the `warmup` steps
+    before, it grows from 1 / warmup times itself. A resumed training needs the same options again.
 
     `erase_card` erases the board's card first. `on_step` is called after every step. If `stopped()`
     is true after a step, the run ends there. `before_moving` is called before the card's weights
@@ -74,7 +80,7 @@ def train(
     """
     rates = {
         "learning_rate": rate_of(learning_rate, lr), "momentum": momentum,
-        "weight_decay": weight_decay,
+        "weight_decay": weight_decay, "lr_schedule": lr_schedule, "warmup": warmup,
     }  # fmt: skip
     task = task_of(
         schedule, data, rates, epochs=epochs, steps=steps, shuffle=shuffle, seed=seed,
@@ -172,6 +178,12 @@ def write_card(
     epochs: int = 1,
     steps: int | None = None,
     shuffle: bool | None = None,
+    learning_rate: float | None = None,
+    lr: float | None = None,
+    momentum: float | None = None,
+    weight_decay: float | None = None,
+    lr_schedule: str | None = None,
+    warmup: int | None = None,
     seed: int = 0,
     weights: Weights | str | Path | None = None,
     first_step: int = 0,
@@ -186,11 +198,15 @@ def write_card(
     it is switched on and no host sends requests. Raises BadInput if the data does not fit the
     model, if no step is left to train, or if weights on the card would be lost.
     """
-    schedule, device = as_schedule(schedule), connection.device
+    rates = {
+        "learning_rate": rate_of(learning_rate, lr), "momentum": momentum,
+        "weight_decay": weight_decay, "lr_schedule": lr_schedule, "warmup": warmup,
+    }  # fmt: skip
     task = task_of(
-        schedule, data, {}, epochs=epochs, steps=steps, shuffle=shuffle, seed=seed, weights=weights,
-        first_step=first_step, resume=resume,
+        schedule, data, rates, epochs=epochs, steps=steps, shuffle=shuffle, seed=seed,
+        weights=weights, first_step=first_step, resume=resume,
     )  # fmt: skip
+    schedule, device = task.schedule, connection.device
     fitted, start, last = task.data, task.start, task.last
     decode(schedule)  # a card without a board does not check the plan
     check_training(schedule, connection, fitted, start, erase_card)

@@ -23,6 +23,7 @@ from .options import (
     TRAINING_SEED,
     DataOptions,
     Duration,
+    RateOptions,
     load_weights_option,
 )
 from .storage import check_image
@@ -59,6 +60,7 @@ class WriteOptions:
     )  # fmt: skip
     port: str | None = _PORT
     duration: Duration
+    rates: RateOptions
     load_weights: Path | None = load_weights_option()
     resume: bool = option(
         help="Continue with the weights on the card, after the last step that they were trained "
@@ -138,7 +140,7 @@ def write(given: WriteOptions) -> None:
         state = api.write_card(
             schedule, connection, dataset, steps=last, seed=given.seed, weights=weights,
             first_step=first, resume=given.from_card, erase_card=given.erase_card,
-            progress=lambda done, total: report(done, total, "bytes"),
+            progress=lambda done, total: report(done, total, "bytes"), **vars(given.rates),
         )  # fmt: skip
     where = str(image) if image else f"the card of the board at {given.port}"
     say_classes(state.classes)

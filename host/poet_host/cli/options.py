@@ -208,6 +208,28 @@ def weight_decay_option(default: str) -> Any:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class RateOptions:
+    """The rates of the optimiser that replace those of a schedule."""
+
+    learning_rate: float | None = learning_rate_option("that of the schedule")
+    momentum: float | None = momentum_option(
+        "that of the schedule", " Only for schedules that were solved with momentum."
+    )  # fmt: skip
+    weight_decay: float | None = weight_decay_option("that of the schedule")
+    lr_schedule: str | None = option(
+        "--lr-schedule", "--schedule", metavar="HOW", show_default="constant",
+        help="How the learning rate changes: constant; step:EVERY[:FACTOR] multiplies it by FACTOR "
+        "(0.1) after every EVERY steps; cosine[:STEPS[:END]] and linear[:STEPS[:END]] change it to "
+        "END times itself (0) within STEPS steps (until the end). Repeat it with --resume.",
+    )  # fmt: skip
+    warmup: int | None = option(
+        type=WholeRange(1), metavar="N", show_default="0",
+        help="Let the learning rate grow during the first N steps, before --lr-schedule begins: in "
+        "step s it is s / N times itself.",
+    )  # fmt: skip
+
+
 def load_weights_option(**settings: Any) -> Any:
     return option(
         metavar="FILE", show_default="the weights in the model's .onnx file, or random weights",

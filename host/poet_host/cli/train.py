@@ -31,11 +31,9 @@ from .options import (
     TRAINING_SEED,
     DataOptions,
     Duration,
+    RateOptions,
     WholeRange,
-    learning_rate_option,
     load_weights_option,
-    momentum_option,
-    weight_decay_option,
 )
 from .signals import stop_requests
 from .written import WRITTEN_FILE, check_space, check_writable, output_file
@@ -52,11 +50,7 @@ class TrainOptions:
     port: str = PORT
     data: DataOptions
     duration: Duration
-    learning_rate: float | None = learning_rate_option("that of the schedule")
-    momentum: float | None = momentum_option(
-        "that of the schedule", " Only for schedules that were solved with momentum."
-    )  # fmt: skip
-    weight_decay: float | None = weight_decay_option("that of the schedule")
+    rates: RateOptions
     save_weights: Path = output_file(
         suffix=".safetensors", is_strict=False,
         help="Write the trained weights to this .safetensors file.",
@@ -200,9 +194,8 @@ def _task(given: TrainOptions) -> api.Task:
             "solve` again with --deadline"
         )
     path = given.load_weights
-    names = ("learning_rate", "momentum", "weight_decay")
     return api.task_of(
-        schedule, data, {name: getattr(given, name) for name in names}, shuffle=None,
+        schedule, data, vars(given.rates), shuffle=None,
         epochs=given.duration.epochs or 1, steps=given.duration.steps, seed=given.seed,
         weights=path, first_step=api.step_of_weights(path) if given.resume and path else 0,
         resume=given.from_board,

@@ -28,6 +28,7 @@ _ERF_LARGE = tuple(
         ),
     )
 )
+_WAVE = tuple(map(f32, (0.000151485131, -0.00467376661, 0.0796896789, -0.645963711, 1.57079632)))
 _ONE, _SQRT_HALF = 0x3F800000, 0x3F3504F3  # bits of the floats 1 and sqrt(1/2)
 
 
@@ -102,6 +103,12 @@ def logistic(x: Array) -> Array:
     e = exp(np.where(x < 0, x, -x))
     result: Array = np.where(x < 0, e, f32(1)) / (f32(1) + e)
     return result
+
+
+def half_wave(x: Array) -> Array:
+    """Return (1 - cos(pi x)) / 2 within a relative error of 4e-7, for x from 0 to 1."""
+    root: Array = x * _horner(x * x, _WAVE)
+    return root * root
 
 
 def power(x: np.float32, n: int) -> np.float32:

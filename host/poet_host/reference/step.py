@@ -48,11 +48,12 @@ def run_kernel(
 
 
 def run_step(
-    graph: Graph, stored: Mapping[str, NDArray[Any]], step: int
+    graph: Graph, stored: Mapping[str, NDArray[Any]], step: int, factor: np.float32 | None = None
 ) -> dict[str, NDArray[Any]]:
     """Return the values of all nodes of a step, by name.
 
     `stored` has the values of the nodes that no operator computes: data, parameters and states.
+    Learning rates are multiplied by `factor`, if it is given.
     """
     values: dict[str, NDArray[Any]] = {}
     for node in graph:
@@ -60,8 +61,11 @@ def run_step(
             values[node.name] = stored[node.name]
         else:
             inputs = [values[name] for name in node.inputs]
+            attrs = dict(node.attrs)
+            if factor is not None and attrs.get("learning_rate"):
+                attrs["learning_rate"] = float(f32(attrs["learning_rate"]) * factor)
             values[node.name] = run_kernel(
-                node.op, node.sink, node.attrs, inputs, step, shape=node.shape
+                node.op, node.sink, attrs, inputs, step, shape=node.shape
             )
     return values
 

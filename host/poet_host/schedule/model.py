@@ -9,6 +9,7 @@ from typing import Any
 from .. import isa
 from ..errors import BadInput
 from ..graph.cuts import TRAILER, Cut, blocks_of
+from ..reference.rates import Rate
 
 _C = isa.constants()
 NONE = _C["POET_NONE"]
@@ -112,9 +113,9 @@ class Model:
     # False: for a board without a card; stored tensors are in RAM at the start of a step
     storage: bool = True
     slots: int = SLOTS  # of a CURRENT tensor
-    trained_by: int | None = (
-        None  # of a forward program: `crc` of the model that trains its weights
-    )
+    # of a forward program: `crc` of the model that trains its weights
+    trained_by: int | None = None
+    rates: tuple[Rate, ...] = ()  # factors of all learning rates, step after step
 
     @property
     def stored_count(self) -> int:
@@ -165,6 +166,7 @@ def model_bytes(model: Model) -> bytes:
         )
         for cut in numbers
     ]
+    rows += [isa.pack("poet_rate", **vars(rate)) for rate in model.rates]
     header = isa.pack(
         "poet_model",
         magic=_C["POET_MODEL_MAGIC"],
@@ -179,6 +181,7 @@ def model_bytes(model: Model) -> bytes:
         flags=IN_RAM * (not model.storage)
         | FOUR_SLOTS * (model.slots > SLOTS)
         | FORWARD * (model.trained_by is not None),
+        rate_count=len(model.rates),
     )
     if model.trained_by is not None:
         rows.append(model.trained_by.to_bytes(_CRC_BYTES, "little"))
@@ -233,7 +236,8 @@ def read_tensors(part: bytes, where: str) -> Model:
         )
     forward = bool(header["flags"] & FORWARD)
     end = part_size(header) - _CRC_BYTES * forward
-    at = end - header["cut_count"] * isa.record_size("poet_cut")
+    rates_at = end - header["rate_count"] * isa.record_size("poet_rate")
+    at = rates_at - header["cut_count"] * isa.record_size("poet_cut")
     cuts = [_cut(row, where) for row in _records("poet_cut", part, at, header["cut_count"])]
     tensors = tuple(
         _tensor(row, cuts, f"{where} breaks a rule of the format (wrong place of tensor {i})")
@@ -251,6 +255,9 @@ def read_tensors(part: bytes, where: str) -> Model:
         storage=flags != IN_RAM,
         slots=SLOTS + (flags == FOUR_SLOTS),
         trained_by=int.from_bytes(part[end:], "little") if forward else None,
+        rates=tuple(
+            Rate(**row) for row in _records("poet_rate", part, rates_at, header["rate_count"])
+        ),
     )
 
 
@@ -275,6 +282,7 @@ def part_size(header: Mapping[str, int]) -> int:
         + header["tensor_count"] * isa.record_size("poet_tensor")
         + computed * isa.record_size("poet_op")
         + header["cut_count"] * isa.record_size("poet_cut")
+        + header["rate_count"] * isa.record_size("poet_rate")
         + _CRC_BYTES * bool(header["flags"] & FORWARD)
     )
 

@@ -2,63 +2,126 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isfinite
 
 from .. import isa
 from ..errors import BadInput
-from ..graph.graph import Node
 from ..graph.optimisers import Sgd
-from .layout import model_of_graph
-from .model import model_bytes, read_model, with_crc
+from ..reference.rates import CONSTANT, COSINE, FOREVER, LINEAR, MAX_RATES, Rate
+from .model import Operator, model_bytes, part_crc, with_crc
 from .schedule import Schedule
 
+_CURVES = {"cosine": COSINE, "linear": LINEAR}
+LR_SCHEDULES = "constant, step:EVERY[:FACTOR], cosine[:STEPS[:END]] or linear[:STEPS[:END]]"
 
-def with_rates(schedule: Schedule, **rates: float | None) -> Schedule:
+
+def with_rates(
+    schedule: Schedule,
+    last: int = FOREVER,
+    *,
+    lr_schedule: str | None = None,
+    warmup: int | None = None,
+    **rates: float | None,
+) -> Schedule:
     """Return the schedule with another `learning_rate`, `momentum` or `weight_decay`.
 
-    If a rate is None, the schedule keeps its rate. Raises BadInput for a rate that the schedule was
+    If a rate is None, the schedule keeps its rate. `lr_schedule` and `warmup` say how the learning
+    rate changes until step `last` (see factors). Raises BadInput for a rate that the schedule was
     solved without: momentum and weight decay may need tensors that the plan does not have.
     """
     given = {name: rate for name, rate in rates.items() if rate is not None}
-    if not given:
+    options: dict[str, object] = {**given, "lr_schedule": lr_schedule, "warmup": warmup}
+    options = {name: value for name, value in options.items() if value is not None}
+    if not options:
         return schedule
     Sgd(**{"learning_rate": 0.0, **given})  # checks the numbers
-    graph = schedule.graph
-    used: set[str] = set()
-    nodes = tuple(_changed(node, given, used) for node in graph)
+    model, used = schedule.model, set[str]()
+    operators = tuple(_changed(op, given, used) for op in model.operators)
     for name in given:
         if name not in used:
             option = "--" + name.replace("_", "-")
             raise BadInput(
-                f"the schedule of {graph.name} was solved without {name.replace('_', ' ')}, so "
-                f"{option} cannot change it: solve again with {option}"
+                f"the schedule of {schedule.graph.name} was solved without "
+                f"{name.replace('_', ' ')}, so {option} cannot change it: solve again with {option}"
             )
-    part = model_bytes(model_of_graph(replace(graph, nodes=nodes)))
+    if options.keys() - given.keys():
+        model = replace(model, rates=factors(lr_schedule or "constant", warmup or 0, last))
+    part = model_bytes(replace(model, operators=operators))
+    changed = replace(
+        schedule, model_part=part, plan_part=_plan_of(part, schedule),
+        meta={**schedule.meta, "options": {**(schedule.meta.get("options") or {}), **options}},
+    )  # fmt: skip
+    if schedule.forward is None:
+        return changed
+    forward = model_bytes(replace(schedule.forward.model, trained_by=part_crc(part)))
+    return replace(changed, forward_part=forward + _plan_of(forward, schedule.forward))
+
+
+def factors(lr_schedule: str, warmup: int, last: int) -> tuple[Rate, ...]:
+    """Return the factors of all learning rates, for each step up to `last` and after it.
+
+    In the first `warmup` steps, the rate grows in a straight line: in step s, it has the factor
+    s / warmup. Then `lr_schedule` (one of LR_SCHEDULES) begins. `step` multiplies the rate by
+    FACTOR (0.1) after every EVERY steps. `cosine` and `linear` lead it from 1 to END (0) within
+    STEPS steps (until step `last`), after which it stays. These are the rates of StepLR,
+    CosineAnnealingLR and LinearLR of PyTorch.
+    """
+    kind, *texts = lr_schedule.split(":")
+    try:
+        steps = int(texts[0]) if texts else max(last - warmup, 1)
+        end = float(texts[1]) if len(texts) > 1 else 0.1 if kind == "step" else 0.0
+    except ValueError:
+        kind, steps, end = "", 0, 0.0
+    is_known = kind in _CURVES or kind == "step" or lr_schedule == "constant"
+    if not is_known or len(texts) > 2 or (kind == "step" and not texts):
+        raise BadInput(
+            f"lr_schedule is {lr_schedule!r}, but must be {LR_SCHEDULES}, such as step:1000:0.5"
+        )
+    if not 1 <= steps <= FOREVER or not isfinite(end) or not 0 <= end <= 1:
+        raise BadInput(
+            f"lr_schedule is {lr_schedule!r}: the steps must be 1 or more, and the factor from 0 "
+            "to 1"
+        )
+    if not 0 <= warmup < FOREVER:
+        raise BadInput(f"warmup is {warmup}: it must be a number of steps, 0 or more")
+    found = [Rate(warmup, 1 / warmup, 1 + 1 / warmup, LINEAR)] if warmup else []
+    if kind in _CURVES:
+        return (*found, Rate(steps, 1.0, end, _CURVES[kind]), Rate(FOREVER, end, end, CONSTANT))
+    drops = max(last - warmup - 1, 0) // steps if kind == "step" else 0
+    if len(found) + drops >= MAX_RATES:
+        raise BadInput(
+            f"lr_schedule is {lr_schedule!r}, which lowers the rate {drops:,} times until step "
+            f"{last:,}, but boards keep at most {MAX_RATES - 2}: choose more steps"
+        )
+    found += [Rate(steps, end**drop, end**drop, CONSTANT) for drop in range(drops)]
+    return (*found, Rate(FOREVER, end**drops, end**drops, CONSTANT))
+
+
+def _plan_of(model_part: bytes, schedule: Schedule) -> bytes:
+    """Return the plan part of a schedule, for a changed model part."""
     size = isa.record_size("poet_plan_header")
     header = isa.unpack("poet_plan_header", schedule.plan_part[:size])
-    header["model_crc"] = read_model(part, "schedule").crc
-    plan_part = with_crc(isa.pack("poet_plan_header", **header) + schedule.plan_part[size:])
-    options = {**(schedule.meta.get("options") or {}), **given}
-    return replace(
-        schedule, model_part=part, plan_part=plan_part, meta={**schedule.meta, "options": options}
-    )
+    header["model_crc"] = part_crc(model_part)
+    return with_crc(isa.pack("poet_plan_header", **header) + schedule.plan_part[size:])
 
 
-def _changed(node: Node, given: Mapping[str, float], used: set[str]) -> Node:
-    """Return the node with the rates in `given`. Add the names of its changed rates to `used`."""
-    mine = [name for name in given if name in _rates_of(node)]
+def _changed(op: Operator, given: Mapping[str, float], used: set[str]) -> Operator:
+    """Return the operator with the rates in `given`. Add the names of its rates to `used`."""
+    mine = [name for name in given if name in _rates_of(op)]
     used.update(mine)
-    return replace(node, attrs={**node.attrs, **{name: given[name] for name in mine}})
+    return replace(op, attrs={**op.attrs, **{name: given[name] for name in mine}})
 
 
-def _rates_of(node: Node) -> tuple[str, ...]:
-    """Return the names of the rates that a node uses (see kernels/sink.c, kernels/update.c)."""
-    decays = bool(node.attrs.get("weight_decay"))
-    if node.sink == "sgd":
+def _rates_of(op: Operator) -> tuple[str, ...]:
+    """Return the names of the rates that an operator uses (see sink.c and update.c)."""
+    kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
+    decays = bool(op.attrs.get("weight_decay"))
+    if sink == "sgd":
         return ("learning_rate", "weight_decay")
-    if node.sink == "momentum":
+    if sink == "momentum":
         return ("momentum", "weight_decay") if decays else ("momentum",)
-    if node.op in ("momentum_step", "adam_step"):
+    if kernel in ("momentum_step", "adam_step"):
         return ("learning_rate",)
-    if node.op in ("average", "average_square"):
+    if kernel in ("average", "average_square"):
         return ("weight_decay",) if decays else ()
     return ()

@@ -132,7 +132,9 @@ def _check_forward(schedule: Schedule, where: str) -> None:
     count = trained.stored_count
     tensors = forward.model.tensors[:count]
     same = replace(forward.model, tensors=tensors, operators=(), crc=trained.crc)
-    wanted = replace(trained, tensors=trained.tensors[:count], operators=(), trained_by=trained.crc)
+    wanted = replace(
+        trained, tensors=trained.tensors[:count], operators=(), rates=(), trained_by=trained.crc
+    )
     if same != wanted or forward.model.stored_count != count + 1:
         raise _damaged(where, "it belongs to another model")
 

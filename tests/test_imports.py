@@ -28,19 +28,19 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 3334, "reference": 1076, "onnx": 3607, "device": 1456, "firmware_build": 1635,
+    "graph": 3334, "reference": 1129, "onnx": 3607, "device": 1456, "firmware_build": 1635,
     "sim": 1652, "profile": 1097, "packing": 378, "plan": 3347, "stream": 1988, "solver": 7031,
-    "baselines": 2174, "schedule": 2700, "data": 1338, "card": 1924, "run": 2062, "check": 843,
-    "view": 1411, "compare": 345, "api": 1830, "cli": 3516,
+    "baselines": 2174, "schedule": 2773, "data": 1338, "card": 1924, "run": 2062, "check": 843,
+    "view": 1411, "compare": 345, "api": 1847, "cli": 3533,
 }  # fmt: skip
 ROOT_LINES = 1195  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2174, "firmware/src": 10241, "firmware/kernels": 8356,
+    "firmware/include": 2196, "firmware/src": 10275, "firmware/kernels": 8364,
     "firmware/port": 6529,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6817, "examples": 255, "tests": 63485,
+    "bench": 6817, "examples": 255, "tests": 63572,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}

@@ -4,7 +4,7 @@
 
 #include "tile.h"
 
-#if !POET_M0PLUS
+#if POET_FEW
 enum { MOST = 512 }; /* products, where there are vectors */
 
 /* The limits are measured on a Cortex-M4F. */

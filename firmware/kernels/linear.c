@@ -37,7 +37,7 @@ static uint32_t features(const struct poet_op *op) {
   return op->c * op->h * op->w;
 }
 
-#if !POET_M0PLUS
+#if POET_FEW
 /* poet_few without a set-up, two sums at a time: faster for few products. */
 static inline void simple(const float *a, uint32_t a_lane, uint32_t a_term,
                           uint32_t a_lanes, const float *b, uint32_t b_lane,
@@ -108,7 +108,7 @@ void poet_linear(const struct poet_call *call) {
       op->input_count > 2 && call->last ? call->in[2] : NULL; /* (k) */
   float *y = call->out;                                       /* (n, k) */
   const uint32_t inputs = features(op);
-#if !POET_M0PLUS
+#if POET_FEW
   if (poet_is_few(op->n, op->k, inputs)) {
     linear_of_few(call, bias);
     return;
@@ -201,7 +201,7 @@ void poet_linear_grad_input(const struct poet_call *call) {
   const float *weight = call->in[1]; /* (k, inputs) */
   float *dx = call->out;             /* (n, inputs) */
   const uint32_t inputs = features(op);
-#if !POET_M0PLUS
+#if POET_FEW
   if (inputs < POET_STRIP && (op->k == 2 || op->n * inputs * op->k <= SIMPLE)) {
     simple(dy, op->k, 1, op->n, weight, 1, inputs, inputs, op->k, !call->first,
            dx);
@@ -225,7 +225,7 @@ void poet_linear_grad_input(const struct poet_call *call) {
     return;
   }
 #endif
-  if (POET_IS_FEW(op->n) || (POET_M4F && op->k <= FEW_TERMS)) {
+  if (POET_IS_FEW(op->n) || (POET_M4F && POET_FEW && op->k <= FEW_TERMS)) {
     for (uint32_t n = 0; n < op->n; n++) {
       sum_rows(dy + n * op->k, weight, inputs, op->k, !call->first,
                dx + n * inputs, inputs);
@@ -309,7 +309,7 @@ static void grad_weight_of_few(const struct poet_call *call, const float *x,
   }
 }
 
-#if !POET_M0PLUS
+#if POET_FEW
 /* Return true if the sums are the gradients of this call alone, and stored. */
 static bool is_stored(const struct poet_call *call) {
   return call->op->sink == POET_SINK_store && call->first && call->last;
@@ -355,7 +355,7 @@ void poet_linear_grad_weight(const struct poet_call *call) {
   const float *x = call->in[0];  /* (n, inputs) */
   const float *dy = call->in[1]; /* (n, k) */
   const uint32_t inputs = features(op);
-#if !POET_M0PLUS
+#if POET_FEW
   if (op->n >= POET_TILE || inputs < POET_STRIP) {
     if (op->k * inputs * op->n <= SIMPLE && is_stored(call)) {
       simple(dy, 1, op->k, op->k, x, 1, inputs, inputs, op->n, false,

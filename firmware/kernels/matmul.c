@@ -47,7 +47,7 @@ static void multiply(const struct poet_call *call, float *x, uint32_t next,
   }
 }
 
-#if !POET_M0PLUS
+#if POET_FEW
 /* Compute products of few lanes or terms, into the output. */
 static void products_of_few(const struct poet_call *call,
                             const struct matrix *a, const struct matrix *b,
@@ -81,7 +81,7 @@ void poet_matmul(const struct poet_call *call) {
   const struct matrix y = matrix_of(op, op->h, op->w, flags >> 2 & 4u);
   const bool direct = op->sink == POET_SINK_store &&
                       ((call->first && call->last) || call->sums == call->out);
-#if !POET_M0PLUS
+#if POET_FEW
   if (direct && poet_is_few(op->h, op->w, op->k)) {
     products_of_few(call, &a, &b, &y);
     return;

@@ -4,6 +4,7 @@
 #define POET_TILE_H
 
 #include "poet/exact.h"
+#include "poet/small.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -37,8 +38,10 @@
 #define POET_TILE 4u
 #define POET_WIDE (POET_M0PLUS ? 2 * POET_TILE : 4 * POET_TILE)
 
-/* True if so few lanes are faster without tiles. */
-#define POET_IS_FEW(lanes) (!POET_M0PLUS && (lanes) < POET_TILE)
+/* True if the build has code for few lanes, without tiles, and if so few lanes
+ * are faster that way. */
+#define POET_FEW (!POET_M0PLUS && !POET_SMALL)
+#define POET_IS_FEW(lanes) (POET_FEW && (lanes) < POET_TILE)
 
 /* How a tile walks through an operand. Steps are distances in floats: between
  * the lanes, and between the terms of a sum, which lie in columns, rows and

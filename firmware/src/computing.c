@@ -32,7 +32,8 @@ static POET_CHECKED int check_input(struct poet *p, struct poet_statement *s,
 }
 
 static bool is_streamed(const struct poet_statement *s, uint32_t i) {
-  return s->code == POET_STATEMENT_stream && s->nest.ring[i].slots;
+  return POET_STREAMS && s->code == POET_STATEMENT_stream &&
+         s->nest.ring[i].slots;
 }
 
 /* Place the input gradient of a pair, or note that it is on storage. Place
@@ -96,15 +97,16 @@ static POET_CHECKED int place_freely(struct poet *p, struct poet_statement *s) {
   }
   TRY(overwrite(p, s, p->op.input[over]));
   s->nest.over = (uint8_t)over;
-  return s->code == POET_STATEMENT_stream ? poet_nest_bytes(p, &s->nest, &bytes)
-                                          : 0;
+  return POET_STREAMS && s->code == POET_STATEMENT_stream
+             ? poet_nest_bytes(p, &s->nest, &bytes)
+             : 0;
 }
 
 /* Place workspace and outputs in the arena. The workspace is in the list of
  * residents while the outputs are placed, so that they cannot overlap. Then the
  * workspace is removed from the list. */
 static POET_CHECKED int place_output(struct poet *p, struct poet_statement *s) {
-  const bool overwrites = s->code == POET_STATEMENT_stream
+  const bool overwrites = POET_STREAMS && s->code == POET_STATEMENT_stream
                               ? s->nest.over != POET_NO_OPERAND
                               : p->op.overwrites != POET_NONE;
   s->workspace = 0;
@@ -118,7 +120,7 @@ static POET_CHECKED int place_output(struct poet *p, struct poet_statement *s) {
   } else {
     TRY(overwrite(p, s, p->op.overwrites));
   }
-  if (s->nest.pair || s->nest.statistics) {
+  if (POET_STREAMS && (s->nest.pair || s->nest.statistics)) {
     TRY(place_other(p, s));
   }
   if (s->workspace_bytes) {
@@ -259,16 +261,17 @@ check_statistics(struct poet *p, uint32_t tensor) {
 
 int poet_decode_computation(struct poet *p, struct poet_statement *s,
                             uint8_t code, uint32_t tensor, bool again) {
-  const bool streams = code == POET_STATEMENT_stream;
+  const bool streams = POET_STREAMS && code == POET_STATEMENT_stream;
   if (poet_is_resident(p, tensor)) {
     return poet_refuse(p);
   }
   TRY(poet_read_op(p, tensor, &p->op));
-  if (s->nest.pair && p->op.kernel == POET_KERNEL_batchnorm_stats) {
+  if (POET_STREAMS && s->nest.pair &&
+      p->op.kernel == POET_KERNEL_batchnorm_stats) {
     TRY(check_statistics(p, tensor--));
     s->nest.pair = 0;
     s->nest.statistics = 1;
-  } else if (s->nest.pair) {
+  } else if (POET_STREAMS && s->nest.pair) {
     TRY(again ? poet_refuse(p) : check_pair(p, &p->op, tensor));
   }
   s->code = code;

@@ -314,8 +314,9 @@ static POET_CHECKED int statement(struct poet *p, struct poet_statement *s) {
       return end(p, s);
     }
     TRY(poet_take_bits(p, 1, &bit));
-    return bit ? again(p, s, POET_STATEMENT_stream)
-               : next(p, s, POET_STATEMENT_stream);
+    return !POET_STREAMS ? poet_refuse(p)
+           : bit         ? again(p, s, POET_STATEMENT_stream)
+                         : next(p, s, POET_STATEMENT_stream);
   }
 }
 

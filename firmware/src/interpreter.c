@@ -126,7 +126,7 @@ static POET_CHECKED int execute(struct poet *p,
   case POET_STATEMENT_compute:
     return call_kernel(p, s);
   case POET_STATEMENT_stream:
-    return stream(p, s);
+    return POET_STREAMS ? stream(p, s) : 0;
   case POET_STATEMENT_page_in:
     SHOW(p, s->offset, s->size_bytes);
     return poet_page(p, s);

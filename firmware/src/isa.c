@@ -23,5 +23,9 @@ uint32_t poet_rows_size(void) {
 }
 
 uint32_t poet_fingerprint(void) {
+#ifdef POET_ROWS_CRC
+  return POET_ROWS_CRC;
+#else
   return poet_crc(0, poet_rows, sizeof poet_rows - 1);
+#endif
 }

@@ -86,7 +86,7 @@ ORDER = (
 
 # The headers that each folder may include, in addition to those of the C library.
 INCLUDES = {
-    "kernels": r"poet/(exact|kernel|isa|records)\.[a-z]+"
+    "kernels": r"poet/(exact|kernel|isa|records|small)\.[a-z]+"
     r"|(\.\./)?((m0plus|m4f|vector)/)?\w+_(m0plus|m4f|vector)\.h"
     r"|(\.\./)?(mathf|tile|sink|axis|few|depthwise|sums)\.h",
     "src": r"poet/\w+\.(h|def)|(runtime|plan|storage|samples|learning)\.h",

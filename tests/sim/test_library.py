@@ -158,7 +158,7 @@ def test_the_samples_have_one_result() -> None:
 
 @needs_compiler
 @needs_qemu
-@pytest.mark.parametrize("flag", ["-UPOET_PORTABLE", "-DPOET_PORTABLE"])
+@pytest.mark.parametrize("flag", ["-UPOET_PORTABLE", "-DPOET_PORTABLE", "-DPOET_SMALL=1"])
 @pytest.mark.parametrize("core", list(CORES))
 def test_every_kernel_has_the_bits_of_the_host(
     core: str, flag: str, rows: list[Row], tmp_path: Path

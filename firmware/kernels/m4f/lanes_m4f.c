@@ -213,7 +213,9 @@ static void set_lanes(const float **at, const float *first, int32_t lane,
 
 static void run(struct poet_block *block, bool a_adjacent, bool b_adjacent) {
   const struct poet_terms *t = block->terms;
-  if (t->a_step == 4) {
+  if (POET_SMALL) {
+    poet_block_gg(block);
+  } else if (t->a_step == 4) {
     if (b_adjacent && t->columns == 3 && t->b_step == 4) {
       poet_block_up(block);
     } else if (b_adjacent && t->columns == 3 && t->b_step == -4) {

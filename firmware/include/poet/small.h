@@ -1,0 +1,26 @@
+/*
+ * small.h - what a build for one schedule leaves out. All files of the library
+ * need the same values.
+ */
+#ifndef POET_SMALL_H
+#define POET_SMALL_H
+
+#include <stdint.h>
+
+/* 1: of several ways to compute the same bits, the build has few, which take
+ * less flash and more time: sums of few products have no code of their own, and
+ * a Cortex-M4F has one loop for all tiles. */
+#ifndef POET_SMALL
+#define POET_SMALL 0
+#endif
+
+/* 0: the build has no nests. It refuses plans with the statement `stream`
+ * (bad_plan). */
+#ifndef POET_STREAMS
+#define POET_STREAMS 1
+#endif
+
+/* POET_ROWS_CRC, if defined, is the fingerprint of isa.def's rows, a uint32_t.
+ * The build then does not contain their text, unless something else uses it. */
+
+#endif

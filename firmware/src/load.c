@@ -104,6 +104,10 @@ static POET_CHECKED int load(struct poet *p, uint32_t model_bytes,
 
 int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
               struct poet_facts *facts) {
+#if !POET_CARDS
+  (void)model_bytes, (void)plan_bytes, (void)facts;
+  return poet_fail(p, POET_ERROR_no_schedule, 0);
+#else
 #if POET_LIBRARY
   p->program = NULL;
   if (!poet_is_card(p)) { /* the mount must look for a card */
@@ -111,6 +115,7 @@ int poet_load(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes,
   }
 #endif
   return load(p, model_bytes, plan_bytes, facts);
+#endif
 }
 
 #if POET_LIBRARY

@@ -147,7 +147,7 @@ static POET_CHECKED int check_blank(struct poet *p) {
 static POET_CHECKED int check_store(struct poet *p, bool *has_commits) {
   const struct poet_store *store = &p->store;
   *has_commits = true;
-  if (!poet_in_memory(p) || is_store(store, POET_STORE_MAGIC)) {
+  if (!poet_in_memory(p) || (POET_CARDS && is_store(store, POET_STORE_MAGIC))) {
     return check_card(p);
   }
   *has_commits = is_store(store, POET_DEVICE_MAGIC);
@@ -175,6 +175,11 @@ int poet_mount(struct poet *p) {
     p->partition_blocks = 0; /* poet_format must not write */
     return POET_ERROR_shared;
   }
+#if !POET_CARDS
+  if (!p->program) {
+    return POET_ERROR_no_schedule;
+  }
+#endif
   poet_reset(p);
   poet_forget(p, 0);
   memset(&p->committed, 0, sizeof p->committed);

@@ -41,7 +41,7 @@ bool poet_is_flash(const struct poet *p);
 /* False: the schedule is on storage. */
 static inline bool poet_in_memory(const struct poet *p) {
 #if POET_LIBRARY
-  return p->infers || p->program != NULL;
+  return !POET_CARDS || p->infers || p->program != NULL;
 #else
   (void)p;
   return false;
@@ -55,7 +55,7 @@ static inline bool poet_has_storage(const struct poet *p) {
 
 /* True: a host has laid out the storage, so that it may hold schedules. */
 static inline bool poet_is_card(const struct poet *p) {
-  return !POET_LIBRARY || p->store.magic == POET_STORE_MAGIC;
+  return !POET_LIBRARY || (POET_CARDS && p->store.magic == POET_STORE_MAGIC);
 }
 
 /* ---- progress.c: slices (poet/slices.h). A function that returns POET_BUSY is

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from poet_host import isa
+from poet_host import api, isa
+from poet_host.firmware_build.image import read_elf
+from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.builder import Builder
+from poet_host.graph.graph import Graph
+from poet_host.schedule.schedule import Schedule
 from support import clib, kernel_parts, toy, toy_forward
 from support.kernel_cases import Case, check, make, samples
 from support.sim_helper import (
@@ -30,6 +35,14 @@ from support.toy_boards import truth
 INCLUDE = f"-I{FIRMWARE / 'include'}"
 KIND = "in RAM"
 STEPS = 3
+# What a build for one schedule leaves out, with the flags that many users have.
+SMALL = ("-DPOET_SMALL=1", "-DPOET_STREAMS=0", "-DPOET_CARDS=0",
+         f"-DPOET_ROWS_CRC={isa.fingerprint()}u", "-Os")  # fmt: skip
+# With the kernels of resnet-digits, and what program.c prints.
+MOST_FLASH = {"m0plus": 43_000, "m4f": 46_500}
+MOST_RAM = 2_560  # of the runtime for the gestures, besides arena and stack
+TOY = ("model", "plan", "forward_model", "forward_plan", "sample", "value", "sizes")
+RESIDENTS = 8  # of sim/programs/program.c
 
 
 @dataclass(frozen=True)
@@ -199,3 +212,52 @@ def test_other_cores_have_the_bits_of_the_host(core: str, rows: list[Row], tmp_p
         code, text = qemu(core, elf)
         assert code == 0, text
         check_application(text)
+
+
+def gestures() -> Schedule:
+    """A network for windows of an accelerometer: 3 x 128 numbers, two convolutions, 5 classes."""
+    b = Builder("gestures", data=(1, 3, 1, 128))
+    x = b.conv2d(b.data, 8, (1, 9), stride=(1, 2), padding=(0, 4))
+    x = b.maxpool2d(b.relu(x), (1, 2))
+    x = b.relu(b.conv2d(x, 24, (1, 5), stride=(1, 2), padding=(0, 2)))
+    graph = training_graph(b.model(b.softmax_xent(b.linear(b.global_avgpool(x), 5))), Sgd(0.05))
+    problem = api.problem(graph, "mkr1000", ram="1MiB", storage=False)
+    return api.encode(graph, api.estimate_profile("mkr1000"), api.keep_everything(problem.graph))
+
+
+def kernels_alone(graph: Graph, folder: Path) -> str:
+    """Write the table of kernels (kernels/table.c) with those of a graph; return its path."""
+    names = sorted({node.op for node in graph if not node.stored})
+    rows = "".join(f"[POET_KERNEL_{name}] = poet_{name}, " for name in names)
+    (folder / "table.c").write_text(
+        '#include "poet/isa.h"\n#include "poet/kernel.h"\n'
+        f"static poet_kernel_fn *const kernels[256] = {{{rows}}};\n"
+        "poet_kernel_fn *poet_kernel(uint8_t code) { return kernels[code]; }\n"
+    )
+    return str(folder / "table.c")
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize("core", list(CORES))
+def test_a_build_for_one_schedule_is_small(core: str, tmp_path: Path) -> None:
+    library = build_library(core, tmp_path / "library", *SMALL)
+    for elf in programs(core, tmp_path, library):
+        here = run(bare(core, elf))
+        assert here.code == 0, here.message
+        check_application(here.text)
+
+    table = kernels_alone(api.load("resnet-digits"), tmp_path)
+    rest = [path for path in library if not path.endswith("/table.o")]
+    options = (f"-I{tmp_path}", INCLUDE, "-Wl,--gc-sections", table, *rest)
+    image = read_elf(build(core, "program.c", tmp_path, *options))
+    sizes = {name: size for name, (_, size) in image.objects.items()}
+    data = sum(size for name, size in sizes.items() if name.startswith(TOY))
+    assert len(image.flash()[1]) - data <= MOST_FLASH[core]
+    assert {"poet_conv2d", "poet_step", "poet_infer"} <= image.symbols.keys()
+    assert not {"poet_gelu", "poet_run_nest", "poet_rows", "poet_few"} & image.symbols.keys()
+
+    header, tensors = gestures().header, len(gestures().model.tensors)
+    ram = sizes["board"] + sizes["cache"] + sizes["queue"] * max(header.queue_max, 1)
+    ram += sizes["residents"] // RESIDENTS * header.resident_max + (tensors + 31) // 32 * 4
+    assert ram <= MOST_RAM

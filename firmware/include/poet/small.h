@@ -20,6 +20,12 @@
 #define POET_STREAMS 1
 #endif
 
+/* 0: schedules are in memory alone (poet_load: no_schedule), and the board has
+ * laid out the storage, not a host (not_blank). */
+#ifndef POET_CARDS
+#define POET_CARDS 1
+#endif
+
 /* POET_ROWS_CRC, if defined, is the fingerprint of isa.def's rows, a uint32_t.
  * The build then does not contain their text, unless something else uses it. */
 

@@ -13,7 +13,6 @@ from poet_host import api, isa
 from poet_host.firmware_build.image import read_elf
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
-from poet_host.graph.graph import Graph
 from poet_host.schedule.schedule import Schedule
 from support import clib, kernel_parts, toy, toy_forward
 from support.kernel_cases import Case, check, make, samples
@@ -225,18 +224,6 @@ def gestures() -> Schedule:
     return api.encode(graph, api.estimate_profile("mkr1000"), api.keep_everything(problem.graph))
 
 
-def kernels_alone(graph: Graph, folder: Path) -> str:
-    """Write the table of kernels (kernels/table.c) with those of a graph; return its path."""
-    names = sorted({node.op for node in graph if not node.stored})
-    rows = "".join(f"[POET_KERNEL_{name}] = poet_{name}, " for name in names)
-    (folder / "table.c").write_text(
-        '#include "poet/isa.h"\n#include "poet/kernel.h"\n'
-        f"static poet_kernel_fn *const kernels[256] = {{{rows}}};\n"
-        "poet_kernel_fn *poet_kernel(uint8_t code) { return kernels[code]; }\n"
-    )
-    return str(folder / "table.c")
-
-
 @pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("core", list(CORES))
@@ -247,9 +234,11 @@ def test_a_build_for_one_schedule_is_small(core: str, tmp_path: Path) -> None:
         assert here.code == 0, here.message
         check_application(here.text)
 
-    table = kernels_alone(api.load("resnet-digits"), tmp_path)
+    used = {node.op for node in api.load("resnet-digits") if not node.stored}
+    mask = sum(1 << isa.kernels()[name].code for name in used)
+    table = (f"-DPOET_KERNELS={mask}ull", str(FIRMWARE / "kernels" / "table.c"))
     rest = [path for path in library if not path.endswith("/table.o")]
-    options = (f"-I{tmp_path}", INCLUDE, "-Wl,--gc-sections", table, *rest)
+    options = (f"-I{tmp_path}", INCLUDE, "-Wl,--gc-sections", *table, *rest)
     image = read_elf(build(core, "program.c", tmp_path, *options))
     sizes = {name: size for name, (_, size) in image.objects.items()}
     data = sum(size for name, size in sizes.items() if name.startswith(TOY))

@@ -99,8 +99,7 @@ struct poet_cache {
 #define POET_NO_BLOCK 0xffffffffu
 #define POET_NO_SLOT 0xffffffffu
 
-/* A chip with little flash renews whole tables. So does a build without nests.
- */
+/* A chip with little flash renews whole tables, and a build without nests. */
 #if defined __ARM_ARCH_6M__ || !POET_STREAMS
 #define POET_KEEPS_ROWS 0
 #else
@@ -121,12 +120,11 @@ struct poet_rows {
 
 /* All memory of the library except struct poet, which nothing else uses: not
  * another struct poet either. poet_load compares each capacity with the needs
- * of the schedule, so larger tables accept larger models. The header of a plan
- * has these needs, resident_max and queue_max, and that of a model has
- * tensor_count. For a schedule in memory, the cache needs one block, or none if
- * there is no storage. For a schedule on storage, three blocks avoid most reads
- * of the schedule: one for the plan, one for operators, one for tensors. A
- * cache as large as the schedule avoids all of these reads. */
+ * of the schedule, so larger tables accept larger models. The headers have
+ * these needs: resident_max, queue_max and tensor_count. For a schedule in
+ * memory, the cache needs one block, or none without storage. For a schedule on
+ * storage, three blocks avoid most reads of it: one for the plan, one for
+ * operators, one for tensors. A cache of its size avoids all of these reads. */
 struct poet_memory {
   uint8_t *arena; /* aligned to 4; holds only tensors */
   uint32_t arena_bytes;

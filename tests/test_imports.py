@@ -36,11 +36,11 @@ LINES = {
 ROOT_LINES = 1195  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2196, "firmware/src": 10275, "firmware/kernels": 8364,
+    "firmware/include": 2230, "firmware/src": 10293, "firmware/kernels": 8369,
     "firmware/port": 6529,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6817, "examples": 255, "tests": 63572,
+    "bench": 6817, "examples": 255, "tests": 63623,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}

@@ -123,8 +123,7 @@ struct poet_rows {
  * of the schedule, so larger tables accept larger models. The headers have
  * these needs: resident_max, queue_max and tensor_count. For a schedule in
  * memory, the cache needs one block, or none without storage. For a schedule on
- * storage, three blocks avoid most reads of it: one for the plan, one for
- * operators, one for tensors. A cache of its size avoids all of these reads. */
+ * storage, three blocks avoid most reads: for plan, operators and tensors. */
 struct poet_memory {
   uint8_t *arena; /* aligned to 4; holds only tensors */
   uint32_t arena_bytes;

@@ -68,9 +68,6 @@ int poet_validate(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes) {
   }
 #endif
   TRY(poet_decode_start(p));
-  if (poet_is_forward(p) && !poet_is_resident(p, p->model.stored_count - 1u)) {
-    return poet_fail(p, POET_ERROR_bad_plan, 0);
-  }
   do {
     TRY(poet_decode(p, &statement));
   } while (statement.code != POET_STATEMENT_end);

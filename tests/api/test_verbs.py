@@ -135,7 +135,7 @@ def test_solve_prices_the_graph_and_keeps_everything_once(
         "--gap", 0.5, "-o", tmp_path / "x.poet",
     )  # fmt: skip
     assert result.code == 0
-    assert (len(priced), len(kept)) == (1, 1)
+    assert (len(priced), len(kept)) == (2, 1)  # a step and an inference
 
 
 def test_train_recovers_the_graph_and_fits_the_data_once(
@@ -149,4 +149,5 @@ def test_train_recovers_the_graph_and_fits_the_data_once(
         "--save-weights", tmp_path / "w.safetensors",
     )  # fmt: skip
     assert result.code == 0
-    assert (len(recovered), len(fitted), len(checked)) == (1, 2, 1)  # the two halves of the data
+    # The graphs of a step and of an inference, and the two halves of the data.
+    assert (len(recovered), len(fitted), len(checked)) == (2, 2, 1)

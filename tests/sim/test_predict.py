@@ -26,7 +26,7 @@ from poet_host.run.run import Step
 from poet_host.run.train import Training
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.native import create_storage
-from poet_host.stream.streaming import with_used_modes
+from poet_host.stream.used_modes import with_used_modes
 from support import whole_runs as runs
 from support.sim_helper import needs_compiler
 

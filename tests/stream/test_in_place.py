@@ -11,7 +11,7 @@ from poet_host.graph.models import load
 from poet_host.plan.plan import Plan, plan_from_json
 from poet_host.plan.problem import Problem
 from poet_host.stream.in_place import LEAST_RAM_SHARE
-from poet_host.stream.streaming import with_used_modes
+from poet_host.stream.used_modes import with_used_modes
 from support import whole_runs as runs
 from support.in_place import everything_paged, in_place_problem
 

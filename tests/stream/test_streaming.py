@@ -24,8 +24,9 @@ from poet_host.solver.settings import Settings
 from poet_host.solver.solve import for_streaming, solve
 from poet_host.stream.cutting import choose_cuts
 from poet_host.stream.pairs import in_pair_order, pairs_of
-from poet_host.stream.streaming import SMALL_PART_BYTES, with_streaming, with_used_modes
+from poet_host.stream.streaming import SMALL_PART_BYTES, with_streaming
 from poet_host.stream.traffic import least_moved_bytes
+from poet_host.stream.used_modes import with_used_modes
 from support.in_place import everything_paged, in_place_problem
 
 RAM_BYTES = 24_576

@@ -40,7 +40,8 @@ def program(kind: str = "frugal", *, pages: bool = True) -> Schedule:
         steps += [Statement("page_out", "y"), Statement("free", "y"), Statement("page_in", "y", w)]
         y = w
     steps.append(Statement("compute", "z", y, y + OUTPUT_BYTES))
-    plan = replace(toy.lavish(), statements=tuple(steps), initial_offsets=((graph.data, sample),))
+    initial = (*homes.items(), (graph.data, sample))
+    plan = replace(toy.lavish(), statements=tuple(steps), initial_offsets=initial)
     cuts = {"y": _CUT} if kind.startswith("cut") else {}
     return with_forward(schedule, graph, plan, cuts=cuts)
 

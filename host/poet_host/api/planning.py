@@ -29,8 +29,10 @@ from ..solver.solve import DEFAULT_GAP
 from ..stream.in_place import with_modes_in_place
 from ..stream.pairs import in_pair_order
 from ..stream.slices import with_slices
-from ..stream.streaming import with_streaming, with_used_modes
+from ..stream.streaming import with_streaming
+from ..stream.used_modes import with_used_modes
 from ..work import UNITS_PER_S
+from .forward import with_inference
 from .inputs import as_profile
 
 ALL_METHODS: tuple[str, ...] = (*METHODS, KEEP_EVERYTHING)
@@ -267,7 +269,12 @@ def why_no_plan(graph: Graph | CostGraph, plan: Plan) -> str:
 
 @overload
 def encode(
-    graph: Graph | CostGraph, plan: Plan, /, *, about: Mapping[str, Any] | None = None
+    graph: Graph | CostGraph,
+    plan: Plan,
+    /,
+    *,
+    about: Mapping[str, Any] | None = None,
+    forward: bool = True,
 ) -> Schedule: ...
 
 
@@ -277,6 +284,8 @@ def encode(
     profile: Costs | None,
     plan: Plan,
     about: Mapping[str, Any] | None = None,
+    *,
+    forward: bool = True,
 ) -> Schedule: ...
 
 
@@ -285,8 +294,11 @@ def encode(
     profile: Plan | Costs | None,
     plan: Plan | None = None,
     about: Mapping[str, Any] | None = None,
+    *,
+    forward: bool = True,
 ) -> Schedule:
-    """Return the schedule of a plan: encode(graph, plan).
+    """Return the schedule of a plan: encode(graph, plan). It has a forward program, unless
+    `forward` is False.
 
     The metadata of the schedule contains the costs that the plan was solved for, and the entries of
     `about`. If the plan does not come from `solve`, pass the profile too: encode(graph, profile,
@@ -340,7 +352,15 @@ def encode(
         return encode_costs(graph, plan, meta)
     queue_capacity = known.transfer_queue if known else QUEUE_CAPACITY
     cuts, nests = (streaming.cuts, streaming.nests) if streaming else ({}, {})
-    return encode_plan(graph, plan, meta, queue_capacity, cuts, storage=costs.storage, nests=nests)
+
+    def encoded(plan: Plan) -> Schedule:
+        return encode_plan(
+            graph, plan, meta, queue_capacity, cuts, storage=costs.storage, nests=nests
+        )
+
+    if forward and known:
+        return with_inference(graph, plan, used, encoded)
+    return encoded(plan)
 
 
 def _commit(profile: Profile, costs: CostGraph, plan: Plan) -> dict[str, float]:

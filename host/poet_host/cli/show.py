@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from .. import api
+from ..errors import BadInput
 from ..files import write_json, write_whole
 from ..view.comparison import Comparison, compare_run
 from ..view.lanes import views_of
@@ -38,6 +39,7 @@ def show(
     png: Path | None = output_file(
         help="Draw processor, transfers and RAM over time into this PNG file."
     ),
+    forward: bool = option(help="List the forward program, which is the plan of an inference."),
     as_json: bool = JSON,
 ) -> None:  # fmt: skip
     """Show a schedule as a listing, a web page, a trace or a picture.
@@ -47,6 +49,11 @@ def show(
     files = (html, trace, png)
     check_writable(*files, read=(schedule, run_path))
     loaded = api.Schedule.load(schedule)
+    if forward and (run_path or any(files)):
+        raise BadInput("--forward prints a listing only: omit the other options")
+    if forward and loaded.forward is None:
+        raise BadInput(f"{schedule} has no forward program: solve again, without --no-forward")
+    loaded = (forward and loaded.forward) or loaded
     run = api.Run.load(run_path) if run_path else None
     views = views_of(loaded, run, str(run_path)) if run or any(files) else []
     if html:

@@ -20,7 +20,14 @@ from ..plan.whole_training import (
 )
 from ..solver.solve import DEFAULT_GAP
 from ..stream.traffic import traffic_of
-from ..view.plan_table import interval_rows, intervals_of, plan_rows, traffic_rows, training_rows
+from ..view.plan_table import (
+    inference_rows,
+    interval_rows,
+    intervals_of,
+    plan_rows,
+    traffic_rows,
+    training_rows,
+)
 from .console import emit, progress, say, show_table
 from .declared import option, takes
 from .info import MAX_ROWS, is_loss_assumed, show_model
@@ -119,6 +126,10 @@ class SolveOptions:
     output: Path | None = output_file(
         "--output", "-o", suffix=".poet", help="Write the schedule to this .poet file."
     )  # fmt: skip
+    no_forward: bool = option(
+        help="Leave out the forward program, with which a board computes the outputs of the model "
+        "in the same RAM (`evaluate`)."
+    )  # fmt: skip
     plan_path: Path | None = output_file(
         "--plan", suffix=".json", is_strict=False, help="Write the plan to this JSON file."
     )  # fmt: skip
@@ -191,8 +202,8 @@ def solve(given: SolveOptions) -> int:
             time_limit_s=api.search_limit_s(given.search.limit()[0], priced_s),
             progress=lambda *state: report(0, 0, state_text(objective, *state)),
         )  # fmt: skip
-    _write(graph, plan, given)
-    _show(graph, profile, problem, plan, summary, steps, given)
+    forward = _write(graph, plan, given)
+    _show(graph, profile, problem, plan, summary, steps, given, forward)
     if number := interrupted_by():
         found = "this is the best plan so far" if plan.statements else "no plan was found so far"
         say(f"poet-host: interrupted: {found}")
@@ -246,15 +257,20 @@ def _problem(
     return problem
 
 
-def _write(graph: api.Graph | api.CostGraph, plan: api.Plan, given: SolveOptions) -> None:
+def _write(
+    graph: api.Graph | api.CostGraph, plan: api.Plan, given: SolveOptions
+) -> api.Schedule | None:
+    """Write the files, and return the forward program of the schedule."""
     if given.plan_path:
         plan.save(given.plan_path)
         say(f"wrote {given.plan_path}")
     if given.output and plan.statements:
         meta = {"model": given.model, "options": given.options.given()}
-        schedule = api.encode(graph, plan, about=meta)
+        schedule = api.encode(graph, plan, about=meta, forward=not given.no_forward)
         schedule.save(given.output)
         say(f"wrote {given.output}: a plan of {len(schedule.plan_part):,} bytes")
+        return schedule.forward
+    return None
 
 
 def _show(
@@ -265,6 +281,7 @@ def _show(
     summary: Summary | None,
     steps: int | None,
     given: SolveOptions,
+    forward: api.Schedule | None,
 ) -> None:
     """Print the plan, what it moves, and what the whole training needs."""
     solved = plan.problem or problem
@@ -278,9 +295,10 @@ def _show(
         about |= {"training": needs.to_json(cells)} if needs else {}
         about |= {"traffic": asdict(traffic)} if traffic else {}
         about |= {"intervals": [asdict(it) for it in often]} if often else {}
+        about |= {"inference": forward.meta["plan"]} if forward else {}
         emit({**plan.to_json(statements=False), **about})
     elif plan.statements:
-        facts = plan_rows(problem.keep_everything, plan)
+        facts = plan_rows(problem.keep_everything, plan) + inference_rows(forward)
         if traffic:
             facts += traffic_rows(traffic)
         if often:

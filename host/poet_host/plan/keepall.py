@@ -27,11 +27,16 @@ def keep_everything(graph: CostGraph) -> Plan:
 
     Raises BadInput if a tensor is overwritten before its last use in a graph without storage.
     """
-    placement = arrange(graph, _Builder(graph).statements(), 0)
+    placement = arrange(graph, kept_statements(graph), 0)
     problem = Problem(graph, placement.height_bytes)
     plan = finish(problem, placement, time_limit_s=inf, effort="little")
     assert isinstance(plan, PlacedPlan)  # not Excess: the placement fits, and there is no deadline
     return replace(plan.as_plan(problem), method=METHOD)
+
+
+def kept_statements(graph: CostGraph) -> list[Statement]:
+    """Return the statements of keep-everything, in which no transfer starts early."""
+    return _Builder(graph).statements()
 
 
 def last_uses(graph: CostGraph) -> list[int]:

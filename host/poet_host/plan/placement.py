@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..packing.blocks import Block, aligned
-from ..packing.packing import pack
+from ..packing.packing import Packing, pack
 from .effects import Contents, effects_of
 from .plan import Statement
 from .problem import CostGraph
@@ -38,6 +38,71 @@ def arrange(
     returns = {id(life.returns) for life in lives if life.returns is not None}
     first = [life for life in lives if id(life) not in returns]
     packing = pack([life.block for life in first], ram_bytes, time_limit_s, thorough)
+    return _placed(statements, lives, first, packing)
+
+
+def moved(placement: Placement, by_bytes: int) -> Placement:
+    """Return the placement with all offsets greater by `by_bytes`."""
+
+    def change(offset: int | None) -> int | None:
+        return None if offset is None else offset + by_bytes
+
+    statements = (
+        replace(
+            it,
+            offset=change(it.offset),
+            workspace_offset=change(it.workspace_offset),
+            also_offsets=tuple(offset + by_bytes for offset in it.also_offsets),
+        )
+        for it in placement.statements
+    )
+    return replace(
+        placement, statements=tuple(statements), height_bytes=placement.height_bytes + by_bytes
+    )
+
+
+def arrange_next_to(
+    graph: CostGraph,
+    statements: Sequence[Statement],
+    step: tuple[CostGraph, Sequence[Statement]],
+    ram_bytes: int,
+    time_limit_s: float,
+) -> tuple[Placement, Placement]:
+    """Find places for an inference and for a training step, whose homes the inference leaves alone.
+
+    `graph` has no bytes for tensors with homes. The height of both placements is that of both.
+    """
+    lives, own = lives_of(*step), lives_of(graph, statements)
+    returns = {id(life.returns) for life in lives if life.returns is not None}
+    first = [life for life in lives if id(life) not in returns]
+    begin = len(step[1]) + 1
+    end = begin + len(statements) + 1
+    blocks = []
+    for life in first:
+        block = life.block
+        starts = life.initial is not None or any(
+            step[1][index].op == "start" for index, _ in life.outputs
+        )
+        if starts and block.again is not None:
+            block = replace(block, again=(block.again[0], end))
+        elif starts:
+            stays = block.end == len(step[1])
+            block = replace(block, **({"end": end} if stays else {"again": (begin, end)}))
+        blocks.append(block)
+    blocks += [Block(begin + life.begin, begin + life.end, life.size_bytes) for life in own]
+    packing = pack(blocks, ram_bytes, time_limit_s)
+    offsets, count = packing.offsets, len(first)
+    return (
+        _placed(statements, own, own, replace(packing, offsets=offsets[count:])),
+        _placed(step[1], lives, first, replace(packing, offsets=offsets[:count])),
+    )
+
+
+def _placed(
+    statements: Sequence[Statement], lives: Sequence["Life"], first: Sequence["Life"],
+    packing: Packing,
+) -> Placement:  # fmt: skip
+    """Return the placement by the offsets of the lives `first`; the others return to these."""
     offsets = {id(life): at for life, at in zip(first, packing.offsets, strict=True)}
     offsets |= {id(life.returns): offsets[id(life)] for life in first if life.returns is not None}
     placed = list(statements)
@@ -52,7 +117,11 @@ def arrange(
         if life.initial is not None:
             initial.append((life.initial, offset))
     return Placement(
-        tuple(placed), tuple(initial), packing.height_bytes, packing.nothing_fits, not returns
+        tuple(placed),
+        tuple(initial),
+        packing.height_bytes,
+        packing.nothing_fits,
+        len(first) == len(lives),
     )
 
 

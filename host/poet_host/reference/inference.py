@@ -39,46 +39,39 @@ def evaluation(graph: Graph) -> tuple[Node, ...]:
     return tuple(node for node in nodes if node.name in needed)
 
 
-def inference(graph: Graph) -> Graph:
-    """Return a graph with only the operators of `evaluation`. Its last node is its logits."""
-    nodes = evaluation(graph)
-    read = {graph.data, graph.label, *(name for node in nodes for name in node.inputs)}
-    return replace(
-        graph,
-        nodes=(*(node for node in graph if node.stored and node.name in read), *in_place(nodes)),
-        logits=nodes[-1].name,
-        loss=nodes[-1].name,
-        origin=b"",
-    )
-
-
-def forward_graph(graph: Graph) -> Graph:
+def forward_graph(graph: Graph, *, of_batch: bool = False) -> Graph:
     """Return the inference as a graph whose last node, the logits, a board computes.
 
     It has all stored nodes of `graph`, in the same order, then its own data: one sample, or a batch
-    of training if some operator mixes samples.
+    of training if some operator mixes samples. With `of_batch`, its data is that of training.
     """
-    nodes, batch = evaluation(graph), graph.batch
-    sample = _free_name(graph)
-    if _takes_any_number(graph, nodes):
-        batch = 1
+    nodes, stored = evaluation(graph), tuple(node for node in graph if node.stored)
+    data = graph[graph.data]
+    if not of_batch:
+        if _takes_any_number(graph, nodes):
+            nodes = tuple(map(_of_one_sample, nodes))
+            data = _of_one_sample(data)
+        data = replace(data, name=_free_name(graph))
         nodes = tuple(
-            replace(node, shape=(1, *node.shape[1:]), attrs={**node.attrs, "n": 1})
+            replace(node, inputs=tuple(data.name if i == graph.data else i for i in node.inputs))
             for node in nodes
         )
-    instead = {graph.data: sample}
-    nodes = tuple(
-        replace(node, inputs=tuple(instead.get(name, name) for name in node.inputs))
-        for node in nodes
-    )
-    data = graph[graph.data]
-    data = replace(data, name=sample, shape=(batch, *data.shape[1:]))
-    stored = (node for node in graph if node.stored)
-    logits = nodes[-1].name
+        stored = (*stored, data)
+    last = nodes[-1].name
     return replace(
-        graph, nodes=(*stored, data, *in_place(nodes)), data=sample, logits=logits, loss=logits,
-        origin=b"",
-    )  # fmt: skip
+        graph, nodes=(*stored, *in_place(nodes)), data=data.name, logits=last, loss=last, origin=b""
+    )
+
+
+def _of_one_sample(node: Node) -> Node:
+    attrs = {**node.attrs, "n": 1} if node.attrs else node.attrs
+    return replace(node, shape=(1, *node.shape[1:]), attrs=attrs)
+
+
+def is_own_data(graph: Graph) -> bool:
+    """Return whether a `forward_graph` has data of its own: its last stored node."""
+    *_, last = (node.name for node in graph if node.stored)
+    return last == graph.data
 
 
 def _free_name(graph: Graph) -> str:

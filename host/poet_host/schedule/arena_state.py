@@ -286,8 +286,6 @@ class ArenaState:
                 raise RuleError(f"at the end, tensor {i} must be on storage or stay, but does not")
         if self.model.trained_by is not None:
             self._must_be_in_ram(len(self.model.tensors) - 1)
-            if self.model.stored_count - 1 not in self.homes:
-                raise RuleError("the input of an inference has no place in RAM")
 
     def _returned(self, number: int, offset: int) -> set[int]:
         """Return the tensor that is in a home again, if it is not the place of a batch."""

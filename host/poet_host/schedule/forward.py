@@ -6,7 +6,6 @@ from dataclasses import replace
 from ..graph.cuts import Cut
 from ..graph.graph import Graph
 from ..plan.plan import Plan
-from .decode import initial_offsets
 from .encode import QUEUE_CAPACITY, Nests, encode_model
 from .layout import model_of_forward
 from .meta import names_of
@@ -23,12 +22,10 @@ def with_forward(
 ) -> Schedule:
     """Return the schedule with a forward program: a plan of `graph` (`inference.forward_graph`).
 
-    Tensors that stay in RAM during training have the same offsets in both plans. Raises PoetError
-    if the plan breaks a rule.
+    To run between steps, the plan needs the initial offsets of the training plan, and one for its
+    own data. Raises PoetError if the plan breaks a rule.
     """
-    homes = {**initial_offsets(schedule), graph.data: dict(plan.initial_offsets)[graph.data]}
-    every = schedule.header.commit_every
-    plan = replace(plan, initial_offsets=tuple(homes.items()), commit_every=every)
+    plan = replace(plan, commit_every=schedule.header.commit_every)
     model = model_of_forward(schedule.model, graph, cuts or {})
     forward = encode_model(model, names_of(graph), plan, None, queue_capacity, nests=nests)
     meta = {**schedule.meta, "forward": forward.meta}

@@ -19,7 +19,6 @@ from ..packing.blocks import ALIGNMENT
 from ..plan.infeasible import largest_operator_bytes
 from ..plan.nests import Nest
 from ..plan.parts import LawError, fit_statistics
-from ..plan.plan import Plan
 from ..plan.pricing import cost_graph
 from ..plan.problem import Also, CostGraph, CostNode, Mode, Problem, Streaming
 from ..profile.profile import Profile, signature
@@ -51,7 +50,9 @@ def with_streaming(problem: Problem, graph: Graph) -> Problem:
     most_bytes = max(problem.ram_bytes // PARTS_IN_RAM, SMALL_PART_BYTES)
     tried: list[_CutGraph] = []
     for part_bytes in (size for size in PART_BYTES if size <= most_bytes):
-        tried.append(_CutGraph(graph, problem.profile, part_bytes, commit_every))
+        slabs = load_board(problem.profile.board).table_slabs
+        cuts = choose_cuts(graph, part_bytes, slabs)
+        tried.append(_CutGraph(graph, problem.profile, cuts, commit_every))
         if tried[-1].need_bytes <= problem.ram_bytes:
             found = tried[-1].priced(lambda search: search.best(problem.ram_bytes))
             break
@@ -62,16 +63,29 @@ def with_streaming(problem: Problem, graph: Graph) -> Problem:
     return with_modes_in_place(replace(problem, graph=costs, streaming=streaming), graph)
 
 
+def with_nests(problem: Problem, graph: Graph, cuts: Mapping[str, Cut]) -> Problem:
+    """Return the problem with modes in which operators of `graph` stream tensors with these cuts.
+
+    Raises LawError if some operator can use a tensor neither whole nor in a nest.
+    """
+    assert problem.profile is not None
+    cut_graph = _CutGraph(graph, problem.profile, cuts, None)
+    if lost := [name for name in cuts.keys() - cut_graph.cuts.keys() if graph[name].stored]:
+        raise LawError("cut", f"no operator of {graph.name} can use {lost[0]}")
+    costs, streaming = cut_graph.priced(lambda search: search.best(problem.ram_bytes))
+    return with_modes_in_place(replace(problem, graph=costs, streaming=streaming), graph)
+
+
 class _CutGraph:
     """A graph whose tensors are cut, and the searches for nests of its operators."""
 
     def __init__(
-        self, graph: Graph, profile: Profile, part_bytes: int, commit_every: int | None
+        self, graph: Graph, profile: Profile, cuts: Mapping[str, Cut], commit_every: int | None
     ) -> None:
         self.graph, self.profile = graph, profile
         board = load_board(profile.board)
         self.estimate, self.table_slabs = board.estimate, board.table_slabs
-        self.cuts: Mapping[str, Cut] = choose_cuts(graph, part_bytes, board.table_slabs)
+        self.cuts = cuts
         self._cache: dict[object, NestSearch | None] = {}
         self.searches = self._searches()
         while unfit := self._unfit():
@@ -222,10 +236,10 @@ class _CutGraph:
         """Return `cost` with a mode for each nest that streams. Add the nests to `nests`."""
         node = self.graph[cost.name]
         if not node.stored and any(map(self._needs_nest, self._names(node))):
-            whole = min(
-                (p for p in priced if not any(p.nest.operands)),
-                key=lambda p: (p.wall_us, not p.nest.in_place),
-            )
+            wholes = [p for p in priced if not any(p.nest.operands)]
+            if not wholes:
+                raise LawError("cut", f"no nest computes {node.name} with all operands in RAM")
+            whole = min(wholes, key=lambda p: (p.wall_us, not p.nest.in_place))
             nests[node.name, 0] = whole.nest
             cost = replace(
                 cost, time_us=whole.wall_us, energy_uj=whole.energy_uj,
@@ -360,34 +374,3 @@ def _statistics_us(node: Node, profile: Profile, search: NestSearch, cell_us: fl
         ends = n * h / (int(node.attrs["n"]) * int(node.attrs["h"]))
         total += number * (cell_us + profile.kernel_us(part, partial(work_of_part, part, ends)))
     return total
-
-
-def with_used_modes(problem: Problem, plan: Plan) -> tuple[Problem, Plan]:
-    """Return the problem without the modes that `plan` does not use, and the same plan of it.
-
-    The modes that the plan uses get the numbers from 1, in their order.
-    """
-    if not problem.graph.has_modes:
-        return problem, plan
-    computes = [statement for statement in plan.statements if statement.op == "compute"]
-    used: dict[str, set[int]] = {}
-    for statement in computes:
-        used.setdefault(statement.node, set()).add(statement.mode)
-    number = {(node.name, 0): 0 for node in problem.graph.nodes}
-    nodes = []
-    for node in problem.graph.nodes:
-        mine = sorted(used.get(node.name, set()) - {0})
-        number |= {(node.name, mode): i + 1 for i, mode in enumerate(mine)}
-        nodes.append(replace(node, modes=tuple(node.mode(mode) for mode in mine)))
-    streaming = problem.streaming
-    if streaming is not None:
-        nests = {
-            (name, number[name, mode]): nest
-            for (name, mode), nest in streaming.nests.items()
-            if (name, mode) in number
-        }
-        streaming = replace(streaming, nests=nests)
-    statements = (replace(it, mode=number[it.node, it.mode]) for it in plan.statements)
-    graph = replace(problem.graph, nodes=tuple(nodes))
-    smaller = replace(problem, graph=graph, streaming=streaming)
-    return smaller, replace(plan, statements=tuple(statements), problem=smaller)

@@ -7,6 +7,7 @@ from ..plan.plan import Plan
 from ..plan.problem import CostGraph
 from ..plan.whole_training import Battery, WholeTraining, duration_text
 from ..profile.profile import Profile
+from ..schedule.schedule import Schedule
 from ..stream.traffic import Traffic
 from .listing import counted
 
@@ -47,6 +48,19 @@ def plan_rows(keep: Plan | None, plan: Plan) -> list[Row]:
         ("solved in", f"{plan.solve_s:.2f} s"),
         *([("change to the method", plan.note)] if plan.note else []),
     ]  # fmt: skip
+
+
+def inference_rows(forward: Schedule | None) -> list[Row]:
+    """Return RAM, time and energy of an inference by a forward program."""
+    if forward is None:
+        return []
+    plan, batch = forward.meta["plan"], forward.graph.batch
+    what = "of an inference" + (f" of {batch} samples" if batch > 1 else "")
+    return [
+        (f"energy {what}", f"{plan['total_energy_uj']:,.1f} uJ"),
+        (f"time {what}", f"{plan['time_us'] / 1e3:,.3f} ms"),
+        (f"RAM {what}", f"{forward.header.arena_bytes:,} bytes"),
+    ]
 
 
 def _staying_rows(plan: Plan) -> list[Row]:

@@ -130,16 +130,12 @@ def test_a_board_trains_and_its_weights_are_read(folder: Path, card: Path) -> No
         assert trained["weights_sha256"] == weights_sha256(straight.weights)
         found = json.loads(succeed(folder, "evaluate", *at, "--weights", "w.safetensors", "--json"))
         assert 0 <= found["accuracy"] <= 1
-        assert found["computed_on"] == "board"
+        assert found["time_us"] > 0
         succeed(folder, "export", "digits.poet", "--weights", "w.safetensors", "-o", "digits.onnx")
         assert (folder / "digits.onnx").stat().st_size > 1000
         succeed(folder, "card", "write", *at, "--steps", 2, "--erase-card")
         assert "2" in succeed(folder, "card", "read", "digits.poet", "--port", board.port)
         succeed(folder, "profile", "linear", "--port", board.port, "-o", "profile.json")
-    with NativeBoard(card, 64, listen="127.0.0.1:0") as board:  # too little RAM for an evaluation
-        at = ("digits.poet", "--port", board.port, "--data", "digits")
-        same = json.loads(succeed(folder, "evaluate", *at, "--weights", "w.safetensors", "--json"))
-    assert same == {**found, "time_us": None, "computed_on": "host"}
 
 
 SAVED = ("--save-weights", "w2.safetensors")

@@ -311,7 +311,14 @@ def test_training_and_evaluating_with_what_people_have(tmp_path: Path) -> None:
 def test_every_value_shows_itself_in_a_line() -> None:
     graph, plan = runs.digits(), runs.plan(runs.digits(), "100%", "keep-everything")
     evaluation = Evaluation(
-        model="m", board="native", data="digits", half="training", samples=5, loss=0.5, outputs=X
+        model="m",
+        board="native",
+        data="digits",
+        half="training",
+        samples=5,
+        loss=0.5,
+        outputs=X,
+        time_us=1.0,
     )
     values = [
         (graph, "77 nodes"), (api.costs_of(graph, runs.profile()), "77 nodes"),

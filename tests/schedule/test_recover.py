@@ -17,9 +17,6 @@ from poet_host.graph.builder import Model
 from poet_host.graph.graph import Graph, Node
 from poet_host.graph.models import MODELS
 from poet_host.graph.weights import start_values
-from poet_host.plan.keepall import keep_everything
-from poet_host.plan.pricing import cost_graph
-from poet_host.reference.inference import inference
 from poet_host.schedule.layout import model_of_graph
 from poet_host.schedule.model import model_bytes
 from poet_host.schedule.schedule import Schedule
@@ -112,24 +109,13 @@ def test_every_built_in_model_is_evaluated_from_its_schedule(name: str, tmp_path
     runs.schedule(graph).save(tmp_path / "m.poet")
     schedule = Schedule.load(tmp_path / "m.poet")
     data = Dataset("example", *example(graph))
-    with poet.connect("native", arena_bytes=forward_bytes(graph)) as board:
+    with runs.board(schedule) as board:
         found = poet.evaluate(schedule, board, data, weights=start_values(graph, 0))
     assert found.samples == 1
     assert np.isfinite(found.loss)
 
 
 @pytest.mark.slow
-def test_an_evaluation_of_the_largest_model_is_planned_from_its_schedule() -> None:
-    """Its 438 MB of weights would take most of a minute on the way to the board."""
-    graph = api.load("bert-base", batch=1)
-    assert forward_bytes(runs.schedule(graph).graph) == forward_bytes(graph)
-
-
-def forward_bytes(graph: Graph) -> int:
-    """RAM of the forward part, each weight in it while it is used."""
-    return keep_everything(cost_graph(inference(graph), runs.profile())).peak_bytes or 0
-
-
 @pytest.mark.parametrize("key", ["tensors", "graph"])
 def test_a_meta_part_without_a_graph_is_refused(key: str) -> None:
     schedule = runs.schedule(runs.digits())

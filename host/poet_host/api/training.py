@@ -123,22 +123,23 @@ def evaluate(
     samples: int | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Compute loss and accuracy on the board. The weights on its card do not change.
+    """Compute loss and accuracy on the board, by the schedule's forward program.
 
-    If the forward pass does not fit the board's RAM, the host computes it, to the same bits. Then a
-    PoetWarning says so, and `computed_on` of the result is "host".
-
-    If `weights` is None, the weights on the card are used. `half` is "held-out" (the default if
-    samples are held out) or "training". `samples` limits the evaluation to this number of samples,
-    from the first one on.
+    If `weights` is None, the weights on the card are used. Others are written to the card, without
+    a commit: the weights on it stay. They are refused if the card holds another model. `half` is
+    "held-out" (the default if samples are held out) or "training". `samples` limits the evaluation
+    to this number of samples, from the first one on.
     """
     schedule = as_schedule(schedule)
     fitted = as_fitted(data, schedule.graph)
-    if weights is None:
-        weights = _committed(schedule, connection)
-    given = as_weights(weights, schedule.graph)
-    fitted = adapted(fitted, facts_of_weights(given))
-    return evaluate_on(connection.device, given, fitted, half, samples, progress)
+    given = None if weights is None else as_weights(weights, schedule.graph)
+    if given is None:
+        found = resumed(connection.device, schedule)
+        given, facts = found.weights, found.facts
+    else:
+        facts = facts_of_weights(given)
+    fitted = adapted(fitted, facts)
+    return evaluate_on(connection.device, schedule, given, fitted, half, samples, progress)
 
 
 def predict(

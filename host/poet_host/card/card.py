@@ -205,7 +205,7 @@ def _same_weights(found: Held, graph: Graph) -> bool:
 def _in_own_layout(device: AnyCard, found: Held, graph: Graph) -> Weights:
     """Read the card's weights with the model and plan on the card, which know their layout."""
     assert found.note is not None
-    model_part, plan_part = _parts(device)
+    model_part, plan_part = parts_on(device)
     if isa.unpack("poet_model", model_part[:_MODEL_BYTES])["fingerprint"] != isa.fingerprint():
         raise BadInput(
             "another version of poet-host, with other operators, wrote the weights on the card. "
@@ -240,7 +240,7 @@ def _in_own_layout(device: AnyCard, found: Held, graph: Graph) -> Weights:
     return _read_weights(device, graph, model, numbers)
 
 
-def _parts(device: AnyCard) -> tuple[bytes, bytes]:
+def parts_on(device: AnyCard) -> tuple[bytes, bytes]:
     """Read the model and the plan that lie on the card, as the bytes that Device.load needs."""
     model_bytes = part_size(isa.unpack("poet_model", device.read(MODEL, 0, _MODEL_BYTES)))
     size = isa.record_size("poet_plan_header")

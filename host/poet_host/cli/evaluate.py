@@ -59,8 +59,9 @@ def check_weights(port: str | None, storage: Path | None, weights: Path | None) 
 def evaluate(given: EvaluateOptions) -> None:
     """Compute the loss, accuracy and errors of a model on a board.
 
-    Runs the forward pass only. If it does not fit the RAM of the board, this computer runs it, to
-    the same bits. The card of the board does not change.
+    Runs the forward program of the schedule, in the RAM in which the model trains. The trained
+    weights on the board do not change. Weights in a file are written to a card that has no weights
+    of another model.
     """
     port, storage = given.port, given.storage
     check_weights(port, storage, given.weights)
@@ -100,9 +101,8 @@ def _facts(result: api.Evaluation) -> list[tuple[str, str]]:
             ("mean absolute error", f"{result.mae:.4f}"),
             ("root of the mean squared error", f"{result.rmse:.4f}"),
         ]
-    if result.time_us is not None:
-        sample_us = result.time_us / result.samples
-        rows.append(("time of all operators for a sample", f"{sample_us / 1e3:,.3f} ms"))
+    sample_us = result.time_us / result.samples
+    rows.append(("time of a sample", f"{sample_us / 1e3:,.3f} ms"))
     return rows
 
 

@@ -1,49 +1,30 @@
-"""Outputs of trained weights, computed on a board or by the reference kernels, and their metrics.
+"""Outputs of trained weights, which a board computes by the forward program of a schedule.
 
-On a board, the host starts each operator in the arena and serves as the storage. The card is not
-used: an evaluation changes nothing that training has committed, and needs no card. Weights stay in
-the arena if the arena has room for all of them.
-
-If the forward pass does not fit the arena, the host computes it instead, with the same bits: on a
-native board with enough RAM, or by the reference kernels if this computer runs no native board.
+The board uses the weights that it has committed, or others that the host writes. It commits none.
 """
 
-import os
-import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from math import isfinite
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ..baselines.registry import plan_by
+from ..card.card import held, parts_on, storage_info
 from ..data.classes import NO_NAMES, Classes
 from ..data.datasets import Dataset
 from ..data.fitted import FittedData
-from ..device.board import Board
-from ..device.device import Device, Progress, connect
-from ..errors import BadInput, PoetError, PoetWarning
+from ..device.device import TENSOR, Device, Progress
+from ..errors import BadInput, BoardError, PoetError
 from ..graph.graph import Graph
 from ..graph.weights import Array, Weights, weight_nodes
-from ..plan.keepall import keep_everything
-from ..plan.plan import Plan, Statement, start_offsets
-from ..plan.pricing import cost_graph
-from ..plan.problem import CostGraph, Problem
-from ..profile.measure import probe_record
-from ..profile.profile import estimate_profile
-from ..reference.inference import answer_shape, inference, logits
-from ..sim.native import NativeBoard
-from ..solver.settings import Settings
+from ..reference.inference import answer_shape, logits
+from ..schedule.decode import Wait, decode
+from ..schedule.model import FIXED
+from ..schedule.schedule import Schedule
 from .metrics import Metrics, metrics
 
-PLANNING_LIMIT_S = 30.0
-PLANNING_GAP = 0.5
-
 Half = Literal["held-out", "training"]
-Computer = Literal["board", "host"]
 
 
 def accuracy(graph: Graph, weights: Weights, x: Array, y: Array) -> float:
@@ -69,13 +50,11 @@ class Answers:
     """The outputs of a model for samples.
 
     `outputs` has the shape (samples, ...): logits of classes, or values. `time_us` is the time of
-    all operators for all samples, by the board's clock. It is None if the host computed them
-    (`computed_on`).
+    all inferences, by the board's clock.
     """
 
     outputs: Array = field(repr=False)
-    computed_on: Computer = "host"
-    time_us: float | None = None
+    time_us: float
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -91,9 +70,8 @@ class Evaluation(Answers, Metrics):
 
     def __repr__(self) -> str:
         right = "" if self.accuracy is None else f", accuracy {self.accuracy:.1%}"
-        place = self.board if self.computed_on == "board" else "the host"
         return (
-            f"<Evaluation {self.model} on {place}: {self.samples:,} samples, "
+            f"<Evaluation {self.model} on {self.board}: {self.samples:,} samples, "
             f"loss {self.loss:.4f}{right}>"
         )
 
@@ -104,7 +82,8 @@ class Evaluation(Answers, Metrics):
 
 def evaluate(
     device: Device,
-    weights: Weights,
+    schedule: Schedule,
+    weights: Weights | None,
     data: FittedData,
     half: Half | None,
     samples: int | None = None,
@@ -121,7 +100,7 @@ def evaluate(
     assert x is not None
     assert y is not None
     x, y = x[: check_samples(samples)], y[:samples]
-    found = answers(device, graph, weights, x, progress)
+    found = answers(device, schedule, weights, x, progress)
     result = metrics(found.outputs, y)
     if not isfinite(result.loss):
         raise not_finite(graph, data.name)
@@ -132,33 +111,77 @@ def evaluate(
 
 
 def answers(
-    device: Device | None,
-    graph: Graph,
-    weights: Weights,
+    device: Device,
+    schedule: Schedule,
+    weights: Weights | None,
     x: Array,
     progress: Progress | None = None,
 ) -> Answers:
     """Return the outputs of a model for `x` (samples, ...), computed on a board.
 
-    If the forward pass does not fit the board's arena, the host computes it, and a PoetWarning says
-    so. If `device` is None, the host computes it too. The bits are the same.
+    `weights` None: those that the board has committed. Others are written to its storage, without a
+    commit. Raises BadInput if they would overwrite what the storage holds.
     """
-    _check_weights(graph, weights)
-    weights = {
-        node.name: np.ascontiguousarray(weights[node.name], "<f4") for node in weight_nodes(graph)
-    }
-    if device is None:
-        return Answers(outputs=logits(graph, weights, x))
-    parts = []
-    with _forward(device, inference(graph), weights) as forward:
-        for start in range(0, len(x), graph.batch):
-            parts.append(forward.run(x[start : start + graph.batch]))
+    forward = schedule.forward
+    if forward is None:
+        raise BadInput(
+            f"the schedule of {schedule.graph.name} has no forward program: solve again, without "
+            "--no-forward"
+        )
+    graph, numbers = forward.graph, {name: i for i, name in enumerate(forward.names)}
+    data, batch = forward.model.tensors[numbers[graph.data]], graph.batch
+    offsets = {it.node: it.offset for it in decode(forward) if not isinstance(it, Wait)
+               if it.op == "compute"}  # fmt: skip
+    at, size_bytes = offsets[graph.logits], graph[graph.logits].size_bytes
+    assert at is not None
+    parts, ticks = [], 0
+    before = parts_on(device) if held(device) else None
+    try:
+        _load(device, schedule, forward, weights)
+        for start in range(0, len(x), batch):
+            some = x[start : start + batch]
+            filled = np.concatenate([some, np.repeat(some[:1], batch - len(some), axis=0)])
+            device.write(TENSOR, numbers[graph.data], data.in_order(filled.tobytes()))
+            ticks += device.step(start).ticks
+            found = np.frombuffer(device.probe_read(at, size_bytes), "<f4")
+            parts.append(found.reshape(batch, -1)[: len(some)])
             if progress:
-                progress(min(start + graph.batch, len(x)), len(x))
-    outputs = np.concatenate(parts).reshape(len(x), *answer_shape(graph))
-    if isinstance(forward, _OnDevice) and forward.device is device:
-        return Answers(outputs=outputs, computed_on="board", time_us=device.us(forward.ticks))
-    return Answers(outputs=outputs)
+                progress(start + len(some), len(x))
+    finally:
+        with suppress(BoardError):  # if this board is too small for the plan on its card
+            if before:
+                device.load(*before)
+    outputs = np.concatenate(parts).reshape(len(x), *answer_shape(schedule.graph))
+    return Answers(outputs=outputs, time_us=device.us(ticks))
+
+
+def _load(device: Device, schedule: Schedule, forward: Schedule, weights: Weights | None) -> None:
+    """Load the forward program, and write the weights that it reads."""
+    storage_info(device)
+    found = held(device)
+    if weights is not None:
+        _check_weights(schedule.graph, weights)
+        if found and found.model_crc != schedule.model.crc:
+            raise BadInput(
+                f"the storage of the board holds weights of {found.described(schedule.graph)}. To "
+                "keep them, evaluate with the schedule that trained them, or on another card"
+            )
+    device.load(forward.model_part, forward.plan_part)
+    if weights is None:
+        return
+    read = {name for node in forward.graph for name in node.inputs}
+    for number, name in enumerate(forward.names):
+        if name not in weights or name not in read:
+            continue
+        tensor = forward.model.tensors[number]
+        values = tensor.in_order(np.ascontiguousarray(weights[name], "<f4").tobytes())
+        if not found or tensor.place != FIXED:
+            device.write(TENSOR, number, values)
+        elif not device.holds(TENSOR, number, values):
+            raise BadInput(
+                f"the storage of the board holds another {name}, which is frozen, so that training "
+                "could not continue: use another card"
+            )
 
 
 def check_samples(samples: int | None) -> int | None:
@@ -204,117 +227,3 @@ def half_of(dataset: Dataset, half: Half | None) -> Half:
             f"data {dataset.name}: no samples are held out. Set --test-split, or omit --half"
         )
     return "training"
-
-
-def _with_all_weights(graph: Graph, board: Board) -> tuple[CostGraph, Plan]:
-    """Plan the forward operators so that everything, with all weights, stays in the arena."""
-    weights = {node.name for node in weight_nodes(graph)}
-    costs = cost_graph(graph, estimate_profile(board), storage=False)
-    costs = replace(
-        costs, nodes=tuple(replace(node, keep=node.name in weights) for node in costs.nodes)
-    )
-    return costs, keep_everything(costs)
-
-
-def _planned(
-    graph: Graph, board: Board, arena_bytes: int, whole: tuple[CostGraph, Plan]
-) -> tuple[CostGraph, Plan]:
-    """Plan the forward operators within the arena. `whole` is the plan if it fits.
-
-    The plan has no statements if no plan is found.
-    """
-    costs, plan = whole
-    if (plan.peak_bytes or 0) > arena_bytes:
-        costs = cost_graph(graph, estimate_profile(board))
-        plan = keep_everything(costs)
-    if (plan.peak_bytes or 0) > arena_bytes:
-        settings = Settings(PLANNING_LIMIT_S, PLANNING_GAP)
-        plan = plan_by("poet", Problem(costs, arena_bytes), settings)
-    return costs, plan
-
-
-@contextmanager
-def _forward(
-    device: Device, graph: Graph, weights: Weights
-) -> Iterator["_OnDevice | _ByReference"]:
-    """Yield what runs the forward part of a model: the board `device`, or the host."""
-    arena_bytes = int(device.info.arena_bytes) // 4 * 4
-    whole = _with_all_weights(graph, device.board)
-    costs, plan = _planned(graph, device.board, arena_bytes, whole)
-    if plan.statements:
-        yield _OnDevice(device, graph, weights, costs, plan)
-        return
-    warnings.warn(
-        f"the forward pass of {graph.name} does not fit the board's {arena_bytes:,} bytes of RAM: "
-        "this computer evaluates it, to the same bits",
-        PoetWarning,
-        stacklevel=6,  # the line that calls poet.evaluate
-    )
-    costs, plan = whole
-    assert plan.peak_bytes is not None
-    with ExitStack() as stack:
-        forward: _OnDevice | _ByReference
-        try:
-            board = stack.enter_context(NativeBoard(Path(os.devnull), plan.peak_bytes))
-            native = stack.enter_context(connect(board.port))
-        except PoetError:  # on Windows, or without a C compiler
-            forward = _ByReference(graph, weights)
-        else:
-            forward = _OnDevice(native, graph, weights, costs, plan)
-        yield forward
-
-
-class _ByReference:
-    """Runs the forward part of a model by the reference kernels, batch by batch."""
-
-    def __init__(self, graph: Graph, weights: Weights) -> None:
-        self.graph, self._weights = graph, weights
-
-    def run(self, x: Array) -> Array:
-        """Return the outputs for the samples `x`, which are at most one batch."""
-        return logits(self.graph, self._weights, x).reshape(len(x), -1)
-
-
-class _OnDevice:
-    """Runs the forward part of a model on a board, batch by batch."""
-
-    def __init__(
-        self, device: Device, graph: Graph, weights: Weights, costs: CostGraph, plan: Plan
-    ) -> None:
-        self.device, self.graph = device, graph
-        self.statements = plan.statements
-        self.ticks = 0
-        self._stored = {node.name: weights[node.name].tobytes() for node in weight_nodes(graph)}
-        starts = start_offsets(costs, plan)
-        self._start = {name: offset for name, offset in starts.items() if offset is not None}
-        for name in self._start.keys() & self._stored.keys():
-            device.probe_write(self._start[name], self._stored[name])
-
-    def run(self, x: Array) -> Array:
-        """Return the outputs for the samples `x`, which are at most one batch."""
-        filled = np.concatenate([x, np.repeat(x[:1], self.graph.batch - len(x), axis=0)])
-        data = np.ascontiguousarray(filled).tobytes()
-        storage = {**self._stored, self.graph.data: data}
-        at = dict(self._start)
-        if self.graph.data in at:
-            self.device.probe_write(at[self.graph.data], data)
-        for statement in self.statements:
-            self._execute(statement, at, storage)
-            if statement.op == "compute" and statement.node == self.graph.logits:
-                size_bytes = self.graph[statement.node].size_bytes
-                found = self.device.probe_read(at[statement.node], size_bytes)
-        return np.frombuffer(found, "<f4").reshape(self.graph.batch, -1)[: len(x)]
-
-    def _execute(self, statement: Statement, at: dict[str, int], storage: dict[str, bytes]) -> None:
-        node = self.graph[statement.node]
-        if statement.offset is not None:
-            at[node.name] = statement.offset
-        if statement.op == "compute":
-            places = [at[name] for name in node.inputs]
-            workspace = statement.workspace_offset or 0
-            record = probe_record(node)
-            self.ticks += self.device.probe_op(record, [*places, at[node.name], workspace])
-        elif statement.op == "page_in":
-            self.device.probe_write(at[node.name], storage[node.name])
-        elif statement.op == "page_out":
-            storage[node.name] = self.device.probe_read(at[node.name], node.size_bytes)

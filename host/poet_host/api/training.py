@@ -11,6 +11,7 @@ from ..card.card_export import Exported, exported
 from ..card.card_report import CardReport
 from ..card.job import JobState, check_room, job_size, make_job, read_job, write_job
 from ..card.weights import SavedWeights, facts_of_weights, write_tensors
+from ..data.facts import DataFacts
 from ..data.fitted import FittedData, adapted
 from ..device.device import Progress
 from ..errors import BadInput
@@ -132,12 +133,7 @@ def evaluate(
     """
     schedule = as_schedule(schedule)
     fitted = as_fitted(data, schedule.graph)
-    given = None if weights is None else as_weights(weights, schedule.graph)
-    if given is None:
-        found = resumed(connection.device, schedule)
-        given, facts = found.weights, found.facts
-    else:
-        facts = facts_of_weights(given)
+    given, facts = _given(schedule, connection, weights)
     fitted = adapted(fitted, facts)
     return evaluate_on(connection.device, schedule, given, fitted, half, samples, progress)
 
@@ -161,14 +157,23 @@ def predict(
     finite.
     """
     schedule = as_schedule(schedule)
-    if weights is None:
-        if connection is None:
-            raise BadInput("name the weights: pass `weights`, or a `connection` to their board")
-        weights = _committed(schedule, connection)
-    given = as_weights(weights, schedule.graph)
+    given, facts = _given(schedule, connection, weights)
     found = as_dataset(data, schedule.graph, labels=False)
     device = connection.device if connection else None
-    return predict_on(device, schedule.graph, given, found, half, samples, progress)
+    return predict_on(device, schedule, given, facts, found, half, samples, progress)
+
+
+def _given(
+    schedule: Schedule, connection: Connection | None, weights: Weights | str | Path | None
+) -> tuple[Weights | None, DataFacts]:
+    """Return the weights, or None if the board has committed them, and the facts of their data."""
+    if weights is not None:
+        given = as_weights(weights, schedule.graph)
+        return given, facts_of_weights(given)
+    if connection is None:
+        raise BadInput("name the weights: pass `weights`, or a `connection` to their board")
+    found = resumed(connection.device, schedule)
+    return found.weights, found.facts
 
 
 def write_card(

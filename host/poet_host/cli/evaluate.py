@@ -101,7 +101,7 @@ def _facts(result: api.Evaluation) -> list[tuple[str, str]]:
             ("mean absolute error", f"{result.mae:.4f}"),
             ("root of the mean squared error", f"{result.rmse:.4f}"),
         ]
-    sample_us = result.time_us / result.samples
+    sample_us = (result.time_us or 0.0) / result.samples
     rows.append(("time of a sample", f"{sample_us / 1e3:,.3f} ms"))
     return rows
 

@@ -50,11 +50,11 @@ class Answers:
     """The outputs of a model for samples.
 
     `outputs` has the shape (samples, ...): logits of classes, or values. `time_us` is the time of
-    all inferences, by the board's clock.
+    all inferences, by the board's clock; None if the host computed them.
     """
 
     outputs: Array = field(repr=False)
-    time_us: float
+    time_us: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -111,7 +111,7 @@ def evaluate(
 
 
 def answers(
-    device: Device,
+    device: Device | None,
     schedule: Schedule,
     weights: Weights | None,
     x: Array,
@@ -120,8 +120,14 @@ def answers(
     """Return the outputs of a model for `x` (samples, ...), computed on a board.
 
     `weights` None: those that the board has committed. Others are written to its storage, without a
-    commit. Raises BadInput if they would overwrite what the storage holds.
+    commit. Raises BadInput if they would overwrite what the storage holds. If `device` is None, the
+    host computes with `weights`, to the same bits.
     """
+    if weights is not None:
+        _check_weights(schedule.graph, weights)
+    if device is None:
+        assert weights is not None
+        return Answers(outputs=logits(schedule.graph, weights, x))
     forward = schedule.forward
     if forward is None:
         raise BadInput(
@@ -159,13 +165,11 @@ def _load(device: Device, schedule: Schedule, forward: Schedule, weights: Weight
     """Load the forward program, and write the weights that it reads."""
     storage_info(device)
     found = held(device)
-    if weights is not None:
-        _check_weights(schedule.graph, weights)
-        if found and found.model_crc != schedule.model.crc:
-            raise BadInput(
-                f"the storage of the board holds weights of {found.described(schedule.graph)}. To "
-                "keep them, evaluate with the schedule that trained them, or on another card"
-            )
+    if weights is not None and found and found.model_crc != schedule.model.crc:
+        raise BadInput(
+            f"the storage of the board holds weights of {found.described(schedule.graph)}. To keep "
+            "them, evaluate with the schedule that trained them, or on another card"
+        )
     device.load(forward.model_part, forward.plan_part)
     if weights is None:
         return

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..card.weights import facts_of_weights
 from ..data.classes import NO_NAMES, Classes
 from ..data.datasets import Dataset
+from ..data.facts import DataFacts
 from ..data.fitted import fit_samples, normalized_as
 from ..data.shapes import has_labels
 from ..device.device import Device, Progress
@@ -19,6 +19,7 @@ from ..errors import BadInput
 from ..files import is_stream, write_whole
 from ..graph.graph import Graph
 from ..graph.weights import Array, Weights
+from ..schedule.schedule import Schedule
 from .evaluate import Answers, Half, answers, check_samples, half_of, not_finite
 from .metrics import probabilities
 
@@ -90,7 +91,7 @@ class Prediction(Answers):
 
     def to_json(self) -> dict[str, Any]:
         """Return the facts of the prediction, without the answers for single samples."""
-        named = ("model", "data", "half", "computed_on", "time_us")
+        named = ("model", "data", "half", "time_us")
         facts = {name: getattr(self, name) for name in named} | {"samples": len(self.outputs)}
         if self.has_classes:
             counts = np.bincount(self.predicted.reshape(-1), minlength=self.outputs.shape[-1])
@@ -100,8 +101,9 @@ class Prediction(Answers):
 
 def predict(
     device: Device | None,
-    graph: Graph,
-    weights: Weights,
+    schedule: Schedule,
+    weights: Weights | None,
+    facts: DataFacts,
     data: Dataset,
     half: Half | None,
     samples: int | None = None,
@@ -109,10 +111,11 @@ def predict(
 ) -> Prediction:
     """Return the outputs of a model for a half of `data`, whose labels are not used: see answers.
 
-    `half`, `samples`: see run.evaluate.evaluate. Samples are normalised as the weights need it.
+    `half`, `samples`: see run.evaluate.evaluate. Samples are normalised as the weights need it, of
+    which `facts` are known.
     Raises BadInput if the samples do not fit the model, and PoetError if an output is not finite.
     """
-    facts, half = facts_of_weights(weights), half_of(data, half)
+    graph, half = schedule.graph, half_of(data, half)
     suffix = "_test" if half == "held-out" else ""
     part = slice(check_samples(samples))
     x, y = getattr(data, f"x{suffix}")[part], getattr(data, f"y{suffix}")[part]
@@ -120,7 +123,7 @@ def predict(
         data.name, fit_samples(data, suffix, x, graph), y, normalization=data.normalization
     )
     x = normalized_as(fitted, facts.normalization).x
-    found = answers(device, graph, weights, x, progress)
+    found = answers(device, schedule, weights, x, progress)
     if not np.isfinite(found.outputs).all():
         raise not_finite(graph, data.name)
     label, outputs = graph[graph.label], found.outputs
@@ -130,8 +133,8 @@ def predict(
     if has_labels(y) and y.size == len(x):
         labels = [data.classes[i] for i in y] if data.classes else y.reshape(-1).tolist()
     return Prediction(
-        outputs=outputs, computed_on=found.computed_on, time_us=found.time_us, model=graph.name,
-        data=data.name, half=half, has_classes=has_classes, classes=facts.classes, labels=labels,
+        outputs=outputs, time_us=found.time_us, model=graph.name, data=data.name,
+        half=half, has_classes=has_classes, classes=facts.classes, labels=labels,
     )  # fmt: skip
 
 

@@ -50,8 +50,9 @@ def with_inference(
             streaming = used.streaming
             cuts, nests = (streaming.cuts, streaming.nests) if streaming else ({}, {})
             return with_forward(
-                encode(plan), inference, forward, profile.transfer_queue, cuts, nests
-            )
+                encode(plan), inference, forward, profile.transfer_queue, cuts, nests,
+                has_homes=bool(homes),
+            )  # fmt: skip
     return encode(plan)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from ..graph.cuts import Cut
 from ..graph.graph import Graph
 from ..plan.plan import Plan
+from .decode import initial_offsets
 from .encode import QUEUE_CAPACITY, Nests, encode_model
 from .layout import model_of_forward
 from .meta import names_of
@@ -19,13 +20,18 @@ def with_forward(
     queue_capacity: int = QUEUE_CAPACITY,
     cuts: Mapping[str, Cut] | None = None,
     nests: Nests | None = None,
+    *,
+    has_homes: bool = True,
 ) -> Schedule:
     """Return the schedule with a forward program: a plan of `graph` (`inference.forward_graph`).
 
-    To run between steps, the plan needs the initial offsets of the training plan, and one for its
-    own data. Raises PoetError if the plan breaks a rule.
+    The plan has an initial offset for its own data. Tensors that stay in RAM during training are in
+    their places, unless `has_homes` is False: then it cannot run between steps. Raises PoetError if
+    the plan breaks a rule.
     """
-    plan = replace(plan, commit_every=schedule.header.commit_every)
+    homes = (initial_offsets(schedule) if has_homes else {}) | dict(plan.initial_offsets)
+    every = schedule.header.commit_every
+    plan = replace(plan, initial_offsets=tuple(homes.items()), commit_every=every)
     model = model_of_forward(schedule.model, graph, cuts or {})
     forward = encode_model(model, names_of(graph), plan, None, queue_capacity, nests=nests)
     meta = {**schedule.meta, "forward": forward.meta}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import poet_host as poet
 import pytest
+from poet_host.card import note
 from poet_host.data.datasets import Dataset, normalized
 from poet_host.data.fitted import fit
 from poet_host.data.normalization import NONE, Normalization
@@ -183,3 +184,16 @@ def test_damaged_facts_of_weights_are_refused(damage: Any, tmp_path: Path) -> No
     save_file(load_file(path), path, {"poet-host": about})
     with pytest.raises(BadInput, match=r"w\.safetensors: .*normalisation are damaged"):
         poet.load_weights(path, graph)
+
+
+def test_one_that_a_card_cannot_hold_erases_nothing(
+    card: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = runs.schedule(runs.digits())
+    runs.train(schedule, storage=card, steps=1)
+    before = card.read_bytes()
+    data = normalized(poet.load_data("digits"), "standard")
+    monkeypatch.setattr(note, "_MOST_BYTES", len(note.note_content(schedule, data.facts)) - 1)
+    with runs.board(schedule, card) as board, pytest.raises(BadInput, match="too little space"):
+        poet.train(schedule, board, data, steps=1, erase_card=True)
+    assert card.read_bytes() == before

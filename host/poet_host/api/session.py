@@ -9,6 +9,7 @@ from tempfile import gettempdir
 from typing import Any
 
 from ..card.card import check_replaceable, held, nothing_held
+from ..card.note import note_content
 from ..card.weights import save_weights
 from ..data.fitted import FittedData, adapted
 from ..device.device import NOTHING_COMMITTED
@@ -103,9 +104,10 @@ def check_training(
         found = held(device)
         if found is None:
             raise nothing_held(graph)
-        adapted(data, found.facts)
+        note_content(schedule, adapted(data, found.facts).facts)
         return None
-    adapted(data, start.facts, is_trained=start.weights is not None)
+    facts = adapted(data, start.facts, is_trained=start.weights is not None).facts
+    note_content(schedule, facts)
     check_starting_values(graph, start.weights)
     if erase_card:
         return None

@@ -64,12 +64,24 @@ class _Row:
 
 def write_note(device: AnyCard, schedule: Schedule, facts: DataFacts = NO_FACTS) -> None:
     """Write the note of a schedule's model. Afterwards, the board has no schedule loaded."""
-    graph = schedule.graph
     before = [read_note(device, place) for place in PLACES]
     committed = int(device.hello().committed_model)
     # The committed model's newest note is never overwritten: it must survive a power cut.
     newest = max(range(2), key=lambda i: _rank(before[i], committed))
     sequence = 1 + max((note.sequence for note in before if note), default=0)
+    content = note_content(schedule, facts, sequence)
+    if content is not None:
+        crc = zlib.crc32(content)
+        record = isa.pack("poet_note", magic=_C["POET_NOTE_MAGIC"], crc=crc, bytes=len(content))
+        device.write(MODEL, 0, record + content, start=PLACES[1 - newest])
+
+
+def note_content(schedule: Schedule, facts: DataFacts, sequence: int = 2**31) -> bytes | None:
+    """Return the content of a note. None: without a note, the model's CRC identifies the weights.
+
+    Raises BadInput if it is too large for a card.
+    """
+    graph = schedule.graph
     numbers = {name: number for number, name in enumerate(schedule.names)}
     about = {
         "model_crc": schedule.model.crc,
@@ -83,17 +95,15 @@ def write_note(device: AnyCard, schedule: Schedule, facts: DataFacts = NO_FACTS)
     if len(content) > _MOST_BYTES and facts.classes:
         about["classes"] = Classes(facts.classes).to_json()  # without examples
         content = _packed(about)
-    if len(content) > _MOST_BYTES or len(schedule.model_part) > PLACES[0]:
-        if facts == NO_FACTS:
-            return  # without a note, the weights are recognised by the model's CRC
-        raise BadInput(
-            f"{graph.name}: the card has too little space for the names of {len(facts.classes)} "
-            "classes and the normalisation. Shorten the names or use numbers as labels, and "
-            "normalise all values alike (scale, or MEAN:STD)"
-        )
-    crc = zlib.crc32(content)
-    record = isa.pack("poet_note", magic=_C["POET_NOTE_MAGIC"], crc=crc, bytes=len(content))
-    device.write(MODEL, 0, record + content, start=PLACES[1 - newest])
+    if len(content) <= _MOST_BYTES and len(schedule.model_part) <= PLACES[0]:
+        return content
+    if facts == NO_FACTS:
+        return None
+    raise BadInput(
+        f"{graph.name}: the card has too little space for the names of {len(facts.classes)} "
+        "classes and the normalisation. Shorten the names or use numbers as labels, and "
+        "normalise all values alike (scale, or MEAN:STD)"
+    )
 
 
 def _packed(about: Mapping[str, Any]) -> bytes:

@@ -116,7 +116,7 @@ def options(command: click.Command) -> set[str]:
 
 def test_pages_mention_no_option_that_there_is_not() -> None:
     for page in PAGES:
-        mentioned = set(re.findall(r"`(--[a-z-]+)", page.read_text(encoding="utf-8")))
+        mentioned = set(re.findall(r"`(--[a-z0-9-]+)", page.read_text(encoding="utf-8")))
         assert mentioned <= options(commands), page
 
 

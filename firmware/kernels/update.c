@@ -24,15 +24,18 @@ void poet_momentum_step(const struct poet_call *call) {
 
 /* Average the gradients of all steps, or their squares if `squared`. Older
  * gradients have smaller factors. From the first step on, the factors sum to 1,
- * so the average is Adam's moment with the bias correction included. */
+ * so the average is Adam's moment with the bias correction included. With
+ * `variant` 1, it is that of RMSprop, without a correction. */
 static void average(const struct poet_call *call, int squared) {
   const struct poet_op *op = call->op;
   const float *dw = call->in[0];
   const float *old = call->in[1];
   const float *w = op->input_count > 2 ? call->in[2] : NULL;
   float *out = call->out;
-  const float weight =
-      (1.0f - op->beta) / (1.0f - poet_power(op->beta, call->step));
+  float weight = 1.0f - op->beta;
+  if (!op->variant) {
+    weight /= 1.0f - poet_power(op->beta, call->step);
+  }
   const uint32_t count = poet_elements(op);
   for (uint32_t i = 0; i < count; i++) {
     const float g = w != NULL ? dw[i] + op->weight_decay * w[i] : dw[i];
@@ -55,7 +58,12 @@ void poet_adam_step(const struct poet_call *call) {
   const float *v = call->in[2];
   float *out = call->out;
   const uint32_t count = poet_elements(op);
+  const bool decays = op->weight_decay != 0.0f;
   for (uint32_t i = 0; i < count; i++) {
-    out[i] = w[i] - op->learning_rate * (m[i] / (sqrtf(v[i]) + op->epsilon));
+    float change = m[i] / (sqrtf(v[i]) + op->epsilon);
+    if (decays) {
+      change += op->weight_decay * w[i];
+    }
+    out[i] = w[i] - op->learning_rate * change;
   }
 }

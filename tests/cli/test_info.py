@@ -80,6 +80,9 @@ def test_the_summary_names_frozen_parameters(
         ({"optimizer": "sgd", "weight_decay": 0.1}, {"learning_rate": 0.03, "weight_decay": 0.1}),
         ({"optimizer": "momentum"}, {"learning_rate": 0.03, "momentum": 0.9}),
         ({"optimizer": "adam"}, {"learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999}),
+        ({"optimizer": "adamw", "beta1": 0.5}, {"beta1": 0.5, "weight_decay": 0.01}),
+        ({"optimizer": "rmsprop", "weight_decay": 0.1}, {"beta2": 0.99, "weight_decay": 0.1}),
+        ({"optimizer": "nesterov", "weight_decay": 0.1}, {"momentum": 0.9, "weight_decay": 0.1}),
     ],
 )
 def test_the_optimiser_is_read_from_the_graph(options: Any, rates: dict[str, float]) -> None:

@@ -5,7 +5,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from poet_host import isa
-from poet_host.graph.autodiff import SQUARE, Adam, Optimiser, Sgd, training_graph
+from poet_host.graph.autodiff import (
+    SQUARE,
+    Adam,
+    AdamW,
+    Optimiser,
+    RmsProp,
+    Sgd,
+    training_graph,
+)
 from poet_host.graph.builder import Builder, Model, Tensor
 from poet_host.graph.graph import Graph, Node
 from poet_host.reference.step import run_step
@@ -78,7 +86,10 @@ def run_step_in_c(graph: Graph, stored: dict[str, np.ndarray], step: int) -> dic
 @pytest.mark.parametrize("model", [classifier, regression, transformer])
 @pytest.mark.parametrize(
     "optimiser",
-    [Sgd(0.05), Sgd(0.05, 0.9), Sgd(0.05, 0.9, 0.01), Adam(0.01), Adam(0.01, 0.5, 0.75)],
+    [
+        *(Sgd(0.05), Sgd(0.05, 0.9), Sgd(0.05, 0.9, 0.01), Sgd(0.05, 0.9, 0.01, nesterov=True)),
+        *(Adam(0.01), Adam(0.01, 0.5, 0.75), AdamW(0.01), RmsProp(0.003, weight_decay=0.01)),
+    ],
 )
 def test_every_node_has_the_same_bits_over_several_steps(
     model: Callable[[], Model], optimiser: Optimiser

@@ -405,7 +405,7 @@ def test_optimisers_that_make_no_sense_are_refused() -> None:
         optimiser(Sgd(0.1), "adam", momentum=0.5)
     with pytest.raises(BadInput, match="beta2 is 1"):
         Adam(beta2=1.0)
-    with pytest.raises(BadInput, match="choose one of sgd, momentum, adam"):
+    with pytest.raises(BadInput, match="choose one of sgd, momentum, nesterov, adam"):
         optimiser(Sgd(0.1), "lion")
 
 

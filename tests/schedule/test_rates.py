@@ -1,5 +1,6 @@
 """Changed rates in a solved schedule: training as in PyTorch with the same changes."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,10 @@ from torch.nn import functional
 from torch.optim import lr_scheduler
 
 FIRST, LAST = 4, 9
-OPTIMISERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+OPTIMISERS: dict[str, Any] = {
+    "sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW,
+    "nesterov": partial(torch.optim.SGD, nesterov=True), "rmsprop": torch.optim.RMSprop,
+}  # fmt: skip
 
 
 def module() -> nn.Module:
@@ -43,6 +47,15 @@ def module() -> nn.Module:
         ),
         ({"optimizer": "adam", "lr": 0.01}, {"lr": 0.001}),
         ({"optimizer": "adam", "lr": 0.01, "weight_decay": 0.1}, {"weight_decay": 0.0}),
+        ({"optimizer": "adamw", "lr": 0.01}, {"lr": 0.001, "weight_decay": 0.3}),
+        (
+            {"optimizer": "nesterov", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.1},
+            {"weight_decay": 0.01, "momentum": 0.5},
+        ),
+        (
+            {"optimizer": "rmsprop", "lr": 0.003, "weight_decay": 0.1},
+            {"lr": 0.001, "weight_decay": 0.2},
+        ),
     ],
 )
 def test_resumed_training_with_other_rates_agrees_with_pytorch(
@@ -51,7 +64,7 @@ def test_resumed_training_with_other_rates_agrees_with_pytorch(
     net = module()
     kind, rates = before["optimizer"], {k: v for k, v in before.items() if k != "optimizer"}
     options = {{"lr": "learning_rate"}.get(name, name): rate for name, rate in rates.items()}
-    name = "momentum" if "momentum" in rates else kind
+    name = "momentum" if "momentum" in rates and kind == "sgd" else kind
     graph = api.load(net, torch.zeros(4, 1, 8, 8), optimizer=name, **options)
     schedule = runs.schedule(graph)
 

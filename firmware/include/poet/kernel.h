@@ -83,8 +83,10 @@
  *   layernorm_grad_input rstd * ((dy * gamma - s / c) - xhat * (t / c)) with
  *                        s = sum dy * gamma, t = sum (dy * gamma) * xhat
  *   average, _square     m + (1 - mu) / (1 - mu^step) * (g' - m), where
- *                        mu = beta; _square: g'^2 instead of g'
- *   adam_step            w - lr * (m / (sqrt(v) + epsilon))
+ *                        mu = beta; _square: g'^2 instead of g' and, with
+ *                        `variant` 1, (1 - mu) instead of the quotient
+ *   adam_step            w - lr * (m / (sqrt(v) + epsilon) + wd * w); without
+ *                        the last term if wd = weight_decay is 0
  *   sinks                g' = g + wd * w with wd = weight_decay; g' = g if
  *                        wd = 0. sgd: w - lr * g'. momentum: mu * v + g'.
  *                        accumulate: acc + g

@@ -33,6 +33,9 @@ def load(
     lr: float | None = None,
     momentum: float | None = None,
     weight_decay: float | None = None,
+    beta1: float | None = None,
+    beta2: float | None = None,
+    epsilon: float | None = None,
     train: str | None = None,
     batchnorm: str | None = None,
 ) -> Graph | CostGraph:
@@ -47,7 +50,8 @@ def load(
     options = TrainingOptions(
         batch=batch, sequence_length=sequence_length, loss=loss, optimizer=optimizer,
         learning_rate=rate_of(learning_rate, lr), momentum=momentum,
-        weight_decay=weight_decay, train=train, batchnorm=batchnorm,
+        weight_decay=weight_decay, beta1=beta1, beta2=beta2, epsilon=epsilon,
+        train=train, batchnorm=batchnorm,
     )  # fmt: skip
     if not is_module(model) and not isinstance(model, str | Path):
         raise BadInput(

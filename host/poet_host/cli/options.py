@@ -261,12 +261,25 @@ class ModelOptions(TrainingOptions):
         help="Optimiser that updates the weights.",
     )  # fmt: skip
     learning_rate: float | None = learning_rate_option(
-        "that of a built-in model; 0.01 for .onnx, 0.001 with adam"
+        "that of a built-in model; 0.01 for .onnx, 0.001 with adam and adamw"
     )  # fmt: skip
     momentum: float | None = momentum_option(
-        "that of a built-in model; 0 for .onnx, 0.9 with --optimizer momentum"
+        "that of a built-in model; 0 for .onnx, 0.9 with --optimizer momentum or nesterov"
     )  # fmt: skip
-    weight_decay: float | None = weight_decay_option("0")
+    weight_decay: float | None = weight_decay_option("0; 0.01 with adamw")
+    beta1: float | None = option(
+        type=FiniteRange(0, 1, max_open=True), metavar="SHARE", show_default="0.9",
+        help="Share of the average gradient that stays in a step, for adam and adamw.",
+    )  # fmt: skip
+    beta2: float | None = option(
+        type=FiniteRange(0, 1, max_open=True), metavar="SHARE",
+        show_default="0.999; 0.99 with rmsprop",
+        help="The same of the average square, for adam, adamw and rmsprop (there called alpha).",
+    )  # fmt: skip
+    epsilon: float | None = option(
+        type=FiniteRange(0), metavar="NUMBER", show_default="1e-8",
+        help="Number in the divisor of adam, adamw and rmsprop.",
+    )  # fmt: skip
     train: str | None = option(
         metavar="PARTS", show_default="all",
         help="Parameters to train: `all`, `last:N` (the parameters of the last N layers) or a "

@@ -18,13 +18,17 @@ from .operators import OPERATORS
 from .optimisers import (
     OPTIMISERS as OPTIMISERS,
     Adam as Adam,
+    AdamW as AdamW,
     Optimiser as Optimiser,
+    RmsProp as RmsProp,
     Sgd as Sgd,
     optimiser as optimiser,
 )
 from .rules import Fields, Operator, Rule, Shape, sizes_of
 
 MOMENTUM = ":momentum"
+# suffixes of nodes: weight decay, and momentum that looks ahead
+DECAY, AHEAD = "decay", "ahead"
 AVERAGE, SQUARE = ":exp_avg", ":exp_avg_sq"  # suffixes of Adam's averages, as in PyTorch
 BATCHNORM = ("train", "frozen")
 
@@ -224,15 +228,9 @@ class _Step:
         summed = self._gradient.get(w.name)
         if sinks and summed in self._sums:
             gradient = self._add(
-                name,
-                rule.kernel,
-                (*self._inputs(layer, rule), summed),
-                _fields(layer, rule),
-                "backward",
-                w.shape,
-                sink="accumulate",
-                overwrites=summed,
-            )
+                name, rule.kernel, (*self._inputs(layer, rule), summed), _fields(layer, rule),
+                "backward", w.shape, sink="accumulate", overwrites=summed,
+            )  # fmt: skip
             self._sums.add(gradient)
         else:
             if rule.kernel:
@@ -268,8 +266,10 @@ class _Step:
         """
         by = self._optimiser
         decayed = (w.name,) if by.weight_decay else ()
-        if isinstance(by, Adam):
-            self._adam(by, w, kernel, inputs, fields)
+        if not isinstance(by, Sgd):
+            self._adaptive(by, w, self._whole(w, kernel, inputs, fields))
+        elif by.momentum and by.nesterov:
+            self._nesterov(by, w, self._whole(w, kernel, inputs, fields))
         elif by.momentum:
             v = self._state(w, MOMENTUM)
             new_v = self._replace(v, kernel, (*inputs, v.name, *decayed), fields, sink="momentum")
@@ -278,28 +278,52 @@ class _Step:
         else:
             self._replace(w, kernel, (*inputs, w.name), fields, sink="sgd")
 
-    def _adam(
-        self, by: Adam, w: Node, kernel: str, inputs: tuple[str, ...], fields: Fields
-    ) -> None:
-        """Add Adam's update. The gradient needs its own node, because both averages read it."""
-        sizes, decayed = sizes_of(w.shape), (w.name,) if by.weight_decay else ()
+    def _whole(self, w: Node, kernel: str, inputs: tuple[str, ...], fields: Fields) -> str:
+        """Return the node of a gradient that several nodes of the update read."""
         if kernel == "apply_gradient":
-            gradient = inputs[0]
-        else:
-            name = f"{w.name}:grad"
-            gradient = self._add(name, kernel, inputs, fields, "backward", w.shape, sink="store")
-        averages = []
-        for ending, average, beta in (
-            (AVERAGE, "average", by.beta1),
-            (SQUARE, "average_square", by.beta2),
-        ):
+            return inputs[0]
+        name = f"{w.name}:grad"
+        return self._add(name, kernel, inputs, fields, "backward", w.shape, sink="store")
+
+    def _plus(self, gradient: str, w: Node, name: str, of: str, factor: float) -> str:
+        """Return the node of `gradient` + `factor` * `of`, or `gradient` if the factor is 0."""
+        if not factor:
+            return gradient
+        fields = sizes_of(w.shape) | {"factor": factor, "variant": 0}
+        scaled = self._add(f"{w.name}:{name}", "scale", (of,), fields, "backward", w.shape)
+        return self._sum(f"{w.name}:{name}:sum", (gradient, scaled), w.shape)
+
+    def _nesterov(self, by: Sgd, w: Node, gradient: str) -> None:
+        decayed = (w.name,) if by.weight_decay else ()
+        v, sizes = self._state(w, MOMENTUM), sizes_of(w.shape)
+        inputs = (gradient, v.name, *decayed)
+        new_v = self._replace(v, "apply_gradient", inputs, sizes, sink="momentum")
+        gradient = self._plus(gradient, w, DECAY, w.name, by.weight_decay)
+        ahead = self._plus(gradient, w, AHEAD, new_v, by.momentum)
+        self._replace(
+            w, "momentum_step", (w.name, ahead), sizes | {"learning_rate": by.learning_rate}
+        )
+
+    def _adaptive(self, by: Adam | RmsProp, w: Node, gradient: str) -> None:
+        """Add the update of Adam, AdamW or RMSprop."""
+        sizes = sizes_of(w.shape)
+        decay, late = (0.0, by.weight_decay) if isinstance(by, AdamW) else (by.weight_decay, 0.0)
+        first = gradient
+        if isinstance(by, RmsProp):
+            first = gradient = self._plus(gradient, w, DECAY, w.name, decay)
+            decay = 0.0
+        decayed = (w.name,) if decay else ()
+
+        def averaged(ending: str, kernel: str, beta: float) -> str:
             old = self._state(w, ending)
-            rates = {"beta": beta, "weight_decay": by.weight_decay}
-            averages.append(
-                self._replace(old, average, (gradient, old.name, *decayed), sizes | rates)
-            )
-        rates = {"learning_rate": by.learning_rate, "epsilon": by.epsilon}
-        self._replace(w, "adam_step", (w.name, *averages), sizes | rates)
+            rates = {"beta": beta, "weight_decay": decay, "variant": isinstance(by, RmsProp)}
+            return self._replace(old, kernel, (gradient, old.name, *decayed), sizes | rates)
+
+        if isinstance(by, Adam):
+            first = averaged(AVERAGE, "average", by.beta1)
+        square = averaged(SQUARE, "average_square", by.beta2)
+        rates = {"learning_rate": by.learning_rate, "epsilon": by.epsilon, "weight_decay": late}
+        self._replace(w, "adam_step", (w.name, first, square), sizes | rates)
 
     def _state(self, w: Node, ending: str) -> Node:
         self.states.append(Node(f"{w.name}{ending}", w.shape, role="state", start="zeros"))
@@ -310,16 +334,9 @@ class _Step:
     ) -> str:
         """Add a node that computes the next value of the stored node `old` and overwrites `old`."""
         return self._add(
-            f"{old.name}:new",
-            kernel,
-            inputs,
-            fields,
-            "update",
-            old.shape,
-            sink=sink,
-            overwrites=old.name,
-            updates=old.name,
-        )
+            f"{old.name}:new", kernel, inputs, fields, "update", old.shape, sink=sink,
+            overwrites=old.name, updates=old.name,
+        )  # fmt: skip
 
     def _make(self, layer: Layer, rule: Rule, phase: Phase) -> None:
         """Add a tensor that other kernels of the layer read, such as batchnorm's statistics."""
@@ -361,17 +378,10 @@ class _Step:
         }
         self.nodes.append(
             Node(
-                name,
-                shape,
-                phase=phase,
-                op=kernel,
-                inputs=inputs,
-                attrs=attrs,
-                sink=sink,
-                overwrites=overwrites,
-                updates=updates,
+                name, shape, phase=phase, op=kernel, inputs=inputs, attrs=attrs, sink=sink,
+                overwrites=overwrites, updates=updates,
             )
-        )
+        )  # fmt: skip
         return name
 
 

@@ -6,7 +6,6 @@ from numbers import Real
 
 from ..errors import BadInput
 
-OPTIMISERS = ("sgd", "momentum", "adam")
 MAX_FLOAT32 = 3.4e38  # largest rate: boards compute with float32
 MAX_BETA = 0.99999  # up to this value, the float32 error of 1 - beta is below 1 %
 
@@ -21,6 +20,7 @@ class Sgd:
     learning_rate: float
     momentum: float = 0.0
     weight_decay: float = 0.0
+    nesterov: bool = False  # w' = w - learning_rate * (g + weight_decay * w + momentum * v')
 
     def __post_init__(self) -> None:
         _check(vars(self))
@@ -43,37 +43,71 @@ class Adam:
 
     def __post_init__(self) -> None:
         _check(vars(self))
-        for name, value in vars(self).items():
-            if name.startswith("beta") and value > MAX_BETA:
-                raise BadInput(f"{name} is {value}: it must be at most {MAX_BETA}")
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam, but weight decay is added to the change of a weight (Loshchilov and Hutter, 2019)."""
+
+    weight_decay: float = 0.01
+
+
+@dataclass(frozen=True)
+class RmsProp:
+    """RMSprop as in PyTorch, where `beta2` is `alpha`. Weight decay is added to the gradient."""
+
+    learning_rate: float = 0.01
+    beta2: float = 0.99
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(vars(self))
 
 
 def _check(rates: Mapping[str, object]) -> None:
     for name, value in rates.items():
         if not isinstance(value, Real) or not 0 <= float(value) <= MAX_FLOAT32:
             raise BadInput(f"{name} is {value!r}: it must be a finite number, 0 or more")
+        if name.startswith("beta") and float(value) > MAX_BETA:
+            raise BadInput(f"{name} is {value}: it must be at most {MAX_BETA}")
 
 
-Optimiser = Sgd | Adam
+Optimiser = Sgd | Adam | RmsProp
+
+_USUAL: dict[str, Optimiser] = {
+    "sgd": Sgd(0.01),
+    "momentum": Sgd(0.01, momentum=0.9),
+    "nesterov": Sgd(0.01, momentum=0.9, nesterov=True),
+    "adam": Adam(),
+    "adamw": AdamW(),
+    "rmsprop": RmsProp(),
+}
+OPTIMISERS = tuple(_USUAL)
 
 
 def optimiser(default: Optimiser, name: str | None, **given: float | None) -> Optimiser:
     """Return the optimiser `name` (one of OPTIMISERS), or `default` if `name` is None.
 
-    `given` has the optimiser's rates. If a rate is None, its default is used: 0.9 for momentum,
-    0.001 for Adam's learning rate. Raises BadInput for a rate that the optimiser does not have.
+    `given` has the optimiser's rates. If a rate is None, its default is used: that of `default` if
+    it is of the same kind, else that of PyTorch, with 0.9 for momentum and 0.01 for the learning
+    rate of SGD. Raises BadInput for a rate that the optimiser does not have.
     """
     changed = {field: value for field, value in given.items() if value is not None}
     if name is not None and name not in OPTIMISERS:
         raise BadInput(f"`optimizer` is {name!r}: choose one of {', '.join(OPTIMISERS)}")
     if name == "sgd" and changed.get("momentum"):
         raise BadInput("sgd has no option `momentum`: choose the optimizer `momentum`")
-    if name == "adam" or (name is None and isinstance(default, Adam)):
-        if "momentum" in changed:
+    usual = default if name is None else _USUAL[name]
+    if isinstance(usual, Sgd) and isinstance(default, Sgd):
+        usual = replace(default, momentum=usual.momentum, nesterov=usual.nesterov)
+    elif type(usual) is type(default):
+        usual = default
+    for field in changed:
+        if not hasattr(usual, field):
+            kind, owner = type(usual).__name__.lower(), field if field == "momentum" else "adam"
             raise BadInput(
-                "adam has no option `momentum`: omit it, or choose the optimizer `momentum`"
+                f"{kind} has no option `{field}`: omit it, or choose the optimizer `{owner}`"
             )
-        return replace(default if isinstance(default, Adam) else Adam(), **changed)
-    sgd = default if isinstance(default, Sgd) else Sgd(0.01)
-    usual = {} if name is None else {"momentum": 0.9 if name == "momentum" else 0.0}
-    return replace(sgd, **(usual | changed))
+    found: Optimiser = replace(usual, **changed)  # type: ignore[arg-type]
+    return found

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from .autodiff import AHEAD, DECAY
 from .graph import Graph, Node
 from .work import work_of
 
@@ -102,16 +103,28 @@ def _optimiser(graph: Graph) -> tuple[str, dict[str, float]]:
 
     if "adam_step" in nodes:
         rate("adam_step", "learning_rate", "learning_rate")
-        rate("average", "beta1", "beta")
+        if "average" in nodes:
+            rate("average", "beta1", "beta")
         rate("average_square", "beta2", "beta")
         rate("adam_step", "epsilon", "epsilon")
-        rate("average", "weight_decay", "weight_decay")
-        return "adam", rates
+        rate("average_square", "weight_decay", "weight_decay")
+        late = float(nodes["adam_step"].attrs.get("weight_decay", 0))
+        if late:
+            rates["weight_decay"] = late
+        elif "average" not in nodes:
+            rates["weight_decay"] = _factor(graph, DECAY)
+        return "adamw" if late else "adam" if "average" in nodes else "rmsprop", rates
     if "momentum_step" in nodes:
         rate("momentum_step", "learning_rate", "learning_rate")
         rate("momentum", "momentum", "momentum")
         rate("momentum", "weight_decay", "weight_decay")
-        return "momentum", rates
+        return "nesterov" if _factor(graph, AHEAD) else "momentum", rates
     rate("sgd", "learning_rate", "learning_rate")
     rate("sgd", "weight_decay", "weight_decay")
     return "sgd", rates
+
+
+def _factor(graph: Graph, ending: str) -> float:
+    """Return the factor of the nodes with this suffix, or 0."""
+    found = (node.attrs["factor"] for node in graph if node.name.endswith(f":{ending}"))
+    return float(next(found, 0.0))

@@ -22,6 +22,9 @@ class TrainingOptions:
     learning_rate: float | None = None
     momentum: float | None = None
     weight_decay: float | None = None
+    beta1: float | None = None  # of adam and adamw: share of the averages that stays
+    beta2: float | None = None  # the same of squares; of rmsprop too
+    epsilon: float | None = None  # of adam, adamw and rmsprop
     train: str | None = None  # parameters to train: "all", "last:N" or a pattern of names
     batchnorm: str | None = None  # "train" or "frozen"
 
@@ -46,7 +49,8 @@ class TrainingOptions:
         """
         chosen = optimiser(
             default, self.optimizer, learning_rate=self.learning_rate, momentum=self.momentum,
-            weight_decay=self.weight_decay,
+            weight_decay=self.weight_decay, beta1=self.beta1, beta2=self.beta2,
+            epsilon=self.epsilon,
         )  # fmt: skip
         return training_graph(
             model,

@@ -60,7 +60,7 @@ def momentum_step(op: Op, w: Array, v: Array) -> Array:
 
 def _average(op: Op, old: Array, recent: Array) -> Array:
     one = f32(1)
-    weight = (one - op.beta) / (one - power(op.beta, op.step))
+    weight = (one - op.beta) / (one if op.variant else one - power(op.beta, op.step))
     return old + weight * (recent - old)
 
 
@@ -82,4 +82,5 @@ def average_square(op: Op, dw: Array, v: Array, w: Array | None = None) -> Array
 @kernel
 def adam_step(op: Op, w: Array, m: Array, v: Array) -> Array:
     denominator: Array = np.sqrt(v) + op.epsilon
-    return w - op.learning_rate * (m / denominator)
+    change = m / denominator
+    return w - op.learning_rate * (change + op.weight_decay * w if op.weight_decay else change)

@@ -6,6 +6,7 @@ from math import isfinite
 
 from .. import isa
 from ..errors import BadInput
+from ..graph.autodiff import AHEAD, DECAY
 from ..graph.optimisers import Sgd
 from ..reference.rates import CONSTANT, COSINE, FOREVER, LINEAR, MAX_RATES, Rate
 from .model import Operator, model_bytes, part_crc, with_crc
@@ -34,9 +35,12 @@ def with_rates(
     options = {name: value for name, value in options.items() if value is not None}
     if not options:
         return schedule
-    Sgd(**{"learning_rate": 0.0, **given})  # checks the numbers
+    replace(Sgd(0.0), **given)  # type: ignore[arg-type]  # checks the numbers
     model, used = schedule.model, set[str]()
-    operators = tuple(_changed(op, given, used) for op in model.operators)
+    names = schedule.names[model.stored_count :]
+    operators = tuple(
+        _changed(op, name, given, used) for op, name in zip(model.operators, names, strict=True)
+    )
     for name in given:
         if name not in used:
             option = "--" + name.replace("_", "-")
@@ -105,23 +109,29 @@ def _plan_of(model_part: bytes, schedule: Schedule) -> bytes:
     return with_crc(isa.pack("poet_plan_header", **header) + schedule.plan_part[size:])
 
 
-def _changed(op: Operator, given: Mapping[str, float], used: set[str]) -> Operator:
+def _changed(op: Operator, name: str, given: Mapping[str, float], used: set[str]) -> Operator:
     """Return the operator with the rates in `given`. Add the names of its rates to `used`."""
-    mine = [name for name in given if name in _rates_of(op)]
-    used.update(mine)
-    return replace(op, attrs={**op.attrs, **{name: given[name] for name in mine}})
+    mine = {field: rate for field, rate in _rates_of(op, name).items() if rate in given}
+    used.update(mine.values())
+    return replace(op, attrs={**op.attrs, **{field: given[rate] for field, rate in mine.items()}})
 
 
-def _rates_of(op: Operator) -> tuple[str, ...]:
-    """Return the names of the rates that an operator uses (see sink.c and update.c)."""
+def _rates_of(op: Operator, name: str) -> dict[str, str]:
+    """Return the rates that are fields of an operator, which computes the tensor `name`.
+
+    See autodiff.py, sink.c and update.c.
+    """
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
-    decays = bool(op.attrs.get("weight_decay"))
+    if kernel == "scale" and name.endswith((f":{DECAY}", f":{AHEAD}")):
+        return {"factor": "momentum" if name.endswith(AHEAD) else "weight_decay"}
+    decays = ("weight_decay",) if op.attrs.get("weight_decay") else ()
+    rates: tuple[str, ...] = ()
     if sink == "sgd":
-        return ("learning_rate", "weight_decay")
-    if sink == "momentum":
-        return ("momentum", "weight_decay") if decays else ("momentum",)
-    if kernel in ("momentum_step", "adam_step"):
-        return ("learning_rate",)
-    if kernel in ("average", "average_square"):
-        return ("weight_decay",) if decays else ()
-    return ()
+        rates = ("learning_rate", "weight_decay")
+    elif sink == "momentum":
+        rates = ("momentum", *decays)
+    elif kernel in ("momentum_step", "adam_step"):
+        rates = ("learning_rate", *decays)
+    elif kernel in ("average", "average_square"):
+        rates = decays
+    return {rate: rate for rate in rates}

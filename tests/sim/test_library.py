@@ -39,7 +39,7 @@ SMALL = ("-DPOET_SMALL=1", "-DPOET_STREAMS=0", "-DPOET_CARDS=0",
          f"-DPOET_ROWS_CRC={isa.fingerprint()}u", "-Os")  # fmt: skip
 # With the kernels of resnet-digits, and what program.c prints.
 MOST_FLASH = {"m0plus": 43_500, "m4f": 47_500}
-MOST_RAM = 2_560  # of the runtime for the gestures, besides arena and stack
+MOST_RAM = 2_560  # of the runtime for the gestures, without arena and stack
 TOY = ("model", "plan", "forward_model", "forward_plan", "sample", "value", "sizes")
 RESIDENTS = 8  # of sim/programs/program.c
 

@@ -73,7 +73,9 @@ def _planned(
         with counting():
             settings = Settings(SEARCH_LIMIT_S, GAP, counted=True)
             found = plan_by("poet", replace(priced, ram_bytes=len(gap)), settings)
-        if not found.statements:
+        if not found.statements or any(
+            (it.op, it.node) == ("page_out", graph.data) for it in found.statements
+        ):
             return None
         placement = _within(Placement(found.statements, (), len(gap)), gap)
         assert placement is not None
@@ -152,9 +154,11 @@ def _for_size(cut: Cut, size_bytes: int) -> Cut | None:
 def _among_homes(graph: CostGraph, homes: Mapping[str, int], of: Graph) -> CostGraph:
     """Return the graph as if tensors with homes needed no RAM and no transfers.
 
-    The data is computed first, without costs: it is in RAM when an inference begins. The logits are
-    in RAM when it ends.
+    The data is computed first, without costs: it is in RAM when an inference begins. It has no
+    place on storage, so paging it out costs more than all else. The logits are in RAM at the end.
     """
+    most_us = sum(node.time_us + node.page_in_us + node.page_out_us for node in graph.nodes)
+    most_uj = sum(node.energy_uj + node.page_in_uj + node.page_out_uj for node in graph.nodes)
     index = {graph.index[name] for name in homes}
     own = {graph.index[of.data]} if is_own_data(of) else set()
     whole = index | own
@@ -170,7 +174,11 @@ def _among_homes(graph: CostGraph, homes: Mapping[str, int], of: Graph) -> CostG
         node = replace(node, modes=modes, stays=False, given=False)
         if i in index:
             return replace(node, bytes=0, page_in_us=0.0, page_in_uj=0.0, page_in_cpu_us=0.0)
-        return replace(node, stored=False, once=True, keep=False) if i in own else node
+        if i in own:
+            return replace(
+                node, stored=False, once=True, keep=False, page_out_us=most_us, page_out_uj=most_uj
+            )
+        return node
 
     nodes = tuple(changed(i, node) for i, node in enumerate(graph.nodes))
     return replace(graph, nodes=nodes, commit_every=1)

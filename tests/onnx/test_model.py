@@ -376,7 +376,7 @@ def test_a_schedule_holds_its_model_and_notices_damage(tmp_path: Path) -> None:
     at = data.index(graph.origin)
     with pytest.raises(BadInput, match="CRC of the origin part"):
         parse(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-    with pytest.raises(BadInput, match="CRC of the origin part"):
+    with pytest.raises(BadInput, match="CRC of the forward part"):
         parse(data[:-1])
     with pytest.raises(BadInput, match="schedule"):
         parse(data + b"x")

@@ -63,8 +63,9 @@ class Slice:
 
 
 def longest_slice(schedule: Schedule) -> Slice | None:
-    """Return the longest slice of the computations; None if the schedule has no costs."""
-    slices = _slices(schedule) if schedule.meta.get("costs") else ()
+    """Return the longest slice of the computations; None if costs or kernels are not known."""
+    known = schedule.meta.get("costs") and all(op.kernel for op in schedule.model.operators)
+    slices = _slices(schedule) if known else ()
     return max(slices, key=lambda it: it.time_us, default=None)
 
 

@@ -5,11 +5,10 @@
  * up to 4 MiB. Storage that the board lays out has no such gaps. Its areas
  * follow one another, and each begins a unit, which is an erase unit or more:
  *
- *   poet_store | commit record | commit record | slots of runs ... | pages |
- * own
+ *   poet_store | commit record | commit record | runs ... | pages | own blocks
  *
  * A run is several stored tensors of one place that follow one another in a
- * slot. Its slots follow one another. The pages are the last run of tensors;
+ * slot; its slots follow one another. The pages are the last run of tensors;
  * the application's own blocks are a run too. Thus an erase or a cut write
  * damages one object only, or one slot.
  *

@@ -242,7 +242,6 @@ int poet_check_live(struct poet *p) {
   return 0;
 }
 
-/* Compare the trailers on storage with the digest, if it is their turn. */
 /* A digest that one slice makes and a later one uses. */
 #if POET_LIBRARY
 #define KEPT_DIGEST(p, name) uint32_t *const name = &(p)->slices.digest
@@ -250,6 +249,7 @@ int poet_check_live(struct poet *p) {
 #define KEPT_DIGEST(p, name) uint32_t name##_, *const name = &name##_
 #endif
 
+/* Compare the trailers on storage with the digest, if it is their turn. */
 static POET_CHECKED int read_back(struct poet *p, uint32_t digest) {
   const uint32_t commits = p->status.step / p->plan.commit_every;
   if (p->readback_every && commits % p->readback_every) {

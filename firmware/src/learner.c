@@ -136,7 +136,7 @@ int poet_learner_state(const struct poet_learner *learner,
   }
   *state = (struct poet_learner_state){
       .step = learner_step(l),
-      .saved_step = l->p.committed.now.step,
+      .saved_step = has_storage(l) ? l->p.committed.now.step : 0,
       .next_step = learner_next_step(l),
       .wanted = learner_wanted(l),
       .loss = l->loss,

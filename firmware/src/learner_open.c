@@ -18,6 +18,9 @@ _Static_assert(sizeof(struct poet_cache) <= 520 + 2 * sizeof(void *),
 _Static_assert(sizeof(struct poet_resident) == 12,
                "POET_MEMORY_BYTES counts residents");
 
+/* So no product of sizes exceeds 32 bits. */
+enum { MOST_PLACES = 1 << 15, MOST_VALUES = 1 << 24 };
+
 /* What both schedules of a package need at most. */
 struct needs {
   uint32_t arena_bytes, residents, transfers, cached, tensors;
@@ -93,7 +96,10 @@ static bool is_package(const struct poet_package *package,
          add_needs(&package->training, needs) &&
          add_needs(&package->forward, needs) && package->classes &&
          package->slots && package->batch && package->channels &&
+         (uint64_t)package->classes * (package->slots + 1u) <= MOST_PLACES &&
          package->sample_values &&
+         package->sample_values <= MOST_VALUES / package->batch &&
+         package->values && package->offset && package->scale &&
          package->sample_values % package->channels == 0 &&
          package->raw <= POET_RAW_uint8 && has_sizes(package) &&
          has_values(package);
@@ -184,6 +190,22 @@ static POET_CHECKED int load(struct learning *l) {
   return begin(l);
 }
 
+/* Was the storage found, but not used for what it holds? */
+static bool is_refused(const struct learning *l, int error) {
+  switch (error) {
+  case POET_ERROR_not_blank:
+    return true;
+  case POET_ERROR_foreign_storage:
+  case POET_ERROR_storage_version:
+  case POET_ERROR_other_model:
+  case POET_ERROR_storage_failed:
+  case POET_ERROR_page_damaged:
+    return l->p.partition_blocks != 0;
+  default:
+    return false;
+  }
+}
+
 static POET_CHECKED int open(struct learning *l,
                              const struct poet_package *package,
                              const struct poet_device *device, uint8_t *memory,
@@ -212,7 +234,7 @@ static POET_CHECKED int open(struct learning *l,
   learner_make_port(l);
   divide(l, &needs, places, place_bytes, memory);
   const int error = load(l);
-  l->opened = error ? FAILED : OPENED;
+  l->opened = error ? is_refused(l, error) ? FAILED : 0 : OPENED;
   return error;
 }
 
@@ -224,11 +246,14 @@ int poet_learner_open(struct poet_learner *learner,
   if (learner_is_inside(l)) {
     return POET_ERROR_reentered;
   }
+  const uint32_t opened = l->opened;
+  const struct poet_device *lent = l->device;
   l->opened = FAILED;
   l->device = device;
   const int error = learner_enter(l, true, true);
-  if (error) {
-    l->opened = 0;
+  if (error) { /* the bus is busy */
+    l->opened = opened;
+    l->device = lent;
     return error;
   }
   return learner_leave(l, true, open(l, package, device, memory, bytes));

@@ -5,8 +5,8 @@
  * A tensor that is written goes to blocks of its own, after the samples. So a
  * power cut, or an error before poet_learner_adopt commits, loses nothing else.
  *
- * State: `staging`; while it is set, `staged`, `arriving` and `arrived`. All
- * steps are committed then.
+ * State: `staging`; while it is set, `staged`, `arriving`, `arrived` and
+ * `is_partial`. All steps are committed then.
  */
 #include <string.h>
 
@@ -111,6 +111,7 @@ static POET_CHECKED int begin_staging(struct learning *l) {
   memset(l->staged, 0, poet_divided_up(l->p.model.stored_count, 32) * 4);
   l->staging = true;
   l->arrived = 0;
+  l->is_partial = false;
   return 0;
 }
 
@@ -146,26 +147,32 @@ static POET_CHECKED int write(struct learning *l, uint32_t named,
       !is_within(&place, offset, size)) {
     return POET_ERROR_bad_object;
   }
-  if (offset &&
-      (!l->staging || l->arriving != place.number || l->arrived != offset)) {
+  if (!size) {
+    return 0;
+  }
+  const bool continues = l->staging && l->arriving == place.number;
+  if (offset ? !continues || l->arrived != offset
+             : l->staging && l->is_partial && !continues) {
     return POET_ERROR_out_of_order;
   }
   if (!l->staging) {
     TRY(begin_staging(l));
   }
   if (!offset) {
+    l->arriving = place.number;
+    l->is_partial = true;
     TRY(poet_settle(&l->p));
     TRY(poet_erase(&l->p, place.block,
                    blocks_of(&place.tensor, learner_unit(l->device))));
     l->staged[place.number / 32] &= ~(1u << (place.number & 31));
   }
-  l->arriving = place.number;
   l->arrived = 0; /* an error loses the tensor */
   TRY(stage(l, &place, offset, from, size));
   l->arrived = offset + size;
   if (l->arrived == place.tensor.size_bytes) {
     l->staged[place.number / 32] |= 1u << (place.number & 31);
     l->arrived = 0;
+    l->is_partial = false;
   }
   return 0;
 }
@@ -222,7 +229,7 @@ static POET_CHECKED int adopt(struct learning *l) {
   if (!l->staging) {
     return 0;
   }
-  if (l->arrived) {
+  if (l->is_partial) {
     return POET_ERROR_out_of_order;
   }
   TRY(undo(l, adopt_all(l)));

@@ -37,7 +37,8 @@ struct learning {
   bool staging;
   uint32_t *staged;  /* bit i: stored tensor i is complete */
   uint32_t arriving; /* tensor that was written last */
-  uint32_t arrived;  /* bytes of it */
+  uint32_t arrived;  /* bytes of it; 0: it is complete, or an error lost them */
+  bool is_partial;   /* it is not complete */
 };
 
 enum phase { PHASE_idle, PHASE_gather, PHASE_step, PHASE_save };

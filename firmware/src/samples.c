@@ -191,7 +191,7 @@ int poet_samples_open(struct poet_samples *s, bool is_new) {
   if (is_new || s->record.classes != s->classes ||
       s->record.slots != s->slots ||
       s->record.sample_bytes != s->sample_bytes) {
-    return write_record(s, s->record.epoch + 1, 0);
+    return write_record(s, s->record.epoch + 1, s->record.reset);
   }
   for (uint32_t label = 0; label < s->classes; label++) {
     TRY(find_samples(s, label));

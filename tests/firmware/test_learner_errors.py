@@ -96,6 +96,7 @@ def test_a_damaged_package_is_refused(unit: int | None) -> None:
     fields: dict[str, Any] = {
         "magic": 0, "classes": 0, "slots": 0, "batch": 0, "channels": 5, "raw": 4, "values_crc": 1
     }  # fmt: skip
+    fields |= {"slots": 65_535, "sample_values": 1 << 30}
     for name, wrong in fields.items():
         right = getattr(record, name)
         setattr(record, name, wrong)
@@ -111,6 +112,7 @@ def test_a_damaged_package_is_refused(unit: int | None) -> None:
             with pytest.raises(Refused) as found:
                 learner.open()
             assert found.value.name in ("package", "memory")  # its headers say how much it needs
+            refused("closed", learner.forget, SAMPLES | WEIGHTS)
             content[at] ^= 1
     learner.open()
     assert learner.weights() == Trace(kind).replay(0)
@@ -276,7 +278,9 @@ def test_steps_and_saves_wait_until_tensors_are_adopted() -> None:
     refused("bad_object", learner.read, len(names), 4)
     refused("bad_object", learner.read, 0, size + 1)
     refused("bad_object", learner.read, 0, 2, size - 1)
+    refused("out_of_order", learner.write, 1, b"1234")  # the first tensor is not complete
     learner.write(0, bytes(size))
+    learner.write(0, b"")
     learner.call("adopt")
     assert learner.weights()[names[0]] == bytes(size)
     learner.run()
@@ -290,6 +294,7 @@ def test_a_busy_bus_changes_nothing() -> None:
     for name, call in calls(learner).items():
         if name not in ("infer", "learn", "state"):
             assert call() == BUSY, name
+    learner.open()
     closed = Learner(Kind(), Device(blocks(Kind(), 1), 1), open=False)
     closed.device.busy_bus = True
     closed.open()

@@ -179,7 +179,9 @@ int poet_learner_read(struct poet_learner *learner, uint32_t tensor,
 /* Stage bytes of a tensor. Write a tensor from its first byte to its last,
  * before the next tensor. Needs storage. Until poet_learner_adopt, poll and
  * save return POET_ERROR_staged. The first call finishes a running step, and
- * commits. */
+ * commits. After out_of_order, write the tensor that is not complete again. On
+ * flash, let each call but a tensor's last one write whole blocks of 512 bytes,
+ * or call no other function until the tensor is complete. */
 int poet_learner_write(struct poet_learner *learner, uint32_t tensor,
                        uint32_t offset, const void *from, uint32_t size);
 

@@ -46,8 +46,8 @@ def predict(given: PredictOptions) -> None:
     port, output = given.port, given.output
     schedule = api.Schedule.load(given.schedule)
     graph = schedule.graph
-    if port is None and given.weights is None:
-        raise BadInput("name the weights: a file (--weights), or a board with a card (--port)")
+    if port is None and (given.weights is None or given.storage):
+        raise BadInput("name a file of weights (--weights), or a board with a card (--port)")
     check_weights(port, given.storage, given.weights)
     api.check_prediction_file(output, graph)
     read = (given.schedule, given.weights, given.data.data, given.storage)

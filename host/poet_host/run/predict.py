@@ -131,7 +131,8 @@ def predict(
         outputs = outputs.reshape(len(x), *label.shape[1:], -1)
     labels = None
     if has_labels(y) and y.size == len(x):
-        labels = [data.classes[i] for i in y] if data.classes else y.reshape(-1).tolist()
+        labels = y.reshape(-1).tolist()
+        labels = [data.classes[i] for i in labels] if data.classes else labels
     return Prediction(
         outputs=outputs, time_us=found.time_us, model=graph.name, data=data.name,
         half=half, has_classes=has_classes, classes=facts.classes, labels=labels,

@@ -105,7 +105,8 @@ def optimiser(default: Optimiser, name: str | None, **given: float | None) -> Op
         usual = default
     for field in changed:
         if not hasattr(usual, field):
-            kind, owner = type(usual).__name__.lower(), field if field == "momentum" else "adam"
+            kind = name or type(usual).__name__.lower()
+            owner = field if field == "momentum" else "adam"
             raise BadInput(
                 f"{kind} has no option `{field}`: omit it, or choose the optimizer `{owner}`"
             )

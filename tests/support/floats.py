@@ -80,7 +80,7 @@ def _sources(part: str) -> list[str]:
     firmware, core = resource("firmware"), PARTS[part].core
     if part == "transfers":
         folders = ("include", "src", "port/common", "port/nrf52840")
-        options = ["-ffunction-sections", "-Wl,--gc-sections"]
+        options = ["-ffunction-sections", "-Wl,--gc-sections", "-DPOET_LIBRARY=0"]
         return [*options, *(f"-I{firmware / folder}" for folder in folders)]
     kernels = firmware / "kernels"
     names = sorted(str(path) for path in (kernels / core).glob("*.c"))

@@ -163,6 +163,17 @@ def test_evaluation_does_not_change_the_weights_on_the_card(
     )
 
 
+def test_a_card_trained_with_other_rates_is_evaluated(card: Path) -> None:
+    schedule = runs.small()
+    run = runs.train(schedule, storage=card, steps=2, learning_rate=0.05, warmup=4)
+    found = of_card(card, schedule, samples=30)
+    x = poet.load_data("digits").x_test[:30]
+    assert found.outputs.tobytes() == logits(runs.digits(), run.weights, x).tobytes()
+    more = {"learning_rate": 0.05, "warmup": 4}
+    again = runs.train(schedule, storage=card, steps=3, resume=True, **more)
+    assert runs.same(again, runs.train(schedule, steps=3, **more))
+
+
 def test_a_card_of_another_model_is_refused_and_unchanged(trained: tuple[Path, Schedule]) -> None:
     card, _ = trained
     before = card.read_bytes()

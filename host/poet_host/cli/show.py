@@ -51,9 +51,7 @@ def show(
     loaded = api.Schedule.load(schedule)
     if forward and (run_path or any(files)):
         raise BadInput("--forward prints a listing only: omit the other options")
-    if forward and loaded.forward is None:
-        raise BadInput(f"{schedule} has no forward program: solve again, without --no-forward")
-    loaded = (forward and loaded.forward) or loaded
+    loaded = loaded.needed_forward() if forward else loaded
     run = api.Run.load(run_path) if run_path else None
     views = views_of(loaded, run, str(run_path)) if run or any(files) else []
     if html:

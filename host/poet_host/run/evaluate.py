@@ -3,7 +3,6 @@
 The board uses the weights that it has committed, or others that the host writes. It commits none.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Literal, get_args
@@ -20,7 +19,8 @@ from ..graph.graph import Graph
 from ..graph.weights import Array, Weights, weight_nodes
 from ..reference.inference import answer_shape, logits
 from ..schedule.decode import Wait, decode
-from ..schedule.model import FIXED
+from ..schedule.model import FIXED, part_crc
+from ..schedule.rates import with_rates_of
 from ..schedule.schedule import Schedule
 from .metrics import Metrics, metrics
 
@@ -128,12 +128,11 @@ def answers(
     if device is None:
         assert weights is not None
         return Answers(outputs=logits(schedule.graph, weights, x))
-    forward = schedule.forward
-    if forward is None:
-        raise BadInput(
-            f"the schedule of {schedule.graph.name} has no forward program: solve again, without "
-            "--no-forward"
-        )
+    committed = held(device)
+    before = parts_on(device) if committed else None
+    if committed and before and part_crc(before[0]) == committed.model_crc != schedule.model.crc:
+        schedule = with_rates_of(schedule, before[0]) or schedule  # of `train --lr`
+    forward = schedule.needed_forward()
     graph, numbers = forward.graph, {name: i for i, name in enumerate(forward.names)}
     data, batch = forward.model.tensors[numbers[graph.data]], graph.batch
     offsets = {it.node: it.offset for it in decode(forward) if not isinstance(it, Wait)
@@ -141,7 +140,6 @@ def answers(
     at, size_bytes = offsets[graph.logits], graph[graph.logits].size_bytes
     assert at is not None
     parts, ticks = [], 0
-    before = parts_on(device) if held(device) else None
     try:
         _load(device, schedule, forward, weights)
         for start in range(0, len(x), batch):
@@ -154,11 +152,19 @@ def answers(
             if progress:
                 progress(start + len(some), len(x))
     finally:
-        with suppress(BoardError):  # if this board is too small for the plan on its card
-            if before:
-                device.load(*before)
+        if before:
+            _put_back(device, *before)
     outputs = np.concatenate(parts).reshape(len(x), *answer_shape(schedule.graph))
     return Answers(outputs=outputs, time_us=device.us(ticks))
+
+
+def _put_back(device: Device, model_part: bytes, plan_part: bytes) -> None:
+    """Load the schedule that was on the card, unless this board is too small for it."""
+    try:
+        device.load(model_part, plan_part)
+    except BoardError as error:
+        if error.name not in BoardError.UNFIT:
+            raise
 
 
 def _load(device: Device, schedule: Schedule, forward: Schedule, weights: Weights | None) -> None:
@@ -228,6 +234,7 @@ def half_of(dataset: Dataset, half: Half | None) -> Half:
         return half or "held-out"
     if half == "held-out":
         raise BadInput(
-            f"data {dataset.name}: no samples are held out. Set --test-split, or omit --half"
+            f"data {dataset.name}: no samples are held out. Omit --half, or hold some out with "
+            "--test-split of `train` and `evaluate`"
         )
     return "training"

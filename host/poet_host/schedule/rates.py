@@ -9,7 +9,7 @@ from ..errors import BadInput
 from ..graph.autodiff import AHEAD, DECAY
 from ..graph.optimisers import Sgd
 from ..reference.rates import CONSTANT, COSINE, FOREVER, LINEAR, MAX_RATES, Rate
-from .model import Operator, model_bytes, part_crc, with_crc
+from .model import Model, Operator, model_bytes, part_crc, read_model, with_crc
 from .schedule import Schedule
 
 _CURVES = {"cosine": COSINE, "linear": LINEAR}
@@ -50,11 +50,29 @@ def with_rates(
             )
     if options.keys() - given.keys():
         model = replace(model, rates=factors(lr_schedule or "constant", warmup or 0, last))
+    meta = {**schedule.meta, "options": {**(schedule.meta.get("options") or {}), **options}}
     part = model_bytes(replace(model, operators=operators))
-    changed = replace(
-        schedule, model_part=part, plan_part=_plan_of(part, schedule),
-        meta={**schedule.meta, "options": {**(schedule.meta.get("options") or {}), **options}},
-    )  # fmt: skip
+    return _with_model(replace(schedule, meta=meta), part)
+
+
+def with_rates_of(schedule: Schedule, model_part: bytes) -> Schedule | None:
+    """Return the schedule with the rates of a model part; None if that is of another model."""
+
+    def without_rates(model: Model) -> Model:
+        names = schedule.names[model.stored_count :]
+        operators = tuple(
+            replace(op, attrs={k: v for k, v in op.attrs.items() if k not in _rates_of(op, name)})
+            for op, name in zip(model.operators, names, strict=False)
+        )
+        return replace(model, operators=operators, rates=(), crc=0)
+
+    other = read_model(model_part, "the schedule on the card")
+    same = without_rates(other) == without_rates(schedule.model)
+    return _with_model(schedule, model_part) if same else None
+
+
+def _with_model(schedule: Schedule, part: bytes) -> Schedule:
+    changed = replace(schedule, model_part=part, plan_part=_plan_of(part, schedule))
     if schedule.forward is None:
         return changed
     forward = model_bytes(replace(schedule.forward.model, trained_by=part_crc(part)))

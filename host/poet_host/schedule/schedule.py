@@ -83,6 +83,15 @@ class Schedule:
         size = part_size(header)
         return Schedule(self.forward_part[:size], self.forward_part[size:], self.meta["forward"])
 
+    def needed_forward(self) -> "Schedule":
+        """Return the forward program. Raises BadInput if there is none."""
+        if self.forward is None:
+            raise BadInput(
+                f"the schedule of {self.graph.name} has no forward program: it was solved with "
+                "--no-forward, or no inference fits the RAM. Solve again"
+            )
+        return self.forward
+
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the tensors, in the order of tensor numbers."""

@@ -28,19 +28,19 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 3395, "reference": 1123, "onnx": 3607, "device": 1456, "firmware_build": 1635,
+    "graph": 3396, "reference": 1123, "onnx": 3607, "device": 1456, "firmware_build": 1635,
     "sim": 1652, "profile": 1097, "packing": 378, "plan": 3421, "stream": 2008, "solver": 7031,
-    "baselines": 2174, "schedule": 2784, "data": 1338, "card": 1934, "run": 1978, "check": 843,
-    "view": 1425, "compare": 345, "api": 2064, "cli": 3571,
+    "baselines": 2174, "schedule": 2812, "data": 1338, "card": 1934, "run": 1986, "check": 843,
+    "view": 1425, "compare": 345, "api": 2072, "cli": 3569,
 }  # fmt: skip
 ROOT_LINES = 1195  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2232, "firmware/src": 10290, "firmware/kernels": 8377,
+    "firmware/include": 2234, "firmware/src": 10322, "firmware/kernels": 8377,
     "firmware/port": 6529,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6817, "examples": 255, "tests": 63625,
+    "bench": 6817, "examples": 255, "tests": 63642,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ..card.card import held, parts_on, storage_info
+from ..card.card import Held, held, parts_on
 from ..data.classes import NO_NAMES, Classes
 from ..data.datasets import Dataset
 from ..data.fitted import FittedData
@@ -132,6 +132,11 @@ def answers(
     before = parts_on(device) if committed else None
     if committed and before and part_crc(before[0]) == committed.model_crc != schedule.model.crc:
         schedule = with_rates_of(schedule, before[0]) or schedule  # of `train --lr`
+    if weights is not None and committed and committed.model_crc != schedule.model.crc:
+        raise BadInput(
+            f"the storage of the board holds weights of {committed.described(schedule.graph)}. To "
+            "keep them, evaluate with the schedule that trained them, or on another card"
+        )
     forward = schedule.needed_forward()
     graph, numbers = forward.graph, {name: i for i, name in enumerate(forward.names)}
     data, batch = forward.model.tensors[numbers[graph.data]], graph.batch
@@ -141,7 +146,7 @@ def answers(
     assert at is not None
     parts, ticks = [], 0
     try:
-        _load(device, schedule, forward, weights)
+        _load(device, forward, weights, committed)
         for start in range(0, len(x), batch):
             some = x[start : start + batch]
             filled = np.concatenate([some, np.repeat(some[:1], batch - len(some), axis=0)])
@@ -167,15 +172,8 @@ def _put_back(device: Device, model_part: bytes, plan_part: bytes) -> None:
             raise
 
 
-def _load(device: Device, schedule: Schedule, forward: Schedule, weights: Weights | None) -> None:
-    """Load the forward program, and write the weights that it reads."""
-    storage_info(device)
-    found = held(device)
-    if weights is not None and found and found.model_crc != schedule.model.crc:
-        raise BadInput(
-            f"the storage of the board holds weights of {found.described(schedule.graph)}. To keep "
-            "them, evaluate with the schedule that trained them, or on another card"
-        )
+def _load(device: Device, forward: Schedule, weights: Weights | None, card: Held | None) -> None:
+    """Load the forward program, and write the weights that it reads. `card`: what it holds."""
     device.load(forward.model_part, forward.plan_part)
     if weights is None:
         return
@@ -185,7 +183,7 @@ def _load(device: Device, schedule: Schedule, forward: Schedule, weights: Weight
             continue
         tensor = forward.model.tensors[number]
         values = tensor.in_order(np.ascontiguousarray(weights[name], "<f4").tobytes())
-        if not found or tensor.place != FIXED:
+        if not card or tensor.place != FIXED:
             device.write(TENSOR, number, values)
         elif not device.holds(TENSOR, number, values):
             raise BadInput(

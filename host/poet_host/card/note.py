@@ -2,9 +2,8 @@
 
 A board identifies tensors by number. A note has the names and shapes of a model's tensors, their
 place in files of weights, the classes that the weights distinguish, and the normalisation of their
-data. The card's model area has
-two places for notes at its end (FORMAT.md). So the note of the committed model stays until the next
-model is committed.
+data. The card's model area has two places for notes at its end (FORMAT.md). So the note of the
+committed model stays until the next model is committed.
 """
 
 import json

@@ -12,6 +12,7 @@ import poet_host as poet
 import pytest
 import torch
 from poet_host import api
+from poet_host.api import inputs
 from poet_host.api.inputs import as_dataset, as_profile, checked
 from poet_host.card.job import JobState
 from poet_host.data.datasets import Dataset, load_data
@@ -34,6 +35,11 @@ class Endless(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         while True:
             yield TX[0], TY[0]
+
+
+class Ended(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return zip(TX.detach(), TY, strict=True)
 
 
 class Longer:
@@ -62,6 +68,10 @@ class Longer:
         DataLoader(PAIRS, 3, shuffle=False, num_workers=0),
         PAIRS,
         Subset(PAIRS, range(10)),
+        zip(X, Y, strict=True),
+        iter([(X[:4], Y[:4]), (X[4:], Y[4:])]),
+        DataLoader(Ended(), 3),
+        Ended(),
     ],
     ids=lambda data: type(data).__name__,
 )
@@ -115,7 +125,7 @@ def test_a_loader_is_read_once_in_its_order() -> None:
         (([[1, 2], [3]], Y), "x"),
         ((X, {"a": 1}), "y"),
         (DataLoader(Endless(), 2), "DataLoader"),
-        (iter([(X, Y)]), "iterator"),
+        (iter([]), "iterator"),
         (DataLoader(TensorDataset(TX), 2), "DataLoader"),
         (DataLoader(TensorDataset(TX[:0], TY[:0]), 2), "DataLoader"),
         ([(X[0], Y[0])] * 3, "list of 3"),
@@ -123,7 +133,10 @@ def test_a_loader_is_read_once_in_its_order() -> None:
     ],
     ids=lambda given: given if isinstance(given, str) else type(given).__name__,
 )
-def test_other_data_are_refused_in_a_sentence(data: Any, named: str) -> None:
+def test_other_data_are_refused_in_a_sentence(
+    data: Any, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "_MOST_BYTES", 1 << 16)
     with pytest.raises(poet.BadInput, match=named) as refused:
         as_dataset(data)
     assert len(str(refused.value)) < 300

@@ -263,7 +263,7 @@ def test_a_label_of_another_shape_is_refused_with_the_loss_that_it_needs() -> No
 
 def test_a_folder_without_arrays_is_refused_with_a_way(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
-    (tmp_path / "cat" / "1.png").write_bytes(b"\x89PNG")
+    (tmp_path / "cat" / "1.mp4").write_bytes(b"ftyp")
     (tmp_path / "x.json").write_text("[]")
     for path in (tmp_path, tmp_path / "x.json"):
         with pytest.raises(BadInput, match=r"numpy\.savez"):

@@ -43,6 +43,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _SORTED = "SequentialSampler"  # sampler class of a DataLoader that does not shuffle
+_MOST_BYTES = 2**31  # of what has no length, so that endless data ends in a message
+_ARRAY_BYTES = 128  # of an array's own fields
 _GIVES = {
     "Graph": "a Graph, as poet.load returns",
     "CostGraph": "a CostGraph",
@@ -96,7 +98,8 @@ def as_dataset(data: Data, graph: Graph | None = None, labels: bool = True) -> D
     Dataset. Arrays are in a tuple (x, y) or (x, y, x_test, y_test), or in a mapping with these
     keys. If labels may be missing, so may the keys y and y_test, and one array is the samples. The
     batches of a loader are read once. If the loader does not shuffle, every epoch keeps their
-    order. Raises BadInput for anything else, and for a loader without a length.
+    order. A generator or IterableDataset is read to its end: its items are batches or samples.
+    Raises BadInput for anything else, and for one that gives more than 2 GiB.
     """
     if isinstance(data, str | os.PathLike):
         return load_data(os.fspath(data), graph=graph, labels=labels)
@@ -125,7 +128,7 @@ def as_dataset(data: Data, graph: Graph | None = None, labels: bool = True) -> D
                 "x_test, y_test): pass one of these, or a poet.Dataset"
             )
         return Dataset("data", **_halves(dict(zip(NAMES, data, strict=False))))
-    return _read(data)
+    return _read(data, graph)
 
 
 def _halves(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,8 +142,8 @@ def _halves(given: Mapping[str, Any]) -> dict[str, Any]:
     return arrays
 
 
-def _read(data: Any) -> Dataset:
-    """Read the batches of a loader, or the samples of a PyTorch Dataset, in order."""
+def _read(data: Any, graph: Graph | None) -> Dataset:
+    """Read the items of a loader, a generator or a PyTorch Dataset, in order."""
     what = type(data).__name__
     loads = hasattr(data, "__iter__")
     if not loads and not hasattr(data, "__getitem__"):
@@ -151,23 +154,29 @@ def _read(data: Any) -> Dataset:
     try:
         count = len(data)
     except (TypeError, NotImplementedError):
-        raise BadInput(
-            f"data: this {what} has no length, so it could be endless: pass arrays (x, y), or a "
-            "loader whose data set has a length"
-        ) from None
-    found = islice(data, count) if loads else (data[i] for i in range(count))
-    pairs = []
-    for pair in found:
+        count = None
+    pairs: list[list[Array]] = []
+    size_bytes = 0
+    for pair in islice(data, count) if loads else (data[i] for i in range(count or 0)):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise BadInput(
                 f"data: an item of the {what} is a {type(pair).__name__}, not a pair (x, y): make "
                 "each item a pair, or pass arrays (x, y)"
             )
-        pairs.append([as_array(one, f"data: {name}") for one, name in zip(pair, "xy", strict=True)])
+        arrays = [as_array(one, f"data: {name}") for one, name in zip(pair, "xy", strict=True)]
+        size_bytes += sum(array.nbytes + _ARRAY_BYTES for array in arrays)
+        if count is None and size_bytes > _MOST_BYTES:
+            raise BadInput(
+                f"data: this {what} gave more than {_MOST_BYTES >> 20:,} MiB and may be endless: "
+                "pass itertools.islice(data, N), which takes N items of it"
+            )
+        pairs.append(arrays)
     if not pairs:
         raise BadInput(f"data: the {what} has no samples: add samples")
-    joined = np.concatenate if loads else np.stack
+    x, y = pairs[0]
+    single = y.ndim == 0 if graph is None else x.ndim == len(graph[graph.data].shape) - 1
     try:
+        joined = np.stack if single or not loads else np.concatenate
         x, y = (joined(parts) for parts in zip(*pairs, strict=True))
     except ValueError as error:
         raise BadInput(

@@ -212,5 +212,7 @@ CHECKS = (
     Check("flashing", _loaders, "`poet-host flash`"),
     Check("PlatformIO", _platformio, "`pio run` (poet-host builds firmware without it)"),
     Check("ONNX", _extra("onnx", "onnx"), "models of your own (.onnx, PyTorch)"),
+    Check("images", _extra("pillow", "images"), "data from folders of images"),
+    Check("sounds", _extra("librosa", "audio"), "data from folders of sounds"),
     Check("pictures", _extra("matplotlib", "plot"), "pictures (--png, compare)"),
 )

@@ -121,7 +121,7 @@ def write(given: WriteOptions) -> None:
     given.check()
     schedule, image = api.Schedule.load(given.schedule), given.image
     graph = schedule.graph
-    dataset = given.data.fitted(graph, given.seed, shuffle=given.duration.shuffle)
+    dataset = given.data.fitted(graph, given.seed, **given.duration.order)
     last = api.last_step(dataset, given.duration.epochs or 1, given.duration.steps)
     first = given.first_step
     weights = api.load_weights(given.load_weights, graph) if given.load_weights else None

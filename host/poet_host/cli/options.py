@@ -9,6 +9,7 @@ import click
 
 from .. import api
 from ..data.fitted import FittedData, fit
+from ..data.media import SAMPLE_RATE_HZ
 from ..errors import BadInput
 from ..graph.autodiff import BATCHNORM, OPTIMISERS
 from ..graph.training_options import TrainingOptions
@@ -92,9 +93,9 @@ ERASE_CARD = option(
 _DATA = option(
     metavar="DATA", show_default="the needs of one step",
     help="Samples and labels: an .npz file or a folder of .npy files (arrays x and y, and "
-    "optionally x_test and y_test), a .csv file (labels in the last column), `digits` (a "
-    "built-in data set), or random samples (synthetic:SHAPE:CLASSES or "
-    "tokens:LENGTH:WORDS:CLASSES).",
+    "optionally x_test and y_test), a .csv file (labels in the last column), a folder of images or "
+    "sounds in a folder for each class, `digits` (a built-in data set), or random samples "
+    "(synthetic:SHAPE:CLASSES or tokens:LENGTH:WORDS:CLASSES).",
 )  # fmt: skip
 
 
@@ -110,6 +111,10 @@ _HEADER = option(
     type=click.Choice(("yes", "no")), callback=lambda _, __, chosen: chosen and chosen == "yes",
     show_default="yes if that row has only words",
     help="Whether the first row of a .csv file is a header row.",
+)  # fmt: skip
+_SAMPLE_RATE = option(
+    "--sample-rate", type=WholeRange(100, 192_000), default=SAMPLE_RATE_HZ, metavar="HZ",
+    show_default=True, help="Resample sounds to this rate.",
 )  # fmt: skip
 EPOCHS = option(
     type=WholeRange(1), metavar="N", show_default="1", help="Train for N passes over the data."
@@ -128,11 +133,13 @@ class SampleOptions:
         "Trained weights keep the numbers, so later commands need no --normalize.",
     )  # fmt: skip
     header: bool | None = _HEADER
+    sample_rate_hz: int = _SAMPLE_RATE
 
     def load(self, graph: api.Graph, **how: Any) -> api.Dataset:
         return api.load_data(
-            self.data, normalize=self.normalize, header=self.header, graph=graph, **how
-        )
+            self.data, normalize=self.normalize, header=self.header, graph=graph,
+            sample_rate_hz=self.sample_rate_hz, **how,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,9 +153,9 @@ class DataOptions(SampleOptions):
     def load(self, graph: api.Graph, **how: Any) -> api.Dataset:
         return super().load(graph, test_split=self.test_split or 0.0, **how)
 
-    def fitted(self, graph: api.Graph, seed: int, *, shuffle: bool = True) -> FittedData:
+    def fitted(self, graph: api.Graph, seed: int, **how: Any) -> FittedData:
         """Return the data set. Raises BadInput if it does not fit `graph`."""
-        return fit(self.load(graph, seed=seed, shuffle=shuffle), graph)
+        return fit(self.load(graph, seed=seed, **how), graph)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,12 +165,15 @@ class DataSizeOptions:
     data: str | None = _DATA
     test_split: float | None = _test_split_option()
     header: bool | None = _HEADER
+    sample_rate_hz: int = _SAMPLE_RATE
 
     def fitted(self, graph: api.Graph) -> FittedData:
         """Return the data set. --data must be given."""
         assert self.data is not None
-        split = self.test_split or 0.0
-        read = api.load_data(self.data, test_split=split, header=self.header, graph=graph)
+        read = api.load_data(
+            self.data, test_split=self.test_split or 0.0, header=self.header, graph=graph,
+            sample_rate_hz=self.sample_rate_hz,
+        )  # fmt: skip
         return fit(read, graph)
 
 
@@ -175,11 +185,18 @@ class Duration:
         "--shuffle/--no-shuffle", default=True, show_default=True,
         help="Use a new random order of the samples in each epoch.",
     )  # fmt: skip
+    balance: bool = option(
+        help="Draw each class equally often: samples of rare classes are repeated.",
+    )
     epochs: int | None = EPOCHS
     steps: int | None = option(
         type=WholeRange(1), metavar="N", show_default="the end of --epochs",
         help="Stop after step N. A resumed run continues the count of steps.",
     )  # fmt: skip
+
+    @property
+    def order(self) -> dict[str, bool]:
+        return {"shuffle": self.shuffle, "balance": self.balance}
 
     def check(self) -> None:
         if self.epochs is not None and self.steps is not None:

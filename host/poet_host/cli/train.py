@@ -7,6 +7,7 @@ import click
 import numpy as np
 
 from .. import api
+from ..data.augment import HOW
 from ..data.fitted import classes_of
 from ..errors import BadInput, PoetError
 from ..graph.weights import weight_nodes
@@ -51,6 +52,10 @@ class TrainOptions:
     data: DataOptions
     duration: Duration
     rates: RateOptions
+    augment: str | None = option(
+        metavar="HOW", show_default="none",
+        help=f"Change the samples of each batch at random, by the seed and the step: {HOW}.",
+    )  # fmt: skip
     save_weights: Path = output_file(
         suffix=".safetensors", is_strict=False,
         help="Write the trained weights to this .safetensors file.",
@@ -182,7 +187,9 @@ def _task(given: TrainOptions) -> api.Task:
             f"{schedule.header.commit_every:,} steps. Give the option to `solve`, or solve with "
             "--no-storage"
         )
-    data = given.data.load(schedule.graph, seed=given.seed, shuffle=given.duration.shuffle)
+    data = given.data.load(
+        schedule.graph, seed=given.seed, augment=given.augment, **given.duration.order
+    )
     raw = given.data.normalize is None and not (given.resume or given.load_weights)
     if data.x.dtype == np.uint8 and raw:
         say(f"data {data.name}: x has bytes (0 to 255). --normalize scale often trains better")
@@ -208,7 +215,7 @@ def _about(task: api.Task, connection: api.Connection, given: TrainOptions) -> d
     return {
         "model": graph.name, "board": connection.board.name, "data": data.name,
         "normalize": given.data.normalize, "test_split": given.data.test_split,
-        "shuffle": given.duration.shuffle, "seed": given.seed, "batch": graph.batch,
+        **given.duration.order, "augment": given.augment, "seed": given.seed, "batch": graph.batch,
         "samples": len(data.x), "to_step": task.last, "schedule": str(given.schedule),
         "plan_crc": task.schedule.header.crc,
     }  # fmt: skip

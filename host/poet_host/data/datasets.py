@@ -1,4 +1,4 @@
-"""Data sets: built-in ones, and samples from .npz files, folders of .npy files and CSV tables."""
+"""Data sets: built-in ones, and samples from files: arrays, tables, images and sounds."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,18 +13,19 @@ from ..graph.graph import Graph
 from ..graph.weights import Array
 from ..schema import LARGEST_WHOLE
 from . import builtin
+from .augment import Augmentation, augmentation_of
 from .classes import NO_NAMES, Classes, examples_of
 from .facts import DataFacts
 from .files import Arrays, read_folder, read_npz
+from .media import IMAGES, SAMPLE_RATE_HZ, SOUNDS, has_media, read_media
 from .normalization import NONE, Normalization, normalization_of
 from .shapes import check_arrays, learns_samples, no_labels, shape_text
 from .tables import read_csv
 
 _D = TypeVar("_D", bound="Dataset")
 _CONVERTED = (
-    *(".bmp", ".flac", ".gif", ".h5", ".jpeg", ".jpg", ".mat", ".mp3", ".parquet", ".pickle"),
-    *(".arrow", ".feather", ".gz", ".json", ".jsonl", ".ogg", ".tar", ".xls", ".xlsx"),
-    *(".pkl", ".png", ".pt", ".pth", ".tfrecord", ".tif", ".tiff", ".wav", ".zip"),
+    *(".h5", ".mat", ".mp3", ".parquet", ".pickle", ".arrow", ".feather", ".gz", ".json"),
+    *(".jsonl", ".tar", ".xls", ".xlsx", ".pkl", ".pt", ".pth", ".tfrecord", ".zip"),
 )
 
 
@@ -44,12 +45,16 @@ class Dataset:
     flat: bool = False  # True: samples are rows of a table, to be reshaped for the model
     classes: Classes = NO_NAMES  # names of the classes, if the labels in the file were words
     shuffle: bool = True  # False: every epoch visits the samples in the order of `x`
+    balance: bool = False  # True: each class is drawn equally often
+    augment: Augmentation | None = None  # how training changes the samples of each batch
     # How the samples were normalised. None: not at all. That of trained weights is applied then.
     normalization: Normalization | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.classes, Classes):
             object.__setattr__(self, "classes", Classes(self.classes))
+        if isinstance(self.augment, str):
+            object.__setattr__(self, "augment", augmentation_of(self.augment))
 
     @property
     def facts(self) -> DataFacts:
@@ -65,8 +70,11 @@ def load_data(
     normalize: str | None = None,
     test_split: float = 0.0,
     shuffle: bool = True,
+    balance: bool = False,
+    augment: str | None = None,
     seed: int = 0,
     header: bool | None = None,
+    sample_rate_hz: int = SAMPLE_RATE_HZ,
     graph: Graph | None = None,
     labels: bool = True,
 ) -> Dataset:
@@ -74,17 +82,21 @@ def load_data(
 
     `spec`: `digits`, `synthetic:SHAPE:CLASSES` (such as synthetic:3x32x32:10),
     `tokens:LENGTH:WORDS:CLASSES` (such as tokens:64:512:10), or the path of an .npz file, a folder
-    of .npy files or a .csv file. `normalize`: see `normalization_of`; weights keep its numbers.
-    None: as the weights need it, with which the samples are used. `test_split`: the share of
-    samples to hold out, which `seed` chooses. If `shuffle` is False, every epoch visits the samples
-    in the order of the data. `header`: whether the first row of a .csv file is a header row; None:
-    it is a header row if it contains only words. `graph`: the model that will use the samples. If
-    their shapes do not fit it, BadInput is raised before an array of a file is read. `labels`:
-    whether labels are used. If they are not, or if the model learns its samples, they may be
-    missing, and a .npy file holds the samples.
+    of .npy files, a .csv file, or a folder of images or sounds, which need `graph` (see
+    `read_media`; sounds are resampled to `sample_rate_hz`). `normalize`: see `normalization_of`;
+    weights keep its numbers. None: as the weights need it, with which the samples are used.
+    `test_split`: the share of samples to hold out, which `seed` chooses. If `shuffle` is False,
+    every epoch visits the samples in the order of the data. If `balance` is True, it draws each
+    class equally often. `augment`: such as "flip,crop:4", see `Augmentation`. `header`: whether the
+    first row of a .csv file is a header row; None: it is a header row if it contains only words.
+    `graph`: the model that will use the samples. If their shapes do not fit it, BadInput is raised
+    before an array of a file is read. `labels`: whether labels are used. If they are not, or if the
+    model learns its samples, they may be missing, and a .npy file holds the samples.
     """
     check_seed(seed)
-    dataset = replace(_load(spec, header, graph, labels), shuffle=shuffle)
+    found = _load(spec, header, graph, labels, sample_rate_hz)
+    changes = None if augment is None else augmentation_of(augment)
+    dataset = replace(found, shuffle=shuffle, balance=balance, augment=changes)
     if test_split:
         dataset = _split(dataset, test_split, seed)
     return dataset if normalize is None else normalized(dataset, normalize)
@@ -95,7 +107,9 @@ def check_seed(seed: int) -> None:
         raise BadInput(f"a seed of {seed!r}: use a whole number from 0 to {LARGEST_WHOLE}")
 
 
-def _load(spec: str | Path, header: bool | None, graph: Graph | None, labels: bool) -> Dataset:
+def _load(
+    spec: str | Path, header: bool | None, graph: Graph | None, labels: bool, rate_hz: int
+) -> Dataset:
     path = Path(spec)
     check = partial(check_arrays, f"data {path.name}", graph=graph, labels=labels)
     needed = labels and (graph is None or not learns_samples(graph))
@@ -107,18 +121,26 @@ def _load(spec: str | Path, header: bool | None, graph: Graph | None, labels: bo
         return Dataset(str(spec), *builtin.synthetic(str(spec)))
     if str(spec).startswith("tokens:"):
         return Dataset(str(spec), *builtin.tokens(str(spec)))
+    if path.is_dir() and has_media(path):
+        arrays, names = read_media(path, graph, needed, rate_hz)
+        return replace(_of_file(path, arrays), classes=Classes(names))
     if path.is_dir():
         return _of_file(path, read_folder(path, check, needed))
     if not path.exists():
         raise BadInput(
-            f"data: there is no file {path}. Name an .npz file, a folder of .npy files, a .csv "
-            "file, `digits`, synthetic:SHAPE:CLASSES or tokens:LENGTH:WORDS:CLASSES"
+            f"data: there is no file {path}. Name an .npz file, a folder of .npy files, images or "
+            "sounds, a .csv file, `digits`, synthetic:SHAPE:CLASSES or tokens:LENGTH:WORDS:CLASSES"
         )
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
         values = None if needed or graph is None else prod(graph[graph.data].shape[1:])
         arrays, names = read_csv(path, header, values)
         examples = examples_of(arrays["x"], arrays["y"]) if names else None
         return replace(_of_file(path, arrays), flat=True, classes=Classes(names, examples))
+    if path.suffix.lower() in IMAGES + SOUNDS:
+        raise BadInput(
+            f"data {path}: one image or sound is no data set. Put the files of each class into a "
+            "folder with its name, and name the folder that contains these folders"
+        )
     if path.suffix.lower() in _CONVERTED:
         raise BadInput(
             f"data {path}: poet-host cannot read {path.suffix} files. Load the samples in Python, "

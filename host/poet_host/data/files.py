@@ -26,7 +26,7 @@ NAMES = ("x", "y", "x_test", "y_test")
 _ALSO = {"x_train": "x", "y_train": "y"}  # names that Keras uses
 _ADDRESSABLE_BYTES = 2**63 - 1
 _ADVICE_FOR_OTHERS = (
-    " Load images, sounds and other files in Python, and save them with "
+    " Load other files than images and sounds in Python, and save them with "
     "numpy.savez('data.npz', x=samples, y=labels)"
 )
 _MOST_MEMBERS = 10_000  # entries of an .npz file

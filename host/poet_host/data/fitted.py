@@ -54,15 +54,30 @@ def fit(dataset: Dataset, graph: Graph) -> FittedData:
     if dataset.x_test is not None and dataset.y_test is not None:
         test = fit_half(dataset, "_test", dataset.x_test, dataset.y_test, graph)
         arrays |= {"x_test": test[0], "y_test": test[1]}
+    _check_drawing(dataset, graph)
     return FittedData(**(vars(dataset) | arrays | {"graph": graph}))
+
+
+def _check_drawing(dataset: Dataset, graph: Graph) -> None:
+    """Raise BadInput if the data cannot be augmented or balanced as it says."""
+    where, data, label = f"data {dataset.name}", graph[graph.data], graph[graph.label]
+    if dataset.augment:
+        dataset.augment.check(where, data.shape[1:], data.dtype)
+    if dataset.balance and (label.dtype != "int32" or len(label.shape) > 1):
+        raise BadInput(f"{where}: the samples have no classes to balance: omit --balance")
+    if dataset.balance and not dataset.shuffle:
+        raise BadInput(
+            f"{where}: balanced classes need a new order in each epoch: omit --no-shuffle or "
+            "--balance"
+        )
 
 
 def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> tuple[Array, Array]:
     where, name, label = f"data {dataset.name}", f"y{half}", graph[graph.label]
+    if learns_samples(graph) and (y is x or not has_labels(y)):
+        samples = fit_samples(dataset, half, x, graph)
+        return samples, samples
     if not has_labels(y):
-        if learns_samples(graph):
-            samples = fit_samples(dataset, half, x, graph)
-            return samples, samples
         raise BadInput(
             f"{where}: the samples have no labels, but {graph.name} needs them: add an array "
             f"{name}, or in a table a column"
@@ -210,7 +225,10 @@ def steps_per_epoch(dataset: Dataset, batch: int) -> int:
 def batch_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> tuple[Array, Array]:
     """Return the samples and labels of training step number `step`. The first step is 0."""
     chosen = samples_of_step(dataset, batch, seed, step)
-    return dataset.x[chosen], dataset.y[chosen]
+    x = dataset.x[chosen]
+    if dataset.augment:
+        x = dataset.augment.apply(x, seed, step)
+    return x, x if dataset.y is dataset.x else dataset.y[chosen]
 
 
 def samples_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> Array:
@@ -250,7 +268,16 @@ def samples_of_steps(
 
 def _order(dataset: Dataset, seed: int, epoch: int) -> Array:
     count = len(dataset.x)
-    return _shuffled(count, seed, epoch) if dataset.shuffle else np.arange(count)
+    order = _shuffled(count, seed, epoch) if dataset.shuffle else np.arange(count)
+    return _balanced(order, dataset.y) if dataset.balance else order
+
+
+def _balanced(order: Array, labels: Array) -> Array:
+    """Return as many samples, one of each class in turn. A rare class repeats its samples."""
+    by_class = order[np.argsort(labels[order], kind="stable")]
+    _, first, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
+    turn, place = np.arange(len(order)) % len(counts), np.arange(len(order)) // len(counts)
+    return by_class[first[turn] + place % counts[turn]]
 
 
 @lru_cache(maxsize=2)

@@ -1,0 +1,168 @@
+"""Folders of images and of sounds: a sample is a file, and its class is the name of its folder."""
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import BadInput, quoted
+from ..graph.graph import Graph
+from ..graph.weights import Array
+from .files import Arrays
+from .shapes import learns_samples, shape_text
+
+IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff")
+SOUNDS = (".flac", ".ogg", ".wav")
+SAMPLE_RATE_HZ = 16_000
+_HELD_OUT = ("test", "val", "valid", "validation")
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # of Pillow, by the number of channels
+_SMALLEST = 1e-6  # added before the logarithm: silence is -13.8
+Reader = Callable[[Path], Array]
+
+
+def time_axis(shape: tuple[int, ...]) -> int:
+    """Return the axis of a sample that is time: the longer of the last two, the first of equals."""
+    return len(shape) - (2 if len(shape) > 1 and shape[-2] >= shape[-1] else 1)
+
+
+def has_media(path: Path) -> bool:
+    """Return True if a folder has no arrays, but images or sounds, directly or in folders."""
+    return not any(path.glob("*.npy")) and bool(_files(path))
+
+
+def read_media(
+    path: Path, graph: Graph | None, labels: bool, sample_rate_hz: int = SAMPLE_RATE_HZ
+) -> tuple[Arrays, tuple[str, ...]]:
+    """Read a folder of images, or one of sounds. Return its arrays and the names of its classes.
+
+    The files of a class are in the folder `path/CLASS`, or in `path/train/CLASS` and
+    `path/test/CLASS` (or val), which holds samples out. If labels are not needed (`labels` is
+    False, or the model learns its samples), they may be in `path` itself. Images become float32
+    from 0 to 1, resized to the model's height and width. Sounds are resampled to `sample_rate_hz`,
+    and become what the model takes: samples from -1 to 1, or a log-mel spectrogram.
+    Raises BadInput for anything else, and if a package that reads the files is missing.
+    """
+    where = f"data {path}"
+    if graph is None:
+        raise BadInput(f"{where}: images and sounds are read for a model: pass its graph")
+    kinds = {file.suffix.lower() in SOUNDS for file in _files(path)}
+    if len(kinds) > 1:
+        raise BadInput(f"{where}: the folder has images and sounds: use a folder for each")
+    read = (_sounds if kinds.pop() else _images)(where, graph, sample_rate_hz)
+    folders = {folder.name: folder for folder in _folders(path)}
+    held = [name for name in _HELD_OUT if folders.keys() == {"train", name}]
+    halves = {"": path / "train", "_test": path / held[0]} if held else {"": path}
+    if not labels or learns_samples(graph):
+        return {
+            f"x{half}": _read(where, _files(folder), read, graph) for half, folder in halves.items()
+        }, ()
+    names = tuple(folder.name for folder in _folders(halves[""]) if _files(folder))
+    if not names:
+        raise BadInput(
+            f"{where}: the files are not in folders. Put the files of each class into a folder "
+            "with its name, such as cat/1.png"
+        )
+    arrays: Arrays = {}
+    for half, folder in halves.items():
+        new = [it.name for it in _folders(folder) if it.name not in names and _files(it)]
+        if new:
+            raise BadInput(
+                f"{where}: the class {quoted(new[0])} occurs only in {folder.name}: add samples of "
+                "it for training, or remove it"
+            )
+        files = [_files(folder / name) for name in names]
+        arrays[f"y{half}"] = np.repeat(np.arange(len(names)), [len(own) for own in files])
+        arrays[f"x{half}"] = _read(where, [file for own in files for file in own], read, graph)
+    return arrays, names
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(it for it in path.iterdir() if it.is_dir() and not it.name.startswith("."))
+
+
+def _files(path: Path) -> list[Path]:
+    known = IMAGES + SOUNDS
+    return sorted(
+        file for file in path.rglob("*")
+        if file.suffix.lower() in known and not file.name.startswith(".")
+    )  # fmt: skip
+
+
+def _read(where: str, files: list[Path], read: Reader, graph: Graph) -> Array:
+    shape = graph[graph.data].shape[1:]
+    try:
+        x = np.empty((len(files), *shape), np.float32)
+    except (MemoryError, ValueError) as error:
+        raise BadInput(
+            f"{where}: {len(files):,} samples of shape {shape_text(shape)} do not fit into the "
+            "memory of this computer: use fewer files"
+        ) from error
+    for sample, file in zip(x, files, strict=True):
+        try:
+            sample[...] = read(file)
+        except Exception as error:  # the packages raise many kinds for bad files
+            raise BadInput(
+                f"data {file}: the file cannot be read ({quoted(str(error) or repr(error))}): "
+                "replace or remove it"
+            ) from error
+    return x
+
+
+def _images(where: str, graph: Graph, _: int) -> Reader:
+    shape = graph[graph.data].shape[1:]
+    if len(shape) != 3 or shape[0] not in _MODES or graph[graph.data].dtype != "float32":
+        raise BadInput(
+            f"{where}: {graph.name} takes samples of shape {shape_text(shape)}, not images of "
+            "shape (channels, height, width) with 1, 3 or 4 channels: use a model for images"
+        )
+    channels, height, width = shape
+    pillow = _package("PIL.Image", "images", where)
+
+    def read(file: Path) -> Array:
+        with pillow.open(file) as image:
+            sized = image.convert(_MODES[channels]).resize((width, height), pillow.BILINEAR)
+            values = np.asarray(sized, np.float32) / np.float32(255)
+        return values.reshape(height, width, channels).transpose(2, 0, 1)
+
+    return read
+
+
+def _sounds(where: str, graph: Graph, rate_hz: int) -> Reader:
+    shape = graph[graph.data].shape[1:]
+    outer = shape[:-2] if len(shape) > 1 and min(shape[-2:]) > 1 else shape[:-1]
+    if set(outer) - {1} or not shape or graph[graph.data].dtype != "float32":
+        raise BadInput(
+            f"{where}: {graph.name} takes samples of shape {shape_text(shape)}, not sounds: of "
+            "shape (samples), or (frames, bands), with any axes of length 1 before"
+        )
+    librosa = _package("librosa", "audio", where)
+    is_wave = outer == shape[:-1]
+    time = time_axis(shape)
+    bands = shape[2 * len(shape) - 3 - time] if not is_wave else 0
+    window, hop = rate_hz // 25, rate_hz // 50  # 40 ms, 20 ms
+    length = shape[-1] if is_wave else window + (shape[time] - 1) * hop
+
+    def read(file: Path) -> Array:
+        wave, _ = librosa.load(file, sr=rate_hz, mono=True)
+        wave = librosa.util.fix_length(wave, size=length)
+        if is_wave:
+            return np.asarray(wave).reshape(shape)
+        mel = librosa.feature.melspectrogram(
+            y=wave, sr=rate_hz, n_fft=window, hop_length=hop, n_mels=bands, center=False
+        )
+        values = np.log(mel + np.float32(_SMALLEST))
+        return np.asarray(values.T if time == len(shape) - 2 else values).reshape(shape)
+
+    return read
+
+
+def _package(name: str, extra: str, where: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise BadInput(
+            f"{where}: {name.partition('.')[0]}, which reads these files, is missing ({error}): "
+            f"run `pip install 'poet-host[{extra}]'`"
+        ) from error

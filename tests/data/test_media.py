@@ -1,0 +1,238 @@
+"""Folders of images and sounds, and what training draws from samples."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from PIL import Image
+from poet_host.data.augment import augmentation_of
+from poet_host.data.datasets import Dataset, load_data
+from poet_host.data.fitted import FittedData, batch_of_step, fit, samples_of_steps
+from poet_host.errors import BadInput
+from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.builder import Builder
+from poet_host.graph.graph import Graph
+
+COLOURS = {"cat": (255, 0, 0), "dog": (0, 0, 255)}
+RATE_HZ = 8000
+
+
+def classifier(*shape: int, classes: int = 2, batch: int = 2) -> Graph:
+    b = Builder("tiny", (batch, *shape))
+    loss = b.softmax_xent(b.linear(b.flatten(b.data), classes))
+    return training_graph(b.model(loss), Sgd(0.1))
+
+
+def autoencoder(*shape: int) -> Graph:
+    b = Builder("same", (2, *shape))
+    return training_graph(b.model(b.mse(b.conv2d(b.data, shape[0], 1))), Sgd(0.1))
+
+
+def images(path: Path, *halves: str, suffix: str = ".png", count: int = 3) -> Path:
+    for half in halves or ("",):
+        for name, colour in COLOURS.items():
+            folder = path / half / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                Image.new("RGB", (6, 10), colour).save(folder / f"{i}{suffix}")
+    return path
+
+
+def sound(path: Path, hertz: float, seconds: float = 1.0, rate_hz: int = RATE_HZ) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    time_s = np.arange(round(seconds * rate_hz)) / rate_hz
+    soundfile.write(path, np.sin(2 * np.pi * hertz * time_s) / 2, rate_hz)
+    return path
+
+
+@pytest.mark.parametrize(("halves", "held"), [((), False), (("train", "test"), True),
+                                              (("train", "val"), True)])  # fmt: skip
+def test_the_folder_of_an_image_is_its_class(
+    tmp_path: Path, halves: tuple[str, ...], held: bool
+) -> None:
+    path = images(tmp_path / "pets", *halves)
+    (path / ".thumbs").mkdir()
+    (path / "notes.md").write_text("not an image")
+    data = load_data(path, graph=classifier(3, 5, 4))
+    assert data.classes == ("cat", "dog")
+    assert data.x.shape == (6, 3, 5, 4)
+    assert data.x.dtype == np.float32
+    assert data.y.tolist() == [0, 0, 0, 1, 1, 1]
+    for x, label in zip(data.x, data.y, strict=True):
+        assert (x == np.array(list(COLOURS.values())[label])[:, None, None] / 255).all()
+    assert (data.x_test is not None) == held
+    if held:
+        assert np.array_equal(data.x_test, data.x)  # type: ignore[arg-type]
+        assert np.array_equal(data.y_test, data.y)  # type: ignore[arg-type]
+
+
+def test_images_take_the_channels_of_the_model(tmp_path: Path) -> None:
+    path = images(tmp_path / "pets", suffix=".bmp")
+    grey = load_data(path, graph=classifier(1, 8, 8))
+    assert grey.x.shape == (6, 1, 8, 8)
+    assert np.allclose(grey.x[0], 76 / 255)  # ITU-R 601: 0.299 red
+    assert load_data(path, graph=classifier(4, 8, 8)).x[0, 3].min() == 1  # opaque
+
+
+def test_what_learns_its_samples_or_predicts_needs_no_classes(tmp_path: Path) -> None:
+    for name in ("b.png", "a.png"):
+        Image.new("L", (4, 4), 51 if name == "a.png" else 255).save(tmp_path / name)
+    for graph, labels in ((autoencoder(1, 4, 4), True), (classifier(1, 4, 4), False)):
+        data = load_data(tmp_path, graph=graph, labels=labels)
+        assert data.x[:, 0, 0, 0].tolist() == [np.float32(0.2), 1]
+        assert not data.classes
+    with pytest.raises(BadInput, match="not in folders"):
+        load_data(tmp_path, graph=classifier(1, 4, 4))
+
+
+def test_a_sound_becomes_what_the_model_takes(tmp_path: Path) -> None:
+    """Bands of a sine are loud at its frequency; the spectrum is turned as the model has it."""
+    sound(tmp_path / "low" / "1.wav", 300)
+    sound(tmp_path / "high" / "1.wav", 2500, seconds=0.25)
+    for shape in ((1, 24, 10), (24, 10), (10, 24)):
+        data = load_data(tmp_path, graph=classifier(*shape), sample_rate_hz=RATE_HZ)
+        assert data.classes == ("high", "low")
+        assert data.x.shape == (2, *shape)
+        high, low = data.x.reshape(2, *shape[-2:])
+        if shape[-1] == 24:
+            high, low = high.T, low.T
+        assert low.mean(0).argmax() < 3 < high[:10].mean(0).argmax()
+        assert np.allclose(high[-1], np.log(np.float32(1e-6)))  # silence after a quarter of a second
+    wave = load_data(tmp_path, graph=classifier(1, 2000), sample_rate_hz=RATE_HZ // 2)
+    assert wave.x.shape == (2, 1, 2000)
+    assert 0.3 < wave.x[1].max() <= 0.6
+    crossings = int((np.diff(np.sign(wave.x[1, 0])) > 0).sum())
+    assert abs(crossings - 150) < 3  # 300 Hz for half a second
+
+
+def broken(path: Path) -> Path:
+    images(path)
+    (path / "cat" / "1.png").write_bytes(b"\x89PNG no image")
+    return path
+
+
+def mixed(path: Path) -> Path:
+    sound(images(path) / "cat" / "1.wav", 300)
+    return path
+
+
+def more_in_test(path: Path) -> Path:
+    images(path, "train", "test")
+    (path / "test" / "dog").rename(path / "test" / "cow")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "message"),
+    [
+        (broken, (3, 4, 4), "1.png: the file cannot be read"),
+        (mixed, (3, 4, 4), "images and sounds"),
+        (more_in_test, (3, 4, 4), '"cow" occurs only in test'),
+        (images, (2, 4, 4), "not images"),
+        (images, (16,), "not images"),
+        (lambda path: sound(path / "a" / "1.wav", 300).parents[1], (3, 24, 10), "not sounds"),
+        (lambda path: next(images(path).rglob("*.png")), (3, 4, 4), "one image or sound"),
+    ],
+)
+def test_what_cannot_be_read_is_said(
+    tmp_path: Path, make: Any, shape: tuple[int, ...], message: str
+) -> None:
+    path = make(tmp_path / "pets")
+    with pytest.raises(BadInput, match=message):
+        load_data(path, graph=classifier(*shape))
+
+
+def test_a_missing_package_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(BadInput, match=r"pip install 'poet-host\[images\]'"):
+        load_data(images(tmp_path), graph=classifier(3, 4, 4))
+    with pytest.raises(BadInput, match="pass its graph"):
+        load_data(tmp_path)
+
+
+def fitted(data: Dataset, shape: tuple[int, ...]) -> FittedData:
+    return fit(data, classifier(*shape, classes=3, batch=4))
+
+
+def numbered(count: int, shape: tuple[int, ...]) -> Dataset:
+    x = np.random.default_rng(1).uniform(1, 2, (count, *shape)).astype(np.float32)
+    return Dataset("d", x, np.arange(count) % 7 // 3)  # classes 0, 1, 2: 3, 3 and 1 of 7
+
+
+def test_balance_draws_each_class_equally_often_and_every_sample_in_time() -> None:
+    data = fitted(Dataset(**{**vars(numbered(70, (2,))), "balance": True}), (2,))
+    epoch = samples_of_steps(data, 4, 0, 0, 17)
+    counts = np.bincount(data.y[epoch])
+    assert counts.max() - counts.min() <= 1
+    assert set(data.y[epoch[:3]]) == {0, 1, 2}
+    assert set(samples_of_steps(data, 4, 0, 0, 17 * 9)) == set(range(70))
+    assert not np.array_equal(epoch, samples_of_steps(data, 4, 0, 17, 17))
+
+
+def test_augmentation_follows_from_seed_and_step_alone() -> None:
+    plain = fitted(numbered(40, (3, 6, 6)), (3, 6, 6))
+    data = fitted(
+        Dataset(**{**vars(numbered(40, (3, 6, 6))), "augment": "flip,crop:2,noise:0.5"}), (3, 6, 6)
+    )
+    first, again, other = (batch_of_step(data, 4, seed, 5)[0] for seed in (0, 0, 1))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert np.array_equal(data.x, plain.x)  # held data does not change
+
+
+def test_each_change_of_a_sample_is_what_it_says() -> None:
+    x = np.random.default_rng(2).uniform(1, 2, (200, 1, 5, 4)).astype(np.float32)
+    flipped = augmentation_of("flip").apply(x, 0, 0)
+    mirrored = (flipped == x[..., ::-1]).all((1, 2, 3))
+    assert (mirrored | (flipped == x).all((1, 2, 3))).all()
+    assert 60 < mirrored.sum() < 140
+    cropped = augmentation_of("crop:1").apply(x, 0, 0)
+    places = set()
+    for before, after in zip(x[:, 0], cropped[:, 0], strict=True):
+        ways = [(v, h) for v in (-1, 0, 1) for h in (-1, 0, 1)
+                if np.array_equal(np.pad(before, 1)[1 - v:6 - v, 1 - h:5 - h], after)]  # fmt: skip
+        assert len(ways) == 1
+        places.add(ways[0])
+    assert len(places) == 9
+    shifted = augmentation_of("shift:2").apply(x, 0, 0)  # along the longer axis
+    lost = (shifted == 0).sum((1, 2, 3))
+    assert set(lost) == {0, 4, 8}
+    noisy = augmentation_of("noise:0.25").apply(x, 0, 0) - x
+    assert noisy.std() == pytest.approx(0.25, rel=0.05)
+
+
+def test_an_autoencoder_learns_the_changed_samples() -> None:
+    x = np.ones((8, 1, 4, 4), np.float32)
+    data = fit(Dataset("d", x, x, augment=augmentation_of("noise:1")), autoencoder(1, 4, 4))
+    assert data.y is data.x
+    samples, labels = batch_of_step(data, 2, 0, 0)
+    assert np.array_equal(samples, labels)
+
+
+@pytest.mark.parametrize(
+    ("how", "shape", "message"),
+    [
+        ("turn", (3, 4, 4), "use flip, crop"),
+        ("crop", (3, 4, 4), "use flip, crop"),
+        ("flip,flip", (3, 4, 4), "twice"),
+        ("flip", (12,), "only images"),
+        ("crop:4", (3, 4, 4), "nothing of an image"),
+        ("shift:12", (12,), "nothing of a sample"),
+    ],
+)
+def test_changes_that_make_no_sense_are_refused(
+    how: str, shape: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        fitted(Dataset(**{**vars(numbered(8, shape)), "augment": how}), shape)
+
+
+def test_balance_needs_classes_and_an_order_of_its_own() -> None:
+    x = np.ones((8, 1, 4, 4), np.float32)
+    with pytest.raises(BadInput, match="no classes"):
+        fit(Dataset("d", x, x, balance=True), autoencoder(1, 4, 4))
+    with pytest.raises(BadInput, match="omit --no-shuffle"):
+        fitted(Dataset(**{**vars(numbered(8, (2,))), "balance": True, "shuffle": False}), (2,))

@@ -100,7 +100,7 @@ def test_a_sound_becomes_what_the_model_takes(tmp_path: Path) -> None:
         if shape[-1] == 24:
             high, low = high.T, low.T
         assert low.mean(0).argmax() < 3 < high[:10].mean(0).argmax()
-        assert np.allclose(high[-1], np.log(np.float32(1e-6)))  # silence after a quarter of a second
+        assert np.allclose(high[-1], np.log(np.float32(1e-6)))  # silence after 0.25 s
     wave = load_data(tmp_path, graph=classifier(1, 2000), sample_rate_hz=RATE_HZ // 2)
     assert wave.x.shape == (2, 1, 2000)
     assert 0.3 < wave.x[1].max() <= 0.6

@@ -7,7 +7,6 @@ import click
 import numpy as np
 
 from .. import api
-from ..data.augment import HOW
 from ..data.fitted import classes_of
 from ..errors import BadInput, PoetError
 from ..graph.weights import weight_nodes
@@ -54,7 +53,8 @@ class TrainOptions:
     rates: RateOptions
     augment: str | None = option(
         metavar="HOW", show_default="none",
-        help=f"Change the samples of each batch at random, by the seed and the step: {HOW}.",
+        help="Change the samples of each batch at random, by the seed and the step: flip, "
+        "crop:PIXELS, shift:STEPS and noise:DEVIATION, joined by commas.",
     )  # fmt: skip
     save_weights: Path = output_file(
         suffix=".safetensors", is_strict=False,

@@ -12,7 +12,7 @@ from ..errors import BadInput
 from ..graph.weights import Array
 from .media import time_axis
 
-HOW = "flip, crop:PIXELS, shift:STEPS and noise:DEVIATION, with commas between them"
+_HOW = "flip, crop:PIXELS, shift:STEPS and noise:DEVIATION, with commas between them"
 _STREAM = 0x41554731  # keeps these random numbers apart from those of other purposes
 
 
@@ -70,7 +70,7 @@ def augmentation_of(how: str) -> Augmentation:
     for part in how.replace(" ", "").split(","):
         found = re.fullmatch(r"(flip)|(crop|shift):(\d{1,4})|(noise):(\d*\.?\d+)", part)
         if not found:
-            raise BadInput(f"augmentation {part!r} of {how!r}: use {HOW}, such as flip,crop:4")
+            raise BadInput(f"augmentation {part!r} of {how!r}: use {_HOW}, such as flip,crop:4")
         name = found[1] or found[2] or found[4]
         if name in given:
             raise BadInput(f"augmentation {how!r}: {name} is given twice: give it once")

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from poet_host.data.taught import Taught
 from poet_host.firmware_build.compile import c_files
 from poet_host.firmware_build.native import build_library
 from poet_host.resources import resource
@@ -12,7 +13,6 @@ from support.compiler import compiler
 from support.learner_bench import Kind, Trace, outputs_of, stored
 from support.learner_package import APP, write
 from support.sim_helper import bare, build, run
-from support.taught import Taught
 
 STRICT = ["-Wall", "-Wextra", "-Werror", "-pedantic-errors"]
 LANGUAGES = {

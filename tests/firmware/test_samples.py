@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from poet_host.data.taught import Taught, drawn
 from support import toy
 from support.card_image import BLOCK, CardImage
 from support.memory_board import SURVIVE, MemoryBoard, Refused
-from support.taught import Taught, drawn
 
 CLASSES, SLOTS, SIZE, SEED = 3, 4, 700, 12345  # a sample takes two blocks
 BUSY = 1

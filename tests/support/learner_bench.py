@@ -14,6 +14,7 @@ import poet_host as poet
 from numpy.typing import NDArray
 from poet_host import api, isa
 from poet_host.data.normalization import Normalization
+from poet_host.data.taught import Taught, drawn
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
@@ -27,7 +28,6 @@ from poet_host.schedule.encode import encode
 from poet_host.schedule.forward import with_forward
 from poet_host.schedule.schedule import Schedule
 from support import memory_board
-from support.taught import Taught, drawn
 
 BLOCK, BUSY, NO_STEP = 512, 1, 0xFFFFFFFF
 CLASSES, SLOTS, BATCH, SEED = 3, 4, 2, 77

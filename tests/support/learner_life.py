@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from poet_host.data.taught import Taught
 from support.learner_bench import Device, Kind, Learner, StorageFailed, Trace, blocks
 from support.memory_board import SURVIVE
-from support.taught import Taught
 
 STEPS = 24
 

@@ -15,7 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from poet_host.baselines.registry import METHODS
-from poet_host.compare.sweep import Case, Point, Progress, Store, cores, sweep, table_csv
+from poet_host.compare.pool import cores
+from poet_host.compare.sweep import Case, Point, Progress, Store, sweep, table_csv
 from poet_host.device.board import load_board
 from poet_host.errors import PoetError
 from poet_host.files import write_whole

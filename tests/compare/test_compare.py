@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from poet_host.baselines.registry import METHODS
-from poet_host.compare import sweep as sweeping
+from poet_host.compare import pool
 from poet_host.compare.sweep import COLUMNS, Case, Point, Store, solve_job, sweep
 from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph
 from poet_host.plan.plan import plan_from_json
@@ -46,7 +46,7 @@ def test_a_signal_waits_until_all_processes_have_started(
         signal.raise_signal(signal.SIGINT)
         started.append(point)
 
-    monkeypatch.setattr(sweeping.ProcessPoolExecutor, "submit", submit)
+    monkeypatch.setattr(pool.ProcessPoolExecutor, "submit", submit)
     with pytest.raises(KeyboardInterrupt):
         sweep([point(), point("griewank")], Store(tmp_path), jobs=2)
     assert len(started) == 2
@@ -89,7 +89,7 @@ def test_all_methods_are_compared_and_every_plan_can_be_checked(
     assert all(best["poet"] <= energy for energy in best.values())
 
     # The same again solves nothing, and says the same.
-    monkeypatch.setattr(sweeping, "_executor", no_solving)
+    monkeypatch.setattr(pool, "_processes", no_solving)
     again = poet_host(*command, "--time-limit", 30, "--json")
     assert again.json == compared.json
     assert json.loads((out / "table.json").read_text()) == table

@@ -134,7 +134,7 @@ def more_in_test(path: Path) -> Path:
         (images, (2, 4, 4), "not images"),
         (images, (16,), "not images"),
         (lambda path: sound(path / "a" / "1.wav", 300).parents[1], (3, 24, 10), "not sounds"),
-        (lambda path: next(images(path).rglob("*.png")), (3, 4, 4), "one image or sound"),
+        (lambda path: next(images(path).rglob("*.png")), (3, 4, 4), "this is one image or sound"),
     ],
 )
 def test_what_cannot_be_read_is_said(

@@ -46,7 +46,7 @@ from ..schedule.schedule import Schedule
 from ..sim.start_board import new_storage as new_storage, prepare_storage, start_board
 from ..view.picture import draw
 from .checking import check_board
-from .comparing import compare_methods
+from .comparing import cluster as cluster, compare_methods
 from .connection import (
     Card,
     Connection,

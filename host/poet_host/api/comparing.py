@@ -1,12 +1,14 @@
 """Compare planning methods on many problems."""
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
-from ..compare.sweep import Case, Point, Progress, Store, cores, sweep
+from ..compare.pool import cluster as cluster, cores
+from ..compare.sweep import Case, Point, Progress, Store, sweep
 from ..errors import BadInput
 from ..plan.problem import CostGraph, Problem
 from ..temporary import temporary_folder
@@ -21,6 +23,7 @@ def compare_methods(
     gap: float = 0.0,
     folder: str | Path | None = None,
     jobs: int | None = None,
+    pool: Executor | None = None,
     progress: Progress | None = None,
     report: Callable[[str], object] = lambda text: None,
 ) -> list[dict[str, Any]]:
@@ -29,8 +32,9 @@ def compare_methods(
     A point is a problem, the name of a method, and a name of the problem's costs ("" if its graph
     has its own). The other limits are those of `solve`. All plans are verified. `folder` keeps the
     table and the plans: rows that are already there are not solved again. `jobs` is the number of
-    processes (None: one for each processor). At the end, even after an error, `report` is called
-    with the number of rows in the folder. Raises BadInput if the folder cannot be created.
+    processes (None: one for each processor). An executor `pool` solves the points instead of them;
+    its workers need the same version of poet-host. At the end, even after an error, `report` is
+    called with the number of rows in the folder. Raises BadInput if the folder cannot be created.
     """
     limit_s = time_limit_s if work_limit is None else work_limit / UNITS_PER_S
     cases: dict[tuple[int, str], Case] = {}
@@ -49,7 +53,7 @@ def compare_methods(
     ]  # fmt: skip
     with _store(folder) as store:
         try:
-            results = sweep(wanted, store, jobs=jobs or cores(), progress=progress)
+            results = sweep(wanted, store, jobs=jobs or cores(), pool=pool, progress=progress)
         finally:
             rows = store.write_table()
             if folder:

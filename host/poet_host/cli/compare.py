@@ -1,6 +1,7 @@
 """The command `compare`."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -69,6 +70,11 @@ class CompareOptions:
         show_default="the number of processors",
         help="Number of plans to solve in parallel.",
     )  # fmt: skip
+    scheduler: str | None = option(
+        metavar="ADDRESS", show_default="this computer",
+        help="Solve on the Dask cluster whose scheduler is at this address, such as "
+        "tcp://192.168.1.7:8786. Its workers need the same version of poet-host.",
+    )  # fmt: skip
     model: ModelOptions
     as_json: bool = JSON
 
@@ -82,6 +88,8 @@ def compare(given: CompareOptions) -> None:
     profile, method, budget and deadline is a point, and has a row in the table. All plans are
     verified. If a comparison with --output is interrupted, the same command continues it.
     """
+    if given.scheduler and given.jobs:
+        raise BadInput("the workers of --scheduler solve the points: omit --jobs")
     methods = _methods(given.methods)
     limits = _some_words(given.budgets, "--budgets"), _some_words(given.deadlines, "--deadlines")
     cases = [*_cases(given.models, _words(*given.boards), _words(*given.profiles), given.model)]
@@ -93,11 +101,14 @@ def compare(given: CompareOptions) -> None:
             for whole, streaming in _problems(graph, profile, *limits, given.search)
             for method in methods
         ]
-    with progress(f"comparing {len(points):,} points") as report:
+    with (
+        api.cluster(given.scheduler) if given.scheduler else nullcontext() as pool,
+        progress(f"comparing {len(points):,} points") as report,
+    ):
         rows = api.compare_methods(
             [(point.problem, point.method, point.costs) for point in points],
             time_limit_s=limit_s, work_limit=given.search.work_limit, gap=given.gap,
-            folder=given.output, jobs=given.jobs, progress=report, report=say,
+            folder=given.output, jobs=given.jobs, pool=pool, progress=report, report=say,
         )  # fmt: skip
     if given.as_json:
         emit({"points": rows})

@@ -10,30 +10,26 @@ import csv
 import hashlib
 import io
 import json
-import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from ..baselines.method import DoesNotApply
 from ..baselines.registry import plan_by, planner_version
 from ..errors import BadInput, PoetError
 from ..files import read_json, write_whole
-from ..handlers import delayed_signals
 from ..plan.costgraph import dump_cost_graph, parse_cost_graph
 from ..plan.plan import VALUES, Plan, plan_from_json
 from ..plan.problem import DEFAULT_OBJECTIVE, CostGraph, Objective, Problem
 from ..plan.verify import PlanError, verify
 from ..solver.settings import Settings
+from .pool import Job, solve_all
 
 COLUMNS = (
     "model", "board", "profile", "method", "ram_bytes", "deadline_us", "objective", "status",
@@ -42,10 +38,8 @@ COLUMNS = (
 )  # fmt: skip
 INAPPLICABLE = "inapplicable"  # the status of a row whose method does not apply to the graph
 _NUMBERS = ("energy_uj", "total_energy_uj", "time_us", "peak_bytes", "gap", "solve_s")
-ENDING_S = 10.0  # longest wait for the pool's thread, after the pool's processes have ended
 
 Progress = Callable[[int, int, str], None]
-Job = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -115,6 +109,7 @@ class Point:
             "counted": self.counted,
             "gap": self.gap,
             "objective": self.objective,
+            "planner": planner_version(),
         }
 
     @property
@@ -129,7 +124,15 @@ def _digest(value: Any) -> str:
 
 
 def solve_job(job: Job) -> dict[str, Any]:
-    """Solve a `Point.job` and verify the plan. Return {"plan": ...} or {"inapplicable": reason}."""
+    """Solve a `Point.job` and verify the plan. Return {"plan": ...} or {"inapplicable": reason}.
+
+    Raises BadInput if this computer has another planner than the caller.
+    """
+    if planner_version() != job["planner"]:
+        raise BadInput(
+            f"the worker on {gethostname()} has another planner than this computer: install the "
+            "same version of poet-host there"
+        )
     graph = replace(parse_cost_graph(job["graph"]), may_leave_out=job["may_leave_out"])
     wanted = Problem(graph, job["ram_bytes"], job["deadline_us"], objective=job["objective"])
     try:
@@ -271,75 +274,37 @@ def sweep(
     store: Store,
     *,
     jobs: int = 1,
+    pool: Executor | None = None,
     progress: Progress | None = None,
 ) -> list[Result]:
     """Solve the points that are not in `store`. Return all results, in the order of the points.
 
-    `jobs` is the number of processes. `progress(done, total, text of the point)` is called at the
-    start and after each point. If the sweep is interrupted, finished points stay in the store.
-    Raises PoetError if a solving process was killed.
+    `jobs` is the number of processes; `pool` solves the points instead of them. `progress(done,
+    total, text of the point)` is called at the start and after each point. If the sweep is
+    interrupted, finished points stay in the store. Raises PoetError if points were begun as often
+    as `solve_all` says, and each time their process ended. The other points are solved before.
     """
     report = progress or (lambda done, total, word: None)
     results = {point.key: found for point in points if (found := store.find(point)) is not None}
     pending = {point.key: point for point in points if point.key not in results}
     total = len({point.key for point in points})
     report(len(results), total, "")
-    if pending:
-        with _executor(min(jobs, len(pending))) as pool:
-            with delayed_signals():
-                futures = {pool.submit(solve_job, point.job): point for point in pending.values()}
-            try:
-                for future in as_completed(futures):
-                    point = futures[future]
-                    results[point.key] = store.add(point, future.result())
-                    report(len(results), total, point.word)
-            except BrokenProcessPool as error:
-                raise PoetError(
-                    "a solving process was killed, perhaps because the computer had too little "
-                    "memory. The finished points are saved. Try again with fewer --jobs"
-                ) from error
+    lost: dict[str, str] = {}
+    with closing(
+        solve_all({key: it.job for key, it in pending.items()}, solve_job, jobs, pool)
+    ) as it:
+        for key, answer in it:
+            point = pending[key]
+            if isinstance(answer, str):
+                lost[point.word] = answer
+                continue
+            results[key] = store.add(point, answer)
+            report(len(results), total, point.word)
+    if lost:
+        word, reason = next(iter(lost.items()))
+        more = f", and {len(lost) - 1:,} more points" if len(lost) > 1 else ""
+        raise PoetError(
+            f"the process that solved {word} ended {reason}{more}, perhaps because the computer "
+            "had too little memory. The other points are saved. Try again with fewer --jobs"
+        )
     return [results[point.key] for point in points]
-
-
-@contextmanager
-def _executor(jobs: int) -> Iterator[Executor]:
-    """Provide a pool of processes that solve points. After an exception, end them at once."""
-    children = set(multiprocessing.active_children())
-    threads = set(threading.enumerate())
-    # Spawn processes: a fork is unsafe, since the progress bar and the solver have threads.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin)
-    try:
-        yield pool
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in set(multiprocessing.active_children()) - children:
-            child.terminate()
-        # Wait until the pool's thread notices that the pool's processes ended, before Python exits.
-        for thread in set(threading.enumerate()) - threads:
-            if not thread.daemon:
-                thread.join(ENDING_S)
-        raise
-    pool.shutdown()
-
-
-def _begin() -> None:
-    """Set up a solving process.
-
-    Ctrl-C reaches every process of a terminal, but only the parent handles it. If the parent is
-    killed, this process ends too.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def cores() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -138,8 +138,8 @@ def _load(
         return replace(_of_file(path, arrays), flat=True, classes=Classes(names, examples))
     if path.suffix.lower() in IMAGES + SOUNDS:
         raise BadInput(
-            f"data {path}: one image or sound is no data set. Put the files of each class into a "
-            "folder with its name, and name the folder that contains these folders"
+            f"data {path}: this is one image or sound. Put the files of each class into a folder "
+            "with its name, and name the folder that contains these folders"
         )
     if path.suffix.lower() in _CONVERTED:
         raise BadInput(

@@ -24,14 +24,14 @@ ORDER = [
     *ROOT,
     *("graph", "reference", "onnx", "device", "firmware_build", "sim", "profile"),
     *("packing", "plan", "stream", "solver", "baselines", "schedule", "data", "card"),
-    *("run", "check", "view", "compare", "api", "cli"),
+    *("run", "check", "view", "compare", "package", "api", "cli"),
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
     "graph": 3396, "reference": 1123, "onnx": 3607, "device": 1456, "firmware_build": 1635,
     "sim": 1652, "profile": 1097, "packing": 378, "plan": 3421, "stream": 2008, "solver": 7031,
     "baselines": 2174, "schedule": 2812, "data": 1683, "card": 1933, "run": 1984, "check": 845,
-    "view": 1425, "compare": 469, "api": 2085, "cli": 3604,
+    "view": 1425, "compare": 469, "package": 0, "api": 2085, "cli": 3604,
 }  # fmt: skip
 ROOT_LINES = 1195  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.

@@ -145,7 +145,9 @@ void poet_compute_statistics(const struct poet_nest_run *run) {
           poet_slab_at(run, o, o->used) + poet_offset_in(slab, o->part, at);
       call.out = p->memory.arena + run->s->input[p->op.input_count + 1] +
                  8 * at[1].begin;
-      poet_batchnorm_stats(&call);
+      if (POET_HAS_KERNEL(POET_KERNEL_batchnorm_stats)) {
+        poet_batchnorm_stats(&call);
+      }
     }
   }
   turn(&p->op);

@@ -20,14 +20,14 @@ _VERBS = frozenset(
     {
         "MODELS", "BadInput", "BoardError", "Card", "CardReport", "Connection", "CostGraph",
         "Damaged", "Dataset", "Diverged", "Evaluation", "Graph", "Infeasible", "JobState",
-        "LinkBroken", "NoDevice", "OutOfTime", "Plan", "PoetError", "PoetWarning", "Prediction",
-        "Problem", "Profile", "Run", "Schedule", "accuracy", "begin_training", "board_names",
-        "build", "check_board", "check_card", "check_computer", "compare_methods", "connect",
-        "costs_of", "draw", "encode", "estimate_profile", "evaluate", "export", "export_card",
-        "flash", "keep_everything", "load", "load_board", "load_data", "load_weights", "open_card",
-        "ports", "predict", "prepare_storage", "problem", "read_card", "save_weights", "solve",
-        "start_board", "step_of_weights", "summary", "train", "verify", "weights_sha256",
-        "write_card",
+        "LinkBroken", "NoDevice", "OutOfTime", "Package", "Plan", "PoetError", "PoetWarning",
+        "Prediction", "Problem", "Profile", "Run", "Schedule", "accuracy", "begin_training",
+        "board_names", "build", "check_board", "check_card", "check_computer", "compare_methods",
+        "connect", "costs_of", "draw", "encode", "estimate_profile", "evaluate", "export",
+        "export_card", "flash", "keep_everything", "load", "load_board", "load_data",
+        "load_weights", "open_card", "ports", "predict", "prepare_storage", "problem", "read_card",
+        "save_weights", "solve", "start_board", "step_of_weights", "summary", "train", "verify",
+        "weights_sha256", "write_card", "write_package",
     }
 )  # fmt: skip
 

@@ -13,12 +13,16 @@ import numpy as np
 import poet_host as poet
 from numpy.typing import NDArray
 from poet_host import api, isa
+from poet_host.card.weights import SavedWeights
+from poet_host.data.facts import DataFacts
 from poet_host.data.normalization import Normalization
 from poet_host.data.taught import Taught, drawn
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
+from poet_host.package.packaged import RAW, Packaged, Raw
+from poet_host.package.sizes import memory_bytes
 from poet_host.plan.plan import Plan, Statement
 from poet_host.profile.profile import estimate_profile
 from poet_host.reference.inference import forward_graph, logits
@@ -33,7 +37,6 @@ BLOCK, BUSY, NO_STEP = 512, 1, 0xFFFFFFFF
 CLASSES, SLOTS, BATCH, SEED = 3, 4, 2, 77
 SAMPLES, WEIGHTS = 1, 2  # what to forget
 RAW_SCALE, RAW_OFFSET = 1 / 64, 3.0
-RAW = {"float32": "<f4", "int16": "<i2", "int8": "i1", "uint8": "u1"}
 Array = NDArray[Any]
 
 
@@ -150,6 +153,13 @@ def stored(kind: Kind) -> list[str]:
 
 
 @cache
+def packaged(kind: Kind) -> Packaged:
+    weights = SavedWeights(start(kind), DataFacts(normalization=kind.normalization))
+    raw = Raw(kind.raw, RAW_SCALE, RAW_OFFSET)
+    return Packaged("small", schedule(kind), weights, raw, kind.slots, SEED)
+
+
+@cache
 def package(kind: Kind) -> SimpleNamespace:
     """The record of a package, and what it points to."""
     ffi, _ = library()
@@ -163,11 +173,8 @@ def package(kind: Kind) -> SimpleNamespace:
         parts = (part.model_part, part.plan_part)
         return [*(data(it) for it in parts), *(len(it) for it in parts), 0]
 
-    values, crc = [], 0
-    for name in made.names[: made.model.stored_count]:
-        content = start(kind)[name].astype("<f4").tobytes() if name in start(kind) else b""
-        crc = zlib.crc32(content if any(content) else b"", crc)
-        values.append(data(content) if any(content) else ffi.NULL)
+    first = packaged(kind).first_values()
+    values = [data(content) if content else ffi.NULL for content in first]
     pair = (kind.normalization.scale, kind.normalization.offset)
     scale, offset = (np.array(it, "<f4").tobytes() for it in pair)
     assert made.forward is not None
@@ -175,7 +182,8 @@ def package(kind: Kind) -> SimpleNamespace:
     keep.append(table)
     record = ffi.new("struct poet_package *", {
         "magic": isa_value("POET_PACKAGE_MAGIC"), "training": program(made),
-        "forward": program(made.forward), "values": table, "values_crc": 0,
+        "forward": program(made.forward), "values": table,
+        "values_crc": zlib.crc32(b"".join(first)),
         "raw_scale": RAW_SCALE, "raw_offset": RAW_OFFSET,
         "scale": ffi.cast("float *", data(scale)), "offset": ffi.cast("float *", data(offset)),
         "channels": 2, "sample_values": 12, "outputs": outputs_count(kind),
@@ -183,7 +191,6 @@ def package(kind: Kind) -> SimpleNamespace:
         "label": made.names.index(kind.graph.label), "classes": kind.classes, "slots": kind.slots,
         "raw": [*RAW].index(kind.raw), "repeats_the_input": kind.autoencoder,
     })  # fmt: skip
-    record.values_crc = crc
     return SimpleNamespace(record=record, keep=keep)
 
 
@@ -333,7 +340,8 @@ class Learner:
         self.device = device or Device(0)
         self.package = package(kind)
         self.state_ = ffi.new("struct poet_learner *")
-        self.bytes_ = memory_bytes(kind, device is not None)
+        on_storage = device is not None
+        self.bytes_ = memory_bytes(packaged(kind), on_storage=on_storage, pointer_bytes=8)
         self._memory = ffi.new("uint64_t[]", self.bytes_ // 8 + 2)  # and a guard
         self._memory[self.bytes_ // 8] = 0x5AFE5AFE5AFE5AFE
         if how.pop("open", True):
@@ -400,28 +408,6 @@ class Learner:
 
     def forget(self, what: int) -> None:
         self.call("forget", what)
-
-
-def memory_bytes(kind: Kind, on_storage: bool) -> int:
-    """Repeat POET_MEMORY_BYTES for a computer of 64 bits."""
-    made = schedule(kind)
-    assert made.forward is not None
-    parts = (made, made.forward)
-    arena = max(it.header.arena_bytes for it in parts)
-    residents = max(1, *(it.header.resident_max for it in parts))
-    transfers = max(1, *(it.header.queue_max for it in parts))
-    tensors = max(len(it.model.tensors) for it in parts)
-    places = kind.slots + on_storage
-    of_place = 0 if on_storage else 12 * np.dtype(RAW[kind.raw]).itemsize
-
-    def rounded(size: int) -> int:
-        return (size + 7) // 8 * 8
-
-    return (
-        rounded(arena) + transfers * 64 + (1 + kind.pages) * 536 + rounded(residents * 12)
-        + 2 * rounded((tensors + 31) // 32 * 4) + rounded(kind.classes * (places + 1) * 4)
-        + rounded(kind.classes * places * of_place)
-    )  # fmt: skip
 
 
 def blocks(kind: Kind, unit: int) -> int:

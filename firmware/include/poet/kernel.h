@@ -108,6 +108,7 @@
 
 #include "poet/exact.h"
 #include "poet/records.h"
+#include "poet/small.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -148,14 +149,7 @@ static inline uint32_t poet_elements(const struct poet_op *op) {
   return op->n * op->c * op->h * op->w;
 }
 
-/* The kernels of this build: bit i stands for that with code i. The linker
- * leaves out the other ones. */
-#ifdef POET_KERNELS
 #define POET_HAS_KERNEL(code) ((uint64_t)(POET_KERNELS) >> (code) & 1)
-#else
-#define POET_KERNELS UINT64_MAX
-#define POET_HAS_KERNEL(code) 1
-#endif
 
 /* Return sin(pi / 2 x)^2, which is (1 - cos(pi x)) / 2, for x from 0 to 1.
  * Largest relative error: 4e-7. */

@@ -26,6 +26,12 @@
 #define POET_CARDS 1
 #endif
 
+/* The kernels of this build: bit i stands for that with code i. The linker
+ * leaves out the other ones. */
+#ifndef POET_KERNELS
+#define POET_KERNELS UINT64_MAX
+#endif
+
 /* POET_ROWS_CRC, if defined, is the fingerprint of isa.def's rows, a uint32_t.
  * The build then does not contain their text, unless something else uses it. */
 

@@ -33,6 +33,8 @@ from ..firmware_build.flash import build, flash
 from ..graph.graph import Graph
 from ..graph.models import MODELS
 from ..graph.summary import summary
+from ..package.folder import KINDS as KINDS
+from ..package.packaged import SLOTS as SLOTS
 from ..plan.keepall import keep_everything
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
@@ -59,6 +61,7 @@ from .connection import (
 
 # Names that are imported as `name as name` are for the command line, not for users of the API.
 from .models import export, load, load_graph as load_graph
+from .packaging import Package, write_package
 from .planning import (
     ALL_METHODS as ALL_METHODS,
     costs_of,
@@ -93,11 +96,12 @@ from .training import (
 __all__ = [
     "MODELS", "BadInput", "BoardError", "Card", "CardReport", "Connection", "CostGraph", "Damaged",
     "Dataset", "Diverged", "Evaluation", "Graph", "Infeasible", "JobState", "LinkBroken",
-    "NoDevice", "OutOfTime", "Plan", "PoetError", "PoetWarning", "Prediction", "Problem", "Profile",
-    "Run", "Schedule", "accuracy", "begin_training", "board_names", "build", "check_board",
-    "check_card", "check_computer", "compare_methods", "connect", "costs_of", "draw", "encode",
-    "estimate_profile", "evaluate", "export", "export_card", "flash", "keep_everything", "load",
-    "load_board", "load_data", "load_weights", "open_card", "ports", "predict", "prepare_storage",
-    "problem", "read_card", "save_weights", "solve", "start_board", "step_of_weights", "summary",
-    "train", "verify", "weights_sha256", "write_card",
+    "NoDevice", "OutOfTime", "Package", "Plan", "PoetError", "PoetWarning", "Prediction", "Problem",
+    "Profile", "Run", "Schedule", "accuracy", "begin_training", "board_names", "build",
+    "check_board", "check_card", "check_computer", "compare_methods", "connect", "costs_of", "draw",
+    "encode", "estimate_profile", "evaluate", "export", "export_card", "flash", "keep_everything",
+    "load", "load_board", "load_data", "load_weights", "open_card", "ports", "predict",
+    "prepare_storage", "problem", "read_card", "save_weights", "solve", "start_board",
+    "step_of_weights", "summary", "train", "verify", "weights_sha256", "write_card",
+    "write_package",
 ]  # fmt: skip

@@ -25,6 +25,7 @@ from .flash import flash
 from .info import info
 from .models import models
 from .outputs import checked_outputs
+from .package import package
 from .predict import predict
 from .profile import profile
 from .show import show
@@ -58,7 +59,7 @@ def commands(context: click.Context) -> None:
 
 for command in (
     boards, models, info, doctor, simulate, build, flash, storage, profile, solve, train, card,
-    evaluate, predict, export, show, compare, demo,
+    evaluate, predict, export, package, show, compare, demo,
 ):  # fmt: skip
     commands.add_command(command)
 

@@ -1,0 +1,54 @@
+"""Write a package for a learner, and repeat on the host what a device did with it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..card.weights import SavedWeights, facts_of_weights
+from ..graph.weights import Weights, starting_values
+from ..package.folder import write
+from ..package.packaged import SLOTS, Packaged, identifier, raw_of, without_states
+from ..schedule.schedule import Schedule
+from .inputs import as_schedule, as_weights
+
+
+@dataclass(frozen=True, repr=False)
+class Package:
+    """A written package. `facts`: the content of its package.json."""
+
+    folder: Path
+    facts: dict[str, Any] = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"<Package {self.facts['name']} in {self.folder}>"
+
+
+def write_package(
+    schedule: Schedule | str | Path,
+    folder: str | Path,
+    *,
+    kind: str = "c",
+    name: str | None = None,
+    weights: Weights | str | Path | None = None,
+    samples: int = SLOTS,
+    raw: str = "float32",
+) -> Package:
+    """Write C sources of a device that learns by `schedule` (poet/learner.h) to a folder.
+
+    `kind`: "c", "arduino" or "platformio". `name`: of its header; None: the name of the schedule's
+    file, or of the model. The device begins with `weights`, without states of the optimiser; None:
+    with those in the model's .onnx file, or random ones. It keeps `samples` samples of each class,
+    whose values are `raw`: "float32", or "int16:SCALE[:OFFSET]", "int8:..." or "uint8:...", which
+    stand for (raw - OFFSET) * SCALE. The normalisation of the weights is applied to these numbers.
+
+    Raises BadInput if no learner can use the schedule, or if the folder has other files.
+    """
+    path = None if isinstance(schedule, Schedule) else Path(schedule)
+    schedule = as_schedule(schedule)
+    given = None if weights is None else as_weights(weights, schedule.graph)
+    values = without_states(starting_values(schedule.graph, 0, given))
+    packaged = Packaged(
+        identifier(name or (schedule.graph.name if path is None else path.stem)), schedule,
+        SavedWeights(values, facts_of_weights(given)), raw_of(raw), samples,
+    )  # fmt: skip
+    return Package(Path(folder), write(packaged, kind, Path(folder)))

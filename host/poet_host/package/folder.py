@@ -1,0 +1,189 @@
+"""The folder of a package: its files for each kind of build, and package.json."""
+
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass
+from importlib.metadata import version
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from ..card.weights import load_weights, save_weights
+from ..errors import BadInput, PoetError
+from ..files import read_bytes, read_json, write_json
+from ..resources import resource
+from ..schedule.schedule import Schedule
+from ..schema import convert, of_format
+from ..temporary import temporary_folder
+from .library import library_files
+from .packaged import Packaged, Raw
+from .sizes import ERASE_BLOCKS, LEARNER_BYTES, memory_bytes, storage_blocks
+from .source import header, source
+
+FORMAT, VERSION = "poet-package", 1
+KINDS = ("c",)
+_FACTS = "package.json"
+
+
+def facts(packaged: Packaged, kind: str) -> dict[str, Any]:
+    """Return what package.json states: the values of NAME.h, RAM, and costs on the board.
+
+    Bytes of RAM are those of a processor of 32 bits. Costs that the schedule does not know are
+    None.
+    """
+    schedule, graph = packaged.schedule, packaged.schedule.graph
+    step, inference = (it.meta["plan"] for it in (schedule, packaged.forward))
+    memory = memory_bytes(packaged, on_storage=True)
+    sources = (
+        part for it in (schedule, packaged.forward) for part in (it.model_part, it.plan_part)
+    )
+    return {
+        "format": FORMAT, "version": VERSION, "written_by": f"poet-host {version('poet-host')}",
+        "name": packaged.name, "for": kind, "model": graph.name,
+        "board": schedule.meta.get("board"),
+        "memory_bytes": memory,
+        "memory_bytes_without_storage": memory_bytes(packaged, on_storage=False),
+        "learner_bytes": LEARNER_BYTES,
+        "needs_storage": schedule.model.storage,
+        "storage_blocks": max(storage_blocks(packaged, unit) for unit in ERASE_BLOCKS),
+        "raw": vars(packaged.raw), "samples_of_class": packaged.slots, "seed": packaged.seed,
+        "normalization": packaged.normalization.to_json(),
+        "sample_shape": list(packaged.sample_shape), "sample_bytes": packaged.sample_bytes,
+        "sample_values": packaged.sample_values, "outputs": packaged.outputs,
+        "autoencoder": packaged.repeats_the_input,
+        "classes": packaged.classes, "class_names": packaged.class_names, "batch": packaged.batch,
+        "tensors": len(packaged.tensors), "tensor_names": packaged.tensor_names,
+        "tensor_bytes": [graph[name].size_bytes for name in packaged.tensors],
+        "data_bytes": sum(map(len, (*packaged.first_values(), *sources))),
+        "kernels": sorted(packaged.kernels),
+        "longest_slice_us": packaged.longest_slice_us,
+        "step_time_us": step.get("time_us"), "step_energy_uj": step.get("total_energy_uj"),
+        "inference_time_us": inference.get("time_us"),
+        "inference_energy_uj": inference.get("total_energy_uj"),
+        "infer_waits_us": _sum(step.get("time_us"), inference.get("time_us")),
+    }  # fmt: skip
+
+
+def _sum(*times_us: float | None) -> int | None:
+    return None if None in times_us else ceil(sum(it for it in times_us if it is not None))
+
+
+def write(packaged: Packaged, kind: str, folder: Path) -> dict[str, Any]:
+    """Write a package, and return the content of package.json.
+
+    The folder is replaced at once, if it is a package whose files are unchanged. Files that were
+    added to it stay. Raises BadInput for any other folder that is not empty, and PoetError if it
+    cannot be written.
+    """
+    if kind not in KINDS:
+        raise BadInput(f"a package for {kind!r}: choose one of {', '.join(KINDS)}")
+    folder = Path(os.path.realpath(folder))
+    if not folder.parent.is_dir():
+        raise BadInput(f"{folder} cannot be written: the folder {folder.parent} does not exist")
+    added = _added_files(folder)
+    texts = files(packaged, kind)
+    stated = facts(packaged, kind)
+    try:
+        with temporary_folder(folder.parent, ".poet-writing-") as private:
+            new = private / "new"
+            (new / "extras").mkdir(parents=True)
+            for name, text in texts.items():
+                (new / name).parent.mkdir(parents=True, exist_ok=True)
+                (new / name).write_bytes(text.encode())
+            packaged.schedule.save(new / _schedule_file(packaged.name))
+            save_weights(
+                new / _weights_file(packaged.name), packaged.schedule.graph, packaged.weights
+            )
+            stated["files"] = {
+                it.relative_to(new).as_posix(): _sum_of(it)
+                for it in sorted(new.rglob("*"))
+                if it.is_file()
+            }
+            write_json(new / _FACTS, stated)
+            for name in added:
+                (new / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(folder / name, new / name, follow_symlinks=False)
+            if folder.exists():
+                folder.replace(private / "old")
+            new.chmod(0o755)
+            new.replace(folder)
+    except OSError as error:
+        raise PoetError(
+            f"{folder} cannot be written ({(error.strerror or str(error)).lower()}): choose a "
+            "folder that you may write to, on a disk with space"
+        ) from error
+    return stated
+
+
+def load(folder: Path) -> Packaged:
+    """Return the package in a folder that `write` wrote. Raises BadInput for any other folder."""
+    stated = _stated(folder)
+    name = stated["name"]
+    for path in (_schedule_file(name), _weights_file(name)):
+        if not (folder / path).is_file() or _sum_of(folder / path) != stated["files"].get(path):
+            raise BadInput(f"{folder / path} is missing or changed: package the schedule again")
+    schedule = Schedule.load(folder / _schedule_file(name))
+    weights = load_weights(folder / _weights_file(name), schedule.graph)
+    raw = convert(stated["raw"], Raw, f"{folder / _FACTS}, raw")
+    return Packaged(name, schedule, weights, raw, stated["samples_of_class"], stated["seed"])
+
+
+def _stated(folder: Path) -> dict[str, Any]:
+    path = folder / _FACTS
+    if not path.is_file():
+        raise BadInput(f"{folder} is not a package: name a folder that `poet-host package` wrote")
+    again = "use the poet-host that wrote it, or package the schedule again"
+    found = of_format(read_json(path), FORMAT, (VERSION,), str(path), again)
+    return {**vars(convert(found, _Stated, str(path), extra=True))}
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """What package.json must state so that the package can be read."""
+
+    name: str
+    raw: dict[str, Any]
+    samples_of_class: int
+    seed: int
+    files: dict[str, str]
+
+
+def _added_files(folder: Path) -> list[str]:
+    """Return the files of a package that `write` did not write.
+
+    Raises BadInput if the folder is no package and not empty, or if a file of it has changed.
+    """
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return []
+    if not folder.is_dir() or not (folder / _FACTS).is_file():
+        raise BadInput(f"{folder} exists and is not a package: name a new or an empty folder")
+    written = _stated(folder)["files"]
+    found = [str(it.relative_to(folder)) for it in folder.rglob("*") if not it.is_dir()]
+    for name in found:
+        if name in written and _sum_of(folder / name) != written[name]:
+            raise BadInput(
+                f"{folder / name} was changed after `package` wrote it, and would be lost: copy it "
+                "elsewhere, or name another folder"
+            )
+    return [name for name in found if name not in written and name != _FACTS]
+
+
+def _sum_of(path: Path) -> str:
+    return hashlib.sha256(read_bytes(path)).hexdigest()
+
+
+def _schedule_file(name: str) -> str:
+    return f"extras/{name}.poet"
+
+
+def _weights_file(name: str) -> str:
+    return f"extras/{name}.safetensors"
+
+
+def files(packaged: Packaged, kind: str) -> dict[str, str]:
+    """Return the texts of a package's files, by path."""
+    name = packaged.name
+    own = {f"{name}.h": header(packaged), f"{name}_package.c": source(packaged)}
+    texts = {f"src/{path}": text for path, text in {**library_files(packaged), **own}.items()}
+    return texts | {"LICENSE": resource("LICENSE").read_text("utf-8")}

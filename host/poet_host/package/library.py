@@ -1,0 +1,68 @@
+"""The C library as one flat folder of sources, for one model or for all.
+
+The folder needs no option of a compiler but its own path. C files have the prefix `poet_`, and
+headers that applications do not include lie in poet/internal.
+"""
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from .. import isa
+from ..resources import resource
+from ..schedule.decode import decode
+from ..schedule.nests import Streamed
+from .packaged import Packaged
+
+_INCLUDE = re.compile(r'#include "(?!poet/)(?:[\w./]*/)?(\w+\.\w+)"')
+_KERNEL = re.compile(r"^void poet_(\w+)\(const struct poet_call \*call\) \{", re.MULTILINE)
+# What only a board with a host or a job uses.
+_SERIAL = {"alone.c", "cobs.c", "job.c", "probe.c", "server.c", "server.h"}
+
+
+def library_files(packaged: Packaged | None = None) -> dict[str, str]:
+    """Return the texts of the library's files, by path.
+
+    `packaged`: the library gets the kernels of this package only, and its schedules.
+    """
+    firmware, found = resource("firmware"), {}
+    for path in sorted((firmware / "include" / "poet").iterdir()):
+        found[f"poet/{path.name}"] = _plain_c99(path.read_text("utf-8"))
+    for folder in ("src", "kernels"):
+        for path in sorted((firmware / folder).rglob("*.[ch]")):
+            text = path.read_text("utf-8")
+            if folder == "src" or packaged is None or _is_used(text, packaged.kernels):
+                name = f"poet_{path.name}" if path.suffix == ".c" else f"poet/internal/{path.name}"
+                found[name] = _plain_c99(_INCLUDE.sub(r'#include "poet/internal/\1"', text))
+    if packaged:
+        found["poet/small.h"] = _for_package(found["poet/small.h"], packaged)
+    serial = {name for name in found if Path(name).name.removeprefix("poet_") in _SERIAL}
+    return {name: text for name, text in found.items() if name not in serial}
+
+
+def _is_used(text: str, kernels: Collection[str]) -> bool:
+    defined = set(_KERNEL.findall(text))
+    return not defined or not defined.isdisjoint(kernels)
+
+
+def _plain_c99(text: str) -> str:
+    return re.sub(r"\b_Static_assert\(", "__extension__ _Static_assert(", text)
+
+
+def _for_package(text: str, packaged: Packaged) -> str:
+    """Return small.h with the macros of a build for the schedules of a package."""
+    both = (packaged.schedule, packaged.forward)
+    streams = any(isinstance(it, Streamed) for schedule in both for it in decode(schedule))
+    values = {
+        "POET_STREAMS": int(streams), "POET_CARDS": 0,
+        "POET_KERNELS": f"{kernel_mask(packaged):#x}ull",
+    }  # fmt: skip
+    for name, value in values.items():
+        text, count = re.subn(rf"(#define {name}) \w+$", rf"\1 {value}", text, flags=re.MULTILINE)
+        assert count == 1, name
+    rows = f"#define POET_ROWS_CRC {isa.fingerprint()}u\n"
+    return text.removesuffix("#endif\n") + rows + "\n#endif\n"
+
+
+def kernel_mask(packaged: Packaged) -> int:
+    return sum(1 << isa.kernels()[name].code for name in packaged.kernels)

@@ -1,0 +1,253 @@
+"""A package: a schedule with weights, and how the samples of its learner are kept."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from math import ceil, prod
+
+import numpy as np
+
+from ..card.weights import SavedWeights
+from ..data.normalization import NONE, Normalization
+from ..data.shapes import classes_of, learns_samples
+from ..errors import BadInput
+from ..graph.source import source_of
+from ..graph.weights import Array
+from ..reference.inference import is_own_data
+from ..schedule.decode import initial_offsets
+from ..schedule.model import INPUT
+from ..schedule.schedule import Schedule
+from ..schedule.times import longest_slice
+
+RAW = {"float32": "<f4", "int16": "<i2", "int8": "i1", "uint8": "u1"}
+"""The types of raw values, in the order of `enum poet_raw`, with their names in NumPy."""
+SLOTS = 8
+SEED = 1
+# The limits of learner_open.c, which keep products of sizes within 32 bits.
+_MOST_PLACES, _MOST_VALUES = 1 << 15, 1 << 24
+
+
+@dataclass(frozen=True)
+class Raw:
+    """The type of a sample's values. Each stands for the float32 number (raw - offset) * scale."""
+
+    type: str = "float32"
+    scale: float = 1.0
+    offset: float = 0.0
+
+    def __str__(self) -> str:
+        if self.type == "float32":
+            return self.type
+        return f"{self.type}:{self.scale:g}" + (f":{self.offset:g}" if self.offset else "")
+
+    @property
+    def dtype(self) -> "np.dtype[np.generic]":
+        return np.dtype(RAW[self.type])
+
+    def floats(self, raw: Array) -> Array:
+        """Return the numbers that raw values stand for. Each result is rounded to float32."""
+        moved: Array = raw.astype("<f4") - np.float32(self.offset)
+        return moved * np.float32(self.scale)
+
+
+def raw_of(text: str) -> Raw:
+    """Return what `--raw` names: float32, or TYPE:SCALE[:OFFSET]. Raises BadInput otherwise."""
+    kind, *numbers = text.split(":")
+    try:
+        if (kind == "float32" and numbers) or kind not in RAW:
+            raise ValueError
+        scale, offset = _raw_numbers(numbers) if kind != "float32" else (1.0, 0.0)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise BadInput(
+            f"raw values {text!r}: use float32, or int16:SCALE, int8:SCALE or uint8:SCALE, such as "
+            "int16:1/4096. :OFFSET may follow. SCALE must be above 0, and both finite"
+        ) from None
+    return Raw(kind, scale, offset)
+
+
+def _raw_numbers(given: list[str]) -> tuple[float, float]:
+    scale, offset = given if len(given) == 2 else (*given, "0")
+    with np.errstate(over="ignore", under="ignore"):
+        found = [float(np.float32(float(Fraction(text)))) for text in (scale, offset)]
+    if not np.isfinite(found).all() or found[0] <= 0:
+        raise ValueError
+    return found[0], found[1]
+
+
+def identifier(name: str) -> str:
+    """Return a name as a C identifier: other characters become underscores."""
+    found = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"_{found}" if found[:1].isdigit() else found
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """What a package is made of. Raises BadInput if no learner can use the schedule.
+
+    `weights`: the first value of each parameter and state, by the names of nodes. States of
+    optimisers begin with zeros. `slots`: samples that the device keeps of each class.
+    """
+
+    name: str
+    schedule: Schedule = field(repr=False)
+    weights: SavedWeights = field(repr=False)
+    raw: Raw = Raw()
+    slots: int = SLOTS
+    seed: int = SEED
+
+    def __post_init__(self) -> None:
+        _check_model(self.schedule, self.name)
+        _check_forward(self.schedule)
+        most = min(_MOST_PLACES // self.classes - 1, 2**16 - 1)
+        if not 1 <= self.slots <= most:
+            raise BadInput(
+                f"{self.slots:,} samples of a class: choose 1 to {most:,} for {self.classes} "
+                f"{'classes' if self.classes > 1 else 'class'}"
+            )
+        if self.sample_values > _MOST_VALUES // self.batch:
+            raise BadInput(
+                f"a batch of {self.batch} samples of {self.sample_values:,} values is too large: "
+                f"a learner takes {_MOST_VALUES:,} values"
+            )
+        if self.sample_values % len(self.normalization.scale):
+            raise BadInput(
+                f"the weights normalise {len(self.normalization.scale):,} channels, but a sample "
+                f"has {self.sample_values:,} values: use weights of this model"
+            )
+
+    @property
+    def forward(self) -> Schedule:
+        return self.schedule.needed_forward()
+
+    @cached_property
+    def repeats_the_input(self) -> bool:
+        """True for an autoencoder, whose label is the sample."""
+        return learns_samples(self.schedule.graph)
+
+    @property
+    def classes(self) -> int:
+        return 1 if self.repeats_the_input else classes_of(self.schedule.graph)
+
+    @property
+    def class_names(self) -> list[str]:
+        known = [] if self.repeats_the_input else self.weights.classes[: self.classes]
+        return [*known, *map(str, range(len(known), self.classes))]
+
+    @property
+    def batch(self) -> int:
+        return self.schedule.graph.batch
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        graph = self.schedule.graph
+        return graph[graph.data].shape[1:]
+
+    @property
+    def sample_values(self) -> int:
+        return prod(self.sample_shape)
+
+    @property
+    def sample_bytes(self) -> int:
+        return self.sample_values * self.raw.dtype.itemsize
+
+    @property
+    def outputs(self) -> int:
+        graph = self.forward.graph
+        return graph[graph.logits].size_bytes // 4
+
+    @property
+    def normalization(self) -> Normalization:
+        return self.weights.normalization or NONE
+
+    @cached_property
+    def tensors(self) -> list[str]:
+        """The names of the nodes that poet_learner_read reads, in the order of their numbers."""
+        model = self.schedule.model
+        stored = zip(self.schedule.names, model.tensors[: model.stored_count], strict=False)
+        return [name for name, tensor in stored if tensor.place != INPUT]
+
+    @property
+    def tensor_names(self) -> list[str]:
+        """The names that `tensors` have in files of weights; of several there, that of the node."""
+        graph = self.schedule.graph
+        named = ((name, source_of(graph, graph[name]).names) for name in self.tensors)
+        return [names[0] if len(names) == 1 else name for name, names in named]
+
+    @property
+    def kernels(self) -> frozenset[str]:
+        """The names of the kernels that training and inference use."""
+        return self.schedule.graph.kernels | self.forward.graph.kernels
+
+    @property
+    def longest_slice_us(self) -> int | None:
+        """Return the longest time for which poll computes without a pause; None: not known."""
+        found = longest_slice(self.schedule)
+        return None if found is None else ceil(found.time_us)
+
+    def floats(self, raw: Array) -> Array:
+        """Return raw samples (N, ...) as the network gets them, in float32.
+
+        Raises BadInput if a result is not finite.
+        """
+        return self.normalization.apply("samples", self.raw.floats(raw))
+
+    def first_values(self) -> list[bytes]:
+        """Return the bytes of each stored tensor, in its own order; b"" if all are 0."""
+        schedule, found = self.schedule, []
+        for number, name in enumerate(schedule.names[: schedule.model.stored_count]):
+            value = self.weights.get(name)
+            content = b"" if value is None else np.ascontiguousarray(value, "<f4").tobytes()
+            content = schedule.model.tensors[number].in_order(content) if any(content) else b""
+            found.append(content)
+        return found
+
+
+def without_states(weights: Mapping[str, Array]) -> dict[str, Array]:
+    """Return weights in which the states of optimisers are zero, as a learner begins."""
+    return {name: np.zeros_like(value) if ":" in name else value for name, value in weights.items()}
+
+
+def _check_model(schedule: Schedule, name: str) -> None:
+    graph = schedule.graph
+    data, label = graph[graph.data], graph[graph.label]
+    if data.dtype != "float32":
+        raise BadInput(
+            f"{graph.name} reads tokens, but a learner gives samples of numbers to its model: "
+            "package a model with float32 inputs"
+        )
+    if not learns_samples(graph) and (label.dtype != "int32" or label.shape != (graph.batch,)):
+        raise BadInput(
+            f"{graph.name} learns {'other values' if label.dtype == 'float32' else 'sequences'}, "
+            "but a learner teaches one class for each sample, or the sample itself: package a "
+            "classifier or an autoencoder"
+        )
+    if schedule.forward is None:
+        model, board = schedule.meta.get("model", "MODEL"), schedule.meta.get("board", "BOARD")
+        raise BadInput(
+            f"{name}.poet has no forward program, so the device could not infer. Make one, for "
+            f"example: poet-host solve {model} --board {board} -o {name}.poet (without "
+            "--no-forward, with enough --ram)"
+        )
+
+
+def _check_forward(schedule: Schedule) -> None:
+    """Raise BadInput if the forward program cannot run on one sample, between two steps."""
+    forward = schedule.needed_forward()
+    graph, own = forward.graph, is_own_data(forward.graph)
+    if own and graph[graph.data].size_bytes * schedule.graph.batch != (
+        schedule.graph[schedule.graph.data].size_bytes
+    ):
+        raise BadInput(
+            f"{graph.name} mixes the samples of a batch, so it has no inference of one sample: "
+            "solve it with --batch 1, or package another model"
+        )
+    homes, before = initial_offsets(forward), initial_offsets(schedule)
+    inputs = {schedule.graph.data, schedule.graph.label}
+    moved = [name for name, at in before.items() if homes.get(name) != at and name not in inputs]
+    if not own or graph.data not in homes or moved:
+        raise BadInput(
+            f"the inference of {graph.name} needs the RAM of what stays there between steps: solve "
+            "again with a larger --ram"
+        )

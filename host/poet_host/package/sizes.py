@@ -1,0 +1,85 @@
+"""The RAM and the storage that a learner needs: POET_MEMORY_BYTES, and poet_learner_blocks."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from .. import isa
+from ..schedule.model import BLOCK, CURRENT, INPUT, PAGE, PLACE_NONE, SHARED, Model, Tensor
+from .packaged import Packaged
+
+ERASE_BLOCKS = range(9)
+"""The erase units for which a package states its storage: 0 to 8 blocks."""
+POINTER_BYTES = 4
+LEARNER_BYTES = 1168  # struct poet_learner, on a processor of 32 bits
+
+
+def needs(packaged: Packaged) -> tuple[int, ...]:
+    """Return the first arguments of POET_MEMORY_BYTES, up to `classes`."""
+    both = (packaged.schedule, packaged.forward)
+    return (
+        max(it.header.arena_bytes for it in both),
+        max(1, *(it.header.resident_max for it in both)),
+        max(1, *(it.header.queue_max for it in both)),
+        1 + packaged.schedule.model.storage,
+        max(len(it.model.tensors) for it in both),
+        packaged.classes,
+    )
+
+
+def places(packaged: Packaged, *, on_storage: bool) -> tuple[int, int]:
+    """Return the last arguments of POET_MEMORY_BYTES."""
+    slots = packaged.slots
+    return (slots + 1, 0) if on_storage else (slots, packaged.sample_bytes)
+
+
+def memory_bytes(
+    packaged: Packaged, *, on_storage: bool, pointer_bytes: int = POINTER_BYTES
+) -> int:
+    """Return POET_MEMORY_BYTES on a processor with such pointers."""
+    arena, residents, transfers, cached, tensors, classes = needs(packaged)
+    count, place_bytes = places(packaged, on_storage=on_storage)
+    words = -(-tensors // 32)
+    return (
+        _rounded(arena)
+        + transfers * (48 + 2 * pointer_bytes)
+        + cached * (520 + 2 * pointer_bytes)
+        + _rounded(residents * 12)
+        + 2 * _rounded(words * 4)
+        + _rounded(classes * (count + 1) * 4)
+        + _rounded(classes * count * place_bytes)
+    )
+
+
+def _rounded(size_bytes: int) -> int:
+    return -(-size_bytes // 8) * 8
+
+
+def storage_blocks(packaged: Packaged, erase_blocks: int) -> int:
+    """Return the least blocks of storage, as poet_learner_blocks of the library does (map.c)."""
+    model, unit = packaged.schedule.model, max(erase_blocks, 1)
+
+    def units(blocks: int) -> int:
+        return -(-blocks // unit) * unit
+
+    end = 3 * unit
+    for place, run in groupby(_in_order(model), lambda tensor: tensor.place):
+        tensors = [*run]
+        first = min(tensor.block for tensor in tensors)
+        count = max(tensor.block + tensor.blocks for tensor in tensors) - first
+        end += units(count) * {CURRENT: model.slots, INPUT: 2}.get(place, 1)
+    sample = units(-(-(isa.record_size("poet_sample") + packaged.sample_bytes) // BLOCK))
+    end += 2 * unit + packaged.classes * (packaged.slots + 1) * sample
+    staged = (it for it in model.tensors[: model.stored_count] if it.place == CURRENT)
+    return end + sum(units(-(-tensor.size_bytes // BLOCK)) for tensor in staged)
+
+
+def _in_order(model: Model) -> Iterator[Tensor]:
+    """Yield the tensors that have blocks, in the order in which a board lays them out."""
+    stored, computed = model.tensors[: model.stored_count], model.tensors[model.stored_count :]
+    shared = [bool(tensor.flags & SHARED) for tensor in stored]
+    for again in (False, True):
+        for tensor, is_shared in zip(stored, shared, strict=True):
+            given = tensor.place == INPUT and not model.storage
+            if is_shared == again and tensor.place != PLACE_NONE and not given:
+                yield tensor
+    yield from (tensor for tensor in computed if tensor.place == PAGE)

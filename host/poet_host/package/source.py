@@ -1,0 +1,154 @@
+"""NAME.h and NAME_package.c: a package as C source."""
+
+import zlib
+from collections.abc import Iterable
+
+from ..schedule.schedule import Schedule
+from .packaged import Packaged
+from .sizes import ERASE_BLOCKS, needs, places, storage_blocks
+
+_ROW_BYTES = 24
+
+
+def header(packaged: Packaged) -> str:
+    """Return the text of NAME.h, which C99 and C++11 may include."""
+    name = packaged.name
+    lines = "".join(
+        f"#define {name}_{macro} {value}{f' /* {what} */' if what else ''}\n"
+        for macro, (value, what) in macros(packaged).items()
+    )
+    return f"""/*
+ * {name}.h - a learner (poet/learner.h) for the model
+ * {_in_comment(packaged.schedule.graph.name)}. Written by `poet-host package`.
+ */
+#ifndef {name}_H
+#define {name}_H
+
+#include "poet/learner.h"
+#include "poet/package.h"
+
+{lines}
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+extern const struct poet_package {name}_package;
+extern const char *const {name}_class_names[];  /* of all classes */
+extern const char *const {name}_tensor_names[]; /* of all tensors */
+extern const uint32_t {name}_tensor_bytes[];
+
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"""
+
+
+def macros(packaged: Packaged) -> dict[str, tuple[object, str]]:
+    """Return the macros of NAME.h without its prefix: values, and what they mean."""
+    own = ", ".join(f"{number}u" for number in needs(packaged))
+
+    def memory(*, on_storage: bool) -> str:
+        count, size = places(packaged, on_storage=on_storage)
+        return f"POET_MEMORY_BYTES({own}, {count}u, {size}u)"
+
+    slice_us = packaged.longest_slice_us
+    return {
+        "MEMORY_BYTES": (memory(on_storage=True), ""),
+        "MEMORY_BYTES_WITHOUT_STORAGE": (memory(on_storage=False), "with samples"),
+        "STORAGE_BLOCKS": (
+            max(storage_blocks(packaged, unit) for unit in ERASE_BLOCKS),
+            "for erase units of up to 8 blocks",
+        ),
+        "SAMPLE_BYTES": (packaged.sample_bytes, ""),
+        "SAMPLE_VALUES": (packaged.sample_values, packaged.raw.type),
+        "OUTPUTS": (packaged.outputs, "floats"),
+        "CLASSES": (packaged.classes, ""),
+        "BATCH": (packaged.batch, ""),
+        "TENSORS": (len(packaged.tensors), ""),
+        "LONGEST_SLICE_US": (slice_us or 0, "" if slice_us else "not known"),
+    }
+
+
+def source(packaged: Packaged) -> str:
+    """Return the text of NAME_package.c."""
+    name, schedule = packaged.name, packaged.schedule
+    graph, numbers = schedule.graph, schedule.names
+    text = f'/* {name}_package.c - the data of {name}.h. */\n#include "{name}.h"\n\n'
+    values: list[str] = []
+    crc = 0
+    for content in packaged.first_values():
+        values.append(f"value_{len(values)}" if content else "0")
+        text += _bytes(values[-1], content) if content else ""
+        crc = zlib.crc32(content, crc)
+    for program, part in (("training", schedule), ("forward", packaged.forward)):
+        text += _bytes(f"{program}_model", part.model_part)
+        text += _bytes(f"{program}_plan", part.plan_part)
+    normalization = packaged.normalization
+    raw = packaged.raw
+    sizes = (str(graph[it].size_bytes) for it in packaged.tensors)
+    return (
+        text
+        + f"""\
+static const uint8_t *const values[] = {_braces(values)};
+static const float scale[] = {_braces(map(_float, normalization.scale))};
+static const float offset[] = {_braces(map(_float, normalization.offset))};
+
+const struct poet_package {name}_package = {{
+    POET_PACKAGE_MAGIC,
+    {_program("training", schedule)},
+    {_program("forward", packaged.forward)},
+    values,
+    {crc}u, /* of the values */
+    {_float(raw.scale)}, /* of raw values */
+    {_float(raw.offset)},
+    scale,
+    offset,
+    {len(normalization.scale)}, /* channels */
+    {packaged.sample_values},
+    {packaged.outputs},
+    {packaged.batch},
+    {packaged.seed}, /* of the choice of samples */
+    {numbers.index(graph.data)}, /* input tensors */
+    {numbers.index(graph.label)},
+    {packaged.classes},
+    {packaged.slots},
+    POET_RAW_{raw.type},
+    {str(packaged.repeats_the_input).lower()},
+}};
+
+const char *const {name}_class_names[] = {_braces(map(_string, packaged.class_names))};
+const char *const {name}_tensor_names[] = {_braces(map(_string, packaged.tensor_names))};
+const uint32_t {name}_tensor_bytes[] = {_braces(sizes)};
+"""
+    )
+
+
+def _program(name: str, part: Schedule) -> str:
+    sizes = f"{len(part.model_part)}, {len(part.plan_part)}"
+    return f"{{{name}_model, {name}_plan, {sizes}, 0}}"
+
+
+def _bytes(name: str, content: bytes) -> str:
+    rows = (content[at : at + _ROW_BYTES] for at in range(0, len(content), _ROW_BYTES))
+    lines = "".join(f"    {','.join(map(str, row))},\n" for row in rows)
+    return f"static const uint8_t {name}[] = {{\n{lines}}};\n\n"
+
+
+def _braces(values: Iterable[str]) -> str:
+    return "{" + ", ".join(values) + "}"
+
+
+def _float(value: float) -> str:
+    return f"{float(value).hex()}f"
+
+
+def _string(text: str) -> str:
+    """Return a text as a C string: UTF-8, of which other bytes than letters and such are octal."""
+    plain = {*range(0x20, 0x7F)} - {*b'"\\?'}
+    return '"' + "".join(chr(c) if c in plain else f"\\{c:03o}" for c in text.encode()) + '"'
+
+
+def _in_comment(text: str) -> str:
+    return text.replace("*/", "* /") if text.isprintable() else ascii(text)

@@ -1,0 +1,175 @@
+"""Packages: what they state, what they refuse, and which folders they replace."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import poet_host as poet
+import pytest
+from poet_host.card.weights import SavedWeights
+from poet_host.data.facts import NO_FACTS
+from poet_host.data.normalization import Normalization
+from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.builder import Builder
+from poet_host.graph.weights import start_values
+from poet_host.package.folder import facts, load, write
+from poet_host.package.packaged import Packaged, Raw, identifier, raw_of
+from poet_host.package.sizes import ERASE_BLOCKS, storage_blocks
+from support.command import Command
+from support.learner_bench import Kind, blocks, packaged, schedule, start
+
+KINDS = (
+    Kind(), Kind(pages=True), Kind(slots=9, raw="uint8"), Kind(autoencoder=True, raw="float32")
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_package_states_the_blocks_that_the_library_needs(kind: Kind) -> None:
+    needed = [storage_blocks(packaged(kind), unit) for unit in ERASE_BLOCKS]
+    assert needed == [blocks(kind, unit) for unit in ERASE_BLOCKS]
+    assert facts(packaged(kind), "c")["storage_blocks"] == max(needed)
+
+
+def test_a_folder_is_read_as_it_was_written(tmp_path: Path) -> None:
+    made = packaged(Kind())
+    stated = write(made, "c", tmp_path / "small")
+    again = load(tmp_path / "small")
+    assert stated == json.loads((tmp_path / "small" / "package.json").read_text())
+    assert again.first_values() == made.first_values()
+    assert again.schedule.to_bytes() == made.schedule.to_bytes()
+    assert (again.raw, again.slots, again.seed) == (made.raw, made.slots, made.seed)
+    assert again.normalization == made.normalization
+
+
+def test_only_unchanged_packages_and_empty_folders_are_replaced(tmp_path: Path) -> None:
+    folder, made = tmp_path / "small", packaged(Kind())
+    folder.mkdir()
+    write(made, "c", folder)
+    (folder / "app.c").write_text("int main(void) { return 0; }\n")
+    stated = write(packaged(Kind(slots=9)), "c", folder)
+    assert stated["samples_of_class"] == load(folder).slots == 9
+    assert (folder / "app.c").exists()
+    assert "app.c" not in stated["files"]
+
+    (folder / "src" / "small.h").write_text("changed")
+    with pytest.raises(poet.BadInput, match=r"small\.h"):
+        write(made, "c", folder)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    with pytest.raises(poet.BadInput, match="other"):
+        write(made, "c", other)
+    assert sorted(it.name for it in tmp_path.iterdir()) == ["other", "small"]
+    assert [it.name for it in other.iterdir()] == ["notes.txt"]
+
+
+def test_a_package_has_no_other_kernels(tmp_path: Path) -> None:
+    write(packaged(Kind()), "c", tmp_path / "small")
+    source = tmp_path / "small" / "src"
+    names = {it.name for it in source.iterdir()}
+    assert {"small.h", "poet_conv2d.c", "poet_learner.c"} <= names
+    assert not {"poet_batchnorm.c", "poet_matmul.c", "poet_server.c"} & names
+    assert "#define POET_STREAMS 0\n" in (source / "poet" / "small.h").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "raw"),
+    [
+        ("float32", Raw()),
+        ("int16:1/4096", Raw("int16", 1 / 4096)),
+        ("uint8:0.5:128", Raw("uint8", 0.5, 128)),
+        ("int8:2:-3e0", Raw("int8", 2, -3)),
+    ],
+)
+def test_raw_values_have_a_type_a_scale_and_an_offset(text: str, raw: Raw) -> None:
+    assert raw_of(text) == raw
+    values = np.array([[0, 3, 127]], raw.dtype)
+    wanted = (values.astype("<f4") - np.float32(raw.offset)) * np.float32(raw.scale)
+    np.testing.assert_array_equal(raw.floats(values), wanted)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "int16", "float32:1", "int32:1", "int16:0", "int16:-1", "int16:x", "int16:1/0",
+     "int16:1:2:3", "int16:1e-60", "int16:1e60", "int16:nan", "int16:1:inf"],
+)  # fmt: skip
+def test_other_raw_values_are_refused(text: str) -> None:
+    with pytest.raises(poet.BadInput, match="raw"):
+        raw_of(text)
+
+
+def test_names_become_identifiers() -> None:
+    names = {it: identifier(it) for it in ("gesture", "my-model v2", "3axes", "größe")}
+    assert [*names.values()] == ["gesture", "my_model_v2", "_3axes", "gr__e"]
+
+
+def test_schedules_that_no_learner_can_use_are_refused() -> None:
+    made = packaged(Kind())
+    with pytest.raises(poet.BadInput, match="poet-host solve"):
+        replace(made, schedule=replace(schedule(Kind()), forward_part=b""))
+    for slots in (0, 2**15):
+        with pytest.raises(poet.BadInput, match="samples of a class"):
+            replace(made, slots=slots)
+    wrong = Normalization((0.0,) * 5, (1.0,) * 5)
+    weights = type(made.weights)(start(Kind()), replace(made.weights.facts, normalization=wrong))
+    with pytest.raises(poet.BadInput, match="channels"):
+        replace(made, weights=weights)
+
+
+def of_graph(graph: poet.Graph) -> poet.Schedule:
+    """Return a schedule without a forward program."""
+    problem = poet.problem(graph, "native", ram="64MiB")
+    assert problem.keep_everything is not None
+    profile = poet.estimate_profile("native")
+    return poet.encode(graph, profile, problem.keep_everything, forward=False)
+
+
+def values_graph() -> poet.Graph:
+    b = Builder("values", data=(2, 12))
+    return training_graph(b.model(b.mse(b.linear(b.data, 3, name="out"), name="loss")), Sgd(0.05))
+
+
+@pytest.mark.parametrize(
+    ("graph", "word"),
+    [(lambda: poet.load("bert-micro"), "tokens"), (values_graph, "values")],
+    ids=["tokens", "values"],
+)
+def test_other_models_are_refused(graph: Callable[[], poet.Graph], word: str) -> None:
+    made = of_graph(graph())
+    weights = SavedWeights(start_values(made.graph, 0), NO_FACTS)
+    with pytest.raises(poet.BadInput, match=word):
+        Packaged("other", made, weights)
+
+
+def test_the_command_packages_a_schedule(tmp_path: Path, poet_host: Command) -> None:
+    schedule(Kind()).save(tmp_path / "my-model.poet")
+    weights = {name: value + np.float32(0.5) for name, value in start(Kind()).items()}
+    poet.save_weights(tmp_path / "w.safetensors", Kind().graph, weights, 7, ("a", "b", "c"))
+    out = tmp_path / "out"
+    stated = poet_host(
+        "package", tmp_path / "my-model.poet", "--weights", tmp_path / "w.safetensors", "--raw",
+        "int16:1/4096", "--for", "c", "-o", out, "--json",
+    ).json  # fmt: skip
+    assert stated["name"] == "my_model"
+    assert stated["class_names"] == ["a", "b", "c"]
+    assert (out / "src" / "my_model.h").exists()
+    names = ["conv.weight", "conv.bias", "fc.weight", "fc.bias"]
+    assert stated["tensor_names"][:4] == names
+    assert {*stated["tensor_names"][4:]} == {f"momentum:{name}" for name in names}
+    kept = load(out).weights
+    np.testing.assert_array_equal(kept["conv.weight"], weights["conv.weight"])
+    assert not kept["conv.weight:momentum"].any()
+
+    before = (out / "package.json").read_bytes()
+    failed = ("package", tmp_path / "my-model.poet", "--for", "c", "-o", out)
+    poet_host(*failed, "--raw", "int16").fails(2, "int16")
+    poet_host(*failed, "--samples", "99999").fails(2, "99,999")
+    poet_host("package", tmp_path / "w.safetensors", "--for", "c", "-o", out).fails(
+        2, "w.safetensors"
+    )
+    poet_host("package", tmp_path / "my-model.poet", "--for", "c", "-o", tmp_path).fails(
+        2, tmp_path
+    )
+    assert (out / "package.json").read_bytes() == before

@@ -13,7 +13,8 @@ VERBS = {
 }  # fmt: skip
 NAMES = {
     "boards", "models", "info", "doctor", "simulate", "build", "flash", "storage", "profile",
-    "solve", "train", "card", "evaluate", "predict", "export", "package", "show", "compare", "demo",
+    "solve", "train", "card", "evaluate", "predict", "export", "package", "replay", "show",
+    "compare", "demo",
 }  # fmt: skip
 
 

@@ -6,10 +6,14 @@ from typing import Any
 
 from ..card.weights import SavedWeights, facts_of_weights
 from ..graph.weights import Weights, starting_values
-from ..package.folder import write
+from ..package.folder import load, write
 from ..package.packaged import SLOTS, Packaged, identifier, raw_of, without_states
+from ..package.trace import read_trace
+from ..run.train import OnStep
 from ..schedule.schedule import Schedule
+from .connection import arena_for, connect
 from .inputs import as_schedule, as_weights
+from .training import train
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,3 +56,31 @@ def write_package(
         SavedWeights(values, facts_of_weights(given)), raw_of(raw), samples,
     )  # fmt: skip
     return Package(Path(folder), write(packaged, kind, Path(folder)))
+
+
+def replay(
+    folder: str | Path,
+    trace: str | Path,
+    *,
+    steps: int,
+    on_step: OnStep | None = None,
+) -> SavedWeights:
+    """Return the weights of a device with the package in `folder`, after its step `steps`.
+
+    `trace`: the path of an .npz file with arrays x (the raw samples, in the order in which the
+    device was taught them), y (their labels) and next_step (of the device's state right before each
+    sample). The bits are those of the device, unless it has called poet_learner_adopt or
+    poet_learner_forget. Raises BadInput if no device can have been taught this.
+    """
+    packaged = load(Path(folder))
+    data = read_trace(Path(trace), packaged).data
+    if not steps:
+        return packaged.weights
+    schedule = packaged.schedule
+    arena_bytes = arena_for(schedule, "native")
+    with connect("native", card=schedule.model.storage, arena_bytes=arena_bytes) as connection:
+        done = train(
+            schedule, connection, data, steps=steps, weights=packaged.weights,
+            commit_every=steps, on_step=on_step,
+        )  # fmt: skip
+    return SavedWeights(done.weights, packaged.weights.facts)

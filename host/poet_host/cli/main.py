@@ -28,6 +28,7 @@ from .outputs import checked_outputs
 from .package import package
 from .predict import predict
 from .profile import profile
+from .replay import replay
 from .show import show
 from .signals import INTERRUPTED, Ended, end_by_signals
 from .simulate import simulate
@@ -59,7 +60,7 @@ def commands(context: click.Context) -> None:
 
 for command in (
     boards, models, info, doctor, simulate, build, flash, storage, profile, solve, train, card,
-    evaluate, predict, export, package, show, compare, demo,
+    evaluate, predict, export, package, replay, show, compare, demo,
 ):  # fmt: skip
     commands.add_command(command)
 

@@ -1,5 +1,6 @@
 """Data sets: built-in ones, and samples from files: arrays, tables, images and sounds."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -47,6 +48,8 @@ class Dataset:
     shuffle: bool = True  # False: every epoch visits the samples in the order of `x`
     balance: bool = False  # True: each class is drawn equally often
     augment: Augmentation | None = None  # how training changes the samples of each batch
+    # Return the indices of the samples of a step, from 0 on. None: its part of an epoch.
+    draw: Callable[[int], Sequence[int]] | None = None
     # How the samples were normalised. None: not at all. That of trained weights is applied then.
     normalization: Normalization | None = None
 

@@ -37,12 +37,12 @@ _UNREADABLE = (  # exceptions of NumPy and zipfile for damaged, encrypted or unk
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
-def read_npz(path: Path, check: Check, labels: bool = True) -> Arrays:
+def read_npz(path: Path, check: Check, labels: bool = True, more: tuple[str, ...] = ()) -> Arrays:
     """Read the arrays x, y, x_test and y_test of an .npz file.
 
     `check` is called before the data is read, with arrays that have the right types and shapes, but
     whose elements are all zeros and take no memory. If labels are not needed (`labels` is False),
-    y and y_test may be missing, and a .npy file is read as x.
+    y and y_test may be missing, and a .npy file is read as x. `more`: other arrays to read.
     """
     advice = (
         "this is not a readable .npz file of plain arrays. Save x and y with numpy.savez. If the "
@@ -66,7 +66,7 @@ def read_npz(path: Path, check: Check, labels: bool = True) -> Arrays:
                     f"data {path}: the file has {len(members):,} entries. Save only x, y, x_test "
                     "and y_test"
                 )
-            names = _names(list(members))
+            names = _names(list(members)) | {name: name for name in more if name in members}
             headers = {}
             for name, ours in names.items():
                 with archive.open(members[name]) as stream:

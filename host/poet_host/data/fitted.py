@@ -43,7 +43,7 @@ def fit(dataset: Dataset, graph: Graph) -> FittedData:
     if isinstance(dataset, FittedData) and dataset.graph is graph:
         return dataset
     x, y = fit_half(dataset, "", dataset.x, dataset.y, graph)
-    if len(x) < graph.batch:
+    if len(x) < graph.batch and not dataset.draw:
         raise BadInput(
             f"data {dataset.name}: {len(x)} samples do not fill one batch of {graph.batch}; "
             "use more samples, or solve with a smaller --batch"
@@ -237,6 +237,8 @@ def samples_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> Array
     The first step is 0. If epochs are shuffled, `seed` and the number of the epoch determine the
     order of the samples.
     """
+    if dataset.draw:
+        return np.asarray(dataset.draw(step))
     epoch, place = divmod(step, steps_per_epoch(dataset, batch))
     return _order(dataset, seed, epoch)[place * batch : (place + 1) * batch]
 

@@ -1,0 +1,43 @@
+"""The command `replay`."""
+
+from pathlib import Path
+
+import click
+
+from .. import api
+from .console import count_steps, emit, progress, say
+from .declared import argument, option, takes
+from .options import JSON, WholeRange
+from .written import check_writable, output_file
+
+
+@click.command()
+@takes
+def replay(
+    package: Path = argument(metavar="DIR"),
+    trace: Path = option(
+        metavar="FILE", help="Teach the samples in this .npz file: arrays x, y and next_step."
+    ),
+    steps: int = option(type=WholeRange(0), metavar="N", help="Stop after step N of the device."),
+    save_weights: Path = output_file(
+        suffix=".safetensors", help="Write the weights to this .safetensors file."
+    ),
+    as_json: bool = JSON,
+) -> None:
+    """Compute the weights of a device from what it was taught.
+
+    DIR is the package of the device. In FILE, x has the raw samples in the order in which the
+    device was taught them, y their labels, and next_step that of poet_learner_state right before
+    each of them. The weights are those of the device, bit for bit.
+    """
+    check_writable(save_weights, read=(trace,))
+    with progress(f"repeating the steps of {package}") as report:
+        counted = count_steps(report)
+        weights = api.replay(
+            package, trace, steps=steps, on_step=lambda step, last: counted(step.step, last)
+        )
+    graph = api.load_package(package).schedule.graph
+    api.save_weights(save_weights, graph, weights, steps)
+    say(f"wrote {save_weights}: the weights after step {steps:,}")
+    if as_json:
+        emit({"file": str(save_weights), "step": steps, "sha256": api.weights_sha256(weights)})

@@ -1,0 +1,91 @@
+"""The trace of a device: what it was taught, from which replay repeats its steps."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ..data.datasets import Dataset
+from ..data.files import Arrays, read_npz
+from ..data.taught import Taught, drawn
+from ..errors import BadInput
+from ..graph.weights import Array
+from .packaged import Packaged
+
+_LAST_STEP = 2**32 - 2
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Raw samples `x` (N, ...) in the order in which they were taught, and facts about each."""
+
+    packaged: Packaged
+    x: Array
+    taught: tuple[Taught, ...]
+
+    @cached_property
+    def data(self) -> Dataset:
+        """The data of training: a step draws the samples that the device has drawn."""
+        made = self.packaged
+        x = made.floats(self.x)
+        labels = np.array([it.label for it in self.taught], np.int32)
+
+        def draw(step: int) -> list[int]:
+            found = drawn(self.taught, made.seed, step + 1, made.batch, made.slots)
+            assert found is not None  # read_trace has checked it
+            return found
+
+        return Dataset(
+            "trace", x, x if made.repeats_the_input else labels, draw=draw,
+            normalization=made.normalization,
+        )  # fmt: skip
+
+
+def read_trace(path: Path, packaged: Packaged) -> Trace:
+    """Read the arrays x, y and next_step of an .npz file. Raises BadInput if they are wrong."""
+    arrays = read_npz(path, lambda found: _check(path, found, packaged), more=("next_step",))
+    x = arrays["x"].reshape(-1, *packaged.sample_shape).astype(packaged.raw.dtype)
+    label, next_step = (arrays[name] for name in ("y", "next_step"))
+    _check_range(path, "y", label, 0, packaged.classes - 1)
+    _check_range(path, "next_step", next_step, 1, _LAST_STEP)
+    taught = tuple(map(Taught, label.tolist(), next_step.tolist()))
+    if drawn(taught, packaged.seed, 1, packaged.batch, packaged.slots) is None:
+        raise BadInput(
+            f"trace {path}: no sample is there for step 1, since each next_step is above 1. Begin "
+            "with the first sample of the device"
+        )
+    return Trace(packaged, x, taught)
+
+
+def _check(path: Path, found: Arrays, packaged: Packaged) -> None:
+    """Raise BadInput if types or shapes are wrong."""
+    if "next_step" not in found:
+        raise BadInput(
+            f"trace {path}: the array next_step is missing. Save that of poet_learner_state before "
+            "each poet_learner_teach"
+        )
+    x, kind = found["x"], packaged.raw.dtype
+    count = len(x) if x.ndim else 0
+    if not count or x.size != count * packaged.sample_values or x.dtype != kind:
+        raise BadInput(
+            f"trace {path}: x holds {x.dtype} of shape {x.shape}, but the package takes raw "
+            f"samples of {kind} with {packaged.sample_values:,} values each: save them as the "
+            "device gets them"
+        )
+    for name in ("y", "next_step"):
+        array = found[name]
+        if array.shape != (count,) or array.dtype.kind not in "iu":
+            raise BadInput(
+                f"trace {path}: {name} holds {array.dtype} of shape {array.shape}, but must have a "
+                f"whole number for each of the {count:,} samples"
+            )
+
+
+def _check_range(path: Path, name: str, array: Array, low: int, high: int) -> None:
+    wrong = np.flatnonzero((array < low) | (array > high))
+    if len(wrong):
+        raise BadInput(
+            f"trace {path}: {name} of sample {wrong[0]} is {array[wrong[0]]}, but must be "
+            f"{low} to {high:,}"
+        )

@@ -80,7 +80,7 @@ def test_wrong_traces_are_refused(
         poet.replay(folder, tmp_path / "trace.npz", steps=3)
 
 
-def test_a_file_that_is_no_trace_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_a_file_with_other_contents_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "trace.npz").write_bytes(b"no trace")
     with pytest.raises(poet.BadInput, match=r"trace\.npz"):
         poet.replay(folder, tmp_path / "trace.npz", steps=3)

@@ -1,7 +1,6 @@
 """The command `package`."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -51,30 +50,5 @@ def package(
     say(f"wrote {output}: a package of {facts['name']} for {kind}")
     if as_json:
         return emit({"folder": str(output), **facts})
-    return show_table(("", ""), _rows(facts))
-
-
-def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    def time(name: str) -> str:
-        return "not known" if facts[name] is None else f"{facts[name] / 1e3:,.3f} ms"
-
-    def energy(name: str) -> str:
-        return "not known" if facts[name] is None else f"{facts[name]:,.1f} uJ"
-
-    without = (
-        "" if facts["needs_storage"] else f", {facts['memory_bytes_without_storage']:,} without"
-    )
-    return [
-        ("board", str(facts["board"] or "not known")),
-        ("RAM with storage", f"{facts['memory_bytes']:,}{without} bytes"),
-        ("RAM of struct poet_learner", f"{facts['learner_bytes']:,} bytes"),
-        ("storage", f"{facts['storage_blocks']:,} blocks of 512 bytes"),
-        ("flash of schedules and weights", f"{facts['data_bytes']:,} bytes"),
-        ("time, energy of a step", f"{time('step_time_us')}, {energy('step_energy_uj')}"),
-        (
-            "time, energy of an inference",
-            f"{time('inference_time_us')}, {energy('inference_energy_uj')}",
-        ),
-        ("longest slice of poll", time("longest_slice_us")),
-        ("infer, if a step runs, takes", time("infer_waits_us")),
-    ]
+    board = ("board", str(facts["board"] or "not known"))
+    return show_table(("", ""), [board, *api.fact_rows(facts)])

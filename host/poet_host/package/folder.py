@@ -16,13 +16,13 @@ from ..resources import resource
 from ..schedule.schedule import Schedule
 from ..schema import convert, of_format
 from ..temporary import temporary_folder
+from .kinds import KINDS, files_of_kind
 from .library import library_files
 from .packaged import Packaged, Raw
 from .sizes import ERASE_BLOCKS, LEARNER_BYTES, memory_bytes, storage_blocks
 from .source import header, source
 
 FORMAT, VERSION = "poet-package", 1
-KINDS = ("c",)
 _FACTS = "package.json"
 
 
@@ -82,8 +82,8 @@ def write(packaged: Packaged, kind: str, folder: Path) -> dict[str, Any]:
     if not folder.parent.is_dir():
         raise BadInput(f"{folder} cannot be written: the folder {folder.parent} does not exist")
     added = _added_files(folder)
-    texts = files(packaged, kind)
     stated = facts(packaged, kind)
+    texts = files(packaged) | files_of_kind(packaged, kind, stated)
     try:
         with temporary_folder(folder.parent, ".poet-writing-") as private:
             new = private / "new"
@@ -152,7 +152,7 @@ class _Stated:
 def _added_files(folder: Path) -> list[str]:
     """Return the files of a package that `write` did not write.
 
-    Raises BadInput if the folder is no package and not empty, or if a file of it has changed.
+    Raises BadInput if the folder is not a package and not empty, or if a file of it has changed.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return []
@@ -181,8 +181,8 @@ def _weights_file(name: str) -> str:
     return f"extras/{name}.safetensors"
 
 
-def files(packaged: Packaged, kind: str) -> dict[str, str]:
-    """Return the texts of a package's files, by path."""
+def files(packaged: Packaged) -> dict[str, str]:
+    """Return the texts of the files that each kind of package has, by path."""
     name = packaged.name
     own = {f"{name}.h": header(packaged), f"{name}_package.c": source(packaged)}
     texts = {f"src/{path}": text for path, text in {**library_files(packaged), **own}.items()}

@@ -36,8 +36,9 @@ def library_files(packaged: Packaged | None = None) -> dict[str, str]:
                 found[name] = _plain_c99(_INCLUDE.sub(r'#include "poet/internal/\1"', text))
     if packaged:
         found["poet/small.h"] = _for_package(found["poet/small.h"], packaged)
-    serial = {name for name in found if Path(name).name.removeprefix("poet_") in _SERIAL}
-    return {name: text for name, text in found.items() if name not in serial}
+        serial = {name for name in found if Path(name).name.removeprefix("poet_") in _SERIAL}
+        found = {name: text for name, text in found.items() if name not in serial}
+    return found
 
 
 def _is_used(text: str, kernels: Collection[str]) -> bool:

@@ -31,7 +31,7 @@ LINES = {
     "graph": 3396, "reference": 1123, "onnx": 3607, "device": 1456, "firmware_build": 1635,
     "sim": 1652, "profile": 1097, "packing": 378, "plan": 3421, "stream": 2008, "solver": 7031,
     "baselines": 2174, "schedule": 2812, "data": 1688, "card": 1933, "run": 1984, "check": 845,
-    "view": 1425, "compare": 469, "package": 840, "api": 2175, "cli": 3729,
+    "view": 1425, "compare": 469, "package": 980, "api": 2176, "cli": 3703,
 }  # fmt: skip
 ROOT_LINES = 1195  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
@@ -40,7 +40,7 @@ FOLDERS = {
     "firmware/port": 6529,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6818, "examples": 255, "tests": 64255,
+    "bench": 6816, "examples": 255, "tests": 64409,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py",), "tests": (".py", ".c", ".h", ".S")}

@@ -173,7 +173,9 @@ void poet_describe(struct poet *p, struct poet_hello *hello) {
       .queue_capacity = p->memory.queue_capacity,
       .trace_capacity = p->memory.trace_capacity,
       .allocation_mib = (uint8_t)poet_allocation_mib(p->port),
-      .kernels = {(uint32_t)POET_KERNELS, (uint32_t)(POET_KERNELS >> 32)},
+      .kernels = {(uint32_t)POET_KERNELS, (uint32_t)(POET_KERNELS >> 32),
+                  (uint32_t)POET_MORE_KERNELS,
+                  (uint32_t)(POET_MORE_KERNELS >> 32)},
   };
   if (!p->storage_status || p->storage_status == POET_ERROR_storage_version) {
     hello->storage_version = (uint8_t)p->store.version;

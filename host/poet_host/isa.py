@@ -131,6 +131,14 @@ def kernels() -> dict[str, Kernel]:
     return {row.name: Kernel(**vars(row)) for row in rows("KERNEL") if row.code}
 
 
+def kernel_masks(names: Collection[str]) -> dict[str, str]:
+    """Return the macros of small.h, with their values, for a build with only these kernels."""
+    mask = sum(1 << row.code for name, row in kernels().items() if name in names)
+    return {
+        "POET_KERNELS": f"{mask & 2**64 - 1:#x}ull", "POET_MORE_KERNELS": f"{mask >> 64:#x}ull"
+    }  # fmt: skip
+
+
 def attributes(kernel: str, sink: str) -> tuple[str, ...]:
     """Return the fields of `struct poet_op` that a kernel and its sink (isa.def) read."""
     return (*kernels()[kernel].fields, *by_name("SINK")[sink].columns[1].split())

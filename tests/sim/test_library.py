@@ -235,8 +235,8 @@ def test_a_build_for_one_schedule_is_small(core: str, tmp_path: Path) -> None:
         check_application(here.text)
 
     used = {node.op for node in api.load("resnet-digits") if not node.stored}
-    mask = sum(1 << isa.kernels()[name].code for name in used)
-    table = (f"-DPOET_KERNELS={mask}ull", str(FIRMWARE / "kernels" / "table.c"))
+    masks = (f"-D{name}={value}" for name, value in isa.kernel_masks(used).items())
+    table = (*masks, str(FIRMWARE / "kernels" / "table.c"))
     rest = [path for path in library if not path.endswith("/table.o")]
     options = (f"-I{tmp_path}", INCLUDE, "-Wl,--gc-sections", *table, *rest)
     image = read_elf(build(core, "program.c", tmp_path, *options))

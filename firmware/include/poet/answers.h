@@ -29,9 +29,9 @@ struct poet_hello {
   uint8_t storage_version; /* format of the store; 0: no store */
   /* allocation unit of the card in MiB, rounded up; 0: unknown */
   uint8_t allocation_mib;
-  uint32_t kernels[2]; /* bit i of both: the board has the kernel with code i */
+  uint32_t kernels[4]; /* bit i of all: the board has the kernel with code i */
 };
-POET_LAYOUT(poet_hello, 84);
+POET_LAYOUT(poet_hello, 92);
 
 /* What the board knows about its last reset and about the wires of its card.
  * The counts begin at that reset. */

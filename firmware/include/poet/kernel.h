@@ -17,6 +17,8 @@
  *   matmul       the flags 1 (for a) and 2 (for b) exchange the last two axes;
  *                then the flags 4 (for a), 8 (for b) and 16 (for y) exchange
  *                the middle two axes
+ *   gru, lstm, _grad   0x54, so that dy has size 1 along h, and the initial
+ *                states along n and h
  *
  * A slice begins at channel oh. For the grad_bias of linear, oh and ow are 1.
  *
@@ -45,6 +47,8 @@
  *   layernorm_stats, _grad_input    over c; the variance in a second pass
  *   layernorm_grad_weight    over n
  *   embedding_grad       over those n whose token selects the row
+ *   gru, lstm            over w, then + bias
+ *   gru_grad, lstm_grad  the same, and over the rows of the recurrent weight
  *
  * Formulas, evaluated in the order of the brackets, with m = (float)(n * h *
  * w):
@@ -87,6 +91,29 @@
  *                        `variant` 1, (1 - mu) instead of the quotient
  *   adam_step            w - lr * (m / (sqrt(v) + epsilon) + wd * w); without
  *                        the last term if wd = weight_decay is 0
+ *   gru                  of a step, with h the state before it: r = sigmoid(a[0]
+ *                        + s[1]), z = sigmoid(a[1] + s[2]), n = tanh(a[2] + r *
+ *                        s[0]); the state after it is (1 - z) * n + z * h. s =
+ *                        w h + b has the gates in the order n, r, z. With
+ *                        `groups` 1, the steps go from the last one to the
+ *                        first one
+ *   gru_grad             d = dy + (d' * z' + sum) for the state after a step,
+ *                        with d', z' and the sum over q', dr' and dz' of the
+ *                        step after it; dn = d * (1 - z) * (1 - n * n); q = dn
+ *                        * r, dr = dn * s[0] * (r * (1 - r)), dz = d * (h - n)
+ *                        * (z * (1 - z)). The output has q, dr, dz, dn and, if
+ *                        oh = 5 * w, d * z
+ *   lstm                 of a step, with h and m, the states before it: i =
+ *                        sigmoid(a[0] + s[0]), f = sigmoid(a[1] + s[1]), g =
+ *                        tanh(a[2] + s[2]), o = sigmoid(a[3] + s[3]), with s =
+ *                        w h + b; the states after it are m' = f * m + i * g
+ *                        and o * tanh(m'). `groups` as for gru
+ *   lstm_grad            d = dy + sum, with the sum over di', df', dg' and do'
+ *                        of the step after it; t = tanh(m'), e = d * o * (1 - t
+ *                        * t) + e' * f', with e' and f' of the step after it; di
+ *                        = e * g * (i * (1 - i)), df = e * m * (f * (1 - f)),
+ *                        dg = e * i * (1 - g * g), do = d * t * (o * (1 - o)).
+ *                        The output has di, df, dg, do and, if oh = 5 * w, e * f
  *   sinks                g' = g + wd * w with wd = weight_decay; g' = g if
  *                        wd = 0. sgd: w - lr * g'. momentum: mu * v + g'.
  *                        accumulate: acc + g
@@ -149,7 +176,10 @@ static inline uint32_t poet_elements(const struct poet_op *op) {
   return op->n * op->c * op->h * op->w;
 }
 
-#define POET_HAS_KERNEL(code) ((uint64_t)(POET_KERNELS) >> (code) & 1)
+#define POET_HAS_KERNEL(code)                                                  \
+  (((code) < 64 ? (uint64_t)(POET_KERNELS) : (uint64_t)(POET_MORE_KERNELS)) >> \
+       ((code) & 63) &                                                         \
+   1)
 
 /* Return sin(pi / 2 x)^2, which is (1 - cos(pi x)) / 2, for x from 0 to 1.
  * Largest relative error: 4e-7. */

@@ -26,10 +26,14 @@
 #define POET_CARDS 1
 #endif
 
-/* The kernels of this build: bit i stands for that with code i. The linker
- * leaves out the other ones. */
+/* The kernels of this build: bit i of POET_KERNELS stands for that with code i,
+ * of POET_MORE_KERNELS for that with code 64 + i. The linker leaves out the
+ * other ones. */
 #ifndef POET_KERNELS
 #define POET_KERNELS UINT64_MAX
+#endif
+#ifndef POET_MORE_KERNELS
+#define POET_MORE_KERNELS UINT64_MAX
 #endif
 
 /* POET_ROWS_CRC, if defined, is the fingerprint of isa.def's rows, a uint32_t.

@@ -15,7 +15,8 @@ def build_firmware(board: str, kernels: Collection[str] | None = None) -> Path:
     Raises BadInput for a board without a bare-metal port, and PoetError if the cross compiler is
     missing or fails.
     """
-    made = recipe(board, () if kernels is None else [f"POET_KERNELS={_mask(kernels)}ull"])
+    masks = {} if kernels is None else isa.kernel_masks(kernels)
+    made = recipe(board, [f"{name}={value}" for name, value in masks.items()])
     compiler = find_compiler(made)
     include = [f"-I{folder}" for folder in made.include]
     return compiled(
@@ -31,7 +32,3 @@ def build_firmware(board: str, kernels: Collection[str] | None = None) -> Path:
         objects=[[compiler, *made.flags(source), *include] for source in made.sources],
         missing=f"{made.compiler} is no longer there: install it again",
     )
-
-
-def _mask(kernels: Collection[str]) -> int:
-    return sum(1 << kernel.code for name, kernel in isa.kernels().items() if name in kernels)

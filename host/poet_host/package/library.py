@@ -55,15 +55,10 @@ def _for_package(text: str, packaged: Packaged) -> str:
     both = (packaged.schedule, packaged.forward)
     streams = any(isinstance(it, Streamed) for schedule in both for it in decode(schedule))
     values = {
-        "POET_STREAMS": int(streams), "POET_CARDS": 0,
-        "POET_KERNELS": f"{kernel_mask(packaged):#x}ull",
+        "POET_STREAMS": int(streams), "POET_CARDS": 0, **isa.kernel_masks(packaged.kernels)
     }  # fmt: skip
     for name, value in values.items():
         text, count = re.subn(rf"(#define {name}) \w+$", rf"\1 {value}", text, flags=re.MULTILINE)
         assert count == 1, name
     rows = f"#define POET_ROWS_CRC {isa.fingerprint()}u\n"
     return text.removesuffix("#endif\n") + rows + "\n#endif\n"
-
-
-def kernel_mask(packaged: Packaged) -> int:
-    return sum(1 << isa.kernels()[name].code for name in packaged.kernels)

@@ -23,7 +23,10 @@ enum {
   CONV = 32,
   POOL = 64,
   SLICE = CONV | POOL,
-  ORDER = 128
+  ORDER = 128,
+  STEPS = 256,
+  BACK = 512,
+  CELL = 1024
 };
 
 /* The column `parts` as bits of axes, in the order of enum poet_axis, which the
@@ -46,7 +49,7 @@ enum {
 /* The columns `shapes`, `rules` and `parts` of one row of isa.def. */
 struct row {
   char shapes[8];
-  uint8_t rules;
+  uint16_t rules;
   uint8_t summed; /* bits of axes */
   uint8_t free;
 };
@@ -132,8 +135,26 @@ static bool is_an_order(uint32_t variant) {
   return found == 15;
 }
 
+/* Return true if `size` is `times` w, which is not 0. */
+static bool is_times(const struct poet_op *op, uint32_t size, uint32_t times) {
+  return op->w && size % op->w == 0 && size / op->w == times;
+}
+
+/* Check a layer along time: (n, c, h, w) are its states, dy has size 1 along h,
+ * and the initial states along n too. */
+static bool steps_are_sound(const struct poet_op *op, uint32_t rules) {
+  const uint32_t states = rules & CELL ? 3 : 2;
+  return op->variant == 0x54 && op->h == states &&
+         is_times(op, op->k, states + 1) &&
+         (!(rules & BACK) || is_times(op, op->oh, 4) ||
+          is_times(op, op->oh, 5));
+}
+
 /* Check the kernel's rules about sizes, window and groups. */
 static bool geometry_is_sound(const struct poet_op *op, uint32_t rules) {
+  if (rules & STEPS) {
+    return steps_are_sound(op, rules);
+  }
   if (rules & ORDER) {
     return is_an_order(op->variant);
   }

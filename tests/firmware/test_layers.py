@@ -37,6 +37,7 @@ ORDER = (
     "kernels/depthwise.c",  # convolutions with one channel in a group
     "kernels/vector/conv_vector.c",  # convolutions in vectors
     "kernels/vector/grad_vector.c",  # gradients of their weights
+    "kernels/recurrent.c",  # the walk of gradients along time
     "kernels/*.c",
     "kernels/table.c",  # from a kernel's number to its function
     "src/crc32.c",
@@ -88,7 +89,7 @@ ORDER = (
 INCLUDES = {
     "kernels": r"poet/(exact|kernel|isa|records|small)\.[a-z]+"
     r"|(\.\./)?((m0plus|m4f|vector)/)?\w+_(m0plus|m4f|vector)\.h"
-    r"|(\.\./)?(mathf|tile|sink|axis|few|depthwise|sums)\.h",
+    r"|(\.\./)?(mathf|tile|sink|axis|few|depthwise|sums|recurrent)\.h",
     "src": r"poet/\w+\.(h|def)|(runtime|plan|storage|samples|learning)\.h",
     "include/poet": r"(poet/)?\w+\.(h|def)",
 }

@@ -63,12 +63,28 @@ class Case:
         return run_kernel(self.op, self.sink, self.attrs, self.inputs, self.step, shape=self.shape)
 
 
+def suited(op: str, attrs: Attrs) -> Attrs:
+    """The fields for a layer that walks along time, whose sizes depend on each other."""
+    if "STEPS" not in isa.kernels()[op].rules:
+        return attrs
+    w, columns = int(attrs["w"]), 4 + int(attrs.get("oh", 0)) % 2
+    is_back, states = int(attrs.get("groups", 0)) % 2, 3 if op.startswith("lstm") else 2
+    sizes = {
+        "h": states,
+        "k": (states + 1) * w,
+        "oh": columns * w,
+        "variant": 0x54,
+        "groups": is_back,
+    }
+    return {**attrs, **sizes}
+
+
 def make(
     op: str, attrs: Attrs, seed: int, *, sink: str = "none", decay: float = 0.0, bias: bool = True
 ) -> Case:
     """A call of `op` on random operands; `decay` is the weight decay of the sink."""
     rng = np.random.default_rng(seed)
-    kernel = isa.kernels()[op]
+    kernel, attrs = isa.kernels()[op], suited(op, attrs)
     inputs = []
     for name, letter in zip(kernel.inputs, kernel.letters, strict=False):
         if name.endswith("?") and not bias:

@@ -91,29 +91,28 @@
  *                        `variant` 1, (1 - mu) instead of the quotient
  *   adam_step            w - lr * (m / (sqrt(v) + epsilon) + wd * w); without
  *                        the last term if wd = weight_decay is 0
- *   gru                  of a step, with h the state before it: r = sigmoid(a[0]
- *                        + s[1]), z = sigmoid(a[1] + s[2]), n = tanh(a[2] + r *
- *                        s[0]); the state after it is (1 - z) * n + z * h. s =
- *                        w h + b has the gates in the order n, r, z. With
- *                        `groups` 1, the steps go from the last one to the
- *                        first one
+ *   gru                  of a step, with h the state before it and the gates n,
+ *                        r, z of s = w h + b: r = sigmoid(a[0] + s[1]),
+ *                        z = sigmoid(a[1] + s[2]), n = tanh(a[2] + r * s[0]);
+ *                        the state after it is (1 - z) * n + z * h. With
+ *                        `groups` 1, the steps go from the last to the first
  *   gru_grad             d = dy + (d' * z' + sum) for the state after a step,
- *                        with d', z' and the sum over q', dr' and dz' of the
- *                        step after it; dn = d * (1 - z) * (1 - n * n); q = dn
- *                        * r, dr = dn * s[0] * (r * (1 - r)), dz = d * (h - n)
- *                        * (z * (1 - z)). The output has q, dr, dz, dn and, if
- *                        oh = 5 * w, d * z
- *   lstm                 of a step, with h and m, the states before it: i =
- *                        sigmoid(a[0] + s[0]), f = sigmoid(a[1] + s[1]), g =
- *                        tanh(a[2] + s[2]), o = sigmoid(a[3] + s[3]), with s =
- *                        w h + b; the states after it are m' = f * m + i * g
- *                        and o * tanh(m'). `groups` as for gru
- *   lstm_grad            d = dy + sum, with the sum over di', df', dg' and do'
- *                        of the step after it; t = tanh(m'), e = d * o * (1 - t
- *                        * t) + e' * f', with e' and f' of the step after it; di
- *                        = e * g * (i * (1 - i)), df = e * m * (f * (1 - f)),
- *                        dg = e * i * (1 - g * g), do = d * t * (o * (1 - o)).
- *                        The output has di, df, dg, do and, if oh = 5 * w, e * f
+ *                        with d', z' and the sum over q', dr', dz' of the step
+ *                        after it; dn = d * (1 - z) * (1 - n * n),
+ *                        q = dn * r, dr = dn * s[0] * (r * (1 - r)),
+ *                        dz = d * (h - n) * (z * (1 - z)). The output has q,
+ *                        dr, dz, dn and, if oh = 5 * w, d * z
+ *   lstm                 of a step, with the states h and m before it and the
+ *                        gates i, f, g, o of s = w h + b: those of a + s, with
+ *                        tanh for g and sigmoid for the others; the states
+ *                        after it are m' = f * m + i * g and o * tanh(m')
+ *   lstm_grad            d = dy + sum, with the sum over di', df', dg', do' of
+ *                        the step after it; t = tanh(m'),
+ *                        e = d * o * (1 - t * t) + e' * f', with e' and f' of
+ *                        the step after it; di = e * g * (i * (1 - i)),
+ *                        df = e * m * (f * (1 - f)), dg = e * i * (1 - g * g),
+ *                        do = d * t * (o * (1 - o)). The output has di, df, dg,
+ *                        do and, if oh = 5 * w, e * f
  *   sinks                g' = g + wd * w with wd = weight_decay; g' = g if
  *                        wd = 0. sgd: w - lr * g'. momentum: mu * v + g'.
  *                        accumulate: acc + g

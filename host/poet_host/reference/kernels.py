@@ -7,5 +7,5 @@ elements of the output. If a kernel computes a parameter's gradient, it returns 
 """
 
 # Importing these files registers their kernels in `KERNELS`.
-from . import dense, elementwise, loss, norm, windows  # noqa: F401
+from . import dense, elementwise, loss, norm, recurrent, windows  # noqa: F401
 from .op import KERNELS as KERNELS, Op as Op

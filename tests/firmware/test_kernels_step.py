@@ -61,6 +61,17 @@ def transformer() -> Model:
     return b.model(b.softmax_xent(b.linear(y, 4)))
 
 
+def recurrent() -> Model:
+    """Layers along time, in both directions, one from the states of another."""
+    b = Builder("recurrent", data=(5, 3, 4))
+    x = b.gru(b.linear(b.data, 15), name="gru")
+    first = b.reshape(b.slice(x, 0, 4, 5), (3, 5))
+    x = b.lstm(b.linear(x, 20), backward=True, name="lstm")
+    x = b.lstm_from(b.linear(x, 20), first, b.reshape(b.slice(x, 0, 0, 1), (3, 5)))
+    x = b.gru_from(b.linear(x, 15), first, backward=True)
+    return b.model(b.mse(b.linear(x, 2)))
+
+
 def random_value(rng: np.random.Generator, node: Node) -> np.ndarray:
     if node.dtype == "int32":
         return rng.integers(0, 4, node.shape, dtype=np.int32)
@@ -83,7 +94,7 @@ def run_step_in_c(graph: Graph, stored: dict[str, np.ndarray], step: int) -> dic
     return values
 
 
-@pytest.mark.parametrize("model", [classifier, regression, transformer])
+@pytest.mark.parametrize("model", [classifier, regression, transformer, recurrent])
 @pytest.mark.parametrize(
     "optimiser",
     [
@@ -111,7 +122,7 @@ def test_every_node_has_the_same_bits_over_several_steps(
 
 
 def test_the_models_use_every_kernel() -> None:
-    models = (classifier(), regression(), transformer())
+    models = (classifier(), regression(), transformer(), recurrent())
     graphs = [training_graph(model, by) for model in models for by in (Sgd(0.1, 0.9), Adam())]
     graphs.append(training_graph(models[0], Sgd(0.1), train="last:1"))
     used = {node.op for graph in graphs for node in graph}

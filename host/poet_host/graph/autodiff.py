@@ -175,15 +175,13 @@ class _Step:
         ]
         to_inputs = [rule for rule in rules if operands[rule.makes] in self._needed]
         to_parameters = [rule for rule in rules if operands[rule.makes] in self._trained]
-        read = {name for rule in to_inputs for name in rule.names}
+        read = {name for rule in to_inputs for name in row.read_for(rule)}
         early = [rule for rule in to_parameters if rule.makes not in read]
         late = [rule for rule in to_parameters if rule.makes in read]
         ordered = (*early, *to_inputs, *late)
         held: list[Node] = []  # parameters that a later rule of this layer still reads
         for i, rule in enumerate(ordered):
-            for source in row.backward:
-                if source.makes in rule.names and source.makes not in operands:
-                    self._make(layer, source, "backward")
+            self._make_operands(layer, rule)
             if operands[rule.makes] in self._needed:
                 self._gradient_of_input(layer, rule)
                 continue
@@ -337,6 +335,13 @@ class _Step:
             f"{old.name}:new", kernel, inputs, fields, "update", old.shape, sink=sink,
             overwrites=old.name, updates=old.name,
         )  # fmt: skip
+
+    def _make_operands(self, layer: Layer, rule: Rule) -> None:
+        """Add the tensors that a rule of the backward pass reads and other rules make."""
+        for source in self._row(layer).backward:
+            if source.makes in rule.names and source.makes not in self._operands[layer.name]:
+                self._make_operands(layer, source)
+                self._make(layer, source, "backward")
 
     def _make(self, layer: Layer, rule: Rule, phase: Phase) -> None:
         """Add a tensor that other kernels of the layer read, such as batchnorm's statistics."""

@@ -1,7 +1,7 @@
 """The table of operators: the shape, parameters, kernels and gradient of each operator.
 
 rules.py describes the parts of a row. This file has the rows of convolutional networks.
-operators_tensor.py and operators_attention.py have the other rows.
+operators_tensor.py, operators_attention.py and operators_recurrent.py have the other rows.
 """
 
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from dataclasses import replace
 from math import prod
 
 from .operators_attention import ATTENTION_OPERATORS
+from .operators_recurrent import RECURRENT_OPERATORS
 from .operators_tensor import TENSOR_OPERATORS
 from .rules import (
     Fields,
@@ -254,4 +255,5 @@ OPERATORS = {
     "mse": _loss("mse", _mse),
     **TENSOR_OPERATORS,
     **ATTENTION_OPERATORS,
+    **RECURRENT_OPERATORS,
 }

@@ -85,6 +85,11 @@ class Operator:
     def is_loss(self) -> bool:
         return "label" in self.inputs
 
+    def read_for(self, rule: Rule) -> set[str]:
+        """Return the operands of a backward rule, and those of the rules that make them."""
+        sources = (r for r in self.backward if r.shape and r.makes in rule.names)
+        return {*rule.names}.union(*map(self.read_for, sources))
+
 
 def of_one_kernel(
     kernel: str, spec: Callable[..., Spec], gradient_reads: str, onnx: str = ""

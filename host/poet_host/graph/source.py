@@ -34,6 +34,7 @@ class Source:
     shape: tuple[Count, ...]  # of each tensor in the file
     transposed: bool = False  # True if the file has the axes in reverse order
     computed: bool = False  # True if a node of the user's model computes the tensor
+    rolled: Count = 0  # number of last rows in the file that come first in the graph
 
     def with_axes_reversed(self) -> "Source":
         """Return a source with the same file tensors, for a graph tensor with reversed axes."""
@@ -45,17 +46,18 @@ class Source:
             "names": self.names, "shape": self.shape, "transposed": self.transposed
         }  # fmt: skip
         about |= {"computed": True} if self.computed else {}
+        about |= {"rolled": self.rolled} if self.rolled else {}
         return _MODEL + json.dumps(about, separators=(",", ":"))
 
     def ours(self, tensors: Sequence[Array], shape: tuple[int, ...]) -> Array:
         """Convert tensors of the file to one graph tensor of shape `shape`."""
         parts = [tensor.T if self.transposed else tensor for tensor in tensors]
-        return np.stack(parts).reshape(shape)
+        return np.roll(np.stack(parts).reshape(shape), self.rolled, axis=0)
 
     def theirs(self, value: Array) -> dict[str, Array]:
         """Convert a graph tensor to the tensors of the file, by name."""
         shape = self.shape[::-1] if self.transposed else self.shape
-        parts = value.reshape((len(self.names), *shape))
+        parts = np.roll(value, -self.rolled, axis=0).reshape((len(self.names), *shape))
         return {
             name: part.T if self.transposed else part
             for name, part in zip(self.names, parts, strict=True)

@@ -1,0 +1,181 @@
+"""Rows of the table of operators for layers that walk along time.
+
+The steps are the first axis. A linear layer before computes the products of the input with its
+weight. The kernel computes the states before and after each step, and its gradient computes the
+gates again from the states before. Both have a row of *blocks*, of one column for each unit, for
+each step and sample. The blocks of a gradient are those of the gates and, if the initial state
+needs a gradient, what the state before gets directly from the state after.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+from .rules import Fields, Operator, Parameter, Rule, Shape, Spec
+
+_VARIANT = 0x54  # dy has size 1 along h, and the initial state along n and h
+
+Whole = Callable[[Fields], Shape]
+Blocks = tuple[int, int]  # first block, number of blocks
+
+
+@dataclass(frozen=True)
+class _Kind:
+    kernel: str
+    gates: int
+    states: int  # number of blocks
+    output: Blocks  # of the states: the output of the layer
+    recurrent: Blocks  # of the gradients: those of the recurrent weight
+    input: Blocks  # of the gradients: those of the products of the input
+    initial: tuple[str, ...]  # operands for the states before the first step
+
+    def spec(self, a: Shape, backward: bool, initial: tuple[Shape, ...] = ()) -> Spec:
+        if len(a) != 3 or a[2] % self.gates:
+            raise ValueError(
+                f"the input must have the shape (steps, batch, {self.gates} * units): add a linear "
+                "layer"
+            )
+        n, c, k = a
+        w = k // self.gates
+        if any(shape != (c, w) for shape in initial):
+            raise ValueError(f"the initial state must have the shape {(c, w)}")
+        fields = {"n": n, "c": c, "h": self.states, "w": w, "k": k, "variant": _VARIANT}
+        fields |= {"oh": (5 if initial else 4) * w, "groups": int(backward)}
+        start = f"kaiming:{w}"
+        parameters = {"weight": Parameter((k, w), start), "bias": Parameter((k,), start)}
+        if not initial:
+            zeros = Parameter((c, w), "zeros", "state")
+            parameters |= dict.fromkeys(self.initial, zeros)
+        return Spec((n, c, w), fields, parameters)
+
+    def operator(self, spec: Callable[..., Spec], *more: Rule) -> Operator:
+        operands = " ".join(("a weight bias", *self.initial))
+        forward = (
+            Rule("states", self.kernel, operands, _states),
+            replace(_slice("y", "states", _states, self.output), shape=None),
+        )
+        backward = (
+            Rule("gates", f"{self.kernel}_grad", "a states weight bias dy", _gates),
+            _slice("before", "states", _states, (0, 1)),
+            _slice("recurrent", "gates", _gates, self.recurrent),
+            replace(_slice("a", "gates", _gates, self.input), shape=None),
+            Rule("weight", "linear_grad_weight", "before recurrent", fields=_products),
+            Rule("bias", "grad_bias", "recurrent", fields=_products),
+        )
+        inputs = ("a", *self.initial) if more else ("a",)
+        return Operator(spec, forward, (*backward, *more), inputs=inputs)
+
+    def first_step(self) -> tuple[Rule, ...]:
+        """Return the rules for what the initial state gets from the first step of the walk."""
+        return (
+            Rule("first", "slice", "gates", _of_step, _first_step),
+            _slice("first_recurrent", "first", _of_step, self.recurrent),
+            _slice("kept", "first", _of_step, (4, 1)),
+        )
+
+
+def _states(f: Fields) -> Shape:
+    return (int(f["n"]), int(f["c"]), int(f["h"] * f["w"]))
+
+
+def _gates(f: Fields) -> Shape:
+    return (int(f["n"]), int(f["c"]), int(f["oh"]))
+
+
+def _of_step(f: Fields) -> Shape:
+    return _gates(f)[1:]
+
+
+def _slice(makes: str, of: str, whole: Whole, blocks: Blocks) -> Rule:
+    """Return the rule that selects blocks from all rows of a tensor."""
+    first, count = blocks
+
+    def shape(f: Fields) -> Shape:
+        return (*whole(f)[:-1], count * int(f["w"]))
+
+    def fields(f: Fields) -> Fields:
+        *rows, columns = whole(f)
+        part = {"k": count * f["w"], "oh": first * f["w"]}
+        return {"n": prod(rows), "c": columns, "h": 1, "w": 1, **part}
+
+    return Rule(makes, "slice", of, shape, fields)
+
+
+def _first_step(f: Fields) -> Fields:
+    """Return the fields of a slice: the gradients of the step that the walk begins with."""
+    size = prod(_of_step(f))
+    begin = (f["n"] - 1) * size if f["groups"] else 0
+    return {"n": 1, "c": f["n"] * size, "h": 1, "w": 1, "k": size, "oh": begin}
+
+
+def _products(f: Fields) -> Fields:
+    """Return the fields of the gradients of the recurrent weight and bias."""
+    return {"n": f["n"] * f["c"], "c": f["w"], "h": 1, "w": 1, "k": f["k"], "oh": 1, "ow": 1}
+
+
+def _states_of_samples(f: Fields) -> Fields:
+    return {"n": f["c"], "c": f["w"], "h": 1, "w": 1, "k": f["k"], "variant": 0}
+
+
+def _from_first(makes: str) -> Rule:
+    """Return the rule for the first step's gradients times the recurrent weight."""
+
+    def shape(f: Fields) -> Shape:
+        return (int(f["c"]), int(f["w"]))
+
+    operands = "first_recurrent weight"
+    return Rule(makes, "linear_grad_input", operands, shape, _states_of_samples)
+
+
+_GRU = _Kind("gru", 3, 2, (1, 1), (0, 3), (1, 3), ("initial",))
+
+
+def _gru(a: Shape, *, backward: bool = False) -> Spec:
+    """Walk along time: a (T, N, 3 * H) -> states (T, N, H), from states of 0.
+
+    `a` has the products of the input for the gates reset, update and new, in PyTorch's order. The
+    rows of the recurrent weight (3 * H, H) are those of new, reset and update. If `backward`, the
+    walk begins with the last step.
+    """
+    return _GRU.spec(a, backward)
+
+
+def _gru_from(a: Shape, initial: Shape, *, backward: bool = False) -> Spec:
+    """Do the same as `gru`, from an initial state (N, H) that another layer computes."""
+    return _GRU.spec(a, backward, (initial,))
+
+
+_LSTM = _Kind("lstm", 4, 3, (2, 1), (0, 4), (0, 4), ("initial", "cell"))
+
+
+def _lstm(a: Shape, *, backward: bool = False) -> Spec:
+    """Walk along time: a (T, N, 4 * H) -> states (T, N, H), from states of 0.
+
+    `a` has the products of the input for the gates input, forget, cell and output. The rows of the
+    recurrent weight (4 * H, H) have the same order. If `backward`, the walk begins with the last
+    step.
+    """
+    return _LSTM.spec(a, backward)
+
+
+def _lstm_from(a: Shape, initial: Shape, cell: Shape, *, backward: bool = False) -> Spec:
+    """Do the same as `lstm`, from initial states (N, H) that other layers compute."""
+    return _LSTM.spec(a, backward, (initial, cell))
+
+
+RECURRENT_OPERATORS = {
+    "gru": _GRU.operator(_gru),
+    "gru_from": _GRU.operator(
+        _gru_from,
+        *_GRU.first_step(),
+        _from_first("products"),
+        Rule("initial", "add", "products kept", fields=_states_of_samples),
+    ),
+    "lstm": _LSTM.operator(_lstm),
+    "lstm_from": _LSTM.operator(
+        _lstm_from,
+        *_LSTM.first_step(),
+        replace(_from_first("initial"), shape=None),
+        Rule("cell", "", "kept"),
+    ),
+}

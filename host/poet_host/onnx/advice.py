@@ -6,9 +6,7 @@ OF_SIZES = (
     *("GreaterOrEqual", "Less", "LessOrEqual", "Mod", "Not", "Or", "Range", "Shape", "Size"),
 )
 _OPERATORS: dict[str, tuple[str, ...]] = {
-    "recurrent layers are not supported: use convolutions along time, or attention": (
-        *("GRU", "LSTM", "RNN"),
-    ),
+    "this recurrent layer is not supported: use GRU or LSTM": ("RNN",),
     "the model is quantised: export it in float32, before quantisation": (
         *("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger"),
         *("QLinearConv", "QLinearMatMul", "QuantizeLinear"),

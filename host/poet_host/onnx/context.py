@@ -197,7 +197,7 @@ class Context:
             )
         computed = any(constant.computed for constant in given)
         file = given[0].source
-        start = Source(names, file.shape, file.transposed, computed).start()
+        start = Source(names, file.shape, file.transposed, computed, file.rolled).start()
         if start not in self._parameters:
             if not all(np.isfinite(constant.value).all() for constant in given):
                 raise Unsupported(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..graph.weights import Array
+from .gates import take_apart
 
 Arrays = dict[str, Array]
 Uses = dict[str, list[tuple[Any, int]]]
@@ -94,6 +95,12 @@ def restore(onnx: ModuleType, graph: Any) -> None:
     added = _split_merged(graph, arrays, taken)
     added |= _omitted_biases(graph, arrays | added, taken)
     transposed, gone = _linear_weights(onnx, graph, arrays | added, taken)
+    layers = _layers(graph)
+    gates, joined = take_apart(
+        onnx, graph, arrays | added, module_of, lambda node: layers[_output(node)],
+        lambda name: free_name(name, taken),
+    )  # fmt: skip
+    added, gone = added | gates, gone | joined
     for tensor in [tensor for tensor in graph.initializer if tensor.name in gone]:
         graph.initializer.remove(tensor)
     for name, value in (added | transposed).items():

@@ -16,6 +16,7 @@ from .context import Deferred, Unsupported, deferred
 from .fold import Constant
 from .names import is_numbered
 from .node import ImportedNode, Rule
+from .recurrent import RECURRENT_RULES
 from .tensors import TENSOR_RULES
 from .views import LEFT_OUT, plain
 
@@ -327,6 +328,7 @@ def _global_maximum(node: ImportedNode) -> Tensor:
 
 RULES: dict[str, Rule] = {
     **TENSOR_RULES,
+    **RECURRENT_RULES,
     "AveragePool": _pool("avgpool2d"),
     "BatchNormalization": _batchnorm,
     "Conv": _conv,

@@ -14,6 +14,7 @@ from .advice import ADVICE, OF_SIZES, advice
 from .context import Context, Deferred, Parts, Unknown, Unsupported
 from .fold import Constant, computed, fold
 from .fuse import fused
+from .gates import TO_PYTORCH as RECURRENT
 from .model import OnnxNode, needed_for
 from .node import ImportedNode, Rule
 from .tokens import TokenValues, evaluate_for_texts, is_evaluable
@@ -92,14 +93,19 @@ class Walk:
             self._report(node, ADVICE.get(node.op, reason))
 
     def _is_repeated_for_samples(self, node: OnnxNode) -> bool:
-        """Return True if a node repeats a tensor of the file for each sample, and Concat reads it.
+        """Return True if a node repeats a tensor of the file for each sample.
 
-        The tensor is trained without the repetition. The rule of Concat repeats it instead.
+        The tensor is trained without the repetition. The rule of what reads it repeats it instead:
+        of Concat, or of a recurrent layer.
         """
         first = self.values.get(node.inputs[0]) if node.op == "Expand" else None
         plain = isinstance(first, Constant) and not first.computed and first.value.size > 1
         readers = self.context.readers(node.outputs[0])
-        return plain and {reader.op for reader in readers} == {"Concat"}
+        ops = {reader.op for reader in readers}
+        if ops == {"Slice"}:  # of the states of several layers
+            names = (reader.outputs[0] for reader in readers)
+            ops = {reader.op for name in names for reader in self.context.readers(name)}
+        return plain and (ops == {"Concat"} or (bool(ops) and ops <= RECURRENT.keys()))
 
     def _build(self, node: OnnxNode) -> None:
         """Add the layers of a node. If it depends on shapes alone, its outputs become constants."""

@@ -14,6 +14,7 @@ from poet_host.reference.inference import logits
 from poet_host.reference.step import run_step
 from support.onnx_architectures import (
     Between,
+    Dilated,
     Language,
     Normalised,
     Padded,
@@ -40,6 +41,7 @@ def texts() -> torch.Tensor:
 MODULES: dict[type[nn.Module], Callable[[], torch.Tensor]] = {
     VisionTransformer: images,
     Between: images,
+    Dilated: images,
     Normalised: images,
     Repeated: images,
     Language: texts,

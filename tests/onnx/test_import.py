@@ -34,6 +34,12 @@ CONVOLUTIONS = {
     "as keras": ((6, 4, 3, 3), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
     "lower": ((6, 4, 2, 4), {"auto_pad": "SAME_LOWER", "strides": [1, 3]}),
     "wider than its window": ((6, 4, 2, 2), {"pads": [0, 3, 2, 0]}),
+    "dilated": ((6, 4, 3, 3), {"pads": [2, 2, 2, 2], "dilations": [2, 2]}),
+    "dilated, depthwise": ((4, 1, 3, 2), {"group": 4, "dilations": [1, 3]}),
+    "dilated, with strides": (
+        (6, 4, 2, 3),
+        {"pads": [1, 0, 2, 5], "dilations": [3, 2], "strides": [2, 3]},
+    ),
 }
 
 
@@ -43,6 +49,22 @@ def test_convolutions(case: str, bias: bool) -> None:
     shape, attributes = CONVOLUTIONS[case]
     constants = {"c.weight": random(*shape)} | ({"c.bias": random(shape[0])} if bias else {})
     graph = same_as_runtime(one_node("Conv", IMAGE, constants, **attributes))
+    assert [node.name for node in graph.trainable] == list(constants)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"strides": [2, 2]},
+        {"pads": [1, 0, 0, 1], "strides": [1, 3]},
+        {"strides": [2, 3], "pads": [1, 1, 1, 1], "output_padding": [1, 2]},
+        {"strides": [3, 3], "output_padding": [0, 2]},
+        {"group": 2, "pads": [2, 2, 2, 2]},
+    ],
+)
+def test_transposed_convolutions(attributes: dict[str, Any]) -> None:
+    constants = {"c.weight": random(4, 3, 3, 2), "b": random(3 * attributes.get("group", 1))}
+    graph = same_as_runtime(one_node("ConvTranspose", IMAGE, constants, **attributes))
     assert [node.name for node in graph.trainable] == list(constants)
 
 
@@ -158,6 +180,15 @@ UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"starts": np.array([1, -5]), "ends": np.array([3, 2**40]), "axes": np.array([1, 3])},
         {},
     ),
+    "slice with steps": (
+        "Slice",
+        {
+            "starts": np.array([1, -8]), "ends": np.array([2**40, 7]), "axes": np.array([1, 3]),
+            "steps": np.array([2, 3]),
+        },
+        {},
+    ),
+    "gather any": ("Gather", {"indices": np.array([[3, 1, 2], [3, 3, 0]])}, {"axis": 1}),
     "gather": ("Gather", {"indices": np.array(2)}, {"axis": 1}),
     "gather more": ("Gather", {"indices": np.array([1, 2])}, {"axis": 1}),
     "unsqueeze": ("Unsqueeze", {"axes": np.array([1, 5])}, {}),

@@ -154,3 +154,20 @@ class Repeated(nn.Module):
         x = self.block(self.norm_2(self.block(self.norm_1(x[:, 0]))))
         logits: Tensor = self.classifier(x.flatten(1))
         return logits
+
+
+class Dilated(nn.Module):
+    """Dilated convolutions, one of them padded in front alone, and one that is transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3, padding=2, dilation=2)
+        self.each = nn.Conv1d(4, 4, 2, dilation=3, groups=4, bias=False)
+        self.up = nn.ConvTranspose1d(4, 2, 3, stride=2, output_padding=1)
+        self.classifier = nn.Linear(10, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.relu(self.first(x))[..., ::2].flatten(2)[..., :17]
+        x = functional.relu(self.up(self.each(functional.pad(x, (3, 0)))))
+        logits: Tensor = self.classifier(x[:, :, 1:10:2].flatten(1))
+        return logits

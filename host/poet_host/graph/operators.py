@@ -98,6 +98,46 @@ def _conv2d(
     return Spec((a["n"], channels, a["oh"], a["ow"]), a, _weight_and_bias(weight, bias))
 
 
+def _conv_transpose2d(
+    x: Shape,
+    channels: int,
+    kernel: Pair,
+    *,
+    stride: Pair = 1,
+    padding: Padding = 0,
+    output_padding: Pair = 0,
+    groups: int = 1,
+) -> Spec:
+    """Transpose a convolution: x (N, C, H, W) -> (N, channels, OH, OW), as PyTorch does.
+
+    The fields are those of the convolution that maps the output's shape to the shape of x.
+    """
+    a = _image(x)
+    checked_count(channels, "channels")
+    if a["c"] % checked_count(groups, "groups") or channels % groups or groups > 65535:
+        raise ValueError(
+            f"the number of groups ({groups}) must divide the input channels ({a['c']}) and the "
+            f"output channels ({channels})"
+        )
+    sizes, sides = {"n": a["n"], "c": channels}, []
+    taps, steps = _pair(kernel, "kernel", 1), _pair(stride, "stride", 1)
+    rows = zip("hw", taps, steps, _sides(padding), _pair(output_padding, "padding", 0), strict=True)
+    for axis, taps_of_axis, step, (before, after), more in rows:
+        sizes[axis] = (a[axis] - 1) * step + taps_of_axis - before - after + more
+        if more >= step or sizes[axis] < 1:
+            raise ValueError(
+                f"`output_padding` ({more}) must be less than the stride ({step}), and the output "
+                "must not be empty: change the padding"
+            )
+        sides.append((before, max(after - more, 0)))
+    found = _window(sizes, taps, steps, (sides[0], sides[1])) | {"k": a["c"], "groups": groups}
+    weight = (a["c"], channels // groups, *taps)
+    start = f"kaiming:{prod(weight[1:])}"
+    return Spec(
+        (a["n"], channels, sizes["h"], sizes["w"]), found, {"weight": Parameter(weight, start)}
+    )
+
+
 def _linear(x: Shape, features: int, *, bias: bool = True) -> Spec:
     """Apply a linear layer: x (N, C) -> (N, features), or (N, L, C) -> (N, L, features)."""
     if len(x) not in (2, 3):
@@ -216,6 +256,14 @@ def _loss(kernel: str, spec: Callable[..., Spec]) -> Operator:
 
 OPERATORS = {
     "conv2d": _weighted("conv2d", _conv2d),
+    "conv_transpose2d": Operator(
+        _conv_transpose2d,
+        forward=(Rule("y", "conv2d_grad_input", "x weight"),),
+        backward=(
+            Rule("x", "conv2d", "dy weight"),
+            Rule("weight", "conv2d_grad_weight", "dy x"),
+        ),
+    ),
     "linear": _weighted("linear", _linear),
     "batchnorm2d": Operator(
         _batchnorm2d,

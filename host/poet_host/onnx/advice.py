@@ -19,9 +19,7 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
     "this activation is not supported: use Relu, LeakyRelu, Gelu, HardSwish, or x * Sigmoid(x)": (
         *("Celu", "Elu", "Mish", "Selu", "Shrink", "Softplus", "Softsign", "ThresholdedRelu"),
     ),
-    "this operator is not supported: use Resize (nearest) and Conv instead": (
-        *("ConvTranspose", "MaxUnpool", "Upsample"),
-    ),
+    "this operator is not supported: use Resize instead": ("MaxUnpool", "Upsample"),
     "this operator is not supported: write it as Reshape, Transpose and MatMul": ("Einsum",),
     "this normalisation is not supported: use BatchNormalization or LayerNormalization": (
         *("LRN", "LpNormalization", "MeanVarianceNormalization", "RMSNormalization"),

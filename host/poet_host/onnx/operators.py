@@ -2,109 +2,27 @@
 
 A rule takes an ImportedNode and returns the node's output. If the node cannot be trained, the rule
 raises Unsupported, with the reason and what to do. A Tensor is a name and a shape, so a change of
-shape alone adds no layer. This file has the rules of layers with weights or windows; tensors.py has
-the rules of operators on tensors of any shape.
+shape alone adds no layer. This file has the rules of layers with weights; windows.py has those of
+convolutions and pooling, tensors.py those of operators on tensors of any shape.
 """
 
-from math import nan, prod
-from typing import Any
+from math import prod
 
 from ..graph.builder import Tensor
 from ..graph.operators_tensor import axis_of
 from ..graph.rules import Shape
-from .context import Deferred, Unsupported, deferred
+from .context import Deferred, Unsupported
 from .fold import Constant
 from .names import is_numbered
 from .node import ImportedNode, Rule
 from .recurrent import RECURRENT_RULES
 from .tensors import TENSOR_RULES
-from .views import LEFT_OUT, plain
+from .views import plain
+from .windows import WINDOW_RULES
 
 # Permutations of the axes (batch, length, heads, width) in an attention: the first is the transpose
 # of queries and values, the second is the transpose of keys.
 _SPLIT, _SPLIT_TRANSPOSED = (0, 2, 1, 3), (0, 2, 3, 1)
-
-
-def _image(x: Tensor) -> Tensor:
-    """Return a signal (N, C, L) as an image (N, C, 1, L). Return an image unchanged."""
-    if len(x.shape) == 3:
-        return Tensor(x.name, (*x.shape[:2], 1, x.shape[2]))
-    if len(x.shape) != 4:
-        raise Unsupported(
-            f"the input has {len(x.shape)} dimensions: use signals (3 dimensions) or images (4)"
-        )
-    return x
-
-
-def _as_before(y: Tensor, x: Tensor) -> Tensor:
-    """Return the image `y` as a signal, if `x` is a signal."""
-    return Tensor(y.name, (*y.shape[:2], y.shape[3])) if len(x.shape) == 3 else y
-
-
-def _windowed(node: ImportedNode, kernel: Shape, filling: float) -> tuple[Tensor, dict[str, Any]]:
-    """Return the input of a convolution or pooling node, and its kernel, stride and padding.
-
-    If the input has deferred padding with the value `filling`, the returned padding includes it.
-    """
-    dilations = node.attribute("dilations") or [1]
-    if any(dilation != 1 for dilation in dilations):
-        raise Unsupported(
-            f"dilations {dilations} are not supported: use dilation 1, with a larger kernel or a "
-            "stride"
-        )
-    x, around = node.with_padding(0, filling)
-    stride = tuple(node.attribute("strides") or [1] * len(kernel))
-    if len(x.shape) != len(kernel) + 2:
-        raise Unsupported(
-            f"the kernel {kernel} needs an input of {len(kernel) + 2} dimensions, but the input "
-            f"has shape {x.shape}"
-        )
-    sizes = tuple(n + sum(pad) for n, pad in zip(x.shape[2:], around[2:], strict=True))
-    own = _pads(node, sizes, kernel, stride)
-    pads = tuple((a + c, b + d) for (a, b), (c, d) in zip(around[2:], own, strict=True))
-    if filling == 0 and any(
-        a != b and max(a, b) >= taps for (a, b), taps in zip(pads, kernel, strict=True)
-    ):  # some windows contain only padding
-        whole = deferred(x, pads=((0, 0), (0, 0), *pads))
-        x, pads = node.materialise(whole), ((0, 0),) * len(kernel)
-    if len(kernel) == 1:
-        kernel, stride, pads = (1, *kernel), (1, *stride), ((0, 0), *pads)
-    return x, {"kernel": kernel, "stride": stride, "padding": pads}
-
-
-def _pads(
-    node: ImportedNode, sizes: Shape, kernel: Shape, stride: Shape
-) -> tuple[tuple[int, int], ...]:
-    """Return the padding at the beginning and at the end of each axis of the kernel."""
-    automatic = node.attribute("auto_pad", "NOTSET")
-    if automatic in ("SAME_UPPER", "SAME_LOWER"):
-        totals = [
-            max((-(-size // step) - 1) * step + taps - size, 0)
-            for size, taps, step in zip(sizes, kernel, stride, strict=True)
-        ]
-        sides = [(n // 2, -(-n // 2)) for n in totals]
-        return tuple(sides if automatic == "SAME_UPPER" else (side[::-1] for side in sides))
-    pads = [] if automatic == "VALID" else node.attribute("pads") or []
-    pads = pads or [0] * 2 * len(kernel)
-    return tuple(zip(pads[: len(kernel)], pads[len(kernel) :], strict=True))
-
-
-def _conv(node: ImportedNode) -> Tensor:
-    weight = node.weight(1)
-    channels, _, *kernel = weight.value.shape
-    x, window = _windowed(node, tuple(kernel), 0.0)
-    image = _image(x)
-    bias = node.bias(2, channels, -1 - len(kernel))
-    name = node.layer_name(weight, bias)
-    shape = (channels, weight.value.shape[1], *window["kernel"])
-    parameters = {"weight": node.parameter(name, "weight", weight, shape)}
-    if bias:
-        parameters["bias"] = node.parameter(name, "bias", bias, (channels,))
-    y = node.layer(
-        "conv2d", (image,), channels, name=name, parameters=parameters, bias=bias is not None,
-        groups=node.attribute("group", 1), **window,
-    )  # fmt: skip
-    return _as_before(y, x)
 
 
 def _gemm(node: ImportedNode) -> Tensor:
@@ -279,65 +197,14 @@ def _normed_groups(node: ImportedNode, x: Tensor, groups: int, seen: Shape) -> T
     return Tensor(y.name, x.shape)
 
 
-def _pool(kind: str) -> Rule:
-    def rule(node: ImportedNode) -> Tensor:
-        kernel = tuple(node.attribute("kernel_shape"))
-        x, options = _windowed(node, kernel, LEFT_OUT if kind == "maxpool2d" else nan)
-        counts, partial = bool(node.attribute("count_include_pad", 0)), False
-        if node.attribute("ceil_mode", 0):
-            whole = _rounded_up(_image(x), options)
-            partial, padded = whole != options["padding"], any(map(any, options["padding"]))
-            if partial and counts and padded and kind == "avgpool2d":
-                raise Unsupported(
-                    "count_include_pad is not supported for padded data if ceil_mode adds a "
-                    "partial window: pad or crop the data to whole windows"
-                )
-            options["padding"] = whole
-        if kind == "avgpool2d":
-            options["count_padding"] = counts and not partial
-        return _as_before(node.layer(kind, (_image(x),), **options), x)
-
-    return rule
-
-
-def _rounded_up(x: Tensor, window: dict[str, Any]) -> tuple[tuple[int, int], ...]:
-    """Return the padding that completes a partial last window on each axis (ceil_mode).
-
-    A window that would start in the padding at the end is omitted.
-    """
-    found = []
-    axes = (window[name] for name in ("kernel", "stride", "padding"))
-    for size, taps, step, (before, after) in zip(x.shape[2:], *axes, strict=True):
-        last = -(-(size + before + after - taps) // step) * step
-        last -= step if last >= size + before else 0
-        found.append((before, max(after, last + taps - size - before)))
-    return tuple(found)
-
-
-def _global_average(node: ImportedNode) -> Tensor:
-    x = node.tensor(0)
-    y = node.layer("global_avgpool", (_image(x),))
-    return Tensor(y.name, (*x.shape[:2], *(1 for _ in x.shape[2:])))
-
-
-def _global_maximum(node: ImportedNode) -> Tensor:
-    x = node.tensor(0)
-    y = node.layer("maxpool2d", (_image(x),), _image(x).shape[2:])
-    return Tensor(y.name, (*x.shape[:2], *(1 for _ in x.shape[2:])))
-
-
 RULES: dict[str, Rule] = {
     **TENSOR_RULES,
     **RECURRENT_RULES,
-    "AveragePool": _pool("avgpool2d"),
+    **WINDOW_RULES,
     "BatchNormalization": _batchnorm,
-    "Conv": _conv,
     "Gemm": _gemm,
-    "GlobalAveragePool": _global_average,
-    "GlobalMaxPool": _global_maximum,
     "GroupNormalization": _groupnorm,
     "InstanceNormalization": _instancenorm,
     "LayerNormalization": _layernorm,
     "MatMul": _matmul,
-    "MaxPool": _pool("maxpool2d"),
 }

@@ -12,6 +12,7 @@ from ..graph.operators_tensor import axis_of
 from .context import Deferred, Unsupported
 from .fold import Constant, computed
 from .node import ImportedNode, Rule
+from .resizing import RESIZING_RULES
 from .tokens import LOW, UNMASKED
 from .views import VIEW_RULES, plain
 
@@ -287,6 +288,7 @@ def _log_softmax(node: ImportedNode) -> Tensor:
 
 TENSOR_RULES: dict[str, Rule] = {
     **VIEW_RULES,
+    **RESIZING_RULES,
     **{row.onnx: _same(kind) for kind, row in OPERATORS.items() if row.onnx},
     "Add": _add,
     "Clip": _clip,

@@ -5,18 +5,16 @@ layer. Others defer an operation (context.Deferred): it becomes a layer only if 
 do it.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, pairwise
 from math import inf, prod
-from typing import Any
 
 import numpy as np
 
 from ..graph.builder import Tensor
 from ..graph.operators_tensor import axis_of
 from ..graph.rules import Shape
-from .context import Deferred, Parts, Unsupported
+from .context import Deferred, Parts, Unsupported, deferred
 from .fold import Constant
 from .node import ImportedNode, Rule
 
@@ -163,9 +161,11 @@ def _gather(node: ImportedNode) -> Tensor | Deferred:
             "the model"
         )
     indices = [int(index) % size for index in chosen.reshape(-1)]
-    if indices != list(range(indices[0], indices[0] + len(indices))):
-        raise Unsupported("the indices are not consecutive: use Slice (and Concat) instead")
-    part = _part(node, x, axis, indices[0], indices[-1] + 1)
+    part = x
+    if indices == list(range(indices[0], indices[0] + len(indices))):
+        part = _part(node, x, axis, indices[0], indices[-1] + 1)
+    else:
+        part = deferred(_picked(node, node.tensor(0), axis, indices))
     if chosen.ndim == 0:
         return _without(part, {axis})
     made = node.materialise(part, node.helper_name("picked"))
@@ -180,18 +180,63 @@ def _part(node: ImportedNode, x: Deferred, axis: int, begin: int, end: int) -> D
     return replace(x, tensor=part)
 
 
+def _picked(node: ImportedNode, x: Tensor, axis: int, indices: list[int]) -> Tensor:
+    """Return the elements `indices` of `x` along one axis: a concatenation of regular runs."""
+    runs: list[list[int]] = []
+    for index in indices:
+        run = runs[-1] if runs else []
+        steps = [b - a for a, b in pairwise([*run, index])]
+        if steps and steps[0] > 0 and len(set(steps)) == 1:
+            run.append(index)
+        else:
+            runs.append([index])
+    parts = [
+        every(node, x, axis, run[0], len(run), run[1] - run[0] if len(run) > 1 else 1)
+        for run in runs
+    ]
+    y = parts[0]
+    for part in parts[1:]:
+        y = node.layer("concat", (y, part), axis, name=node.helper_name("picked"))
+    return y
+
+
+def every(node: ImportedNode, x: Tensor, axis: int, begin: int, count: int, step: int) -> Tensor:
+    """Return `count` elements of `x` along one axis: `begin`, `begin` + `step`, and so on."""
+    size, end = x.shape[axis], begin + count * step
+    front, back = x.shape[:axis], x.shape[axis + 1 :]
+    if (begin, count, step) == (0, size, 1):
+        return x
+    if begin or end < size:
+        name = node.helper_name("part")
+        x = node.layer("slice", (x,), axis, begin, min(end, size), name=name)
+    if end > size:
+        x = node.layer("pad", (x,), axis, 0, end - size, name=node.helper_name("filled"))
+    if step > 1:
+        grid = Tensor(x.name, (*front, count, step, *back))
+        x = node.layer("slice", (grid,), axis + 1, 0, 1, name=node.helper_name("steps"))
+    return Tensor(x.name, (*front, count, *back))
+
+
 def _slice(node: ImportedNode) -> Deferred:
     x = node.unpadded(0)
     begins, ends = node.integers(1, "starts") or [], node.integers(2, "ends") or []
-    axes, steps = node.integers(3, "axes") or list(range(len(begins))), node.integers(4, "steps")
-    if any(step != 1 for step in steps or []):
-        raise Unsupported(f"the slice has the steps {steps}: only steps of 1 are supported")
-    for axis, begin, end in zip(
-        (axis_of(a, len(x.shape)) for a in axes), begins, ends, strict=True
+    axes = node.integers(3, "axes") or list(range(len(begins)))
+    steps = node.integers(4, "steps") or [1] * len(begins)
+    if min(steps, default=1) < 1:
+        raise Unsupported(
+            f"the slice has the steps {steps}, which reverse an axis: reverse the data before "
+            "training"
+        )
+    for axis, begin, end, step in zip(
+        (axis_of(a, len(x.shape)) for a in axes), begins, ends, steps, strict=True
     ):
         size = x.shape[axis]
         begin, end = (min(max(place + size * (place < 0), 0), size) for place in (begin, end))
-        x = _part(node, x, axis, begin, end)
+        if step == 1:
+            x = _part(node, x, axis, begin, end)
+        else:
+            whole = node.materialise(plain(x))
+            x = deferred(every(node, whole, axis, begin, -(-(end - begin) // step), step))
     return x
 
 
@@ -265,82 +310,6 @@ def _concat(node: ImportedNode) -> Tensor:
     return x
 
 
-def _resize(node: ImportedNode) -> Tensor:
-    """Resize by repeating each number: only integer factors with mode nearest are supported."""
-    x, policy = node.tensor(0), node.attribute("keep_aspect_ratio_policy", "stretch")
-    if policy != "stretch":
-        raise Unsupported(f"`keep_aspect_ratio_policy` {policy} is not supported: use `stretch`")
-    rank = len(x.shape)
-    axes = [axis_of(axis, rank) for axis in node.attribute("axes") or range(rank)]
-    if node.has(3):
-        sizes = [int(size) for size in node.constant(3).value]
-    else:
-        scales = node.constant(2).value.tolist()
-        sizes = [int(x.shape[axis] * scale) for axis, scale in zip(axes, scales, strict=True)]
-    wanted = list(x.shape)
-    for axis, size in zip(axes, sizes, strict=True):
-        wanted[axis] = size
-    wanted = node.context.with_batch(x.shape, wanted)
-    how = node.attribute("coordinate_transformation_mode", "half_pixel")
-    nearest = node.attribute("nearest_mode", "round_prefer_floor")
-    if node.attribute("mode", "nearest") != "nearest" or not all(
-        _repeats(size, whole, how, nearest) for size, whole in zip(x.shape, wanted, strict=True)
-    ):
-        raise Unsupported(
-            "this resizing is not supported: use the mode `nearest`, with integer factors, so that "
-            "each number is repeated equally often"
-        )
-    return _repeated(node, x, tuple(wanted), each=True)
-
-
-def _repeated(node: ImportedNode, x: Tensor, wanted: Shape, each: bool) -> Tensor:
-    """Repeat `x` along its axes until it has the shape `wanted`.
-
-    If `each` is True, every number is repeated: 0 1 becomes 0 0 1 1. Otherwise the whole axis is
-    repeated: 0 1 becomes 0 1 0 1.
-    """
-    pairs = [(size, n // size) for size, n in zip(x.shape, wanted, strict=True)]
-    order = (0, 1) if each else (1, 0)
-    seen = tuple((size, 1)[i] for size, _ in pairs for i in order)
-    whole = tuple(pair[i] for pair in pairs for i in order)
-    if seen == whole:
-        return x
-    runs = [*groupby(a != b for a, b in zip(seen, whole, strict=True) if b != 1)]
-    if len(runs) > 4:  # a layer has at most four axes, so the last axis gets a second layer
-        last = max(axis for axis, (_, times) in enumerate(pairs) if times > 1)
-        x = _repeated(node, x, (*wanted[:last], *x.shape[last:]), each)
-        return _repeated(node, x, wanted, each)
-    y = node.layer("expand", (Tensor(x.name, seen),), whole)
-    return Tensor(y.name, wanted)
-
-
-def _tile(node: ImportedNode) -> Tensor:
-    x, times = node.tensor(0), node.constant(1).value.tolist()
-    wanted = tuple(size * n for size, n in zip(x.shape, times, strict=True))
-    return _repeated(node, x, wanted, each=False)
-
-
-def _repeats(size: int, whole: int, how: str, nearest: str) -> bool:
-    """Return True if a resize from `size` to `whole` numbers repeats each number equally often."""
-    places = np.arange(whole)
-    factor = whole / size
-    found = {
-        "asymmetric": places / factor,
-        "half_pixel": (places + 0.5) / factor - 0.5,
-        "pytorch_half_pixel": (places + 0.5) / factor - 0.5,
-        "tf_half_pixel_for_nn": (places + 0.5) / factor,
-    }.get(how)
-    rounds: dict[str, Callable[[Any], Any]] = {
-        "floor": np.floor,
-        "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-        "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-    }
-    rounded = rounds.get(nearest)
-    if whole % size or found is None or rounded is None:
-        return False
-    return bool((rounded(found).clip(0, size - 1) == places // factor).all())
-
-
 def _expand(node: ImportedNode) -> Tensor | Constant:
     wanted = [int(size) for size in node.constant(1).value]
     if not node.is_tensor(0):  # Concat repeats the constant: see Walk._is_repeated_for_samples
@@ -359,13 +328,11 @@ VIEW_RULES: dict[str, Rule] = {
     "Identity": _same,
     "Pad": _pad,
     "Reshape": _reshape,
-    "Resize": _resize,
     "SequenceAt": _sequence_at,
     "Slice": _slice,
     "Split": _split,
     "SplitToSequence": _split_to_sequence,
     "Squeeze": _squeeze,
-    "Tile": _tile,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }

@@ -1,0 +1,92 @@
+"""Import rules of ONNX operators that repeat numbers; operators.py explains the rules."""
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from ..graph.builder import Tensor
+from ..graph.operators_tensor import axis_of
+from ..graph.rules import Shape
+from .context import Unsupported
+from .node import ImportedNode, Rule
+
+
+def _resize(node: ImportedNode) -> Tensor:
+    """Resize by repeating each number: only integer factors with mode nearest are supported."""
+    x, policy = node.tensor(0), node.attribute("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        raise Unsupported(f"`keep_aspect_ratio_policy` {policy} is not supported: use `stretch`")
+    rank = len(x.shape)
+    axes = [axis_of(axis, rank) for axis in node.attribute("axes") or range(rank)]
+    if node.has(3):
+        sizes = [int(size) for size in node.constant(3).value]
+    else:
+        scales = node.constant(2).value.tolist()
+        sizes = [int(x.shape[axis] * scale) for axis, scale in zip(axes, scales, strict=True)]
+    wanted = list(x.shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        wanted[axis] = size
+    wanted = node.context.with_batch(x.shape, wanted)
+    how = node.attribute("coordinate_transformation_mode", "half_pixel")
+    nearest = node.attribute("nearest_mode", "round_prefer_floor")
+    if node.attribute("mode", "nearest") != "nearest" or not all(
+        _repeats(size, whole, how, nearest) for size, whole in zip(x.shape, wanted, strict=True)
+    ):
+        raise Unsupported(
+            "this resizing is not supported: use the mode `nearest`, with integer factors, so that "
+            "each number is repeated equally often"
+        )
+    return _repeated(node, x, tuple(wanted), each=True)
+
+
+def _repeated(node: ImportedNode, x: Tensor, wanted: Shape, each: bool) -> Tensor:
+    """Repeat `x` along its axes until it has the shape `wanted`.
+
+    If `each` is True, every number is repeated: 0 1 becomes 0 0 1 1. Otherwise the whole axis is
+    repeated: 0 1 becomes 0 1 0 1.
+    """
+    pairs = [(size, n // size) for size, n in zip(x.shape, wanted, strict=True)]
+    order = (0, 1) if each else (1, 0)
+    seen = tuple((size, 1)[i] for size, _ in pairs for i in order)
+    whole = tuple(pair[i] for pair in pairs for i in order)
+    if seen == whole:
+        return x
+    runs = [*groupby(a != b for a, b in zip(seen, whole, strict=True) if b != 1)]
+    if len(runs) > 4:  # a layer has at most four axes, so the last axis gets a second layer
+        last = max(axis for axis, (_, times) in enumerate(pairs) if times > 1)
+        x = _repeated(node, x, (*wanted[:last], *x.shape[last:]), each)
+        return _repeated(node, x, wanted, each)
+    y = node.layer("expand", (Tensor(x.name, seen),), whole)
+    return Tensor(y.name, wanted)
+
+
+def _tile(node: ImportedNode) -> Tensor:
+    x, times = node.tensor(0), node.constant(1).value.tolist()
+    wanted = tuple(size * n for size, n in zip(x.shape, times, strict=True))
+    return _repeated(node, x, wanted, each=False)
+
+
+def _repeats(size: int, whole: int, how: str, nearest: str) -> bool:
+    """Return True if a resize from `size` to `whole` numbers repeats each number equally often."""
+    places = np.arange(whole)
+    factor = whole / size
+    found = {
+        "asymmetric": places / factor,
+        "half_pixel": (places + 0.5) / factor - 0.5,
+        "pytorch_half_pixel": (places + 0.5) / factor - 0.5,
+        "tf_half_pixel_for_nn": (places + 0.5) / factor,
+    }.get(how)
+    rounds: dict[str, Callable[[Any], Any]] = {
+        "floor": np.floor,
+        "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+        "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+    }
+    rounded = rounds.get(nearest)
+    if whole % size or found is None or rounded is None:
+        return False
+    return bool((rounded(found).clip(0, size - 1) == places // factor).all())
+
+
+RESIZING_RULES: dict[str, Rule] = {"Resize": _resize, "Tile": _tile}

@@ -1,0 +1,252 @@
+"""Import rules of convolutions and pooling; operators.py explains the rules.
+
+The kernels have no dilation. A dilated convolution is a plain one of each *phase* of its input:
+with dilation 2, the even columns are one phase, and the odd ones another. So the phases become
+samples of the batch, and each multiply-accumulate costs what it costs without dilation.
+"""
+
+from dataclasses import dataclass
+from math import nan, prod
+from typing import Any
+
+from ..graph.builder import Tensor
+from ..graph.rules import Shape
+from .context import Unsupported, deferred
+from .node import ImportedNode, Rule
+from .views import LEFT_OUT, every
+
+
+def _image(x: Tensor) -> Tensor:
+    """Return a signal (N, C, L) as an image (N, C, 1, L). Return an image unchanged."""
+    if len(x.shape) == 3:
+        return Tensor(x.name, (*x.shape[:2], 1, x.shape[2]))
+    if len(x.shape) != 4:
+        raise Unsupported(
+            f"the input has {len(x.shape)} dimensions: use signals (3 dimensions) or images (4)"
+        )
+    return x
+
+
+def _as_before(y: Tensor, x: Tensor) -> Tensor:
+    """Return the image `y` as a signal, if `x` is a signal."""
+    return Tensor(y.name, (*y.shape[:2], y.shape[3])) if len(x.shape) == 3 else y
+
+
+def _windowed(node: ImportedNode, kernel: Shape, filling: float) -> tuple[Tensor, dict[str, Any]]:
+    """Return the input of a convolution or pooling node, and its window.
+
+    The window has the kernel, stride, padding and dilation for the axes of an image. If the input
+    has deferred padding with the value `filling`, the padding of the window includes it.
+    """
+    x, around = node.with_padding(0, filling)
+    stride = tuple(node.attribute("strides") or [1] * len(kernel))
+    if len(x.shape) != len(kernel) + 2:
+        raise Unsupported(
+            f"the kernel {kernel} needs an input of {len(kernel) + 2} dimensions, but the input "
+            f"has shape {x.shape}"
+        )
+    sizes = tuple(n + sum(pad) for n, pad in zip(x.shape[2:], around[2:], strict=True))
+    dilation = tuple(node.attribute("dilations") or [1] * len(kernel))
+    spread = tuple((n - 1) * gap + 1 for n, gap in zip(kernel, dilation, strict=True))
+    own = _pads(node, sizes, spread, stride)
+    pads = tuple((a + c, b + d) for (a, b), (c, d) in zip(around[2:], own, strict=True))
+    if filling == 0 and any(
+        a != b and max(a, b) >= taps for (a, b), taps in zip(pads, spread, strict=True)
+    ):  # some windows contain only padding
+        whole = deferred(x, pads=((0, 0), (0, 0), *pads))
+        x, pads = node.materialise(whole), ((0, 0),) * len(kernel)
+    if len(kernel) == 1:
+        kernel, stride, dilation = (1, *kernel), (1, *stride), (1, *dilation)
+        pads = ((0, 0), *pads)
+    return x, {"kernel": kernel, "stride": stride, "padding": pads, "dilation": dilation}
+
+
+def _pads(
+    node: ImportedNode, sizes: Shape, kernel: Shape, stride: Shape
+) -> tuple[tuple[int, int], ...]:
+    """Return the padding at the beginning and at the end of each axis of the kernel."""
+    automatic = node.attribute("auto_pad", "NOTSET")
+    if automatic in ("SAME_UPPER", "SAME_LOWER"):
+        totals = [
+            max((-(-size // step) - 1) * step + taps - size, 0)
+            for size, taps, step in zip(sizes, kernel, stride, strict=True)
+        ]
+        sides = [(n // 2, -(-n // 2)) for n in totals]
+        return tuple(sides if automatic == "SAME_UPPER" else (side[::-1] for side in sides))
+    pads = [] if automatic == "VALID" else node.attribute("pads") or []
+    pads = pads or [0] * 2 * len(kernel)
+    return tuple(zip(pads[: len(kernel)], pads[len(kernel) :], strict=True))
+
+
+def _conv(node: ImportedNode) -> Tensor:
+    weight = node.weight(1)
+    channels, _, *kernel = weight.value.shape
+    x, window = _windowed(node, tuple(kernel), 0.0)
+    image = _image(x)
+    bias = node.bias(2, channels, -1 - len(kernel))
+    name = node.layer_name(weight, bias)
+    shape = (channels, weight.value.shape[1], *window["kernel"])
+    parameters = {"weight": node.parameter(name, "weight", weight, shape)}
+    if bias:
+        parameters["bias"] = node.parameter(name, "bias", bias, (channels,))
+    phases = _Phases(node, image, window)
+    y = node.layer(
+        "conv2d", (phases.split(),), channels, name=name, parameters=parameters,
+        bias=bias is not None, groups=node.attribute("group", 1), **window,
+    )  # fmt: skip
+    return _as_before(phases.merged(y), x)
+
+
+class _Phases:
+    """Splits the phases of a dilated convolution's input, and merges those of its output.
+
+    `window` becomes the window of the convolution without dilation.
+    """
+
+    def __init__(self, node: ImportedNode, x: Tensor, window: dict[str, Any]) -> None:
+        self.node, self.x, self.gaps = node, x, window.pop("dilation")
+        self.axes: list[_Axis] = []
+        kernel, pads, stride = window["kernel"], [*window["padding"]], [*window["stride"]]
+        for i in (1, 0):
+            gap, (before, after), size = self.gaps[i], pads[i], x.shape[2 + i]
+            if gap == 1:
+                continue
+            outputs = size + before + after - (kernel[i] - 1) * gap
+            front, whole = before % gap, before // gap
+            length = -(-(size + front) // gap)
+            end = max(0, -(-outputs // gap) + kernel[i] - 1 - length - whole)
+            self.axes.append(_Axis(2 + i, gap, front, length, outputs, stride[i]))
+            pads[i], stride[i] = (whole, end), 1
+        window |= {"padding": tuple(pads), "stride": tuple(stride)}
+
+    def split(self) -> Tensor:
+        """Return the phases of the input as samples: those of one sample after each other."""
+        node, x = self.node, self.x
+        for axis in self.axes:
+            after = axis.length * axis.gap - axis.front - x.shape[axis.number]
+            if axis.front or after:
+                name = node.helper_name("padded")
+                x = node.layer("pad", (x,), axis.number, axis.front, after, name=name)
+            n, *sizes = x.shape
+            sizes[axis.number - 1] = axis.length
+            rows = prod(sizes[: axis.number]), prod(sizes[axis.number :])
+            grid = Tensor(x.name, (n, rows[0], axis.gap, rows[1]))
+            x = node.layer("transpose", (grid,), (0, 2, 1, 3), name=node.helper_name("phases"))
+            x = Tensor(x.name, (n * axis.gap, *sizes))
+        return x
+
+    def merged(self, y: Tensor) -> Tensor:
+        """Return the output of the dilated convolution, from those of its phases."""
+        node = self.node
+        for axis in reversed(self.axes):
+            n, *sizes = y.shape
+            rows = prod(sizes[: axis.number]), prod(sizes[axis.number :])
+            grid = Tensor(y.name, (n // axis.gap, axis.gap, *rows))
+            y = node.layer("transpose", (grid,), (0, 2, 1, 3), name=node.helper_name("merged"))
+            sizes[axis.number - 1] *= axis.gap
+            y = Tensor(y.name, (n // axis.gap, *sizes))
+            count = -(-axis.outputs // axis.stride)
+            y = every(node, y, axis.number, 0, count, axis.stride)
+        return y
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of a dilated convolution."""
+
+    number: int
+    gap: int  # the dilation
+    front: int  # zeros before the input, in addition to those that the convolution adds
+    length: int  # of a phase of the input
+    outputs: int  # with stride 1
+    stride: int
+
+
+def _conv_transpose(node: ImportedNode) -> Tensor:
+    weight, x = node.weight(1), node.tensor(0)
+    inputs, each, *kernel = weight.value.shape
+    groups, rank = node.attribute("group", 1), len(kernel)
+    if node.attribute("auto_pad", "NOTSET") != "NOTSET" or node.attribute("output_shape"):
+        raise Unsupported("`auto_pad` and `output_shape` are not supported: set `pads` instead")
+    if set(node.attribute("dilations") or [1]) != {1}:
+        raise Unsupported(
+            "a transposed convolution with dilation is not supported: use dilation 1, with a "
+            "larger kernel"
+        )
+    if len(x.shape) != rank + 2 or rank > 2:
+        raise Unsupported(f"the kernel {kernel} needs an input of {rank + 2} dimensions, at most 4")
+    lead = (1,) * (2 - rank)
+    stride = node.attribute("strides") or [1] * rank
+    more = node.attribute("output_padding") or [0] * rank
+    pads = node.attribute("pads") or [0] * 2 * rank
+    name = node.layer_name(weight)
+    shape = (inputs, each, *lead, *kernel)
+    y = node.layer(
+        "conv_transpose2d", (_image(x),), each * groups, (*lead, *kernel), stride=(*lead, *stride),
+        padding=((0, 0),) * (2 - rank) + tuple(zip(pads[:rank], pads[rank:], strict=True)),
+        output_padding=(0,) * (2 - rank) + tuple(more), groups=groups, name=name,
+        parameters={"weight": node.parameter(name, "weight", weight, shape)},
+    )  # fmt: skip
+    if node.has(2):
+        bias = Tensor(node.stored(2, train_scalar=True).name, (each * groups, 1, 1))
+        y = node.layer("add", (y, bias), name=node.helper_name("biased"))
+    return _as_before(y, x)
+
+
+def _pool(kind: str) -> Rule:
+    def rule(node: ImportedNode) -> Tensor:
+        kernel = tuple(node.attribute("kernel_shape"))
+        x, options = _windowed(node, kernel, LEFT_OUT if kind == "maxpool2d" else nan)
+        if set(options.pop("dilation")) != {1}:
+            raise Unsupported("pooling with dilation is not supported: use dilation 1")
+        counts, partial = bool(node.attribute("count_include_pad", 0)), False
+        if node.attribute("ceil_mode", 0):
+            whole = _rounded_up(_image(x), options)
+            partial, padded = whole != options["padding"], any(map(any, options["padding"]))
+            if partial and counts and padded and kind == "avgpool2d":
+                raise Unsupported(
+                    "count_include_pad is not supported for padded data if ceil_mode adds a "
+                    "partial window: pad or crop the data to whole windows"
+                )
+            options["padding"] = whole
+        if kind == "avgpool2d":
+            options["count_padding"] = counts and not partial
+        return _as_before(node.layer(kind, (_image(x),), **options), x)
+
+    return rule
+
+
+def _rounded_up(x: Tensor, window: dict[str, Any]) -> tuple[tuple[int, int], ...]:
+    """Return the padding that completes a partial last window on each axis (ceil_mode).
+
+    A window that would start in the padding at the end is omitted.
+    """
+    found = []
+    axes = (window[name] for name in ("kernel", "stride", "padding"))
+    for size, taps, step, (before, after) in zip(x.shape[2:], *axes, strict=True):
+        last = -(-(size + before + after - taps) // step) * step
+        last -= step if last >= size + before else 0
+        found.append((before, max(after, last + taps - size - before)))
+    return tuple(found)
+
+
+def _global_average(node: ImportedNode) -> Tensor:
+    x = node.tensor(0)
+    y = node.layer("global_avgpool", (_image(x),))
+    return Tensor(y.name, (*x.shape[:2], *(1 for _ in x.shape[2:])))
+
+
+def _global_maximum(node: ImportedNode) -> Tensor:
+    x = node.tensor(0)
+    y = node.layer("maxpool2d", (_image(x),), _image(x).shape[2:])
+    return Tensor(y.name, (*x.shape[:2], *(1 for _ in x.shape[2:])))
+
+
+WINDOW_RULES: dict[str, Rule] = {
+    "AveragePool": _pool("avgpool2d"),
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "GlobalAveragePool": _global_average,
+    "GlobalMaxPool": _global_maximum,
+    "MaxPool": _pool("maxpool2d"),
+}

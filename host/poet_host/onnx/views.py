@@ -13,7 +13,6 @@ import numpy as np
 
 from ..graph.builder import Tensor
 from ..graph.operators_tensor import axis_of
-from ..graph.rules import Shape
 from .context import Deferred, Parts, Unsupported, deferred
 from .fold import Constant
 from .node import ImportedNode, Rule

@@ -1,11 +1,14 @@
 """Operators in slices: the bits of whole ones, cells within a limit, and what they cost."""
 
+from dataclasses import replace
+
 import poet_host as poet
 import pytest
 from poet_host.errors import BadInput
 from poet_host.plan.problem import Problem
 from poet_host.profile.profile import estimate_profile
-from poet_host.schedule.times import longest_slice
+from poet_host.schedule.times import longest_slices
+from poet_host.view.listing import listing
 from support import whole_runs as runs
 from support.cost_graphs import general
 
@@ -33,10 +36,8 @@ def test_a_schedule_in_slices_trains_the_same_weights(limit: str) -> None:
     for problem in (digits(None), digits(limit)):
         plan = poet.solve(problem, method="keep-everything")
         schedule = poet.encode(runs.digits(), plan)
-        found.append((longest_slice(schedule), runs.train(schedule, steps=2)))
+        found.append((longest_slices(schedule)[0], runs.train(schedule, steps=2)))
     (before, expected), (after, run) = found
-    assert before is not None
-    assert after is not None
     assert before.time_us > 40_000
     assert after.time_us < 1.01 * 1e3 * float(limit.removesuffix("ms"))
     assert runs.same(run, expected)
@@ -49,6 +50,19 @@ def test_an_operator_that_no_nest_fits_stays_whole() -> None:
     assert tight.streaming is not None
     assert ("fc.weight:new", 0) in roomy.streaming.nests
     assert ("fc.weight:new", 0) not in tight.streaming.nests
+
+
+def test_all_operators_over_the_limit_are_named() -> None:
+    whole, sliced = digits(None), digits("20ms")
+    assert sliced.streaming is not None
+    stricter = replace(sliced, streaming=replace(sliced.streaming, slice_us=5_000.0))
+    schedule = poet.encode(runs.digits(), poet.solve(stricter, method="keep-everything"))
+    found = longest_slices(schedule)
+    wanted = {node.name for node in whole.graph.nodes if node.time_us > 5_050}
+    assert len(found) == len(wanted) > 10
+    assert {it.node for it in found} == wanted
+    lines = [line for line in listing(schedule).splitlines() if line.startswith("over the limit: ")]
+    assert len(lines) == len(found) - 1
 
 
 def test_a_cost_graph_has_no_slices() -> None:

@@ -346,6 +346,7 @@ def encode(
         },
         "commit": known and _commit(known, costs, plan) if costs.storage else None,
         "costs": dump_cost_graph(costs),
+        "slice_us": streaming and streaming.slice_us,
         **(about or {}),
     }
     if isinstance(graph, CostGraph):

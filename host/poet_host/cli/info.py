@@ -9,8 +9,8 @@ import click
 from .. import api
 from ..errors import BadInput
 from ..graph.summary import Summary
-from ..schedule.times import longest_slice
-from ..view.listing import slice_text
+from ..schedule.times import longest_slices
+from ..view.listing import slice_texts
 from ..view.model_table import layer_rows, model_rows
 from .console import emit, progress, show_table, show_text
 from .declared import takes
@@ -47,15 +47,15 @@ def info(
             report(number, len(profiles), f"now {profile.board}", is_line=True)
             rows.append(api.step_without_search(graph, profile, smallest))
     summary = api.summary(graph)
-    is_schedule = Path(model).suffix == ".poet"
-    longest = longest_slice(api.Schedule.load(model)) if is_schedule else None
+    schedule = api.Schedule.load(model) if Path(model).suffix == ".poet" else None
     if as_json:
-        more = {"longest_slice": asdict(longest)} if longest else {}
+        slices = [asdict(it) for it in longest_slices(schedule)] if schedule else []
+        more = {"longest_slices": slices} if slices else {}
         emit({"name": graph.name, **asdict(summary), "boards": rows, **more})
         return
     show_model(summary, is_assumed=is_loss_assumed(model, options))
-    if longest:
-        show_text(f"The {slice_text(longest)}")
+    for line in slice_texts(schedule) if schedule else ():
+        show_text(line)
     show_table(
         ("board", ">arena, bytes", ">smallest RAM", ">to keep everything", ">energy, uJ",
          ">time, ms"),

@@ -19,7 +19,7 @@ from ..reference.inference import is_own_data
 from ..schedule.decode import initial_offsets
 from ..schedule.model import INPUT
 from ..schedule.schedule import Schedule
-from ..schedule.times import longest_slice
+from ..schedule.times import longest_slices
 
 RAW = {"float32": "<f4", "int16": "<i2", "int8": "i1", "uint8": "u1"}
 """The types of raw values, in the order of `enum poet_raw`, with their names in NumPy."""
@@ -183,8 +183,8 @@ class Packaged:
     @property
     def longest_slice_us(self) -> int | None:
         """Return the longest time for which poll computes without a pause; None: not known."""
-        found = longest_slice(self.schedule)
-        return None if found is None else ceil(found.time_us)
+        found = longest_slices(self.schedule)
+        return ceil(found[0].time_us) if found else None
 
     def floats(self, raw: Array) -> Array:
         """Return raw samples (N, ...) as the network gets them, in float32.

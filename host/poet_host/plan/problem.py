@@ -355,6 +355,7 @@ class Streaming:
 
     cuts: Mapping[str, Cut]  # of tensors, by node
     nests: Mapping[tuple[str, int], Nest]  # by node and number of a mode
+    slice_us: float | None = None  # limit of `solve --slice`
 
 
 @dataclass(frozen=True)

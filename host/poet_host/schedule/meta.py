@@ -71,6 +71,7 @@ class ScheduleMeta:
     plan: dict[str, Any]  # a plan as JSON, without its statements
     board: str | None = None
     keep_everything: KeptEverything | None = None
+    slice_us: Annotated[float, Meta(gt=0)] | None = None
 
 
 def names_of(graph: Graph) -> dict[str, Any]:

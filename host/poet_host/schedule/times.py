@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 from ..errors import BadInput
 from ..graph.operands import operator_of
@@ -14,6 +14,8 @@ from ..plan.timeline import Clock
 from .decode import Wait, decode
 from .nests import Streamed
 from .schedule import Schedule
+
+TOLERANCE = 1.01  # times the limit: the parts of an operator are not exactly proportional
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,22 @@ class Slice:
 
     node: str
     op: str
-    time_us: float  # planned; of a cell, the mean of its nest
+    time_us: float  # planned; of a nest, its share of the largest cell
 
 
-def longest_slice(schedule: Schedule) -> Slice | None:
-    """Return the longest slice of the computations; None if costs or kernels are not known."""
-    known = schedule.meta.get("costs") and all(op.kernel for op in schedule.model.operators)
-    slices = _slices(schedule) if known else ()
-    return max(slices, key=lambda it: it.time_us, default=None)
+def longest_slices(schedule: Schedule) -> list[Slice]:
+    """Return the longest slice of the computations, and all others over the limit of `--slice`.
+
+    The longest ones come first, one for each node. Empty if costs or kernels are not known.
+    """
+    if not schedule.meta.get("costs") or not all(op.kernel for op in schedule.model.operators):
+        return []
+    limit_us = TOLERANCE * (schedule.meta.get("slice_us") or inf)
+    longest: dict[str, Slice] = {}
+    for found in sorted(_slices(schedule), key=lambda it: -it.time_us):
+        if not longest or found.time_us > limit_us:
+            longest.setdefault(found.node, found)
+    return [*longest.values()]
 
 
 def _slices(schedule: Schedule) -> Iterator[Slice]:
@@ -74,11 +84,11 @@ def _slices(schedule: Schedule) -> Iterator[Slice]:
     for statement in decode(schedule):
         if isinstance(statement, Wait) or statement.op != "compute":
             continue
-        name, cells = statement.node, 1
+        name, share = statement.node, 1.0
         time_us = costs.nodes[costs.index[name]].mode(statement.mode).time_us
         if isinstance(statement, Streamed):
             name = statement.own
             operator = operator_of(schedule.graph[name])
             steps = {loop.axis: loop.step for loop in statement.nest.loops}  # the innermost ones
-            cells = prod(-(-operator.size(axis) // step) for axis, step in steps.items())
-        yield Slice(name, str(schedule.graph[name].op), time_us / cells)
+            share = prod(step / operator.size(axis) for axis, step in steps.items())
+        yield Slice(name, str(schedule.graph[name].op), time_us * share)

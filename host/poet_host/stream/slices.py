@@ -43,7 +43,8 @@ def with_slices(problem: Problem, graph: Graph, limit_us: float) -> Problem:
                 cost = _in_slices(cost, problem.profile, *found)
         nodes.append(cost)
     costs = replace(problem.graph, nodes=tuple(nodes))
-    return replace(problem, graph=costs, streaming=replace(streaming, nests=nests))
+    streaming = replace(streaming, nests=nests, slice_us=limit_us)
+    return replace(problem, graph=costs, streaming=streaming)
 
 
 def _in_slices(

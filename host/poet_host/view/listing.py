@@ -11,7 +11,7 @@ from ..schedule.decode import Wait, initial_offsets, walk
 from ..schedule.model import CURRENT, FIXED, INPUT, NEXT, PAGE, SLOTS, Model
 from ..schedule.nests import Streamed, nested
 from ..schedule.schedule import Schedule
-from ..schedule.times import Slice, Timed, costs_of_schedule, longest_slice, planned_times
+from ..schedule.times import Timed, costs_of_schedule, longest_slices, planned_times
 
 _PLACES = {
     INPUT: "of a batch, two slots",
@@ -113,8 +113,7 @@ def _header(schedule: Schedule) -> Iterator[str]:
         yield _costs(f"promised ({plan.get('status')}, method {plan.get('method')})", plan)
     if isinstance(keep := meta.get("keep_everything"), dict):
         yield _costs("keeping everything", keep)
-    if longest := longest_slice(schedule):
-        yield slice_text(longest)
+    yield from slice_texts(schedule)
     if homes := initial_offsets(schedule):
         every = f", and written after every {counted(header.commit_every, 'step')}"
         yield f"in RAM when a step begins{every * model.storage}: " + ", ".join(
@@ -123,9 +122,13 @@ def _header(schedule: Schedule) -> Iterator[str]:
     yield ("storage: " if model.storage else "no card; flash: ") + ", ".join(_storage(model))
 
 
-def slice_text(longest: Slice) -> str:
-    node = shortened(longest.node, NAME_WIDTH)
-    return f"longest slice: {longest.time_us:,.1f} us, {node} ({longest.op})"
+def slice_texts(schedule: Schedule) -> Iterator[str]:
+    """Yield a line for the longest slice, and one for each other slice over the limit."""
+    limit_us = schedule.meta.get("slice_us")
+    limit = f", limit {limit_us:,.0f} us" if limit_us else ""
+    for number, it in enumerate(longest_slices(schedule)):
+        what = "over the limit" if number else f"longest slice{limit}"
+        yield f"{what}: {it.time_us:,.1f} us, {shortened(it.node, NAME_WIDTH)} ({it.op})"
 
 
 def _costs(what: str, costs: dict[str, float | None]) -> str:

@@ -315,6 +315,7 @@ void poet_conv2d_grad_input(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t taps = (uint32_t)op->kernel_h * op->kernel_w;
   const uint32_t group_c = op->c / op->groups, group_k = op->k / op->groups;
+  const uint32_t read_step = poet_row(call, group_c * taps);
   const struct convolution v = {
       .op = op,
       .h = {op->kernel_h, op->stride_h, op->pad_h, op->oh, op->h, true},
@@ -324,8 +325,8 @@ void poet_conv2d_grad_input(const struct poet_call *call) {
       .made = group_c,
       .read = group_k,
       .made_step = taps,
-      .read_step = group_c * taps,
-      .group_step = group_k * group_c * taps,
+      .read_step = read_step,
+      .group_step = (group_k - 1) * read_step + group_c * taps,
       .made_plane = op->h * op->w,
       .read_plane = op->oh * op->ow};
   convolve(&v, call->in[0], call->out); /* dy (n, k, oh, ow), dx (n, c, h, w) */

@@ -270,10 +270,10 @@ void poet_linear_grad_input(const struct poet_call *call) {
 static void grad_weight_row(const struct poet_call *call, const float *x,
                             const float *dy, uint32_t k, uint32_t c) {
   const struct poet_op *op = call->op;
-  const uint32_t inputs = features(op);
+  const uint32_t inputs = features(op), row = poet_row(call, op->k);
   float of_row[POET_TILE], sums[STRIP];
   for (uint32_t n = 0; n < op->n; n++) {
-    of_row[n] = dy[n * op->k + k];
+    of_row[n] = dy[n * row + k];
   }
   for (; c < inputs; c += STRIP) {
     const uint32_t count = inputs - c < STRIP ? inputs - c : STRIP;
@@ -321,12 +321,13 @@ static void grad_weight_of_few_products(const struct poet_call *call) {
   const uint32_t inputs = features(op);
   float sums[STRIP];
   const uint32_t rows = inputs > STRIP ? 1 : STRIP / inputs;
-  struct poet_few f = {.a = {.at = call->in[1], .lane = 1, .term = op->k},
-                       .b = {.at = call->in[0], .lane = 1, .term = inputs},
-                       .terms = op->n,
-                       .sums = sums,
-                       .b_next = 1,
-                       .begun = !call->first};
+  struct poet_few f = {
+      .a = {.at = call->in[1], .lane = 1, .term = poet_row(call, op->k)},
+      .b = {.at = call->in[0], .lane = 1, .term = inputs},
+      .terms = op->n,
+      .sums = sums,
+      .b_next = 1,
+      .begun = !call->first};
   if (is_stored(call)) {
     f.a.lanes = op->k, f.b.lanes = f.a_next = inputs, f.sums = call->out;
     poet_few(&f);
@@ -354,12 +355,11 @@ void poet_linear_grad_weight(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];  /* (n, inputs) */
   const float *dy = call->in[1]; /* (n, k) */
-  const uint32_t inputs = features(op);
+  const uint32_t inputs = features(op), row = poet_row(call, op->k);
 #if POET_FEW
   if (op->n >= POET_TILE || inputs < POET_STRIP) {
     if (op->k * inputs * op->n <= SIMPLE && is_stored(call)) {
-      simple(dy, 1, op->k, op->k, x, 1, inputs, inputs, op->n, false,
-             call->out);
+      simple(dy, 1, row, op->k, x, 1, inputs, inputs, op->n, false, call->out);
       return;
     }
     if (poet_is_few(op->k, inputs, op->n)) {
@@ -372,13 +372,13 @@ void poet_linear_grad_weight(const struct poet_call *call) {
     grad_weight_of_few(call, x, dy);
     return;
   }
-  struct poet_tile t = {.a = {.lane = 1, .column = (int32_t)op->k},
+  struct poet_tile t = {.a = {.lane = 1, .column = (int32_t)row},
                         .b = {.lane = 1, .column = (int32_t)inputs},
                         .columns = op->n,
                         .rows = 1,
                         .planes = 1,
                         .begun = !call->first};
-  t.tame = poet_tame(x, op->n * inputs, dy, op->n * op->k);
+  t.tame = poet_tame(x, op->n * inputs, dy, (op->n - 1) * row + op->k);
   poet_tile_shape(&t);
   for (uint32_t k = 0; k < op->k; k += DOWN) {
     const uint32_t outputs = poet_wide_lanes(op->k - k, DOWN);

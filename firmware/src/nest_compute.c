@@ -84,6 +84,9 @@ prepare(const struct poet_nest_run *run, struct poet_call *call, bool paired) {
       parts[j] = o->dense ? memory[j].end - memory[j].begin : o->part[j];
     }
     data += poet_offset_in(memory, parts, at);
+    if (poet_has_rows(op, nest, i) && o->dense) {
+      call->row = parts[1] * parts[2] * parts[3];
+    }
     if (i == output - (op->kernel == POET_KERNEL_embedding ||
                        op->kernel == POET_KERNEL_slice)) {
       call->index = element(o, at);

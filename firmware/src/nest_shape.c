@@ -235,11 +235,18 @@ static bool is_row_major(const uint32_t *box, const uint32_t *part) {
   return true;
 }
 
+bool poet_has_rows(const struct poet_op *op, const struct poet_nest *nest,
+                   uint32_t i) {
+  return i == 1 && !nest->pair &&
+         (op->kernel == POET_KERNEL_conv2d_grad_input ||
+          op->kernel == POET_KERNEL_linear_grad_weight);
+}
+
 /* The slabs must consist of whole pieces, of which each is one part. Each cell
  * must be dense and in row-major order, and lie inside a part. An operand that
- * is whole in RAM is one slab. */
+ * is whole in RAM is one slab. `i`: the number of the operand. */
 static bool slabs_are_sound(const struct poet_op *op,
-                            const struct poet_nest *nest,
+                            const struct poet_nest *nest, uint32_t i,
                             struct poet_nest_operand *o) {
   uint32_t box[POET_OPERAND_AXES], cell[POET_OPERAND_AXES];
   if (o->ring.slots && !is_one_piece(o) && o->pieces.cut.piece_parts > 1) {
@@ -260,6 +267,9 @@ static bool slabs_are_sound(const struct poet_op *op,
       return false;
     }
     cell[2] = 0; /* a cell may have less than its most rows */
+  }
+  if (poet_has_rows(op, nest, i) && o->dense) {
+    cell[0] = 1;
   }
   for (uint32_t j = 0; j < POET_OPERAND_AXES && !o->dense; j++) {
     if (o->part[j] < box[j]) {
@@ -288,7 +298,7 @@ int poet_nest_operand(struct poet *p, const struct poet_nest *nest, uint32_t i,
   if (o->tensor.size_bytes != poet_operand_bytes(&p->op, i)) {
     return poet_fail(p, POET_ERROR_bad_table, o->number);
   }
-  if (!find_parts(o) || !slabs_are_sound(&p->op, nest, o)) {
+  if (!find_parts(o) || !slabs_are_sound(&p->op, nest, i, o)) {
     return poet_refuse(p);
   }
   o->loops = POET_FIRST_CELL;

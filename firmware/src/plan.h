@@ -74,6 +74,11 @@ uint32_t poet_extent(const struct poet_op *op, const struct poet_nest *nest,
                      const struct poet_nest_operand *o, uint32_t j,
                      uint32_t depth);
 /* Return the bytes of what the first loops leave at most. */
+/* Return whether the kernel reads parts of operand `i` that are not dense: a
+ * range along the second axis, for each index of the first one. */
+bool poet_has_rows(const struct poet_op *op, const struct poet_nest *nest,
+                   uint32_t i);
+
 uint32_t poet_slab_bytes(const struct poet_op *op, const struct poet_nest *nest,
                          const struct poet_nest_operand *o, uint32_t depth);
 /* Return the indices of a piece along an axis. */

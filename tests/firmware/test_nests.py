@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from poet_host import isa
+from poet_host.plan.nests import Loop, Nest, NestedOperator, Ring
 from support import clib
+from support.kernel_cases import make
 from support.kernel_parts_cases import random_case
+from support.nest_cases import CONV
 from support.nest_runs import run
 from support.nests import operator_of, random_nest
 
@@ -28,3 +31,22 @@ def test_nests_give_the_bits_of_the_whole(op: str, seed: int) -> None:
     )
     wanted = case.c()
     assert clib.same_bits(got, wanted), (case.attrs, one.cuts, one.nest)
+
+
+@pytest.mark.parametrize("ring", [None, Ring(1, 0), Ring(2, 1)], ids=str)
+@pytest.mark.parametrize(
+    ("op", "sink", "loops"),
+    [
+        ("conv2d_grad_input", "none", (Loop("n", 1), Loop("c", 4))),
+        ("linear_grad_weight", "sgd", (Loop("k", 3),)),
+    ],
+)
+def test_a_cell_may_have_parts_of_rows(
+    op: str, sink: str, loops: tuple[Loop, ...], ring: Ring | None
+) -> None:
+    """The second input is whole in RAM, or a slab is whole, and cells have ranges of channels."""
+    case = make(op, CONV, 1, sink=sink)
+    slab = ring and replace(ring, depth=min(ring.depth, len(loops) - 1))
+    rings = (None, slab, *(None for _ in case.inputs[1:]))
+    one = NestedOperator(operator_of(case), (None,) * len(rings), Nest(loops, rings))
+    assert clib.same_bits(run(case, one), case.c())

@@ -98,6 +98,7 @@ class Part:
     index: int
     sums: np.ndarray | None = None  # of a kernel with a sink
     number: int = 0  # of the pass
+    row: int = 0  # floats from a row of the second input to the next; 0: it is dense
 
 
 def call(
@@ -115,7 +116,7 @@ def call(
     op_record = record(op, sink, attrs, len(inputs))
     whole = record(op, sink, part.whole, len(inputs))
     fields = {"first": part.first, "last": part.last, "index": part.index, "step": step}
-    fields["pass"] = part.number
+    fields |= {"pass": part.number, "row": part.row}
     made = ffi.new("struct poet_call *", {"op": op_record, "whole": whole, **fields})
     for i, array in enumerate(inputs):
         getattr(made, "in")[i] = ffi.cast("void *", array.ctypes.data)

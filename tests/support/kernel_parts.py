@@ -13,6 +13,7 @@ from support import clib
 from support.kernel_cases import Case
 
 INDEXED = {"embedding": "E", "slice": "X"}  # operands that `index` counts, if not the output
+WITH_ROWS = ("conv2d_grad_input", "linear_grad_weight")  # `row` of struct poet_call
 Ranges = Mapping[str, range]  # indices of a part, by field
 Cut = Callable[[str, int], list[range]]  # of a field of this size
 
@@ -168,8 +169,10 @@ def parts(case: Case, cut: Cut) -> Iterator[tuple[Ranges, list[Ranges]]]:
         yield dict(zip(cuts, ranges, strict=True)), orders
 
 
-def call_of(case: Case, ranges: Ranges, out: np.ndarray, sums: np.ndarray, last: bool) -> Call:
-    """The call for the terms and elements in these ranges."""
+def call_of(
+    case: Case, ranges: Ranges, out: np.ndarray, sums: np.ndarray, last: bool, rows: bool
+) -> Call:
+    """The call for the terms and elements in these ranges. `rows`: use `row` where possible."""
     kernel = isa.kernels()[case.op]
     terms, ranges = ranges, rows_of(case, ranges)
     letters = [*kernel.letters[: len(case.inputs)]]
@@ -189,16 +192,27 @@ def call_of(case: Case, ranges: Ranges, out: np.ndarray, sums: np.ndarray, last:
     first = all(ranges[name].start == 0 for name in cuttable(case)[1] if name in terms)
     kept = sums if kernel.has_sink else None
     number = ranges["pass"].start if "pass" in ranges else 0
-    part = clib.Part(case.attrs, first, last, index, kept, number)
+    row = 0
+    if rows and case.op in WITH_ROWS and "groups" not in ranges:
+        form = axes(case, letters[1])
+        inputs[1] = case.inputs[1].reshape(shape(case, form))[box(case, form, ranges)]
+        row = inputs[1].strides[0] // 4
+    part = clib.Part(case.attrs, first, last, index, kept, number, row)
     return Call(attrs_of(case, ranges), inputs, out, part)
 
 
 def calls(
-    case: Case, cut: Cut, out: np.ndarray, pick: Callable[[int], int] = lambda _: 0
+    case: Case,
+    cut: Cut,
+    out: np.ndarray,
+    pick: Callable[[int], int] = lambda _: 0,
+    *,
+    rows: bool = False,
 ) -> Iterator[Call]:
     """The calls of all parts. The caller runs each; then `out` receives its part of the output.
 
-    `pick(count)` says which of the unfinished parts of the output comes next.
+    `pick(count)` says which of the unfinished parts of the output comes next. `rows`: second inputs
+    may be parts of rows (`row` of struct poet_call).
     """
     boxed = output_axes(case)
     all_of_it = out.reshape(shape(case, boxed))
@@ -211,7 +225,7 @@ def calls(
         at = pick(len(waiting))
         ranges, target, left, memory, sums = waiting[at]
         terms = left.pop(0)
-        call = call_of(case, {**ranges, **terms}, memory, sums, last=not left)
+        call = call_of(case, {**ranges, **terms}, memory, sums, not left, rows)
         yield call
         if not left:
             target[...] = call.out.reshape(target.shape)
@@ -221,7 +235,8 @@ def calls(
 def run(case: Case, rng: np.random.Generator) -> np.ndarray:
     """The output of the C kernel, computed in random parts in a random order."""
     out = clib.unwritten(case.shape)
-    for call in calls(case, random_cuts(rng), out, lambda count: int(rng.integers(count))):
+    cut, rows = random_cuts(rng), bool(rng.integers(2))
+    for call in calls(case, cut, out, lambda count: int(rng.integers(count)), rows=rows):
         clib.call(case.op, case.sink, call.attrs, call.inputs, case.step, call.out, call.part)
     assert clib.is_written(out), f"{case.op} in parts leaves elements unwritten"
     return out

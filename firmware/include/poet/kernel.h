@@ -124,8 +124,9 @@
  * A call may compute a part of an operator, whose operands it has in part. The
  * column `parts` of isa.def lists the axes along which operators may be cut. A
  * part of an operand is dense and row-major: the elements that lie in a range
- * along each axis. Calls that add terms to the same sums follow each other in
- * the order of the terms.
+ * along each axis; the second input of two kernels is an exception (`row`).
+ * Calls that add terms to the same sums follow each other in the order of the
+ * terms.
  */
 #ifndef POET_KERNEL_H
 #define POET_KERNEL_H
@@ -153,6 +154,9 @@ struct poet_call {
    * the shape of the output. They may be the output if the sink is `store`.
    * Other kernels leave unfinished sums in the output. */
   float *sums;
+  /* For conv2d_grad_input and linear_grad_weight: distance in floats from an
+   * index of the first axis of in[1] to the next. 0: in[1] is dense. */
+  uint32_t row;
   uint32_t step; /* number of the training step, for dropout and Adam */
   /* Number of the part's first element among all elements of the operator's
    * output, 0 if the operator is not cut; for embedding, among those of the
@@ -173,6 +177,10 @@ typedef void poet_kernel_fn(const struct poet_call *call);
  * has. */
 static inline uint32_t poet_elements(const struct poet_op *op) {
   return op->n * op->c * op->h * op->w;
+}
+
+static inline uint32_t poet_row(const struct poet_call *call, uint32_t dense) {
+  return call->row ? call->row : dense;
 }
 
 #define POET_HAS_KERNEL(code)                                                  \

@@ -114,6 +114,11 @@ class Operator:
         return is_gradient and self.sink == "sgd"
 
     @property
+    def has_rows(self) -> bool:
+        """Return whether the kernel reads parts of its second input that are not dense."""
+        return self.kernel in ("conv2d_grad_input", "linear_grad_weight")
+
+    @property
     def has_statistics(self) -> bool:
         """Return whether a nest of the operator can compute the statistics of its output, too."""
         return self.kernel == "conv2d"

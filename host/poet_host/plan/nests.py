@@ -170,7 +170,10 @@ class NestedOperator:
                     for s, size, piece in zip(slab, whole, self.pieces(i), strict=True)
                 ):
                     raise LawError("parts", f"the slabs of operand {i} are not whole parts")
-            if not self.box(i).holds(self._cell(i)):
+            box, cell = self.box(i), self._cell(i)
+            if i == 1 and self.operator.has_rows and not self.nest.also and box.dense == box.size:
+                cell = (1, *cell[1:])
+            if not box.holds(cell):
                 raise LawError("cells", f"the cells of operand {i} are not dense")
 
     # ---- geometry

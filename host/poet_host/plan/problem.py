@@ -312,17 +312,12 @@ class CostGraph:
 
 def without_energy(graph: CostGraph) -> CostGraph:
     """Return the graph with all energies 0."""
-    nodes = tuple(
-        replace(
-            node,
-            energy_uj=0.0,
-            page_in_uj=0.0,
-            page_out_uj=0.0,
-            modes=tuple(replace(mode, energy_uj=0.0) for mode in node.modes),
-        )
-        for node in graph.nodes
-    )
-    return replace(graph, nodes=nodes)
+
+    def free(node: CostNode) -> CostNode:
+        modes = tuple(replace(mode, energy_uj=0.0) for mode in node.modes)
+        return replace(node, energy_uj=0.0, page_in_uj=0.0, page_out_uj=0.0, modes=modes)
+
+    return replace(graph, nodes=tuple(map(free, graph.nodes)))
 
 
 def without_modes(graph: CostGraph) -> CostGraph:

@@ -45,7 +45,7 @@ FUZZ_CASES ?= 100000
 RUNS ?= 100000
 RECIPE = $(BIN)/python -c 'from poet_host.firmware_build.recipe import *; made = recipe("mkr1000"); $(1)'
 PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder
-C_SOURCES = $(shell find firmware \( -name '*.c' -o -name '*.h' \))
+C_SOURCES = $(shell find firmware examples \( -name '*.c' -o -name '*.h' \))
 
 .PHONY: demo cross check test lint format bench bench-host bench-kernels bench-program \
   bench-transfer bench-transfers bench-placement bench-solver bench-streaming bench-tiny \

@@ -14,11 +14,10 @@ from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.scene import Scene, press, read_motion
 from poet_host.sim.simulated_chip import SimulatedChip
-from support.sim_helper import build_with_sensor, needs_compiler, run, words
+from support.sim_helper import NANO_33_IOT, build_with_sensor, needs_compiler, run, words
 
 BOARD, MG_AT_4_G, RATE_HZ = "nano_33_iot", 0.122, 104
 MODEL = Path(sim.__file__).parent / "chip" / "lsm6ds3.c"
-SUPPORT = Path(__file__).parents[1] / "support"
 FACTS = Path(__file__).parent / "registers" / "lsm6ds3.csv"
 pytestmark = needs_compiler
 
@@ -37,7 +36,7 @@ def test_the_sensor_has_the_registers_of_its_makers_driver() -> None:
     for name in rows:
         assert int(names[name], 16) == facts()[name], name
     assert re.findall(r"WHO_AM_I, 1, .constant = (0x..)", text) == [hex(facts()["ID"])]
-    driver = (SUPPORT / "accelerometer.h").read_text(encoding="utf-8")
+    driver = (NANO_33_IOT / "accelerometer.h").read_text(encoding="utf-8")
     found = re.findall(r"^  SENSOR_(\w+) = (0x..),", driver, re.MULTILINE)
     assert len(found) == 13
     assert {name: int(value, 16) for name, value in found}.items() <= facts().items()

@@ -20,6 +20,7 @@ from support.compiler import compiler
 
 FIRMWARE = resource("firmware")
 FOLDER = Path(__file__).parents[1] / "sim" / "programs"
+NANO_33_IOT = Path(__file__).parents[2] / "examples" / "nano_33_iot"
 CORES = {
     "m0plus": ["-mcpu=cortex-m0plus"],
     "m4f": ["-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"],
@@ -87,8 +88,8 @@ def _compiler(core: str) -> list[str]:
 
 
 def build_with_sensor(source: str, folder: Path, *options: str) -> Path:
-    """Compile a test program that uses the accelerometer's driver, support/accelerometer.h."""
-    driver, port = Path(__file__).parent, FIRMWARE / "port" / "samd21"
+    """Compile a test program that uses the accelerometer's driver, that of the examples."""
+    driver, port = NANO_33_IOT, FIRMWARE / "port" / "samd21"
     sources = (f"-I{driver}", f"-I{port}", str(driver / "accelerometer.c"))
     return build("m0plus", source, folder, *sources, *options)
 

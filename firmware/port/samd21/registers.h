@@ -101,9 +101,11 @@
 #define PORT_DIRSET(group) REG32(0x41004408 + 0x80 * (group))
 #define PORT_OUTCLR(group) REG32(0x41004414 + 0x80 * (group))
 #define PORT_OUTSET(group) REG32(0x41004418 + 0x80 * (group))
+#define PORT_IN(group) REG32(0x41004420 + 0x80 * (group))
 #define PORT_PMUX(pin) REG8(0x41004430 + 0x80 * ((pin) / 32) + (pin) % 32 / 2)
 #define PORT_PINCFG(pin) REG8(0x41004440 + 0x80 * ((pin) / 32) + (pin) % 32)
 #define PINCFG_PMUXEN 1u
+#define PINCFG_INEN 2u
 #define PINCFG_PULLEN 4u /* pull-up if OUT is set */
 #define PINCFG_DRVSTR 0x40u
 #define FUNCTION_C 2u

@@ -1,0 +1,76 @@
+"""The example gesture: a board learns from a button, without a host, through power cuts."""
+
+import shlex
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from poet_host.firmware_build.image import read_elf
+from poet_host.sim.scene import Scene, press
+from safetensors.numpy import load_file
+from support.command import Command
+from support.example import Life, build, live
+from support.sim_helper import needs_compiler
+
+pytestmark = [needs_compiler, pytest.mark.slow]
+GESTURES, TEACH, TEST = 3, 8, 12
+MOST_RAM, MOST_FLASH = 20_000, 68_000
+MOST_INFERENCE_US = 45_000
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("gesture", tmp_path_factory.mktemp("gesture"))
+
+
+def moved(example: Path, seed: int, teach: int, test: int) -> tuple[Scene, float]:
+    """Let motion.py make a scene, and return it with its length in seconds."""
+    motion = example / f"motion-{seed}.csv"
+    command = [sys.executable, example / "motion.py", motion, f"--seed={seed}"]
+    command += [f"--teach={teach}", f"--test={test}"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    words = shlex.split(printed)
+    presses = [press(at) for option, at in pairwise(words) if option == "--button"]
+    return Scene(str(motion), tuple(presses)), float(words[-1].removesuffix("s"))
+
+
+def test_it_learns_through_power_cuts_and_replays(
+    example: Path, tmp_path: Path, poet_host: Command
+) -> None:
+    def life(seed: int, teach: int, test: int, cut_at: int | None = None) -> Life:
+        scene, seconds = moved(example, seed, teach, test)
+        return live(example / "gesture.elf", tmp_path / "flash.bin", scene, seconds, cut_at)
+
+    # The first cut comes while the board lays out its flash or saves, the second one later.
+    lives = [life(1, 2, 0, 150), life(2, 2, 0, 400), life(3, TEACH, TEST)]
+    assert [it.end for it in lives] == ["power cut", "power cut", "slice"]
+
+    found = lives[-1].lines("gesture")
+    assert len(found) == GESTURES * (TEACH + TEST)
+    held_out = found[GESTURES * TEACH :]  # no step runs then
+    wanted = [*range(1, GESTURES + 1)] * TEST
+    right = sum(int(line[1]) == number for line, number in zip(held_out, wanted, strict=True))
+    assert right >= 0.9 * len(wanted)
+    assert max(int(line[3]) for line in held_out) <= MOST_INFERENCE_US
+
+    (tmp_path / "log").write_text("\n".join(" ".join(line) for it in lives for line in it.log))
+    trace, device, replayed = (tmp_path / it for it in ("t.npz", "d.safetensors", "r.safetensors"))
+    log = example.parent / "nano_33_iot" / "log.py"
+    command = [sys.executable, log, tmp_path / "log", example / "package"]
+    command += [f"--trace={trace}", f"--weights={device}"]
+    steps = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]
+    ran = poet_host("replay", example / "package", "--trace", trace, "--steps", steps,
+                    "--save-weights", replayed)  # fmt: skip
+    assert ran.code == 0, ran.err
+    weights, same = load_file(device), load_file(replayed)
+    assert weights.keys() == same.keys()
+    assert all(weights[name].tobytes() == same[name].tobytes() for name in same)
+    assert device.read_bytes() == replayed.read_bytes()
+
+
+def test_it_needs_little_memory(example: Path) -> None:
+    image = read_elf(example / "gesture.elf")
+    assert image.symbols["bss_end"] - 0x20000000 <= MOST_RAM
+    assert len(image.flash()[1]) <= MOST_FLASH

@@ -1,0 +1,51 @@
+"""Build an example for its chip as its README says, and run it on the simulated board."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree
+
+from poet_host.resources import resource
+from poet_host.sim.scene import Scene
+from poet_host.sim.simulated_chip import CardFault, SimulatedChip
+from support.compiler import compiler
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PATH = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+
+
+def build(name: str, folder: Path) -> Path:
+    """Return the folder of an example, built by its Makefile in a copy of examples/."""
+    (folder / "firmware").symlink_to(resource("firmware"))
+    for it in (name, "nano_33_iot"):
+        copytree(EXAMPLES / it, folder / "examples" / it)
+    made = folder / "examples" / name
+    command = [compiler("make"), "-s", "-C", str(made)]
+    subprocess.run(command, check=True, env={**os.environ, "PATH": PATH}, capture_output=True)
+    return made
+
+
+@dataclass(frozen=True)
+class Life:
+    """What a board did from power-on to the end of its power."""
+
+    log: list[list[str]]  # the words of each line that it has sent
+    end: str
+    chip: SimulatedChip
+
+    def lines(self, first: str) -> list[list[str]]:
+        return [line for line in self.log if line[0] == first]
+
+
+def live(elf: Path, flash: Path, scene: Scene, seconds: float, cut_at: int | None = None) -> Life:
+    """Run a Nano 33 IoT, until an access of its flash cuts the power, or for a time."""
+    faults = [CardFault("flash_power_cut", cut_at)] if cut_at else []
+    chip = SimulatedChip("nano_33_iot", elf, None, faults=faults, flash=flash, scene=scene)
+    log, end = b"", "slice"
+    while end == "slice" and chip.meter.time_us < seconds * 1e6:
+        end = chip.run(4_800_000)
+        log += chip.take()
+    assert end in ("slice", "power cut"), (end, chip.message)
+    return Life([line.split() for line in log.decode().splitlines() if line], end, chip)

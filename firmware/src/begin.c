@@ -66,7 +66,8 @@ static POET_CHECKED int begin_live(struct poet *p, uint32_t step) {
   }
   TRY(poet_replace_commit(p));
   p->live_step = step;
-  p->result = (struct poet_step_result){.step = step};
+  p->result = (struct poet_step_result){
+      .step = step, .loss = poet_in_memory(p) ? p->committed.now.loss : 0.0f};
   uint32_t digest;
   TRY(poet_write_homes(p, &digest));
   TRY(poet_check_homes(p));
@@ -105,7 +106,9 @@ int poet_begin(struct poet *p, uint32_t step) {
   commit.slot = (uint8_t)poet_next_slot(p);
   commit.now.step = step;
   commit.now.generation = p->committed.sequence + 1;
-  commit.now.loss = 0.0f;
+  if (!poet_in_memory(p)) {
+    commit.now.loss = 0.0f;
+  }
   commit.prior = (struct poet_state){0}; /* of other weights */
   TRY(poet_stored_digest(p, true, &commit.now.digest));
   /* Delete the job before the commit: the job belongs to the old weights, and a

@@ -45,6 +45,7 @@ static void lend(struct poet *p, struct kept *kept) {
   kept->loss = p->loss;
   kept->holds_batch = p->holds_batch;
   kept->reads_batch = p->reads_batch;
+  p->kept_at_start = 0; /* the check of the model counts them */
   p->infers = true;
 }
 

@@ -168,12 +168,13 @@ static POET_CHECKED int begin(struct learning *l) {
   TRY(poet_samples_open(&l->samples, is_new));
   if (is_new) {
     TRY(learner_begin(l, 0));
+  } else if (l->samples.record.reset &&
+             l->samples.record.reset == p->committed.now.generation) {
+    /* the power was cut, perhaps while frozen tensors were written */
+    l->loss = p->committed.now.loss;
+    TRY(learner_begin(l, p->committed.now.step));
   } else {
     TRY(learner_restore(l));
-    if (l->samples.record.reset &&
-        l->samples.record.reset == p->committed.now.generation) {
-      TRY(learner_begin(l, p->committed.now.step));
-    }
   }
   l->target = learner_step(l);
   return poet_load_forward(p, &l->package->forward);

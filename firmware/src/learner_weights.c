@@ -215,14 +215,17 @@ static POET_CHECKED int adopt_all(struct learning *l) {
 }
 
 /* Go back to the newest commit. One that failed may be on storage, so the same
- * weights are committed again. What fails now is tried before the next step. */
-static POET_CHECKED int undo(struct learning *l, int error) {
-  if (error && has_storage(l)) {
-    poet_ignore(learner_restore(l));
-    l->p.stale = true;
-    poet_ignore(poet_renumber(&l->p));
+ * weights are committed again. What fails now is tried before the next step.
+ * Return 0 if it is newer than that of `generation`: only its copy failed. */
+static POET_CHECKED int undo(struct learning *l, int error,
+                             uint32_t generation) {
+  if (!error || !has_storage(l)) {
+    return error;
   }
-  return error;
+  poet_ignore(learner_restore(l));
+  l->p.stale = true;
+  poet_ignore(poet_renumber(&l->p));
+  return l->p.committed.now.generation == generation ? error : 0;
 }
 
 static POET_CHECKED int adopt(struct learning *l) {
@@ -232,7 +235,8 @@ static POET_CHECKED int adopt(struct learning *l) {
   if (l->is_partial) {
     return POET_ERROR_out_of_order;
   }
-  TRY(undo(l, adopt_all(l)));
+  const uint32_t generation = l->p.committed.now.generation;
+  TRY(undo(l, adopt_all(l), generation));
   l->staging = false;
   return 0;
 }
@@ -275,16 +279,23 @@ static POET_CHECKED int forget(struct learning *l, uint32_t what) {
     TRY(learner_commit(l));
   }
   l->staging = false;
-  /* From then on the samples are forgotten, and at the next start the weights
-   * too, if the power goes before the commit that follows. */
-  if (samples) {
-    TRY(poet_samples_forget(&l->samples,
-                            weights ? l->p.committed.now.generation : 0));
+  /* From then on all is forgotten: at the next start, if the power goes before
+   * the commit that follows. */
+  const uint32_t epoch = l->samples.record.epoch;
+  const uint32_t generation = l->p.committed.now.generation;
+  TRY(poet_samples_mark(&l->samples, epoch + samples,
+                        weights ? generation : 0));
+  int error = weights ? learner_begin(l, learner_step(l)) : 0;
+  /* What a frozen tensor was is lost: only forget and open go on. */
+  const bool is_lost = l->p.staging && l->p.staging_fixed;
+  error = undo(l, error, generation);
+  if (error && !is_lost) {
+    poet_ignore(poet_samples_mark(&l->samples, epoch, 0));
   }
-  if (!weights) {
-    return 0;
+  if (!error && samples) {
+    poet_samples_forget(&l->samples);
   }
-  return undo(l, learner_begin(l, learner_step(l)));
+  return error;
 }
 
 int poet_learner_forget(struct poet_learner *learner, uint32_t what) {

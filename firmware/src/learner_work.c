@@ -30,14 +30,45 @@ static POET_CHECKED int write_value(struct learning *l, uint32_t number,
   return 0;
 }
 
-/* Frozen tensors have their values from the first call on. */
+/* Does the storage have the value of the package? */
+static POET_CHECKED int has_value(struct learning *l, uint32_t number,
+                                  uint32_t size_bytes, bool *same) {
+  const uint8_t *value = l->package->values[number];
+  *same = true;
+  for (uint32_t at = 0; at < size_bytes && *same; at += sizeof(float)) {
+    static const uint8_t zeros[sizeof(float)];
+    uint8_t found[sizeof zeros];
+    TRY(poet_read(&l->p, POET_OBJECT_TENSOR, (uint16_t)number, at, found,
+                  sizeof found));
+    *same = !memcmp(found, value ? value + at : zeros, sizeof found);
+  }
+  return 0;
+}
+
+/* A frozen tensor has one place, so it is written only if another package has
+ * begun the store. */
+static POET_CHECKED int is_to_write(struct learning *l, uint32_t number,
+                                    const struct poet_tensor *tensor,
+                                    bool *found) {
+  *found = tensor->place == POET_PLACE_CURRENT;
+  if (tensor->place == POET_PLACE_FIXED) {
+    bool same = false;
+    const int error = poet_committed(&l->p)
+                          ? has_value(l, number, tensor->size_bytes, &same)
+                          : 0;
+    TRY(error == POET_ERROR_page_damaged ? 0 : error);
+    *found = error || !same;
+  }
+  return 0;
+}
+
 int learner_begin(struct learning *l, uint32_t step) {
-  const bool is_first = !poet_committed(&l->p);
   for (uint32_t i = 0; i < l->p.model.stored_count; i++) {
     struct poet_tensor tensor;
     TRY(poet_read_tensor(&l->p, i, &tensor));
-    if (tensor.place == POET_PLACE_CURRENT ||
-        (tensor.place == POET_PLACE_FIXED && is_first)) {
+    bool found;
+    TRY(is_to_write(l, i, &tensor, &found));
+    if (found) {
       TRY(write_value(l, i, tensor.size_bytes));
     }
   }
@@ -203,7 +234,8 @@ static POET_CHECKED int go_back(struct learning *l) {
   if (has_storage(l)) {
     TRY(learner_restore(l));
   } else {
-    TRY(learner_begin(l, l->running - 1));
+    /* a sample that was taught during the step is closed to it */
+    TRY(learner_begin(l, l->running));
   }
   l->target = learner_step(l);
   return POET_ERROR_not_finite;

@@ -200,12 +200,12 @@ int poet_samples_open(struct poet_samples *s, bool is_new) {
   return 0;
 }
 
-int poet_samples_forget(struct poet_samples *s, uint32_t reset) {
-  if (!s->ram) {
-    TRY(write_record(s, s->record.epoch + 1, reset));
-  }
+int poet_samples_mark(struct poet_samples *s, uint32_t epoch, uint32_t reset) {
+  return s->ram ? 0 : write_record(s, epoch, reset);
+}
+
+void poet_samples_forget(struct poet_samples *s) {
   empty(s);
-  return 0;
 }
 
 /* Return 1 if the sample with this number is there and step `step` may draw
@@ -333,9 +333,8 @@ uint32_t poet_samples_room(const struct poet_samples *s,
   return s->ram || left < POET_BLOCK - at ? left : POET_BLOCK - at;
 }
 
-int poet_samples_read(const struct poet_samples *s,
-                      struct poet_sample_reader *reader, void *to,
-                      uint32_t size) {
+int poet_samples_read(struct poet_samples *s, struct poet_sample_reader *reader,
+                      void *to, uint32_t size) {
   const uint32_t block = place_block(s, reader->place);
   struct poet_sample header;
   if (s->ram) {
@@ -351,9 +350,11 @@ int poet_samples_read(const struct poet_samples *s,
   TRY(poet_get(s->p, block, sizeof header + reader->offset, to, size));
   reader->crc = poet_crc(reader->crc, to, size);
   reader->offset += size;
-  return reader->offset < s->sample_bytes || reader->crc == reader->expected
-             ? 0
-             : POET_ERROR_page_damaged;
+  if (reader->offset < s->sample_bytes || reader->crc == reader->expected) {
+    return 0;
+  }
+  s->from[reader->place] = 0; /* as the next start would leave it out */
+  return POET_ERROR_page_damaged;
 }
 
 #endif

@@ -41,8 +41,12 @@ uint32_t poet_samples_blocks(uint32_t classes, uint32_t slots,
 /* Find the samples on storage. If the storage has none for this number of
  * classes and slots, or if it `is_new`, all places are empty. */
 POET_CHECKED int poet_samples_open(struct poet_samples *s, bool is_new);
-/* Forget all samples, at once. `reset` is kept in the record. */
-POET_CHECKED int poet_samples_forget(struct poet_samples *s, uint32_t reset);
+/* Let the samples of another epoch be those on storage, from the next start on.
+ * `reset` is kept in the record. */
+POET_CHECKED int poet_samples_mark(struct poet_samples *s, uint32_t epoch,
+                                   uint32_t reset);
+/* Forget all samples. On storage, poet_samples_mark comes first. */
+void poet_samples_forget(struct poet_samples *s);
 /* Keep a sample that step `from` and later ones may draw. `first` is the first
  * step that may still be run. POET_BUSY: such a step may draw the sample that
  * would be replaced. */
@@ -60,8 +64,8 @@ bool poet_samples_draw(const struct poet_samples *s, uint32_t seed,
 uint32_t poet_samples_room(const struct poet_samples *s,
                            const struct poet_sample_reader *reader);
 /* Read the next bytes of a sample. page_damaged: they were the last ones, and
- * the sample is not the one that was written. */
-POET_CHECKED int poet_samples_read(const struct poet_samples *s,
+ * the sample is not the one that was written; it is not drawn again. */
+POET_CHECKED int poet_samples_read(struct poet_samples *s,
                                    struct poet_sample_reader *reader, void *to,
                                    uint32_t size);
 

@@ -217,6 +217,25 @@ def test_several_learners_take_turns() -> None:
         assert learner.weights() == trace.replay(5)
 
 
+def test_learners_on_ranges_of_one_storage_leave_each_other_alone() -> None:
+    kinds = [Kind(), Kind(slots=2), Kind(autoencoder=True)]
+    devices = [device(it, 8) for it in kinds]
+    storage = bytearray(b"".join(bytes(it.image) for it in devices))
+    at = 0
+    for it in devices:
+        it.image = memoryview(storage)[at : at + len(it.image)]
+        at += len(it.image)
+    learners = [Learner(*both) for both in zip(kinds, devices, strict=True)]
+    traces = [taught(it) for it in learners]
+    for learner in learners:
+        learner.learn(3)
+    while sum(learner.poll() for learner in learners):
+        pass
+    for learner, trace in zip(learners, traces, strict=True):
+        learner.save()
+        assert Learner(learner.kind, learner.device).weights() == trace.replay(3)
+
+
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("pages", [False, True])
 def test_to_forget_is_to_begin_again(pages: bool, unit: int | None) -> None:

@@ -238,6 +238,25 @@ def test_training_that_diverges_goes_back_to_the_last_commit(pages: bool, unit: 
     assert learner.poll() == 0
 
 
+def test_a_learner_without_storage_goes_on_after_training_diverged() -> None:
+    learner = trained(Kind(slots=1, learning_rate=1e20), None, steps=0)
+    learner.learn(9)
+
+    def go_on() -> None:
+        while True:
+            learner.poll()
+            for label in range(3):
+                learner.teach(learner.kind.sample(9), label)
+
+    refused("not_finite", go_on)
+    assert learner.weights() == Trace(learner.kind).replay(0)
+    step = learner.state().step
+    learner.learn(1)
+    assert learner.poll() == BUSY
+    learner.run()
+    assert learner.state().step == step + 1
+
+
 @pytest.mark.skipif("sse2" not in PROCESSOR, reason="the processor has another register of modes")
 @pytest.mark.parametrize("mode", MODES)
 def test_a_processor_that_changes_results_is_refused(mode: int, tmp_path: Path) -> None:

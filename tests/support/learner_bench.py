@@ -54,15 +54,15 @@ def library() -> tuple[cffi.FFI, Any]:
 
 
 @cache
-def graph(learning_rate: float = 0.05, autoencoder: bool = False) -> Graph:
+def graph(learning_rate: float = 0.05, autoencoder: bool = False, train: str = "all") -> Graph:
     if autoencoder:
         b = Builder("auto", data=(BATCH, 12))
         x = b.linear(b.relu(b.linear(b.data, 5, name="in"), name="relu"), 12, name="out")
-        return training_graph(b.model(b.mse(x, name="loss")), Sgd(learning_rate))
+        return training_graph(b.model(b.mse(x, name="loss")), Sgd(learning_rate), train)
     b = Builder("small", data=(BATCH, 2, 1, 6))
     x = b.relu(b.conv2d(b.data, 4, (1, 3), padding=(0, 1), name="conv"), name="relu")
     model = b.model(b.softmax_xent(b.linear(b.global_avgpool(x), CLASSES, name="fc")))
-    return training_graph(model, Sgd(learning_rate, momentum=0.9))
+    return training_graph(model, Sgd(learning_rate, momentum=0.9), train)
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,11 @@ class Kind:
     learning_rate: float = 0.05
     autoencoder: bool = False
     start: int = 1  # seed of the starting weights
+    train: str = "all"  # the other parameters are frozen
 
     @property
     def graph(self) -> Graph:
-        return graph(self.learning_rate, self.autoencoder)
+        return graph(self.learning_rate, self.autoencoder, self.train)
 
     @property
     def classes(self) -> int:
@@ -218,6 +219,8 @@ class Device:
         self.changes = self.accesses = self.now = self.us_per_call = 0
         self.fail_at: int | None = None  # this access fails, and no other
         self.busy_bus = False
+        self.is_busy: Callable[[], bool] = lambda: False  # then the caller asks again
+        self.asks_again = False
         self.bus_taken = 0
         self.inside: Callable[[], object] = lambda: None  # called in each access
         self.unflushed: list[tuple[int, bytes, bytes]] = []
@@ -294,7 +297,8 @@ class Device:
         return 0
 
     def _take_bus(self, _: Any) -> int:
-        if self.busy_bus:
+        self.asks_again = self.is_busy()
+        if self.busy_bus or self.asks_again:
             return 1
         if self.bus_taken:
             self.broken_rules.append("the bus is taken twice")
@@ -353,7 +357,10 @@ class Learner:
 
     def call(self, name: str, *arguments: Any) -> int:
         """Return 0 or BUSY."""
-        code: int = getattr(self.lib, f"poet_learner_{name}")(self.state_, *arguments)
+        self.device.asks_again = True
+        while self.device.asks_again:
+            self.device.asks_again = False
+            code: int = getattr(self.lib, f"poet_learner_{name}")(self.state_, *arguments)
         assert not self.device.bus_taken
         assert not self.device.broken_rules, self.device.broken_rules
         assert self._memory[self.bytes_ // 8] == 0x5AFE5AFE5AFE5AFE

@@ -36,11 +36,11 @@ LINES = {
 ROOT_LINES = 1203  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2287, "firmware/src": 10365, "firmware/kernels": 8687,
+    "firmware/include": 2287, "firmware/src": 10418, "firmware/kernels": 8687,
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6816, "examples": 1028, "tests": 64770,
+    "bench": 6816, "examples": 1028, "tests": 64881,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

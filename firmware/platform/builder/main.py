@@ -1,4 +1,9 @@
-"""Build a board's image as in firmware/build.toml, and print its memory ledger."""
+"""Build a board's image as in firmware/build.toml, and print its memory ledger.
+
+It is poet's own firmware if src_dir is its folder. Otherwise the sources are an application of the
+user on the same port: start-up, clocks, interrupts, flash (firmware/port/common/chip.h). It gets
+the C library from a package in lib_deps.
+"""
 
 import subprocess
 import sys
@@ -15,8 +20,7 @@ from poet_host.firmware_build.recipe import recipe  # noqa: E402
 
 made = recipe(env["BOARD"])
 prefix = made.compiler.removesuffix("gcc")
-if Path(env.subst("$PROJECT_SRC_DIR")).resolve() != FIRMWARE:
-    sys.exit(f"src_dir must be {FIRMWARE}: this platform builds poet's own firmware")
+is_own = Path(env.subst("$PROJECT_SRC_DIR")).resolve() == FIRMWARE
 
 env.Replace(
     AR=prefix + "gcc-ar",
@@ -29,13 +33,8 @@ env.Replace(
     PROGNAME="firmware",
     PROGSUFFIX=".elf",
 )
-# PlatformIO would link in the order of paths; the recipe's order gives the same image everywhere.
-env.AddMethod(
-    lambda env, *_: [source.relative_to(FIRMWARE).as_posix() for source in made.sources],
-    "MatchSourceFiles",
-)
 env.Append(
-    CPPPATH=[str(folder) for folder in made.include],
+    CPPPATH=[str(folder) for folder in made.include if is_own or folder.name != "include"],
     LINKFLAGS=[*made.core, *made.link],
     LIBPATH=[str(folder) for folder in made.script_folders],
     LIBS=list(made.libraries),
@@ -47,9 +46,48 @@ env.Append(
     },
 )
 env.Replace(LDSCRIPT_PATH=str(made.script))
-env.AddBuildMiddleware(
-    lambda env, node: env.Object(node, CCFLAGS=list(made.flags(Path(node.srcnode().get_abspath()))))
-)
+
+
+def with_port(configure):
+    """Return PlatformIO's function that finds libraries, changed so that the port is built too.
+
+    The port includes headers of the library, so it is built with the folders of its headers.
+    """
+
+    def configured(env):
+        libraries = configure()
+        build = libraries.build
+
+        def built():
+            found = build()
+            for folder in ("common", made.chip):
+                source = str(FIRMWARE / "port" / folder)
+                libraries.env.BuildSources(f"$BUILD_DIR/port/{folder}", source, "+<*> -<main.c>")
+            return found
+
+        libraries.build = built
+        return libraries
+
+    return configured
+
+
+if is_own:
+    # PlatformIO would link in the order of paths; the recipe's order gives the same image
+    # everywhere.
+    env.AddMethod(
+        lambda env, *_: [source.relative_to(FIRMWARE).as_posix() for source in made.sources],
+        "MatchSourceFiles",
+    )
+    env.AddBuildMiddleware(
+        lambda env, node: env.Object(
+            node, CCFLAGS=list(made.flags(Path(node.srcnode().get_abspath())))
+        )
+    )
+else:
+    others = ("-std=c11", "-Werror", "-DPOET_LIBRARY=0")
+    flags = [flag for flag in made.compile if flag not in others]
+    env.Append(CCFLAGS=[*made.core, *flags, "-Os"], CFLAGS=["-std=gnu11"])
+    env.AddMethod(with_port(env.ConfigureProjectLibBuilder), "ConfigureProjectLibBuilder")
 
 
 def print_ledger(target, source, env):

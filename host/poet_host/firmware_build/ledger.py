@@ -67,7 +67,8 @@ def memory_ledger(board: str, path: Path) -> Ledger:
     """Return the ledger of a board's firmware image, from its sections and symbols."""
     image = read_elf(path)
     ram = dict.fromkeys(ORDER, 0)
-    ram["arena"], ram["stack"] = image.sections[".arena"][1], image.sections[".stack"][1]
+    nothing = (0, 0)  # an application has no arena of its own
+    ram["arena"], ram["stack"] = (image.sections.get(it, nothing)[1] for it in (".arena", ".stack"))
     ram["code in RAM"] = sum(len(code) for address, code in image.code if address >= RAM_START)
     for name, (address, size_bytes) in image.objects.items():
         if address >= RAM_START and name in PURPOSES:

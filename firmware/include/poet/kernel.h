@@ -183,10 +183,14 @@ static inline uint32_t poet_row(const struct poet_call *call, uint32_t dense) {
   return call->row ? call->row : dense;
 }
 
+#if POET_KERNELS == UINT64_MAX && POET_MORE_KERNELS == UINT64_MAX
+#define POET_HAS_KERNEL(code) 1
+#else
 #define POET_HAS_KERNEL(code)                                                  \
   (((code) < 64 ? (uint64_t)(POET_KERNELS) : (uint64_t)(POET_MORE_KERNELS)) >> \
        ((code) & 63) &                                                         \
    1)
+#endif
 
 /* Return sin(pi / 2 x)^2, which is (1 - cos(pi x)) / 2, for x from 0 to 1.
  * Largest relative error: 4e-7. */

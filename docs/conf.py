@@ -14,6 +14,7 @@ from typing import Any
 import click
 from poet_host import isa
 from poet_host.cli.main import commands
+from poet_host.resources import resource
 from sphinx.application import Sphinx
 
 project = "poet-host"
@@ -30,6 +31,7 @@ include_patterns = [
     "SECURITY.md",
     "bench/RESULTS-*.md",
     "bench/instances/README.md",
+    "examples/*/README.md",
     "schedules/FORMAT.md",
     "schedules/paper/REPORT.md",
 ]
@@ -50,6 +52,9 @@ autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 
 FIELD = re.compile(r"^    (\w+): ([^=#\n]+?)(?: = [^#\n]*?)?(?:  # (.*))?$", re.MULTILINE)
+DECLARED = re.compile(
+    r"^(?:int |uint32_t |const char \*)?((?:struct |enum )?poet_\w+)(?=\(| \{)", re.MULTILINE
+)
 WIDTH = 88
 
 
@@ -84,7 +89,29 @@ def board_errors() -> str:
     )
 
 
-GENERATED = {"<!-- help of all commands -->": command_help, "<!-- board errors -->": board_errors}
+def learner_header() -> str:
+    """The declarations of learner.h, each with the comment before it."""
+    text = (resource("firmware") / "include" / "poet" / "learner.h").read_text("utf-8")
+    title, *parts = re.split(r"^#.*\n+|\n\n+", text, flags=re.MULTILINE)
+    sections = (section for part in parts if (section := _declaration(part)))
+    return "\n".join((f"```c\n{title}```\n", *sections))
+
+
+def _declaration(part: str) -> str:
+    found = DECLARED.search(part)
+    if found is None:
+        return ""
+    comment = re.match(r"/\*(.*?)\*/\n", part, re.DOTALL)
+    words = re.sub(r"\s*\n \*?\s*", " ", comment[1]).strip() if comment else ""
+    code = part[comment.end() if comment else 0 :].strip()
+    return f"## `{found[1]}`\n\n{words}\n\n```c\n{code}\n```\n"
+
+
+GENERATED = {
+    "<!-- help of all commands -->": command_help,
+    "<!-- board errors -->": board_errors,
+    "<!-- learner.h -->": learner_header,
+}
 
 
 def fill_in(app: Sphinx, page: str, source: list[str]) -> None:

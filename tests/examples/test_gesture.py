@@ -1,5 +1,6 @@
 """The example gesture: a board learns from a button, without a host, through power cuts."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from poet_host.firmware_build.image import read_elf
 from poet_host.sim.scene import Scene, press
 from safetensors.numpy import load_file
 from support.command import Command
-from support.example import Life, build, live
+from support.example import EXAMPLES, Life, build, copy, live, run_page
 from support.sim_helper import needs_compiler
 
 pytestmark = [needs_compiler, pytest.mark.slow]
@@ -74,3 +75,15 @@ def test_it_needs_little_memory(example: Path) -> None:
     image = read_elf(example / "gesture.elf")
     assert image.symbols["bss_end"] - 0x20000000 <= MOST_RAM
     assert len(image.flash()[1]) <= MOST_FLASH
+
+
+def test_the_commands_of_the_tutorial_end_with_the_same_weights(tmp_path: Path) -> None:
+    copy("gesture", tmp_path)
+    page = EXAMPLES.parent / "docs" / "tutorial" / "firmware.md"
+    printed = run_page(page, tmp_path, stop=False).splitlines()  # one command cuts the power
+    assert "24" in printed
+    found = [int(line.split()[1]) for line in printed if re.match("gesture . after", line)]
+    assert len(found) == 36
+    assert sum(map(int.__eq__, found[24:], [1, 2, 3] * 4)) >= 11
+    device, host = (line.split() for line in printed if line.endswith(".safetensors"))
+    assert (device[0], device[1], host[1]) == (host[0], "device.safetensors", "host.safetensors")

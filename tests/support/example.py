@@ -1,6 +1,7 @@
 """Build an example for its chip as its README says, and run it on the simulated board."""
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -16,12 +17,17 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PATH = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
 
 
-def build(name: str, folder: Path) -> Path:
-    """Return the folder of an example, built by its Makefile in a copy of examples/."""
+def copy(name: str, folder: Path) -> Path:
+    """Return the folder of an example in a new copy of what it needs of the repository."""
     (folder / "firmware").symlink_to(resource("firmware"))
     for it in (name, "nano_33_iot"):
         copytree(EXAMPLES / it, folder / "examples" / it)
-    made = folder / "examples" / name
+    return folder / "examples" / name
+
+
+def build(name: str, folder: Path) -> Path:
+    """Return the folder of an example, built by its Makefile in a copy."""
+    made = copy(name, folder)
     command = [compiler("make"), "-s", "-C", str(made)]
     subprocess.run(command, check=True, env={**os.environ, "PATH": PATH}, capture_output=True)
     return made
@@ -49,3 +55,16 @@ def live(elf: Path, flash: Path, scene: Scene, seconds: float, cut_at: int | Non
         log += chip.take()
     assert end in ("slice", "power cut"), (end, chip.message)
     return Life([line.split() for line in log.decode().splitlines() if line], end, chip)
+
+
+def run_page(page: Path, folder: Path, stop: bool = True) -> str:
+    """Type the commands of a page in a shell, and return what they print.
+
+    `stop`: the first command that fails fails the test.
+    """
+    found = "".join(re.findall(r"```sh\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
+    environment = {**os.environ, "PATH": PATH, "EXAMPLES": str(EXAMPLES)}
+    ran = subprocess.run(["sh", *["-e"][: int(stop)]], input=found, cwd=folder, env=environment,
+                         check=False, capture_output=True, text=True, timeout=600)  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout

@@ -121,7 +121,7 @@ static void teach(unsigned gesture) {
   print(" ");
   print_bytes(window, sizeof window);
   print("\n");
-  check(poet_learner_learn(&learner, state.wanted + STEPS));
+  check(poet_learner_learn(&learner, STEPS));
 }
 
 static void look_at_button(void) {

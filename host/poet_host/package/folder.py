@@ -12,6 +12,7 @@ from typing import Any
 from ..card.weights import load_weights, save_weights
 from ..errors import BadInput, PoetError
 from ..files import read_bytes, read_json, write_json
+from ..firmware_build.recipe import recipe, simulated_boards
 from ..resources import resource
 from ..schedule.schedule import Schedule
 from ..schema import convert, of_format
@@ -19,7 +20,14 @@ from ..temporary import temporary_folder
 from .kinds import KINDS, files_of_kind
 from .library import library_files
 from .packaged import Packaged, Raw
-from .sizes import ERASE_BLOCKS, LEARNER_BYTES, memory_bytes, storage_blocks
+from .sizes import (
+    ERASE_BLOCKS,
+    LEARNER_BYTES,
+    data_bytes,
+    flash_bytes,
+    memory_bytes,
+    storage_blocks,
+)
 from .source import header, source
 
 FORMAT, VERSION = "poet-package", 1
@@ -35,13 +43,12 @@ def facts(packaged: Packaged, kind: str) -> dict[str, Any]:
     schedule, graph = packaged.schedule, packaged.schedule.graph
     step, inference = (it.meta["plan"] for it in (schedule, packaged.forward))
     memory = memory_bytes(packaged, on_storage=True)
-    sources = (
-        part for it in (schedule, packaged.forward) for part in (it.model_part, it.plan_part)
-    )
+    board = schedule.meta.get("board")
+    chip = recipe(board).chip if board in simulated_boards() else ""
     return {
         "format": FORMAT, "version": VERSION, "written_by": f"poet-host {version('poet-host')}",
         "name": packaged.name, "for": kind, "model": graph.name,
-        "board": schedule.meta.get("board"),
+        "board": board,
         "memory_bytes": memory,
         "memory_bytes_without_storage": memory_bytes(packaged, on_storage=False),
         "learner_bytes": LEARNER_BYTES,
@@ -55,7 +62,7 @@ def facts(packaged: Packaged, kind: str) -> dict[str, Any]:
         "classes": packaged.classes, "class_names": packaged.class_names, "batch": packaged.batch,
         "tensors": len(packaged.tensors), "tensor_names": packaged.tensor_names,
         "tensor_bytes": [graph[name].size_bytes for name in packaged.tensors],
-        "data_bytes": sum(map(len, (*packaged.first_values(), *sources))),
+        "data_bytes": data_bytes(packaged), "flash_bytes": flash_bytes(packaged, chip),
         "kernels": sorted(packaged.kernels),
         "longest_slice_us": packaged.longest_slice_us,
         "step_time_us": step.get("time_us"), "step_energy_uj": step.get("total_energy_uj"),

@@ -71,6 +71,7 @@ def fact_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     def energy(name: str) -> str:
         return "not known" if facts[name] is None else f"{facts[name]:,.1f} uJ"
 
+    flash = "not known" if facts["flash_bytes"] is None else f"{facts['flash_bytes']:,} bytes"
     without = f", {facts['memory_bytes_without_storage']:,} without"
     return [
         (
@@ -80,6 +81,7 @@ def fact_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("RAM of struct poet_learner", f"{facts['learner_bytes']:,} bytes"),
         ("storage", f"{facts['storage_blocks']:,} blocks of 512 bytes"),
         ("flash of schedules and weights", f"{facts['data_bytes']:,} bytes"),
+        ("flash with the library, estimated", flash),
         ("time, energy of a step", f"{time('step_time_us')}, {energy('step_energy_uj')}"),
         (
             "time, energy of an inference",

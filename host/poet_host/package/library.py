@@ -10,8 +10,6 @@ from pathlib import Path
 
 from .. import isa
 from ..resources import resource
-from ..schedule.decode import decode
-from ..schedule.nests import Streamed
 from .packaged import Packaged
 
 _INCLUDE = re.compile(r'#include "(?!poet/)(?:[\w./]*/)?(\w+\.\w+)"')
@@ -52,11 +50,8 @@ def _plain_c99(text: str) -> str:
 
 def _for_package(text: str, packaged: Packaged) -> str:
     """Return small.h with the macros of a build for the schedules of a package."""
-    both = (packaged.schedule, packaged.forward)
-    streams = any(isinstance(it, Streamed) for schedule in both for it in decode(schedule))
-    values = {
-        "POET_STREAMS": int(streams), "POET_CARDS": 0, **isa.kernel_masks(packaged.kernels)
-    }  # fmt: skip
+    streams, kernels = int(packaged.streams), isa.kernel_masks(packaged.kernels)
+    values = {"POET_STREAMS": streams, "POET_CARDS": 0, **kernels}
     for name, value in values.items():
         text, count = re.subn(rf"(#define {name}) \w+$", rf"\1 {value}", text, flags=re.MULTILINE)
         assert count == 1, name

@@ -16,8 +16,9 @@ from ..errors import BadInput
 from ..graph.source import source_of
 from ..graph.weights import Array
 from ..reference.inference import is_own_data
-from ..schedule.decode import initial_offsets
+from ..schedule.decode import decode, initial_offsets
 from ..schedule.model import INPUT
+from ..schedule.nests import Streamed
 from ..schedule.schedule import Schedule
 from ..schedule.times import longest_slices
 
@@ -179,6 +180,12 @@ class Packaged:
     def kernels(self) -> frozenset[str]:
         """The names of the kernels that training and inference use."""
         return self.schedule.graph.kernels | self.forward.graph.kernels
+
+    @cached_property
+    def streams(self) -> bool:
+        """True if an operator is computed part by part, also to cut it into slices."""
+        both = (self.schedule, self.forward)
+        return any(isinstance(it, Streamed) for schedule in both for it in decode(schedule))
 
     @property
     def longest_slice_us(self) -> int | None:

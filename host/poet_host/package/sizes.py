@@ -11,6 +11,9 @@ ERASE_BLOCKS = range(9)
 """The erase units for which a package states its storage: 0 to 8 blocks."""
 POINTER_BYTES = 4
 LEARNER_BYTES = 1168  # struct poet_learner, on a processor of 32 bits
+# Code of the library, by chip, built by GCC 12 with -Os: without kernels, of a kernel on average,
+# and of operators that are computed part by part.
+_CODE_BYTES = {"samd21": (38_300, 650, 8_000), "nrf52840": (50_500, 850, 9_300)}
 
 
 def needs(packaged: Packaged) -> tuple[int, ...]:
@@ -48,6 +51,21 @@ def memory_bytes(
         + _rounded(classes * (count + 1) * 4)
         + _rounded(classes * count * place_bytes)
     )
+
+
+def flash_bytes(packaged: Packaged, chip: str) -> int | None:
+    """Return an estimate of the flash of library, schedules and weights; None: not known."""
+    if chip not in _CODE_BYTES:
+        return None
+    code, kernel, parts = _CODE_BYTES[chip]
+    return code + kernel * len(packaged.kernels) + parts * packaged.streams + data_bytes(packaged)
+
+
+def data_bytes(packaged: Packaged) -> int:
+    """Return the bytes of schedules and first values."""
+    both = (packaged.schedule, packaged.forward)
+    parts = (part for it in both for part in (it.model_part, it.plan_part))
+    return sum(map(len, (*packaged.first_values(), *parts)))
 
 
 def _rounded(size_bytes: int) -> int:

@@ -31,7 +31,7 @@ LINES = {
     "graph": 3644, "reference": 1233, "onnx": 4055, "device": 1456, "firmware_build": 1633,
     "sim": 1652, "profile": 1097, "packing": 378, "plan": 3420, "stream": 2009, "solver": 7031,
     "baselines": 2174, "schedule": 2823, "data": 1688, "card": 1933, "run": 1984, "check": 845,
-    "view": 1428, "compare": 469, "package": 975, "api": 2177, "cli": 3703,
+    "view": 1428, "compare": 469, "package": 1004, "api": 2177, "cli": 3703,
 }  # fmt: skip
 ROOT_LINES = 1203  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
@@ -40,7 +40,7 @@ FOLDERS = {
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6816, "examples": 1028, "tests": 65137,
+    "bench": 6816, "examples": 1028, "tests": 65172,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from poet_host.reference import floats as exact
+from poet_host.reference.step import run_kernel
 from sklearn.utils import murmurhash3_32
 from support import clib
 
@@ -178,3 +179,37 @@ def test_dropout_keeps_an_element_whose_number_is_just_the_probability() -> None
     uniform = float(exact.murmur3(1, 1, 1, 0)[0] >> np.uint32(8)) / 2**24
     assert dropped(uniform)[0] > 0
     assert dropped(float(np.nextafter(np.float32(uniform), np.float32(1))))[0] == 0
+
+
+ELEMENTARY: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+    torch.abs,
+    torch.nn.functional.softplus,
+    lambda x: torch.where(x > 0, x, 0.5 * (x.exp() - 1)),
+    torch.exp,
+    torch.reciprocal,
+    torch.log,
+    torch.sqrt,
+)
+
+
+@pytest.mark.parametrize("variant", range(len(ELEMENTARY)))
+def test_elementary_functions_and_their_slopes(variant: int) -> None:
+    """C equals NumPy for every kind of float, NaN and infinity too; PyTorch judges both."""
+    everywhere = np.arange(0, 2**32, 400_009, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    near = np.linspace(-9 if variant < 5 else 0.25, 9, 1000).astype(np.float32)
+    x = np.concatenate([near, np.array([0, -0.0, np.nan, np.inf, -np.inf], np.float32), everywhere])
+    attrs = {"n": 1, "c": x.size, "h": 1, "w": 1, "variant": variant, "factor": 0.5}
+    wide = torch.tensor(x.astype(np.float64), requires_grad=True)
+    y = ELEMENTARY[variant](wide)
+    y.sum().backward()
+    assert wide.grad is not None
+    for op, inputs, true in (
+        ("elementary", [x], y.detach()),
+        ("elementary_grad", [x, np.ones_like(x)], wide.grad),
+    ):
+        found = clib.run(op, "none", attrs, inputs, 0, x.shape)
+        expected = run_kernel(op, "none", attrs, inputs, 0, shape=x.shape)
+        assert np.array_equal(np.isnan(found), np.isnan(expected))
+        assert clib.same_bits(np.nan_to_num(found), np.nan_to_num(expected))
+        assert np.isnan(found[np.isnan(x)]).all() or (op, variant) == ("elementary_grad", 2)
+        assert np.allclose(found[: near.size], true.numpy()[: near.size], rtol=2e-6, atol=2e-7)

@@ -18,7 +18,7 @@ def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:
     make = helper.make_node
     nodes = [
         make("ConvTranspose", ["x", "w"], ["a"], "first", dilations=[2, 2], pads=[2, 2, 2, 2]),
-        make("Selu", ["a"], ["b"], "second"),
+        make("Celu", ["a"], ["b"], "second"),
         make("MaxPool", ["b"], ["c"], "third", kernel_shape=[2, 2], dilations=[2, 2]),
         make("Conv", ["c", "w"], ["d"], "fine"),
         make("RNN", ["d", "w", "w"], ["y"], "fourth", hidden_size=3),
@@ -28,7 +28,7 @@ def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:
     first, *lines, last = str(caught.value).split("\n")
     assert first.startswith("model m: 4 of 5 nodes ")
     assert [line.split(":")[0].strip() for line in lines] == [
-        "first (ConvTranspose)", "second (Selu)", "third (MaxPool)", "fourth (RNN)",
+        "first (ConvTranspose)", "second (Celu)", "third (MaxPool)", "fourth (RNN)",
     ]  # fmt: skip
     assert "dilation" in lines[0]
     assert "Relu" in lines[1]
@@ -100,7 +100,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         ),
         r"\[-1\].* reverse",
     ),
-    "a root": (with_gain("Pow", IMAGE, {"p": np.float32(0.5)}), r"\(Pow\): .*1, 2, 3 or 4"),
+    "a root": (with_gain("Pow", IMAGE, {"p": np.float32(0.3)}), r"\(Pow\): .*1, 2, 3 or 4"),
     "whole numbers of what is computed": (
         with_gain("Cast", IMAGE, to=onnx.TensorProto.INT64),
         r"\(Cast\): .*float32",
@@ -216,8 +216,7 @@ def test_unsupported_operators_are_refused_with_advice(case: str) -> None:
 @pytest.mark.parametrize(
     ("op", "others", "instead"),
     [
-        ("Sqrt", {}, "LayerNormalization"),
-        ("ReduceL2", {}, "LayerNormalization"),
+        ("ReduceL1", {}, "Abs"),
         ("GatherElements", {"i": np.zeros(IMAGE, np.int64)}, "Slice"),
         ("CastLike", {"i": np.zeros(IMAGE, np.int64)}, "sizes"),
         ("Sin", {}, "listed below"),

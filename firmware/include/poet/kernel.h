@@ -78,6 +78,13 @@
  *   gelu                 0.5 x * (1 + t), t = erf(x * sqrt(1/2)) or, with
  *                        `variant` 1,
  *                        t = tanh(sqrt(2/pi) * (x + 0.044715 * (x * x * x)))
+ *   elementary           by `variant`: 0 x <= 0 ? 0 - x : x,
+ *                        1 max(x, 0) + log(1 + exp(-|x|)),
+ *                        2 x > 0 ? x : factor * (exp(x) - 1), 3 exp(x),
+ *                        4 1 / x, 5 log(x), 6 sqrt(x)
+ *   elementary_grad      dy * slope: 0 the sign of x, 1 1 / (1 + exp(-x)),
+ *                        2 x > 0 ? 1 : factor * exp(x), 3 exp(x),
+ *                        4 -((1 / x) * (1 / x)), 5 1 / x, 6 0.5 / sqrt(x)
  *   softmax              exp(x - max) / sum of the visible elements; 0 for
  *                        the others. An element is visible if its mask is not
  *                        0 and, with `variant` 1, w <= h

@@ -120,6 +120,23 @@ def _gelu(x: Shape, *, approximate: str = "none") -> Spec:
     return Spec(x, sizes_of(x) | {"variant": int(approximate == "tanh")})
 
 
+def _elementary(number: int, onnx: str) -> Operator:
+    """Return the row of an elementary function: `number` is its variant of the kernel."""
+
+    def plain(x: Shape) -> Spec:
+        """Apply the function to each element of x."""
+        return Spec(x, sizes_of(x) | {"variant": number, "factor": 1.0})
+
+    return of_one_kernel("elementary", plain, "x dy", onnx=onnx)
+
+
+def _elu(x: Shape, *, alpha: float = 1.0) -> Spec:
+    """Return x where it is above 0, elsewhere `alpha` * (e^x - 1)."""
+    if not isfinite(alpha):
+        raise ValueError(f"`alpha` ({alpha}) must be finite")
+    return Spec(x, sizes_of(x) | {"variant": 2, "factor": alpha})
+
+
 def axis_of(axis: int, rank: int) -> int:
     """Return `axis` as an index from 0. Raises ValueError if the axis does not exist."""
     if not isinstance(axis, int) or not -rank <= axis < rank:
@@ -298,6 +315,13 @@ TENSOR_OPERATORS = {
     "sigmoid": of_one_kernel("sigmoid", elementwise, "y dy", onnx="Sigmoid"),
     "tanh": of_one_kernel("tanh", elementwise, "y dy", onnx="Tanh"),
     "gelu": of_one_kernel("gelu", _gelu, "x dy", onnx="Gelu"),
+    "abs": _elementary(0, "Abs"),
+    "softplus": _elementary(1, "Softplus"),
+    "elu": of_one_kernel("elementary", _elu, "x dy", onnx="Elu"),
+    "exp": _elementary(3, "Exp"),
+    "reciprocal": _elementary(4, "Reciprocal"),
+    "log": _elementary(5, "Log"),
+    "sqrt": _elementary(6, "Sqrt"),
     "flatten": Operator(_flatten, forward=()),
     "reshape": Operator(_reshape, forward=()),
     "transpose": Operator(

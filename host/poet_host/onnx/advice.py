@@ -16,16 +16,17 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
     "this operator has no gradient: end the model before it": (
         *("ArgMax", "ArgMin", "NonMaxSuppression", "OneHot", "TopK"),
     ),
-    "this activation is not supported: use Relu, LeakyRelu, Gelu, HardSwish, or x * Sigmoid(x)": (
-        *("Celu", "Elu", "Mish", "Selu", "Shrink", "Softplus", "Softsign", "ThresholdedRelu"),
+    "this activation is not supported: use Relu, LeakyRelu, Elu, Gelu, Mish or HardSwish": (
+        *("Celu", "Shrink", "Softsign", "ThresholdedRelu"),
     ),
     "this operator is not supported: use Resize instead": ("MaxUnpool", "Upsample"),
     "this operator is not supported: write it as Reshape, Transpose and MatMul": ("Einsum",),
     "this normalisation is not supported: use BatchNormalization or LayerNormalization": (
-        *("LRN", "LpNormalization", "MeanVarianceNormalization", "RMSNormalization"),
+        *("LRN", "LpNormalization", "MeanVarianceNormalization"),
     ),
-    "this operator is supported only in a layer normalisation: use BatchNormalization or "
-    "LayerNormalization": ("Reciprocal", "ReduceL1", "ReduceL2", "ReduceSumSquare", "Sqrt"),
+    "this operator is not supported: use Abs or Mul, and ReduceSum": (
+        *("ReduceL1", "ReduceSumSquare"),
+    ),
     "single elements cannot be read or written: use Slice and Concat": (
         *("GatherElements", "GatherND", "ScatterElements", "ScatterND"),
     ),

@@ -9,7 +9,7 @@ import numpy as np
 from ..graph.builder import Tensor
 from ..graph.operators import OPERATORS
 from ..graph.operators_tensor import axis_of
-from .context import Deferred, Unsupported
+from .context import Deferred, Unsupported, deferred
 from .fold import Constant, computed
 from .node import ImportedNode, Rule
 from .resizing import RESIZING_RULES
@@ -105,18 +105,19 @@ def _bound(which: str) -> Rule:
 
 
 def _reduced(kind: str) -> Rule:
-    def rule(node: ImportedNode) -> Tensor:
-        x, axes = node.tensor(0), node.integers(1, "axes")
-        if not axes and node.attribute("noop_with_empty_axes", 0):
-            return x
-        over = tuple(sorted(axis_of(axis, len(x.shape)) for axis in axes or range(len(x.shape))))
-        keep = bool(node.attribute("keepdims", 1))
-        if kind == "mean" and over == (2, 3) and len(x.shape) == 4:
-            y = node.layer("global_avgpool", (x,))
-            return Tensor(y.name, (*y.shape, 1, 1)) if keep else y
-        return node.layer(kind, (x,), over, keepdims=keep)
+    return lambda node: _reduced_of(node, kind, node.tensor(0))
 
-    return rule
+
+def _reduced_of(node: ImportedNode, kind: str, x: Tensor) -> Tensor:
+    axes = node.integers(1, "axes")
+    if not axes and node.attribute("noop_with_empty_axes", 0):
+        return x
+    over = tuple(sorted(axis_of(axis, len(x.shape)) for axis in axes or range(len(x.shape))))
+    keep = bool(node.attribute("keepdims", 1))
+    if kind == "mean" and over == (2, 3) and len(x.shape) == 4:
+        y = node.layer("global_avgpool", (x,))
+        return Tensor(y.name, (*y.shape, 1, 1)) if keep else y
+    return node.layer(kind, (x,), over, keepdims=keep)
 
 
 def _largest(node: ImportedNode) -> Tensor:
@@ -220,9 +221,13 @@ def _div(node: ImportedNode) -> Tensor | Deferred:
     number = node.scalar(1)
     if number:
         return _scaled(node.deferred(0), 1 / number)
-    if node.is_tensor(1):
-        raise Unsupported("only division by a constant is supported: use Mul instead")
-    return node.layer("mul", (node.tensor(0), node.inverse(1)))
+    if not node.is_tensor(1):
+        return node.layer("mul", (node.tensor(0), node.inverse(1)))
+    divisor = node.tensor(1)
+    inverse = node.layer("reciprocal", (divisor,), name=node.helper_name("inverse"))
+    if (factor := node.scalar(0)) is not None:
+        return _scaled(deferred(inverse), factor)
+    return node.layer("mul", (node.stored(0), inverse))
 
 
 def _scaled(x: Deferred, factor: float) -> Deferred:
@@ -233,12 +238,53 @@ def _scaled(x: Deferred, factor: float) -> Deferred:
 def _pow(node: ImportedNode) -> Tensor:
     given = node.constant(1).value
     power = float(given.reshape(-1)[0]) if given.size == 1 else 0.0
-    if power not in (1, 2, 3, 4):
-        raise Unsupported("the exponent must be 1, 2, 3 or 4: use Mul for other integer powers")
+    if abs(power) not in (0.5, 1, 2, 3, 4):
+        raise Unsupported("the exponent must be 0.5, 1, 2, 3 or 4, or one of these below 0")
     x = y = node.tensor(0)
-    for left in range(int(power) - 1, 0, -1):
+    if power < 0:
+        x = y = node.layer("reciprocal", (x,), name=node.helper_name("inverse"))
+    if abs(power) == 0.5:
+        y = node.layer("sqrt", (x,))
+    for left in range(int(abs(power)) - 1, 0, -1):
         y = node.layer("mul", (y, x), name=None if left == 1 else node.helper_name("power"))
     return Tensor(y.name, np.broadcast_shapes(x.shape, given.shape))
+
+
+def _selu(node: ImportedNode) -> Deferred:
+    alpha, gamma = node.attribute("alpha", 1.67326319), node.attribute("gamma", 1.05070102)
+    return _scaled(deferred(node.layer("elu", (node.tensor(0),), alpha=alpha)), gamma)
+
+
+def _mish(node: ImportedNode) -> Tensor:
+    inner = node.layer("softplus", (node.tensor(0),), name=node.helper_name("softplus"))
+    curve = node.layer("tanh", (inner,), name=node.helper_name("tanh"))
+    return node.layer("mul", (node.tensor(0), curve))
+
+
+def _norm(node: ImportedNode) -> Tensor:
+    """Compute ReduceL2: the root of the sum of the squares."""
+    x = node.tensor(0)
+    square = node.layer("mul", (x, x), name=node.helper_name("square"))
+    return node.layer("sqrt", (_reduced_of(node, "sum", square),))
+
+
+def _rms_norm(node: ImportedNode) -> Tensor:
+    x = node.tensor(0)
+    axis, epsilon = node.attribute("axis", -1), node.attribute("epsilon", 1e-5)
+    over = tuple(range(axis_of(axis, len(x.shape)), len(x.shape)))
+    square = node.layer("mul", (x, x), name=node.helper_name("square"))
+    mean = node.layer("mean", (square,), over, keepdims=True, name=node.helper_name("mean"))
+    # mean + epsilon = epsilon * (mean / epsilon + 1), with the only constant that needs no file
+    mean = node.layer("scale", (mean,), 1 / epsilon, name=node.helper_name("parts"))
+    one = node.layer(
+        "parameter", (), (1,), start="ones", trainable=False, name=node.helper_name("one")
+    )
+    whole = node.layer("add", (mean, one), name=node.helper_name("more"))
+    whole = node.layer("scale", (whole,), epsilon, name=node.helper_name("whole"))
+    root = node.layer("sqrt", (whole,), name=node.helper_name("root"))
+    inverse = node.layer("reciprocal", (root,), name=node.helper_name("inverse"))
+    normed = node.layer("mul", (x, inverse), name=node.helper_name("normed"))
+    return node.layer("mul", (normed, node.stored(1, train_scalar=True)))
 
 
 def _dropout(node: ImportedNode) -> Tensor | Deferred:
@@ -301,13 +347,17 @@ TENSOR_RULES: dict[str, Rule] = {
     "LogSoftmax": _log_softmax,
     "Max": _bound("Max"),
     "Min": _bound("Min"),
+    "Mish": _mish,
     "Mul": _mul,
     "Neg": lambda node: _scaled(node.deferred(0), -1.0),
     "PRelu": _prelu,
     "Pow": _pow,
+    "RMSNormalization": _rms_norm,
+    "ReduceL2": _norm,
     "ReduceMax": _largest,
     "ReduceMean": _reduced("mean"),
     "ReduceSum": _reduced("sum"),
+    "Selu": _selu,
     "Softmax": _softmax,
     "Sub": lambda node: _arithmetic(node, "sub"),
     "Sum": _sum_of_all,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from . import floats
-from .floats import Array, exp, f32, logistic, murmur3, ordered_sum
+from .floats import Array, exp, f32, log, logistic, murmur3, ordered_sum
 from .op import Op, kernel
 
 
@@ -81,6 +81,42 @@ def gelu_grad(op: Op, x: Array, dy: Array) -> Array:
     else:
         slope = half * exp(f32(-0.5) * square)
     return dy * (f32(0.5) * (f32(1) + t) + x * slope)
+
+
+_MAGNITUDE, _SOFTPLUS, _ELU, _EXP, _INVERSE, _LOG = range(6)  # `variant`; the next one is sqrt
+
+
+@kernel
+@np.errstate(all="ignore")
+def elementary(op: Op, x: Array) -> Array:
+    if op.variant == _MAGNITUDE:
+        return np.where(x <= 0, f32(0) - x, x)
+    if op.variant == _SOFTPLUS:
+        return np.where(x > 0, x, f32(0)) + log(f32(1) + exp(np.where(x > 0, -x, x)))
+    if op.variant == _ELU:
+        return np.where(x > 0, x, op.factor * (exp(x) - f32(1)))
+    if op.variant == _INVERSE:
+        return f32(1) / x
+    if op.variant in (_EXP, _LOG):
+        return exp(x) if op.variant == _EXP else log(x)
+    return np.sqrt(x)
+
+
+@kernel
+@np.errstate(all="ignore")
+def elementary_grad(op: Op, x: Array, dy: Array) -> Array:
+    if op.variant == _MAGNITUDE:
+        return dy * np.where(x > 0, f32(1), np.where(x < 0, f32(-1), x - x))
+    if op.variant == _SOFTPLUS:
+        return dy * logistic(x)
+    if op.variant == _ELU:
+        return dy * np.where(x > 0, f32(1), op.factor * exp(x))
+    if op.variant == _INVERSE:
+        return dy * -((f32(1) / x) * (f32(1) / x))
+    if op.variant in (_EXP, _LOG):
+        return dy * (exp(x) if op.variant == _EXP else f32(1) / x)
+    root: Array = np.sqrt(x)
+    return dy * (f32(0.5) / root)
 
 
 @kernel

@@ -15,6 +15,7 @@
 # make bench-fine-tune  ResNet-18 learns two more digits in 220 KiB (ten minutes)
 # make bench-solver  the planner next to the paper's formulation (half an hour; OPTIONS=--quick)
 # make bench-planners  programs of Checkmate and Moccasin, PyTorch's planner (eight minutes)
+# make bench-forward  every built-in model infers in the RAM in which it trains (15 minutes)
 # make bench-torch   plans for steps of PyTorch, executed next to eager execution (15 minutes)
 # make paper         the POET paper's claims next to ours (over an hour; OPTIONS, see bench/paper/__main__.py)
 # make results       all of these, the examples in schedules/ and the ledger: hours, machine idle
@@ -50,7 +51,7 @@ C_SOURCES = $(shell find firmware examples \( -name '*.c' -o -name '*.h' \))
 
 .PHONY: demo cross check test lint format bench bench-host bench-kernels bench-program \
   bench-transfer bench-transfers bench-placement bench-solver bench-streaming bench-tiny \
-  bench-predict bench-fine-tune bench-planners bench-torch results paper fuzz fuzz-usb fuzz-card \
+  bench-predict bench-fine-tune bench-planners bench-torch bench-forward results paper fuzz fuzz-usb fuzz-card \
   fuzz-contents fuzz-nest fault-nest fuzz-outputs walk cuts mutants schedules firmware ledger docs wheel release clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
@@ -193,13 +194,16 @@ bench-solver: $(VENV)/dev.stamp
 bench-planners: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.planners $(OPTIONS)
 
+bench-forward: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.forward $(OPTIONS)
+
 bench-torch: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.torch_plans $(OPTIONS)
 
 # Parts of it measure time: nothing else may run on the machine.
 results: schedules ledger
 	$(MAKE) bench bench-host bench-transfer bench-transfers bench-placement bench-solver \
-	  bench-planners bench-torch bench-predict bench-streaming bench-tiny bench-fine-tune paper
+	  bench-planners bench-torch bench-forward bench-predict bench-streaming bench-tiny bench-fine-tune paper
 	$(MAKE) bench-kernels && $(MAKE) bench-kernels OPTIONS=--shapes
 
 paper: $(VENV)/dev.stamp

@@ -132,8 +132,8 @@ class _Gru(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = torch.zeros(x.shape[0], self.width)
-        for given in self.inner(x).unbind(1):
-            (r, z, n), (a, b, c) = given.chunk(3, 1), self.outer(h).chunk(3, 1)
+        for step in x.unbind(1):
+            (r, z, n), (a, b, c) = self.inner(step).chunk(3, 1), self.outer(h).chunk(3, 1)
             update = torch.sigmoid(z + b)
             new = torch.tanh(n + torch.sigmoid(r + a) * c)
             h = new + update * (h - new)

@@ -170,3 +170,23 @@ def test_a_closed_pipe_is_not_an_error(poet_host: Command, costs: Path, tmp_path
     assert "Traceback" not in process.stderr.read()
     process.stderr.close()
     process.wait(timeout=20)
+
+
+@pytest.mark.slow
+def test_an_inference_is_shown_as_a_step_is(
+    poet_host: Command, trained: tuple[Path, Path], tmp_path: Path
+) -> None:
+    schedule, run = trained
+    html, trace, png = (tmp_path / name for name in ("p.html", "t.json", "p.png"))
+    shown = poet_host("show", schedule, "--forward", "--html", html, "--trace", trace, "--png", png)
+    assert (shown.code, shown.out) == (0, "")
+    assert "resnet-digits, an inference" in html.read_text()
+    names = {event["name"] for event in json.loads(trace.read_text())["traceEvents"]}
+    assert "fc" in names
+    assert not any(name.startswith("grad:") for name in names)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    listed = poet_host("show", schedule, "--forward")
+    assert "in RAM at the start: sample at" in listed.out
+    refused = poet_host("show", schedule, "--forward", "--run", run)
+    assert refused.code == 2
+    assert "omit one of the two" in refused.err

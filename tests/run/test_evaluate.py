@@ -77,6 +77,31 @@ def test_a_schedule_without_a_forward_program_is_refused() -> None:
         on_board(schedule)
 
 
+@pytest.mark.parametrize(("least_bytes", "why"), [(5000, "needs 5,000 bytes"), (0, "ended first")])
+def test_a_schedule_without_room_for_an_inference_says_why(
+    monkeypatch: pytest.MonkeyPatch, least_bytes: int, why: str
+) -> None:
+    monkeypatch.setattr("poet_host.api.forward._planned", lambda *_: least_bytes)
+    graph = runs.digits()
+    with pytest.warns(poet.PoetWarning, match=why):
+        schedule = poet.encode(graph, runs.plan(graph, "75%", "poet"))
+    assert schedule.forward is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("board", "ram"), [("mkr1000", "24KiB"), ("nrf52840_dk", "220KiB")])
+@pytest.mark.parametrize("model", ["lenet-digits", "linear", "dscnn-speech"])
+def test_a_model_answers_in_the_ram_in_which_it_trains(model: str, board: str, ram: str) -> None:
+    """All models: `make bench-forward`."""
+    graph = poet.load(model, batch=4)
+    assert isinstance(graph, Graph)
+    plan = poet.solve(poet.problem(graph, board, ram=ram), work_limit=3000, gap=0.5)
+    schedule, data = poet.encode(graph, plan), data_for(graph)
+    found = on_board(schedule)
+    wanted = logits(graph, start_values(graph, 3), data.x)
+    assert found.outputs.tobytes() == wanted.tobytes()
+
+
 def test_weights_of_another_model_are_refused() -> None:
     schedule = runs.small()
     weights = dict(start_values(schedule.graph, 3))

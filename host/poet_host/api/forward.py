@@ -1,9 +1,11 @@
 """Plan an inference next to a training step, in the RAM of the step."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..baselines.registry import plan_by
+from ..errors import PoetWarning
 from ..graph.cuts import Cut
 from ..graph.graph import Graph
 from ..plan.keepall import kept_statements
@@ -34,7 +36,7 @@ def with_inference(
     The inference runs in the RAM of the step. Tensors that stay in RAM keep their places; if these
     are in its way, both are placed again. If that fails, a program is made that finds nothing in
     RAM, or not even its data: `evaluate` runs it, but not between steps. If no plan is
-    found, the schedule has no forward program.
+    found, the schedule has no forward program, and a PoetWarning says why.
     """
     profile, problem = problem.profile, replace(problem, ram_bytes=plan.ram_bytes)
     assert profile is not None
@@ -43,26 +45,39 @@ def with_inference(
     if problem.graph.storage:
         tries += [(forward_graph(graph), {})] if stays else []
         tries += [(forward_graph(graph, of_batch=True), {})]
+    least_bytes = 0
     for inference, homes in tries:
         found = _planned(inference, problem, plan, homes)
-        if found is not None:
+        if isinstance(found, int):
+            least_bytes = found
+        else:
             plan, used, forward = found
             streaming = used.streaming
             cuts, nests = (streaming.cuts, streaming.nests) if streaming else ({}, {})
             return with_forward(
                 encode(plan), inference, forward, profile.transfer_queue, cuts, nests,
-                has_homes=bool(homes),
+                has_homes=bool(homes), costs=_as_stored(used.graph, inference),
             )  # fmt: skip
+    why = f"it needs {least_bytes:,} bytes or more" if least_bytes else "the search ended first"
+    warnings.warn(
+        f"the schedule has no forward program: no plan of an inference was found that fits the "
+        f"RAM of a step, {plan.ram_bytes:,} bytes ({why}). Boards train with it, but cannot "
+        "evaluate. Solve with more --ram",
+        PoetWarning, stacklevel=3,
+    )  # fmt: skip
     return encode(plan)
 
 
 def _planned(
     graph: Graph, problem: Problem, plan: Plan, homes: Mapping[str, int]
-) -> tuple[Plan, Problem, Plan] | None:
-    """Return the training plan, and the problem and the plan of an inference, or None."""
+) -> tuple[Plan, Problem, Plan] | int:
+    """Return the training plan, and the problem and the plan of an inference.
+
+    If none was found, return the least RAM for it in bytes, next to all homes; 0: not known.
+    """
     priced = _priced(graph, problem, homes)
     if priced is None:
-        return None
+        return 0
     gap = _largest_gap(graph, homes, problem.ram_bytes)
     kept = kept_statements(priced.graph)
     placement = _within(arrange(priced.graph, kept, len(gap), thorough=False), gap)
@@ -76,7 +91,8 @@ def _planned(
         if not found.statements or any(
             (it.op, it.node) == ("page_out", graph.data) for it in found.statements
         ):
-            return None
+            taken_bytes = problem.ram_bytes - len(gap)
+            return found.smallest_ram_bytes + taken_bytes if found.smallest_ram_bytes else 0
         placement = _within(Placement(found.statements, (), len(gap)), gap)
         assert placement is not None
     done = finish(priced, placement, time_limit_s=0.0, effort="none")
@@ -182,6 +198,17 @@ def _among_homes(graph: CostGraph, homes: Mapping[str, int], of: Graph) -> CostG
 
     nodes = tuple(changed(i, node) for i, node in enumerate(graph.nodes))
     return replace(graph, nodes=nodes, commit_every=1)
+
+
+def _as_stored(costs: CostGraph, graph: Graph) -> CostGraph:
+    """Return the costs with the stored tensors of the graph: the reverse of `_among_homes`."""
+    nodes = tuple(
+        replace(node, bytes=graph[node.name].size_bytes, stored=True, once=False, modes=())
+        if graph[node.name].stored
+        else node
+        for node in costs.nodes
+    )
+    return replace(costs, nodes=nodes)
 
 
 def _with_input(plan: Plan, graph: Graph, homes: Mapping[str, int]) -> Plan:

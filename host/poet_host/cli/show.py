@@ -39,7 +39,7 @@ def show(
     png: Path | None = output_file(
         help="Draw processor, transfers and RAM over time into this PNG file."
     ),
-    forward: bool = option(help="List the forward program, which is the plan of an inference."),
+    forward: bool = option(help="Show the forward program, which is the plan of an inference."),
     as_json: bool = JSON,
 ) -> None:  # fmt: skip
     """Show a schedule as a listing, a web page, a trace or a picture.
@@ -49,8 +49,8 @@ def show(
     files = (html, trace, png)
     check_writable(*files, read=(schedule, run_path))
     loaded = api.Schedule.load(schedule)
-    if forward and (run_path or any(files)):
-        raise BadInput("--forward prints a listing only: omit the other options")
+    if forward and run_path:
+        raise BadInput("a run is that of a training step, not of --forward: omit one of the two")
     loaded = loaded.needed_forward() if forward else loaded
     run = api.Run.load(run_path) if run_path else None
     views = views_of(loaded, run, str(run_path)) if run or any(files) else []

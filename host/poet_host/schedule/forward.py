@@ -5,7 +5,9 @@ from dataclasses import replace
 
 from ..graph.cuts import Cut
 from ..graph.graph import Graph
+from ..plan.costgraph import dump_cost_graph
 from ..plan.plan import Plan
+from ..plan.problem import CostGraph
 from .decode import initial_offsets
 from .encode import QUEUE_CAPACITY, Nests, encode_model
 from .layout import model_of_forward
@@ -22,17 +24,19 @@ def with_forward(
     nests: Nests | None = None,
     *,
     has_homes: bool = True,
+    costs: CostGraph | None = None,
 ) -> Schedule:
     """Return the schedule with a forward program: a plan of `graph` (`inference.forward_graph`).
 
     The plan has an initial offset for its own data. Tensors that stay in RAM during training are in
-    their places, unless `has_homes` is False: then it cannot run between steps. Raises PoetError if
-    the plan breaks a rule.
+    their places, unless `has_homes` is False: then it cannot run between steps. `costs` of the plan
+    are kept with it. Raises PoetError if the plan breaks a rule.
     """
     homes = (initial_offsets(schedule) if has_homes else {}) | dict(plan.initial_offsets)
     every = schedule.header.commit_every
     plan = replace(plan, initial_offsets=tuple(homes.items()), commit_every=every)
     model = model_of_forward(schedule.model, graph, cuts or {})
-    forward = encode_model(model, names_of(graph), plan, None, queue_capacity, nests=nests)
+    about = {"costs": dump_cost_graph(costs)} if costs else {}
+    forward = encode_model(model, names_of(graph), plan, about, queue_capacity, nests=nests)
     meta = {**schedule.meta, "forward": forward.meta}
     return replace(schedule, meta=meta, forward_part=forward.model_part + forward.plan_part)

@@ -115,8 +115,11 @@ def _header(schedule: Schedule) -> Iterator[str]:
         yield _costs("keeping everything", keep)
     yield from slice_texts(schedule)
     if homes := initial_offsets(schedule):
-        every = f", and written after every {counted(header.commit_every, 'step')}"
-        yield f"in RAM when a step begins{every * model.storage}: " + ", ".join(
+        when = "at the start"
+        if model.storage and model.trained_by is None:
+            every = counted(header.commit_every, "step")
+            when = f"when a step begins, and written after every {every}"
+        yield f"in RAM {when}: " + ", ".join(
             f"{shortened(name, NAME_WIDTH)} at {offset:,}" for name, offset in homes.items()
         )
     yield ("storage: " if model.storage else "no card; flash: ") + ", ".join(_storage(model))

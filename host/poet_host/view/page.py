@@ -54,7 +54,8 @@ def page_data(schedule: Schedule, views: Sequence[View], run: Run | None = None)
     plan, keep = schedule.meta["plan"], schedule.meta.get("keep_everything")
     return {
         "version": version("poet-host"),
-        "name": schedule.meta["graph"]["name"],
+        "name": schedule.meta["graph"]["name"]
+        + (", an inference" if schedule.model.trained_by is not None else ""),
         "board": schedule.meta.get("board"),
         "plan_bytes": len(schedule.plan_part),
         "plan": plan,

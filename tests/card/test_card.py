@@ -16,6 +16,7 @@ from poet_host.data.datasets import Dataset, load_data
 from poet_host.data.fitted import classes_of, fit, samples_of_step, samples_of_steps, tokens_of
 from poet_host.errors import BadInput
 from poet_host.graph.graph import Graph
+from poet_host.graph.weights import start_values
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.native import NativeBoard
 from support import whole_runs as runs
@@ -58,6 +59,26 @@ def wait_for(step: int, card: Path, running: Any, limit_s: float = WAIT_S) -> No
         assert time.monotonic() < give_up
         assert running.ended is None
         time.sleep(0.01)
+
+
+def test_a_job_goes_on_after_an_evaluation_that_a_power_cut_ended(
+    card: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = runs.schedule(runs.digits(), "100%", "poet")
+    how: dict[str, Any] = {"steps": 6, "seed": 3}
+    write(schedule, card, **how)
+    alone(schedule, card, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr("poet_host.run.evaluate._put_back", lambda *_: None)
+        with runs.board(schedule, card) as connection:
+            poet.evaluate(schedule, connection, "digits", samples=4)
+    with runs.board(schedule, card) as connection:
+        values = start_values(schedule.graph, 1)
+        poet.evaluate(schedule, connection, "digits", weights=values, samples=4)
+    alone(schedule, card, 6)
+    _, weights = read(schedule, card)
+    straight = runs.train(schedule, **how)
+    assert all(straight.weights[name].tobytes() == weights[name].tobytes() for name in weights)
 
 
 def texts_data() -> Dataset:

@@ -19,7 +19,7 @@ from ..graph.graph import Graph
 from ..graph.weights import Array, Weights, weight_nodes
 from ..reference.inference import answer_shape, logits
 from ..schedule.decode import Wait, decode
-from ..schedule.model import FIXED, part_crc
+from ..schedule.model import FIXED, part_crc, read_model
 from ..schedule.rates import with_rates_of
 from ..schedule.schedule import Schedule
 from .metrics import Metrics, metrics
@@ -137,6 +137,8 @@ def answers(
             f"the storage of the board holds weights of {committed.described(schedule.graph)}. To "
             "keep them, evaluate with the schedule that trained them, or on another card"
         )
+    if before and read_model(before[0], "the card").trained_by == schedule.model.crc:
+        before = schedule.model_part, schedule.plan_part  # a power cut ended an evaluation
     forward = schedule.needed_forward()
     graph, numbers = forward.graph, {name: i for i, name in enumerate(forward.names)}
     data, batch = forward.model.tensors[numbers[graph.data]], graph.batch

@@ -9,9 +9,10 @@ import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 from poet_host import isa
 from poet_host.errors import BadInput
-from poet_host.graph.autodiff import Sgd, trained_parameters, training_graph
+from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder, Model
 from poet_host.graph.graph import Graph, Node
+from poet_host.graph.trained import trained_parameters
 from poet_host.graph.weights import start_values
 from poet_host.reference.step import run_step
 from support.random_models import random_models
@@ -24,7 +25,7 @@ from support.torch_model import (
     torch_values,
 )
 
-TRAIN = st.sampled_from(("all", "last:1", "last:2", "*.weight", "conv2d*", "*.bias"))
+TRAIN = st.sampled_from(("all", "last:1", "last:2", "*.weight,!conv*", "conv2d*", "*.bias"))
 OPTIMISERS = (Sgd(0.1), Sgd(0.1, weight_decay=0.01), Sgd(0.1, 0.9), Sgd(0.1, 0.9, 0.01))
 
 
@@ -335,7 +336,7 @@ def test_train_that_chooses_nothing_is_refused(train: str) -> None:
     b = small()
     x = b.flatten(b.conv2d(b.data, 2, 1, name="conv"))
     model = b.model(b.mse(b.linear(x, 3, name="fc")))
-    message = f"`train` is {re.escape(repr(train))}.*(conv.weight|last:1 to last:2)"
+    message = f"`train` is {re.escape(repr(train))}.*(conv.weight|last:1 to last:2|with commas)"
     with pytest.raises(BadInput, match=message):
         training_graph(model, Sgd(0.1), train)
 
@@ -353,6 +354,24 @@ def test_train_last_counts_layers_that_own_parameters() -> None:
     model = b.model(b.mse(b.linear(b.flatten(x), 3, name="fc")))
     assert trained_parameters(model, "last:1") == {"fc.weight", "fc.bias"}
     assert trained_parameters(model, "last:2") == trained_parameters(model, "all")
+
+
+def test_parts_to_train_are_joined_and_left_out() -> None:
+    b = small()
+    x = b.conv2d(b.relu(b.conv2d(b.data, 2, 1, name="one")), 2, 1, name="two")
+    model = b.model(b.mse(b.linear(b.flatten(x), 3, name="fc")))
+    biases = {"one.bias", "two.bias", "fc.bias"}
+    assert trained_parameters(model, "*.bias") == biases
+    assert trained_parameters(model, "!*.weight") == biases
+    assert trained_parameters(model, "*.bias, last:1") == {*biases, "fc.weight"}
+    assert trained_parameters(model, "last:2,one.*,!*.bias,!two.*") == {"one.weight", "fc.weight"}
+    for wrong, message in (
+        ("one.*,", "with commas between"), ("!", "with commas between"),
+        ("last:1,three.*", "matches no parameter"), ("all,!three", "matches no parameter"),
+        ("fc.*,!last:1", "leaves out all"), ("last:9,fc.*", "from last:1 to last:3"),
+    ):  # fmt: skip
+        with pytest.raises(BadInput, match=message):
+            trained_parameters(model, wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"learning_rate": -1.0}, {"momentum": float("nan")}])

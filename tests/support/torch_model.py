@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from poet_host.graph.autodiff import MOMENTUM, Sgd, trained_parameters, training_graph
+from poet_host.graph.autodiff import MOMENTUM, Sgd, training_graph
 from poet_host.graph.builder import Layer, Model
 from poet_host.graph.graph import Graph
+from poet_host.graph.trained import trained_parameters
 from poet_host.graph.weights import start_values
 from poet_host.reference.step import run_kernel, run_step
 from support.functions import function_of

@@ -11,7 +11,8 @@ from .. import api
 from ..data.fitted import FittedData, fit
 from ..data.media import SAMPLE_RATE_HZ
 from ..errors import BadInput
-from ..graph.autodiff import BATCHNORM, OPTIMISERS
+from ..graph.optimisers import OPTIMISERS
+from ..graph.trained import BATCHNORM
 from ..graph.training_options import TrainingOptions
 from ..onnx.importer import DEFAULT_LOSS, LOSSES
 from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
@@ -299,8 +300,8 @@ class ModelOptions(TrainingOptions):
     )  # fmt: skip
     train: str | None = option(
         metavar="PARTS", show_default="all",
-        help="Parameters to train: `all`, `last:N` (the parameters of the last N layers) or a "
-        "glob pattern of parameter names.",
+        help="Parameters to train: `all`, `last:N` (those of the last N layers) and glob patterns "
+        "of parameter names, joined by commas. !PATTERN leaves some out: `last:3,!*.bias`.",
     )  # fmt: skip
     batchnorm: str | None = option(
         type=click.Choice(BATCHNORM), show_default="train",

@@ -7,9 +7,7 @@ parameter in place, where possible. `conv1:grad` is the gradient of the loss wit
 """
 
 from collections import Counter
-from fnmatch import fnmatchcase
 
-from ..errors import BadInput, listed
 from ..isa import attributes, kernels
 from .builder import Layer, Model
 from .graph import Graph, Node, Phase
@@ -25,12 +23,12 @@ from .optimisers import (
     optimiser as optimiser,
 )
 from .rules import Fields, Operator, Rule, Shape, sizes_of
+from .trained import trained_parameters
 
 MOMENTUM = ":momentum"
 # suffixes of nodes: weight decay, and momentum that looks ahead
 DECAY, AHEAD = "decay", "ahead"
 AVERAGE, SQUARE = ":exp_avg", ":exp_avg_sq"  # suffixes of Adam's averages, as in PyTorch
-BATCHNORM = ("train", "frozen")
 
 
 def training_graph(
@@ -38,9 +36,9 @@ def training_graph(
 ) -> Graph:
     """Return the graph of one training step of `model` on one batch.
 
-    `train` selects the parameters to train: "all", "last:N" (those of the last N layers with
-    parameters) or a glob pattern of names. A batchnorm without a trained parameter uses its running
-    statistics and does not change them. If `batchnorm` is "frozen", no batchnorm is trained.
+    `train` selects the parameters to train: see `trained_parameters`. A batchnorm without a trained
+    parameter uses its running statistics and does not change them. If `batchnorm` is "frozen", no
+    batchnorm is trained.
     """
     step = _Step(model, optimiser, trained_parameters(model, train, batchnorm))
     for layer in model.layers:
@@ -57,41 +55,6 @@ def training_graph(
         logits=model.logits,
         origin=model.origin,
     )
-
-
-def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> frozenset[str]:
-    """Return the names of the parameters to train. Raises BadInput if `train` selects none."""
-    if batchnorm not in BATCHNORM:
-        raise BadInput(f"`batchnorm` is {batchnorm!r}: choose one of {', '.join(BATCHNORM)}")
-    owners: dict[str, list[str]] = {}
-    names: dict[str, None] = {}
-    for layer in model.layers:
-        if batchnorm == "frozen" and OPERATORS[layer.kind].frozen:
-            continue
-        nodes = layer.parameters.values()
-        own = [node.name for node in nodes if node.role == "parameter" and node.name not in names]
-        if own:
-            owners[layer.name] = own
-            names |= dict.fromkeys(own)
-    if not names:
-        raise BadInput(f"model {model.name} has no parameters to train")
-    if not isinstance(train, str):
-        raise BadInput(f"`train` is {train!r}: write all, last:N or a pattern of parameter names")
-    if train.startswith("last:"):
-        count = train.removeprefix("last:")
-        if not count.isdecimal() or not 1 <= int(count) <= len(owners):
-            raise BadInput(
-                f"`train` is {train!r}, but {model.name} has {len(owners)} layers with "
-                f"parameters: write a value from last:1 to last:{len(owners)}"
-            )
-        return frozenset(name for own in list(owners.values())[-int(count) :] for name in own)
-    chosen = frozenset(name for name in names if train == "all" or fnmatchcase(name, train))
-    if not chosen:
-        raise BadInput(
-            f"`train` is {train!r}, which matches no parameter of {model.name}. The parameters "
-            f"are {listed(list(names))}"
-        )
-    return chosen
 
 
 class _Step:

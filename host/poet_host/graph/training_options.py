@@ -25,7 +25,7 @@ class TrainingOptions:
     beta1: float | None = None  # of adam and adamw: share of the averages that stays
     beta2: float | None = None  # the same of squares; of rmsprop too
     epsilon: float | None = None  # of adam, adamw and rmsprop
-    train: str | None = None  # parameters to train: "all", "last:N" or a pattern of names
+    train: str | None = None  # see trained_parameters
     batchnorm: str | None = None  # "train" or "frozen"
 
     def given(self) -> dict[str, object]:

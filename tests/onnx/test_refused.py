@@ -198,7 +198,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         "node 'Relu' .*output",
     ),
     "a larger picture between its numbers": (
-        with_gain("Resize", IMAGE, {"r": None, "f": np.float32([1, 1, 2, 2])}, mode="linear"),
+        with_gain("Resize", IMAGE, {"r": None, "f": np.float32([1, 1, 2, 2])}, mode="cubic"),
         r"\(Resize\): .*nearest",
     ),
     "a new opset": (one_node("Relu", IMAGE, opset=999), "opset 999 "),

@@ -226,6 +226,7 @@ def _origin(model: OnnxModel, context: Context) -> bytes:
             del node.input[2:]
         needed |= set(node.input)
         kept.append(node)
+    needed |= context.computed.keys()
     initializers = [tensor for tensor in graph.initializer if tensor.name in needed]
     for field, values in ((graph.node, kept[::-1]), (graph.initializer, initializers)):
         copies = [type(value).FromString(value.SerializeToString()) for value in values]

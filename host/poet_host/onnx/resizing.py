@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import groupby
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,12 @@ from ..graph.builder import Tensor
 from ..graph.operators_tensor import axis_of
 from ..graph.rules import Shape
 from .context import Unsupported
+from .fold import computed
 from .node import ImportedNode, Rule
 
 
 def _resize(node: ImportedNode) -> Tensor:
-    """Resize by repeating each number: only integer factors with mode nearest are supported."""
+    """Resize by repeating each number, or by linear interpolation along each axis."""
     x, policy = node.tensor(0), node.attribute("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
         raise Unsupported(f"`keep_aspect_ratio_policy` {policy} is not supported: use `stretch`")
@@ -31,14 +33,57 @@ def _resize(node: ImportedNode) -> Tensor:
     wanted = node.context.with_batch(x.shape, wanted)
     how = node.attribute("coordinate_transformation_mode", "half_pixel")
     nearest = node.attribute("nearest_mode", "round_prefer_floor")
+    if node.attribute("mode", "nearest") == "linear" and not node.attribute("antialias", 0):
+        return _interpolated(node, x, wanted, how)
     if node.attribute("mode", "nearest") != "nearest" or not all(
         _repeats(size, whole, how, nearest) for size, whole in zip(x.shape, wanted, strict=True)
     ):
         raise Unsupported(
-            "this resizing is not supported: use the mode `nearest`, with integer factors, so that "
-            "each number is repeated equally often"
+            "this resizing is not supported: use the mode `linear` without antialiasing, or "
+            "`nearest` with integer factors, so that each number is repeated equally often"
         )
     return _repeated(node, x, tuple(wanted), each=True)
+
+
+def _interpolated(node: ImportedNode, x: Tensor, wanted: list[int], how: str) -> Tensor:
+    """Interpolate along each axis: a linear layer with a constant matrix, along the last axis."""
+    for axis, whole in enumerate(wanted):
+        size = x.shape[axis]
+        if size == whole:
+            continue
+        ends = size - 1
+        places = {
+            "asymmetric": np.arange(whole) * size / whole,
+            "half_pixel": (np.arange(whole) + 0.5) * size / whole - 0.5,
+            "pytorch_half_pixel": ((np.arange(whole) + 0.5) * size / whole - 0.5) * (whole > 1),
+            "align_corners": np.arange(whole) * ends / max(whole - 1, 1),
+        }.get(how)
+        if places is None:
+            raise Unsupported(
+                f"the coordinates {how} are not supported: use half_pixel, align_corners or "
+                "asymmetric"
+            )
+        distance = np.abs(places.clip(0, ends)[:, None] - np.arange(size))
+        weight = computed(
+            node.context.free_name(f"{node.onnx.outputs[0]}.interpolation"),
+            np.maximum(0, 1 - distance).astype(np.float32),
+        )
+        name = node.helper_name("interpolated")
+        matrix = node.context.parameter(name, "weight", (weight,), (whole, size), "state")
+        order = [i for i in range(len(x.shape)) if i != axis] + [axis]
+        last = axis == len(x.shape) - 1
+        moved = x
+        if not last:
+            moved = node.layer("transpose", (x,), tuple(order), name=node.helper_name("moved"))
+        rows = Tensor(moved.name, (prod(moved.shape[:-1]), size))
+        y = node.layer(
+            "linear", (rows,), whole, name=name, parameters={"weight": matrix}, bias=False
+        )
+        x = Tensor(y.name, (*moved.shape[:-1], whole))
+        if not last:
+            back = tuple(order.index(i) for i in range(len(order)))
+            x = node.layer("transpose", (x,), back, name=node.helper_name("moved"))
+    return x
 
 
 def _repeated(node: ImportedNode, x: Tensor, wanted: Shape, each: bool) -> Tensor:

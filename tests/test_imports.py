@@ -28,7 +28,7 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 3668, "reference": 1269, "onnx": 4106, "device": 1456, "firmware_build": 1633,
+    "graph": 3668, "reference": 1269, "onnx": 4152, "device": 1456, "firmware_build": 1633,
     "sim": 1652, "profile": 1097, "packing": 378, "plan": 3420, "stream": 2009, "solver": 7031,
     "baselines": 2174, "schedule": 2823, "data": 1688, "card": 1933, "run": 1984, "check": 845,
     "view": 1428, "compare": 469, "package": 1004, "api": 2177, "cli": 3703,
@@ -40,7 +40,7 @@ FOLDERS = {
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 6816, "examples": 1028, "tests": 65234,
+    "bench": 6816, "examples": 1028, "tests": 65242,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

@@ -13,7 +13,11 @@ struct poet_side poet_range(const struct poet_nest_run *run,
   struct poet_side side = {0, poet_axis_size(&run->p->op, axis)};
   for (uint32_t i = 0; i < depth; i++) {
     if (nest->axis[i] == axis) {
-      side.begin += index[i] * nest->step[i];
+      uint32_t at = index[i];
+      if (poet_walks_down(&run->p->op)) {
+        at = poet_divided_up(side.end - side.begin, nest->step[i]) - 1 - at;
+      }
+      side.begin += at * nest->step[i];
       if (side.end - side.begin > nest->step[i]) {
         side.end = side.begin + nest->step[i];
       }

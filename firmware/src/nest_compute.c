@@ -33,9 +33,12 @@ static void shape_part(const struct poet_nest_run *run, struct poet_call *call,
       run->state->part.pad_h = (uint8_t)(call->whole->pad_h + x.begin -
                                          y.begin * call->whole->stride_h);
     }
-    if (summed >> axis & 1) {
-      call->first &= side.begin == 0;
-      call->last &= side.end == poet_axis_size(call->whole, axis);
+    if (summed >> axis & 1 || poet_has_steps(call->whole)) {
+      const bool down = poet_walks_down(call->whole);
+      const bool is_lowest = side.begin == 0;
+      const bool is_highest = side.end == poet_axis_size(call->whole, axis);
+      call->first &= down ? is_highest : is_lowest;
+      call->last &= down ? is_lowest : is_highest;
     }
   }
 }
@@ -96,7 +99,10 @@ prepare(const struct poet_nest_run *run, struct poet_call *call, bool paired) {
       continue;
     }
     call->out = data;
-    call->sums = run->state->sums ? sums_of(run, at) : call->out;
+    call->sums = !run->state->sums ? call->out
+                 : poet_has_steps(op)
+                     ? (void *)(run->p->memory.arena + run->state->sums)
+                     : sums_of(run, at);
   }
   if (paired) { /* dy, w > dx */
     call->in[0] = call->in[1];

@@ -349,6 +349,9 @@ int poet_nest_bytes(struct poet *p, const struct poet_nest *nest,
       if (p->op.sink > POET_SINK_store && nest->sums_depth < nest->loops) {
         sum += poet_slab_bytes(&p->op, nest, &o, nest->sums_depth);
       }
+      if (poet_has_steps(&p->op) && nest->loops) {
+        sum += poet_kept_bytes(&p->op);
+      }
     }
     if (i != nest->over) {
       sum += (uint64_t)o.ring.slots * o.slab_bytes;

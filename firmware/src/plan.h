@@ -56,6 +56,25 @@ struct poet_nest_operand {
 _Static_assert(sizeof(struct poet_nest_operand) == POET_NEST_OPERAND_BYTES,
                "as in FORMAT.md");
 
+/* Return true for a layer that walks along time: the axis n. */
+static inline bool poet_has_steps(const struct poet_op *op) {
+  return op->kernel >= POET_KERNEL_gru && op->kernel <= POET_KERNEL_lstm_grad;
+}
+
+/* Return true if it walks from the last step to the first one, for the kernels
+ * gru, gru_grad, lstm and lstm_grad in this order. */
+static inline bool poet_walks_down(const struct poet_op *op) {
+  return poet_has_steps(op) &&
+         (op->groups != 0) != ((op->kernel - POET_KERNEL_gru) & 1);
+}
+
+/* Return the bytes that a part of its walk keeps for the next part. */
+static inline uint64_t poet_kept_bytes(const struct poet_op *op) {
+  const uint32_t columns =
+      (op->kernel - POET_KERNEL_gru) & 1 ? op->k + op->w : (op->h - 1) * op->w;
+  return (uint64_t)4 * op->c * columns;
+}
+
 /* Read a nest of p->op, and check the laws that depend on no tensor. The fields
  * `pair` and `statistics` are set. */
 POET_CHECKED int poet_take_nest(struct poet *p, struct poet_nest *nest);

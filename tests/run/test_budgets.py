@@ -18,9 +18,12 @@ BUDGETS = [("75%", "poet"), ("50%", "poet"), (SMALLEST, "poet"), ("60%", "poet-p
 def data_of(graph: Graph) -> Dataset:
     if graph.name == "texts":
         return load_data("tokens:12:40:40")
+    rng = np.random.default_rng(1)
+    if graph.name == "steps":
+        x = rng.standard_normal((8, 150, 4), dtype=np.float32)
+        return Dataset("noise", x, rng.standard_normal((8, 2), dtype=np.float32))
     if graph.name != "mixed":
         return load_data("digits")
-    rng = np.random.default_rng(1)
     x = rng.standard_normal((16, 3, 8, 8), dtype=np.float32)
     return Dataset("noise", x, rng.standard_normal((16, 4), dtype=np.float32))
 
@@ -40,6 +43,7 @@ GRAPHS = {
     "with momentum and decay": lambda: runs.digits(0.9, 0.0005),
     "every other operator": runs.mixed,
     "a transformer by Adam": runs.texts,
+    "layers along time": runs.steps,
 }
 
 
@@ -86,6 +90,18 @@ def test_dropout_and_all_other_operators_train_the_same_bits(name: str, ram: str
     assert runs.same(
         runs.train(small, data, steps=STEPS, seed=3), runs.train(whole, data, steps=STEPS, seed=3)
     )
+
+
+def test_a_sequence_larger_than_the_ram_trains_the_same_bits() -> None:
+    graph = runs.steps()
+    ram = budget(graph, SMALLEST)
+    walks = [node for node in graph if node.op.startswith(("gru", "lstm"))]
+    assert sum(node.size_bytes for node in walks) > 4 * int(ram)
+    streamed = {s.node for s in runs.plan(graph, ram).statements if s.op == "compute" and s.mode}
+    assert streamed >= {node.name for node in walks}
+    small, whole = runs.schedule(graph, ram, "poet"), runs.schedule(graph)
+    data = data_of(graph)
+    assert runs.same(runs.train(small, data, steps=3), runs.train(whole, data, steps=3))
 
 
 @pytest.mark.slow

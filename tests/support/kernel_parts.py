@@ -169,6 +169,15 @@ def parts(case: Case, cut: Cut) -> Iterator[tuple[Ranges, list[Ranges]]]:
         yield dict(zip(cuts, ranges, strict=True)), orders
 
 
+def has_steps(case: Case) -> bool:
+    """Does the kernel walk along n? Then its parts follow each other."""
+    return "STEPS" in isa.kernels()[case.op].rules
+
+
+def walks_down(case: Case) -> bool:
+    return bool(case.attrs["groups"]) != ("BACK" in isa.kernels()[case.op].rules)
+
+
 def call_of(
     case: Case, ranges: Ranges, out: np.ndarray, sums: np.ndarray, last: bool, rows: bool
 ) -> Call:
@@ -190,7 +199,10 @@ def call_of(
     starts = [part.start or 0 for part in box(case, place, ranges)]
     index = int(np.ravel_multi_index(starts, shape(case, place)))
     first = all(ranges[name].start == 0 for name in cuttable(case)[1] if name in terms)
-    kept = sums if kernel.has_sink else None
+    kept = sums if kernel.has_sink or has_steps(case) else None
+    if has_steps(case):
+        at_ends = (ranges["n"].start == 0, ranges["n"].stop == case.attrs["n"])
+        first, last = at_ends[::-1] if walks_down(case) else at_ends
     number = ranges["pass"].start if "pass" in ranges else 0
     row = 0
     if rows and case.op in WITH_ROWS and "groups" not in ranges:
@@ -217,12 +229,16 @@ def calls(
     boxed = output_axes(case)
     all_of_it = out.reshape(shape(case, boxed))
     waiting = []
+    kept = clib.unwritten((int(case.attrs.get("c", 1)), 5, int(case.attrs.get("w", 1))))
     for ranges, orders in parts(case, cut):
         target = all_of_it[box(case, boxed, ranges)]
         memory, sums = clib.unwritten(target.shape), clib.unwritten(target.shape)
+        sums = kept if has_steps(case) else sums
         waiting.append((ranges, target, [*orders], memory, sums))
+    if has_steps(case):
+        waiting = waiting[:: -1 if walks_down(case) else 1]
     while waiting:
-        at = pick(len(waiting))
+        at = 0 if has_steps(case) else pick(len(waiting))
         ranges, target, left, memory, sums = waiting[at]
         terms = left.pop(0)
         call = call_of(case, {**ranges, **terms}, memory, sums, not left, rows)

@@ -65,6 +65,18 @@ def texts() -> Graph:
     return training_graph(b.model(b.softmax_xent(x, name="loss")), Adam(0.01, weight_decay=0.01))
 
 
+@cache
+def steps() -> Graph:
+    """Layers along 150 steps, in both directions."""
+    b = Builder("steps", data=(1, 150, 4))
+    x = b.reshape(b.data, (150, 1, 4))
+    x = b.gru(b.linear(x, 18, name="in1"), name="gru")
+    first = b.reshape(b.slice(x, 0, 149, 150, name="last"), (1, 6))
+    x = b.lstm_from(b.linear(x, 24, name="in2"), first, first, backward=True, name="lstm")
+    x = b.linear(b.reshape(b.slice(x, 0, 0, 1, name="end"), (1, 6)), 2, name="fc")
+    return training_graph(b.model(b.mse(x, name="loss")), Sgd(0.05, momentum=0.5), "all")
+
+
 _plans: dict[tuple[int, str | int, str], tuple[Graph, Plan]] = {}  # graphs have no hash
 
 

@@ -159,7 +159,8 @@ struct poet_call {
   void *workspace;
   /* for a kernel with a sink, if not all terms are in this call: the sums, in
    * the shape of the output. They may be the output if the sink is `store`.
-   * Other kernels leave unfinished sums in the output. */
+   * Other kernels leave unfinished sums in the output. For a layer along time:
+   * what a part of its walk keeps for the next part. */
   float *sums;
   /* For conv2d_grad_input and linear_grad_weight: distance in floats from an
    * index of the first axis of in[1] to the next. 0: in[1] is dense. */
@@ -169,7 +170,8 @@ struct poet_call {
    * output, 0 if the operator is not cut; for embedding, among those of the
    * table, for slice, of x. */
   uint32_t index;
-  bool first, last; /* This call has the first, the last terms of its sums. */
+  /* This call has the first, the last terms of its sums, or steps of a walk. */
+  bool first, last;
   /* Number of the pass over the input, for a sum with two passes. 0 if this
    * call has all terms. */
   uint8_t pass;

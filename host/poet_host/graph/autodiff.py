@@ -181,7 +181,8 @@ class _Step:
         If `fuse` is True and no more gradients of `w` will follow, update `w`.
         """
         sinks = bool(rule.kernel) and _has_sink(rule.kernel)
-        if self._uses[w.name] == 1 and sinks and fuse:
+        apart = rule.apart is not None and rule.apart(layer.fields)
+        if self._uses[w.name] == 1 and sinks and fuse and not apart:
             self._update(w, rule.kernel, self._inputs(layer, rule), _fields(layer, rule))
             return
         self._arrived[w.name] += 1

@@ -102,6 +102,24 @@ class Operator:
         return "CONV" in isa.kernels()[self.kernel].rules and self.size("groups") != 1
 
     @property
+    def has_steps(self) -> bool:
+        """Return whether the operator walks along n, so that its parts keep something."""
+        return "STEPS" in isa.kernels()[self.kernel].rules
+
+    @property
+    def walks_down(self) -> bool:
+        """Return whether the operator walks from the last step to the first one."""
+        is_back = "BACK" in isa.kernels()[self.kernel].rules
+        return self.has_steps and (self.size("groups") != 0) != is_back
+
+    @property
+    def kept_bytes(self) -> int:
+        """Return the bytes that a part of a walk keeps for the next part."""
+        c, h, w, k = map(self.size, "chwk")
+        columns = k + w if "BACK" in isa.kernels()[self.kernel].rules else (h - 1) * w
+        return 4 * c * columns if self.has_steps else 0
+
+    @property
     def must_overwrite(self) -> bool:
         return self.sink not in ("none", "store") or (
             isa.kernels()[self.kernel].in_place is not None

@@ -59,7 +59,9 @@ class _Kind:
             _slice("before", "states", _states, (0, 1)),
             _slice("recurrent", "gates", _gates, self.recurrent),
             replace(_slice("a", "gates", _gates, self.input), shape=None),
-            Rule("weight", "linear_grad_weight", "before recurrent", fields=_products),
+            Rule(
+                "weight", "linear_grad_weight", "before recurrent", fields=_products, apart=_is_long
+            ),
             Rule("bias", "grad_bias", "recurrent", fields=_products),
         )
         inputs = ("a", *self.initial) if more else ("a",)
@@ -111,6 +113,14 @@ def _first_step(f: Fields) -> Fields:
 def _products(f: Fields) -> Fields:
     """Return the fields of the gradients of the recurrent weight and bias."""
     return {"n": f["n"] * f["c"], "c": f["w"], "h": 1, "w": 1, "k": f["k"], "oh": 1, "ow": 1}
+
+
+def _is_long(f: Fields) -> bool:
+    """Return True if the operands of the weight's gradient are larger than the weight.
+
+    Then they stream rather than the weight, and the weight would need RAM next to its gradient.
+    """
+    return f["n"] * f["c"] > f["w"]
 
 
 def _states_of_samples(f: Fields) -> Fields:

@@ -58,6 +58,8 @@ class Rule:
     # Converts the fields of the layer to the fields of the kernel. None: both are the same.
     fields: Callable[[Fields], Fields] | None = None
     when: Callable[[Fields], bool] | None = None  # the rule applies only if this returns True
+    # If this returns True, the gradient of a parameter is a tensor, and another kernel updates it.
+    apart: Callable[[Fields], bool] | None = None
 
     @property
     def names(self) -> list[str]:

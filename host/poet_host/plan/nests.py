@@ -258,9 +258,11 @@ class NestedOperator:
 
     @property
     def sums_bytes(self) -> int:
-        """Return the bytes of accumulators that are apart from the output."""
+        """Return the bytes of accumulators that are apart from the output, or of what is kept."""
         apart = self.operator.sink not in ("none", "store")
         several = self.sums_depth < len(self.nest.loops)
+        if self.operator.has_steps and self.nest.loops:
+            return self.operator.kept_bytes
         return 4 * prod(self._extents(self.count, self.sums_depth)) if apart and several else 0
 
     @property
@@ -295,7 +297,8 @@ class NestedOperator:
                 return
             loop = self.nest.loops[len(outer) - 1]
             first, end = outer[-1][loop.axis]
-            for at in range(first, end, loop.step):
+            starts = range(first, end, loop.step)
+            for at in reversed(starts) if self.operator.walks_down else starts:
                 inner = {**outer[-1], loop.axis: (at, min(at + loop.step, end))}
                 yield from inside([*outer, inner])
 

@@ -85,10 +85,12 @@ class _Cutting:
         # A place that is several axes for a user, and the product of some inner ones of them.
         self.inner: list[tuple[Member, int]] = []
         users: dict[str, list[tuple[int, Axes]]] = {}
+        self.walks: set[int] = set()  # operators that walk along time: they read whole weights
         for number, node in enumerate(graph):
             if node.stored:
                 continue
             operator = operator_of(node)
+            self.walks |= {number} if operator.has_steps else set()
             for i, name in enumerate((*node.inputs, node.name)):
                 axes = operator.operand(i)
                 belows = [prod(a.size for a in axes[j + 1 :]) for j in range(len(axes))]
@@ -131,6 +133,10 @@ class _Cutting:
             ]
             is_column = below == 1 and len(ends) > 2 and any(a.cut_by for a in single)
             whole = [len(run) == 1 and run[0].cut_by is None for run in runs]
+            if above == total:  # parts of the outermost axis are in the order of the memory
+                walks = [number in self.walks for number, _ in uses]
+                cut = [*map(or_, cut, walks)]
+                whole = [needs and not walk for needs, walk in zip(whole, walks, strict=True)]
             if place.size > MOST_INDICES or not all(map(or_, cut, whole)):
                 continue
             if any(whole) and not is_column:

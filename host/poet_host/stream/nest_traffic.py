@@ -170,9 +170,12 @@ class NestTraffic:
     def sums_bytes(self, order: Order, tile: Mapping[str, Sizes], count: int) -> Sizes:
         """Return the bytes of accumulators that are not in the output."""
         sums_bytes, none_yet = np.zeros(count, np.int64), np.ones(count, bool)
+        levels = [self.level(loop, tile) for loop in order]
+        if self.operator.has_steps:
+            several = np.any([none_yet & (level.trips > 1) for level in levels], axis=0)
+            return np.where(several, self.operator.kept_bytes, sums_bytes)
         if self.operator.sink in ("none", "store"):
             return sums_bytes
-        levels = [self.level(loop, tile) for loop in order]
         for depth, level in enumerate(levels):
             if level.axis in self.operator.summed:
                 here = none_yet & (level.trips > 1)  # the first loop over terms

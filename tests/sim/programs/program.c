@@ -1,8 +1,8 @@
 /* An application of the library: it trains the toy by a schedule in program
    flash, with blank storage of few blocks in RAM and one cached block. Without
    storage, ARENA_ONLY, weights stay in RAM. With SLICED, steps and saves run in
-   slices of many budgets. Prints the outputs of an inference and the CRC-32 of
-   the weights after each step. */
+   slices of many budgets, with inferences before, after and inside them. Prints
+   the outputs of an inference and the CRC-32 of the weights after each step. */
 #include "poet/poet.h"
 #include "test.h"
 #include "toy.h" /* made by the test */
@@ -53,6 +53,7 @@ static void write(uint16_t tensor) {
 
 #ifdef SLICED
 static uint32_t begun, polls;
+static uint8_t last[OUTPUT_BYTES]; /* the outputs of the weights */
 
 /* A clock that no processor stops: each look at it takes 100 microseconds. */
 static uint32_t look(void *context) {
@@ -62,12 +63,36 @@ static uint32_t look(void *context) {
 
 static uint32_t (*const clock_or_null)(void *) = look;
 
+static void infer(void) {
+  const uint8_t *outputs;
+  must(poet_infer(&board, sample, &outputs));
+  memcpy(last, outputs, OUTPUT_BYTES);
+}
+
+/* Infer none to three times more. */
+static void infer_again(void) {
+  const uint8_t *outputs;
+  for (uint32_t n = polls * 7919 % 4; n; n--) {
+    must(poet_infer(&board, sample, &outputs));
+    if (memcmp(last, outputs, OUTPUT_BYTES))
+      finish(5);
+  }
+}
+
 static void step(uint32_t number, struct poet_step_result *result) {
   int error = POET_BUSY;
+  infer();
+  infer_again();
   must(poet_step_begin(&board, number));
-  while (error == POET_BUSY)
+  while (error == POET_BUSY) {
+    const uint8_t *outputs;
+    if (polls % 3 && poet_infer(&board, sample, &outputs) != POET_ERROR_busy)
+      finish(6);
     error = poet_step_poll(&board, polls++ * 7919 % 10000, result);
+  }
   must(error);
+  infer();
+  infer_again();
 }
 
 static void save(struct poet_saved *saved) {
@@ -76,6 +101,7 @@ static void save(struct poet_saved *saved) {
   while (error == POET_BUSY)
     error = poet_save_poll(&board, saved);
   must(error);
+  infer_again();
 }
 #else
 static uint32_t (*const clock_or_null)(void *) = NULL;

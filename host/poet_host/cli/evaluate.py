@@ -1,6 +1,7 @@
 """The command `evaluate`."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +55,14 @@ def check_weights(port: str | None, storage: Path | None, weights: Path | None) 
         )
 
 
+def board_of(
+    schedule: api.Schedule, port: str, storage: Path | None, *, has_weights: bool
+) -> AbstractContextManager[api.Connection]:
+    """Connect to a board that runs the forward program, with the weights on its card or others."""
+    ram = api.arena_for(schedule, port, None if has_weights else storage)
+    return api.connect(port, storage=storage, arena_bytes=ram, card=schedule.model.storage)
+
+
 @click.command()
 @takes
 def evaluate(given: EvaluateOptions) -> None:
@@ -70,11 +79,8 @@ def evaluate(given: EvaluateOptions) -> None:
     dataset = given.data.fitted(graph, given.seed)
     half = api.half_of(dataset, given.half)
     weights = api.load_weights(given.weights, graph) if given.weights else None
-    ram = api.arena_for(schedule, port, storage if weights is None else None)
     with (
-        api.connect(
-            port, storage=storage, arena_bytes=ram, card=schedule.model.storage
-        ) as connection,
+        board_of(schedule, port, storage, has_weights=weights is not None) as connection,
         progress(f"evaluating {graph.name}") as report,
     ):
         result = api.evaluate(

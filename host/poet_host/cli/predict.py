@@ -10,7 +10,7 @@ from .. import api
 from ..errors import BadInput
 from .console import emit, progress, say
 from .declared import option, takes
-from .evaluate import HALF, SAMPLES, WEIGHTS, check_weights
+from .evaluate import HALF, SAMPLES, WEIGHTS, board_of, check_weights
 from .options import JSON, PORT, SCHEDULE, STORAGE, SampleOptions
 from .written import WRITTEN_FILE, check_writable
 
@@ -56,12 +56,11 @@ def predict(given: PredictOptions) -> None:
     half = api.half_of(data, given.half)
     weights = api.load_weights(given.weights, graph) if given.weights else None
     with (
-        nullcontext() if port is None else api.connect(
-            port, storage=given.storage, card=schedule.model.storage,
-            arena_bytes=api.arena_for(schedule, port, None if weights else given.storage),
-        ) as connection,
+        nullcontext()
+        if port is None
+        else board_of(schedule, port, given.storage, has_weights=weights is not None) as connection,
         progress(f"predicting by {graph.name}") as report,
-    ):  # fmt: skip
+    ):
         result = api.predict(
             schedule, data, connection=connection, weights=weights, half=half,
             samples=given.samples, progress=lambda done, total: report(done, total, "samples"),

@@ -75,6 +75,13 @@ def test_slices_stay_inside_their_memory() -> None:
     assert " passed" in run.stdout
 
 
+def test_forward_programs_stay_inside_their_memory() -> None:
+    """Those with wrong bytes too."""
+    run = sanitized(*PYTEST, str(HERE / "test_forward.py"))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert " passed" in run.stdout
+
+
 def test_clang_finds_no_undefined_behaviour_either() -> None:
     """Of kernels and steps. The fuzzer of nests is built with Clang, too."""
     compiler("clang")

@@ -41,7 +41,8 @@ def test_every_accepted_schedule_trains_to_the_bits_of_the_reference(
     seen = {name: int(count) for name, count in re.findall(r"^(\D+) (\d+)$", done.stderr, re.M)}
     assert seen["loaded"] > len(seeds) // 2
     assert seen["equal"] > 3 * len(seeds)
-    assert min(seen[name] for name in ("nests", "pairs", "statistics", "kept slabs")) > 50
+    kinds = ("nests", "pairs", "statistics", "kept slabs", "inferences")
+    assert min(seen[name] for name in kinds) > 50
 
 
 @pytest.mark.slow

@@ -354,8 +354,9 @@ class MemoryBoard:
 
     def load_forward(self, model: bytes, plan: bytes) -> None:
         """Load a forward program in memory. Nothing follows its bytes."""
-        self._forward = self._in_memory(model, plan)
-        self.call("load_forward", self._forward[1])
+        forward = self._in_memory(model, plan)
+        self.call("load_forward", forward[1])
+        self._forward = forward  # a call that is refused may leave the one before
 
     def infer(self, data: bytes, size_bytes: int) -> bytes:
         """Return the outputs, of `size_bytes` bytes."""

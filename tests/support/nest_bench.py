@@ -19,7 +19,7 @@ from poet_host import isa
 from poet_host.firmware_build.compile import c_files
 from poet_host.resources import resource
 from poet_host.schedule.schedule import Schedule
-from support import row_nests, toy
+from support import row_nests, toy, toy_forward
 from support.c_fuzzer import counts, fuzz
 from support.kernel_parts_cases import random_case
 from support.nest_runs import schedule_of
@@ -86,6 +86,9 @@ def _others() -> Iterator[tuple[str, Schedule]]:
                 yield f"rows-{name}-{sink}-{seed}", schedule
     for kind in ("frugal", "lavish", "cut", "small", "small returning", *STAYING):
         yield f"toy-{kind}", toy.schedule(kind)
+        forward = toy_forward.program(kind).forward
+        assert forward is not None
+        yield f"forward-{kind}", forward
 
 
 def write_seeds(folder: Path, kernels: int, pairs: int) -> list[Path]:

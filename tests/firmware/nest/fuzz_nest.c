@@ -1,5 +1,6 @@
-/* Schedules with nests, for libFuzzer: what poet_load accepts must train
-   without a memory fault, and to the bits of the reference.
+/* Schedules with nests, for libFuzzer: what poet_load accepts must train, or
+   infer if it is a forward program, without a memory fault, and to the bits of
+   the reference.
 
    An input is that of schedule.h; what a board compares first is made right, so
    that the fuzzer gets to the plan. */
@@ -36,11 +37,12 @@ enum counter {
   PAIRS,
   STATISTICS,
   KEPT,
+  INFERRED,
   COUNTERS
 };
 static const char *const names[COUNTERS] = {
-    "loaded", "too large", "steps",      "equal",     "not finite",
-    "nests",  "pairs",     "statistics", "kept slabs"};
+    "loaded", "too large", "steps",      "equal",      "not finite",
+    "nests",  "pairs",     "statistics", "kept slabs", "inferences"};
 static uint64_t seen[COUNTERS];
 
 static struct card card;
@@ -95,9 +97,11 @@ static int load(void) {
   return error;
 }
 
+/* The sample of a forward program has a place in RAM alone. */
 static void send(uint32_t tensor) {
+  const bool is_sample = poet_is_forward(p) && tensor + 1 == reference.stored;
   reference_fill(tensor, reference.data[tensor], true);
-  if (reference.record[tensor].place != POET_PLACE_NONE) {
+  if (is_sample || reference.record[tensor].place != POET_PLACE_NONE) {
     rule(!host_write(p, tensor, reference.data[tensor], 0, 0),
          "a tensor can be written");
   }
@@ -158,6 +162,46 @@ static void train(void) {
   }
 }
 
+/* Return false if it does not end. */
+static bool infer(uint32_t number) {
+  struct poet_step_result result;
+  const int error = poet_step(p, number, 0, TRACED, &result);
+  board_called();
+  const bool finite = reference_step(number);
+  if (error == POET_ERROR_not_finite) {
+    seen[NOT_FINITE]++;
+    return false;
+  }
+  rule(!error, "an accepted forward program runs");
+  if (finite) {
+    const uint32_t last = reference.count - 1;
+    const uint32_t size = reference.record[last].size_bytes;
+    const uint32_t index = poet_find(p, last);
+    uint8_t *wanted = malloc(size);
+    rule(index < p->decoder.resident_count, "outputs are in RAM at the end");
+    reference_to_parts(last, reference.data[last], wanted);
+    rule(!memcmp(p->memory.arena + p->memory.residents[index].offset, wanted,
+                 size),
+         "an inference has the right bits");
+    free(wanted);
+    seen[INFERRED]++;
+  }
+  return true;
+}
+
+static void infer_alone(void) {
+  for (uint32_t number = 0; number < STEPS; number++) {
+    if (number % 2 == 0) { /* weights stay from one inference to the next */
+      send_all(false);
+    }
+    send_all(true); /* a plan may read a batch of the training, too */
+    send(reference.stored - 1);
+    if (!infer(number)) {
+      return;
+    }
+  }
+}
+
 /* ---- libFuzzer ---------------------------------------------------------- */
 
 int LLVMFuzzerInitialize(int *count, char ***arguments);
@@ -199,6 +243,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (reference_work() * (p->plan.statement_count + 1.0) > MOST_WORK ||
       reference_bytes() > MOST_BYTES) {
     seen[TOO_LARGE]++;
+  } else if (poet_is_forward(p)) {
+    infer_alone();
   } else {
     train();
   }

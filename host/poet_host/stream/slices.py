@@ -6,7 +6,7 @@ from functools import partial
 from itertools import product
 from math import prod
 
-from ..device.board import load_board
+from ..device.board import Estimate, load_board
 from ..graph.graph import Graph, Node
 from ..graph.operands import Operator, operator_of, part_of
 from ..graph.work import work_of_part
@@ -16,6 +16,8 @@ from ..plan.problem import CostNode, Problem, Streaming
 from ..profile.profile import Profile
 
 MOST_CELLS = 128  # of an operator
+# The axis of the channels that a kernel computes several at a time.
+MADE = {"conv2d": "k", "conv2d_grad_weight": "k", "conv2d_grad_input": "c"}
 Steps = dict[str, int]  # by axis
 
 
@@ -61,14 +63,14 @@ def _best(
 ) -> tuple[Nest, int, float] | None:
     """Return the nest, its workspace of at most `most_bytes`, and its time."""
     operator = operator_of(node)
-    cell_us = load_board(profile.board).estimate.cell_us
+    estimate = load_board(profile.board).estimate
     kernel_us = profile.kernel_us(node, partial(work_of_part, node, 1.0))
     found: list[tuple[bool, float, float, Nest, int]] = []
     for steps in _steps(operator):
         cells = prod(-(-operator.size(axis) // step) for axis, step in steps.items())
         if cells > MOST_CELLS or cells == 1:
             continue
-        longest_us, time_us = _times(node, operator, steps, profile, cell_us)
+        longest_us, time_us = _times(node, operator, steps, profile, estimate)
         over_us = max(longest_us - limit_us, 0.0)
         if found and (over_us > 0, over_us, time_us) >= found[0][:3]:
             continue
@@ -103,7 +105,7 @@ def _sizes(size: int) -> list[int]:
 
 
 def _times(
-    node: Node, operator: Operator, steps: Steps, profile: Profile, cell_us: float
+    node: Node, operator: Operator, steps: Steps, profile: Profile, estimate: Estimate
 ) -> tuple[float, float]:
     """Return the time of the longest cell and of all cells."""
     sides = []
@@ -116,8 +118,11 @@ def _times(
         extents = {axis: extent for axis, extent, _ in combination}
         summed = (axis for axis in extents if axis in operator.summed)
         ends = prod(extents[axis] / operator.size(axis) for axis in summed)
+        if (made := MADE.get(node.op)) in extents and not operator.is_grouped:
+            tiles = -(-extents[made] // estimate.tile_channels)
+            extents[made] = min(tiles * estimate.tile_channels, operator.size(made))
         part = part_of(node, extents)
-        one_us = cell_us + profile.kernel_us(part, partial(work_of_part, part, ends))
+        one_us = estimate.cell_us + profile.kernel_us(part, partial(work_of_part, part, ends))
         longest_us = max(longest_us, one_us)
         total_us += one_us * prod(times for *_, times in combination)
     return longest_us, total_us

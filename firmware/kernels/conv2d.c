@@ -294,6 +294,7 @@ void poet_conv2d(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t taps = (uint32_t)op->kernel_h * op->kernel_w;
   const uint32_t group_c = op->c / op->groups, group_k = op->k / op->groups;
+  const uint32_t made_step = poet_row(call, group_c * taps);
   const struct convolution v = {
       .op = op,
       .h = {op->kernel_h, op->stride_h, op->pad_h, op->h, op->oh, false},
@@ -303,9 +304,9 @@ void poet_conv2d(const struct poet_call *call) {
       .begun = !call->first,
       .made = group_k,
       .read = group_c,
-      .made_step = group_c * taps,
+      .made_step = made_step,
       .read_step = taps,
-      .group_step = group_k * group_c * taps,
+      .group_step = (group_k - 1) * made_step + group_c * taps,
       .made_plane = op->oh * op->ow,
       .read_plane = op->h * op->w};
   convolve(&v, call->in[0], call->out); /* x (n, c, h, w), y (n, k, oh, ow) */

@@ -238,7 +238,8 @@ static bool is_row_major(const uint32_t *box, const uint32_t *part) {
 bool poet_has_rows(const struct poet_op *op, const struct poet_nest *nest,
                    uint32_t i) {
   return i == 1 && !nest->pair &&
-         (op->kernel == POET_KERNEL_conv2d_grad_input ||
+         (op->kernel == POET_KERNEL_conv2d ||
+          op->kernel == POET_KERNEL_conv2d_grad_input ||
           op->kernel == POET_KERNEL_linear_grad_weight);
 }
 

@@ -37,6 +37,7 @@ def test_nests_give_the_bits_of_the_whole(op: str, seed: int) -> None:
 @pytest.mark.parametrize(
     ("op", "sink", "loops"),
     [
+        ("conv2d", "none", (Loop("n", 1), Loop("k", 4), Loop("c", 4))),
         ("conv2d_grad_input", "none", (Loop("n", 1), Loop("c", 4))),
         ("linear_grad_weight", "sgd", (Loop("k", 3),)),
     ],

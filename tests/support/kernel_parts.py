@@ -13,7 +13,7 @@ from support import clib
 from support.kernel_cases import Case
 
 INDEXED = {"embedding": "E", "slice": "X"}  # operands that `index` counts, if not the output
-WITH_ROWS = ("conv2d_grad_input", "linear_grad_weight")  # `row` of struct poet_call
+WITH_ROWS = ("conv2d", "conv2d_grad_input", "linear_grad_weight")  # `row` of struct poet_call
 Ranges = Mapping[str, range]  # indices of a part, by field
 Cut = Callable[[str, int], list[range]]  # of a field of this size
 

@@ -131,7 +131,7 @@
  * A call may compute a part of an operator, whose operands it has in part. The
  * column `parts` of isa.def lists the axes along which operators may be cut. A
  * part of an operand is dense and row-major: the elements that lie in a range
- * along each axis; the second input of two kernels is an exception (`row`).
+ * along each axis; the second input of three kernels is an exception (`row`).
  * Calls that add terms to the same sums follow each other in the order of the
  * terms.
  */
@@ -162,8 +162,8 @@ struct poet_call {
    * Other kernels leave unfinished sums in the output. For a layer along time:
    * what a part of its walk keeps for the next part. */
   float *sums;
-  /* For conv2d_grad_input and linear_grad_weight: distance in floats from an
-   * index of the first axis of in[1] to the next. 0: in[1] is dense. */
+  /* For conv2d, conv2d_grad_input and linear_grad_weight: distance in floats
+   * from an index of the first axis of in[1] to the next. 0: in[1] is dense. */
   uint32_t row;
   uint32_t step; /* number of the training step, for dropout and Adam */
   /* Number of the part's first element among all elements of the operator's

@@ -134,7 +134,7 @@ class Operator:
     @property
     def has_rows(self) -> bool:
         """Return whether the kernel reads parts of its second input that are not dense."""
-        return self.kernel in ("conv2d_grad_input", "linear_grad_weight")
+        return self.kernel in ("conv2d", "conv2d_grad_input", "linear_grad_weight")
 
     @property
     def has_statistics(self) -> bool:

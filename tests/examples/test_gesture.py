@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from poet_host.firmware_build.image import read_elf
 from poet_host.sim.scene import Scene, press
-from safetensors.numpy import load_file
 from support.command import Command
-from support.example import EXAMPLES, Life, build, copy, live, run_page
+from support.example import EXAMPLES, Life, build, copy, live, replayed, run_page
 from support.sim_helper import needs_compiler
 
 pytestmark = [needs_compiler, pytest.mark.slow]
@@ -56,19 +55,7 @@ def test_it_learns_through_power_cuts_and_replays(
     assert right >= 0.9 * len(wanted)
     assert max(int(line[3]) for line in held_out) <= MOST_INFERENCE_US
 
-    (tmp_path / "log").write_text("\n".join(" ".join(line) for it in lives for line in it.log))
-    trace, device, replayed = (tmp_path / it for it in ("t.npz", "d.safetensors", "r.safetensors"))
-    log = example.parent / "nano_33_iot" / "log.py"
-    command = [sys.executable, log, tmp_path / "log", example / "package"]
-    command += [f"--trace={trace}", f"--weights={device}"]
-    steps = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]
-    ran = poet_host("replay", example / "package", "--trace", trace, "--steps", steps,
-                    "--save-weights", replayed)  # fmt: skip
-    assert ran.code == 0, ran.err
-    weights, same = load_file(device), load_file(replayed)
-    assert weights.keys() == same.keys()
-    assert all(weights[name].tobytes() == same[name].tobytes() for name in same)
-    assert device.read_bytes() == replayed.read_bytes()
+    replayed(lives, example, tmp_path, poet_host)
 
 
 def test_it_needs_little_memory(example: Path) -> None:

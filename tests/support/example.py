@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
@@ -11,6 +12,7 @@ from shutil import copytree
 from poet_host.resources import resource
 from poet_host.sim.scene import Scene
 from poet_host.sim.simulated_chip import CardFault, SimulatedChip
+from support.command import Command
 from support.compiler import compiler
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -68,3 +70,19 @@ def run_page(page: Path, folder: Path, stop: bool = True) -> str:
                          check=False, capture_output=True, text=True, timeout=600)  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
+
+
+def replayed(lives: Sequence[Life], example: Path, folder: Path, poet_host: Command) -> None:
+    """Assert that `replay` computes the weights that a board has sent last, to the same bits."""
+    (folder / "log").write_text("\n".join(" ".join(line) for it in lives for line in it.log))
+    trace, device, host = (
+        folder / it for it in ("t.npz", "device.safetensors", "host.safetensors")
+    )
+    log = example.parent / "nano_33_iot" / "log.py"
+    command = [sys.executable, log, folder / "log", example / "package"]
+    command += [f"--trace={trace}", f"--weights={device}"]
+    steps = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]
+    ran = poet_host("replay", example / "package", "--trace", trace, "--steps", steps,
+                    "--save-weights", host)  # fmt: skip
+    assert ran.code == 0, ran.err
+    assert device.read_bytes() == host.read_bytes()

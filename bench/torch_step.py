@@ -6,7 +6,7 @@ PyTorch's allocator, or in one buffer at the plan's offsets. A thread does the t
 a folder of files. Optimisers are not part of the step: its results are the loss, the gradients and
 the renewed buffers.
 
-Views and parts of tuples are no nodes of the cost graph: whoever reads one makes it from its node,
+Views and parts of tuples have no node in the cost graph: whoever reads one makes it from its node,
 at no cost.
 """
 

@@ -97,11 +97,17 @@ static int load(void) {
   return error;
 }
 
-/* The sample of a forward program has a place in RAM alone. */
+/* A forward program may have tensors in RAM alone, as its sample. */
+static bool is_in_ram(uint32_t tensor) {
+  return poet_is_forward(p) &&
+         reference.record[tensor].place == POET_PLACE_NONE;
+}
+
 static void send(uint32_t tensor) {
-  const bool is_sample = poet_is_forward(p) && tensor + 1 == reference.stored;
   reference_fill(tensor, reference.data[tensor], true);
-  if (is_sample || reference.record[tensor].place != POET_PLACE_NONE) {
+  if (is_in_ram(tensor)) { /* refused if the plan has no place for it */
+    (void)!host_write(p, tensor, reference.data[tensor], 0, 0);
+  } else if (reference.record[tensor].place != POET_PLACE_NONE) {
     rule(!host_write(p, tensor, reference.data[tensor], 0, 0),
          "a tensor can be written");
   }
@@ -143,7 +149,8 @@ static bool step(uint32_t number) {
 /* A batch is sent before each step. */
 static void send_all(bool inputs) {
   for (uint32_t i = 0; i < reference.stored; i++) {
-    if (inputs == (reference.record[i].place == POET_PLACE_INPUT)) {
+    if (inputs ==
+        (is_in_ram(i) || reference.record[i].place == POET_PLACE_INPUT)) {
       send(i);
     }
   }
@@ -195,7 +202,6 @@ static void infer_alone(void) {
       send_all(false);
     }
     send_all(true); /* a plan may read a batch of the training, too */
-    send(reference.stored - 1);
     if (!infer(number)) {
       return;
     }

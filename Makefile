@@ -127,6 +127,7 @@ cuts: $(VENV)/dev.stamp
 	  --data digits --cuts 100000 --same-board 100 --seed $(SEED) \
 	  --output bench/cuts-8kib-mkr1000.txt
 	PYTHONPATH=tests $(BIN)/python -m fuzz.commit_cuts --seed $(SEED) --output bench/cuts-commits.txt
+	PYTHONPATH=tests $(BIN)/python -m fuzz.learner_cuts --output bench/cuts-learner.txt
 
 # Every command of poet-host, about 40 minutes.
 fuzz-outputs: $(VENV)/dev.stamp

@@ -6,18 +6,19 @@ from poet_host.data.taught import Taught
 from support.learner_bench import Device, Kind, Learner, StorageFailed, Trace, blocks
 from support.memory_board import SURVIVE
 
-STEPS = 24
+STEPS = 24  # of the quick tests
 
 
 @dataclass
 class Life:
-    """It teaches sample by sample, trains to step STEPS, and saves now and then.
+    """It teaches sample by sample, trains to step `steps`, and saves now and then.
 
     `traces`: what may have been taught. A `teach` that the power ended has kept its sample or not.
     """
 
     kind: Kind
     unit: int
+    steps: int = STEPS
     taught: int = 0
     traces: list[Trace] = field(default_factory=list)
     unsure: list[Trace] = field(default_factory=list)  # those with the sample that is being taught
@@ -31,10 +32,10 @@ class Life:
         return device
 
     def begin(self, device: Device, budget_us: int = 0) -> None:
-        """Go on until STEPS."""
+        """Go on until step `steps`."""
         learner = Learner(self.kind, device)
         self.check(learner)
-        while (step := learner.state().step) < STEPS:
+        while (step := learner.state().step) < self.steps:
             while self.taught < 2 + step:
                 self.teach(learner)
             learner.learn(1)
@@ -43,7 +44,7 @@ class Life:
                 learner.save()
         learner.save()
         self.check(learner)
-        assert learner.state().saved_step == learner.state().step == STEPS
+        assert learner.state().saved_step == learner.state().step == self.steps
 
     def teach(self, learner: Learner) -> None:
         label = self.taught * 7 % 5 % self.kind.classes
@@ -70,9 +71,9 @@ class Life:
         self.traces = [*found.values()]
 
 
-def cut(kind: Kind, unit: int, cut_at: int, survive: str = "all") -> bool:
+def cut(kind: Kind, unit: int, cut_at: int, survive: str = "all", steps: int = STEPS) -> bool:
     """Cut the power at a write or erase, and then go on. Return False if it has fewer of them."""
-    life = Life(kind, unit)
+    life = Life(kind, unit, steps)
     device = life.device(cut_at)
     device.survive = SURVIVE[survive]
     try:

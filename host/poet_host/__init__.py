@@ -25,8 +25,10 @@ _VERBS = frozenset(
         "board_names", "build", "check_board", "check_card", "check_computer", "compare_methods",
         "connect", "costs_of", "draw", "encode", "estimate_profile", "evaluate", "export",
         "export_card", "flash", "keep_everything", "load", "load_board", "load_data",
-        "load_package", "load_weights", "open_card", "ports", "predict", "prepare_storage",
-        "problem", "read_card", "replay", "save_weights", "solve", "start_board", "step_of_weights",
+        "load_package", "load_samples", "load_weights", "open_card", "ports", "predict",
+        "prepare_storage",
+        "problem", "read_card", "replay", "save_samples", "save_weights", "solve",
+        "start_board", "step_of_weights",
         "summary", "train", "verify", "weights_sha256", "write_card", "write_package",
     }
 )  # fmt: skip

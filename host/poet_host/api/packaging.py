@@ -1,14 +1,20 @@
-"""Write a package for a learner, and repeat on the host what a device did with it."""
+"""Write a package for a learner, and repeat or continue on the host what a device did with it."""
 
+import io
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..card.weights import SavedWeights, facts_of_weights
+from ..data.datasets import Dataset
+from ..files import write_whole
 from ..graph.weights import Weights, starting_values
 from ..package.folder import load, write
 from ..package.packaged import SLOTS, Packaged, identifier, raw_of, without_states
-from ..package.trace import read_trace
+from ..package.stored import stored_samples
+from ..package.trace import LAST_STEP, read_trace
 from ..run.train import OnStep
 from ..schedule.schedule import Schedule
 from .connection import arena_for, connect
@@ -84,3 +90,24 @@ def replay(
             commit_every=steps, on_step=on_step,
         )  # fmt: skip
     return SavedWeights(done.weights, packaged.weights.facts)
+
+
+def load_samples(folder: str | Path, samples: str | Path) -> Dataset:
+    """Return the samples of a device with the package in `folder`, for training that continues.
+
+    `samples`: an .npz file as that of `save_samples`. A step draws what the device would draw.
+    """
+    return read_trace(Path(samples), load(Path(folder)), LAST_STEP).data
+
+
+def save_samples(image: str | Path, folder: str | Path, samples: str | Path) -> int:
+    """Write the samples in an image of a device's storage to an .npz file. Return their number.
+
+    The arrays are x (raw samples), y (labels) and next_step (the first step that may draw a
+    sample), in an order of teaching. The device has the package in `folder`. Raises BadInput if
+    the image has no store of this package.
+    """
+    arrays: dict[str, Any] = stored_samples(Path(image), load(Path(folder)))
+    np.savez(raw := io.BytesIO(), **arrays)
+    write_whole(Path(samples), raw.getvalue())
+    return len(arrays["x"])

@@ -12,6 +12,7 @@ from .. import api
 from ..errors import BadInput, PoetError
 from ..run.log import log_job
 from ..view.card_table import card_rows
+from ..view.listing import counted
 from . import completion
 from .console import emit, failure, progress, say, say_classes, show_table
 from .declared import argument, option, takes
@@ -163,6 +164,11 @@ def read(
     log_path: Path | None = output_file(
         "--log", help="Write the loss of each step to this file, as JSON lines."
     ),
+    samples: Path | None = output_file(
+        suffix=".npz",
+        help="Write the samples that a learner keeps in the image --storage to this .npz file, and "
+        "read nothing else. NAME.poet is then the folder of the learner's package.",
+    ),
     as_json: bool = JSON,
 ) -> None:  # fmt: skip
     """Show how far a board has trained without a host.
@@ -170,6 +176,9 @@ def read(
     Reads the card of the board at --port, or the card image --storage. This command stops the
     training of the board at --port. Switch the board off and on to continue the training.
     """
+    if samples:
+        _read_samples(schedule, samples, storage, (port, save_weights, log_path), as_json)
+        return
     if port is None and storage is None:
         raise BadInput("name the card: an image with --storage FILE, or a board with --port PORT")
     _check_card_is_kept(port, storage)
@@ -192,6 +201,21 @@ def read(
         emit({**_facts(graph, state), "committed": committed, "board": trainer})
     else:
         show_table(("", ">"), _table(committed, state))
+
+
+def _read_samples(
+    package: Path, samples: Path, storage: Path | None, others: tuple[object, ...], as_json: bool
+) -> None:
+    if storage is None or any(others):
+        raise BadInput(
+            "--samples reads an image: name it with --storage FILE, and omit --port, "
+            "--save-weights and --log"
+        )
+    check_writable(samples, read=(storage,))
+    count = api.save_samples(storage, package, samples)
+    say(f"wrote {samples}: {counted(count, 'sample')}")
+    if as_json:
+        emit({"file": str(samples), "samples": count})
 
 
 @card.command("export")

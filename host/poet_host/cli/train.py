@@ -65,6 +65,11 @@ class TrainOptions:
         help="Write the weights to the --save-weights file after every N steps, not only at the "
         "end.",
     )  # fmt: skip
+    from_samples: bool = option(
+        help="DATA is an .npz file with the samples of a device (poet/learner.h), which "
+        "`card read` writes, and NAME.poet is the folder of its package: draw "
+        "the samples as the device does.",
+    )  # fmt: skip
     validated: bool = option(
         "--validate",
         help="After each epoch, compute loss and accuracy of the held-out samples on this "
@@ -180,15 +185,23 @@ def train(given: TrainOptions) -> int:
 
 def _task(given: TrainOptions) -> api.Task:
     """Read all files that the options name. Raises BadInput if they do not fit each other."""
-    schedule = api.Schedule.load(given.schedule)
+    schedule = (
+        api.load_package(given.schedule).schedule
+        if given.from_samples
+        else api.Schedule.load(given.schedule)
+    )
     if given.commit_every is not None and schedule.model.storage:
         raise BadInput(
             f"--commit-every: the schedule {given.schedule} uses a card, and commits after every "
             f"{schedule.header.commit_every:,} steps. Give the option to `solve`, or solve with "
             "--no-storage"
         )
-    data = given.data.load(
-        schedule.graph, seed=given.seed, augment=given.augment, **given.duration.order
+    data = (
+        _samples(given)
+        if given.from_samples
+        else given.data.load(
+            schedule.graph, seed=given.seed, augment=given.augment, **given.duration.order
+        )
     )
     raw = given.data.normalize is None and not (given.resume or given.load_weights)
     if data.x.dtype == np.uint8 and raw:
@@ -207,6 +220,18 @@ def _task(given: TrainOptions) -> api.Task:
         weights=path, first_step=api.step_of_weights(path) if given.resume and path else 0,
         resume=given.from_board,
     )  # fmt: skip
+
+
+def _samples(given: TrainOptions) -> api.Dataset:
+    """Return the samples of a device, which its learner draws."""
+    data = given.data
+    others = (data.normalize, data.test_split, given.augment)
+    if any(it is not None for it in others) or given.duration.balance:
+        raise BadInput(
+            "--from-samples takes samples as the device does: omit --normalize, --test-split, "
+            "--augment and --balance"
+        )
+    return api.load_samples(given.schedule, data.data)
 
 
 def _about(task: api.Task, connection: api.Connection, given: TrainOptions) -> dict[str, object]:

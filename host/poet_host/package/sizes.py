@@ -85,10 +85,21 @@ def storage_blocks(packaged: Packaged, erase_blocks: int) -> int:
         first = min(tensor.block for tensor in tensors)
         count = max(tensor.block + tensor.blocks for tensor in tensors) - first
         end += units(count) * {CURRENT: model.slots, INPUT: 2}.get(place, 1)
-    sample = units(-(-(isa.record_size("poet_sample") + packaged.sample_bytes) // BLOCK))
-    end += 2 * unit + packaged.classes * (packaged.slots + 1) * sample
+    return end + own_blocks(packaged, unit)
+
+
+def sample_blocks(packaged: Packaged, unit: int) -> int:
+    """Return the blocks of the place of a sample, in units of so many blocks."""
+    size_bytes = isa.record_size("poet_sample") + packaged.sample_bytes
+    return -(-size_bytes // (BLOCK * unit)) * unit
+
+
+def own_blocks(packaged: Packaged, unit: int) -> int:
+    """Return the blocks of samples, and of tensors that the application writes."""
+    model = packaged.schedule.model
+    samples = 2 * unit + packaged.classes * (packaged.slots + 1) * sample_blocks(packaged, unit)
     staged = (it for it in model.tensors[: model.stored_count] if it.place == CURRENT)
-    return end + sum(units(-(-tensor.size_bytes // BLOCK)) for tensor in staged)
+    return samples + sum(-(-it.size_bytes // (BLOCK * unit)) * unit for it in staged)
 
 
 def _in_order(model: Model) -> Iterator[Tensor]:

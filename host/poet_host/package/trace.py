@@ -13,7 +13,7 @@ from ..errors import BadInput
 from ..graph.weights import Array
 from .packaged import Packaged
 
-_LAST_STEP = 2**32 - 2
+LAST_STEP = 2**32 - 2
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Trace:
 
         def draw(step: int) -> list[int]:
             found = drawn(self.taught, made.seed, step + 1, made.batch, made.slots)
-            assert found is not None  # read_trace has checked it
+            if found is None:
+                raise no_sample(step + 1)
             return found
 
         return Dataset(
@@ -42,20 +43,27 @@ class Trace:
         )  # fmt: skip
 
 
-def read_trace(path: Path, packaged: Packaged) -> Trace:
-    """Read the arrays x, y and next_step of an .npz file. Raises BadInput if they are wrong."""
+def read_trace(path: Path, packaged: Packaged, first_step: int = 1) -> Trace:
+    """Read the arrays x, y and next_step of an .npz file.
+
+    Raises BadInput if they are wrong, or if no sample is there for step `first_step`.
+    """
     arrays = read_npz(path, lambda found: _check(path, found, packaged), more=("next_step",))
     x = arrays["x"].reshape(-1, *packaged.sample_shape).astype(packaged.raw.dtype)
     label, next_step = (arrays[name] for name in ("y", "next_step"))
     _check_range(path, "y", label, 0, packaged.classes - 1)
-    _check_range(path, "next_step", next_step, 1, _LAST_STEP)
+    _check_range(path, "next_step", next_step, 1, LAST_STEP)
     taught = tuple(map(Taught, label.tolist(), next_step.tolist()))
-    if drawn(taught, packaged.seed, 1, packaged.batch, packaged.slots) is None:
-        raise BadInput(
-            f"trace {path}: no sample is there for step 1, since each next_step is above 1. Begin "
-            "with the first sample of the device"
-        )
+    if drawn(taught, packaged.seed, first_step, packaged.batch, packaged.slots) is None:
+        raise no_sample(first_step)
     return Trace(packaged, x, taught)
+
+
+def no_sample(step: int) -> BadInput:
+    return BadInput(
+        f"trace: no sample is there for step {step:,}, since each next_step is above it. Begin "
+        "with the first sample of the device"
+    )
 
 
 def _check(path: Path, found: Arrays, packaged: Packaged) -> None:

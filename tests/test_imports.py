@@ -31,16 +31,16 @@ LINES = {
     "graph": 3725, "reference": 1269, "onnx": 4152, "device": 1458, "firmware_build": 1633,
     "sim": 1652, "profile": 1097, "packing": 378, "plan": 3423, "stream": 2023, "solver": 7031,
     "baselines": 2174, "schedule": 2827, "data": 1688, "card": 1933, "run": 1986, "check": 845,
-    "view": 1432, "compare": 469, "package": 1004, "api": 2204, "cli": 3709,
+    "view": 1432, "compare": 469, "package": 1131, "api": 2231, "cli": 3758,
 }  # fmt: skip
-ROOT_LINES = 1203  # of the modules that belong to no room
+ROOT_LINES = 1205  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
     "firmware/include": 2306, "firmware/src": 10451, "firmware/kernels": 8759,
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 7606, "examples": 1347, "tests": 65573,
+    "bench": 7606, "examples": 1347, "tests": 65792,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

@@ -66,7 +66,8 @@ class Store:
         return bool(code != BUSY)
 
     def forget(self) -> None:
-        self._check(self.lib.poet_samples_forget(self.state, 0))
+        self._check(self.lib.poet_samples_mark(self.state, self.state.record.epoch + 1, 0))
+        self.lib.poet_samples_forget(self.state)
 
     def count(self, label: int, step: int = 2**32 - 1) -> int:
         return int(self.lib.poet_samples_count(self.state, label, step))

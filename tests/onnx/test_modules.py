@@ -296,15 +296,15 @@ def test_the_exporter_that_works_is_used(
 @pytest.mark.parametrize(
     ("module", "x", "node"),
     [
-        (nn.Sequential(nn.Linear(6, 3), nn.SELU()), X, "/1/Selu"),  # the older exporter's name
-        (Differences(nn.SELU()), X, ""),
-        (Recurrent(nn.SELU()), X.reshape(2, 2, 3), ""),
+        (nn.Sequential(nn.Linear(6, 3), nn.CELU()), X, "/1/Celu"),  # the older exporter's name
+        (Differences(nn.CELU()), X, ""),
+        (Recurrent(nn.CELU()), X.reshape(2, 2, 3), ""),
     ],
 )
 def test_the_exporter_with_the_fewest_problems_is_reported(
     module: nn.Module, x: Tensor, node: str
 ) -> None:
-    first = rf"^model {type(module).__name__}: 1 of \d+ nodes .*\n  {node}.*\(Selu\)"
+    first = rf"^model {type(module).__name__}: 1 of \d+ nodes .*\n  {node}.*\(Celu\)"
     with pytest.raises(poet.BadInput, match=first):
         loaded(module, x)
 

@@ -25,7 +25,8 @@ const char *poet_learner_text(int result) {
     return "The compiler or the processor would change results: compile "
            "without -ffast-math, and let the processor keep subnormal numbers.";
   case POET_ERROR_no_storage:
-    return "This needs storage, and the device lends none.";
+    return "This needs storage, and the device lends none: a plan that pages "
+           "needs storage without erase, such as a card.";
   case POET_ERROR_storage_small:
     return "The storage is too small: lend as many blocks as "
            "poet_learner_blocks returns.";

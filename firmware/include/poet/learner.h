@@ -41,7 +41,7 @@ enum poet_error {
   POET_ERROR_bad_message = -1,
   POET_ERROR_busy = -2,
   POET_ERROR_bad_object = -3, /* no such tensor, or bytes beyond its end */
-  POET_ERROR_no_storage = -4, /* the call needs storage */
+  POET_ERROR_no_storage = -4, /* the call needs storage; a paging plan a card */
   POET_ERROR_foreign_storage = -5,
   POET_ERROR_storage_small = -6,  /* fewer than poet_learner_blocks */
   POET_ERROR_storage_failed = -7, /* a function of the device failed, or the

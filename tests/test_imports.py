@@ -36,11 +36,11 @@ LINES = {
 ROOT_LINES = 1205  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2306, "firmware/src": 10451, "firmware/kernels": 8759,
+    "firmware/include": 2306, "firmware/src": 10452, "firmware/kernels": 8759,
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 7606, "examples": 1347, "tests": 65792,
+    "bench": 7606, "examples": 1347, "tests": 65794,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

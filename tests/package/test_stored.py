@@ -85,7 +85,7 @@ def test_a_damaged_sample_is_left_out(tmp_path: Path) -> None:
     assert np.array_equal(found["x"][0], kind.sample(1))
 
 
-def test_what_is_no_store_of_the_package_is_refused(tmp_path: Path) -> None:
+def test_another_store_than_that_of_the_package_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "image"
     path.write_bytes(bytes(4096))
     with pytest.raises(BadInput, match="has no store of a learner"):

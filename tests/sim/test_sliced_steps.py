@@ -21,7 +21,7 @@ def test_slices_last_as_long_as_planned(tmp_path: Path, card: Path) -> None:
     schedule = poet.encode(graph, poet.solve(problem, work_limit=5_000))
     planned = longest_slices(schedule)[0].time_us
     assert planned < 1.01 * LIMIT_US
-    image = sliced_firmware("mkr1000", tmp_path)
+    image = sliced_firmware("mkr1000", tmp_path, graph.kernels)
     with SimulatedBoard("mkr1000", image, card) as chip, poet.connect(chip.port) as board:
         run = poet.train(schedule, board, "digits", steps=2)
     longest = max(step.storage_retries for step in run.steps)  # see sliced_steps.c

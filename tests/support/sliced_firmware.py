@@ -2,17 +2,19 @@
 
 import re
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 
 from poet_host.firmware_build.recipe import find_compiler, recipe
+from poet_host.isa import kernel_masks
 from support.sim_helper import FOLDER
 
 WRAP = FOLDER / "sliced_steps.c"
 
 
-def sliced_firmware(board: str, folder: Path) -> Path:
+def sliced_firmware(board: str, folder: Path, kernels: Collection[str]) -> Path:
     """Build the image in `folder`. The library needs RAM of the cached blocks."""
-    made = recipe(board)
+    made = recipe(board, [f"{name}={value}" for name, value in kernel_masks(kernels).items()])
     sizes = made.include[-1] / "sizes.h"
     text = re.sub(r"(?<=BOARD_CACHE )\d+", lambda it: str(int(it[0]) - 2), sizes.read_text())
     (folder / "sizes.h").write_text(text)

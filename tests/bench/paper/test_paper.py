@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from poet_host.baselines.registry import plan_by
-from poet_host.compare import sweep as sweeping
 from poet_host.compare.sweep import Point, Result, Store, solve_job
 from poet_host.device.board import load_board
 from poet_host.files import read_json, write_whole
@@ -129,7 +128,7 @@ def test_a_second_run_solves_nothing_and_says_the_same(
     made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finished, out = made
-    monkeypatch.setattr(sweeping, "_executor", None)
+    monkeypatch.setattr("poet_host.compare.pool._processes", None)
     paper.main([*ARGUMENTS, "--finished", str(finished), "-o", str(tmp_path)])
     assert rows_of(tmp_path) == rows_of(out)
     names = {path.name for path in (tmp_path / "figures").iterdir()}

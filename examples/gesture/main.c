@@ -138,25 +138,6 @@ static void look_at_button(void) {
   }
 }
 
-static void save(void) {
-  struct poet_learner_state state;
-  uint8_t bytes[64];
-  check(poet_learner_save(&learner));
-  check(poet_learner_state(&learner, &state));
-  print("saved ");
-  print_number(state.step);
-  print(" ");
-  for (uint32_t tensor = 0; tensor < gesture_TENSORS; tensor++) {
-    const uint32_t end = gesture_tensor_bytes[tensor];
-    for (uint32_t at = 0; at < end; at += sizeof bytes) {
-      const uint32_t size = end - at < sizeof bytes ? end - at : sizeof bytes;
-      check(poet_learner_read(&learner, tensor, at, bytes, size));
-      print_bytes(bytes, size);
-    }
-  }
-  print("\n");
-}
-
 int main(void) {
   static int16_t samples[8][3];
   struct poet_learner_state state;
@@ -181,7 +162,10 @@ int main(void) {
     check(result);
     check(poet_learner_state(&learner, &state));
     if (result == 0 && state.saved_step != state.step) {
-      save();
+      check(poet_learner_save(&learner));
+      check(poet_learner_state(&learner, &state));
+      check(print_saved(&learner, state.step, gesture_TENSORS,
+                        gesture_tensor_bytes));
     }
     const int count = accelerometer_read(samples, 8);
     for (int i = 0; i < count; i++) {

@@ -98,23 +98,6 @@ static void add(int16_t sample) {
   }
 }
 
-static void save(void) {
-  uint8_t bytes[64];
-  check(poet_learner_save(&learner));
-  print("saved ");
-  print_number(state.step);
-  print(" ");
-  for (uint32_t tensor = 0; tensor < machine_TENSORS; tensor++) {
-    const uint32_t end = machine_tensor_bytes[tensor];
-    for (uint32_t at = 0; at < end; at += sizeof bytes) {
-      const uint32_t size = end - at < sizeof bytes ? end - at : sizeof bytes;
-      check(poet_learner_read(&learner, tensor, at, bytes, size));
-      print_bytes(bytes, size);
-    }
-  }
-  print("\n");
-}
-
 int main(void) {
   static int16_t samples[32][3];
   board_start();
@@ -138,7 +121,9 @@ int main(void) {
     check(result);
     check(poet_learner_state(&learner, &state));
     if (result == 0 && state.saved_step != state.step) {
-      save();
+      check(poet_learner_save(&learner));
+      check(print_saved(&learner, state.step, machine_TENSORS,
+                        machine_tensor_bytes));
     }
     const int count = accelerometer_read(samples, 32);
     for (int i = 0; i < count; i++) {

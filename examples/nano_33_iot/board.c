@@ -128,3 +128,24 @@ void print_bytes(const void *data, uint32_t size) {
     print(text);
   }
 }
+
+int print_saved(struct poet_learner *learner, uint32_t step, uint32_t tensors,
+                const uint32_t tensor_bytes[]) {
+  uint8_t bytes[64];
+  print("saved ");
+  print_number(step);
+  print(" ");
+  for (uint32_t tensor = 0; tensor < tensors; tensor++) {
+    const uint32_t end = tensor_bytes[tensor];
+    for (uint32_t at = 0; at < end; at += sizeof bytes) {
+      const uint32_t size = end - at < sizeof bytes ? end - at : sizeof bytes;
+      const int error = poet_learner_read(learner, tensor, at, bytes, size);
+      if (error) {
+        return error;
+      }
+      print_bytes(bytes, size);
+    }
+  }
+  print("\n");
+  return 0;
+}

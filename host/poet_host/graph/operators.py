@@ -76,6 +76,16 @@ def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Padding)
     return found
 
 
+def _groups(groups: int, inputs: int, outputs: int) -> int:
+    """Return the number of groups. Raises ValueError if it does not divide both channels."""
+    if inputs % checked_count(groups, "groups") or outputs % groups or groups > 65535:
+        raise ValueError(
+            f"the number of groups ({groups}) must divide the input channels ({inputs}) and the "
+            f"output channels ({outputs})"
+        )
+    return groups
+
+
 def _conv2d(
     x: Shape,
     channels: int,
@@ -88,12 +98,7 @@ def _conv2d(
 ) -> Spec:
     """Convolve x (N, C, H, W) -> (N, channels, OH, OW): depthwise if `groups` is C."""
     a = _window(_image(x), kernel, stride, padding)
-    a |= {"k": checked_count(channels, "channels"), "groups": checked_count(groups, "groups")}
-    if a["c"] % groups or channels % groups or groups > 65535:
-        raise ValueError(
-            f"the number of groups ({groups}) must divide the input channels ({a['c']}) and the "
-            f"output channels ({channels})"
-        )
+    a |= {"k": checked_count(channels, "channels"), "groups": _groups(groups, a["c"], channels)}
     weight = (channels, a["c"] // groups, a["kernel_h"], a["kernel_w"])
     return Spec((a["n"], channels, a["oh"], a["ow"]), a, _weight_and_bias(weight, bias))
 
@@ -113,12 +118,7 @@ def _conv_transpose2d(
     The fields are those of the convolution that maps the output's shape to the shape of x.
     """
     a = _image(x)
-    checked_count(channels, "channels")
-    if a["c"] % checked_count(groups, "groups") or channels % groups or groups > 65535:
-        raise ValueError(
-            f"the number of groups ({groups}) must divide the input channels ({a['c']}) and the "
-            f"output channels ({channels})"
-        )
+    _groups(groups, a["c"], checked_count(channels, "channels"))
     sizes, sides = {"n": a["n"], "c": channels}, []
     taps, steps = _pair(kernel, "kernel", 1), _pair(stride, "stride", 1)
     rows = zip("hw", taps, steps, _sides(padding), _pair(output_padding, "padding", 0), strict=True)

@@ -1,6 +1,6 @@
 """Folders of images and of sounds: a sample is a file, and its class is the name of its folder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def time_axis(shape: tuple[int, ...]) -> int:
 
 def has_media(path: Path) -> bool:
     """Return True if a folder has no arrays, but images or sounds, directly or in folders."""
-    return not any(path.glob("*.npy")) and bool(_files(path))
+    return not any(path.glob("*.npy")) and any(_files(path))
 
 
 def read_media(
@@ -56,25 +56,27 @@ def read_media(
     halves = {"": path / "train", "_test": path / held[0]} if held else {"": path}
     if not labels or learns_samples(graph):
         return {
-            f"x{half}": _read(where, _files(folder), read, graph) for half, folder in halves.items()
+            f"x{half}": _read(where, sorted(_files(it)), read, graph) for half, it in halves.items()
         }, ()
-    names = tuple(folder.name for folder in _folders(halves[""]) if _files(folder))
-    if not names:
+    found = {
+        half: {own.name: inside for own in _folders(folder) if (inside := sorted(_files(own)))}
+        for half, folder in halves.items()
+    }
+    if not (names := tuple(found[""])):
         raise BadInput(
             f"{where}: the files are not in folders. Put the files of each class into a folder "
             "with its name, such as cat/1.png"
         )
     arrays: Arrays = {}
-    for half, folder in halves.items():
-        new = [it.name for it in _folders(folder) if it.name not in names and _files(it)]
-        if new:
+    for half, by_class in found.items():
+        if new := by_class.keys() - found[""].keys():
             raise BadInput(
-                f"{where}: the class {quoted(new[0])} occurs only in {folder.name}: add samples of "
-                "it for training, or remove it"
+                f"{where}: the class {quoted(min(new))} occurs only in {halves[half].name}: add "
+                "samples of it for training, or remove it"
             )
-        files = [_files(folder / name) for name in names]
-        arrays[f"y{half}"] = np.repeat(np.arange(len(names)), [len(own) for own in files])
-        arrays[f"x{half}"] = _read(where, [file for own in files for file in own], read, graph)
+        files = [(label, f) for label, name in enumerate(names) for f in by_class.get(name, [])]
+        arrays[f"y{half}"] = np.array([label for label, _ in files], int)
+        arrays[f"x{half}"] = _read(where, [f for _, f in files], read, graph)
     return arrays, names
 
 
@@ -82,12 +84,10 @@ def _folders(path: Path) -> list[Path]:
     return sorted(it for it in path.iterdir() if it.is_dir() and not it.name.startswith("."))
 
 
-def _files(path: Path) -> list[Path]:
-    known = IMAGES + SOUNDS
-    return sorted(
-        file for file in path.rglob("*")
-        if file.suffix.lower() in known and not file.name.startswith(".")
-    )  # fmt: skip
+def _files(path: Path) -> Iterator[Path]:
+    for file in path.rglob("*"):
+        if file.suffix.lower() in IMAGES + SOUNDS and not file.name.startswith("."):
+            yield file
 
 
 def _read(where: str, files: list[Path], read: Reader, graph: Graph) -> Array:

@@ -126,6 +126,7 @@ def test_a_loader_is_read_once_in_its_order() -> None:
         ((X, {"a": 1}), "y"),
         (DataLoader(Endless(), 2), "DataLoader"),
         (iter([]), "iterator"),
+        (type("Endless", (), {"__getitem__": lambda *_: (X[0], Y[0])})(), "has no length"),
         (DataLoader(TensorDataset(TX), 2), "DataLoader"),
         (DataLoader(TensorDataset(TX[:0], TY[:0]), 2), "DataLoader"),
         ([(X[0], Y[0])] * 3, "list of 3"),

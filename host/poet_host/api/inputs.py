@@ -146,10 +146,10 @@ def _read(data: Any, graph: Graph | None) -> Dataset:
     """Read the items of a loader, a generator or a PyTorch Dataset, in order."""
     what = type(data).__name__
     loads = hasattr(data, "__iter__")
-    if not loads and not hasattr(data, "__getitem__"):
+    if not loads and not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         raise BadInput(
-            f"data: a value of type {what} holds no samples: pass arrays (x, y), a DataLoader or a "
-            "path"
+            f"data: a value of type {what} holds no samples, or has no length: pass arrays (x, y), "
+            "a DataLoader or a path"
         )
     try:
         count = len(data)

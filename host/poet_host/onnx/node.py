@@ -54,12 +54,12 @@ class ImportedNode:
         """Return an input that is computed from the data, with its deferred operations."""
         value, name = self._value(number), self.onnx.input(number)
         if isinstance(value, Constant):
-            raise Unsupported(f"the input {name} is a constant, but must be computed from the data")
+            raise Unsupported(f"the input {name} is a constant: compute it from the data")
         if isinstance(value, TokenValues):
             if not is_data(value, self.context.texts):
                 raise Unsupported(
-                    f"the input {name} is computed from tokens, which is supported only for "
-                    "embeddings and for masks before a softmax"
+                    f"the input {name} is computed from tokens: use tokens only for embeddings "
+                    "and for masks before a softmax"
                 )
             value = Tensor(self.context.builder.data.name, value.shape)
         if isinstance(value, Parts):
@@ -95,7 +95,7 @@ class ImportedNode:
         """Return an input that is a sequence of tensors."""
         value = self._value(number)
         if not isinstance(value, Parts):
-            raise Unsupported(f"the input {self.onnx.input(number)} must be a sequence of tensors")
+            raise Unsupported(f"the input {self.onnx.input(number)} is one tensor: split it first")
         return value
 
     def materialise(self, value: Deferred, name: str = "") -> Tensor:
@@ -130,7 +130,7 @@ class ImportedNode:
         if not isinstance(value, Constant):
             if name in self.context.unknown:
                 raise Unknown
-            raise Unsupported(f"the input {name} is computed from the data, but must be a constant")
+            raise Unsupported(f"the input {name} depends on the data: use a constant instead")
         return value
 
     def integers(self, number: int, attribute: str) -> list[int] | None:
@@ -178,8 +178,8 @@ class ImportedNode:
             found = replace(found, value=found.value.reshape(found.value.shape[-2:]))
         if found.value.ndim != 2:
             raise Unsupported(
-                f"the weight {self.onnx.input(number)} has the shape {found.value.shape}, but must "
-                "have 2 dimensions"
+                f"the weight {self.onnx.input(number)} has the shape {found.value.shape}: reshape "
+                "it to 2 dimensions before the export"
             )
         return found
 
@@ -375,7 +375,7 @@ class ImportedNode:
         if name not in self.context.values:
             if self.context.problems:
                 raise Unknown
-            raise Unsupported(f"the input {name} is not an output of a supported node")
+            raise Unsupported(f"no supported node computes the input {name}: export it again")
         return self.context.values[name]
 
 

@@ -70,7 +70,7 @@ def _hard_swish(node: ImportedNode) -> Tensor:
 def _hard(node: ImportedNode, slope: float, middle: float) -> Tensor:
     """Return slope * x + middle, limited to the range from 0 to 1."""
     if slope <= 0 or middle <= 0:
-        raise Unsupported(f"`alpha` ({slope}) and `beta` ({middle}) of the node must be positive")
+        raise Unsupported(f"alpha {slope} or beta {middle} is not positive: use Mul, Add and Clip")
     ends = (-middle / slope, (1 - middle) / slope)
     x = node.layer("clip", (node.tensor(0),), *ends, name=node.helper_name("clip"))
     x = node.layer("scale", (x,), slope / middle, name=node.helper_name("slope"))
@@ -98,7 +98,7 @@ def _bound(which: str) -> Rule:
                 low, high = (number, None) if which == "Max" else (None, number)
                 return _clipped(node, low, high, x)
         raise Unsupported(
-            f"the operator `{which}` is supported only for a tensor and a constant number"
+            f"`{which}` is supported only for a tensor and a constant number: use Sub, Relu and Add"
         )
 
     return rule

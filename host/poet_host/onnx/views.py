@@ -279,7 +279,7 @@ def _sequence_at(node: ImportedNode) -> Deferred:
     parts, place = node.parts(0), int(node.constant(1).value)
     count = len(parts.ranges)
     if not -count <= place < count:
-        raise Unsupported(f"the index {place} is out of range for a sequence of {count} tensors")
+        raise Unsupported(f"there is no tensor {place}: use an index from {-count} to {count - 1}")
     part = _part(node, parts.whole, parts.axis, *parts.ranges[place])
     return _without(part, {parts.axis}) if parts.dropped else part
 

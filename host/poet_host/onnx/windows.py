@@ -42,8 +42,8 @@ def _windowed(node: ImportedNode, kernel: Shape, filling: float) -> tuple[Tensor
     stride = tuple(node.attribute("strides") or [1] * len(kernel))
     if len(x.shape) != len(kernel) + 2:
         raise Unsupported(
-            f"the kernel {kernel} needs an input of {len(kernel) + 2} dimensions, but the input "
-            f"has shape {x.shape}"
+            f"the kernel {kernel} needs an input of {len(kernel) + 2} dimensions: reshape the "
+            f"input, of shape {x.shape}"
         )
     sizes = tuple(n + sum(pad) for n, pad in zip(x.shape[2:], around[2:], strict=True))
     dilation = tuple(node.attribute("dilations") or [1] * len(kernel))
@@ -174,7 +174,7 @@ def _conv_transpose(node: ImportedNode) -> Tensor:
             "larger kernel"
         )
     if len(x.shape) != rank + 2 or rank > 2:
-        raise Unsupported(f"the kernel {kernel} needs an input of {rank + 2} dimensions, at most 4")
+        raise Unsupported(f"an input of shape {x.shape} is not supported: use 3 or 4 dimensions")
     lead = (1,) * (2 - rank)
     stride = node.attribute("strides") or [1] * rank
     more = node.attribute("output_padding") or [0] * rank

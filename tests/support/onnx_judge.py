@@ -1,15 +1,19 @@
 """Models of one's own compared with ONNX Runtime, shared by the tests of importing them."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import onnxruntime
 from onnx import helper
+from poet_host.card.weights import load_weights, save_weights
 from poet_host.data.fitted import example
 from poet_host.graph.graph import Graph
 from poet_host.graph.training_options import TrainingOptions
-from poet_host.graph.weights import start_values
+from poet_host.graph.weights import start_values, weight_nodes
+from poet_host.onnx.exporter import export
 from poet_host.onnx.importer import training
 from poet_host.onnx.model import read_bytes
 from poet_host.reference.step import run_step
@@ -26,11 +30,12 @@ def imported(data: bytes, **options: Any) -> Graph:
     return training(read_bytes(data, "model m"), "m", TrainingOptions(**{"loss": "mse", **options}))
 
 
-def answers(graph: Graph, x: Any = None) -> tuple[Any, Any]:
+def answers(graph: Graph, x: Any = None, weights: Any = None) -> tuple[Any, Any]:
     """What goes in, and what the graph gives the loss, with batchnorm as in training."""
     drawn, label = example(graph)
     x = drawn if x is None else x
-    values = run_step(graph, {**start_values(graph, 0), graph.data: x, graph.label: label}, 1)
+    start = start_values(graph, 0) | (weights or {})
+    values = run_step(graph, {**start, graph.data: x, graph.label: label}, 1)
     return x, values[graph.logits]
 
 
@@ -47,7 +52,24 @@ def same_as_runtime(data: bytes, x: Any = None, **options: Any) -> Graph:
     expected = by_runtime(data, x)
     assert np.allclose(y.reshape(expected.shape), expected, atol=1e-5)
     assert np.array_equal(by_runtime(graph.origin, x), expected)
+    comes_back(graph, x)
     return graph
+
+
+def comes_back(graph: Graph, x: Any) -> None:
+    """Other weights, saved and read again, give the answers that the exported model gives."""
+    others = np.random.default_rng(1)
+    moved = {
+        name: value * others.uniform(0.9, 1.1, value.shape).astype(np.float32)
+        for name, value in start_values(graph, 0).items()
+        if name in {node.name for node in weight_nodes(graph)}
+    }
+    with TemporaryDirectory() as folder:
+        save_weights(path := Path(folder) / "w.safetensors", graph, moved)
+        read = load_weights(path, graph)
+    _, y = answers(graph, x, read)
+    expected = by_runtime(export(graph, read), x)
+    assert np.allclose(y.reshape(expected.shape), expected, rtol=1e-5, atol=1e-5)
 
 
 IMAGE = (2, 4, 8, 8)

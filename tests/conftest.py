@@ -1,8 +1,11 @@
 """Fixtures that several folders of tests use."""
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors: threads of PyTorch only wait
 
 import poet_host as package
 import pytest

@@ -26,10 +26,9 @@ _VERBS = frozenset(
         "connect", "costs_of", "draw", "encode", "estimate_profile", "evaluate", "export",
         "export_card", "flash", "keep_everything", "load", "load_board", "load_data",
         "load_package", "load_samples", "load_weights", "open_card", "ports", "predict",
-        "prepare_storage",
-        "problem", "read_card", "replay", "save_samples", "save_weights", "solve",
-        "start_board", "step_of_weights",
-        "summary", "train", "verify", "weights_sha256", "write_card", "write_package",
+        "prepare_storage", "problem", "read_card", "read_learner", "replay", "save_samples",
+        "save_weights", "solve", "start_board", "step_of_weights", "summary", "train", "verify",
+        "weights_sha256", "write_card", "write_learner", "write_package",
     }
 )  # fmt: skip
 

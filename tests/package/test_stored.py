@@ -1,15 +1,22 @@
-"""Samples that the host reads from a learner's storage."""
+"""Weights and samples that the host reads from a learner's storage, or writes to it."""
 
 import struct
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from poet_host.card.weights import SavedWeights, load_weights, save_weights
+from poet_host import isa
+from poet_host.card.weights import load_weights
 from poet_host.data.taught import Taught, drawn
 from poet_host.errors import BadInput
+from poet_host.graph.weights import Weights
 from poet_host.package.folder import write
-from poet_host.package.stored import stored_samples
+from poet_host.package.packaged import Packaged
+from poet_host.package.sizes import own_blocks
+from poet_host.package.stored import LearnerStore
+from poet_host.schedule.slots import DATA_BLOCK
 from support.command import Command
 from support.learner_bench import (
     BATCH,
@@ -22,9 +29,32 @@ from support.learner_bench import (
     Trace,
     blocks,
     packaged,
+    stored,
 )
 
 STORAGES = [(Kind(), 0), (Kind(), 1), (Kind(slots=2, raw="uint8"), 8), (Kind(pages=True), 0)]
+CARD = -1  # instead of an erase unit: a card with the store of a host
+
+
+def a_device(kind: Kind, unit: int) -> Device:
+    if unit != CARD:
+        return Device(blocks(kind, unit), unit)
+    total = DATA_BLOCK + packaged(kind).schedule.model.data_blocks + own_blocks(packaged(kind), 1)
+    record = isa.pack(
+        "poet_store", magic=isa.constants()["POET_STORE_MAGIC"], version=3, total_blocks=total,
+        identity=5,
+    )[:-4]  # fmt: skip
+    record += zlib.crc32(record).to_bytes(4, "little")
+    return Device(0, 0, record.ljust(total * BLOCK, b"\0"))
+
+
+def stored_samples(path: Path, made: Packaged) -> dict[str, np.ndarray[Any, Any]]:
+    with LearnerStore(path, made) as store:
+        return store.samples()
+
+
+def as_bytes(weights: Weights, kind: Kind) -> dict[str, bytes]:
+    return {name: weights[name].tobytes() for name in stored(kind)}
 
 
 def image(device: Device, path: Path) -> Path:
@@ -32,11 +62,13 @@ def image(device: Device, path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("kind", "unit"), STORAGES)
+@pytest.mark.parametrize(
+    ("kind", "unit"), [*STORAGES, (Kind(), CARD), (Kind(pages=True, train="last:1"), CARD)]
+)
 def test_a_step_draws_from_stored_samples_what_the_device_draws(
     kind: Kind, unit: int, tmp_path: Path
 ) -> None:
-    device = Device(blocks(kind, unit), unit)
+    device = a_device(kind, unit)
     learner, trace = Learner(kind, device), Trace(kind)
     for number in range(17):
         while not trace.teach(learner, number % 3):
@@ -44,7 +76,9 @@ def test_a_step_draws_from_stored_samples_what_the_device_draws(
         learner.learn(1)
         learner.run()
     learner.save()
-    found = stored_samples(image(device, tmp_path / "image"), packaged(kind))
+    with LearnerStore(image(device, tmp_path / "image"), packaged(kind)) as store:
+        found = store.samples()
+        assert (as_bytes(store.weights(), kind), store.committed_step) == (learner.weights(), 17)
     assert found["x"].dtype == packaged(kind).raw.dtype
     taught = [*map(Taught, found["y"].tolist(), found["next_step"].tolist())]
     for step in range(18, 60):
@@ -93,7 +127,7 @@ def test_another_store_than_that_of_the_package_is_refused(tmp_path: Path) -> No
     device = Device(blocks(Kind(), 1), 1)
     Learner(Kind(), device)
     for other in (Kind(slots=2), Kind(raw="int8"), Kind(autoencoder=True)):
-        with pytest.raises(BadInput, match="has no samples of the package"):
+        with pytest.raises(BadInput, match="of the package"):
             stored_samples(image(device, path), packaged(other))
 
 
@@ -108,30 +142,61 @@ def test_a_computer_continues_the_training_of_a_device(tmp_path: Path, poet_host
         learner.run()
     learner.save()
     weights, samples, after = (tmp_path / it for it in ("w.safetensors", "s.npz", "a.safetensors"))
-    graph = kind.graph
-    values = {
-        name: np.frombuffer(content, "<f4").reshape(graph[name].shape)
-        for name, content in learner.weights().items()
-    }
-    save_weights(weights, graph, SavedWeights(values, packaged(kind).weights.facts), 9)
+    kept = image(device, tmp_path / "i.img")
     poet_host(
-        "card", "read", folder, "--storage", image(device, tmp_path / "i.img"),
-        "--samples", samples,
-    )  # fmt: skip
+        "card", "read", folder, "--storage", kept, "--samples", samples, "--save-weights", weights
+    )
     poet_host(
         "train", folder, "--port", "native", "--data", samples, "--from-samples", "--resume",
         "--load-weights", weights, "--steps", "20", "--save-weights", after,
     )  # fmt: skip
     learner.learn(11)
     learner.run()
-    found = load_weights(after, graph)
-    assert {name: found[name].tobytes() for name in learner.weights()} == learner.weights()
+    assert as_bytes(load_weights(after, kind.graph), kind) == learner.weights()
+
+    # and the device continues with the weights, and one more sample of each class
+    new = np.stack([kind.sample(50 + label) for label in range(3)])
+    np.savez(samples, x=new, y=np.arange(3))
+    done = poet_host(
+        "card", "write", folder, "-o", kept, "--data", samples, "--load-weights", after, "--json"
+    )
+    assert done.json["samples"] == 12
+    again = Learner(kind, Device(0, 8, kept.read_bytes()))
+    assert (again.weights(), again.state().step) == (learner.weights(), 20)
+    for label in range(3):
+        assert learner.teach(new[label], label)
+    for it in (learner, again):
+        it.learn(5)
+        it.run()
+    assert again.weights() == learner.weights()
+
+
+@pytest.mark.parametrize("kind", [Kind(), Kind(pages=True), Kind(raw="uint8", slots=2)], ids=str)
+def test_a_host_makes_the_storage_of_a_new_device(
+    kind: Kind, tmp_path: Path, poet_host: Command
+) -> None:
+    write(packaged(kind), "c", tmp_path / "small")
+    trace = Trace(kind)
+    for number in range(14):
+        trace.x.append(kind.sample(number))
+        trace.taught.append(Taught(number % 3, 1))
+    data, made = tmp_path / "data.npz", tmp_path / "new.img"
+    np.savez(data, x=np.stack(trace.x), y=[it.label for it in trace.taught])
+    poet_host("card", "write", tmp_path / "small", "--data", data, "-o", made)
+    learner = Learner(kind, Device(0, 0, made.read_bytes()))
+    assert learner.state().samples == 3 * kind.slots
+    learner.learn(7)
+    learner.run()
+    assert learner.weights() == trace.replay(7)
 
 
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (["card", "read", "DIR", "--samples", "s.npz"], "name it with --storage FILE"),
+        (["card", "read", "DIR", "--samples", "s.npz"], "name --storage FILE"),
+        (["card", "write", "DIR", "--data", "digits", "--port", "/dev/ttyACM0"], "name -o FILE"),
+        (["card", "write", "DIR", "--data", "digits", "-o", "a.img", "--steps", "3"], "-o FILE"),
+        (["card", "write", "DIR", "--data", "half.npz", "-o", "a.img"], "not raw ones of int16"),
         (["train", "DIR", "--data", "s.npz", "--from-samples", "--augment", "flip", "--port",
           "native", "--save-weights", "w.safetensors"], "omit --normalize"),
     ],
@@ -145,4 +210,6 @@ def test_options_that_do_not_fit_samples_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(packaged(Kind()), "c", tmp_path / "DIR")
+    np.savez("half.npz", x=np.full((2, 2, 1, 6), 0.5), y=np.zeros(2, int))
     poet_host(*command).fails(2, words)
+    assert not Path("a.img").exists()

@@ -62,7 +62,15 @@ from .connection import (
 
 # Names that are imported as `name as name` are for the command line, not for users of the API.
 from .models import export, load, load_graph as load_graph
-from .packaging import Package, load_samples, replay, save_samples, write_package
+from .packaging import (
+    Package,
+    load_samples,
+    read_learner,
+    replay,
+    save_samples,
+    write_learner,
+    write_package,
+)
 from .planning import (
     ALL_METHODS as ALL_METHODS,
     costs_of,
@@ -102,7 +110,7 @@ __all__ = [
     "check_board", "check_card", "check_computer", "compare_methods", "connect", "costs_of", "draw",
     "encode", "estimate_profile", "evaluate", "export", "export_card", "flash", "keep_everything",
     "load", "load_board", "load_data", "load_package", "load_samples", "load_weights", "open_card",
-    "ports", "predict", "prepare_storage", "problem", "read_card", "replay", "save_samples",
-    "save_weights", "solve", "start_board", "step_of_weights", "summary", "train", "verify",
-    "weights_sha256", "write_card", "write_package",
+    "ports", "predict", "prepare_storage", "problem", "read_card", "read_learner", "replay",
+    "save_samples", "save_weights", "solve", "start_board", "step_of_weights", "summary", "train",
+    "verify", "weights_sha256", "write_card", "write_learner", "write_package",
 ]  # fmt: skip

@@ -1,24 +1,28 @@
 """Write a package for a learner, and repeat or continue on the host what a device did with it."""
 
 import io
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..card.weights import SavedWeights, facts_of_weights
+from ..card.weights import SavedWeights, facts_of_weights, step_of_weights
 from ..data.datasets import Dataset
+from ..errors import BadInput
 from ..files import write_whole
 from ..graph.weights import Weights, starting_values
 from ..package.folder import load, write
 from ..package.packaged import SLOTS, Packaged, identifier, raw_of, without_states
-from ..package.stored import stored_samples
-from ..package.trace import LAST_STEP, read_trace
+from ..package.stored import LearnerStore, lay_out
+from ..package.trace import LAST_STEP, raw_samples, read_trace
 from ..run.train import OnStep
 from ..schedule.schedule import Schedule
+from ..sim.start_board import new_storage
 from .connection import arena_for, connect
-from .inputs import as_schedule, as_weights
+from .inputs import Data, as_dataset, as_schedule, as_weights
 from .training import train
 
 
@@ -107,7 +111,56 @@ def save_samples(image: str | Path, folder: str | Path, samples: str | Path) -> 
     sample), in an order of teaching. The device has the package in `folder`. Raises BadInput if
     the image has no store of this package.
     """
-    arrays: dict[str, Any] = stored_samples(Path(image), load(Path(folder)))
+    with LearnerStore(Path(image), load(Path(folder))) as store:
+        arrays: dict[str, Any] = store.samples()
     np.savez(raw := io.BytesIO(), **arrays)
     write_whole(Path(samples), raw.getvalue())
     return len(arrays["x"])
+
+
+def read_learner(image: str | Path, folder: str | Path) -> tuple[SavedWeights, int]:
+    """Return the weights in an image of a device's storage, and the step that they come from.
+
+    The device has the package in `folder`. Raises BadInput if the image has no store of this
+    package, PoetError if the weights are damaged.
+    """
+    with LearnerStore(Path(image), load(Path(folder))) as store:
+        return store.weights(), store.committed_step or 0
+
+
+def write_learner(
+    image: str | Path,
+    folder: str | Path,
+    data: Data,
+    weights: Weights | str | Path | None = None,
+) -> int:
+    """Add samples to an image of a device's storage, and return the number that it keeps then.
+
+    The device has the package in `folder`. `data` has raw samples, as the device gets them. A new
+    sample of a full class replaces its oldest one. If there is no file `image`, it becomes that of
+    a card that the device lends whole, with the weights of the package. The device continues with
+    `weights`, if they are given, after its last step or that of the file, whichever is later.
+
+    Raises BadInput if the image has no store of the package, or if data or weights do not fit it.
+    """
+    image, packaged = Path(image), load(Path(folder))
+    x, labels = raw_samples(as_dataset(data, packaged.schedule.graph), packaged)
+    given = None if weights is None else as_weights(weights, packaged.schedule.graph)
+    facts = facts_of_weights(given)
+    if facts.normalization not in (None, packaged.weights.normalization):
+        raise BadInput(
+            f"the weights normalise samples by {facts.normalization}, but the package "
+            f"{packaged.name} does so by {packaged.normalization}: package the schedule with these "
+            "weights"
+        )
+    make = None if image.exists() else partial(lay_out, packaged=packaged)
+    with (
+        new_storage(image, None, make) as new,
+        LearnerStore(new, packaged, writable=True) as store,
+    ):
+        if given is not None:
+            path = None if isinstance(weights, Mapping) else weights
+            step = step_of_weights(path) if path else 0
+            store.put_weights(SavedWeights(given, facts), max(store.committed_step or 0, step))
+        store.teach(x, labels)
+        return len(store.samples()["y"])

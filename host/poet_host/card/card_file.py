@@ -148,7 +148,7 @@ class CardFile(Closing):
             raw = self.get(0, len(raw))
         except Unreadable as error:
             unreadable = error
-        self.store = store_of(raw)
+        self.store = self._store_of(raw)
         self.version = self.store["version"] if self.store else FORMAT
         if self.version in READABLE:
             self.commit = slots.newest(self.commit_record(block) for block in slots.COMMIT_BLOCKS)
@@ -157,6 +157,9 @@ class CardFile(Closing):
             self.store = self._lost_store(self.commit)
         if unreadable and self.store is None:
             raise unreadable
+
+    def _store_of(self, raw: bytes) -> dict[str, Any] | None:
+        return store_of(raw)
 
     def _lost_store(self, commit: Commit) -> dict[str, Any] | None:
         """Return what a damaged record of the store has said, found out from a whole tensor."""

@@ -118,8 +118,15 @@ def write(given: WriteOptions) -> None:
 
     A board with this card trains without a host. Training starts when the board is switched on and
     no host sends requests. After a power cut, training continues.
+
+    If NAME.poet is the folder of a package, -o names an image of all blocks that the device lends
+    to its learner. It gets samples, raw as the device takes them, and with --load-weights other
+    weights.
     """
     given.check()
+    if given.schedule.is_dir():
+        _write_learner(given)
+        return
     schedule, image = api.Schedule.load(given.schedule), given.image
     graph = schedule.graph
     dataset = given.data.fitted(graph, given.seed, **given.duration.order)
@@ -166,8 +173,8 @@ def read(
     ),
     samples: Path | None = output_file(
         suffix=".npz",
-        help="Write the samples that a learner keeps in the image --storage to this .npz file, and "
-        "read nothing else. NAME.poet is then the folder of the learner's package.",
+        help="Write the samples that a learner keeps in the image --storage to this .npz file. "
+        "NAME.poet is then the folder of the learner's package.",
     ),
     as_json: bool = JSON,
 ) -> None:  # fmt: skip
@@ -175,9 +182,13 @@ def read(
 
     Reads the card of the board at --port, or the card image --storage. This command stops the
     training of the board at --port. Switch the board off and on to continue the training.
+
+    If NAME.poet is the folder of a package, --storage is an image of all blocks that the device
+    lends to its learner.
     """
-    if samples:
-        _read_samples(schedule, samples, storage, (port, save_weights, log_path), as_json)
+    if samples or schedule.is_dir():
+        check_writable(save_weights, samples, read=(storage,))
+        _read_learner(schedule, storage, save_weights, samples, (port, log_path), as_json)
         return
     if port is None and storage is None:
         raise BadInput("name the card: an image with --storage FILE, or a board with --port PORT")
@@ -203,19 +214,51 @@ def read(
         show_table(("", ">"), _table(committed, state))
 
 
-def _read_samples(
-    package: Path, samples: Path, storage: Path | None, others: tuple[object, ...], as_json: bool
+def _read_learner(
+    package: Path,
+    storage: Path | None,
+    save_weights: Path | None,
+    samples: Path | None,
+    others: tuple[object, ...],
+    as_json: bool,
 ) -> None:
     if storage is None or any(others):
-        raise BadInput(
-            "--samples reads an image: name it with --storage FILE, and omit --port, "
-            "--save-weights and --log"
-        )
-    check_writable(samples, read=(storage,))
-    count = api.save_samples(storage, package, samples)
-    say(f"wrote {samples}: {counted(count, 'sample')}")
+        raise _only_images("--storage FILE, and omit --port and --log")
+    weights, step = api.read_learner(storage, package)
+    count = None if samples is None else api.save_samples(storage, package, samples)
+    if save_weights:
+        api.save_weights(save_weights, api.load_package(package).schedule.graph, weights, step)
+        say(f"wrote {save_weights}")
+    if samples:
+        say(f"wrote {samples}: {counted(count or 0, 'sample')}")
     if as_json:
-        emit({"file": str(samples), "samples": count})
+        emit({"committed": step, "samples": count})
+    else:
+        show_table(("", ">"), [("steps", f"{step:,}")])
+
+
+def _write_learner(given: WriteOptions) -> None:
+    others = {
+        **vars(given), **vars(given.duration), **vars(given.rates), "shuffle": None, "seed": 0,
+        "test_split": given.data.test_split,
+    }  # fmt: skip
+    for name in ("schedule", "data", "image", "duration", "rates", "load_weights", "as_json"):
+        del others[name]
+    if given.image is None or any(others.values()):
+        raise _only_images("-o FILE, and use no other option than --data and --load-weights")
+    graph = api.load_package(given.schedule).schedule.graph
+    count = api.write_learner(
+        given.image, given.schedule, given.data.load(graph), given.load_weights
+    )
+    say(f"wrote {given.image}: it keeps {counted(count, 'sample')}")
+    if given.as_json:
+        emit({"file": str(given.image), "samples": count})
+
+
+def _only_images(what: str) -> BadInput:
+    return BadInput(
+        f"a learner's storage is read and written as an image, since no board sends it: name {what}"
+    )
 
 
 @card.command("export")

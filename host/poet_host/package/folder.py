@@ -21,12 +21,11 @@ from .kinds import KINDS, files_of_kind
 from .library import library_files
 from .packaged import Packaged, Raw
 from .sizes import (
-    ERASE_BLOCKS,
     LEARNER_BYTES,
     data_bytes,
     flash_bytes,
     memory_bytes,
-    storage_blocks,
+    most_storage_blocks,
 )
 from .source import header, source
 
@@ -53,7 +52,7 @@ def facts(packaged: Packaged, kind: str) -> dict[str, Any]:
         "memory_bytes_without_storage": memory_bytes(packaged, on_storage=False),
         "learner_bytes": LEARNER_BYTES,
         "needs_storage": schedule.model.storage,
-        "storage_blocks": max(storage_blocks(packaged, unit) for unit in ERASE_BLOCKS),
+        "storage_blocks": most_storage_blocks(packaged),
         "raw": vars(packaged.raw), "samples_of_class": packaged.slots, "seed": packaged.seed,
         "normalization": packaged.normalization.to_json(),
         "sample_shape": list(packaged.sample_shape), "sample_bytes": packaged.sample_bytes,

@@ -1,10 +1,8 @@
 """The RAM and the storage that a learner needs: POET_MEMORY_BYTES, and poet_learner_blocks."""
 
-from collections.abc import Iterator
-from itertools import groupby
-
 from .. import isa
-from ..schedule.model import BLOCK, CURRENT, INPUT, PAGE, PLACE_NONE, SHARED, Model, Tensor
+from ..schedule.model import BLOCK, CURRENT
+from ..schedule.own_layout import areas
 from .packaged import Packaged
 
 ERASE_BLOCKS = range(9)
@@ -72,20 +70,15 @@ def _rounded(size_bytes: int) -> int:
     return -(-size_bytes // 8) * 8
 
 
+def most_storage_blocks(packaged: Packaged) -> int:
+    """Return the blocks that are enough for each of ERASE_BLOCKS."""
+    return max(storage_blocks(packaged, unit) for unit in ERASE_BLOCKS)
+
+
 def storage_blocks(packaged: Packaged, erase_blocks: int) -> int:
-    """Return the least blocks of storage, as poet_learner_blocks of the library does (map.c)."""
-    model, unit = packaged.schedule.model, max(erase_blocks, 1)
-
-    def units(blocks: int) -> int:
-        return -(-blocks // unit) * unit
-
-    end = 3 * unit
-    for place, run in groupby(_in_order(model), lambda tensor: tensor.place):
-        tensors = [*run]
-        first = min(tensor.block for tensor in tensors)
-        count = max(tensor.block + tensor.blocks for tensor in tensors) - first
-        end += units(count) * {CURRENT: model.slots, INPUT: 2}.get(place, 1)
-    return end + own_blocks(packaged, unit)
+    """Return the least blocks of storage, as poet_learner_blocks of the library does."""
+    unit = max(erase_blocks, 1)
+    return areas(packaged.schedule.model, unit)[1] + own_blocks(packaged, unit)
 
 
 def sample_blocks(packaged: Packaged, unit: int) -> int:
@@ -100,15 +93,3 @@ def own_blocks(packaged: Packaged, unit: int) -> int:
     samples = 2 * unit + packaged.classes * (packaged.slots + 1) * sample_blocks(packaged, unit)
     staged = (it for it in model.tensors[: model.stored_count] if it.place == CURRENT)
     return samples + sum(-(-it.size_bytes // (BLOCK * unit)) * unit for it in staged)
-
-
-def _in_order(model: Model) -> Iterator[Tensor]:
-    """Yield the tensors that have blocks, in the order in which a board lays them out."""
-    stored, computed = model.tensors[: model.stored_count], model.tensors[model.stored_count :]
-    shared = [bool(tensor.flags & SHARED) for tensor in stored]
-    for again in (False, True):
-        for tensor, is_shared in zip(stored, shared, strict=True):
-            given = tensor.place == INPUT and not model.storage
-            if is_shared == again and tensor.place != PLACE_NONE and not given:
-                yield tensor
-    yield from (tensor for tensor in computed if tensor.place == PAGE)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from ..schedule.schedule import Schedule
 from .packaged import Packaged
-from .sizes import ERASE_BLOCKS, needs, places, storage_blocks
+from .sizes import most_storage_blocks, needs, places
 
 _ROW_BYTES = 24
 
@@ -58,7 +58,7 @@ def macros(packaged: Packaged) -> dict[str, tuple[object, str]]:
         "MEMORY_BYTES": (memory(on_storage=True), ""),
         "MEMORY_BYTES_WITHOUT_STORAGE": (memory(on_storage=False), "with samples"),
         "STORAGE_BLOCKS": (
-            max(storage_blocks(packaged, unit) for unit in ERASE_BLOCKS),
+            most_storage_blocks(packaged),
             "for erase units of up to 8 blocks",
         ),
         "SAMPLE_BYTES": (packaged.sample_bytes, ""),

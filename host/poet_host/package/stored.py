@@ -1,108 +1,237 @@
-"""Samples that a learner has kept on its storage (FORMAT.md, "Samples")."""
+"""The storage of a learner: its weights and its samples (FORMAT.md, "Samples")."""
 
+import os
 import zlib
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
+from secrets import randbits
 from typing import Any
 
 import numpy as np
 
 from .. import isa
+from ..card.card import read_weights
+from ..card.card_device import CardDevice
 from ..card.partition import in_table
+from ..card.weights import SavedWeights
+from ..device.device import TENSOR
 from ..errors import BadInput
-from ..files import read_bytes
 from ..graph.weights import Array
-from ..schedule.model import BLOCK
+from ..schedule.model import BLOCK, CURRENT, FIXED, FORMAT, Model
+from ..schedule.own_layout import Area, areas
+from ..schedule.slots import UNIT_BLOCKS
 from .packaged import Packaged
-from .sizes import own_blocks, sample_blocks
+from .sizes import most_storage_blocks, own_blocks, sample_blocks
 
 _C = isa.constants()
+_MAGIC = {
+    "poet_store": (_C["POET_DEVICE_MAGIC"], _C["POET_STORE_MAGIC"]),
+    "poet_samples_record": (_C["POET_SAMPLES_MAGIC"],),
+    "poet_sample": (_C["POET_SAMPLE_MAGIC"],),
+}
 
 
-def stored_samples(path: Path, packaged: Packaged) -> dict[str, Array]:
-    """Return the samples in an image of a learner's storage, as arrays x, y and next_step.
+class LearnerStore(CardDevice):
+    """An image of the storage that a device with a package lends to its learner.
 
-    x has raw samples (N, ...), in an order in which they can have been taught. `next_step` is the
-    first step that may draw each of them. Raises BadInput if the image has no store of the package.
+    Its tensors lie where the device has laid them out, or as on a card that a host has written.
+    Raises BadInput if the image has no store of the package.
     """
-    content = read_bytes(path)
-    table = in_table(content[:BLOCK])
-    store = content[table[0] * BLOCK if table else 0 :]
-    about = _unpacked("poet_store", store, "POET_STORE_MAGIC", "POET_DEVICE_MAGIC")
-    if about is None:
-        raise BadInput(
-            f"{path} has no store of a learner: name an image of all blocks that the device lends "
-            "to poet_learner_open"
-        )
-    start = packaged.schedule.model.crc
-    start = zlib.crc32(about["identity"].to_bytes(4, "little"), start)
-    own = store[: about["total_blocks"] * BLOCK]
-    shape = (packaged.sample_bytes, packaged.classes, packaged.slots)
-    # Units of the samples are erase units, or blocks if the storage needs no erase.
-    for unit in sorted({1, about["unit_blocks"] or 1}, reverse=True):
-        first = about["total_blocks"] - own_blocks(packaged, unit)
-        records = [
-            _unpacked(
-                "poet_samples_record", own[block * BLOCK :], "POET_SAMPLES_MAGIC", start=start
+
+    def __init__(self, path: Path, packaged: Packaged, *, writable: bool = False) -> None:
+        self.packaged = packaged
+        self._areas: list[Area] = []
+        super().__init__(path, writable=writable)
+        self.model = packaged.schedule.model
+        assert self.store is not None
+        self._start = _start_of(self.model, self.store["identity"])
+        if self.commit and self.commit.model_crc not in (0, self.model.crc):
+            raise BadInput(
+                f"{path} is not of the package {packaged.name}: name the package of the device, "
+                "with the same model"
             )
-            for block in (first, first + unit)
-            if first >= 0
-        ]
-        whole = [it for it in records if it and _shape(it) == shape]
-        if whole:
-            epoch = max(whole, key=lambda it: int(it["sequence"]))["epoch"]
-            places = own[(first + 2 * unit) * BLOCK :]
-            return _arrays(_samples(places, packaged, unit, epoch, start), packaged)
-    raise BadInput(
-        f"{path} has no samples of the package {packaged.name}: name the package of the device, "
-        "with the same model, raw type and number of samples"
-    )
 
+    def _locate(self) -> bool:
+        self.first, self.blocks = in_table(self._read(0, BLOCK)) or (
+            0,
+            self._file.seek(0, os.SEEK_END) // BLOCK,
+        )
+        self.mount()
+        if self.store is None:
+            raise BadInput(
+                f"{self.path} has no store of a learner: name an image of all blocks that the "
+                "device lends to poet_learner_open"
+            )
+        return True
 
-def _shape(record: dict[str, Any]) -> tuple[int, int, int]:
-    return record["sample_bytes"], record["classes"], record["slots"]
+    def _store_of(self, raw: bytes) -> dict[str, Any] | None:
+        found = _whole("poet_store", raw)
+        if found and found["magic"] == _MAGIC["poet_store"][0]:
+            self._areas, _ = areas(self.packaged.schedule.model, found["unit_blocks"] or 1)
+        return found
 
+    def _placed(self, block: int, at: int) -> tuple[int, int]:
+        block, at = block + at // BLOCK, at % BLOCK
+        for area in self._areas:
+            if area.first <= block < area.first + area.blocks:
+                return area.at + block - area.first, at
+        return block, at
 
-def _unpacked(
-    name: str, raw: bytes, *magic: str, start: int = 0, more_bytes: int = 0
-) -> dict[str, Any] | None:
-    """Return the record at the start of `raw`, or None if it is not whole.
+    def get(self, block: int, size_bytes: int, at: int = 0) -> bytes:
+        block, at = self._placed(block, at)
+        return super().get(block, size_bytes, at)
 
-    Its CRC continues `start`, and covers `more_bytes` that follow the record.
-    """
-    size = isa.record_size(name)
-    if len(raw) < size + more_bytes:
-        return None
-    row = isa.unpack(name, raw[:size])
-    crc = zlib.crc32(raw[size : size + more_bytes], zlib.crc32(raw[: size - 4], start))
-    return row if row["magic"] in [_C[it] for it in magic] and row["crc"] == crc else None
+    def put(self, block: int, data: bytes | memoryview, at: int = 0) -> None:
+        block, at = self._placed(block, at)
+        super().put(block, data, at)
 
+    def job_room(self) -> int:
+        return 0
 
-def _samples(
-    places: bytes, packaged: Packaged, unit: int, epoch: int, start: int
-) -> list[tuple[int, int, int, bytes]]:
-    """Return next step, label, number and bytes of the samples in use, in this order."""
-    count, size = packaged.slots + 1, sample_blocks(packaged, unit) * BLOCK
-    header, found = isa.record_size("poet_sample"), []
-    for label in range(packaged.classes):
-        mine: dict[int, tuple[int, bytes]] = {}
-        for place in range(count):
-            raw = places[(label * count + place) * size :][:size]
-            more = packaged.sample_bytes
-            it = _unpacked("poet_sample", raw, "POET_SAMPLE_MAGIC", start=start, more_bytes=more)
-            if it and (it["epoch"], it["label"], it["number"] % count) == (epoch, label, place):
-                mine[it["number"]] = (it["from"], raw[header : header + more])
-        least = 2**32 - 1
-        for number in sorted(mine, reverse=True):
-            if max(mine) - number <= packaged.slots:
+    def weights(self) -> SavedWeights:
+        """Return the weights of the last committed step."""
+        made, reset = self.packaged, self._own[0]["reset"]
+        if self.committed_step is None or (reset and reset == self.state().generation):
+            return made.weights  # the device begins with them, or was about to forget others
+        self.check_digest(made.schedule.model)
+        return SavedWeights(read_weights(self, made.schedule), made.weights.facts)
+
+    def put_weights(self, weights: SavedWeights, step: int) -> None:
+        """Commit weights as those of a step."""
+        model = self.packaged.schedule.model
+        values = replace(self.packaged, weights=weights).first_values()
+        for number, (tensor, content) in enumerate(zip(model.tensors, values, strict=False)):
+            if tensor.place in (FIXED, CURRENT):
+                self.write(TENSOR, number, content or bytes(tensor.size_bytes))
+        self.begin(step)
+
+    @cached_property
+    def _own(self) -> tuple[dict[str, Any], int, int]:
+        """The record of the samples, the blocks of a unit, and the first block of the samples."""
+        made, total, name = self.packaged, self.total_blocks, "poet_samples_record"
+        assert self.store is not None
+        # Units of the samples are erase units, or blocks if the storage needs no erase.
+        for unit in sorted({1, self.store["unit_blocks"] or 1}, reverse=True):
+            first = total - own_blocks(made, unit)
+            blocks = (first, first + unit) if first >= 0 else ()
+            found = [
+                _whole(name, self._bytes_of(block, isa.record_size(name)), self._start)
+                for block in blocks
+            ]
+            newest = max(filter(None, found), key=lambda it: int(it["sequence"]), default=None)
+            shape = (made.sample_bytes, made.classes, made.slots)
+            if newest and (newest["sample_bytes"], newest["classes"], newest["slots"]) == shape:
+                return newest, unit, first + 2 * unit
+        raise BadInput(
+            f"{self.path} has no samples of the package {made.name}: name the package of the "
+            "device, with the same model, raw type and number of samples"
+        )
+
+    def _bytes_of(self, block: int, size_bytes: int) -> bytes:
+        """Return bytes of the samples, whose blocks count from the start of the storage."""
+        return super().get(block, size_bytes)
+
+    def _places(self, label: int) -> list[int]:
+        """Return the first blocks of the places of a class."""
+        made, (_, unit, first) = self.packaged, self._own
+        count, blocks = made.slots + 1, sample_blocks(made, unit)
+        return [first + (label * count + i) * blocks for i in range(count)]
+
+    def _kept(self, label: int) -> dict[int, tuple[int, bytes]]:
+        """Return the samples of a class that are in use, by number.
+
+        Of each: the first step that may draw it, and its bytes.
+        """
+        found, header = {}, isa.record_size("poet_sample")
+        epoch, places = self._own[0]["epoch"], self._places(label)
+        for place, block in enumerate(places):
+            raw = self._bytes_of(block, header + self.packaged.sample_bytes)
+            it = _whole("poet_sample", raw, self._start)
+            if it and (epoch, label, place) == (
+                it["epoch"], it["label"], it["number"] % len(places)
+            ):  # fmt: skip
+                found[it["number"]] = (it["from"], raw[header:])
+        return {it: found[it] for it in found if max(found) - it <= self.packaged.slots}
+
+    def samples(self) -> dict[str, Array]:
+        """Return the samples as arrays x, y and next_step.
+
+        x has raw samples (N, ...), in an order in which they can have been taught. `next_step` is
+        the first step that may draw each of them.
+        """
+        made, found = self.packaged, []
+        for label in range(made.classes):
+            mine, least = self._kept(label), 2**32 - 1
+            for number in sorted(mine, reverse=True):
                 least = min(least, mine[number][0])
                 found.append((least, label, number, mine[number][1]))
-    return sorted(found)
+        found.sort()
+        raw = np.frombuffer(b"".join(it[3] for it in found), made.raw.dtype)
+        return {
+            "x": raw.reshape(-1, *made.sample_shape),
+            "y": np.array([it[1] for it in found], "<i8"),
+            "next_step": np.array([it[0] for it in found], "<i8"),
+        }
+
+    def teach(self, x: Array, labels: Array) -> None:
+        """Add raw samples (N, ...) as if they were taught after the last step.
+
+        A new sample of a full class replaces its oldest one.
+        """
+        for sample, label in zip(x, labels.tolist(), strict=True):
+            places, number = self._places(label), max(self._kept(label), default=-1) + 1
+            about = {"number": number, "label": label, "from": (self.committed_step or 0) + 1}
+            content = _packed(
+                "poet_sample", self._start, sample.tobytes(), epoch=self._own[0]["epoch"], **about
+            )
+            blank = b"\xff" * (sample_blocks(self.packaged, self._own[1]) * BLOCK - len(content))
+            super().put(places[number % len(places)], content + blank)
 
 
-def _arrays(found: list[tuple[int, int, int, bytes]], packaged: Packaged) -> dict[str, Array]:
-    raw = np.frombuffer(b"".join(it[3] for it in found), packaged.raw.dtype)
-    return {
-        "x": raw.reshape(-1, *packaged.sample_shape),
-        "y": np.array([it[1] for it in found], "<i8"),
-        "next_step": np.array([it[0] for it in found], "<i8"),
-    }
+def lay_out(path: Path, packaged: Packaged) -> None:
+    """Write the storage of a device that has learned nothing yet, such as an SD card, to a file.
+
+    It has as many blocks as the package states, and no block needs an erase.
+    """
+    blocks, own, unit = most_storage_blocks(packaged), own_blocks(packaged, 1), UNIT_BLOCKS
+    model, identity = packaged.schedule.model, randbits(32)
+    while unit > 1 and areas(model, unit)[1] + own > blocks:
+        unit //= 2
+    end = areas(model, unit)[1]
+    store = _packed(
+        "poet_store", version=FORMAT, unit_blocks=unit, total_blocks=end + own, identity=identity
+    )
+    record = _packed(
+        "poet_samples_record", _start_of(model, identity), sequence=1, epoch=1,
+        sample_bytes=packaged.sample_bytes, classes=packaged.classes, slots=packaged.slots,
+    )  # fmt: skip
+    image = bytearray(blocks * BLOCK)
+    for block, content in ((0, store), (end, record)):
+        image[block * BLOCK : block * BLOCK + len(content)] = content
+    path.write_bytes(image)
+    with LearnerStore(path, packaged, writable=True) as made:
+        made.put_weights(packaged.weights, 0)
+
+
+def _start_of(model: Model, identity: int) -> int:
+    """Return the value with which CRCs of samples begin."""
+    return zlib.crc32(identity.to_bytes(4, "little"), model.crc)
+
+
+def _packed(name: str, start: int = 0, more: bytes = b"", **fields: int) -> bytes:
+    """Return a record and `more` bytes. The record's CRC continues `start`, and covers both."""
+    record = isa.pack(name, magic=_MAGIC[name][0], **fields)[:-4]
+    crc = zlib.crc32(more, zlib.crc32(record, start))
+    return record + crc.to_bytes(4, "little") + more
+
+
+def _whole(name: str, raw: bytes, start: int = 0) -> dict[str, Any] | None:
+    """Return the record at the start of `raw`, or None if it is not whole.
+
+    Its CRC continues `start`, and covers the bytes after the record too.
+    """
+    size = isa.record_size(name)
+    row = isa.unpack(name, raw[:size])
+    crc = zlib.crc32(raw[size:], zlib.crc32(raw[: size - 4], start))
+    return row if row["magic"] in _MAGIC[name] and row["crc"] == crc else None

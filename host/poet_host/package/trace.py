@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ..data.classes import numbers_by
 from ..data.datasets import Dataset
 from ..data.files import Arrays, read_npz
+from ..data.fitted import fit_half
 from ..data.taught import Taught, drawn
 from ..errors import BadInput
 from ..graph.weights import Array
@@ -57,6 +59,26 @@ def read_trace(path: Path, packaged: Packaged, first_step: int = 1) -> Trace:
     if drawn(taught, packaged.seed, first_step, packaged.batch, packaged.slots) is None:
         raise no_sample(first_step)
     return Trace(packaged, x, taught)
+
+
+def raw_samples(data: Dataset, packaged: Packaged) -> tuple[Array, Array]:
+    """Return samples and labels of a data set as a device gets them.
+
+    Raises BadInput if the samples are not raw, or do not fit the package.
+    """
+    where, dtype = f"data {data.name}", packaged.raw.dtype
+    x, labels = fit_half(data, "", data.x, data.y, packaged.schedule.graph)
+    raw = x.astype(dtype)
+    if data.normalization or not np.array_equal(raw, x):
+        raise BadInput(
+            f"{where}: x holds {data.x.dtype} values that are not raw ones of {dtype}: save "
+            "samples as the device gets them, and omit --normalize"
+        )
+    if packaged.repeats_the_input:
+        return raw, np.zeros(len(raw), np.int32)
+    if data.classes and packaged.weights.classes:
+        labels = numbers_by(packaged.weights.classes, data.classes, where)[labels]
+    return raw, labels
 
 
 def no_sample(step: int) -> BadInput:

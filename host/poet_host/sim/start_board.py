@@ -193,11 +193,13 @@ def prepare_storage(path: Path | str, size_bytes: int | str) -> None:
 
 
 @contextmanager
-def new_storage(path: Path, size_bytes: int | str | None) -> Iterator[Path]:
+def new_storage(
+    path: Path, size_bytes: int | str | None, lay_out: Callable[[Path], object] | None = None
+) -> Iterator[Path]:
     """Yield the path of a new card image, which is renamed to `path` after the `with` block.
 
     If the block fails, or the process is killed, a file at `path` stays as it was. The new image is
-    empty and has `size_bytes`. If `size_bytes` is None, the new image is a copy of the one at
+    empty and has `size_bytes`, or has what `lay_out` writes. Otherwise it is a copy of the one at
     `path`, which no board can use during the block.
     """
     check_system()
@@ -210,7 +212,9 @@ def new_storage(path: Path, size_bytes: int | str | None) -> Iterator[Path]:
     try:
         with ExitStack() as stack:
             image = stack.enter_context(replacement(path))
-            if size_bytes is None:
+            if lay_out:
+                lay_out(image)
+            elif size_bytes is None:
                 stack.enter_context(copy_storage(path, image))
             else:
                 _prepare(image, size_bytes)

@@ -11,10 +11,11 @@ from .. import api
 from ..data.fitted import FittedData, fit
 from ..data.media import SAMPLE_RATE_HZ
 from ..errors import BadInput
+from ..graph.losses import LOSSES
 from ..graph.optimisers import OPTIMISERS
 from ..graph.trained import BATCHNORM
 from ..graph.training_options import TrainingOptions
-from ..onnx.importer import DEFAULT_LOSS, LOSSES
+from ..onnx.importer import DEFAULT_LOSS
 from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
 from ..solver.settings import DEFAULT_SETTINGS
 from ..work import UNITS_PER_S
@@ -269,9 +270,11 @@ class ModelOptions(TrainingOptions):
         "dynamic axis for the sequence length.",
     )  # fmt: skip
     loss: str | None = option(
-        type=click.Choice(list(LOSSES)),
+        metavar="LOSS",
         show_default=f"{DEFAULT_LOSS} for an output of (batch, classes)",
-        help="Train an .onnx model with this loss function. Not for built-in models.",
+        help="Train an .onnx model with this loss function: "
+        f"{', '.join(LOSSES)}. An option follows a colon: huber:delta=0.5. Not for "
+        "built-in models.",
     )  # fmt: skip
     optimizer: str | None = option(
         type=click.Choice(OPTIMISERS),

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import BadInput
 from ..graph.graph import Graph, Node
+from ..graph.losses import loss_of
 from ..graph.weights import Array
 from .classes import Classes, numbers_by
 from .datasets import Dataset, finite, load_data, with_normalization
@@ -91,7 +92,13 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
             "or solve the model with --loss cross-entropy"
         )
     if label.dtype == "float32":
-        return samples, finite(where, name, y)
+        y = finite(where, name, y)
+        if loss_of(graph).name == "bce" and len(wrong := np.argwhere((y < 0) | (y > 1))):
+            raise BadInput(
+                f"{where}: label {y[tuple(wrong[0])]:g} of sample {wrong[0][0]} in {name} is not "
+                "from 0 to 1, as the loss bce needs it: change the labels, or solve with --loss mse"
+            )
+        return samples, y
     return samples, _indices(where, name, "label", y, classes_of(graph), "classes")
 
 

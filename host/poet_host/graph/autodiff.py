@@ -54,6 +54,7 @@ def training_graph(
         loss=model.layers[-1].name,
         logits=model.logits,
         origin=model.origin,
+        criterion=model.layers[-1].criterion,
     )
 
 

@@ -40,6 +40,7 @@ class Layer:
     shape: Shape  # of the output
     fields: Fields
     parameters: Mapping[str, Node]  # name in this layer ("weight", "bias", ...) -> stored node
+    criterion: str = ""  # of a loss: see Spec
 
     @property
     def is_parameter(self) -> bool:
@@ -167,7 +168,9 @@ class Builder:
         if spec.label:
             inputs = (*inputs, self._new_label(where, spec))
         self._names |= {name, *(node.name for node in nodes.values())}
-        self._layers.append(Layer(name, kind, inputs, spec.shape, spec.fields, nodes))
+        self._layers.append(
+            Layer(name, kind, inputs, spec.shape, spec.fields, nodes, spec.criterion)
+        )
         return Tensor(self._layers[-1].output, spec.shape)
 
     def model(self, loss: Tensor) -> Model:

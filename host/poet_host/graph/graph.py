@@ -64,6 +64,7 @@ class Graph:
     # Names of PyTorch parameters that the trained weights will not contain, for example because the
     # exporter computed another tensor from them (see onnx/returning.py).
     lost: tuple[str, ...] = ()
+    criterion: str = ""  # losses.Loss as text; "" if the kernel of `loss` names the loss
     made_up: tuple[str, ...] = ()  # trained tensors that the PyTorch module does not have
 
     def __post_init__(self) -> None:

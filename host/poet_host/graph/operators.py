@@ -1,7 +1,8 @@
 """The table of operators: the shape, parameters, kernels and gradient of each operator.
 
 rules.py describes the parts of a row. This file has the rows of convolutional networks.
-operators_tensor.py, operators_attention.py and operators_recurrent.py have the other rows.
+operators_tensor.py, operators_attention.py, operators_recurrent.py and operators_loss.py have the
+other rows.
 """
 
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from dataclasses import replace
 from math import prod
 
 from .operators_attention import ATTENTION_OPERATORS
+from .operators_loss import LOSS_OPERATORS
 from .operators_recurrent import RECURRENT_OPERATORS
 from .operators_tensor import TENSOR_OPERATORS
 from .rules import (
@@ -208,21 +210,6 @@ def _dropout(x: Shape, probability: float, *, seed: int = 0, key: int = 0) -> Sp
     return Spec(x, sizes_of(x) | {"probability": probability, "seed": seed, "key": key})
 
 
-def _softmax_xent(x: Shape) -> Spec:
-    """Compute the mean cross-entropy of x (..., classes) and int32 labels (...)."""
-    if len(x) not in (2, 3):
-        raise ValueError(
-            "the input must have the shape (batch, classes) or (batch, length, classes): flatten "
-            "it first"
-        )
-    return Spec((1,), sizes_of((prod(x[:-1]), x[-1])), label=(x[:-1], "int32"))
-
-
-def _mse(x: Shape) -> Spec:
-    """Compute the mean squared difference between x and targets of the same shape."""
-    return Spec((1,), sizes_of(x), label=(x, "float32"))
-
-
 def _two_rows(a: Fields) -> Shape:
     return (2, int(a["c"]))
 
@@ -242,15 +229,6 @@ def _weighted(kernel: str, spec: Callable[..., Spec]) -> Operator:
             Rule("weight", f"{kernel}_grad_weight", "x dy"),
             Rule("bias", "grad_bias", "dy"),
         ),
-    )
-
-
-def _loss(kernel: str, spec: Callable[..., Spec]) -> Operator:
-    return Operator(
-        spec,
-        forward=(Rule("y", kernel, "x label"),),
-        backward=(Rule("x", f"{kernel}_grad", "x label"),),
-        inputs=("x", "label"),
     )
 
 
@@ -299,8 +277,7 @@ OPERATORS = {
         forward=(Rule("y", "dropout", "x"),),
         backward=(Rule("x", "dropout", "dy"),),
     ),
-    "softmax_xent": _loss("softmax_xent", _softmax_xent),
-    "mse": _loss("mse", _mse),
+    **LOSS_OPERATORS,
     **TENSOR_OPERATORS,
     **ATTENTION_OPERATORS,
     **RECURRENT_OPERATORS,

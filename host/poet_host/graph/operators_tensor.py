@@ -68,7 +68,7 @@ def _two(a: Shape, b: Shape) -> Spec:
     return Spec(shape, _last(sizes) | {"variant": repeated[0] | repeated[1] << 4})
 
 
-def _with(**changes: float) -> Change:
+def with_fields(**changes: float) -> Change:
     return lambda f: {**f, **changes}
 
 
@@ -296,7 +296,7 @@ TENSOR_OPERATORS = {
     "sub": _pair_of(
         "sub",
         Rule("a", "", "dy", when=_whole(0)),
-        Rule("b", "scale", "dy", fields=_with(variant=0, factor=-1.0), when=_whole(1)),
+        Rule("b", "scale", "dy", fields=with_fields(variant=0, factor=-1.0), when=_whole(1)),
         _summed("a", 0, 1.0),
         _summed("b", 1, -1.0),
     ),
@@ -304,7 +304,7 @@ TENSOR_OPERATORS = {
         "mul",
         Rule("a", "mul", "dy b", when=_whole(0)),
         Rule("b", "mul", "dy a", fields=_swapped, when=_whole(1)),
-        Rule("a", "reduce_product", "dy b", fields=_with(factor=1.0), when=_repeated(0)),
+        Rule("a", "reduce_product", "dy b", fields=with_fields(factor=1.0), when=_repeated(0)),
         Rule("b", "reduce_product", "dy a", fields=_swapped, when=_repeated(1)),
     ),
     "scale": Operator(_scale, (Rule("y", "scale", "x"),), (Rule("x", "scale", "dy"),)),

@@ -40,6 +40,7 @@ class Spec:
     fields: Fields  # of poet_op
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     label: tuple[Shape, Literal["float32", "int32"]] | None = None  # of a loss
+    criterion: str = ""  # losses.Loss as text; "" if the kernel names the loss
 
 
 @dataclass(frozen=True)

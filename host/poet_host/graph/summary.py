@@ -6,9 +6,8 @@ from math import prod
 
 from .autodiff import AHEAD, DECAY
 from .graph import Graph, Node
+from .losses import loss_of
 from .work import work_of
-
-LOSS_NAMES = {"softmax_xent": "cross-entropy", "mse": "mse"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def summary(graph: Graph) -> Summary:
         trained_parameters=sum(_count(node) for node in parameters if node.name in trainable),
         macs=sum(macs[node.name] for node in graph if node.phase == "forward") // graph.batch,
         training_macs=sum(macs.values()) // graph.batch,
-        loss=LOSS_NAMES.get(graph[graph.loss].op, graph[graph.loss].op),
+        loss=str(loss_of(graph)),
         optimizer=name,
         rates=rates,
         batch=graph.batch,

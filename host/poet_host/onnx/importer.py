@@ -16,6 +16,7 @@ from ..errors import BadInput
 from ..graph.autodiff import Sgd
 from ..graph.builder import Builder, Model, Tensor
 from ..graph.graph import Graph
+from ..graph.losses import LOSSES, Loss, parse_loss
 from ..graph.onnx_file import onnx_package
 from ..graph.training_options import DEFAULTS, TrainingOptions
 from .context import Context
@@ -24,7 +25,6 @@ from .operators import RULES
 from .returning import with_returning
 from .walk import Untrainable, Walk
 
-LOSSES = {"cross-entropy": "softmax_xent", "mse": "mse"}
 DEFAULT_LOSS = "cross-entropy"
 DEFAULT_OPTIMISER = Sgd(0.01)
 _SOFTMAX = ("Softmax", "LogSoftmax")
@@ -47,8 +47,8 @@ def training(model: OnnxModel, name: str, options: TrainingOptions = DEFAULTS) -
 
 def check_options(options: TrainingOptions, where: str) -> None:
     """Raise BadInput for a loss or a batch size that no model has."""
-    if options.loss not in (None, *LOSSES):
-        raise BadInput(f"the loss {options.loss!r} is unknown: choose one of {', '.join(LOSSES)}")
+    if options.loss is not None:
+        parse_loss(options.loss)
     options.check_batch(where)
 
 
@@ -66,11 +66,11 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     `options.loss` is None, the loss is cross-entropy, and BadInput is raised if the output does not
     have the shape of classes. Untrainable is raised if another export of the model may work.
     """
-    loss = options.loss
+    loss = parse_loss(options.loss or DEFAULT_LOSS)
     shape = _shape(model.input, options.batch, options.sequence_length, model.where)
     before = model.input.shape[0]
     model.input = replace(model.input, shape=shape)
-    of_classes = loss != "mse" and _drop_softmax(model)
+    is_dropped = _drop_activation(model, loss)
     dtype: Literal["float32", "int32"] = "int32" if model.input.dtype.kind in "iu" else "float32"
     if dtype == "float32" and model.input.dtype != np.float32:
         raise BadInput(
@@ -80,12 +80,10 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     builder = Builder(re.sub(r"[^\w.-]+", "-", name), shape, dtype)
     context = Context(model, builder, before if isinstance(before, int) else shape[0])
     output = Walk(context, RULES).run()
-    if loss is None:
-        loss = DEFAULT_LOSS
-        if not of_classes:
-            _check_classes(builder, output, model.where)
-    logits = _logits(builder, context, output, loss)
-    found = builder.model(builder.layer(LOSSES[loss], (logits,), name=context.free_name("loss")))
+    if options.loss is None and not is_dropped:
+        _check_classes(builder, output, model.where)
+    logits, name = _logits(builder, context, output, loss.name), context.free_name("loss")
+    found = builder.model(builder.layer(loss.row, (logits,), name=name, **loss.options))
     return replace(found, origin=_origin(model, context))
 
 
@@ -135,8 +133,8 @@ def _check_classes(builder: Builder, output: Tensor, where: str) -> None:
         )
 
 
-def _drop_softmax(model: OnnxModel) -> bool:
-    """Remove a final softmax, or a final sigmoid of one number, because the loss contains it.
+def _drop_activation(model: OnnxModel, loss: Loss) -> bool:
+    """Remove a final softmax or sigmoid that the loss contains.
 
     Return True if a node was removed. After the removed node, the model may only have nodes that
     change the shape or the type.
@@ -147,7 +145,8 @@ def _drop_softmax(model: OnnxModel) -> bool:
         views.append(makers[output])
         output = makers[output].inputs[0]
     last = makers.get(output)
-    if last is None or not _is_of_classes(model, last):
+    contained = {"cross-entropy": _is_of_classes, "bce": _is_sigmoid}.get(loss.name)
+    if last is None or contained is None or not contained(model, last):
         return False
     model.output = last.inputs[0]
     model.nodes = tuple(node for node in model.nodes if node is not last and node not in views)
@@ -155,6 +154,10 @@ def _drop_softmax(model: OnnxModel) -> bool:
         model.nodes += (replace(view, inputs=(model.output, *view.inputs[1:])),)
         model.output = view.outputs[0]
     return True
+
+
+def _is_sigmoid(_: OnnxModel, node: OnnxNode) -> bool:
+    return node.op == "Sigmoid"
 
 
 def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:

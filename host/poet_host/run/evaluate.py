@@ -16,6 +16,7 @@ from ..data.fitted import FittedData
 from ..device.device import TENSOR, Device, Progress
 from ..errors import BadInput, BoardError, PoetError
 from ..graph.graph import Graph
+from ..graph.losses import loss_of
 from ..graph.weights import Array, Weights, weight_nodes
 from ..reference.inference import answer_shape, logits
 from ..schedule.decode import Wait, decode
@@ -101,7 +102,7 @@ def evaluate(
     assert y is not None
     x, y = x[: check_samples(samples)], y[:samples]
     found = answers(device, schedule, weights, x, progress)
-    result = metrics(found.outputs, y)
+    result = metrics(found.outputs, y, loss_of(graph))
     if not isfinite(result.loss):
         raise not_finite(graph, data.name)
     return Evaluation(

@@ -4,39 +4,43 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..graph.losses import Loss
 from ..graph.weights import Array
 
 MOST_CLASSES = 100  # with a confusion matrix
+MSE = Loss("mse")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
     """How well outputs fit labels. A field is None where labels do not have it.
 
-    Labels of classes have accuracies (shares, 0 to 1). Other labels have the errors of values.
+    Labels of classes and of binary cross-entropy have accuracies (shares, 0 to 1). Other labels
+    have the errors of values.
     """
 
-    loss: float  # mean of cross-entropy or of squared error; not finite if an output is not
+    loss: float  # mean of the model's loss function; not finite if an output is not
     accuracy: float | None = None
     # Share of the labels of each class that are right, or None for a class without labels.
     class_accuracy: tuple[float | None, ...] | None = None
     # Number of labels of class i (first index) with output j; for at most MOST_CLASSES classes.
     confusion: tuple[tuple[int, ...], ...] | None = None
-    auc: float | None = None  # area under the ROC curve; for two classes which both have labels
+    # Area under the ROC curve, for two classes which both have labels. With the loss bce, the mean
+    # over the labels of which both values occur.
+    auc: float | None = None
     mae: float | None = None  # mean absolute error
     rmse: float | None = None  # root of the mean squared error
 
 
-def metrics(outputs: Array, labels: Array) -> Metrics:
+def metrics(outputs: Array, labels: Array, loss: Loss = MSE) -> Metrics:
     """Compare `outputs` with `labels` (samples, ...).
 
     Labels are classes (integers), with the logits of C classes for each label as outputs, or values
-    (float32), with one output for each.
+    (float32), with one output for each. `loss` is that of the model; its name matters for values
+    only.
     """
     if labels.dtype.kind == "f":
-        errors = outputs.reshape(-1).astype(np.float64) - labels.reshape(-1)
-        square = float(np.mean(np.square(errors)))
-        return Metrics(loss=square, mae=float(np.mean(np.abs(errors))), rmse=square**0.5)
+        return _of_values(outputs.reshape(labels.shape).astype(np.float64), labels, loss)
     rows, labels = outputs.reshape(labels.size, -1).astype(np.float64), labels.reshape(-1)
     found, classes = rows.argmax(axis=1), rows.shape[1]
     right = np.bincount(labels[found == labels], minlength=classes)
@@ -52,8 +56,28 @@ def metrics(outputs: Array, labels: Array) -> Metrics:
             for part, count in zip(right.tolist(), counts.tolist(), strict=True)
         ),
         confusion=confusion,
-        auc=_auc(rows, labels == 1) if classes == 2 else None,
+        auc=_auc(_differences(rows), labels == 1) if classes == 2 else None,
     )  # fmt: skip
+
+
+def _of_values(outputs: Array, labels: Array, loss: Loss) -> Metrics:
+    errors = np.abs(outputs - labels)
+    if loss.name == "bce":
+        positive = labels.reshape(len(labels), -1) >= 0.5
+        columns = zip(outputs.reshape(positive.shape).T, positive.T, strict=True)
+        areas = [area for pair in columns if (area := _auc(*pair)) is not None]
+        return Metrics(
+            loss=float(np.mean(np.logaddexp(0, outputs) - labels * outputs)),
+            accuracy=float(np.mean((outputs > 0).reshape(positive.shape) == positive)),
+            auc=float(np.mean(areas)) if areas else None,
+        )
+    mae, square = float(np.mean(errors)), float(np.mean(np.square(errors)))
+    found = {"mse": square, "l1": mae}.get(loss.name)
+    if found is None:
+        delta = float(loss.options.get("delta", 1.0))
+        near = np.minimum(errors, delta)
+        found = float(np.mean(near * (errors - near / 2)))
+    return Metrics(loss=found, mae=mae, rmse=square**0.5)
 
 
 def probabilities(outputs: Array) -> Array:
@@ -71,13 +95,18 @@ def _cross_entropy(rows: Array, labels: Array) -> float:
         return float(np.mean(np.log(np.exp(rows).sum(axis=1)) - chosen))
 
 
-def _auc(rows: Array, positive: Array) -> float | None:
+def _differences(rows: Array) -> Array:
+    """Return the second logit minus the first one, for each row."""
+    with np.errstate(invalid="ignore"):
+        result: Array = rows[:, 1] - rows[:, 0]
+        return result
+
+
+def _auc(scores: Array, positive: Array) -> float | None:
     """Return the share of pairs (positive, negative) with the greater score for the positive.
 
-    The score is the difference of the two logits in a row. A pair of equal scores counts half.
+    A pair of equal scores counts half.
     """
-    with np.errstate(invalid="ignore"):
-        scores = rows[:, 1] - rows[:, 0]
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
     p, n = int(positive.sum()), int((~positive).sum())

@@ -18,6 +18,7 @@ from ..device.device import Device, Progress
 from ..errors import BadInput
 from ..files import is_stream, write_whole
 from ..graph.graph import Graph
+from ..graph.losses import loss_of
 from ..graph.weights import Array, Weights
 from ..schedule.schedule import Schedule
 from .evaluate import Answers, Half, answers, check_samples, half_of, not_finite
@@ -37,6 +38,7 @@ class Prediction(Answers):
     data: str
     half: Half
     has_classes: bool  # False: the model learns values
+    is_bce: bool = False  # True: the values are the logits of labels that are true or false
     classes: Classes = NO_NAMES  # names of the first classes; the others are numbers
     labels: Sequence[Any] | None = field(default=None, repr=False)
 
@@ -51,7 +53,13 @@ class Prediction(Answers):
 
     @property
     def probabilities(self) -> Array:
-        """Return the probability of each class in float32, (samples, ..., classes)."""
+        """Return the probability of each class, or of each label of bce, in float32.
+
+        The shape is that of `outputs`.
+        """
+        if self.is_bce:  # the softmax of two classes, of which the first has the logit 0
+            logits = np.stack([np.zeros_like(self.outputs), self.outputs], axis=-1)
+            return probabilities(logits)[..., 1]
         return probabilities(self.outputs)
 
     @property
@@ -71,6 +79,8 @@ class Prediction(Answers):
         if self.has_classes:
             arrays |= {"predicted": self.predicted, "probabilities": self.probabilities}
             arrays |= {"classes": np.array(self.names)}
+        if self.is_bce:
+            arrays["probabilities"] = self.probabilities
         if self.labels is not None:
             arrays["labels"] = np.array(self.labels)
         np.savez(raw := io.BytesIO(), **arrays)
@@ -78,14 +88,17 @@ class Prediction(Answers):
 
     def _table(self) -> Iterator[list[Any]]:
         """Yield the header row and a row for each sample. Numbers are float32, to the last bit."""
-        names, rows = self.names, self.outputs.reshape(len(self.outputs), -1)
+        shares = self.has_classes or self.is_bce
+        names, rows = self.names, self.probabilities if shares else self.outputs
+        rows = rows.reshape(len(rows), -1)
         head = ["class", "index", *(f"p({name})" for name in names)]
         if not self.has_classes:
-            head = ["value"] if rows.shape[1] == 1 else [f"value {i}" for i in range(rows.shape[1])]
+            what = "probability" if self.is_bce else "value"
+            head = [what] if rows.shape[1] == 1 else [f"{what} {i}" for i in range(rows.shape[1])]
         labels = None if self.labels is None else iter(self.labels)
         yield ["label", *head] if labels else head
         chosen = self.predicted.tolist()
-        for i, row in enumerate(self.probabilities if self.has_classes else rows):
+        for i, row in enumerate(rows):
             answer = [names[chosen[i]], chosen[i]] if self.has_classes else []
             yield [*([next(labels)] if labels else []), *answer, *map(str, row)]
 
@@ -135,7 +148,8 @@ def predict(
         labels = [data.classes[i] for i in labels] if data.classes else labels
     return Prediction(
         outputs=outputs, time_us=found.time_us, model=graph.name, data=data.name,
-        half=half, has_classes=has_classes, classes=facts.classes, labels=labels,
+        half=half, has_classes=has_classes, is_bce=loss_of(graph).name == "bce",
+        classes=facts.classes, labels=labels,
     )  # fmt: skip
 
 

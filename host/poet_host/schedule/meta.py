@@ -36,6 +36,7 @@ class GraphMeta:
     logits: Name
     lost: tuple[str, ...] = ()
     made_up: tuple[str, ...] = ()
+    criterion: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def names_of(graph: Graph) -> dict[str, Any]:
     """Return the names of a graph and its tensors, for the meta part."""
     about = {"name": graph.name, "data": graph.data, "label": graph.label}
     about |= {"loss": graph.loss, "logits": graph.logits}
-    about |= {key: names for key in RETURNING if (names := getattr(graph, key))}
+    about |= {key: value for key in (*RETURNING, "criterion") if (value := getattr(graph, key))}
     keys = [field.name for field in fields(TensorMeta)]
     tensors = [{key: getattr(node, key) for key in keys} for node in numbered(graph)]
     return {"graph": about, "tensors": tensors}

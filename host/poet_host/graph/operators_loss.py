@@ -1,0 +1,119 @@
+"""Rows of the table of operators for losses. Each compares x with labels, and gives one number.
+
+Only cross-entropy and the squared error have kernels of their own. The other losses are a few
+kernels for each element, and a mean over all elements.
+"""
+
+from collections.abc import Callable
+from math import prod
+
+from .losses import Loss
+from .operators_tensor import with_fields
+from .rules import Fields, Operator, Rule, Shape, Spec, sizes_of
+
+_EVERY_AXIS = 15  # `variant` of reduce
+
+
+def _softmax_xent(x: Shape) -> Spec:
+    """Compute the mean cross-entropy of x (..., classes) and int32 labels (...)."""
+    if len(x) not in (2, 3):
+        raise ValueError(
+            "the input must have the shape (batch, classes) or (batch, length, classes): flatten "
+            "it first"
+        )
+    return Spec((1,), sizes_of((prod(x[:-1]), x[-1])), label=(x[:-1], "int32"))
+
+
+def _mse(x: Shape) -> Spec:
+    """Compute the mean squared difference between x and targets of the same shape."""
+    return Spec((1,), sizes_of(x), label=(x, "float32"))
+
+
+def _of_values(loss: Loss, x: Shape) -> Spec:
+    fields = sizes_of(x) | {"share": 1 / prod(x)}
+    return Spec((1,), fields, label=(x, "float32"), criterion=str(loss))
+
+
+def _bce(x: Shape) -> Spec:
+    """Compute the mean binary cross-entropy of logits x and labels from 0 to 1."""
+    return _of_values(Loss("bce"), x)
+
+
+def _l1(x: Shape) -> Spec:
+    """Compute the mean absolute difference between x and targets of the same shape."""
+    return _of_values(Loss("l1"), x)
+
+
+def _huber(x: Shape, *, delta: float = 1.0) -> Spec:
+    """Compute Huber's loss: mean d^2 / 2 where |d| <= delta, delta * (|d| - delta / 2) elsewhere.
+
+    d is the difference between x and targets of the same shape.
+    """
+    spec = _of_values(Loss("huber", {"delta": delta} if delta != 1 else {}), x)
+    bounds = {"lower_bound": -delta, "upper_bound": delta}
+    return Spec(spec.shape, {**spec.fields, **bounds}, {}, spec.label, spec.criterion)
+
+
+def _sizes(f: Fields) -> Shape:
+    return tuple(int(f[axis]) for axis in "nchw")
+
+
+def _share(f: Fields) -> Fields:
+    """Return the fields of a kernel whose result is divided by the number of elements."""
+    return {**f, "variant": 0, "factor": f["share"]}
+
+
+def _mean(f: Fields) -> Fields:
+    return {**f, "variant": _EVERY_AXIS, "factor": f["share"]}
+
+
+def _each(makes: str, kernel: str, operands: str, **fields: float) -> Rule:
+    """Return the rule of a tensor with the shape of x, computed element by element."""
+    return Rule(makes, kernel, operands, shape=_sizes, fields=with_fields(variant=0, **fields))
+
+
+def _of_one_kernel(kernel: str, spec: Callable[..., Spec]) -> Operator:
+    return _loss(spec, Rule("y", kernel, "x label"), Rule("x", f"{kernel}_grad", "x label"))
+
+
+def _loss(spec: Callable[..., Spec], *rules: Rule) -> Operator:
+    """Return the row of a loss. The rules after that of `y` are those of the backward pass."""
+    end = next(i for i, rule in enumerate(rules, 1) if rule.makes == "y")
+    return Operator(spec, rules[:end], rules[end:], inputs=("x", "label"))
+
+
+LOSS_OPERATORS = {
+    "softmax_xent": _of_one_kernel("softmax_xent", _softmax_xent),
+    "mse": _of_one_kernel("mse", _mse),
+    "bce": _loss(
+        _bce,
+        Rule("high", "elementary", "x", shape=_sizes, fields=with_fields(variant=1, factor=1.0)),
+        _each("hit", "mul", "x label"),
+        _each("gap", "sub", "high hit"),
+        Rule("y", "reduce", "gap", fields=_mean),
+        _each("chance", "sigmoid", "x"),
+        _each("error", "sub", "chance label"),
+        Rule("x", "scale", "error", fields=_share),
+    ),
+    "l1": _loss(
+        _l1,
+        _each("gap", "sub", "x label"),
+        _each("size", "elementary", "gap", factor=1.0),
+        Rule("y", "reduce", "size", fields=_mean),
+        # Equal bounds give a constant, except for NaN.
+        Rule(
+            "unit", "clip", "gap", shape=_sizes,
+            fields=lambda f: {**f, "lower_bound": f["share"], "upper_bound": f["share"]},
+        ),
+        _each("x", "elementary_grad", "gap unit", factor=1.0),
+    ),
+    "huber": _loss(
+        _huber,
+        _each("gap", "sub", "x label"),
+        Rule("near", "clip", "gap", shape=_sizes),
+        _each("half", "scale", "near", factor=0.5),
+        _each("rest", "sub", "gap half"),
+        Rule("y", "reduce_product", "near rest", fields=_mean),
+        Rule("x", "scale", "near", fields=_share),
+    ),
+}  # fmt: skip

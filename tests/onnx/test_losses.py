@@ -1,0 +1,95 @@
+"""Losses, with PyTorch as the judge: 20 steps on a native board, the weights, a resumed run."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import poet_host as poet
+import pytest
+import torch
+from poet_host.errors import BadInput
+from poet_host.graph.graph import Graph
+from support.whole_runs import board, schedule
+from torch import Tensor, nn
+from torch.nn import functional
+
+RATE, BATCH, STEPS = 0.2, 4, 20
+Judge = Callable[[Tensor, Tensor], Tensor]
+
+
+def values(rng: np.random.Generator, *shape: int) -> Any:
+    return 2 * rng.standard_normal(shape, dtype=np.float32)
+
+
+def bits(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.integers(0, 2, shape).astype(np.float32)
+
+
+def linear() -> nn.Module:
+    return nn.Linear(6, 3)
+
+
+def one() -> nn.Module:
+    return nn.Linear(6, 1)
+
+
+LOSSES: dict[str, tuple[Callable[[], nn.Module], Any, Judge]] = {
+    "bce": (linear, lambda rng, n: bits(rng, n, 3), functional.binary_cross_entropy_with_logits),
+    "bce of one label": (
+        lambda: nn.Sequential(one(), nn.Sigmoid()),
+        lambda rng, n: bits(rng, n, 1), functional.binary_cross_entropy,
+    ),
+    "l1": (linear, lambda rng, n: values(rng, n, 3), functional.l1_loss),
+    "huber:delta=0.5": (
+        linear, lambda rng, n: values(rng, n, 3),
+        lambda y, t: functional.huber_loss(y, t, delta=0.5),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_trains_as_in_pytorch(name: str) -> None:
+    make, labels, judge = LOSSES[name]
+    torch.manual_seed(1)
+    rng = np.random.default_rng(1)
+    module, text = make(), name.partition(" ")[0]
+    x = rng.standard_normal((BATCH * STEPS, 6), dtype=np.float32)
+    y = labels(rng, len(x))
+    example = torch.tensor(x[:BATCH])
+    graph = poet.load(module, example, batch=BATCH, loss=text, learning_rate=RATE)
+    assert isinstance(graph, Graph)
+    made = schedule(graph)
+    assert poet.summary(made.graph).loss == text
+    how: dict[str, Any] = {"shuffle": False}
+    with board(made) as connection:
+        run = poet.train(made, connection, (x, y), steps=STEPS, **how)
+    with board(made) as connection:
+        half = poet.train(made, connection, (x, y), steps=STEPS // 2, **how)
+        rest = poet.train(made, connection, (x, y), steps=STEPS, resume=True, **how)
+        found = poet.evaluate(made, connection, (x, y))
+    answers = poet.predict(made, x, weights=run.weights)
+    assert [s.loss for s in run.steps] == [s.loss for s in (*half.steps, *rest.steps)]
+    wanted, by = [], torch.optim.SGD(module.parameters(), RATE)
+    for at in range(0, len(x), BATCH):
+        loss = judge(module(torch.tensor(x[at : at + BATCH])), torch.tensor(y[at : at + BATCH]))
+        by.zero_grad()
+        loss.backward()
+        by.step()
+        wanted.append(loss.item())
+    np.testing.assert_allclose([s.loss for s in run.steps], wanted, rtol=1e-5)
+    for key, value in module.named_parameters():
+        np.testing.assert_allclose(run.weights[key], value.detach().numpy(), rtol=1e-4, atol=1e-6)
+        assert run.weights[key].tobytes() == rest.weights[key].tobytes()
+    outputs = module(torch.tensor(x))
+    if text == "bce":
+        chances = outputs if isinstance(module, nn.Sequential) else outputs.sigmoid()
+        np.testing.assert_allclose(answers.probabilities, chances.detach(), rtol=1e-5)
+    else:
+        np.testing.assert_allclose(answers.outputs, outputs.detach(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.loss, judge(outputs, torch.tensor(y)).item(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("text", ["huber:delta=0", "huber:delta", "bce:delta=1", "hinge", "huber:"])
+def test_a_wrong_option_of_a_loss_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match=text.partition(":")[0]):
+        poet.load(linear(), torch.zeros(2, 6), loss=text)

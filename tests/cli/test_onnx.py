@@ -117,7 +117,7 @@ def test_data_may_be_a_table_normalised_and_split(poet_host: Command, tmp_path: 
     [
         (("--sequence-length", 3), "input"),
         (("--train", "nothing*"), "parameter of mine"),
-        (("--loss", "mean"), "'--loss'"),
+        (("--loss", "mean"), "--loss"),
     ],
 )
 def test_options_that_do_not_fit_the_model_are_refused(

@@ -72,11 +72,11 @@ def fact_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         return "not known" if facts[name] is None else f"{facts[name]:,.1f} uJ"
 
     flash = "not known" if facts["flash_bytes"] is None else f"{facts['flash_bytes']:,} bytes"
-    without = f", {facts['memory_bytes_without_storage']:,} without"
+    without = f"; without storage {facts['memory_bytes_without_storage']:,} bytes"
     return [
         (
             "RAM with storage",
-            f"{facts['memory_bytes']:,}{'' if facts['needs_storage'] else without} bytes",
+            f"{facts['memory_bytes']:,} bytes{'' if facts['needs_storage'] else without}",
         ),
         ("RAM of struct poet_learner", f"{facts['learner_bytes']:,} bytes"),
         ("storage", f"{facts['storage_blocks']:,} blocks of 512 bytes"),

@@ -19,6 +19,7 @@ from .model import OnnxNode
 Constants = Mapping[str, Array]
 
 _SAMPLES = np.linspace(-4, 4, 33)
+_WIDE = np.linspace(-60, 60, 481)
 _MAX_NODES = 20  # of a cone
 _CURVES = {"Erf", "Erfc", "Tanh"}  # every gelu contains one of these operators
 _NUMPY: dict[str, Callable[..., Array]] = {
@@ -36,6 +37,9 @@ _NUMPY: dict[str, Callable[..., Array]] = {
         erfc, otypes=[float]
     ),  # ONNX has no operator Erfc, but Keras' exporter writes it
     "ReduceMean": lambda x: x.mean(-1, keepdims=True),
+    "Softplus": lambda x: np.logaddexp(0, x),
+    "Greater": np.greater,
+    "Where": np.where,
 }
 
 
@@ -57,6 +61,7 @@ def fused(
     """
     nodes = tuple(_over_the_last(node, constants, shapes) for node in nodes)
     makers = {name: node for node in nodes for name in node.outputs}
+    nodes = tuple(_unguarded(node, makers, constants) for node in nodes)
     found: dict[str, OnnxNode] = {}
     inside: set[str] = set()
     for node in reversed(nodes):
@@ -68,6 +73,32 @@ def fused(
             found[output], within = match
             inside |= {name for fused_node in within for name in fused_node.outputs}
     return tuple(found.get(node.outputs[0], node) for node in nodes)
+
+
+def _unguarded(node: OnnxNode, makers: Mapping[str, OnnxNode], constants: Constants) -> OnnxNode:
+    """Return the node. If it is a Where that changes nothing, it becomes its last input.
+
+    PyTorch's softplus has such a Where, against an overflow.
+    """
+    output, cone = node.outputs[0], {}
+    if node.op == "Where":
+        cone = _cone(output, makers, constants)
+    for source in _sources(cone, constants):
+        needed = _between(source, output, cone, constants)
+        if needed and any(node.inputs[2] in other.outputs for other in needed):
+            whole, plain = (
+                _evaluated(source, _WIDE, name, needed, constants)
+                for name in (output, node.inputs[2])
+            )
+            if _same(whole, plain):
+                return replace(node, op="Identity", inputs=node.inputs[2:])
+    return node
+
+
+def _sources(cone: Mapping[str, OnnxNode], constants: Constants) -> list[str]:
+    """Return the names of all tensors that the nodes of a cone read, without constants."""
+    read = {name for node in cone.values() for name in node.inputs}
+    return sorted(name for name in read if name and name not in constants)
 
 
 def _over_the_last(node: OnnxNode, constants: Constants, shapes: Mapping[str, Shape]) -> OnnxNode:
@@ -119,10 +150,7 @@ def _match(
     attributes: dict[str, Any]
     if _CURVES.isdisjoint(ops) and ops.count("ReduceMean") < 2:
         return None
-    sources = {
-        name for node in cone.values() for name in node.inputs if name and name not in constants
-    }
-    for source in sorted(sources):
+    for source in _sources(cone, constants):
         needed = _between(source, output, cone, constants)
         if not needed:
             continue

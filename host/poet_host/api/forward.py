@@ -5,9 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..baselines.registry import plan_by
-from ..errors import PoetWarning
+from ..errors import BadInput, PoetWarning
 from ..graph.cuts import Cut
-from ..graph.graph import Graph
+from ..graph.graph import Graph, Node
+from ..graph.training_options import TrainingOptions
+from ..onnx.importer import DEFAULT_LOSS, training
+from ..onnx.model import read_bytes
 from ..plan.keepall import kept_statements
 from ..plan.parts import LawError
 from ..plan.placed_plan import PLACEMENT_LIMIT_S, PlacedPlan, finish
@@ -15,7 +18,13 @@ from ..plan.placement import Placement, arrange, arrange_next_to, moved
 from ..plan.plan import Plan, Statement
 from ..plan.pricing import cost_graph
 from ..plan.problem import CostGraph, CostNode, Problem
-from ..reference.inference import forward_graph, is_own_data
+from ..reference.inference import (
+    answer_shape,
+    evaluation,
+    forward_graph,
+    is_own_data,
+    takes_any_number,
+)
 from ..schedule.forward import with_forward
 from ..schedule.schedule import Schedule
 from ..solver.settings import Settings
@@ -41,9 +50,10 @@ def with_inference(
     profile, problem = problem.profile, replace(problem, ram_bytes=plan.ram_bytes)
     assert profile is not None
     stays = {name: at for name, at in plan.initial_offsets if at is not None}
-    tries = [(forward_graph(graph), stays)]
+    inference = forward_graph(graph, one=_with_one_sample(graph))
+    tries = [(inference, stays)]
     if problem.graph.storage:
-        tries += [(forward_graph(graph), {})] if stays else []
+        tries += [(inference, {})] if stays else []
         tries += [(forward_graph(graph, of_batch=True), {})]
     least_bytes = 0
     for inference, homes in tries:
@@ -66,6 +76,34 @@ def with_inference(
         PoetWarning, stacklevel=3,
     )  # fmt: skip
     return encode(plan)
+
+
+def _with_one_sample(graph: Graph) -> Graph | None:
+    """Return an imported model with a batch of one sample, if its operators mix samples.
+
+    Return None if the graph itself does for one sample, or if the model needs its batch.
+    """
+    if not graph.origin or graph.batch == 1 or takes_any_number(graph):
+        return None
+    loss = "mse" if graph[graph.loss].op == "mse" else DEFAULT_LOSS
+    shape = graph[graph.data].shape
+    options = TrainingOptions(batch=1, loss=loss, sequence_length=[*shape, None][1])
+    try:
+        one = training(read_bytes(graph.origin, graph.name), graph.name, options)
+    except BadInput:
+        return None
+    read = {name for node in evaluation(one) for name in node.inputs} - {one.data}
+    is_same = all(_is_same(one[name], graph) for name in read if one[name].stored)
+    return one if is_same and answer_shape(one) == answer_shape(graph) else None
+
+
+def _is_same(node: Node, graph: Graph) -> bool:
+    """Return True if a graph has this stored node, or the same zeros for each of its samples."""
+    other = graph.by_name.get(node.name)
+    if other is None or not other.stored:
+        return False
+    zeros = (1, *other.shape[1:]) if other.start == "zeros" and other.role == "state" else None
+    return node.shape in (other.shape, zeros)
 
 
 def _planned(
@@ -142,7 +180,7 @@ def _priced(graph: Graph, problem: Problem, homes: Mapping[str, int]) -> Problem
         both = (
             (name, cut) for name, cut in problem.streaming.cuts.items() if name in graph.by_name
         )
-        found = {name: _for_size(cut, graph[name].size_bytes) for name, cut in both}
+        found = {name: _for_size(cut, graph[name]) for name, cut in both}
         cuts = {name: cut for name, cut in found.items() if cut is not None}
         try:
             priced = with_nests(priced, graph, cuts)
@@ -151,13 +189,16 @@ def _priced(graph: Graph, problem: Problem, homes: Mapping[str, int]) -> Problem
     return replace(priced, graph=_among_homes(priced.graph, homes, graph))
 
 
-def _for_size(cut: Cut, size_bytes: int) -> Cut | None:
-    """Return the cut of a tensor for one sample, by that for a batch; None if it has one part."""
-    samples = cut.size_bytes // size_bytes
+def _for_size(cut: Cut, node: Node) -> Cut | None:
+    """Return the cut of a tensor for one sample, by that for a batch.
+
+    Return None if it has one part, or if samples are not the first axis of the tensor.
+    """
+    samples = cut.size_bytes // node.size_bytes
     if samples == 1:
         return cut
     first = next((i for i, size in enumerate(cut.size) if size > 1), 0)
-    if cut.size[first] % samples:
+    if cut.size[first] % samples or node.shape[0] != 1:
         return None
     size, part = list(cut.size), list(cut.part)
     size[first] //= samples

@@ -39,21 +39,25 @@ def evaluation(graph: Graph) -> tuple[Node, ...]:
     return tuple(node for node in nodes if node.name in needed)
 
 
-def forward_graph(graph: Graph, *, of_batch: bool = False) -> Graph:
+def forward_graph(graph: Graph, *, of_batch: bool = False, one: Graph | None = None) -> Graph:
     """Return the inference as a graph whose last node, the logits, a board computes.
 
     It has all stored nodes of `graph`, in the same order, then its own data: one sample, or a batch
     of training if some operator mixes samples. With `of_batch`, its data is that of training.
+    `one`: the same model with a batch of one sample, for a model whose operators mix samples.
     """
     nodes, stored = evaluation(graph), tuple(node for node in graph if node.stored)
     data = graph[graph.data]
     if not of_batch:
-        if _takes_any_number(graph, nodes):
+        given = graph.data
+        if takes_any_number(graph):
             nodes = tuple(map(_of_one_sample, nodes))
             data = _of_one_sample(data)
+        elif one is not None:
+            nodes, data, given = _of_other(one, graph), one[one.data], one.data
         data = replace(data, name=_free_name(graph))
         nodes = tuple(
-            replace(node, inputs=tuple(data.name if i == graph.data else i for i in node.inputs))
+            replace(node, inputs=tuple(data.name if i == given else i for i in node.inputs))
             for node in nodes
         )
         stored = (*stored, data)
@@ -66,6 +70,26 @@ def forward_graph(graph: Graph, *, of_batch: bool = False) -> Graph:
 def _of_one_sample(node: Node) -> Node:
     attrs = {**node.attrs, "n": 1} if node.attrs else node.attrs
     return replace(node, shape=(1, *node.shape[1:]), attrs=attrs)
+
+
+def _of_other(one: Graph, graph: Graph) -> tuple[Node, ...]:
+    """Return the forward operators of `one`. They read the stored nodes of `graph`.
+
+    A node with zeros for each sample of a batch is cut to its first row.
+    """
+    nodes, rows = evaluation(one), dict[str, Node]()
+    for name in sorted({name for node in nodes for name in node.inputs} - {one.data}):
+        if one[name].stored and graph[name].shape != one[name].shape:
+            count, *row = graph[name].shape
+            attrs = {"n": 1, "c": count, "h": prod(row), "w": 1, "k": 1, "oh": 0}
+            rows[name] = Node(f"{name}:row", (1, *row), "value", "forward", "slice", (name,), attrs)
+    return (
+        *rows.values(),
+        *(
+            replace(node, inputs=tuple(rows[i].name if i in rows else i for i in node.inputs))
+            for node in nodes
+        ),
+    )
 
 
 def is_own_data(graph: Graph) -> bool:
@@ -86,8 +110,7 @@ def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) ->
 
     `values` are parameters and running statistics by node name.
     """
-    nodes = evaluation(graph)
-    any_number = _takes_any_number(graph, nodes)
+    nodes, any_number = evaluation(graph), takes_any_number(graph)
     size = _CHUNK if any_number else graph.batch
     answers = [np.zeros((0, *answer_shape(graph)), dtype=np.float32)]
     for i in range(0, len(x), size):
@@ -98,10 +121,10 @@ def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) ->
     return np.concatenate(answers)
 
 
-def _takes_any_number(graph: Graph, nodes: tuple[Node, ...]) -> bool:
+def takes_any_number(graph: Graph) -> bool:
     """Return True if every operator computes row i of its output from sample i alone."""
     from_data = {graph.data}
-    for node in nodes:
+    for node in evaluation(graph):
         kernel = kernels()[node.op]
         letters = kernel.letters + kernel.output
         in_rows = {letter for letter in letters if axes(letter)[0] == "n"}

@@ -1,0 +1,59 @@
+"""Inferences of one sample by models whose operators mix the samples of a batch."""
+
+from typing import Any
+
+import numpy as np
+import poet_host as poet
+import pytest
+import torch
+from poet_host.graph.weights import start_values
+from poet_host.reference.inference import logits, takes_any_number
+from support import whole_runs as runs
+from torch import Tensor, nn
+
+STEPS, FEATURES, CLASSES = 9, 4, 3
+
+
+class Dilated(nn.Module):
+    """The phases of a dilated convolution become samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(FEATURES, 6, 3, padding=2, dilation=2)
+        self.norm, self.fc = nn.BatchNorm1d(6), nn.Linear(6, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.fc(torch.relu(self.norm(self.conv(x.transpose(1, 2)))).mean(2))
+        return found
+
+
+class Recurrent(nn.Module):
+    """Time is the first axis, and the states before the first step are a stored batch."""
+
+    def __init__(self, kind: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.layer = kind(FEATURES, 5, batch_first=True, bidirectional=True)
+        self.fc = nn.Linear(10, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.fc(self.layer(x)[0][:, -1])
+        return found
+
+
+@pytest.mark.parametrize(
+    "module", [Dilated(), Recurrent(nn.GRU), Recurrent(nn.LSTM)], ids=["dilated", "gru", "lstm"]
+)
+def test_an_inference_takes_one_sample(module: nn.Module) -> None:
+    graph: Any = poet.load(module, torch.zeros(1, STEPS, FEATURES), batch=4)
+    assert not takes_any_number(graph)
+    schedule = runs.schedule(graph)
+    forward = schedule.needed_forward()
+    assert forward.graph.batch == 1
+    assert [node.name for node in forward.graph if node.stored][:-1] == [
+        node.name for node in graph if node.stored
+    ]
+    x = np.random.default_rng(0).standard_normal((6, STEPS, FEATURES)).astype(np.float32)
+    values = start_values(graph, 1)
+    with runs.board(schedule) as board:
+        found = poet.predict(schedule, x, weights=values, connection=board)
+    assert np.array_equal(found.outputs, logits(graph, values, x))

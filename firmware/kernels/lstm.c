@@ -8,7 +8,9 @@
  *
  * The output has both states before each step, and h after it. So a walk needs
  * no memory of its own: what a step needs of the step before lies in the output
- * or, if that is in another part, in call->sums.
+ * or, if that is in another part, in call->sums. If the cell is wanted (h is
+ * 4), the output has it after each step too, and dy has the same blocks as the
+ * output, of which only the last two are read.
  */
 #include <stddef.h>
 #include <string.h>
@@ -42,7 +44,8 @@ static struct gates gates_of(const struct poet_layer *layer, const float *a,
 void poet_lstm(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t w = op->w;
-  const struct poet_layer layer = {call->in[1], call->in[2], w};
+  const uint32_t width = op->h * w;
+  const struct poet_layer layer = {call->in[1], call->in[2], w, false, false};
   const float *h = call->in[3], *cell = call->in[4]; /* (c, w) each */
   uint32_t next = w; /* from one sample of h to the next one */
   if (!call->first) {
@@ -51,20 +54,20 @@ void poet_lstm(const struct poet_call *call) {
     next = 2 * w;
   }
   for (uint32_t i = 0; i < op->n; i++) {
-    const uint32_t row = poet_step_row(op, i, op->groups);
+    const uint32_t row = poet_step_row(op, i, op->groups & 1);
     const float *a = (const float *)call->in[0] + row * 4 * w; /* (c, 4, w) */
-    float *y = (float *)call->out + row * 3 * w;               /* (c, 3, w) */
+    float *y = (float *)call->out + row * width;               /* (c, h, w) */
     float *after = NULL; /* the cell after this step */
-    uint32_t after_next = 3 * w;
+    uint32_t after_next = width;
     if (i + 1 < op->n) {
-      after =
-          (float *)call->out + poet_step_row(op, i + 1, op->groups) * 3 * w + w;
+      after = (float *)call->out +
+              poet_step_row(op, i + 1, op->groups & 1) * width + w;
     } else if (!call->last) {
       after = call->sums + w;
       after_next = 2 * w;
     }
     for (uint32_t c = 0; c < op->c; c++) {
-      float *to = y + c * 3 * w;
+      float *to = y + c * width;
       memcpy(to, h + c * next, w * sizeof *to);
       if (i == 0) {
         memcpy(to + w, cell + c * next, w * sizeof *to);
@@ -75,11 +78,14 @@ void poet_lstm(const struct poet_call *call) {
         if (after != NULL) {
           after[c * after_next + j] = g.state;
         }
+        if (op->h > 3) {
+          to[3 * w + j] = g.state;
+        }
       }
       a += 4 * w;
     }
     h = y + 2 * w;
-    next = 3 * w;
+    next = width;
   }
   for (uint32_t c = 0; c < op->c && !call->last; c++) {
     memcpy(call->sums + c * 2 * w, h + c * next, w * sizeof *h);
@@ -99,6 +105,9 @@ static void lstm_step_back(const struct poet_layer *layer, const float *a,
       dh += poet_products(later, layer->weight + i, w, 4 * w);
     }
     float dc = dh * g.output * (1.0f - t * t);
+    if (layer->has_cell) {
+      dc += dy[w + i];
+    }
     if (later != NULL) {
       dc += kept[i];
     }

@@ -1,6 +1,6 @@
 /* recurrent.h - what layers that walk along time share. A walk goes from step 0
- * to the last one, or backwards if `groups` is 1. A gradient walks the other
- * way. */
+ * to the last one, or backwards if bit 0 of `groups` is 1. A gradient walks the
+ * other way. */
 #ifndef POET_RECURRENT_H
 #define POET_RECURRENT_H
 
@@ -10,6 +10,9 @@
 struct poet_layer {
   const float *weight, *bias;
   uint32_t w;
+  bool has_relu; /* plain units: relu instead of tanh */
+  bool
+      has_cell; /* the row of dy has w gradients of the cell after those of h */
 };
 
 /* Return the first row of step i of a walk: there is one for each sample. */

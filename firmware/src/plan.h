@@ -65,7 +65,7 @@ static inline bool poet_has_steps(const struct poet_op *op) {
  * gru, gru_grad, lstm and lstm_grad in this order. */
 static inline bool poet_walks_down(const struct poet_op *op) {
   return poet_has_steps(op) &&
-         (op->groups != 0) != ((op->kernel - POET_KERNEL_gru) & 1);
+         ((op->groups ^ (op->kernel - POET_KERNEL_gru)) & 1);
 }
 
 /* Return the bytes that a part of its walk keeps for the next part. */

@@ -3,8 +3,7 @@
  * describes, by the rows of isa.def.
  *
  * It keeps no state and trusts no field of the record. The decoder and probe.c
- * compare these sizes with the operands in the arena before a kernel runs, so
- * that the kernel cannot access memory outside of its operands.
+ * compare these sizes with the operands in the arena before a kernel runs.
  */
 #include <stddef.h>
 #include <string.h>
@@ -140,14 +139,15 @@ static bool is_times(const struct poet_op *op, uint32_t size, uint32_t times) {
   return op->w && size % op->w == 0 && size / op->w == times;
 }
 
-/* Check a layer along time: (n, c, h, w) are its states, dy has size 1 along h,
- * and the initial states along n too. */
+/* Check a layer along time: (n, c, h, w) are its states. dy has size 1 along h
+ * or, with cells (h is 4), the size of the states. Without gates, k is w. */
 static bool steps_are_sound(const struct poet_op *op, uint32_t rules) {
-  const uint32_t states = rules & CELL ? 3 : 2;
-  return op->variant == 0x54 && op->h == states &&
-         is_times(op, op->k, states + 1) &&
-         (!(rules & BACK) || is_times(op, op->oh, 4) ||
-          is_times(op, op->oh, 5));
+  const bool is_lstm = rules & CELL, cells = is_lstm && op->h == 4;
+  const uint32_t gates = is_lstm ? 4 : op->k == op->w ? 1 : 3;
+  return op->variant == (cells ? 0x50 : 0x54) &&
+         op->h == 2u + is_lstm + cells && is_times(op, op->k, gates) &&
+         (!(rules & BACK) || is_times(op, op->oh, gates == 1 ? 1 : 4) ||
+          (gates > 1 && is_times(op, op->oh, 5)));
 }
 
 /* Check the kernel's rules about sizes, window and groups. */

@@ -15,7 +15,7 @@ KERNELS = [name for name, row in isa.kernels().items() if "STEPS" in row.rules]
 FORWARD = [name for name in KERNELS if not name.endswith("_grad")]
 sizes = st.fixed_dictionaries(
     {"n": st.integers(1, 5), "c": st.integers(1, 3), "w": st.integers(1, 6)}
-    | {"oh": st.integers(0, 1), "groups": st.integers(0, 1)}
+    | {"oh": st.integers(0, 1), "groups": st.integers(0, 3), "k": st.integers(0, 1)}
 )
 
 

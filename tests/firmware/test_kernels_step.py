@@ -69,6 +69,11 @@ def recurrent() -> Model:
     x = b.lstm(b.linear(x, 20), backward=True, name="lstm")
     x = b.lstm_from(b.linear(x, 20), first, b.reshape(b.slice(x, 0, 0, 1), (3, 5)))
     x = b.gru_from(b.linear(x, 15), first, backward=True)
+    x = b.rnn_from(b.linear(x, 5), b.reshape(b.slice(x, 0, 1, 2), (3, 5)), relu=True)
+    x = b.add(x, b.rnn(b.linear(x, 5), backward=True))
+    cells = b.reshape(b.slice(b.lstm_cells(b.linear(b.data, 20)), 0, 4, 5), (3, 20))
+    states = (b.slice(cells, 1, at, at + 5) for at in (10, 15))
+    x = b.add(x, b.slice(b.lstm_cells_from(b.linear(x, 20), *states), 2, 15, 20))
     return b.model(b.mse(b.linear(x, 2)))
 
 

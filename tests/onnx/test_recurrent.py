@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 BATCH, STEPS, FEATURES, UNITS, CLASSES, RATE = 3, 6, 4, 5, 3, 0.1
-KINDS = ("GRU", "LSTM")
-GATES = {"GRU": 3, "LSTM": 4}
+GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
+KINDS = (*GATES,)
 
 
 class Recurrent(nn.Module):
-    """A recurrent layer with a head on the last step, on all steps, or on the final states."""
+    """A recurrent layer with a head on the last step, all steps, final states, or final cells."""
 
     def __init__(self, kind: str, head: str, initial: bool, **options: Any) -> None:
         super().__init__()
@@ -43,8 +43,8 @@ class Recurrent(nn.Module):
         states = tuple(state.expand(-1, x.shape[0], -1).contiguous() for state in self.states)
         first: Any = states if len(states) > 1 else states[0] if states else None
         y, last = self.layer(x, first)
-        last = last[0] if isinstance(last, tuple) else last
-        if self.head == "states":
+        last = last[self.head == "cells"] if isinstance(last, tuple) else last
+        if self.head in ("states", "cells"):
             count = 1 + self.layer.bidirectional
             y = torch.cat(list(last[-count:]), 1)
         found: Tensor = self.classifier(y[:, -1] if self.head == "last" else y)
@@ -80,7 +80,7 @@ def check_against_pytorch(graph: Graph, module: nn.Module, seed: int, steps: int
         np.testing.assert_allclose(named[name].reshape(wanted.shape), wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["GRU", "LSTM"])
 @pytest.mark.parametrize(
     ("options", "head", "initial", "seed"),
     [
@@ -103,6 +103,28 @@ def test_a_module_trains_as_in_pytorch(
     assert isinstance(graph, Graph)
     assert graph.lost == graph.made_up == ()
     check_against_pytorch(graph, module, seed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "head", "initial"),
+    [
+        ("LSTM", {}, "cells", False),
+        ("LSTM", {"num_layers": 2, "bidirectional": True}, "cells", True),
+        ("RNN", {"bidirectional": True, "num_layers": 2}, "states", True),
+        ("RNN", {"nonlinearity": "relu", "bias": False}, "last", False),
+        ("RNN", {"nonlinearity": "relu", "bidirectional": True}, "all", True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_file_trains_as_in_pytorch(
+    kind: str, options: dict[str, Any], head: str, initial: bool
+) -> None:
+    for seed in range(3):
+        torch.manual_seed(seed)
+        module = Recurrent(kind, head, initial, **options)
+        data = module_file(module, torch.zeros(BATCH, STEPS, FEATURES))
+        graph = imported(data, loss="cross-entropy", learning_rate=RATE)
+        check_against_pytorch(graph, module, seed)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -144,6 +166,8 @@ def test_a_file_has_the_answers_of_the_runtime(kind: str, direction: str) -> Non
         ("GRU", {}, "reset"),
         ("GRU", {"linear_before_reset": 1, "activations": ["Relu", "Tanh"]}, "activations"),
         ("GRU", {"linear_before_reset": 1, "layout": 1}, "layout"),
+        ("RNN", {"direction": "bidirectional", "activations": ["Tanh", "Relu"]}, "activations"),
+        ("RNN", {"activations": ["Affine"]}, "activations"),
     ],
 )
 def test_what_no_kernel_computes_is_refused(

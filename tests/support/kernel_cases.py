@@ -64,17 +64,20 @@ class Case:
 
 
 def suited(op: str, attrs: Attrs) -> Attrs:
-    """The fields for a layer that walks along time, whose sizes depend on each other."""
+    """The fields for a layer that walks along time, whose sizes depend on each other.
+
+    An odd k: plain units instead of gated ones, and an LSTM that gives its cells too.
+    """
     if "STEPS" not in isa.kernels()[op].rules:
         return attrs
-    w, columns = int(attrs["w"]), 4 + int(attrs.get("oh", 0)) % 2
-    is_back, states = int(attrs.get("groups", 0)) % 2, 3 if op.startswith("lstm") else 2
+    w, is_other, is_lstm = int(attrs["w"]), int(attrs.get("k", 0)) % 2, op.startswith("lstm")
+    is_plain, has_cells = is_other and not is_lstm, is_other and is_lstm
     sizes = {
-        "h": states,
-        "k": (states + 1) * w,
-        "oh": columns * w,
-        "variant": 0x54,
-        "groups": is_back,
+        "h": 3 + has_cells if is_lstm else 2,
+        "k": (1 if is_plain else 4 if is_lstm else 3) * w,
+        "oh": (1 if is_plain else 4 + int(attrs.get("oh", 0)) % 2) * w,
+        "variant": 0x50 if has_cells else 0x54,
+        "groups": int(attrs.get("groups", 0)) % 4,
     }
     return {**attrs, **sizes}
 

@@ -110,7 +110,7 @@ class Operator:
     def walks_down(self) -> bool:
         """Return whether the operator walks from the last step to the first one."""
         is_back = "BACK" in isa.kernels()[self.kernel].rules
-        return self.has_steps and (self.size("groups") != 0) != is_back
+        return self.has_steps and bool(self.size("groups") & 1) != is_back
 
     @property
     def kept_bytes(self) -> int:

@@ -4,7 +4,8 @@ The steps are the first axis. A linear layer before computes the products of the
 weight. The kernel computes the states before and after each step, and its gradient computes the
 gates again from the states before. Both have a row of *blocks*, of one column for each unit, for
 each step and sample. The blocks of a gradient are those of the gates and, if the initial state
-needs a gradient, what the state before gets directly from the state after.
+needs a gradient, what the state before gets directly from the state after. Plain units have no
+gates, and one block of gradients.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from math import prod
 from .rules import Fields, Operator, Parameter, Rule, Shape, Spec
 
 _VARIANT = 0x54  # dy has size 1 along h, and the initial state along n and h
+_WHOLE = 0x50  # dy has the size of the states
+_RELU = 2  # bit of `groups`
 
 Whole = Callable[[Fields], Shape]
 Blocks = tuple[int, int]  # first block, number of blocks
@@ -24,12 +27,18 @@ class _Kind:
     kernel: str
     gates: int
     states: int  # number of blocks
-    output: Blocks  # of the states: the output of the layer
+    output: Blocks  # of the states: the output of the layer. All: the states are the output
     recurrent: Blocks  # of the gradients: those of the recurrent weight
     input: Blocks  # of the gradients: those of the products of the input
     initial: tuple[str, ...]  # operands for the states before the first step
 
-    def spec(self, a: Shape, backward: bool, initial: tuple[Shape, ...] = ()) -> Spec:
+    @property
+    def _is_whole(self) -> bool:
+        return self.output == (0, self.states)
+
+    def spec(
+        self, a: Shape, backward: bool, initial: tuple[Shape, ...] = (), *, relu: bool = False
+    ) -> Spec:
         if len(a) != 3 or a[2] % self.gates:
             raise ValueError(
                 f"the input must have the shape (steps, batch, {self.gates} * units): add a linear "
@@ -39,24 +48,25 @@ class _Kind:
         w = k // self.gates
         if any(shape != (c, w) for shape in initial):
             raise ValueError(f"the initial state must have the shape {(c, w)}")
-        fields = {"n": n, "c": c, "h": self.states, "w": w, "k": k, "variant": _VARIANT}
-        fields |= {"oh": (5 if initial else 4) * w, "groups": int(backward)}
+        blocks = 1 if self.gates == 1 else 5 if initial else 4
+        fields = {"n": n, "c": c, "h": self.states, "w": w, "k": k, "oh": blocks * w}
+        fields["variant"] = _WHOLE if self._is_whole else _VARIANT
+        fields["groups"] = int(backward) + _RELU * relu
         start = f"kaiming:{w}"
         parameters = {"weight": Parameter((k, w), start), "bias": Parameter((k,), start)}
         if not initial:
             zeros = Parameter((c, w), "zeros", "state")
             parameters |= dict.fromkeys(self.initial, zeros)
-        return Spec((n, c, w), fields, parameters)
+        return Spec((n, c, self.output[1] * w), fields, parameters)
 
     def operator(self, spec: Callable[..., Spec], *more: Rule) -> Operator:
         operands = " ".join(("a weight bias", *self.initial))
-        forward = (
-            Rule("states", self.kernel, operands, _states),
-            replace(_slice("y", "states", _states, self.output), shape=None),
-        )
+        states = "y" if self._is_whole else "states"
+        y = replace(_slice("y", "states", _states, self.output), shape=None)
+        forward: tuple[Rule, ...] = (Rule(states, self.kernel, operands, _states), y)
         backward = (
-            Rule("gates", f"{self.kernel}_grad", "a states weight bias dy", _gates),
-            _slice("before", "states", _states, (0, 1)),
+            Rule("gates", f"{self.kernel}_grad", f"a {states} weight bias dy", _gates),
+            _slice("before", states, _states, (0, 1)),
             _slice("recurrent", "gates", _gates, self.recurrent),
             replace(_slice("a", "gates", _gates, self.input), shape=None),
             Rule(
@@ -65,6 +75,7 @@ class _Kind:
             Rule("bias", "grad_bias", "recurrent", fields=_products),
         )
         inputs = ("a", *self.initial) if more else ("a",)
+        forward = forward[: 2 - self._is_whole]
         return Operator(spec, forward, (*backward, *more), inputs=inputs)
 
     def first_step(self) -> tuple[Rule, ...]:
@@ -106,7 +117,7 @@ def _slice(makes: str, of: str, whole: Whole, blocks: Blocks) -> Rule:
 def _first_step(f: Fields) -> Fields:
     """Return the fields of a slice: the gradients of the step that the walk begins with."""
     size = prod(_of_step(f))
-    begin = (f["n"] - 1) * size if f["groups"] else 0
+    begin = (f["n"] - 1) * size if int(f["groups"]) & 1 else 0
     return {"n": 1, "c": f["n"] * size, "h": 1, "w": 1, "k": size, "oh": begin}
 
 
@@ -155,6 +166,23 @@ def _gru_from(a: Shape, initial: Shape, *, backward: bool = False) -> Spec:
     return _GRU.spec(a, backward, (initial,))
 
 
+_PLAIN = _Kind("gru", 1, 2, (1, 1), (0, 1), (0, 1), ("initial",))
+
+
+def _rnn(a: Shape, *, backward: bool = False, relu: bool = False) -> Spec:
+    """Walk along time: a (T, N, H) -> states (T, N, H), from states of 0.
+
+    A state is the tanh (or relu) of `a` plus the product of the state before with the recurrent
+    weight (H, H). If `backward`, the walk begins with the last step.
+    """
+    return _PLAIN.spec(a, backward, relu=relu)
+
+
+def _rnn_from(a: Shape, initial: Shape, *, backward: bool = False, relu: bool = False) -> Spec:
+    """Do the same as `rnn`, from an initial state (N, H) that another layer computes."""
+    return _PLAIN.spec(a, backward, (initial,), relu=relu)
+
+
 _LSTM = _Kind("lstm", 4, 3, (2, 1), (0, 4), (0, 4), ("initial", "cell"))
 
 
@@ -173,6 +201,29 @@ def _lstm_from(a: Shape, initial: Shape, cell: Shape, *, backward: bool = False)
     return _LSTM.spec(a, backward, (initial, cell))
 
 
+_CELLS = replace(_LSTM, states=4, output=(0, 4))
+
+
+def _lstm_cells(a: Shape, *, backward: bool = False) -> Spec:
+    """Do the same as `lstm`, with the output (T, N, 4 * H).
+
+    It has the states h and cell before each step, then those after it. Only the last two may have
+    a gradient.
+    """
+    return _CELLS.spec(a, backward)
+
+
+def _lstm_cells_from(a: Shape, initial: Shape, cell: Shape, *, backward: bool = False) -> Spec:
+    """Do the same as `lstm_cells`, from initial states (N, H) that other layers compute."""
+    return _CELLS.spec(a, backward, (initial, cell))
+
+
+def _from_states(kind: _Kind, spec: Callable[..., Spec]) -> Operator:
+    """Return the row of a layer of LSTM units from initial states that other layers compute."""
+    product = replace(_from_first("initial"), shape=None)
+    return kind.operator(spec, *kind.first_step(), product, Rule("cell", "", "kept"))
+
+
 RECURRENT_OPERATORS = {
     "gru": _GRU.operator(_gru),
     "gru_from": _GRU.operator(
@@ -182,10 +233,11 @@ RECURRENT_OPERATORS = {
         Rule("initial", "add", "products kept", fields=_states_of_samples),
     ),
     "lstm": _LSTM.operator(_lstm),
-    "lstm_from": _LSTM.operator(
-        _lstm_from,
-        *_LSTM.first_step(),
-        replace(_from_first("initial"), shape=None),
-        Rule("cell", "", "kept"),
+    "lstm_from": _from_states(_LSTM, _lstm_from),
+    "lstm_cells": _CELLS.operator(_lstm_cells),
+    "lstm_cells_from": _from_states(_CELLS, _lstm_cells_from),
+    "rnn": _PLAIN.operator(_rnn),
+    "rnn_from": _PLAIN.operator(
+        _rnn_from, *_PLAIN.first_step(), replace(_from_first("initial"), shape=None)
     ),
 }

@@ -6,7 +6,6 @@ OF_SIZES = (
     *("GreaterOrEqual", "Less", "LessOrEqual", "Mod", "Not", "Or", "Range", "Shape", "Size"),
 )
 _OPERATORS: dict[str, tuple[str, ...]] = {
-    "this recurrent layer is not supported: use GRU or LSTM": ("RNN",),
     "the model is quantised: export it in float32, before quantisation": (
         *("ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger"),
         *("QLinearConv", "QLinearMatMul", "QuantizeLinear"),

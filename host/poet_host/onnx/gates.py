@@ -13,7 +13,7 @@ import numpy as np
 
 from ..graph.weights import Array
 
-TO_PYTORCH = {"GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1)}
+TO_PYTORCH = {"GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1), "RNN": (0,)}
 """For each gate in the order of PyTorch, its place in the order of ONNX."""
 SLOTS = (("weight_ih",), ("weight_hh",), ("bias_ih", "bias_hh"))
 """PyTorch's names of the weights that the inputs 1, 2 and 3 of a node join."""

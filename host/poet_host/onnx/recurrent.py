@@ -14,16 +14,25 @@ from .gates import SLOTS, split
 from .node import ImportedNode, Rule
 
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-_ACTIVATIONS = {"GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
-_KINDS = {"GRU": "gru", "LSTM": "lstm"}
-_STATES = {"GRU": (5,), "LSTM": (5, 6)}  # inputs with the states before the first step
+_ACTIVATIONS = {
+    "GRU": (["sigmoid", "tanh"],),
+    "LSTM": (["sigmoid", "tanh", "tanh"],),
+    "RNN": (["tanh"], ["relu"]),
+}
+_KINDS = {"GRU": "gru", "LSTM": "lstm", "RNN": "rnn"}
+_STATES = {"GRU": (5,), "LSTM": (5, 6), "RNN": (5,)}  # inputs with the states before the first step
 _ROLLED = ("gru",)  # layers whose recurrent weight begins with the last gate
+
+
+def _activations(node: ImportedNode) -> list[str]:
+    names = node.attribute("activations") or []
+    return [str(name, "utf-8").lower() for name in names]
 
 
 def _check(node: ImportedNode) -> None:
     op, count = node.onnx.op, len(_DIRECTIONS[node.attribute("direction", "forward")])
-    found = [name.lower() for name in node.attribute("activations") or []]
-    if found not in ([], _ACTIVATIONS[op] * count):
+    found = _activations(node)
+    if found and found not in [known * count for known in _ACTIVATIONS[op]]:
         raise Unsupported(f"the activations {found} are not supported: use those of PyTorch")
     if op == "GRU" and not node.attribute("linear_before_reset", 0):
         raise Unsupported(
@@ -94,10 +103,12 @@ def _direction(
 ) -> Tensor:
     """Add the layers of one direction. Return the states (T, N, H) after each step.
 
+    With the cells of an LSTM, return all states (T, N, 4 * H), the cells last.
     `weights`: weight_ih and weight_hh, then bias_ih and bias_hh unless there are none.
     """
     of_input, of_state, *biases = weights
     kind, units = _KINDS[node.onnx.op], of_state.value.shape[1]
+    options = {"backward": backward} | ({"relu": True} if "relu" in _activations(node) else {})
 
     def parameters(name: str, weight: Constant, bias: list[Constant]) -> dict[str, Node]:
         slots = zip(("weight", "bias"), (weight, *bias), strict=False)
@@ -116,11 +127,22 @@ def _direction(
     if not biases:
         given["bias"] = node.untrained(name, "bias", (size,), "zeros")
     shape = (x.shape[1], units)
+    ending = "_cells" if _is_read(node, 2) else ""
     initial = [_initial(node, number, direction, shape) for number in _STATES[node.onnx.op]]
     if not any(initial):
-        return node.layer(kind, (a,), name=name, parameters=given, backward=backward)
+        return node.layer(f"{kind}{ending}", (a,), name=name, parameters=given, **options)
     inputs = (a, *(state or _zeros(node, shape) for state in initial))
-    return node.layer(f"{kind}_from", inputs, name=name, parameters=given, backward=backward)
+    return node.layer(f"{kind}{ending}_from", inputs, name=name, parameters=given, **options)
+
+
+def _is_read(node: ImportedNode, number: int) -> bool:
+    """Return True if a node reads output `number`, or if it is the output of the model."""
+    name, context = "".join(node.onnx.outputs[number : number + 1]), node.context
+    return bool(name) and (name == context.model.output or bool(context.readers(name)))
+
+
+def _part(node: ImportedNode, x: Tensor, name: str, axis: int, begin: int, size: int) -> Tensor:
+    return node.layer("slice", (x,), axis, begin, begin + size, name=node.helper_name(name))
 
 
 def _zeros(node: ImportedNode, shape: tuple[int, int]) -> Tensor:
@@ -146,7 +168,7 @@ def _recurrent(node: ImportedNode) -> list[Tensor | Deferred]:
         )
     whole = [_weights(node, number) if node.has(number) else [] for number in (1, 2, 3)]
     directions = _DIRECTIONS[node.attribute("direction", "forward")]
-    states, last = [], []
+    states, last, cells = [], [], []
     for i, backward in enumerate(directions):
         own = [
             part
@@ -154,17 +176,20 @@ def _recurrent(node: ImportedNode) -> list[Tensor | Deferred]:
             for part in found[i * len(slots) : (i + 1) * len(slots)]
         ]
         y = _direction(node, x, i, backward, own)
-        steps, *state = y.shape
-        states.append(Tensor(y.name, (steps, 1, *state)))
-        if any(node.context.readers(name) for name in node.onnx.outputs[1:2]):
-            begin = 0 if backward else steps - 1
-            name = node.helper_name("last")
-            last.append(node.layer("slice", (y,), 0, begin, begin + 1, name=name))
-    if any(node.context.readers(name) for name in node.onnx.outputs[2:3]):
-        raise Unsupported("the cell state cannot be an output: use the hidden state")
-    seen = node.context.readers(node.onnx.outputs[0]) or not last
-    whole_states = _joined(node, states, 1) if seen else states[0]
-    return [whole_states, _joined(node, last, 0)] if last else [whole_states]
+        steps, batch, _ = y.shape
+        begin = 0 if backward else steps - 1
+        if _is_read(node, 2):
+            units = y.shape[2] // 4
+            end = _part(node, y, "last", 0, begin, 1)
+            cells.append(_part(node, end, "last_cell", 2, 3 * units, units))
+            if _is_read(node, 0) or _is_read(node, 1):
+                y = _part(node, y, "hidden", 2, 2 * units, units)
+        states.append(Tensor(y.name, (steps, 1, batch, y.shape[2])))
+        if _is_read(node, 1):
+            last.append(_part(node, y, "last", 0, begin, 1))
+    seen = _is_read(node, 0) or not (last or cells)
+    first = _joined(node, states, 1) if seen else states[0]
+    return [first, *(_joined(node, part, 0) if part else first for part in (last, cells))]
 
 
-RECURRENT_RULES: dict[str, Rule] = {"GRU": _recurrent, "LSTM": _recurrent}
+RECURRENT_RULES: dict[str, Rule] = dict.fromkeys(_KINDS, _recurrent)

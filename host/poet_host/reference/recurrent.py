@@ -34,11 +34,21 @@ def _gru_gates(op: Op, a: Array, h: Array, w: Array, b: Array) -> tuple[Array, A
     return r, z, tanh(a[:, 2] + r * term), term
 
 
+def _plain_state(op: Op, a: Array, h: Array, w: Array, b: Array) -> Array:
+    """Return the states of plain units, which have no gates, after a step."""
+    total: Array = a.reshape(op.c, op.w) + _recurrent(op, w, b, h)[0]
+    return np.where(total < 0, f32(0), total) if op.groups & 2 else tanh(total)
+
+
 @kernel
 def gru(op: Op, a: Array, w: Array, b: Array, h: Array) -> Array:
     y = np.empty(op.input_shape, f32)
     h = h.reshape(op.c, op.w)
-    for row in _rows(op, bool(op.groups)):
+    for row in _rows(op, bool(op.groups & 1)):
+        if op.k == op.w:
+            y[row, :, 0], y[row, :, 1] = h, _plain_state(op, a[row], h, w, b)
+            h = y[row, :, 1]
+            continue
         _, z, n, _ = _gru_gates(op, a[row], h, w, b)
         y[row, :, 0], y[row, :, 1] = h, (f32(1) - z) * n + z * h
         h = y[row, :, 1]
@@ -50,10 +60,15 @@ def gru_grad(op: Op, a: Array, states: Array, w: Array, b: Array, dy: Array) -> 
     d = np.empty((op.n, op.c, op.oh // op.w, op.w), f32)
     later, kept = None, np.zeros((op.c, op.w), f32)
     one = f32(1)
-    for row in _rows(op, not op.groups):
-        h = states[row, :, 0]
-        r, z, n, term = _gru_gates(op, a[row], h, w, b)
+    for row in _rows(op, not op.groups & 1):
+        h, y = states[row, :, 0], states[row, :, 1]
         dh = dy[row].reshape(op.c, op.w)
+        if op.k == op.w:
+            dh = dh if later is None else dh + _from_later(op, later, w)
+            later = np.where(y == 0, f32(0), dh) if op.groups & 2 else dh * (one - y * y)
+            d[row, :, 0] = later
+            continue
+        r, z, n, term = _gru_gates(op, a[row], h, w, b)
         if later is not None:
             dh = dh + (kept + _from_later(op, later, w))
         dn = dh * (one - z) * (one - n * n)
@@ -78,12 +93,14 @@ def _lstm_gates(
 def lstm(op: Op, a: Array, w: Array, b: Array, h: Array, cell: Array) -> Array:
     y = np.empty(op.input_shape, f32)
     states = [h.reshape(op.c, op.w), cell.reshape(op.c, op.w)]
-    for row in _rows(op, bool(op.groups)):
+    for row in _rows(op, bool(op.groups & 1)):
         before: Array = np.stack(states, 1)
         y[row, :, :2] = before
         *_, o, after = _lstm_gates(op, a[row], before, w, b)
         states = [o * tanh(after), after]
         y[row, :, 2] = states[0]
+        if op.h > 3:
+            y[row, :, 3] = after
     return y
 
 
@@ -92,14 +109,16 @@ def lstm_grad(op: Op, a: Array, states: Array, w: Array, b: Array, dy: Array) ->
     d = np.empty((op.n, op.c, op.oh // op.w, op.w), f32)
     later, kept = None, np.zeros((op.c, op.w), f32)
     one = f32(1)
-    for row in _rows(op, not op.groups):
+    for row in _rows(op, not op.groups & 1):
         before = states[row, :, :2]
         i, f, g, o, after = _lstm_gates(op, a[row], before, w, b)
         t = tanh(after)
-        dh = dy[row].reshape(op.c, op.w)
+        dh = dy[row].reshape(op.c, -1, op.w)[:, -2 if op.h > 3 else 0]
         if later is not None:
             dh = dh + _from_later(op, later, w)
         dc = dh * o * (one - t * t)
+        if op.h > 3:
+            dc = dc + dy[row].reshape(op.c, op.h, op.w)[:, 3]
         if later is not None:
             dc = dc + kept
         d[row, :, 0], d[row, :, 1] = dc * g * (i * (one - i)), dc * before[:, 1] * (f * (one - f))

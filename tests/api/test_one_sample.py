@@ -6,7 +6,9 @@ import numpy as np
 import poet_host as poet
 import pytest
 import torch
+from poet_host import api
 from poet_host.graph.weights import start_values
+from poet_host.profile.profile import estimate_profile
 from poet_host.reference.inference import logits, takes_any_number
 from support import whole_runs as runs
 from torch import Tensor, nn
@@ -57,3 +59,16 @@ def test_an_inference_takes_one_sample(module: nn.Module) -> None:
     with runs.board(schedule) as board:
         found = poet.predict(schedule, x, weights=values, connection=board)
     assert np.array_equal(found.outputs, logits(graph, values, x))
+
+
+def test_without_a_card_an_inference_reads_none_if_steps_have_slices() -> None:
+    graph: Any = poet.load("lenet-digits")
+    profile = estimate_profile(api.load_board("mkr1000"))
+    found = []
+    for limit in (None, "2ms"):
+        problem = poet.problem(graph, profile, ram="100%", storage=False, slice=limit)
+        forward = poet.encode(graph, poet.solve(problem)).needed_forward()
+        found.append([forward.meta["plan"][key] for key in ("time_us", "total_energy_uj")])
+    assert problem.streaming
+    assert problem.streaming.nests
+    assert found[0] == found[1]

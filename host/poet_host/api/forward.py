@@ -176,7 +176,7 @@ def _priced(graph: Graph, problem: Problem, homes: Mapping[str, int]) -> Problem
         problem, graph=cost_graph(graph, problem.profile, problem.graph.storage),
         deadline_us=None, streaming=None, streamable=None,
     )  # fmt: skip
-    if problem.streaming is not None:
+    if problem.streaming is not None and problem.graph.storage:
         both = (
             (name, cut) for name, cut in problem.streaming.cuts.items() if name in graph.by_name
         )

@@ -17,6 +17,7 @@ from ..errors import BadInput
 from ..graph.graph import Graph
 from ..graph.weights import Weights, check_starting_values
 from ..profile.profile import board_power
+from ..run.best import Best, Patience
 from ..run.log import Log
 from ..run.run import Run
 from ..run.session import Files, Session
@@ -150,10 +151,12 @@ def run_training(
     last: int,
     on_step: OnStep | None,
     stopped: Callable[[], bool],
+    best: Best | None = None,
 ) -> Run:
     """Train until step `last`. `on_step` logs, validates and saves: see run.session."""
+    is_final = (lambda: best.is_final) if best else (lambda: False)
     try:
-        run = train_until(training, last, on_step, stopped)
+        run = train_until(training, last, on_step, stopped, is_final)
     except Diverged:  # the exception holds the run and its weights
         connection.written = (training.schedule.model.crc, training.committed)
         raise
@@ -171,6 +174,7 @@ def training_session(
     erase_card: bool,
     commit_every: int | None,
     say: Callable[[str], object],
+    patience: Patience,
 ) -> Iterator[Session]:
     """Begin a training with its log, and yield its session. `about` goes to the log.
 
@@ -195,7 +199,7 @@ def training_session(
             before_moving=Backup(task.schedule.graph, files.weights, say),
             commit_every=commit_every or COMMIT_EVERY,
         )  # fmt: skip
-        yield Session(training, log, files, say)
+        yield Session(training, log, files, say, patience)
 
 
 class Backup:

@@ -10,15 +10,16 @@ from ..card.card_device import CardDevice, job_room_bytes, partition_blocks
 from ..card.card_export import Exported, exported
 from ..card.card_report import CardReport
 from ..card.job import JobState, check_room, job_size, make_job, read_job, write_job
-from ..card.weights import SavedWeights, facts_of_weights, write_tensors
+from ..card.weights import SavedWeights, facts_of_weights, save_weights, write_tensors
 from ..data.facts import DataFacts
 from ..data.fitted import FittedData, adapted
 from ..device.device import Progress
 from ..errors import BadInput
 from ..graph.weights import Weights
+from ..run.best import Best, patience_for
 from ..run.evaluate import Evaluation, Half, evaluate as evaluate_on
 from ..run.predict import Prediction, predict as predict_on
-from ..run.run import Run
+from ..run.run import Run, Step
 from ..run.train import COMMIT_EVERY, BeforeMoving, OnStep, Training, load_schedule, prepare_board
 from ..schedule.decode import decode
 from ..schedule.schedule import Schedule
@@ -53,6 +54,8 @@ def train(
     erase_card: bool = False,
     before_moving: BeforeMoving | None = None,
     commit_every: int = COMMIT_EVERY,
+    best_weights: str | Path | None = None,
+    patience: int | str | None = None,
     on_step: OnStep | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Run:
@@ -76,6 +79,11 @@ def train(
     are written in another layout. If `before_moving` is None, a temporary file keeps the weights.
     A schedule without storage commits its weights after every `commit_every` steps, and at the end.
 
+    After each epoch, this computer validates the weights with the held-out samples, and keeps those
+    with the lowest loss in the file `best_weights`. With `patience`, a number of epochs, training
+    ends after so many epochs without better weights. "5:accuracy" compares accuracies instead. A
+    resumed training continues with the weights in that file.
+
     Raises BadInput if the data or the weights do not fit, or if weights on the card would be lost;
     Diverged if the loss or a parameter is not finite; LinkBroken if the board no longer answers.
     """
@@ -87,11 +95,28 @@ def train(
         schedule, data, rates, epochs=epochs, steps=steps, shuffle=shuffle, seed=seed,
         weights=weights, first_step=first_step, resume=resume,
     )  # fmt: skip
+    if patience is not None and best_weights is None:
+        raise BadInput("`patience` needs a file for the best weights: pass `best_weights`")
+    by = None if best_weights is None else patience_for(task.data, patience)
     training = begin(
         task, connection, erase_card=erase_card, before_moving=before_moving,
         commit_every=commit_every,
     )  # fmt: skip
-    return run_training(training, connection, task.last, on_step, stopped)
+    if best_weights is None or by is None:
+        return run_training(training, connection, task.last, on_step, stopped)
+    graph = task.schedule.graph
+    best = Best(
+        training, Path(best_weights), by,
+        lambda path, weights, step: save_weights(path, graph, weights, step), resume,
+    )  # fmt: skip
+
+    def after_step(step: Step, last: int) -> None:
+        if on_step:
+            on_step(step, last)
+        if step.step % task.data.steps_per_epoch == 0:
+            best.after(training.weights(), step.step)
+
+    return run_training(training, connection, task.last, after_step, stopped, best)
 
 
 def begin_training(

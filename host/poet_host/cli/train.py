@@ -76,6 +76,12 @@ class TrainOptions:
         "computer. Keep the weights with the lowest loss in NAME.best.safetensors if "
         "--save-weights is NAME.safetensors.",
     )  # fmt: skip
+    patience: str | None = option(
+        metavar="N[:accuracy]", show_default="train until the end",
+        help="Validate after each epoch, as --validate does, and stop after N epochs in a row "
+        "without a lower loss of the held-out samples. With N:accuracy, compare their accuracy "
+        "instead.",
+    )  # fmt: skip
     load_weights: Path | None = load_weights_option(type=WRITTEN_FILE)
     run_path: Path | None = output_file(
         "--run", help="When the run ends, write its losses, times and trace to this JSON file."
@@ -110,8 +116,9 @@ class TrainOptions:
 
     @property
     def best(self) -> Path | None:
-        """The file of the weights with the lowest loss on the held-out samples."""
-        return self.save_weights.with_suffix(".best.safetensors") if self.validated else None
+        """The file of the best weights by the held-out samples."""
+        is_validated = self.validated or self.patience is not None
+        return self.save_weights.with_suffix(".best.safetensors") if is_validated else None
 
     @property
     def files(self) -> Files:
@@ -141,6 +148,7 @@ def train(given: TrainOptions) -> int:
     """Train the model of a schedule on a board, and save the weights."""
     given.check()
     task = _task(given)
+    patience = api.patience_for(task.data, given.patience) if given.best else api.Patience()
     schedule, graph = task.schedule, task.schedule.graph
     _check_space(graph, task.last - task.start.first_step, given)
     ram = api.arena_for(schedule, given.port, given.storage if given.from_board else None)
@@ -152,6 +160,7 @@ def train(given: TrainOptions) -> int:
         api.training_session(
             task, connection, given.files, _about(task, connection, given),
             erase_card=given.erase_card, commit_every=given.commit_every, say=say,
+            patience=patience,
         ) as session,
     ):  # fmt: skip
         _say_classes(session)
@@ -164,7 +173,7 @@ def train(given: TrainOptions) -> int:
             try:
                 run = api.run_training(
                     session.training, connection, task.last, session.on_step,
-                    lambda: stopped_by() != 0,
+                    lambda: stopped_by() != 0, session.best,
                 )  # fmt: skip
             except api.Diverged as error:
                 run, failed = error.run, failure(str(error), error.exit_code)
@@ -206,8 +215,6 @@ def _task(given: TrainOptions) -> api.Task:
     raw = given.data.normalize is None and not (given.resume or given.load_weights)
     if data.x.dtype == np.uint8 and raw:
         say(f"data {data.name}: x has bytes (0 to 255). --normalize scale often trains better")
-    if given.validated and data.x_test is None:
-        raise BadInput(f"data {data.name}: validation needs held-out samples. Set --test-split")
     if given.strict_deadline and schedule.meta["plan"].get("deadline_us") is None:
         raise BadInput(
             f"--strict-deadline: the schedule {given.schedule} has no deadline. Run `poet-host "
@@ -269,6 +276,8 @@ def _say_unused(session: Session, last: int, steps: int | None) -> None:
         )
     if session.begun >= last:
         say(f"nothing to train: step {session.begun:,} is done, and the last step is {last:,}")
+    elif session.best and session.best.is_final:
+        say("nothing to train: the last epochs gave no better weights. Set a higher --patience")
 
 
 def _save(session: Session, run: api.Run, given: TrainOptions) -> None:
@@ -276,7 +285,7 @@ def _save(session: Session, run: api.Run, given: TrainOptions) -> None:
     weights = session.save(run)
     if given.run_path:
         run.save(given.run_path)
-    best = given.best if session.best else None
+    best = given.best if session.best and session.best.found else None
     if written := [path for path in (weights, given.run_path, best) if path]:
         say(f"wrote {' and '.join(map(str, written))}")
 
@@ -357,10 +366,11 @@ def _facts(
         rows.append(("- including the sleeping board", f"{run.total_energy_uj:,.1f} uJ"))
     if accuracy is not None:
         rows.append(("accuracy on held-out data", f"{accuracy:.1%}"))
-    if session.best:
-        rows.append(
-            ("lowest validation loss", f"{session.best.loss:.4f} after step {session.best.step:,}")
-        )
+    if session.best and (best := session.best.found):
+        by = session.best.patience.by
+        value = f"{best.loss:.4f}" if by == "loss" else f"{best.accuracy:.1%}"
+        which = "lowest" if by == "loss" else "highest"
+        rows.append((f"{which} validation {by}", f"{value} after step {best.step:,}"))
     return rows
 
 

@@ -16,7 +16,7 @@ from ..graph.weights import Weights
 from ..schema import convert, of_format
 
 FORMAT, VERSION = "poet-run", 1
-Ended = Literal["done", "interrupted", "not_finite"]
+Ended = Literal["done", "interrupted", "no_improvement", "not_finite"]
 
 NO_WEIGHTS: Weights = MappingProxyType({})
 _AGAIN = "use a file that `train --run` wrote, or train again"

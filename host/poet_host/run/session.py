@@ -2,18 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Protocol
 
-from ..card.weights import load_weights, save_weights, step_of_weights
+from ..card.weights import save_weights
 from ..errors import PoetError
 from ..graph.weights import Weights
+from .best import Best, Patience
 from .evaluate import held_out_accuracy
 from .log import Log
 from .run import Run, Step, weights_sha256
 from .train import Training
-from .validate import Validated, validate
+from .validate import Validated
 
 
 class Report(Protocol):
@@ -32,7 +32,7 @@ class Files:
 
     weights: Path
     save_every: int | None = None  # number of steps after which `weights` is written, too
-    best: Path | None = None  # the weights with the lowest loss on the held-out samples
+    best: Path | None = None  # the best weights by the held-out samples
     log: Path | None = None
     continues: bool = False  # True: `best` and `log` continue those of the previous run
 
@@ -45,24 +45,26 @@ class Session:
     """
 
     def __init__(
-        self, training: Training, log: Log, files: Files, warn: Callable[[str], object]
+        self,
+        training: Training,
+        log: Log,
+        files: Files,
+        warn: Callable[[str], object],
+        patience: Patience,
     ) -> None:
         self.training, self.log = training, log
         self.begun = training.committed
         self.per_epoch = training.data.steps_per_epoch
         self.validations: list[Validated] = []
-        self.best: Validated | None = None  # the validation with the lowest loss
         self.report: Report | None = None
         self.write_error = ""  # why weights could not be saved during training; empty: no error
         self._files, self._warn = files, warn
         self._losses: list[float] = []  # losses of the steps so far in this epoch
-        if files.continues and files.best and files.best.exists():
-            self._load_best(files.best)
-
-    def _load_best(self, path: Path) -> None:
-        """Validate the best weights of the previous run. Only a lower loss replaces them."""
-        weights = load_weights(path, self.training.graph)
-        self.best = self._validated(weights, step_of_weights(path))
+        self.best = (
+            Best(training, files.best, patience, self._checkpoint, files.continues)
+            if files.best
+            else None
+        )
 
     def on_step(self, step: Step, last: int) -> None:
         """Log, report, validate and save after a step.
@@ -78,29 +80,21 @@ class Session:
             text = f"epoch {step.step // self.per_epoch}, mean loss {mean:.4f}"
             self._losses = []
         is_saved = self._files.save_every and step.step % self._files.save_every == 0
-        if is_saved or (is_epoch and self._files.best):
+        if is_saved or (is_epoch and self.best):
             weights = self.training.weights()
             if is_saved and step.step < last:
                 self._checkpoint(self._files.weights, weights, step.step)
-            if is_epoch and self._files.best:
-                text += self._validate(weights, step.step)
+            if is_epoch and self.best:
+                text += self._validate(self.best, weights, step.step)
         if self.report:
             self.report(step.step, last, text, is_epoch)
 
-    def _validate(self, weights: Weights, step: int) -> str:
-        assert self._files.best is not None
-        result = self._validated(weights, step)
+    def _validate(self, best: Best, weights: Weights, step: int) -> str:
+        result = best.after(weights, step)
         self.validations.append(result)
         self.log.validated(result)
-        if isfinite(result.loss) and (self.best is None or result.loss < self.best.loss):
-            self.best = result
-            self._checkpoint(self._files.best, weights, step)
         accuracy = "" if result.accuracy is None else f", accuracy {result.accuracy:.1%}"
         return f", validation loss {result.loss:.4f}{accuracy}"
-
-    def _validated(self, weights: Weights, step: int) -> Validated:
-        training = self.training
-        return validate(training.graph, weights, training.data, step // self.per_epoch, step)
 
     def _checkpoint(self, path: Path, weights: Weights, step: int) -> None:
         """Save weights. If that fails, training continues, and the command fails at its end."""
@@ -140,9 +134,9 @@ class Session:
         return accuracy
 
     def to_json(self) -> dict[str, object]:
-        best = self.best and {**self.best.to_json(), "file": str(self._files.best)}
+        best = self.best and self.best.found
         return {
             "steps": self.training.committed,
             "validation": [result.to_json() for result in self.validations],
-            "best": best,
+            "best": best and {**best.to_json(), "file": str(self._files.best)},
         }

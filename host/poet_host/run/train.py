@@ -289,12 +289,16 @@ def train(
     steps: int,
     on_step: OnStep | None = None,
     stopped: Callable[[], bool] = lambda: False,
+    is_final: Callable[[], bool] = lambda: False,
 ) -> Run:
     """Train until the board has committed `steps` steps.
 
-    If `stopped()` is true after a step, the run ends there as "interrupted".
+    If `stopped()` is true after a step, the run ends there as "interrupted". If `is_final()` is
+    true before a step, it ends as "no_improvement".
     """
     while training.committed < steps:
+        if is_final():
+            return training.finish("no_improvement")
         step = training.step(more=training.committed + 1 < steps)
         if on_step:
             on_step(step, steps)

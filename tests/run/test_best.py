@@ -1,0 +1,75 @@
+"""Early stopping: a training ends when its held-out samples find no better weights."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import poet_host as poet
+import pytest
+from poet_host.run.run import Run, weights_sha256
+from poet_host.schedule.schedule import Schedule
+from support import whole_runs as runs
+
+PER_EPOCH = 3  # steps
+
+
+def schedule() -> Schedule:
+    """Of a training whose validation loss soon grows."""
+    return runs.schedule(runs.digits(learning_rate=0.3))
+
+
+def few() -> poet.Dataset:
+    data = poet.load_data("digits")
+    return poet.Dataset("few", data.x[:12], data.y[:12], data.x[50:90], data.y[50:90])
+
+
+def trained(card: Path, best: Path, **options: Any) -> Run:
+    with poet.connect("native", storage=card, arena_bytes=runs.MIB) as board:
+        return poet.train(schedule(), board, few(), epochs=40, best_weights=best, **options)
+
+
+def expected_end(losses: list[float], patience: int) -> int:
+    """Return the number of the epoch after which training must stop."""
+    for epoch in range(patience, len(losses) + 1):
+        if epoch - 1 - int(np.argmin(losses[:epoch])) >= patience:
+            return epoch
+    raise AssertionError(f"the losses {losses} always fell")
+
+
+@pytest.mark.parametrize("stop", [4, 6])
+def test_a_resumed_training_stops_at_the_same_step(
+    stop: int, train: Any, card: Path, tmp_path: Path
+) -> None:
+    """`stop`: a step within an epoch, and the end of an epoch that nobody has validated."""
+    data, path = few(), tmp_path / "few.npz"
+    np.savez(path, x=data.x, y=data.y, x_test=data.x_test, y_test=data.y_test)
+    straight = train(schedule(), "--epochs", 40, "--patience", 2, "--json", data=path).json
+    losses = [row["loss"] for row in straight["validation"]]
+    assert straight["ended"] == "no_improvement"
+    assert straight["steps"] == PER_EPOCH * expected_end(losses, 2)
+    assert straight["best"]["loss"] == min(losses)
+
+    best = tmp_path / "best.safetensors"
+    with poet.connect("native", storage=card, arena_bytes=runs.MIB) as board:
+        poet.train(schedule(), board, few(), steps=5, best_weights=best)
+    if stop == 6:
+        with poet.connect("native", storage=card, arena_bytes=runs.MIB) as board:
+            poet.train(schedule(), board, few(), steps=6, resume=True)
+    run = trained(card, best, patience=2, resume=True)
+    assert (run.ended, run.last_step) == ("no_improvement", straight["steps"])
+    assert weights_sha256(run.weights) == straight["weights_sha256"]
+    assert best.read_bytes() == (tmp_path / "w.best.safetensors").read_bytes()
+    again = trained(card, best, patience=2, resume=True)
+    assert (again.ended, again.steps) == ("no_improvement", ())
+
+
+def test_accuracy_may_decide(card: Path, tmp_path: Path) -> None:
+    best = tmp_path / "best.safetensors"
+    run = trained(card, best, patience="2:accuracy")
+    assert run.ended == "no_improvement"
+    assert run.last_step == poet.step_of_weights(best) + 2 * PER_EPOCH
+
+
+@pytest.mark.parametrize("patience", ["0", "x", "3:auc", ""])
+def test_a_wrong_patience_is_refused(patience: str, train: Any) -> None:
+    train(schedule(), "--patience", patience).fails(2, "patience")

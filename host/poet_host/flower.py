@@ -1,0 +1,375 @@
+"""A fleet of boards that trains one model by federated learning, on Flower (extra `fleet`).
+
+`client_app` is the part of a computer with a board, `server_app` the part that averages. Flower
+carries the messages, and its strategies average. Parameters and running statistics travel. Samples
+stay, and so do the states of optimisers, which are zero when a round begins: an answer depends only
+on the weights that were sent, the round and the board. So a lost answer can be asked for again.
+
+For the same answers, the weights after a round have the same bits, in whatever order the answers
+arrive, and whatever the boards and their plans are.
+"""
+
+import json
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .api.connection import Connection, arena_for, connect
+from .api.inputs import Data, as_schedule, as_weights, fitted
+from .api.models import load
+from .api.training import train
+from .card.card import check_replaceable
+from .card.weights import save_weights
+from .errors import BadInput, PoetError
+from .graph.graph import Graph
+from .graph.weights import Weights, is_constant, start_values, weight_nodes
+from .run.evaluate import held_out_accuracy
+from .run.run import Run, weights_sha256
+from .schedule.decode import Wait, walk
+from .schedule.schedule import Schedule
+
+ROUND_S = 3600.0  # default of the longest wait for the answers of a round
+NODES_S = 120.0  # default of the longest wait for boards that are not connected
+_TRIES = 3  # how often an answer is asked for, if it is lost each time
+_MOST_QUERIES = 5  # for nodes, before each round: a strategy that waits for more queries again
+_POLL_S = 1.0
+_RAISED = (1, 2)  # codes of Flower's errors that a client's program reports; others: answer lost
+
+
+def client_app(
+    *,
+    data: Data | Callable[[Mapping[str, Any]], Data] | None = None,
+    mods: Iterable[Any] = (),
+    **defaults: str | int | float,
+) -> Any:
+    """Return a ClientApp of Flower that trains on the board of a SuperNode.
+
+    The SuperNode's `--node-config` names the `board` (its number, from 0 on, another one for each
+    SuperNode), its `port` (see connect), the `schedule` (a .poet file), the `data` (see load_data),
+    and optionally the `storage` of a board that runs on this computer. `defaults` are used where it
+    names none. `data` may also be a function of these values. `mods`: see Flower.
+
+    Each training message must contain the arrays, and `local-steps` in its config or in the run's.
+    Raises BadInput if Flower is not installed.
+    """
+    flwr = _flower()
+    app = flwr.clientapp.ClientApp(mods=list(mods))
+
+    @app.train()  # type: ignore[untyped-decorator]
+    def train_on_board(message: Any, context: Any) -> Any:
+        node = {"port": "native", **defaults, **context.node_config}
+        try:
+            arrays = {name: array.numpy() for name, array in message.content["arrays"].items()}
+            settings = {**context.run_config, **message.content["config"]}
+            found, kind, metrics = train_round(node, data, arrays, settings)
+        except (PoetError, OSError) as error:
+            text = f"board {node.get('board', '?')} at {node['port']}: {error}"
+            return flwr.app.Message(flwr.app.Error(_RAISED[1], text), reply_to=message)
+        content = {
+            "arrays": flwr.app.ArrayRecord({k: flwr.app.Array(v) for k, v in found.items()}),
+            "metrics": flwr.app.MetricRecord(metrics),
+            "about": flwr.app.ConfigRecord({"kind": kind}),
+        }
+        return flwr.app.Message(flwr.app.RecordDict(content), reply_to=message)
+
+    return app
+
+
+def server_app(
+    model: str | Path | Graph,
+    *,
+    rounds: int | None = None,
+    local_steps: int | None = None,
+    boards: int | None = None,
+    least: int | None = None,
+    strategy: Any = None,
+    weights: Weights | str | Path | None = None,
+    data: Data | None = None,
+    seed: int = 0,
+    round_s: float = ROUND_S,
+    nodes_s: float = NODES_S,
+    save_to: str | Path | None = None,
+    log_to: str | Path | None = None,
+) -> Any:
+    """Return a ServerApp of Flower that trains `model` on a fleet of `boards`.
+
+    In each of `rounds`, every board trains `local_steps` steps. `least`: how many boards must
+    answer, so that a round goes on without the others (None: all of them). `strategy`: one of
+    Flower's strategies (None: FedAvg). `weights`: the first weights (None: those of the model's
+    file, or random ones of `seed`). `data`: its held-out samples judge the weights of each round.
+
+    `round_s`: the longest wait for the answers of a round. `nodes_s`: the longest wait for boards
+    that are not connected. The weights after each round are written to `save_to`, and what each
+    round prints is appended to `log_to`, as a line of JSON. The config of Flower's run may name
+    `rounds`, `local-steps`, `boards`, `least`, `save-to` and `log-to`, too, and comes first. A run
+    that fails raises PoetError, which names the boards. Raises BadInput if Flower is not installed.
+    """
+    flwr = _flower()
+    app = flwr.serverapp.ServerApp()
+    options: dict[str, Any] = {
+        "rounds": rounds, "local-steps": local_steps, "boards": boards, "least": least,
+        "save-to": save_to, "log-to": log_to,
+    }  # fmt: skip
+
+    @app.main()  # type: ignore[untyped-decorator]
+    def main(grid: Any, context: Any) -> None:
+        asked = {name: context.run_config.get(name, value) for name, value in options.items()}
+        for name in ("rounds", "local-steps", "boards"):
+            if not asked[name]:
+                raise BadInput(f"fleet: `{name}` is missing: add it to the config of the run")
+        graph = model if isinstance(model, Graph) else load(model)
+        if not isinstance(graph, Graph):
+            raise BadInput(f"model {model}: a cost graph cannot be trained: name a model")
+        fleet = Fleet(grid, asked["boards"], asked["least"], round_s, nodes_s)
+        judged = None if data is None else fitted(data, graph)
+        start = start_values(graph, seed)
+        start |= {} if weights is None else as_weights(weights, graph)
+        sent = {name: flwr.app.Array(start[name]) for name in travelling(graph)}
+        frozen = sent.keys() - {node.name for node in graph.trainable}
+
+        def after_round(number: int, arrays: Any) -> Any:
+            for name in frozen:  # a mean of equal numbers may differ from them in the last bit
+                arrays[name] = sent[name]
+            found = {name: array.numpy() for name, array in arrays.items()}
+            right = None if judged is None else held_out_accuracy(graph, found, judged)
+            row = {"round": number, "accuracy": right, "sha256": weights_sha256(found)}
+            print(_line(row), flush=True)
+            if asked["save-to"]:
+                step = number * asked["local-steps"]
+                save_weights(asked["save-to"], graph, {**start, **found}, step)
+            if asked["log-to"]:
+                with Path(asked["log-to"]).open("a", encoding="utf-8") as log:
+                    log.write(json.dumps({**row, "boards": fleet.rows}) + "\n")
+
+        least_answers = fleet.least
+        by = strategy or flwr.serverapp.strategy.FedAvg(
+            fraction_evaluate=0.0, min_train_nodes=least_answers, min_available_nodes=least_answers
+        )
+        by.start(
+            fleet, flwr.app.ArrayRecord(sent), num_rounds=asked["rounds"], timeout=round_s,
+            train_config=flwr.app.ConfigRecord({"local-steps": asked["local-steps"], "seed": seed}),
+            evaluate_fn=after_round,
+        )  # fmt: skip
+
+    return app
+
+
+def travelling(graph: Graph) -> list[str]:
+    """Return the names of parameters and running statistics, which a fleet averages."""
+    return [
+        node.name
+        for node in weight_nodes(graph)
+        if node.role == "parameter" or (node.start != "zeros" and not is_constant(graph, node))
+    ]
+
+
+def train_round(
+    node: Mapping[str, Any], data: Any, arrays: Weights, settings: Mapping[str, Any]
+) -> tuple[Weights, str, dict[str, int | float]]:
+    """Train one round on a board: return the new weights, the board's kind, and its metrics.
+
+    `node`: see client_app. `arrays`: the weights that the server sent. `settings`: `server-round`
+    (from 1 on), `local-steps`, and `seed`, which selects the samples with the board's number.
+    """
+    for name, where in (("board", node), ("schedule", node), ("local-steps", settings)):
+        if name not in where:
+            raise BadInput(f"the config of the {'node' if where is node else 'run'} lacks `{name}`")
+    schedule = as_schedule(str(node["schedule"]))
+    graph = schedule.graph
+    _check_same(graph, arrays)
+    samples = fitted(data(node) if callable(data) else node.get("data", data), graph)
+    turn, steps, number = (
+        int(it) for it in (settings["server-round"], settings["local-steps"], node["board"])
+    )
+    # Adam corrects its averages for the steps since they were zero: these steps are the round's.
+    counts_anew = any(it.op == "average" for it in graph)
+    first = 0 if counts_anew else (turn - 1) * steps
+    order = f"{settings.get('seed', 0)} {number} {turn * counts_anew}"
+    storage = node.get("storage")
+    arena_bytes = arena_for(schedule, str(node["port"]), Path(storage) if storage else None)
+    with connect(str(node["port"]), storage=storage, arena_bytes=arena_bytes) as board:
+        _allow_replacing(board, schedule)
+        run = train(
+            schedule, board, samples, weights=arrays, first_step=first, steps=first + steps,
+            seed=zlib.crc32(order.encode()),
+        )  # fmt: skip
+    right = held_out_accuracy(graph, run.weights, samples)
+    metrics: dict[str, int | float] = {
+        "board": number,
+        "num-examples": len(samples.x),
+        "loss": run.steps[-1].loss,
+        "accuracy": nan if right is None else right,
+        "energy-mj": (run.total_energy_uj or 0.0) * len(run.steps) / 1000,
+        "message-bytes": 2 * sum(array.nbytes for array in arrays.values()),
+        "written-bytes": written_bytes(schedule, run),
+        "peak-bytes": run.peak_bytes,
+    }
+    return {name: run.weights[name] for name in arrays}, board.board.name, metrics
+
+
+def written_bytes(schedule: Schedule, run: Run) -> int:
+    """Return the bytes of tensors that a run wrote to the card, or without a card to the flash."""
+    graph, every = schedule.graph, schedule.header.commit_every
+    renewed = {node.name: node for node in graph if node.updates}
+    if not schedule.model.storage:
+        return len(run.commits) * sum(node.size_bytes for node in renewed.values())
+    numbers = {name: number for number, name in enumerate(schedule.names)}
+    in_step = [
+        it.node
+        for it, in_ram in walk(schedule)
+        if not isinstance(it, Wait)
+        and (it.op == "page_out" or (it.op == "compute" and numbers[it.node] not in in_ram))
+    ]
+    commits = len([step for step in run.steps if step.step % every == 0])
+    at_commit = sum(node.size_bytes for name, node in renewed.items() if name not in in_step)
+    return len(run.steps) * sum(graph[it].size_bytes for it in in_step) + commits * at_commit
+
+
+def _check_same(graph: Graph, arrays: Weights) -> None:
+    """Raise BadInput if the schedule's model has other tensors than those that were sent."""
+    own = {name: graph[name].shape for name in travelling(graph)}
+    given = {name: array.shape for name, array in arrays.items()}
+    for name in sorted(own.keys() | given.keys()):
+        if own.get(name) != given.get(name):
+            raise BadInput(
+                f"the schedule is not for the model of the fleet: its tensor {name} has the shape "
+                f"{own.get(name)}, and that of the fleet {given.get(name)}. Solve the same model"
+            )
+
+
+def _allow_replacing(board: Connection, schedule: Schedule) -> None:
+    """Let training replace the weights on the card if they are of the fleet's model."""
+    replaced = check_replaceable(board.device, schedule, first_step=1)
+    if replaced is not None:
+        board.written = (int(board.device.info.committed_model), replaced)
+
+
+class Fleet:
+    """Flower's grid, as its strategies see it: the answers of a round are in the boards' order.
+
+    An answer that is lost is asked for again, of the same node, or of one that is connected now.
+    `rows`: what the boards of the last round report.
+    """
+
+    def __init__(
+        self, grid: Any, boards: int, least: int | None, round_s: float, nodes_s: float
+    ) -> None:
+        self.least = boards if least is None else least
+        if not 1 <= self.least <= boards:
+            raise BadInput(f"`least` is {least}: it must be from 1 to {boards}, that of the boards")
+        self.rows: list[dict[str, Any]] = []
+        self._grid, self._boards = grid, boards
+        self._round_s, self._nodes_s = round_s, nodes_s
+        self._round = self._queries = 0
+
+    def get_node_ids(self) -> list[int]:
+        """Return the connected nodes. Wait for all boards at first, later for `least` of them."""
+        found = self._nodes(self.least if self._round else self._boards)
+        self._queries += 1
+        if len(found) < self.least or self._queries > _MOST_QUERIES:
+            raise PoetError(
+                f"{len(found)} of {self._boards} boards are connected after {self._nodes_s:g} s, "
+                "which are too few: start the other SuperNodes, or lower `least`, or the "
+                "min_available_nodes of your strategy"
+            )
+        return found
+
+    def _nodes(self, wanted: int, but: Iterable[int] = ()) -> list[int]:
+        ends = time.monotonic() + self._nodes_s
+        while True:
+            found = sorted(set(self._grid.get_node_ids()) - set(but))
+            if len(found) >= wanted or time.monotonic() > ends:
+                return found
+            time.sleep(_POLL_S)
+
+    def send_and_receive(
+        self, messages: Iterable[Any], *, timeout: float | None = None
+    ) -> list[Any]:
+        """Send messages, and return the answers in the order of the boards' numbers.
+
+        Only messages that train are sent. Raises PoetError, which names the boards, if fewer than
+        `least` answer.
+        """
+        waiting = [it for it in messages if it.metadata.message_type.startswith("train")]
+        if not waiting:
+            return []
+        self._round, self._queries = self._round + 1, 0
+        asked, message = len(waiting), waiting[0]
+        answers: dict[int, Any] = {}
+        nodes: set[int] = set()  # that have answered or failed
+        failures: list[str] = []
+        for _ in range(_TRIES):
+            for reply in self._grid.send_and_receive(waiting, timeout=self._round_s):
+                if not reply.has_error():
+                    self._take(answers, reply)
+                elif reply.error.code in _RAISED:
+                    failures.append(str(reply.error.reason))
+                else:
+                    continue
+                nodes.add(reply.metadata.src_node_id)
+            lost = asked - len(nodes)
+            if not lost:
+                break
+            absent = [str(number) for number in range(self._boards) if number not in answers]
+            failure = f"{lost} without an answer, of board {', '.join(absent)}"
+            print(f"round {self._round}: {failure}", flush=True)
+            waiting = [
+                type(message)(
+                    content=message.content, dst_node_id=node,
+                    message_type=message.metadata.message_type,
+                )
+                for node in self._nodes(lost, but=nodes)[:lost]
+            ]  # fmt: skip
+            if not waiting:
+                break
+        failures += [failure] if lost else []
+        if len(answers) < self.least:
+            raise PoetError(
+                f"round {self._round}: {len(answers)} of {asked} boards answered, but {self.least} "
+                f"must: {'; '.join(failures)}"
+            )
+        ordered = [answers[number] for number in sorted(answers)]
+        self.rows = [
+            {**reply.content["metrics"], "kind": reply.content["about"]["kind"]}
+            for reply in ordered
+        ]
+        for text in (*failures, *map(_line, self.rows)):
+            print(f"round {self._round}: {text}", flush=True)
+        return ordered
+
+    @staticmethod
+    def _take(answers: dict[int, Any], reply: Any) -> None:
+        number = int(reply.content["metrics"]["board"])
+        if number in answers:
+            raise BadInput(f"two boards have the number {number}: give each node another `board`")
+        answers[number] = reply
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    """Return what a round prints of a board, or of the new weights."""
+    right = row["accuracy"]
+    accuracy = "" if right is None or np.isnan(right) else f"accuracy {right:.1%}, "
+    if "round" in row:
+        return f"round {row['round']}: {accuracy}weights sha256 {row['sha256']}"
+    return (
+        f"board {row['board']} ({row['kind']}): {accuracy}loss {row['loss']:.4f}, "
+        f"{row['energy-mj']:,.1f} mJ, {row['message-bytes']:,} bytes sent and received, "
+        f"{row['written-bytes']:,} bytes written to storage, {row['peak-bytes']:,} bytes of RAM"
+    )
+
+
+def _flower() -> Any:
+    try:
+        import flwr.app
+        import flwr.clientapp
+        import flwr.serverapp.strategy
+    except ImportError as error:
+        raise BadInput(
+            f"Flower is missing ({error}): run `pip install 'poet-host[fleet]'`"
+        ) from error
+    return flwr

@@ -1,0 +1,226 @@
+"""A fleet: its weights do not depend on boards, plans and order of arrival; no answer is lost."""
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import poet_host as poet
+import pytest
+from poet_host import flower
+from poet_host.errors import BadInput, PoetError
+from poet_host.flower import Fleet, client_app, server_app, train_round, travelling
+from poet_host.graph.weights import Weights, start_values
+from poet_host.plan.intervals import intervals
+
+BOARDS, STEPS = 3, 4
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Three native boards; the first has the plan of another one, with less RAM."""
+    paths = []
+    for ram in ("24KiB", "48KiB"):
+        graph = poet.load("resnet-digits", batch=4)
+        problem = poet.problem(graph, "mkr1000", ram=ram)
+        plan = poet.solve(problem, work_limit=2_000, gap=0.5)
+        paths.append(tmp_path_factory.mktemp("fleet") / f"{ram}.poet")
+        poet.encode(graph, plan).save(paths[-1])
+    assert paths[0].read_bytes() != paths[1].read_bytes()
+    return [
+        {"board": i, "port": "native", "schedule": str(paths[min(i, 1)])} for i in range(BOARDS)
+    ]
+
+
+def samples(node: Mapping[str, Any]) -> poet.Dataset:
+    data = poet.load_data("digits")
+    own = data.y % BOARDS == node["board"]
+    return poet.Dataset("digits", data.x[own], data.y[own], data.x_test, data.y_test)
+
+
+def sent() -> Weights:
+    graph = poet.load("resnet-digits")
+    assert isinstance(graph, poet.Graph)
+    first = start_values(graph, seed=0)
+    return {name: first[name] for name in travelling(graph)}
+
+
+def settings(turn: int) -> dict[str, Any]:
+    return {"server-round": turn, "local-steps": STEPS, "seed": 0}
+
+
+class Message:
+    """What Fleet reads of a message of Flower."""
+
+    def __init__(self, content: Any, dst_node_id: int, message_type: str = "train") -> None:
+        self.content = content
+        self.metadata = SimpleNamespace(
+            message_type=message_type, src_node_id=dst_node_id, dst_node_id=dst_node_id
+        )
+        self.error: Any = None
+
+    def has_error(self) -> bool:
+        return self.error is not None
+
+
+def answer(node: int, board: int, weights: Weights | None = None, count: int = 1) -> Message:
+    metrics = {
+        "board": board, "num-examples": count, "loss": 1.0, "accuracy": 0.5, "energy-mj": 2.0,
+        "message-bytes": 8, "written-bytes": 512, "peak-bytes": 1024,
+    }  # fmt: skip
+    return Message({"metrics": metrics, "arrays": weights, "about": {"kind": "native"}}, node)
+
+
+def failed(node: int, code: int, reason: str) -> Message:
+    message = Message(None, node)
+    message.error = SimpleNamespace(code=code, reason=reason)
+    return message
+
+
+class Grid:
+    """Flower's grid. Each call of send_and_receive returns the next of `rounds`."""
+
+    def __init__(self, rounds: Iterable[list[Message]], nodes: Iterable[int] = (10, 11, 12)):
+        self.rounds, self.nodes = iter(rounds), list(nodes)
+        self.asked: list[list[int]] = []
+
+    def get_node_ids(self) -> list[int]:
+        return self.nodes
+
+    def send_and_receive(self, messages: list[Message], *, timeout: float) -> list[Message]:
+        self.asked.append([message.metadata.dst_node_id for message in messages])
+        return next(self.rounds)
+
+
+def fleet(grid: Grid, least: int | None = None) -> Fleet:
+    return Fleet(grid, BOARDS, least, 1.0, 0.0)
+
+
+def messages(nodes: Iterable[int] = (10, 11, 12)) -> list[Message]:
+    return [Message("weights", node) for node in nodes]
+
+
+def mean(answers: Iterable[Message]) -> str:
+    """FedAvg of Flower 1.42: sums in the order of the answers."""
+    contents = [message.content for message in answers]
+    total = sum(content["metrics"]["num-examples"] for content in contents)
+    found: dict[str, Any] = {}
+    for content in contents:
+        share = content["metrics"]["num-examples"] / total
+        for name, array in content["arrays"].items():
+            found[name] = found[name] + array * share if name in found else array * share
+    return poet.weights_sha256(found)
+
+
+def test_weights_depend_on_answers_alone(nodes: list[dict[str, Any]]) -> None:
+    answers = [train_round(node, samples, sent(), settings(1)) for node in nodes]
+    replies = [
+        answer(10 + i, i, found, int(metrics["num-examples"]))
+        for i, (found, _, metrics) in enumerate(answers)
+    ]
+    orders = list(itertools.permutations(replies))
+    hashes = {mean(fleet(Grid([list(order)])).send_and_receive(messages())) for order in orders}
+    assert len(hashes) == 1
+    assert len({mean(order) for order in orders}) > 1  # so the order matters
+    # The first board gives the same bits with the plan of the others, and a round again does.
+    again = train_round(
+        {**nodes[0], "schedule": nodes[1]["schedule"]}, samples, sent(), settings(1)
+    )
+    assert poet.weights_sha256(again[0]) == poet.weights_sha256(answers[0][0])
+    later = train_round(nodes[0], samples, sent(), settings(2))
+    assert poet.weights_sha256(later[0]) != poet.weights_sha256(answers[0][0])  # other samples
+    kinds, metrics = answers[0][1:]
+    assert kinds == "native"
+    assert metrics["accuracy"] == poet.accuracy(
+        poet.Schedule.load(nodes[0]["schedule"]).graph, {**sent(), **answers[0][0]},
+        *(poet.load_data("digits").x_test, poet.load_data("digits").y_test),
+    )  # fmt: skip
+
+
+def test_written_bytes_are_those_of_the_plan(nodes: list[dict[str, Any]]) -> None:
+    graph = poet.load("resnet-digits", batch=4)
+    for ram, every in (("24KiB", 1), ("48KiB", 2)):
+        problem = poet.problem(graph, "mkr1000", ram=ram, commit_every=every)
+        plan = poet.solve(problem, work_limit=2_000, gap=0.5)
+        schedule = poet.encode(graph, plan)
+        step = intervals(plan, problem.graph, None)[0].written_bytes
+        run = SimpleNamespace(steps=[SimpleNamespace(step=i + 1) for i in range(10)])
+        assert flower.written_bytes(schedule, run) == 10 * step
+
+
+def test_a_lost_answer_is_asked_for_again(capsys: pytest.CaptureFixture[str]) -> None:
+    # The node 11 is gone: its board 1 has started again, as the node 13.
+    lost = failed(1, 5, "Error: Node Unavailable")
+    grid = Grid([[answer(12, 2), lost, answer(10, 0)], [answer(13, 1)]], nodes=(10, 12, 13))
+    found = fleet(grid).send_and_receive(messages())
+    assert [it.content["metrics"]["board"] for it in found] == [0, 1, 2]
+    assert grid.asked == [[10, 11, 12], [13]]
+    printed = capsys.readouterr().out
+    assert "board 1" in printed
+    assert "512 bytes written" in printed
+    # No answer at all is the same.
+    grid = Grid([[answer(12, 2)], [answer(10, 0)], [answer(11, 1)]])
+    assert len(fleet(grid).send_and_receive(messages())) == BOARDS
+    assert grid.asked == [[10, 11, 12], [10, 11], [11]]
+
+
+def test_a_board_that_fails_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    replies = [answer(12, 2), failed(11, 2, "board 1 at /dev/ttyACM0: no card"), answer(10, 0)]
+    grid = Grid([replies, replies])
+    with pytest.raises(PoetError, match="board 1 at /dev/ttyACM0: no card"):
+        fleet(grid).send_and_receive(messages())
+    assert len(grid.asked) == 1
+    found = fleet(grid, least=2).send_and_receive(messages())
+    assert [it.content["metrics"]["board"] for it in found] == [0, 2]
+    assert "board 1 at /dev/ttyACM0: no card" in capsys.readouterr().out
+    with pytest.raises(PoetError, match="board 1"):  # one that never answers is, too
+        fleet(Grid([[answer(12, 2), answer(10, 0)], [], []])).send_and_receive(messages())
+    with pytest.raises(PoetError, match="0 of 3"):  # all fail: an error, with any `least`
+        fleet(Grid([[failed(i, 2, "broken") for i in (10, 11, 12)]]), 1).send_and_receive(
+            messages()
+        )
+    with pytest.raises(BadInput, match="number 2"):
+        fleet(Grid([[answer(12, 2), answer(11, 2)]])).send_and_receive(messages())
+
+
+def test_nothing_waits_without_limit() -> None:
+    with pytest.raises(PoetError, match="1 of 3"):
+        fleet(Grid([], nodes=[10])).get_node_ids()
+    few = fleet(Grid([], nodes=[10, 11]), least=2)
+    with pytest.raises(PoetError, match="min_available_nodes"):  # of a strategy that wants three
+        all(few.get_node_ids() == [10, 11] for _ in range(100))
+    with pytest.raises(BadInput, match="least"):
+        fleet(Grid([]), least=4)
+    evaluation = [Message("weights", 10, "evaluate")]  # no board has an answer to it
+    assert fleet(Grid([])).send_and_receive(evaluation) == []
+
+
+def test_another_model_is_refused(nodes: list[dict[str, Any]]) -> None:
+    weights = {**sent(), "other.weight": np.zeros(3, np.float32)}
+    with pytest.raises(BadInput, match=r"other\.weight"):
+        train_round(nodes[0], samples, weights, settings(1))
+    with pytest.raises(BadInput, match="local-steps"):
+        train_round(nodes[0], samples, sent(), {"server-round": 1})
+
+
+def test_the_card_of_an_earlier_fleet_is_used_again(
+    nodes: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    node = {**nodes[0], "storage": str(tmp_path / "card.img")}
+    poet.prepare_storage(node["storage"], "64MiB")
+    first = train_round(node, samples, sent(), settings(1))
+    again = train_round(node, samples, sent(), settings(1))  # the card holds trained weights
+    assert poet.weights_sha256(again[0]) == poet.weights_sha256(first[0])
+
+
+def test_without_flower_a_command_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "flwr.app", None)
+    for make in (client_app, lambda: server_app("resnet-digits")):
+        with pytest.raises(BadInput, match=r"pip install 'poet-host\[fleet\]'"):
+            make()
+    code = "import sys, poet_host.api, poet_host.flower; sys.exit('flwr' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -31,9 +31,10 @@ from ..card.weights import SavedWeights, load_weights
 from ..data.datasets import Dataset, load_data
 from ..data.files import NAMES
 from ..data.fitted import FittedData, fit
-from ..data.shapes import learns_samples, no_labels
+from ..data.parts import array_names, fields_of, joined
+from ..data.shapes import learns_samples, no_labels, parts_of
 from ..device.board import Board, names as board_names
-from ..errors import BadInput
+from ..errors import BadInput, listed
 from ..graph.graph import Graph
 from ..graph.weights import Array, Weights
 from ..profile.profile import Profile, estimate_profile
@@ -106,17 +107,20 @@ def as_dataset(data: Data, graph: Graph | None = None, labels: bool = True) -> D
     if isinstance(data, FittedData):
         return data
     if isinstance(data, Dataset):
-        return replace(data, **_halves(vars(data)))
+        return replace(data, **_halves(vars(data), graph))
     needed = labels and (graph is None or not learns_samples(graph))
     if not needed and (hasattr(data, "detach") or isinstance(data, np.ndarray)):
         data = {"x": data}
     if isinstance(data, Mapping):
+        data = _by_half(data, graph)
         if not {"x", *(("y",) if needed else ())} <= data.keys() <= set(NAMES):
+            names = array_names(graph)
+            needed_names, others = names[: len(names) // 2], names[len(names) // 2 :]
             raise BadInput(
-                "data: a mapping must have the keys x and y. Its only other keys can be x_test and "
-                "y_test"
+                f"data: a mapping must have the keys {listed(needed_names)}. Its only other keys "
+                f"can be {listed(others)}"
             )
-        given = _halves(data)
+        given = _halves(data, graph)
         if not needed:
             halves = {"y": "x", "y_test": "x_test"}.items()
             given = {y: no_labels(given[x]) for y, x in halves if x in given} | given
@@ -127,15 +131,50 @@ def as_dataset(data: Data, graph: Graph | None = None, labels: bool = True) -> D
                 f"data: a {type(data).__name__} of {len(data)} values is not (x, y) or (x, y, "
                 "x_test, y_test): pass one of these, or a poet.Dataset"
             )
-        return Dataset("data", **_halves(dict(zip(NAMES, data, strict=False))))
+        return Dataset("data", **_halves(dict(zip(NAMES, data, strict=False)), graph))
     return _read(data, graph)
 
 
-def _halves(given: Mapping[str, Any]) -> dict[str, Any]:
+def _by_half(data: Mapping[str, Any], graph: Graph | None) -> dict[str, Any]:
+    """Return a mapping of arrays in which parts of samples are below x, y, x_test and y_test."""
+    found = dict(data)
+    for name in NAMES:
+        fields = fields_of(graph, name)
+        if fields.keys() & data.keys():
+            found[name] = {
+                part: found.pop(field) for field, part in fields.items() if field in data
+            }
+    return found
+
+
+def _array(value: Any, name: str, graph: Graph | None) -> Array:
+    """Convert an array, or the arrays of all parts: a mapping, or a tuple in the model's order."""
+    where, parts = f"data: {name}", parts_of(graph, name)
+    if not parts or graph is None or isinstance(value, np.ndarray):
+        return as_array(value, where)
+    if isinstance(value, tuple | list) and len(value) == len(parts):
+        value = {part.name: one for part, one in zip(parts, value, strict=True)}
+    if not isinstance(value, Mapping):
+        names = ", ".join(part.name for part in parts)
+        raise BadInput(
+            f"{where} must be a mapping with the keys {names}, or a tuple of as many arrays, "
+            f"because {graph.name} has several inputs"
+        )
     arrays = {
-        name: as_array(value, f"data: {name}")
-        for name in NAMES
-        if (value := given.get(name)) is not None
+        field: as_array(value[part], f"data: {field}")
+        for field, part in fields_of(graph, name).items()
+        if value.get(part) is not None
+    }
+    first = arrays.get(f"{parts[0].name}{name[1:]}")
+    if first is None or first.ndim > len(parts[0].shape):
+        return joined("data", arrays, graph, name)
+    single = {field: array[None] for field, array in arrays.items()}
+    return joined("data", single, graph, name)[0]  # type: ignore[no-any-return]
+
+
+def _halves(given: Mapping[str, Any], graph: Graph | None) -> dict[str, Any]:
+    arrays = {
+        name: _array(value, name, graph) for name in NAMES if (value := given.get(name)) is not None
     }
     if "x" not in arrays or given.get("y", arrays) is None:
         raise BadInput("data: x or y is None: pass an array for each of them")
@@ -163,7 +202,9 @@ def _read(data: Any, graph: Graph | None) -> Dataset:
                 f"data: an item of the {what} is a {type(pair).__name__}, not a pair (x, y): make "
                 "each item a pair, or pass arrays (x, y)"
             )
-        arrays = [as_array(one, f"data: {name}") for one, name in zip(pair, "xy", strict=True)]
+        arrays = [
+            np.asarray(_array(one, name, graph)) for one, name in zip(pair, "xy", strict=True)
+        ]
         size_bytes += sum(array.nbytes + _ARRAY_BYTES for array in arrays)
         if count is None and size_bytes > _MOST_BYTES:
             raise BadInput(
@@ -174,7 +215,8 @@ def _read(data: Any, graph: Graph | None) -> Dataset:
     if not pairs:
         raise BadInput(f"data: the {what} has no samples: add samples")
     x, y = pairs[0]
-    single = y.ndim == 0 if graph is None else x.ndim == len(graph[graph.data].shape) - 1
+    rank = 0 if graph is None or graph.inputs else len(graph[graph.data].shape) - 1
+    single = y.ndim == 0 if graph is None else x.ndim == rank
     try:
         joined = np.stack if single or not loads else np.concatenate
         x, y = (joined(parts) for parts in zip(*pairs, strict=True))

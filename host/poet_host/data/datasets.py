@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,8 +19,10 @@ from .facts import DataFacts
 from .files import Arrays, read_folder, read_npz
 from .media import IMAGES, SAMPLE_RATE_HZ, SOUNDS, has_media, read_media
 from .normalization import NONE, Normalization, normalization_of
+from .parts import array_names, blank, together
 from .shapes import check_arrays, learns_samples, no_labels, shape_text
 from .tables import read_csv
+from .values import finite
 
 _D = TypeVar("_D", bound="Dataset")
 _CONVERTED = (
@@ -114,7 +115,11 @@ def _load(
     spec: str | Path, header: bool | None, graph: Graph | None, labels: bool, rate_hz: int
 ) -> Dataset:
     path = Path(spec)
-    check = partial(check_arrays, f"data {path.name}", graph=graph, labels=labels)
+    where, names = f"data {path.name}", array_names(graph)
+
+    def check(arrays: Arrays) -> None:
+        check_arrays(where, together(where, arrays, graph, blank), graph, labels)
+
     needed = labels and (graph is None or not learns_samples(graph))
     if not str(spec):
         raise BadInput("--data is empty: name a file, a folder, or built-in data such as `digits`")
@@ -128,7 +133,7 @@ def _load(
         arrays, names = read_media(path, graph, needed, rate_hz)
         return replace(_of_file(path, arrays), classes=Classes(names))
     if path.is_dir():
-        return _of_file(path, read_folder(path, check, needed))
+        return _of_file(path, together(where, read_folder(path, check, needed, names), graph))
     if not path.exists():
         raise BadInput(
             f"data: there is no file {path}. Name an .npz file, a folder of .npy files, images or "
@@ -149,7 +154,7 @@ def _load(
             f"data {path}: poet-host cannot read {path.suffix} files. Load the samples in Python, "
             "and save them with numpy.savez('data.npz', x=samples, y=labels)"
         )
-    return _of_file(path, read_npz(path, check, needed))
+    return _of_file(path, together(where, read_npz(path, check, needed, names), graph))
 
 
 def _of_file(path: Path, arrays: Arrays) -> Dataset:
@@ -187,7 +192,8 @@ def normalized(dataset: Dataset, how: str) -> Dataset:
     if how == "none":
         return replace(dataset, normalization=NONE)
     if dataset.x.dtype.kind not in "fiub" or not dataset.x.size:
-        raise BadInput(f"{where}: x holds no numbers, so it cannot be normalised")
+        what = "has several inputs" if dataset.x.dtype.names else "holds no numbers"
+        raise BadInput(f"{where}: x {what}, so it cannot be normalised: omit --normalize")
     x, x_test = finite(where, "x", dataset.x), dataset.x_test
     if x_test is not None and x_test.shape[1:] != x.shape[1:]:
         raise BadInput(
@@ -211,15 +217,3 @@ def with_normalization(dataset: _D, normalization: Normalization) -> _D:
             changed[f"x{half}"] = normalization.apply(f"data {dataset.name}", x)
             changed |= {f"y{half}": changed[f"x{half}"]} if y is x else {}
     return replace(dataset, normalization=normalization, **changed)
-
-
-def finite(where: str, name: str, array: Array) -> Array:
-    with np.errstate(over="ignore"):
-        values: Array = np.ascontiguousarray(array, dtype=np.float32)
-    bad = ~np.isfinite(values)
-    if bad.any():
-        raise BadInput(
-            f"{where}: {name} holds NaN or infinity: {int(bad.sum())} numbers, the first in sample "
-            f"{int(np.argwhere(bad)[0][0])}. Correct or remove these samples"
-        )
-    return values

@@ -37,12 +37,19 @@ _UNREADABLE = (  # exceptions of NumPy and zipfile for damaged, encrypted or unk
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
-def read_npz(path: Path, check: Check, labels: bool = True, more: tuple[str, ...] = ()) -> Arrays:
+def read_npz(
+    path: Path,
+    check: Check,
+    labels: bool = True,
+    wanted: tuple[str, ...] = NAMES,
+    more: tuple[str, ...] = (),
+) -> Arrays:
     """Read the arrays x, y, x_test and y_test of an .npz file.
 
     `check` is called before the data is read, with arrays that have the right types and shapes, but
     whose elements are all zeros and take no memory. If labels are not needed (`labels` is False),
-    y and y_test may be missing, and a .npy file is read as x. `more`: other arrays to read.
+    y and y_test may be missing, and a .npy file is read as x. `wanted`: the arrays to read instead,
+    if the samples have parts; then `check` finds what is missing. `more`: other arrays to read.
     """
     advice = (
         "this is not a readable .npz file of plain arrays. Save x and y with numpy.savez. If the "
@@ -66,7 +73,7 @@ def read_npz(path: Path, check: Check, labels: bool = True, more: tuple[str, ...
                     f"data {path}: the file has {len(members):,} entries. Save only x, y, x_test "
                     "and y_test"
                 )
-            names = _names(list(members)) | {name: name for name in more if name in members}
+            names = _names(list(members), wanted) | {name: name for name in more if name in members}
             headers = {}
             for name, ours in names.items():
                 with archive.open(members[name]) as stream:
@@ -78,17 +85,19 @@ def read_npz(path: Path, check: Check, labels: bool = True, more: tuple[str, ...
                     )
                 headers[ours] = header
             others = [name for name in members if name not in names]
-            check(_checked(path, headers, others, labels))
+            check(headers if wanted != NAMES else _checked(path, headers, others, labels))
             return {ours: _array(archive.open(members[name])) for name, ours in names.items()}
 
 
-def read_folder(path: Path, check: Check, labels: bool = True) -> Arrays:
+def read_folder(
+    path: Path, check: Check, labels: bool = True, wanted: tuple[str, ...] = NAMES
+) -> Arrays:
     """Read x.npy, y.npy and, if samples are held out, x_test.npy and y_test.npy.
 
-    `check`, `labels`: see `read_npz`.
+    `check`, `labels`, `wanted`: see `read_npz`.
     """
     files = {file.stem: file for file in sorted(path.glob("*.npy"))}
-    names = _names(list(files))
+    names = _names(list(files), wanted)
     headers = {}
     for name, ours in names.items():
         with _npy(files[name]) as file:
@@ -101,7 +110,8 @@ def read_folder(path: Path, check: Check, labels: bool = True) -> Arrays:
                     )
                 raise ValueError("no .npy file")
         headers[ours] = header
-    check(_checked(path, headers, [name for name in files if name not in names], labels))
+    others = [name for name in files if name not in names]
+    check(headers if wanted != NAMES else _checked(path, headers, others, labels))
     arrays = {}
     for name, ours in names.items():
         with _npy(files[name]) as file:
@@ -162,13 +172,14 @@ def _array(stream: IO[bytes]) -> Array:
     return found
 
 
-def _names(given: list[str]) -> dict[str, str]:
-    """Return a map from the names of given arrays to x, y, x_test and y_test.
+def _names(given: list[str], wanted: tuple[str, ...]) -> dict[str, str]:
+    """Return a map from the names of given arrays to those of wanted ones.
 
     Other names are left out. If there is no x, x_train is used as x. The same holds for y.
     """
-    ours = {name: name for name in NAMES if name in given}
-    return ours | {also: name for also, name in _ALSO.items() if also in given and name not in ours}
+    ours = {name: name for name in wanted if name in given}
+    also = {a: name for a, name in _ALSO.items() if a in given and name in wanted}
+    return ours | {a: name for a, name in also.items() if name not in ours}
 
 
 def _checked(path: Path, arrays: Arrays, others: list[str], labels: bool) -> Arrays:

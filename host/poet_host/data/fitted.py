@@ -13,14 +13,15 @@ from typing import TypeVar
 import numpy as np
 
 from ..errors import BadInput
-from ..graph.graph import Graph, Node
+from ..graph.graph import Graph
 from ..graph.losses import loss_of
 from ..graph.weights import Array
 from .classes import Classes, numbers_by
-from .datasets import Dataset, finite, load_data, with_normalization
+from .datasets import Dataset, load_data, with_normalization
 from .facts import DataFacts
 from .normalization import Normalization
-from .shapes import check_half, classes_of as classes_of, has_labels, learns_samples
+from .shapes import check_half, classes_of as classes_of, has_labels, learns_samples, record_type
+from .values import finite, fit_int32, indices
 
 _D = TypeVar("_D", bound=Dataset)
 
@@ -62,6 +63,10 @@ def fit(dataset: Dataset, graph: Graph) -> FittedData:
 def _check_drawing(dataset: Dataset, graph: Graph) -> None:
     """Raise BadInput if the data cannot be augmented or balanced as it says."""
     where, data, label = f"data {dataset.name}", graph[graph.data], graph[graph.label]
+    if dataset.augment and graph.inputs:
+        raise BadInput(
+            f"{where}: samples of a model with several inputs cannot be augmented: omit --augment"
+        )
     if dataset.augment:
         dataset.augment.check(where, data.shape[1:], data.dtype)
     if dataset.balance and (label.dtype != "int32" or len(label.shape) > 1):
@@ -99,7 +104,7 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
                 "from 0 to 1, as the loss bce needs it: change the labels, or solve with --loss mse"
             )
         return samples, y
-    return samples, _indices(where, name, "label", y, classes_of(graph), "classes")
+    return samples, indices(where, name, "label", y, classes_of(graph), "classes")
 
 
 def fit_samples(
@@ -112,11 +117,13 @@ def fit_samples(
     where, name, data = f"data {dataset.name}", f"x{half}", graph[graph.data]
     if dataset.flat:
         x = _shaped(x, data.shape[1:])
-        if data.dtype == "int32" and _fit_int32(x):  # the cells of a table were read as floats
+        if data.dtype == "int32" and fit_int32(x):  # the cells of a table were read as floats
             x = x.astype(np.int64)
     check_half(where, half, x, y, graph)
+    if graph.inputs:
+        return x
     if data.dtype == "int32":
-        return _indices(where, name, "token", x, tokens_of(graph), "words")
+        return indices(where, name, "token", x, tokens_of(graph), "words")
     return finite(where, name, x)
 
 
@@ -185,27 +192,6 @@ def _shaped(array: Array, wanted: tuple[int, ...]) -> Array:
     return array.reshape(len(array), *wanted) if fits else array
 
 
-def _indices(where: str, name: str, what: str, values: Array, count: int, of: str) -> Array:
-    if values.dtype.kind not in "iu":
-        whole = values.dtype.kind == "b" or _fit_int32(values)
-        raise BadInput(
-            f"{where}: {name} holds {values.dtype}, but {what}s must be integers, 0 or more"
-            + (f": use {name}.astype(int), or in a table write 3, not 3.0" if whole else "")
-        )
-    wrong = np.argwhere((values < 0) | (values >= count))
-    if len(wrong):
-        raise BadInput(
-            f"{where}: {what} {values[tuple(wrong[0])]} of sample {wrong[0][0]} is not in "
-            f"0..{count - 1}, because the model has {count} {of}. Change the data or the model"
-        )
-    result: Array = np.ascontiguousarray(values, dtype=np.int32)
-    return result
-
-
-def _fit_int32(values: Array) -> bool:
-    return bool(((values == np.floor(values)) & (np.abs(values) < 2**31)).all())
-
-
 def example(graph: Graph) -> tuple[Array, Array]:
     """Return samples and labels of one batch, with which operators can be measured."""
     data, label = graph[graph.data], graph[graph.label]
@@ -216,12 +202,17 @@ def example(graph: Graph) -> tuple[Array, Array]:
         return dataset.x[repeated], dataset.y[repeated]
     rng = np.random.default_rng(0)
 
-    def drawn(node: Node, count: Callable[[], int]) -> Array:
-        if node.dtype == "float32":
-            return rng.standard_normal(node.shape, dtype=np.float32)
-        return rng.integers(0, count(), node.shape, dtype=np.int32)
+    def drawn(dtype: str, shape: tuple[int, ...], limit: int) -> Array:
+        if dtype == "float32":
+            return rng.standard_normal(shape, dtype=np.float32)
+        return rng.integers(0, limit, shape, dtype=np.int32)
 
-    return drawn(data, lambda: tokens_of(graph)), drawn(label, lambda: classes)
+    x = np.empty(graph.batch, record_type(graph.inputs))
+    for part in graph.inputs:
+        x[part.name] = drawn(part.dtype, (graph.batch, *part.shape), part.limit)
+    if not graph.inputs:
+        x = drawn(data.dtype, data.shape, tokens_of(graph) if data.dtype == "int32" else 0)
+    return x, drawn(label.dtype, label.shape, classes)
 
 
 def steps_per_epoch(dataset: Dataset, batch: int) -> int:

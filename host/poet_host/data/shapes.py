@@ -2,18 +2,34 @@
 
 from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from ..errors import BadInput
-from ..graph.graph import Graph
+from ..graph.graph import Graph, Part
 from ..graph.weights import Array
+
+
+def parts_of(graph: Graph | None, name: str) -> tuple[Part, ...]:
+    """Return the parts of the samples in the array x or x_test; none if they have no parts."""
+    return graph.inputs if graph and name.startswith("x") else ()
+
+
+def record_type(parts: tuple[Part, ...]) -> np.dtype[Any]:
+    """Return the type of samples that have parts: records, with a field for each part."""
+    kinds = {"float32": "<f4", "int32": "<i4"}
+    return np.dtype([(part.name, kinds[part.dtype], part.shape) for part in parts])
 
 
 def learns_samples(graph: Graph) -> bool:
     """Return True if labels may be the samples themselves, as an autoencoder has it."""
     data, label = graph[graph.data], graph[graph.label]
-    return (data.shape, data.dtype) == (label.shape, label.dtype) and label.dtype == "float32"
+    return (
+        not graph.inputs
+        and (data.shape, data.dtype) == (label.shape, label.dtype)
+        and label.dtype == "float32"
+    )
 
 
 def no_labels(x: Array) -> Array:
@@ -66,7 +82,20 @@ def classes_of(graph: Graph) -> int:
 
 def _check_fit(where: str, name: str, array: Array, graph: Graph, tensor: str) -> None:
     """Raise BadInput if the shape or the type of an array does not fit a tensor of the graph."""
+    if parts := parts_of(graph, name):
+        if array.dtype != record_type(parts):
+            names = ", ".join(part.name for part in parts)
+            raise BadInput(
+                f"{where}: {graph.name} has several inputs: give an array for each of them, with "
+                f"the names {names}, in an .npz file or a folder of .npy files"
+            )
+        return
     wanted = graph[tensor].shape[1:]
+    check_array(where, name, array, wanted, graph)
+
+
+def check_array(where: str, name: str, array: Array, wanted: tuple[int, ...], graph: Graph) -> None:
+    """Raise BadInput if the array (N, ...) has no numbers, or samples of another shape."""
     if array.ndim == 0 or array.shape[1:] != wanted:
         raise BadInput(
             f"{where}: {name} has shape {shape_text(array.shape)}, but {graph.name} needs "
@@ -92,7 +121,7 @@ def _made_to_fit(name: str, array: Array, wanted: tuple[int, ...], graph: Graph)
             f"a label must be the number of a class: use {name}.argmax(-1). To learn these values "
             "themselves, solve with --loss mse"
         )
-    if name.startswith("x"):
+    if name.startswith("x") or graph.inputs:
         return "make samples of that shape, or solve a model for samples of this one"
     if graph[graph.label].dtype == "float32":
         return (

@@ -55,6 +55,7 @@ def training_graph(
         logits=model.logits,
         origin=model.origin,
         criterion=model.layers[-1].criterion,
+        inputs=model.inputs,
     )
 
 

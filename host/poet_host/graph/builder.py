@@ -10,12 +10,12 @@ method are those of the operator's function `spec`.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
 from ..errors import BadInput
-from .graph import Node
+from .graph import Node, Part
 from .operators import OPERATORS
 from .rules import Fields, Operator, Shape, Spec
 
@@ -62,6 +62,7 @@ class Model:
     label: Node
     layers: tuple[Layer, ...]
     origin: bytes = b""
+    inputs: tuple[Part, ...] = ()  # see Graph
 
     @property
     def logits(self) -> str:
@@ -100,6 +101,8 @@ class Builder:
         self._label: Node | None = None
         self._layers: list[Layer] = []
         self._names = {"data", "label"}
+        self._tokens = {"data"} if dtype == "int32" else set()  # names of int32 tensors
+        self._inputs: tuple[Part, ...] = ()
         self.data = Tensor("data", data)
 
     def __getattr__(self, kind: str) -> Callable[..., Tensor]:
@@ -173,6 +176,21 @@ class Builder:
         )
         return Tensor(self._layers[-1].output, spec.shape)
 
+    def take_inputs(self, parts: tuple[Part, ...]) -> list[Tensor]:
+        """Return the tensors of several inputs, which lie one after the other in each row of data.
+
+        Each element takes 4 bytes. Integers keep their bits in rows of float32.
+        """
+        found, begin, batch = [], 0, self.data.shape[0]
+        for part in parts:
+            end = begin + prod(part.shape)
+            taken = self.layer("slice", (self.data,), 1, begin, end, name=part.name)
+            self._tokens |= {part.name} if part.dtype == "int32" else set()
+            found.append(Tensor(taken.name, (batch, *part.shape)))
+            begin = end
+        self._inputs = parts
+        return found
+
     def model(self, loss: Tensor) -> Model:
         """Return the finished model. Raises BadInput if the output of a layer is not used."""
         if not self._layers or self._layers[-1].name != loss.name or self._label is None:
@@ -184,7 +202,15 @@ class Builder:
         for name in ("data", *(layer.output for layer in self._layers)):
             if name not in used:
                 raise BadInput(f"model {self._name}: no layer uses {name}: use or remove it")
-        return Model(self._name, self._data, self._label, tuple(self._layers))
+        rows = {
+            layer.inputs[0].name: int(layer.fields["k"])
+            for layer in self._layers
+            if "x" in OPERATORS[layer.kind].tokens
+        }
+        inputs = tuple(
+            replace(part, limit=rows.get(part.name, part.limit)) for part in self._inputs
+        )
+        return Model(self._name, self._data, self._label, tuple(self._layers), inputs=inputs)
 
     def _check_inputs(self, where: str, row: Operator, inputs: tuple[Tensor, ...]) -> None:
         for tensor in inputs:
@@ -193,7 +219,7 @@ class Builder:
         if not row.forward:
             return  # a layer that only changes the shape accepts any type
         for slot, tensor in zip(row.inputs, inputs, strict=False):
-            if (tensor.name == "data" and self._data.dtype == "int32") != (slot in row.tokens):
+            if (tensor.name in self._tokens) != (slot in row.tokens):
                 needs = "tokens (int32 data)" if slot in row.tokens else "float32"
                 raise BadInput(
                     f"{where}: the input `{slot}` must be {needs}, but {tensor.name} is not"

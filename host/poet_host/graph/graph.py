@@ -51,6 +51,16 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A named part of each sample, for a model that has several inputs."""
+
+    name: str
+    shape: tuple[int, ...]  # of one sample
+    dtype: Literal["float32", "int32"]
+    limit: int = 2**31  # integers are from 0 to `limit` - 1
+
+
+@dataclass(frozen=True)
 class Graph:
     """A training step."""
 
@@ -65,6 +75,9 @@ class Graph:
     # exporter computed another tensor from them (see onnx/returning.py).
     lost: tuple[str, ...] = ()
     criterion: str = ""  # losses.Loss as text; "" if the kernel of `loss` names the loss
+    # The inputs of a model with several. A sample of the data is a row with one after the other.
+    # The nodes that take the inputs out of the rows have their names.
+    inputs: tuple[Part, ...] = ()
     made_up: tuple[str, ...] = ()  # trained tensors that the PyTorch module does not have
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ It has the tensors of the file by name, the layers and parameters made so far, a
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from ..graph.weights import Array
 from .fold import Constant
 from .model import OnnxModel, OnnxNode
 from .names import free_name
-from .tokens import UNMASKED, Mask, TokenValues, sample_texts
+from .tokens import INTEGERS, UNMASKED, VIEWS, Mask, TokenValues, sample_texts
 
 Role = Literal["parameter", "state"]
 
@@ -85,7 +86,9 @@ Value = Tensor | Deferred | Constant | TokenValues | Parts
 class Context:
     """The state of the import of one ONNX model."""
 
-    def __init__(self, model: OnnxModel, builder: Builder, file_batch: int) -> None:
+    def __init__(
+        self, model: OnnxModel, builder: Builder, inputs: Sequence[Tensor], file_batch: int
+    ) -> None:
         self.model = model
         self.builder = builder
         self.file_batch = file_batch  # the batch size for which the file was exported
@@ -93,7 +96,8 @@ class Context:
             name: Constant(value, Source((name,), value.shape))
             for name, value in model.constants.items()
         }
-        self.values[model.input.name] = builder.data
+        self.inputs = dict(zip((made.name for made in inputs), model.inputs, strict=True))
+        self.values |= zip((given.name for given in model.inputs), inputs, strict=True)
         self.computed: dict[str, Array] = {}  # parameters that nodes of the file compute, by name
         self.unknown: set[str] = set()  # tensors of which only the shape is known
         self.problems: dict[str, str] = {}  # first output of a node -> what is wrong with the node
@@ -101,17 +105,29 @@ class Context:
         self.fused: dict[str, str] = {}
         self.masks: dict[str, Mask] = {}  # output of a softmax -> mask of the scores that it read
         self.normalised: set[str] = set()  # names of the tensors with normalised data
-        self.reads_tokens = model.input.dtype.kind in "iu"
-        self.texts = sample_texts(builder.data.shape) if self.reads_tokens else ()
+        # Sample texts of each input of integers, by tensor.
+        self.texts = {
+            made.name: sample_texts(made.shape, number, binary=self._is_mask(given.name))
+            for number, (made, given) in enumerate(zip(inputs, model.inputs, strict=True))
+            if given.dtype.kind in INTEGERS
+        }
         self._parameters: dict[str, Node] = {}  # by their start
         self._stored: dict[str, Tensor] = {}
-        self._names = {"data", "label"}
+        self._names = {"data", "label", *self.inputs}
 
     def free_name(self, name: str) -> str:
         return free_name(name, self._names)
 
     def readers(self, name: str) -> list[OnnxNode]:
         return [node for node in self.model.nodes if name in node.inputs]
+
+    def _is_mask(self, name: str) -> bool:
+        """Return True for one of several inputs, whose integers select no rows of a table."""
+        for node in self.readers(name):
+            is_view = node.op in ("Cast", *VIEWS)
+            if node.op == "Gather" or (is_view and not self._is_mask(node.outputs[0])):
+                return False
+        return len(self.model.inputs) > 1
 
     def only_reader(self, name: str) -> OnnxNode | None:
         """Return the node that reads the tensor `name`, if only one input of one node reads it.

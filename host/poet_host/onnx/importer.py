@@ -15,14 +15,16 @@ import numpy as np
 from ..errors import BadInput
 from ..graph.autodiff import Sgd
 from ..graph.builder import Builder, Model, Tensor
-from ..graph.graph import Graph
+from ..graph.graph import Graph, Part
 from ..graph.losses import LOSSES, Loss, parse_loss
 from ..graph.onnx_file import onnx_package
 from ..graph.training_options import DEFAULTS, TrainingOptions
 from .context import Context
 from .model import OnnxInput, OnnxModel, OnnxNode, read_file
+from .names import free_name
 from .operators import RULES
 from .returning import with_returning
+from .tokens import INTEGERS
 from .walk import Untrainable, Walk
 
 DEFAULT_LOSS = "cross-entropy"
@@ -67,18 +69,22 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     have the shape of classes. Untrainable is raised if another export of the model may work.
     """
     loss = parse_loss(options.loss or DEFAULT_LOSS)
-    shape = _shape(model.input, options.batch, options.sequence_length, model.where)
-    before = model.input.shape[0]
-    model.input = replace(model.input, shape=shape)
+    shapes = [_shape(model, given, options) for given in model.inputs]
+    before, batch = model.inputs[0].shape[0], shapes[0][0]
+    model.inputs = [replace(it, shape=s) for it, s in zip(model.inputs, shapes, strict=True)]
     is_dropped = _drop_activation(model, loss)
-    dtype: Literal["float32", "int32"] = "int32" if model.input.dtype.kind in "iu" else "float32"
-    if dtype == "float32" and model.input.dtype != np.float32:
-        raise BadInput(
-            f"{model.where}: the model's input has the type {model.input.dtype}: export the model "
-            "in float32"
-        )
-    builder = Builder(re.sub(r"[^\w.-]+", "-", name), shape, dtype)
-    context = Context(model, builder, before if isinstance(before, int) else shape[0])
+    taken = {"data", "label", "loss"}
+    parts = tuple(
+        _part(model, given, taken, shape) for given, shape in zip(model.inputs, shapes, strict=True)
+    )
+    name = re.sub(r"[^\w.-]+", "-", name)
+    if len(parts) == 1:
+        builder = Builder(name, (batch, *parts[0].shape), parts[0].dtype)
+        inputs = [builder.data]
+    else:
+        builder = Builder(name, (batch, sum(prod(part.shape) for part in parts)))
+        inputs = builder.take_inputs(parts)
+    context = Context(model, builder, inputs, before if isinstance(before, int) else batch)
     output = Walk(context, RULES).run()
     if options.loss is None and not is_dropped:
         _check_classes(builder, output, model.where)
@@ -87,10 +93,30 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     return replace(found, origin=_origin(model, context))
 
 
-def _shape(
-    given: OnnxInput, batch: int | None, sequence_length: int | None, where: str
-) -> tuple[int, ...]:
+def _part(model: OnnxModel, given: OnnxInput, taken: set[str], shape: tuple[int, ...]) -> Part:
+    if given.dtype.kind not in INTEGERS and given.dtype != np.float32:
+        raise BadInput(
+            f"{model.where}: the model's input {given.name} has the type {given.dtype}: export "
+            "the model in float32"
+        )
+    first = model.inputs[0]
+    if given.shape[0] != first.shape[0]:
+        raise BadInput(
+            f"{model.where}: the inputs {first.name} of shape {_text(first.shape)} and "
+            f"{given.name} of shape {_text(given.shape)} have different batch sizes: export the "
+            "model with one batch size for all inputs"
+        )
+    dtype: Literal["float32", "int32"] = "int32" if given.dtype.kind in INTEGERS else "float32"
+    name = re.sub(r"[^\w.-]+", "-", given.name).lstrip("-.") or "input"
+    return Part(free_name(name, taken), shape[1:], dtype)
+
+
+def _shape(model: OnnxModel, given: OnnxInput, options: TrainingOptions) -> tuple[int, ...]:
+    batch, where = options.batch, model.where
     sizes = list(given.shape)
+    fixed = [isinstance(size, int) for it in model.inputs for size in it.shape[1:2]]
+    is_fixed = len(sizes) > 1 and isinstance(sizes[1], int) and not all(fixed)
+    sequence_length = None if is_fixed else options.sequence_length
     if not sizes:
         raise BadInput(
             f"{where}: the model gives no shape for the input {given.name}: export the model with "

@@ -47,7 +47,7 @@ class OnnxInput:
 
 
 class OnnxModel:
-    """A checked ONNX model with one input and one output.
+    """A checked ONNX model with one output.
 
     If `merged` is True, an exporter may have merged equal tensors. Then each layer gets its own
     copy of such a tensor (names.restore).
@@ -72,10 +72,13 @@ class OnnxModel:
         }
         inputs = [_input(onnx, value) for value in graph.input]
         outputs = [value.name for value in graph.output]
-        self.input = _only(inputs, [value.name for value in inputs], "input", where)
         self.output: str = _only(outputs, outputs, "output", where)
         # The nodes that the output needs, in topological order.
         self.nodes = needed_for(self.output, _nodes(onnx, graph))
+        read = {name for node in self.nodes for name in node.inputs}
+        self.inputs = [value for value in inputs if value.name in read] or inputs
+        if not self.inputs:
+            raise BadInput(f"{where}: the model has no input: export the model again")
         self.trained: frozenset[str] = frozenset()  # initialisers that are known to be parameters
         self.frozen: frozenset[str] = frozenset()  # initialisers that must not be trained
         self.opsets = _opsets(self.proto)
@@ -90,9 +93,11 @@ class OnnxModel:
         del graph.value_info[:]
         for output in graph.output:
             output.type.tensor_type.ClearField("shape")
-        data = next(value for value in graph.input if value.name == self.input.name)
-        for size, dim in zip(self.input.shape, data.type.tensor_type.shape.dim, strict=True):
-            dim.dim_value = size
+        shapes = {given.name: given.shape for given in self.inputs}
+        for value in graph.input:
+            dims = value.type.tensor_type.shape.dim
+            for size, dim in zip(shapes.get(value.name, ()), dims, strict=False):
+                dim.dim_value = size
         try:
             inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
         except onnx_errors(onnx):  # optional: without shapes, fewer problems are reported at once

@@ -16,7 +16,7 @@ from ..graph.weights import Array
 from .context import Context, Deferred, Parts, Role, Unknown, Unsupported, Value, deferred
 from .fold import Constant, computed
 from .model import OnnxNode
-from .tokens import LOW, UNMASKED, TokenValues, is_data, mask_of
+from .tokens import LOW, SAMPLES, UNMASKED, TokenValues, data_of, mask_of
 
 _ENDINGS = re.compile(
     r"[._/](weight|bias|gamma|beta|scale|kernel|embeddings?)(:0)?$|[._/](MatMul|Conv2D)/.*$"
@@ -56,12 +56,13 @@ class ImportedNode:
         if isinstance(value, Constant):
             raise Unsupported(f"the input {name} is a constant: compute it from the data")
         if isinstance(value, TokenValues):
-            if not is_data(value, self.context.texts):
+            data = data_of(value, self.context.texts)
+            if data is None:
                 raise Unsupported(
                     f"the input {name} is computed from tokens: use tokens only for embeddings "
                     "and for masks before a softmax"
                 )
-            value = Tensor(self.context.builder.data.name, value.shape)
+            value = Tensor(data, value.shape)
         if isinstance(value, Parts):
             raise Unsupported(f"the input {name} is a sequence of tensors: use SequenceAt first")
         return value if isinstance(value, Deferred) else deferred(value)
@@ -119,7 +120,7 @@ class ImportedNode:
         value = self._value(number)
         tensor = value.tensor if isinstance(value, Deferred) else value
         name = tensor.name if isinstance(tensor, Tensor) else ""
-        is_data = first and name == self.context.builder.data.name
+        is_data = first and name in self.context.inputs
         return is_data or name in self.context.normalised
 
     # Methods for inputs that are constants.
@@ -233,8 +234,8 @@ class ImportedNode:
         value = self._value(number)
         if isinstance(value, TokenValues):
             return list(value.values)
-        texts = max(len(self.context.texts), 1)
-        return [value.value] * texts if isinstance(value, Constant) else None
+        count = SAMPLES if self.context.texts else 1
+        return [value.value] * count if isinstance(value, Constant) else None
 
     def added_mask(self, number: int) -> list[Array] | None:
         """Return which attention scores are hidden if the node adds the input to the scores.

@@ -1,6 +1,7 @@
 """Import PyTorch modules through an .onnx file in memory. torch is imported on first use."""
 
 import copy
+import inspect
 import io
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -35,8 +36,9 @@ def is_module(model: object) -> bool:
 def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) -> Graph:
     """Return the training graph of a PyTorch module, which does not change.
 
-    `example` is the module's input: a tensor or array whose first axis is the batch, or a tuple
-    that contains only this input. Each submodule is exported in its own mode (train or eval).
+    `example` is the module's input: a tensor or array whose first axis is the batch. If the module
+    has several inputs, it is a tuple of them. Each submodule is exported in its own mode (train or
+    eval).
 
     If the result of torch.onnx's older exporter cannot be imported, its newer exporter is tried,
     which is slower. Raises BadInput if neither works, with the problems of the exporter that has
@@ -46,7 +48,8 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
     name = type(module).__name__
     where = f"model {name}"
     check_options(options, where)
-    given = _input(example, where)
+    several = tuple(example) if isinstance(example, tuple | list) else (example,)
+    given = tuple(_input(one, where) for one in several)
     refusals: list[Untrainable] = []
     failures: list[_NotExported] = []
     for export in (_by_older_exporter, _by_newer_exporter):
@@ -65,19 +68,18 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
     raise failures[0]
 
 
-def _input(example: Any, where: str) -> Any:
+def _input(given: Any, where: str) -> Any:
     import torch
 
-    given = example[0] if isinstance(example, tuple | list) and len(example) == 1 else example
     if isinstance(given, np.ndarray) and given.dtype.kind in "fiu":
         given = torch.from_numpy(given.astype(np.float32 if given.dtype.kind == "f" else np.int64))
     if not isinstance(given, torch.Tensor) or not given.ndim:
-        what = f"{type(example).__name__}"
-        what += f" of {len(example)}" if isinstance(example, tuple | list) else ""
+        what = f"{type(given).__name__}"
         what += " without axes" if isinstance(given, torch.Tensor) else ""
         raise BadInput(
             f"{where}: `example` in poet.load(module, example) must be the module's input, a "
-            f"torch.Tensor whose first axis is the batch, not {what}"
+            "torch.Tensor whose first axis is the batch, or a tuple of all inputs, but one is "
+            f"{what}"
         )
     if given.ndim < 2:
         raise BadInput(
@@ -94,12 +96,12 @@ def _tensors(module: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _exported(
-    export: Callable[[Any, Any], bytes], module: Any, given: Any, where: str
+    export: Callable[[Any, Any, list[str]], bytes], module: Any, given: Any, where: str
 ) -> OnnxModel:
     """Return the exported module. Its weights and running statistics are those of the module."""
     try:
         with _isolated():
-            data = export(_copied(module), _copied(given))
+            data = export(_copied(module), given, _input_names(module, len(given)))
             values = {name: tensor.detach().cpu().numpy() for name, tensor in _tensors(module)}
             weights = dict(module.named_parameters(remove_duplicate=False))
     except Exception as error:  # the module itself runs here, and can raise any error
@@ -128,7 +130,7 @@ def _check_runs(module: Any, given: Any, where: str) -> None:
             if not lazy:
                 copied = _copied(module)
                 call = "module(example)"
-                copied(_several(_copied(given)))
+                copied(*_several(given))
     except Exception as error:  # the module can raise any error
         raise BadInput(
             f"{where}: {call} fails ({_reason(error)}): correct the module or the example, so that "
@@ -151,10 +153,20 @@ def _copied(given: Any) -> Any:
 
 
 def _several(given: Any) -> Any:
-    """Return the example with at least two samples."""
+    """Return a copy of all inputs with at least two samples."""
     import torch
 
-    return given if len(given) > 1 else torch.cat([given, given])
+    found = (_copied(one) for one in given)
+    return tuple(one if len(one) > 1 else torch.cat([one, one]) for one in found)
+
+
+def _input_names(module: Any, count: int) -> list[str]:
+    """Return names for the inputs: those of the parameters of `forward`, if there are several."""
+    if count == 1:
+        return ["data"]
+    parameters = inspect.signature(module.forward).parameters.values()
+    names = [it.name for it in parameters if it.kind is not it.VAR_POSITIONAL]
+    return names[:count] if len(names) >= count else [f"input{i}" for i in range(1, count + 1)]
 
 
 def _reason(error: Exception) -> str:
@@ -179,13 +191,13 @@ def _isolated() -> Iterator[None]:
         yield
 
 
-def _by_older_exporter(module: Any, given: Any) -> bytes:
+def _by_older_exporter(module: Any, given: Any, names: list[str]) -> bytes:
     import torch
 
     file = io.BytesIO()
     torch.onnx.export(
         module,
-        (given,),
+        tuple(map(_copied, given)),
         file,  # type: ignore[arg-type]
         dynamo=False,
         training=torch.onnx.TrainingMode.PRESERVE,
@@ -193,22 +205,24 @@ def _by_older_exporter(module: Any, given: Any) -> bytes:
         # Otherwise the exporter merges equal tensors.
         keep_initializers_as_inputs=True,
         opset_version=17,
-        input_names=["data"],
-        dynamic_axes={"data": {0: "batch"}},
+        input_names=names,
+        dynamic_axes={name: {0: "batch"} for name in names},
     )
     return file.getvalue()
 
 
-def _by_newer_exporter(module: Any, given: Any) -> bytes:
+def _by_newer_exporter(module: Any, given: Any, names: list[str]) -> bytes:
     import torch
 
+    batch = torch.export.Dim("batch")
     program = torch.onnx.export(
         module,
-        (_several(given),),  # a batch of 1 would be a fixed size
+        _several(given),  # a batch of 1 would be a fixed size
+        input_names=names,
         dynamo=True,
         verbose=False,
         optimize=False,
-        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        dynamic_shapes=tuple({0: batch} for _ in names),
     )
     assert program is not None
     return bytes(program.model_proto.SerializeToString())

@@ -13,7 +13,7 @@ from .context import Deferred, Unsupported, deferred
 from .fold import Constant, computed
 from .node import ImportedNode, Rule
 from .resizing import RESIZING_RULES
-from .tokens import LOW, UNMASKED
+from .tokens import FUTURE, LOW, UNMASKED
 from .views import VIEW_RULES, plain
 
 
@@ -313,9 +313,14 @@ def _softmax(node: ImportedNode) -> Tensor | Deferred:
         return Deferred(node.layer("softmax", (last,)), tuple(order))
     causal = "future" in x.mask
     scores = node.materialise(replace(x, mask=UNMASKED))
-    if "padding" in x.mask:
-        texts = node.context.builder.data
-        batch, sizes = texts.shape[0], scores.shape
+    padding = [*(x.mask - FUTURE)]
+    if len(padding) > 1:
+        raise Unsupported(
+            "the scores have masks of two inputs: join both masks in one input of the model"
+        )
+    if padding:
+        sizes, batch = scores.shape, node.context.builder.data.shape[0]
+        texts = Tensor(padding[0], (batch, sizes[-1]))
         by_text = Tensor(scores.name, (batch, sizes[0] // batch, *sizes[1:]))
         y = node.layer("masked_softmax", (by_text, texts), causal=causal)
         y = Tensor(y.name, sizes)

@@ -2,12 +2,12 @@
 
 Exporters write masks in many ways. So nodes that depend on the tokens alone are evaluated for a few
 sample texts. If the result of a node masks the scores of a softmax, this result is compared with
-the supported masks, which hide padding (token 0, see data/fitted.py), later tokens, or both.
+the supported masks, which hide padding (token 0, see data/fitted.py), later tokens, or both. If the
+model has an input for the mask, padding is where this input is 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -16,14 +16,15 @@ from ..graph.weights import Array
 from .fold import Constant, evaluate
 from .model import OnnxModel, OnnxNode
 
-Mask = frozenset[Literal["future", "padding"]]
-"""The kinds of tokens that an attention mask hides."""
+Mask = frozenset[str]
+"""What an attention mask hides: "future" (later tokens), and padding: where this tensor is 0."""
+
+INTEGERS = "iub"  # kinds of types
 
 LOW = -1e3  # a score of at most LOW has no weight after a softmax
 UNMASKED: Mask = frozenset()
 FUTURE: Mask = frozenset({"future"})
-PADDING: Mask = frozenset({"padding"})
-_SAMPLES = 3
+SAMPLES = 3
 
 # Operators that exporters use to compute masks from tokens.
 _OPERATORS = frozenset(
@@ -36,7 +37,7 @@ _OPERATORS = frozenset(
     )
 )
 # Operators that only change a shape. They are not evaluated if they read the tokens directly.
-_VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
+VIEWS = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,10 @@ class TokenValues:
         return self.values[0].shape
 
 
-def sample_texts(shape: Shape) -> tuple[Array, ...]:
-    """Return a few texts of random tokens. No text starts with padding."""
-    rng = np.random.default_rng(0)
-    texts = rng.integers(0, 4, (_SAMPLES, *shape))
+def sample_texts(shape: Shape, seed: int, *, binary: bool) -> tuple[Array, ...]:
+    """Return a few texts of random tokens, or of 0 and 1 only. No text starts with padding."""
+    rng = np.random.default_rng(seed)
+    texts = rng.integers(0, 2 if binary else 4, (SAMPLES, *shape))
     texts[..., 0] = 1
     return tuple(texts)
 
@@ -65,7 +66,7 @@ def is_evaluable(node: OnnxNode, is_data_alone: bool) -> bool:
     """
     if is_data_alone and node.op == "Cast":  # a cast to int32 or int64 keeps the tokens
         return node.attributes["to"] not in (6, 7)
-    return node.op in _OPERATORS or (node.op in _VIEWS and not is_data_alone)
+    return node.op in _OPERATORS or (node.op in VIEWS and not is_data_alone)
 
 
 def evaluate_for_texts(
@@ -76,36 +77,46 @@ def evaluate_for_texts(
     May raise any exception if the node cannot be evaluated.
     """
     found = []
-    for i in range(_SAMPLES):
+    for i in range(SAMPLES):
         given = [value.values[i] if isinstance(value, TokenValues) else value for value in inputs]
         known = [value.value if isinstance(value, Constant) else value for value in given]
         found.append(evaluate(model, node, known))
     return [TokenValues(tuple(values)) for values in zip(*found, strict=True)]
 
 
-def is_data(given: TokenValues, texts: Sequence[Array]) -> bool:
-    """Return True if the values equal the tokens of all sample texts."""
-    return all(
-        value.dtype.kind in "iu"
-        and value.size == text.size
-        and (value.reshape(-1) == text.reshape(-1)).all()
-        for value, text in zip(given.values, texts, strict=True)
-    )
-
-
-def mask_of(hidden: Sequence[Array], texts: Sequence[Array], scores: Shape) -> Mask | None:
-    """Return the supported mask that hides exactly the scores in `hidden`, or None without one."""
-    of_batch = len(scores) > 2 and all(
-        text.ndim == 2 and text.shape[1] == scores[-1] and not scores[0] % len(text)
-        for text in texts
-    )
-    some: list[Array | None] = [*texts] or [None]
-    candidates = (FUTURE, PADDING, PADDING | FUTURE) if texts and of_batch else (FUTURE,)
-    for candidate in candidates:
+def data_of(given: TokenValues, texts: Mapping[str, Sequence[Array]]) -> str | None:
+    """Return the input whose tokens the values equal in all sample texts, or None without one."""
+    for name, values in texts.items():
         if all(
-            _is(value, candidate, text, scores) for value, text in zip(hidden, some, strict=True)
+            value.dtype.kind in INTEGERS
+            and value.size == text.size
+            and (value.reshape(-1) == text.reshape(-1)).all()
+            for value, text in zip(given.values, values, strict=True)
         ):
-            return candidate
+            return name
+    return None
+
+
+def mask_of(
+    hidden: Sequence[Array], texts: Mapping[str, Sequence[Array]], scores: Shape
+) -> Mask | None:
+    """Return the supported mask that hides exactly the scores in `hidden`, or None without one.
+
+    `texts`: the sample texts of each input of tokens.
+    """
+    if all(_is(value, FUTURE, None, scores) for value in hidden):
+        return FUTURE
+    for name, values in texts.items():
+        of_batch = len(scores) > 2 and all(
+            text.ndim == 2 and text.shape[1] == scores[-1] and not scores[0] % len(text)
+            for text in values
+        )
+        for candidate in (frozenset({name}), FUTURE | {name}) if of_batch else ():
+            if all(
+                _is(value, candidate, text, scores)
+                for value, text in zip(hidden, values, strict=True)
+            ):
+                return candidate
     return None
 
 
@@ -114,7 +125,7 @@ def _is(hidden: Array, mask: Mask, text: Array | None, scores: Shape) -> bool:
     expected = np.zeros(scores[-2:], bool)
     if "future" in mask:
         expected |= np.triu(np.ones(scores[-2:], bool), 1)
-    if "padding" in mask:
+    if mask - FUTURE:
         assert text is not None
         padding = np.repeat(text == 0, scores[0] // len(text), axis=0)  # the heads of a text
         expected = expected | padding.reshape(scores[0], *[1] * (len(scores) - 2), -1)

@@ -36,8 +36,8 @@ def _same(node: ImportedNode) -> Deferred:
 
 
 def _cast(node: ImportedNode) -> Deferred:
-    x, data = node.deferred(0), node.context.model.input.dtype
-    tokens = x.tensor.name == node.context.builder.data.name and data.kind in "iu"
+    x = node.deferred(0)
+    tokens = x.tensor.name in node.context.texts
     if not tokens and node.attribute("to") not in _FLOATS:
         raise Unsupported("a cast to this type is not supported: export the model in float32")
     return x

@@ -146,11 +146,12 @@ class Walk:
         context = self.context
         inputs: list[TokenValues | Constant | None] = []
         values = [self.values.get(name) for name in node.inputs]
-        if not context.reads_tokens or node.outputs[0] in self.values:
+        if not context.texts or node.outputs[0] in self.values:
             return
         for name, value in zip(node.inputs, values, strict=True):
-            if isinstance(value, Tensor) and value.name == context.builder.data.name:
-                texts = (text.astype(self.model.input.dtype) for text in context.texts)
+            if isinstance(value, Tensor) and value.name in context.texts:
+                dtype = context.inputs[value.name].dtype
+                texts = (text.astype(dtype) for text in context.texts[value.name])
                 inputs.append(TokenValues(tuple(text.reshape(value.shape) for text in texts)))
             elif isinstance(value, TokenValues | Constant) or not name:
                 inputs.append(value)  # type: ignore[arg-type]
@@ -180,8 +181,8 @@ class Walk:
             return
         if isinstance(x, Tensor | Deferred):
             name = x.name if isinstance(x, Tensor) else x.tensor.name
-            is_data = name == self.context.builder.data.name
-            kind = self.model.input.dtype if is_data else np.float32
+            given_as = self.context.inputs.get(name)
+            kind = given_as.dtype if given_as else np.float32
             self.values[output] = computed(output, given.value.astype(kind))
 
     def _report(self, node: OnnxNode, problem: str) -> None:

@@ -219,6 +219,11 @@ def without_states(weights: Mapping[str, Array]) -> dict[str, Array]:
 def _check_model(schedule: Schedule, name: str) -> None:
     graph = schedule.graph
     data, label = graph[graph.data], graph[graph.label]
+    if graph.inputs:
+        raise BadInput(
+            f"{graph.name} has several inputs, but a learner gives one to its model: package a "
+            "model with one input"
+        )
     if data.dtype != "float32":
         raise BadInput(
             f"{graph.name} reads tokens, but a learner gives samples of numbers to its model: "

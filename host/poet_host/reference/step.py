@@ -35,9 +35,11 @@ def run_kernel(
     operands = []
     for i, (letter, array) in enumerate(zip(kernel.letters, inputs, strict=False)):
         wanted = np.int32 if letter in isa.INTEGERS else np.float32
-        if array.dtype != wanted:
+        if array.dtype not in (np.int32, np.float32) and not array.dtype.names:
             raise ValueError(f"{op}: input {i} is {array.dtype}, but must be {wanted.__name__}")
-        operands.append(array.reshape(isa.shape(letter, attrs)))
+        # Rows of several inputs hold integers as they are, next to floats.
+        words = array if array.dtype == wanted else np.ascontiguousarray(array).view(wanted)
+        operands.append(words.reshape(isa.shape(letter, attrs)))
     fields = {name: f32(v) if name in _FLOATS else int(v) for name, v in attrs.items()}
     record = Op(step=step, **fields)  # type: ignore[arg-type]
     with np.errstate(all="ignore"):

@@ -1,11 +1,11 @@
 """Schema of the meta part of a .poet file. The meta part may have other keys too."""
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ..graph.graph import Graph, Phase, Role
+from ..graph.graph import Graph, Part, Phase, Role
 from ..onnx.returning import RETURNING
 from ..schema import Count, Name
 from .layout import numbered
@@ -37,6 +37,7 @@ class GraphMeta:
     lost: tuple[str, ...] = ()
     made_up: tuple[str, ...] = ()
     criterion: str = ""
+    inputs: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,10 @@ class ScheduleMeta:
 
 def names_of(graph: Graph) -> dict[str, Any]:
     """Return the names of a graph and its tensors, for the meta part."""
-    about = {"name": graph.name, "data": graph.data, "label": graph.label}
+    about: dict[str, Any] = {"name": graph.name, "data": graph.data, "label": graph.label}
     about |= {"loss": graph.loss, "logits": graph.logits}
     about |= {key: value for key in (*RETURNING, "criterion") if (value := getattr(graph, key))}
+    about |= {"inputs": [asdict(part) for part in graph.inputs]} if graph.inputs else {}
     keys = [field.name for field in fields(TensorMeta)]
     tensors = [{key: getattr(node, key) for key in keys} for node in numbered(graph)]
     return {"graph": about, "tensors": tensors}

@@ -1,0 +1,39 @@
+"""Check the values of samples and labels, and convert them to the types of a board."""
+
+import numpy as np
+
+from ..errors import BadInput
+from ..graph.weights import Array
+
+
+def finite(where: str, name: str, array: Array) -> Array:
+    with np.errstate(over="ignore"):
+        values: Array = np.ascontiguousarray(array, dtype=np.float32)
+    bad = ~np.isfinite(values)
+    if bad.any():
+        raise BadInput(
+            f"{where}: {name} holds NaN or infinity: {int(bad.sum())} numbers, the first in sample "
+            f"{int(np.argwhere(bad)[0][0])}. Correct or remove these samples"
+        )
+    return values
+
+
+def indices(where: str, name: str, what: str, values: Array, count: int, of: str) -> Array:
+    if values.dtype.kind not in "iu":
+        whole = values.dtype.kind == "b" or fit_int32(values)
+        raise BadInput(
+            f"{where}: {name} holds {values.dtype}, but {what}s must be integers, 0 or more"
+            + (f": use {name}.astype(int), or in a table write 3, not 3.0" if whole else "")
+        )
+    wrong = np.argwhere((values < 0) | (values >= count))
+    if len(wrong):
+        raise BadInput(
+            f"{where}: {what} {values[tuple(wrong[0])]} of sample {wrong[0][0]} is not in "
+            f"0..{count - 1}, because the model has {count} {of}. Change the data or the model"
+        )
+    result: Array = np.ascontiguousarray(values, dtype=np.int32)
+    return result
+
+
+def fit_int32(values: Array) -> bool:
+    return bool(((values == np.floor(values)) & (np.abs(values) < 2**31)).all())

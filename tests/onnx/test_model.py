@@ -196,8 +196,8 @@ def test_an_output_without_classes_is_refused() -> None:
 def test_the_example_of_a_module_is_its_one_input() -> None:
     module, x = torch.nn.Linear(4, 3), torch.zeros(1, 4)
     assert poet.load(module, (x,)).nodes == poet.load(module, x).nodes  # type: ignore[union-attr]
-    for wrong, what in (((x, x), "tuple of 2"), ({"x": x}, "dict"), (None, "NoneType")):
-        with pytest.raises(BadInput, match=f"model Linear: .* not {what}"):
+    for wrong, what in (((x, x), "takes 2 positional"), ({"x": x}, "dict"), (None, "NoneType")):
+        with pytest.raises(BadInput, match=f"model Linear: .* {what}"):
             poet.load(module, wrong)
 
 

@@ -249,13 +249,15 @@ def test_the_manual_lists_every_operator() -> None:
     assert set(re.findall(r"\b[A-Z]\w+", "".join(rows))) == set(RULES)
 
 
-def test_one_input_and_one_output() -> None:
+def test_inputs_have_one_batch_size() -> None:
     node = helper.make_node("Add", ["x", "z"], ["y"])
-    info = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, (1, 2)) for n in "xz"]
-    graph = helper.make_graph([node], "g", info, info[:1])
-    graph.output[0].name = "y"
+    info = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (batch, 2))
+        for name, batch in (("x", 1), ("z", 3), ("y", 3))
+    ]
+    graph = helper.make_graph([node], "g", info[:2], info[2:])
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    with pytest.raises(BadInput, match=r"2 inputs \(x, z\)"):
+    with pytest.raises(BadInput, match=r"x of shape \(1, 2\) and z of shape \(3, 2\)"):
         imported(made.SerializeToString())
 
 

@@ -94,7 +94,7 @@ MISTAKES: list[tuple[str, Mistake, str]] = [
     ("unknown option", lambda b: b.conv2d(b.data, 8, 3, dilation=2), "dilation"),
     ("missing option", lambda b: b.conv2d(b.data), "channels"),
     ("linear of image", lambda b: b.linear(b.data, 3), "flatten it first"),
-    ("loss of image", lambda b: b.softmax_xent(b.data), "flatten it first"),
+    ("loss of sums", lambda b: b.softmax_xent(b.sum(b.data, (1, 2, 3))), "classes"),
     ("conv of flat", lambda b: b.conv2d(b.flatten(b.data), 8, 3), "4 dimensions"),
     ("pool padding", lambda b: b.maxpool2d(b.data, 2, padding=2), "padding 2"),
     ("add of two", lambda b: b.add(b.data, b.conv2d(b.data, 4, 3)), "along each axis"),

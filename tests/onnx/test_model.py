@@ -188,7 +188,7 @@ def test_one_output_for_two_classes_has_binary_cross_entropy(sigmoid: bool) -> N
 
 def test_an_output_without_classes_is_refused() -> None:
     with pytest.raises(BadInput, match="cross-entropy"):
-        imported(one_node("Conv", IMAGE, {"w": random(3, 4, 3, 3)}), loss="cross-entropy")
+        imported(one_node("Conv", IMAGE, {"w": random(1, 4, 3, 3)}), loss="cross-entropy")
     with pytest.raises(BadInput, match="cross-entropy, mse"):
         imported(one_node("Gemm", (2, 5), {"w": random(1, 5)}, transB=1), loss="hinge")
 

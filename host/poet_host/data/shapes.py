@@ -123,6 +123,8 @@ def _made_to_fit(name: str, array: Array, wanted: tuple[int, ...], graph: Graph)
         )
     if name.startswith("x") or graph.inputs:
         return "make samples of that shape, or solve a model for samples of this one"
+    if name.startswith("y") and shape and shape == graph[graph.logits].shape[2:]:
+        return "if axis 1 of the output are the classes, solve with --loss cross-entropy:axis=1"
     if graph[graph.label].dtype == "float32":
         return (
             "the loss compares labels with the output of the model. Make labels of that shape, or "

@@ -24,6 +24,11 @@ class Loss:
         """Return the name of the operator (operators.OPERATORS) that computes the loss."""
         return LOSSES[self.name][0]
 
+    @property
+    def layer_options(self) -> dict[str, Any]:
+        """Return the options of the operator. The importer moves the axis of the classes."""
+        return {key: value for key, value in self.options.items() if key != "axis"}
+
     def __str__(self) -> str:
         values = {
             key: ",".join(f"{v:g}" for v in (value if isinstance(value, tuple) else (value,)))
@@ -42,7 +47,7 @@ def _positive(text: str) -> float:
 _Options = Mapping[str, Callable[[str], Any]]
 # The name of a loss -> its row in OPERATORS, and how to read its options.
 LOSSES: Mapping[str, tuple[str, _Options]] = {
-    "cross-entropy": ("softmax_xent", {}),
+    "cross-entropy": ("softmax_xent", {"axis": int}),
     "mse": ("mse", {}),
     "bce": ("bce", {}),
     "l1": ("l1", {}),

@@ -15,12 +15,9 @@ _EVERY_AXIS = 15  # `variant` of reduce
 
 
 def _softmax_xent(x: Shape) -> Spec:
-    """Compute the mean cross-entropy of x (..., classes) and int32 labels (...)."""
-    if len(x) not in (2, 3):
-        raise ValueError(
-            "the input must have the shape (batch, classes) or (batch, length, classes): flatten "
-            "it first"
-        )
+    """Compute the mean cross-entropy of x (batch, ..., classes) and int32 labels (batch, ...)."""
+    if len(x) < 2:
+        raise ValueError("the input must have the shape (batch, ..., classes)")
     return Spec((1,), sizes_of((prod(x[:-1]), x[-1])), label=(x[:-1], "int32"))
 
 

@@ -88,8 +88,8 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     output = Walk(context, RULES).run()
     if options.loss is None and not is_dropped:
         _check_classes(builder, output, model.where)
-    logits, name = _logits(builder, context, output, loss.name), context.free_name("loss")
-    found = builder.model(builder.layer(loss.row, (logits,), name=name, **loss.options))
+    logits, name = _logits(builder, context, output, loss), context.free_name("loss")
+    found = builder.model(builder.layer(loss.row, (logits,), name=name, **loss.layer_options))
     return replace(found, origin=_origin(model, context))
 
 
@@ -172,7 +172,7 @@ def _drop_activation(model: OnnxModel, loss: Loss) -> bool:
         output = makers[output].inputs[0]
     last = makers.get(output)
     contained = {"cross-entropy": _is_of_classes, "bce": _is_sigmoid}.get(loss.name)
-    if last is None or contained is None or not contained(model, last):
+    if last is None or contained is None or not contained(model, last, loss):
         return False
     model.output = last.inputs[0]
     model.nodes = tuple(node for node in model.nodes if node is not last and node not in views)
@@ -182,15 +182,15 @@ def _drop_activation(model: OnnxModel, loss: Loss) -> bool:
     return True
 
 
-def _is_sigmoid(_: OnnxModel, node: OnnxNode) -> bool:
+def _is_sigmoid(_: OnnxModel, node: OnnxNode, __: Loss) -> bool:
     return node.op == "Sigmoid"
 
 
-def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:
+def _is_of_classes(model: OnnxModel, node: OnnxNode, loss: Loss) -> bool:
     """Return True for a sigmoid of one number per sample, or for a softmax over the classes.
 
-    The axis of the classes is not the batch axis, and its size is 2 or more. All later axes have
-    size 1.
+    The axis of the classes is not the batch axis, and its size is 2 or more. It is that of the
+    loss, or all later axes have size 1.
     """
     shape = model.shapes.get(node.outputs[0], ())
     if node.op == "Sigmoid":
@@ -199,14 +199,22 @@ def _is_of_classes(model: OnnxModel, node: OnnxNode) -> bool:
     if node.op not in _SOFTMAX or not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
         return node.op in _SOFTMAX and not shape
     axis %= len(shape)
-    return axis > 0 and shape[axis] > 1 and prod(shape[axis + 1 :]) == 1
+    is_last = prod(shape[axis + 1 :]) == 1
+    return axis > 0 and shape[axis] > 1 and (is_last or axis == _class_axis(shape, loss))
 
 
-def _logits(builder: Builder, context: Context, output: Tensor, loss: str) -> Tensor:
-    """Return the output in the shape that the loss needs, without axes of size 1 after the classes.
+def _class_axis(shape: tuple[int, ...], loss: Loss) -> int:
+    """Return the axis of the classes in an output: by default, axis 1 of 4 axes or more."""
+    axis: int = loss.options.get("axis", 1 if len(shape) > 3 else -1)
+    return axis % len(shape) if -len(shape) <= axis < len(shape) else 0
 
-    For cross-entropy, an output of one number per sample becomes the logit of the second of two
-    classes. The logit of the first class is 0, so the loss is binary cross-entropy.
+
+def _logits(builder: Builder, context: Context, output: Tensor, loss: Loss) -> Tensor:
+    """Return the output in the shape that the loss needs.
+
+    For cross-entropy, the classes become the last axis, without axes of size 1 after them. An
+    output of one number per sample becomes the logit of the second of two classes. The logit of the
+    first class is 0, so the loss is binary cross-entropy.
     """
     batch, where = builder.data.shape[0], context.model.where
     if output.shape[0] != batch:
@@ -214,22 +222,30 @@ def _logits(builder: Builder, context: Context, output: Tensor, loss: str) -> Te
             f"{where}: the output has shape {output.shape}, but its first axis must have the batch "
             f"size, {batch}: export the model with a dynamic axis for the batch"
         )
-    if loss == "cross-entropy" and len(output.shape) > 2 and prod(output.shape[2:]) == 1:
+    if loss.name != "cross-entropy":
+        return output
+    if len(output.shape) > 2 and prod(output.shape[2:]) == 1:
         output = Tensor(output.name, output.shape[:2])
-    if loss == "cross-entropy" and output.shape in ((batch,), (batch, 1)):
+    if output.shape in ((batch,), (batch, 1)):
         name = context.free_name("first_class")
         zeros = builder.layer(
             "parameter", (), (batch, 1), start="zeros", trainable=False, name=name
         )
         both = (zeros, Tensor(output.name, (batch, 1)))
-        output = builder.layer("concat", both, 1, name=context.free_name("classes"))
-    if loss == "cross-entropy" and (len(output.shape) not in (2, 3) or output.shape[-1] < 2):
+        return builder.layer("concat", both, 1, name=context.free_name("classes"))
+    axis = _class_axis(output.shape, loss)
+    if not axis or output.shape[axis] < 2:
         raise BadInput(
             f"{where}: the output has shape {output.shape}, but cross-entropy needs the shape "
-            "(batch, classes) or (batch, length, classes), with at least 2 classes: use --loss "
-            "mse, or export the part of the model that outputs one number for each class"
+            "(batch, classes), (batch, length, classes) or (batch, classes, height, width), with "
+            "at least 2 classes. Choose another axis of classes (cross-entropy:axis=1), another "
+            "loss (bce, mse), or export the part of the model that outputs one number for each "
+            "class"
         )
-    return output
+    order = (*(i for i in range(len(output.shape)) if i != axis), axis)
+    if order == tuple(range(len(order))):
+        return output
+    return builder.layer("transpose", (output,), order, name=context.free_name("classes_last"))
 
 
 def _origin(model: OnnxModel, context: Context) -> bytes:

@@ -141,6 +141,25 @@ def test_weights_depend_on_answers_alone(nodes: list[dict[str, Any]]) -> None:
     )  # fmt: skip
 
 
+def test_fedprox_pulls_to_the_weights_that_were_sent(
+    nodes: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    graph = poet.load("resnet-digits", batch=4, proximal=0.1)
+    hashes = []
+    for ram in ("28KiB", "64KiB"):
+        plan = poet.solve(poet.problem(graph, "mkr1000", ram=ram), work_limit=2_000, gap=0.5)
+        node = {**nodes[0], "schedule": str(tmp_path / "proximal.poet")}
+        poet.encode(graph, plan).save(node["schedule"])
+        for mu in (0.0, 0.5):
+            found = train_round(node, samples, sent(), {**settings(2), "proximal-mu": mu})[0]
+            hashes.append(poet.weights_sha256(found))
+    assert hashes[:2] == hashes[2:]  # the plan does not matter, but mu does
+    plain = train_round(nodes[0], samples, sent(), settings(2))[0]
+    assert hashes[0] == poet.weights_sha256(plain) != hashes[1]
+    with pytest.raises(BadInput, match="--proximal"):
+        train_round(nodes[0], samples, sent(), {**settings(1), "proximal-mu": 0.5})
+
+
 def test_written_bytes_are_those_of_the_plan(nodes: list[dict[str, Any]]) -> None:
     graph = poet.load("resnet-digits", batch=4)
     for ram, every in (("24KiB", 1), ("48KiB", 2)):

@@ -31,6 +31,7 @@ from .graph.weights import Weights, is_constant, start_values, weight_nodes
 from .run.evaluate import held_out_accuracy
 from .run.run import Run, weights_sha256
 from .schedule.decode import Wait, walk
+from .schedule.rates import with_rates
 from .schedule.schedule import Schedule
 
 ROUND_S = 3600.0  # default of the longest wait for the answers of a round
@@ -174,12 +175,15 @@ def train_round(
     """Train one round on a board: return the new weights, the board's kind, and its metrics.
 
     `node`: see client_app. `arrays`: the weights that the server sent. `settings`: `server-round`
-    (from 1 on), `local-steps`, and `seed`, which selects the samples with the board's number.
+    (from 1 on), `local-steps`, `seed`, which selects the samples with the board's number, and
+    `proximal-mu` of FedProx, for which the schedule must be solved with `--proximal`.
     """
     for name, where in (("board", node), ("schedule", node), ("local-steps", settings)):
         if name not in where:
             raise BadInput(f"the config of the {'node' if where is node else 'run'} lacks `{name}`")
     schedule = as_schedule(str(node["schedule"]))
+    if "proximal-mu" in settings:  # FedProx
+        schedule = with_rates(schedule, proximal=float(settings["proximal-mu"]))
     graph = schedule.graph
     _check_same(graph, arrays)
     samples = fitted(data(node) if callable(data) else node.get("data", data), graph)

@@ -13,7 +13,7 @@ from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder, Model
 from poet_host.graph.graph import Graph, Node
 from poet_host.graph.trained import trained_parameters
-from poet_host.graph.weights import start_values
+from poet_host.graph.weights import start_values, starting_values, to_named
 from poet_host.reference.step import run_step
 from support.random_models import random_models
 from support.torch_model import (
@@ -378,3 +378,24 @@ def test_parts_to_train_are_joined_and_left_out() -> None:
 def test_optimiser_numbers_are_checked(wrong: dict[str, float]) -> None:
     with pytest.raises(BadInput, match=next(iter(wrong))):
         Sgd(**{"learning_rate": 0.1, **wrong})
+
+
+@pytest.mark.parametrize("optimiser", [Sgd(0.1), Sgd(0.1, 0.9), Sgd(0.1, 0.9, nesterov=True)])
+def test_the_proximal_term_is_added_to_each_gradient(optimiser: Sgd) -> None:
+    b = Builder("prox", data=(2, 3))
+    model = b.model(b.mse(b.linear(b.data, 2, name="fc")))
+    plain, pulled = (training_graph(model, optimiser, proximal=mu) for mu in (0.0, 0.5))
+    rng = np.random.default_rng(0)
+    values = {node.name: rng.normal(size=node.shape).astype(np.float32) for node in pulled
+              if node.stored}  # fmt: skip
+    found, without = run_step(pulled, values, 1), run_step(plain, values, 1)
+    for name in ("fc.weight", "fc.bias"):
+        pull = np.float32(0.5) * (values[name] - values[f"{name}:anchor"])
+        steps = 1.9 if optimiser.nesterov else 1.0
+        wanted = without[f"{name}:new"] - 0.1 * steps * pull
+        np.testing.assert_allclose(found[f"{name}:new"], wanted, rtol=1e-5)
+        assert not any(node.updates == f"{name}:anchor" for node in pulled)
+    first = starting_values(pulled, 0, {"fc.bias": np.ones(2, np.float32)})
+    assert np.array_equal(first["fc.bias:anchor"], np.ones(2))
+    assert np.array_equal(first["fc.weight:anchor"], first["fc.weight"])
+    assert "anchor" not in str(list(to_named(pulled, first, constants=False)))

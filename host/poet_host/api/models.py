@@ -38,6 +38,7 @@ def load(
     epsilon: float | None = None,
     train: str | None = None,
     batchnorm: str | None = None,
+    proximal: float | None = None,
 ) -> Graph | CostGraph:
     """Load the training graph of a model, or a cost graph from a file.
 
@@ -51,7 +52,7 @@ def load(
         batch=batch, sequence_length=sequence_length, loss=loss, optimizer=optimizer,
         learning_rate=rate_of(learning_rate, lr), momentum=momentum,
         weight_decay=weight_decay, beta1=beta1, beta2=beta2, epsilon=epsilon,
-        train=train, batchnorm=batchnorm,
+        train=train, batchnorm=batchnorm, proximal=proximal,
     )  # fmt: skip
     if not is_module(model) and not isinstance(model, str | Path):
         raise BadInput(

@@ -310,6 +310,11 @@ class ModelOptions(TrainingOptions):
         type=click.Choice(BATCHNORM), show_default="train",
         help="Train batchnorm layers, or keep their parameters and statistics frozen.",
     )  # fmt: skip
+    proximal: float | None = option(
+        type=FiniteRange(0), metavar="MU", show_default="0",
+        help="Pull weights to those before the training: MU times the distance is added to each "
+        "gradient, as FedProx does.",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

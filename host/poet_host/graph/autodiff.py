@@ -28,19 +28,25 @@ from .trained import trained_parameters
 MOMENTUM = ":momentum"
 # suffixes of nodes: weight decay, and momentum that looks ahead
 DECAY, AHEAD = "decay", "ahead"
+ANCHOR, PULL = ":anchor", "pull"  # suffixes of the starting weights and of the pull to them
 AVERAGE, SQUARE = ":exp_avg", ":exp_avg_sq"  # suffixes of Adam's averages, as in PyTorch
 
 
 def training_graph(
-    model: Model, optimiser: Optimiser, train: str = "all", batchnorm: str = "train"
+    model: Model,
+    optimiser: Optimiser,
+    train: str = "all",
+    batchnorm: str = "train",
+    proximal: float = 0.0,
 ) -> Graph:
     """Return the graph of one training step of `model` on one batch.
 
     `train` selects the parameters to train: see `trained_parameters`. A batchnorm without a trained
     parameter uses its running statistics and does not change them. If `batchnorm` is "frozen", no
-    batchnorm is trained.
+    batchnorm is trained. If `proximal` is above 0, this multiple of (weight - anchor) is added to
+    each gradient, as FedProx does (Li et al., 2020). The anchor is the weight before the training.
     """
-    step = _Step(model, optimiser, trained_parameters(model, train, batchnorm))
+    step = _Step(model, optimiser, trained_parameters(model, train, batchnorm), proximal)
     for layer in model.layers:
         step.forward(layer)
     for layer in reversed(model.layers):
@@ -62,11 +68,13 @@ def training_graph(
 class _Step:
     """Collects the operators of a training step, in execution order."""
 
-    def __init__(self, model: Model, optimiser: Optimiser, trained: frozenset[str]) -> None:
+    def __init__(
+        self, model: Model, optimiser: Optimiser, trained: frozenset[str], proximal: float
+    ) -> None:
         self.nodes: list[Node] = []
         self.states: list[Node] = []  # of the optimiser
         self._stored = {node.name: node for node in model.parameters}
-        self._optimiser = optimiser
+        self._optimiser, self._proximal = optimiser, proximal
         self._trained = trained
         self._shapes = {layer.name: layer.shape for layer in model.layers}
         self._operands: dict[str, dict[str, str]] = {}  # layer -> operand -> name of a node
@@ -230,6 +238,9 @@ class _Step:
         """
         by = self._optimiser
         decayed = (w.name,) if by.weight_decay else ()
+        if self._proximal:
+            gradient = self._pulled(w, self._whole(w, kernel, inputs, fields))
+            kernel, inputs, fields = "apply_gradient", (gradient,), sizes_of(w.shape)
         if not isinstance(by, Sgd):
             self._adaptive(by, w, self._whole(w, kernel, inputs, fields))
         elif by.momentum and by.nesterov:
@@ -248,6 +259,13 @@ class _Step:
             return inputs[0]
         name = f"{w.name}:grad"
         return self._add(name, kernel, inputs, fields, "backward", w.shape, sink="store")
+
+    def _pulled(self, w: Node, gradient: str) -> str:
+        """Return the node of the gradient that pulls `w` to its anchor, too."""
+        both = (w.name, self._state(w, ANCHOR).name)
+        fields = sizes_of(w.shape) | {"variant": 0}
+        apart = self._add(f"{w.name}:apart", "sub", both, fields, "backward", w.shape)
+        return self._plus(gradient, w, PULL, apart, self._proximal)
 
     def _plus(self, gradient: str, w: Node, name: str, of: str, factor: float) -> str:
         """Return the node of `gradient` + `factor` * `of`, or `gradient` if the factor is 0."""

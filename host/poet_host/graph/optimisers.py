@@ -66,11 +66,17 @@ class RmsProp:
 
 
 def _check(rates: Mapping[str, object]) -> None:
-    for name, value in rates.items():
-        if not isinstance(value, Real) or not 0 <= float(value) <= MAX_FLOAT32:
-            raise BadInput(f"{name} is {value!r}: it must be a finite number, 0 or more")
+    for name, rate in rates.items():
+        value = checked_rate(name, rate)
         if name.startswith("beta") and float(value) > MAX_BETA:
             raise BadInput(f"{name} is {value}: it must be at most {MAX_BETA}")
+
+
+def checked_rate(name: str, value: object) -> float:
+    """Return the rate. Raises BadInput, with its name, if it is not a finite number, 0 or more."""
+    if not isinstance(value, Real) or not 0 <= float(value) <= MAX_FLOAT32:
+        raise BadInput(f"{name} is {value!r}: it must be a finite number, 0 or more")
+    return float(value)
 
 
 Optimiser = Sgd | Adam | RmsProp

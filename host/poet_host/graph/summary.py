@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from .autodiff import AHEAD, DECAY
+from .autodiff import AHEAD, DECAY, PULL
 from .graph import Graph, Node
 from .losses import loss_of
 from .work import work_of
@@ -95,7 +95,8 @@ def _layer(graph: Graph, node: Node, own: list[Node], trainable: set[str]) -> La
 def _optimiser(graph: Graph) -> tuple[str, dict[str, float]]:
     """Read the optimiser's name (one of OPTIMISERS) and its rates from the nodes of the step."""
     nodes = {key: node for node in graph for key in (node.op, node.sink)}
-    rates: dict[str, float] = {}
+    pull = _factor(graph, PULL)
+    rates: dict[str, float] = {"proximal": pull} if pull else {}
 
     def rate(key: str, name: str, field: str) -> None:
         rates[name] = float(nodes[key].attrs.get(field, 0))

@@ -6,7 +6,7 @@ from ..errors import BadInput
 from .autodiff import training_graph
 from .builder import Model
 from .graph import Graph
-from .optimisers import Optimiser, optimiser
+from .optimisers import Optimiser, checked_rate, optimiser
 
 MAX_BATCH = 65536
 
@@ -27,6 +27,7 @@ class TrainingOptions:
     epsilon: float | None = None  # of adam, adamw and rmsprop
     train: str | None = None  # see trained_parameters
     batchnorm: str | None = None  # "train" or "frozen"
+    proximal: float | None = None  # see autodiff.training_graph
 
     def given(self) -> dict[str, object]:
         """Return the options that are not None, by name."""
@@ -57,6 +58,7 @@ class TrainingOptions:
             chosen,
             "all" if self.train is None else self.train,
             "train" if self.batchnorm is None else self.batchnorm,
+            checked_rate("proximal", self.proximal or 0.0),
         )
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 import numpy as np
 
 from ..errors import BadInput, listed, quoted
-from .autodiff import AVERAGE, MOMENTUM, SQUARE
+from .autodiff import ANCHOR, AVERAGE, MOMENTUM, SQUARE
 from .graph import Graph, Node
 from .onnx_file import initial_values
 from .source import Array as Array, Source, is_given, source_of
@@ -52,6 +52,7 @@ def given_values(graph: Graph) -> dict[str, Array]:
 def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping[str, Array]:
     """Return the first values of all parameters and states: `weights`, and new values for the rest.
 
+    New anchors have the first values of their parameters.
     Raises BadInput as `check_starting_values` does.
     """
     _check_weights(graph, weights)
@@ -59,7 +60,9 @@ def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping
         name: np.ascontiguousarray(array, dtype=np.float32)
         for name, array in (weights or {}).items()
     }
-    return {**start_values(graph, seed), **given}
+    values = {**start_values(graph, seed), **given}
+    anchors = {name for name in values if name.endswith(ANCHOR)} - given.keys()
+    return values | {name: values[name.removesuffix(ANCHOR)] for name in anchors}
 
 
 def check_starting_values(graph: Graph, weights: Weights | None) -> None:

@@ -6,8 +6,8 @@ from math import isfinite
 
 from .. import isa
 from ..errors import BadInput
-from ..graph.autodiff import AHEAD, DECAY
-from ..graph.optimisers import Sgd
+from ..graph.autodiff import AHEAD, DECAY, PULL
+from ..graph.optimisers import Sgd, checked_rate
 from ..reference.rates import CONSTANT, COSINE, FOREVER, LINEAR, MAX_RATES, Rate
 from .model import Model, Operator, model_bytes, part_crc, read_model, with_crc
 from .schedule import Schedule
@@ -24,7 +24,7 @@ def with_rates(
     warmup: int | None = None,
     **rates: float | None,
 ) -> Schedule:
-    """Return the schedule with another `learning_rate`, `momentum` or `weight_decay`.
+    """Return the schedule with another `learning_rate`, `momentum`, `weight_decay` or `proximal`.
 
     If a rate is None, the schedule keeps its rate. `lr_schedule` and `warmup` say how the learning
     rate changes until step `last` (see factors). Raises BadInput for a rate that the schedule was
@@ -35,7 +35,9 @@ def with_rates(
     options = {name: value for name, value in options.items() if value is not None}
     if not options:
         return schedule
-    replace(Sgd(0.0), **given)  # type: ignore[arg-type]  # checks the numbers
+    checked_rate("proximal", given.get("proximal", 0.0))
+    of_sgd = {name: rate for name, rate in given.items() if name != "proximal"}
+    replace(Sgd(0.0), **of_sgd)  # type: ignore[arg-type]  # checks the numbers
     model, used = schedule.model, set[str]()
     names = schedule.names[model.stored_count :]
     operators = tuple(
@@ -140,8 +142,9 @@ def _rates_of(op: Operator, name: str) -> dict[str, str]:
     See autodiff.py, sink.c and update.c.
     """
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
-    if kernel == "scale" and name.endswith((f":{DECAY}", f":{AHEAD}")):
-        return {"factor": "momentum" if name.endswith(AHEAD) else "weight_decay"}
+    factors = {DECAY: "weight_decay", AHEAD: "momentum", PULL: "proximal"}
+    if kernel == "scale" and (rate := factors.get(name.rpartition(":")[2])):
+        return {"factor": rate}
     decays = ("weight_decay",) if op.attrs.get("weight_decay") else ()
     rates: tuple[str, ...] = ()
     if sink == "sgd":

@@ -41,6 +41,8 @@ def files() -> list[str]:
 def findings(word: str, text: str) -> list[str]:
     """The lines of a text that have a banned word, also as a part of a name, with their numbers."""
     pattern = re.compile(rf"(?<![\w-])({word})(?![\w-])", re.IGNORECASE)
+    if not pattern.search(text.replace("_", " ")):
+        return []  # line by line takes ten times as long
     return [
         f"{number}: {line.strip()}"
         for number, line in enumerate(text.splitlines(), 1)

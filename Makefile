@@ -128,6 +128,8 @@ cuts: $(VENV)/dev.stamp
 	  --output bench/cuts-8kib-mkr1000.txt
 	PYTHONPATH=tests $(BIN)/python -m fuzz.commit_cuts --seed $(SEED) --output bench/cuts-commits.txt
 	PYTHONPATH=tests $(BIN)/python -m fuzz.learner_cuts --output bench/cuts-learner.txt
+	PYTHONPATH=tests $(BIN)/python -m fuzz.learner_chip_cuts --seed $(SEED) \
+	  --output bench/cuts-learner-chips.txt
 
 # Every command of poet-host, about 40 minutes.
 fuzz-outputs: $(VENV)/dev.stamp

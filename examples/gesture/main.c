@@ -108,19 +108,14 @@ static void teach(unsigned gesture) {
   int result;
   do {
     check(poet_learner_state(&learner, &state));
+    print_teach(gesture, state.next_step, window, sizeof window);
     result = poet_learner_teach(&learner, window, gesture);
     check(result);
+    print(result == POET_BUSY ? "busy\n" : "taught\n");
     if (result == POET_BUSY) {
       check(poet_learner_poll(&learner, SLICE_US));
     }
   } while (result == POET_BUSY);
-  print("taught ");
-  print_number(gesture);
-  print(" ");
-  print_number(state.next_step);
-  print(" ");
-  print_bytes(window, sizeof window);
-  print("\n");
   check(poet_learner_learn(&learner, STEPS));
 }
 

@@ -42,12 +42,11 @@ static void check(int result) {
 }
 
 static void teach(const float bands[SPECTRUM_BANDS]) {
-  if (poet_learner_teach(&learner, bands, 0) != POET_BUSY) {
-    print("taught 0 ");
-    print_number(state.next_step);
-    print(" ");
-    print_bytes(bands, SPECTRUM_BANDS * sizeof bands[0]);
-    print("\n");
+  print_teach(0, state.next_step, bands, SPECTRUM_BANDS * sizeof bands[0]);
+  const int result = poet_learner_teach(&learner, bands, 0);
+  check(result);
+  print(result == POET_BUSY ? "busy\n" : "taught\n");
+  if (result != POET_BUSY) {
     check(poet_learner_learn(&learner, STEPS));
   }
 }

@@ -129,6 +129,17 @@ void print_bytes(const void *data, uint32_t size) {
   }
 }
 
+void print_teach(uint32_t label, uint32_t next_step, const void *sample,
+                 uint32_t size) {
+  print("teach ");
+  print_number(label);
+  print(" ");
+  print_number(next_step);
+  print(" ");
+  print_bytes(sample, size);
+  print("\n");
+}
+
 int print_saved(struct poet_learner *learner, uint32_t step, uint32_t tensors,
                 const uint32_t tensor_bytes[]) {
   uint8_t bytes[64];

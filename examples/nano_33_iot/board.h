@@ -28,6 +28,10 @@ void board_sleep(uint32_t us);
 void print(const char *text);
 void print_number(uint32_t value);
 void print_bytes(const void *data, uint32_t size); /* as hexadecimal digits */
+/* Print a line `teach LABEL NEXT_STEP SAMPLE`. Print it before the call, which
+ * a power cut may end; then print a line `taught`, or `busy`. */
+void print_teach(uint32_t label, uint32_t next_step, const void *sample,
+                 uint32_t size);
 /* Print a line `saved STEP WEIGHTS`. Return an error of poet_learner_read. */
 int print_saved(struct poet_learner *learner, uint32_t step, uint32_t tensors,
                 const uint32_t tensor_bytes[]);

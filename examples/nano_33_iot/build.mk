@@ -11,7 +11,8 @@ INCLUDE := -I$(PACKAGE)/src -I$(BOARD) -I$(PORT)/samd21 -I$(PORT)/common
 SOURCES = $(wildcard $(PACKAGE)/src/*.c) $(BOARD)/accelerometer.c $(BOARD)/board.c \
   $(filter-out $(PORT)/common/main.c, $(wildcard $(PORT)/common/*.c)) \
   $(wildcard $(PORT)/samd21/*.c)
-LINK := -nostartfiles --specs=nano.specs --specs=nosys.specs -Wl,--gc-sections \
+LINK := -nostartfiles --specs=nano.specs --specs=nosys.specs -Wl,--gc-sections -Wl,--emit-relocs \
+  -Wl,--defsym=APPLICATION_STACK_BYTES=2176 \
   -Wl,--no-warn-rwx-segments -L$(PORT)/common -T$(PORT)/samd21/samd21.ld
 
 $(NAME).elf: main.c $(PACKAGE)/package.json $(MAKEFILE_LIST)

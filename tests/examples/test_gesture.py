@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from poet_host.firmware_build.image import read_elf
+from poet_host.firmware_build.stack import stack_bound
 from poet_host.sim.scene import Scene, press
 from support.command import Command
 from support.example import EXAMPLES, Life, build, copy, live, replayed, run_page
@@ -60,6 +61,7 @@ def test_it_learns_through_power_cuts_and_replays(
 
 def test_it_needs_little_memory(example: Path) -> None:
     image = read_elf(example / "gesture.elf")
+    assert stack_bound(image, fpu=False) <= image.sections[".stack"][1]
     assert image.symbols["bss_end"] - 0x20000000 <= MOST_RAM
     assert len(image.flash()[1]) <= MOST_FLASH
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from poet_host.firmware_build.image import read_elf
+from poet_host.firmware_build.stack import stack_bound
 from poet_host.sim.scene import Scene
 from support.command import Command
 from support.example import build, live, replayed
@@ -26,7 +27,7 @@ def test_it_learns_through_power_cuts_and_warns(tmp_path: Path, poet_host: Comma
     command = [sys.executable, example / "vibration.py", motion, f"--fault={fault_s}"]
     subprocess.run([*command, f"--seconds={end_s}"], check=True, capture_output=True)
 
-    # While the board lays out its flash, and at a sample that is then neither kept nor in the log.
+    # While the board lays out its flash, and while it is taught a sample.
     cuts = (150, 242, None)
     lives = [live(elf, flash, Scene(str(motion)), end_s, cut_at) for cut_at in cuts]
     assert [it.end for it in lives] == ["power cut", "power cut", "slice"]
@@ -38,5 +39,6 @@ def test_it_learns_through_power_cuts_and_warns(tmp_path: Path, poet_host: Comma
     replayed(lives, example, tmp_path, poet_host)
 
     image = read_elf(elf)
+    assert stack_bound(image, fpu=False) <= image.sections[".stack"][1]
     assert image.symbols["bss_end"] - 0x20000000 <= MOST_RAM
     assert len(image.flash()[1]) <= MOST_FLASH

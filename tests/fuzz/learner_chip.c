@@ -1,0 +1,158 @@
+/* A learner on a chip's own port and flash. It teaches a sample before each
+ * step, saves now and then, and prints what examples/nano_33_iot/log.py reads.
+ */
+#include <string.h>
+
+#include "chip.h"
+#include "health.h"
+#include "sizes.h"
+#include "small.h"
+
+enum {
+  STEPS = 24,
+  SAVE_EVERY = 5,
+  BLOCK_BYTES = 512,
+  UNIT = BOARD_FLASH_ERASE_BLOCKS,
+  WRITE_BYTES = BOARD_FLASH_PROGRAM_BYTES,
+};
+extern const uint8_t __store_start[];
+static struct poet_learner learner;
+static struct poet_learner_state state;
+static uint64_t memory[small_MEMORY_BYTES / 8];
+static uint32_t operations; /* of the flash */
+
+static void print(const char *text) {
+  chip_uart_send((const uint8_t *)text, (uint32_t)strlen(text));
+}
+
+static void print_number(uint32_t value) {
+  char text[12] = {0};
+  char *at = text + 11;
+  do {
+    *--at = (char)('0' + value % 10);
+    value /= 10;
+  } while (value);
+  print(at);
+  print(" ");
+}
+
+static void print_bytes(const uint8_t *bytes, uint32_t size) {
+  for (uint32_t i = 0; i < size; i++) {
+    print((char[]){"0123456789abcdef"[bytes[i] >> 4],
+                   "0123456789abcdef"[bytes[i] & 15], 0});
+  }
+}
+
+static uint32_t micros(void *context) {
+  (void)context;
+  chip_feed_watchdog();
+  return chip_ticks();
+}
+
+static int read_block(void *context, uint32_t block, void *data) {
+  (void)context;
+  memcpy(data, __store_start + block * BLOCK_BYTES, BLOCK_BYTES);
+  return 0;
+}
+
+static int write_block(void *context, uint32_t block, const void *data) {
+  uint32_t words[WRITE_BYTES / 4];
+  (void)context;
+  for (uint32_t at = 0; at < BLOCK_BYTES; at += WRITE_BYTES) {
+    memcpy(words, (const uint8_t *)data + at, WRITE_BYTES);
+    chip_flash_program(
+        (const uint32_t *)(__store_start + block * BLOCK_BYTES + at), words);
+    operations++;
+  }
+  return 0;
+}
+
+static int erase(void *context, uint32_t block) {
+  (void)context;
+  chip_flash_erase((const uint32_t *)(__store_start + block * BLOCK_BYTES),
+                   UNIT * BLOCK_BYTES);
+  operations++;
+  return 0;
+}
+
+static const struct poet_device device = {.micros = micros,
+                                          .blocks = small_STORAGE_BLOCKS,
+                                          .read = read_block,
+                                          .write = write_block,
+                                          .erase_blocks = UNIT,
+                                          .erase = erase};
+
+static void check(int result) {
+  if (result < 0) {
+    print(poet_learner_text(result));
+    print("\n");
+    for (;;) {
+    }
+  }
+}
+
+static void look(void) {
+  check(poet_learner_state(&learner, &state));
+}
+
+/* The number of the sample is the step that may draw it first. */
+static void teach(void) {
+  int16_t sample[small_SAMPLE_VALUES];
+  int result;
+  do {
+    look();
+    const uint32_t label = state.next_step * 7 % 5 % small_CLASSES;
+    for (uint32_t i = 0; i < small_SAMPLE_VALUES; i++) {
+      sample[i] = (int16_t)((state.next_step * 2654435761u >> i % 16) % 128);
+    }
+    print("teach ");
+    print_number(label);
+    print_number(state.next_step);
+    print_bytes((const uint8_t *)sample, sizeof sample);
+    print("\n");
+    result = poet_learner_teach(&learner, sample, label);
+    check(result);
+    print(result == POET_BUSY ? "busy\n" : "taught\n");
+    check(poet_learner_poll(&learner, 0));
+  } while (result == POET_BUSY);
+}
+
+static void save(void) {
+  static uint8_t bytes[512];
+  check(poet_learner_save(&learner));
+  look();
+  print("saved ");
+  print_number(state.step);
+  for (uint32_t i = 0; i < small_TENSORS; i++) {
+    check(poet_learner_read(&learner, i, 0, bytes, small_tensor_bytes[i]));
+    print_bytes(bytes, small_tensor_bytes[i]);
+  }
+  print("\n");
+}
+
+int main(void) {
+  health_start();
+  chip_start();
+  check(poet_learner_open(&learner, &small_package, &device, memory,
+                          sizeof memory));
+  look();
+  print("step ");
+  print_number(state.step);
+  print("\n");
+  for (; state.step < STEPS; look()) {
+    teach();
+    check(poet_learner_learn(&learner, 1));
+    while (poet_learner_poll(&learner, 1000) == POET_BUSY) {
+    }
+    if ((state.step + 1) % SAVE_EVERY == 0) {
+      save();
+    }
+  }
+  save();
+  print("operations ");
+  print_number(operations);
+  print("\n");
+  for (;;) {
+    chip_feed_watchdog();
+  }
+}

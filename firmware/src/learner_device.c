@@ -6,13 +6,13 @@
 
 #if POET_LIBRARY
 
-static uint32_t ticks(void *context) {
+static uint32_t lent_ticks(void *context) {
   const struct poet_device *device = context;
   return device->micros(device->context);
 }
 
-static POET_CHECKED int read_blocks(void *context, uint32_t block, void *data,
-                                    uint32_t count) {
+static POET_CHECKED int lent_read(void *context, uint32_t block, void *data,
+                                  uint32_t count) {
   const struct poet_device *device = context;
   uint8_t *to = data;
   int error = 0;
@@ -22,8 +22,8 @@ static POET_CHECKED int read_blocks(void *context, uint32_t block, void *data,
   return error;
 }
 
-static POET_CHECKED int write_blocks(void *context, uint32_t block,
-                                     const void *data, uint32_t count) {
+static POET_CHECKED int lent_write(void *context, uint32_t block,
+                                   const void *data, uint32_t count) {
   const struct poet_device *device = context;
   const uint8_t *from = data;
   int error = 0;
@@ -33,12 +33,13 @@ static POET_CHECKED int write_blocks(void *context, uint32_t block,
   return error;
 }
 
-static POET_CHECKED int flush(void *context) {
+static POET_CHECKED int lent_flush(void *context) {
   const struct poet_device *device = context;
   return device->flush ? device->flush(device->context) : 0;
 }
 
-static POET_CHECKED int erase(void *context, uint32_t block, uint32_t count) {
+static POET_CHECKED int lent_erase(void *context, uint32_t block,
+                                   uint32_t count) {
   const struct poet_device *device = context;
   int error = 0;
   for (uint32_t i = 0; i < count && !error; i += device->erase_blocks) {
@@ -53,15 +54,16 @@ uint32_t learner_unit(const struct poet_device *device) {
 
 void learner_make_port(struct learning *l) {
   const struct poet_device *device = l->device;
-  l->port = (struct poet_port){.context = (void *)(uintptr_t)device,
-                               .tick_hz = 1000000,
-                               .ticks = ticks,
-                               .blocks = device->blocks,
-                               .read = device->read ? read_blocks : NULL,
-                               .write = device->write ? write_blocks : NULL,
-                               .flush = flush,
-                               .erase = device->erase_blocks ? erase : NULL,
-                               .erase_blocks = (uint16_t)device->erase_blocks};
+  l->port =
+      (struct poet_port){.context = (void *)(uintptr_t)device,
+                         .tick_hz = 1000000,
+                         .ticks = lent_ticks,
+                         .blocks = device->blocks,
+                         .read = device->read ? lent_read : NULL,
+                         .write = device->write ? lent_write : NULL,
+                         .flush = lent_flush,
+                         .erase = device->erase_blocks ? lent_erase : NULL,
+                         .erase_blocks = (uint16_t)device->erase_blocks};
 }
 
 static bool is_interrupt(void) {

@@ -56,7 +56,7 @@ class Ledger:
     flash_bytes: int
     ram: dict[str, int]  # bytes by purpose
     stack_bound_bytes: int | None  # largest use of the stack; None: not known
-    stack_doubt: str = ""  # why the stack bound is not known
+    stack_doubt: str = ""  # why the stack bound is not known, or does not hold
 
     @property
     def arena_bytes(self) -> int:
@@ -79,10 +79,16 @@ def memory_ledger(board: str, path: Path) -> Ledger:
     used["code in RAM"] = ram["code in RAM"]  # the table has this row even if its value is 0
     _, flash = image.flash()
     fpu = any(flag.startswith("-mfpu") for flag in recipe(board).core)
+    doubt, bound = "", None
     try:
-        return Ledger(board, len(flash), used, stack_bound(image, fpu=fpu))
+        bound = stack_bound(image, fpu=fpu)
+        if bound > ram["stack"]:
+            doubt = (
+                f"too small: link with -Wl,--defsym=APPLICATION_STACK_BYTES={-(-bound // 8) * 8}"
+            )
     except BadInput as error:  # calls.toml does not fit the output of this compiler
-        return Ledger(board, len(flash), used, None, str(error))
+        doubt = str(error)
+    return Ledger(board, len(flash), used, bound, doubt)
 
 
 def ledger_rows(ledgers: Sequence[Ledger]) -> list[tuple[str, ...]]:
@@ -107,7 +113,7 @@ def ledger_rows(ledgers: Sequence[Ledger]) -> list[tuple[str, ...]]:
 
 
 def ledger_text(ledgers: Sequence[Ledger]) -> str:
-    """Return the ledgers as a text table, then a line for each unknown stack bound."""
+    """Return the ledgers as a text table, then a line for each stack whose bound is in doubt."""
     rows = ledger_rows(ledgers)
     first = max(len(row[0]) for row in rows)
     width = max(len(value) for row in rows for value in row[1:])

@@ -47,6 +47,16 @@ def stack_bound(image: Image, *, fpu: bool) -> int:
     return _Bound(image).total(FRAME_FPU_BYTES if fpu else FRAME_BYTES)
 
 
+def deepest_call(image: Image, prefix: str) -> int:
+    """Return the largest number of stack bytes of a call of a function with such a name.
+
+    Interrupts are left out. See `stack_bound`.
+    """
+    bound = _Bound(image)
+    named = (at for at, it in bound.functions.items() if it.name.startswith(prefix))
+    return max(map(bound.deepest, named))
+
+
 class _Bound:
     def __init__(self, image: Image) -> None:
         self.rules = tomllib.loads((resource("firmware") / "calls.toml").read_text("utf-8"))
@@ -57,7 +67,11 @@ class _Bound:
             name: self._members(image, group) for name, group in self.rules["group"].items()
         }
         self.rule_of = {name: rule for rule in self.rules["calls"] for name in rule["from"]}
-        self._check()
+        names = {function.name for function in self.functions.values()}
+        if self.rules["application"]["without"] in names:
+            self._check()
+        else:
+            self._lend(names)
         self.again: dict[str, int] = self.rules["again"]
         self.known: dict[tuple[int, tuple[str, ...]], int] = {}
         self.path: list[tuple[int, tuple[str, ...]]] = []
@@ -78,6 +92,19 @@ class _Bound:
                 at, size = image.objects[name]
                 found |= {word & ~1 for word in _words(image, at, size)} & set(self.functions)
         return frozenset(found)
+
+    def _lend(self, names: set[str]) -> None:
+        """Let an application's own calls through pointers call all its functions in pointers.
+
+        The library's pointers hold functions of the application too, whatever their names are.
+        """
+        about = self.rules["application"]
+        own = frozenset[int]().union(*(self.groups[name] for name in about["library"]))
+        lent = frozenset(self.in_pointers) - own
+        for name in about["lent"]:
+            self.groups[name] = self.groups[name] | lent
+        self.groups["application"] = lent
+        self.rule_of = {name: {"to": ["application"]} for name in names} | self.rule_of
 
     def _check(self) -> None:
         """Raise BadInput if calls.toml omits a function that is part of a call through a pointer.

@@ -22,6 +22,7 @@ from .library import library_files
 from .packaged import Packaged, Raw
 from .sizes import (
     LEARNER_BYTES,
+    STACK_BYTES,
     data_bytes,
     flash_bytes,
     memory_bytes,
@@ -50,7 +51,7 @@ def facts(packaged: Packaged, kind: str) -> dict[str, Any]:
         "board": board,
         "memory_bytes": memory,
         "memory_bytes_without_storage": memory_bytes(packaged, on_storage=False),
-        "learner_bytes": LEARNER_BYTES,
+        "learner_bytes": LEARNER_BYTES, "stack_bytes": STACK_BYTES.get(chip),
         "needs_storage": schedule.model.storage,
         "storage_blocks": most_storage_blocks(packaged),
         "raw": vars(packaged.raw), "samples_of_class": packaged.slots, "seed": packaged.seed,

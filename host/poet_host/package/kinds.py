@@ -71,17 +71,20 @@ def fact_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     def energy(name: str) -> str:
         return "not known" if facts[name] is None else f"{facts[name]:,.1f} uJ"
 
-    flash = "not known" if facts["flash_bytes"] is None else f"{facts['flash_bytes']:,} bytes"
+    def bytes_of(name: str) -> str:
+        return "not known" if facts[name] is None else f"{facts[name]:,} bytes"
+
     without = f"; without storage {facts['memory_bytes_without_storage']:,} bytes"
     return [
         (
             "RAM with storage",
             f"{facts['memory_bytes']:,} bytes{'' if facts['needs_storage'] else without}",
         ),
-        ("RAM of struct poet_learner", f"{facts['learner_bytes']:,} bytes"),
+        ("RAM of struct poet_learner", bytes_of("learner_bytes")),
+        ("stack of a call, at most", bytes_of("stack_bytes")),
         ("storage", f"{facts['storage_blocks']:,} blocks of 512 bytes"),
-        ("flash of schedules and weights", f"{facts['data_bytes']:,} bytes"),
-        ("flash with the library, estimated", flash),
+        ("flash of schedules and weights", bytes_of("data_bytes")),
+        ("flash with the library, estimated", bytes_of("flash_bytes")),
         ("time, energy of a step", f"{time('step_time_us')}, {energy('step_energy_uj')}"),
         (
             "time, energy of an inference",

@@ -9,6 +9,9 @@ ERASE_BLOCKS = range(9)
 """The erase units for which a package states its storage: 0 to 8 blocks."""
 POINTER_BYTES = 4
 LEARNER_BYTES = 1168  # struct poet_learner, on a processor of 32 bits
+STACK_BYTES = {"samd21": 1608, "nrf52840": 1544}
+"""What a call of a learner takes of the stack at most, with all kernels, by chip; without what the
+functions of the application and interrupts take."""
 # Code of the library, by chip, built by GCC 12 with -Os: without kernels, of a kernel on average,
 # and of operators that are computed part by part.
 _CODE_BYTES = {"samd21": (38_300, 650, 8_000), "nrf52840": (54_000, 850, 9_300)}

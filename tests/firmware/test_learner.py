@@ -27,6 +27,7 @@ KINDS = [
     Kind(raw="float32"),
     Kind(raw="int8", slots=1),
     Kind(raw="uint8", pages=True),
+    Kind(pages=True, every=3),
 ]
 UNITS = (None, 0, 1, 8)  # None: no storage
 

@@ -20,7 +20,9 @@ from bench.commits import commit
 LIVES = {
     "weights in RAM, storage without erases": (Kind(), 0),
     "weights in RAM, flash with erase units of 8 blocks": (Kind(), 8),
+    "weights in RAM, flash with erase units of 1 block": (Kind(), 1),
     "weights on a card, paged in": (Kind(pages=True), 0),
+    "weights on a card, some of which stay in RAM for 3 steps": (Kind(pages=True, every=3), 0),
 }
 
 

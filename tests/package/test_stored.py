@@ -63,7 +63,13 @@ def image(device: Device, path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "unit"), [*STORAGES, (Kind(), CARD), (Kind(pages=True, train="last:1"), CARD)]
+    ("kind", "unit"),
+    [
+        *STORAGES,
+        (Kind(pages=True, every=3), 0),
+        (Kind(), CARD),
+        (Kind(pages=True, train="last:1"), CARD),
+    ],
 )
 def test_a_step_draws_from_stored_samples_what_the_device_draws(
     kind: Kind, unit: int, tmp_path: Path

@@ -68,7 +68,10 @@ def graph(learning_rate: float = 0.05, autoencoder: bool = False, train: str = "
 
 @dataclass(frozen=True)
 class Kind:
-    """A package. `pages`: weights are paged in from storage, instead of staying in RAM."""
+    """A package. `pages`: weights are paged in from storage, instead of staying in RAM.
+
+    If steps commit `every` few steps only, some of the weights stay in RAM, the others do not.
+    """
 
     pages: bool = False
     raw: str = "int16"
@@ -77,6 +80,7 @@ class Kind:
     autoencoder: bool = False
     start: int = 1  # seed of the starting weights
     train: str = "all"  # the other parameters are frozen
+    every: int = 1
 
     @property
     def graph(self) -> Graph:
@@ -107,12 +111,13 @@ def outputs_count(kind: Kind) -> int:
 
 @cache
 def schedule(kind: Kind) -> Schedule:
-    problem = poet.problem(
-        kind.graph, estimate_profile(api.load_board("native")), storage=kind.pages
-    )
-    assert problem.keep_everything is not None
-    made = encode(kind.graph, problem.keep_everything, storage=kind.pages)
-    return with_forward(made, *forward(kind.graph, made, problem.keep_everything))
+    more: dict[str, Any] = {"ram": 800, "commit_every": kind.every} if kind.every > 1 else {}
+    profile = estimate_profile(api.load_board("native"))
+    problem = poet.problem(kind.graph, profile, storage=kind.pages, **more)
+    plan = poet.solve(problem, work_limit=500) if more else problem.keep_everything
+    assert plan is not None
+    made = encode(kind.graph, plan, storage=kind.pages)
+    return with_forward(made, *forward(kind.graph, made, plan))
 
 
 def forward(trained: Graph, made: Schedule, plan: Plan) -> tuple[Graph, Plan]:

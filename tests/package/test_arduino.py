@@ -15,6 +15,10 @@ from support.sim_helper import CORES, needs_compiler
 CORE = Path(__file__).parent / "arduino"
 AVR = Path("/usr/share/arduino/hardware/arduino/avr")  # of Debian's arduino-core-avr
 STRICT = ["-Wall", "-Wextra", "-Werror"]
+CARD = """#include <stdint.h>
+int read_block(void *, uint32_t, void *) { return 1; }
+int write_block(void *, uint32_t, const void *) { return 1; }
+"""
 CATEGORIES = {
     "Display", "Communication", "Signal Input/Output", "Sensors", "Device Control", "Timing",
     "Data Storage", "Data Processing", "Other",
@@ -97,13 +101,16 @@ def test_a_sketch_learns(folder: Path) -> None:
 @pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("core", list(CORES))
-def test_a_sketch_is_linked_for_chips(core: str, folder: Path) -> None:
+@pytest.mark.parametrize("kind", [Kind(), Kind(pages=True)], ids=["RAM", "card"])
+def test_a_sketch_is_linked_for_chips(core: str, kind: Kind, tmp_path: Path) -> None:
+    folder, image, card = tmp_path / "small", tmp_path / "image.elf", tmp_path / "card.cpp"
+    write(packaged(kind), "arduino", folder)
     options = ["-mthumb", *CORES[core]]
     made = objects(folder, "arm-none-eabi-", options)
-    image = folder.parent / "image.elf"
+    card.write_text(CARD)
     subprocess.run(
-        ["arm-none-eabi-g++", *options, "--specs=nosys.specs", "-Wl,--gc-sections", *made, "-lm",
-         "-o", image],
+        ["arm-none-eabi-g++", *options, "--specs=nosys.specs", "-Wl,--gc-sections", *made,
+         *[card][: kind.pages], "-lm", "-o", image],
         check=True, capture_output=True,
     )  # fmt: skip
     found = subprocess.run(

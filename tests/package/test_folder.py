@@ -13,6 +13,7 @@ from poet_host.data.facts import NO_FACTS
 from poet_host.data.normalization import Normalization
 from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder
+from poet_host.graph.cuts import Cut
 from poet_host.graph.weights import start_values
 from poet_host.package.folder import facts, load, write
 from poet_host.package.packaged import Packaged, Raw, identifier, raw_of
@@ -53,6 +54,11 @@ def test_only_unchanged_packages_and_empty_folders_are_replaced(tmp_path: Path) 
     assert (folder / "app.c").exists()
     assert "app.c" not in stated["files"]
 
+    folder.replace(tmp_path / "small.poet-old")  # as a process that was killed leaves it
+    write(made, "c", folder)
+    assert (folder / "app.c").exists()
+    assert [*tmp_path.iterdir()] == [folder]
+
     (folder / "src" / "small.h").write_text("changed")
     with pytest.raises(poet.BadInput, match=r"small\.h"):
         write(made, "c", folder)
@@ -63,6 +69,17 @@ def test_only_unchanged_packages_and_empty_folders_are_replaced(tmp_path: Path) 
         write(made, "c", other)
     assert sorted(it.name for it in tmp_path.iterdir()) == ["other", "small"]
     assert [it.name for it in other.iterdir()] == ["notes.txt"]
+
+
+def test_a_package_states_how_tensors_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = packaged(Kind())
+    model, number = made.schedule.model, made.schedule.names.index("conv.weight")
+    assert facts(made, "c")["tensor_cuts"] == {}
+    tensors = [*model.tensors]
+    tensors[number] = replace(tensors[number], cut=Cut(4, (4, 2, 3), (2, 1, 3)))
+    monkeypatch.setitem(vars(made.schedule), "model", replace(model, tensors=(*tensors,)))
+    cut = {"size": (4, 2, 3), "part": (2, 1, 3), "unit_bytes": 4}
+    assert facts(made, "c")["tensor_cuts"] == {"conv.weight": cut}
 
 
 def test_a_package_has_no_other_kernels(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def facts(packaged: Packaged, kind: str) -> dict[str, Any]:
         "classes": packaged.classes, "class_names": packaged.class_names, "batch": packaged.batch,
         "tensors": len(packaged.tensors), "tensor_names": packaged.tensor_names,
         "tensor_bytes": [graph[name].size_bytes for name in packaged.tensors],
+        "tensor_cuts": packaged.tensor_cuts,
         "data_bytes": data_bytes(packaged), "flash_bytes": flash_bytes(packaged, chip),
         "kernels": sorted(packaged.kernels),
         "longest_slice_us": packaged.longest_slice_us,
@@ -80,14 +81,17 @@ def write(packaged: Packaged, kind: str, folder: Path) -> dict[str, Any]:
     """Write a package, and return the content of package.json.
 
     The folder is replaced at once, if it is a package whose files are unchanged. Files that were
-    added to it stay. Raises BadInput for any other folder that is not empty, and PoetError if it
-    cannot be written.
+    added to it stay. If the process is killed in between, the next call finds the old folder again.
+    Raises BadInput for any other folder that is not empty, and PoetError if it cannot be written.
     """
     if kind not in KINDS:
         raise BadInput(f"a package for {kind!r}: choose one of {', '.join(KINDS)}")
     folder = Path(os.path.realpath(folder))
     if not folder.parent.is_dir():
         raise BadInput(f"{folder} cannot be written: the folder {folder.parent} does not exist")
+    old = folder.with_name(f"{folder.name}.poet-old")
+    if old.is_dir() and not folder.exists():
+        old.replace(folder)
     added = _added_files(folder)
     stated = facts(packaged, kind)
     texts = files(packaged) | files_of_kind(packaged, kind, stated)
@@ -111,10 +115,12 @@ def write(packaged: Packaged, kind: str, folder: Path) -> dict[str, Any]:
             for name in added:
                 (new / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(folder / name, new / name, follow_symlinks=False)
-            if folder.exists():
-                folder.replace(private / "old")
             new.chmod(0o755)
+            shutil.rmtree(old, ignore_errors=True)
+            if folder.exists():
+                folder.replace(old)
             new.replace(folder)
+            shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise PoetError(
             f"{folder} cannot be written ({(error.strerror or str(error)).lower()}): choose a "

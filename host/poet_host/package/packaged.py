@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from math import ceil, prod
+from typing import Any
 
 import numpy as np
 
@@ -175,6 +176,17 @@ class Packaged:
         graph = self.schedule.graph
         named = ((name, source_of(graph, graph[name]).names) for name in self.tensors)
         return [names[0] if len(names) == 1 else name for name, names in named]
+
+    @property
+    def tensor_cuts(self) -> dict[str, dict[str, Any]]:
+        """How the bytes of tensors lie that are not in row-major order, by name."""
+        model = self.schedule.model
+        cuts = {name: model.tensors[self.schedule.names.index(name)].cut for name in self.tensors}
+        return {
+            named: {it: getattr(cut, it) for it in ("size", "part", "unit_bytes")}
+            for named, cut in zip(self.tensor_names, cuts.values(), strict=True)
+            if cut and not cut.is_row_major
+        }
 
     @property
     def kernels(self) -> frozenset[str]:

@@ -191,9 +191,9 @@ def train_round(
         int(it) for it in (settings["server-round"], settings["local-steps"], node["board"])
     )
     # Adam corrects its averages for the steps since they were zero: these steps are the round's.
-    counts_anew = any(it.op == "average" for it in graph)
-    first = 0 if counts_anew else (turn - 1) * steps
-    order = f"{settings.get('seed', 0)} {number} {turn * counts_anew}"
+    counts_again = any(it.op == "average" for it in graph)
+    first = 0 if counts_again else (turn - 1) * steps
+    order = f"{settings.get('seed', 0)} {number} {turn * counts_again}"
     storage = node.get("storage")
     arena_bytes = arena_for(schedule, str(node["port"]), Path(storage) if storage else None)
     with connect(str(node["port"]), storage=storage, arena_bytes=arena_bytes) as board:

@@ -107,7 +107,7 @@ def test_samples_of_several_inputs_come_in_many_forms(tmp_path: Path) -> None:
         pairs, torch.utils.data.DataLoader(pairs, 7),
     ]  # fmt: skip
     found = [fitted(form, graph) for form in forms]
-    assert all(np.array_equal(one.x, found[0].x) for one in found)
+    assert all(np.array_equal(it.x, found[0].x) for it in found)
     row = found[0].x[1].tobytes()
     assert row == tokens[1].astype("<i4").tobytes() + image[1].tobytes()
     assert found[1].x_test is not None

@@ -49,7 +49,7 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
     where = f"model {name}"
     check_options(options, where)
     several = tuple(example) if isinstance(example, tuple | list) else (example,)
-    given = tuple(_input(one, where) for one in several)
+    given = tuple(_input(it, where) for it in several)
     refusals: list[Untrainable] = []
     failures: list[_NotExported] = []
     for export in (_by_older_exporter, _by_newer_exporter):
@@ -156,8 +156,8 @@ def _several(given: Any) -> Any:
     """Return a copy of all inputs with at least two samples."""
     import torch
 
-    found = (_copied(one) for one in given)
-    return tuple(one if len(one) > 1 else torch.cat([one, one]) for one in found)
+    found = (_copied(it) for it in given)
+    return tuple(it if len(it) > 1 else torch.cat([it, it]) for it in found)
 
 
 def _input_names(module: Any, count: int) -> list[str]:

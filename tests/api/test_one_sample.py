@@ -43,10 +43,12 @@ class Recurrent(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "module", [Dilated(), Recurrent(nn.GRU), Recurrent(nn.LSTM)], ids=["dilated", "gru", "lstm"]
+    ("module", "loss"),
+    [(Dilated(), "cross-entropy"), (Recurrent(nn.GRU), "bce"), (Recurrent(nn.LSTM), "mse")],
+    ids=["dilated", "gru", "lstm"],
 )
-def test_an_inference_takes_one_sample(module: nn.Module) -> None:
-    graph: Any = poet.load(module, torch.zeros(1, STEPS, FEATURES), batch=4)
+def test_an_inference_takes_one_sample(module: nn.Module, loss: str) -> None:
+    graph: Any = poet.load(module, torch.zeros(1, STEPS, FEATURES), batch=4, loss=loss)
     assert not takes_any_number(graph)
     schedule = runs.schedule(graph)
     forward = schedule.needed_forward()

@@ -8,8 +8,9 @@ from ..baselines.registry import plan_by
 from ..errors import BadInput, PoetWarning
 from ..graph.cuts import Cut
 from ..graph.graph import Graph, Node
+from ..graph.losses import loss_of
 from ..graph.training_options import TrainingOptions
-from ..onnx.importer import DEFAULT_LOSS, training
+from ..onnx.importer import training
 from ..onnx.model import read_bytes
 from ..plan.keepall import kept_statements
 from ..plan.parts import LawError
@@ -85,9 +86,8 @@ def _with_one_sample(graph: Graph) -> Graph | None:
     """
     if not graph.origin or graph.batch == 1 or takes_any_number(graph):
         return None
-    loss = "mse" if graph[graph.loss].op == "mse" else DEFAULT_LOSS
-    shape = graph[graph.data].shape
-    options = TrainingOptions(batch=1, loss=loss, sequence_length=[*shape, None][1])
+    length = None if graph.inputs else [*graph[graph.data].shape, None][1]
+    options = TrainingOptions(batch=1, loss=str(loss_of(graph)), sequence_length=length)
     try:
         one = training(read_bytes(graph.origin, graph.name), graph.name, options)
     except BadInput:

@@ -304,7 +304,9 @@ class ModelOptions(TrainingOptions):
     train: str | None = option(
         metavar="PARTS", show_default="all",
         help="Parameters to train: `all`, `last:N` (those of the last N layers) and glob patterns "
-        "of parameter names, joined by commas. !PATTERN leaves some out: `last:3,!*.bias`.",
+        "of parameter names, joined by commas. !PATTERN leaves some out: `last:3,!*.bias`. "
+        "lora:RANK[:ALPHA] keeps the weights and trains low-rank adapters of linear layers and "
+        "convolutions instead, which `export` adds to the weights.",
     )  # fmt: skip
     batchnorm: str | None = option(
         type=click.Choice(BATCHNORM), show_default="train",

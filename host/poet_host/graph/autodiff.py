@@ -23,7 +23,7 @@ from .optimisers import (
     optimiser as optimiser,
 )
 from .rules import Fields, Operator, Rule, Shape, sizes_of
-from .trained import trained_parameters
+from .trained import model_to_train
 
 MOMENTUM = ":momentum"
 # suffixes of nodes: weight decay, and momentum that looks ahead
@@ -41,12 +41,13 @@ def training_graph(
 ) -> Graph:
     """Return the graph of one training step of `model` on one batch.
 
-    `train` selects the parameters to train: see `trained_parameters`. A batchnorm without a trained
+    `train` selects the parameters to train: see `model_to_train`. A batchnorm without a trained
     parameter uses its running statistics and does not change them. If `batchnorm` is "frozen", no
     batchnorm is trained. If `proximal` is above 0, this multiple of (weight - anchor) is added to
     each gradient, as FedProx does (Li et al., 2020). The anchor is the weight before the training.
     """
-    step = _Step(model, optimiser, trained_parameters(model, train, batchnorm), proximal)
+    model, trained = model_to_train(model, train, batchnorm)
+    step = _Step(model, optimiser, trained, proximal)
     for layer in model.layers:
         step.forward(layer)
     for layer in reversed(model.layers):

@@ -4,10 +4,33 @@ from fnmatch import fnmatchcase
 
 from ..errors import BadInput, listed
 from .builder import Model
+from .lora import WORD, rank_of, with_adapters
 from .operators import OPERATORS
 
 BATCHNORM = ("train", "frozen")
-HOW = "all, last:N, patterns of parameter names, and !PATTERN to leave some out"
+HOW = "all, last:N, lora:RANK, patterns of parameter names, and !PATTERN to leave some out"
+
+
+def model_to_train(model: Model, train: str, batchnorm: str) -> tuple[Model, frozenset[str]]:
+    """Return the model, with adapters if `train` has lora:RANK, and the parameters to train.
+
+    With adapters, "!PATTERN" leaves out layers whose weight it matches. Other words select
+    parameters to train in addition. Raises BadInput as `trained_parameters` and `with_adapters` do.
+    """
+    words = [word.strip() for word in train.split(",")] if isinstance(train, str) else [""]
+    ranks = [word for word in words if word.startswith(WORD)]
+    if not ranks:
+        return model, trained_parameters(model, train, batchnorm)
+    if len(ranks) > 1:
+        raise BadInput(f"`train` has {' and '.join(ranks)}: write one rank for all adapters")
+    others = [word for word in words if word not in ranks]
+    without = [word for word in others if word.startswith("!")]
+    patterns = ",".join(word[1:] for word in without)
+    left_out = trained_parameters(model, patterns, batchnorm) if without else frozenset()
+    is_more = len(others) > len(without)
+    more = trained_parameters(model, ",".join(others), batchnorm) if is_more else frozenset()
+    model, names = with_adapters(model, rank_of(ranks[0]), left_out | more)
+    return model, names | more
 
 
 def trained_parameters(model: Model, train: str, batchnorm: str = "train") -> frozenset[str]:

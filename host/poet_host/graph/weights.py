@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import BadInput, listed, quoted
 from .autodiff import ANCHOR, AVERAGE, MOMENTUM, SQUARE
 from .graph import Graph, Node
+from .lora import adapters
 from .onnx_file import initial_values
 from .source import Array as Array, Source, is_given, source_of
 
@@ -201,12 +202,19 @@ def from_named(graph: Graph, named: Mapping[str, Array]) -> dict[str, Array]:
     """Convert the tensors of a file, by tensor name, to the values of a graph, by node name.
 
     If the file has no optimiser states of this graph, all of them start at zero. States of other
-    optimisers are ignored. Constants keep their first values.
+    optimisers are ignored. Constants keep their first values. If the file has no adapters, the
+    result has none either.
     Raises BadInput for a tensor that is missing, unknown, of another shape or type, or not finite.
     """
     nodes = weight_nodes(graph)
     constants = {node.name: node for node in nodes if is_constant(graph, node)}
-    sources = [(node, source_of(graph, node)) for node in nodes if node.name not in constants]
+    added = {name for pair in adapters(graph).values() for name in pair}
+    without = added if not named.keys() & added else set()
+    sources = [
+        (node, source_of(graph, node))
+        for node in nodes
+        if node.name not in constants and node.name.split(":")[0] not in without
+    ]
     known = {name for _, source in sources for name in source.names}
     unread = {name for node in constants.values() for name in source_of(graph, node).names}
     extra = sorted(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from ..errors import BadInput
 from ..graph.graph import Graph
+from ..graph.lora import merged
 from ..graph.onnx_file import onnx_package
 from ..graph.source import is_given, source_of
 from ..graph.weights import Array, to_named, weight_nodes
@@ -12,10 +13,11 @@ from ..graph.weights import Array, to_named, weight_nodes
 def export(graph: Graph, values: Mapping[str, Array]) -> bytes:
     """Return the bytes of an .onnx file: the model that was imported, with `values` as weights.
 
-    `values` are the parameters and states by node name. Raises BadInput for a built-in model, or if
-    the values do not fit the graph.
+    Adapters are merged into the weights. `values` are the parameters and states by node name.
+    Raises BadInput for a built-in model, or if the values do not fit the graph.
     """
-    named = to_named(graph, values)
+    to_named(graph, values)  # checks them
+    named = to_named(graph, merged(graph, values))
     if not graph.origin:
         raise BadInput(
             f"{graph.name} is a built-in model, but only models imported from ONNX or PyTorch can "

@@ -1,0 +1,151 @@
+"""Options of the training step, with PyTorch as the judge: 20 steps, the weights, a resumed run."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import poet_host as poet
+import pytest
+import torch
+from poet_host.errors import BadInput
+from poet_host.graph.graph import Graph
+from poet_host.graph.weights import start_values
+from poet_host.run.run import Run
+from support.command import Command
+from support.whole_runs import board, schedule
+from torch import Tensor, nn
+
+BATCH, STEPS, CLASSES, RATE = 4, 20, 3, 0.05
+Judge = Callable[[nn.Module, Any, Any], list[float]]
+
+
+class Small(nn.Module):
+    """A convolution, a linear layer on a sequence, and one on a vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3, padding=1, stride=2)
+        self.mix = nn.Linear(4, 6)
+        self.fc = nn.Linear(24, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.conv(x)).flatten(2).transpose(1, 2)
+        return self.fc(torch.relu(self.mix(x)).flatten(1))
+
+
+def samples() -> tuple[Any, Any]:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((BATCH * STEPS, 2, 4, 4), dtype=np.float32)
+    return x, rng.integers(0, CLASSES, len(x))
+
+
+def module() -> Small:
+    torch.manual_seed(2)
+    return Small()
+
+
+def loaded(**options: Any) -> Graph:
+    graph = poet.load(module(), torch.zeros(BATCH, 2, 4, 4), batch=BATCH, lr=RATE, **options)
+    assert isinstance(graph, Graph)
+    return graph
+
+
+def trained(graph: Graph) -> Run:
+    """The run of STEPS steps. A run that was resumed in its middle has the same bits."""
+    made, data, how = schedule(graph), samples(), {"shuffle": False, "seed": 5}
+    with board(made) as connection:
+        run = poet.train(made, connection, data, steps=STEPS, **how)
+    with board(made) as connection:
+        half = poet.train(made, connection, data, steps=STEPS // 2 - 1, **how)
+        rest = poet.train(made, connection, data, steps=STEPS, resume=True, **how)
+    assert [s.loss for s in run.steps] == [s.loss for s in (*half.steps, *rest.steps)]
+    assert poet.weights_sha256(run.weights) == poet.weights_sha256(rest.weights)
+    return run
+
+
+def judged(net: nn.Module, by: torch.optim.Optimizer, change: Callable[[], Any]) -> list[float]:
+    """The losses of PyTorch. `change` is called between the gradients and the update."""
+    x, y = map(torch.tensor, samples())
+    losses = []
+    for at in range(0, len(x), BATCH):
+        loss = nn.functional.cross_entropy(net(x[at : at + BATCH]), y[at : at + BATCH])
+        by.zero_grad()
+        loss.backward()
+        change()
+        by.step()
+        losses.append(loss.item())
+    return losses
+
+
+def compare(run: Run, losses: list[float], net: nn.Module) -> None:
+    np.testing.assert_allclose([s.loss for s in run.steps], losses, rtol=1e-4)
+    for name, value in net.named_parameters():
+        if name in run.weights:
+            np.testing.assert_allclose(run.weights[name], value.detach(), rtol=1e-4, atol=1e-5)
+
+
+class Adapted(nn.Module):
+    """A layer with an adapter, as PEFT computes it: base(x) + B(A(x)) * alpha / rank."""
+
+    def __init__(self, base: nn.Linear | nn.Conv2d, name: str, first: Any, rank: int) -> None:
+        super().__init__()
+        low = torch.tensor(first[f"{name}.lora_A.weight"])
+        high = torch.tensor(first[f"{name}.lora_B.weight"])
+        assert not high.any()
+        bound = 1 / low[0].numel() ** 0.5  # kaiming_uniform_(A, a=sqrt(5)), as PEFT
+        assert 0.5 * bound < low.abs().max() <= bound
+        self.base = base.requires_grad_(False)
+        self.lora_A = nn.ParameterDict({"weight": low})
+        self.lora_B = nn.ParameterDict({"weight": high})
+
+    def forward(self, x: Tensor) -> Tensor:
+        low, high = self.lora_A["weight"], self.lora_B["weight"]
+        if isinstance(self.base, nn.Linear):
+            return self.base(x) + 2 * nn.functional.linear(nn.functional.linear(x, low), high)
+        conv = self.base
+        down = nn.functional.conv2d(x, low, None, conv.stride, conv.padding)
+        return conv(x) + 2 * nn.functional.conv2d(down, high)
+
+
+def test_adapters_train_as_in_peft_and_are_merged(tmp_path: Path, poet_host: Command) -> None:
+    graph = loaded(train="lora:2:4, fc.bias, !conv*")
+    assert {node.name for node in graph.trainable if node.role == "parameter"} == {
+        "fc.bias", *(f"{name}.lora_{which}.weight" for name in ("mix", "fc") for which in "AB")
+    }  # fmt: skip
+    graph = loaded(train="lora:2:4", optimizer="adam")
+    run = trained(graph)
+    net, first = module(), start_values(graph, 5)
+    for name in ("conv", "mix", "fc"):
+        setattr(net, name, Adapted(getattr(net, name), name, first, 2))
+    by = torch.optim.Adam([p for p in net.parameters() if p.requires_grad], lr=RATE)
+    compare(run, judged(net, by, lambda: None), net)
+
+    made, x = schedule(graph), samples()[0]
+    made.save(tmp_path / "m.poet")
+    poet.save_weights(tmp_path / "w.safetensors", graph, run.weights, STEPS)
+    files = (tmp_path / "m.poet", "--weights", tmp_path / "w.safetensors")
+    assert poet_host("export", *files, "-o", tmp_path / "m.onnx").code == 0
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    name = session.get_inputs()[0].name
+    outputs = [session.run(None, {name: x[i : i + BATCH]})[0] for i in (0, BATCH)]
+    answers = poet.predict(made, x[:8], weights=run.weights).outputs
+    np.testing.assert_allclose(np.concatenate(outputs), answers, rtol=1e-5, atol=1e-5)
+
+
+def test_adapters_begin_on_weights_that_were_trained_without(tmp_path: Path) -> None:
+    plain = loaded(optimizer="momentum")
+    whole = start_values(plain, 0)
+    poet.save_weights(tmp_path / "plain.safetensors", plain, whole, 3)
+    graph = loaded(train="lora:2", optimizer="momentum")
+    found = poet.load_weights(tmp_path / "plain.safetensors", graph)
+    assert set(found) == {node.name for node in plain if node.role == "parameter"}
+
+
+@pytest.mark.parametrize(
+    "train", ["lora:0", "lora:x", "lora:2:-1", "lora:2:nan", "lora:2,lora:3", "lora:2,all", "lora:"]
+)
+def test_wrong_adapters_are_refused(train: str) -> None:
+    with pytest.raises(BadInput, match="lora"):
+        loaded(train=train)

@@ -26,23 +26,43 @@ struct gates {
   float reset, update, new;
 };
 
-/* Compute the gates of unit i. */
+/* Compute the gates of unit i, whose sums are those of number j. */
 static struct gates gates_of(const struct poet_layer *layer, const float *a,
-                             const float *h, uint32_t i) {
+                             float (*sums)[POET_UNITS], uint32_t j,
+                             uint32_t i) {
   const uint32_t w = layer->w;
+  const float *bias = layer->bias + i;
   struct gates g;
-  g.term = poet_recurrent(layer, h, i);
-  g.reset = poet_logistic(a[i] + poet_recurrent(layer, h, w + i));
-  g.update = poet_logistic(a[w + i] + poet_recurrent(layer, h, 2 * w + i));
+  g.term = sums[0][j] + bias[0];
+  g.reset = poet_logistic(a[i] + (sums[1][j] + bias[w]));
+  g.update = poet_logistic(a[w + i] + (sums[2][j] + bias[2 * w]));
   g.new = poet_tanhf(a[2 * w + i] + g.reset * g.term);
   return g;
 }
 
-/* Return the state of plain unit i after a step. */
-static float plain_state(const struct poet_layer *layer, const float *a,
-                         const float *h, uint32_t i) {
-  const float sum = a[i] + poet_recurrent(layer, h, i);
+/* Return the state of a plain unit after a step, from what its gate gets. */
+static float plain_state(const struct poet_layer *layer, float sum) {
   return !layer->has_relu ? poet_tanhf(sum) : sum < 0.0f ? 0.0f : sum;
+}
+
+/* Compute the states after a step of one sample. They follow those before. */
+static void gru_step(const struct poet_layer *layer, const float *a,
+                     uint32_t gates, float *h) {
+  const uint32_t w = layer->w;
+  for (uint32_t first = 0; first < w; first += POET_UNITS) {
+    const uint32_t count = poet_units(w - first);
+    float sums[3][POET_UNITS];
+    poet_gate_sums(layer, h, gates, first, count, sums);
+    for (uint32_t j = 0; j < count; j++) {
+      const uint32_t i = first + j;
+      if (gates == 1) {
+        h[w + i] = plain_state(layer, a[i] + (sums[0][j] + layer->bias[i]));
+        continue;
+      }
+      const struct gates g = gates_of(layer, a, sums, j, i);
+      h[w + i] = (1.0f - g.update) * g.new + g.update * h[i];
+    }
+  }
 }
 
 void poet_gru(const struct poet_call *call) {
@@ -60,14 +80,7 @@ void poet_gru(const struct poet_call *call) {
     for (uint32_t c = 0; c < op->c; c++) {
       float *h = y + c * 2 * w;
       memcpy(h, from + c * next, w * sizeof *h);
-      for (uint32_t j = 0; j < w; j++) {
-        if (k == w) {
-          h[w + j] = plain_state(&layer, a, h, j);
-          continue;
-        }
-        const struct gates g = gates_of(&layer, a, h, j);
-        h[w + j] = (1.0f - g.update) * g.new + g.update * h[j];
-      }
+      gru_step(&layer, a, k == w ? 1 : 3, h);
       a += k;
     }
     from = y + w;
@@ -82,11 +95,19 @@ static void gru_step_back(const struct poet_layer *layer, const float *a,
                           const float *h, const float *dy, const float *later,
                           const float *kept, float *d, float *keep) {
   const uint32_t w = layer->w;
-  for (uint32_t i = 0; i < w; i++) {
-    const struct gates g = gates_of(layer, a, h, i);
+  float sums[3][POET_UNITS], from_later[POET_UNITS];
+  for (uint32_t i = 0, j = 0; i < w; i++, j++) {
+    if (i % POET_UNITS == 0) {
+      j = 0;
+      poet_gate_sums(layer, h, 3, i, poet_units(w - i), sums);
+      if (later != NULL) {
+        poet_later_sums(layer, later, 3 * w, i, poet_units(w - i), from_later);
+      }
+    }
+    const struct gates g = gates_of(layer, a, sums, j, i);
     float dh = dy[i];
     if (later != NULL) {
-      dh += kept[i] + poet_products(later, layer->weight + i, w, 3 * w);
+      dh += kept[i] + from_later[j];
     }
     const float dn = dh * (1.0f - g.update) * (1.0f - g.new * g.new);
     d[i] = dn * g.reset;
@@ -105,10 +126,15 @@ static void plain_step_back(const struct poet_layer *layer, const float *a,
   const uint32_t w = layer->w;
   const float *after = h + w;
   (void)a, (void)kept, (void)keep;
-  for (uint32_t i = 0; i < w; i++) {
+  float from_later[POET_UNITS];
+  for (uint32_t i = 0, j = 0; i < w; i++, j++) {
+    if (i % POET_UNITS == 0 && later != NULL) {
+      j = 0;
+      poet_later_sums(layer, later, w, i, poet_units(w - i), from_later);
+    }
     float dh = dy[i];
     if (later != NULL) {
-      dh += poet_products(later, layer->weight + i, w, w);
+      dh += from_later[j];
     }
     if (!layer->has_relu) {
       d[i] = dh * (1.0f - after[i] * after[i]);

@@ -23,21 +23,20 @@ struct gates {
   float state; /* of the cell, after the step */
 };
 
-static float sum_of(const struct poet_layer *layer, const float *a,
-                    const float *h, uint32_t i) {
-  return a[i] + poet_recurrent(layer, h, i);
-}
-
-/* Compute the gates of unit i. `before`: h, then the cell, before the step. */
+/* Compute the gates of unit i, whose sums are those of number j. `cell`: before
+ * the step. */
 static struct gates gates_of(const struct poet_layer *layer, const float *a,
-                             const float *before, uint32_t i) {
+                             float (*sums)[POET_UNITS], uint32_t j, float cell,
+                             uint32_t i) {
   const uint32_t w = layer->w;
+  const float *bias = layer->bias + i;
   struct gates g;
-  g.input = poet_logistic(sum_of(layer, a, before, i));
-  g.forget = poet_logistic(sum_of(layer, a, before, w + i));
-  g.cell = poet_tanhf(sum_of(layer, a, before, 2 * w + i));
-  g.output = poet_logistic(sum_of(layer, a, before, 3 * w + i));
-  g.state = g.forget * before[w + i] + g.input * g.cell;
+  a += i;
+  g.input = poet_logistic(a[0] + (sums[0][j] + bias[0]));
+  g.forget = poet_logistic(a[w] + (sums[1][j] + bias[w]));
+  g.cell = poet_tanhf(a[2 * w] + (sums[2][j] + bias[2 * w]));
+  g.output = poet_logistic(a[3 * w] + (sums[3][j] + bias[3 * w]));
+  g.state = g.forget * cell + g.input * g.cell;
   return g;
 }
 
@@ -72,8 +71,13 @@ void poet_lstm(const struct poet_call *call) {
       if (i == 0) {
         memcpy(to + w, cell + c * next, w * sizeof *to);
       }
+      float sums[4][POET_UNITS];
       for (uint32_t j = 0; j < w; j++) {
-        const struct gates g = gates_of(&layer, a, to, j);
+        if (j % POET_UNITS == 0) {
+          poet_gate_sums(&layer, to, 4, j, poet_units(w - j), sums);
+        }
+        const struct gates g =
+            gates_of(&layer, a, sums, j % POET_UNITS, to[w + j], j);
         to[2 * w + j] = g.output * poet_tanhf(g.state);
         if (after != NULL) {
           after[c * after_next + j] = g.state;
@@ -97,12 +101,20 @@ static void lstm_step_back(const struct poet_layer *layer, const float *a,
                            const float *later, const float *kept, float *d,
                            float *keep) {
   const uint32_t w = layer->w;
-  for (uint32_t i = 0; i < w; i++) {
-    const struct gates g = gates_of(layer, a, before, i);
+  float sums[4][POET_UNITS], from_later[POET_UNITS];
+  for (uint32_t i = 0, j = 0; i < w; i++, j++) {
+    if (i % POET_UNITS == 0) {
+      j = 0;
+      poet_gate_sums(layer, before, 4, i, poet_units(w - i), sums);
+      if (later != NULL) {
+        poet_later_sums(layer, later, 4 * w, i, poet_units(w - i), from_later);
+      }
+    }
+    const struct gates g = gates_of(layer, a, sums, j, before[w + i], i);
     const float t = poet_tanhf(g.state);
     float dh = dy[i];
     if (later != NULL) {
-      dh += poet_products(later, layer->weight + i, w, 4 * w);
+      dh += from_later[j];
     }
     float dc = dh * g.output * (1.0f - t * t);
     if (layer->has_cell) {

@@ -1,8 +1,70 @@
-/* recurrent.c - the walk of gradients of layers that walk along time. */
+/* recurrent.c - sums of layers that walk along time, and the walk of their
+ * gradients. */
 #include "recurrent.h"
 
 #include <stddef.h>
 #include <string.h>
+
+#include "tile.h"
+
+/* Set sums[j] to the sum of the products of `terms` numbers at a, and of those
+ * at b + j * lane, which lie `term` apart. Inlined, because one of the steps is
+ * 1. */
+static inline void sums_of(const float *a, const float *b, uint32_t lane,
+                           uint32_t term, uint32_t terms, uint32_t count,
+                           float *sums) {
+#if POET_M0PLUS
+  struct poet_tile t = {
+      .a = {.at = a, .column = 1},
+      .b = {.at = b, .lane = (int32_t)lane, .column = (int32_t)term},
+      .columns = terms,
+      .rows = 1,
+      .planes = 1};
+  t.tame = poet_tame(a, terms, b, (count - 1) * lane + (terms - 1) * term + 1);
+  poet_tile_shape(&t);
+  poet_tile(&t, 1, count, sums, count);
+#else
+  for (; count >= POET_TILE; count -= POET_TILE) {
+    const float *x = a, *y0 = b, *y1 = y0 + lane, *y2 = y1 + lane;
+    const float *y3 = y2 + lane;
+    float s0 = 0.0f, s1 = 0.0f, s2 = 0.0f, s3 = 0.0f;
+    for (uint32_t i = terms; i; i--) {
+      const float f = *x++;
+      s0 += f * *y0, s1 += f * *y1, s2 += f * *y2, s3 += f * *y3;
+      y0 += term, y1 += term, y2 += term, y3 += term;
+    }
+    sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
+    sums += POET_TILE, b += POET_TILE * lane;
+  }
+  for (; count; count--) {
+    const float *y = b;
+    float sum = 0.0f;
+    for (uint32_t i = 0; i < terms; i++) {
+      sum += a[i] * *y;
+      y += term;
+    }
+    *sums++ = sum;
+    b += lane;
+  }
+#endif
+}
+
+void poet_gate_sums(const struct poet_layer *layer, const float *h,
+                    uint32_t gates, uint32_t first, uint32_t count,
+                    float (*sums)[POET_UNITS]) {
+  const uint32_t w = layer->w;
+  const float *rows = layer->weight + first * w;
+  for (uint32_t gate = 0; gate < gates; gate++) {
+    sums_of(h, rows, w, 1, w, count, sums[gate]);
+    rows += w * w;
+  }
+}
+
+void poet_later_sums(const struct poet_layer *layer, const float *later,
+                     uint32_t rows, uint32_t first, uint32_t count,
+                     float *sums) {
+  sums_of(later, layer->weight + first, 1, layer->w, rows, count, sums);
+}
 
 void poet_walk_back(const struct poet_call *call,
                     poet_step_back_fn *step_back) {

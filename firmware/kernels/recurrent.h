@@ -21,23 +21,23 @@ static inline uint32_t poet_step_row(const struct poet_op *op, uint32_t i,
   return (is_back ? op->n - 1 - i : i) * op->c;
 }
 
-/* Return the sum of products, whose second factors lie `next` apart. */
-static inline float poet_products(const float *a, const float *b, uint32_t next,
-                                  uint32_t count) {
-  float sum = 0.0f;
-  do {
-    sum += *a++ * *b;
-    b += next;
-  } while (--count);
-  return sum;
+enum { POET_UNITS = 8 }; /* whose sums are computed at a time */
+
+/* Return how many units are computed next, if `left` remain. */
+static inline uint32_t poet_units(uint32_t left) {
+  return left < POET_UNITS ? left : POET_UNITS;
 }
 
-/* Return row i of the recurrent weight times the state h, plus the bias. */
-static inline float poet_recurrent(const struct poet_layer *layer,
-                                   const float *h, uint32_t i) {
-  return poet_products(h, layer->weight + i * layer->w, 1, layer->w) +
-         layer->bias[i];
-}
+/* Set sums[gate][j] to row gate * w + first + j of the recurrent weight times
+ * the state h, for `gates` gates and `count` units. */
+void poet_gate_sums(const struct poet_layer *layer, const float *h,
+                    uint32_t gates, uint32_t first, uint32_t count,
+                    float (*sums)[POET_UNITS]);
+/* Set sums[j] to column first + j of the recurrent weight times `later`, which
+ * has a gradient for each of `rows` rows. */
+void poet_later_sums(const struct poet_layer *layer, const float *later,
+                     uint32_t rows, uint32_t first, uint32_t count,
+                     float *sums);
 
 /* Computes the gradients d of one sample and step, in blocks of w. `before`:
  * the states before the step. `later`: those gradients of the step after it

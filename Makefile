@@ -16,6 +16,7 @@
 # make bench-solver  the planner next to the paper's formulation (half an hour; OPTIONS=--quick)
 # make bench-planners  programs of Checkmate and Moccasin, PyTorch's planner (eight minutes)
 # make bench-forward  every built-in model infers in the RAM in which it trains (15 minutes)
+# make fleet        a fleet of four boards on Flower, which is installed for it (half an hour)
 # make bench-torch   plans for steps of PyTorch, executed next to eager execution (15 minutes)
 # make paper         the POET paper's claims next to ours (over an hour; OPTIONS, see bench/paper/__main__.py)
 # make results       all of these, the examples in schedules/ and the ledger: hours, machine idle
@@ -51,7 +52,7 @@ C_SOURCES = $(shell find firmware examples \( -name '*.c' -o -name '*.h' \))
 
 .PHONY: demo cross check test lint format bench bench-host bench-kernels bench-program \
   bench-transfer bench-transfers bench-placement bench-solver bench-streaming bench-tiny \
-  bench-predict bench-fine-tune bench-planners bench-torch bench-forward results paper fuzz fuzz-usb fuzz-card \
+  bench-predict bench-fine-tune bench-planners bench-torch bench-forward fleet results paper fuzz fuzz-usb fuzz-card \
   fuzz-contents fuzz-nest fault-nest fuzz-outputs walk cuts mutants schedules firmware ledger docs wheel release clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
@@ -203,10 +204,19 @@ bench-forward: $(VENV)/dev.stamp
 bench-torch: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.torch_plans $(OPTIONS)
 
+# Flower wants other versions of some packages: it has an environment of its own.
+fleet: build/fleet/installed
+	PATH=$(CURDIR)/build/fleet/bin:$$PATH build/fleet/bin/python -m bench.fleet
+
+build/fleet/installed: pyproject.toml | $(BIN)/python
+	$(PYTHON) -m venv build/fleet
+	build/fleet/bin/python -m pip install --quiet --editable '.[sim,fleet]'
+	touch $@
+
 # Parts of it measure time: nothing else may run on the machine.
 results: schedules ledger
 	$(MAKE) bench bench-host bench-transfer bench-transfers bench-placement bench-solver \
-	  bench-planners bench-torch bench-forward bench-predict bench-streaming bench-tiny bench-fine-tune paper
+	  bench-planners bench-torch fleet bench-forward bench-predict bench-streaming bench-tiny bench-fine-tune paper
 	$(MAKE) bench-kernels && $(MAKE) bench-kernels OPTIONS=--shapes
 
 paper: $(VENV)/dev.stamp

@@ -39,12 +39,15 @@ NODES_S = 120.0  # default of the longest wait for boards that are not connected
 _TRIES = 3  # how often an answer is asked for, if it is lost each time
 _MOST_QUERIES = 5  # for nodes, before each round: a strategy that waits for more queries again
 _POLL_S = 1.0
+Answer = tuple[Weights, str, dict[str, int | float]]
+"""The new weights, the kind of the board, and its metrics."""
 _RAISED = (1, 2)  # codes of Flower's errors that a client's program reports; others: answer lost
 
 
 def client_app(
     *,
     data: Data | Callable[[Mapping[str, Any]], Data] | None = None,
+    answer: Callable[[Mapping[str, Any], Weights, Mapping[str, Any]], Answer] | None = None,
     mods: Iterable[Any] = (),
     **defaults: str | int | float,
 ) -> Any:
@@ -53,7 +56,9 @@ def client_app(
     The SuperNode's `--node-config` names the `board` (its number, from 0 on, another one for each
     SuperNode), its `port` (see connect), the `schedule` (a .poet file), the `data` (see load_data),
     and optionally the `storage` of a board that runs on this computer. `defaults` are used where it
-    names none. `data` may also be a function of these values. `mods`: see Flower.
+    names none. `data` may also be a function of these values. `answer` trains in place of train_round,
+    for a device that is not a board of poet-host: a function of `node`, `arrays` and `settings`.
+    `mods`: see Flower.
 
     Each training message must contain the arrays, and `local-steps` in its config or in the run's.
     Raises BadInput if Flower is not installed.
@@ -67,7 +72,11 @@ def client_app(
         try:
             arrays = {name: array.numpy() for name, array in message.content["arrays"].items()}
             settings = {**context.run_config, **message.content["config"]}
-            found, kind, metrics = train_round(node, data, arrays, settings)
+            found, kind, metrics = (
+                answer(node, arrays, settings)
+                if answer
+                else train_round(node, data, arrays, settings)
+            )
         except (PoetError, OSError) as error:
             text = f"board {node.get('board', '?')} at {node['port']}: {error}"
             return flwr.app.Message(flwr.app.Error(_RAISED[1], text), reply_to=message)
@@ -171,8 +180,8 @@ def travelling(graph: Graph) -> list[str]:
 
 def train_round(
     node: Mapping[str, Any], data: Any, arrays: Weights, settings: Mapping[str, Any]
-) -> tuple[Weights, str, dict[str, int | float]]:
-    """Train one round on a board: return the new weights, the board's kind, and its metrics.
+) -> Answer:
+    """Train one round on a board.
 
     `node`: see client_app. `arrays`: the weights that the server sent. `settings`: `server-round`
     (from 1 on), `local-steps`, `seed`, which selects the samples with the board's number, and

@@ -1,6 +1,7 @@
 """A fleet: its weights do not depend on boards, plans and order of arrival; no answer is lost."""
 
 import itertools
+import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -204,6 +205,110 @@ def test_a_board_that_fails_is_named(capsys: pytest.CaptureFixture[str]) -> None
         )
     with pytest.raises(BadInput, match="number 2"):
         fleet(Grid([[answer(12, 2), answer(11, 2)]])).send_and_receive(messages())
+
+
+class Array:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def numpy(self) -> Any:
+        return self.value
+
+
+class App:
+    """Both apps of Flower: they keep the function that they are given."""
+
+    def __init__(self, mods: Any = None) -> None:
+        self.call: Any = None
+
+    def train(self) -> Any:
+        return lambda function: setattr(self, "call", function)
+
+    main = train
+
+
+class Strategy:
+    """FedAvg, without messages: it calls the clients' app directly."""
+
+    clients: Any = None
+
+    def __init__(self, **given: Any) -> None:
+        self.given = given
+
+    def start(self, grid: Any, arrays: Any, num_rounds: int, train_config: Any, evaluate_fn: Any,
+              timeout: float) -> None:  # fmt: skip
+        evaluate_fn(0, arrays)
+        for turn in range(1, num_rounds + 1):
+            content = {"arrays": arrays, "config": {**train_config, "server-round": turn}}
+            nodes = grid.get_node_ids()
+            replies = grid.send_and_receive([Message(content, node) for node in nodes])
+            shares = [reply.content["metrics"]["num-examples"] for reply in replies]
+            arrays = {
+                name: Array(
+                    sum(
+                        reply.content["arrays"][name].numpy() * (share / sum(shares))
+                        for reply, share in zip(replies, shares, strict=True)
+                    )
+                )
+                for name in arrays
+            }
+            evaluate_fn(turn, arrays)
+
+
+def reply_of(content: Any, reply_to: Any) -> Message:
+    message = Message(content, reply_to.metadata.dst_node_id)
+    message.error = None if isinstance(content, dict) else content
+    return message
+
+
+@pytest.fixture
+def fake_flower(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("ArrayRecord", "ConfigRecord", "MetricRecord", "RecordDict")
+    app: Any = SimpleNamespace(**dict.fromkeys(names, dict))
+    app.Array, app.Message = Array, reply_of
+    app.Error = lambda code, reason: SimpleNamespace(code=code, reason=reason)
+    fake = SimpleNamespace(
+        app=app, clientapp=SimpleNamespace(ClientApp=App),
+        serverapp=SimpleNamespace(ServerApp=App, strategy=SimpleNamespace(FedAvg=Strategy)),
+    )  # fmt: skip
+    monkeypatch.setattr(flower, "_flower", lambda: fake)
+
+
+def test_both_apps_train_a_model(
+    nodes: list[dict[str, Any]], fake_flower: None, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    config = {"rounds": 2, "local-steps": STEPS, "boards": BOARDS, "log-to": str(tmp_path / "log")}
+    client = client_app(data=samples)
+
+    class Direct(Grid):
+        def send_and_receive(self, messages: list[Message], *, timeout: float) -> list[Message]:
+            """Return the answers, the last one first."""
+            contexts = [
+                SimpleNamespace(node_config=nodes[it.metadata.dst_node_id - 10], run_config=config)
+                for it in messages
+            ]
+            found = [client.call(it, to) for it, to in zip(messages, contexts, strict=True)]
+            return found[::-1]
+
+    graph = poet.load("resnet-digits", train="last:1")
+    server = server_app(graph, data="digits", save_to=tmp_path / "global.safetensors")
+    server.call(Direct([]), SimpleNamespace(run_config=config))
+    rows = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [row["round"] for row in rows] == [0, 1, 2]
+    assert [row["board"] for row in rows[-1]["boards"]] == [0, 1, 2]
+    assert f"round 2: accuracy {rows[-1]['accuracy']:.1%}" in capsys.readouterr().out
+    found = poet.load_weights(tmp_path / "global.safetensors", graph)
+    trained = {node.name for node in graph.trainable}
+    changed = {name for name in sent() if not np.array_equal(found[name], sent()[name])}
+    assert changed == trained  # what the server does not train keeps its bits
+
+    nodes = [nodes[0], {**nodes[1], "port": str(tmp_path / "no board")}, nodes[2]]
+    with pytest.raises(PoetError, match=r"board 1 .*no board"):
+        server.call(Direct([]), SimpleNamespace(run_config=config))
+    server.call(Direct([]), SimpleNamespace(run_config={**config, "rounds": 1, "least": 2}))
+    with pytest.raises(BadInput, match="rounds"):
+        server.call(Direct([]), SimpleNamespace(run_config={}))
 
 
 def test_nothing_waits_without_limit() -> None:

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from .api.connection import Connection, arena_for, connect
+from .api.connection import arena_for, connect
 from .api.inputs import Data, as_schedule, as_weights, fitted
 from .api.models import load
 from .api.training import train
 from .card.card import check_replaceable
 from .card.weights import save_weights
-from .errors import BadInput, PoetError
+from .errors import BadInput, LinkBroken, NoDevice, PoetError
 from .graph.graph import Graph
 from .graph.weights import Weights, is_constant, start_values, weight_nodes
 from .run.evaluate import held_out_accuracy
@@ -41,7 +41,8 @@ _MOST_QUERIES = 5  # for nodes, before each round: a strategy that waits for mor
 _POLL_S = 1.0
 Answer = tuple[Weights, str, dict[str, int | float]]
 """The new weights, the kind of the board, and its metrics."""
-_RAISED = (1, 2)  # codes of Flower's errors that a client's program reports; others: answer lost
+_LOST, _FAILED = 0, 2  # codes of Flower's errors that a client reports
+_FINAL = (1, _FAILED)  # codes after which an answer is not asked for again
 
 
 def client_app(
@@ -56,9 +57,9 @@ def client_app(
     The SuperNode's `--node-config` names the `board` (its number, from 0 on, another one for each
     SuperNode), its `port` (see connect), the `schedule` (a .poet file), the `data` (see load_data),
     and optionally the `storage` of a board that runs on this computer. `defaults` are used where it
-    names none. `data` may also be a function of these values. `answer` trains in place of train_round,
-    for a device that is not a board of poet-host: a function of `node`, `arrays` and `settings`.
-    `mods`: see Flower.
+    names none. `data` may also be a function of these values. `answer` trains in place of
+    train_round, for a device that is not a board of poet-host: a function of `node`, `arrays` and
+    `settings`. `mods`: see Flower.
 
     Each training message must contain the arrays, and `local-steps` in its config or in the run's.
     Raises BadInput if Flower is not installed.
@@ -79,7 +80,8 @@ def client_app(
             )
         except (PoetError, OSError) as error:
             text = f"board {node.get('board', '?')} at {node['port']}: {error}"
-            return flwr.app.Message(flwr.app.Error(_RAISED[1], text), reply_to=message)
+            code = _LOST if isinstance(error, LinkBroken | NoDevice) else _FAILED
+            return flwr.app.Message(flwr.app.Error(code, text), reply_to=message)
         content = {
             "arrays": flwr.app.ArrayRecord({k: flwr.app.Array(v) for k, v in found.items()}),
             "metrics": flwr.app.MetricRecord(metrics),
@@ -129,9 +131,8 @@ def server_app(
     @app.main()  # type: ignore[untyped-decorator]
     def main(grid: Any, context: Any) -> None:
         asked = {name: context.run_config.get(name, value) for name, value in options.items()}
-        for name in ("rounds", "local-steps", "boards"):
-            if not asked[name]:
-                raise BadInput(f"fleet: `{name}` is missing: add it to the config of the run")
+        if missing := [name for name in ("rounds", "local-steps", "boards") if not asked[name]]:
+            raise BadInput(f"`{missing[0]}` is missing: add it to the config of the run")
         graph = model if isinstance(model, Graph) else load(model)
         if not isinstance(graph, Graph):
             raise BadInput(f"model {model}: a cost graph cannot be trained: name a model")
@@ -156,9 +157,8 @@ def server_app(
                 with Path(asked["log-to"]).open("a", encoding="utf-8") as log:
                     log.write(json.dumps({**row, "boards": fleet.rows}) + "\n")
 
-        least_answers = fleet.least
         by = strategy or flwr.serverapp.strategy.FedAvg(
-            fraction_evaluate=0.0, min_train_nodes=least_answers, min_available_nodes=least_answers
+            fraction_evaluate=0.0, min_train_nodes=fleet.least, min_available_nodes=fleet.least
         )
         by.start(
             fleet, flwr.app.ArrayRecord(sent), num_rounds=asked["rounds"], timeout=round_s,
@@ -187,26 +187,26 @@ def train_round(
     (from 1 on), `local-steps`, `seed`, which selects the samples with the board's number, and
     `proximal-mu` of FedProx, for which the schedule must be solved with `--proximal`.
     """
-    for name, where in (("board", node), ("schedule", node), ("local-steps", settings)):
-        if name not in where:
-            raise BadInput(f"the config of the {'node' if where is node else 'run'} lacks `{name}`")
+    for name in ("board", "schedule", "server-round", "local-steps"):
+        if name not in {**node, **settings}:
+            raise BadInput(f"`{name}` is missing in the config of the node, or of the run")
     schedule = as_schedule(str(node["schedule"]))
     if "proximal-mu" in settings:  # FedProx
         schedule = with_rates(schedule, proximal=float(settings["proximal-mu"]))
     graph = schedule.graph
     _check_same(graph, arrays)
     samples = fitted(data(node) if callable(data) else node.get("data", data), graph)
-    turn, steps, number = (
-        int(it) for it in (settings["server-round"], settings["local-steps"], node["board"])
-    )
+    turn, steps = int(settings["server-round"]), int(settings["local-steps"])
+    number, storage = int(node["board"]), node.get("storage")
     # Adam corrects its averages for the steps since they were zero: these steps are the round's.
     counts_again = any(it.op == "average" for it in graph)
     first = 0 if counts_again else (turn - 1) * steps
     order = f"{settings.get('seed', 0)} {number} {turn * counts_again}"
-    storage = node.get("storage")
     arena_bytes = arena_for(schedule, str(node["port"]), Path(storage) if storage else None)
     with connect(str(node["port"]), storage=storage, arena_bytes=arena_bytes) as board:
-        _allow_replacing(board, schedule)
+        replaced = check_replaceable(board.device, schedule, first_step=1)  # refuse other models
+        if replaced is not None:
+            board.written = (int(board.device.info.committed_model), replaced)
         run = train(
             schedule, board, samples, weights=arrays, first_step=first, steps=first + steps,
             seed=zlib.crc32(order.encode()),
@@ -253,13 +253,6 @@ def _check_same(graph: Graph, arrays: Weights) -> None:
                 f"the schedule is not for the model of the fleet: its tensor {name} has the shape "
                 f"{own.get(name)}, and that of the fleet {given.get(name)}. Solve the same model"
             )
-
-
-def _allow_replacing(board: Connection, schedule: Schedule) -> None:
-    """Let training replace the weights on the card if they are of the fleet's model."""
-    replaced = check_replaceable(board.device, schedule, first_step=1)
-    if replaced is not None:
-        board.written = (int(board.device.info.committed_model), replaced)
 
 
 class Fleet:
@@ -317,19 +310,26 @@ class Fleet:
         nodes: set[int] = set()  # that have answered or failed
         failures: list[str] = []
         for _ in range(_TRIES):
+            reasons = []
             for reply in self._grid.send_and_receive(waiting, timeout=self._round_s):
                 if not reply.has_error():
-                    self._take(answers, reply)
-                elif reply.error.code in _RAISED:
+                    number = int(reply.content["metrics"]["board"])
+                    if number in answers:
+                        raise BadInput(f"two boards have the number {number}: give each another")
+                    answers[number] = reply
+                elif reply.error.code in _FINAL:
                     failures.append(str(reply.error.reason))
                 else:
+                    reasons.append(str(reply.error.reason))
                     continue
                 nodes.add(reply.metadata.src_node_id)
             lost = asked - len(nodes)
             if not lost:
                 break
             absent = [str(number) for number in range(self._boards) if number not in answers]
-            failure = f"{lost} without an answer, of board {', '.join(absent)}"
+            failure = "; ".join(
+                (f"{lost} without an answer, of board {', '.join(absent)}", *reasons)
+            )
             print(f"round {self._round}: {failure}", flush=True)
             waiting = [
                 type(message)(
@@ -348,25 +348,19 @@ class Fleet:
             )
         ordered = [answers[number] for number in sorted(answers)]
         self.rows = [
-            {**reply.content["metrics"], "kind": reply.content["about"]["kind"]}
-            for reply in ordered
+            {name: None if np.isnan(value) else value for name, value in it["metrics"].items()}
+            | {"kind": it["about"]["kind"]}
+            for it in (reply.content for reply in ordered)
         ]
         for text in (*failures, *map(_line, self.rows)):
             print(f"round {self._round}: {text}", flush=True)
         return ordered
 
-    @staticmethod
-    def _take(answers: dict[int, Any], reply: Any) -> None:
-        number = int(reply.content["metrics"]["board"])
-        if number in answers:
-            raise BadInput(f"two boards have the number {number}: give each node another `board`")
-        answers[number] = reply
-
 
 def _line(row: Mapping[str, Any]) -> str:
     """Return what a round prints of a board, or of the new weights."""
     right = row["accuracy"]
-    accuracy = "" if right is None or np.isnan(right) else f"accuracy {right:.1%}, "
+    accuracy = "" if right is None else f"accuracy {right:.1%}, "
     if "round" in row:
         return f"round {row['round']}: {accuracy}weights sha256 {row['sha256']}"
     return (

@@ -34,14 +34,14 @@ LINES = {
     "baselines": 2174, "schedule": 2881, "data": 1846, "card": 1936, "run": 2126, "check": 845,
     "view": 1432, "compare": 469, "package": 1292, "api": 2406, "cli": 3821,
 }  # fmt: skip
-ROOT_LINES = 1583  # of the modules that belong to no room
+ROOT_LINES = 1586  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
     "firmware/include": 2306, "firmware/src": 10454, "firmware/kernels": 8811,
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 7606, "examples": 1371, "tests": 67106,
+    "bench": 7878, "examples": 1585, "tests": 67276,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

@@ -7,7 +7,6 @@ that never receives a sample.
 from collections.abc import Mapping
 
 import numpy as np
-
 import poet_host as poet
 from poet_host.flower import client_app, server_app
 

@@ -292,6 +292,18 @@ def test_the_guides_to_models_and_data(poet_host: Command) -> None:
     assert len(Path("log.jsonl").read_text().splitlines()) > 20
 
 
+@pytest.mark.slow  # 40 s
+def test_the_guides_to_packages(poet_host: Command) -> None:
+    model = ROOT / "examples" / "gesture" / "model.py"
+    subprocess.run([sys.executable, model, "model.onnx"], check=True)
+    for page in ("arduino", "platformio"):
+        Path(page).mkdir()
+        assert follow(f"how-to/{page}.md", poet_host, {"mymodel": f"{page}/mymodel"}) == 2
+        assert Path(f"{page}/mymodel/src/mymodel.h").is_file()
+    gesture = {"gesture.poet": "arduino/mymodel.poet"}
+    assert follow("how-to/new-sensor.md", poet_host, gesture) == 1
+
+
 @pytest.mark.slow  # 20 s
 def test_the_tutorial(poet_host: Command) -> None:
     """Its last part on the native board too: simulated chips train to these bits elsewhere."""

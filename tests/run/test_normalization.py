@@ -164,12 +164,14 @@ def test_weights_without_it_take_what_is_given(card: Path) -> None:
     schedule = runs.schedule(runs.digits())
     data = poet.load_data("digits")
     run = runs.train(schedule, data, steps=2)
-    assert run.weights.normalization is None  # type: ignore[attr-defined]
-    moved = normalized(data, "0.5:0.25")
+    assert run.weights.normalization == NONE  # type: ignore[attr-defined]
+    moved, earlier = normalized(data, "0.5:0.25"), dict(run.weights)
     with runs.board(schedule, card) as board:
-        found = poet.evaluate(schedule, board, moved, weights=run.weights)
-        assert found.loss != poet.evaluate(schedule, board, data, weights=run.weights).loss
-        more = poet.train(schedule, board, moved, steps=3, weights=run.weights, first_step=2)
+        with pytest.raises(BadInput, match=r"weights \(none\). Omit --normalize"):
+            poet.evaluate(schedule, board, moved, weights=run.weights)
+        found = poet.evaluate(schedule, board, moved, weights=earlier)
+        assert found.loss != poet.evaluate(schedule, board, data, weights=earlier).loss
+        more = poet.train(schedule, board, moved, steps=3, weights=earlier, first_step=2)
         assert more.weights.normalization == moved.normalization  # type: ignore[attr-defined]
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from .. import api
+from ..data.normalization import NONE
 from ..files import write_whole
 from .console import emit, say
 from .declared import option, takes
@@ -34,7 +35,7 @@ def export(
     values = api.load_weights(weights, graph)
     model = api.export(graph, values)
     write_whole(output, model)
-    if values.normalization:
+    if values.normalization not in (None, NONE):
         say(f"the model takes samples after their normalisation ({values.normalization})")
     say(f"wrote {output}: {graph.name} with the weights of {weights}")
     if as_json:

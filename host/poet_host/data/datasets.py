@@ -62,7 +62,8 @@ class Dataset:
 
     @property
     def facts(self) -> DataFacts:
-        return DataFacts(self.classes, self.normalization)
+        none = NONE if self.x.dtype == np.float32 else None  # tokens have no normalisation
+        return DataFacts(self.classes, self.normalization or none)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self.x):,} samples>"

@@ -11,7 +11,7 @@ from .normalization import Normalization
 
 @dataclass(frozen=True)
 class DataFacts:
-    """Names of classes, and the normalisation of samples (None: unknown, or there is none)."""
+    """Names of classes, and the normalisation of samples (None: unknown)."""
 
     classes: Classes = NO_NAMES
     normalization: Normalization | None = None

@@ -36,6 +36,8 @@ class Normalization:
             )
 
     def __str__(self) -> str:
+        if self == NONE:
+            return "none"
         if len(self.scale) > 1:
             return f"{len(self.scale):,} offsets and scales"
         return f"offset {self.offset[0]:.7g}, scale {self.scale[0]:.7g}"

@@ -14,8 +14,6 @@
  * neighbours in such a rectangle.
  */
 #include <stddef.h>
-#include <string.h>
-
 #include "vector/conv_vector.h"
 #include "depthwise.h"
 #include "m4f/lanes_m4f.h"
@@ -242,7 +240,8 @@ static void convolve(const struct convolution *v, const float *from,
                      float *to) {
   const struct poet_op *op = v->op;
   const uint32_t weights = op->groups * v->group_step;
-  const uint32_t read = op->groups * v->read * v->read_plane;
+  const uint32_t read = op->n * op->groups * v->read * v->read_plane -
+                        v->read_plane + v->h.read * v->w.read;
   const uint32_t h_phases = v->h.back ? op->stride_h : 1;
   const uint32_t w_phases = v->w.back ? op->stride_w : 1;
   const int32_t row = (int32_t)v->w.read;
@@ -264,11 +263,10 @@ static void convolve(const struct convolution *v, const float *from,
                               .plane = (int32_t)v->read_plane},
                         .planes = v->read,
                         .begun = v->begun,
-                        .tame =
-                            poet_tame(from, op->n * read, v->weight, weights)};
+                        .tame = poet_tame(from, read, v->weight, weights)};
   const bool sparse = is_sparse(v);
   if (sparse && !v->begun) {
-    memset(to, 0, op->n * op->groups * v->made * v->made_plane * sizeof *to);
+    poet_clear(v, to);
   }
   for (uint32_t h_phase = 0; h_phase < h_phases; h_phase++) {
     for (uint32_t i = h_phase; i < v->h.made;) {
@@ -294,7 +292,7 @@ void poet_conv2d(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t taps = (uint32_t)op->kernel_h * op->kernel_w;
   const uint32_t group_c = op->c / op->groups, group_k = op->k / op->groups;
-  const uint32_t made_step = poet_row(call, group_c * taps);
+  const uint32_t made_step = poet_apart(call->row, group_c * taps);
   const struct convolution v = {
       .op = op,
       .h = {op->kernel_h, op->stride_h, op->pad_h, op->h, op->oh, false},
@@ -307,8 +305,8 @@ void poet_conv2d(const struct poet_call *call) {
       .made_step = made_step,
       .read_step = taps,
       .group_step = (group_k - 1) * made_step + group_c * taps,
-      .made_plane = op->oh * op->ow,
-      .read_plane = op->h * op->w};
+      .made_plane = poet_apart(call->out_plane, op->oh * op->ow),
+      .read_plane = poet_apart(call->in_plane, op->h * op->w)};
   convolve(&v, call->in[0], call->out); /* x (n, c, h, w), y (n, k, oh, ow) */
 }
 
@@ -316,7 +314,7 @@ void poet_conv2d_grad_input(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t taps = (uint32_t)op->kernel_h * op->kernel_w;
   const uint32_t group_c = op->c / op->groups, group_k = op->k / op->groups;
-  const uint32_t read_step = poet_row(call, group_c * taps);
+  const uint32_t read_step = poet_apart(call->row, group_c * taps);
   const struct convolution v = {
       .op = op,
       .h = {op->kernel_h, op->stride_h, op->pad_h, op->oh, op->h, true},
@@ -328,7 +326,7 @@ void poet_conv2d_grad_input(const struct poet_call *call) {
       .made_step = taps,
       .read_step = read_step,
       .group_step = (group_k - 1) * read_step + group_c * taps,
-      .made_plane = op->h * op->w,
-      .read_plane = op->oh * op->ow};
+      .made_plane = poet_apart(call->out_plane, op->h * op->w),
+      .read_plane = poet_apart(call->in_plane, op->oh * op->ow)};
   convolve(&v, call->in[0], call->out); /* dy (n, k, oh, ow), dx (n, c, h, w) */
 }

@@ -17,6 +17,7 @@ static void grad_weight_of_tap(const struct poet_call *call,
                                uint32_t group_k) {
   const struct poet_op *op = call->op;
   const uint32_t x_plane = op->h * op->w, y_plane = op->oh * op->ow;
+  const uint32_t row = poet_apart(call->row, group_c * taps);
   uint32_t in_group = 0;
   for (uint32_t k = 0; k < op->k;) {
     const uint32_t outputs = poet_lanes(group_k - in_group);
@@ -24,10 +25,10 @@ static void grad_weight_of_tap(const struct poet_call *call,
     for (uint32_t c = 0; c < group_c; c += POET_WIDE) {
       const uint32_t inputs = poet_wide_lanes(group_c - c, POET_WIDE);
       float sums[POET_TILE * POET_WIDE];
-      const struct poet_place place = {.first = (k * group_c + c) * taps + tap,
+      const struct poet_place place = {.first = k * row + c * taps + tap,
                                        .rows = outputs,
                                        .columns = inputs,
-                                       .row = group_c * taps,
+                                       .row = row,
                                        .column = taps};
       poet_begin_tile(call, &place, sums, POET_WIDE);
       poet_tile(t, outputs, inputs, sums, POET_WIDE);

@@ -185,7 +185,7 @@ static void convolve_by_taps(const struct convolution *v, const float *from,
     columns[at] = columns_of(op, at);
   } while (++at < KNOWN && at < op->kernel_w);
   if (!v->begun) {
-    memset(to, 0, groups * v->made * v->made_plane * sizeof *to);
+    poet_clear(v, to);
   }
   for (uint32_t first = 0; first < groups; first += planes) {
     for (uint32_t c = 0; c < v->read; c++) {
@@ -215,12 +215,22 @@ void poet_depthwise(const struct convolution *v, const float *from, float *to) {
   poet_add_bias(v, to);
 }
 
+void poet_clear(const struct convolution *v, float *to) {
+  const uint32_t elements = v->h.made * v->w.made;
+  for (uint32_t left = v->op->n * v->op->groups * v->made; left; left--) {
+    memset(to, 0, elements * sizeof *to);
+    to += v->made_plane;
+  }
+}
+
 void poet_add_bias(const struct convolution *v, float *to) {
   const uint32_t channels = v->op->groups * v->made;
+  const uint32_t elements = v->h.made * v->w.made;
   for (uint32_t i = 0; v->bias != NULL && i < v->op->n * channels; i++) {
-    for (uint32_t j = 0; j < v->made_plane; j++) {
-      *to++ += v->bias[i % channels];
+    for (uint32_t j = 0; j < elements; j++) {
+      to[j] += v->bias[i % channels];
     }
+    to += v->made_plane;
   }
 }
 
@@ -317,8 +327,10 @@ bool poet_depthwise_grad_weight(const struct poet_call *call, const float *x,
                                 const float *dy) {
   const struct poet_op *op = call->op;
 #if POET_M4F
-  if (op->k / op->groups * (op->c / op->groups) <= POET_TILE &&
-      !rows_of_three(op)) {
+  const uint32_t group_c = op->c / op->groups;
+  const uint32_t row = group_c * op->kernel_h * op->kernel_w;
+  if (op->k / op->groups * group_c <= POET_TILE && !rows_of_three(op) &&
+      poet_apart(call->row, row) == row) {
     grad_weight_of_pairs(call, x, dy);
     return true;
   }

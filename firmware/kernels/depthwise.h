@@ -15,13 +15,16 @@ struct convolution {
   uint32_t made, read;           /* channels of a group */
   uint32_t made_step, read_step; /* distance between their weights */
   uint32_t group_step;           /* from the weights of a group to the next */
-  uint32_t made_plane, read_plane;
+  uint32_t made_plane, read_plane; /* distance between channels */
 };
 
 /* Compute a convolution with so few products that the set-up of tiles would
  * take longer, such as a depthwise one. `from`: all read channels, `to`: all
  * made channels. */
 void poet_depthwise(const struct convolution *v, const float *from, float *to);
+
+/* Set all made elements to 0. */
+void poet_clear(const struct convolution *v, float *to);
 
 /* Add the biases, if there are any, to all made elements. */
 void poet_add_bias(const struct convolution *v, float *to);

@@ -270,7 +270,7 @@ void poet_linear_grad_input(const struct poet_call *call) {
 static void grad_weight_row(const struct poet_call *call, const float *x,
                             const float *dy, uint32_t k, uint32_t c) {
   const struct poet_op *op = call->op;
-  const uint32_t inputs = features(op), row = poet_row(call, op->k);
+  const uint32_t inputs = features(op), row = poet_apart(call->row, op->k);
   float of_row[POET_TILE], sums[STRIP];
   for (uint32_t n = 0; n < op->n; n++) {
     of_row[n] = dy[n * row + k];
@@ -322,7 +322,7 @@ static void grad_weight_of_few_products(const struct poet_call *call) {
   float sums[STRIP];
   const uint32_t rows = inputs > STRIP ? 1 : STRIP / inputs;
   struct poet_few f = {
-      .a = {.at = call->in[1], .lane = 1, .term = poet_row(call, op->k)},
+      .a = {.at = call->in[1], .lane = 1, .term = poet_apart(call->row, op->k)},
       .b = {.at = call->in[0], .lane = 1, .term = inputs},
       .terms = op->n,
       .sums = sums,
@@ -355,7 +355,7 @@ void poet_linear_grad_weight(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const float *x = call->in[0];  /* (n, inputs) */
   const float *dy = call->in[1]; /* (n, k) */
-  const uint32_t inputs = features(op), row = poet_row(call, op->k);
+  const uint32_t inputs = features(op), row = poet_apart(call->row, op->k);
 #if POET_FEW
   if (op->n >= POET_TILE || inputs < POET_STRIP) {
     if (op->k * inputs * op->n <= SIMPLE && is_stored(call)) {

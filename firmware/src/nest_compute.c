@@ -90,6 +90,9 @@ prepare(const struct poet_nest_run *run, struct poet_call *call, bool paired) {
     if (poet_has_rows(op, nest, i) && o->dense) {
       call->row = parts[1] * parts[2] * parts[3];
     }
+    if (poet_has_planes(op, i) && o->dense) {
+      *(i == output ? &call->out_plane : &call->in_plane) = parts[2] * parts[3];
+    }
     if (i == output - (op->kernel == POET_KERNEL_embedding ||
                        op->kernel == POET_KERNEL_slice)) {
       call->index = element(o, at);

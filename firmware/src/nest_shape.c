@@ -235,12 +235,25 @@ static bool is_row_major(const uint32_t *box, const uint32_t *part) {
   return true;
 }
 
+static bool is_convolution(const struct poet_op *op) {
+  return op->kernel == POET_KERNEL_conv2d ||
+         op->kernel == POET_KERNEL_conv2d_grad_input;
+}
+
+/* Gradients are written in rows if all terms of a sum are added at once, and if
+ * the sink uses one tensor, which is whole in RAM. */
 bool poet_has_rows(const struct poet_op *op, const struct poet_nest *nest,
                    uint32_t i) {
-  return i == 1 && !nest->pair &&
-         (op->kernel == POET_KERNEL_conv2d ||
-          op->kernel == POET_KERNEL_conv2d_grad_input ||
-          op->kernel == POET_KERNEL_linear_grad_weight);
+  if (op->kernel != POET_KERNEL_conv2d_grad_weight) {
+    return i == 1 && !nest->pair &&
+           (is_convolution(op) || op->kernel == POET_KERNEL_linear_grad_weight);
+  }
+  return i >= 2 && op->input_count <= 3 && !nest->pair &&
+         nest->sums_depth == nest->loops && !nest->ring[op->input_count].slots;
+}
+
+bool poet_has_planes(const struct poet_op *op, uint32_t i) {
+  return is_convolution(op) && (i == 0 || i == op->input_count);
 }
 
 /* The slabs must consist of whole pieces, of which each is one part. Each cell
@@ -271,6 +284,11 @@ static bool slabs_are_sound(const struct poet_op *op,
   }
   if (poet_has_rows(op, nest, i) && o->dense) {
     cell[0] = 1;
+  }
+  if (poet_has_planes(op, i) && o->dense) {
+    const uint32_t channels[] = {cell[0], cell[1], box[2], box[3]};
+    cell[0] = cell[1] = 1;
+    return is_row_major(box, channels) && is_row_major(box, cell);
   }
   for (uint32_t j = 0; j < POET_OPERAND_AXES && !o->dense; j++) {
     if (o->part[j] < box[j]) {

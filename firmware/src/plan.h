@@ -92,12 +92,14 @@ POET_CHECKED int poet_nest_operand(struct poet *p, const struct poet_nest *nest,
 uint32_t poet_extent(const struct poet_op *op, const struct poet_nest *nest,
                      const struct poet_nest_operand *o, uint32_t j,
                      uint32_t depth);
-/* Return the bytes of what the first loops leave at most. */
-/* Return whether the kernel reads parts of operand `i` that are not dense: a
- * range along the second axis, for each index of the first one. */
+/* Return whether parts of operand `i` need not be dense: a range along the
+ * second axis, for each index of the first one. */
 bool poet_has_rows(const struct poet_op *op, const struct poet_nest *nest,
                    uint32_t i);
-
+/* The same for rows of several channels: a range along the third axis, for each
+ * index of the second one. */
+bool poet_has_planes(const struct poet_op *op, uint32_t i);
+/* Return the bytes of what the first loops leave at most. */
 uint32_t poet_slab_bytes(const struct poet_op *op, const struct poet_nest *nest,
                          const struct poet_nest_operand *o, uint32_t depth);
 /* Return the indices of a piece along an axis. */

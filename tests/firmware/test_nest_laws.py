@@ -24,7 +24,10 @@ R23 = Ring(2, 3)
 NEST = Nest((N, K, C), (R23, R23, Ring(2, 2)))
 SUMS = Nest((N, K, OH), (Ring(1, 3), Ring(1, 0)))
 ACTIVE = Nest((N, C), (Ring(1, 2), Ring(1, 2)))
+ROWS_OF_ALL = Nest((OH,), (Ring(1, 0),) * 3)  # of all channels of all samples
 GOOD = [
+    (FORWARD, (None,) * 3, ROWS_OF_ALL),
+    (FORWARD, (None,) * 3, replace(ROWS_OF_ALL, loops=(N, K, OH))),
     (FORWARD, (X, W, Y), NEST),
     (UPDATE, (X, Y, W, W), RENEW),
     (RELU, (X, X), ACTIVE),
@@ -44,6 +47,8 @@ BAD = [
     ("parts", FORWARD, (X, W, Y), replace(NEST, loops=(N, K, Loop("c", 1)))),
     ("parts", FORWARD, (replace(X, piece_parts=2), W, Y), NEST),
     ("cells", FORWARD, (None, W, Y), Nest((K, C), (Ring(1, 0), Ring(1, 2), Ring(1, 1)))),
+    ("cells", FORWARD, (None,) * 3, replace(ROWS_OF_ALL, loops=(K, OH))),
+    ("cells", UPDATE, (None,) * 4, Nest((K, C), (Ring(1, 0),) * 4)),
     ("place", RELU, (X, Cut(100, (1, 2, 6), (1, 2, 2))), Nest((), (Ring(1, 0), Ring(1, 0)))),
 ]  # fmt: skip
 
@@ -56,7 +61,7 @@ def raw_schedule(
     names = [f"in{i}" for i in range(len(case.inputs))]
     by_name = {name: cut for name, cut in zip([*names, "out"], cuts, strict=True) if cut}
     if case is UPDATE:
-        del by_name["out"]  # it has the cut of what it renews
+        by_name.pop("out", None)  # it has the cut of what it renews
     whole = Nest((), (Ring(1, 0),) * (len(names) + 1))
     statements = (Statement("compute", "out", None, 0, 1),)
     plan = Plan("feasible", 1 << 20, statements=statements)

@@ -98,7 +98,9 @@ class Part:
     index: int
     sums: np.ndarray | None = None  # of a kernel with a sink
     number: int = 0  # of the pass
-    row: int = 0  # floats from a row of the second input to the next; 0: it is dense
+    # `row`, `in_plane` and `out_plane` of struct poet_call
+    row: int = 0
+    planes: tuple[int, int] = (0, 0)
 
 
 def call(
@@ -117,6 +119,7 @@ def call(
     whole = record(op, sink, part.whole, len(inputs))
     fields = {"first": part.first, "last": part.last, "index": part.index, "step": step}
     fields |= {"pass": part.number, "row": part.row}
+    fields |= dict(zip(("in_plane", "out_plane"), part.planes, strict=True))
     made = ffi.new("struct poet_call *", {"op": op_record, "whole": whole, **fields})
     for i, array in enumerate(inputs):
         getattr(made, "in")[i] = ffi.cast("void *", array.ctypes.data)

@@ -13,7 +13,8 @@ from support import clib
 from support.kernel_cases import Case
 
 INDEXED = {"embedding": "E", "slice": "X"}  # operands that `index` counts, if not the output
-WITH_ROWS = ("conv2d", "conv2d_grad_input", "linear_grad_weight")  # `row` of struct poet_call
+WITH_PLANES = ("conv2d", "conv2d_grad_input")  # `in_plane` and `out_plane` of struct poet_call
+WITH_ROWS = (*WITH_PLANES, "linear_grad_weight")  # `row` of its second input
 Ranges = Mapping[str, range]  # indices of a part, by field
 Cut = Callable[[str, int], list[range]]  # of a field of this size
 
@@ -193,23 +194,34 @@ def call_of(
     if case.op == "maxpool2d_grad" and "h" in ranges:  # x has all rows of dy's windows
         around = rows_of(case, {name: part for name, part in ranges.items() if name != "h"})
         inputs[0] = np.array(case.inputs[0][box(case, axes(case, "X"), around)], order="C")
+    first = all(ranges[name].start == 0 for name in cuttable(case)[1] if name in terms)
+    row, planes = 0, (0, 0)
     if case.overwrites is not None and last:
+        if rows and first and case.op == "conv2d_grad_weight" and len(inputs) == 3:
+            form = axes(case, "W")
+            whole_of_it = case.inputs[case.overwrites].copy().reshape(shape(case, form))
+            inputs[case.overwrites] = whole_of_it[box(case, form, ranges)]
+            row = whole_of_it.strides[0] // 4
         out = inputs[case.overwrites]
     place = axes(case, indexed) if (indexed := INDEXED.get(case.op)) else output_axes(case)
     starts = [part.start or 0 for part in box(case, place, ranges)]
     index = int(np.ravel_multi_index(starts, shape(case, place)))
-    first = all(ranges[name].start == 0 for name in cuttable(case)[1] if name in terms)
     kept = sums if kernel.has_sink or has_steps(case) else None
     if has_steps(case):
         at_ends = (ranges["n"].start == 0, ranges["n"].stop == case.attrs["n"])
         first, last = at_ends[::-1] if walks_down(case) else at_ends
     number = ranges["pass"].start if "pass" in ranges else 0
-    row = 0
+    if rows and case.op in WITH_PLANES:
+        form = axes(case, letters[0])
+        view = case.inputs[0].reshape(shape(case, form))[box(case, form, ranges)]
+        if len(view) == 1 or view.shape[1] == case.inputs[0].shape[1]:
+            inputs[0] = view
+        planes = inputs[0].strides[1] // 4, out.strides[1] // 4
     if rows and case.op in WITH_ROWS and "groups" not in ranges:
         form = axes(case, letters[1])
         inputs[1] = case.inputs[1].reshape(shape(case, form))[box(case, form, ranges)]
         row = inputs[1].strides[0] // 4
-    part = clib.Part(case.attrs, first, last, index, kept, number, row)
+    part = clib.Part(case.attrs, first, last, index, kept, number, row, planes)
     return Call(attrs_of(case, ranges), inputs, out, part)
 
 
@@ -224,7 +236,7 @@ def calls(
     """The calls of all parts. The caller runs each; then `out` receives its part of the output.
 
     `pick(count)` says which of the unfinished parts of the output comes next. `rows`: second inputs
-    may be parts of rows (`row` of struct poet_call).
+    may be parts of rows (`row` of struct poet_call), and rows of channels need not be dense.
     """
     boxed = output_axes(case)
     all_of_it = out.reshape(shape(case, boxed))
@@ -233,6 +245,9 @@ def calls(
     for ranges, orders in parts(case, cut):
         target = all_of_it[box(case, boxed, ranges)]
         memory, sums = clib.unwritten(target.shape), clib.unwritten(target.shape)
+        whole_channels = target.ndim == 4 and target.shape[1] == all_of_it.shape[1]
+        if rows and case.op in WITH_PLANES and (len(target) == 1 or whole_channels):
+            memory = target
         sums = kept if has_steps(case) else sums
         waiting.append((ranges, target, [*orders], memory, sums))
     if has_steps(case):

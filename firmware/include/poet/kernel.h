@@ -131,7 +131,7 @@
  * A call may compute a part of an operator, whose operands it has in part. The
  * column `parts` of isa.def lists the axes along which operators may be cut. A
  * part of an operand is dense and row-major: the elements that lie in a range
- * along each axis; the second input of three kernels is an exception (`row`).
+ * along each axis; see `row`, `in_plane` and `out_plane` for exceptions.
  * Calls that add terms to the same sums follow each other in the order of the
  * terms.
  */
@@ -163,8 +163,12 @@ struct poet_call {
    * what a part of its walk keeps for the next part. */
   float *sums;
   /* For conv2d, conv2d_grad_input and linear_grad_weight: distance in floats
-   * from an index of the first axis of in[1] to the next. 0: in[1] is dense. */
+   * from an index of the first axis of in[1] to the next; for
+   * conv2d_grad_weight, of the output and of what the sink reads. 0: dense. */
   uint32_t row;
+  /* For conv2d and conv2d_grad_input: distances in floats from a channel to the
+   * next, of in[0] and of the output. 0: dense. */
+  uint32_t in_plane, out_plane;
   uint32_t step; /* number of the training step, for dropout and Adam */
   /* Number of the part's first element among all elements of the operator's
    * output, 0 if the operator is not cut; for embedding, among those of the
@@ -188,8 +192,9 @@ static inline uint32_t poet_elements(const struct poet_op *op) {
   return op->n * op->c * op->h * op->w;
 }
 
-static inline uint32_t poet_row(const struct poet_call *call, uint32_t dense) {
-  return call->row ? call->row : dense;
+/* Return a distance in floats: that of a call, if it has one. */
+static inline uint32_t poet_apart(uint32_t of_call, uint32_t dense) {
+  return of_call ? of_call : dense;
 }
 
 #if POET_KERNELS == UINT64_MAX && POET_MORE_KERNELS == UINT64_MAX

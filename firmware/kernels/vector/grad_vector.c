@@ -29,15 +29,17 @@ struct part {
 };
 
 /* Return where the gradients of a tap lie in the parameter. */
-static struct poet_place place_of(const struct poet_op *op,
+static struct poet_place place_of(const struct poet_call *call,
                                   const struct part *part, uint32_t tap) {
+  const struct poet_op *op = call->op;
   const uint32_t group_c = op->c / op->groups, group_k = op->k / op->groups;
   const uint32_t taps = (uint32_t)op->kernel_h * op->kernel_w;
   const uint32_t k = part->group * group_k + part->k;
-  return (struct poet_place){.first = (k * group_c + part->c) * taps + tap,
+  const uint32_t row = poet_apart(call->row, group_c * taps);
+  return (struct poet_place){.first = k * row + part->c * taps + tap,
                              .rows = part->outputs,
                              .columns = part->inputs,
-                             .row = group_c * taps,
+                             .row = row,
                              .column = taps};
 }
 
@@ -126,7 +128,7 @@ static void gradients(const struct poet_call *call, const struct part *part,
   memset(part->sums, 0,
          op->kernel_h * part->outputs * part->width * sizeof *part->sums);
   for (uint32_t tap = 0; tap < taps; tap++) {
-    const struct poet_place place = place_of(op, part, tap);
+    const struct poet_place place = place_of(call, part, tap);
     poet_begin_tile(call, &place, sums_of(op, part, tap), part->width);
   }
   for (uint32_t n = 0; n < op->n; n++) {
@@ -137,7 +139,7 @@ static void gradients(const struct poet_call *call, const struct part *part,
     }
   }
   for (uint32_t tap = 0; tap < taps; tap++) {
-    const struct poet_place place = place_of(op, part, tap);
+    const struct poet_place place = place_of(call, part, tap);
     poet_sink_tile(call, 2, &place, sums_of(op, part, tap), part->width);
   }
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,7 +135,17 @@ class Operator:
     @property
     def has_rows(self) -> bool:
         """Return whether the kernel reads parts of its second input that are not dense."""
-        return self.kernel in ("conv2d", "conv2d_grad_input", "linear_grad_weight")
+        return self.has_planes or self.kernel == "linear_grad_weight"
+
+    @property
+    def has_rows_of_gradients(self) -> bool:
+        """Return whether the kernel writes parts of its output that are not dense."""
+        return self.kernel == "conv2d_grad_weight" and self.input_count <= 3
+
+    @property
+    def has_planes(self) -> bool:
+        """Return whether the kernel has its first input and its output in rows of channels."""
+        return self.kernel in ("conv2d", "conv2d_grad_input")
 
     @property
     def has_statistics(self) -> bool:
@@ -161,7 +172,7 @@ class Operator:
         """Return all axes along which the operator can be cut."""
         return (*self.free_axes, *self.summed)
 
-    @property
+    @cached_property
     def _axes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         row = isa.kernels()[self.kernel]
         free = [name for name in row.parts if not name.startswith("+")]

@@ -170,11 +170,20 @@ class NestedOperator:
                     for s, size, piece in zip(slab, whole, self.pieces(i), strict=True)
                 ):
                     raise LawError("parts", f"the slabs of operand {i} are not whole parts")
-            box, cell = self.box(i), self._cell(i)
-            if i == 1 and self.operator.has_rows and not self.nest.also and box.dense == box.size:
-                cell = (1, *cell[1:])
-            if not box.holds(cell):
+            if not all(map(self.box(i).holds, self._dense_cells(i))):
                 raise LawError("cells", f"the cells of operand {i} are not dense")
+
+    def _dense_cells(self, index: int) -> tuple[tuple[int, ...], ...]:
+        """Return the extents of parts of a cell, each of which must be dense."""
+        operator, nest, box, cell = self.operator, self.nest, self.box(index), self._cell(index)
+        if box.dense != box.size or nest.also:
+            return (cell,)
+        if operator.has_planes and index in (0, self.count):
+            return (*cell[:2], *box.size[2:]), (1, 1, *cell[2:])
+        rows = operator.has_rows and index == 1
+        if operator.has_rows_of_gradients and index >= 2:
+            rows = self.sums_depth == len(nest.loops) and nest.operands[-1] is None
+        return ((1, *cell[1:]) if rows else cell,)
 
     # ---- geometry
 

@@ -43,6 +43,21 @@ def test_a_schedule_in_slices_trains_the_same_weights(limit: str) -> None:
     assert runs.same(run, expected)
 
 
+def test_slices_of_one_image_train_the_same_weights() -> None:
+    """They are rows of several channels, and gradients of some channels by some others."""
+    graph, found = runs.one_image(), []
+    for limit in (None, "2ms"):
+        problem = poet.problem(graph, "nrf52840_dk", ram="64KiB", streaming=False, slice=limit)
+        schedule = poet.encode(graph, poet.solve(problem, method="keep-everything"))
+        found.append(runs.train(schedule, "synthetic:6x13x13:4", steps=2))
+    assert problem.streaming is not None
+    loops = {name: nest.loops for (name, _), nest in problem.streaming.nests.items()}
+    assert {"oh", "h"} <= {loop.axis for each in loops.values() for loop in each}
+    assert "c" in {loop.axis for loop in loops["conv2.weight:new"]}
+    assert all(each[-1].step > 1 for each in loops.values())
+    assert runs.same(*found)
+
+
 def test_an_operator_that_no_nest_fits_stays_whole() -> None:
     """The operands of fc.weight:new take 14,496 bytes, and the state of a nest more than 504."""
     roomy, tight = digits("20ms"), digits("20ms", ram="15000")

@@ -66,6 +66,16 @@ def texts() -> Graph:
 
 
 @cache
+def one_image() -> Graph:
+    """Convolutions of a single sample: slices cut their channels and rows."""
+    b = Builder("one-image", data=(1, 6, 13, 13))
+    x = b.relu(b.conv2d(b.data, 10, 3, padding=1, name="conv1"), name="relu1")
+    x = b.relu(b.conv2d(x, 12, 3, stride=2, padding=1, name="conv2"), name="relu2")
+    x = b.linear(b.global_avgpool(x, name="mean"), 4, name="fc")
+    return training_graph(b.model(b.softmax_xent(x, name="loss")), Sgd(0.05), "all")
+
+
+@cache
 def steps() -> Graph:
     """Layers along 150 steps, in both directions."""
     b = Builder("steps", data=(1, 150, 4))

@@ -347,6 +347,7 @@ def encode(
         "commit": known and _commit(known, costs, plan) if costs.storage else None,
         "costs": dump_cost_graph(costs),
         "slice_us": streaming and streaming.slice_us,
+        "slices": streaming and dict(streaming.slices),
         **(about or {}),
     }
     if isinstance(graph, CostGraph):

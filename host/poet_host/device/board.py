@@ -61,13 +61,15 @@ class Estimate:
     renewed_turn_us: Amount = 0.0
     # Processor time of a cell of an operator that streams, in addition to the time of its kernel.
     cell_us: Amount = 0.0
-    # Channels that a convolution computes at a time: fewer of them take as long.
-    tile_channels: Annotated[int, Meta(ge=1)] = 1
+    # Channels, and neighbours, that a convolution computes at a time: fewer of them take as long.
+    tile: Annotated[int, Meta(ge=1)] = 1
     piece_us: Amount = 0.0  # processor time of each transfer of such an operator, in addition
     # Factors of the times of operators, by kernel (see `family` in profile/fit.py).
     kernels: Mapping[str, Amount] = field(default_factory=dict)
     # us_per_loop of the kernels for which it differs.
     loops: Mapping[str, Amount] = field(default_factory=dict)
+    # In a slice, kernels take at most this multiple of their estimates; others 1.
+    slices: Mapping[str, Amount] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

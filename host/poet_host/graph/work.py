@@ -6,6 +6,7 @@ counted: padding adds nothing.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby, product
 from math import prod
 
 from .. import isa
@@ -48,6 +49,54 @@ def work_of_part(part: Node, ends: float = 1.0) -> Work:
     ]
     inputs = dict(zip(part.inputs, sizes, strict=False))
     return _work(part, sum(inputs.values()), sizes[-1], ends)
+
+
+def in_tiles(node: Node, tile: int) -> float:
+    """Return the products of a convolution in tiles, as a multiple of those that it needs.
+
+    A tile computes `tile` channels of `tile` neighbours, also where there are fewer. Neighbours
+    along a row have the same taps. Those that are left of all rows make tiles together.
+    """
+    a = {name: int(value) for name, value in node.attrs.items()}
+    if tile == 1 or not node.op.startswith("conv2d") or a["groups"] != 1:
+        return 1.0
+    made = _whole(a["c"], tile) / a["c"], _whole(a["k"], tile) / a["k"]
+    if node.op == "conv2d_grad_weight":
+        return prod(made)
+    is_back = node.op == "conv2d_grad_input"
+    needed = computed = 0
+    for (rows, up), (columns, across) in product(_spans(a, "h", is_back), _spans(a, "w", is_back)):
+        rows *= a["n"]
+        full = columns - columns % tile
+        needed += up * across * rows * columns
+        computed += up * across * (rows * full + _whole(rows * (columns - full), tile))
+    return made[not is_back] * computed / max(needed, 1)
+
+
+def _whole(count: int, tile: int) -> int:
+    return -(-count // tile) * tile
+
+
+def _spans(fields: Mapping[str, int], axis: str, is_back: bool) -> list[tuple[int, int]]:
+    """Return the numbers of neighbours with the same taps of the window, and of these taps."""
+    size, out = fields[axis], fields[f"o{axis}"]
+    kernel, stride, pad = (fields[f"{name}_{axis}"] for name in ("kernel", "stride", "pad"))
+    spans = []
+    for phase in range(stride if is_back else 1):
+        reached = [
+            tuple(
+                tap
+                for tap in range(kernel)
+                if (
+                    (at + pad - tap) % stride == 0 and 0 <= (at + pad - tap) // stride < out
+                    if is_back
+                    else 0 <= at * stride - pad + tap < size
+                )
+            )
+            for at in (range(phase, size, stride) if is_back else range(out))
+        ]
+        spans += [(len([*same]), len(taps)) for taps, same in groupby(reached)]
+    return spans
 
 
 def _work(node: Node, inputs_bytes: int, output_bytes: int, ends: float) -> Work:

@@ -351,6 +351,8 @@ class Streaming:
     cuts: Mapping[str, Cut]  # of tensors, by node
     nests: Mapping[tuple[str, int], Nest]  # by node and number of a mode
     slice_us: float | None = None  # limit of `solve --slice`
+    # The longest slice of operators that are in RAM: an upper bound, by node.
+    slices: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

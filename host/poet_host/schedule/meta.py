@@ -74,6 +74,7 @@ class ScheduleMeta:
     board: str | None = None
     keep_everything: KeptEverything | None = None
     slice_us: Annotated[float, Meta(gt=0)] | None = None
+    slices: dict[str, Annotated[float, Meta(gt=0)]] | None = None
 
 
 def names_of(graph: Graph) -> dict[str, Any]:

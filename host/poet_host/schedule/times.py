@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, prod
 
+from ..device.board import load_board, names
 from ..errors import BadInput
 from ..graph.operands import operator_of
 from ..plan.costgraph import parse_cost_graph
@@ -61,7 +62,7 @@ class Slice:
 
     node: str
     op: str
-    time_us: float  # planned; of a nest, its share of the largest cell
+    time_us: float  # planned: the most that it takes, by what is known of the board
 
 
 def longest_slices(schedule: Schedule) -> list[Slice]:
@@ -80,7 +81,9 @@ def longest_slices(schedule: Schedule) -> list[Slice]:
 
 
 def _slices(schedule: Schedule) -> Iterator[Slice]:
-    costs = costs_of_schedule(schedule)
+    costs, known = costs_of_schedule(schedule), schedule.meta.get("slices") or {}
+    board = schedule.meta.get("board")
+    most = load_board(board).estimate.slices if board in names() else {}
     for statement in decode(schedule):
         if isinstance(statement, Wait) or statement.op != "compute":
             continue
@@ -91,4 +94,6 @@ def _slices(schedule: Schedule) -> Iterator[Slice]:
             operator = operator_of(schedule.graph[name])
             steps = {loop.axis: loop.step for loop in statement.nest.loops}  # the innermost ones
             share = prod(step / operator.size(axis) for axis, step in steps.items())
-        yield Slice(name, str(schedule.graph[name].op), time_us * share)
+        bound_us = known.get(name) if not statement.mode else None
+        op = str(schedule.graph[name].op)
+        yield Slice(name, op, bound_us or most.get(op, 1.0) * time_us * share)

@@ -32,7 +32,7 @@
 # make mutants       each instruction of the assembly changed once: a test must find every change
 # make schedules     the examples in schedules/, solved again, and all pictures (Chromium)
 # make firmware      the images of the bare-metal boards, by PlatformIO, and where their memory goes
-# make ledger        the table of that in docs/reference/memory.md, made again
+# make ledger        the tables of that in docs/reference/memory.md, made again
 # make docs          the pages as a site, build/docs/index.html; a dead link fails
 # make wheel         the package as users install it
 # make release       all that users install, built and tried, in dist/; refuses what is not a release
@@ -227,6 +227,7 @@ firmware: $(VENV)/dev.stamp
 
 ledger: $(VENV)/dev.stamp
 	$(BIN)/python -m poet_host.firmware_build.ledger docs/reference/memory.md
+	PYTHONPATH=tests $(BIN)/python -m support.small_library
 
 docs: $(VENV)/docs.stamp
 	$(BIN)/python -m sphinx -aEWn --keep-going -q -c docs -d build/doctrees . build/docs

@@ -9,12 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from poet_host import api, isa
-from poet_host.firmware_build.image import read_elf
-from poet_host.graph.autodiff import Sgd, training_graph
-from poet_host.graph.builder import Builder
-from poet_host.schedule.schedule import Schedule
-from support import clib, kernel_parts, toy, toy_forward
+from poet_host import isa
+from support import clib, kernel_parts, small_library, toy_forward
 from support.kernel_cases import Case, check, make, samples
 from support.sim_helper import (
     CORES,
@@ -29,19 +25,13 @@ from support.sim_helper import (
     run,
     words,
 )
+from support.small_library import KIND, STEPS, write_toy
 from support.toy_boards import truth
 
 INCLUDE = f"-I{FIRMWARE / 'include'}"
-KIND = "in RAM"
-STEPS = 3
-# What a build for one schedule leaves out, with the flags that many users have.
-SMALL = ("-DPOET_SMALL=1", "-DPOET_STREAMS=0", "-DPOET_CARDS=0",
-         f"-DPOET_ROWS_CRC={isa.fingerprint()}u", "-Os")  # fmt: skip
-# With the kernels of resnet-digits, and what program.c prints.
-MOST_FLASH = {"m0plus": 43_500, "m4f": 47_500}
+# With the kernels of resnet-digits.
+MOST_FLASH = {"m0plus": 40 * 1024, "m4f": 45 * 1024}
 MOST_RAM = 2_560  # of the runtime for the gestures, without arena and stack
-TOY = ("model", "plan", "forward_model", "forward_plan", "sample", "value", "sizes")
-RESIDENTS = 8  # of sim/programs/program.c
 
 
 @dataclass(frozen=True)
@@ -122,30 +112,6 @@ def check_cases(rows: list[Row], text: str) -> None:
     assert [f"{row.name} {line}" for row, line in zip(rows, lines, strict=True)] == wanted
 
 
-def array(name: str, data: bytes) -> str:
-    numbers = ",".join(map(str, data))
-    return f"static const uint8_t {name}[] = {{{numbers}}};\n"
-
-
-def write_toy(folder: Path) -> None:
-    """Write what sim/programs/program.c includes: the toy's schedules, and tensors of seed 1."""
-    schedule, values = toy_forward.program(KIND), toy.values(1, KIND)
-    forward = schedule.forward
-    assert forward is not None
-    text = "#include <stdint.h>\n"
-    text += array("model", schedule.model_part) + array("plan", schedule.plan_part)
-    text += array("forward_model", forward.model_part) + array("forward_plan", forward.plan_part)
-    text += array("sample", toy_forward.sample(KIND, 1))
-    text += "".join(array(f"value_{n}", data) for n, data in enumerate(values))
-    names = ",".join(f"value_{n}" for n in range(len(values)))
-    text += f"static const uint8_t *const values[] = {{{names}}};\n"
-    text += f"static const uint32_t sizes[] = {{{','.join(str(len(it)) for it in values)}}};\n"
-    arena = max(it.header.arena_bytes for it in (schedule, forward))
-    text += f"enum {{ ARENA_BYTES = {arena}, STEPS = {STEPS}, "
-    text += f"OUTPUT_BYTES = {toy_forward.OUTPUT_BYTES} }};\n"
-    (folder / "toy.h").write_text(text)
-
-
 def programs(core: str, folder: Path, library: list[str]) -> list[Path]:
     """Build the application, with storage of 15 blocks, without it, and in slices."""
     write_toy(folder)
@@ -213,40 +179,21 @@ def test_other_cores_have_the_bits_of_the_host(core: str, rows: list[Row], tmp_p
         check_application(text)
 
 
-def gestures() -> Schedule:
-    """A network for windows of an accelerometer: 3 x 128 numbers, two convolutions, 5 classes."""
-    b = Builder("gestures", data=(1, 3, 1, 128))
-    x = b.conv2d(b.data, 8, (1, 9), stride=(1, 2), padding=(0, 4))
-    x = b.maxpool2d(b.relu(x), (1, 2))
-    x = b.relu(b.conv2d(x, 24, (1, 5), stride=(1, 2), padding=(0, 2)))
-    graph = training_graph(b.model(b.softmax_xent(b.linear(b.global_avgpool(x), 5))), Sgd(0.05))
-    problem = api.problem(graph, "mkr1000", ram="1MiB", storage=False)
-    return api.encode(graph, api.estimate_profile("mkr1000"), api.keep_everything(problem.graph))
-
-
 @pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("core", list(CORES))
 def test_a_build_for_one_schedule_is_small(core: str, tmp_path: Path) -> None:
-    library = build_library(core, tmp_path / "library", *SMALL)
+    library = build_library(core, tmp_path / "library", *small_library.SMALL)
     for elf in programs(core, tmp_path, library):
         here = run(bare(core, elf))
         assert here.code == 0, here.message
         check_application(here.text)
 
-    used = {node.op for node in api.load("resnet-digits") if not node.stored}
-    masks = (f"-D{name}={value}" for name, value in isa.kernel_masks(used).items())
-    table = (*masks, str(FIRMWARE / "kernels" / "table.c"))
-    rest = [path for path in library if not path.endswith("/table.o")]
-    options = (f"-I{tmp_path}", INCLUDE, "-Wl,--gc-sections", *table, *rest)
-    image = read_elf(build(core, "program.c", tmp_path, *options))
-    sizes = {name: size for name, (_, size) in image.objects.items()}
-    data = sum(size for name, size in sizes.items() if name.startswith(TOY))
-    assert len(image.flash()[1]) - data <= MOST_FLASH[core]
-    assert {"poet_conv2d", "poet_step", "poet_infer"} <= image.symbols.keys()
-    assert not {"poet_gelu", "poet_run_nest", "poet_rows", "poet_few"} & image.symbols.keys()
-
-    header, tensors = gestures().header, len(gestures().model.tensors)
-    ram = sizes["board"] + sizes["cache"] + sizes["queue"] * max(header.queue_max, 1)
-    ram += sizes["residents"] // RESIDENTS * header.resident_max + (tensors + 31) // 32 * 4
-    assert ram <= MOST_RAM
+    found = small_library.sizes(core, tmp_path, library, small_library.kernels())
+    assert {"poet_conv2d", "poet_step", "poet_infer"} <= found.symbols
+    assert not {"poet_gelu", "poet_run_nest", "poet_rows", "poet_few"} & found.symbols
+    assert found.flash_bytes <= MOST_FLASH[core]
+    assert found.ram_bytes <= MOST_RAM
+    text = small_library.PAGE.read_text()
+    assert f"{found.flash_bytes:,}" in small_library.row_of(text, "flash, kernels of resnet-digits")
+    assert f"{found.ram_bytes:,}" in small_library.row_of(text, "RAM")

@@ -5,7 +5,6 @@ from pathlib import Path
 import click
 
 from .. import api
-from ..data.normalization import NONE
 from ..files import write_whole
 from .console import emit, say
 from .declared import option, takes
@@ -35,8 +34,8 @@ def export(
     values = api.load_weights(weights, graph)
     model = api.export(graph, values)
     write_whole(output, model)
-    if values.normalization not in (None, NONE):
-        say(f"the model takes samples after their normalisation ({values.normalization})")
+    if (normalization := str(values.normalization or "none")) != "none":
+        say(f"the model takes samples after their normalisation ({normalization})")
     say(f"wrote {output}: {graph.name} with the weights of {weights}")
     if as_json:
         emit({"file": str(output), "size_bytes": len(model), "model": graph.name})

@@ -23,6 +23,7 @@
 # make fuzz          changed files against every reader of the host (SEED, FUZZ_CASES of each format)
 # make fuzz-usb      hostile hosts against the USB device, sanitizers on (SEED, SECONDS)
 # make fuzz-card     a disturbed wire between SD driver and card, sanitizers on (SEED, SECONDS)
+# make fuzz-slices   random budgets, inferences, saves and power cuts of boards in slices
 # make fuzz-outputs  a full disk and SIGKILL at every event of every file that a command writes
 # make fuzz-contents  changed contents of cards against the runtime, sanitizers on (SEED, SECONDS)
 # make fuzz-nest     changed schedules against a reference of their steps (SEED, SECONDS)
@@ -53,7 +54,7 @@ C_SOURCES = $(shell find firmware examples \( -name '*.c' -o -name '*.h' \))
 .PHONY: demo cross check test lint format bench bench-host bench-kernels bench-program \
   bench-transfer bench-transfers bench-placement bench-solver bench-streaming bench-tiny \
   bench-predict bench-fine-tune bench-planners bench-torch bench-forward fleet results paper fuzz fuzz-usb fuzz-card \
-  fuzz-contents fuzz-nest fault-nest fuzz-outputs walk cuts mutants schedules firmware ledger docs wheel release clean
+  fuzz-contents fuzz-nest fault-nest fuzz-slices fuzz-outputs walk cuts mutants schedules firmware ledger docs wheel release clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
 	$(BIN)/poet-host demo --port $(PORT)
@@ -131,6 +132,12 @@ cuts: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m fuzz.learner_cuts --output bench/cuts-learner.txt
 	PYTHONPATH=tests $(BIN)/python -m fuzz.learner_chip_cuts --seed $(SEED) \
 	  --output bench/cuts-learner-chips.txt
+
+LIVES = 20000
+fuzz-slices: $(VENV)/dev.stamp
+	POET_SANITIZE=cc CC=cc LD_PRELOAD=$$(cc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
+	  PYTHONMALLOC=malloc PYTHONPATH=tests $(BIN)/python -m fuzz.sliced_lives \
+	  --seed $(SEED) --lives $(LIVES) --output bench/fuzz-slices.txt
 
 # Every command of poet-host, about 40 minutes.
 fuzz-outputs: $(VENV)/dev.stamp

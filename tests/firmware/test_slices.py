@@ -1,5 +1,6 @@
 """Steps and saves in slices: the bits of whole steps, for each budget and after each power cut."""
 
+from collections import Counter
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import fuzz.commit_cuts
 import pytest
 from fuzz.commit_cuts import EQUAL, OPTIMISERS, cuts, training
+from fuzz.sliced_lives import Life
 from support import toy
 from support.card_image import CardImage
 from support.memory_board import SURVIVE, MemoryBoard, Refused, card, refusal
@@ -128,6 +130,13 @@ def test_an_abandoned_step_has_failed(kind: str) -> None:
         train(board, kind)
         assert weights(board, kind) == truth(kind)[STEPS]
     assert slices > 12
+
+
+def test_random_lives_have_the_bits_of_whole_steps() -> None:
+    found = sum((Life(seed).run() for seed in range(60)), Counter[str]())
+    wanted = {"slices", "inferences", "refused inferences", "saves", "abandoned saves", "cuts"}
+    assert {*found} == wanted
+    assert found["cuts"] > 10
 
 
 def test_an_abandoned_save_has_committed_nothing() -> None:

@@ -151,6 +151,7 @@ def test_every_kernel_has_the_bits_of_the_host(
     check_cases(rows, text)
 
 
+@pytest.mark.slow
 @needs_compiler
 @needs_qemu
 @pytest.mark.parametrize("core", list(CORES))

@@ -29,19 +29,19 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 4208, "reference": 1313, "onnx": 4306, "device": 1458, "firmware_build": 1666,
-    "sim": 1656, "profile": 1097, "packing": 378, "plan": 3423, "stream": 2023, "solver": 7031,
-    "baselines": 2174, "schedule": 2881, "data": 1846, "card": 1936, "run": 2126, "check": 845,
-    "view": 1432, "compare": 469, "package": 1292, "api": 2406, "cli": 3821,
+    "graph": 4268, "reference": 1313, "onnx": 4306, "device": 1460, "firmware_build": 1666,
+    "sim": 1656, "profile": 1097, "packing": 378, "plan": 3434, "stream": 2059, "solver": 7031,
+    "baselines": 2174, "schedule": 2887, "data": 1849, "card": 1936, "run": 2126, "check": 845,
+    "view": 1432, "compare": 469, "package": 1292, "api": 2407, "cli": 3821,
 }  # fmt: skip
 ROOT_LINES = 1586  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2306, "firmware/src": 10454, "firmware/kernels": 8911,
+    "firmware/include": 2311, "firmware/src": 10477, "firmware/kernels": 8927,
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 8053, "examples": 1579, "tests": 67288,
+    "bench": 7878, "examples": 1579, "tests": 67580,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

@@ -1,5 +1,6 @@
-"""Models with several inputs: PyTorch is the judge of losses, weights and answers."""
+"""Models with several inputs or outputs: PyTorch is the judge of losses, weights and answers."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,20 @@ class TextAndImage(nn.Module):
         return whole
 
 
+class Detector(nn.Module):
+    """Gives the probabilities of classes, and a box that depends on them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(1, 4, 3, stride=2), nn.BatchNorm2d(4)
+        self.classes, self.box = nn.Linear(16, 3), nn.Linear(19, 4)
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        x = functional.relu(self.norm(self.conv(image))).flatten(1)
+        chances = torch.softmax(self.classes(x), 1)
+        return chances, self.box(torch.cat([x, chances], 1))
+
+
 class Masked(nn.Module):
     """Attention over tokens of which a mask hides some, as transformers write it."""
 
@@ -55,6 +70,20 @@ def arrays(module: nn.Module) -> dict[str, Any]:
     return {**found, "y": rng.integers(0, 3, count)}
 
 
+def trained(module: nn.Module, x: dict[str, Any], loss_of: Callable[..., Tensor]) -> list[float]:
+    """Train the module as the board does. `loss_of` takes outputs, and what selects a batch."""
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    losses = []
+    for i in range(0, BATCH * STEPS, BATCH):
+        outputs = module(*(value[i : i + BATCH] for value in x.values()))
+        loss = loss_of(outputs, lambda labels, i=i: torch.from_numpy(labels[i : i + BATCH]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
 @pytest.mark.parametrize("kind", [TextAndImage, Masked])
 def test_several_inputs_train_as_in_pytorch(tmp_path: Path, kind: type[nn.Module]) -> None:
     torch.manual_seed(1)
@@ -68,21 +97,13 @@ def test_several_inputs_train_as_in_pytorch(tmp_path: Path, kind: type[nn.Module
     before = before.reshape(-1, 3)
     assert np.allclose(before, module(*x.values()).detach(), atol=1e-6)
     with poet.connect("native", arena_bytes="64KiB") as board:
-        schedule = poet.encode(graph, poet.solve(graph, "mkr1000", ram="80%"))
+        schedule = poet.encode(graph, poet.solve(graph, "mkr1000", ram="100%"))
         run = poet.train(schedule, board, tmp_path / "data.npz", shuffle=False)
         answers = [
             poet.predict(schedule, data, weights=run.weights, connection=on).outputs
             for on in (board, None)
         ]
-    optimizer = torch.optim.SGD(module.parameters(), 0.1)
-    losses = []
-    for i in range(0, BATCH * STEPS, BATCH):
-        outputs = module(*(value[i : i + BATCH] for value in x.values()))
-        loss = functional.cross_entropy(outputs, torch.from_numpy(data["y"][i : i + BATCH]))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    losses = trained(module, x, lambda y, part: functional.cross_entropy(y, part(data["y"])))
     assert np.allclose([step.loss for step in run.steps], losses, rtol=1e-5)
     for name, value in module.named_parameters():
         assert np.allclose(run.weights[name], value.detach(), atol=1e-6)
@@ -125,3 +146,63 @@ def test_samples_of_several_inputs_come_in_many_forms(tmp_path: Path) -> None:
         for form in (tmp_path / "data.npz", given):
             with pytest.raises(BadInput, match=message):
                 fitted(form, graph)
+
+
+def test_several_outputs_train_as_in_pytorch(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    module, rng, count = Detector().train(), np.random.default_rng(0), BATCH * STEPS
+    image = rng.standard_normal((count, 1, 6, 6), np.float32)
+    chances, box = rng.integers(0, 3, count), rng.standard_normal((count, 4), np.float32)
+    np.savez(tmp_path / "data.npz", x=image, output1=chances, output2=box)
+    x = torch.from_numpy(image)
+    loss = {"output1": "cross-entropy", "output2": "huber:delta=0.5:weight=0.25"}
+    graph = poet.load(module, x, batch=BATCH, lr=0.1, loss=loss)
+    assert isinstance(graph, poet.Graph)
+    assert poet.summary(graph).loss == " ".join(f"{name}={one}" for name, one in loss.items())
+    schedule = poet.encode(graph, poet.solve(graph, "mkr1000", ram="100%"))
+    schedule.save(tmp_path / "model.poet")
+    schedule = poet.Schedule.load(tmp_path / "model.poet")
+    assert schedule.graph.targets == graph.targets
+    with poet.connect("native", arena_bytes="64KiB") as board:
+        run = poet.train(schedule, board, tmp_path / "data.npz", shuffle=False)
+        found = poet.evaluate(schedule, board, tmp_path / "data.npz", weights=run.weights)
+        on_board = poet.predict(schedule, {"x": image}, weights=run.weights, connection=board)
+    answer = poet.predict(schedule, {"x": image}, weights=run.weights)
+    assert np.array_equal(answer.outputs, on_board.outputs)
+
+    def loss_of(outputs: tuple[Tensor, Tensor], part: Callable[[Any], Tensor]) -> Tensor:
+        first = functional.nll_loss(torch.log(outputs[0]), part(chances))
+        return first + 0.25 * functional.huber_loss(outputs[1], part(box), delta=0.5)
+
+    losses = trained(module, {"image": x}, loss_of)
+    assert np.allclose([step.loss for step in run.steps], losses, rtol=1e-5)
+    for name, value in module.named_parameters():
+        assert np.allclose(run.weights[name], value.detach(), atol=1e-6)
+    expected = [value.detach() for value in module.eval()(x)]
+    whole = loss_of(tuple(expected), torch.from_numpy)  # type: ignore[arg-type]
+    assert found.loss == pytest.approx(whole.item(), rel=1e-5)
+    assert found.by_output["output1"].accuracy == np.mean(expected[0].argmax(1).numpy() == chances)
+    answer.save(tmp_path / "answer.npz")
+    with np.load(tmp_path / "answer.npz") as saved:
+        assert np.allclose(
+            torch.softmax(torch.from_numpy(saved["output1"]), 1), expected[0], atol=1e-5
+        )
+        assert np.allclose(saved["output2"], expected[1], atol=1e-5)
+    with pytest.raises(BadInput, match="npz"):
+        answer.save(tmp_path / "answer.csv")
+
+
+def test_outputs_without_a_named_loss_are_left_out() -> None:
+    module, x = Detector(), torch.zeros(2, 1, 6, 6)
+    graph = poet.load(module, x, loss="output2=l1")
+    assert isinstance(graph, poet.Graph)
+    assert graph.targets == ()
+    assert graph[graph.label].shape == (1, 4)
+    for loss, message in (
+        ("output3=mse", "output3"),
+        ("output1=mse output1=l1", "two losses"),
+        ("output1=mse:weight=0", "weight"),
+        ("none", "none"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            poet.load(module, x, loss=loss)

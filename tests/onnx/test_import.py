@@ -188,6 +188,17 @@ UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         },
         {},
     ),
+    "slice backwards": (
+        "Slice",
+        {
+            "starts": np.array([-1, 2**40]), "ends": np.array([0, -(2**40)]),
+            "axes": np.array([1, 3]), "steps": np.array([-2, -1]),
+        },
+        {},
+    ),
+    "pad with a number": (
+        "Pad", {"p": np.array([0, 0, 1, 0, 0, 0, 2, 0]), "value": np.float32(1.5)}, {}
+    ),
     "gather any": ("Gather", {"indices": np.array([[3, 1, 2], [3, 3, 0]])}, {"axis": 1}),
     "gather": ("Gather", {"indices": np.array(2)}, {"axis": 1}),
     "gather more": ("Gather", {"indices": np.array([1, 2])}, {"axis": 1}),
@@ -195,6 +206,7 @@ UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "identity": ("Identity", {}, {}),
     "cast": ("Cast", {}, {"to": onnx.TensorProto.FLOAT}),
     "selu": ("Selu", {}, {}),
+    "celu": ("Celu", {}, {"alpha": 1.5}),
     "euclidean norm": ("ReduceL2", {}, {"axes": [1]}),
     "root of a square": ("Pow", {"p": np.float32(-2)}, {}),
     "leaky relu": ("LeakyRelu", {}, {"alpha": 0.2}),

@@ -8,7 +8,7 @@ from ..baselines.registry import plan_by
 from ..errors import BadInput, PoetWarning
 from ..graph.cuts import Cut
 from ..graph.graph import Graph, Node
-from ..graph.losses import loss_of
+from ..graph.losses import loss_text
 from ..graph.training_options import TrainingOptions
 from ..onnx.importer import training
 from ..onnx.model import read_bytes
@@ -87,7 +87,7 @@ def _with_one_sample(graph: Graph) -> Graph | None:
     if not graph.origin or graph.batch == 1 or takes_any_number(graph):
         return None
     length = None if graph.inputs else [*graph[graph.data].shape, None][1]
-    options = TrainingOptions(batch=1, loss=str(loss_of(graph)), sequence_length=length)
+    options = TrainingOptions(batch=1, loss=loss_text(graph), sequence_length=length)
     try:
         one = training(read_bytes(graph.origin, graph.name), graph.name, options)
     except BadInput:

@@ -32,7 +32,7 @@ from ..data.datasets import Dataset, load_data
 from ..data.files import NAMES
 from ..data.fitted import FittedData, fit
 from ..data.parts import array_names, fields_of, joined
-from ..data.shapes import learns_samples, no_labels, parts_of
+from ..data.shapes import learns_samples, no_labels, parts_of, parts_word
 from ..device.board import Board, names as board_names
 from ..errors import BadInput, listed
 from ..graph.graph import Graph
@@ -158,7 +158,7 @@ def _array(value: Any, name: str, graph: Graph | None) -> Array:
         names = ", ".join(part.name for part in parts)
         raise BadInput(
             f"{where} must be a mapping with the keys {names}, or a tuple of as many arrays, "
-            f"because {graph.name} has several inputs"
+            f"because {graph.name} has several {parts_word(name)}"
         )
     arrays = {
         field: as_array(value[part], f"data: {field}")

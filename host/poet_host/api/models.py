@@ -1,6 +1,7 @@
 """Load a model (name, file or PyTorch module) as a training graph. Export a graph to .onnx."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def load(
     *,
     batch: int | None = None,
     sequence_length: int | None = None,
-    loss: str | None = None,
+    loss: str | Mapping[str, str] | None = None,
     optimizer: str | None = None,
     learning_rate: float | None = None,
     lr: float | None = None,
@@ -44,10 +45,13 @@ def load(
 
     `model` is a built-in model's name (see MODELS), the path of an .onnx file or of a cost graph
     (.json), or a torch.nn.Module. A module needs an `example` of its input. TrainingOptions
-    describes the options; `lr` is another name for `learning_rate`.
+    describes the options; `lr` is another name for `learning_rate`. For a model with several
+    outputs, `loss` can be a mapping from names of outputs to losses.
 
     Issues a PoetWarning if the model's PyTorch module will not be able to load all trained weights.
     """
+    if isinstance(loss, Mapping):
+        loss = " ".join(f"{name}={text}" for name, text in loss.items())
     options = TrainingOptions(
         batch=batch, sequence_length=sequence_length, loss=loss, optimizer=optimizer,
         learning_rate=rate_of(learning_rate, lr), momentum=momentum,

@@ -100,6 +100,9 @@ def _facts(result: api.Evaluation) -> list[tuple[str, str]]:
     rows = [(f"{result.half} samples", f"{result.samples:,}"), ("loss", f"{result.loss:.4f}")]
     if result.accuracy is not None:
         rows.append(("accuracy", f"{result.accuracy:.1%}"))
+    for name, one in result.by_output.items():
+        right = "" if one.accuracy is None else f", accuracy {one.accuracy:.1%}"
+        rows.append((name, f"loss {one.loss:.4f}{right}"))
     if result.auc is not None:
         rows.append(("area under the ROC curve", f"{result.auc:.4f}"))
     if result.mae is not None:

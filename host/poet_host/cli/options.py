@@ -270,11 +270,12 @@ class ModelOptions(TrainingOptions):
         "dynamic axis for the sequence length.",
     )  # fmt: skip
     loss: str | None = option(
-        metavar="LOSS",
+        multiple=True, callback=lambda _, __, value: " ".join(value) or None, metavar="LOSS",
         show_default=f"{DEFAULT_LOSS} for an output of (batch, classes)",
         help="Train an .onnx model with this loss function: "
-        f"{', '.join(LOSSES)}. An option follows a colon: huber:delta=0.5. Not for "
-        "built-in models.",
+        f"{', '.join(LOSSES)}. An option follows a colon: huber:delta=0.5. If the model "
+        "has several outputs, give the option for each: --loss mask=cross-entropy --loss "
+        "box=l1:weight=0.5. Other outputs are left out. Not for built-in models.",
     )  # fmt: skip
     optimizer: str | None = option(
         type=click.Choice(OPTIMISERS),

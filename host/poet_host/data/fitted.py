@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..errors import BadInput
-from ..graph.graph import Graph
+from ..graph.graph import Graph, Part
 from ..graph.losses import loss_of
 from ..graph.weights import Array
 from .classes import Classes, numbers_by
@@ -21,7 +21,7 @@ from .datasets import Dataset, load_data, with_normalization
 from .facts import DataFacts
 from .normalization import Normalization
 from .shapes import check_half, classes_of as classes_of, has_labels, learns_samples, record_type
-from .values import finite, fit_int32, indices
+from .values import finite, fit_int32, indices, labels_of
 
 _D = TypeVar("_D", bound=Dataset)
 
@@ -69,7 +69,7 @@ def _check_drawing(dataset: Dataset, graph: Graph) -> None:
         )
     if dataset.augment:
         dataset.augment.check(where, data.shape[1:], data.dtype)
-    if dataset.balance and (label.dtype != "int32" or len(label.shape) > 1):
+    if dataset.balance and (label.dtype != "int32" or len(label.shape) > 1 or graph.targets):
         raise BadInput(f"{where}: the samples have no classes to balance: omit --balance")
     if dataset.balance and not dataset.shuffle:
         raise BadInput(
@@ -91,19 +91,15 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
     if dataset.flat:
         y = _shaped(y, label.shape[1:])
     samples = fit_samples(dataset, half, x, graph, y)
+    if graph.targets:
+        return samples, y
     if dataset.classes and label.dtype == "float32":
         raise BadInput(
             f"{where}: labels are words, but {graph.name} learns numbers. Write labels as numbers, "
             "or solve the model with --loss cross-entropy"
         )
     if label.dtype == "float32":
-        y = finite(where, name, y)
-        if loss_of(graph).name == "bce" and len(wrong := np.argwhere((y < 0) | (y > 1))):
-            raise BadInput(
-                f"{where}: label {y[tuple(wrong[0])]:g} of sample {wrong[0][0]} in {name} is not "
-                "from 0 to 1, as the loss bce needs it: change the labels, or solve with --loss mse"
-            )
-        return samples, y
+        return samples, labels_of(loss_of(graph), where, name, y)
     return samples, indices(where, name, "label", y, classes_of(graph), "classes")
 
 
@@ -207,12 +203,16 @@ def example(graph: Graph) -> tuple[Array, Array]:
             return rng.standard_normal(shape, dtype=np.float32)
         return rng.integers(0, limit, shape, dtype=np.int32)
 
-    x = np.empty(graph.batch, record_type(graph.inputs))
-    for part in graph.inputs:
-        x[part.name] = drawn(part.dtype, (graph.batch, *part.shape), part.limit)
-    if not graph.inputs:
-        x = drawn(data.dtype, data.shape, tokens_of(graph) if data.dtype == "int32" else 0)
-    return x, drawn(label.dtype, label.shape, classes)
+    def records(parts: tuple[Part, ...]) -> Array:
+        found = np.empty(graph.batch, record_type(parts))
+        for part in parts:
+            found[part.name] = drawn(part.dtype, (graph.batch, *part.shape), part.limit)
+        return found
+
+    limit = tokens_of(graph) if data.dtype == "int32" else 0
+    x = records(graph.inputs) if graph.inputs else drawn(data.dtype, data.shape, limit)
+    y = records(graph.targets) if graph.targets else drawn(label.dtype, label.shape, classes)
+    return x, y
 
 
 def steps_per_epoch(dataset: Dataset, batch: int) -> int:

@@ -1,7 +1,7 @@
-"""Samples of a model with several inputs: one record per sample, with a field for each input.
+"""Samples of a model with several inputs or outputs: a record per sample, with a field for each.
 
-A field has the name of an input, and the shape of one sample. Records have no gaps: their bytes are
-the row that a board gets.
+A field has the name of an input or output, and the shape of one sample. Records have no gaps: their
+bytes are the row that a board gets.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ..errors import BadInput
-from ..graph.graph import Graph
+from ..graph.graph import Graph, Target
+from ..graph.losses import parse_loss
 from ..graph.weights import Array
 from .files import NAMES, Arrays
 from .shapes import check_array, parts_of, record_type
-from .values import finite, indices
+from .values import finite, indices, labels_of
 
 _Join = Callable[[str, Mapping[str, Array], Graph, str], Array]
 
@@ -75,11 +76,13 @@ def joined(where: str, arrays: Mapping[str, Array], graph: Graph, name: str) -> 
     Raises BadInput too for values that a part cannot have.
     """
     found = blank(where, arrays, graph, name).copy()
+    what, of = ("token", "words") if name.startswith("x") else ("label", "classes")
     for part, field in zip(parts_of(graph, name), fields_of(graph, name), strict=True):
         values = arrays[field].astype(np.int32) if arrays[field].dtype == bool else arrays[field]
-        found[part.name] = (
-            finite(where, field, values)
-            if part.dtype == "float32"
-            else indices(where, field, "token", values, part.limit, "words")
-        )
+        if part.dtype == "int32":
+            found[part.name] = indices(where, field, what, values, part.limit, of)
+        elif isinstance(part, Target):
+            found[part.name] = labels_of(parse_loss(part.criterion), where, field, values)
+        else:
+            found[part.name] = finite(where, field, values)
     return found

@@ -12,8 +12,13 @@ from ..graph.weights import Array
 
 
 def parts_of(graph: Graph | None, name: str) -> tuple[Part, ...]:
-    """Return the parts of the samples in the array x or x_test; none if they have no parts."""
-    return graph.inputs if graph and name.startswith("x") else ()
+    """Return the parts of the samples or labels in an array such as x_test. There may be none."""
+    return () if graph is None else graph.inputs if name.startswith("x") else graph.targets
+
+
+def parts_word(name: str) -> str:
+    """Return what the parts of an array such as x_test are."""
+    return "inputs" if name.startswith("x") else "outputs"
 
 
 def record_type(parts: tuple[Part, ...]) -> np.dtype[Any]:
@@ -26,7 +31,7 @@ def learns_samples(graph: Graph) -> bool:
     """Return True if labels may be the samples themselves, as an autoencoder has it."""
     data, label = graph[graph.data], graph[graph.label]
     return (
-        not graph.inputs
+        not (graph.inputs or graph.targets)
         and (data.shape, data.dtype) == (label.shape, label.dtype)
         and label.dtype == "float32"
     )
@@ -86,8 +91,8 @@ def _check_fit(where: str, name: str, array: Array, graph: Graph, tensor: str) -
         if array.dtype != record_type(parts):
             names = ", ".join(part.name for part in parts)
             raise BadInput(
-                f"{where}: {graph.name} has several inputs: give an array for each of them, with "
-                f"the names {names}, in an .npz file or a folder of .npy files"
+                f"{where}: {graph.name} has several {parts_word(name)}: give an array for each of "
+                f"them, with the names {names}, in an .npz file or a folder of .npy files"
             )
         return
     wanted = graph[tensor].shape[1:]
@@ -121,7 +126,7 @@ def _made_to_fit(name: str, array: Array, wanted: tuple[int, ...], graph: Graph)
             f"a label must be the number of a class: use {name}.argmax(-1). To learn these values "
             "themselves, solve with --loss mse"
         )
-    if name.startswith("x") or graph.inputs:
+    if name.startswith("x") or graph.inputs or graph.targets:
         return "make samples of that shape, or solve a model for samples of this one"
     if name.startswith("y") and shape and shape == graph[graph.logits].shape[2:]:
         return "if axis 1 of the output are the classes, solve with --loss cross-entropy:axis=1"

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..errors import BadInput
+from ..graph.losses import Loss
 from ..graph.weights import Array
 
 
@@ -16,6 +17,17 @@ def finite(where: str, name: str, array: Array) -> Array:
             f"{int(np.argwhere(bad)[0][0])}. Correct or remove these samples"
         )
     return values
+
+
+def labels_of(loss: Loss, where: str, name: str, array: Array) -> Array:
+    """Return labels that are values, as float32. Raises BadInput if the loss refuses them."""
+    y = finite(where, name, array)
+    if loss.name == "bce" and len(wrong := np.argwhere((y < 0) | (y > 1))):
+        raise BadInput(
+            f"{where}: label {y[tuple(wrong[0])]:g} of sample {wrong[0][0]} in {name} is not "
+            "from 0 to 1, as the loss bce needs it: change the labels, or solve with --loss mse"
+        )
+    return y
 
 
 def indices(where: str, name: str, what: str, values: Array, count: int, of: str) -> Array:

@@ -63,6 +63,7 @@ def training_graph(
         origin=model.origin,
         criterion=model.layers[-1].criterion,
         inputs=model.inputs,
+        targets=model.targets,
     )
 
 
@@ -86,9 +87,18 @@ class _Step:
         self._sums: set[str] = set()  # gradients to which later ones may be added in place
 
     def _with_gradient(self, model: Model) -> set[str]:
-        """Return the names of the layers whose output depends on a trained parameter."""
+        """Return the names of the layers whose output depends on a trained parameter.
+
+        Layers that add several losses are not among them: they need no gradient.
+        """
         needed: set[str] = set()
+        losses: set[str] = set()
         for layer in model.layers:
+            if OPERATORS[layer.kind].is_loss:
+                losses.add(layer.name)
+            elif any(tensor.name in losses for tensor in layer.inputs):
+                losses.add(layer.name)
+                continue
             influenced = any(tensor.name in needed | self._trained for tensor in layer.inputs)
             if not layer.is_parameter and (influenced or self._learns(layer)):
                 needed.add(layer.name)
@@ -176,7 +186,11 @@ class _Step:
         if rule.kernel:
             whole = self._uses[tensor] == 1
             name = f"{tensor}:grad" if whole else self._free(f"{tensor}:grad:{layer.name}", rule)
-            gradient = self._by_rule(name, layer, rule, "backward", shape)
+            part = name if layer.weight == 1 else f"{layer.name}:grad"
+            gradient = self._by_rule(part, layer, rule, "backward", shape)
+            if layer.weight != 1:
+                fields = sizes_of(shape) | {"factor": layer.weight, "variant": 0}
+                gradient = self._add(name, "scale", (gradient,), fields, "backward", shape)
         else:
             gradient = operands[rule.operands]
         if tensor in self._gradient:

@@ -11,11 +11,13 @@ method are those of the operator's function `spec`.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import prod
 from typing import Literal
 
 from ..errors import BadInput
-from .graph import Node, Part
+from .graph import Node, Part, Target
+from .losses import Loss
 from .operators import OPERATORS
 from .rules import Fields, Operator, Shape, Spec
 
@@ -41,6 +43,7 @@ class Layer:
     fields: Fields
     parameters: Mapping[str, Node]  # name in this layer ("weight", "bias", ...) -> stored node
     criterion: str = ""  # of a loss: see Spec
+    weight: float = 1.0  # of a loss: its factor in the sum of several losses
 
     @property
     def is_parameter(self) -> bool:
@@ -63,11 +66,12 @@ class Model:
     layers: tuple[Layer, ...]
     origin: bytes = b""
     inputs: tuple[Part, ...] = ()  # see Graph
+    targets: tuple[Target, ...] = ()
 
     @property
     def logits(self) -> str:
-        """Return the name of the node from which the loss is computed."""
-        return self.layers[-1].inputs[0].name
+        """Return the name of the node from which the loss, or the first loss, is computed."""
+        return self.targets[0].output if self.targets else self.layers[-1].inputs[0].name
 
     @property
     def parameters(self) -> tuple[Node, ...]:
@@ -103,6 +107,7 @@ class Builder:
         self._names = {"data", "label"}
         self._tokens = {"data"} if dtype == "int32" else set()  # names of int32 tensors
         self._inputs: tuple[Part, ...] = ()
+        self._targets: list[Target] = []
         self.data = Tensor("data", data)
 
     def __getattr__(self, kind: str) -> Callable[..., Tensor]:
@@ -124,6 +129,7 @@ class Builder:
         name: str | None = None,
         share: str | None = None,
         parameters: Mapping[str, Node] | None = None,
+        label: Tensor | None = None,
         **options: object,
     ) -> Tensor:
         """Add an operator and return its output.
@@ -169,7 +175,7 @@ class Builder:
             if prod(node.shape) * 4 >= 2**32:
                 raise BadInput(f"{where}: {node.name} of shape {node.shape} is larger than 4 GiB")
         if spec.label:
-            inputs = (*inputs, self._new_label(where, spec))
+            inputs = (*inputs, label or self._new_label(where, spec))
         self._names |= {name, *(node.name for node in nodes.values())}
         self._layers.append(
             Layer(name, kind, inputs, spec.shape, spec.fields, nodes, spec.criterion)
@@ -191,6 +197,41 @@ class Builder:
         self._inputs = parts
         return found
 
+    def total_loss(self, losses: Mapping[str, tuple[Tensor, Loss, float]], name: str) -> Tensor:
+        """Return the weighted sum of several losses. `losses`: by name (output, loss, weight).
+
+        The labels of all outputs lie one after the other in each row. `name` is that of the sum.
+        """
+        for key, (x, loss, weight) in losses.items():
+            try:
+                spec = OPERATORS[loss.row].spec(x.shape, **loss.layer_options)
+            except ValueError as error:
+                raise BadInput(f"model {self._name}, output {key} of {x.shape}: {error}") from error
+            assert spec.label
+            shape, dtype = spec.label
+            limit = x.shape[-1] if dtype == "int32" else Part.limit
+            criterion = spec.criterion or loss.name
+            self._targets.append(Target(key, shape[1:], dtype, limit, x.name, criterion, weight))
+        batch, sizes = self.data.shape[0], [prod(part.shape) for part in self._targets]
+        self._label = Node("label", (batch, sum(sizes)), role="data")
+        row, sums = Tensor("label", self._label.shape), list[Tensor]()
+        ends = accumulate(sizes)
+        for part, (x, loss, weight), end in zip(self._targets, losses.values(), ends, strict=True):
+            own = f"{name}.{part.name}"
+            begin, shape = end - prod(part.shape), (batch, *part.shape)
+            label = self.layer("slice", (row,), 1, begin, end, name=f"{own}.label")
+            label = Tensor(label.name, shape)
+            term = self.layer(loss.row, (x,), name=own, label=label, **loss.layer_options)
+            self._layers[-1] = replace(self._layers[-1], weight=weight)
+            if weight != 1:
+                term = self.layer("scale", (term,), weight, name=f"{own}.weighted")
+            is_last = part is self._targets[-1]
+            both = (*sums[-1:], term)
+            sums.append(
+                self.layer("add", both, name=name if is_last else f"{own}.sum") if sums else term
+            )
+        return sums[-1]
+
     def model(self, loss: Tensor) -> Model:
         """Return the finished model. Raises BadInput if the output of a layer is not used."""
         if not self._layers or self._layers[-1].name != loss.name or self._label is None:
@@ -210,7 +251,14 @@ class Builder:
         inputs = tuple(
             replace(part, limit=rows.get(part.name, part.limit)) for part in self._inputs
         )
-        return Model(self._name, self._data, self._label, tuple(self._layers), inputs=inputs)
+        return Model(
+            self._name,
+            self._data,
+            self._label,
+            tuple(self._layers),
+            inputs=inputs,
+            targets=tuple(self._targets),
+        )
 
     def _check_inputs(self, where: str, row: Operator, inputs: tuple[Tensor, ...]) -> None:
         for tensor in inputs:

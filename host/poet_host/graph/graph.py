@@ -52,12 +52,26 @@ class Node:
 
 @dataclass(frozen=True)
 class Part:
-    """A named part of each sample, for a model that has several inputs."""
+    """A named part of the rows of samples, for a model with several inputs or outputs."""
 
     name: str
     shape: tuple[int, ...]  # of one sample
     dtype: Literal["float32", "int32"]
     limit: int = 2**31  # integers are from 0 to `limit` - 1
+
+
+@dataclass(frozen=True)
+class Target(Part):
+    """The labels of one of several outputs. A loss compares the output with them."""
+
+    output: str = ""  # node of the output
+    criterion: str = ""  # losses.Loss as text
+    weight: float = 1.0  # factor of the loss in the sum of all losses
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """Return the shape of the output for one sample: labels of classes have logits."""
+        return (*self.shape, self.limit) if self.dtype == "int32" else self.shape
 
 
 @dataclass(frozen=True)
@@ -78,6 +92,7 @@ class Graph:
     # The inputs of a model with several. A sample of the data is a row with one after the other.
     # The nodes that take the inputs out of the rows have their names.
     inputs: tuple[Part, ...] = ()
+    targets: tuple[Target, ...] = ()  # of a model with several outputs, the same for `label`
     made_up: tuple[str, ...] = ()  # trained tensors that the PyTorch module does not have
 
     def __post_init__(self) -> None:
@@ -109,7 +124,8 @@ class Graph:
     @property
     def kernels(self) -> frozenset[str]:
         """Return the names of all kernels that train the model. They suffice for inference."""
-        return frozenset(node.op for node in self.nodes if not node.stored)
+        joins = ("concat",) if self.targets else ()  # an inference joins the outputs
+        return frozenset((*joins, *(node.op for node in self.nodes if not node.stored)))
 
     def check(self) -> None:
         """Raise BadInput if a node breaks a rule of graphs. The message names the node."""

@@ -1,11 +1,11 @@
 """Loss: the name of a loss function with its options, and how both are written as text."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, listed
 from .graph import Graph
 
 
@@ -73,8 +73,53 @@ def parse_loss(text: str) -> Loss:
     return Loss(name, options)
 
 
+def parse_losses(text: str) -> dict[str, tuple[Loss, float]]:
+    """Return the loss and its weight by name of output. The name "" is all outputs.
+
+    `text` is a loss for all outputs, or several [NAME=]LOSS[:weight=NUMBER] with spaces between
+    them. Raises BadInput if it is wrong.
+    """
+    found: dict[str, tuple[Loss, float]] = {}
+    for word in text.split():
+        name, is_named, loss = word.partition("=")
+        if not is_named or ":" in name:
+            name, loss = "", word
+        if name in found:
+            raise BadInput(f"the loss {word!r}: the output {name!r} has two losses: name one")
+        loss, _, weight = loss.partition(":weight=")
+        try:
+            found[name] = parse_loss(loss), _positive(weight or "1")
+        except ValueError as error:
+            raise BadInput(f"the loss {word!r}: the weight is {weight!r}: {error}") from error
+    return found
+
+
+def loss_by_output(text: str, names: Sequence[str]) -> dict[str, tuple[Loss | None, float]]:
+    """Return the loss and its weight for each output that is trained. None: the default loss.
+
+    `text`: see `parse_losses`. If it names outputs, only these are trained. Raises BadInput if one
+    is not in `names`.
+    """
+    found: dict[str, tuple[Loss | None, float]] = {**parse_losses(text)}
+    common = found.pop("", (None, 1.0))
+    for name in found:
+        if name not in names:
+            raise BadInput(
+                f"the loss of the output {name!r}: the model has no such output: name one of "
+                f"{listed(names)}"
+            )
+    return found or dict.fromkeys(names, common)
+
+
+def loss_text(graph: Graph) -> str:
+    """Return the losses of a training graph as text, as `loss_by_output` reads it."""
+    weights = (f":weight={t.weight:g}" if t.weight != 1 else "" for t in graph.targets)
+    texts = [f"{t.name}={t.criterion}{w}" for t, w in zip(graph.targets, weights, strict=True)]
+    return " ".join(texts) or str(loss_of(graph))
+
+
 def loss_of(graph: Graph) -> Loss:
-    """Return the loss of a training graph."""
+    """Return the loss of a training graph with one output."""
     if graph.criterion:
         return parse_loss(graph.criterion)
     return Loss("mse" if graph[graph.loss].op == "mse" else "cross-entropy")

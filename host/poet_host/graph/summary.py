@@ -6,7 +6,7 @@ from math import prod
 
 from .autodiff import AHEAD, DECAY, PULL
 from .graph import Graph, Node
-from .losses import loss_of
+from .losses import loss_text
 from .work import work_of
 
 
@@ -60,7 +60,7 @@ def summary(graph: Graph) -> Summary:
         trained_parameters=sum(_count(node) for node in parameters if node.name in trainable),
         macs=sum(macs[node.name] for node in graph if node.phase == "forward") // graph.batch,
         training_macs=sum(macs.values()) // graph.batch,
-        loss=str(loss_of(graph)),
+        loss=loss_text(graph),
         optimizer=name,
         rates=rates,
         batch=graph.batch,

@@ -17,7 +17,7 @@ class TrainingOptions:
 
     batch: int | None = None  # samples in a step
     sequence_length: int | None = None  # tokens of a text
-    loss: str | None = None  # loss of an .onnx model: losses.Loss as text
+    loss: str | None = None  # loss of an .onnx model: see losses.loss_by_output
     optimizer: str | None = None  # a name of OPTIMISERS
     learning_rate: float | None = None
     momentum: float | None = None

@@ -16,7 +16,7 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
         *("ArgMax", "ArgMin", "NonMaxSuppression", "OneHot", "TopK"),
     ),
     "this activation is not supported: use Relu, LeakyRelu, Elu, Gelu, Mish or HardSwish": (
-        *("Celu", "Shrink", "Softsign", "ThresholdedRelu"),
+        *("Shrink", "Softsign", "ThresholdedRelu"),
     ),
     "this operator is not supported: use Resize instead": ("MaxUnpool", "Upsample"),
     "this operator is not supported: write it as Reshape, Transpose and MatMul": ("Einsum",),

@@ -135,7 +135,11 @@ class Context:
         Otherwise, and for the model's output, return None.
         """
         readers = self.readers(name)
-        if len(readers) != 1 or readers[0].inputs.count(name) != 1 or name == self.model.output:
+        if (
+            len(readers) != 1
+            or readers[0].inputs.count(name) != 1
+            or name in self.model.outputs.values()
+        ):
             return None
         return readers[0]
 

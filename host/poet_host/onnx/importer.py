@@ -16,12 +16,12 @@ from ..errors import BadInput
 from ..graph.autodiff import Sgd
 from ..graph.builder import Builder, Model, Tensor
 from ..graph.graph import Graph, Part
-from ..graph.losses import LOSSES, Loss, parse_loss
+from ..graph.losses import LOSSES, Loss, loss_by_output, parse_loss, parse_losses
 from ..graph.onnx_file import onnx_package
 from ..graph.training_options import DEFAULTS, TrainingOptions
 from .context import Context
-from .model import OnnxInput, OnnxModel, OnnxNode, read_file
-from .names import free_name
+from .model import OnnxInput, OnnxModel, OnnxNode, needed_for, read_file
+from .names import legal_name
 from .operators import RULES
 from .returning import with_returning
 from .tokens import INTEGERS
@@ -49,8 +49,7 @@ def training(model: OnnxModel, name: str, options: TrainingOptions = DEFAULTS) -
 
 def check_options(options: TrainingOptions, where: str) -> None:
     """Raise BadInput for a loss or a batch size that no model has."""
-    if options.loss is not None:
-        parse_loss(options.loss)
+    parse_losses(options.loss or "")
     options.check_batch(where)
 
 
@@ -65,14 +64,18 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     `options.batch` is the size of the input's first axis. If it is None, the batch size of the file
     is used, or 1 if this axis is dynamic in the file. `options.sequence_length` is the size of the
     input's second axis. In the file, this axis must be dynamic or have the same size. If
-    `options.loss` is None, the loss is cross-entropy, and BadInput is raised if the output does not
-    have the shape of classes. Untrainable is raised if another export of the model may work.
+    `options.loss` has no loss for an output, it is cross-entropy, and BadInput is raised if the
+    output does not have the shape of classes. Untrainable is raised if another export of the model
+    may work.
     """
-    loss = parse_loss(options.loss or DEFAULT_LOSS)
+    chosen = loss_by_output(options.loss or "", list(model.outputs))
+    model.outputs = {name: model.outputs[name] for name in chosen}
+    losses = {name: (loss or parse_loss(DEFAULT_LOSS)) for name, (loss, _) in chosen.items()}
     shapes = [_shape(model, given, options) for given in model.inputs]
     before, batch = model.inputs[0].shape[0], shapes[0][0]
     model.inputs = [replace(it, shape=s) for it, s in zip(model.inputs, shapes, strict=True)]
-    is_dropped = _drop_activation(model, loss)
+    dropped = {name: _drop_activation(model, name, loss) for name, loss in losses.items()}
+    model.nodes = needed_for(model.outputs.values(), model.nodes)
     taken = {"data", "label", "loss"}
     parts = tuple(
         _part(model, given, taken, shape) for given, shape in zip(model.inputs, shapes, strict=True)
@@ -85,11 +88,18 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
         builder = Builder(name, (batch, sum(prod(part.shape) for part in parts)))
         inputs = builder.take_inputs(parts)
     context = Context(model, builder, inputs, before if isinstance(before, int) else batch)
-    output = Walk(context, RULES).run()
-    if options.loss is None and not is_dropped:
-        _check_classes(builder, output, model.where)
-    logits, name = _logits(builder, context, output, loss), context.free_name("loss")
-    found = builder.model(builder.layer(loss.row, (logits,), name=name, **loss.layer_options))
+    compared: dict[str, tuple[Tensor, Loss, float]] = {}
+    for (key, loss), output in zip(losses.items(), Walk(context, RULES).run(), strict=True):
+        given, weight = chosen[key]
+        if given is None and not dropped[key]:
+            _check_classes(builder, output, model.where, key if len(chosen) > 1 else "")
+        compared[key] = _logits(builder, context, output, loss), loss, weight
+    name = context.free_name("loss")
+    if len(compared) > 1:
+        total = builder.total_loss(compared, name)
+    else:
+        total = builder.layer(loss.row, compared[key][:1], name=name, **loss.layer_options)
+    found = builder.model(total)
     return replace(found, origin=_origin(model, context))
 
 
@@ -107,8 +117,7 @@ def _part(model: OnnxModel, given: OnnxInput, taken: set[str], shape: tuple[int,
             "model with one batch size for all inputs"
         )
     dtype: Literal["float32", "int32"] = "int32" if given.dtype.kind in INTEGERS else "float32"
-    name = re.sub(r"[^\w.-]+", "-", given.name).lstrip("-.") or "input"
-    return Part(free_name(name, taken), shape[1:], dtype)
+    return Part(legal_name(given.name, "input", taken), shape[1:], dtype)
 
 
 def _shape(model: OnnxModel, given: OnnxInput, options: TrainingOptions) -> tuple[int, ...]:
@@ -148,24 +157,24 @@ def _text(shape: tuple[Any, ...]) -> str:
     return "(" + ", ".join("?" if size is None else str(size) for size in shape) + ")"
 
 
-def _check_classes(builder: Builder, output: Tensor, where: str) -> None:
+def _check_classes(builder: Builder, output: Tensor, where: str, name: str) -> None:
     """Raise BadInput if the output is not (batch, classes), or has the same shape as the input."""
     classes = output.shape[1:2] if prod(output.shape[2:]) == 1 else ()
     if output.shape == builder.data.shape or not classes or classes[0] < 2:
         raise BadInput(
             f"{where}: the loss cannot be chosen from the shapes of the input, "
-            f"{builder.data.shape}, and the output, {output.shape}: set --loss to one of "
-            f"{', '.join(LOSSES)}"
+            f"{builder.data.shape}, and the output{name and ' '}{name}, {output.shape}: set --loss "
+            f"to {name}{name and '='}LOSS, where LOSS is one of {', '.join(LOSSES)}"
         )
 
 
-def _drop_activation(model: OnnxModel, loss: Loss) -> bool:
-    """Remove a final softmax or sigmoid that the loss contains.
+def _drop_activation(model: OnnxModel, name: str, loss: Loss) -> bool:
+    """Let an output leave out a final softmax or sigmoid that the loss contains.
 
-    Return True if a node was removed. After the removed node, the model may only have nodes that
-    change the shape or the type.
+    Return True if a node was left out. After this node, the output may only have nodes that change
+    the shape or the type.
     """
-    output, views = model.output, []
+    output, views = model.outputs[name], []
     makers = {name: node for node in model.nodes for name in node.outputs}
     while output in makers and makers[output].op in _VIEWS:
         views.append(makers[output])
@@ -174,11 +183,12 @@ def _drop_activation(model: OnnxModel, loss: Loss) -> bool:
     contained = {"cross-entropy": _is_of_classes, "bce": _is_sigmoid}.get(loss.name)
     if last is None or contained is None or not contained(model, last, loss):
         return False
-    model.output = last.inputs[0]
-    model.nodes = tuple(node for node in model.nodes if node is not last and node not in views)
+    output = last.inputs[0]
     for view in reversed(views):
-        model.nodes += (replace(view, inputs=(model.output, *view.inputs[1:])),)
-        model.output = view.outputs[0]
+        made = f"{view.outputs[0]}:before {last.outputs[0]}"
+        model.nodes += (replace(view, inputs=(output, *view.inputs[1:]), outputs=(made,)),)
+        output = made
+    model.outputs[name] = output
     return True
 
 

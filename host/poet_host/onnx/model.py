@@ -3,7 +3,7 @@
 The package `onnx` is imported on first use, so that only users of .onnx models need it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from .. import files
 from ..errors import BadInput, reason
 from ..graph.onnx_file import onnx_errors, onnx_package, parse
 from ..graph.weights import Array
-from .names import module_of, restore
+from .names import legal_name, module_of, restore
 
 OLDEST_OPSET = 11
 Size = int | str | None
@@ -47,7 +47,7 @@ class OnnxInput:
 
 
 class OnnxModel:
-    """A checked ONNX model with one output.
+    """A checked ONNX model.
 
     If `merged` is True, an exporter may have merged equal tensors. Then each layer gets its own
     copy of such a tensor (names.restore).
@@ -72,9 +72,13 @@ class OnnxModel:
         }
         inputs = [_input(onnx, value) for value in graph.input]
         outputs = [value.name for value in graph.output]
-        self.output: str = _only(outputs, outputs, "output", where)
-        # The nodes that the output needs, in topological order.
-        self.nodes = needed_for(self.output, _nodes(onnx, graph))
+        if not outputs:
+            raise BadInput(f"{where}: the model has no output: export the model again")
+        taken = {"data", "label", "loss"}
+        # The tensors that the losses read, by names of outputs.
+        self.outputs = {legal_name(name, "output", taken): name for name in outputs}
+        # The nodes that the outputs need, in topological order.
+        self.nodes = needed_for(self.outputs.values(), _nodes(onnx, graph))
         read = {name for node in self.nodes for name in node.inputs}
         self.inputs = [value for value in inputs if value.name in read] or inputs
         if not self.inputs:
@@ -199,17 +203,6 @@ def _opsets(proto: Any) -> dict[str, int]:
     return {opset.domain.removeprefix("ai.onnx"): opset.version for opset in proto.opset_import}
 
 
-def _only(found: list[Any], names: list[str], what: str, where: str) -> Any:
-    if len(found) != 1:
-        listed = ", ".join(names) or "none"
-        meaning = "the data" if what == "input" else "the tensor that the loss reads"
-        raise BadInput(
-            f"{where}: the model has {len(found)} {what}s ({listed}), but it must have one: export "
-            f"the model with {meaning} as its only {what}"
-        )
-    return found[0]
-
-
 def _nodes(onnx: ModuleType, graph: Any) -> list[OnnxNode]:
     nodes = []
     for number, proto in enumerate(graph.node):
@@ -252,9 +245,9 @@ def _sizes(proto: Any) -> tuple[Size, ...]:
     )
 
 
-def needed_for(output: str, nodes: Sequence[OnnxNode]) -> tuple[OnnxNode, ...]:
-    """Return the nodes that `output` depends on, in the order of `nodes`."""
-    needed, kept = {output}, []
+def needed_for(outputs: Iterable[str], nodes: Sequence[OnnxNode]) -> tuple[OnnxNode, ...]:
+    """Return the nodes that `outputs` depend on, in the order of `nodes`."""
+    needed, kept = {*outputs}, []
     for node in reversed(nodes):
         if needed & set(node.outputs):
             needed |= set(node.inputs)

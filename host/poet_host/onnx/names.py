@@ -87,6 +87,11 @@ def free_name(name: str, taken: set[str]) -> str:
     return found
 
 
+def legal_name(name: str, default: str, taken: set[str]) -> str:
+    """Return a name that a node of a graph can have, for an input or output. Add it to `taken`."""
+    return free_name(re.sub(r"[^\w.-]+", "-", name).lstrip("-.") or default, taken)
+
+
 def restore(onnx: ModuleType, graph: Any) -> None:
     """Restore the parameters of modules in an ONNX graph. The graph computes the same results."""
     arrays = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}

@@ -60,7 +60,7 @@ class ImportedNode:
             if data is None:
                 raise Unsupported(
                     f"the input {name} is computed from tokens: use tokens only for embeddings "
-                    "and for masks before a softmax"
+                    "and for masks before a softmax, or make it another input of the model"
                 )
             value = Tensor(data, value.shape)
         if isinstance(value, Parts):

@@ -11,10 +11,10 @@ import numpy as np
 
 from ..errors import BadInput, shortened
 from ..graph.graph import Graph
-from ..graph.onnx_file import onnx_package
+from ..graph.onnx_file import onnx_package, parse
 from ..graph.training_options import DEFAULTS, TrainingOptions
 from .importer import check_options, import_model, training_of
-from .model import OnnxModel, read_bytes
+from .model import OnnxModel
 from .silence import silence
 from .walk import Untrainable
 
@@ -109,7 +109,8 @@ def _exported(
             f"{where}: torch.onnx cannot export the module ({_reason(error)}): use only operators "
             "that ONNX has"
         ) from error
-    onnx, model = onnx_package(), read_bytes(data, where, merged=False)
+    onnx = onnx_package()
+    model = OnnxModel(_with_output_names(parse(data, where)), where, merged=False)
     for tensor in model.proto.graph.initializer:
         if tensor.name in values:  # tracing changes running statistics
             tensor.CopyFrom(onnx.numpy_helper.from_array(values[tensor.name], tensor.name))
@@ -117,6 +118,18 @@ def _exported(
     model.trained = frozenset(name for name, value in weights.items() if value.requires_grad)
     model.frozen = frozenset(values.keys() - model.trained)
     return model
+
+
+def _with_output_names(proto: Any) -> Any:
+    """Name several outputs output1, output2, ... instead of by the exporter's numbers."""
+    if len(proto.graph.output) > 1:
+        names = {value.name: f"output{i}" for i, value in enumerate(proto.graph.output, 1)}
+        for value in proto.graph.output:
+            value.name = names[value.name]
+        for node in proto.graph.node:
+            for tensors in (node.input, node.output):
+                tensors[:] = [names.get(name, name) for name in tensors]
+    return proto
 
 
 def _check_runs(module: Any, given: Any, where: str) -> None:

@@ -138,7 +138,7 @@ def _direction(
 def _is_read(node: ImportedNode, number: int) -> bool:
     """Return True if a node reads output `number`, or if it is the output of the model."""
     name, context = "".join(node.onnx.outputs[number : number + 1]), node.context
-    return bool(name) and (name == context.model.output or bool(context.readers(name)))
+    return bool(name) and (name in context.model.outputs.values() or bool(context.readers(name)))
 
 
 def _part(node: ImportedNode, x: Tensor, name: str, axis: int, begin: int, size: int) -> Tensor:

@@ -255,6 +255,12 @@ def _selu(node: ImportedNode) -> Deferred:
     return _scaled(deferred(node.layer("elu", (node.tensor(0),), alpha=alpha)), gamma)
 
 
+def _celu(node: ImportedNode) -> Deferred:
+    alpha = node.attribute("alpha", 1.0)
+    inner = node.materialise(_scaled(node.deferred(0), 1 / alpha), node.helper_name("inner"))
+    return _scaled(deferred(node.layer("elu", (inner,))), alpha)
+
+
 def _mish(node: ImportedNode) -> Tensor:
     inner = node.layer("softplus", (node.tensor(0),), name=node.helper_name("softplus"))
     curve = node.layer("tanh", (inner,), name=node.helper_name("tanh"))
@@ -342,6 +348,7 @@ TENSOR_RULES: dict[str, Rule] = {
     **RESIZING_RULES,
     **{row.onnx: _same(kind) for kind, row in OPERATORS.items() if row.onnx},
     "Add": _add,
+    "Celu": _celu,
     "Clip": _clip,
     "Div": _div,
     "Dropout": _dropout,

@@ -84,6 +84,11 @@ def evaluate_for_texts(
     return [TokenValues(tuple(values)) for values in zip(*found, strict=True)]
 
 
+def is_uniform(values: Array) -> bool:
+    """Return True for integers that are all equal."""
+    return values.dtype.kind in INTEGERS and bool((values == values.reshape(-1)[:1]).all())
+
+
 def data_of(given: TokenValues, texts: Mapping[str, Sequence[Array]]) -> str | None:
     """Return the input whose tokens the values equal in all sample texts, or None without one."""
     for name, values in texts.items():

@@ -113,8 +113,6 @@ def _pad(node: ImportedNode) -> Deferred:
     mode, rank = node.attribute("mode", "constant"), len(x.order)
     filling = float(node.constant(2).value.reshape(-1)[0]) if node.has(2) else 0.0
     filling = LEFT_OUT if filling < -3e38 else filling
-    if filling not in (0, LEFT_OUT):
-        raise Unsupported(f"the node pads with {filling}: pad with zeros instead")
     if mode != "constant":
         raise Unsupported(
             f"the padding mode {mode} is not supported: pad with zeros, in the mode `constant`"
@@ -129,8 +127,31 @@ def _pad(node: ImportedNode) -> Deferred:
         return x
     if x.pads and x.filling != filling:
         x = node.unpadded(0)
+    if filling not in (0, LEFT_OUT):
+        return _padded_with(node, filling, pads)
     both = zip(x.pads or ((0, 0),) * rank, pads, strict=True)
     return replace(x, pads=tuple((a + c, b + d) for (a, b), (c, d) in both), filling=filling)
+
+
+def _padded_with(node: ImportedNode, filling: float, pads: list[list[int]]) -> Deferred:
+    """Pad with zeros, and add `filling` to them."""
+    axes = [axis for axis, pair in enumerate(pads) if any(pair)]
+    if len(axes) > 1:
+        raise Unsupported(f"the node pads several axes with {filling}: pad with zeros instead")
+    axis, (before, after) = axes[0], pads[axes[0]]
+    x = node.tensor(0)
+    size, rest = x.shape[axis] + before + after, (1,) * (len(x.shape) - axis - 1)
+    y = node.layer("pad", (x,), axis, before, after, name=node.helper_name("zeros"))
+    for count, zeros in ((before, (0, size - before)), (after, (size - after, 0))):
+        if count:
+            name = node.helper_name("edge")
+            edge = node.layer(
+                "parameter", (), (count, *rest), start="ones", trainable=False, name=name
+            )
+            edge = node.layer("pad", (edge,), 0, *zeros, name=node.helper_name("padded"))
+            edge = node.layer("scale", (edge,), filling, name=node.helper_name("filled"))
+            y = node.layer("add", (y, edge), name=node.helper_name("sum"))
+    return deferred(y)
 
 
 def _gather(node: ImportedNode) -> Tensor | Deferred:
@@ -221,21 +242,18 @@ def _slice(node: ImportedNode) -> Deferred:
     begins, ends = node.integers(1, "starts") or [], node.integers(2, "ends") or []
     axes = node.integers(3, "axes") or list(range(len(begins)))
     steps = node.integers(4, "steps") or [1] * len(begins)
-    if min(steps, default=1) < 1:
-        raise Unsupported(
-            f"the slice has the steps {steps}, which reverse an axis: reverse the data before "
-            "training"
-        )
     for axis, begin, end, step in zip(
         (axis_of(a, len(x.shape)) for a in axes), begins, ends, steps, strict=True
     ):
-        size = x.shape[axis]
-        begin, end = (min(max(place + size * (place < 0), 0), size) for place in (begin, end))
+        chosen = range(x.shape[axis])[begin:end:step]
         if step == 1:
-            x = _part(node, x, axis, begin, end)
+            x = _part(node, x, axis, chosen.start, chosen.stop)
+            continue
+        whole = node.materialise(plain(x))
+        if step > 1:
+            x = deferred(every(node, whole, axis, chosen.start, len(chosen), step))
         else:
-            whole = node.materialise(plain(x))
-            x = deferred(every(node, whole, axis, begin, -(-(end - begin) // step), step))
+            x = deferred(_picked(node, whole, axis, list(chosen)))
     return x
 
 
@@ -246,7 +264,7 @@ def _split(node: ImportedNode) -> list[Tensor | Deferred]:
     sizes = sizes or [min(each, x.shape[axis] - i * each) for i in range(count)]
     return [
         _part(node, x, axis, begin, end)
-        if node.context.readers(name) or name == node.context.model.output
+        if node.context.readers(name) or name in node.context.model.outputs.values()
         else Tensor(x.tensor.name, (*x.shape[:axis], end - begin, *x.shape[axis + 1 :]))
         for (begin, end), name in zip(_ranges(x.shape[axis], sizes), node.onnx.outputs, strict=True)
     ]

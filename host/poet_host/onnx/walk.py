@@ -17,7 +17,7 @@ from .fuse import fused
 from .gates import TO_PYTORCH as RECURRENT
 from .model import OnnxNode, needed_for
 from .node import ImportedNode, Rule
-from .tokens import TokenValues, evaluate_for_texts, is_evaluable
+from .tokens import TokenValues, evaluate_for_texts, is_evaluable, is_uniform
 
 
 class Untrainable(BadInput):
@@ -36,8 +36,8 @@ class Walk:
         self.model, self.values, self.problems = context.model, context.values, context.problems
         self._is_operator_missing = False  # True if any node has an operator without a rule
 
-    def run(self) -> Tensor:
-        """Build all layers and return the model's output.
+    def run(self) -> list[Tensor]:
+        """Build all layers and return the model's outputs.
 
         Raises Untrainable, which lists every node that cannot be trained.
         """
@@ -45,7 +45,7 @@ class Walk:
         for node in model.nodes:
             self._fold(node)
         known = {name: v.value for name, v in values.items() if isinstance(v, Constant)}
-        model.nodes = needed_for(model.output, fused(model.nodes, known, model.shapes))
+        model.nodes = needed_for(model.outputs.values(), fused(model.nodes, known, model.shapes))
         for node in model.nodes:
             if node.outputs[0] not in values:
                 self._build(node)
@@ -56,25 +56,26 @@ class Walk:
             count = f"{len(self.problems)} of {len(model.nodes)}"
             text = f"{model.where}: {count} nodes cannot be trained:{listed}"
             raise Untrainable(text, len(self.problems))
-        found = values.get(model.output)
+        return [self._output(name) for name in model.outputs.values()]
+
+    def _output(self, name: str) -> Tensor:
+        found, model = self.values.get(name), self.model
         if isinstance(found, Parts):
             raise Untrainable(
-                f"{model.where}: the output of the model is a sequence of tensors: export the "
-                "model with one tensor as the output"
+                f"{model.where}: the output {name} of the model is a sequence of tensors: export "
+                "the model with tensors as outputs"
             )
         if found is None or isinstance(found, Constant | TokenValues):
             raise Untrainable(
-                f"{model.where}: no layer computes the output of the model from its input: export "
-                "the output of a layer"
+                f"{model.where}: no layer computes the output {name} of the model from its input: "
+                "export the output of a layer"
             )
         if isinstance(found, Tensor):
             return found
         try:
             return self.context.materialise(found, "output")
         except Unsupported as problem:
-            raise Untrainable(
-                f"{model.where}: the output {model.output} of the model: {problem}"
-            ) from None
+            raise Untrainable(f"{model.where}: the output {name} of the model: {problem}") from None
 
     def _fold(self, node: OnnxNode) -> None:
         """Compute the outputs of a node if all its inputs are constants."""
@@ -166,7 +167,13 @@ class Walk:
         if node.op == "Reshape" and isinstance(shape := inputs[1], Constant):
             sizes = context.with_batch(of_tokens[0].shape, shape.value.tolist())
             inputs[1] = computed(node.inputs[1], np.array(sizes, np.int64))
-        self.values |= zip(node.outputs, evaluate_for_texts(self.model, node, inputs), strict=True)
+        found = evaluate_for_texts(self.model, node, inputs)
+        first = inputs[0]
+        if node.op == "GatherElements" and isinstance(first, Constant) and is_uniform(first.value):
+            # It selects the same integer, whatever the tokens are.
+            self.values[node.outputs[0]] = computed(node.outputs[0], found[0].values[0])
+            return
+        self.values |= zip(node.outputs, found, strict=True)
 
     def _fold_shape(self, node: OnnxNode) -> None:
         """Compute a node if it needs only the shape or type of a tensor, not its values."""

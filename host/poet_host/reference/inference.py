@@ -1,6 +1,6 @@
 """Inference: the logits of a trained graph, with running statistics and without dropout."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from ..graph.graph import Graph, Node
 from ..graph.in_place import in_place
-from ..isa import axes, kernels
+from ..graph.operators import OPERATORS
+from ..isa import attributes, axes, kernels
 from .floats import Array
 from .step import run_kernel
 
@@ -33,10 +34,27 @@ def evaluation(graph: Graph) -> tuple[Node, ...]:
                 instead[node.name] = inputs[0]
             else:
                 nodes.append(replace(node, inputs=inputs, overwrites=None))
-    needed = {instead.get(graph.logits, graph.logits)}
+    outputs = [target.output for target in graph.targets] or [graph.logits]
+    outputs = [instead.get(name, name) for name in outputs]
+    needed = set(outputs)
     for node in reversed(nodes):
         needed |= set(node.inputs) if node.name in needed else set()
-    return tuple(node for node in nodes if node.name in needed)
+    found = [node for node in nodes if node.name in needed]
+    if graph.targets:
+        found += _joined(graph, outputs)
+    return tuple(found)
+
+
+def _joined(graph: Graph, outputs: list[str]) -> Iterator[Node]:
+    """Yield nodes whose last one has all outputs of each sample, one after the other in a row."""
+    whole, before = outputs[0], prod(graph.targets[0].output_shape)
+    for number, target in enumerate(graph.targets[1:], 1):
+        size = prod(target.output_shape)
+        spec = OPERATORS["concat"].spec((graph.batch, before), (graph.batch, size), 1)
+        attrs = {name: spec.fields[name] for name in attributes("concat", "none")}
+        name, inputs = f"outputs:{number}", (whole, outputs[number])
+        yield Node(name, spec.shape, "value", "forward", "concat", inputs, attrs)
+        whole, before = name, before + size
 
 
 def forward_graph(graph: Graph, *, of_batch: bool = False, one: Graph | None = None) -> Graph:
@@ -105,8 +123,8 @@ def _free_name(graph: Graph) -> str:
     return name
 
 
-def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) -> Array:
-    """Return the logits (samples, ...) of data `x` (samples, ...), for any number of samples.
+def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) -> NDArray[Any]:
+    """Return the logits of data `x` (samples, ...), for any number of samples: see `by_output`.
 
     `values` are parameters and running statistics by node name.
     """
@@ -118,7 +136,15 @@ def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) ->
         missing = 0 if any_number else size - len(part)
         filled = np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
         answers.append(_run(graph, nodes, values, filled, any_number)[: len(part)])
-    return np.concatenate(answers)
+    return by_output(graph, np.concatenate(answers))
+
+
+def by_output(graph: Graph, answers: Array) -> NDArray[Any]:
+    """Return the logits (samples, ...); of a model with several outputs, as records (samples,)."""
+    if not graph.targets:
+        return answers
+    kind = np.dtype([(target.name, "<f4", target.output_shape) for target in graph.targets])
+    return answers.view(kind).reshape(len(answers))
 
 
 def takes_any_number(graph: Graph) -> bool:
@@ -165,9 +191,11 @@ def _run(
 def answer_shape(graph: Graph) -> tuple[int, ...]:
     """Return the shape of the logits of one sample.
 
-    If the first axis of the graph's logits is not the batch axis, the returned shape has one axis,
-    whose size is the number of logits of one sample.
+    If the first axis of the graph's logits is not the batch axis, or if there are several outputs,
+    the returned shape has one axis, whose size is the number of logits of one sample.
     """
+    if graph.targets:
+        return (sum(prod(target.output_shape) for target in graph.targets),)
     count, *shape = graph[graph.logits].shape
     if count == graph.batch:
         return tuple(shape)

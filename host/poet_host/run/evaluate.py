@@ -16,14 +16,13 @@ from ..data.fitted import FittedData
 from ..device.device import TENSOR, Device, Progress
 from ..errors import BadInput, BoardError, PoetError
 from ..graph.graph import Graph
-from ..graph.losses import loss_of
 from ..graph.weights import Array, Weights, weight_nodes
-from ..reference.inference import answer_shape, logits
+from ..reference.inference import answer_shape, by_output, logits
 from ..schedule.decode import Wait, decode
 from ..schedule.model import FIXED, part_crc, read_model
 from ..schedule.rates import with_rates_of
 from ..schedule.schedule import Schedule
-from .metrics import Metrics, metrics
+from .metrics import Metrics, measured
 
 Half = Literal["held-out", "training"]
 
@@ -50,7 +49,8 @@ def held_out_accuracy(graph: Graph, weights: Weights, dataset: Dataset) -> float
 class Answers:
     """The outputs of a model for samples.
 
-    `outputs` has the shape (samples, ...): logits of classes, or values. `time_us` is the time of
+    `outputs` has the shape (samples, ...): logits of classes, or values. If the model has several
+    outputs, it has records, with a field for each output. `time_us` is the time of
     all inferences, by the board's clock; None if the host computed them.
     """
 
@@ -77,8 +77,10 @@ class Evaluation(Answers, Metrics):
         )
 
     def to_json(self) -> dict[str, Any]:
-        names = [name for name in self.__dataclass_fields__ if name != "outputs"]
-        return {**{name: getattr(self, name) for name in names}, "classes": list(self.classes)}
+        names = self.__dataclass_fields__.keys() - {"outputs", "by_output"}
+        found = {name: getattr(self, name) for name in names} | {"classes": list(self.classes)}
+        by_output = {name: vars(one) for name, one in self.by_output.items()}
+        return found | {"by_output": by_output} if by_output else found
 
 
 def evaluate(
@@ -102,7 +104,7 @@ def evaluate(
     assert y is not None
     x, y = x[: check_samples(samples)], y[:samples]
     found = answers(device, schedule, weights, x, progress)
-    result = metrics(found.outputs, y, loss_of(graph))
+    result = measured(graph, found.outputs, y)
     if not isfinite(result.loss):
         raise not_finite(graph, data.name)
     return Evaluation(
@@ -163,7 +165,7 @@ def answers(
         if before:
             _put_back(device, *before)
     outputs = np.concatenate(parts).reshape(len(x), *answer_shape(schedule.graph))
-    return Answers(outputs=outputs, time_us=device.us(ticks))
+    return Answers(outputs=by_output(schedule.graph, outputs), time_us=device.us(ticks))
 
 
 def _put_back(device: Device, model_part: bytes, plan_part: bytes) -> None:

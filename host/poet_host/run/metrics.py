@@ -1,10 +1,12 @@
 """Compare the outputs of a model with labels: loss, classes that are right, errors of values."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..graph.losses import Loss
+from ..graph.graph import Graph
+from ..graph.losses import Loss, loss_of, parse_loss
 from ..graph.weights import Array
 
 MOST_CLASSES = 100  # with a confusion matrix
@@ -30,6 +32,21 @@ class Metrics:
     auc: float | None = None
     mae: float | None = None  # mean absolute error
     rmse: float | None = None  # root of the mean squared error
+    # Those of each output of a model with several, whose `loss` is the weighted sum of all losses.
+    by_output: "Mapping[str, Metrics]" = field(default_factory=dict)
+
+
+def measured(graph: Graph, outputs: Array, labels: Array) -> Metrics:
+    """Compare the outputs of a model (`reference.inference.logits`) with labels (samples, ...)."""
+    if not graph.targets:
+        return metrics(outputs, labels, loss_of(graph))
+    found = {
+        it.name: metrics(outputs[it.name], labels[it.name], parse_loss(it.criterion))
+        for it in graph.targets
+    }
+    return Metrics(
+        loss=sum(it.weight * found[it.name].loss for it in graph.targets), by_output=found
+    )
 
 
 def metrics(outputs: Array, labels: Array, loss: Loss = MSE) -> Metrics:

@@ -31,6 +31,8 @@ SUFFIXES = (".csv", ".npz")
 class Prediction(Answers):
     """The outputs of a model for samples: logits (samples, ..., classes), or values.
 
+    Several outputs are records, with a field for each.
+
     `labels` are the words or numbers in the data, one for each sample, or None if it has none.
     """
 
@@ -70,12 +72,15 @@ class Prediction(Answers):
     def save(self, path: Path | str) -> None:
         """Write the prediction to a .csv or .npz file. Raises PoetError if that fails."""
         path = Path(path)
-        _check_format(path, self.has_classes and self.outputs.ndim > 2)
+        several = self.outputs.dtype.names or ()
+        _check_format(path, (self.has_classes and self.outputs.ndim > 2) or bool(several))
         text = io.StringIO()
         if path.suffix != ".npz":
             csv.writer(text, lineterminator="\n").writerows(self._table())
             return write_whole(path, text.getvalue())
-        arrays: dict[str, Any] = {"outputs": self.outputs}
+        arrays: dict[str, Any] = {name: self.outputs[name] for name in several} or {
+            "outputs": self.outputs
+        }
         if self.has_classes:
             arrays |= {"predicted": self.predicted, "probabilities": self.probabilities}
             arrays |= {"classes": np.array(self.names)}
@@ -137,13 +142,13 @@ def predict(
     )
     x = normalized_as(fitted, facts.normalization).x
     found = answers(device, schedule, weights, x, progress)
-    if not np.isfinite(found.outputs).all():
+    if not np.isfinite(found.outputs.view(np.float32)).all():
         raise not_finite(graph, data.name)
     label, outputs = graph[graph.label], found.outputs
     if has_classes := label.dtype == "int32":
         outputs = outputs.reshape(len(x), *label.shape[1:], -1)
     labels = None
-    if has_labels(y) and y.size == len(x):
+    if has_labels(y) and y.size == len(x) and not graph.targets:
         labels = y.reshape(-1).tolist()
         labels = [data.classes[i] for i in labels] if data.classes else labels
     return Prediction(
@@ -156,7 +161,8 @@ def predict(
 def check_prediction_file(path: Path, graph: Graph) -> None:
     """Raise BadInput if no prediction of the model can be saved in a file of this name."""
     label = graph[graph.label]
-    _check_format(path, label.dtype == "int32" and len(label.shape) > 1)
+    has_positions = label.dtype == "int32" and len(label.shape) > 1
+    _check_format(path, has_positions or bool(graph.targets))
 
 
 def _check_format(path: Path, has_positions: bool) -> None:
@@ -166,5 +172,5 @@ def _check_format(path: Path, has_positions: bool) -> None:
     if has_positions and path.suffix != ".npz":
         raise BadInput(
             f"{path}: a row of a table has one class, but the model has a class at each position "
-            "of a sample: name a file that ends in .npz"
+            "of a sample, or several outputs: name a file that ends in .npz"
         )

@@ -7,10 +7,9 @@ import numpy as np
 
 from ..data.datasets import Dataset
 from ..graph.graph import Graph
-from ..graph.losses import loss_of
 from ..graph.weights import Weights
 from ..reference.inference import logits
-from .metrics import metrics
+from .metrics import measured
 
 
 @dataclass(frozen=True)
@@ -34,5 +33,5 @@ def validate(graph: Graph, weights: Weights, dataset: Dataset, epoch: int, step:
     """Return the loss and accuracy of weights on held-out samples. `dataset` must fit `graph`."""
     assert dataset.x_test is not None
     assert dataset.y_test is not None
-    found = metrics(logits(graph, weights, dataset.x_test), dataset.y_test, loss_of(graph))
+    found = measured(graph, logits(graph, weights, dataset.x_test), dataset.y_test)
     return Validated(epoch, step, found.loss, found.accuracy)

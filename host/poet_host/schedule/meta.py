@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ..graph.graph import Graph, Part, Phase, Role
+from ..graph.graph import Graph, Part, Phase, Role, Target
 from ..onnx.returning import RETURNING
 from ..schema import Count, Name
 from .layout import numbered
@@ -38,6 +38,7 @@ class GraphMeta:
     made_up: tuple[str, ...] = ()
     criterion: str = ""
     inputs: tuple[Part, ...] = ()
+    targets: tuple[Target, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ def names_of(graph: Graph) -> dict[str, Any]:
     about: dict[str, Any] = {"name": graph.name, "data": graph.data, "label": graph.label}
     about |= {"loss": graph.loss, "logits": graph.logits}
     about |= {key: value for key in (*RETURNING, "criterion") if (value := getattr(graph, key))}
-    about |= {"inputs": [asdict(part) for part in graph.inputs]} if graph.inputs else {}
+    parts = {"inputs": graph.inputs, "targets": graph.targets}
+    about |= {key: [asdict(part) for part in found] for key, found in parts.items() if found}
     keys = [field.name for field in fields(TensorMeta)]
     tensors = [{key: getattr(node, key) for key in keys} for node in numbered(graph)]
     return {"graph": about, "tensors": tensors}

@@ -9,8 +9,9 @@ import pytest
 import torch
 from hypothesis import assume, given, settings, strategies as st
 from poet_host.errors import BadInput
-from poet_host.graph.autodiff import Adam, Optimiser, Sgd, optimiser, training_graph
+from poet_host.graph.autodiff import Adam, Sgd, training_graph
 from poet_host.graph.builder import Builder, Tensor
+from poet_host.graph.optimisers import Optimiser, optimiser
 from poet_host.graph.weights import start_values
 from poet_host.reference.step import run_step
 from support.functions import FUNCTIONS

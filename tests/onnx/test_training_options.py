@@ -14,7 +14,7 @@ from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
 from poet_host.run.run import Run
 from support.command import Command
-from support.whole_runs import board, schedule
+from support.whole_runs import same, schedule, train
 from torch import Tensor, nn
 
 BATCH, STEPS, CLASSES, RATE = 4, 20, 3, 0.05
@@ -52,16 +52,15 @@ def loaded(**options: Any) -> Graph:
     return graph
 
 
-def trained(graph: Graph) -> Run:
-    """The run of STEPS steps. A run that was resumed in its middle has the same bits."""
-    made, data, how = schedule(graph), samples(), {"shuffle": False, "seed": 5}
-    with board(made) as connection:
-        run = poet.train(made, connection, data, steps=STEPS, **how)
-    with board(made) as connection:
-        half = poet.train(made, connection, data, steps=STEPS // 2 - 1, **how)
-        rest = poet.train(made, connection, data, steps=STEPS, resume=True, **how)
+def trained(graph: Graph, card: Path) -> Run:
+    """The run of STEPS steps. A run that another plan resumes in its middle has the same bits."""
+    data, how = samples(), {"shuffle": False, "seed": 5}
+    run = train(schedule(graph), data, steps=STEPS, **how)
+    half = train(schedule(graph), data, storage=card, steps=STEPS // 2 - 1, **how)
+    tight = schedule(graph, "70%", "capuchin")
+    rest = train(tight, data, storage=card, steps=STEPS, resume=True, **how)
     assert [s.loss for s in run.steps] == [s.loss for s in (*half.steps, *rest.steps)]
-    assert poet.weights_sha256(run.weights) == poet.weights_sha256(rest.weights)
+    assert same(run, rest)
     return run
 
 
@@ -109,13 +108,15 @@ class Adapted(nn.Module):
         return conv(x) + 2 * nn.functional.conv2d(down, high)
 
 
-def test_adapters_train_as_in_peft_and_are_merged(tmp_path: Path, poet_host: Command) -> None:
+def test_adapters_train_as_in_peft_and_are_merged(
+    tmp_path: Path, card: Path, poet_host: Command
+) -> None:
     graph = loaded(train="lora:2:4, fc.bias, !conv*")
     assert {node.name for node in graph.trainable if node.role == "parameter"} == {
         "fc.bias", *(f"{name}.lora_{which}.weight" for name in ("mix", "fc") for which in "AB")
     }  # fmt: skip
     graph = loaded(train="lora:2:4", optimizer="adam")
-    run = trained(graph)
+    run = trained(graph, card)
     net, first = module(), start_values(graph, 5)
     for name in ("conv", "mix", "fc"):
         setattr(net, name, Adapted(getattr(net, name), name, first, 2))
@@ -149,3 +150,49 @@ def test_adapters_begin_on_weights_that_were_trained_without(tmp_path: Path) -> 
 def test_wrong_adapters_are_refused(train: str) -> None:
     with pytest.raises(BadInput, match="lora"):
         loaded(train=train)
+
+
+CLIPPED: dict[str, tuple[dict[str, Any], Any, Any]] = {
+    "by norm": (
+        {"clip_norm": 0.2, "optimizer": "momentum", "weight_decay": 0.01},
+        lambda p: torch.optim.SGD(p, RATE, 0.9, weight_decay=0.01),
+        lambda p: nn.utils.clip_grad_norm_(p, 0.2),
+    ),
+    "by norm, now and then": (
+        {"clip_norm": 0.8, "optimizer": "adam"},
+        lambda p: torch.optim.Adam(p, RATE), lambda p: nn.utils.clip_grad_norm_(p, 0.8),
+    ),
+    "by value": (
+        {"clip_value": 0.05, "optimizer": "sgd"},
+        lambda p: torch.optim.SGD(p, RATE), lambda p: nn.utils.clip_grad_value_(p, 0.05),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CLIPPED)
+def test_gradients_are_clipped_as_in_pytorch(name: str, card: Path) -> None:
+    options, by, change = CLIPPED[name]
+    graph = loaded(**options)
+    run, net = trained(graph, card), module()
+    plain = judged(module(), by([*module().parameters()]), lambda: None)
+    compare(run, judged(net, by([*net.parameters()]), lambda: change([*net.parameters()])), net)
+    assert run.steps[-1].loss != pytest.approx(plain[-1], rel=1e-3)
+    found = poet.summary(graph)
+    sizes = [node.size_bytes for node in graph.trainable if node.role == "parameter"]
+    assert found.waiting_bytes == (sum(sizes) if "clip_norm" in options else max(sizes))
+    limits = {key: limit for key, limit in options.items() if key.startswith("clip")}
+    assert {key: found.rates.get(key) for key in limits} == pytest.approx(limits)
+
+
+def test_gradients_of_norm_zero_stay() -> None:
+    """No gradient passes weights of zero."""
+    graph = loaded(clip_norm=1.0, train="mix.*")
+    first = start_values(graph, 0)
+    first["fc.weight"] = np.zeros_like(first["fc.weight"])
+    run = train(schedule(graph), samples(), steps=1, weights=first)
+    assert all((run.weights[name] == first[name]).all() for name in ("mix.weight", "mix.bias"))
+
+
+def test_two_limits_are_refused() -> None:
+    with pytest.raises(BadInput, match="clip_norm"):
+        loaded(clip_norm=1.0, clip_value=1.0)

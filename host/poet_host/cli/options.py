@@ -318,6 +318,14 @@ class ModelOptions(TrainingOptions):
         help="Pull weights to those before the training: MU times the distance is added to each "
         "gradient, as FedProx does.",
     )  # fmt: skip
+    clip_value: float | None = option(
+        type=FiniteRange(0, min_open=True), metavar="LIMIT", show_default="no limit",
+        help="Limit each element of the gradients to -LIMIT..LIMIT.",
+    )  # fmt: skip
+    clip_norm: float | None = option(
+        type=FiniteRange(0, min_open=True), metavar="LIMIT", show_default="no limit",
+        help="Scale all gradients so that their norm together is at most LIMIT.",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,18 +10,11 @@ from collections import Counter
 
 from ..isa import attributes, kernels
 from .builder import Layer, Model
+from .clipping import Clipping, clipped_by_norm, clipped_by_value
 from .graph import Graph, Node, Phase
 from .in_place import in_place
 from .operators import OPERATORS
-from .optimisers import (
-    OPTIMISERS as OPTIMISERS,
-    Adam as Adam,
-    AdamW as AdamW,
-    Optimiser as Optimiser,
-    RmsProp as RmsProp,
-    Sgd as Sgd,
-    optimiser as optimiser,
-)
+from .optimisers import Adam as Adam, AdamW as AdamW, Optimiser, RmsProp, Sgd as Sgd
 from .rules import Fields, Operator, Rule, Shape, sizes_of
 from .trained import model_to_train
 
@@ -29,6 +22,7 @@ MOMENTUM = ":momentum"
 # suffixes of nodes: weight decay, and momentum that looks ahead
 DECAY, AHEAD = "decay", "ahead"
 ANCHOR, PULL = ":anchor", "pull"  # suffixes of the starting weights and of the pull to them
+NO_CLIPPING = Clipping()
 AVERAGE, SQUARE = ":exp_avg", ":exp_avg_sq"  # suffixes of Adam's averages, as in PyTorch
 
 
@@ -38,6 +32,7 @@ def training_graph(
     train: str = "all",
     batchnorm: str = "train",
     proximal: float = 0.0,
+    clipping: Clipping = NO_CLIPPING,
 ) -> Graph:
     """Return the graph of one training step of `model` on one batch.
 
@@ -45,13 +40,15 @@ def training_graph(
     parameter uses its running statistics and does not change them. If `batchnorm` is "frozen", no
     batchnorm is trained. If `proximal` is above 0, this multiple of (weight - anchor) is added to
     each gradient, as FedProx does (Li et al., 2020). The anchor is the weight before the training.
+    `clipping` limits gradients before their use.
     """
     model, trained = model_to_train(model, train, batchnorm)
-    step = _Step(model, optimiser, trained, proximal)
+    step = _Step(model, optimiser, trained, proximal, clipping)
     for layer in model.layers:
         step.forward(layer)
     for layer in reversed(model.layers):
         step.backward(layer)
+    step.finish()
     stored = (model.data, model.label, *model.parameters, *step.states)
     return Graph(
         model.name,
@@ -71,12 +68,14 @@ class _Step:
     """Collects the operators of a training step, in execution order."""
 
     def __init__(
-        self, model: Model, optimiser: Optimiser, trained: frozenset[str], proximal: float
-    ) -> None:
+        self, model: Model, optimiser: Optimiser, trained: frozenset[str], proximal: float,
+        clipping: Clipping,
+    ) -> None:  # fmt: skip
         self.nodes: list[Node] = []
         self.states: list[Node] = []  # of the optimiser
         self._stored = {node.name: node for node in model.parameters}
-        self._optimiser, self._proximal = optimiser, proximal
+        self._optimiser, self._proximal, self._clipping = optimiser, proximal, clipping
+        self._waiting: list[tuple[Node, str]] = []  # gradients until the norm of all is known
         self._trained = trained
         self._shapes = {layer.name: layer.shape for layer in model.layers}
         self._operands: dict[str, dict[str, str]] = {}  # layer -> operand -> name of a node
@@ -251,11 +250,28 @@ class _Step:
         `kernel` computes the gradient of `w` from `inputs`, or is "apply_gradient", which reads the
         finished gradient.
         """
-        by = self._optimiser
-        decayed = (w.name,) if by.weight_decay else ()
         if self._proximal:
             gradient = self._pulled(w, self._whole(w, kernel, inputs, fields))
             kernel, inputs, fields = "apply_gradient", (gradient,), sizes_of(w.shape)
+        if self._clipping.norm:
+            self._waiting.append((w, self._whole(w, kernel, inputs, fields)))
+            return
+        if self._clipping.value:
+            whole = self._whole(w, kernel, inputs, fields)
+            gradient = clipped_by_value(self._add, w, whole, self._clipping.value)
+            kernel, inputs, fields = "apply_gradient", (gradient,), sizes_of(w.shape)
+        self._renew(w, kernel, inputs, fields)
+
+    def finish(self) -> None:
+        """Update the parameters whose gradients wait for the norm of all gradients."""
+        if self._waiting:
+            clipped = clipped_by_norm(self._add, self._waiting, self._clipping.norm)
+            for (w, _), gradient in zip(self._waiting, clipped, strict=True):
+                self._renew(w, "apply_gradient", (gradient,), sizes_of(w.shape))
+
+    def _renew(self, w: Node, kernel: str, inputs: tuple[str, ...], fields: Fields) -> None:
+        by = self._optimiser
+        decayed = (w.name,) if by.weight_decay else ()
         if not isinstance(by, Sgd):
             self._adaptive(by, w, self._whole(w, kernel, inputs, fields))
         elif by.momentum and by.nesterov:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from .autodiff import AHEAD, DECAY, PULL
+from .clipping import clipping_of
 from .graph import Graph, Node
 from .losses import loss_text
 from .work import work_of
@@ -38,6 +39,7 @@ class Summary:
     rates: Mapping[str, float]  # learning_rate, momentum, ...
     batch: int
     data_shape: tuple[int, ...]  # of one sample
+    waiting_bytes: int = 0  # of gradients that wait for their limit
 
 
 def summary(graph: Graph) -> Summary:
@@ -65,6 +67,7 @@ def summary(graph: Graph) -> Summary:
         rates=rates,
         batch=graph.batch,
         data_shape=graph[graph.data].shape[1:],
+        waiting_bytes=clipping_of(graph)[1],
     )
 
 
@@ -97,6 +100,8 @@ def _optimiser(graph: Graph) -> tuple[str, dict[str, float]]:
     nodes = {key: node for node in graph for key in (node.op, node.sink)}
     pull = _factor(graph, PULL)
     rates: dict[str, float] = {"proximal": pull} if pull else {}
+    limits = vars(clipping_of(graph)[0])
+    rates |= {f"clip_{name}": float(limit) for name, limit in limits.items() if limit}
 
     def rate(key: str, name: str, field: str) -> None:
         rates[name] = float(nodes[key].attrs.get(field, 0))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ..errors import BadInput
 from .autodiff import training_graph
 from .builder import Model
+from .clipping import Clipping
 from .graph import Graph
 from .optimisers import Optimiser, checked_rate, optimiser
 
@@ -28,6 +29,8 @@ class TrainingOptions:
     train: str | None = None  # see trained_parameters
     batchnorm: str | None = None  # "train" or "frozen"
     proximal: float | None = None  # see autodiff.training_graph
+    clip_value: float | None = None  # largest absolute value of an element of a gradient
+    clip_norm: float | None = None  # largest norm of all gradients together
 
     def given(self) -> dict[str, object]:
         """Return the options that are not None, by name."""
@@ -59,6 +62,7 @@ class TrainingOptions:
             "all" if self.train is None else self.train,
             "train" if self.batchnorm is None else self.batchnorm,
             checked_rate("proximal", self.proximal or 0.0),
+            Clipping(self.clip_value or 0.0, self.clip_norm or 0.0),
         )
 
 

@@ -10,6 +10,11 @@ def model_rows(summary: Summary, *, is_assumed: bool) -> list[tuple[str, str]]:
     rates = ", ".join(
         f"{name.replace('_', ' ')} {value:g}" for name, value in summary.rates.items()
     )
+    waiting = (
+        [("gradients that wait for their limit, at once", f"{summary.waiting_bytes:,} bytes")]
+        if summary.waiting_bytes
+        else []
+    )
     assumed = " (default; --loss selects another)" if is_assumed else ""
     return [
         (
@@ -20,6 +25,7 @@ def model_rows(summary: Summary, *, is_assumed: bool) -> list[tuple[str, str]]:
         ("MACs of a sample in a training step", f"{summary.training_macs:,}"),
         ("loss", f"{summary.loss}{assumed}"),
         ("optimizer", f"{summary.optimizer}: {rates}"),
+        *waiting,
         ("batch", f"{summary.batch:,} of {'x'.join(map(str, summary.data_shape))}"),
     ]
 

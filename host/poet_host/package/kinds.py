@@ -4,15 +4,13 @@ import json
 import re
 from collections.abc import Mapping
 from importlib.metadata import version
-from pathlib import Path
-from string import Template
 from typing import Any
 
 from ..errors import BadInput, named
 from ..resources import resource
+from .library import filled
 from .packaged import Packaged
 
-_TEMPLATES = Path(__file__).parent / "templates"
 _USE = {
     "c": "Build an application:\n\n    cc -std=c99 -I src src/*.c app.c -lm",
     "arduino": "Move this folder to the folder `libraries` of your sketches. Then the menu File > "
@@ -26,9 +24,6 @@ _FUNCTIONS = (
     "open", "infer", "teach", "learn", "poll", "save", "state", "read", "write", "adopt", "forget",
     "blocks", "text",
 )  # fmt: skip
-# Cores of 32 bits: on an AVR, an int has 16.
-_ARCHITECTURES = "esp32,mbed,mbed_nano,mbed_rp2040,nrf52,renesas,renesas_uno,rp2040,sam,samd,stm32"
-_URL = "https://arxiv.org/abs/2207.07697"
 
 
 def files_of_kind(packaged: Packaged, kind: str, facts: Mapping[str, Any]) -> dict[str, str]:
@@ -45,7 +40,9 @@ def files_of_kind(packaged: Packaged, kind: str, facts: Mapping[str, Any]) -> di
                 "file, so that it begins with a letter, has at most 63 characters, and does not "
                 "begin with Arduino"
             )
-        texts["library.properties"] = _properties(name)
+        texts["library.properties"] = filled(
+            "library.properties", name=name, version=version("poet-host")
+        )
         texts["keywords.txt"] = _keywords(name)
         texts[f"examples/{name}/{name}.ino"] = _sketch(packaged)
     elif kind == "platformio":
@@ -95,12 +92,8 @@ def fact_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _filled(template: str, **values: str) -> str:
-    return Template((_TEMPLATES / template).read_text("utf-8")).substitute(values)
-
-
 def _readme(packaged: Packaged, kind: str, facts: Mapping[str, Any]) -> str:
-    return _filled(
+    return filled(
         "README.md", name=packaged.name, model=named(packaged.schedule.graph.name),
         board=str(facts["board"]), use=_USE[kind].replace("$name", packaged.name),
         rows="\n".join(f"| {what} | {value} |" for what, value in fact_rows(facts)),
@@ -121,20 +114,10 @@ def _sketch(packaged: Packaged) -> str:
             f"  device.blocks = {packaged.name}_STORAGE_BLOCKS;\n"
             "  device.read = read_block;\n  device.write = write_block;\n"
         )
-    return _filled(
+    return filled(
         "sketch.ino", name=packaged.name, type=_TYPES[packaged.raw.type], storage=storage,
         memory=f"{packaged.name}_MEMORY_BYTES{suffix}", lend=lend,
     )  # fmt: skip
-
-
-def _properties(name: str) -> str:
-    return (
-        f"name={name}\nversion={version('poet-host')}\nauthor=poet-host\nmaintainer=poet-host\n"
-        f"sentence=A device that learns from samples of its own.\n"
-        f"paragraph=It trains the model {name} in slices, classifies, and continues after a power "
-        f"cut.\ncategory=Data Processing\nurl={_URL}\narchitectures={_ARCHITECTURES}\n"
-        f"includes={name}.h\n"
-    )
 
 
 def _keywords(name: str) -> str:

@@ -7,6 +7,7 @@ headers that applications do not include lie in poet/internal.
 import re
 from collections.abc import Collection
 from pathlib import Path
+from string import Template
 
 from .. import isa
 from ..resources import resource
@@ -37,6 +38,12 @@ def library_files(packaged: Packaged | None = None) -> dict[str, str]:
         serial = {name for name in found if Path(name).name.removeprefix("poet_") in _SERIAL}
         found = {name: text for name, text in found.items() if name not in serial}
     return found
+
+
+def filled(template: str, **values: object) -> str:
+    """Return the text of a file in the folder `templates`, with these values."""
+    path = Path(__file__).parent / "templates" / template
+    return Template(path.read_text("utf-8")).substitute(values)
 
 
 def _is_used(text: str, kernels: Collection[str]) -> bool:

@@ -4,6 +4,7 @@ import zlib
 from collections.abc import Iterable
 
 from ..schedule.schedule import Schedule
+from .library import filled
 from .packaged import Packaged
 from .sizes import most_storage_blocks, needs, places
 
@@ -17,32 +18,8 @@ def header(packaged: Packaged) -> str:
         f"#define {name}_{macro} {value}{f' /* {what} */' if what else ''}\n"
         for macro, (value, what) in macros(packaged).items()
     )
-    return f"""/*
- * {name}.h - a learner (poet/learner.h) for the model
- * {_in_comment(packaged.schedule.graph.name)}. Written by `poet-host package`.
- */
-#ifndef {name}_H
-#define {name}_H
-
-#include "poet/learner.h"
-#include "poet/package.h"
-
-{lines}
-#ifdef __cplusplus
-extern "C" {{
-#endif
-
-extern const struct poet_package {name}_package;
-extern const char *const {name}_class_names[];  /* of all classes */
-extern const char *const {name}_tensor_names[]; /* of all tensors */
-extern const uint32_t {name}_tensor_bytes[];
-
-#ifdef __cplusplus
-}}
-#endif
-
-#endif
-"""
+    model = _in_comment(packaged.schedule.graph.name)
+    return filled("package.h", name=name, model=model, lines=lines)
 
 
 def macros(packaged: Packaged) -> dict[str, tuple[object, str]]:
@@ -85,44 +62,21 @@ def source(packaged: Packaged) -> str:
     for program, part in (("training", schedule), ("forward", packaged.forward)):
         text += _bytes(f"{program}_model", part.model_part)
         text += _bytes(f"{program}_plan", part.plan_part)
-    normalization = packaged.normalization
-    raw = packaged.raw
+    normalization, raw = packaged.normalization, packaged.raw
     sizes = (str(graph[it].size_bytes) for it in packaged.tensors)
-    return (
-        text
-        + f"""\
-static const uint8_t *const values[] = {_braces(values)};
-static const float scale[] = {_braces(map(_float, normalization.scale))};
-static const float offset[] = {_braces(map(_float, normalization.offset))};
-
-const struct poet_package {name}_package = {{
-    POET_PACKAGE_MAGIC,
-    {_program("training", schedule)},
-    {_program("forward", packaged.forward)},
-    values,
-    {crc}u, /* of the values */
-    {_float(raw.scale)}, /* of raw values */
-    {_float(raw.offset)},
-    scale,
-    offset,
-    {len(normalization.scale)}, /* channels */
-    {packaged.sample_values},
-    {packaged.outputs},
-    {packaged.batch},
-    {packaged.seed}, /* of the choice of samples */
-    {numbers.index(graph.data)}, /* input tensors */
-    {numbers.index(graph.label)},
-    {packaged.classes},
-    {packaged.slots},
-    POET_RAW_{raw.type},
-    {str(packaged.repeats_the_input).lower()},
-}};
-
-const char *const {name}_class_names[] = {_braces(map(_string, packaged.class_names))};
-const char *const {name}_tensor_names[] = {_braces(map(_string, packaged.tensor_names))};
-const uint32_t {name}_tensor_bytes[] = {_braces(sizes)};
-"""
-    )
+    return text + filled(
+        "package.c", name=name, values=_braces(values), crc=crc,
+        scale=_braces(map(_float, normalization.scale)),
+        offset=_braces(map(_float, normalization.offset)), channels=len(normalization.scale),
+        training=_program("training", schedule), forward=_program("forward", packaged.forward),
+        raw=raw.type, raw_scale=_float(raw.scale), raw_offset=_float(raw.offset),
+        sample_values=packaged.sample_values, outputs=packaged.outputs, batch=packaged.batch,
+        seed=packaged.seed, data=numbers.index(graph.data), label=numbers.index(graph.label),
+        classes=packaged.classes, slots=packaged.slots,
+        repeats=str(packaged.repeats_the_input).lower(), sizes=_braces(sizes),
+        class_names=_braces(map(_string, packaged.class_names)),
+        tensor_names=_braces(map(_string, packaged.tensor_names)),
+    )  # fmt: skip
 
 
 def _program(name: str, part: Schedule) -> str:

@@ -6,6 +6,7 @@
 # make bench-host    the kernels on this computer next to PyTorch, steps of both in turns
 # make bench-kernels  cycles of kernels on simulated chips, now and earlier (OPTIONS=--shapes)
 # make bench-program  cycles, RAM and flash of other programs on a simulated chip (OPTIONS: files)
+# make bench-keyword   a DS-CNN learns a new voice of espeak-ng, as a device would
 # make bench-transfer  how fast weights of 437 MB go onto a native board and off it
 # make bench-transfers  transfers of the simulated boards: processor's cycles, share of bus time
 # make bench-placement  how fast hard placements are found, MiniMalloc's among them
@@ -52,6 +53,7 @@ PYTEST := -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 C_SOURCES = $(shell find firmware examples \( -name '*.c' -o -name '*.h' \))
 
 .PHONY: demo cross check test lint format bench bench-host bench-kernels bench-program \
+  bench-keyword \
   bench-transfer bench-transfers bench-placement bench-solver bench-streaming bench-tiny \
   bench-predict bench-fine-tune bench-planners bench-torch bench-forward fleet results paper fuzz fuzz-usb fuzz-card \
   fuzz-contents fuzz-nest fault-nest fuzz-slices fuzz-outputs walk cuts mutants schedules firmware ledger docs wheel release clean
@@ -177,6 +179,10 @@ bench-kernels: $(VENV)/dev.stamp
 
 bench-program: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.program $(OPTIONS)
+
+# Needs espeak-ng; about 5 minutes.
+bench-keyword: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.keyword
 
 bench-transfer: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.transfer $(OPTIONS)

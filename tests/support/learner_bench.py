@@ -13,7 +13,7 @@ import cffi
 import numpy as np
 import poet_host as poet
 from numpy.typing import NDArray
-from poet_host import api, isa
+from poet_host import isa
 from poet_host.card.weights import SavedWeights
 from poet_host.data.facts import DataFacts
 from poet_host.data.normalization import Normalization
@@ -25,7 +25,6 @@ from poet_host.graph.weights import start_values
 from poet_host.package.packaged import RAW, Packaged, Raw
 from poet_host.package.sizes import memory_bytes
 from poet_host.plan.plan import Plan, Statement
-from poet_host.profile.profile import estimate_profile
 from poet_host.reference.inference import forward_graph, logits
 from poet_host.reference.step import run_step
 from poet_host.schedule.decode import initial_offsets
@@ -68,10 +67,7 @@ def graph(learning_rate: float = 0.05, autoencoder: bool = False, train: str = "
 
 @dataclass(frozen=True)
 class Kind:
-    """A package. `pages`: weights are paged in from storage, instead of staying in RAM.
-
-    If steps commit `every` few steps only, some of the weights stay in RAM, the others do not.
-    """
+    """A package. `pages`: weights are paged in from storage, instead of staying in RAM."""
 
     pages: bool = False
     raw: str = "int16"
@@ -80,7 +76,7 @@ class Kind:
     autoencoder: bool = False
     start: int = 1  # seed of the starting weights
     train: str = "all"  # the other parameters are frozen
-    every: int = 1
+    every: int = 1  # steps to a commit; if more, some weights stay in RAM
 
     @property
     def graph(self) -> Graph:
@@ -112,8 +108,7 @@ def outputs_count(kind: Kind) -> int:
 @cache
 def schedule(kind: Kind) -> Schedule:
     more: dict[str, Any] = {"ram": 800, "commit_every": kind.every} if kind.every > 1 else {}
-    profile = estimate_profile(api.load_board("native"))
-    problem = poet.problem(kind.graph, profile, storage=kind.pages, **more)
+    problem = poet.problem(kind.graph, "native", storage=kind.pages, **more)
     plan = poet.solve(problem, work_limit=500) if more else problem.keep_everything
     assert plan is not None
     made = encode(kind.graph, plan, storage=kind.pages)
@@ -155,8 +150,8 @@ def start(kind: Kind) -> dict[str, Array]:
 
 def stored(kind: Kind) -> list[str]:
     """Names of the tensors that an application can read, in the order of their numbers."""
-    inputs = (kind.graph.data, kind.graph.label)
-    return [node.name for node in kind.graph if node.stored and node.name not in inputs]
+    graph = kind.graph
+    return [it.name for it in graph if it.stored and it.name not in (graph.data, graph.label)]
 
 
 @cache

@@ -1,7 +1,7 @@
 """The calls of kernels that `make bench-kernels` measures."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -141,6 +141,33 @@ def _elements(board: str, plane: Fields, heads: Fields, lines: Fields) -> Iterat
         yield Row(board, op, shape, windows(plane, 2, 2, pad=0))
 
 
+def _recurrent(board: str, steps: int, units: int) -> Iterator[Row]:
+    for op, states, gates in (
+        ("gru", 2, 3),
+        ("gru_grad", 2, 3),
+        ("lstm", 3, 4),
+        ("lstm_grad", 3, 4),
+    ):
+        fields = {"n": steps, "c": 1, "h": states, "w": units, "k": gates * units}
+        fields |= {"oh": 4 * units, "variant": 0x54, "groups": 0}
+        yield Row(board, op, f"{steps} steps of {units} units", fields)
+
+
+def _dilated(board: str, c: int, h: int) -> Iterator[Row]:
+    """A convolution with dilation 2: one without it of the four phases, moved by transposes."""
+    for row in _convolutions(board, _plane(4, c, h // 2, c), 3):
+        yield replace(row, shape=f"3x3 with dilation 2, 1x{c}x{h}x{h} to {c}")
+    fields = {"n": c, "c": h // 2, "h": 2, "w": h, "variant": 0b11_00_01_10}
+    yield Row(board, "transpose", f"for dilation 2, {c}x{h}x{h}", fields)
+
+
+def _elementary(board: str, size: Fields) -> Iterator[Row]:
+    for kind, variant in (("exp", 3), ("softplus", 1)):
+        for op in ("elementary", "elementary_grad"):
+            shape = f"{kind} {'x'.join(map(str, size.values()))}"
+            yield Row(board, op, shape, {**size, "variant": variant, "factor": 1.0})
+
+
 def _rows_m4f() -> Iterator[Row]:
     board = "nrf52840_dk"
     yield from _convolutions(board, _plane(1, 16, 32, 16), 3)
@@ -157,6 +184,9 @@ def _rows_m4f() -> Iterator[Row]:
     yield from _linear(board, 1, 784, 32, "sgd")
     plane, heads = ({"n": 1, "c": c, "h": h, "w": h} for c, h in ((16, 32), (2, 64)))
     yield from _elements(board, plane, heads, {"n": 64, "c": 64})
+    yield from _dilated(board, 16, 32)
+    yield from _recurrent(board, 16, 64)
+    yield from _elementary(board, plane)
 
 
 def _rows_m0plus() -> Iterator[Row]:
@@ -175,6 +205,9 @@ def _rows_m0plus() -> Iterator[Row]:
     yield from _linear(board, 4, 256, 10)
     plane, heads = ({"n": n, "c": c, "h": h, "w": h} for n, c, h in ((4, 4, 8), (1, 2, 16)))
     yield from _elements(board, plane, heads, {"n": 16, "c": 64})
+    yield from _dilated(board, 4, 8)
+    yield from _recurrent(board, 8, 16)
+    yield from _elementary(board, plane)
 
 
 def rows() -> list[Row]:

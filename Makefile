@@ -12,6 +12,7 @@
 # make bench-placement  how fast hard placements are found, MiniMalloc's among them
 # make bench-streaming  networks whose operators exceed the RAM of simulated boards (15 minutes)
 # make bench-tiny    the models of MLPerf Tiny on both simulated chips: RAM, time, energy (an hour)
+# make bench-recurrent  networks over time on the simulated nRF52840 (ten minutes)
 # make bench-predict  predicted time and energy of steps next to simulated boards (OPTIONS=--fit)
 # make bench-fine-tune  ResNet-18 learns two more digits in 220 KiB (ten minutes)
 # make bench-solver  the planner next to the paper's formulation (half an hour; OPTIONS=--quick)
@@ -55,7 +56,7 @@ C_SOURCES = $(shell find firmware examples \( -name '*.c' -o -name '*.h' \))
 .PHONY: demo cross check test lint format bench bench-host bench-kernels bench-program \
   bench-keyword \
   bench-transfer bench-transfers bench-placement bench-solver bench-streaming bench-tiny \
-  bench-predict bench-fine-tune bench-planners bench-torch bench-forward fleet results paper fuzz fuzz-usb fuzz-card \
+  bench-predict bench-fine-tune bench-planners bench-torch bench-forward bench-recurrent fleet results paper fuzz fuzz-usb fuzz-card \
   fuzz-contents fuzz-nest fault-nest fuzz-slices fuzz-outputs walk cuts mutants schedules firmware ledger docs wheel release clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
@@ -199,6 +200,9 @@ bench-streaming: $(VENV)/dev.stamp
 bench-tiny: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.tiny $(OPTIONS)
 
+bench-recurrent: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.recurrent $(OPTIONS)
+
 bench-predict: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.predict $(OPTIONS)
 
@@ -229,7 +233,8 @@ build/fleet/installed: pyproject.toml | $(BIN)/python
 # Parts of it measure time: nothing else may run on the machine.
 results: schedules ledger
 	$(MAKE) bench bench-host bench-transfer bench-transfers bench-placement bench-solver \
-	  bench-planners bench-torch fleet bench-forward bench-predict bench-streaming bench-tiny bench-fine-tune paper
+	  bench-planners bench-torch fleet bench-forward bench-predict bench-streaming bench-tiny bench-recurrent \
+	  bench-fine-tune paper
 	$(MAKE) bench-kernels && $(MAKE) bench-kernels OPTIONS=--shapes
 
 paper: $(VENV)/dev.stamp

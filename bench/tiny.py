@@ -5,7 +5,7 @@ native board that keeps everything in RAM. Prints a table and writes RESULTS-tin
 energies are simulated, so other processes do not change them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import poet_host as poet
@@ -38,14 +38,15 @@ CASES = [
 ]
 
 
-def report(found: Sequence[tuple[Case, Measured | Plan]]) -> str:
+def report_of(template: str, steps: int) -> Callable[[Sequence[tuple[Case, Measured | Plan]]], str]:
+    """Return the function that fills a template with a table of cases."""
     head = ["model on board", "RAM bytes", "largest operator, bytes", "high-water mark",
             "step s", "predicted s", "step J", "plan bytes", "gap %", "bytes moved in",
             "bytes moved out", "hidden %", "weights"]  # fmt: skip
-    return filled(
-        "tiny",
+    return lambda found: filled(
+        template,
         about=about("highspy", "numpy"),
-        steps=STEPS,
+        steps=steps,
         hidden=HIDDEN,
         table=table(head, [_row(case, mine) for case, mine in found]),
     )
@@ -79,4 +80,4 @@ def _row(case: Case, mine: Measured | Plan) -> list[str]:
 
 
 if __name__ == "__main__":
-    run_cases("bench.tiny", __doc__, CASES, STEPS, report, RESULTS)
+    run_cases("bench.tiny", __doc__, CASES, STEPS, report_of("tiny", STEPS), RESULTS)

@@ -136,7 +136,7 @@ cuts: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m fuzz.learner_chip_cuts --seed $(SEED) \
 	  --output bench/cuts-learner-chips.txt
 
-LIVES = 20000
+LIVES = 5000
 fuzz-slices: $(VENV)/dev.stamp
 	POET_SANITIZE=cc CC=cc LD_PRELOAD=$$(cc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
 	  PYTHONMALLOC=malloc PYTHONPATH=tests $(BIN)/python -m fuzz.sliced_lives \

@@ -1,6 +1,6 @@
 """Random lives of boards in slices: budgets, inferences, saves and power cuts, to equal bits.
 
-    PYTHONPATH=tests python -m fuzz.sliced_lives --lives 2000 --output bench/fuzz-slices.txt
+    PYTHONPATH=tests python -m fuzz.sliced_lives --lives 5000 --output bench/fuzz-slices.txt
 
 `make fuzz-slices` runs it with sanitizers. A life of the toy has four steps. Between its slices,
 inferences are asked for: a running step refuses them, and they abandon a save, which then begins
@@ -129,7 +129,7 @@ class Life:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--lives", type=int, default=2000)
+    parser.add_argument("--lives", type=int, default=5000)
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
     begin, found = time.monotonic(), Counter[str]()

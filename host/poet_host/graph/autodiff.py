@@ -19,8 +19,7 @@ from .rules import Fields, Operator, Rule, Shape, sizes_of
 from .trained import model_to_train
 
 MOMENTUM = ":momentum"
-# suffixes of nodes: weight decay, and momentum that looks ahead
-DECAY, AHEAD = "decay", "ahead"
+DECAY, AHEAD = "decay", "ahead"  # suffixes of nodes: weight decay, momentum that looks ahead
 ANCHOR, PULL = ":anchor", "pull"  # suffixes of the starting weights and of the pull to them
 NO_CLIPPING = Clipping()
 AVERAGE, SQUARE = ":exp_avg", ":exp_avg_sq"  # suffixes of Adam's averages, as in PyTorch
@@ -86,18 +85,9 @@ class _Step:
         self._sums: set[str] = set()  # gradients to which later ones may be added in place
 
     def _with_gradient(self, model: Model) -> set[str]:
-        """Return the names of the layers whose output depends on a trained parameter.
-
-        Layers that add several losses are not among them: they need no gradient.
-        """
+        """Return the names of the layers whose output depends on a trained parameter."""
         needed: set[str] = set()
-        losses: set[str] = set()
-        for layer in model.layers:
-            if OPERATORS[layer.kind].is_loss:
-                losses.add(layer.name)
-            elif any(tensor.name in losses for tensor in layer.inputs):
-                losses.add(layer.name)
-                continue
+        for layer in model.layers_with_gradient:
             influenced = any(tensor.name in needed | self._trained for tensor in layer.inputs)
             if not layer.is_parameter and (influenced or self._learns(layer)):
                 needed.add(layer.name)
@@ -204,7 +194,7 @@ class _Step:
 
         If `fuse` is True and no more gradients of `w` will follow, update `w`.
         """
-        sinks = bool(rule.kernel) and _has_sink(rule.kernel)
+        sinks = bool(rule.kernel) and kernels()[rule.kernel].has_sink
         apart = rule.apart is not None and rule.apart(layer.fields)
         if self._uses[w.name] == 1 and sinks and fuse and not apart:
             self._update(w, rule.kernel, self._inputs(layer, rule), _fields(layer, rule))
@@ -365,7 +355,7 @@ class _Step:
         self._operands[layer.name][rule.makes] = self._by_rule(name, layer, rule, phase, shape)
 
     def _by_rule(self, name: str, layer: Layer, rule: Rule, phase: Phase, shape: Shape) -> str:
-        sink = "store" if _has_sink(rule.kernel) else "none"
+        sink = "store" if kernels()[rule.kernel].has_sink else "none"
         inputs, fields = self._inputs(layer, rule), _fields(layer, rule)
         return self._add(name, rule.kernel, inputs, fields, phase, shape, sink=sink)
 
@@ -403,10 +393,6 @@ class _Step:
             )
         )  # fmt: skip
         return name
-
-
-def _has_sink(kernel: str) -> bool:
-    return kernels()[kernel].has_sink
 
 
 def _fields(layer: Layer, rule: Rule) -> Fields:

@@ -74,6 +74,17 @@ class Model:
         return self.targets[0].output if self.targets else self.layers[-1].inputs[0].name
 
     @property
+    def layers_with_gradient(self) -> tuple[Layer, ...]:
+        """Return all layers but those that add several losses."""
+        losses = [i for i, layer in enumerate(self.layers) if OPERATORS[layer.kind].is_loss]
+        first = {layer.name for layer in self.layers[: losses[0]]} | {"label"}
+        return tuple(
+            layer
+            for layer in self.layers
+            if layer.name in first or any(x.name in first for x in layer.inputs)
+        )
+
+    @property
     def parameters(self) -> tuple[Node, ...]:
         """Return parameters and running statistics in layer order, without duplicates."""
         return tuple(

@@ -1,0 +1,183 @@
+/* main.c - a Nano 33 IoT that learns how people walk.
+ *
+ * Wear the board and walk: after each window, the LED flashes once for the
+ * first person, twice for the second one, and so on. To teach it, press the
+ * button as often, then walk: it learns the next TAUGHT windows. */
+#include <string.h>
+
+#include "accelerometer.h"
+#include "board.h"
+#include "gait.h"
+
+enum {
+  SAMPLES = gait_SAMPLE_VALUES / 3, /* of a window, at 26 Hz */
+  RATE_26_HZ = 2 << 4,
+  QUARTERS = 4,
+  MOTION = 1200, /* least change in a quarter of a window, in 0.122 mg */
+  TAUGHT = 5,    /* windows after the button */
+  STEPS = 12,    /* for each of them */
+  FLASH_US = 150 * 1000,
+  END_US = 1000 * 1000, /* after the last press, the number is complete */
+  SLICE_US = 10 * 1000,
+  SLEEP_US = 100 * 1000,
+};
+
+static struct poet_learner learner;
+static uint64_t memory[gait_MEMORY_BYTES / 8];
+static struct poet_device device;
+static int16_t window[SAMPLES][3];
+static int filled;
+static unsigned person, to_teach; /* windows of this person */
+static unsigned presses;
+static bool was_pressed;
+static uint32_t pressed_us;
+static unsigned changes; /* of the LED, still to come */
+static uint32_t changed_us;
+
+/* After an error, say so. The watchdog then restarts the board. */
+static void check(int result) {
+  if (result < 0) {
+    print(poet_learner_text(result));
+    print("\n");
+    board_led(true);
+    for (;;) {
+    }
+  }
+}
+
+/* Return true if the board moves in each quarter of the window: somebody walks,
+ * from its begin to its end. */
+static bool walks(void) {
+  for (int quarter = 0; quarter < QUARTERS; quarter++) {
+    int32_t least = INT16_MAX, most = INT16_MIN;
+    for (int i = 0; i < SAMPLES / QUARTERS; i++) {
+      const int16_t z = window[quarter * (SAMPLES / QUARTERS) + i][2];
+      least = z < least ? z : least;
+      most = z > most ? z : most;
+    }
+    if (most - least < MOTION) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* Subtract the mean of each axis: it does not matter how the board is worn. */
+static void centre(void) {
+  for (int axis = 0; axis < 3; axis++) {
+    int32_t sum = 0;
+    for (int i = 0; i < SAMPLES; i++) {
+      sum += window[i][axis];
+    }
+    for (int i = 0; i < SAMPLES; i++) {
+      window[i][axis] = (int16_t)(window[i][axis] - sum / SAMPLES);
+    }
+  }
+}
+
+static void recognise(void) {
+  float outputs[gait_OUTPUTS];
+  const uint32_t began_us = board_us();
+  unsigned best = 0;
+  check(poet_learner_infer(&learner, window, outputs));
+  for (unsigned i = 1; i < gait_OUTPUTS; i++) {
+    best = outputs[i] > outputs[best] ? i : best;
+  }
+  print("person ");
+  print_number(best + 1);
+  print(" at ");
+  print_number(began_us / 1000);
+  print(" ms, after ");
+  print_number(board_us() - began_us);
+  print(" us\n");
+  changes = 2 * (best + 1);
+}
+
+/* Print what `replay` needs to repeat the training, then teach. */
+static void teach(void) {
+  struct poet_learner_state state;
+  int result;
+  do {
+    check(poet_learner_state(&learner, &state));
+    print_teach(person, state.next_step, window, sizeof window);
+    result = poet_learner_teach(&learner, window, person);
+    check(result);
+    print(result == POET_BUSY ? "busy\n" : "taught\n");
+    if (result == POET_BUSY) {
+      check(poet_learner_poll(&learner, SLICE_US));
+    }
+  } while (result == POET_BUSY);
+  check(poet_learner_learn(&learner, STEPS));
+}
+
+static void add(const int16_t sample[3]) {
+  memcpy(window[filled++], sample, sizeof window[0]);
+  if (filled < SAMPLES) {
+    return;
+  }
+  filled = 0;
+  if (walks()) {
+    centre();
+    if (to_teach) {
+      to_teach--;
+      teach();
+    } else {
+      recognise();
+    }
+  }
+}
+
+static void look_at_button(void) {
+  const uint32_t now = board_us();
+  const bool pressed = board_button();
+  presses += pressed && !was_pressed;
+  pressed_us = pressed ? now : pressed_us;
+  was_pressed = pressed;
+  if (presses && now - pressed_us > END_US) {
+    if (presses <= gait_CLASSES) {
+      person = presses - 1;
+      to_teach = TAUGHT;
+    }
+    presses = 0;
+  }
+}
+
+int main(void) {
+  static int16_t samples[8][3];
+  struct poet_learner_state state;
+  board_start();
+  device = board_device();
+  check(poet_learner_open(&learner, &gait_package, &device, memory,
+                          sizeof memory));
+  check(poet_learner_state(&learner, &state));
+  print("step ");
+  print_number(state.step);
+  print(", samples ");
+  print_number(state.samples);
+  print("\n");
+  while (!accelerometer_start(RATE_26_HZ | SENSOR_4_G)) {
+    print("no LSM6DS3 answers\n");
+  }
+  for (;;) {
+    const int result = poet_learner_poll(&learner, SLICE_US);
+    check(result);
+    check(poet_learner_state(&learner, &state));
+    if (result == 0 && state.saved_step != state.step) {
+      check(poet_learner_save(&learner));
+      check(poet_learner_state(&learner, &state));
+      check(print_saved(&learner, state.step, gait_TENSORS, gait_tensor_bytes));
+    }
+    const int count = accelerometer_read(samples, 8);
+    for (int i = 0; i < count; i++) {
+      add(samples[i]);
+    }
+    look_at_button();
+    if (changes && board_us() - changed_us > FLASH_US) {
+      board_led(--changes & 1);
+      changed_us = board_us();
+    }
+    if (result == 0 && !changes && count < 8) {
+      board_sleep(SLEEP_US);
+    }
+  }
+}

@@ -181,10 +181,11 @@ def test_dropout(
 @common
 @given(st.integers(1, 5), st.integers(1, 12), seeds, st.sampled_from([0.01, 1.0, 30.0, 1e20]))
 def test_softmax_cross_entropy(n: int, c: int, seed: int, scale: float) -> None:
-    for op in ("softmax_xent", "softmax_xent_grad"):
-        case = make(op, {"n": n, "c": c}, seed)
-        logits, labels = case.inputs
-        check(Case(op, case.attrs, [logits * np.float32(scale), labels], case.shape))
+    shares = {"lower_bound": 0.05, "upper_bound": 0.8}
+    for op in ("softmax_xent", "softmax_xent_grad", "weighted_xent", "weighted_xent_grad"):
+        case = make(op, {"n": n, "c": c, **shares}, seed)
+        logits, *others = case.inputs
+        check(Case(op, case.attrs, [logits * np.float32(scale), *others], case.shape))
 
 
 @pytest.mark.parametrize("op", SINKING)

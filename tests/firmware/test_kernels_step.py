@@ -58,7 +58,9 @@ def transformer() -> Model:
     y = b.concat(y, b.slice(x, 1, 1, 3), 1)
     y = b.softmax(b.transpose(y, (0, 2, 1)))
     y = b.sum(b.matmul(y, Tensor("word.weight", (7, 6))), 1)
-    return b.model(b.softmax_xent(b.linear(y, 4)))
+    return b.model(
+        b.weighted_xent(b.linear(y, 4), class_weights=(1, 2, 0.5, 3), label_smoothing=0.1)
+    )
 
 
 def recurrent() -> Model:

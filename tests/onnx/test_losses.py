@@ -57,6 +57,20 @@ LOSSES: dict[str, tuple[Callable[[], nn.Module], Any, Judge]] = {
         lambda y, t: functional.huber_loss(y, t, delta=0.5),
     ),
     "cross-entropy": (pixels, lambda rng, n: rng.integers(0, 3, (n, 2, 3)), of_chances),
+    "cross-entropy:class_weights=1,0.25,3:label_smoothing=0.1": (
+        linear, lambda rng, n: rng.integers(0, 3, n), nn.CrossEntropyLoss(
+            torch.tensor([1, 0.25, 3]), label_smoothing=0.1
+        ),
+    ),
+    "cross-entropy:label_smoothing=0.2": (
+        linear, lambda rng, n: rng.integers(0, 3, n), nn.CrossEntropyLoss(label_smoothing=0.2)
+    ),
+    "cross-entropy:class_weights=1,2,0:ignore_index=255": (
+        pixels, lambda rng, n: rng.choice([0, 1, 2, 255], (n, 2, 3)),
+        lambda y, t: functional.nll_loss(
+            y.log(), t.long(), torch.tensor([1.0, 2, 0]), ignore_index=255
+        ),
+    ),
     "cross-entropy:axis=1": (
         steps, lambda rng, n: rng.integers(0, 3, (n, 6)),
         lambda y, t: functional.cross_entropy(y, t.long()),

@@ -80,9 +80,13 @@ def torch_forward(
         ]
         if layer.is_parameter:
             continue
-        if layer.kind == "softmax_xent" and label is not None:
-            classes = inputs[0].flatten(0, -2)
-            found[layer.name] = F.cross_entropy(classes, torch.tensor(label).long().flatten())
+        if layer.kind in ("softmax_xent", "weighted_xent") and label is not None:
+            classes, f = inputs[0].flatten(0, -2), layer.fields
+            weight = values[layer.parameters["weight"].name].flatten() if layer.parameters else None
+            smoothing = 1 - f.get("upper_bound", 1) + f.get("lower_bound", 0)
+            found[layer.name] = F.cross_entropy(
+                classes, torch.tensor(label).long().flatten(), weight, label_smoothing=smoothing
+            )
         elif layer.kind == "mse" and label is not None:
             found[layer.name] = F.mse_loss(inputs[0], torch.tensor(label, dtype=torch.float64))
         elif layer is not model.layers[-1]:

@@ -39,7 +39,7 @@
  *   avgpool2d            over the window
  *   maxpool2d_grad, avgpool2d_grad    over the windows, oh, ow
  *   global_avgpool       over h, w
- *   softmax_xent         over c within a sample, then over n
+ *   softmax_xent, weighted_xent    over c within a sample, then over n
  *   mse                  over all elements
  *   reduce               over the axes that are summed
  *   matmul               over k
@@ -69,6 +69,11 @@
  *                        is >= p (dropout.c), else 0; p = probability
  *   softmax_xent         mean of log(sum exp(x - max)) - (x[label] - max)
  *   softmax_xent_grad    (exp(x - max) / sum - (1 at the label)) / n
+ *   weighted_xent        sum of t * (log(sum exp(x - max)) - (x - max)), where
+ *                        t is the weight of the class, times upper_bound at the
+ *                        label or lower_bound elsewhere; 0 if the label is c
+ *                        or more
+ *   weighted_xent_grad   exp(x - max) / sum * (sum t) - t
  *   mse_grad             (x - target) * (2 / elements)
  *   scale                x * factor
  *   reduce, reduce_product, matmul    sum * factor

@@ -21,7 +21,7 @@ from .datasets import Dataset, load_data, with_normalization
 from .facts import DataFacts
 from .normalization import Normalization
 from .shapes import check_half, classes_of as classes_of, has_labels, learns_samples, record_type
-from .values import finite, fit_int32, indices, labels_of
+from .values import class_labels, finite, fit_int32, indices, labels_of
 
 _D = TypeVar("_D", bound=Dataset)
 
@@ -100,7 +100,8 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
         )
     if label.dtype == "float32":
         return samples, labels_of(loss_of(graph), where, name, y)
-    return samples, indices(where, name, "label", y, classes_of(graph), "classes")
+    is_fitted = isinstance(dataset, FittedData)
+    return samples, class_labels(loss_of(graph), where, name, y, classes_of(graph), is_fitted)
 
 
 def fit_samples(

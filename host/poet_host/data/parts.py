@@ -14,7 +14,7 @@ from ..graph.losses import parse_loss
 from ..graph.weights import Array
 from .files import NAMES, Arrays
 from .shapes import check_array, parts_of, record_type
-from .values import finite, indices, labels_of
+from .values import class_labels, finite, indices, labels_of
 
 _Join = Callable[[str, Mapping[str, Array], Graph, str], Array]
 
@@ -76,13 +76,17 @@ def joined(where: str, arrays: Mapping[str, Array], graph: Graph, name: str) -> 
     Raises BadInput too for values that a part cannot have.
     """
     found = blank(where, arrays, graph, name).copy()
-    what, of = ("token", "words") if name.startswith("x") else ("label", "classes")
     for part, field in zip(parts_of(graph, name), fields_of(graph, name), strict=True):
         values = arrays[field].astype(np.int32) if arrays[field].dtype == bool else arrays[field]
-        if part.dtype == "int32":
-            found[part.name] = indices(where, field, what, values, part.limit, of)
-        elif isinstance(part, Target):
-            found[part.name] = labels_of(parse_loss(part.criterion), where, field, values)
+        if isinstance(part, Target):
+            loss = parse_loss(part.criterion)
+            found[part.name] = (
+                class_labels(loss, where, field, values, part.limit)
+                if part.dtype == "int32"
+                else labels_of(loss, where, field, values)
+            )
+        elif part.dtype == "int32":
+            found[part.name] = indices(where, field, "token", values, part.limit, "words")
         else:
             found[part.name] = finite(where, field, values)
     return found

@@ -30,6 +30,21 @@ def labels_of(loss: Loss, where: str, name: str, array: Array) -> Array:
     return y
 
 
+def class_labels(
+    loss: Loss, where: str, name: str, y: Array, count: int, is_fitted: bool = False
+) -> Array:
+    """Return labels of `count` classes, as int32. Those that the loss ignores become `count`.
+
+    If `is_fitted` is True, they are `count` already. Raises BadInput as `indices` does.
+    """
+    ignored = loss.options.get("ignore_index")
+    if ignored is None or y.dtype.kind not in "iu":
+        return indices(where, name, "label", y, count, "classes")
+    is_ignored = y == (count if is_fitted else ignored)
+    known = indices(where, name, "label", np.where(is_ignored, 0, y), count, "classes")
+    return np.where(is_ignored, np.int32(count), known)
+
+
 def indices(where: str, name: str, what: str, values: Array, count: int, of: str) -> Array:
     if values.dtype.kind not in "iu":
         whole = values.dtype.kind == "b" or fit_int32(values)

@@ -23,7 +23,8 @@ class Node:
 
     `start` defines the first value of a parameter or state: "zeros", "ones", "running" (row 0
     zeros, row 1 ones), "normal:DEVIATION", "kaiming:FAN_IN" (uniform within +-1/sqrt(FAN_IN), as
-    in PyTorch's layers), or the names of tensors in the model's file (`source.Source.start`).
+    in PyTorch's layers), "values:NUMBER,...", or the names of tensors in the model's file
+    (`source.Source.start`).
     """
 
     name: str

@@ -22,7 +22,8 @@ class Loss:
     @property
     def row(self) -> str:
         """Return the name of the operator (operators.OPERATORS) that computes the loss."""
-        return LOSSES[self.name][0]
+        is_weighted = self.name == "cross-entropy" and self.layer_options
+        return "weighted_xent" if is_weighted else LOSSES[self.name][0]
 
     @property
     def layer_options(self) -> dict[str, Any]:
@@ -31,7 +32,7 @@ class Loss:
 
     def __str__(self) -> str:
         values = {
-            key: ",".join(f"{v:g}" for v in (value if isinstance(value, tuple) else (value,)))
+            key: ",".join(f"{v:.9g}" for v in (value if isinstance(value, tuple) else (value,)))
             for key, value in self.options.items()
         }
         return ":".join((self.name, *(f"{key}={text}" for key, text in values.items())))
@@ -44,10 +45,27 @@ def _positive(text: str) -> float:
     return value
 
 
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise ValueError("it must be a number from 0 to below 1")
+    return value
+
+
+def _weights(text: str) -> tuple[float, ...]:
+    values = tuple(map(float, text.split(",")))
+    if not all(0 <= value < 1e30 for value in values) or not any(values):
+        raise ValueError("the weights must be numbers from 0, such as 1,2.5")
+    return values
+
+
 _Options = Mapping[str, Callable[[str], Any]]
 # The name of a loss -> its row in OPERATORS, and how to read its options.
 LOSSES: Mapping[str, tuple[str, _Options]] = {
-    "cross-entropy": ("softmax_xent", {"axis": int}),
+    "cross-entropy": (
+        "softmax_xent",
+        {"axis": int, "class_weights": _weights, "label_smoothing": _share, "ignore_index": int},
+    ),
     "mse": ("mse", {}),
     "bce": ("bce", {}),
     "l1": ("l1", {}),

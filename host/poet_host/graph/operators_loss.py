@@ -5,11 +5,12 @@ kernels for each element, and a mean over all elements.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
 from .losses import Loss
 from .operators_tensor import with_fields
-from .rules import Fields, Operator, Rule, Shape, Spec, sizes_of
+from .rules import Fields, Operator, Parameter, Rule, Shape, Spec, sizes_of
 
 _EVERY_AXIS = 15  # `variant` of reduce
 
@@ -19,6 +20,40 @@ def _softmax_xent(x: Shape) -> Spec:
     if len(x) < 2:
         raise ValueError("the input must have the shape (batch, ..., classes)")
     return Spec((1,), sizes_of((prod(x[:-1]), x[-1])), label=(x[:-1], "int32"))
+
+
+def _weighted_xent(
+    x: Shape,
+    *,
+    class_weights: tuple[float, ...] = (),
+    label_smoothing: float = 0.0,
+    ignore_index: int | None = None,
+) -> Spec:
+    """Compute the cross-entropy with the options of PyTorch's CrossEntropyLoss.
+
+    If `ignore_index` is given, the number of classes stands for it in the labels.
+    """
+    plain = _softmax_xent(x)
+    if class_weights and len(class_weights) != x[-1]:
+        raise ValueError(f"`class_weights` are {len(class_weights)}, but there are {x[-1]} classes")
+    given = {
+        "class_weights": class_weights or None,
+        "label_smoothing": label_smoothing or None,
+        "ignore_index": ignore_index,
+    }
+    loss = Loss("cross-entropy", {key: v for key, v in given.items() if v is not None})
+    rows = class_weights or (1.0,) * x[-1]
+    table = (*rows, 0.0) if ignore_index is not None else rows
+    low = label_smoothing / x[-1]
+    bounds = {"k": len(table), "lower_bound": low, "upper_bound": 1 - label_smoothing + low}
+    return replace(
+        plain, fields={**plain.fields, **bounds}, criterion=str(loss),
+        parameters={"weight": _constant(*rows), "table": _constant(*table)},
+    )  # fmt: skip
+
+
+def _constant(*values: float) -> Parameter:
+    return Parameter((len(values), 1), "values:" + ",".join(map(str, values)), "state")
 
 
 def _mse(x: Shape) -> Spec:
@@ -48,7 +83,7 @@ def _huber(x: Shape, *, delta: float = 1.0) -> Spec:
     """
     spec = _of_values(Loss("huber", {"delta": delta} if delta != 1 else {}), x)
     bounds = {"lower_bound": -delta, "upper_bound": delta}
-    return Spec(spec.shape, {**spec.fields, **bounds}, {}, spec.label, spec.criterion)
+    return replace(spec, fields={**spec.fields, **bounds})
 
 
 def _sizes(f: Fields) -> Shape:
@@ -81,6 +116,25 @@ def _loss(spec: Callable[..., Spec], *rules: Rule) -> Operator:
 
 LOSS_OPERATORS = {
     "softmax_xent": _of_one_kernel("softmax_xent", _softmax_xent),
+    "weighted_xent": _loss(
+        _weighted_xent,
+        # the weights / the sum of the weights of all labels
+        Rule("each", "embedding", "label table", lambda f: (int(f["n"]), 1), with_fields(c=1)),
+        Rule(
+            "whole", "reduce", "each", lambda f: (1,),
+            with_fields(c=1, variant=_EVERY_AXIS, factor=1.0),
+        ),
+        Rule(
+            "inverse", "elementary", "whole", lambda f: (1,),
+            with_fields(n=1, c=1, variant=4, factor=1.0),
+        ),
+        Rule(
+            "share", "mul", "weight inverse", lambda f: (int(f["c"]), 1),
+            lambda f: {**f, "n": f["c"], "c": 1, "variant": 1 << 4},
+        ),
+        Rule("y", "weighted_xent", "x label share"),
+        Rule("x", "weighted_xent_grad", "x label share"),
+    ),
     "mse": _of_one_kernel("mse", _mse),
     "bce": _loss(
         _bce,

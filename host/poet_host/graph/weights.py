@@ -20,6 +20,7 @@ Weights = Mapping[str, Array]
 
 # Prefixes of the names of optimiser states in files.
 _STATES = tuple(f"{state[1:]}:" for state in (MOMENTUM, AVERAGE, SQUARE))
+_VALUES = "values:"
 _COUNTER = ".num_batches_tracked"  # a tensor of PyTorch's batchnorm that is not used here
 
 
@@ -32,7 +33,11 @@ def is_constant(graph: Graph, node: Node) -> bool:
     """Return True for a state that never changes. Files of weights do not contain such a state."""
     if node.role != "state":
         return False
-    plain = node.start in ("zeros", "ones") or source_of(graph, node).computed
+    plain = (
+        node.start in ("zeros", "ones")
+        or node.start.startswith(_VALUES)
+        or source_of(graph, node).computed
+    )
     return plain and not any(other.updates == node.name for other in graph)
 
 
@@ -122,7 +127,7 @@ def check_starts(graph: Graph) -> None:
     for node in weight_nodes(graph):
         source_of(graph, node)
         if not is_given(node):
-            _kind_and_size(graph, node)
+            _start(graph, node, 0)
 
 
 def _kind_and_size(graph: Graph, node: Node) -> tuple[str, float]:
@@ -139,11 +144,15 @@ def _kind_and_size(graph: Graph, node: Node) -> tuple[str, float]:
             return kind, size
     raise BadInput(
         f"graph {graph.name}, node {node.name}: `start` is {quoted(node.start)}, but must be "
-        "zeros, ones, running, normal:DEVIATION or kaiming:FAN_IN"
+        "zeros, ones, running, normal:DEVIATION, kaiming:FAN_IN or values:NUMBER,..."
     )
 
 
 def _start(graph: Graph, node: Node, seed: int) -> Array:
+    if node.start.startswith(_VALUES):
+        with suppress(ValueError):
+            numbers = [float(word) for word in node.start.removeprefix(_VALUES).split(",")]
+            return np.array(numbers, dtype=np.float32).reshape(node.shape)
     kind, size = _kind_and_size(graph, node)
     rng = np.random.default_rng([seed, zlib.crc32(node.name.encode())])
     if kind == "kaiming":

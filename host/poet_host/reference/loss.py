@@ -36,6 +36,30 @@ def softmax_xent_grad(op: Op, logits: Array, labels: Labels) -> Array:
     return (powers / total - hit) / f32(op.n)
 
 
+def _expected(op: Op, labels: Labels, weights: Array) -> Array:
+    """Return (n, c): what each label expects of each class."""
+    labels = labels[:, None]
+    at_label = np.arange(op.c) == labels
+    share = np.where(at_label, op.upper_bound, op.lower_bound)
+    known = (labels >= 0) & (labels < op.c)
+    result: Array = weights.reshape(-1) * np.where(known, share, f32(0))
+    return result
+
+
+@kernel
+def weighted_xent(op: Op, logits: Array, labels: Labels, weights: Array) -> Array:
+    below, _, total = _exponentials(logits)
+    losses = ordered_sum(_expected(op, labels, weights) * (log(total) - below))
+    return ordered_sum(losses.reshape(1, op.n))
+
+
+@kernel
+def weighted_xent_grad(op: Op, logits: Array, labels: Labels, weights: Array) -> Array:
+    _, powers, total = _exponentials(logits)
+    expected = _expected(op, labels, weights)
+    return powers / total * ordered_sum(expected)[:, None] - expected
+
+
 @kernel
 def mse(op: Op, x: Array, target: Array) -> Array:
     distance = (x - target).reshape(1, -1)

@@ -32,7 +32,9 @@ def accuracy(graph: Graph, weights: Weights, x: Array, y: Array) -> float:
 
     `x` are samples as the network gets them: normalised, if the weights need that.
     """
-    return float(np.mean(logits(graph, weights, x).reshape(*y.shape, -1).argmax(axis=-1) == y))
+    rows = logits(graph, weights, x).reshape(*y.shape, -1)
+    known = y < rows.shape[-1]  # other labels are ignored
+    return float(np.mean(rows.argmax(axis=-1)[known] == y[known]))
 
 
 def held_out_accuracy(graph: Graph, weights: Weights, dataset: Dataset) -> float | None:

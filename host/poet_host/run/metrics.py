@@ -53,13 +53,14 @@ def metrics(outputs: Array, labels: Array, loss: Loss = MSE) -> Metrics:
     """Compare `outputs` with `labels` (samples, ...).
 
     Labels are classes (integers), with the logits of C classes for each label as outputs, or values
-    (float32), with one output for each. `loss` is that of the model; its name matters for values
-    only.
+    (float32), with one output for each. Labels of class C are ignored. `loss` is that of the model.
     """
     if labels.dtype.kind == "f":
         return _of_values(outputs.reshape(labels.shape).astype(np.float64), labels, loss)
     rows, labels = outputs.reshape(labels.size, -1).astype(np.float64), labels.reshape(-1)
-    found, classes = rows.argmax(axis=1), rows.shape[1]
+    classes = rows.shape[1]
+    rows, labels = rows[labels < classes], labels[labels < classes]
+    found = rows.argmax(axis=1)
     right = np.bincount(labels[found == labels], minlength=classes)
     counts = np.bincount(labels, minlength=classes)
     confusion = None
@@ -67,7 +68,7 @@ def metrics(outputs: Array, labels: Array, loss: Loss = MSE) -> Metrics:
         pairs = np.bincount(labels * classes + found, minlength=classes**2)
         confusion = tuple(map(tuple, pairs.reshape(classes, classes).tolist()))
     return Metrics(
-        loss=_cross_entropy(rows, labels), accuracy=float(np.mean(found == labels)),
+        loss=_cross_entropy(rows, labels, loss), accuracy=float(np.mean(found == labels)),
         class_accuracy=tuple(
             part / count if count else None
             for part, count in zip(right.tolist(), counts.tolist(), strict=True)
@@ -105,11 +106,16 @@ def probabilities(outputs: Array) -> Array:
     return result
 
 
-def _cross_entropy(rows: Array, labels: Array) -> float:
+def _cross_entropy(rows: Array, labels: Array, loss: Loss) -> float:
+    smoothing = loss.options.get("label_smoothing", 0.0)
+    weights = np.asarray(loss.options.get("class_weights", np.ones(rows.shape[1])))
     with np.errstate(invalid="ignore"):  # infinite logits make the loss NaN
         rows = rows - rows.max(axis=1, keepdims=True)
-        chosen = rows[np.arange(len(rows)), labels]
-        return float(np.mean(np.log(np.exp(rows).sum(axis=1)) - chosen))
+        each = np.log(np.exp(rows).sum(axis=1, keepdims=True)) - rows
+        total = np.sum(each[np.arange(len(rows)), labels] * weights[labels]) * (1 - smoothing)
+        if smoothing:
+            total += np.sum(each @ weights) * smoothing / rows.shape[1]
+        return float(total / weights[labels].sum())
 
 
 def _differences(rows: Array) -> Array:

@@ -33,7 +33,9 @@ static int64_t below(uint32_t tensor) {
       return op->k;
     }
     if ((op->kernel == POET_KERNEL_softmax_xent ||
-         op->kernel == POET_KERNEL_softmax_xent_grad) &&
+         op->kernel == POET_KERNEL_softmax_xent_grad ||
+         op->kernel == POET_KERNEL_weighted_xent ||
+         op->kernel == POET_KERNEL_weighted_xent_grad) &&
         op->input[1] == tensor) {
       return op->c;
     }

@@ -29,19 +29,19 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 4502, "reference": 1341, "onnx": 4368, "device": 1460, "firmware_build": 1666,
+    "graph": 4584, "reference": 1365, "onnx": 4368, "device": 1460, "firmware_build": 1666,
     "sim": 1656, "profile": 1097, "packing": 378, "plan": 3434, "stream": 2059, "solver": 7031,
-    "baselines": 2174, "schedule": 2889, "data": 1869, "card": 1936, "run": 2150, "check": 845,
+    "baselines": 2174, "schedule": 2889, "data": 1889, "card": 1936, "run": 2158, "check": 845,
     "view": 1438, "compare": 469, "package": 1236, "api": 2414, "cli": 3833,
 }  # fmt: skip
 ROOT_LINES = 1586  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2311, "firmware/src": 10477, "firmware/kernels": 8927,
+    "firmware/include": 2320, "firmware/src": 10477, "firmware/kernels": 8987,
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 8145, "examples": 1906, "tests": 67762,
+    "bench": 8145, "examples": 1906, "tests": 67785,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

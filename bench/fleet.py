@@ -40,7 +40,7 @@ KILLED, KILLED_AFTER, KILLED_S = 1, 2, 4.0
 SOLVE_WORK = 5_000  # any plan is good enough here
 ENGINE_S = 60.0  # longest wait for the SuperLink
 FLEET_S = 3600.0  # longest time of a run
-# Flower asks its makers' server on each of these occasions, unless it is told not to.
+# Without these variables, Flower sends messages to its makers' server.
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 

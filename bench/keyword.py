@@ -1,4 +1,4 @@
-"""`make bench-keyword`: a DS-CNN learns words of a voice that it has not heard in training.
+"""`make bench-keyword`: a DS-CNN learns words of a voice that its training did not have.
 
 espeak-ng speaks twelve words with different pitch, speed, loudness and noise. The model is trained
 with OLD voices. Then a learner (poet/learner.h) is taught RECORDINGS of each word by one of the NEW

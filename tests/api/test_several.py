@@ -174,6 +174,9 @@ def test_several_outputs_train_as_in_pytorch(tmp_path: Path) -> None:
         first = functional.nll_loss(torch.log(outputs[0]), part(chances))
         return first + 0.25 * functional.huber_loss(outputs[1], part(box), delta=0.5)
 
+    np.savez(tmp_path / "named.npz", image=image, output1=chances, output2=box)
+    with pytest.raises(BadInput, match="there is no array x"):
+        fitted(tmp_path / "named.npz", graph)
     losses = trained(module, {"image": x}, loss_of)
     assert np.allclose([step.loss for step in run.steps], losses, rtol=1e-5)
     for name, value in module.named_parameters():

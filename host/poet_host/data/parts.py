@@ -48,6 +48,8 @@ def together(
             and (name == "x" or fields.keys() & arrays.keys())
         ):
             found[name] = (join or joined)(where, arrays, graph, name)
+    if "x" not in found:
+        raise BadInput(f"{where}: there is no array x: save the samples under this name")
     return {name: found[name] for name in NAMES if name in found}
 
 

@@ -111,7 +111,7 @@ def test_c_plus_plus_calls_each_function_by_its_name_in_c(tmp_path: Path) -> Non
         )
     }
     assert {"poet_init", "poet_step", "poet_transfer_run", "poet_kernel", "poet_serve"} <= declared
-    inline = {"poet_ignore", "poet_elements", "poet_row"}
+    inline = {"poet_apart", "poet_ignore", "poet_elements", "poet_row"}
     inline |= {"poet_transfer_end", "poet_transfer_has_ended"}
     text = "".join(f'#include "poet/{name}"\n' for name in HEADERS)
     used = "".join(f"  (void *)&{name},\n" for name in sorted(declared - inline))

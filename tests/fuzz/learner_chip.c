@@ -20,6 +20,7 @@ static struct poet_learner learner;
 static struct poet_learner_state state;
 static uint64_t memory[small_MEMORY_BYTES / 8];
 static uint32_t operations; /* of the flash */
+static uint32_t polls;
 
 static void print(const char *text) {
   chip_uart_send((const uint8_t *)text, (uint32_t)strlen(text));
@@ -130,6 +131,22 @@ static void save(void) {
   print("\n");
 }
 
+/* Works in slices with budgets of 0 to 10 ms. Inferences come between the
+   slices: they find steps and saves that are not finished. */
+static void work(void) {
+  static const int16_t sample[small_SAMPLE_VALUES];
+  float outputs[small_OUTPUTS];
+  int result;
+  do {
+    polls++;
+    result = poet_learner_poll(&learner, polls * 2654435761u % 10001);
+    check(result);
+    if (polls % 3 == 0) {
+      check(poet_learner_infer(&learner, sample, outputs));
+    }
+  } while (result == POET_BUSY);
+}
+
 int main(void) {
   health_start();
   chip_start();
@@ -142,8 +159,7 @@ int main(void) {
   for (; state.step < STEPS; look()) {
     teach();
     check(poet_learner_learn(&learner, 1));
-    while (poet_learner_poll(&learner, 1000) == POET_BUSY) {
-    }
+    work();
     if ((state.step + 1) % SAVE_EVERY == 0) {
       save();
     }

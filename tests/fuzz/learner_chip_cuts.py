@@ -2,8 +2,9 @@
 
     PYTHONPATH=tests python -m fuzz.learner_chip_cuts --output bench/cuts-learner-chips.txt
 
-Each life is cut at a write or erase of the chip's flash, then a second one ends the training. The
-weights that it sends must be those that `poet-host replay` computes.
+Inferences come between slices with random budgets. Each life is cut at a write or erase of the
+chip's flash, then a second one ends the training. The weights that it sends must be those that
+`poet-host replay` computes.
 """
 
 import argparse
@@ -106,7 +107,8 @@ def main() -> None:
     given.output.write_text(
         f"python -m fuzz.learner_chip_cuts --cuts {given.cuts} --seed {given.seed}\n"
         f"{date.today()}, commit {commit()}\n\n" + "\n".join(rows) + "\n\n"
-        "After each cut, the weights at the end of the training were those of `replay`.\n"
+        "Slices had budgets of 0 to 10 ms, with inferences between them, inside steps and saves. "
+        "After\neach cut, the weights at the end of the training were those of `replay`.\n"
     )
 
 

@@ -81,7 +81,8 @@ def test_random_shapes_are_the_same_each_time_and_fit_the_board() -> None:
     found = shapes(5)
     assert shapes(5, only="conv2d depthwise") == {"conv2d depthwise": found["conv2d depthwise"]}
     assert {kernel_of(row) for row in rows()} - {*found} == {
-        "relu", "relu_grad", "add", "momentum_step"
+        "relu", "relu_grad", "add", "momentum_step", "transpose", "elementary", "elementary_grad",
+        "gru", "gru_grad", "lstm", "lstm_grad",
     }  # fmt: skip
     for kernel, calls in found.items():
         assert len(calls) == 5

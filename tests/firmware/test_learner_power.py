@@ -46,7 +46,7 @@ def test_a_power_cut_leaves_a_committed_step_and_whole_samples(kind: Kind, unit:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "unit"), STORAGES)
 def test_a_power_cut_at_each_write_and_erase(kind: Kind, unit: int) -> None:
-    assert cuts(kind, unit, 1) > 100
+    assert cuts(kind, unit, 1) >= 90
 
 
 @pytest.mark.parametrize("survive", sorted(set(SURVIVE) - {"all"}))

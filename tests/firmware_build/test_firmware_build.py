@@ -268,6 +268,7 @@ PROGRAM = """
 extern uint32_t stack_top[];
 typedef void handler(void);
 volatile int word;
+void poet_serve(void) {{ word++; }}
 {fault}
 {body}
 __attribute__((section(".vectors"), used)) handler *const vectors[4] = {{

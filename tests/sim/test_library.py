@@ -30,7 +30,7 @@ from support.toy_boards import truth
 
 INCLUDE = f"-I{FIRMWARE / 'include'}"
 # With the kernels of resnet-digits.
-MOST_FLASH = {"m0plus": 40 * 1024, "m4f": 45 * 1024}
+MOST_FLASH = {"m0plus": 40_000, "m4f": 45_000}
 MOST_RAM = 2_560  # of the runtime for the gestures, without arena and stack
 
 

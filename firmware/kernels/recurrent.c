@@ -5,8 +5,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "tile.h"
-
 /* Set sums[j] to the sum of the products of `terms` numbers at a, and of those
  * at b + j * lane, which lie `term` apart. Inlined, because one of the steps is
  * 1. */

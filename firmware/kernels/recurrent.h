@@ -5,6 +5,7 @@
 #define POET_RECURRENT_H
 
 #include "poet/kernel.h"
+#include "tile.h"
 
 /* The recurrent weight (k, w) and bias (k) of w units. */
 struct poet_layer {
@@ -21,7 +22,12 @@ static inline uint32_t poet_step_row(const struct poet_op *op, uint32_t i,
   return (is_back ? op->n - 1 - i : i) * op->c;
 }
 
-enum { POET_UNITS = 8 }; /* whose sums are computed at a time */
+/* Units whose sums are computed at a time: few where the stack is small. */
+#if POET_M0PLUS
+enum { POET_UNITS = 4 };
+#else
+enum { POET_UNITS = 8 };
+#endif
 
 /* Return how many units are computed next, if `left` remain. */
 static inline uint32_t poet_units(uint32_t left) {

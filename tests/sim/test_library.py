@@ -197,4 +197,4 @@ def test_a_build_for_one_schedule_is_small(core: str, tmp_path: Path) -> None:
     assert found.ram_bytes <= MOST_RAM
     text = small_library.PAGE.read_text()
     assert f"{found.flash_bytes:,}" in small_library.row_of(text, "flash, kernels of resnet-digits")
-    assert f"{found.ram_bytes:,}" in small_library.row_of(text, "RAM")
+    assert f"{found.ram_bytes:,}" in small_library.row_of(text, "RAM of the runtime")

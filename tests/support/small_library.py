@@ -123,7 +123,7 @@ def table() -> str:
     columns += [[f"{each[1].compiler_bytes:,}" for each in found]]
     columns += [[f"{each[1].ram_bytes:,}" for each in found]]
     names = ("bytes", "flash, all kernels, without the macros", "flash, kernels of resnet-digits",
-             "- and functions of the compiler", "RAM")  # fmt: skip
+             "- and functions of the compiler", "RAM of the runtime")  # fmt: skip
     lines = [f"| {' | '.join((name, *row))} |" for name, row in zip(names, columns, strict=True)]
     return "\n".join([lines[0], "|---|---:|---:|", *lines[1:], ""])
 

@@ -97,11 +97,11 @@ def test_a_batch_that_a_card_has_not_written_is_not_the_one_before() -> None:
 
 @pytest.mark.slow
 def test_two_false_writes_are_never_silent() -> None:
-    """10,000 random pairs. Training may be lost, but only with an error."""
+    """4,000 random pairs. Training may be lost, but only with an error."""
     rng = random.Random(14)
     faults = list(FAULTS.values())
     numbers = {kind: writes_of_a_run(kind) for kind in KINDS}
-    for _ in range(10_000):
+    for _ in range(4_000):
         kind = rng.choice(list(numbers))
         board = trained(card(), kind=kind)
         board.false_writes = {rng.choice(numbers[kind]): rng.choice(faults) for _ in range(2)}

@@ -275,10 +275,10 @@ def star(nodes: int) -> CostGraph:
 
 
 @pytest.mark.slow
-def test_two_thousand_nodes_that_need_each_other(poet_host: Command, tmp_path: Path) -> None:
-    graph = star(2000)
+def test_a_thousand_nodes_that_need_each_other(poet_host: Command, tmp_path: Path) -> None:
+    graph = star(1000)
     result = solved(poet_host, graph, tmp_path, "--ram", "50%", "--time-limit", 5)
-    assert (result.code, result.json["smallest_ram_bytes"]) == (INFEASIBLE, 64 * 2000)
-    found = solved(poet_host, graph, tmp_path, "--ram", 64 * 2000, "--time-limit", 2)
-    assert found.json["energy_uj"] is None or found.json["energy_uj"] >= 20_000.0
-    assert found.json["bound"] is None or found.json["bound"] <= 20_000.0 * (1 + 1e-9)
+    assert (result.code, result.json["smallest_ram_bytes"]) == (INFEASIBLE, 64 * 1000)
+    found = solved(poet_host, graph, tmp_path, "--ram", 64 * 1000, "--time-limit", 2)
+    assert found.json["energy_uj"] is None or found.json["energy_uj"] >= 10_000.0
+    assert found.json["bound"] is None or found.json["bound"] <= 10_000.0 * (1 + 1e-9)

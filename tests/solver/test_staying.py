@@ -108,9 +108,9 @@ def test_a_page_out_that_only_takes_the_processor_saves_all_of_its_time() -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["added-energy", "energy", "time"])
 def test_no_bound_is_too_high(objective: Objective) -> None:
-    found = Counter(compare_with_oracle(seed, objective) for seed in range(24, 224))
-    assert found["optimal, stays"] + found["feasible, stays"] > 50
-    assert found["optimal, stays"] > 10
+    found = Counter(compare_with_oracle(seed, objective) for seed in range(24, 124))
+    assert found["optimal, stays"] + found["feasible, stays"] > 20
+    assert found["optimal, stays"] > 4
 
 
 def best_events(posed: Problem, best: Best) -> list[Event]:

@@ -1,5 +1,7 @@
 """Inferences of one sample by models whose operators mix the samples of a batch."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,3 +76,14 @@ def test_without_a_card_an_inference_reads_none_if_steps_have_slices() -> None:
     assert problem.streaming
     assert problem.streaming.nests
     assert found[0] == found[1]
+
+
+def test_a_package_states_the_order_of_recurrent_weights(tmp_path: Path) -> None:
+    graph: Any = poet.load(Recurrent(nn.GRU), torch.zeros(1, STEPS, FEATURES), batch=2)
+    profile = estimate_profile(api.load_board("mkr1000"))
+    plan = poet.solve(poet.problem(graph, profile, ram="100%", storage=False))
+    poet.write_package(poet.encode(graph, plan), tmp_path / "gru", name="gru")
+    layouts = json.loads((tmp_path / "gru" / "package.json").read_text())["tensor_layouts"]
+    rolled = {"shape": [15, 5], "transposed": False, "rolled": 5}
+    assert layouts["layer.weight_hh_l0"] == rolled
+    assert "layer.weight_ih_l0" not in layouts

@@ -63,6 +63,7 @@ def facts(packaged: Packaged, kind: str) -> dict[str, Any]:
         "tensors": len(packaged.tensors), "tensor_names": packaged.tensor_names,
         "tensor_bytes": [graph[name].size_bytes for name in packaged.tensors],
         "tensor_cuts": packaged.tensor_cuts,
+        "tensor_layouts": packaged.tensor_layouts,
         "data_bytes": data_bytes(packaged), "flash_bytes": flash_bytes(packaged, chip),
         "kernels": sorted(packaged.kernels),
         "longest_slice_us": packaged.longest_slice_us,

@@ -189,6 +189,17 @@ class Packaged:
         }
 
     @property
+    def tensor_layouts(self) -> dict[str, dict[str, Any]]:
+        """How files of weights have the tensors whose elements are in another order there."""
+        graph = self.schedule.graph
+        sources = (source_of(graph, graph[name]) for name in self.tensors)
+        return {
+            name: {"shape": it.shape, "transposed": it.transposed, "rolled": it.rolled}
+            for name, it in zip(self.tensor_names, sources, strict=True)
+            if it.transposed or it.rolled
+        }
+
+    @property
     def kernels(self) -> frozenset[str]:
         """The names of the kernels that training and inference use."""
         return self.schedule.graph.kernels | self.forward.graph.kernels

@@ -177,6 +177,9 @@ def test_several_outputs_train_as_in_pytorch(tmp_path: Path) -> None:
     np.savez(tmp_path / "named.npz", image=image, output1=chances, output2=box)
     with pytest.raises(BadInput, match="there is no array x"):
         fitted(tmp_path / "named.npz", graph)
+    np.savez(tmp_path / "alone.npz", x=image)
+    with pytest.raises(BadInput, match="add the arrays output1, output2"):
+        fitted(tmp_path / "alone.npz", graph)
     losses = trained(module, {"image": x}, loss_of)
     assert np.allclose([step.loss for step in run.steps], losses, rtol=1e-5)
     for name, value in module.named_parameters():

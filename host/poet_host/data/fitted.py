@@ -20,6 +20,7 @@ from .classes import Classes, numbers_by
 from .datasets import Dataset, load_data, with_normalization
 from .facts import DataFacts
 from .normalization import Normalization
+from .parts import fields_of
 from .shapes import check_half, classes_of as classes_of, has_labels, learns_samples, record_type
 from .values import class_labels, finite, fit_int32, indices, labels_of
 
@@ -84,9 +85,10 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
         samples = fit_samples(dataset, half, x, graph)
         return samples, samples
     if not has_labels(y):
+        fields = ", ".join(fields_of(graph, name))
+        what = f"the arrays {fields}" if fields else f"an array {name}, or in a table a column"
         raise BadInput(
-            f"{where}: the samples have no labels, but {graph.name} needs them: add an array "
-            f"{name}, or in a table a column"
+            f"{where}: the samples have no labels, but {graph.name} needs them: add {what}"
         )
     if dataset.flat:
         y = _shaped(y, label.shape[1:])

@@ -11,7 +11,7 @@ import torch
 from poet_host import api
 from poet_host.graph.weights import start_values
 from poet_host.profile.profile import estimate_profile
-from poet_host.reference.inference import logits, takes_any_number
+from poet_host.reference.inference import evaluation, logits, takes_any_number
 from support import whole_runs as runs
 from torch import Tensor, nn
 
@@ -51,7 +51,7 @@ class Recurrent(nn.Module):
 )
 def test_an_inference_takes_one_sample(module: nn.Module, loss: str) -> None:
     graph: Any = poet.load(module, torch.zeros(1, STEPS, FEATURES), batch=4, loss=loss)
-    assert not takes_any_number(graph)
+    assert not takes_any_number(graph, evaluation(graph))
     schedule = runs.schedule(graph)
     forward = schedule.needed_forward()
     assert forward.graph.batch == 1

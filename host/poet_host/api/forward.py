@@ -84,7 +84,7 @@ def _with_one_sample(graph: Graph) -> Graph | None:
 
     Return None if the graph itself does for one sample, or if the model needs its batch.
     """
-    if not graph.origin or graph.batch == 1 or takes_any_number(graph):
+    if not graph.origin or graph.batch == 1 or takes_any_number(graph, evaluation(graph)):
         return None
     length = None if graph.inputs else [*graph[graph.data].shape, None][1]
     options = TrainingOptions(batch=1, loss=loss_text(graph), sequence_length=length)

@@ -126,8 +126,8 @@ def check_starts(graph: Graph) -> None:
     """Raise BadInput if the `start` of a node is invalid. The message names the node."""
     for node in weight_nodes(graph):
         source_of(graph, node)
-        if not is_given(node):
-            _start(graph, node, 0)
+        if not is_given(node) and _listed_values(node) is None:
+            _kind_and_size(graph, node)
 
 
 def _kind_and_size(graph: Graph, node: Node) -> tuple[str, float]:
@@ -148,11 +148,19 @@ def _kind_and_size(graph: Graph, node: Node) -> tuple[str, float]:
     )
 
 
-def _start(graph: Graph, node: Node, seed: int) -> Array:
+def _listed_values(node: Node) -> Array | None:
+    """Return the values that `start` lists; None if it lists none, or other than the node has."""
     if node.start.startswith(_VALUES):
         with suppress(ValueError):
             numbers = [float(word) for word in node.start.removeprefix(_VALUES).split(",")]
             return np.array(numbers, dtype=np.float32).reshape(node.shape)
+    return None
+
+
+def _start(graph: Graph, node: Node, seed: int) -> Array:
+    listed_values = _listed_values(node)
+    if listed_values is not None:
+        return listed_values
     kind, size = _kind_and_size(graph, node)
     rng = np.random.default_rng([seed, zlib.crc32(node.name.encode())])
     if kind == "kaiming":

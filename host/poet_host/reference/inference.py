@@ -68,7 +68,7 @@ def forward_graph(graph: Graph, *, of_batch: bool = False, one: Graph | None = N
     data = graph[graph.data]
     if not of_batch:
         given = graph.data
-        if takes_any_number(graph):
+        if takes_any_number(graph, nodes):
             nodes = tuple(map(_of_one_sample, nodes))
             data = _of_one_sample(data)
         elif one is not None:
@@ -128,7 +128,8 @@ def logits(graph: Graph, values: Mapping[str, NDArray[Any]], x: NDArray[Any]) ->
 
     `values` are parameters and running statistics by node name.
     """
-    nodes, any_number = evaluation(graph), takes_any_number(graph)
+    nodes = evaluation(graph)
+    any_number = takes_any_number(graph, nodes)
     size = _CHUNK if any_number else graph.batch
     answers = [np.zeros((0, *answer_shape(graph)), dtype=np.float32)]
     for i in range(0, len(x), size):
@@ -147,10 +148,13 @@ def by_output(graph: Graph, answers: Array) -> NDArray[Any]:
     return answers.view(kind).reshape(len(answers))
 
 
-def takes_any_number(graph: Graph) -> bool:
-    """Return True if every operator computes row i of its output from sample i alone."""
+def takes_any_number(graph: Graph, nodes: tuple[Node, ...]) -> bool:
+    """Return True if every operator computes row i of its output from sample i alone.
+
+    `nodes`: the operators of the graph's `evaluation`.
+    """
     from_data = {graph.data}
-    for node in evaluation(graph):
+    for node in nodes:
         kernel = kernels()[node.op]
         letters = kernel.letters + kernel.output
         in_rows = {letter for letter in letters if axes(letter)[0] == "n"}

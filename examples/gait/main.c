@@ -8,6 +8,7 @@
 #include "accelerometer.h"
 #include "board.h"
 #include "gait.h"
+#include "log.h"
 
 enum {
   SAMPLES = gait_SAMPLE_VALUES / 3, /* of a window, at 26 Hz */
@@ -17,7 +18,6 @@ enum {
   TAUGHT = 5,    /* windows after the button */
   STEPS = 12,    /* for each of them */
   FLASH_US = 150 * 1000,
-  END_US = 1000 * 1000, /* after the last press, the number is complete */
   SLICE_US = 10 * 1000,
   SLEEP_US = 100 * 1000,
 };
@@ -28,20 +28,14 @@ static struct poet_device device;
 static int16_t window[SAMPLES][3];
 static int filled;
 static unsigned person, to_teach; /* windows of this person */
-static unsigned presses;
-static bool was_pressed;
-static uint32_t pressed_us;
+static struct board_presses presses;
 static unsigned changes; /* of the LED, still to come */
 static uint32_t changed_us;
 
-/* After an error, say so. The watchdog then restarts the board. */
 static void check(int result) {
   if (result < 0) {
-    print(poet_learner_text(result));
-    print("\n");
     board_led(true);
-    for (;;) {
-    }
+    log_error(result);
   }
 }
 
@@ -93,20 +87,13 @@ static void recognise(void) {
   changes = 2 * (best + 1);
 }
 
-/* Print what `replay` needs to repeat the training, then teach. */
 static void teach(void) {
-  struct poet_learner_state state;
   int result;
-  do {
-    check(poet_learner_state(&learner, &state));
-    print_teach(person, state.next_step, window, sizeof window);
-    result = poet_learner_teach(&learner, window, person);
-    check(result);
-    print(result == POET_BUSY ? "busy\n" : "taught\n");
-    if (result == POET_BUSY) {
-      check(poet_learner_poll(&learner, SLICE_US));
-    }
-  } while (result == POET_BUSY);
+  while ((result = log_teach(&learner, window, sizeof window, person)) ==
+         POET_BUSY) {
+    check(poet_learner_poll(&learner, SLICE_US));
+  }
+  check(result);
   check(poet_learner_learn(&learner, STEPS));
 }
 
@@ -128,17 +115,10 @@ static void add(const int16_t sample[3]) {
 }
 
 static void look_at_button(void) {
-  const uint32_t now = board_us();
-  const bool pressed = board_button();
-  presses += pressed && !was_pressed;
-  pressed_us = pressed ? now : pressed_us;
-  was_pressed = pressed;
-  if (presses && now - pressed_us > END_US) {
-    if (presses <= gait_CLASSES) {
-      person = presses - 1;
-      to_teach = TAUGHT;
-    }
-    presses = 0;
+  const unsigned count = board_presses(&presses);
+  if (count && count <= gait_CLASSES) {
+    person = count - 1;
+    to_teach = TAUGHT;
   }
 }
 
@@ -149,12 +129,7 @@ int main(void) {
   device = board_device();
   check(poet_learner_open(&learner, &gait_package, &device, memory,
                           sizeof memory));
-  check(poet_learner_state(&learner, &state));
-  print("step ");
-  print_number(state.step);
-  print(", samples ");
-  print_number(state.samples);
-  print("\n");
+  check(log_state(&learner));
   while (!accelerometer_start(RATE_26_HZ | SENSOR_4_G)) {
     print("no LSM6DS3 answers\n");
   }
@@ -165,7 +140,7 @@ int main(void) {
     if (result == 0 && state.saved_step != state.step) {
       check(poet_learner_save(&learner));
       check(poet_learner_state(&learner, &state));
-      check(print_saved(&learner, state.step, gait_TENSORS, gait_tensor_bytes));
+      check(log_saved(&learner, state.step, gait_TENSORS, gait_tensor_bytes));
     }
     const int count = accelerometer_read(samples, 8);
     for (int i = 0; i < count; i++) {

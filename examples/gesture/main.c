@@ -8,6 +8,7 @@
 #include "accelerometer.h"
 #include "board.h"
 #include "gesture.h"
+#include "log.h"
 
 enum {
   SAMPLES = gesture_SAMPLE_VALUES / 3, /* of a window, at 104 Hz */
@@ -17,7 +18,6 @@ enum {
   PAUSE = 2 * 104, /* samples after a gesture: the hand presses the button */
   STEPS = 40,      /* for each taught sample */
   FLASH_US = 200 * 1000,
-  END_US = 1000 * 1000, /* after the last press, the number is complete */
   SLICE_US = 10 * 1000,
   SLEEP_US = 25 * 1000,
 };
@@ -32,20 +32,14 @@ static int filled = SAMPLES;      /* its samples so far */
 static int16_t recent[BEFORE][3]; /* the latest samples */
 static int16_t rest[3];           /* the first sample of the window */
 static int awaited = BEFORE;      /* samples before the next gesture */
-static unsigned presses;
-static bool was_pressed;
-static uint32_t pressed_us;
+static struct board_presses presses;
 static unsigned changes; /* of the LED, still to come */
 static uint32_t changed_us;
 
-/* After an error, say so. The watchdog then restarts the board. */
 static void check(int result) {
   if (result < 0) {
-    print(poet_learner_text(result));
-    print("\n");
     board_led(true);
-    for (;;) {
-    }
+    log_error(result);
   }
 }
 
@@ -93,7 +87,7 @@ static void add(const int16_t sample[3]) {
     }
   } else if (awaited) {
     awaited--;
-  } else if (!presses && moves()) {
+  } else if (!presses.count && moves()) {
     filled = 0;
     memcpy(rest, recent[0], sizeof rest);
     for (int i = 0; i < BEFORE; i++) {
@@ -102,34 +96,20 @@ static void add(const int16_t sample[3]) {
   }
 }
 
-/* Print what `replay` needs to repeat the training, then teach. */
 static void teach(unsigned gesture) {
-  struct poet_learner_state state;
   int result;
-  do {
-    check(poet_learner_state(&learner, &state));
-    print_teach(gesture, state.next_step, window, sizeof window);
-    result = poet_learner_teach(&learner, window, gesture);
-    check(result);
-    print(result == POET_BUSY ? "busy\n" : "taught\n");
-    if (result == POET_BUSY) {
-      check(poet_learner_poll(&learner, SLICE_US));
-    }
-  } while (result == POET_BUSY);
+  while ((result = log_teach(&learner, window, sizeof window, gesture)) ==
+         POET_BUSY) {
+    check(poet_learner_poll(&learner, SLICE_US));
+  }
+  check(result);
   check(poet_learner_learn(&learner, STEPS));
 }
 
 static void look_at_button(void) {
-  const uint32_t now = board_us();
-  const bool pressed = board_button();
-  presses += pressed && !was_pressed;
-  pressed_us = pressed ? now : pressed_us;
-  was_pressed = pressed;
-  if (presses && now - pressed_us > END_US) {
-    if (presses <= gesture_CLASSES) {
-      teach(presses - 1);
-    }
-    presses = 0;
+  const unsigned count = board_presses(&presses);
+  if (count && count <= gesture_CLASSES) {
+    teach(count - 1);
   }
 }
 
@@ -144,11 +124,7 @@ int main(void) {
   if (state.samples) {
     check(poet_learner_learn(&learner, STEPS)); /* a power cut ends training */
   }
-  print("step ");
-  print_number(state.step);
-  print(", samples ");
-  print_number(state.samples);
-  print("\n");
+  check(log_state(&learner));
   while (!accelerometer_start(SENSOR_104_HZ | SENSOR_4_G)) {
     print("no LSM6DS3 answers\n");
   }
@@ -159,8 +135,8 @@ int main(void) {
     if (result == 0 && state.saved_step != state.step) {
       check(poet_learner_save(&learner));
       check(poet_learner_state(&learner, &state));
-      check(print_saved(&learner, state.step, gesture_TENSORS,
-                        gesture_tensor_bytes));
+      check(log_saved(&learner, state.step, gesture_TENSORS,
+                      gesture_tensor_bytes));
     }
     const int count = accelerometer_read(samples, 8);
     for (int i = 0; i < count; i++) {

@@ -7,6 +7,7 @@
 
 #include "accelerometer.h"
 #include "board.h"
+#include "log.h"
 #include "machine.h"
 #include "spectrum.h"
 
@@ -31,21 +32,16 @@ static float limit; /* 0: not known yet */
 static float sum, squares;
 static unsigned measured, in_a_row;
 
-/* After an error, say so. The watchdog then restarts the board. */
 static void check(int result) {
   if (result < 0) {
-    print(poet_learner_text(result));
-    print("\n");
-    for (;;) {
-    }
+    log_error(result);
   }
 }
 
 static void teach(const float bands[SPECTRUM_BANDS]) {
-  print_teach(0, state.next_step, bands, SPECTRUM_BANDS * sizeof bands[0]);
-  const int result = poet_learner_teach(&learner, bands, 0);
+  const int result =
+      log_teach(&learner, bands, SPECTRUM_BANDS * sizeof bands[0], 0);
   check(result);
-  print(result == POET_BUSY ? "busy\n" : "taught\n");
   if (result != POET_BUSY) {
     check(poet_learner_learn(&learner, STEPS));
   }
@@ -103,12 +99,7 @@ int main(void) {
   device = board_device();
   check(poet_learner_open(&learner, &machine_package, &device, memory,
                           sizeof memory));
-  check(poet_learner_state(&learner, &state));
-  print("step ");
-  print_number(state.step);
-  print(", samples ");
-  print_number(state.samples);
-  print("\n");
+  check(log_state(&learner));
   if (!board_kept(&limit, sizeof limit)) {
     limit = 0;
   }
@@ -121,8 +112,8 @@ int main(void) {
     check(poet_learner_state(&learner, &state));
     if (result == 0 && state.saved_step != state.step) {
       check(poet_learner_save(&learner));
-      check(print_saved(&learner, state.step, machine_TENSORS,
-                        machine_tensor_bytes));
+      check(log_saved(&learner, state.step, machine_TENSORS,
+                      machine_tensor_bytes));
     }
     const int count = accelerometer_read(samples, 32);
     for (int i = 0; i < count; i++) {

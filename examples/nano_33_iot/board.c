@@ -11,6 +11,7 @@ enum {
   BLOCK_BYTES = 512, /* two rows: one erase unit */
   PAGE_BYTES = 64,   /* what one write programs */
   BUTTON_PIN = 32 + 10,
+  LAST_PRESS_US = 1000 * 1000, /* no press follows after this time */
 };
 extern const uint8_t __store_start[], __store_end[];
 
@@ -23,6 +24,22 @@ void board_start(void) {
 
 bool board_button(void) {
   return !(PORT_IN(BUTTON_PIN / 32) >> BUTTON_PIN % 32 & 1);
+}
+
+unsigned board_presses(struct board_presses *presses) {
+  const uint32_t now = board_us();
+  const bool is_down = board_button();
+  if (is_down) {
+    presses->count += !presses->is_down;
+    presses->last_us = now;
+  }
+  presses->is_down = is_down;
+  if (!presses->count || now - presses->last_us <= LAST_PRESS_US) {
+    return 0;
+  }
+  const unsigned complete = presses->count;
+  presses->count = 0;
+  return complete;
 }
 
 void board_led(bool on) {
@@ -103,60 +120,4 @@ bool board_kept(void *data, uint32_t size) {
     }
   }
   return false;
-}
-
-void print(const char *text) {
-  chip_uart_send((const uint8_t *)text, (uint32_t)strlen(text));
-}
-
-void print_number(uint32_t value) {
-  char text[11];
-  char *at = text + sizeof text - 1;
-  *at = 0;
-  do {
-    *--at = (char)('0' + value % 10);
-    value /= 10;
-  } while (value);
-  print(at);
-}
-
-void print_bytes(const void *data, uint32_t size) {
-  const uint8_t *bytes = data;
-  for (uint32_t i = 0; i < size; i++) {
-    const char text[3] = {"0123456789abcdef"[bytes[i] >> 4],
-                          "0123456789abcdef"[bytes[i] & 15], 0};
-    print(text);
-  }
-}
-
-void print_teach(uint32_t label, uint32_t next_step, const void *sample,
-                 uint32_t size) {
-  print("teach ");
-  print_number(label);
-  print(" ");
-  print_number(next_step);
-  print(" ");
-  print_bytes(sample, size);
-  print("\n");
-}
-
-int print_saved(struct poet_learner *learner, uint32_t step, uint32_t tensors,
-                const uint32_t tensor_bytes[]) {
-  uint8_t bytes[64];
-  print("saved ");
-  print_number(step);
-  print(" ");
-  for (uint32_t tensor = 0; tensor < tensors; tensor++) {
-    const uint32_t end = tensor_bytes[tensor];
-    for (uint32_t at = 0; at < end; at += sizeof bytes) {
-      const uint32_t size = end - at < sizeof bytes ? end - at : sizeof bytes;
-      const int error = poet_learner_read(learner, tensor, at, bytes, size);
-      if (error) {
-        return error;
-      }
-      print_bytes(bytes, size);
-    }
-  }
-  print("\n");
-  return 0;
 }

@@ -8,7 +8,7 @@ CORE := -mcpu=cortex-m0plus -mthumb
 FLAGS := -std=c11 -Os -g -ffunction-sections -fdata-sections -Wall -Wextra -Werror \
   -DPOET_BOARD=nano_33_iot
 INCLUDE := -I$(PACKAGE)/src -I$(BOARD) -I$(PORT)/samd21 -I$(PORT)/common
-SOURCES = $(wildcard $(PACKAGE)/src/*.c) $(BOARD)/accelerometer.c $(BOARD)/board.c \
+SOURCES = $(wildcard $(PACKAGE)/src/*.c) $(BOARD)/accelerometer.c $(BOARD)/board.c $(BOARD)/log.c \
   $(filter-out $(PORT)/common/main.c, $(wildcard $(PORT)/common/*.c)) \
   $(wildcard $(PORT)/samd21/*.c)
 LINK := -nostartfiles --specs=nano.specs --specs=nosys.specs -Wl,--gc-sections -Wl,--emit-relocs \

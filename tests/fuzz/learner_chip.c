@@ -5,6 +5,7 @@
 
 #include "chip.h"
 #include "health.h"
+#include "log.h"
 #include "sizes.h"
 #include "small.h"
 
@@ -21,28 +22,6 @@ static struct poet_learner_state state;
 static uint64_t memory[small_MEMORY_BYTES / 8];
 static uint32_t operations; /* of the flash */
 static uint32_t polls;
-
-static void print(const char *text) {
-  chip_uart_send((const uint8_t *)text, (uint32_t)strlen(text));
-}
-
-static void print_number(uint32_t value) {
-  char text[12] = {0};
-  char *at = text + 11;
-  do {
-    *--at = (char)('0' + value % 10);
-    value /= 10;
-  } while (value);
-  print(at);
-  print(" ");
-}
-
-static void print_bytes(const uint8_t *bytes, uint32_t size) {
-  for (uint32_t i = 0; i < size; i++) {
-    print((char[]){"0123456789abcdef"[bytes[i] >> 4],
-                   "0123456789abcdef"[bytes[i] & 15], 0});
-  }
-}
 
 static uint32_t micros(void *context) {
   (void)context;
@@ -85,10 +64,7 @@ static const struct poet_device device = {.micros = micros,
 
 static void check(int result) {
   if (result < 0) {
-    print(poet_learner_text(result));
-    print("\n");
-    for (;;) {
-    }
+    log_error(result);
   }
 }
 
@@ -106,29 +82,16 @@ static void teach(void) {
     for (uint32_t i = 0; i < small_SAMPLE_VALUES; i++) {
       sample[i] = (int16_t)((state.next_step * 2654435761u >> i % 16) % 128);
     }
-    print("teach ");
-    print_number(label);
-    print_number(state.next_step);
-    print_bytes((const uint8_t *)sample, sizeof sample);
-    print("\n");
-    result = poet_learner_teach(&learner, sample, label);
+    result = log_teach(&learner, sample, sizeof sample, label);
     check(result);
-    print(result == POET_BUSY ? "busy\n" : "taught\n");
     check(poet_learner_poll(&learner, 0));
   } while (result == POET_BUSY);
 }
 
 static void save(void) {
-  static uint8_t bytes[512];
   check(poet_learner_save(&learner));
   look();
-  print("saved ");
-  print_number(state.step);
-  for (uint32_t i = 0; i < small_TENSORS; i++) {
-    check(poet_learner_read(&learner, i, 0, bytes, small_tensor_bytes[i]));
-    print_bytes(bytes, small_tensor_bytes[i]);
-  }
-  print("\n");
+  check(log_saved(&learner, state.step, small_TENSORS, small_tensor_bytes));
 }
 
 /* Works in slices with budgets of 0 to 10 ms. Inferences come between the
@@ -152,10 +115,8 @@ int main(void) {
   chip_start();
   check(poet_learner_open(&learner, &small_package, &device, memory,
                           sizeof memory));
+  check(log_state(&learner));
   look();
-  print("step ");
-  print_number(state.step);
-  print("\n");
   for (; state.step < STEPS; look()) {
     teach();
     check(poet_learner_learn(&learner, 1));

@@ -28,7 +28,7 @@ from bench.commits import commit
 
 BOARDS = {"nano_33_iot": ("samd21", "m0plus"), "nrf52840_dk": ("nrf52840", "m4f")}
 PROGRAM = Path(__file__).with_suffix("").with_name("learner_chip.c")
-LOG = resource("examples") / "nano_33_iot" / "log.py"
+LOG = resource("examples") / "nano_33_iot" / "log.c"  # log.py, next to it, reads what it prints
 MOST_SECONDS = 60
 
 
@@ -41,11 +41,11 @@ def build(board: str, folder: Path, *options: str) -> Path:
     subprocess.run(
         ["arm-none-eabi-gcc", "-mthumb", *CORES[core], "-std=c11", "-Os", "-ffunction-sections",
          "-fdata-sections", "-Wall", "-Wextra", "-Werror", f"-DPOET_BOARD={board}", f"-I{source}",
-         f"-I{port / 'common'}", f"-I{port / chip}", "-nostartfiles", "--specs=nano.specs",
-         "--specs=nosys.specs", "-Wl,--gc-sections", "-Wl,--emit-relocs",
+         f"-I{port / 'common'}", f"-I{port / chip}", f"-I{LOG.parent}", "-nostartfiles",
+         "--specs=nano.specs", "--specs=nosys.specs", "-Wl,--gc-sections", "-Wl,--emit-relocs",
          "-Wl,--no-warn-rwx-segments",
-         f"-L{port / 'common'}", f"-T{port / chip / f'{chip}.ld'}", PROGRAM, *source.glob("*.c"),
-         *own, *(port / chip).glob("*.c"), "-lm", *options, "-o", elf],
+         f"-L{port / 'common'}", f"-T{port / chip / f'{chip}.ld'}", PROGRAM, LOG,
+         *source.glob("*.c"), *own, *(port / chip).glob("*.c"), "-lm", *options, "-o", elf],
         check=True,
     )  # fmt: skip
     return elf
@@ -70,7 +70,8 @@ def replayed(lines: Sequence[str], folder: Path) -> None:
     names = ("log", "package", "trace.npz", "device.safetensors")
     log, package, trace, weights = (folder / name for name in names)
     subprocess.run(
-        [sys.executable, LOG, log, package, "--trace", trace, "--weights", weights],
+        [sys.executable, LOG.with_suffix(".py"), log, package, "--trace", trace,
+         "--weights", weights],
         check=True, capture_output=True,
     )  # fmt: skip
     step = api.step_of_weights(weights)

@@ -137,7 +137,9 @@ def moves(
         done + 2, "--save-weights", tmp_path / "trained.safetensors",
     )  # fmt: skip
     poet_host(*train, "--resume").fails(2, "`poet-host card export CARD weights.safetensors")
-    assert poet_host("card", "check", card).code == 0
+    poet_host("card", "write", now, "--data", "digits", "-o", card).fails(2, card, "card export")
+    checked = poet_host("card", "check", card, "--json")
+    assert (checked.code, checked.json["plan_part"]) == (0, "earlier")
     assert poet_host("card", "export", card, weights).code == 0
     assert weights.read_bytes() == (folder / saved).read_bytes()
     result = poet_host(*train, "--resume", "--load-weights", weights, "--erase-card")

@@ -183,13 +183,15 @@ class Card(Closing):
         self.device.close()
 
 
-def open_card(path: str | Path, *, writable: bool = False) -> Card:
+def open_card(path: str | Path, *, writable: bool = False, named: Path | None = None) -> Card:
     """Open a card image, or the device of a card. No board can use it until it is closed.
+
+    Messages call it `named` (None: `path`).
 
     If `writable` is True, `write_card` may change it: an error then leaves it half written. Raises
     BadInput if the file has no poet partition, PoetError if a board uses it.
     """
-    return Card(CardDevice(path, writable=writable))
+    return Card(CardDevice(path, writable=writable, named=named))
 
 
 def connect(

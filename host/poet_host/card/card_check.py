@@ -14,6 +14,7 @@ from ..schedule.model import (
     BLOCK,
     CURRENT,
     FIXED,
+    FORMAT,
     INPUT,
     PAGE,
     SHARED,
@@ -102,7 +103,7 @@ class _Check:
             )
             tensors, states = self.slots(model, _names(note, schedule))
             job = self.job(model)
-            if job and (model_part, plan_part) != ("whole", "whole"):
+            if job and not {model_part, plan_part} <= {"whole", "earlier"}:
                 self.problems.append("without its schedule, the job cannot run: write it again")
         note_blocks = [slots.MODEL_BLOCK + place // BLOCK for place in PLACES]
         if self.commit and not note and "damaged" in map(self.without_content, note_blocks):
@@ -169,7 +170,8 @@ class _Check:
             if row["magic"] == _C["POET_PLAN_MAGIC"] and part_crc(part) == row["crc"]:
                 is_own = model is not None and row["model_crc"] == model.crc
                 return "whole" if is_own else "foreign"
-        return self.without_content(slots.PLAN_BLOCK)
+        state = self.without_content(slots.PLAN_BLOCK)
+        return "earlier" if state == "damaged" and self.card.version != FORMAT else state
 
     def model_of_weights(self, on_card: Model | None, schedule: Schedule | None) -> Model | None:
         if self.commit is None:

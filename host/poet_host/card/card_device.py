@@ -46,8 +46,10 @@ class CardDevice(CardFile):
     is complete.
     """
 
-    def __init__(self, path: Path | str, *, writable: bool = False) -> None:
-        super().__init__(path, writable=writable)
+    def __init__(
+        self, path: Path | str, *, writable: bool = False, named: Path | None = None
+    ) -> None:
+        super().__init__(path, writable=writable, named=named)
         self.model: Model | None = None  # of the loaded schedule
         self._trailers: dict[int, list[bytes]] = {}  # of the written tensors, by number
 

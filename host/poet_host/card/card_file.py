@@ -49,7 +49,8 @@ def other_format(version: int, card: object) -> BadInput:
         own = "" if version in READABLE else " of poet-host 0.2.0"
         advice = (
             f"save its weights with `poet-host card export CARD weights.safetensors`{own}, then "
-            "continue with --resume, --load-weights weights.safetensors and --erase-card"
+            "continue with --resume, --load-weights weights.safetensors and --erase-card. If it "
+            "holds none, --erase-card is enough"
         )
     return BadInput(
         f"{card} has storage format {version}, but this poet-host has format {FORMAT}: {advice}"
@@ -59,6 +60,8 @@ def other_format(version: int, card: object) -> BadInput:
 class CardFile(Closing):
     """An open card image, or device of a card, which no board uses until it is closed.
 
+    Messages call it `named`, if that is given: the file that it will replace.
+
     If the partition table does not lead to a store, the card is searched for one. `has_table` is
     False if one was found. Raises BadInput if `path` has no poet partition, or if it must be
     writable and the table is wrong. Raises PoetError if a board uses it.
@@ -66,9 +69,11 @@ class CardFile(Closing):
 
     tensor_names: Sequence[str] = ()  # errors then name a tensor, not its number
 
-    def __init__(self, path: Path | str, *, writable: bool = False) -> None:
-        self.path, self.writable = Path(path), writable
-        self._file = _opened(self.path, writable)
+    def __init__(
+        self, path: Path | str, *, writable: bool = False, named: Path | None = None
+    ) -> None:
+        self.path, self.writable = named or Path(path), writable
+        self._file = _opened(Path(path), writable)
         try:
             if not locked(self._file.fileno()):
                 raise PoetError(

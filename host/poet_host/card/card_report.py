@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 SlotState = Literal["whole", "damaged", "old", "empty"]
-PartState = Literal["whole", "damaged", "empty", "foreign"]
+PartState = Literal["whole", "damaged", "empty", "foreign", "earlier"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ class CardReport:
     blocks: int  # that the store uses
     commits: tuple[CommitReport, ...]
     model_part: PartState  # foreign: whole, but not that of the weights
-    plan_part: PartState  # foreign: whole, but not for this model part
+    # foreign: whole, but not for this model part; earlier: in the card's earlier format, not read
+    plan_part: PartState
     notes: tuple[str | None, ...]  # the model's name in each valid note
     weights: StateReport | None
     prior: StateReport | None

@@ -142,7 +142,7 @@ def write(given: WriteOptions) -> None:
     size_bytes = api.card_image_bytes(schedule, dataset, last - first) if given.is_new else None
     with (
         api.new_storage(image, size_bytes) if image else nullcontext(given.storage) as file,
-        _connected(schedule, given.port, file, writable=True) as connection,
+        _connected(schedule, given.port, file, image, writable=True) as connection,
         progress(f"writing {graph.name} and {dataset.name}") as report,
     ):
         state = api.write_card(
@@ -320,11 +320,16 @@ def check(
 
 
 def _connected(
-    schedule: api.Schedule, port: str | None, storage: Path | None, *, writable: bool = False
+    schedule: api.Schedule,
+    port: str | None,
+    storage: Path | None,
+    named: Path | None = None,
+    *,
+    writable: bool = False,
 ) -> api.Connection | api.Card:
     if port is None:
         assert storage is not None
-        return api.open_card(storage, writable=writable)
+        return api.open_card(storage, writable=writable, named=named)
     arena_bytes = api.arena_for(schedule, port, None if writable else storage)
     return api.connect(port, storage=storage, arena_bytes=arena_bytes)
 

@@ -3,22 +3,25 @@
 from collections.abc import Iterator
 
 from ..card.card_report import CardReport, CommitReport, JobReport, StateReport, TensorReport
+from ..schedule.model import FORMAT
 
 Row = tuple[str, str]
-_FOREIGN = {
-    "model part": "whole, but not that of the weights",
-    "plan part": "whole, but not for this model part",
+_PARTS = {
+    ("model part", "foreign"): "whole, but not that of the weights",
+    ("plan part", "foreign"): "whole, but not for this model part",
+    ("plan part", "earlier"): "of that format, not read",
 }
 _MAX_ROWS = 20  # of damaged tensors
 
 
 def card_rows(report: CardReport) -> list[Row]:
     """Return the rows of a table of what a card holds."""
-    rows = [("store", f"format {report.format}, {report.blocks:,} blocks")]
+    refused = "" if report.format == FORMAT else " (boards of this version refuse it)"
+    rows = [("store", f"format {report.format}{refused}, {report.blocks:,} blocks")]
     newest = max((commit.sequence or 0 for commit in report.commits), default=0)
     rows += [_commit_row(commit, newest) for commit in report.commits]
     for name, state in (("model part", report.model_part), ("plan part", report.plan_part)):
-        rows.append((name, _FOREIGN[name] if state == "foreign" else state))
+        rows.append((name, _PARTS.get((name, state), state)))
     rows.append(("notes", ", ".join(note for note in report.notes if note) or "none"))
     if report.weights:
         rows.append((f"weights of step {report.weights.step:,}", _state(report.weights)))

@@ -22,7 +22,8 @@ from poet_host.run import calibrate
 from poet_host.run.energy import mean_energy_uj
 from poet_host.run.run import Run
 from poet_host.schedule.schedule import Schedule
-from poet_host.sim.board import POWER_CUT, SimulatedBoard
+from poet_host.sim.board import SimulatedBoard
+from poet_host.sim.running import POWER_CUT
 from poet_host.sim.simulated_chip import CardFault
 from poet_host.sizes import as_bytes
 from support import toy, whole_runs as runs

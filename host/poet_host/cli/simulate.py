@@ -8,8 +8,9 @@ import click
 
 from .. import api
 from ..errors import PoetError
-from ..sim.board import POWER_CUT, SimulatedBoard
+from ..sim.board import SimulatedBoard
 from ..sim.chipfile import DEFAULT_CARD, load_cards
+from ..sim.running import POWER_CUT
 from ..sim.simulated_chip import FAULT_KINDS
 from ..sizes import size_bytes
 from . import completion

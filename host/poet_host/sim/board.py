@@ -1,25 +1,23 @@
 """A simulated board: a process that runs the firmware image, with a serial port."""
 
-import contextlib
 import json
 import mmap
 import os
-import subprocess
+import pickle
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 
-from ..closing import Closing
 from ..device.board import load_board
 from ..errors import PoetError
 from ..temporary import temporary_file
 from .chip_library import build_chip_library
+from .running import RunningBoard
 from .scene import Scene
-from .simulated_chip import METER, POWER_CUT_CODE, CardFault, Meter, Settings
-
-POWER_CUT = "power cut"
+from .simulated_chip import METER, CardFault, Meter, SimulatedChip
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,8 @@ class Energy:
         return float(sum(astuple(self)))
 
 
-class SimulatedBoard(Closing):
-    """A simulated board: a chip in the process `process`, with the serial port `port` (a pty).
+class SimulatedBoard(RunningBoard):
+    """A simulated board, with a pty as its serial port.
 
     `storage`: image of the card (None: no card). `faults`: faults of the card, the same in every
     run. `seed` varies the card's times. `card`: fields of sdcard_config (chip/api.h) that replace
@@ -76,34 +74,19 @@ class SimulatedBoard(Closing):
         ):
             file.truncate(METER.size)
             self._shared = mmap.mmap(file.fileno(), METER.size)
-            settings = Settings(
-                board,
-                str(elf),
-                str(storage) if storage else None,
-                tuple(faults),
-                dict(card or {}),
-                seed,
-                usb,
-                alone,
-                file.fileno(),
-                str(flash) if flash else None,
-                scene,
-                self._led.fileno(),
-            )
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "poet_host.sim.process", json.dumps(asdict(settings))],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,  # so that Ctrl-C interrupts only the host program
-                pass_fds=(file.fileno(), self._led.fileno()),
+            chip = partial(
+                SimulatedChip, board, elf, storage, faults=faults, card=card, seed=seed, usb=usb,
+                flash=flash, scene=scene,
+            )  # fmt: skip
+            files = file.fileno(), self._led.fileno()
+            settings = pickle.dumps((chip, usb, alone, scene, *files)).hex()
+            super().__init__(
+                [sys.executable, "-m", "poet_host.sim.process", settings],
+                pass_fds=files,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
             )
-        assert self.process.stdout is not None
-        self.port = self.process.stdout.readline().strip()
         if not self.port:
-            reason = self.ended or "no message"
+            reason = self.ended
             self.close()
             raise PoetError(f"the simulated {board} did not start: {reason}")
 
@@ -142,29 +125,6 @@ class SimulatedBoard(Closing):
             power.other_uw * seconds,
         )
 
-    @property
-    def ended(self) -> str | None:
-        """None while the board runs; then POWER_CUT, or the program's error."""
-        code = self.process.poll()
-        if code is None and not self.port:
-            code = self.process.wait()
-        if code is None:
-            return None
-        if code == POWER_CUT_CODE:
-            return POWER_CUT
-        if self.process.stderr is not None and not self.process.stderr.closed:
-            self._reason = self.process.stderr.read().strip() or f"exit code {code}"
-            self.process.stderr.close()
-        return self._reason
-
-    def wait(self, timeout_s: float) -> str | None:
-        """Wait up to `timeout_s` for the board to exit, then return `ended`."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout_s)
-        return self.ended
-
-    _reason = ""
-
     def set_card_present(self, present: bool) -> None:
         """Insert the card if `present` is True, else remove it."""
         self._ask("card", present)
@@ -182,15 +142,6 @@ class SimulatedBoard(Closing):
         self.process.stdin.write(json.dumps({what: value}) + "\n")
         self.process.stdin.flush()
 
-    def kill(self) -> None:
-        """End the board at once, as a power cut does."""
-        self.process.kill()
-        self.process.wait()
-
     def close(self) -> None:
-        if self.process.poll() is None:
-            self.kill()
+        super().close()
         self._led.close()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if stream is not None and not stream.closed:
-                stream.close()

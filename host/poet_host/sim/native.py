@@ -3,18 +3,17 @@
 import errno
 import os
 import struct
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
 from .. import isa
-from ..closing import Closing
 from ..device.board import load_board
 from ..errors import BadInput, PoetError
 from ..firmware_build.native import build_native, runner
 from ..temporary import locked
+from .running import RunningBoard
 
 DEFAULT_ARENA_BYTES = 24 * 1024
 BLOCK_BYTES = isa.constants()["POET_BLOCK"]
@@ -88,8 +87,8 @@ def _written_ranges(file: FileIO) -> Iterator[tuple[int, int]]:
         yield begin, end
 
 
-class NativeBoard(Closing):
-    """A running native board: `process`, with the serial port at the path `port`.
+class NativeBoard(RunningBoard):
+    """A running native board.
 
     `board` is `native`, or one of `linux_boards`, whose program then runs. If the storage file is
     missing, too small or has no poet partition, `storage_status` in poet_hello reports this.
@@ -118,46 +117,15 @@ class NativeBoard(Closing):
         command += ["--arena", str(arena_bytes), "--board", board, "--id", unique_id]
         command += ["--alone"] if alone else []
         command += [] if listen is None else ["--listen", listen, "--idle", str(idle_s)]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # so that Ctrl-C interrupts only the host program
-        )
-        assert self.process.stdout is not None
-        self.port = self.process.stdout.readline().strip()
+        super().__init__(command)
         if not self.port:
-            _, message = self.process.communicate()
+            message = self.ended or ""
             if "cannot listen there" in message:
                 raise BadInput(
-                    f"{listen}: {message.strip()}: name a free port of this computer, such as 3333"
+                    f"{listen}: {message}: name a free port of this computer, such as 3333"
                 )
             if "POET_TOKEN must" in message:
                 raise BadInput(
                     f"{message.splitlines()[0]}: change POET_TOKEN, or unset it for a random token"
                 )
-            raise PoetError(f"the native board did not start: {message.strip()}")
-
-    @property
-    def ended(self) -> str | None:
-        """None while the board runs; then its exit code as text."""
-        code = self.process.poll()
-        return None if code is None else f"exit code {code}"
-
-    def kill(self) -> None:
-        """End the board at once, as a power cut does."""
-        self.process.kill()
-        self.process.wait()
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        for stream in (self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
+            raise PoetError(f"the native board did not start: {message}")

@@ -15,15 +15,17 @@ unless the board is started alone.
 import json
 import mmap
 import os
+import pickle
 import select
 import sys
+from collections.abc import Callable
 from dataclasses import astuple
-from pathlib import Path
 
 from ..errors import PoetError
-from ..schema import convert
 from .pty_port import PtyPort, UsbPtyPort
-from .simulated_chip import METER, POWER_CUT_CODE, Settings, SimulatedChip
+from .running import POWER_CUT_CODE
+from .scene import Scene
+from .simulated_chip import METER, SimulatedChip
 
 SLICE_TICKS = 2_000_000
 TALKING_TICKS = 100_000  # ticks per run of the chip while host and busy program exchange bytes
@@ -33,27 +35,26 @@ FAULT_CODE = 70
 
 
 class Process:
-    def __init__(self, settings: Settings) -> None:
-        self.chip = SimulatedChip(
-            settings.board,
-            Path(settings.elf),
-            Path(settings.storage) if settings.storage else None,
-            faults=settings.faults,
-            card=settings.card,
-            seed=settings.seed,
-            usb=settings.usb,
-            flash=Path(settings.flash) if settings.flash else None,
-            scene=settings.scene,
-        )
-        self.scene, self.led = settings.scene, settings.led
+    """The chip, its pty, and the files of a SimulatedBoard: its METER and the LED's changes."""
+
+    def __init__(
+        self,
+        chip: Callable[[], SimulatedChip],
+        usb: bool,
+        alone: bool,
+        scene: Scene | None,
+        meter: int,
+        led: int,
+    ) -> None:
+        self.chip, self.scene, self.led = chip(), scene, led
         self.earlier_s = 0.0  # time before the latest reset
-        self.shared = mmap.mmap(settings.meter, METER.size)
-        self.pty = UsbPtyPort() if settings.usb else PtyPort()
+        self.shared = mmap.mmap(meter, METER.size)
+        self.pty = UsbPtyPort() if usb else PtyPort()
         self.line = self.pty.line if isinstance(self.pty, UsbPtyPort) else None
         self.control = bytearray()
         self.parent = os.getppid()
         self.announced = False
-        self.attended = settings.alone  # False: the board still waits for a host
+        self.attended = alone  # False: the board still waits for a host
         self.output = b""  # output of a busy program, kept until its reply is complete
         self.talking = False  # True: host and busy program have just exchanged bytes
 
@@ -166,7 +167,7 @@ class Process:
 
 def main() -> int:
     try:
-        return Process(convert(json.loads(sys.argv[1]), Settings, "settings")).run()
+        return Process(*pickle.loads(bytes.fromhex(sys.argv[1]))).run()
     except PoetError as error:
         print(error, file=sys.stderr)
         return error.exit_code

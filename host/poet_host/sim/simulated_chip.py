@@ -113,25 +113,6 @@ class Meter:
 
 METER_FIELDS = [field.name for field in fields(Meter)]
 METER = struct.Struct(f"<{len(METER_FIELDS)}Q")  # layout of a Meter in shared memory
-POWER_CUT_CODE = 75  # exit code of a board's process after a power cut
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Arguments that a SimulatedBoard passes to its process, as JSON."""
-
-    board: str
-    elf: str
-    storage: str | None
-    faults: tuple[CardFault, ...]
-    card: dict[str, int | str]
-    seed: int
-    usb: bool
-    alone: bool
-    meter: int  # file descriptor of the shared memory with the METER
-    flash: str | None = None  # file with the content of the chip's flash
-    scene: Scene | None = None
-    led: int = -1  # file descriptor for the changes of the LED
 
 
 def _pin(text: str | None) -> int:

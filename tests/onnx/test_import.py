@@ -232,6 +232,15 @@ UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "InstanceNormalization", {"scale": random(4), "shift": random(4)}, {"epsilon": 0.01},
     ),
     "concat with a constant": ("Concat", {"c": random(2, 1, 8, 8)}, {"axis": 1}),
+    "reflected": ("Pad", {"p": np.array([0, 0, 2, 0, 0, 0, 0, 3])}, {"mode": "reflect"}),
+    "edges": ("Pad", {"p": np.array([0, 0, 1, 0, 0, 0, 0, 2])}, {"mode": "edge"}),
+    "larger pixels": ("DepthToSpace", {}, {"blocksize": 2}),
+    "larger pixels of channels": ("DepthToSpace", {}, {"blocksize": 2, "mode": "CRD"}),
+    "smaller pixels": ("SpaceToDepth", {}, {"blocksize": 2}),
+    "as a float": ("CastLike", {"like": random(1)}, {}),
+    "product by letters": ("Einsum", {"b": random(3, 2, 8)}, {"equation": "ncHw, knw ->n H kc"}),
+    "maximum of tensors": ("Max", {"a": random(4, 8, 8), "b": random(8)}, {}),
+    "minimum of tensors": ("Min", {"a": random(2, 4, 8, 8)}, {}),
 }  # fmt: skip
 
 

@@ -160,6 +160,15 @@ def test_a_file_has_the_answers_of_the_runtime(kind: str, direction: str) -> Non
     same_as_runtime(model([layer], (STEPS, BATCH, FEATURES), constants), batch=STEPS)
 
 
+def test_lengths_of_sequences_must_be_those_of_all_steps() -> None:
+    layer = node("LSTM", ["x", "w", "r", "b", "lengths"])
+    shape, constants = (STEPS, BATCH, FEATURES), weights("LSTM")
+    whole = np.full(BATCH, STEPS, np.int32)
+    same_as_runtime(model([layer], shape, {**constants, "lengths": whole}), batch=STEPS)
+    with pytest.raises(BadInput, match="one length"):
+        imported(model([layer], shape, {**constants, "lengths": whole - 1}), batch=STEPS)
+
+
 @pytest.mark.parametrize(
     ("kind", "attributes", "word"),
     [

@@ -19,6 +19,8 @@ from .rules import (
     sizes_of,
 )
 
+MOST_MOVING_AXES = 4  # of the kernel, after axes that stay next to each other are merged
+
 Change = Callable[[Fields], Fields]
 Mark = TypeVar("Mark")
 
@@ -189,12 +191,8 @@ def _reshape(x: Shape, shape: tuple[int, ...]) -> Spec:
     return Spec(whole, {})
 
 
-def _transpose(x: Shape, order: tuple[int, ...]) -> Spec:
-    """Transpose x: axis i of the output is axis order[i] of x."""
-    rank = len(x)
-    order = tuple(axis_of(axis, rank) for axis in order)
-    if sorted(order) != list(range(rank)):
-        raise ValueError(f"`order` ({order}) must name each of the {rank} axes once")
+def axes_that_move(x: Shape, order: Sequence[int]) -> list[list[int]]:
+    """Return the axes of x in their new order. Axes that stay next to each other are one list."""
     kept = [axis for axis in order if x[axis] != 1]
     runs: list[list[int]] = []
     before = {axis: i for i, axis in enumerate(sorted(kept))}
@@ -203,10 +201,20 @@ def _transpose(x: Shape, order: tuple[int, ...]) -> Spec:
             runs[-1].append(axis)
         else:
             runs.append([axis])
-    if len(runs) > 4:
+    return runs
+
+
+def _transpose(x: Shape, order: tuple[int, ...]) -> Spec:
+    """Transpose x: axis i of the output is axis order[i] of x."""
+    rank = len(x)
+    order = tuple(axis_of(axis, rank) for axis in order)
+    if sorted(order) != list(range(rank)):
+        raise ValueError(f"`order` ({order}) must name each of the {rank} axes once")
+    runs = axes_that_move(x, order)
+    if len(runs) > MOST_MOVING_AXES:
         raise ValueError(
-            "the operator merges axes that stay next to each other in `order`, but more than 4 "
-            "axes remain: reshape the input to fewer axes"
+            "the operator merges axes that stay next to each other in `order`, but more than "
+            f"{MOST_MOVING_AXES} axes remain: transpose in several steps"
         )
     places = sorted(runs)
     first = 4 - len(runs)

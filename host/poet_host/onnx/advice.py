@@ -19,7 +19,6 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
         *("Shrink", "Softsign", "ThresholdedRelu"),
     ),
     "this operator is not supported: use Resize instead": ("MaxUnpool", "Upsample"),
-    "this operator is not supported: write it as Reshape, Transpose and MatMul": ("Einsum",),
     "this normalisation is not supported: use BatchNormalization or LayerNormalization": (
         *("LRN", "LpNormalization", "MeanVarianceNormalization"),
     ),
@@ -31,7 +30,8 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
     ),
     "the exporter wrote this operator for positions, sizes or types that depend on the data: "
     "compute them from fixed sizes": OF_SIZES,
-    "random operators other than Dropout are not supported: remove the operator": (
+    "random operators other than Dropout are not supported: remove the operator, or make its "
+    "random numbers another input of the model": (
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"),
         "RandomUniformLike",
     ),

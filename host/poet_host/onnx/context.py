@@ -13,6 +13,7 @@ import numpy as np
 
 from ..graph.builder import Builder, Tensor
 from ..graph.graph import Node
+from ..graph.operators_tensor import MOST_MOVING_AXES, axes_that_move
 from ..graph.rules import Shape
 from ..graph.source import Source
 from ..graph.weights import Array
@@ -171,8 +172,7 @@ class Context:
             scaled = self.free_name(f"{name}.scaled")
             made = self.builder.layer("scale", (made,), value.factor, name=scaled)
         if value.is_transposed:
-            moved = self.free_name(f"{name}.moved")
-            made = self.builder.layer("transpose", (made,), value.order, name=moved)
+            made = self._transposed(made, value.order, name)
         if value.pads and value.filling != 0:
             raise Unsupported(
                 "only MaxPool may read a tensor that is padded with minus infinity or the lowest "
@@ -183,6 +183,17 @@ class Context:
                 padded = self.free_name(f"{name}.padded")
                 made = self.builder.layer("pad", (made,), axis, before, after, name=padded)
         return made
+
+    def _transposed(self, x: Tensor, order: tuple[int, ...], name: str) -> Tensor:
+        """Transpose. Each axis in front moves by a layer of its own, until one layer can do it."""
+        rest = identity(order)
+        while len(axes_that_move(x.shape, order)) > MOST_MOVING_AXES:
+            place = next(i for i in rest if order[i] != i)
+            step = (*rest[:place], order[place], *(i for i in rest[place:] if i != order[place]))
+            moved = self.free_name(f"{name}.moved")
+            x = self.builder.layer("transpose", (x,), step, name=moved)
+            order = tuple(step.index(axis) for axis in order)
+        return self.builder.layer("transpose", (x,), order, name=self.free_name(f"{name}.moved"))
 
     def is_frozen(self, given: Constant) -> bool:
         """Return True if the constant is a buffer or a frozen parameter of the PyTorch module."""

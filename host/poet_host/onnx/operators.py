@@ -57,6 +57,43 @@ def _matmul(node: ImportedNode) -> Tensor | Deferred:
     return _linear(node, node.transposed(1, len(node.deferred(0).shape)))
 
 
+def _einsum(node: ImportedNode) -> Deferred:
+    """Compute a product of two tensors, whose axes have letters, as a matrix product."""
+    equation = node.attribute("equation").replace(" ", "")
+    sides, _, last = equation.partition("->")
+    names = sides.split(",")
+    if (
+        len(names) != 2
+        or not last
+        or any(len({*axes}) < len(axes) for axes in [*names, last])
+        or (not {*names[0]} ^ {*names[1]} <= {*last} <= {*names[0]} | {*names[1]})
+    ):
+        raise Unsupported(
+            f"the equation {equation} is not supported: use two inputs, letters that occur once in "
+            "each, and sum only over letters of both inputs"
+        )
+    tensors = [node.stored(0), node.stored(1)]
+    sizes = {
+        axis: size
+        for axes, x in zip(names, tensors, strict=True)
+        for axis, size in zip(axes, x.shape, strict=True)
+    }
+    batch = [axis for axis in names[0] if axis in names[1] and axis in last]
+    summed = [axis for axis in names[0] if axis not in last]
+    free = [[axis for axis in axes if axis not in batch + summed] for axes in names]
+
+    def matrix(number: int, rows: list[str], columns: list[str]) -> Tensor:
+        order = tuple(map(names[number].index, batch + rows + columns))
+        made = node.materialise(Deferred(tensors[number], order), node.helper_name("moved"))
+        parts = (batch, rows, columns)
+        return Tensor(made.name, tuple(prod(sizes[axis] for axis in part) for part in parts))
+
+    y = node.layer("matmul", (matrix(0, free[0], summed), matrix(1, summed, free[1])))
+    order = [*batch, *free[0], *free[1]]
+    whole = Tensor(y.name, tuple(sizes[axis] for axis in order))
+    return Deferred(whole, tuple(order.index(axis) for axis in last))
+
+
 def _product(node: ImportedNode) -> Tensor | Deferred:
     """Add a matrix product whose second factor is computed from the data.
 
@@ -202,6 +239,7 @@ RULES: dict[str, Rule] = {
     **RECURRENT_RULES,
     **WINDOW_RULES,
     "BatchNormalization": _batchnorm,
+    "Einsum": _einsum,
     "Gemm": _gemm,
     "GroupNormalization": _groupnorm,
     "InstanceNormalization": _instancenorm,

@@ -43,11 +43,8 @@ def _check(node: ImportedNode) -> None:
         raise Unsupported(
             "the attributes layout, input_forget and clip are not supported: leave them out"
         )
-    if node.has(4) or node.has(7):
-        raise Unsupported(
-            "lengths of sequences and peepholes are not supported: use sequences of one length, "
-            "without pack_padded_sequence"
-        )
+    if node.has(7):
+        raise Unsupported("peepholes are not supported: use a layer without them")
 
 
 def _parameters_of(node: ImportedNode, name: str) -> Iterator[str]:
@@ -165,6 +162,11 @@ def _recurrent(node: ImportedNode) -> list[Tensor | Deferred]:
     if len(x.shape) != 3:
         raise Unsupported(
             f"the input has the shape {x.shape}, but must be (steps, batch, features)"
+        )
+    if node.has(4) and (node.is_tensor(4) or {*node.constant(4).value.tolist()} != {x.shape[0]}):
+        raise Unsupported(
+            "sequences of several lengths are not supported: use sequences of one length, without "
+            "pack_padded_sequence"
         )
     whole = [_weights(node, number) if node.has(number) else [] for number in (1, 2, 3)]
     directions = _DIRECTIONS[node.attribute("direction", "forward")]

@@ -89,19 +89,34 @@ def _sum_of_all(node: ImportedNode) -> Tensor:
 
 
 def _bound(which: str) -> Rule:
-    """Return the rule for Min or Max of a tensor and a number."""
+    """Return the rule for Min or Max of a tensor and a number, or of tensors."""
 
-    def rule(node: ImportedNode) -> Tensor:
+    def rule(node: ImportedNode) -> Tensor | Deferred:
         for x in (0, 1) if len(node.onnx.inputs) == 2 else ():
             number = node.scalar(1 - x)
             if number is not None:
                 low, high = (number, None) if which == "Max" else (None, number)
                 return _clipped(node, low, high, x)
-        raise Unsupported(
-            f"`{which}` is supported only for a tensor and a constant number: use Sub, Relu and Add"
-        )
+        return _largest_of(node, 1.0 if which == "Max" else -1.0)
 
     return rule
+
+
+def _largest_of(node: ImportedNode, sign: float) -> Deferred:
+    """Compute the maximum of all inputs by max pooling. With the sign -1, it is the minimum."""
+    inputs = [node.stored(number) for number in range(len(node.onnx.inputs))]
+    shape = np.broadcast_shapes(*(x.shape for x in inputs))
+    whole: list[Tensor] = []
+    for x in inputs:
+        made = node.materialise(_scaled(deferred(x), sign), node.helper_name("signed"))
+        if made.shape != shape:
+            made = node.layer("expand", (made,), shape, name=node.helper_name("expanded"))
+        whole.append(Tensor(made.name, (shape[0], 1, 1, prod(shape[1:]))))
+    rows = whole[0]
+    for other in whole[1:]:
+        rows = node.layer("concat", (rows, other), 2, name=node.helper_name("rows"))
+    y = node.layer("maxpool2d", (rows,), (len(whole), 1))
+    return _scaled(deferred(Tensor(y.name, shape)), sign)
 
 
 def _reduced(kind: str) -> Rule:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..graph.builder import Tensor
 from ..graph.operators_tensor import axis_of
+from .advice import advice
 from .context import Deferred, Parts, Unsupported, deferred
 from .fold import Constant
 from .node import ImportedNode, Rule
@@ -40,6 +41,14 @@ def _cast(node: ImportedNode) -> Deferred:
     tokens = x.tensor.name in node.context.texts
     if not tokens and node.attribute("to") not in _FLOATS:
         raise Unsupported("a cast to this type is not supported: export the model in float32")
+    return x
+
+
+def _cast_like(node: ImportedNode) -> Deferred:
+    x, like, tokens = node.deferred(0), node.sample_values(1), node.context.texts
+    is_float = like[0].dtype.kind == "f" if like else node.deferred(1).tensor.name not in tokens
+    if not is_float or x.tensor.name in tokens:
+        raise Unsupported(advice("CastLike"))
     return x
 
 
@@ -108,15 +117,30 @@ def _transpose(node: ImportedNode) -> Tensor | Deferred:
     return replace(x, order=whole, pads=pads)
 
 
+def _depth_to_space(node: ImportedNode) -> Tensor:
+    x, size = node.tensor(0), node.attribute("blocksize")
+    n, channels, h, w = x.shape
+    c, by_block = channels // size**2, node.attribute("mode", "DCR") == "DCR"
+    blocks = Tensor(x.name, (n, size, size, c, h, w) if by_block else (n, c, size, size, h, w))
+    moved = node.materialise(
+        Deferred(blocks, (0, 3, 4, 1, 5, 2) if by_block else (0, 1, 4, 2, 5, 3))
+    )
+    return Tensor(moved.name, (n, c, h * size, w * size))
+
+
+def _space_to_depth(node: ImportedNode) -> Tensor:
+    x, size = node.tensor(0), node.attribute("blocksize")
+    n, c, h, w = x.shape
+    blocks = Tensor(x.name, (n, c, h // size, size, w // size, size))
+    moved = node.materialise(Deferred(blocks, (0, 3, 5, 1, 2, 4)))
+    return Tensor(moved.name, (n, c * size**2, h // size, w // size))
+
+
 def _pad(node: ImportedNode) -> Deferred:
     x, sides = plain(node.deferred(0)), node.integers(1, "pads") or []
     mode, rank = node.attribute("mode", "constant"), len(x.order)
     filling = float(node.constant(2).value.reshape(-1)[0]) if node.has(2) else 0.0
     filling = LEFT_OUT if filling < -3e38 else filling
-    if mode != "constant":
-        raise Unsupported(
-            f"the padding mode {mode} is not supported: pad with zeros, in the mode `constant`"
-        )
     axes = [axis_of(axis, rank) for axis in (node.integers(3, "axes") or range(rank))]
     pads = [[0, 0] for _ in range(rank)]
     for axis, *pair in zip(axes, sides[: len(axes)], sides[len(axes) :], strict=True):
@@ -125,12 +149,23 @@ def _pad(node: ImportedNode) -> Deferred:
         raise Unsupported(f"the pads {sides} contain negative numbers: use Slice instead")
     if not any(map(any, pads)):
         return x
-    if x.pads and x.filling != filling:
-        x = node.unpadded(0)
+    if mode != "constant":
+        return _mirrored(node, pads, mode)
     if filling not in (0, LEFT_OUT):
         return _padded_with(node, filling, pads)
+    if x.pads and x.filling != filling:
+        x = node.unpadded(0)
     both = zip(x.pads or ((0, 0),) * rank, pads, strict=True)
     return replace(x, pads=tuple((a + c, b + d) for (a, b), (c, d) in both), filling=filling)
+
+
+def _mirrored(node: ImportedNode, pads: list[list[int]], mode: str) -> Deferred:
+    """Pad with elements of the input, in a mode that NumPy has too (reflect, edge, wrap)."""
+    x = node.tensor(0)
+    for axis, pair in enumerate(pads):
+        if any(pair):
+            x = _picked(node, x, axis, np.pad(np.arange(x.shape[axis]), pair, mode).tolist())  # type: ignore[call-overload]
+    return deferred(x)
 
 
 def _padded_with(node: ImportedNode, filling: float, pads: list[list[int]]) -> Deferred:
@@ -338,7 +373,9 @@ def _expand(node: ImportedNode) -> Tensor | Constant:
 
 VIEW_RULES: dict[str, Rule] = {
     "Cast": _cast,
+    "CastLike": _cast_like,
     "Concat": _concat,
+    "DepthToSpace": _depth_to_space,
     "Expand": _expand,
     "Flatten": _flatten,
     "Gather": _gather,
@@ -347,6 +384,7 @@ VIEW_RULES: dict[str, Rule] = {
     "Reshape": _reshape,
     "SequenceAt": _sequence_at,
     "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
     "Split": _split,
     "SplitToSequence": _split_to_sequence,
     "Squeeze": _squeeze,

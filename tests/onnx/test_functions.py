@@ -3,10 +3,11 @@
 from contextlib import suppress
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 from poet_host.errors import BadInput
-from support.onnx_judge import IMAGE, random, same_as_runtime, with_gain
+from support.onnx_judge import IMAGE, answers, imported, random, same_as_runtime, with_gain
 from support.onnx_models import model
 
 
@@ -50,3 +51,11 @@ def test_a_softplus_that_pytorch_protects_from_an_overflow(threshold: float) -> 
     else:  # this Where changes numbers: it is not lost
         with suppress(BadInput):
             same_as_runtime(data)
+
+
+def test_swish() -> None:
+    data = with_gain("Swish", IMAGE, opset=24, alpha=0.5)
+    x, y = answers(imported(data))
+    gain = onnx.numpy_helper.to_array(onnx.load_model_from_string(data).graph.initializer[0])
+    scaled = x * gain
+    assert np.allclose(y, scaled / (1 + np.exp(-scaled / 2)), atol=1e-5)

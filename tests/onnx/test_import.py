@@ -283,14 +283,6 @@ def test_group_normalisation(opset: int, count: int) -> None:
     assert {node.name for node in graph.trainable} == {"gain", "scale", "shift"}
 
 
-def test_swish() -> None:
-    data = with_gain("Swish", IMAGE, opset=24, alpha=0.5)
-    x, y = answers(imported(data))
-    gain = onnx.numpy_helper.to_array(onnx.load_model_from_string(data).graph.initializer[0])
-    scaled = x * gain
-    assert np.allclose(y, scaled / (1 + np.exp(-scaled / 2)), atol=1e-5)
-
-
 @pytest.mark.parametrize("bias", [(), (1,), (4, 1), (4, 3)])
 def test_gemm_adds_a_computed_tensor(bias: tuple[int, ...]) -> None:
     constants = {"w": random(5, 3), "b": np.float32(2) if not bias else random(*bias)}

@@ -29,7 +29,7 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 4592, "reference": 1369, "onnx": 4368, "device": 1460, "firmware_build": 1666,
+    "graph": 4600, "reference": 1369, "onnx": 4472, "device": 1460, "firmware_build": 1666,
     "sim": 1633, "profile": 1097, "packing": 378, "plan": 3434, "stream": 2059, "solver": 7031,
     "baselines": 2174, "schedule": 2889, "data": 1893, "card": 1946, "run": 2158, "check": 845,
     "view": 1441, "compare": 469, "package": 1248, "api": 2416, "cli": 3839,
@@ -41,7 +41,7 @@ FOLDERS = {
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 8145, "examples": 1925, "tests": 67794,
+    "bench": 8145, "examples": 1925, "tests": 67810,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

@@ -44,7 +44,7 @@ def with_slices(problem: Problem, graph: Graph, limit_us: float) -> Problem:
                 if found := known[key]:
                     nests[cost.name, 0], longest_us = found.nest, found.longest_us
                     cost = _in_slices(cost, prices, node, found)
-            slices[cost.name] = round(longest_us, 1)
+            slices[cost.name] = max(round(longest_us, 1), 0.1)
         nodes.append(cost)
     costs = replace(problem.graph, nodes=tuple(nodes))
     streaming = replace(streaming, nests=nests, slice_us=limit_us, slices=slices)

@@ -1,11 +1,16 @@
 """Files that poet-host wrote: every later version reads them, or refuses them with what to do."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import poet_host as poet
 import pytest
+from card.test_card import wait_for
+from poet_host import isa
+from poet_host.card.card_device import CardDevice
 from poet_host.errors import BadInput
 from poet_host.plan.costgraph import dump_cost_graph, load_cost_graph
 from poet_host.plan.plan import Statement, plan_from_json
@@ -14,7 +19,9 @@ from poet_host.plan.verify import verify
 from poet_host.profile.profile import Profile
 from poet_host.run.run import Run
 from poet_host.schedule.decode import decode
+from poet_host.schedule.nests import Streamed
 from poet_host.schedule.schedule import Schedule, parse
+from poet_host.sim.native import NativeBoard
 from support import corpus, whole_runs as runs
 from support.command import Command
 
@@ -91,12 +98,75 @@ def test_a_profile_and_a_run_lose_nothing(folder: Path) -> None:
 
 
 def test_schedules_train_to_the_same_bits() -> None:
-    run = runs.train(schedule("small"), steps=corpus.STEPS)
-    recorded = Run.load(corpus.NOW / "run.json")
-    assert [step.loss for step in run.steps] == [step.loss for step in recorded.steps]
-    assert same_weights(run, "small")
-    data = poet.load_data(corpus.STREAMED_DATA)
-    assert same_weights(runs.train(schedule("streamed"), data, steps=corpus.STEPS), "streamed")
+    for name, data in corpus.SCHEDULES.items():
+        run = runs.train(schedule(name), data, steps=corpus.STEPS)
+        assert same_weights(run, name), name
+        if name == "small":
+            recorded = Run.load(corpus.NOW / "run.json")
+            assert [step.loss for step in run.steps] == [step.loss for step in recorded.steps]
+
+
+def statements(made: Schedule) -> set[str]:
+    """The kinds of statements in a schedule."""
+    found, computed = set[str](), set[str]()
+    for it in decode(made):
+        if not isinstance(it, Statement):
+            found.add("wait")
+            continue
+        kind: str = it.op
+        if isinstance(it, Streamed):
+            kind = "pair" if it.nest.also else "statistics" if it.nest.statistics else "stream"
+        elif it.mode:
+            kind = "in place"
+        found |= {kind, "again: " + kind} if it.node in computed else {kind}
+        computed |= {it.node} if it.op == "compute" else set()
+    return found
+
+
+def test_every_part_of_the_format_is_in_a_file(tmp_path: Path) -> None:
+    """A part that the format gains must be in a file too."""
+    values = isa.constants().items()
+    wanted = {
+        name for name, _ in values
+        if re.match(r"POET_(FLAG|PLACE|MODEL|CURVE)_(?!MAGIC)|POET_PART_(?!NEEDED)", name)
+    }  # fmt: skip
+    wanted |= {"compute", "again: compute", "page_in", "page_out", "free", "wait", "in place"}
+    wanted |= {"stream", "again: stream", "again: statistics", "pair", "statistics"}
+    wanted |= {"cut", "home", "commit_every"}
+    found = set[str]()
+
+    def named(kind: str, *numbers: int, flags: int = 0) -> set[str]:
+        own = {name: value for name, value in values if name.startswith(f"POET_{kind}_")}
+        return {name for name, value in own.items() if value in numbers or value & flags}
+
+    for name in corpus.SCHEDULES:
+        made = schedule(name)
+        parts = (made.model_part, made.plan_part, made.meta, made.origin, made.forward_part)
+        found |= named("PART", *(number for number, part in enumerate(parts, 1) if part))
+        for one in (made, made.forward):
+            if one is None:
+                continue
+            header = one.model_part[: isa.record_size("poet_model")]
+            row, model = isa.unpack("poet_model", header), one.model
+            found |= statements(one) | named("MODEL", flags=row["flags"])
+            for tensor in model.tensors:
+                found |= named("PLACE", tensor.place) | named("FLAG", flags=tensor.flags)
+            found |= {"cut"} if model.cuts else set()
+            found |= {"home"} if one.header.home_count else set()
+            found |= {"commit_every"} if one.header.commit_every > 1 else set()
+    with CardDevice(unpacked(corpus.NOW, "job.img.xz", tmp_path)) as card:
+        model = card.model_on_card()
+        found |= named("CURVE", *(rate.curve for rate in model.rates))
+    assert wanted - found == set()
+
+
+def test_every_record_is_in_a_file() -> None:
+    """Each record with a magic number begins a block of a card, or a .poet file."""
+    images = [corpus.content(path) for path in corpus.NOW.glob("*.xz")]
+    begins = {image[at : at + 4] for image in images for at in range(0, len(image), 512)}
+    parts = {made.plan_part[:4] for made in map(schedule, corpus.SCHEDULES)}
+    magic = {n: v.to_bytes(4, "little") for n, v in isa.constants().items() if "_MAGIC" in n}
+    assert {name for name, value in magic.items() if value not in begins | parts} == set()
 
 
 def test_a_card_is_read_and_continued(tmp_path: Path, poet_host: Command) -> None:
@@ -110,6 +180,37 @@ def test_a_card_is_read_and_continued(tmp_path: Path, poet_host: Command) -> Non
     run = runs.train(small, storage=card, steps=corpus.STEPS + 2, resume=True)
     assert len(run.steps) == 2
     assert runs.same(run, runs.train(small, steps=corpus.STEPS + 2))
+
+
+def test_a_job_trains_to_the_same_bits(tmp_path: Path) -> None:
+    card, made = unpacked(corpus.NOW, "job.img.xz", tmp_path), schedule("staying")
+    arena_bytes = made.meta["plan"]["ram_bytes"] // 4 * 4
+    with NativeBoard(card, arena_bytes, alone=True) as board:
+        wait_for(corpus.JOB_STEPS, card, board)
+        board.kill()
+    with runs.board(made, card) as connection:
+        state, weights = poet.read_card(made, connection)
+    assert state is not None
+    saved = poet.load_weights(corpus.NOW / "job.safetensors", made.graph)
+    assert (state.committed, len(state.losses)) == (corpus.JOB_STEPS, corpus.JOB_STEPS)
+    assert all(saved[name].tobytes() == value.tobytes() for name, value in weights.items())
+
+
+def test_the_storage_of_a_learner_is_read_and_repeated(tmp_path: Path, poet_host: Command) -> None:
+    image, folder = unpacked(corpus.NOW, "device.img.xz", tmp_path), corpus.NOW / "device"
+    trace, samples = corpus.NOW / "device-trace.npz", tmp_path / "samples.npz"
+    kept, repeated = tmp_path / "kept.safetensors", tmp_path / "repeated.safetensors"
+    read = ("card", "read", folder, "--storage", image, "--samples", samples)
+    assert poet_host(*read, "--save-weights", kept).code == 0
+    replay = ("replay", folder, "--trace", trace, "--steps", corpus.DEVICE_STEPS)
+    assert poet_host(*replay, "--save-weights", repeated).code == 0
+    graph = Schedule.load(folder / "extras" / "small.poet").graph
+    one, other = (poet.load_weights(path, graph) for path in (kept, repeated))
+    assert {k: v.tobytes() for k, v in one.items()} == {k: v.tobytes() for k, v in other.items()}
+    with np.load(trace) as taught, np.load(samples) as found:
+        given = {x.tobytes() for x in taught["x"]}
+        assert {x.tobytes() for x in found["x"]} <= given
+        assert len(found["x"]) > corpus.DEVICE.slots
 
 
 # Version 2 of cards and schedules.

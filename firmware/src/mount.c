@@ -45,13 +45,13 @@ static POET_CHECKED int find_partition(struct poet *p) {
     p->detail = first - blocks + count;
     return poet_failed(p, POET_ERROR_storage_small);
   }
+  p->partition = first;
+  p->partition_blocks = count;
   const uint32_t too_few = poet_in_memory(p) ? 0 : POET_DATA_BLOCK;
   if (count <= too_few) {
     p->detail = too_few + 1 - count;
     return poet_failed(p, POET_ERROR_storage_small);
   }
-  p->partition = first;
-  p->partition_blocks = count;
   return 0;
 }
 

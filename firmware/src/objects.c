@@ -45,8 +45,14 @@ static POET_CHECKED int locate(struct poet *p, uint8_t object, uint16_t number,
   place->ram = NULL;
   place->next = false;
   /* During a step, do not mount the storage: that would unload its schedule. */
-  TRY(write && p->status.running ? p->storage_status : poet_ready(p));
-  if (object != POET_OBJECT_TENSOR && !poet_is_card(p)) {
+  const int error =
+      write && p->status.running ? p->storage_status : poet_ready(p);
+  const bool whole = object == POET_OBJECT_PARTITION;
+  if (!whole || !p->partition_blocks) {
+    TRY(error);
+  }
+  if (whole ? write && poet_is_flash(p)
+            : object != POET_OBJECT_TENSOR && !poet_is_card(p)) {
     return poet_fail(p, POET_ERROR_bad_object, 0);
   }
   if (object == POET_OBJECT_MODEL || object == POET_OBJECT_PLAN) {
@@ -56,14 +62,15 @@ static POET_CHECKED int locate(struct poet *p, uint8_t object, uint16_t number,
         POET_BLOCK * (uint32_t)(model ? POET_MODEL_BLOCKS : POET_PLAN_BLOCKS);
     return 0;
   }
-  if (!p->loaded) {
+  if (!whole && !p->loaded) {
     return POET_ERROR_no_schedule;
   }
-  if (object == POET_OBJECT_JOB) {
+  if (whole || object == POET_OBJECT_JOB) {
     const uint32_t most = UINT32_MAX / POET_BLOCK; /* offsets have 32 bits */
-    place->block = poet_job_block(p->model.data_blocks);
-    if (place->block < p->store.total_blocks) {
-      const uint32_t left = p->store.total_blocks - place->block;
+    const uint32_t end = whole ? p->partition_blocks : p->store.total_blocks;
+    place->block = whole ? 0 : poet_job_block(p->model.data_blocks);
+    if (place->block < end) {
+      const uint32_t left = end - place->block;
       place->size_bytes = (left < most ? left : most) * POET_BLOCK;
     }
     return 0;
@@ -218,7 +225,11 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
     poet_reset(p);
     TRY(erase_object(p, &place, offset));
   }
-  return poet_put(p, place.block, offset, from, size);
+  TRY(poet_put(p, place.block, offset, from, size));
+  if (object == POET_OBJECT_PARTITION) { /* mount what it holds now */
+    p->storage_status = POET_ERROR_foreign_storage;
+  }
+  return 0;
 }
 
 /* Check a tensor before its first byte is read. */

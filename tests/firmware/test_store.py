@@ -188,7 +188,8 @@ def test_tensors_may_arrive_in_any_pieces() -> None:
         (3, 0, 4096, 1),  # the arena
         (3, 0, 0xFFFFFFFF, 4),
         (4, 0, 0xFFFFFFFF, 4),  # a job
-        (5, 0, 0, 1),
+        (5, 0, 2 * BLOCKS * BLOCK, 1),  # the partition
+        (6, 0, 0, 1),
     ],
 )
 def test_ranges_outside_an_object_are_refused(
@@ -203,6 +204,17 @@ def test_ranges_outside_an_object_are_refused(
     ):
         assert refusal(refused).name == "bad_object"
     assert board.storage.copy() == before
+
+
+def test_a_host_reads_and_writes_whatever_the_partition_holds() -> None:
+    board = trained(card())
+    at = in_partition(DATA_BLOCK).start
+    assert board.read(5, 0, 0, 600) == board.storage[at - DATA_BLOCK * BLOCK :][:600]
+    board.write(5, 0, 3 * BLOCK + 7, b"x" * 600)
+    assert board.storage[at - DATA_BLOCK * BLOCK + 3 * BLOCK + 7 :][:600] == b"x" * 600
+    board.write(5, 0, 0, bytes(BLOCK))  # then the board finds no store
+    assert refusal(board.read, 2, 0, 0, 1).name == "foreign_storage"
+    assert board.read(5, 0, 0, BLOCK) == bytes(BLOCK)
 
 
 def test_tensors_need_a_schedule() -> None:

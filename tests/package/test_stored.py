@@ -14,7 +14,7 @@ from poet_host.errors import BadInput
 from poet_host.graph.weights import Weights
 from poet_host.package.folder import write
 from poet_host.package.packaged import Packaged
-from poet_host.package.sizes import own_blocks
+from poet_host.package.sizes import most_storage_blocks, own_blocks
 from poet_host.package.stored import LearnerStore
 from poet_host.schedule.slots import DATA_BLOCK
 from support.command import Command
@@ -46,6 +46,13 @@ def a_device(kind: Kind, unit: int) -> Device:
     )[:-4]  # fmt: skip
     record += zlib.crc32(record).to_bytes(4, "little")
     return Device(0, 0, record.ljust(total * BLOCK, b"\0"))
+
+
+def table_of(first: int, count: int) -> bytes:
+    """Return the block of a partition table with one partition for a store."""
+    table = bytearray(BLOCK)
+    struct.pack_into("<BxxxBxxxII", table, 446 + 16, 0, 0xDA, first, count)
+    return bytes(table[:510]) + b"\x55\xaa"
 
 
 def stored_samples(path: Path, made: Packaged) -> dict[str, np.ndarray[Any, Any]]:
@@ -100,10 +107,7 @@ def test_a_step_draws_from_stored_samples_what_the_device_draws(
 def test_the_store_is_found_in_its_partition_and_may_be_empty(tmp_path: Path) -> None:
     kind, first = Kind(), 24
     own = blocks(kind, 8)
-    table = bytearray(BLOCK)
-    struct.pack_into("<BxxxBxxxII", table, 446 + 16, 0, 0xDA, first, own)
-    table[510:] = b"\x55\xaa"
-    device = Device(0, 8, bytes(table) + b"\xff" * (first + own - 1) * BLOCK)
+    device = Device(0, 8, table_of(first, own) + b"\xff" * (first + own - 1) * BLOCK)
     learner = Learner(kind, device)
     path = tmp_path / "image"
     assert len(stored_samples(image(device, path), packaged(kind))["x"]) == 0
@@ -196,12 +200,49 @@ def test_a_host_makes_the_storage_of_a_new_device(
     assert learner.weights() == trace.replay(7)
 
 
+@pytest.mark.parametrize("board", ["native", "sim:mkr1000"])
+def test_a_board_reads_and_fills_the_card_of_a_device(
+    board: str, tmp_path: Path, poet_host: Command
+) -> None:
+    kind, folder, first = Kind(), tmp_path / "small", 64
+    write(packaged(kind), "c", folder)
+    lent = most_storage_blocks(packaged(kind))
+    made = tmp_path / "card.img"
+    made.write_bytes(table_of(first, lent).ljust(1 << 20, b"\0"))
+    weights, samples = tmp_path / "w.safetensors", tmp_path / "s.npz"
+    x = np.stack([kind.sample(number) for number in range(4)])
+    np.savez(samples, x=x, y=[0, 1, 2, 0])
+    port = ("--port", board, "--storage", made)
+    poet_host("card", "read", folder, *port).fails(2, "no store of a learner")
+    writes = ("card", "write", folder, *port, "--data", samples)
+    poet_host(*writes).fails(2, "no store of a learner")
+    assert poet_host(*writes, "--erase-card", "--json").json == {"file": None, "samples": 4}
+
+    device = Device(0, 0, made.read_bytes())
+    learner = Learner(kind, device)
+    learner.learn(7)
+    learner.run()
+    learner.save()
+    made.write_bytes(device.image)
+    poet_host("card", "read", folder, *port, "--samples", samples, "--save-weights", weights)
+    assert as_bytes(load_weights(weights, kind.graph), kind) == learner.weights()
+    with np.load(samples) as found:
+        assert sorted(map(bytes, found["x"])) == sorted(map(bytes, x))
+
+    assert poet_host(*writes, "--load-weights", weights, "--json").json["samples"] == 8
+    again = Learner(kind, Device(0, 0, made.read_bytes()))
+    assert (again.weights(), again.state().step) == (learner.weights(), 7)
+    assert made.read_bytes()[: first * BLOCK] == device.image[: first * BLOCK]
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (["card", "read", "DIR", "--samples", "s.npz"], "name --storage FILE"),
-        (["card", "write", "DIR", "--data", "digits", "--port", "/dev/ttyACM0"], "name -o FILE"),
-        (["card", "write", "DIR", "--data", "digits", "-o", "a.img", "--steps", "3"], "-o FILE"),
+        (["card", "read", "DIR", "--samples", "s.npz"], "--storage FILE"),
+        (["card", "read", "DIR", "--storage", "a.img", "--log", "a.jsonl"], "omit"),
+        (["card", "read", "DIR", "--port", "native"], "--storage"),
+        (["card", "write", "DIR", "--data", "digits", "--port", "native"], "--storage"),
+        (["card", "write", "DIR", "--data", "digits", "-o", "a.img", "--steps", "3"], "omit"),
         (["card", "write", "DIR", "--data", "half.npz", "-o", "a.img"], "not raw ones of int16"),
         (["train", "DIR", "--data", "s.npz", "--from-samples", "--augment", "flip", "--port",
           "native", "--save-weights", "w.safetensors"], "omit --normalize"),

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from ..package.trace import LAST_STEP, raw_samples, read_trace
 from ..run.train import OnStep
 from ..schedule.schedule import Schedule
 from ..sim.start_board import new_storage
-from .connection import arena_for, connect
+from .connection import Connection, arena_for, connect
 from .inputs import Data, as_dataset, as_schedule, as_weights
 from .training import train
 
@@ -104,46 +105,52 @@ def load_samples(folder: str | Path, samples: str | Path) -> Dataset:
     return read_trace(Path(samples), load(Path(folder)), LAST_STEP).data
 
 
-def save_samples(image: str | Path, folder: str | Path, samples: str | Path) -> int:
-    """Write the samples in an image of a device's storage to an .npz file. Return their number.
+def save_samples(image: str | Path | Connection, folder: str | Path, samples: str | Path) -> int:
+    """Write the samples in a device's storage to an .npz file. Return their number.
 
-    The arrays are x (raw samples), y (labels) and next_step (the first step that may draw a
-    sample), in an order of teaching. The device has the package in `folder`. Raises BadInput if
-    the image has no store of this package.
+    `image`: an image of the storage, or a connection to a board with the device's card. The device
+    has the package in `folder`. The arrays are x (raw samples), y (labels) and next_step (the first
+    step that may draw a sample), in an order of teaching. Raises BadInput if the storage has no
+    store of this package.
     """
-    with LearnerStore(Path(image), load(Path(folder))) as store:
+    with _store(image, load(Path(folder))) as store:
         arrays: dict[str, Any] = store.samples()
     np.savez(raw := io.BytesIO(), **arrays)
     write_whole(Path(samples), raw.getvalue())
     return len(arrays["x"])
 
 
-def read_learner(image: str | Path, folder: str | Path) -> tuple[SavedWeights, int]:
-    """Return the weights in an image of a device's storage, and the step that they come from.
+def read_learner(image: str | Path | Connection, folder: str | Path) -> tuple[SavedWeights, int]:
+    """Return the weights in a device's storage, and the step that they come from.
 
-    The device has the package in `folder`. Raises BadInput if the image has no store of this
-    package, PoetError if the weights are damaged.
+    `image`: an image of the storage, or a connection to a board with the device's card. The device
+    has the package in `folder`. Raises BadInput if the storage has no store of this package,
+    PoetError if the weights are damaged.
     """
-    with LearnerStore(Path(image), load(Path(folder))) as store:
+    with _store(image, load(Path(folder))) as store:
         return store.weights(), store.committed_step or 0
 
 
 def write_learner(
-    image: str | Path,
+    image: str | Path | Connection,
     folder: str | Path,
     data: Data,
     weights: Weights | str | Path | None = None,
+    *,
+    erase_card: bool = False,
 ) -> int:
-    """Add samples to an image of a device's storage, and return the number that it keeps then.
+    """Add samples to a device's storage, and return the number that it keeps then.
 
-    The device has the package in `folder`. `data` has raw samples, as the device gets them. A new
-    sample of a full class replaces its oldest one. If there is no file `image`, it becomes that of
-    a card that the device lends whole, with the weights of the package. The device continues with
-    `weights`, if they are given, after its last step or that of the file, whichever is later.
+    `image`: an image of the storage, or a connection to a board with the device's card. The device
+    has the package in `folder`. `data` has raw samples, as the device gets them. A new sample of a
+    full class replaces its oldest one. If there is no image, or with `erase_card`, the storage
+    becomes that of a new device, with the weights of the package. The device continues with
+    `weights`, if they are given, after its last step or that of the file, whichever is later. An
+    image stays as it was if this fails; a card in a board may be written in part.
 
-    Raises BadInput if the image has no store of the package, or if data or weights do not fit it.
+    Raises BadInput if the storage has no store of the package, or if data or weights do not fit it.
     """
-    image, packaged = Path(image), load(Path(folder))
+    packaged = load(Path(folder))
     x, labels = raw_samples(as_dataset(data, packaged.schedule.graph), packaged)
     given = None if weights is None else as_weights(weights, packaged.schedule.graph)
     facts = facts_of_weights(given)
@@ -153,14 +160,25 @@ def write_learner(
             f"{packaged.name} does so by {packaged.normalization}: package the schedule with these "
             "weights"
         )
-    make = None if image.exists() else partial(lay_out, packaged=packaged)
-    with (
-        new_storage(image, None, make) as new,
-        LearnerStore(new, packaged, writable=True) as store,
-    ):
+    make = partial(lay_out, packaged=packaged)
+    if isinstance(image, Connection):
+        if erase_card:
+            make(image.device)
+        place: Any = nullcontext(image)
+    else:
+        is_new = erase_card or not Path(image).exists()
+        place = new_storage(Path(image), None, make if is_new else None)
+    with place as found, _store(found, packaged, writable=True) as store:
         if given is not None:
-            path = None if isinstance(weights, Mapping) else weights
-            step = step_of_weights(path) if path else 0
+            file = None if isinstance(weights, Mapping) else weights
+            step = step_of_weights(file) if file else 0
             store.put_weights(SavedWeights(given, facts), max(store.committed_step or 0, step))
         store.teach(x, labels)
         return len(store.samples()["y"])
+
+
+def _store(
+    image: str | Path | Connection, packaged: Packaged, *, writable: bool = False
+) -> LearnerStore:
+    place = image.device if isinstance(image, Connection) else Path(image)
+    return LearnerStore(place, packaged, writable=writable)

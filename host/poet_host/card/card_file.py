@@ -72,13 +72,9 @@ class CardFile(Closing):
     def __init__(
         self, path: Path | str, *, writable: bool = False, named: Path | None = None
     ) -> None:
-        self.path, self.writable = named or Path(path), writable
-        self._file = _opened(Path(path), writable)
+        self.path, self.writable = named or path, writable
+        self._file = self._opened(path)
         try:
-            if not locked(self._file.fileno()):
-                raise PoetError(
-                    f"a board uses the card image {path}: stop that board, or name another image"
-                )
             self.has_table = self._locate()
             if writable and not self.has_table:
                 raise self.without_table()
@@ -91,6 +87,28 @@ class CardFile(Closing):
 
     def close(self) -> None:
         self._file.close()
+
+    def _opened(self, path: Path | str) -> BinaryIO:
+        path = Path(path)
+        try:
+            mode = path.stat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
+                raise BadInput(f"{path} is neither a card image nor the device of a card: name one")
+            file = path.open("rb+" if self.writable else "rb", buffering=0)
+        except FileNotFoundError as error:
+            raise BadInput(
+                f"there is no card image {path}: make one with `poet-host storage prepare {path}`"
+            ) from error
+        except OSError as error:
+            raise BadInput(
+                f"{path} cannot be opened ({error.strerror}): for the device of a card, use sudo"
+            ) from error
+        if not locked(file.fileno()):
+            file.close()
+            raise PoetError(
+                f"a board uses the card image {path}: stop that board, or name another image"
+            )
+        return file
 
     def _locate(self) -> bool:
         """Find the partition, and mount it. Return False if the table does not lead to its store.
@@ -366,19 +384,3 @@ def check_table(path: Path | str) -> None:
             lost = card.without_table()
     if lost:
         raise lost
-
-
-def _opened(path: Path, writable: bool) -> BinaryIO:
-    try:
-        mode = path.stat().st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
-            raise BadInput(f"{path} is neither a card image nor the device of a card: name one")
-        return path.open("rb+" if writable else "rb", buffering=0)
-    except FileNotFoundError as error:
-        raise BadInput(
-            f"there is no card image {path}: make one with `poet-host storage prepare {path}`"
-        ) from error
-    except OSError as error:
-        raise BadInput(
-            f"{path} cannot be opened ({error.strerror}): for the device of a card, use sudo"
-        ) from error

@@ -1,6 +1,6 @@
 """The command `card`."""
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -119,9 +119,9 @@ def write(given: WriteOptions) -> None:
     A board with this card trains without a host. Training starts when the board is switched on and
     no host sends requests. After a power cut, training continues.
 
-    If NAME.poet is the folder of a package, -o names an image of all blocks that the device lends
-    to its learner. It gets samples, raw as the device takes them, and with --load-weights other
-    weights.
+    If NAME.poet is the folder of a package, the card is that of the device, or -o names an image of
+    all blocks that the device lends to its learner. It gets samples, raw as the device takes them,
+    and with --load-weights other weights.
     """
     given.check()
     if given.schedule.is_dir():
@@ -173,8 +173,8 @@ def read(
     ),
     samples: Path | None = output_file(
         suffix=".npz",
-        help="Write the samples that a learner keeps in the image --storage to this .npz file. "
-        "NAME.poet is then the folder of the learner's package.",
+        help="Write the samples that a learner keeps on the card to this .npz file. NAME.poet is "
+        "then the folder of the learner's package.",
     ),
     as_json: bool = JSON,
 ) -> None:  # fmt: skip
@@ -183,17 +183,18 @@ def read(
     Reads the card of the board at --port, or the card image --storage. This command stops the
     training of the board at --port. Switch the board off and on to continue the training.
 
-    If NAME.poet is the folder of a package, --storage is an image of all blocks that the device
-    lends to its learner.
+    If NAME.poet is the folder of a package, the card is that of the device, or --storage is an
+    image of all blocks that the device lends to its learner.
     """
-    if samples or schedule.is_dir():
-        check_writable(save_weights, samples, read=(storage,))
-        _read_learner(schedule, storage, save_weights, samples, (port, log_path), as_json)
-        return
     if port is None and storage is None:
         raise BadInput("name the card: an image with --storage FILE, or a board with --port PORT")
     _check_card_is_kept(port, storage)
-    check_writable(save_weights, log_path, read=(schedule, storage))
+    check_writable(save_weights, log_path, samples, read=(schedule, storage))
+    if samples or schedule.is_dir():
+        if log_path:
+            raise BadInput("--log: a learner keeps no losses on its card: omit it")
+        _read_learner(schedule, port, storage, save_weights, samples, as_json)
+        return
     loaded = api.Schedule.load(schedule)
     graph = loaded.graph
     with _connected(loaded, port, storage) as connection:
@@ -216,16 +217,15 @@ def read(
 
 def _read_learner(
     package: Path,
+    port: str | None,
     storage: Path | None,
     save_weights: Path | None,
     samples: Path | None,
-    others: tuple[object, ...],
     as_json: bool,
 ) -> None:
-    if storage is None or any(others):
-        raise _only_images("--storage FILE, and omit --port and --log")
-    weights, step = api.read_learner(storage, package)
-    count = None if samples is None else api.save_samples(storage, package, samples)
+    with _learner(port, storage) as place, progress(f"reading {storage or port}"):
+        weights, step = api.read_learner(place, package)
+        count = None if samples is None else api.save_samples(place, package, samples)
     if save_weights:
         api.save_weights(save_weights, api.load_package(package).schedule.graph, weights, step)
         say(f"wrote {save_weights}")
@@ -242,23 +242,35 @@ def _write_learner(given: WriteOptions) -> None:
         **vars(given), **vars(given.duration), **vars(given.rates), "shuffle": None, "seed": 0,
         "test_split": given.data.test_split,
     }  # fmt: skip
-    for name in ("schedule", "data", "image", "duration", "rates", "load_weights", "as_json"):
+    for name in (
+        "schedule", "data", "image", "port", "storage", "duration", "rates", "load_weights",
+        "erase_card", "as_json",
+    ):  # fmt: skip
         del others[name]
-    if given.image is None or any(others.values()):
-        raise _only_images("-o FILE, and use no other option than --data and --load-weights")
-    graph = api.load_package(given.schedule).schedule.graph
-    count = api.write_learner(
-        given.image, given.schedule, given.data.load(graph), given.load_weights
-    )
-    say(f"wrote {given.image}: it keeps {counted(count, 'sample')}")
+    if any(others.values()):
+        raise BadInput(
+            "with the folder of a package, `card write` takes no other options than --data, -o or "
+            "--port, --storage, --load-weights and --erase-card: omit the others"
+        )
+    data = given.data.load(api.load_package(given.schedule).schedule.graph)
+    where = str(given.image or f"the card of the board at {given.port}")
+    with _learner(given.port, given.image or given.storage) as place, progress(f"writing {where}"):
+        count = api.write_learner(
+            place, given.schedule, data, given.load_weights, erase_card=given.erase_card
+        )
+    say(f"wrote {where}: it keeps {counted(count, 'sample')}")
     if given.as_json:
-        emit({"file": str(given.image), "samples": count})
+        emit({"file": given.image and str(given.image), "samples": count})
 
 
-def _only_images(what: str) -> BadInput:
-    return BadInput(
-        f"a learner's storage is read and written as an image, since no board sends it: name {what}"
-    )
+def _learner(
+    port: str | None, storage: Path | None
+) -> AbstractContextManager[api.Connection | Path]:
+    """Return the image of a learner's storage, or a connection to the board with its card."""
+    if port:
+        return api.connect(port, storage=storage)
+    assert storage is not None
+    return nullcontext(storage)
 
 
 @card.command("export")

@@ -16,8 +16,8 @@ from .link import Link, candidate_ports
 from .wire import STATUS_BYTES, WireError, messages, pack, size_of, unpack_status
 
 _C = isa.constants()
-MODEL, PLAN, TENSOR, ARENA, JOB = (
-    _C[f"POET_OBJECT_{name}"] for name in ("MODEL", "PLAN", "TENSOR", "ARENA", "JOB")
+MODEL, PLAN, TENSOR, ARENA, JOB, PARTITION = (
+    _C[f"POET_OBJECT_{name}"] for name in ("MODEL", "PLAN", "TENSOR", "ARENA", "JOB", "PARTITION")
 )
 NOTHING_COMMITTED = 0xFFFFFFFF  # poet_hello.committed_step if storage has no complete weights
 CONNECT_PATIENCE_S = 5.0  # longest wait for the first answer: opening a port may reset the board

@@ -1,12 +1,13 @@
 """The storage of a learner: its weights and its samples (FORMAT.md, "Samples")."""
 
+import io
 import os
 import zlib
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from secrets import randbits
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -15,8 +16,9 @@ from ..card.card import read_weights
 from ..card.card_device import CardDevice
 from ..card.partition import in_table
 from ..card.weights import SavedWeights
-from ..device.device import TENSOR
+from ..device.device import PARTITION, TENSOR, Device
 from ..errors import BadInput
+from ..files import write_all
 from ..graph.weights import Array
 from ..schedule.model import BLOCK, CURRENT, FIXED, FORMAT, Model
 from ..schedule.own_layout import Area, areas
@@ -32,25 +34,64 @@ _MAGIC = {
 }
 
 
-class LearnerStore(CardDevice):
-    """An image of the storage that a device with a package lends to its learner.
+class _Partition(io.RawIOBase):
+    """The partition of the card in a board, as an open file. Raises BadInput if it has none."""
 
-    Its tensors lie where the device has laid them out, or as on a card that a host has written.
-    Raises BadInput if the image has no store of the package.
+    def __init__(self, device: Device) -> None:
+        self._device, self._at = device, 0
+        self._end = int(device.hello().storage_blocks) * BLOCK
+        if not self._end:
+            raise BadInput(
+                f"the board {device.board.name} finds no card with a partition of type 0xDA, and "
+                "reads no other: put the card into a card reader, and name that as an image"
+            )
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (self._end if whence == os.SEEK_END else 0)
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._device.read(PARTITION, 0, min(size, self._end - self._at), start=self._at)
+        self._at += len(data)
+        return data
+
+    def write(self, data: Any) -> int:
+        if self._at + len(data) > self._end:
+            raise BadInput(
+                f"the partition of the card has {self._end:,} bytes, but the learner needs "
+                f"{self._at + len(data):,}: make a larger one with `poet-host storage prepare`"
+            )
+        self._device.write(PARTITION, 0, bytes(data), start=self._at)
+        self._at += len(data)
+        return len(data)
+
+
+class LearnerStore(CardDevice):
+    """The storage that a device with a package lends to its learner.
+
+    `place`: an image of it, or a board with its card. Its tensors lie where the device has laid
+    them out, or as on a card that a host has written. Raises BadInput if the place has no store of
+    the package.
     """
 
-    def __init__(self, path: Path, packaged: Packaged, *, writable: bool = False) -> None:
-        self.packaged = packaged
+    def __init__(self, place: Path | Device, packaged: Packaged, *, writable: bool = False) -> None:
+        self.packaged, self._source = packaged, place
         self._areas: list[Area] = []
-        super().__init__(path, writable=writable)
+        name = f"the card in {place.board.name}" if isinstance(place, Device) else place
+        super().__init__(name, writable=writable)
         self.model = packaged.schedule.model
         assert self.store is not None
         self._start = _start_of(self.model, self.store["identity"])
         if self.commit and self.commit.model_crc not in (0, self.model.crc):
             raise BadInput(
-                f"{path} is not of the package {packaged.name}: name the package of the device, "
+                f"{name} is not of the package {packaged.name}: name the package of the device, "
                 "with the same model"
             )
+
+    def _opened(self, path: Path | str) -> BinaryIO:
+        if isinstance(self._source, Device):
+            return cast(BinaryIO, _Partition(self._source))
+        return super()._opened(path)
 
     def _locate(self) -> bool:
         self.first, self.blocks = in_table(self._read(0, BLOCK)) or (
@@ -61,7 +102,7 @@ class LearnerStore(CardDevice):
         if self.store is None:
             raise BadInput(
                 f"{self.path} has no store of a learner: name an image of all blocks that the "
-                "device lends to poet_learner_open"
+                "device lends to poet_learner_open, or the port of a board with its card"
             )
         return True
 
@@ -189,10 +230,11 @@ class LearnerStore(CardDevice):
             super().put(places[number % len(places)], content + blank)
 
 
-def lay_out(path: Path, packaged: Packaged) -> None:
-    """Write the storage of a device that has learned nothing yet, such as an SD card, to a file.
+def lay_out(place: Path | Device, packaged: Packaged) -> None:
+    """Write the storage of a device that has learned nothing yet, such as an SD card.
 
-    It has as many blocks as the package states, and no block needs an erase.
+    `place`: a file, or a board with the card, whose content is lost. The storage has as many blocks
+    as the package states, and no block needs an erase.
     """
     blocks, own, unit = most_storage_blocks(packaged), own_blocks(packaged, 1), UNIT_BLOCKS
     model, identity = packaged.schedule.model, randbits(32)
@@ -209,8 +251,11 @@ def lay_out(path: Path, packaged: Packaged) -> None:
     image = bytearray(blocks * BLOCK)
     for block, content in ((0, store), (end, record)):
         image[block * BLOCK : block * BLOCK + len(content)] = content
-    path.write_bytes(image)
-    with LearnerStore(path, packaged, writable=True) as made:
+    if isinstance(place, Device):
+        write_all(cast(BinaryIO, _Partition(place)), bytes(image))
+    else:
+        place.write_bytes(image)
+    with LearnerStore(place, packaged, writable=True) as made:
         made.put_weights(packaged.weights, 0)
 
 

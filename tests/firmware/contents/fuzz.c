@@ -133,7 +133,7 @@ static void read(void) {
   uint8_t *data = malloc(1024); /* a sanitizer sees its end */
   uint32_t crc;
   const uint8_t object =
-      any(3) ? POET_OBJECT_TENSOR : (uint8_t)any(POET_OBJECT_JOB + 2);
+      any(3) ? POET_OBJECT_TENSOR : (uint8_t)any(POET_OBJECT_PARTITION + 2);
   const uint32_t size = any(4) ? any(40) : any(1025);
   if (any(3)) {
     result(READ, poet_read(p, object, (uint16_t)any(5), any(3) ? any(900) : 0,
@@ -173,8 +173,8 @@ static void write(void) {
   for (uint32_t i = 0; i < 600; i++) {
     data[i] = (uint8_t)any(256);
   }
-  const uint8_t object = (uint8_t)any(POET_OBJECT_JOB + 2);
-  if (object <= POET_OBJECT_PLAN) {
+  const uint8_t object = (uint8_t)any(POET_OBJECT_PARTITION + 2);
+  if (object <= POET_OBJECT_PLAN || object == POET_OBJECT_PARTITION) {
     board.changes++;
   }
   result(WRITTEN,

@@ -8,13 +8,7 @@
 #if POET_LIBRARY
 
 static bool is_good(const struct poet_package *package, const uint8_t *sample) {
-  const uint32_t width = learner_raw_bytes(package) / package->sample_values;
-  bool good = true;
-  for (uint32_t i = 0; i < package->sample_values && good; i++) {
-    uint8_t value[sizeof(float)];
-    good = learner_scale(package, i, 1, sample + i * width, value);
-  }
-  return good;
+  return learner_scale(package, 0, package->sample_values, sample, NULL);
 }
 
 /* What the input of an inference is made of. */

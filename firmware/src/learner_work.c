@@ -131,6 +131,11 @@ static float as_float(uint8_t type, const uint8_t *raw) {
   }
 }
 
+static bool is_one(const float *value) {
+  static const float one = 1.0f;
+  return !memcmp(value, &one, sizeof one);
+}
+
 bool learner_scale(const struct poet_package *package, uint32_t first,
                    uint32_t count, const uint8_t *raw, uint8_t *floats) {
   const uint32_t of_channel = package->sample_values / package->channels;
@@ -140,12 +145,16 @@ bool learner_scale(const struct poet_package *package, uint32_t first,
   for (uint32_t i = 0; i < count; i++) {
     const float moved = as_float(package->raw, raw) - package->raw_offset;
     const float x = moved * package->raw_scale;
-    const float value =
-        (x - package->offset[channel]) / package->scale[channel];
+    float value = x - package->offset[channel];
+    if (!is_one(&package->scale[channel])) { /* without an FPU, this is slow */
+      value /= package->scale[channel];
+    }
     finite &= poet_is_finite((const uint8_t *)&value, sizeof value);
     raw += width(package);
-    memcpy(floats, &value, sizeof value);
-    floats += sizeof value;
+    if (floats) {
+      memcpy(floats, &value, sizeof value);
+      floats += sizeof value;
+    }
     if (!--left) {
       left = of_channel;
       channel++;

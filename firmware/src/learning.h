@@ -78,7 +78,7 @@ uint32_t learner_wanted(const struct learning *l);
 /* Let the weights be those of the newest commit, of which `loss` is known. */
 POET_CHECKED int learner_restore(struct learning *l);
 /* Scale values of a sample, from value `first` on. `floats` may end with the
- * raw values. Return false if one is not finite. */
+ * raw values, or is NULL. Return false if one is not finite. */
 bool learner_scale(const struct poet_package *package, uint32_t first,
                    uint32_t count, const uint8_t *raw, uint8_t *floats);
 uint32_t learner_raw_bytes(const struct poet_package *package);

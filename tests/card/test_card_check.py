@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import poet_host as poet
 import pytest
-from poet_host.card import card_file
+from poet_host.card.card_file import CardFile
 from poet_host.card.job import make_job
 from poet_host.card.note import PLACES
 from poet_host.data.fitted import fit
@@ -344,7 +344,7 @@ def test_blocks_that_cannot_be_read(
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
             return super().read(size)
 
-    monkeypatch.setattr(card_file, "_opened", lambda path, writable: Worn(path))
+    monkeypatch.setattr(CardFile, "_opened", lambda card: Worn(card.path))
     result = poet_host("card", "check", card.path)
     result.fails(1, card.path)
     weights = card.path.with_name("w.safetensors")

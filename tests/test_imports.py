@@ -31,17 +31,17 @@ ORDER = [
 LINES = {
     "graph": 4600, "reference": 1369, "onnx": 4472, "device": 1460, "firmware_build": 1666,
     "sim": 1633, "profile": 1097, "packing": 378, "plan": 3434, "stream": 2059, "solver": 7031,
-    "baselines": 2174, "schedule": 2889, "data": 1893, "card": 1946, "run": 2158, "check": 845,
-    "view": 1441, "compare": 469, "package": 1248, "api": 2416, "cli": 3839,
+    "baselines": 2174, "schedule": 2889, "data": 1893, "card": 1948, "run": 2158, "check": 845,
+    "view": 1441, "compare": 469, "package": 1293, "api": 2434, "cli": 3851,
 }  # fmt: skip
 ROOT_LINES = 1586  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2320, "firmware/src": 10477, "firmware/kernels": 8991,
+    "firmware/include": 2322, "firmware/src": 10491, "firmware/kernels": 8991,
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 8145, "examples": 1925, "tests": 68002,
+    "bench": 8145, "examples": 1925, "tests": 68055,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

@@ -344,7 +344,7 @@ def test_blocks_that_cannot_be_read(
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
             return super().read(size)
 
-    monkeypatch.setattr(CardFile, "_opened", lambda card: Worn(card.path))
+    monkeypatch.setattr(CardFile, "_opened", lambda card, path: Worn(path))
     result = poet_host("card", "check", card.path)
     result.fails(1, card.path)
     weights = card.path.with_name("w.safetensors")

@@ -12,7 +12,7 @@ from typing import Any
 import serial
 
 from ..device.board import Board, Loading
-from ..device.device import Device, connect
+from ..device.device import connect
 from ..device.ports import (
     SerialPort,
     board_of,
@@ -24,14 +24,7 @@ from ..device.ports import (
 )
 from ..errors import BadInput, BoardError, NoDevice, PoetError
 from ..temporary import temporary_folder
-from .upload_tools import (
-    check_bossac,
-    find_tool,
-    loading_of,
-    recover_command,
-    run_tool,
-    upload_command,
-)
+from .upload_tools import check_bossac, find_tool, loading_of, run_tool, upload_command
 
 TOUCH_BAUD = 1200
 TOUCH_WAIT_S = 5.0  # time to wait for the boot loader's port to appear
@@ -86,7 +79,10 @@ def write_image(
     if port == "auto":
         port = upload_port or _only_port(board)
     if not is_there(port):
-        raise _no_port(port, board)
+        raise NoDevice(
+            f"there is no port {port} ({ports_here()}): plug the board in. Its firmware answers on "
+            f"{loading.serial}"
+        )
     loader = upload_port or _loader_of(board, port)
     before = _usb_ports(board)
     if recover and name == "bossac":
@@ -101,9 +97,9 @@ def write_image(
         number = found.serial_number if found and loading.has(found.usb) else ""
         if recover:
             report(f"{name} erases the whole chip")
-            run_tool(name, recover_command(name, program, loading, folder, loader, number), loading)
-        command = upload_command(name, program, loading, file, loader, number)
-        run_tool(name, command, loading)
+        for erases in (True, False) if recover else (False,):
+            command = upload_command(name, program, loading, file, loader, number, recover=erases)
+            run_tool(name, command, loading)
     report(f"written; waiting for the board at {port}")
     port, info = _await_board(board, port, before)
     return Flashed(len(image), name, loader, port, info)
@@ -208,14 +204,6 @@ def _loader_of(board: Board, port: str) -> str:
     return own[0] if len(own) == 1 else port
 
 
-def _no_port(port: str, board: Board) -> NoDevice:
-    serial_at = loading_of(board).serial
-    return NoDevice(
-        f"there is no port {port} ({ports_here()}): plug the board in. Its firmware answers on "
-        f"{serial_at}"
-    )
-
-
 def _await_board(board: Board, port: str, before: dict[str, str]) -> tuple[str, Any]:
     """Wait until the board answers; return its port and its poet_hello.
 
@@ -229,7 +217,8 @@ def _await_board(board: Board, port: str, before: dict[str, str]) -> tuple[str, 
             if not is_there(back):
                 raise NoDevice(f"the port {port} has not appeared again within {RETURN_WAIT_S:g} s")
             with connect(back) as device:
-                return back, _checked(board, back, device)
+                info = device.info
+                break
         except BoardError as error:
             raise BoardError(
                 f"the image was written, but the firmware that answers at {back} is another one "
@@ -244,6 +233,12 @@ def _await_board(board: Board, port: str, before: dict[str, str]) -> tuple[str, 
                     f"{serial_at}: set --port to this port"
                 ) from error
             time.sleep(POLL_S)
+    if info.board != board.name:
+        raise PoetError(
+            f"the image was written, but {info.board} answers at {back}, not {board.name}: use "
+            "--port to name the port of the board that was flashed"
+        )
+    return back, info
 
 
 def _back_at(board: Board, port: str, before: dict[str, str]) -> str:
@@ -256,12 +251,3 @@ def _back_at(board: Board, port: str, before: dict[str, str]) -> str:
     new = [path for path in now if path not in before]
     found = same or new
     return found[0] if len(found) == 1 else port
-
-
-def _checked(board: Board, port: str, device: Device) -> Any:
-    if device.info.board != board.name:
-        raise PoetError(
-            f"the image was written, but {device.info.board} answers at {port}, not {board.name}: "
-            "use --port to name the port of the board that was flashed"
-        )
-    return device.info

@@ -63,10 +63,8 @@ def find_tool(board: Board, wanted: str | None = None) -> tuple[str, str]:
 
 def check_bossac(program: str) -> None:
     """Raise PoetError for bossac older than 1.9, which counts offsets from another address."""
-    done = subprocess.run(
-        [program, "--help"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-    )
-    found = re.search(r"Version (\d+)\.(\d+)\S*", done.stdout + done.stderr)
+    _, printed = _run([program, "--help"])
+    found = re.search(r"Version (\d+)\.(\d+)\S*", printed)
     if found is None or (int(found[1]), int(found[2])) < BOSSAC_OLDEST:
         which = found[0].lower() if found else "of an unknown version"
         raise PoetError(
@@ -87,70 +85,36 @@ def tool_versions(loading: Loading) -> dict[str, str]:
 def _version(name: str, program: str) -> str:
     option = {"bossac": "--help", "JLinkExe": "-?"}.get(name, "--version")
     try:
-        done = subprocess.run(
-            [program, option], capture_output=True, text=True, errors="replace", check=False,
-            stdin=subprocess.DEVNULL, timeout=TOOL_LIMIT_S,
-        )  # fmt: skip
+        _, printed = _run([program, option])
     except (OSError, subprocess.TimeoutExpired):
         return "does not start"
-    version = re.search(r"\d+\.\d+[\w.]*", done.stdout + done.stderr)
+    version = re.search(r"\d+\.\d+[\w.]*", printed)
     return version[0] if version else "unknown version"
 
 
-def recover_command(
-    tool: str, program: str, loading: Loading, folder: Path, port: str, serial_number: str
+def upload_command(
+    tool: str,
+    program: str,
+    loading: Loading,
+    image: Path,
+    port: str,
+    serial_number: str,
+    *,
+    recover: bool = False,
 ) -> list[str]:
-    """Return the command line that erases a chip whose debug port is closed.
+    """Return the command line that writes, verifies and starts an image.
 
-    The arguments, and the error, are those of upload_command. A script goes to `folder`.
+    `recover`: return the one that erases a chip whose debug port is closed instead. A script for
+    the program is written next to the image. `serial_number` selects a debugger (empty: the only
+    one that is plugged in). Raises BadInput if it contains anything but letters and digits: a USB
+    device could send Tcl code as its serial number, which OpenOCD would execute.
     """
-    _check_number(port, serial_number)
-    number = serial_number.lstrip("0")
-    if tool == "openocd":
-        erase = ["-c", "init", "-c", f"{loading.tools[tool]}_recover", "-c", "exit"]
-        return [*_openocd(program, loading, serial_number), *erase]
-    if tool == "JLinkExe":
-        return _jlink(program, loading, number, folder / "recover.jlink", ("erase", "r"))
-    probe = ["--uid", number] if number else []
-    return [program, "erase", "--mass", "--target", loading.tools[tool], *probe]
-
-
-def _check_number(port: str, serial_number: str) -> None:
     if not re.fullmatch(r"[0-9A-Za-z]*", serial_number, re.ASCII):
         raise BadInput(
             f"the debugger at {port} has the serial number {quoted(serial_number)}, but only "
             "letters and digits are allowed: unplug that debugger, or name the port of the board's "
             "own debugger with --upload-port"
         )
-
-
-def _openocd(program: str, loading: Loading, serial_number: str) -> list[str]:
-    command = [program, "-f", "interface/jlink.cfg", "-c", "transport select swd"]
-    if serial_number.lstrip("0"):  # versions before 0.12 know only the second command
-        new, old = f"adapter serial {serial_number}", f"jlink serial {serial_number}"
-        command += ["-c", f"if {{[catch {{{new}}}]}} {{{old}}}"]
-    return [*command, "-f", f"target/{loading.tools['openocd']}.cfg"]
-
-
-def _jlink(
-    program: str, loading: Loading, number: str, script: Path, steps: Sequence[str]
-) -> list[str]:
-    script.write_text("\n".join((*steps, "q", "")), encoding="utf-8")
-    command = [program, "-NoGui", "1", "-device", loading.tools["JLinkExe"], "-if", "swd"]
-    command += ["-speed", "4000", "-autoconnect", "1", "-ExitOnError", "1"]
-    return [*command, *(["-USB", number] if number else []), "-CommanderScript", str(script)]
-
-
-def upload_command(
-    tool: str, program: str, loading: Loading, image: Path, port: str, serial_number: str
-) -> list[str]:
-    """Return the command line that writes, verifies and starts an image.
-
-    `serial_number` selects a debugger (empty: the only one that is plugged in). Raises BadInput if
-    it contains anything but letters and digits: a USB device could send Tcl code as its serial
-    number, which OpenOCD would execute.
-    """
-    _check_number(port, serial_number)
     start, chip = f"0x{loading.start:x}", loading.tools[tool]
     number = serial_number.lstrip("0")
     if tool == "bossac":
@@ -159,39 +123,50 @@ def upload_command(
         where = ["--port", port.removeprefix("/dev/"), "--usb-port", f"--offset={start}"]
         return [program, *where, "--erase", "--write", "--verify", "--reset", str(image)]
     if tool == "openocd":
-        command = _openocd(program, loading, serial_number)
-        return [*command, "-c", f"program {{{image}}} {start} verify reset exit"]
+        command = [program, "-f", "interface/jlink.cfg", "-c", "transport select swd"]
+        if number:  # versions before 0.12 know only the second command
+            new, old = f"adapter serial {serial_number}", f"jlink serial {serial_number}"
+            command += ["-c", f"if {{[catch {{{new}}}]}} {{{old}}}"]
+        command += ["-f", f"target/{chip}.cfg", "-c"]
+        if recover:
+            return [*command, "init", "-c", f"{chip}_recover", "-c", "exit"]
+        return [*command, f"program {{{image}}} {start} verify reset exit"]
     if tool == "JLinkExe":
-        steps = ("r", "h", f"loadbin {image}, {start}", f"verifybin {image}, {start}", "r", "g")
-        return _jlink(program, loading, number, image.with_suffix(".jlink"), steps)
+        steps = ["r", "h", f"loadbin {image}, {start}", f"verifybin {image}, {start}", "r", "g"]
+        script = image.with_name("recover.jlink") if recover else image.with_suffix(".jlink")
+        script.write_text("\n".join((*(["erase", "r"] if recover else steps), "q", "")), "utf-8")
+        command = [program, "-NoGui", "1", "-device", chip, "-if", "swd", "-speed", "4000"]
+        command += ["-autoconnect", "1", "-ExitOnError", "1", *(["-USB", number] if number else [])]
+        return [*command, "-CommanderScript", str(script)]
     probe = ["--uid", number] if number else []
+    if recover:
+        return [program, "erase", "--mass", "--target", chip, *probe]
     return [program, "flash", "--target", chip, *probe, "--base-address", start, str(image)]
+
+
+def _run(command: Sequence[str]) -> tuple[int, str]:
+    """Run an upload program; return its exit code and what it has printed."""
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", timeout=TOOL_LIMIT_S, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout
 
 
 def run_tool(name: str, command: Sequence[str], loading: Loading) -> None:
     """Run an upload program. Raises PoetError, with its last lines of output, if it fails."""
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=TOOL_LIMIT_S,
-            check=False,
-        )
+        code, printed = _run(command)
     except subprocess.TimeoutExpired as error:
         raise PoetError(
             f"the upload program {name} did not end within {TOOL_LIMIT_S:g} s: unplug the board, "
             "plug it in again, and run this command again"
         ) from error
-    if done.returncode == 0:
+    if code == 0:
         return
-    lines = [line.strip() for line in re.split(r"[\r\n]+", done.stdout) if line.strip()]
-    printed = "; ".join(lines[-3:]) or "it printed nothing"
-    advice = _advice(name, done.stdout, loading)
-    raise PoetError(f"the upload program {name} failed ({printed}): {advice}")
+    lines = [line.strip() for line in re.split(r"[\r\n]+", printed) if line.strip()]
+    last, advice = "; ".join(lines[-3:]) or "it printed nothing", _advice(name, printed, loading)
+    raise PoetError(f"the upload program {name} failed ({last}): {advice}")
 
 
 def _advice(name: str, printed: str, loading: Loading) -> str:

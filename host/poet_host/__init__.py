@@ -7,6 +7,7 @@ functions check their arguments: a wrong type raises BadInput.
 
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
@@ -15,33 +16,19 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# The names in api.__all__. An import of api here would be a circular import.
-_VERBS = frozenset(
-    {
-        "MODELS", "BadInput", "BoardError", "Card", "CardReport", "Connection", "CostGraph",
-        "Damaged", "Dataset", "Diverged", "Evaluation", "Graph", "Infeasible", "JobState",
-        "LinkBroken", "NoDevice", "OutOfTime", "Package", "Plan", "PoetError", "PoetWarning",
-        "Prediction", "Problem", "Profile", "Run", "Schedule", "accuracy", "begin_training",
-        "board_names", "build", "check_board", "check_card", "check_computer", "compare_methods",
-        "connect", "costs_of", "draw", "encode", "estimate_profile", "evaluate", "export",
-        "export_card", "flash", "keep_everything", "load", "load_board", "load_data",
-        "load_package", "load_samples", "load_weights", "open_card", "ports", "predict",
-        "prepare_storage", "problem", "read_card", "read_learner", "replay", "save_samples",
-        "save_weights", "solve", "start_board", "step_of_weights", "summary", "train", "verify",
-        "weights_sha256", "write_card", "write_learner", "write_package",
-    }
-)  # fmt: skip
-
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return version("poet-host")
-    if name not in _VERBS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(".api", __name__), name)
-    checked = import_module(".api.inputs", __name__).checked
-    return checked(value) if isfunction(value) else value
+    # Modules are no names of the API: an import of one must not import the API.
+    if not name.startswith("__") and find_spec(f".{name}", __name__) is None:
+        api = import_module(".api", __name__)
+        if name in api.__all__:
+            value = getattr(api, name)
+            checked = import_module(".api.inputs", __name__).checked
+            return checked(value) if isfunction(value) else value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(_VERBS | {"__version__"})
+    return sorted([*import_module(".api", __name__).__all__, "__version__"])

@@ -21,10 +21,11 @@ import numpy as np
 import poet_host as poet
 from poet_host import api
 from poet_host.data.fitted import example, fit
+from poet_host.device.board import Rates
 from poet_host.files import write_whole
 from poet_host.plan.pricing import cost_graph
 from poet_host.profile import fit as regression
-from poet_host.profile.fit import Rates, family
+from poet_host.profile.fit import family
 from poet_host.profile.profile import Measured
 from poet_host.run.calibrate import Validation, averaged, observe, validation
 from poet_host.run.train import Training

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from poet_host.device.board import load_board, names
+from poet_host.device.board import Rates, load_board, names
 from poet_host.errors import BadInput
 from poet_host.graph import models
 from poet_host.graph.work import Work, work_of
 from poet_host.plan.pricing import commit_costs, cost_graph, with_cached_records
-from poet_host.profile.fit import Rates, family, fit_plane, fit_rates
+from poet_host.profile.fit import family, fit_plane, fit_rates
 from poet_host.profile.profile import (
     Measured,
     Profile,

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from ..errors import BadInput
 from ..files import parse_toml, read_text
+from ..graph.work import Work
 from ..resources import resource
 from ..schema import LARGEST_AMOUNT, Amount, convert
 
@@ -32,20 +33,38 @@ class Power:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Rates for estimating the costs that were not measured.
+class Rates:
+    """Coefficients from which an operator's time is computed.
 
-    Operator time: base_us + us_per_mac x macs + us_per_flop x other operations + us_per_byte x
-    bytes read and written + us_per_loop x innermost loops. Transfer time of whole blocks:
-    page_*_us + bytes / page_*_bytes_per_us. Processor time of a transfer: page_*_cpu_us +
-    page_*_cpu_us_per_byte x bytes. The * stands for `in` (a read) or `out` (a write).
+    time_us = base_us + us_per_mac x macs + us_per_flop x other_flops + us_per_byte x bytes +
+    us_per_loop x loops.
     """
 
     base_us: Amount
     us_per_mac: Amount
     us_per_flop: Amount
     us_per_byte: Amount
-    us_per_loop: Amount
+    us_per_loop: Amount = 0.0
+
+    def time_us(self, work: Work) -> float:
+        return (
+            self.base_us
+            + self.us_per_mac * work.macs
+            + self.us_per_flop * work.other_flops
+            + self.us_per_byte * work.bytes
+            + self.us_per_loop * work.loops
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate(Rates):
+    """Rates for estimating the costs that were not measured.
+
+    Transfer time of whole blocks: page_*_us + bytes / page_*_bytes_per_us. Processor time of a
+    transfer: page_*_cpu_us + page_*_cpu_us_per_byte x bytes. The * stands for `in` (a read) or
+    `out` (a write).
+    """
+
     page_in_us: Amount
     page_in_bytes_per_us: _Rate
     page_in_cpu_us: Amount

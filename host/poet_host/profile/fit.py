@@ -1,37 +1,12 @@
 """Predict the times of unmeasured operators: fit a function of their work to measured times."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
+from ..device.board import Rates
 from ..graph.work import Work
-from ..schema import Amount
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Coefficients from which an operator's time is computed.
-
-    time_us = base_us + us_per_mac x macs + us_per_flop x other_flops + us_per_byte x bytes +
-    us_per_loop x loops.
-    """
-
-    base_us: Amount
-    us_per_mac: Amount
-    us_per_flop: Amount
-    us_per_byte: Amount
-    us_per_loop: Amount = 0.0
-
-    def time_us(self, work: Work) -> float:
-        return (
-            self.base_us
-            + self.us_per_mac * work.macs
-            + self.us_per_flop * work.other_flops
-            + self.us_per_byte * work.bytes
-            + self.us_per_loop * work.loops
-        )
 
 
 def family(name: str) -> str:

@@ -16,14 +16,14 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from .. import isa
-from ..device.board import NO_COSTS, Board, StatementCosts, load_board, names
+from ..device.board import NO_COSTS, Board, Rates, StatementCosts, load_board, names
 from ..errors import BadInput, quoted
 from ..files import read_json, write_whole
 from ..graph.cuts import BLOCK, TRAILER
 from ..graph.graph import Graph, Node
 from ..graph.work import Work, work_of
 from ..schema import Amount, Count, convert, of_format
-from .fit import Rates, family, fit_rates
+from .fit import family, fit_rates
 from .transfer import Lane, Transfer, moved_bytes, shared_blocks, shares
 
 Kind = Literal["measured", "estimate", "paper"]

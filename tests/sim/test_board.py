@@ -136,7 +136,7 @@ def test_the_card_can_be_removed(writer: Path, storage: Path) -> None:
     with SimulatedBoard("mkr1000", writer, storage) as board:
         assert talk(board, b"\x03\0", 1) == ACCEPTED
         settled(board)
-        board.set_card_present(False)
+        board.ask("set_card_present", False)
         time.sleep(0.5)
         assert talk(board, b"\x04\0", 1) == b"\xff"  # no response
         assert storage.read_bytes()[4 * 512 : 5 * 512] == bytes(512)

@@ -172,16 +172,16 @@ def test_weights_on_the_card_stay(poet_host: Command, card: Path) -> None:
 @pytest.mark.usefixtures("few_kernels")
 def test_a_brown_out(poet_host: Command, card: Path) -> None:
     with board(MKR, card) as running:
-        running.set_supply(2600)
+        running.ask("set_supply", 2600)
         Path(running.port).write_bytes(b"\0")  # wake it up
         while running.meter.asleep_ticks:  # until it is reset, and waits for its supply
             time.sleep(0.01)
-        running.set_supply(3300)
+        running.ask("set_supply", 3300)
         found = found_in(poet_host("doctor", "--port", running.port, "--json"))
     assert found["reset"][0] == "wrong"
     assert "supply voltage" in found["reset"][1]
     with board(NRF, card) as running:
-        running.set_supply(2600)
+        running.ask("set_supply", 2600)
         found = found_in(poet_host("doctor", "--port", running.port, "--json"))
     assert found["supply"][0] == found["writing"][0] == "wrong"
     assert "2.7 V" in found["supply"][1]
@@ -194,7 +194,7 @@ def test_a_watchdog_reset(poet_host: Command, card: Path) -> None:
     with board(NRF, card) as running:
         with connect(running.port) as device:
             prepare(device)
-            running.hang("kernel")
+            running.ask("hang", "kernel")
             with pytest.raises(BoardError):
                 device.step(1)
         found = found_in(poet_host("doctor", "--port", running.port, "--json"))

@@ -89,11 +89,11 @@ def test_a_lasting_error_of_the_card_is_reported(storage: Path) -> None:
 def test_a_removed_card_is_reported_and_found_again(storage: Path) -> None:
     with running("mkr1000", storage) as (board, device):
         prepare(device)
-        board.set_card_present(False)
+        board.ask("set_card_present", False)
         with pytest.raises(BoardError):
             device.step(1)
         assert device.hello().storage_status < 0
-        board.set_card_present(True)
+        board.ask("set_card_present", True)
         load(device)
         device.step(1)
         assert weights_of(device) == truth()[1]

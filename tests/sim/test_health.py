@@ -53,7 +53,7 @@ def test_a_hang_in_a_step_ends_in_a_reset_that_says_why(
     with running(name, storage) as (board, device):
         prepare(device)
         assert not is_unwanted(device.health())
-        board.hang(part)
+        board.ask("hang", part)
         with pytest.raises(BoardError) as found:
             device.step(1)
         assert found.value.name == "no_schedule"
@@ -78,7 +78,7 @@ def test_commands_warn_of_a_reset_that_nobody_wanted(storage: Path, poet_host: C
     with SimulatedBoard("nrf52840_dk", build_firmware("nrf52840_dk"), storage) as board:
         with connect(board.port) as device:
             prepare(device)
-            board.hang("kernel")
+            board.ask("hang", "kernel")
             with pytest.raises(BoardError):
                 device.step(1)
         with pytest.warns(PoetWarning, match="watchdog"), poet.connect(board.port):
@@ -213,11 +213,11 @@ def test_a_low_supply_resets_the_samd21(storage: Path) -> None:
 def test_the_nrf52840_writes_no_block_while_the_supply_is_low(storage: Path) -> None:
     with running("nrf52840_dk", storage) as (board, device):
         prepare(device)
-        board.set_supply(2600)
+        board.ask("set_supply", 2600)
         with pytest.raises(BoardError) as found:
             device.step(1)
         assert found.value.name == "storage_failed"
-        board.set_supply(3000)
+        board.ask("set_supply", 3000)
         load(device)
         device.step(1)
         assert weights_of(device) == truth()[1]
@@ -289,7 +289,7 @@ def test_training_continues_after_a_reset(port: str, part: str) -> None:
     with poet.connect(port) as connection:
         training = Training(connection.device, schedule, fit(data, schedule.graph))
         assert isinstance(connection.running, SimulatedBoard)
-        connection.running.hang(part)
+        connection.running.ask("hang", part)
         with pytest.warns(PoetWarning, match="reset"):
             run = train(training, 3)
     assert [step.step for step in run.steps] == [1, 2, 3]

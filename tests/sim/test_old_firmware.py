@@ -84,7 +84,7 @@ def test_it_neither_resets_a_hung_chip_nor_protects_it(
     until_idle(chip)
     assert chip.take() == b""  # neither an answer nor a reset
     with SimulatedBoard(name, image, storage) as board, connect(board.port) as device:
-        board.set_supply(2600)
+        board.ask("set_supply", 2600)
         with pytest.raises(LinkBroken):
             device.format()
         assert "supply below 2.7 V" in (board.wait(5) or "")

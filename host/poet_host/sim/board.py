@@ -125,21 +125,10 @@ class SimulatedBoard(RunningBoard):
             power.other_uw * seconds,
         )
 
-    def set_card_present(self, present: bool) -> None:
-        """Insert the card if `present` is True, else remove it."""
-        self._ask("card", present)
-
-    def hang(self, part: str) -> None:
-        """Let a part of the chip hang until the next reset (SimulatedChip.hang)."""
-        self._ask("hang", part)
-
-    def set_supply(self, mv: int) -> None:
-        """Set the voltage of the board, which is 3,300 mV at first."""
-        self._ask("supply", mv)
-
-    def _ask(self, what: str, value: bool | int | str) -> None:
+    def ask(self, method: str, value: bool | int | str) -> None:
+        """Call a method of the SimulatedChip: `set_card_present`, `hang` or `set_supply`."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({what: value}) + "\n")
+        self.process.stdin.write(json.dumps({method: value}) + "\n")
         self.process.stdin.flush()
 
     def close(self) -> None:

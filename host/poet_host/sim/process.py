@@ -30,6 +30,7 @@ from .simulated_chip import METER, SimulatedChip
 SLICE_TICKS = 2_000_000
 TALKING_TICKS = 100_000  # ticks per run of the chip while host and busy program exchange bytes
 LONGEST_REPLY_BYTES = 4096
+REQUESTS_BYTES = 1 << 16  # what a pipe holds: always whole lines, since they are short
 STARTED_S = 2.5  # simulated time after which the program counts as started
 FAULT_CODE = 70
 
@@ -51,7 +52,6 @@ class Process:
         self.shared = mmap.mmap(meter, METER.size)
         self.pty = UsbPtyPort() if usb else PtyPort()
         self.line = self.pty.line if isinstance(self.pty, UsbPtyPort) else None
-        self.control = bytearray()
         self.parent = os.getppid()
         self.announced = False
         self.attended = alone  # False: the board still waits for a host
@@ -60,20 +60,12 @@ class Process:
 
     def obey(self) -> None:
         """Execute the requests of the parent process, one JSON object in each line of input."""
-        data = os.read(0, 4096)
-        if not data:
+        requests = os.read(0, REQUESTS_BYTES)
+        if not requests:
             sys.exit(0)
-        self.control += data
-        while b"\n" in self.control:
-            line, _, rest = self.control.partition(b"\n")
-            self.control = bytearray(rest)
-            ((what, value),) = json.loads(line).items()
-            if what == "card":
-                self.chip.set_card_present(value)
-            elif what == "hang":
-                self.chip.hang(value)
-            else:
-                self.chip.set_supply(value)
+        for line in requests.splitlines():
+            ((method, value),) = json.loads(line).items()
+            getattr(self.chip, method)(value)
 
     def listen(self, *, asleep: bool) -> None:
         """Pass input to the chip. Wait for input if the chip sleeps, and briefly after a reply."""

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from poet_host.errors import BadInput
-from poet_host.sim.chip_library import chips
-from poet_host.sim.elf import illegal_instructions, load_elf, read_elf
+from poet_host.firmware_build.image import read_elf
+from poet_host.sim.chip_library import chips, load_elf
+from support.instructions import illegal_instructions
 from support.sim_helper import CORES, bare, build, needs_compiler, needs_qemu, qemu, run
 
 pytestmark = needs_compiler

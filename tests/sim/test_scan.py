@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.firmware_build.image import Image, read_elf
-from poet_host.sim.elf import illegal_instructions, instructions
+from support.instructions import illegal_instructions, instructions
 from support.sim_helper import needs_compiler
 
 pytestmark = needs_compiler

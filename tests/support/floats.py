@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from poet_host.resources import resource
-from poet_host.sim.chip_library import chips
-from poet_host.sim.elf import load_elf
+from poet_host.sim.chip_library import chips, load_elf
 from poet_host.sim.simulated_chip import RESULTS
 from support.sim_helper import FOLDER, WRITE, build, peek_text, qemu
 

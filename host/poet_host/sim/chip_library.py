@@ -1,4 +1,4 @@
-"""Compile the chip models in C on first use, for the installed Unicorn, and load them."""
+"""Compile the chip models in C on first use, for the installed Unicorn, and load programs."""
 
 import importlib.util
 import shutil
@@ -9,8 +9,9 @@ from typing import Any
 
 import cffi
 
-from ..errors import PoetError
+from ..errors import BadInput, PoetError
 from ..firmware_build.compile import compiled, declarations
+from ..firmware_build.image import Image, read_elf
 
 SOURCES = Path(__file__).parent / "chip"
 # Only the functions of api.h are exported: the compiler inlines and calls others directly.
@@ -67,3 +68,22 @@ def chips() -> tuple[Any, Any]:
     ffi = cffi.FFI()
     ffi.cdef(declarations(SOURCES / "api.h"))
     return ffi, ffi.dlopen(str(build_chip_library()))
+
+
+def load_elf(machine: Any, path: Path) -> Image:
+    """Load an image into the memory of a struct machine (chip/api.h), and return the image.
+
+    The simulation stops if the stack grows below the symbol `__stack_limit`. At a reset, the chip
+    reads the vector table at the image's lowest address, as if a boot loader started the image.
+    """
+    _, lib = chips()
+    image = read_elf(path)
+    for address, data in image.segments:
+        if not lib.machine_load(machine, address, data, len(data)):
+            raise BadInput(
+                f"{path}: the segment at 0x{address:08x} ({len(data)} bytes) lies outside the "
+                "chip's memory: use an image that is built for this board"
+            )
+    lib.machine_set_stack_limit(machine, image.symbols.get("__stack_limit", 0))
+    lib.machine_set_start(machine, min(address for address, _ in image.segments))
+    return image

@@ -12,9 +12,8 @@ from typing import IO, Any
 from .. import isa
 from ..errors import BadInput, PoetError
 from ..firmware_build.recipe import simulated_boards
-from .chip_library import chips
+from .chip_library import chips, load_elf
 from .chipfile import load_card, load_chip
-from .elf import load_elf
 from .scene import Scene, in_c
 
 RESET_CAUSES = ("power_on", "pin", "software", "watchdog", "lock_up", "brown_out")
@@ -115,20 +114,21 @@ METER_FIELDS = [field.name for field in fields(Meter)]
 METER = struct.Struct(f"<{len(METER_FIELDS)}Q")  # layout of a Meter in shared memory
 
 
-def _pin(text: str | None) -> int:
+def _pin(text: str) -> int:
     """Return the number of a pin such as PA16 or P1.15: 32 * port + number in the port."""
-    if text is None:
-        return 0
     return 32 * ("AB01".index(text[1]) % 2) + int(text[2:].removeprefix("."))
 
 
-def _pads(values: dict[str, Any]) -> dict[str, Any]:
-    pins = [_pin(pin) for pin in values["pins"]]
-    return values | {
-        "function": "ABCDEFGH".index(values["function"]),
-        "pins": pins + [0] * (4 - len(pins)),
-        "pin_count": len(pins),
-    }
+def _config_of(wiring: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a chip's configuration (chip/api.h) for the wiring in its chip.toml."""
+    config: dict[str, Any] = {"no_crystal": True} if wiring.get("crystal") is False else {}
+    for name, value in wiring.items():
+        if isinstance(value, str):
+            config[f"{name}_pin"] = _pin(value)
+        elif isinstance(value, dict):
+            pins, function = [_pin(pin) for pin in value["pins"]], ord(value["function"]) - ord("A")
+            config[name] = value | {"function": function, "pins": pins, "pin_count": len(pins)}
+    return config
 
 
 def _open_flash(path: Path) -> IO[bytes]:
@@ -279,29 +279,15 @@ class SimulatedChip:
         self.lib.machine_take_faults(self.machine, True)
 
     def _start(self, cause: int = 0) -> None:
-        wiring = self._wiring
-        if self._chip == "samd21":
-            config = {
-                "spi": _pads(wiring["spi"]),
-                "uart": _pads(wiring["uart"]),
-                "card_select_pin": _pin(wiring["card_select"]),
-                "other_select_pin": _pin(wiring.get("other_select")),
-                "i2c": _pads(wiring["i2c"]) if "i2c" in wiring else {},
-                "led_pin": _pin(wiring.get("led")),
-                "button_pin": _pin(wiring.get("button")),
-                "no_crystal": not wiring.get("crystal", True),
-                "serial_number": [0x504F4554, self._seed & 0xFFFFFFFF, 0, 1],
-                "cause": cause,
-                **self._config,
-            }
-            chip = self.lib.samd21_new(self.ffi.new("struct samd21_config *", config), self.card)
-        else:
-            config = {f"{name}_pin": _pin(pin) for name, pin in wiring.items()}
-            config |= {"device_id": [self._seed & 0xFFFFFFFF, 0x504F4554], "cause": cause}
-            config |= {"variant": 5, "protection": DEBUG_PORT_OPEN} | self._config
-            chip = self.lib.nrf52840_new(
-                self.ffi.new("struct nrf52840_config *", config), self.card
-            )
+        number = self._seed & 0xFFFFFFFF
+        facts: dict[str, Any] = {"serial_number": [0x504F4554, number, 0, 1]}
+        if self._chip == "nrf52840":
+            facts = {"device_id": [number, 0x504F4554], "variant": 5, "protection": DEBUG_PORT_OPEN}
+        config = self.ffi.new(
+            f"struct {self._chip}_config *",
+            _config_of(self._wiring) | facts | {"cause": cause} | self._config,
+        )
+        chip = getattr(self.lib, f"{self._chip}_new")(config, self.card)
         if self._scene:
             self.lib.machine_set_scene(chip, self._scene)  # the chip before it still exists
         self.machine = self.ffi.gc(chip, self.lib.machine_free)
@@ -328,20 +314,17 @@ class SimulatedChip:
 
     def give(self, data: bytes) -> int:
         """Send bytes to the serial port. Return the number of bytes that the port accepted."""
-        give = self.lib.machine_usb_give if self._usb else self.lib.machine_serial_give
-        return int(give(self.machine, data, len(data)))
+        return int(self._port("give")(self.machine, data, len(data)))
 
     def take(self) -> bytes:
         """Return the bytes that the serial port has sent."""
-        waits, take = (
-            (self.lib.machine_usb_waiting, self.lib.machine_usb_take)
-            if self._usb
-            else (self.lib.machine_serial_waiting, self.lib.machine_serial_take)
-        )
-        waiting = waits(self.machine)
+        waiting = self._port("waiting")(self.machine)
         data = self.ffi.new("uint8_t[]", max(1, waiting))
-        taken = take(self.machine, data, waiting)
+        taken = self._port("take")(self.machine, data, waiting)
         return bytes(data)[:taken]
+
+    def _port(self, what: str) -> Any:
+        return getattr(self.lib, f"machine_{'usb' if self._usb else 'serial'}_{what}")
 
     def usb_open(self, is_open: bool, baud: int) -> None:
         """Open or close the USB port as a host's program does. A reset does not change this."""

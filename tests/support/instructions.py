@@ -1,32 +1,11 @@
-"""Load a firmware image into a simulated chip."""
+"""The instructions of a firmware image, as the chip models decode them."""
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput
-from ..firmware_build.image import Image, read_elf
-from .chip_library import chips
-
-
-def load_elf(machine: Any, path: Path) -> Image:
-    """Load an image into the memory of a struct machine (chip/api.h), and return the image.
-
-    The simulation stops if the stack grows below the symbol `__stack_limit`. At a reset, the chip
-    reads the vector table at the image's lowest address, as if a boot loader started the image.
-    """
-    _, lib = chips()
-    image = read_elf(path)
-    for address, data in image.segments:
-        if not lib.machine_load(machine, address, data, len(data)):
-            raise BadInput(
-                f"{path}: the segment at 0x{address:08x} ({len(data)} bytes) lies outside the "
-                "chip's memory: use an image that is built for this board"
-            )
-    lib.machine_set_stack_limit(machine, image.symbols.get("__stack_limit", 0))
-    lib.machine_set_start(machine, min(address for address, _ in image.segments))
-    return image
+from poet_host.firmware_build.image import Image
+from poet_host.sim.chip_library import chips
 
 
 def instructions(image: Image, *, m4: bool) -> Iterator[tuple[int, int, Any]]:

@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 
 from poet_host import isa
 from poet_host.errors import PoetError
-from poet_host.firmware_build.compile import c_files
 from poet_host.firmware_build.native import FLAGS, cross_tools
+from poet_host.firmware_build.recipe import c_files
 from poet_host.resources import resource
 
 TARGET, EMULATOR = "aarch64-linux-gnu", "qemu-aarch64"

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from poet_host.firmware_build.compile import c_files
+from poet_host.firmware_build.recipe import c_files
 from poet_host.resources import resource
 from support.compiler import compiler
 from support.sim_helper import CORES

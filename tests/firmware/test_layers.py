@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from poet_host.firmware_build.compile import c_files
+from poet_host.firmware_build.recipe import c_files
 from poet_host.resources import resource
 
 # Lowest first. `kernels/*.c` stands for the operator families, of which none uses another.

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from poet_host.firmware_build.compile import c_files
+from poet_host.firmware_build.recipe import c_files
 from poet_host.resources import resource
 from support.sim_helper import bare, build, run
 

@@ -98,7 +98,7 @@ def test_platformio_uses_its_compiler_if_the_system_has_none(tmp_path: Path) -> 
     made = recipe("mkr1000")
     package = tmp_path / "core" / "packages" / "toolchain-gccarmnoneeabi"
     (package / "bin").mkdir(parents=True)
-    for tool in ("gcc", "objcopy"):
+    for tool in ("gcc", "objcopy", "objdump"):
         wrapper = package / "bin" / f"arm-none-eabi-{tool}"
         wrapper.write_text(f'#!/bin/sh\nexec {shutil.which(wrapper.name)} "$@"\n')
         wrapper.chmod(0o755)
@@ -152,6 +152,12 @@ def test_the_compiler_is_from_the_path_or_from_platformio(
     compiler = package / "arm-none-eabi-gcc"
     compiler.touch(0o755)
     assert find_compiler(made) == str(compiler)
+
+
+def test_the_ledger_needs_no_package_in_the_python_of_platformio() -> None:
+    command = "import poet_host.firmware_build.ledger"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "host")}
+    subprocess.run([sys.executable, "-S", "-c", command], check=True, env=environment)
 
 
 @both

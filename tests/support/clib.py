@@ -17,8 +17,9 @@ from typing import Any
 import cffi
 import numpy as np
 from poet_host import isa
-from poet_host.firmware_build.compile import c_files, compiled
+from poet_host.firmware_build.compile import compiled
 from poet_host.firmware_build.native import vector_flags
+from poet_host.firmware_build.recipe import c_files
 from poet_host.resources import resource
 
 FLAGS = ["-std=c11", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wconversion"]

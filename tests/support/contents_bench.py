@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from poet_host.card.job import make_job
-from poet_host.firmware_build.compile import c_files
+from poet_host.firmware_build.recipe import c_files
 from poet_host.resources import resource
 from support import toy, toy_job
 from support.card_image import DATA_BLOCK

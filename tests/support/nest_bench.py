@@ -16,7 +16,7 @@ from random import Random
 
 import numpy as np
 from poet_host import isa
-from poet_host.firmware_build.compile import c_files
+from poet_host.firmware_build.recipe import c_files
 from poet_host.resources import resource
 from poet_host.schedule.schedule import Schedule
 from support import row_nests, toy, toy_forward

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from poet_host.firmware_build.bare_metal import build_firmware
-from poet_host.firmware_build.compile import c_files
 from poet_host.firmware_build.image import read_elf
+from poet_host.firmware_build.recipe import c_files
 from poet_host.resources import resource
-from poet_host.sim.chip_library import chips
-from poet_host.sim.elf import load_elf
+from poet_host.sim.chip_library import chips, load_elf
 from poet_host.sim.simulated_chip import RESULTS
 from support.compiler import compiler
 

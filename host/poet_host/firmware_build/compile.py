@@ -26,14 +26,6 @@ _ERROR = re.compile(
 _NO_ERROR = re.compile("warning: |error: (ld returned|linker command failed)")
 
 
-def c_files(folder: Path) -> list[Path]:
-    """Return the C files of a folder and of folders in it, by name: this is the order of linking.
-
-    A file that moves between folders does not change an image.
-    """
-    return sorted(folder.rglob("*.c"), key=lambda path: path.name)
-
-
 def declarations(header: Path) -> str:
     """Return a C header as cffi can read it: without the lines of the preprocessor."""
     return re.sub("^#.*", "", header.read_text("utf-8"), flags=re.MULTILINE)
@@ -70,10 +62,11 @@ def compiled(
     key = hashlib.sha256(repr((*command, *libraries, *objects)).encode() + version.stdout)
     for path in (*sources, *headers):
         key.update(path.name.encode() + b"\0" + path.read_bytes())
-    target = _cache_folder() / f"{key.hexdigest()[:20]}-{name}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poet-host"
+    target = cache / f"{key.hexdigest()[:20]}-{name}"
     if target.exists():
         return target
-    with _unwritable_named(target), temporary_folder(target.parent, ".poet-build-") as folder:
+    with _folder_for(target) as folder:
         built = folder / name
         inputs = [f"{n}.o" for n in range(len(objects))] or [str(path) for path in sources]
         steps = [
@@ -123,24 +116,14 @@ def _first_error(output: str) -> str:
 
 
 @contextmanager
-def _unwritable_named(target: Path) -> Iterator[None]:
+def _folder_for(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder, in which the block builds the file that it moves to `target`."""
     try:
-        yield
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(target.parent, ".poet-build-") as folder:
+            yield folder
     except OSError as error:
         raise PoetError(
             f"{target} cannot be written ({error.strerror}): free some space, or set "
-            "XDG_CACHE_HOME to another folder"
+            "XDG_CACHE_HOME to a folder with write permission"
         ) from error
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    folder = (Path(base) if base else Path.home() / ".cache") / "poet-host"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PoetError(
-            f"the cache folder {folder} cannot be created ({error.strerror}): set XDG_CACHE_HOME "
-            "to a folder with write permission"
-        ) from error
-    return folder

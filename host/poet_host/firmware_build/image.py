@@ -29,6 +29,7 @@ STT_FUNC = 2
 class Image:
     """The content of an ELF file."""
 
+    path: Path
     segments: tuple[tuple[int, bytes], ...]  # load address and bytes
     symbols: dict[str, int]  # name: address
     objects: dict[str, tuple[int, int]]  # address and size of each variable, by name
@@ -61,7 +62,7 @@ def read_elf(path: Path) -> Image:
     if int.from_bytes(data[18:20], "little") != EM_ARM:
         raise BadInput(f"{path} is an ELF image for another processor: use an image for Arm")
     try:
-        image = _parse(data)
+        image = _parse(path, data)
     except (struct.error, IndexError, ValueError) as error:
         raise BadInput(f"{path} is a damaged ELF image: build it again") from error
     if not image.segments:
@@ -69,7 +70,7 @@ def read_elf(path: Path) -> Image:
     return image
 
 
-def _parse(data: bytes) -> Image:
+def _parse(path: Path, data: bytes) -> Image:
     (ph_at, sh_at, _, _, ph_size, ph_count, sh_size, sh_count, names_at) = struct.unpack_from(
         "<IIIHHHHHH", data, 28
     )
@@ -118,6 +119,7 @@ def _parse(data: bytes) -> Image:
         if flags & SHF_ALLOC and size
     }
     return Image(
+        path,
         tuple(segments),
         symbols,
         objects,

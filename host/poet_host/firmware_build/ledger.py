@@ -13,7 +13,6 @@ from pathlib import Path
 
 from ..errors import BadInput
 from ..files import read_text, write_whole
-from .bare_metal import build_firmware
 from .image import read_elf
 from .recipe import compiler_version, recipe, simulated_boards
 from .stack import stack_bound
@@ -147,6 +146,8 @@ def with_ledger(text: str, where: str, ledgers: Sequence[Ledger]) -> str:
 
 def all_ledgers() -> list[Ledger]:
     """Build the images of all boards with a bare-metal port, and return their ledgers."""
+    from .bare_metal import build_firmware  # which needs cffi
+
     return [memory_ledger(board, build_firmware(board)) for board in simulated_boards()]
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from ..device.board import load_board, names
 from ..errors import BadInput, PoetError
 from ..resources import resource
-from .compile import c_files, compiled
+from .compile import compiled
+from .recipe import c_files
 
 # The compiler must not contract or reorder sums, so that every target rounds them alike.
 # GCC for AArch64 would reorder instructions so that sums do not fit into the registers.

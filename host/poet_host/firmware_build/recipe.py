@@ -15,7 +15,6 @@ from pathlib import Path
 from ..errors import BadInput, PoetError
 from ..files import parse_toml, read_text
 from ..resources import resource
-from .compile import c_files
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,14 @@ class Recipe:
         suffixes = (".h", ".def", ".ld")
         found = (p for p in resource("firmware").rglob("*") if p.suffix in suffixes)
         return sorted(found)
+
+
+def c_files(folder: Path) -> list[Path]:
+    """Return the C files of a folder and of folders in it, by name: this is the order of linking.
+
+    A file that moves between folders does not change an image.
+    """
+    return sorted(folder.rglob("*.c"), key=lambda path: path.name)
 
 
 def simulated_boards() -> list[str]:
@@ -110,6 +117,18 @@ def find_compiler(made: Recipe) -> str:
         "install gcc-arm-none-eabi libnewlib-arm-none-eabi', or, without root, 'pip install "
         f"platformio' and 'pio pkg install --global --tool {made.package}'"
     )
+
+
+def compiler_tool(name: str) -> str:
+    """Return the path of a program next to the cross compiler, which is the same for all boards.
+
+    Raises PoetError, with advice what to install, if it is missing.
+    """
+    compiler = Path(find_compiler(recipe(simulated_boards()[0])))
+    path = compiler.with_name(compiler.name.replace("gcc", name))
+    if not path.exists():
+        raise PoetError(f"there is no {path}: install it together with {compiler.name} again")
+    return str(path)
 
 
 def compiler_version(made: Recipe) -> str:

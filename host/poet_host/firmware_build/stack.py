@@ -1,24 +1,39 @@
 """Upper bound of a firmware image's stack depth, valid for every run.
 
-Frames and calls of all functions are read from their instructions (ARMv6-M and ARMv7-M Architecture
-Reference Manuals, chapter A5). So functions of the C library are included too. firmware/calls.toml
+Frames and calls of all functions are read from their instructions, as the compiler's objdump prints
+them. So functions of the C library are included too. firmware/calls.toml
 lists which functions may be called through pointers, and which interrupts nest. An image is refused
 if calls.toml omits a function that calls through a pointer, or a function whose address is in a
 pointer. This module needs the standard library only, because PlatformIO's builder imports it too.
 """
 
+import re
 import struct
+import subprocess
 import tomllib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import pairwise
 from typing import Any
 
 from ..errors import BadInput
 from ..resources import resource
 from .image import Image
+from .recipe import compiler_tool
+
+# Lines of objdump, and its texts of instructions that call, or that change the stack pointer.
+_LINE = re.compile(r"^ *([0-9a-f]+):\t[0-9a-f ]+\t(\w+)(?:\.[nw])?(?:\t([^;@\n]*))?", re.M)
+_BRANCH = re.compile(r"(?:b|bl|b(?:eq|ne|cs|cc|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)) ([0-9a-f]+) ")
+# Jump tables (MOV PC, TBB, LDR PC) stay inside the function.
+_CALL = re.compile(r"blx\w* [a-z]|bx\w* (?!lr)")
+_PUSH = re.compile(r"(?:v?push\w*|stmdb\w* sp!,) \{(.*)\}")
+_LOWER = re.compile(r"sub\w* sp, (?:sp, )?#(\d+)|strd?\w* .*\[sp, #-(\d+)\]!")
+_MOVED = re.compile(r"(add|mov) sp, (?:sp, )?([a-z]\w*)$")
+_CHANGE = re.compile(r"\w+ sp\b|.*\bsp!|.*\[sp.*\]!")
+_RAISE = re.compile(r"add\w* sp, (?:sp, )?#|v?ldm\w* sp!")
+CONSTANT_DISTANCE = 32  # instructions between the last change of a register and its use
 
 # An exception pushes eight words, and one word to align the stack to eight bytes.
 # A floating-point context adds 17 words and an unused word (ARMv7-M ARM, B1.5.6 and B1.5.7).
@@ -222,14 +237,15 @@ def _addresses_in_pointers(image: Image, known: dict[int, Function]) -> set[int]
     return words & set(known)
 
 
-def _instruction_bytes(image: Image, start: int, size: int) -> bytearray:
-    """Return one byte for each byte of code: 1 if mapping symbols mark an instruction, else 0."""
-    code = bytearray(size)
-    marks = [*((a, k) for a, k in image.marks if start <= a < start + size), (start + size, "d")]
-    for (begin, kind), (end, _) in pairwise(marks):
-        if kind == "t":
-            code[begin - start : end - start] = b"\1" * (end - begin)
-    return code
+def _instructions(image: Image) -> Iterator[tuple[int, str]]:
+    """Yield address and text of each instruction, such as "sub sp, sp, #8", as objdump says it.
+
+    The suffix of a mnemonic that states the length of the instruction is left out.
+    """
+    command = [compiler_tool("objdump"), "-d", "-z", str(image.path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    for address, mnemonic, operands in _LINE.findall(done.stdout):
+        yield int(address, 16), f"{mnemonic} {operands.strip()}"
 
 
 def functions(image: Image) -> dict[int, Function]:
@@ -237,155 +253,70 @@ def functions(image: Image) -> dict[int, Function]:
     starts = sorted({address for address, _ in image.functions})
     names = {address: name.partition(".")[0] for address, name in reversed(image.functions)}
     found = {address: Function(names[address]) for address in starts}
-    for start, code in image.code:
-        is_code = _instruction_bytes(image, start, len(code))
-        for address, first, second in _instructions(start, code, is_code):
-            position = bisect_right(starts, address) - 1
-            if position < 0:
-                continue
-            here = starts[position]
-            function = found[here]
-            if _resets_stack(image, address, first, start, code):
+    earlier: deque[tuple[int, str]] = deque(maxlen=CONSTANT_DISTANCE)  # the latest is the first
+    for address, text in _instructions(image):
+        here = starts[max(0, bisect_right(starts, address) - 1)]
+        function = found[here]
+        if target := _BRANCH.match(text):  # a branch into another function is a call
+            owner = starts[bisect_right(starts, int(target[1], 16)) - 1]
+            if owner != here or int(target[1], 16) == here:
+                function.calls.add(owner)
+        elif _CALL.match(text):
+            function.calls_pointer = True
+        elif moved := _MOVED.match(text):
+            constant = _constant(image, function.name, moved[2], earlier)
+            if moved[1] == "add":
+                function.frame_bytes += max(0, -constant)
+            elif constant & 0xFFFFFFFF == image.symbols.get("stack_top"):
                 function.resets_stack = True
-                continue
-            function.frame_bytes += _pushed(function.name, address, first, second, start, code)
-            if _calls_pointer(first, second):
-                function.calls_pointer = True
-            target = _branch(address, first, second)
-            if target is not None:  # a branch into another function is a call
-                owner = starts[bisect_right(starts, target) - 1]
-                if owner != here or target == here:
-                    function.calls.add(owner)
+            else:
+                raise _unbounded(function.name, "sets the stack pointer to an unknown value")
+        else:
+            function.frame_bytes += _pushed(function.name, text)
+        earlier.appendleft((address, text))
     return found
 
 
-def _resets_stack(image: Image, address: int, first: int, start: int, code: bytes) -> bool:
-    """Return True if the instruction is MOV SP, Rm, and Rm points to the top of the stack."""
-    if first & 0xFF87 != 0x4685:
-        return False
-    top = image.symbols.get("stack_top", -1)
-    return _constant("it", address, first >> 3 & 15, start, code) & 0xFFFFFFFF == top
-
-
-def _instructions(
-    start: int, code: bytes, is_code: bytearray
-) -> Iterator[tuple[int, int, int | None]]:
-    """Yield (address, first halfword, second halfword or None) for each instruction."""
-    at = 0
-    while at + 1 < len(code):
-        if not is_code[at]:
-            at += 2
-            continue
-        first = int.from_bytes(code[at : at + 2], "little")
-        if first >> 11 in (0b11101, 0b11110, 0b11111):
-            yield start + at, first, int.from_bytes(code[at + 2 : at + 4], "little")
-            at += 4
-        else:
-            yield start + at, first, None
-            at += 2
-
-
-def _pushed(
-    name: str, address: int, first: int, second: int | None, start: int, code: bytes
-) -> int:
+def _pushed(name: str, text: str) -> int:
     """Return the bytes by which an instruction lowers the stack pointer.
 
     Instructions that raise the stack pointer count as 0. So the frame of a function is the sum of
     all pushes.
     """
-    if second is None:
-        if first & 0xFE00 == 0xB400:  # PUSH
-            return 4 * (first & 0x1FF).bit_count()
-        if first & 0xFF80 == 0xB080:  # SUB SP, #
-            return 4 * (first & 0x7F)
-        if first & 0xFF87 == 0x4485:  # ADD SP, Rm: an earlier LDR has loaded a constant into Rm
-            return max(0, -_constant(name, address, first >> 3 & 15, start, code))
-        if first & 0xFF87 == 0x4685:  # MOV SP, Rm
-            raise BadInput(
-                f"the function {name} sets the stack pointer to the value of a register, so its "
-                "use of the stack has no known bound: give its local arrays a fixed size, or load "
-                "stack_top into the register"
-            )
-        return 0
-    if first == 0xE92D:  # PUSH.W
-        return 4 * second.bit_count()
-    if first == 0xF84D and second & 0x0FFF == 0x0D04:  # PUSH.W of one register
-        return 4
-    if first == 0xE96D or first & 0xFFBF == 0xED2D:  # STRD with write-back, VPUSH
-        return 4 * (second & 0xFF)
-    if first & 0xFBFF == 0xF1AD and second & 0x8F00 == 0x0D00:  # SUB.W SP, SP, #
-        return _expanded(first, second)
-    if first & 0xFBFF == 0xF2AD and second & 0x8F00 == 0x0D00:  # SUBW SP, SP, #
-        return (first >> 10 & 1) << 11 | (second >> 12 & 7) << 8 | second & 0xFF
-    if first & 0xFFEF in (0xEBAD, 0xEB0D) and second & 0x0F00 == 0x0D00:
-        raise BadInput(
-            f"the function {name} changes the stack pointer by the value of a register, so its "
-            "use of the stack has no known bound: give its local arrays a fixed size"
-        )
+    if pushed := _PUSH.match(text):
+        spans = (item.strip().partition("-") for item in pushed[1].split(","))
+        count = sum(int(last[1:]) - int(first[1:]) + 1 if last else 1 for first, _, last in spans)
+        return count * (8 if pushed[1].startswith("d") else 4)
+    if lowered := _LOWER.match(text):
+        return int(lowered[1] or lowered[2])
+    if _CHANGE.match(text) and not _RAISE.match(text):
+        raise _unbounded(name, f"changes the stack pointer by `{text}`")
     return 0
 
 
-def _expanded(first: int, second: int) -> int:
-    """Return the constant that an instruction encodes: ThumbExpandImm (ARMv7-M ARM, A5.3.2)."""
-    value = (first >> 10 & 1) << 11 | (second >> 12 & 7) << 8 | second & 0xFF
-    if value >> 10 == 0:
-        byte, pattern = value & 0xFF, value >> 8 & 3
-        return byte * (1, 0x00010001, 0x01000100, 0x01010101)[pattern]
-    return (0x80 | value & 0x7F) << (32 - (value >> 7))
-
-
-def _constant(name: str, address: int, register: int, start: int, code: bytes) -> int:
+def _constant(image: Image, name: str, register: str, earlier: Iterable[tuple[int, str]]) -> int:
     """Return the signed constant that `register` holds.
 
     The last LDR Rt, [PC, #], or MOVS Rd, # and perhaps LSLS Rd, Rd, # have set it.
     """
     shift = 0
-    for at in range(address - 2, max(start, address - 64), -2):
-        half = int.from_bytes(code[at - start : at - start + 2], "little")
-        if half & 0xF83F == register * 9:  # LSLS
-            shift += half >> 6 & 31
-        if half & 0xFF00 == 0x2000 | register << 8:
-            return _signed((half & 0xFF) << shift & 0xFFFFFFFF, 32)
-        if half & 0xFF00 == 0x4800 | register << 8:
-            literal = (at + 4 & ~3) + 4 * (half & 0xFF) - start
-            return int.from_bytes(code[literal : literal + 4], "little", signed=True)
-    raise BadInput(
-        f"the function {name} changes the stack pointer by a register of unknown value, so its "
-        "use of the stack has no known bound: give its local arrays a fixed size"
+    for address, text in earlier:
+        if found := re.match(rf"lsls {register}, {register}, #(\d+)", text):
+            shift += int(found[1])
+        if found := re.match(rf"movs {register}, #(\d+)", text):
+            return _signed(int(found[1]) << shift & 0xFFFFFFFF)
+        if found := re.match(rf"ldr {register}, \[pc, #(\d+)\]", text):
+            (word,) = _words(image, (address + 4 & ~3) + int(found[1]), 4)
+            return _signed(word)
+    raise _unbounded(name, "changes the stack pointer by a register of unknown value")
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 32) if word >> 31 else word
+
+
+def _unbounded(name: str, what: str) -> BadInput:
+    return BadInput(
+        f"the function {name} {what}, so its use of the stack has no known bound: give its local "
+        "arrays a fixed size, or load stack_top into the register"
     )
-
-
-def _calls_pointer(first: int, second: int | None) -> bool:
-    """Return True for BLX Rm, and for BX Rm unless Rm is LR.
-
-    Jump tables (MOV PC, TBB, LDR PC) do not count: they stay inside the function.
-    """
-    return second is None and (
-        first & 0xFF87 == 0x4780 or (first & 0xFF87 == 0x4700 and first >> 3 & 15 != 14)
-    )
-
-
-def _branch(address: int, first: int, second: int | None) -> int | None:
-    """Return the target of B, BL, or a conditional branch; None for other instructions."""
-    if second is None:
-        if first & 0xF000 == 0xD000 and first & 0x0E00 != 0x0E00:
-            return address + 4 + 2 * _signed(first & 0xFF, 8)
-        if first & 0xF800 == 0xE000:
-            return address + 4 + 2 * _signed(first & 0x7FF, 11)
-        return None
-    if first & 0xF800 != 0xF000 or second & 0x8000 == 0:
-        return None
-    sign, j1, j2 = first >> 10 & 1, second >> 13 & 1, second >> 11 & 1
-    if second & 0x5000:  # B.W and BL
-        if second & 0x5000 == 0x4000:
-            return None  # BLX to Arm code, which these cores cannot execute
-        high = sign << 23 | (1 ^ j1 ^ sign) << 22 | (1 ^ j2 ^ sign) << 21
-        return address + 4 + 2 * _signed(high | (first & 0x3FF) << 11 | second & 0x7FF, 24)
-    if first >> 7 & 7 == 7:
-        return None  # MSR, MRS, barriers
-    offset = sign << 19 | j2 << 18 | j1 << 17 | (first & 0x3F) << 11 | second & 0x7FF
-    return address + 4 + 2 * _signed(offset, 20)
-
-
-def _signed(value: int, bits: int) -> int:
-    return value - (1 << bits) if value >> (bits - 1) else value

@@ -5,6 +5,7 @@ user on the same port: start-up, clocks, interrupts, flash (firmware/port/common
 the C library from a package in lib_deps.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,7 @@ else:
 
 
 def print_ledger(target, source, env):
+    os.environ["PATH"] = env["ENV"]["PATH"]  # which has the compiler's folder, and so objdump
     print(ledger_text([memory_ledger(env["BOARD"], Path(str(source[0])))]))
 
 

@@ -26,25 +26,17 @@ def temporary_file(folder: Path, prefix: str) -> Iterator[Path]:
 
     The block may rename the file. Raises OSError if `folder` cannot be written to.
     """
-    remove_leftovers(folder, prefix)
-    private, lock = _locked(folder, prefix)
-    try:
+    with temporary_folder(folder, prefix, with_all_files=False) as private:
         yield private / _FILE
-    finally:
-        with suppress(OSError):
-            (private / _FILE).unlink(missing_ok=True)
-            private.rmdir()
-        if lock is not None:
-            os.close(lock)
 
 
 @contextmanager
-def temporary_folder(folder: Path, prefix: str) -> Iterator[Path]:
+def temporary_folder(folder: Path, prefix: str, *, with_all_files: bool = True) -> Iterator[Path]:
     """Yield a new private folder in `folder`; remove it with its files after the block.
 
-    Raises OSError if `folder` cannot be written to.
+    `with_all_files`: see remove_leftovers. Raises OSError if `folder` cannot be written to.
     """
-    remove_leftovers(folder, prefix, with_all_files=True)
+    remove_leftovers(folder, prefix, with_all_files=with_all_files)
     private, lock = _locked(folder, prefix)
     try:
         yield private

@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from shutil import disk_usage
@@ -75,13 +75,12 @@ def start_board(
     check_system()
     is_chip = _is_chip(
         board,
-        {"arena size": arena_bytes is not None, "socket": listen is not None},
-        {
-            "card faults": bool(faults),
-            "card": card_name is not None,
-            "USB": usb,
-            "program, sensor, button or simulated time": scene is not None,
-        },
+        ("arena size", False, arena_bytes is not None),
+        ("socket", False, listen is not None),
+        ("card faults", True, bool(faults)),
+        ("card", True, card_name is not None),
+        ("USB", True, usb),
+        ("program, sensor, button or simulated time", True, scene is not None),
     )
     if card_name is not None:
         load_card(card_name)
@@ -116,22 +115,22 @@ def start_board(
     return simulated(None, None if storage is None else Path(storage))
 
 
-def _is_chip(board: str, of_programs: Mapping[str, bool], of_chips: Mapping[str, bool]) -> bool:
+def _is_chip(board: str, *options: tuple[str, bool, bool]) -> bool:
     """Return True if the board is a simulated chip, and False if it is a program.
 
-    Raises BadInput if it is neither, or if an option for the other kind is given (True).
+    `options`: of each, whether chips have it (and programs have not), and whether it is given.
+    Raises BadInput if the board is neither, or has not an option that is given.
     """
     programs, chips = ("native", *linux_boards()), simulated_boards()
     if board not in (*programs, *chips):
         raise BadInput(
             f"the board {board} cannot be simulated: choose one of {', '.join((*programs, *chips))}"
         )
-    others, options = (programs, of_programs) if board in chips else (chips, of_chips)
-    for option, is_given in options.items():
-        if is_given:
+    for option, of_chips, is_given in options:
+        if is_given and of_chips != (board in chips):
             raise BadInput(
                 f"the board {board} has no option {option}: remove the option, or choose one of "
-                f"{', '.join(others)}"
+                f"{', '.join(chips if of_chips else programs)}"
             )
     return board in chips
 

@@ -29,19 +29,19 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 4600, "reference": 1369, "onnx": 4472, "device": 1460, "firmware_build": 1666,
-    "sim": 1633, "profile": 1097, "packing": 378, "plan": 3434, "stream": 2059, "solver": 7031,
+    "graph": 4600, "reference": 1369, "onnx": 4472, "device": 1479, "firmware_build": 1564,
+    "sim": 1565, "profile": 1072, "packing": 378, "plan": 3434, "stream": 2059, "solver": 7031,
     "baselines": 2174, "schedule": 2889, "data": 1893, "card": 1948, "run": 2158, "check": 845,
     "view": 1441, "compare": 469, "package": 1293, "api": 2434, "cli": 3851,
 }  # fmt: skip
-ROOT_LINES = 1586  # of the modules that belong to no room
+ROOT_LINES = 1565  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
     "firmware/include": 2322, "firmware/src": 10491, "firmware/kernels": 8991,
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 8145, "examples": 1925, "tests": 68055,
+    "bench": 8146, "examples": 1925, "tests": 68091,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

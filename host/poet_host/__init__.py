@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return version("poet-host")
-    # Modules are no names of the API: an import of one must not import the API.
+    # A module is not part of the API: its import must not import the API.
     if not name.startswith("__") and find_spec(f".{name}", __name__) is None:
         api = import_module(".api", __name__)
         if name in api.__all__:

@@ -143,17 +143,17 @@ def test_every_part_of_the_format_is_in_a_file(tmp_path: Path) -> None:
         made = schedule(name)
         parts = (made.model_part, made.plan_part, made.meta, made.origin, made.forward_part)
         found |= named("PART", *(number for number, part in enumerate(parts, 1) if part))
-        for one in (made, made.forward):
-            if one is None:
+        for program in (made, made.forward):
+            if program is None:
                 continue
-            header = one.model_part[: isa.record_size("poet_model")]
-            row, model = isa.unpack("poet_model", header), one.model
-            found |= statements(one) | named("MODEL", flags=row["flags"])
+            header = program.model_part[: isa.record_size("poet_model")]
+            row, model = isa.unpack("poet_model", header), program.model
+            found |= statements(program) | named("MODEL", flags=row["flags"])
             for tensor in model.tensors:
                 found |= named("PLACE", tensor.place) | named("FLAG", flags=tensor.flags)
             found |= {"cut"} if model.cuts else set()
-            found |= {"home"} if one.header.home_count else set()
-            found |= {"commit_every"} if one.header.commit_every > 1 else set()
+            found |= {"home"} if program.header.home_count else set()
+            found |= {"commit_every"} if program.header.commit_every > 1 else set()
     with CardDevice(unpacked(corpus.NOW, "job.img.xz", tmp_path)) as card:
         model = card.model_on_card()
         found |= named("CURVE", *(rate.curve for rate in model.rates))

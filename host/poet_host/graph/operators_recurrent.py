@@ -1,15 +1,21 @@
 """Rows of the table of operators for layers that walk along time.
 
-The steps are the first axis. A linear layer before computes the products of the input with its
-weight. The kernel computes the states before and after each step, and its gradient computes the
-gates again from the states before. Both have a row of *blocks*, of one column for each unit, for
-each step and sample. The blocks of a gradient are those of the gates and, if the initial state
-needs a gradient, what the state before gets directly from the state after. Plain units have no
-gates, and one block of gradients.
+A layer maps `a` (steps, batch, gates * units) to its states (steps, batch, units). `a` has the
+products of the input with a weight, which a linear layer before computes. The layer adds those of
+the state before with its own weight (gates * units, units). If `backward`, the walk begins with the
+last step. The states before the first step are 0, or inputs (batch, units) of the rows that end in
+`_from`.
+
+The kernel computes the states before and after each step, and its gradient computes the gates again
+from the states before. Both have a row of *blocks*, of one column for each unit, for each step and
+sample. The blocks of a gradient are those of the gates and, if the initial state needs a gradient,
+what the state before gets directly from the state after. Plain units have no gates, and one block
+of gradients.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 from .rules import Fields, Operator, Parameter, Rule, Shape, Spec
@@ -36,8 +42,8 @@ class _Kind:
     def _is_whole(self) -> bool:
         return self.output == (0, self.states)
 
-    def spec(
-        self, a: Shape, backward: bool, initial: tuple[Shape, ...] = (), *, relu: bool = False
+    def _spec(
+        self, count: int, a: Shape, *initial: Shape, backward: bool = False, relu: bool = False
     ) -> Spec:
         if len(a) != 3 or a[2] % self.gates:
             raise ValueError(
@@ -46,8 +52,10 @@ class _Kind:
             )
         n, c, k = a
         w = k // self.gates
-        if any(shape != (c, w) for shape in initial):
+        if len(initial) != count or any(shape != (c, w) for shape in initial):
             raise ValueError(f"the initial state must have the shape {(c, w)}")
+        if relu and self.gates > 1:
+            raise ValueError("only plain units can have relu: omit `relu`")
         blocks = 1 if self.gates == 1 else 5 if initial else 4
         fields = {"n": n, "c": c, "h": self.states, "w": w, "k": k, "oh": blocks * w}
         fields["variant"] = _WHOLE if self._is_whole else _VARIANT
@@ -59,12 +67,17 @@ class _Kind:
             parameters |= dict.fromkeys(self.initial, zeros)
         return Spec((n, c, self.output[1] * w), fields, parameters)
 
-    def operator(self, spec: Callable[..., Spec], *more: Rule) -> Operator:
+    def operator(self, *to_initial: Rule) -> Operator:
+        """Return the row of a layer.
+
+        `to_initial`: rules for the gradients of initial states that other layers compute, from
+        those of the first step of the walk.
+        """
         operands = " ".join(("a weight bias", *self.initial))
         states = "y" if self._is_whole else "states"
         y = replace(_slice("y", "states", _states, self.output), shape=None)
         forward: tuple[Rule, ...] = (Rule(states, self.kernel, operands, _states), y)
-        backward = (
+        backward = [
             Rule("gates", f"{self.kernel}_grad", f"a {states} weight bias dy", _gates),
             _slice("before", states, _states, (0, 1)),
             _slice("recurrent", "gates", _gates, self.recurrent),
@@ -73,17 +86,19 @@ class _Kind:
                 "weight", "linear_grad_weight", "before recurrent", fields=_products, apart=_is_long
             ),
             Rule("bias", "grad_bias", "recurrent", fields=_products),
-        )
-        inputs = ("a", *self.initial) if more else ("a",)
-        forward = forward[: 2 - self._is_whole]
-        return Operator(spec, forward, (*backward, *more), inputs=inputs)
-
-    def first_step(self) -> tuple[Rule, ...]:
-        """Return the rules for what the initial state gets from the first step of the walk."""
-        return (
-            Rule("first", "slice", "gates", _of_step, _first_step),
-            _slice("first_recurrent", "first", _of_step, self.recurrent),
-            _slice("kept", "first", _of_step, (4, 1)),
+        ]
+        if to_initial:
+            backward += [
+                Rule("first", "slice", "gates", _of_step, _first_step),
+                _slice("first_recurrent", "first", _of_step, self.recurrent),
+                _slice("kept", "first", _of_step, (4, 1)),
+            ]
+        initial = self.initial if to_initial else ()
+        return Operator(
+            partial(self._spec, len(initial)),
+            forward[: 2 - self._is_whole],
+            (*backward, *to_initial),
+            inputs=("a", *initial),
         )
 
 
@@ -138,106 +153,32 @@ def _states_of_samples(f: Fields) -> Fields:
     return {"n": f["c"], "c": f["w"], "h": 1, "w": 1, "k": f["k"], "variant": 0}
 
 
-def _from_first(makes: str) -> Rule:
-    """Return the rule for the first step's gradients times the recurrent weight."""
-
-    def shape(f: Fields) -> Shape:
-        return (int(f["c"]), int(f["w"]))
-
-    operands = "first_recurrent weight"
-    return Rule(makes, "linear_grad_input", operands, shape, _states_of_samples)
-
-
+# The first step's gradients times the recurrent weight.
+_FROM_FIRST = Rule(
+    "initial", "linear_grad_input", "first_recurrent weight", fields=_states_of_samples
+)
 _GRU = _Kind("gru", 3, 2, (1, 1), (0, 3), (1, 3), ("initial",))
-
-
-def _gru(a: Shape, *, backward: bool = False) -> Spec:
-    """Walk along time: a (T, N, 3 * H) -> states (T, N, H), from states of 0.
-
-    `a` has the products of the input for the gates reset, update and new, in PyTorch's order. The
-    rows of the recurrent weight (3 * H, H) are those of new, reset and update. If `backward`, the
-    walk begins with the last step.
-    """
-    return _GRU.spec(a, backward)
-
-
-def _gru_from(a: Shape, initial: Shape, *, backward: bool = False) -> Spec:
-    """Do the same as `gru`, from an initial state (N, H) that another layer computes."""
-    return _GRU.spec(a, backward, (initial,))
-
-
 _PLAIN = _Kind("gru", 1, 2, (1, 1), (0, 1), (0, 1), ("initial",))
-
-
-def _rnn(a: Shape, *, backward: bool = False, relu: bool = False) -> Spec:
-    """Walk along time: a (T, N, H) -> states (T, N, H), from states of 0.
-
-    A state is the tanh (or relu) of `a` plus the product of the state before with the recurrent
-    weight (H, H). If `backward`, the walk begins with the last step.
-    """
-    return _PLAIN.spec(a, backward, relu=relu)
-
-
-def _rnn_from(a: Shape, initial: Shape, *, backward: bool = False, relu: bool = False) -> Spec:
-    """Do the same as `rnn`, from an initial state (N, H) that another layer computes."""
-    return _PLAIN.spec(a, backward, (initial,), relu=relu)
-
-
 _LSTM = _Kind("lstm", 4, 3, (2, 1), (0, 4), (0, 4), ("initial", "cell"))
-
-
-def _lstm(a: Shape, *, backward: bool = False) -> Spec:
-    """Walk along time: a (T, N, 4 * H) -> states (T, N, H), from states of 0.
-
-    `a` has the products of the input for the gates input, forget, cell and output. The rows of the
-    recurrent weight (4 * H, H) have the same order. If `backward`, the walk begins with the last
-    step.
-    """
-    return _LSTM.spec(a, backward)
-
-
-def _lstm_from(a: Shape, initial: Shape, cell: Shape, *, backward: bool = False) -> Spec:
-    """Do the same as `lstm`, from initial states (N, H) that other layers compute."""
-    return _LSTM.spec(a, backward, (initial, cell))
-
-
 _CELLS = replace(_LSTM, states=4, output=(0, 4))
-
-
-def _lstm_cells(a: Shape, *, backward: bool = False) -> Spec:
-    """Do the same as `lstm`, with the output (T, N, 4 * H).
-
-    It has the states h and cell before each step, then those after it. Only the last two may have
-    a gradient.
-    """
-    return _CELLS.spec(a, backward)
-
-
-def _lstm_cells_from(a: Shape, initial: Shape, cell: Shape, *, backward: bool = False) -> Spec:
-    """Do the same as `lstm_cells`, from initial states (N, H) that other layers compute."""
-    return _CELLS.spec(a, backward, (initial, cell))
-
-
-def _from_states(kind: _Kind, spec: Callable[..., Spec]) -> Operator:
-    """Return the row of a layer of LSTM units from initial states that other layers compute."""
-    product = replace(_from_first("initial"), shape=None)
-    return kind.operator(spec, *kind.first_step(), product, Rule("cell", "", "kept"))
-
+_CELL = Rule("cell", "", "kept")
 
 RECURRENT_OPERATORS = {
-    "gru": _GRU.operator(_gru),
+    # `a` has the gates reset, update and new, in PyTorch's order. The rows of the recurrent weight
+    # are those of new, reset and update.
+    "gru": _GRU.operator(),
     "gru_from": _GRU.operator(
-        _gru_from,
-        *_GRU.first_step(),
-        _from_first("products"),
+        replace(_FROM_FIRST, makes="products", shape=lambda f: (int(f["c"]), int(f["w"]))),
         Rule("initial", "add", "products kept", fields=_states_of_samples),
     ),
-    "lstm": _LSTM.operator(_lstm),
-    "lstm_from": _from_states(_LSTM, _lstm_from),
-    "lstm_cells": _CELLS.operator(_lstm_cells),
-    "lstm_cells_from": _from_states(_CELLS, _lstm_cells_from),
-    "rnn": _PLAIN.operator(_rnn),
-    "rnn_from": _PLAIN.operator(
-        _rnn_from, *_PLAIN.first_step(), replace(_from_first("initial"), shape=None)
-    ),
+    # Both have the gates input, forget, cell and output.
+    "lstm": _LSTM.operator(),
+    "lstm_from": _LSTM.operator(_FROM_FIRST, _CELL),
+    # The output has the states h and cell before each step, then those after it. Only the last two
+    # may have a gradient.
+    "lstm_cells": _CELLS.operator(),
+    "lstm_cells_from": _CELLS.operator(_FROM_FIRST, _CELL),
+    # A state is the tanh, or with the option `relu` the relu, of the sum of both products.
+    "rnn": _PLAIN.operator(),
+    "rnn_from": _PLAIN.operator(_FROM_FIRST),
 }

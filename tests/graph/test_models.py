@@ -10,6 +10,7 @@ from poet_host.device.board import load_board
 from poet_host.errors import BadInput
 from poet_host.graph import models
 from poet_host.graph.bert import transformer as one_block
+from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.graph.training_options import MAX_BATCH, TrainingOptions
 from poet_host.graph.weights import start_values
@@ -61,7 +62,7 @@ def test_gradients_are_those_of_pytorch(name: str) -> None:
 
 
 def test_gradients_of_one_block_are_those_of_pytorch() -> None:
-    check_gradients(one_block("narrow", 2, length=5, width=12, heads=3, classes=4))
+    check_gradients(one_block(Builder("narrow", (2, 5, 12)), heads=3, classes=4))
 
 
 @pytest.mark.parametrize("train", ["last:1", "last:5", "block.*"])

@@ -38,14 +38,14 @@ def residual() -> Graph:
 
 def attention() -> Graph:
     """A small transformer whose weights are larger than its tokens."""
-    sizes = {"length": 16, "words": 40, "width": 32, "blocks": 1, "heads": 2, "classes": 10}
-    return training_graph(bert("attention", 1, **sizes), Sgd(0.05))
+    sizes = {"words": 40, "width": 32, "blocks": 1, "heads": 2, "classes": 10}
+    return training_graph(bert(Builder("attention", (1, 16), "int32"), **sizes), Sgd(0.05))
 
 
 def words() -> Graph:
     """A small transformer whose texts have few of the rows of its table."""
-    sizes = {"length": 4, "words": 600, "width": 32, "blocks": 1, "heads": 2, "classes": 10}
-    return training_graph(bert("words", 1, **sizes), Sgd(0.05))
+    sizes = {"words": 600, "width": 32, "blocks": 1, "heads": 2, "classes": 10}
+    return training_graph(bert(Builder("words", (1, 4), "int32"), **sizes), Sgd(0.05))
 
 
 def pooled() -> Graph:

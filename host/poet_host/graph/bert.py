@@ -12,20 +12,10 @@ EPSILON = 1e-12  # added to the variance in BERT's layer normalisation
 DEVIATION = 0.02  # standard deviation of BERT's embeddings before training
 
 
-def bert(
-    name: str,
-    batch: int,
-    *,
-    length: int,
-    words: int,
-    width: int,
-    blocks: int,
-    heads: int,
-    classes: int,
-) -> Model:
-    """Return a text classifier. It reads int32 tokens (batch, length) from 0 to words - 1."""
-    b = Builder(name, (batch, length), "int32")
+def bert(b: Builder, *, words: int, width: int, blocks: int, heads: int, classes: int) -> Model:
+    """Return a text classifier. Its data are int32 tokens (batch, length) from 0 to words - 1."""
     x = b.embedding(b.data, words, width, deviation=DEVIATION, name="word")
+    length = b.data.shape[1]
     position = b.parameter((length, width), start=f"normal:{DEVIATION}", name="position")
     x = b.add(x, position, name="embedding")
     x = b.layernorm(x, epsilon=EPSILON, name="embedding.norm")
@@ -34,14 +24,11 @@ def bert(
     return _classify(b, x, classes)
 
 
-def transformer(
-    name: str, batch: int, *, length: int, width: int, heads: int, classes: int
-) -> Model:
-    """Return a classifier of one block, which reads embedded tokens (batch, length, width).
+def transformer(b: Builder, *, heads: int, classes: int) -> Model:
+    """Return a classifier of one block. Its data are embedded tokens (batch, length, width).
 
     Attention reads all tokens: padding is not masked.
     """
-    b = Builder(name, (batch, length, width))
     return _classify(b, _block(b, b.data, heads, "block1"), classes)
 
 

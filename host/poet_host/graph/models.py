@@ -9,6 +9,7 @@ from .autodiff import Sgd
 from .bert import bert, transformer as one_block
 from .builder import Builder, Model, Tensor
 from .graph import Graph
+from .rules import Shape
 from .training_options import DEFAULTS, TrainingOptions
 
 MAX_LENGTH = 65536
@@ -18,11 +19,38 @@ MAX_LENGTH = 65536
 class BuiltIn:
     """A built-in model and its defaults."""
 
-    description: str
-    forward: Callable[..., Model]  # takes the batch size and, for texts, the sequence length
-    batch: int
+    name: str
+    layers: Callable[[Builder], Model]  # its documentation begins with a description of the model
+    data: Shape  # of one sample; of a text, the default sequence length
     optimiser: Sgd
-    texts: bool = False  # True if the model reads texts
+    batch: int
+    texts: bool  # True if the model reads texts
+
+    @property
+    def description(self) -> str:
+        return (self.layers.__doc__ or "").partition("\n")[0].removesuffix(".")
+
+    def forward(self, batch: int, length: int | None = None) -> Model:
+        """Return the model. `length` is the sequence length of texts."""
+        data = (length,) if length else self.data
+        return self.layers(Builder(self.name, (batch, *data), "int32" if self.texts else "float32"))
+
+
+MODELS: dict[str, BuiltIn] = {}
+_Layers = Callable[[Builder], Model]
+
+
+def _model(
+    data: Shape, optimiser: Sgd, batch: int = 1, *, texts: bool = False
+) -> Callable[[_Layers], _Layers]:
+    """Add a function that makes the layers of a model to the built-in models, by its name."""
+
+    def add(layers: _Layers) -> _Layers:
+        name = layers.__name__.replace("_", "-")
+        MODELS[name] = BuiltIn(name, layers, data, optimiser, batch, texts)
+        return layers
+
+    return add
 
 
 def _conv_norm(b: Builder, x: Tensor, channels: int, tag: str) -> Tensor:
@@ -62,9 +90,10 @@ def _classify(b: Builder, x: Tensor, classes: int = 10) -> Model:
     return b.model(b.softmax_xent(b.linear(x, classes, name="fc"), name="loss"))
 
 
-def resnet_digits(batch: int) -> Model:
-    """Return the demo model. It needs much memory for activations, but little arithmetic."""
-    b = Builder("resnet-digits", data=(batch, 1, 8, 8))
+@_model((1, 8, 8), Sgd(0.03), 4)
+def resnet_digits(b: Builder) -> Model:
+    """8x8 digits: 4 convolutions with batchnorm, one residual block (the demo)."""
+    # It needs much memory for activations, but little arithmetic.
     x = _conv_norm(b, b.data, 4, "1")
     x = _residual_block(b, x, 4, "block")
     x = b.maxpool2d(x, 2, name="pool")
@@ -72,9 +101,10 @@ def resnet_digits(batch: int) -> Model:
     return _classify(b, b.flatten(x))
 
 
-def lenet_digits(batch: int) -> Model:
-    """Return LeNet-5 for 8x8 images, with relu and max pooling."""
-    b = Builder("lenet-digits", data=(batch, 1, 8, 8))
+@_model((1, 8, 8), Sgd(0.02, momentum=0.9), 8)
+def lenet_digits(b: Builder) -> Model:
+    """8x8 digits: LeNet-5."""
+    # It has relu and max pooling.
     x = b.relu(b.conv2d(b.data, 6, 5, padding=2, name="conv1"), name="relu1")
     x = b.maxpool2d(x, 2, name="pool1")
     x = b.relu(b.conv2d(x, 16, 5, padding=2, name="conv2"), name="relu2")
@@ -84,9 +114,10 @@ def lenet_digits(batch: int) -> Model:
     return _classify(b, x)
 
 
-def resnet8_cifar(batch: int) -> Model:
-    """Return the ResNet-8 of MLPerf Tiny (image classification) with symmetric padding."""
-    b = Builder("resnet8-cifar", data=(batch, 3, 32, 32))
+@_model((3, 32, 32), Sgd(0.01))
+def resnet8_cifar(b: Builder) -> Model:
+    """32x32 colour images: ResNet-8 of MLPerf Tiny."""
+    # The padding is symmetric.
     x = b.batchnorm2d(b.conv2d(b.data, 16, 3, padding=1, name="conv1"), name="bn1")
     x = b.relu(x, name="relu1")
     for i, (channels, stride) in enumerate(((16, 1), (32, 2), (64, 2)), 1):
@@ -106,9 +137,10 @@ def _separable(b: Builder, x: Tensor, channels: int, name: str, stride: int = 1)
     return b.relu(x, name=f"{name}.relu2")
 
 
-def dscnn_speech(batch: int) -> Model:
-    """Return the DS-CNN of MLPerf Tiny (keyword spotting), for 49 times of 10 MFCC features."""
-    b = Builder("dscnn-speech", data=(batch, 1, 49, 10))
+@_model((1, 49, 10), Sgd(0.01))
+def dscnn_speech(b: Builder) -> Model:
+    """49x10 spectra of words: DS-CNN of MLPerf Tiny."""
+    # It spots keywords in 49 times of 10 MFCC features.
     x = b.conv2d(b.data, 64, (10, 4), stride=2, padding=((4, 5), (1, 1)), name="conv1")
     x = b.relu(b.batchnorm2d(x, name="bn1"), name="relu1")
     x = b.dropout(x, 0.2, name="dropout1")
@@ -118,9 +150,10 @@ def dscnn_speech(batch: int) -> Model:
     return _classify(b, b.global_avgpool(x, name="pool"), 12)
 
 
-def mobilenet_vww(batch: int) -> Model:
-    """Return the MobileNetV1 of MLPerf Tiny (visual wake words), a quarter of the usual width."""
-    b = Builder("mobilenet-vww", data=(batch, 3, 96, 96))
+@_model((3, 96, 96), Sgd(0.01))
+def mobilenet_vww(b: Builder) -> Model:
+    """96x96 colour images: MobileNetV1 of MLPerf Tiny."""
+    # It finds persons (visual wake words), and has a quarter of the usual width.
     x = b.conv2d(b.data, 8, 3, stride=2, padding=((0, 1), (0, 1)), name="conv1")
     x = b.relu(b.batchnorm2d(x, name="bn1"), name="relu1")
     blocks = (16, 1), (32, 2), (32, 1), (64, 2), (64, 1), (128, 2), *[(128, 1)] * 5
@@ -129,22 +162,19 @@ def mobilenet_vww(batch: int) -> Model:
     return _classify(b, b.global_avgpool(x, name="pool"), 2)
 
 
-def autoencoder_toyadmos(batch: int) -> Model:
-    """Return the autoencoder of MLPerf Tiny (anomaly detection), for 5 frames of 128 features.
-
-    Each label is the sample itself.
-    """
-    b = Builder("autoencoder-toyadmos", data=(batch, 640))
+@_model((640,), Sgd(0.01), 4)
+def autoencoder_toyadmos(b: Builder) -> Model:
+    """640 spectral features: autoencoder of MLPerf Tiny."""
+    # It detects anomalies in 5 frames of 128 features. Each label is the sample itself.
     x = b.data
     for i, features in enumerate((128, 128, 128, 128, 8, 128, 128, 128, 128), 1):
-        x = b.reshape(b.linear(x, features, name=f"fc{i}"), (batch, features, 1, 1))
+        x = b.reshape(b.linear(x, features, name=f"fc{i}"), (x.shape[0], features, 1, 1))
         x = b.flatten(b.relu(b.batchnorm2d(x, name=f"bn{i}"), name=f"relu{i}"))
     return b.model(b.mse(b.linear(x, 640, name="fc10"), name="loss"))
 
 
-def _resnet18(name: str, batch: int, widths: tuple[int, ...]) -> Model:
+def _resnet(b: Builder, widths: tuple[int, ...]) -> Model:
     """Return a ResNet for 32x32 images with two residual blocks for each number of channels."""
-    b = Builder(name, data=(batch, 3, 32, 32))
     x = _conv_norm(b, b.data, widths[0], "1")
     for i, channels in enumerate(widths, 1):
         for j in (1, 2):
@@ -153,19 +183,23 @@ def _resnet18(name: str, batch: int, widths: tuple[int, ...]) -> Model:
     return _classify(b, b.global_avgpool(x, name="pool"))
 
 
-def resnet18(batch: int) -> Model:
-    """Return ResNet-18 as it is usual for CIFAR: a 3x3 convolution first, no max pooling."""
-    return _resnet18("resnet18", batch, (64, 128, 256, 512))
+@_model((3, 32, 32), Sgd(0.003))
+def resnet18(b: Builder) -> Model:
+    """32x32 colour images: ResNet-18, 64 to 512 channels, 11.2 million weights."""
+    # As it is usual for CIFAR, it begins with a 3x3 convolution, without max pooling.
+    return _resnet(b, (64, 128, 256, 512))
 
 
-def resnet18_cifar(batch: int) -> Model:
-    """Return the ResNet of the POET paper's code: three stages of 16, 32 and 64 channels."""
-    return _resnet18("resnet18-cifar", batch, (16, 32, 64))
+@_model((3, 32, 32), Sgd(0.01))
+def resnet18_cifar(b: Builder) -> Model:
+    """32x32 colour images: the paper's ResNet, 16, 32 and 64 channels."""
+    return _resnet(b, (16, 32, 64))
 
 
-def vgg16_cifar(batch: int) -> Model:
-    """Return VGG-16 as in the POET paper's code: no batchnorm, linear layers of 4096 features."""
-    b = Builder("vgg16-cifar", data=(batch, 3, 32, 32))
+@_model((3, 32, 32), Sgd(0.01))
+def vgg16_cifar(b: Builder) -> Model:
+    """32x32 colour images: VGG-16, 34 million weights."""
+    # As in the paper's code, it has no batchnorm, and linear layers of 4096 features.
     x = b.data
     stages = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
     for i, (channels, convolutions) in enumerate(stages, 1):
@@ -180,101 +214,42 @@ def vgg16_cifar(batch: int) -> Model:
     return _classify(b, x)
 
 
-def linear(batch: int) -> Model:
-    """Return the POET paper's six linear layers for 28x28 images. A relu follows each layer."""
-    b = Builder("linear", data=(batch, 784))
+@_model((784,), Sgd(0.01))
+def linear(b: Builder) -> Model:
+    """28x28 images, flat: the paper's six linear layers."""
+    # A relu follows each layer.
     x = b.data
     for i, features in enumerate((10, 120, 100, 200, 10, 10), 1):
         x = b.relu(b.linear(x, features, name=f"fc{i}"), name=f"relu{i}")
     return b.model(b.softmax_xent(x, name="loss"))
 
 
-def transformer(batch: int) -> Model:
-    """Return the POET paper's transformer: one block with the sizes of BERT base.
-
-    It includes attention, softmax and normalisation.
-    """
-    return one_block("transformer", batch, length=512, width=768, heads=12, classes=10)
-
-
-def bert_micro(batch: int, length: int = 64) -> Model:
-    """Return a BERT for boards with 200 KiB of RAM.
-
-    At batch size 1, the embedding table takes 128 KiB. The largest operator needs 145 KiB.
-    """
-    sizes = {"words": 512, "width": 64, "blocks": 2, "heads": 2}
-    return bert("bert-micro", batch, length=length, **sizes, classes=10)
+@_model((512, 768), Sgd(0.01))
+def transformer(b: Builder) -> Model:
+    """512 tokens, embedded, 768 wide: the paper's one block."""
+    # It has the sizes of BERT base, with attention, softmax and normalisation.
+    return one_block(b, heads=12, classes=10)
 
 
-def bert_tiny(batch: int, length: int = 128) -> Model:
-    """Return a BERT of the same sizes as google/bert_uncased_L-2_H-128_A-2, with 10 classes."""
-    sizes = {"words": 30_522, "width": 128, "blocks": 2, "heads": 2}
-    return bert("bert-tiny", batch, length=length, **sizes, classes=10)
+@_model((64,), Sgd(0.02), texts=True)
+def bert_micro(b: Builder) -> Model:
+    """64 tokens of 512 words: BERT, 2 blocks, 64 wide, for boards of 256 KB."""
+    # At batch size 1, the embedding table takes 128 KiB. The largest operator needs 145 KiB.
+    return bert(b, words=512, width=64, blocks=2, heads=2, classes=10)
 
 
-def bert_base(batch: int, length: int = 512) -> Model:
-    """Return a BERT of the same sizes as bert-base-uncased, with 10 classes."""
-    sizes = {"words": 30_522, "width": 768, "blocks": 12, "heads": 12}
-    return bert("bert-base", batch, length=length, **sizes, classes=10)
+@_model((128,), Sgd(0.02), texts=True)
+def bert_tiny(b: Builder) -> Model:
+    """128 tokens of 30,522 words: BERT, 2 blocks, 128 wide."""
+    # Its sizes are those of google/bert_uncased_L-2_H-128_A-2.
+    return bert(b, words=30_522, width=128, blocks=2, heads=2, classes=10)
 
 
-MODELS = {
-    "resnet-digits": BuiltIn(
-        "8x8 digits: 4 convolutions with batchnorm, one residual block (the demo)",
-        resnet_digits,
-        4,
-        Sgd(0.03),
-    ),
-    "lenet-digits": BuiltIn("8x8 digits: LeNet-5", lenet_digits, 8, Sgd(0.02, momentum=0.9)),
-    "resnet8-cifar": BuiltIn(
-        "32x32 colour images: ResNet-8 of MLPerf Tiny", resnet8_cifar, 1, Sgd(0.01)
-    ),
-    "dscnn-speech": BuiltIn(
-        "49x10 spectra of words: DS-CNN of MLPerf Tiny", dscnn_speech, 1, Sgd(0.01)
-    ),
-    "mobilenet-vww": BuiltIn(
-        "96x96 colour images: MobileNetV1 of MLPerf Tiny", mobilenet_vww, 1, Sgd(0.01)
-    ),
-    "autoencoder-toyadmos": BuiltIn(
-        "640 spectral features: autoencoder of MLPerf Tiny", autoencoder_toyadmos, 4, Sgd(0.01)
-    ),
-    "resnet18": BuiltIn(
-        "32x32 colour images: ResNet-18, 64 to 512 channels, 11.2 million weights",
-        resnet18,
-        1,
-        Sgd(0.003),
-    ),
-    "resnet18-cifar": BuiltIn(
-        "32x32 colour images: the paper's ResNet, 16, 32 and 64 channels",
-        resnet18_cifar,
-        1,
-        Sgd(0.01),
-    ),
-    "vgg16-cifar": BuiltIn(
-        "32x32 colour images: VGG-16, 34 million weights", vgg16_cifar, 1, Sgd(0.01)
-    ),
-    "linear": BuiltIn("28x28 images, flat: the paper's six linear layers", linear, 1, Sgd(0.01)),
-    "transformer": BuiltIn(
-        "512 tokens, embedded, 768 wide: the paper's one block", transformer, 1, Sgd(0.01)
-    ),
-    "bert-micro": BuiltIn(
-        "64 tokens of 512 words: BERT, 2 blocks, 64 wide, for boards of 256 KB",
-        bert_micro,
-        1,
-        Sgd(0.02),
-        texts=True,
-    ),
-    "bert-tiny": BuiltIn(
-        "128 tokens of 30,522 words: BERT, 2 blocks, 128 wide", bert_tiny, 1, Sgd(0.02), texts=True
-    ),
-    "bert-base": BuiltIn(
-        "512 tokens of 30,522 words: BERT, 12 blocks, 768 wide, 109 million weights",
-        bert_base,
-        1,
-        Sgd(0.01),
-        texts=True,
-    ),
-}
+@_model((512,), Sgd(0.01), texts=True)
+def bert_base(b: Builder) -> Model:
+    """512 tokens of 30,522 words: BERT, 12 blocks, 768 wide, 109 million weights."""
+    # Its sizes are those of bert-base-uncased.
+    return bert(b, words=30_522, width=768, blocks=12, heads=12, classes=10)
 
 
 def load(name: str, options: TrainingOptions = DEFAULTS) -> Graph:
@@ -289,17 +264,14 @@ def load(name: str, options: TrainingOptions = DEFAULTS) -> Graph:
         raise BadInput(
             f"model {name} is built in and has its own loss: use --loss only for .onnx models"
         )
-    sizes = {}
-    if length is not None:
-        if not built_in.texts:
-            raise BadInput(f"model {name} does not read texts: omit the sequence length")
-        if not 1 <= length <= MAX_LENGTH:
-            raise BadInput(
-                f"model {name}: the sequence length is {length} tokens, but must be from 1 to "
-                f"{MAX_LENGTH:,}"
-            )
-        sizes["length"] = length
-    model = built_in.forward(options.batch or built_in.batch, **sizes)
+    if length is not None and not built_in.texts:
+        raise BadInput(f"model {name} does not read texts: omit the sequence length")
+    if length is not None and not 1 <= length <= MAX_LENGTH:
+        raise BadInput(
+            f"model {name}: the sequence length is {length} tokens, but must be from 1 to "
+            f"{MAX_LENGTH:,}"
+        )
+    model = built_in.forward(options.batch or built_in.batch, length)
     return options.training_graph(model, built_in.optimiser)
 
 

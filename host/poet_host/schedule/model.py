@@ -1,8 +1,8 @@
 """Write and read the model part of a schedule, which has tables of tensors and operators."""
 
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -156,17 +156,8 @@ def model_bytes(model: Model) -> bytes:
         isa.pack_op(op.kernel, op.sink, op.inputs, output, op.overwrites, op.attrs)
         for output, op in enumerate(model.operators, model.stored_count)
     ]
-    rows += [
-        isa.pack(
-            "poet_cut",
-            unit_bytes=cut.unit_bytes,
-            size=cut.size,
-            part=cut.part,
-            piece_parts=cut.piece_parts,
-        )
-        for cut in numbers
-    ]
-    rows += [isa.pack("poet_rate", **vars(rate)) for rate in model.rates]
+    rows += [isa.pack("poet_cut", **asdict(cut)) for cut in numbers]
+    rows += [isa.pack("poet_rate", **asdict(rate)) for rate in model.rates]
     header = isa.pack(
         "poet_model",
         magic=_C["POET_MODEL_MAGIC"],
@@ -205,17 +196,13 @@ def read_model(part: bytes, where: str) -> Model:
     begins with the argument `where`, which names the source.
     """
     without = read_tensors(part, where)
-    header = isa.unpack("poet_model", part[: isa.record_size("poet_model")])
+    header = _header(part)
     if header["fingerprint"] != isa.fingerprint():
         raise BadInput(
             f"{where} was made for other operators than this version of poet-host has: use the "
             "version that wrote the file, or solve again"
         )
-    count = max(header["tensor_count"] - header["stored_count"], 0)
-    at = isa.record_size("poet_model") + len(without.tensors) * isa.record_size("poet_tensor")
-    model = replace(
-        without, operators=tuple(_operator(row) for row in _records("poet_op", part, at, count))
-    )
+    model = replace(without, operators=tuple(map(_operator, _rows(part, "poet_op"))))
     _check(model, header, where)
     return model
 
@@ -225,8 +212,7 @@ def read_tensors(part: bytes, where: str) -> Model:
 
     Raises BadInput if the version or the CRC is wrong.
     """
-    size = isa.record_size("poet_model")
-    header = isa.unpack("poet_model", part[:size])
+    header = _header(part)
     if header["version"] not in READABLE:
         raise other_version(header["version"], where)
     if header["crc"] != part_crc(part):
@@ -234,18 +220,15 @@ def read_tensors(part: bytes, where: str) -> Model:
             f"{where} is damaged (the CRC of the model part is wrong): copy it again, or solve "
             "again"
         )
-    forward = bool(header["flags"] & FORWARD)
-    end = part_size(header) - _CRC_BYTES * forward
-    rates_at = end - header["rate_count"] * isa.record_size("poet_rate")
-    at = rates_at - header["cut_count"] * isa.record_size("poet_cut")
-    cuts = [_cut(row, where) for row in _records("poet_cut", part, at, header["cut_count"])]
+    cuts = [_cut(row, where) for row in _rows(part, "poet_cut")]
     tensors = tuple(
         _tensor(row, cuts, f"{where} breaks a rule of the format (wrong place of tensor {i})")
-        for i, row in enumerate(_records("poet_tensor", part, size, header["tensor_count"]))
+        for i, row in enumerate(_rows(part, "poet_tensor"))
     )
     flags = header["flags"] & ~FORWARD
     if flags not in (0, IN_RAM, FOUR_SLOTS):
         raise BadInput(f"{where} breaks a rule of the format (unknown flags): solve again")
+    is_forward = flags != header["flags"]
     return Model(
         tensors,
         (),
@@ -254,10 +237,8 @@ def read_tensors(part: bytes, where: str) -> Model:
         header["crc"],
         storage=flags != IN_RAM,
         slots=SLOTS + (flags == FOUR_SLOTS),
-        trained_by=int.from_bytes(part[end:], "little") if forward else None,
-        rates=tuple(
-            Rate(**row) for row in _records("poet_rate", part, rates_at, header["rate_count"])
-        ),
+        trained_by=int.from_bytes(part[-_CRC_BYTES:], "little") if is_forward else None,
+        rates=tuple(Rate(**row) for row in _rows(part, "poet_rate")),
     )
 
 
@@ -276,20 +257,33 @@ def other_version(version: int, where: str) -> BadInput:
 
 def part_size(header: Mapping[str, int]) -> int:
     """Return the size of a model part in bytes. `header` is the record at its start."""
-    computed = max(header["tensor_count"] - header["stored_count"], 0)
-    return (
-        isa.record_size("poet_model")
-        + header["tensor_count"] * isa.record_size("poet_tensor")
-        + computed * isa.record_size("poet_op")
-        + header["cut_count"] * isa.record_size("poet_cut")
-        + header["rate_count"] * isa.record_size("poet_rate")
-        + _CRC_BYTES * bool(header["flags"] & FORWARD)
-    )
+    counts = {"poet_model": 1, **_counts(header)}
+    tables = sum(isa.record_size(name) * count for name, count in counts.items())
+    return tables + _CRC_BYTES * bool(header["flags"] & FORWARD)
 
 
-def _records(name: str, part: bytes, at: int, count: int) -> Sequence[dict[str, Any]]:
-    size = isa.record_size(name)
-    return [isa.unpack(name, part[at + i * size : at + (i + 1) * size]) for i in range(count)]
+def _counts(header: Mapping[str, int]) -> dict[str, int]:
+    """Return the records of each table, in the order of the tables after the header."""
+    return {
+        "poet_tensor": header["tensor_count"],
+        "poet_op": max(header["tensor_count"] - header["stored_count"], 0),
+        "poet_cut": header["cut_count"],
+        "poet_rate": header["rate_count"],
+    }
+
+
+def _header(part: bytes) -> dict[str, Any]:
+    return isa.unpack("poet_model", part[: isa.record_size("poet_model")])
+
+
+def _rows(part: bytes, table: str) -> Iterator[dict[str, Any]]:
+    at = isa.record_size("poet_model")
+    for name, count in _counts(_header(part)).items():
+        size = isa.record_size(name)
+        for _ in range(count):
+            if name == table:
+                yield isa.unpack(name, part[at : at + size])
+            at += size
 
 
 def _cut(row: dict[str, Any], where: str) -> Cut:

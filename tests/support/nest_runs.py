@@ -13,7 +13,7 @@ from poet_host.plan.plan import Plan, Statement
 from poet_host.schedule.bits import BitWriter
 from poet_host.schedule.encode import encode
 from poet_host.schedule.model import Model, model_bytes
-from poet_host.schedule.nests import put_nest
+from poet_host.schedule.nests import code_nest
 from poet_host.schedule.schedule import Schedule
 from poet_host.schedule.slots import pieces
 from support.homes import some_staying
@@ -153,7 +153,7 @@ def with_nest(
     `before` and `after`: bits of the statement before the nest and after it.
     """
     tables = model_bytes(model)
-    put_nest(before, operator, nest)
+    code_nest(before, operator, nest, paired=bool(nest.also))
     before.code(f"{after}11110")
     bits = before.bytes()
     part = plan_of_model(

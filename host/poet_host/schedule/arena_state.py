@@ -113,7 +113,7 @@ class ArenaState:
 
         After this check, the caller calls `take` or `overwrite`, and finally `end_compute`.
         """
-        self._may_compute(tensor)
+        self.may_compute(tensor)
         inputs = self.model.operator(tensor).inputs
         for i in (*inputs, tensor):
             if (cut := self.model.tensors[i].cut) and not cut.is_row_major:
@@ -123,7 +123,7 @@ class ArenaState:
         last = self.before_compute(tensor, self.model.operator(tensor).overwrites)
         self._must_be_finished(last, f"compute of tensor {tensor}")
 
-    def _may_compute(self, tensor: int) -> None:
+    def may_compute(self, tensor: int) -> None:
         if not self.model.stored_count <= tensor < len(self.model.tensors):
             raise RuleError(f"tensor {tensor} cannot be computed, because it has no operator")
         if tensor > self.next_tensor:
@@ -139,7 +139,7 @@ class ArenaState:
         self.finished = self.queued
         for ring in nested.nest.also:
             self._begin_pair(tensor - 1, streamed=ring is not None)
-        self._may_compute(tensor)
+        self.may_compute(tensor)
         if nested.nest.statistics:
             self._begin_statistics(tensor)
         rings, inputs = nested.nest.operands, self.model.operator(tensor).inputs
@@ -160,7 +160,7 @@ class ArenaState:
 
     def _begin_pair(self, tensor: int, *, streamed: bool) -> None:
         """Raise RuleError if `tensor` and the next one are not the gradients of one operator."""
-        self._may_compute(tensor)
+        self.may_compute(tensor)
         if tensor != self.next_tensor:
             raise RuleError(f"tensor {tensor} is part of a pair, but has been computed already")
         first, second = self.model.operator(tensor), self.model.operator(tensor + 1)

@@ -1,4 +1,10 @@
-"""A bit stream, least significant bit first, as schedules/FORMAT.md defines it."""
+"""A bit stream, least significant bit first, as schedules/FORMAT.md defines it.
+
+BitWriter and BitReader have the same methods `number`, `gamma` and `choice`. The writer appends the
+values and returns them. The reader ignores the values, and returns those that it reads.
+"""
+
+from collections.abc import Mapping
 
 
 def width(count: int) -> int:
@@ -16,17 +22,27 @@ class BitWriter:
         """Append `value` in `bits` bits. None: in as many as `bytes` is given."""
         self._fields.append((value, bits))
 
+    def number(self, value: int, bits: int | None) -> int:
+        self.put(value, bits)
+        return value
+
+    def choice(self, patterns: Mapping[str, str], chosen: str) -> str:
+        """Append the pattern of `chosen`."""
+        self.code(patterns[chosen])
+        return chosen
+
     def code(self, pattern: str) -> None:
         """Append the bits of a pattern of FORMAT.md, such as "1100", from left to right."""
         for bit in pattern:
             self.put(int(bit), 1)
 
-    def gamma(self, value: int) -> None:
+    def gamma(self, value: int) -> int:
         """Append u(value), the Elias gamma code of value + 1."""
         low_bits = (value + 1).bit_length() - 1
         self.put(0, low_bits)
         self.put(1, 1)
         self.put(value + 1 - (1 << low_bits), low_bits)
+        return value
 
     def bytes(self, late_bits: int = 0) -> bytes:
         """Return all bits. Raises ValueError if a value does not fit its bits."""
@@ -47,10 +63,11 @@ class BitsError(ValueError):
 class BitReader:
     """Read bits from `data`; `position` is the number of bits read so far."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, late_bits: int = 0) -> None:
         self._value = int.from_bytes(data, "little")
         self.length = 8 * len(data)
         self.position = 0
+        self.late_bits = late_bits  # of a number in `None` bits
 
     def get(self, bits: int) -> int:
         """Read a number of `bits` bits. Raises BitsError if fewer bits are left."""
@@ -60,7 +77,17 @@ class BitReader:
         self.position += bits
         return value
 
-    def gamma(self) -> int:
+    def number(self, _: int, bits: int | None) -> int:
+        return self.get(self.late_bits if bits is None else bits)
+
+    def choice(self, patterns: Mapping[str, str], _: str) -> str:
+        """Read one of the patterns, of which none begins another one."""
+        names, read = {pattern: name for name, pattern in patterns.items()}, ""
+        while read not in names:
+            read += str(self.get(1))
+        return names[read]
+
+    def gamma(self, _: int = 0) -> int:
         """Read the Elias gamma code of value + 1. Raises BitsError for more than 32 bits."""
         low_bits = 0
         while self.get(1) == 0:
@@ -73,3 +100,6 @@ class BitReader:
     def rest(self) -> int:
         """Return the unread bits as one number: 0 if all of them are 0."""
         return self._value >> self.position
+
+
+Bits = BitWriter | BitReader

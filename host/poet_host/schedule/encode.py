@@ -12,15 +12,16 @@ from ..graph.graph import Graph
 from ..plan.nests import NestedOperator
 from ..plan.plan import Plan, Statement
 from ..plan.problem import CostGraph
-from .arena_state import ArenaState, RuleError
+from .arena_state import RuleError
 from .bits import BitWriter, width
 from .decode import Wait, decode, initial_offsets
 from .homes import Nests as Nests, homes_of, interval_of, writes_uncommitted
 from .layout import model_of_costs, model_of_graph, numbered
 from .meta import names_of
-from .model import SLOTS, Model, Operator, model_bytes, read_model, with_crc
-from .nests import Streamed, made_by, nested, offset_of_own, put_nest, with_nests
+from .model import SLOTS, Model, model_bytes, read_model, with_crc
+from .nests import Streamed, with_nests
 from .schedule import Schedule
+from .statements import STATEMENTS, Coder
 
 _C = isa.constants()
 QUEUE_CAPACITY = 8  # default for boards whose HELLO message is unknown
@@ -93,7 +94,7 @@ def encode_model(
     initial = homes_of(model, names, plan)
     statements = with_nests(plan.statements, nests or {}, names)
     every = interval_of(plan) if model.storage else 1
-    plan_part = _Encoder(model, names, statements, queue_capacity, initial, every).plan_part()
+    plan_part = _Encoder(model, names, statements, queue_capacity, every).plan_part(initial)
     whole = {"format": "poet-schedule", **known, "plan": plan.to_json(statements=False)}
     if modes := [s.mode for s in statements if isinstance(s, Streamed) or s.mode]:
         whole["modes"] = modes
@@ -125,242 +126,127 @@ def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:
             )
 
 
-class _Encoder:
-    """Writes the statements of a plan. `state` is the board's state after the last one written."""
+class _Encoder(Coder):
+    """Writes the statements of a plan, with the waits between them."""
 
     def __init__(
-        self, model: Model, names: Sequence[str], statements: Sequence[Statement], capacity: int,
-        initial: Mapping[int, int], every: int,
-    ) -> None:  # fmt: skip
-        self.model = model
-        self.numbers = {name: i for i, name in enumerate(names)}
-        self.statements = statements
-        self.capacity = capacity
-        self.state = ArenaState(model, every)
+        self,
+        model: Model,
+        names: Sequence[str],
+        plan: Sequence[Statement],
+        capacity: int,
+        every: int,
+    ) -> None:
         self.out = BitWriter()
-        self.count = 0  # number of statements written so far, including waits
-        self.initial = initial  # offsets of the tensors in RAM at the start, by number
+        super().__init__(model, tuple(names), self.out, every)
+        self.numbers = {name: i for i, name in enumerate(names)}
+        self.plan, self.index = plan, 0  # the first statement that is not written yet
+        self.capacity = capacity
 
-    def _homes(self) -> None:
-        all_stay, end = len(self.initial) == self.model.stored_count, 0
-        for number in range(max(self.initial, default=-1) + 1):
-            if not all_stay:
-                self.out.put(number in self.initial, 1)
-            if number in self.initial:
-                offset = self.initial[number]
-                self.out.put(offset != end, 1)
-                if offset != end:
-                    self.out.put(offset // 4, None)
-                self.state.take_home(number, offset)
-                end = offset + self.model.tensors[number].size_bytes
-
-    def plan_part(self) -> bytes:
-        self._homes()
-        i = 0
-        while i < len(self.statements):
-            statement = self.statements[i]
+    def plan_part(self, initial: Mapping[int, int]) -> bytes:
+        """Return the plan part. `initial`: offsets of tensors in RAM at the start, by number."""
+        self.homes(len(initial), initial)
+        while self.index < len(self.plan):
+            begun, statement = self.index, self.plan[self.index]
             try:
-                i += self._statement(statement, i)
+                self._write(statement)
             except RuleError as rule:
                 raise PoetError(
-                    f"statement {i} of the plan, {statement.op} {statement.node}, cannot be "
+                    f"statement {begun} of the plan, {statement.op} {statement.node}, cannot be "
                     f"encoded: {rule}"
                 ) from rule
         try:
             self.state.end()
         except RuleError as rule:
             raise PoetError(f"the plan cannot be encoded: {rule}") from rule
-        self.out.code("11110")
+        self.out.code(STATEMENTS["end"])
         bits = self.out.bytes(width(self.state.peak_bytes // 4))
         header = isa.pack(
             "poet_plan_header",
             magic=_C["POET_PLAN_MAGIC"],
             model_crc=self.model.crc,
             arena_bytes=self.state.peak_bytes,
-            statement_count=self.count,
+            statement_count=len(self.statements),
             bit_bytes=len(bits),
             resident_max=self.state.resident_max,
             queue_max=self.state.queue_max,
             commit_every=self.state.commit_every,
-            home_count=len(self.initial),
+            home_count=len(initial),
         )
         return with_crc(header + bits)
 
-    def _nested(self, number: int, statement: Statement) -> NestedOperator | None:
-        """Return the nest of a statement. None: it computes the node in one call."""
-        if isinstance(statement, Streamed):
-            return nested(self.model, number, statement.nest)
-        return None
-
-    def _chosen(
-        self, number: int, statement: Statement, index: int, one: NestedOperator | None = None
-    ) -> int | None:
-        """Return the input that the output overwrites because of its offset, if there is one."""
-        if not statement.mode:
-            return None
-        offset = self._placed(statement, index, offset_of_own(statement))
-        over = self.state.overwritten_at(number, offset, one)
-        if over is None and one is None:
-            raise PoetError(
-                f"the plan computes {statement.node} in mode {statement.mode}, but this mode has "
-                "no nest, and no input that the result may overwrite lies at its offset"
+    def planned(self, offset: str) -> int:
+        """Return an offset of the statement. Raises BadInput if it is None."""
+        statement = self.plan[self.index]
+        if offset == "own_offset" and not isinstance(statement, Streamed):
+            offset = "offset"
+        found: int | None = getattr(statement, offset)
+        if found is None:
+            raise BadInput(
+                f"statement {self.index} of the plan, {statement.op} {statement.node}, has no "
+                f"{offset}: solve without --unplaced"
             )
-        return over
+        return found
 
-    def _statement(self, statement: Statement, index: int) -> int:
-        """Write one statement of the plan. A compute can include frees that follow it.
+    def follows(self, tensor: int) -> bool:
+        """Return whether the next statement frees the tensor, and no wait is needed before."""
+        following = self.plan[self.index : self.index + 1]
+        return (
+            any(it.op == "free" and self._number(it) == tensor for it in following)
+            and self.state.before_free(tensor) <= self.state.finished
+        )
 
-        Return the number of statements of the plan that this call writes, including these frees.
-        """
-        number = self._number(statement)
-        self.count += 1
+    def chosen(self, tensor: int, offset: int, one: NestedOperator | None) -> int | None:
+        return super().chosen(tensor, offset, one) if self.plan[self.index].mode else None
+
+    def add(self, statement: Statement | Wait) -> None:
+        super().add(statement)
+        self.index += not isinstance(statement, Wait)
+
+    def _write(self, statement: Statement) -> None:
+        """Write a statement of the plan. A compute can include frees that follow it."""
+        number, state = self._number(statement), self.state
         if statement.op == "compute":
-            return self._compute(statement, number, index)
-        if statement.op == "page_in":
+            self._write_compute(statement, number)
+        elif statement.op == "page_in":
             self._wait_for_room()
-            self.out.code("101")
-            self.out.put(number, width(len(self.model.tensors)))
-            offset = self._placed(statement, index)
-            self._place(offset, self.model.tensors[number].size_bytes)
-            self.state.page_in(number, offset)
+            self.statement("page_in", number)
         elif statement.op == "page_out":
             self._wait_for_room()
-            if number == self.state.last_output:
-                self.out.code("1100")
-            else:
-                self._resident("11010", number)
-            self.state.page_out(number)
+            is_last = number == state.last_output
+            self.statement("page_out_last" if is_last else "page_out", number)
         else:
-            self._wait_for(self.state.before_free(number))
-            self._resident("11011", number)
-            self.state.free(number)
-        return 1
+            self._wait_for(state.before_free(number))
+            self.statement("free", number)
 
-    def _compute(self, statement: Statement, number: int, index: int) -> int:
-        op, state = self._operator(number, statement), self.state
-        if (one := self._nested(number, statement)) is not None:
-            return self._stream(one, statement, number, index)
-        chosen = self._chosen(number, statement, index)
-        over = op.overwrites if chosen is None else chosen
-        self._wait_for(state.before_compute(number, over))
-        again = number != state.next_tensor
-        state.begin_compute(number)
-        if again:
-            self.out.code("100")
-            self.out.put(number, width(len(self.model.tensors)))
-        else:
-            self.out.code("0")
-        if op.workspace_bytes:
-            self._take(self._placed(statement, index, "workspace_offset"), op.workspace_bytes)
-        self._output(statement, number, index, op.overwrites, chosen)
-        state.end_compute(number)
-        return 1 + self._folded_frees((*op.freeable, number), index + 1)
-
-    def _stream(self, one: NestedOperator, statement: Statement, number: int, index: int) -> int:
-        state, statistics = self.state, one.nest.statistics
-        again = number != state.next_tensor
-        state.begin_stream(number, one)
-        self.out.code("11111")
-        self.out.put(again or statistics, 1)
-        for tensor in [0] * (again and statistics) + [number + statistics] * (again or statistics):
-            self.out.put(tensor, width(len(self.model.tensors)))
-        put_nest(self.out, one.operator, one.nest)
-        self._take(self._placed(statement, index, "workspace_offset"), one.workspace_bytes)
-        if one.nest.operands[-1] is None:
-            fixed = self.model.operator(number).overwrites if one.nest.in_place else None
-            chosen = self._chosen(number, statement, index, one)
-            self._output(statement, number, index, fixed, chosen)
-        for other in self._others(number, one):
-            offset = self._placed(statement, index, "other_offset")
-            self._take(offset, self.model.tensors[other].size_bytes, other)
-        state.end_compute(number)
-        inputs = self.model.operator(number).inputs
-        return 1 + self._folded_frees(one.freeable(inputs, number), index + 1)
-
-    @staticmethod
-    def _others(number: int, one: NestedOperator | None) -> list[int]:
-        """Return the tensors that a nest computes and places in RAM, without `number`."""
-        made = made_by(number, one.nest) if one else []
-        return [i for i, ring in made if i != number and ring is None]
-
-    def _take(self, offset: int, size_bytes: int, tensor: int | None = None) -> None:
-        self._place(offset, size_bytes)
-        self.state.take(offset, size_bytes, tensor)
-
-    def _output(
-        self, statement: Statement, number: int, index: int, fixed: int | None, chosen: int | None
-    ) -> None:
-        """Give the output its memory: that of one of two inputs, if it overwrites one.
-
-        Its operator always overwrites `fixed`, and its place makes it overwrite `chosen`.
-        """
-        if fixed is not None:
-            self.state.overwrite(number, fixed)
-            return
-        offset = self._placed(statement, index, offset_of_own(statement))
-        size_bytes = self.model.tensors[number].size_bytes
-        self._place(offset, size_bytes)
-        if chosen is None:
-            self.state.take(offset, size_bytes, number)
-        else:
-            self.state.overwrite(number, chosen)
-
-    def _folded_frees(self, candidates: Sequence[int], index: int) -> int:
-        """Write one bit for each tensor in `candidates`: 1 if the compute also frees the tensor.
-
-        It does so if the next statement of the plan frees this tensor, and no wait is needed before
-        that. Return the number of tensors that the compute frees.
-        """
-        folded = 0
-        held = self.state.tensors
-        for tensor in (i for i in candidates if i in held):
-            follows = (
-                index + folded < len(self.statements)
-                and self.statements[index + folded].op == "free"
-                and self._number(self.statements[index + folded]) == tensor
-                and self.state.before_free(tensor) <= self.state.finished
+    def _write_compute(self, statement: Statement, number: int) -> None:
+        if number < self.model.stored_count:
+            raise PoetError(
+                f"the plan cannot compute {statement.node}, because it is a stored tensor: it "
+                "exists before the step begins"
             )
-            self.out.put(int(follows), 1)
-            if follows:
-                self.state.free(tensor)
-                folded += 1
-        self.count += folded
-        return folded
-
-    def _place(self, offset: int, size_bytes: int) -> None:
-        residents = self.state.residents
-        if offset == self.state.first_fit(size_bytes):
-            self.out.code("0")
+        if isinstance(statement, Streamed):
+            self.statement("stream", number, nest=statement.nest)
             return
-        for i, resident in enumerate(residents):
-            if resident.end == offset:
-                self.out.code("10")
-                self.out.put(i, width(len(residents)))
-                return
-        if offset < 0 or offset % 4:
-            raise RuleError(f"the offset {offset} must be a multiple of 4, and at least 0")
-        self.out.code("11")
-        self.out.put(offset // 4, None)  # the highest offset of the plan gives the width
-
-    def _resident(self, pattern: str, tensor: int) -> None:
-        position = self.state.position(tensor)
-        self.out.code(pattern)
-        self.out.put(position, width(len(self.state.residents)))
+        over = self.model.operator(number).overwrites
+        if statement.mode:
+            over = self.state.overwritten_at(number, self.planned("own_offset"))
+            if over is None:
+                raise PoetError(
+                    f"the plan computes {statement.node} in mode {statement.mode}, but this mode "
+                    "has no nest, and no input that the result may overwrite lies at its offset"
+                )
+        self._wait_for(self.state.before_compute(number, over))
+        self.statement("again" if number != self.state.next_tensor else "compute", number)
 
     def _wait_for(self, transfer: int) -> None:
         """Write a wait for the end of a transfer, unless an earlier wait includes this transfer."""
         if transfer > self.state.finished:
-            self._wait(self.state.queued - transfer)
+            self.statement("wait", remaining=self.state.queued - transfer)
 
     def _wait_for_room(self) -> None:
         if self.state.unfinished >= self.capacity:
-            self._wait(self.capacity - 1)
-
-    def _wait(self, remaining: int) -> None:
-        self.out.code("1110")
-        self.out.gamma(remaining)
-        self.state.wait(remaining)
-        self.count += 1
+            self.statement("wait", remaining=self.capacity - 1)
 
     def _number(self, statement: Statement) -> int:
         """Return the number of the tensor; of a pair, that of the gradient of the weight."""
@@ -369,25 +255,3 @@ class _Encoder:
         if statement.node not in self.numbers:
             raise PoetError(f"the plan uses {statement.node}, which is not a node of the graph")
         return self.numbers[statement.node]
-
-    def _operator(self, number: int, statement: Statement) -> Operator:
-        if number < self.model.stored_count:
-            raise PoetError(
-                f"the plan cannot compute {statement.node}, because it is a stored tensor: it "
-                "exists before the step begins"
-            )
-        return self.model.operator(number)
-
-    @staticmethod
-    def _placed(statement: Statement, index: int, what: str = "offset") -> int:
-        """Return an offset of a statement; `what`: such as "offset" or "workspace_offset".
-
-        Raises BadInput if the field is None.
-        """
-        offset: int | None = getattr(statement, what)
-        if offset is None:
-            raise BadInput(
-                f"statement {index} of the plan, {statement.op} {statement.node}, has no {what}: "
-                "solve without --unplaced"
-            )
-        return offset

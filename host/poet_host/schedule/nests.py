@@ -8,7 +8,7 @@ from ..graph import operands
 from ..graph.operands import AXES
 from ..plan.nests import Loop, Nest, NestedOperator, Ring
 from ..plan.plan import Statement
-from .bits import BitReader, BitWriter, width
+from .bits import Bits, width
 from .model import Model
 
 _LOOP_BITS = 3  # of the number of loops
@@ -50,11 +50,6 @@ class Streamed(Statement):
     @property
     def other_offset(self) -> int | None:
         return self.offset if self.is_pair else self.also_offset
-
-
-def offset_of_own(statement: Statement) -> str:
-    """Return the name of the attribute that holds the offset of a compute's own output."""
-    return "own_offset" if isinstance(statement, Streamed) else "offset"
 
 
 def with_nests(
@@ -102,49 +97,41 @@ def made_by(tensor: int, nest: Nest) -> list[tuple[int, Ring | None]]:
     return [*made, (tensor + 1, None)] if nest.statistics else made
 
 
-def put_nest(out: BitWriter, operator: operands.Operator, nest: Nest) -> None:
-    """Append the bits of a nest, which must obey the laws."""
-    out.put(len(nest.loops), _LOOP_BITS)
-    inner: dict[str, int] = {}
-    for loop in reversed(nest.loops):
-        out.put(AXES.index(loop.axis), _AXIS_BITS)
-        out.gamma(loop.step // inner.get(loop.axis, 1) - 1)
-        inner[loop.axis] = loop.step
-    if operator.overwritten is not None and not operator.must_overwrite:
-        out.put(nest.in_place, 1)
-    over = operator.overwritten if nest.in_place else None
-    for i, ring in enumerate(nest.rings):
-        if i == over:
-            continue
-        out.put(ring is not None, 1)
-        if ring:
-            out.put(ring.slots - 1, 1)
-            out.put(ring.depth, width(len(nest.loops) + 1))
-
-
-def take_nest(
-    bits: BitReader, operator: operands.Operator, *, paired: bool = False, statistics: bool = False
+def code_nest(
+    bits: Bits,
+    operator: operands.Operator,
+    given: Nest | None,
+    *,
+    paired: bool = False,
+    statistics: bool = False,
 ) -> Nest:
-    """Read a nest. Its laws are not checked. `paired`: the nest computes two gradients."""
+    """Write the bits of a nest that obeys the laws, or read a nest (None), and return it.
+
+    The laws of a nest that is read are not checked. `paired`: it computes two gradients.
+    """
     loops: list[Loop] = []
     inner: dict[str, int] = {}
-    for _ in range(bits.get(_LOOP_BITS)):
-        number = bits.get(_AXIS_BITS)
+    ours = given.loops[::-1] if given else ()
+    for i in range(bits.number(len(ours), _LOOP_BITS)):
+        loop = ours[i] if given else Loop(AXES[0], 1)
+        number = bits.number(AXES.index(loop.axis), _AXIS_BITS)
         axis = AXES[number] if number < len(AXES) else ""
-        inner[axis] = inner.get(axis, 1) * (bits.gamma() + 1)
+        before = inner.get(axis, 1)
+        inner[axis] = before * (bits.gamma(loop.step // before - 1) + 1)
         loops.insert(0, Loop(axis, inner[axis]))
-    in_place = True
-    if operator.overwritten is not None and not operator.must_overwrite:
-        in_place = bool(bits.get(1))
+    in_place, over = True, operator.overwritten
+    if over is not None and not operator.must_overwrite:
+        in_place = bool(bits.number(given is not None and given.in_place, 1))
     rings: list[Ring | None] = []
-    shared = operator.overwritten is not None and in_place
-    for _ in range(operator.input_count + 1 - shared + paired):
-        ring = None
-        if bits.get(1):
-            slots = bits.get(1) + 1
-            ring = Ring(slots, bits.get(width(len(loops) + 1)))
+    for i in range(operator.input_count + 1 + paired):
+        ring = given.rings[i] if given else None
+        if in_place and i == over:
+            continue
+        if bits.number(ring is not None, 1):
+            slots = bits.number(ring.slots - 1 if ring else 0, 1) + 1
+            ring = Ring(slots, bits.number(ring.depth if ring else 0, width(len(loops) + 1)))
         rings.append(ring)
     also = (rings.pop(),) if paired else ()
-    if operator.overwritten is not None and in_place:
-        rings.insert(operator.overwritten, rings[-1])
+    if over is not None and in_place:
+        rings.insert(over, rings[-1])
     return Nest(tuple(loops), tuple(rings), in_place, also, statistics)

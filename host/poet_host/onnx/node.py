@@ -1,8 +1,9 @@
 """A node of the imported ONNX model. Its import rule reads the inputs and adds layers."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -10,13 +11,13 @@ import numpy as np
 from ..errors import BadInput
 from ..graph.builder import Tensor
 from ..graph.graph import Node
+from ..graph.operators_tensor import axis_of
 from ..graph.rules import Shape
 from ..graph.source import RUNNING
-from ..graph.weights import Array
 from .context import Context, Deferred, Parts, Role, Unknown, Unsupported, Value, deferred
 from .fold import Constant, computed
 from .model import OnnxNode
-from .tokens import LOW, SAMPLES, UNMASKED, TokenValues, data_of, mask_of
+from .tokens import TokenValues, data_of
 
 _ENDINGS = re.compile(
     r"[._/](weight|bias|gamma|beta|scale|kernel|embeddings?)(:0)?$|[._/](MatMul|Conv2D)/.*$"
@@ -44,7 +45,7 @@ class ImportedNode:
 
     def is_tensor(self, number: int) -> bool:
         """Return True if the input is computed from the data."""
-        return not isinstance(self._value(number), Constant)
+        return not isinstance(self.value(number), Constant)
 
     def tensor(self, number: int) -> Tensor:
         """Return an input that is computed from the data. Its deferred operations become layers."""
@@ -52,7 +53,7 @@ class ImportedNode:
 
     def deferred(self, number: int) -> Deferred:
         """Return an input that is computed from the data, with its deferred operations."""
-        value, name = self._value(number), self.onnx.input(number)
+        value, name = self.value(number), self.onnx.input(number)
         if isinstance(value, Constant):
             raise Unsupported(f"the input {name} is a constant: compute it from the data")
         if isinstance(value, TokenValues):
@@ -94,7 +95,7 @@ class ImportedNode:
 
     def parts(self, number: int) -> Parts:
         """Return an input that is a sequence of tensors."""
-        value = self._value(number)
+        value = self.value(number)
         if not isinstance(value, Parts):
             raise Unsupported(f"the input {self.onnx.input(number)} is one tensor: split it first")
         return value
@@ -117,7 +118,7 @@ class ImportedNode:
         If `first` is True, also return True for the model's data itself, before any normalisation:
         this node may be the first step of the normalisation.
         """
-        value = self._value(number)
+        value = self.value(number)
         tensor = value.tensor if isinstance(value, Deferred) else value
         name = tensor.name if isinstance(tensor, Tensor) else ""
         is_data = first and name in self.context.inputs
@@ -127,7 +128,7 @@ class ImportedNode:
 
     def constant(self, number: int) -> Constant:
         """Return an input that is a constant."""
-        value, name = self._value(number), self.onnx.input(number)
+        value, name = self.value(number), self.onnx.input(number)
         if not isinstance(value, Constant):
             if name in self.context.unknown:
                 raise Unknown
@@ -153,7 +154,7 @@ class ImportedNode:
 
         Return None for any other input, or if it has more axes than the node's other input.
         """
-        value = self._value(number)
+        value = self.value(number)
         if not isinstance(value, Constant) or not self.is_tensor(1 - number):
             return None
         rank = len(self.deferred(1 - number).shape)
@@ -224,55 +225,6 @@ class ImportedNode:
         inverse = computed(name, 1 / given.value)
         return self.context.stored(self.helper_name("inverse"), inverse, "state")
 
-    # Masks.
-
-    def sample_values(self, number: int) -> list[Array] | None:
-        """Return the value of an input for each random test text (tokens.sample_texts).
-
-        Return None if the value depends on more than tokens and constants.
-        """
-        value = self._value(number)
-        if isinstance(value, TokenValues):
-            return list(value.values)
-        count = SAMPLES if self.context.texts else 1
-        return [value.value] * count if isinstance(value, Constant) else None
-
-    def added_mask(self, number: int) -> list[Array] | None:
-        """Return which attention scores are hidden if the node adds the input to the scores.
-
-        The result has an array for each sample text, with True for a hidden score. It is None if
-        the input is not a mask.
-        """
-        values = self.sample_values(number)
-        hidden = [value <= LOW for value in values or []]
-        if not values or not any(map(np.any, hidden)):
-            return None
-        plain = all((v[~h] == 0).all() for v, h in zip(values, hidden, strict=True))
-        return hidden if plain else None
-
-    def masked(self, number: int, hidden: list[Array]) -> Deferred:
-        """Add a mask to an input, which holds attention scores, and return the result.
-
-        `hidden` has an array for each sample text, with True where a softmax ignores the score.
-        """
-        scores = self.deferred(number)
-        found = mask_of(hidden, self.context.texts, scores.shape)
-        if found is None:
-            raise Unsupported(
-                "this attention mask is not supported: use a mask that hides padding (token 0), "
-                "later tokens, or both, directly before a softmax"
-            )
-        return replace(scores, mask=scores.mask | found)
-
-    def is_masked(self, number: int, hidden: list[Array]) -> bool:
-        """Return True if the input comes from a softmax that masked all scores in `hidden`."""
-        weights = self.deferred(number)
-        found = mask_of(hidden, self.context.texts, weights.shape)
-        if weights.is_transposed:
-            return False
-        mask = self.context.masks.get(weights.tensor.name, UNMASKED)
-        return found is not None and found <= mask
-
     # Methods that merge the next node into this node's layer, if only that node reads the output.
 
     def factor_after(self, rank: int) -> float:
@@ -282,21 +234,26 @@ class ImportedNode:
         is added for the later node, so the layer of this node must apply the factor. `rank` is the
         number of the output's axes.
         """
-        output = self.onnx.outputs[0]
-        after = self.context.only_reader(output)
-        if after is None or after.op not in ("Mul", "Div"):
-            return 1.0
-        name = next((name for name in after.inputs if name != output), "")
-        other = self.context.values.get(name)
+        after, _, other = self._after("Mul", "Div")
         if (
-            not is_scalar(other, rank)
+            after is None
+            or not is_scalar(other, rank)
             or self.context.is_trained(other)
-            or (after.op == "Div" and after.inputs[0] != output)
+            or (after.op == "Div" and after.inputs[0] != self.onnx.outputs[0])
         ):
             return 1.0
         factor = float(other.value.reshape(-1)[0])
-        self.context.fused[output] = after.outputs[0]
+        self.context.fused[self.onnx.outputs[0]] = after.outputs[0]
         return 1 / factor if after.op == "Div" else factor
+
+    def _after(self, *ops: str) -> tuple[OnnxNode | None, str, Value | None]:
+        """Return the only reader of the output, if it is one of `ops`, and its other input."""
+        output = self.onnx.outputs[0]
+        after = self.context.only_reader(output)
+        if after is None or after.op not in ops:
+            return None, "", None
+        name = next((name for name in after.inputs if name != output), "")
+        return after, name, self.context.values.get(name)
 
     def bias(self, number: int, size: int, axis: int) -> Constant | None:
         """Return the bias of a layer: the input `number`, or a constant that a later Add adds.
@@ -310,18 +267,13 @@ class ImportedNode:
         return None if found is None or (found.computed and not found.value.any()) else found
 
     def _added(self, size: int, axis: int) -> Constant | None:
-        output = self.onnx.outputs[0]
-        after = self.context.only_reader(output)
-        if after is None or after.op != "Add":
-            return None
-        name = next((name for name in after.inputs if name != output), "")
-        other = self.context.values.get(name)
-        if not isinstance(other, Constant):
+        after, name, other = self._after("Add")
+        if after is None or not isinstance(other, Constant):
             return None
         rank, shape = len(self.deferred(0).shape), other.value.shape
         if not -axis <= len(shape) <= rank or shape[axis] != size or other.value.size != size:
             return None
-        self.context.fused[output] = after.outputs[0]
+        self.context.fused[self.onnx.outputs[0]] = after.outputs[0]
         return other.whole(name)
 
     # Layers.
@@ -335,6 +287,29 @@ class ImportedNode:
             return self.context.builder.layer(kind, inputs, *positional, **options)
         except BadInput as error:
             raise Unsupported(str(error).partition("): ")[2] or str(error)) from error
+
+    def helper(
+        self, what: str, kind: str, inputs: tuple[Tensor, ...], *positional: Any, **options: Any
+    ) -> Tensor:
+        """Add another layer than that of the node. Its name ends in `what`."""
+        return self.layer(kind, inputs, *positional, name=self.helper_name(what), **options)
+
+    def ones(self, what: str, shape: Shape = (1,)) -> Tensor:
+        """Return a tensor of ones, which training does not change."""
+        return self.helper(what, "parameter", (), shape, start="ones", trainable=False)
+
+    def concatenated(self, parts: Sequence[Tensor], axis: int, what: str = "") -> Tensor:
+        """Concatenate tensors. The names of the layers end in `what`, if it is not empty."""
+
+        def both(a: Tensor, b: Tensor) -> Tensor:
+            name = self.helper_name(what) if what else None
+            return self.layer("concat", (a, b), axis, name=name)
+
+        return reduce(both, parts)
+
+    def axis(self, rank: int, default: int | None = None) -> int:
+        """Return the attribute `axis` of a tensor with `rank` axes, as a number from 0."""
+        return axis_of(self.attribute("axis", default), rank)
 
     def parameter(self, layer: str, slot: str, given: Constant, shape: Shape | None = None) -> Node:
         """Return the graph's node for a layer's parameter. Its first value is `given`."""
@@ -369,7 +344,8 @@ class ImportedNode:
                 return self.context.free_name(plain_name(_ENDINGS.sub("", name)))
         return self.context.free_name(self.name)
 
-    def _value(self, number: int) -> Value:
+    def value(self, number: int) -> Value:
+        """Return an input. Raises Unsupported or Unknown if there is none."""
         name = self.onnx.input(number)
         if not name:
             raise Unsupported(f"input {number} (counted from 0) is missing: export the model again")

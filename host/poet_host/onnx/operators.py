@@ -9,7 +9,6 @@ convolutions and pooling, tensors.py those of operators on tensors of any shape.
 from math import prod
 
 from ..graph.builder import Tensor
-from ..graph.operators_tensor import axis_of
 from ..graph.rules import Shape
 from .context import Deferred, Unsupported
 from .fold import Constant
@@ -42,7 +41,7 @@ def _gemm(node: ImportedNode) -> Tensor:
         return y
     bias = node.stored(2)
     if beta != 1:
-        bias = node.layer("scale", (bias,), beta, name=node.helper_name("bias"))
+        bias = node.helper("bias", "scale", (bias,), beta)
     return node.layer("add", (y, bias))
 
 
@@ -176,7 +175,7 @@ def _batchnorm(node: ImportedNode) -> Tensor:
 
 def _layernorm(node: ImportedNode) -> Tensor:
     x = node.tensor(0)
-    axes = len(x.shape) - axis_of(node.attribute("axis", -1), len(x.shape))
+    axes = len(x.shape) - node.axis(len(x.shape), -1)
     name = node.layer_name(node.weight(1) if node.has(1) else None)
     parameters = {
         slot: node.parameter(name, slot, node.weight(number), x.shape[-axes:])

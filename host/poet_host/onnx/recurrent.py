@@ -87,11 +87,10 @@ def _initial(
             return None
     state = node.stored(number)
     if state.shape[0] > 1:
-        name = node.helper_name("before")
-        state = node.layer("slice", (state,), 0, direction, direction + 1, name=name)
+        state = node.helper("before", "slice", (state,), 0, direction, direction + 1)
     state = Tensor(state.name, state.shape[1:])
     if state.shape[0] == 1 < shape[0]:
-        state = node.layer("expand", (state,), shape, name=node.helper_name("before"))
+        state = node.helper("before", "expand", (state,), shape)
     return state
 
 
@@ -111,9 +110,8 @@ def _direction(
         slots = zip(("weight", "bias"), (weight, *bias), strict=False)
         return {slot: node.parameter(name, slot, given) for slot, given in slots}
 
-    name = node.helper_name("input")
+    name, size = node.helper_name("input"), len(of_input.value)
     given = parameters(name, of_input, biases[:1])
-    size = len(of_input.value)
     a = node.layer("linear", (x,), size, name=name, parameters=given, bias=bool(biases))
     name = node.layer_name()
     rolled = units if kind in _ROLLED else 0
@@ -128,7 +126,13 @@ def _direction(
     initial = [_initial(node, number, direction, shape) for number in _STATES[node.onnx.op]]
     if not any(initial):
         return node.layer(f"{kind}{ending}", (a,), name=name, parameters=given, **options)
-    inputs = (a, *(state or _zeros(node, shape) for state in initial))
+    inputs = (
+        a,
+        *(
+            state or node.helper("zeros", "parameter", (), shape, trainable=False)
+            for state in initial
+        ),
+    )
     return node.layer(f"{kind}{ending}_from", inputs, name=name, parameters=given, **options)
 
 
@@ -139,21 +143,7 @@ def _is_read(node: ImportedNode, number: int) -> bool:
 
 
 def _part(node: ImportedNode, x: Tensor, name: str, axis: int, begin: int, size: int) -> Tensor:
-    return node.layer("slice", (x,), axis, begin, begin + size, name=node.helper_name(name))
-
-
-def _zeros(node: ImportedNode, shape: tuple[int, int]) -> Tensor:
-    name = node.helper_name("zeros")
-    return node.layer("parameter", (), shape, name=name, trainable=False)
-
-
-def _joined(node: ImportedNode, parts: list[Tensor], axis: int) -> Tensor:
-    """Return the tensors of the directions, joined along `axis`."""
-    first, *others = parts
-    for other in others:
-        name = node.helper_name("directions")
-        first = node.layer("concat", (first, other), axis, name=name)
-    return first
+    return node.helper(name, "slice", (x,), axis, begin, begin + size)
 
 
 def _recurrent(node: ImportedNode) -> list[Tensor | Deferred]:
@@ -190,8 +180,9 @@ def _recurrent(node: ImportedNode) -> list[Tensor | Deferred]:
         if _is_read(node, 1):
             last.append(_part(node, y, "last", 0, begin, 1))
     seen = _is_read(node, 0) or not (last or cells)
-    first = _joined(node, states, 1) if seen else states[0]
-    return [first, *(_joined(node, part, 0) if part else first for part in (last, cells))]
+    first = node.concatenated(states if seen else states[:1], 1, "directions")
+    ends = (node.concatenated(part, 0, "directions") if part else first for part in (last, cells))
+    return [first, *ends]
 
 
 RECURRENT_RULES: dict[str, Rule] = dict.fromkeys(_KINDS, _recurrent)

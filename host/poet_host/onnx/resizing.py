@@ -74,7 +74,7 @@ def _interpolated(node: ImportedNode, x: Tensor, wanted: list[int], how: str) ->
         last = axis == len(x.shape) - 1
         moved = x
         if not last:
-            moved = node.layer("transpose", (x,), tuple(order), name=node.helper_name("moved"))
+            moved = node.helper("moved", "transpose", (x,), tuple(order))
         rows = Tensor(moved.name, (prod(moved.shape[:-1]), size))
         y = node.layer(
             "linear", (rows,), whole, name=name, parameters={"weight": matrix}, bias=False
@@ -82,7 +82,7 @@ def _interpolated(node: ImportedNode, x: Tensor, wanted: list[int], how: str) ->
         x = Tensor(y.name, (*moved.shape[:-1], whole))
         if not last:
             back = tuple(order.index(i) for i in range(len(order)))
-            x = node.layer("transpose", (x,), back, name=node.helper_name("moved"))
+            x = node.helper("moved", "transpose", (x,), back)
     return x
 
 

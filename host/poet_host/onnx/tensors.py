@@ -11,9 +11,9 @@ from ..graph.operators import OPERATORS
 from ..graph.operators_tensor import axis_of
 from .context import Deferred, Unsupported, deferred
 from .fold import Constant, computed
+from .masks import MASK_RULES, added_mask, masked, sample_values
 from .node import ImportedNode, Rule
 from .resizing import RESIZING_RULES
-from .tokens import FUTURE, LOW, UNMASKED
 from .views import VIEW_RULES, plain
 
 
@@ -28,10 +28,6 @@ def _same(kind: str) -> Rule:
     return rule
 
 
-def _clip(node: ImportedNode) -> Tensor:
-    return _clipped(node, node.number(1, "min"), node.number(2, "max"))
-
-
 def _clipped(node: ImportedNode, low: float | None, high: float | None, number: int = 0) -> Tensor:
     """Clip the input `number` to the bounds `low` and `high`. None means no bound."""
     low, high = -inf if low is None else low, inf if high is None or high > 3e38 else high
@@ -40,31 +36,16 @@ def _clipped(node: ImportedNode, low: float | None, high: float | None, number: 
     return node.layer("clip", (node.tensor(number),), low, high)
 
 
-def _leaky_relu(node: ImportedNode) -> Tensor:
-    below, slope = _below(node), node.attribute("alpha", 0.01)
-    return _bent(node, node.layer("scale", (below,), slope, name=node.helper_name("slope")))
-
-
-def _prelu(node: ImportedNode) -> Tensor:
-    slope = node.stored(1, train_scalar=True)
-    return _bent(node, node.layer("mul", (_below(node), slope), name=node.helper_name("slope")))
-
-
-def _below(node: ImportedNode) -> Tensor:
-    return node.layer("clip", (node.tensor(0),), -inf, 0.0, name=node.helper_name("below"))
-
-
-def _bent(node: ImportedNode, below: Tensor) -> Tensor:
-    above = node.layer("relu", (node.tensor(0),), name=node.helper_name("above"))
+def _bent(node: ImportedNode) -> Tensor:
+    """Compute LeakyRelu or PRelu, which multiply numbers below 0 by a slope."""
+    slope = () if node.onnx.op == "LeakyRelu" else (node.stored(1, train_scalar=True),)
+    below = node.helper("below", "clip", (node.tensor(0),), -inf, 0.0)
+    if slope:
+        below = node.helper("slope", "mul", (below, *slope))
+    else:
+        below = node.helper("slope", "scale", (below,), node.attribute("alpha", 0.01))
+    above = node.helper("above", "relu", (node.tensor(0),))
     return node.layer("add", (above, below))
-
-
-def _hard_sigmoid(node: ImportedNode) -> Tensor:
-    return _hard(node, node.attribute("alpha", 0.2), node.attribute("beta", 0.5))
-
-
-def _hard_swish(node: ImportedNode) -> Tensor:
-    return node.layer("mul", (node.tensor(0), _hard(node, 1 / 6, 0.5)))
 
 
 def _hard(node: ImportedNode, slope: float, middle: float) -> Tensor:
@@ -72,13 +53,11 @@ def _hard(node: ImportedNode, slope: float, middle: float) -> Tensor:
     if slope <= 0 or middle <= 0:
         raise Unsupported(f"alpha {slope} or beta {middle} is not positive: use Mul, Add and Clip")
     ends = (-middle / slope, (1 - middle) / slope)
-    x = node.layer("clip", (node.tensor(0),), *ends, name=node.helper_name("clip"))
-    x = node.layer("scale", (x,), slope / middle, name=node.helper_name("slope"))
-    one = node.layer(
-        "parameter", (), (1,), start="ones", trainable=False, name=node.helper_name("one")
-    )
-    x = node.layer("add", (x, one), name=node.helper_name("sum"))
-    return node.layer("scale", (x,), middle, name=node.helper_name("whole"))
+    x = node.helper("clip", "clip", (node.tensor(0),), *ends)
+    x = node.helper("slope", "scale", (x,), slope / middle)
+    one = node.ones("one")
+    x = node.helper("sum", "add", (x, one))
+    return node.helper("whole", "scale", (x,), middle)
 
 
 def _sum_of_all(node: ImportedNode) -> Tensor:
@@ -110,20 +89,14 @@ def _largest_of(node: ImportedNode, sign: float) -> Deferred:
     for x in inputs:
         made = node.materialise(_scaled(deferred(x), sign), node.helper_name("signed"))
         if made.shape != shape:
-            made = node.layer("expand", (made,), shape, name=node.helper_name("expanded"))
+            made = node.helper("expanded", "expand", (made,), shape)
         whole.append(Tensor(made.name, (shape[0], 1, 1, prod(shape[1:]))))
-    rows = whole[0]
-    for other in whole[1:]:
-        rows = node.layer("concat", (rows, other), 2, name=node.helper_name("rows"))
+    rows = node.concatenated(whole, 2, "rows")
     y = node.layer("maxpool2d", (rows,), (len(whole), 1))
     return _scaled(deferred(Tensor(y.name, shape)), sign)
 
 
-def _reduced(kind: str) -> Rule:
-    return lambda node: _reduced_of(node, kind, node.tensor(0))
-
-
-def _reduced_of(node: ImportedNode, kind: str, x: Tensor) -> Tensor:
+def _reduced(node: ImportedNode, kind: str, x: Tensor) -> Tensor:
     axes = node.integers(1, "axes")
     if not axes and node.attribute("noop_with_empty_axes", 0):
         return x
@@ -162,43 +135,15 @@ def _swish(node: ImportedNode) -> Tensor:
     x = node.tensor(0)
     inner = replace(node.deferred(0), factor=node.deferred(0).factor * node.attribute("alpha", 1.0))
     scaled = node.materialise(inner, node.helper_name("slope"))
-    return node.layer(
-        "mul", (x, node.layer("sigmoid", (scaled,), name=node.helper_name("sigmoid")))
-    )
+    return node.layer("mul", (x, node.helper("sigmoid", "sigmoid", (scaled,))))
 
 
 def _add(node: ImportedNode) -> Tensor | Deferred:
     for x, mask in ((0, 1), (1, 0)):
-        hidden = node.added_mask(mask)
-        if hidden and node.sample_values(x) is None:
-            return node.masked(x, hidden)
+        hidden = added_mask(node, mask)
+        if hidden and sample_values(node, x) is None:
+            return masked(node, x, hidden)
     return _arithmetic(node, "add")
-
-
-def _where(node: ImportedNode) -> Tensor | Deferred:
-    """Apply an attention mask that the file applies with the operator `Where`.
-
-    `Where` sets hidden scores to minus infinity, or hidden outputs of a softmax to zero.
-    """
-    condition = node.sample_values(0)
-    for x, other, allowed in ((1, 2, True), (2, 1, False)):
-        fill = node.sample_values(other)
-        if not condition or node.sample_values(x) is not None:
-            continue
-        shapes = (condition[0].shape, fill[0].shape if fill else node.deferred(other).shape)
-        if np.broadcast_shapes(node.deferred(x).shape, *shapes) != node.deferred(x).shape:
-            continue
-        hidden = [value.astype(bool) != allowed for value in condition]
-        if not any(map(np.any, hidden)):
-            return node.deferred(x)
-        if fill and all((value <= LOW).all() for value in fill):
-            return node.masked(x, hidden)
-        if fill and not any(map(np.any, fill)) and node.is_masked(x, hidden):
-            return node.deferred(x)
-    raise Unsupported(
-        "the operator `Where` is supported only as an attention mask before a softmax: it must "
-        "hide padding (token 0) or later tokens"
-    )
 
 
 def _is_nan(node: ImportedNode) -> Constant:
@@ -239,7 +184,7 @@ def _div(node: ImportedNode) -> Tensor | Deferred:
     if not node.is_tensor(1):
         return node.layer("mul", (node.tensor(0), node.inverse(1)))
     divisor = node.tensor(1)
-    inverse = node.layer("reciprocal", (divisor,), name=node.helper_name("inverse"))
+    inverse = node.helper("inverse", "reciprocal", (divisor,))
     if (factor := node.scalar(0)) is not None:
         return _scaled(deferred(inverse), factor)
     return node.layer("mul", (node.stored(0), inverse))
@@ -257,7 +202,7 @@ def _pow(node: ImportedNode) -> Tensor:
         raise Unsupported("the exponent must be 0.5, 1, 2, 3 or 4, or one of these below 0")
     x = y = node.tensor(0)
     if power < 0:
-        x = y = node.layer("reciprocal", (x,), name=node.helper_name("inverse"))
+        x = y = node.helper("inverse", "reciprocal", (x,))
     if abs(power) == 0.5:
         y = node.layer("sqrt", (x,))
     for left in range(int(abs(power)) - 1, 0, -1):
@@ -277,34 +222,32 @@ def _celu(node: ImportedNode) -> Deferred:
 
 
 def _mish(node: ImportedNode) -> Tensor:
-    inner = node.layer("softplus", (node.tensor(0),), name=node.helper_name("softplus"))
-    curve = node.layer("tanh", (inner,), name=node.helper_name("tanh"))
+    inner = node.helper("softplus", "softplus", (node.tensor(0),))
+    curve = node.helper("tanh", "tanh", (inner,))
     return node.layer("mul", (node.tensor(0), curve))
 
 
 def _norm(node: ImportedNode) -> Tensor:
     """Compute ReduceL2: the root of the sum of the squares."""
     x = node.tensor(0)
-    square = node.layer("mul", (x, x), name=node.helper_name("square"))
-    return node.layer("sqrt", (_reduced_of(node, "sum", square),))
+    square = node.helper("square", "mul", (x, x))
+    return node.layer("sqrt", (_reduced(node, "sum", square),))
 
 
 def _rms_norm(node: ImportedNode) -> Tensor:
     x = node.tensor(0)
-    axis, epsilon = node.attribute("axis", -1), node.attribute("epsilon", 1e-5)
-    over = tuple(range(axis_of(axis, len(x.shape)), len(x.shape)))
-    square = node.layer("mul", (x, x), name=node.helper_name("square"))
-    mean = node.layer("mean", (square,), over, keepdims=True, name=node.helper_name("mean"))
+    rank, epsilon = len(x.shape), node.attribute("epsilon", 1e-5)
+    over = tuple(range(node.axis(rank, -1), rank))
+    square = node.helper("square", "mul", (x, x))
+    mean = node.helper("mean", "mean", (square,), over, keepdims=True)
     # mean + epsilon = epsilon * (mean / epsilon + 1), with the only constant that needs no file
-    mean = node.layer("scale", (mean,), 1 / epsilon, name=node.helper_name("parts"))
-    one = node.layer(
-        "parameter", (), (1,), start="ones", trainable=False, name=node.helper_name("one")
-    )
-    whole = node.layer("add", (mean, one), name=node.helper_name("more"))
-    whole = node.layer("scale", (whole,), epsilon, name=node.helper_name("whole"))
-    root = node.layer("sqrt", (whole,), name=node.helper_name("root"))
-    inverse = node.layer("reciprocal", (root,), name=node.helper_name("inverse"))
-    normed = node.layer("mul", (x, inverse), name=node.helper_name("normed"))
+    mean = node.helper("parts", "scale", (mean,), 1 / epsilon)
+    one = node.ones("one")
+    whole = node.helper("more", "add", (mean, one))
+    whole = node.helper("whole", "scale", (whole,), epsilon)
+    root = node.helper("root", "sqrt", (whole,))
+    inverse = node.helper("inverse", "reciprocal", (root,))
+    normed = node.helper("normed", "mul", (x, inverse))
     return node.layer("mul", (normed, node.stored(1, train_scalar=True)))
 
 
@@ -315,79 +258,34 @@ def _dropout(node: ImportedNode) -> Tensor | Deferred:
     return node.layer("dropout", (node.tensor(0),), 0.5 if ratio is None else round(ratio, 6))
 
 
-def _softmax(node: ImportedNode) -> Tensor | Deferred:
-    x = node.deferred(0)
-    newer, rank = node.context.model.opsets[""] >= 13, len(x.shape)
-    axis = axis_of(node.attribute("axis", -1 if newer else 1), rank)
-    rest = prod(x.shape[axis + 1 :])
-    # Before opset 13, a softmax is over the axis and all later axes.
-    if axis != rank - 1 and (rest == 1 or not newer):
-        whole = node.tensor(0)
-        rows = Tensor(whole.name, (prod(x.shape[:axis]), x.shape[axis] * rest))
-        return Tensor(node.layer("softmax", (rows,)).name, x.shape)
-    if axis != rank - 1:
-        order = [*range(rank)]
-        order[axis], order[-1] = order[-1], order[axis]
-        last = node.layer(
-            "transpose", (node.tensor(0),), tuple(order), name=node.helper_name("moved")
-        )
-        return Deferred(node.layer("softmax", (last,)), tuple(order))
-    causal = "future" in x.mask
-    scores = node.materialise(replace(x, mask=UNMASKED))
-    padding = [*(x.mask - FUTURE)]
-    if len(padding) > 1:
-        raise Unsupported(
-            "the scores have masks of two inputs: join both masks in one input of the model"
-        )
-    if padding:
-        sizes, batch = scores.shape, node.context.builder.data.shape[0]
-        texts = Tensor(padding[0], (batch, sizes[-1]))
-        by_text = Tensor(scores.name, (batch, sizes[0] // batch, *sizes[1:]))
-        y = node.layer("masked_softmax", (by_text, texts), causal=causal)
-        y = Tensor(y.name, sizes)
-    else:
-        y = node.layer("softmax", (scores,), causal=causal)
-    node.context.masks[y.name] = x.mask
-    return y
-
-
-def _log_softmax(node: ImportedNode) -> Tensor:
-    raise Unsupported(
-        "the operator `LogSoftmax` is supported only at the end of the model, over the axis of the "
-        "classes: the loss then replaces it. Move it to the end, or use Softmax"
-    )
-
-
 TENSOR_RULES: dict[str, Rule] = {
+    **MASK_RULES,
     **VIEW_RULES,
     **RESIZING_RULES,
     **{row.onnx: _same(kind) for kind, row in OPERATORS.items() if row.onnx},
     "Add": _add,
     "Celu": _celu,
-    "Clip": _clip,
+    "Clip": lambda node: _clipped(node, node.number(1, "min"), node.number(2, "max")),
     "Div": _div,
     "Dropout": _dropout,
-    "HardSigmoid": _hard_sigmoid,
-    "HardSwish": _hard_swish,
+    "HardSigmoid": lambda n: _hard(n, n.attribute("alpha", 0.2), n.attribute("beta", 0.5)),
+    "HardSwish": lambda node: node.layer("mul", (node.tensor(0), _hard(node, 1 / 6, 0.5))),
     "IsNaN": _is_nan,
-    "LeakyRelu": _leaky_relu,
-    "LogSoftmax": _log_softmax,
+    "LeakyRelu": _bent,
     "Max": _bound("Max"),
     "Min": _bound("Min"),
     "Mish": _mish,
     "Mul": _mul,
     "Neg": lambda node: _scaled(node.deferred(0), -1.0),
-    "PRelu": _prelu,
+    "PRelu": _bent,
     "Pow": _pow,
     "RMSNormalization": _rms_norm,
     "ReduceL2": _norm,
     "ReduceMax": _largest,
-    "ReduceMean": _reduced("mean"),
-    "ReduceSum": _reduced("sum"),
+    "ReduceMean": lambda node: _reduced(node, "mean", node.tensor(0)),
+    "ReduceSum": lambda node: _reduced(node, "sum", node.tensor(0)),
     "Selu": _selu,
-    "Softmax": _softmax,
     "Sub": lambda node: _arithmetic(node, "sub"),
     "Sum": _sum_of_all,
     "Swish": _swish,
-    "Where": _where,
 }

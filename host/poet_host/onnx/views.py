@@ -16,6 +16,7 @@ from ..graph.operators_tensor import axis_of
 from .advice import advice
 from .context import Deferred, Parts, Unsupported, deferred
 from .fold import Constant
+from .masks import sample_values
 from .node import ImportedNode, Rule
 
 _FLOATS = (1, 11)  # ONNX's codes of float32 and float64
@@ -45,7 +46,7 @@ def _cast(node: ImportedNode) -> Deferred:
 
 
 def _cast_like(node: ImportedNode) -> Deferred:
-    x, like, tokens = node.deferred(0), node.sample_values(1), node.context.texts
+    x, like, tokens = node.deferred(0), sample_values(node, 1), node.context.texts
     is_float = like[0].dtype.kind == "f" if like else node.deferred(1).tensor.name not in tokens
     if not is_float or x.tensor.name in tokens:
         raise Unsupported(advice("CastLike"))
@@ -99,10 +100,8 @@ def _without(x: Deferred, axes: set[int]) -> Deferred:
 
 def _unsqueeze(node: ImportedNode) -> Tensor:
     x, axes = node.tensor(0), node.integers(1, "axes") or []
-    shape, sizes = len(x.shape) + len(axes), list(x.shape)
-    for axis in sorted(axis_of(axis, shape) for axis in axes):
-        sizes.insert(axis, 1)
-    return Tensor(x.name, tuple(sizes))
+    seen = np.expand_dims(np.broadcast_to(0, x.shape), tuple(axes))
+    return Tensor(x.name, seen.shape)
 
 
 def _transpose(node: ImportedNode) -> Tensor | Deferred:
@@ -176,16 +175,13 @@ def _padded_with(node: ImportedNode, filling: float, pads: list[list[int]]) -> D
     axis, (before, after) = axes[0], pads[axes[0]]
     x = node.tensor(0)
     size, rest = x.shape[axis] + before + after, (1,) * (len(x.shape) - axis - 1)
-    y = node.layer("pad", (x,), axis, before, after, name=node.helper_name("zeros"))
+    y = node.helper("zeros", "pad", (x,), axis, before, after)
     for count, zeros in ((before, (0, size - before)), (after, (size - after, 0))):
         if count:
-            name = node.helper_name("edge")
-            edge = node.layer(
-                "parameter", (), (count, *rest), start="ones", trainable=False, name=name
-            )
-            edge = node.layer("pad", (edge,), 0, *zeros, name=node.helper_name("padded"))
-            edge = node.layer("scale", (edge,), filling, name=node.helper_name("filled"))
-            y = node.layer("add", (y, edge), name=node.helper_name("sum"))
+            edge = node.ones("edge", (count, *rest))
+            edge = node.helper("padded", "pad", (edge,), 0, *zeros)
+            edge = node.helper("filled", "scale", (edge,), filling)
+            y = node.helper("sum", "add", (y, edge))
     return deferred(y)
 
 
@@ -249,10 +245,7 @@ def _picked(node: ImportedNode, x: Tensor, axis: int, indices: list[int]) -> Ten
         every(node, x, axis, run[0], len(run), run[1] - run[0] if len(run) > 1 else 1)
         for run in runs
     ]
-    y = parts[0]
-    for part in parts[1:]:
-        y = node.layer("concat", (y, part), axis, name=node.helper_name("picked"))
-    return y
+    return node.concatenated(parts, axis, "picked")
 
 
 def every(node: ImportedNode, x: Tensor, axis: int, begin: int, count: int, step: int) -> Tensor:
@@ -262,13 +255,12 @@ def every(node: ImportedNode, x: Tensor, axis: int, begin: int, count: int, step
     if (begin, count, step) == (0, size, 1):
         return x
     if begin or end < size:
-        name = node.helper_name("part")
-        x = node.layer("slice", (x,), axis, begin, min(end, size), name=name)
+        x = node.helper("part", "slice", (x,), axis, begin, min(end, size))
     if end > size:
-        x = node.layer("pad", (x,), axis, 0, end - size, name=node.helper_name("filled"))
+        x = node.helper("filled", "pad", (x,), axis, 0, end - size)
     if step > 1:
         grid = Tensor(x.name, (*front, count, step, *back))
-        x = node.layer("slice", (grid,), axis + 1, 0, 1, name=node.helper_name("steps"))
+        x = node.helper("steps", "slice", (grid,), axis + 1, 0, 1)
     return Tensor(x.name, (*front, count, *back))
 
 
@@ -284,17 +276,13 @@ def _slice(node: ImportedNode) -> Deferred:
         if step == 1:
             x = _part(node, x, axis, chosen.start, chosen.stop)
             continue
-        whole = node.materialise(plain(x))
-        if step > 1:
-            x = deferred(every(node, whole, axis, chosen.start, len(chosen), step))
-        else:
-            x = deferred(_picked(node, whole, axis, list(chosen)))
+        x = deferred(_picked(node, node.materialise(plain(x)), axis, list(chosen)))
     return x
 
 
 def _split(node: ImportedNode) -> list[Tensor | Deferred]:
     x, sizes, count = node.unpadded(0), node.integers(1, "split"), len(node.onnx.outputs)
-    axis = axis_of(node.attribute("axis", 0), len(x.shape))
+    axis = node.axis(len(x.shape), 0)
     each = -(-x.shape[axis] // count)
     sizes = sizes or [min(each, x.shape[axis] - i * each) for i in range(count)]
     return [
@@ -318,7 +306,7 @@ def _ranges(size: int, sizes: list[int]) -> tuple[tuple[int, int], ...]:
 def _split_to_sequence(node: ImportedNode) -> Parts:
     """Return all parts of a split as one value. A part becomes a layer when a node reads it."""
     x = node.unpadded(0)
-    axis = axis_of(node.attribute("axis", 0), len(x.shape))
+    axis = node.axis(len(x.shape), 0)
     size = x.shape[axis]
     sizes = node.integers(1, "split") or [1] * size
     if node.has(1) and not node.constant(1).value.ndim:
@@ -343,23 +331,18 @@ def _concat(node: ImportedNode) -> Tensor:
     A constant that all samples share, such as a class token, is repeated for each sample.
     """
     parts = [node.stored(number) for number in range(len(node.onnx.inputs))]
-    axis = node.attribute("axis")
+    axis = node.axis(len(parts[0].shape))
     batch = max(part.shape[0] for part in parts)
-    rank = len(parts[0].shape)
     for i, part in enumerate(parts):
-        if part.shape[0] == 1 < batch and axis_of(axis, rank) > 0:
-            whole, name = (batch, *part.shape[1:]), node.helper_name("repeated")
-            parts[i] = node.layer("expand", (part,), whole, name=name)
-    if axis_of(axis, rank) > 0 and len({part.shape[0] for part in parts}) > 1:
+        if part.shape[0] == 1 < batch and axis > 0:
+            parts[i] = node.helper("repeated", "expand", (part,), (batch, *part.shape[1:]))
+    if axis > 0 and len({part.shape[0] for part in parts}) > 1:
         raise Unsupported(
             "the inputs have different batch sizes, because one of them is repeated to the batch "
             "size of the export: export the model with a dynamic axis for the batch, or use the "
             "batch size of the export"
         )
-    x = parts[0]
-    for part in parts[1:]:
-        x = node.layer("concat", (x, part), axis)
-    return x
+    return node.concatenated(parts, axis)
 
 
 def _expand(node: ImportedNode) -> Tensor | Constant:

@@ -125,13 +125,12 @@ class _Phases:
         for axis in self.axes:
             after = axis.length * axis.gap - axis.front - x.shape[axis.number]
             if axis.front or after:
-                name = node.helper_name("padded")
-                x = node.layer("pad", (x,), axis.number, axis.front, after, name=name)
+                x = node.helper("padded", "pad", (x,), axis.number, axis.front, after)
             n, *sizes = x.shape
             sizes[axis.number - 1] = axis.length
             rows = prod(sizes[: axis.number]), prod(sizes[axis.number :])
             grid = Tensor(x.name, (n, rows[0], axis.gap, rows[1]))
-            x = node.layer("transpose", (grid,), (0, 2, 1, 3), name=node.helper_name("phases"))
+            x = node.helper("phases", "transpose", (grid,), (0, 2, 1, 3))
             x = Tensor(x.name, (n * axis.gap, *sizes))
         return x
 
@@ -142,7 +141,7 @@ class _Phases:
             n, *sizes = y.shape
             rows = prod(sizes[: axis.number]), prod(sizes[axis.number :])
             grid = Tensor(y.name, (n // axis.gap, axis.gap, *rows))
-            y = node.layer("transpose", (grid,), (0, 2, 1, 3), name=node.helper_name("merged"))
+            y = node.helper("merged", "transpose", (grid,), (0, 2, 1, 3))
             sizes[axis.number - 1] *= axis.gap
             y = Tensor(y.name, (n // axis.gap, *sizes))
             count = -(-axis.outputs // axis.stride)
@@ -189,7 +188,7 @@ def _conv_transpose(node: ImportedNode) -> Tensor:
     )  # fmt: skip
     if node.has(2):
         bias = Tensor(node.stored(2, train_scalar=True).name, (each * groups, 1, 1))
-        y = node.layer("add", (y, bias), name=node.helper_name("biased"))
+        y = node.helper("biased", "add", (y, bias))
     return _as_before(y, x)
 
 
@@ -230,15 +229,13 @@ def _rounded_up(x: Tensor, window: dict[str, Any]) -> tuple[tuple[int, int], ...
     return tuple(found)
 
 
-def _global_average(node: ImportedNode) -> Tensor:
+def _global(node: ImportedNode) -> Tensor:
     x = node.tensor(0)
-    y = node.layer("global_avgpool", (_image(x),))
-    return Tensor(y.name, (*x.shape[:2], *(1 for _ in x.shape[2:])))
-
-
-def _global_maximum(node: ImportedNode) -> Tensor:
-    x = node.tensor(0)
-    y = node.layer("maxpool2d", (_image(x),), _image(x).shape[2:])
+    image = _image(x)
+    if node.onnx.op == "GlobalMaxPool":
+        y = node.layer("maxpool2d", (image,), image.shape[2:])
+    else:
+        y = node.layer("global_avgpool", (image,))
     return Tensor(y.name, (*x.shape[:2], *(1 for _ in x.shape[2:])))
 
 
@@ -246,7 +243,7 @@ WINDOW_RULES: dict[str, Rule] = {
     "AveragePool": _pool("avgpool2d"),
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
-    "GlobalAveragePool": _global_average,
-    "GlobalMaxPool": _global_maximum,
+    "GlobalAveragePool": _global,
+    "GlobalMaxPool": _global,
     "MaxPool": _pool("maxpool2d"),
 }

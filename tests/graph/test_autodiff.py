@@ -15,7 +15,7 @@ from poet_host.graph.graph import Graph, Node
 from poet_host.graph.trained import trained_parameters
 from poet_host.graph.weights import start_values, starting_values, to_named
 from poet_host.reference.step import run_step
-from support.random_models import random_models
+from support.random_models import parameters_of, random_models
 from support.torch_model import (
     check_gradients,
     frozen_layers,
@@ -276,7 +276,7 @@ def test_shared_parameters_accumulate_in_order_and_are_updated_after_every_use()
     b = small()
     x = b.conv2d(b.data, 2, 3, padding=1, name="one")
     for name in ("two", "three"):
-        x = b.conv2d(b.relu(x), 2, 3, padding=1, name=name, share="one")
+        x = b.conv2d(b.relu(x), 2, 3, padding=1, name=name, parameters=parameters_of(b, "one"))
     model = b.model(b.mse(b.flatten(x)))
     graph = check_laws(model, "all", Sgd(0.1, weight_decay=0.1))
     weight = [
@@ -350,7 +350,7 @@ def test_a_model_without_parameters_cannot_be_trained() -> None:
 def test_train_last_counts_layers_that_own_parameters() -> None:
     b = small()
     x = b.conv2d(b.data, 2, 1, name="one")
-    x = b.conv2d(b.relu(x), 2, 1, name="two", share="one")
+    x = b.conv2d(b.relu(x), 2, 1, name="two", parameters=parameters_of(b, "one"))
     model = b.model(b.mse(b.linear(b.flatten(x), 3, name="fc")))
     assert trained_parameters(model, "last:1") == {"fc.weight", "fc.bias"}
     assert trained_parameters(model, "last:2") == trained_parameters(model, "all")

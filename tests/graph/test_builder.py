@@ -109,17 +109,6 @@ MISTAKES: list[tuple[str, Mistake, str]] = [
         "of the layer is used",
     ),
     ("name of ours", lambda b: b.relu(b.data, name="a:grad"), "only letters"),
-    ("share nothing", lambda b: b.conv2d(b.data, 8, 3, share="x"), "has the name x"),
-    (
-        "share shapes",
-        lambda b: b.conv2d(b.conv2d(b.data, 8, 3, name="a"), 8, 3, share="a"),
-        "the parameters of a",
-    ),
-    (
-        "share statistics",
-        lambda b: b.batchnorm2d(b.batchnorm2d(b.data, name="a"), share="a"),
-        "statistics of a",
-    ),
     ("huge", lambda b: b.linear(b.flatten(b.data), 2**30), "4 GiB"),
 ]
 

@@ -15,6 +15,7 @@ from poet_host.graph.optimisers import Optimiser, optimiser
 from poet_host.graph.weights import start_values
 from poet_host.reference.step import run_step
 from support.functions import FUNCTIONS
+from support.random_models import parameters_of
 from torch.nn import functional as F  # noqa: N812
 
 Shape = tuple[int, ...]
@@ -341,7 +342,8 @@ def test_adam_is_that_of_pytorch(decay: float, beta2: float) -> None:
     by = Adam(0.01, beta2=beta2, weight_decay=decay)
     b = Builder("m", (4, 5))
     x = b.tanh(b.linear(b.data, 6, name="one"))
-    x = b.linear(b.tanh(b.linear(x, 6, name="two")), 6, name="three", share="two")
+    x = b.tanh(b.linear(x, 6, name="two"))
+    x = b.linear(x, 6, name="three", parameters=parameters_of(b, "two"))
     graph = training_graph(b.model(b.softmax_xent(x)), by)
     values: dict[str, Any] = dict(start_values(graph, 1))
     names = ("one.weight", "one.bias", "two.weight", "two.bias")

@@ -1,10 +1,17 @@
 """Small random forward models of all operators: branches, shared tensors and parameters."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import strategies as st
 from poet_host.graph.builder import Builder, Model, Tensor
+from poet_host.graph.graph import Node
 from support.functions import FUNCTIONS
+
+
+def parameters_of(b: Builder, layer: str) -> Mapping[str, Node]:
+    """The parameters of a layer, which another layer may use too."""
+    return next(it.parameters for it in b._layers if it.name == layer)
 
 
 @st.composite
@@ -81,7 +88,9 @@ class _Drawing:
         twins = [name for name, (of, _) in self.convolutions.items() if of == x.shape]
         if twins and draw(st.booleans()):
             name = draw(st.sampled_from(twins))
-            return self.b.conv2d(x, **self.convolutions[name][1], share=name)
+            return self.b.conv2d(
+                x, **self.convolutions[name][1], parameters=parameters_of(self.b, name)
+            )
         groups = draw(st.sampled_from([g for g in (1, 2, 4) if x.shape[1] % g == 0]))
         kernel = self.kernel(x)
         front = [draw(st.integers(0, 1)) for _ in kernel]
@@ -109,7 +118,7 @@ class _Drawing:
             flat = b.global_avgpool(x) if draw(st.booleans()) else b.flatten(x)
             if flat.shape in heads and draw(st.booleans()):
                 name, bias = heads[flat.shape]
-                end = b.linear(flat, 5, bias=bias, share=name)
+                end = b.linear(flat, 5, bias=bias, parameters=parameters_of(b, name))
             else:
                 bias = draw(st.booleans())
                 end = b.linear(flat, 5, bias=bias)

@@ -138,14 +138,12 @@ class Builder:
         inputs: tuple[Tensor, ...],
         *positional: object,
         name: str | None = None,
-        share: str | None = None,
         parameters: Mapping[str, Node] | None = None,
         label: Tensor | None = None,
         **options: object,
     ) -> Tensor:
         """Add an operator and return its output.
 
-        `share` is the name of an earlier layer, whose parameters the new layer uses too.
         `parameters` maps the names of parameters, such as "weight", to nodes. The layer uses these
         nodes instead of new ones. Other layers may use the same nodes.
         """
@@ -171,8 +169,6 @@ class Builder:
             slot: Node(f"{name}.{slot}", p.shape, role=p.role, start=p.start)
             for slot, p in spec.parameters.items()
         }
-        if share is not None:
-            nodes = self._shared(where, kind, share, nodes)
         for slot, given in (parameters or {}).items():
             own = nodes.get(slot)
             if own is None or own.shape != given.shape:
@@ -287,26 +283,6 @@ class Builder:
     def _free_name(self, kind: str) -> str:
         taken = (f"{kind}{i}" for i in range(1, len(self._names) + 2))
         return next(name for name in taken if name not in self._names)
-
-    def _shared(self, where: str, kind: str, share: str, own: dict[str, Node]) -> dict[str, Node]:
-        owner = next((layer for layer in self._layers if layer.name == share), None)
-        if owner is None or owner.kind != kind:
-            raise BadInput(
-                f"{where}: `share` must name an earlier {kind} layer, but no such layer has the "
-                f"name {share}"
-            )
-        if not OPERATORS[kind].shareable:
-            raise BadInput(
-                f"{where}: a layer cannot share the running statistics of {share}: omit `share`"
-            )
-        theirs = {slot: node.shape for slot, node in owner.parameters.items()}
-        needed = {slot: node.shape for slot, node in own.items()}
-        if theirs != needed:
-            raise BadInput(
-                f"{where}: the parameters of {share} cannot be shared. Their shapes are {theirs}, "
-                f"but this layer needs {needed}"
-            )
-        return dict(owner.parameters)
 
     def _new_or_same(self, where: str, given: Node) -> Node:
         nodes = (node for layer in self._layers for node in layer.parameters.values())

@@ -256,7 +256,6 @@ OPERATORS = {
             *_NORM_PARAMETERS,
         ),
         frozen="batchnorm2d_frozen",
-        shareable=False,
     ),
     "batchnorm2d_frozen": Operator(
         _batchnorm2d,

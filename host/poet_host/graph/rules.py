@@ -80,7 +80,6 @@ class Operator:
     backward: tuple[Rule, ...] = ()
     inputs: tuple[str, ...] = ("x",)
     frozen: str | None = None  # name of the row for a layer without a trained parameter
-    shareable: bool = True  # True if two layers may use the same parameters
     tokens: tuple[str, ...] = ()  # inputs of type int32; only the model's data has this type
     onnx: str = ""  # equivalent ONNX operator with one input; its attributes become the options
 

@@ -1,47 +1,35 @@
 """The record of an operator, and the table of all kernels in NumPy."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from ..isa import field_types
 from .floats import Array, f32
 
-_ZERO = f32(0)
 
-
-@dataclass(frozen=True)
 class Op:
-    """The fields of `struct poet_op` that kernels read, and the number of the step."""
+    """The fields of `struct poet_op` that a kernel reads, and the number of the step."""
 
-    step: int
-    n: int = 0
-    c: int = 0
-    h: int = 0
-    w: int = 0
-    k: int = 0
-    oh: int = 0
-    ow: int = 0
-    kernel_h: int = 0
-    kernel_w: int = 0
-    stride_h: int = 0
-    stride_w: int = 0
-    pad_h: int = 0
-    pad_w: int = 0
-    groups: int = 0
-    variant: int = 0
-    seed: int = 0
-    key: int = 0
-    learning_rate: np.float32 = _ZERO
-    weight_decay: np.float32 = _ZERO
-    momentum: np.float32 = _ZERO
-    beta: np.float32 = _ZERO
-    update_rate: np.float32 = _ZERO
-    lower_bound: np.float32 = _ZERO
-    upper_bound: np.float32 = _ZERO
-    epsilon: np.float32 = _ZERO
-    probability: np.float32 = _ZERO
-    factor: np.float32 = _ZERO
+    # Fields that are factors of arrays; all others have their type by `__getattr__`.
+    learning_rate: np.float32
+    weight_decay: np.float32
+    momentum: np.float32
+    update_rate: np.float32
+    beta: np.float32
+    factor: np.float32
+
+    def __init__(self, step: int, **fields: int | np.float32) -> None:
+        self.step = step
+        vars(self).update(fields)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a field that the operator does not have: 0."""
+        kind = field_types("poet_op").get(name)
+        if kind is None:
+            raise AttributeError(f"struct poet_op has no field {name}")
+        return f32(0) if kind == "float" else 0
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -41,7 +41,7 @@ def run_kernel(
         words = array if array.dtype == wanted else np.ascontiguousarray(array).view(wanted)
         operands.append(words.reshape(isa.shape(letter, attrs)))
     fields = {name: f32(v) if name in _FLOATS else int(v) for name, v in attrs.items()}
-    record = Op(step=step, **fields)  # type: ignore[arg-type]
+    record = Op(step, **fields)
     with np.errstate(all="ignore"):
         result = KERNELS[op](record, *operands).reshape(isa.shape(kernel.output, attrs))
         if kernel.has_sink:

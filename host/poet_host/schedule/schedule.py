@@ -17,16 +17,9 @@ from .model import FORMAT, Model, other_version, part_crc, part_size, read_model
 from .recover import graph_of
 
 _C = isa.constants()
-_MODEL, _PLAN, _META, _ORIGIN, _FORWARD = (
-    _C[f"POET_PART_{name}"] for name in ("MODEL", "PLAN", "META", "ORIGIN", "FORWARD")
-)
-_NAMES = {
-    _MODEL: "model part",
-    _PLAN: "plan part",
-    _META: "meta part",
-    _ORIGIN: "origin part",
-    _FORWARD: "forward part",
-}
+_NEEDED = ("model", "plan", "meta")  # parts without which a board cannot train
+_NAMES = {_C[f"POET_PART_{name.upper()}"]: name for name in (*_NEEDED, "origin", "forward")}
+_NUMBERS = {name: number for number, name in _NAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -100,9 +93,9 @@ class Schedule:
     def to_bytes(self) -> bytes:
         """Return the content of a .poet file."""
         text = json.dumps(self.meta, ensure_ascii=False, allow_nan=False).encode("utf-8")
-        parts = {_MODEL: self.model_part, _PLAN: self.plan_part, _META: text, _ORIGIN: self.origin}
-        parts |= {_FORWARD: self.forward_part}
-        return file_of({number: content for number, content in parts.items() if content})
+        parts = {"model": self.model_part, "plan": self.plan_part, "meta": text}
+        parts |= {"origin": self.origin, "forward": self.forward_part}
+        return file_of({_NUMBERS[name]: content for name, content in parts.items() if content})
 
     def save(self, path: Path | str) -> None:
         write_whole(path, self.to_bytes())
@@ -121,13 +114,13 @@ def parse(data: bytes, where: str = "schedule") -> Schedule:
     `where`, which names the source. Statements are checked by `decode`.
     """
     parts = _parts(data, where)
-    if missing := {_MODEL, _PLAN, _META} - parts.keys():
-        raise _damaged(where, f"the {_NAMES[min(missing)]} is missing")
-    meta = parse_json(parts[_META], f"{where}, meta part")
-    rest = parts.get(_ORIGIN, b""), parts.get(_FORWARD, b"")
-    schedule = Schedule(parts[_MODEL], parts[_PLAN], meta, *rest)
+    if missing := [name for name in _NEEDED if name not in parts]:
+        raise _damaged(where, f"the {missing[0]} part is missing")
+    meta = parse_json(parts["meta"], f"{where}, meta part")
+    rest = parts.get("origin", b""), parts.get("forward", b"")
+    schedule = Schedule(parts["model"], parts["plan"], meta, *rest)
     _check(schedule, where)
-    if _FORWARD in parts:
+    if "forward" in parts:
         _check_forward(schedule, f"{where}, forward part")
     return schedule
 
@@ -172,25 +165,21 @@ def file_of(parts: Mapping[int, bytes]) -> bytes:
     """Return a .poet file with these parts, by number."""
     content = isa.pack("poet_file", magic=_C["POET_FILE_MAGIC"], version=FORMAT)
     for number, part in sorted(parts.items()):
-        about = {"flags": _flags(number), "bytes": len(part), "crc": zlib.crc32(part)}
+        flags = _C["POET_PART_NEEDED"] * (_NAMES[number] in _NEEDED)
+        about = {"flags": flags, "bytes": len(part), "crc": zlib.crc32(part)}
         content += isa.pack("poet_part", number=number, **about) + part
     return content
 
 
-def _flags(number: int) -> int:
-    """Return the flags of a part. What trains needs the first three parts."""
-    return _C["POET_PART_NEEDED"] * (number < _ORIGIN)
-
-
-def _parts(data: bytes, where: str) -> dict[int, bytes]:
-    """Return the known parts of a .poet file, by number."""
+def _parts(data: bytes, where: str) -> dict[str, bytes]:
+    """Return the known parts of a .poet file."""
     at, size = isa.record_size("poet_file"), isa.record_size("poet_part")
     if data[:4] == _C["POET_MODEL_MAGIC"].to_bytes(4, "little") and len(data) > at + 2:
         raise other_version(int.from_bytes(data[at : at + 2], "little"), where)
     version = _header(data, "poet_file", "POET_FILE_MAGIC", where)["version"]
     if version != FORMAT:
         raise other_version(version, where)
-    parts: dict[int, bytes] = {}
+    parts: dict[str, bytes] = {}
     last = 0
     while at < len(data):
         if len(data) < at + size:
@@ -199,13 +188,13 @@ def _parts(data: bytes, where: str) -> dict[int, bytes]:
         number, flags = record["number"], record["flags"]
         part = data[at + size : at + size + record["bytes"]]
         if len(part) < record["bytes"] or zlib.crc32(part) != record["crc"]:
-            name = _NAMES.get(number, f"part {number}")
+            name = f"{_NAMES[number]} part" if number in _NAMES else f"part {number}"
             raise _damaged(where, f"the CRC of the {name} is wrong")
         if number <= last or flags not in (0, _C["POET_PART_NEEDED"]):
             raise _damaged(where, f"part {number} is out of order, or has unknown flags")
         if number in _NAMES:
-            parts[number] = part
-            if flags != _flags(number):
+            parts[_NAMES[number]] = part
+            if bool(flags) != (_NAMES[number] in _NEEDED):
                 raise _damaged(where, f"part {number} has wrong flags")
         elif flags:
             raise BadInput(

@@ -133,45 +133,44 @@ class Graph:
         seen: set[str] = set()
         overwritten: dict[str, str] = {}
         for node in self.nodes:
-            where = f"graph {self.name}, node {node.name}"
-            if node.name in seen:
-                raise BadInput(f"{where}: another node has the same name: rename one of them")
-            for name in node.inputs:
-                if name not in seen:
-                    raise BadInput(f"{where}: the input {name} must be an earlier node, but is not")
-                if name in overwritten:
-                    raise BadInput(
-                        f"{where}: the node cannot read {name}, because the earlier node "
-                        f"{overwritten[name]} overwrites {name}"
-                    )
-            if node.stored and node.op != "none":
-                raise BadInput(
-                    f"{where}: the node has the role {node.role}, so no operator may compute it, "
-                    f"but it has the operator {node.op}: remove one of them"
-                )
-            if not node.stored and node.op == "none":
-                raise BadInput(
-                    f"{where}: the node has neither an operator that computes it, nor the role "
-                    "data, parameter or state: add one of them"
-                )
+            for problem in self._problems(node, seen, overwritten):
+                raise BadInput(f"graph {self.name}, node {node.name}: {problem}")
             if node.overwrites is not None:
-                if node.overwrites not in node.inputs:
-                    raise BadInput(
-                        f"{where}: the node overwrites {node.overwrites}, which is not one of its "
-                        "inputs"
-                    )
-                if self.by_name[node.overwrites].size_bytes != node.size_bytes:
-                    raise BadInput(
-                        f"{where}: the node overwrites {node.overwrites}, so both must have the "
-                        "same size"
-                    )
                 overwritten[node.overwrites] = node.name
-            if node.updates is not None and node.updates not in node.inputs:
-                raise BadInput(
-                    f"{where}: the node updates {node.updates}, which is not one of its inputs"
-                )
             seen.add(node.name)
         for key in ("data", "label", "loss", "logits"):
             name = getattr(self, key)
             if name not in seen:
                 raise BadInput(f"graph {self.name}: `{key}` is {name}, which is not a node")
+
+    def _problems(
+        self, node: Node, seen: set[str], overwritten: Mapping[str, str]
+    ) -> Iterator[str]:
+        """Yield the rules that a node breaks. `overwritten`: by earlier nodes."""
+        over = node.overwrites
+        if node.name in seen:
+            yield "another node has the same name: rename one of them"
+        for name in node.inputs:
+            if name not in seen:
+                yield f"the input {name} must be an earlier node, but is not"
+            if name in overwritten:
+                yield (
+                    f"the node cannot read {name}, because the earlier node {overwritten[name]} "
+                    f"overwrites {name}"
+                )
+        if node.stored and node.op != "none":
+            yield (
+                f"the node has the role {node.role}, so no operator may compute it, but it has the "
+                f"operator {node.op}: remove one of them"
+            )
+        if not node.stored and node.op == "none":
+            yield (
+                "the node has neither an operator that computes it, nor the role data, parameter "
+                "or state: add one of them"
+            )
+        if over is not None and over not in node.inputs:
+            yield f"the node overwrites {over}, which is not one of its inputs"
+        if over is not None and self.by_name[over].size_bytes != node.size_bytes:
+            yield f"the node overwrites {over}, so both must have the same size"
+        if node.updates is not None and node.updates not in node.inputs:
+            yield f"the node updates {node.updates}, which is not one of its inputs"

@@ -6,6 +6,7 @@ kernels for each element, and a mean over all elements.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 from .losses import Loss
@@ -62,18 +63,9 @@ def _mse(x: Shape) -> Spec:
 
 
 def _of_values(loss: Loss, x: Shape) -> Spec:
+    """Describe a mean over all elements of x, which has labels of the same shape."""
     fields = sizes_of(x) | {"share": 1 / prod(x)}
     return Spec((1,), fields, label=(x, "float32"), criterion=str(loss))
-
-
-def _bce(x: Shape) -> Spec:
-    """Compute the mean binary cross-entropy of logits x and labels from 0 to 1."""
-    return _of_values(Loss("bce"), x)
-
-
-def _l1(x: Shape) -> Spec:
-    """Compute the mean absolute difference between x and targets of the same shape."""
-    return _of_values(Loss("l1"), x)
 
 
 def _huber(x: Shape, *, delta: float = 1.0) -> Spec:
@@ -136,8 +128,8 @@ LOSS_OPERATORS = {
         Rule("x", "weighted_xent_grad", "x label share"),
     ),
     "mse": _of_one_kernel("mse", _mse),
-    "bce": _loss(
-        _bce,
+    "bce": _loss(  # binary cross-entropy of logits and labels from 0 to 1
+        partial(_of_values, Loss("bce")),
         Rule("high", "elementary", "x", shape=_sizes, fields=with_fields(variant=1, factor=1.0)),
         _each("hit", "mul", "x label"),
         _each("gap", "sub", "high hit"),
@@ -146,8 +138,8 @@ LOSS_OPERATORS = {
         _each("error", "sub", "chance label"),
         Rule("x", "scale", "error", fields=_share),
     ),
-    "l1": _loss(
-        _l1,
+    "l1": _loss(  # absolute difference
+        partial(_of_values, Loss("l1")),
         _each("gap", "sub", "x label"),
         _each("size", "elementary", "gap", factor=1.0),
         Rule("y", "reduce", "size", fields=_mean),

@@ -2,6 +2,7 @@
 activations, sums along axes, and operators that only move or select elements."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from math import isfinite, isnan, prod
 from typing import TypeVar
@@ -146,7 +147,8 @@ def axis_of(axis: int, rank: int) -> int:
     return axis % rank
 
 
-def _over(x: Shape, axes: int | tuple[int, ...], keepdims: bool, mean: bool) -> Spec:
+def _over(mean: bool, x: Shape, axes: int | tuple[int, ...], *, keepdims: bool = False) -> Spec:
+    """Compute the mean or the sum of x over some axes."""
     axes = axes if isinstance(axes, tuple) else (axes,)
     chosen = {axis_of(axis, len(x)) for axis in axes}
     if not chosen:
@@ -156,14 +158,6 @@ def _over(x: Shape, axes: int | tuple[int, ...], keepdims: bool, mean: bool) -> 
     shape = tuple(1 if i in chosen else n for i, n in enumerate(x) if keepdims or i not in chosen)
     factor = 1 / count if mean else 1.0
     return Spec(shape or (1,), _last(sizes) | {"variant": _bits(marks), "factor": factor})
-
-
-def _mean(x: Shape, axes: int | tuple[int, ...], *, keepdims: bool = False) -> Spec:
-    return _over(x, axes, keepdims, mean=True)
-
-
-def _sum(x: Shape, axes: int | tuple[int, ...], *, keepdims: bool = False) -> Spec:
-    return _over(x, axes, keepdims, mean=False)
 
 
 def _expand(x: Shape, shape: tuple[int, ...]) -> Spec:
@@ -316,8 +310,8 @@ TENSOR_OPERATORS = {
         Rule("b", "reduce_product", "dy a", fields=_swapped, when=_repeated(1)),
     ),
     "scale": Operator(_scale, (Rule("y", "scale", "x"),), (Rule("x", "scale", "dy"),)),
-    "mean": Operator(_mean, *_REDUCE),
-    "sum": Operator(_sum, *_REDUCE),
+    "mean": Operator(partial(_over, True), *_REDUCE),
+    "sum": Operator(partial(_over, False), *_REDUCE),
     "expand": Operator(_expand, (Rule("y", "scale", "x"),), (Rule("x", "reduce", "dy"),)),
     "clip": of_one_kernel("clip", _clip, "x dy"),
     "sigmoid": of_one_kernel("sigmoid", elementwise, "y dy", onnx="Sigmoid"),

@@ -88,15 +88,8 @@ def _check_weights(graph: Graph, weights: Weights | None) -> None:
                 f"weights: {graph.name} has no parameter {name}. The parameters of the model are "
                 f"{listed(list(shapes))}"
             )
-        if array.shape != shapes[name]:
-            raise BadInput(
-                f"weights: {name} has shape {array.shape}, but {graph.name} needs shape "
-                f"{shapes[name]}: use weights of this model"
-            )
-        if not np.isfinite(array).all():
-            raise BadInput(
-                f"weights: {name} of {graph.name} holds NaN or infinity: use finite weights"
-            )
+        _check_shape(graph, name, array, shapes[name])
+        _finite(graph.name, name, array)
 
 
 def _starts(graph: Graph, nodes: Collection[Node], seed: int) -> dict[str, Array]:
@@ -116,8 +109,8 @@ def _given(graph: Graph, node: Node, given: Mapping[str, Array]) -> Array:
             f"{missing[0]}: solve again"
         )
     tensors = [given[name] for name in source.names]
-    if other := [tensor.shape for tensor in tensors if tensor.shape != source.shape]:
-        raise BadInput(_wrong_shape(graph.name, node.name, other[0], source.shape))
+    for tensor in tensors:
+        _check_shape(graph, node.name, tensor, source.shape)
     value: Array = np.ascontiguousarray(source.ours(tensors, node.shape), dtype=np.float32)
     return value
 
@@ -183,9 +176,7 @@ def to_named(graph: Graph, values: Mapping[str, Array], constants: bool = True) 
     for node in weight_nodes(graph):
         if node.name not in values:
             raise BadInput(f"weights of {graph.name}: the tensor {node.name} is missing")
-        shape = np.asarray(values[node.name]).shape
-        if shape != node.shape:
-            raise BadInput(_wrong_shape(graph.name, node.name, shape, node.shape))
+        _check_shape(graph, node.name, np.asarray(values[node.name]), node.shape)
     return tensors_of_file(graph.name, file_sources(graph, constants), values)
 
 
@@ -262,8 +253,7 @@ def _part(graph: Graph, name: str, named: Mapping[str, Array], shape: tuple[int,
     if name not in named:
         return np.zeros(shape, dtype=np.float32)
     part = np.asarray(named[name])
-    if part.shape != shape:
-        raise BadInput(_wrong_shape(graph.name, name, part.shape, shape))
+    _check_shape(graph, name, part, shape)
     if part.dtype.kind != "f":
         raise BadInput(f"weights: {name} of {graph.name} must hold float32, not {part.dtype}")
     return _finite(graph.name, name, part)
@@ -273,9 +263,13 @@ def _finite(model: str, name: str, part: Array) -> Array:
     with np.errstate(over="ignore"):
         array: Array = np.asarray(part, dtype=np.float32, order="C")
     if not np.isfinite(array).all():
-        raise BadInput(f"weights: {name} of {model} holds NaN or infinity")
+        raise BadInput(f"weights: {name} of {model} holds NaN or infinity: use finite weights")
     return array
 
 
-def _wrong_shape(model: str, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    return f"weights: {name} has shape {found}, but {model} needs {wanted}"
+def _check_shape(graph: Graph, name: str, array: Array, wanted: tuple[int, ...]) -> None:
+    if array.shape != wanted:
+        raise BadInput(
+            f"weights: {name} has shape {array.shape}, but {graph.name} needs {wanted}: use "
+            "weights of this model"
+        )

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from poet_host import isa
-from poet_host.reference.kernels import KERNELS
-from poet_host.reference.step import run_kernel
+from poet_host.reference.step import KERNELS, run_kernel
 from support import clib
 from support.kernel_cases import NEEDED, SINKS, Case, check, make
 

@@ -32,19 +32,18 @@ class Cut:
     piece_parts: int = 1  # number of parts of a piece
 
     def __post_init__(self) -> None:
+        for problem in self._problems():
+            raise BadInput(f"the cut {self} is wrong: {problem}")
+
+    def _problems(self) -> Iterator[str]:
         numbers = (*self.size, *self.part, self.piece_parts)
         whole = len(self.size) == len(self.part) == AXES
         if not (whole and all(0 < number <= _MOST for number in numbers)):
-            raise BadInput(
-                f"the cut {self} is wrong: it needs {AXES} axes, and numbers from 1 to {_MOST:,}"
-            )
+            yield f"it needs {AXES} axes, and numbers from 1 to {_MOST:,}"
         if self.unit_bytes <= 0 or self.unit_bytes % 4 or self.size_bytes >= 2**32:
-            raise BadInput(
-                f"the cut {self} is wrong: its unit must be a multiple of 4 bytes, and the tensor "
-                "must have less than 4 GiB"
-            )
+            yield "its unit must be a multiple of 4 bytes, and the tensor must have less than 4 GiB"
         if any(part > size for size, part in zip(self.size, self.part, strict=True)):
-            raise BadInput(f"the cut {self} is wrong: a part is larger than the tensor")
+            yield "a part is larger than the tensor"
 
     @property
     def size_bytes(self) -> int:

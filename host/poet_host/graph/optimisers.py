@@ -1,6 +1,5 @@
 """Optimisers and their rates. autodiff.py adds the operators of the optimiser to a graph."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 
@@ -10,8 +9,17 @@ MAX_FLOAT32 = 3.4e38  # largest rate: boards compute with float32
 MAX_BETA = 0.99999  # up to this value, the float32 error of 1 - beta is below 1 %
 
 
+class _Rates:
+    """Rates that are finite numbers, 0 or more. Raises BadInput for others."""
+
+    def __post_init__(self) -> None:
+        for name, rate in vars(self).items():
+            if checked_rate(name, rate) > MAX_BETA and name.startswith("beta"):
+                raise BadInput(f"{name} is {rate}: it must be at most {MAX_BETA}")
+
+
 @dataclass(frozen=True)
-class Sgd:
+class Sgd(_Rates):
     """SGD as in PyTorch, with the gradient g of a weight w and the state v.
 
     v' = momentum * v + (g + weight_decay * w); w' = w - learning_rate * v'.
@@ -23,13 +31,13 @@ class Sgd:
     nesterov: bool = False  # w' = w - learning_rate * (g + weight_decay * w + momentum * v')
 
     def __post_init__(self) -> None:
-        _check(vars(self))
+        super().__post_init__()
         if self.momentum >= 1:
             raise BadInput(f"momentum is {self.momentum}: it must be less than 1")
 
 
 @dataclass(frozen=True)
-class Adam:
+class Adam(_Rates):
     """Adam (Kingma and Ba, 2015) as in PyTorch. Weight decay is added to the gradient.
 
     The stored averages already include the bias correction.
@@ -41,9 +49,6 @@ class Adam:
     epsilon: float = 1e-8
     weight_decay: float = 0.0
 
-    def __post_init__(self) -> None:
-        _check(vars(self))
-
 
 @dataclass(frozen=True)
 class AdamW(Adam):
@@ -53,23 +58,13 @@ class AdamW(Adam):
 
 
 @dataclass(frozen=True)
-class RmsProp:
+class RmsProp(_Rates):
     """RMSprop as in PyTorch, where `beta2` is `alpha`. Weight decay is added to the gradient."""
 
     learning_rate: float = 0.01
     beta2: float = 0.99
     epsilon: float = 1e-8
     weight_decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        _check(vars(self))
-
-
-def _check(rates: Mapping[str, object]) -> None:
-    for name, rate in rates.items():
-        value = checked_rate(name, rate)
-        if name.startswith("beta") and float(value) > MAX_BETA:
-            raise BadInput(f"{name} is {value}: it must be at most {MAX_BETA}")
 
 
 def checked_rate(name: str, value: object) -> float:

@@ -122,7 +122,7 @@ def _part(model: OnnxModel, given: OnnxInput, taken: set[str], shape: tuple[int,
 
 def _shape(model: OnnxModel, given: OnnxInput, options: TrainingOptions) -> tuple[int, ...]:
     batch, where = options.batch, model.where
-    sizes = list(given.shape)
+    sizes, own = list(given.shape), f"the input {given.name} of shape {_text(given.shape)}"
     fixed = [isinstance(size, int) for it in model.inputs for size in it.shape[1:2]]
     is_fixed = len(sizes) > 1 and isinstance(sizes[1], int) and not all(fixed)
     sequence_length = None if is_fixed else options.sequence_length
@@ -135,20 +135,19 @@ def _shape(model: OnnxModel, given: OnnxInput, options: TrainingOptions) -> tupl
     if sequence_length is not None:
         if len(sizes) < 2 or (isinstance(sizes[1], int) and sizes[1] != sequence_length):
             raise BadInput(
-                f"{where}: --sequence-length {sequence_length} does not fit the input {given.name} "
-                f"of shape {_text(given.shape)}: export the model with a dynamic axis for the "
-                "sequence length"
+                f"{where}: --sequence-length {sequence_length} does not fit {own}: export the "
+                "model with a dynamic axis for the sequence length"
             )
         sizes[1] = sequence_length
     if not isinstance(sizes[1] if len(sizes) > 1 else 1, int) and len(sizes) <= 3:
         raise BadInput(
-            f"{where}: the input {given.name} of shape {_text(given.shape)} has a dynamic axis "
-            "for the sequence length: set the length with --sequence-length"
+            f"{where}: {own} has a dynamic axis for the sequence length: set the length with "
+            "--sequence-length"
         )
     if not all(isinstance(size, int) and size > 0 for size in sizes):
         raise BadInput(
-            f"{where}: the input {given.name} of shape {_text(given.shape)} has dynamic axes or "
-            "axes of size 0: export the model with fixed sizes for all axes except the batch"
+            f"{where}: {own} has dynamic axes or axes of size 0: export the model with fixed sizes "
+            "for all axes except the batch"
         )
     return tuple(size for size in sizes if isinstance(size, int))
 
@@ -180,8 +179,7 @@ def _drop_activation(model: OnnxModel, name: str, loss: Loss) -> bool:
         views.append(makers[output])
         output = makers[output].inputs[0]
     last = makers.get(output)
-    contained = {"cross-entropy": _is_of_classes, "bce": _is_sigmoid}.get(loss.name)
-    if last is None or contained is None or not contained(model, last, loss):
+    if last is None or not _is_contained(model, last, loss):
         return False
     output = last.inputs[0]
     for view in reversed(views):
@@ -192,16 +190,14 @@ def _drop_activation(model: OnnxModel, name: str, loss: Loss) -> bool:
     return True
 
 
-def _is_sigmoid(_: OnnxModel, node: OnnxNode, __: Loss) -> bool:
-    return node.op == "Sigmoid"
+def _is_contained(model: OnnxModel, node: OnnxNode, loss: Loss) -> bool:
+    """Return True for the sigmoid of bce, and for the sigmoid or softmax of cross-entropy.
 
-
-def _is_of_classes(model: OnnxModel, node: OnnxNode, loss: Loss) -> bool:
-    """Return True for a sigmoid of one number per sample, or for a softmax over the classes.
-
-    The axis of the classes is not the batch axis, and its size is 2 or more. It is that of the
-    loss, or all later axes have size 1.
+    That sigmoid is of one number per sample. The softmax is over the classes, whose axis is not the
+    batch axis, and has size 2 or more. It is that of the loss, or all later axes have size 1.
     """
+    if loss.name != "cross-entropy":
+        return loss.name == "bce" and node.op == "Sigmoid"
     shape = model.shapes.get(node.outputs[0], ())
     if node.op == "Sigmoid":
         return len(shape) > 0 and prod(shape[1:]) == 1

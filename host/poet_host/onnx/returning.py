@@ -15,7 +15,6 @@ from ..graph.weights import is_constant, weight_nodes
 from .model import OnnxModel
 from .names import is_folded, is_made_up
 
-RETURNING = ("lost", "made_up")  # fields of Graph: names of weights that do not fit the module
 MOST_NAMES = 20  # in one message
 
 

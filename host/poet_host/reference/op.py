@@ -1,4 +1,10 @@
-"""The record of an operator, and the table of all kernels in NumPy."""
+"""The record of an operator, and the table of all kernels in NumPy, by their names in isa.def.
+
+A kernel takes an `Op` and its inputs, which have the shapes of isa.def. Each sum adds its terms in
+the order that firmware/include/poet/kernel.h defines. So one vector operation adds one term to all
+elements of the output. If a kernel computes a parameter's gradient, it returns the gradient;
+`step.run_kernel` applies the sink.
+"""
 
 from collections.abc import Callable
 from typing import Any

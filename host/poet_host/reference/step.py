@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from .. import isa
 from ..graph.graph import Graph
+from . import dense, elementwise, loss, norm, recurrent, windows  # noqa: F401 - register KERNELS
 from .floats import Array, f32
-from .kernels import KERNELS, Op
+from .op import KERNELS as KERNELS, Op
 
 _FLOATS = {name for name, kind in isa.field_types("poet_op").items() if kind == "float"}
 

@@ -1,12 +1,11 @@
 """Schema of the meta part of a .poet file. The meta part may have other keys too."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from ..graph.graph import Graph, Part, Phase, Role, Target
-from ..onnx.returning import RETURNING
 from ..schema import Count, Name
 from .layout import numbered
 
@@ -80,11 +79,12 @@ class ScheduleMeta:
 
 def names_of(graph: Graph) -> dict[str, Any]:
     """Return the names of a graph and its tensors, for the meta part."""
-    about: dict[str, Any] = {"name": graph.name, "data": graph.data, "label": graph.label}
-    about |= {"loss": graph.loss, "logits": graph.logits}
-    about |= {key: value for key in (*RETURNING, "criterion") if (value := getattr(graph, key))}
-    parts = {"inputs": graph.inputs, "targets": graph.targets}
-    about |= {key: [asdict(part) for part in found] for key, found in parts.items() if found}
+    optional = {field.name for field in fields(GraphMeta) if field.default is not MISSING}
+    about = asdict(
+        GraphMeta(**{field.name: getattr(graph, field.name) for field in fields(GraphMeta)})
+    )
     keys = [field.name for field in fields(TensorMeta)]
-    tensors = [{key: getattr(node, key) for key in keys} for node in numbered(graph)]
-    return {"graph": about, "tensors": tensors}
+    return {
+        "graph": {key: value for key, value in about.items() if value or key not in optional},
+        "tensors": [{key: getattr(node, key) for key in keys} for node in numbered(graph)],
+    }

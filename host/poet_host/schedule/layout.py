@@ -34,7 +34,7 @@ from .model import (
     Operator,
     Tensor,
 )
-from .slots import ERASE_BLOCKS, whole_units
+from .slots import ERASE_BLOCKS, UNIT_BLOCKS, whole_units
 
 SEVERAL_SLOTS = (CURRENT, INPUT)
 _N = TypeVar("_N", Node, CostNode)
@@ -98,9 +98,7 @@ def model_of_graph(
         tensors.append(Tensor(node.size_bytes, place, flags, cut=cut))
     operators = [_operator(graph, node, number) for node in nodes if not node.stored]
     renews = {number[node.name]: number[node.updates] for node in nodes if node.updates is not None}
-    if not storage:
-        return _lay_out_in_ram(tensors, operators, renews)
-    return lay_out(tensors, operators, renews, slots)
+    return lay_out(tensors, operators, renews, slots, storage=storage)
 
 
 def model_of_forward(trained: Model, graph: Graph, cuts: Mapping[str, Cut]) -> Model:
@@ -198,7 +196,12 @@ def rounded(size_bytes: int) -> int:
 
 
 def lay_out(
-    tensors: list[Tensor], operators: list[Operator], renews: Mapping[int, int], slots: int = SLOTS
+    tensors: list[Tensor],
+    operators: list[Operator],
+    renews: Mapping[int, int],
+    slots: int = SLOTS,
+    *,
+    storage: bool = True,
 ) -> Model:
     """Assign storage blocks to every tensor.
 
@@ -207,12 +210,17 @@ def lay_out(
     `place` never share an allocation unit of the card. So a step never writes into a unit with a
     tensor that only the host can restore. Small CURRENT tensors share blocks, in the order of their
     renewals, so that a step writes each of these blocks seldom.
+
+    If `storage` is False, only CURRENT tensors have blocks, all in one slot after another. The
+    length of a slot is a multiple of all erase units, so that a board can erase it alone.
     """
     placed: dict[int, Tensor] = {}
-    small = [renews[i] for i in sorted(renews) if _is_small(tensors[renews[i]])]
+    laid = (FIXED, *SEVERAL_SLOTS) if storage else (CURRENT,)
+    unit = UNIT_BLOCKS if storage else ERASE_BLOCKS
+    small = [renews[i] for i in sorted(renews) if storage and _is_small(tensors[renews[i]])]
     end, last = 0, None
     for i, tensor in enumerate(tensors):
-        if tensor.place in (FIXED, *SEVERAL_SLOTS) and i not in small:
+        if tensor.place in laid and i not in small:
             if last is not None and tensor.place != last:
                 end = whole_units(end)
             placed[i] = replace(tensor, block=end)
@@ -226,10 +234,10 @@ def lay_out(
         flags = tensors[i].flags | SHARED
         placed[i] = replace(tensors[i], block=end - 1, at=at, flags=flags)
         at += tensors[i].size_bytes + TRAILER
-    stride = whole_units(end)
+    stride = whole_units(end, unit)
     if twice := [tensor for tensor in placed.values() if tensor.place in SEVERAL_SLOTS]:
         end = (slots - 1) * stride + max(tensor.block + tensor.blocks for tensor in twice)
-    end = whole_units(end)
+    end = whole_units(end, unit)
     for i, tensor in enumerate(tensors):
         if tensor.place == PAGE:
             placed[i] = replace(tensor, block=end)
@@ -238,24 +246,5 @@ def lay_out(
             current = placed[renews[i]]
             flags = tensor.flags | current.flags & SHARED
             placed[i] = replace(tensor, block=current.block, at=current.at, flags=flags)
-    laid = tuple(placed.get(i, tensor) for i, tensor in enumerate(tensors))
-    return Model(laid, tuple(operators), stride, end, slots=slots)
-
-
-def _lay_out_in_ram(
-    tensors: list[Tensor], operators: list[Operator], renews: Mapping[int, int]
-) -> Model:
-    """Assign blocks of the slots to the CURRENT tensors, one after another.
-
-    A slot holds all weights. Its length is a multiple of all erase units, so that a board can erase
-    it alone. All other tensors are only in RAM.
-    """
-    placed, end = list(tensors), 0
-    for i, tensor in enumerate(tensors):
-        if tensor.place == CURRENT:
-            placed[i] = replace(tensor, block=end)
-            end += tensor.blocks
-    for i, current in renews.items():
-        placed[i] = replace(tensors[i], block=placed[current].block)
-    stride = -(-end // ERASE_BLOCKS) * ERASE_BLOCKS
-    return Model(tuple(placed), tuple(operators), stride, SLOTS * stride, storage=False)
+    whole = tuple(placed.get(i, tensor) for i, tensor in enumerate(tensors))
+    return Model(whole, tuple(operators), stride, end, storage=storage, slots=slots)

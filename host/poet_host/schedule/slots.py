@@ -70,9 +70,9 @@ def job_block(data_blocks: int) -> int:
     return DATA_BLOCK + whole_units(data_blocks)
 
 
-def whole_units(blocks: int) -> int:
-    """Round a number of blocks up to whole allocation units of a card."""
-    return -(-blocks // UNIT_BLOCKS) * UNIT_BLOCKS
+def whole_units(blocks: int, unit: int = UNIT_BLOCKS) -> int:
+    """Round a number of blocks up to whole units: by default, allocation units of a card."""
+    return -(-blocks // unit) * unit
 
 
 @dataclass(frozen=True)

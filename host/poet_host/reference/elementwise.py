@@ -1,30 +1,36 @@
 """Kernels in NumPy: elementwise functions, broadcasting, sums along axes, moves of elements."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from . import floats
-from .floats import Array, exp, f32, log, logistic, murmur3, ordered_sum
-from .op import Op, kernel
+from .floats import Array, erf, exp, f32, log, logistic, murmur3, ordered_sum, tanh
+from .op import KERNELS, Op, kernel
 
+Formula = Callable[[Op, Array], Any]
 
-@kernel
-def relu(op: Op, x: Array) -> Array:
-    return np.where(x <= 0, f32(0), x)
-
-
-@kernel
-def relu_grad(op: Op, y: Array, dy: Array) -> Array:
-    return np.where(y > 0, dy, f32(0))
-
-
-@kernel
-def relu6(op: Op, x: Array) -> Array:
-    return np.where(x <= 0, f32(0), np.where(x >= 6, f32(6), x))
-
-
-@kernel
-def relu6_grad(op: Op, y: Array, dy: Array) -> Array:
-    return np.where((y > 0) & (y < 6), dy, f32(0))
+KERNELS |= {
+    "relu": lambda op, x: np.where(x <= 0, f32(0), x),
+    "relu_grad": lambda op, y, dy: np.where(y > 0, dy, f32(0)),
+    "relu6": lambda op, x: np.where(x <= 0, f32(0), np.where(x >= 6, f32(6), x)),
+    "relu6_grad": lambda op, y, dy: np.where((y > 0) & (y < 6), dy, f32(0)),
+    "sigmoid": lambda op, x: logistic(x),
+    "sigmoid_grad": lambda op, y, dy: dy * (y * (f32(1) - y)),
+    "tanh": lambda op, x: tanh(x),
+    "tanh_grad": lambda op, y, dy: dy * (f32(1) - y * y),
+    # These repeat operands along axes.
+    "add": lambda op, a, b: a + np.broadcast_to(b, op.input_shape),
+    "sub": lambda op, a, b: a - np.broadcast_to(b, op.input_shape),
+    "mul": lambda op, a, b: a * np.broadcast_to(b, op.input_shape),
+    "scale": lambda op, x: np.broadcast_to(x, op.input_shape) * op.factor,
+    # These sum along axes, or move elements.
+    "reduce": lambda op, x: _reduced(op, x),
+    "reduce_product": lambda op, x, z: _reduced(op, x * z),
+    "transpose": lambda op, x: x.transpose([op.variant >> 2 * i & 3 for i in range(4)]).copy(),
+    "concat": lambda op, a, b: np.concatenate([a, b], axis=1),
+    "slice": lambda op, x: x[:, op.oh : op.oh + op.k].copy(),
+}
 
 
 @kernel
@@ -39,33 +45,11 @@ def clip_grad(op: Op, x: Array, dy: Array) -> Array:
     return np.where(inside, dy, f32(0))
 
 
-@kernel
-def sigmoid(op: Op, x: Array) -> Array:
-    return logistic(x)
-
-
-@kernel
-def sigmoid_grad(op: Op, y: Array, dy: Array) -> Array:
-    return dy * (y * (f32(1) - y))
-
-
-@kernel
-def tanh(op: Op, x: Array) -> Array:
-    return floats.tanh(x)
-
-
-@kernel
-def tanh_grad(op: Op, y: Array, dy: Array) -> Array:
-    return dy * (f32(1) - y * y)
-
-
 _SQRT_HALF, _SQRT_2_PI, _CUBIC = f32(0.70710678), f32(0.79788456), f32(0.044715)
 
 
 def _gelu_part(op: Op, x: Array) -> Array:
-    if op.variant:
-        return floats.tanh(_SQRT_2_PI * (x + _CUBIC * (x * x * x)))
-    return floats.erf(x * _SQRT_HALF)
+    return tanh(_SQRT_2_PI * (x + _CUBIC * (x * x * x))) if op.variant else erf(x * _SQRT_HALF)
 
 
 @kernel
@@ -83,40 +67,33 @@ def gelu_grad(op: Op, x: Array, dy: Array) -> Array:
     return dy * (f32(0.5) * (f32(1) + t) + x * slope)
 
 
-_MAGNITUDE, _SOFTPLUS, _ELU, _EXP, _INVERSE, _LOG = range(6)  # `variant`; the next one is sqrt
+def _sign(op: Op, x: Array) -> Array:
+    return np.where(x > 0, f32(1), np.where(x < 0, f32(-1), x - x))
 
 
-@kernel
-@np.errstate(all="ignore")
-def elementary(op: Op, x: Array) -> Array:
-    if op.variant == _MAGNITUDE:
-        return np.where(x <= 0, f32(0) - x, x)
-    if op.variant == _SOFTPLUS:
-        return np.where(x > 0, x, f32(0)) + log(f32(1) + exp(np.where(x > 0, -x, x)))
-    if op.variant == _ELU:
-        return np.where(x > 0, x, op.factor * (exp(x) - f32(1)))
-    if op.variant == _INVERSE:
-        return f32(1) / x
-    if op.variant in (_EXP, _LOG):
-        return exp(x) if op.variant == _EXP else log(x)
-    return np.sqrt(x)
+def _softplus(op: Op, x: Array) -> Array:
+    return np.where(x > 0, x, f32(0)) + log(f32(1) + exp(np.where(x > 0, -x, x)))
 
 
-@kernel
-@np.errstate(all="ignore")
-def elementary_grad(op: Op, x: Array, dy: Array) -> Array:
-    if op.variant == _MAGNITUDE:
-        return dy * np.where(x > 0, f32(1), np.where(x < 0, f32(-1), x - x))
-    if op.variant == _SOFTPLUS:
-        return dy * logistic(x)
-    if op.variant == _ELU:
-        return dy * np.where(x > 0, f32(1), op.factor * exp(x))
-    if op.variant == _INVERSE:
-        return dy * -((f32(1) / x) * (f32(1) / x))
-    if op.variant in (_EXP, _LOG):
-        return dy * (exp(x) if op.variant == _EXP else f32(1) / x)
-    root: Array = np.sqrt(x)
-    return dy * (f32(0.5) / root)
+# Each function of `elementary` and its slope, by `variant`.
+_ELEMENTARY: tuple[tuple[Formula, Formula], ...] = (
+    (lambda op, x: np.where(x <= 0, f32(0) - x, x), _sign),
+    (_softplus, lambda op, x: logistic(x)),
+    (
+        lambda op, x: np.where(x > 0, x, op.factor * (exp(x) - f32(1))),
+        lambda op, x: np.where(x > 0, f32(1), op.factor * exp(x)),
+    ),
+    (lambda op, x: exp(x), lambda op, x: exp(x)),
+    (lambda op, x: f32(1) / x, lambda op, x: -((f32(1) / x) * (f32(1) / x))),
+    (lambda op, x: log(x), lambda op, x: f32(1) / x),
+    (lambda op, x: np.sqrt(x), lambda op, x: f32(0.5) / np.sqrt(x)),
+)
+
+
+KERNELS |= {
+    "elementary": lambda op, x: _ELEMENTARY[op.variant][0](op, x),
+    "elementary_grad": lambda op, x, dy: dy * _ELEMENTARY[op.variant][1](op, x),
+}
 
 
 @kernel
@@ -127,60 +104,12 @@ def dropout(op: Op, x: Array) -> Array:
     return np.where(uniform.reshape(x.shape) >= op.probability, scaled, f32(0))
 
 
-# The next kernels repeat operands along axes. Their gradients are sums along these axes.
-
-
-@kernel
-def add(op: Op, a: Array, b: Array) -> Array:
-    return a + np.broadcast_to(b, op.input_shape)
-
-
-@kernel
-def sub(op: Op, a: Array, b: Array) -> Array:
-    return a - np.broadcast_to(b, op.input_shape)
-
-
-@kernel
-def mul(op: Op, a: Array, b: Array) -> Array:
-    return a * np.broadcast_to(b, op.input_shape)
-
-
-@kernel
-def scale(op: Op, x: Array) -> Array:
-    return np.broadcast_to(x, op.input_shape) * op.factor
-
-
-@kernel
-def reduce(op: Op, x: Array) -> Array:
+def _reduced(op: Op, x: Array) -> Array:
     gone = [i for i in range(4) if op.variant >> i & 1]
     kept = [i for i in range(4) if i not in gone]
     terms = x.transpose(kept + gone)
     terms = terms.reshape(*terms.shape[: len(kept)], -1)
     return ordered_sum(terms) * op.factor
-
-
-@kernel
-def reduce_product(op: Op, x: Array, z: Array) -> Array:
-    return reduce(op, x * z)
-
-
-# Moved elements.
-
-
-@kernel
-def transpose(op: Op, x: Array) -> Array:
-    order = [op.variant >> 2 * i & 3 for i in range(4)]
-    return x.transpose(order).copy()
-
-
-@kernel
-def concat(op: Op, a: Array, b: Array) -> Array:
-    return np.concatenate([a, b], axis=1)
-
-
-@kernel
-def slice(op: Op, x: Array) -> Array:
-    return x[:, op.oh : op.oh + op.k].copy()
 
 
 @kernel

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .floats import Array, exp, f32, log, ordered_sum, power
-from .op import Op, kernel
+from .op import KERNELS, Op, kernel
 
 Labels = NDArray[np.int32]
 
@@ -72,14 +72,10 @@ def mse_grad(op: Op, x: Array, target: Array) -> Array:
     return distance * (f32(2) / f32(distance.size))
 
 
-@kernel
-def apply_gradient(op: Op, dw: Array) -> Array:
-    return dw.copy()
-
-
-@kernel
-def momentum_step(op: Op, w: Array, v: Array) -> Array:
-    return w - op.learning_rate * v
+KERNELS |= {
+    "apply_gradient": lambda op, dw: dw.copy(),
+    "momentum_step": lambda op, w, v: w - op.learning_rate * v,
+}
 
 
 def _average(op: Op, old: Array, recent: Array) -> Array:

@@ -5,8 +5,9 @@ one other tensor and constants. The cone is evaluated for a few inputs, and its 
 with the results of the function. So the order of the operators does not matter.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import permutations
 from math import erf, erfc, pi, sqrt
 from typing import Any
 
@@ -231,19 +232,11 @@ def _normed(
     answer = _evaluated(source, x, output, nodes, constants)
     for epsilon in small:
         whole = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
-        for weight, bias in _pairs(vectors):
+        for weight, bias in permutations((*vectors, "", "")[:2]):  # "" is a missing one
             expected = whole * (known[weight] if weight else 1) + (known[bias] if bias else 0)
             if _same(answer, expected):
                 return weight, bias, epsilon
     return None
-
-
-def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield each way to assign all `names` to (weight, bias). "" stands for a missing one."""
-    for weight in (*names, ""):
-        for bias in (*names, ""):
-            if {weight, bias} - {""} == set(names) and (weight != bias or not names):
-                yield weight, bias
 
 
 def _same(a: Array, b: Array) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from ..graph.builder import Tensor
 from ..graph.operators_tensor import axis_of
 from ..graph.rules import Shape
+from ..graph.weights import Array
 from .context import Unsupported
 from .fold import computed
 from .node import ImportedNode, Rule
@@ -51,19 +52,13 @@ def _interpolated(node: ImportedNode, x: Tensor, wanted: list[int], how: str) ->
         size = x.shape[axis]
         if size == whole:
             continue
-        ends = size - 1
-        places = {
-            "asymmetric": np.arange(whole) * size / whole,
-            "half_pixel": (np.arange(whole) + 0.5) * size / whole - 0.5,
-            "pytorch_half_pixel": ((np.arange(whole) + 0.5) * size / whole - 0.5) * (whole > 1),
-            "align_corners": np.arange(whole) * ends / max(whole - 1, 1),
-        }.get(how)
+        places = _places(size, whole, how)
         if places is None:
             raise Unsupported(
                 f"the coordinates {how} are not supported: use half_pixel, align_corners or "
                 "asymmetric"
             )
-        distance = np.abs(places.clip(0, ends)[:, None] - np.arange(size))
+        distance = np.abs(places.clip(0, size - 1)[:, None] - np.arange(size))
         weight = computed(
             node.context.free_name(f"{node.onnx.outputs[0]}.interpolation"),
             np.maximum(0, 1 - distance).astype(np.float32),
@@ -84,6 +79,18 @@ def _interpolated(node: ImportedNode, x: Tensor, wanted: list[int], how: str) ->
             back = tuple(order.index(i) for i in range(len(order)))
             x = node.helper("moved", "transpose", (x,), back)
     return x
+
+
+def _places(size: int, whole: int, how: str) -> Array | None:
+    """Return where the results of a resize lie between the numbers; None: not supported."""
+    at = np.arange(whole)
+    return {
+        "asymmetric": at * size / whole,
+        "half_pixel": (at + 0.5) * size / whole - 0.5,
+        "pytorch_half_pixel": ((at + 0.5) * size / whole - 0.5) * (whole > 1),
+        "tf_half_pixel_for_nn": (at + 0.5) * size / whole,
+        "align_corners": at * (size - 1) / max(whole - 1, 1),
+    }.get(how)
 
 
 def _repeated(node: ImportedNode, x: Tensor, wanted: Shape, each: bool) -> Tensor:
@@ -115,14 +122,7 @@ def _tile(node: ImportedNode) -> Tensor:
 
 def _repeats(size: int, whole: int, how: str, nearest: str) -> bool:
     """Return True if a resize from `size` to `whole` numbers repeats each number equally often."""
-    places = np.arange(whole)
-    factor = whole / size
-    found = {
-        "asymmetric": places / factor,
-        "half_pixel": (places + 0.5) / factor - 0.5,
-        "pytorch_half_pixel": (places + 0.5) / factor - 0.5,
-        "tf_half_pixel_for_nn": (places + 0.5) / factor,
-    }.get(how)
+    found = _places(size, whole, how)
     rounds: dict[str, Callable[[Any], Any]] = {
         "floor": np.floor,
         "round_prefer_floor": lambda x: np.ceil(x - 0.5),
@@ -131,7 +131,7 @@ def _repeats(size: int, whole: int, how: str, nearest: str) -> bool:
     rounded = rounds.get(nearest)
     if whole % size or found is None or rounded is None:
         return False
-    return bool((rounded(found).clip(0, size - 1) == places // factor).all())
+    return bool((rounded(found).clip(0, size - 1) == np.arange(whole) * size // whole).all())
 
 
 RESIZING_RULES: dict[str, Rule] = {"Resize": _resize, "Tile": _tile}

@@ -29,11 +29,11 @@ def evaluation(graph: Graph) -> tuple[Node, ...]:
     nodes: list[Node] = []
     for node in graph:
         if node.phase == "forward" and node.name not in instead:
-            inputs = tuple(instead.get(name, name) for name in node.inputs)
+            node = replace(_reading(node, instead), overwrites=None)
             if node.op == "dropout":
-                instead[node.name] = inputs[0]
+                instead[node.name] = node.inputs[0]
             else:
-                nodes.append(replace(node, inputs=inputs, overwrites=None))
+                nodes.append(node)
     outputs = [target.output for target in graph.targets] or [graph.logits]
     outputs = [instead.get(name, name) for name in outputs]
     needed = set(outputs)
@@ -43,6 +43,11 @@ def evaluation(graph: Graph) -> tuple[Node, ...]:
     if graph.targets:
         found += _joined(graph, outputs)
     return tuple(found)
+
+
+def _reading(node: Node, instead: Mapping[str, str]) -> Node:
+    """Return the node with other inputs, by the names of its own."""
+    return replace(node, inputs=tuple(instead.get(name, name) for name in node.inputs))
 
 
 def _joined(graph: Graph, outputs: list[str]) -> Iterator[Node]:
@@ -74,10 +79,7 @@ def forward_graph(graph: Graph, *, of_batch: bool = False, one: Graph | None = N
         elif one is not None:
             nodes, data, given = _of_other(one, graph), one[one.data], one.data
         data = replace(data, name=_free_name(graph))
-        nodes = tuple(
-            replace(node, inputs=tuple(data.name if i == given else i for i in node.inputs))
-            for node in nodes
-        )
+        nodes = tuple(_reading(node, {given: data.name}) for node in nodes)
         stored = (*stored, data)
     last = nodes[-1].name
     return replace(
@@ -101,13 +103,8 @@ def _of_other(one: Graph, graph: Graph) -> tuple[Node, ...]:
             count, *row = graph[name].shape
             attrs = {"n": 1, "c": count, "h": prod(row), "w": 1, "k": 1, "oh": 0}
             rows[name] = Node(f"{name}:row", (1, *row), "value", "forward", "slice", (name,), attrs)
-    return (
-        *rows.values(),
-        *(
-            replace(node, inputs=tuple(rows[i].name if i in rows else i for i in node.inputs))
-            for node in nodes
-        ),
-    )
+    names = {name: row.name for name, row in rows.items()}
+    return (*rows.values(), *(_reading(node, names) for node in nodes))
 
 
 def is_own_data(graph: Graph) -> bool:

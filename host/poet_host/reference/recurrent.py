@@ -45,13 +45,13 @@ def gru(op: Op, a: Array, w: Array, b: Array, h: Array) -> Array:
     y = np.empty(op.input_shape, f32)
     h = h.reshape(op.c, op.w)
     for row in _rows(op, bool(op.groups & 1)):
+        y[row, :, 0] = h
         if op.k == op.w:
-            y[row, :, 0], y[row, :, 1] = h, _plain_state(op, a[row], h, w, b)
-            h = y[row, :, 1]
-            continue
-        _, z, n, _ = _gru_gates(op, a[row], h, w, b)
-        y[row, :, 0], y[row, :, 1] = h, (f32(1) - z) * n + z * h
-        h = y[row, :, 1]
+            h = _plain_state(op, a[row], h, w, b)
+        else:
+            _, z, n, _ = _gru_gates(op, a[row], h, w, b)
+            h = (f32(1) - z) * n + z * h
+        y[row, :, 1] = h
     return y
 
 

@@ -1,8 +1,8 @@
 """`make release`: refuse what is not a release, or build and try in dist/ what users install.
 
 The wheel and the source archive are installed in empty environments and run the demo there. The
-C library for PlatformIO is compiled. dist/ then has both, the library, the site of the pages, and
-SHA256SUMS.
+C library for PlatformIO is compiled. dist/ then has both, the library, those of the examples, the
+firmware, the site of the pages, a bill of materials, and SHA256SUMS.
 """
 
 import argparse
@@ -12,19 +12,20 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
 import time
 import tomllib
 import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from poet_host.package.kinds import library_json
 from poet_host.package.library import library_files
 
+from .artefacts import Failed, run, write_bill, write_images, write_libraries
 from .commits import BOARDS, PLANNER, ROOT, boards_commit, git, last_commit, planner_commit, stated
 
 MANIFESTS = ("firmware/library.json", "firmware/platform/platform.json")
@@ -42,10 +43,6 @@ DEPENDENCIES = {
     "kernels": (*_FIRMWARE, "host/poet_host/sim"),
     "kernel-shapes": (*_FIRMWARE, "host/poet_host/sim"),
 }
-
-
-class Failed(Exception):
-    """What was built does not work."""
 
 
 def version_of(root: Path = ROOT) -> str:
@@ -101,9 +98,11 @@ def stale_results(root: Path = ROOT) -> Iterator[str]:
 def build(dist: Path) -> None:
     """Write all files of a release to the empty folder `dist`."""
     version = version_of()
-    _run([sys.executable, "-m", "build", "--outdir", dist, ROOT])
+    run([sys.executable, "-m", "build", "--outdir", dist, ROOT])
     pack_library(dist, version)
-    _run(["make", "docs"])
+    write_images(dist, version)
+    write_libraries(dist, version)
+    run(["make", "docs"])
     shutil.make_archive(str(dist / f"poet-host-docs-{version}"), "zip", ROOT / "build" / "docs")
 
 
@@ -127,28 +126,31 @@ def pack_library(dist: Path, version: str) -> Path:
 def try_library(archive: Path) -> None:
     """Check that each file of the library compiles without options."""
     with tempfile.TemporaryDirectory() as folder:
-        _run(["tar", "-xf", archive, "-C", folder])
+        run(["tar", "-xf", archive, "-C", folder])
         sources = sorted(Path(folder).glob("src/*.c"))
-        _run(["cc", "-std=c99", "-fsyntax-only", "-Isrc", *sources], cwd=folder)
+        run(["cc", "-std=c99", "-fsyntax-only", "-Isrc", *sources], cwd=folder)
 
 
-def try_package(package: Path) -> None:
+def try_package(package: Path) -> dict[str, Any]:
     """Install a wheel or source archive in an empty environment, and run the demo there.
 
-    Raises Failed if the trained weights are not those of the demo.
+    Returns what `pip inspect` says of the environment. Raises Failed if the trained weights are not
+    those of the demo.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         venv.create(folder / "env", with_pip=True)
-        _run([folder / "env/bin/pip", "install", "--quiet", package], cwd=folder)
+        run([folder / "env/bin/pip", "install", "--quiet", package], cwd=folder)
         kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
         environment = {**kept, "XDG_CACHE_HOME": str(folder / "cache")}
         command = folder / "env/bin/poet-host"
-        _run([command, "doctor"], cwd=folder, env=environment)
+        inspected = json.loads(run([folder / "env/bin/pip", "inspect", "--local"], cwd=folder))
+        run([command, "doctor"], cwd=folder, env=environment)
         demo = [command, "demo", "--port", "native", "--json"]
-        found = json.loads(_run(demo, cwd=folder, env=environment))["weights_sha256"]
+        found = json.loads(run(demo, cwd=folder, env=environment))["weights_sha256"]
     if not found.startswith(DEMO_WEIGHTS):
         raise Failed(f"{package.name}: the demo's weights have the SHA-256 {found}")
+    return dict(inspected)
 
 
 def write_sums(dist: Path) -> None:
@@ -156,15 +158,6 @@ def write_sums(dist: Path) -> None:
     files = sorted(path for path in dist.iterdir() if path.name != "SHA256SUMS")
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (dist / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
-
-
-def _run(command: Sequence[object], **how: object) -> str:
-    """Run a command, and return its stdout. Raises Failed, with its output, if it fails."""
-    words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, text=True, **{"cwd": ROOT, **how})  # type: ignore[call-overload]
-    if done.returncode:
-        raise Failed(f"{' '.join(words[:6])} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return str(done.stdout)
 
 
 def main() -> int:
@@ -187,12 +180,14 @@ def main() -> int:
         version = version_of()
         for step, name in (
             (try_library, f"poet-{version}.tar.gz"),
-            (try_package, f"poet_host-{version}-py3-none-any.whl"),
             (try_package, f"poet_host-{version}.tar.gz"),
+            (try_package, f"poet_host-{version}-py3-none-any.whl"),
         ):
             begin = time.monotonic()
-            step(dist / name)
+            inspected = step(dist / name)
             print(f"{name} works ({time.monotonic() - begin:.0f} s)")
+        assert inspected is not None
+        write_bill(dist, version, inspected)
     except Failed as error:
         print(f"failed: {error}", file=sys.stderr)
         return 1

@@ -3,6 +3,8 @@
 FIRMWARE := $(EXAMPLES)/../firmware
 BOARD := $(EXAMPLES)/nano_33_iot
 PORT := $(FIRMWARE)/port
+# Who builds the package. `make KIND=arduino package/package.json` makes a library for the IDE.
+KIND := c
 CC_ARM := arm-none-eabi-gcc
 CORE := -mcpu=cortex-m0plus -mthumb
 FLAGS := -std=c11 -Os -g -ffunction-sections -fdata-sections -Wall -Wextra -Werror \

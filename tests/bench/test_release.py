@@ -1,15 +1,17 @@
 """What `make release` refuses, what it warns of, and what its archives contain."""
 
 import json
+import random
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
+from support.compiler import compiler
 from support.repository import commit, git
 
-from bench import release
+from bench import artefacts, release
 from bench.commits import ROOT, statement
 
 REPORT, LIBRARY = release.REPORT, release.MANIFESTS[0]
@@ -95,6 +97,33 @@ def test_results_of_an_older_commit_are_a_warning(root: Path) -> None:
 def test_all_manifests_have_the_version() -> None:
     versions = {json.loads((ROOT / name).read_text())["version"] for name in release.MANIFESTS}
     assert versions == {release.version_of()}
+
+
+@pytest.mark.parametrize("size", [1, 256, 70_001])
+def test_an_image_is_the_same_in_each_form(size: int, tmp_path: Path) -> None:
+    start, image = 0x1F000, random.Random(size).randbytes(size)
+    packed = artefacts.uf2(start, image, 0x68ED2B88)
+    address, found, family = artefacts.read_uf2(packed)
+    assert (address, family) == (start, 0x68ED2B88)
+    assert found == image.ljust(-(-size // 256) * 256, b"\xff")
+    for damaged in (packed[:-1], packed[:20] + b"\x07" + packed[21:], b""):
+        with pytest.raises(ValueError, match="UF2"):
+            artefacts.read_uf2(damaged)
+    (file := tmp_path / "image.hex").write_text(artefacts.intel_hex(start, image))
+    back = tmp_path / "image.bin"
+    subprocess.run(
+        [compiler("arm-none-eabi-objcopy"), "-I", "ihex", "-O", "binary", file, back], check=True
+    )
+    assert back.read_bytes() == image
+
+
+def test_the_bill_of_materials_names_what_was_installed(tmp_path: Path) -> None:
+    names = [("numpy", "2.4.6"), ("pip", "26.0"), ("poet-host", "1.2.3")]
+    installed = [{"metadata": {"name": name, "version": version}} for name, version in names]
+    artefacts.write_bill(tmp_path, "1.2.3", {"installed": installed})
+    bill = json.loads((tmp_path / "poet-host-1.2.3.cdx.json").read_text())
+    assert bill["metadata"]["component"]["purl"] == "pkg:pypi/poet-host@1.2.3"
+    assert [it["purl"] for it in bill["components"]] == ["pkg:pypi/numpy@2.4.6"]
 
 
 @pytest.mark.slow  # 10 s

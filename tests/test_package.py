@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -36,6 +38,17 @@ def installed(unpacked: Path, cwd: Path, *arguments: str) -> subprocess.Complete
         text=True,
         check=False,
     )
+
+
+def test_the_page_lists_every_extra_with_its_packages() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs/reference/install.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
+    extras = project["optional-dependencies"]
+    assert rows.keys() == extras.keys()
+    for name in extras.keys() - {"dev"}:
+        wanted = [re.match(r"[\w-]+", it)[0] for it in extras[name]]  # type: ignore[index]
+        assert rows[name].split(", ") == wanted
 
 
 def tracked(folder: str) -> set[str]:

@@ -62,7 +62,6 @@ def fit(dataset: Dataset, graph: Graph) -> FittedData:
 
 
 def _check_drawing(dataset: Dataset, graph: Graph) -> None:
-    """Raise BadInput if the data cannot be augmented or balanced as it says."""
     where, data, label = f"data {dataset.name}", graph[graph.data], graph[graph.label]
     if dataset.augment and graph.inputs:
         raise BadInput(

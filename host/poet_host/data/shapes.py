@@ -86,7 +86,6 @@ def classes_of(graph: Graph) -> int:
 
 
 def _check_fit(where: str, name: str, array: Array, graph: Graph, tensor: str) -> None:
-    """Raise BadInput if the shape or the type of an array does not fit a tensor of the graph."""
     if parts := parts_of(graph, name):
         if array.dtype != record_type(parts):
             names = ", ".join(part.name for part in parts)

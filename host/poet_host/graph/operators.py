@@ -79,7 +79,6 @@ def _window(sizes: dict[str, int], kernel: Pair, stride: Pair, padding: Padding)
 
 
 def _groups(groups: int, inputs: int, outputs: int) -> int:
-    """Return the number of groups. Raises ValueError if it does not divide both channels."""
     if inputs % checked_count(groups, "groups") or outputs % groups or groups > 65535:
         raise ValueError(
             f"the number of groups ({groups}) must divide the input channels ({inputs}) and the "

@@ -97,7 +97,6 @@ def _unguarded(node: OnnxNode, makers: Mapping[str, OnnxNode], constants: Consta
 
 
 def _sources(cone: Mapping[str, OnnxNode], constants: Constants) -> list[str]:
-    """Return the names of all tensors that the nodes of a cone read, without constants."""
     read = {name for node in cone.values() for name in node.inputs}
     return sorted(name for name in read if name and name not in constants)
 

@@ -71,7 +71,6 @@ def take_apart(
 def _join(
     onnx: ModuleType, graph: Any, reader: Any, joined: str, made: list[list[str]], slots: int
 ) -> None:
-    """Insert the nodes that compute a joined weight before its reader."""
     place = list(graph.node).index(reader)
 
     def add(op: str, inputs: list[str], output: str, axis: int) -> str:

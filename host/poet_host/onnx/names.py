@@ -197,7 +197,6 @@ def _give_copies(
 
 
 def _add_to_same_weight(graph: Any, first: Any, second: Any) -> bool:
-    """Return True if both nodes add to outputs of MatMul nodes that share a weight."""
     products = [node for node in graph.node if node.op_type == "MatMul"]
     weights = [
         {product.input[1] for product in products if product.output[0] in node.input}

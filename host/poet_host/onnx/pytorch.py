@@ -90,7 +90,6 @@ def _input(given: Any, where: str) -> Any:
 
 
 def _tensors(module: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parameters and buffers of a module with all their names."""
     yield from module.named_parameters(remove_duplicate=False)
     yield from module.named_buffers(remove_duplicate=False)
 

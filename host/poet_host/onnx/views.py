@@ -224,7 +224,6 @@ def _gather(node: ImportedNode) -> Tensor | Deferred:
 
 
 def _part(node: ImportedNode, x: Deferred, axis: int, begin: int, end: int) -> Deferred:
-    """Return the elements `begin` to `end` - 1 of `x` along one axis."""
     if (begin, end) == (0, x.shape[axis]):
         return x
     part = node.layer("slice", (plain(x).tensor,), x.order[axis], begin, end)

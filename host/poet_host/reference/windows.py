@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .floats import Array, f32, ordered_sum
-from .op import Op, kernel
+from .op import KERNELS, Op, kernel
 
 
 def _meeting(
@@ -92,9 +92,10 @@ def conv2d_grad_weight(op: Op, x: Array, dy: Array) -> Array:
     return dw
 
 
-@kernel
-def maxpool2d(op: Op, x: Array) -> Array:
-    return _largest(op, x)[0]
+KERNELS |= {
+    "maxpool2d": lambda op, x: _largest(op, x)[0],
+    "global_avgpool": lambda op, x: ordered_sum(x, axes=2) / f32(op.h * op.w),
+}
 
 
 @kernel
@@ -147,11 +148,6 @@ def avgpool2d_grad(op: Op, dy: Array) -> Array:
     for _, outputs, inputs in reversed(_taps(op)):
         dx[inputs] += share[outputs]
     return dx
-
-
-@kernel
-def global_avgpool(op: Op, x: Array) -> Array:
-    return ordered_sum(x, axes=2) / f32(op.h * op.w)
 
 
 @kernel

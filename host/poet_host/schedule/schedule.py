@@ -172,7 +172,6 @@ def file_of(parts: Mapping[int, bytes]) -> bytes:
 
 
 def _parts(data: bytes, where: str) -> dict[str, bytes]:
-    """Return the known parts of a .poet file."""
     at, size = isa.record_size("poet_file"), isa.record_size("poet_part")
     if data[:4] == _C["POET_MODEL_MAGIC"].to_bytes(4, "little") and len(data) > at + 2:
         raise other_version(int.from_bytes(data[at : at + 2], "little"), where)
@@ -210,7 +209,6 @@ def _damaged(where: str, why: str) -> BadInput:
 
 
 def _header(data: bytes, record: str, magic: str, where: str) -> dict[str, Any]:
-    """Return the record at the start of a file or a part."""
     if len(data) >= 4 and data[:4] != _C[magic].to_bytes(4, "little"):
         if record == "poet_file":
             raise BadInput(f"{where} is not a .poet file: name a file that `solve` wrote")

@@ -129,7 +129,6 @@ class Coder:
         self._frees((*op.freeable, tensor))
 
     def _stream(self, tensor: int, given: Nest | None) -> None:
-        """Code a nest of the operator that computes `tensor`."""
         state, model, following = self.state, self.model, self.state.next_tensor
         last, is_new = tensor + (given is not None and given.statistics), tensor == following
         repeated = self.bits.number(last != tensor or not is_new, 1)
@@ -192,7 +191,6 @@ class Coder:
         return found
 
     def _resident(self, tensor: int) -> int:
-        """Code a tensor in RAM."""
         position = self.state.position(tensor) if self.is_written else 0
         found = self.state.residents[self._position(position)].tensor
         assert found is not None  # a workspace is released when its compute ends

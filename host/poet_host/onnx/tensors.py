@@ -10,7 +10,7 @@ from ..graph.builder import Tensor
 from ..graph.operators import OPERATORS
 from ..graph.operators_tensor import axis_of
 from .context import Deferred, Unsupported, deferred
-from .fold import Constant, computed
+from .fold import computed
 from .masks import MASK_RULES, added_mask, masked, sample_values
 from .node import ImportedNode, Rule
 from .resizing import RESIZING_RULES
@@ -146,15 +146,6 @@ def _add(node: ImportedNode) -> Tensor | Deferred:
     return _arithmetic(node, "add")
 
 
-def _is_nan(node: ImportedNode) -> Constant:
-    """Replace `IsNaN` by the constant False.
-
-    If a NaN makes the loss not finite, training stops anyway.
-    """
-    shape = node.deferred(0).shape
-    return computed(node.onnx.outputs[0], np.zeros(shape, bool))
-
-
 def _arithmetic(node: ImportedNode, kind: str) -> Tensor:
     """Add a layer that computes `kind` from two tensors, or from a tensor and a constant.
 
@@ -270,7 +261,8 @@ TENSOR_RULES: dict[str, Rule] = {
     "Dropout": _dropout,
     "HardSigmoid": lambda n: _hard(n, n.attribute("alpha", 0.2), n.attribute("beta", 0.5)),
     "HardSwish": lambda node: node.layer("mul", (node.tensor(0), _hard(node, 1 / 6, 0.5))),
-    "IsNaN": _is_nan,
+    # The constant False: if a NaN makes the loss not finite, training stops anyway.
+    "IsNaN": lambda node: computed(node.onnx.outputs[0], np.zeros(node.deferred(0).shape, bool)),
     "LeakyRelu": _bent,
     "Max": _bound("Max"),
     "Min": _bound("Min"),

@@ -33,10 +33,6 @@ def plain(x: Deferred) -> Deferred:
     return x
 
 
-def _same(node: ImportedNode) -> Deferred:
-    return node.deferred(0)
-
-
 def _cast(node: ImportedNode) -> Deferred:
     x = node.deferred(0)
     tokens = x.tensor.name in node.context.texts
@@ -361,7 +357,7 @@ VIEW_RULES: dict[str, Rule] = {
     "Expand": _expand,
     "Flatten": _flatten,
     "Gather": _gather,
-    "Identity": _same,
+    "Identity": lambda node: node.deferred(0),
     "Pad": _pad,
     "Reshape": _reshape,
     "SequenceAt": _sequence_at,

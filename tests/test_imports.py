@@ -29,9 +29,9 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 4447, "reference": 1269, "onnx": 4442, "device": 1479, "firmware_build": 1564,
+    "graph": 4446, "reference": 1265, "onnx": 4425, "device": 1479, "firmware_build": 1564,
     "sim": 1565, "profile": 1072, "packing": 378, "plan": 3434, "stream": 2059, "solver": 7031,
-    "baselines": 2174, "schedule": 2818, "data": 1893, "card": 1948, "run": 2158, "check": 845,
+    "baselines": 2174, "schedule": 2814, "data": 1891, "card": 1948, "run": 2158, "check": 845,
     "view": 1441, "compare": 469, "package": 1293, "api": 2434, "cli": 3851,
 }  # fmt: skip
 ROOT_LINES = 1565  # of the modules that belong to no room

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from poet_host.baselines.checkmate import results_only
-from poet_host.baselines.completion import complete
 from poet_host.baselines.method import Draft, GaveUp, cheapest_plan
 from poet_host.baselines.registry import SEED_PLANS
 from poet_host.errors import BadInput, PoetError
+from poet_host.plan.completion import complete
+from poet_host.plan.events import Event, energy_uj, events_of
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, Problem
-from poet_host.solver.events import Event, energy_uj, events_of
 from poet_host.solver.settings import Settings, Stopwatch
 
 ROOT = Path(__file__).parents[1]

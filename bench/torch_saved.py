@@ -22,16 +22,16 @@ import numpy as np
 import poet_host as poet
 import torch
 from poet_host.baselines.checkmate import results_only
-from poet_host.baselines.completion import complete
 from poet_host.baselines.replay import Replay
 from poet_host.graph.builder import Model
 from poet_host.graph.models import MODELS, load
 from poet_host.graph.weights import start_values
 from poet_host.packing.blocks import aligned
+from poet_host.plan.completion import complete
+from poet_host.plan.events import Event
 from poet_host.plan.placed_plan import Excess, realise
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, Problem
-from poet_host.solver.events import Event
 from torch import Tensor, fx
 from torch._functorch import config
 from torch._functorch._aot_autograd.utils import make_boxed_func

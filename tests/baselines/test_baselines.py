@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 from poet_host.baselines.chain import MERGED, chain_of, turning_point
-from poet_host.baselines.completion import EXTENSION, complete
-from poet_host.baselines.method import DoesNotApply
+from poet_host.baselines.method import EXTENSION, DoesNotApply
 from poet_host.baselines.registry import METHODS, SCHEDULERS, plan_by
 from poet_host.errors import BadInput
+from poet_host.plan.completion import complete
+from poet_host.plan.events import Event
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import verify
-from poet_host.solver.events import Event
 from poet_host.solver.settings import Settings
 from support.chains import chain, residual, with_parameters
 from support.cost_graphs import random_problem

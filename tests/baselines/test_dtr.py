@@ -5,7 +5,7 @@ from zlib import crc32
 
 import pytest
 from poet_host.baselines import dtr
-from poet_host.baselines.completion import EXTENSION
+from poet_host.baselines.method import EXTENSION
 from poet_host.baselines.registry import plan_by
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.solver.settings import Settings

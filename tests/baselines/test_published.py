@@ -9,12 +9,13 @@ import pytest
 from poet_host.baselines import capuchin, chen_greedy, chen_sqrt, pofo
 from poet_host.baselines.chain import Chain, Walk, chain_of
 from poet_host.baselines.checkmate import results_only
-from poet_host.baselines.completion import EXTENSION, complete
 from poet_host.baselines.griewank import least_advances, revolve
+from poet_host.baselines.method import EXTENSION
 from poet_host.baselines.registry import plan_by
+from poet_host.plan.completion import complete
+from poet_host.plan.events import energy_uj
 from poet_host.plan.placed_plan import PlacedPlan, realise
 from poet_host.plan.problem import CostGraph, CostNode, Problem
-from poet_host.solver.events import energy_uj
 from poet_host.solver.settings import Settings
 from support.chains import chain, with_parameters
 from support.cost_graphs import random_problem

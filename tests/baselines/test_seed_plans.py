@@ -13,6 +13,7 @@ from poet_host.baselines.method import DoesNotApply
 from poet_host.baselines.registry import METHODS, SCHEDULERS, SEED_PLANS, SeedLimits, plan_by
 from poet_host.graph import models
 from poet_host.graph.training_options import TrainingOptions
+from poet_host.plan.events import Candidate, energy_uj, events_of, fits, normal_order
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan, plan_from_json
@@ -20,7 +21,6 @@ from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.verify import verify
 from poet_host.profile.profile import estimate_profile
-from poet_host.solver.events import Candidate, energy_uj, events_of, fits, normal_order
 from poet_host.solver.policy import DEFAULT_POLICY
 from poet_host.solver.portfolio import Results
 from poet_host.solver.primal_search import PHASES, search_plans

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 import pytest
 from poet_host.baselines.registry import plan_by
 from poet_host.errors import BadInput
+from poet_host.plan.events import Event
 from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import CostGraph, Problem
 from poet_host.plan.verify import verify
-from poet_host.solver.events import Event
 from poet_host.solver.settings import Settings
 from support.chains import chain, with_parameters
 from support.cost_graphs import contrary, general, problem_of, swept

@@ -5,9 +5,9 @@ from typing import Any
 
 import poet_host as poet
 import pytest
+from poet_host.plan.events import Candidate, energy_uj
 from poet_host.plan.problem import Problem, without_energy
 from poet_host.plan.verify import verify
-from poet_host.solver.events import Candidate, energy_uj
 from poet_host.solver.overlapped import with_processor_time
 from poet_host.solver.phases import Searches
 from poet_host.solver.portfolio import Results

@@ -8,10 +8,10 @@ from math import inf
 
 import pytest
 from poet_host.baselines.registry import plan_by
+from poet_host.plan.events import events_of, fits, normal_order
 from poet_host.plan.plan import Plan
 from poet_host.plan.problem import Problem, without_modes
 from poet_host.plan.verify import verify
-from poet_host.solver.events import events_of, fits, normal_order
 from poet_host.solver.feasibility import least_ram_bytes
 from poet_host.solver.models import solution, stage_model
 from poet_host.solver.program import minimise

@@ -13,8 +13,8 @@ import poet_host as poet
 import pytest
 from poet_host.firmware_build.compile import LIBRARY_FLAGS, library_of
 from poet_host.packing.packing_search import search as search_packing
+from poet_host.plan.events import Candidate, candidate_of
 from poet_host.plan.problem import OBJECTIVES, Problem
-from poet_host.solver.events import Candidate, candidate_of
 from poet_host.solver.states import bound, states
 from poet_host.solver.states.exact import search_states
 from support.cost_graphs import problem_of, training

@@ -5,12 +5,12 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from poet_host.plan.events import Event, energy_uj, events_of, fits, normal_order, statements
 from poet_host.plan.infeasible import need_of
 from poet_host.plan.placed_plan import PlacedPlan, realise
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import OBJECTIVES, CostGraph, CostNode, Objective, Problem
 from poet_host.plan.verify import verify
-from poet_host.solver.events import Event, energy_uj, events_of, fits, normal_order, statements
 from poet_host.solver.modes import Modes
 from poet_host.solver.primal_search import PrimalSearch
 from poet_host.solver.settings import Settings

@@ -11,6 +11,7 @@ from poet_host.graph.models import MODELS, load
 from poet_host.graph.operands import operator_of
 from poet_host.graph.training_options import TrainingOptions
 from poet_host.graph.work import work_of
+from poet_host.plan.events import Event, events_of, fits
 from poet_host.plan.infeasible import largest_operator_bytes
 from poet_host.plan.nests import NestedOperator
 from poet_host.plan.parts import parts_of
@@ -19,7 +20,6 @@ from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import CostGraph, Problem, Streaming
 from poet_host.plan.verify import verify
 from poet_host.profile.profile import estimate_profile
-from poet_host.solver.events import Event, events_of, fits
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import for_streaming, solve
 from poet_host.stream.cutting import choose_cuts

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from ..plan.completion import complete
+from ..plan.events import Event
 from ..plan.keepall import last_uses
 from ..plan.problem import CostGraph
-from ..solver.events import Event
-from .completion import complete
 from .method import Draft, check_storage
 from .replay import Replay
 

@@ -33,7 +33,7 @@ from ..plan.problem import CostGraph, CostNode, Problem
 from ..solver.search import SeedPlan
 from ..solver.settings import Settings, Stopwatch
 from ..solver.solve import solve
-from .completion import EXTENSION
+from .method import EXTENSION
 
 MAX_ROUNDS = 4  # most attempts; each plans for an earlier deadline than the one before
 DEADLINE_FACTOR = 0.97  # the deadline of an attempt, divided by that of the attempt before

@@ -6,8 +6,8 @@ Frameworks do this by default. This method is the "checkpoint all" of Jain et al
 
 from collections.abc import Sequence
 
+from ..plan.events import Event
 from ..plan.problem import CostGraph
-from ..solver.events import Event
 from .method import Draft
 
 

@@ -10,9 +10,9 @@ gives other segments, as Jain et al. do for Checkmate (arXiv 1910.02653).
 
 from collections.abc import Sequence
 
+from ..plan.completion import complete
 from ..plan.problem import CostGraph
 from .chain import Chain, chain_of, segmented
-from .completion import complete
 from .method import Draft
 
 MAX_FIRST_SIZES = 48

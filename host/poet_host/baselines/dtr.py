@@ -28,11 +28,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 
+from ..plan.events import Event
 from ..plan.plan import Op
 from ..plan.problem import CostGraph
-from ..solver.events import Event
-from .completion import EXTENSION
-from .method import Draft, GaveUp
+from .method import EXTENSION, Draft, GaveUp
 
 MAX_COMPUTES = 40  # computations per operator, on average; a run with more is thrashing
 

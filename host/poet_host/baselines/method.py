@@ -6,19 +6,20 @@ from math import inf
 
 from ..errors import BadInput
 from ..packing.blocks import ALIGNMENT, aligned
+from ..plan.completion import Completion, complete
+from ..plan.events import Event, events_of, least_value
 from ..plan.infeasible import largest_operator_bytes
 from ..plan.placed_plan import PLACEMENT_LIMIT_S, Effort, Excess, realise
 from ..plan.placement import aligned_graph, arrange
 from ..plan.plan import Plan, objective_value, plan_of
 from ..plan.problem import TOLERANCE, CostGraph, Problem
 from ..plan.timeline import lanes
-from ..solver.events import Event, events_of, least_value
 from ..solver.settings import Settings, Stopwatch
-from .completion import EXTENSION, Completion, complete
 
 # Most attempts to place a draft. Where it is proved that the last drafts cannot be placed, the next
 # ones must need less RAM.
 MAX_ROUNDS = 8
+EXTENSION = "parameters and data leave RAM between uses, which is not part of the method"
 _LOST = "a tensor that an update overwrites is needed again, and there is no storage"
 
 

@@ -34,13 +34,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..plan.completion import complete
+from ..plan.events import Event
 from ..plan.infeasible import largest_operator_bytes
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
-from ..solver.events import Event
 from ..solver.settings import Settings
 from .chain import Chain, Walk, chain_of
-from .completion import complete
 from .links import Links, Weigh, energy, links_of, time
 from .method import Draft, GaveUp, cheapest_plan, check_storage
 

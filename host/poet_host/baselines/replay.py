@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ..plan.events import Event
 from ..plan.plan import Op
 from ..plan.problem import CostGraph
-from ..solver.events import Event
 
 
 @dataclass

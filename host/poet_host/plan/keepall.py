@@ -1,14 +1,14 @@
 """Keep-everything: the plan for unlimited RAM, with which all other plans are compared."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
 from ..errors import BadInput
-from .effects import Contents
+from .completion import complete
+from .events import Event
 from .placed_plan import PlacedPlan, finish
 from .placement import arrange
-from .plan import Op, Plan, Statement
+from .plan import Plan, Statement
 from .problem import CostGraph, Problem
 
 METHOD = "keep-everything"
@@ -34,9 +34,22 @@ def keep_everything(graph: CostGraph) -> Plan:
     return replace(plan.as_plan(problem), method=METHOD)
 
 
-def kept_statements(graph: CostGraph) -> list[Statement]:
+def kept_statements(graph: CostGraph) -> tuple[Statement, ...]:
     """Return the statements of keep-everything, in which no transfer starts early."""
-    return _Builder(graph).statements()
+    events = [Event("compute", i) for i, node in enumerate(graph.nodes) if not node.stored]
+    kept = complete(graph, events, inf).statements
+    if kept is not None:
+        return kept
+    last = last_uses(graph)
+    name, over = next(
+        (node.name, graph.nodes[node.overwrites].name)
+        for i, node in enumerate(graph.nodes)
+        if node.overwrites is not None and last[node.overwrites] > i
+    )
+    raise BadInput(
+        f'{graph.name}, node "{name}": the node overwrites "{over}", but a later '
+        f'node needs "{over}". Plan with storage, which can hold a copy of "{over}"'
+    )
 
 
 def last_uses(graph: CostGraph) -> list[int]:
@@ -51,56 +64,3 @@ def last_uses(graph: CostGraph) -> list[int]:
         for i in node.inputs:
             last[i] = max(last[i], j)
     return last
-
-
-class _Builder:
-    """Makes the statements of the keep-everything plan in one pass over the graph."""
-
-    def __init__(self, graph: CostGraph) -> None:
-        self.graph, self.contents = graph, Contents(graph)
-        self.out: list[Statement] = []
-
-    def statements(self) -> list[Statement]:
-        nodes, ram, last_use = self.graph.nodes, self.contents.ram, last_uses(self.graph)
-        self._emit("free", [i for i in sorted(ram) if last_use[i] < 0])
-        page_out = self._paged_out()
-        for i, node in enumerate(nodes):
-            if node.stored:
-                continue
-            self._check_overwriting(i, last_use)
-            inputs = list(dict.fromkeys(node.inputs))
-            self._emit("page_in", [j for j in inputs if j not in ram])
-            self._emit("compute", [i])
-            self._emit("free", [j for j in inputs if j in ram and last_use[j] <= i])
-            self._emit("page_out", [i] if i in page_out else [])
-            self._emit("free", [i] if last_use[i] < 0 else [])
-        return self.out
-
-    def _paged_out(self) -> set[int]:
-        """Return the computed tensors that the plan pages out.
-
-        Each must be on storage at the end, or is needed after another node overwrote it.
-        """
-        nodes = self.graph.nodes
-        pages = {i for i, node in enumerate(nodes) if node.keep and not node.stored}
-        overwritten: set[int] = set()
-        for node in nodes:
-            pages |= {j for j in node.inputs if j in overwritten and not nodes[j].stored}
-            if node.overwrites is not None:
-                overwritten.add(node.overwrites)
-        return pages if self.graph.storage else set()
-
-    def _check_overwriting(self, i: int, last_use: Sequence[int]) -> None:
-        node = self.graph.nodes[i]
-        if node.overwrites is None or self.graph.storage or last_use[node.overwrites] <= i:
-            return
-        over = self.graph.nodes[node.overwrites].name
-        raise BadInput(
-            f'{self.graph.name}, node "{node.name}": the node overwrites "{over}", but a later '
-            f'node needs "{over}". Plan with storage, which can hold a copy of "{over}"'
-        )
-
-    def _emit(self, op: Op, tensors: Sequence[int]) -> None:
-        for i in tensors:
-            self.out.append(Statement(op, self.graph.nodes[i].name))
-            self.contents.change(self.graph.effects[op, i, 0])

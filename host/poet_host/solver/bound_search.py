@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from ..plan.events import Candidate, tidy
 from ..plan.problem import TOLERANCE
 from ..work import now_s
-from .events import Candidate, tidy
 from .models import solution
 from .models.conflicts import Conflict, forbid, violated_sets
 from .models.stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel

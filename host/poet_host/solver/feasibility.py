@@ -4,9 +4,9 @@ from dataclasses import replace
 from math import gcd
 
 from ..packing.blocks import aligned
+from ..plan.events import Candidate
 from ..plan.infeasible import bytes_of, largest_operator_bytes, paged_bytes
 from ..plan.problem import CostGraph, Problem, without_energy
-from .events import Candidate
 from .portfolio import Results, run_searches
 from .search import Task
 

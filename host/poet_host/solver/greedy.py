@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from itertools import chain
 
+from ..plan.events import Event, candidate_of, fits, tidy, with_frees
 from ..plan.infeasible import need_of
 from ..plan.placed_plan import PLACEMENT_LIMIT_S, PlacedPlan
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import Totals
-from .events import Event, candidate_of, fits, tidy, with_frees
 from .modes import Modes
 from .policy import DEFAULT_POLICY, SearchPolicy
 

@@ -11,9 +11,9 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property
 
+from ..plan.events import Event
 from ..plan.problem import CostGraph, Mode
 from .apart import Group, Member, taken_apart
-from .events import Event
 from .ways import Way, least_of
 
 Strict = Mapping[int, Set[int]]

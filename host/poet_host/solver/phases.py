@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from ..packing.blocks import ALIGNMENT
+from ..plan.events import Candidate, Event, candidate_of, energy_uj, fits
 from ..plan.placed_plan import Effort
 from ..plan.placement import aligned_graph
 from ..plan.plan import Plan, StoppedBy, plan_of
@@ -17,7 +18,6 @@ from ..plan.problem import TOLERANCE, Problem, without_energy
 from ..work import counted_s, now_s
 from . import feasibility
 from .bound_search import Learnt
-from .events import Candidate, Event, candidate_of, energy_uj, fits
 from .overlapped import with_processor_time
 from .policy import Phase, SearchPolicy, always, run_phases
 from .portfolio import Results, run_searches

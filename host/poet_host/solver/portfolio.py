@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import wait
 
+from ..plan.events import Candidate, Event
 from ..plan.problem import TOLERANCE
 from ..work import counted_s
 from .bound_search import Learnt, search_bounds
-from .events import Candidate, Event
 from .primal_search import search_again
 from .program import INFINITY
 from .search import Task

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from ..packing.blocks import aligned
+from ..plan.events import Candidate, Event, events_of, normal_order, tidy
 from ..plan.placed_plan import Excess
 from ..plan.plan import Plan
 from ..plan.problem import TOLERANCE
 from ..plan.verify import verify
 from ..work import now_s
 from .bound_search import first_bound
-from .events import Candidate, Event, events_of, normal_order, tidy
 from .greedy import everything_paged, greedy_plans
 from .models import solution
 from .models.stage_columns import StageModel

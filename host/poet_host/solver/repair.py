@@ -8,8 +8,8 @@ inputs and with the conflicts (conflicts.py) of the solution, and leaves the res
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ..plan.events import Event, fits, tidy
 from ..work import now_s
-from .events import Event, fits, tidy
 from .models import conflicts, solution
 from .models.stage_columns import StageModel
 from .policy import DepthLimit

@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import Any
 
 from .. import work
+from ..plan.events import Candidate, Event, candidate_of, energy_uj, fits, least_value, tidy
 from ..plan.infeasible import need_of
 from ..plan.placed_plan import Effort, Excess
 from ..plan.plan import Plan
 from ..plan.problem import TOLERANCE, CostGraph, Problem, without_energy
 from ..work import now_s
-from .events import Candidate, Event, candidate_of, energy_uj, fits, least_value, tidy
 from .models import slot_events, slot_model, solution, stage_model
 from .models.stage_columns import StageModel
 from .modes import Modes, Strict

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from ..packing.blocks import ALIGNMENT
+from ..plan.events import Candidate, Event, normal_order
 from ..plan.infeasible import largest_operator_bytes
 from ..plan.plan import Plan, StoppedBy, plan_of
 from ..plan.problem import TOLERANCE, CostGraph, Problem, with_staying_of, without_staying
 from ..stream.streaming import with_streaming
 from ..work import counting
-from .events import Candidate, Event, normal_order
 from .phases import Searches
 from .policy import Phase, SearchPolicy, always, run_phases
 from .search import SeedPlan

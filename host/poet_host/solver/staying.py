@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
+from ..plan.events import Event, fits, least_value, tidy
 from ..plan.problem import CostGraph, CostNode, Mode, Problem, without_staying
-from .events import Event, fits, least_value, tidy
 from .modes import Modes
 from .policy import SearchPolicy
 

@@ -7,9 +7,9 @@ are in RAM during the whole step. Then the others have less RAM, and nothing els
 
 from collections.abc import Sequence
 
+from ..plan.events import Event, starting
 from ..work import now_s
 from . import primal_search
-from .events import Event, starting
 from .greedy import greedy_plans
 from .policy import Phase, always, run_phases
 from .primal_search import FIRST_PHASES, LATER_PHASES, PrimalSearch

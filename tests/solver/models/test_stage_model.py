@@ -7,8 +7,8 @@ from itertools import chain, combinations
 
 import numpy as np
 import pytest
+from poet_host.plan.events import Event, energy_uj, events_of, fits, normal_order, tidy
 from poet_host.plan.problem import CostGraph, CostNode, Problem
-from poet_host.solver.events import Event, energy_uj, events_of, fits, normal_order, tidy
 from poet_host.solver.models import conflicts, solution, stage_model
 from poet_host.solver.models.stage_columns import Stage, StageModel
 from poet_host.solver.modes import Modes

@@ -1,6 +1,6 @@
 """Convert solutions of the slot model (slot_model.py) to plans."""
 
-from ..events import Event
+from ...plan.events import Event
 from ..program import Values
 from .slot_model import SlotModel
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...plan.effects import Contents
+from ...plan.events import Event
 from ...plan.problem import CostGraph
-from ..events import Event
 from ..program import Program, Values
 from .stage_columns import ALWAYS_IN_RAM, Stage, StageModel
 

@@ -15,8 +15,8 @@ from itertools import chain, combinations
 
 from ...packing.blocks import aligned
 from ...plan.effects import Effect
+from ...plan.events import Event
 from ...plan.problem import TOLERANCE
-from ..events import Event
 from ..program import INFINITY
 from ..search import Task
 from ..unavoidable import needed_whole

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from poet_host.plan.events import Event, energy_uj, events_of, fits, statements, tidy
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import PlanError, Totals
-from poet_host.solver.events import Event, energy_uj, events_of, fits, statements, tidy
 from poet_host.solver.greedy import everything_paged, latest_paged
 from poet_host.solver.modes import Modes
 from support.cost_graphs import contrary, random_cost_graph, tight_problem

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..plan.effects import Contents
-from ..plan.placed_plan import Effort, Excess, PlacedPlan, realise
-from ..plan.plan import Op, Statement
-from ..plan.problem import CostGraph, Problem
-from ..plan.timeline import busy_us
+from .effects import Contents
+from .placed_plan import Effort, Excess, PlacedPlan, realise
+from .plan import Op, Statement
+from .problem import CostGraph, Problem
+from .timeline import busy_us
 
 
 class Event(NamedTuple):

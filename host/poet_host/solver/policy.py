@@ -113,7 +113,6 @@ class SearchPolicy:
     overhead_gap: float = 0.02
     enough_gaps: float = 2.0  # a plan is good enough if its solution is better by fewer such gaps
     plan_time_share: float = 0.1  # to make a plan from a solution
-    slot_passes: tuple[int, ...] = (1, 2)  # times that a stage may recompute a node, as needed
     # With more effort for the order of transfers, a plan may save these shares of the deadline and
     # of its value. A plan that is late, or worse than the best one, by more is dropped.
     max_lateness: float = 0.02

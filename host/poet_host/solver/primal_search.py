@@ -200,9 +200,7 @@ class PrimalSearch(RepairSearch):
         free = replace(task.exact, deadline_us=None)
         totals = verify(free, replace(plan, deadline_us=None), task.placed)
         candidate = Candidate(plan.statements, plan.initial_offsets, totals, tuple(events))
-        if task.value(candidate) < self.incumbent_value * (1 - TOLERANCE):
-            self.incumbent, self.incumbent_value = candidate, task.value(candidate)
-            self.channel.emit("plan", candidate)
+        self.take(candidate, task.value(candidate))
 
     def deepen_shallow(self) -> None:
         share = self.policy.shallow_time_share
@@ -259,7 +257,7 @@ class PrimalSearch(RepairSearch):
                 return
             plan_limit_s = self.task.left_s * self.policy.plan_time_share
             enough = self.enough(result.objective)
-            plan_value = self.try_solution(model, result.values, plan_limit_s, deadline_us, enough)
+            plan_value = self.try_solution(model, result.values, plan_limit_s, deadline_us)
             if plan_value <= enough:
                 return
             if not self.add_conflicts(model, result.values):
@@ -302,9 +300,7 @@ class PrimalSearch(RepairSearch):
             failed += 1
             least = self.incumbent_value - self.least_improvement
             if result.values is not None and result.objective < least:
-                enough = self.enough(result.objective)
-                limit_s = policy.neighbourhood_limit_s
-                self.try_solution(model, result.values, limit_s, enough=enough)
+                self.try_solution(model, result.values, policy.neighbourhood_limit_s)
                 missed = self.incumbent_value > result.objective + self.least_improvement
                 if missed and self.add_conflicts(model, result.values):
                     values = solution.values_of(model, centre.events)

@@ -35,9 +35,7 @@ class RepairSearch(Search):
         recomputed = [
             sorted(nodes) for nodes in solution.recomputed_by_stage(graph, events).values()
         ]
-        enough = self.enough(self.task.least_value_of(events))
-        limit_s = self.task.left_s * self.policy.plan_time_share
-        self.try_recomputations(recomputed, limit_s, enough=enough)
+        self.try_recomputations(recomputed, self.task.left_s * self.policy.plan_time_share)
 
     def repaired(self, events: Sequence[Event]) -> Sequence[Event] | None:
         """Repair a solution of a relaxation as far as possible.

@@ -248,9 +248,7 @@ class Search:
             if isinstance(made, Candidate):
                 self.excess = Excess()
                 value = task.value(made)
-                if value < self.incumbent_value * (1 - TOLERANCE):
-                    self.incumbent, self.incumbent_value = made, value
-                    self.channel.emit("plan", made)
+                if self.take(made, value):
                     return True
                 if value > self.incumbent_value * (1 + self.policy.max_gain):
                     return False
@@ -259,6 +257,14 @@ class Search:
             if made.time_us > self.policy.max_lateness * (deadline_us or 0.0) or made.ram_bytes:
                 return False
         return False
+
+    def take(self, plan: Candidate, value: float) -> bool:
+        """Make the plan the incumbent, and emit it, if it is better. Return whether it is."""
+        if value >= self.incumbent_value * (1 - TOLERANCE):
+            return False
+        self.incumbent, self.incumbent_value = plan, value
+        self.channel.emit("plan", plan)
+        return True
 
     def is_surely_worse(self, events: Sequence[Event]) -> bool:
         """Return whether the plan is worse than the incumbent even without offsets in RAM.
@@ -282,12 +288,10 @@ class Search:
         values: Values,
         limit_s: float,
         deadline_us: float | None = None,
-        enough: float = INFINITY,
     ) -> float:
         """Try the plan of a solution. Return the energy of the plan.
 
         If the simplest order of its events needs too much RAM, the slot model finds a better order.
-        `enough`: see `try_recomputations`.
         """
         graph = model.modes.given
         events = tidy(graph, solution.events(model, values))
@@ -297,7 +301,6 @@ class Search:
         return self.try_recomputations(
             solution.recomputed(model, values),
             limit_s,
-            enough=enough,
             ram_bytes=model.ram_bytes,
             deadline_us=deadline_us,
         )
@@ -307,36 +310,28 @@ class Search:
         recomputed: Sequence[Sequence[int]],
         limit_s: float,
         *,
-        enough: float = INFINITY,
         ram_bytes: int | None = None,
         deadline_us: float | None = None,
     ) -> float:
         """Try the best plan that recomputes only nodes in `recomputed`. Return its value.
 
-        `recomputed`: the nodes that may be recomputed, by stage. If the value is above `enough`,
-        and was found in time, also try the best plan that may compute each of them twice in its
-        stage.
-        `ram_bytes`, `deadline_us`: limits that replace those of the task.
+        `recomputed`: the nodes that may be recomputed, by stage. `ram_bytes`, `deadline_us`: limits
+        that replace those of the task.
         """
         task = self.task
         ram_bytes = task.padded_ram_bytes if ram_bytes is None else ram_bytes
         deadline_us = task.deadline_us if deadline_us is None else deadline_us
-        value = INFINITY
-        for passes in self.policy.slot_passes:
-            slots = slot_model.slots_of(task.padded, recomputed, passes)
-            model = slot_model.build(
-                task.padded,
-                slots,
-                ram_bytes,
-                page=task.page,
-                limits=task.time_limits(deadline_us),
-                modes=task.modes,
-            )
-            # The presolve of HiGHS 1.16 does not end for some slot models of 800 nodes.
-            result = minimise(model.program, limit_s, presolve=False, on_progress=self.on_progress)
-            if result.values is not None:
-                self.try_plan(tidy(task.padded, slot_events.events(model, result.values)))
-                value = min(value, result.objective)
-                if value <= enough or result.outcome == "stopped":
-                    break  # a larger model would take even longer
-        return value
+        model = slot_model.build(
+            task.padded,
+            slot_model.slots_of(task.padded, recomputed),
+            ram_bytes,
+            page=task.page,
+            limits=task.time_limits(deadline_us),
+            modes=task.modes,
+        )
+        # The presolve of HiGHS 1.16 does not end for some slot models of 800 nodes.
+        result = minimise(model.program, limit_s, presolve=False, on_progress=self.on_progress)
+        if result.values is None:
+            return INFINITY
+        self.try_plan(tidy(task.padded, slot_events.events(model, result.values)))
+        return result.objective

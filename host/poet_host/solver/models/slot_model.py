@@ -39,16 +39,15 @@ class Slot:
     optional: bool  # True: the plan may compute the node here; False: it must
 
 
-def slots_of(graph: CostGraph, recomputed: Sequence[Sequence[int]], passes: int = 1) -> list[Slot]:
+def slots_of(graph: CostGraph, recomputed: Sequence[Sequence[int]]) -> list[Slot]:
     """Return the slots of a step: those of recomputations come before each first one, and last.
 
     `recomputed`: for each stage (see stage_model.py), the nodes that may be recomputed.
-    `passes`: the number of slots that each of these nodes gets in the stage.
     """
     operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
     slots: list[Slot] = []
     for index, stage in enumerate(recomputed):
-        slots += [Slot(i, optional=True) for i in stage] * passes
+        slots += [Slot(i, optional=True) for i in stage]
         if index < len(operators):
             slots.append(Slot(operators[index], optional=False))
     return slots

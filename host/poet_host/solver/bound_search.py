@@ -21,7 +21,8 @@ from ..plan.problem import TOLERANCE
 from ..work import now_s
 from .models import solution
 from .models.conflicts import Conflict, forbid, violated_sets
-from .models.stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel
+from .models.model import Columns
+from .models.stage_columns import ALWAYS_IN_RAM, Stage, StageModel
 from .policy import Phase, always, run_phases
 from .program import INFINITY, Outcome, Values, minimise
 from .search import Search, Task

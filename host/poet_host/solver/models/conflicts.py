@@ -32,7 +32,8 @@ from dataclasses import dataclass, replace
 from ..modes import Modes
 from ..policy import DEFAULT_POLICY
 from ..program import INFINITY, Term, Values
-from .stage_columns import ALWAYS_IN_RAM, Columns, Stage, StageModel
+from .model import Columns
+from .stage_columns import ALWAYS_IN_RAM, Stage, StageModel
 
 INTEGRALITY_TOLERANCE = 1e-3  # largest distance of a variable's value from 0 or 1
 

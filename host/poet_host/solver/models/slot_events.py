@@ -11,8 +11,7 @@ def events(model: SlotModel, values: Values) -> list[Event]:
     position = [0] * len(graph.nodes)
     ordered: list[Event] = []
     page_outs: list[Event] = []  # some wait for the closing mode that computes their tensor
-    starts = ((i, model.held_at_start[i]) for i in graph.starting)
-    ordered += (Event("start", i) for i, s in starts if values[s] > 0.5)
+    ordered += (Event("start", i) for i, s in model.starts.items() if values[s] > 0.5)
     for slot, by_mode in zip(model.slots, model.by_mode, strict=True):
         mode = next((m for m, x in by_mode.items() if x < 0 or values[x] > 0.5), None)
         node = graph.nodes[slot.node]

@@ -26,9 +26,8 @@ import numpy as np
 
 from ...plan.problem import CostGraph
 from ..modes import Modes
-from ..program import NO_LIMITS, LaneTimes, Program, TimeLimits
-from .commits import add_commits
-from .stage_columns import Columns, at_most_once, join
+from ..program import NO_LIMITS, TimeLimits
+from .model import Columns, Model
 
 
 @dataclass(frozen=True)
@@ -69,23 +68,15 @@ class _Touch:
 
 
 @dataclass
-class SlotModel:
+class SlotModel(Model):
     """The integer program, and the columns of its variables."""
 
-    graph: CostGraph
-    modes: Modes
-    slots: Sequence[Slot]
-    ram_bytes: int
-    page: bool
-    program: Program = field(default_factory=Program)
+    slots: Sequence[Slot] = ()
     # For each slot, x_k or x_km by mode; -1: the slot always computes its node, in its only mode.
     by_mode: list[Columns] = field(default_factory=list)
-    first: dict[int, Columns] = field(default_factory=dict)  # those of mandatory slots, by node
-    written: Columns = field(default_factory=dict)  # o
     touches: list[list[_Touch]] = field(default_factory=list)  # by tensor
     # Of tensors that are or may be in RAM at the start of the step: h from there to touch 0.
     held_at_start: Columns = field(default_factory=dict)
-    commits: Columns = field(default_factory=dict)  # y, see stage_model.py
     paged_at_end: Columns = field(default_factory=dict)  # p after the last touch of what stays
 
 
@@ -104,10 +95,10 @@ def build(
     plan may be late, since a lane may wait for the other one. `modes`: None means all of the graph.
     """
     modes = Modes(graph, page=page) if modes is None else modes
-    model = SlotModel(modes.graph, modes, slots, ram_bytes, page)
+    model = SlotModel(modes.graph, modes, ram_bytes, page, slots=slots)
     _variables(model)
     for j in modes.groups_of:
-        join(model.program, modes, j, model.first)
+        model.join(j)
     _left_out(model)
     _stay(model, limits.value_per_us)
     for i, touches in enumerate(model.touches):
@@ -118,10 +109,10 @@ def build(
             else:
                 _production(model, touch, before)
             if touch.page_in >= 0:
-                _on_storage(model, i, [touch.page_in])
+                model.on_storage(i, [(touch.page_in, 1.0)])
             before = touch.hold
     for slot, by_mode in zip(model.slots, model.by_mode, strict=True):
-        _streamed_inputs(model, slot.node, by_mode)
+        model.streams(slot.node, by_mode)
     _ram_constraint(model)
     if limits != NO_LIMITS:
         _add_times(model, limits)
@@ -135,7 +126,7 @@ def _variables(model: SlotModel) -> None:
     may_end_in_ram = set(graph.heirs.values())
     for k, slot in enumerate(model.slots):
         model.by_mode.append(_add_modes(model, slot))
-        if not slot.optional:
+        if not slot.optional and graph.nodes[slot.node].modes:
             model.first[slot.node] = model.by_mode[k]
         for i in modes.wanted[slot.node]:
             touches[i].append(_touch(model, k, i))
@@ -143,11 +134,7 @@ def _variables(model: SlotModel) -> None:
     model.touches = touches
     for i, node in enumerate(graph.nodes):
         ends_in_ram = node.keep and not graph.storage
-        if graph.storage and not node.stored:
-            if node.keep and i not in graph.may_commit:
-                program.offset += 0.0 if node.modes else node.page_out_uj
-            elif (model.page or node.keep) and modes.whole[i]:
-                model.written[i] = program.binary(node.page_out_uj)
+        model.add_written(i, node.page_out_uj)
         pageable = modes.certainly_stored(i) or modes.streaming[i] or i in model.written
         pageable = pageable or i in graph.may_be_old
         if (node.stored and not graph.storage) or i in graph.starting:
@@ -240,28 +227,28 @@ def _not_while_waiting(model: SlotModel, i: int, touch: _Touch) -> None:
 
 def _left_out(model: SlotModel) -> None:
     """Forbid all other computations of a node that is left out, and its page-out."""
-    for i, m in model.modes.apart.left_out.items():
-        out = model.first[i][m]
-        at_most_once(model.program, out, model.written.get(i))
+    for i in model.modes.apart.left_out:
+        if i in model.written:
+            model.not_if_left_out(i, [model.written[i]])
         for slot, by_mode in zip(model.slots, model.by_mode, strict=True):
             if slot.node == i and slot.optional:
-                model.program.row([(out, 1.0), *((x, 1.0) for x in by_mode.values())], upper=1.0)
+                model.not_if_left_out(i, by_mode.values())
 
 
 def _stay(model: SlotModel, value_per_us: float) -> None:
     """Add what holds for tensors that may be in RAM when the step begins; see stage_model.py."""
     graph, program = model.graph, model.program
-    starts = {i: model.held_at_start[i] for i in graph.starting}
-    model.commits.update(add_commits(graph, program, starts, model.ram_bytes, value_per_us))
-    for k, y in model.commits.items():
-        program.row([(y, 1.0), *((c, 1.0) for c in _storing(model, k))], lower=1.0)
-    for i, s in starts.items():
+    model.starts.update((i, model.held_at_start[i]) for i in graph.starting)
+    model.add_commits(value_per_us)
+    for k in model.commits:
+        model.keep(k)
+    for i, s in model.starts.items():
         heir = graph.heirs.get(i)
         if heir is None or not model.touches[heir]:
             continue
         model.paged_at_end[heir] = end = program.binary(graph.nodes[heir].page_in_uj)
         program.row([(s, 1.0), (end, -1.0), (model.touches[heir][-1].hold, -1.0)], upper=0.0)
-        _on_storage(model, heir, [end])
+        model.on_storage(heir, [(end, 1.0)])
 
 
 def _use(model: SlotModel, touch: _Touch, before: int) -> None:
@@ -308,33 +295,6 @@ def _production(model: SlotModel, touch: _Touch, before: int) -> None:
         model.program.row([(touch.hold, 1.0), *made, *((c, -1.0) for c, _ in held)], upper=0.0)
 
 
-def _on_storage(model: SlotModel, i: int, readers: Sequence[int]) -> None:
-    """Add sum of readers <= o_i + sum of x_km over the modes that stream i to storage.
-
-    Only a tensor that was paged out or streamed out can be read from storage.
-    """
-    terms = [(column, 1.0) for column in readers]
-    if i in model.graph.may_be_old:
-        model.program.row([*terms, (model.held_at_start[i], 1.0)], upper=1.0)
-    elif not model.modes.certainly_stored(i):
-        terms += [(column, -1.0) for column in _storing(model, i)]
-        model.program.row(terms, upper=0.0)
-
-
-def _storing(model: SlotModel, i: int) -> list[int]:
-    """Return o_i and the x_km of the modes that stream computed tensor i to storage."""
-    written = [model.written[i]] if i in model.written else []
-    return written + [x for m, x in model.first[i].items() if m in model.modes.streaming[i]]
-
-
-def _streamed_inputs(model: SlotModel, j: int, by_mode: Columns) -> None:
-    """Add the constraint that what a slot of node j streams is on storage."""
-    for i in (node := model.graph.nodes[j]).all_inputs:
-        readers = [x for m, x in by_mode.items() if i in node.mode(m).streamed_inputs]
-        if readers:
-            _on_storage(model, i, readers)
-
-
 def _ram_constraint(model: SlotModel) -> None:
     """Add the RAM constraint of every slot k:
 
@@ -377,8 +337,7 @@ def _ram_constraint(model: SlotModel) -> None:
 
 def _add_times(model: SlotModel, limits: TimeLimits) -> None:
     """Add the times of both lanes, which the deadline and the time of the step bound."""
-    lanes = LaneTimes()
-    nodes = model.graph.nodes
+    lanes, nodes = model.lanes, model.graph.nodes
     for slot, by_mode in zip(model.slots, model.by_mode, strict=True):
         node = nodes[slot.node]
         kept = slot.node in model.graph.always_written and not slot.optional
@@ -392,7 +351,6 @@ def _add_times(model: SlotModel, limits: TimeLimits) -> None:
                 lanes.page_in(node, touch.page_in)
         if i in model.written:
             lanes.page_out(node, model.written[i])
-    lanes.commits = [(y, nodes[k].page_out_us) for k, y in model.commits.items()]
     for k, column in model.paged_at_end.items():
         lanes.page_in(nodes[k], column)
     lanes.add_to(model.program, limits)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from ..recompute_candidates import paging_values
-from .stage_columns import ALWAYS_IN_RAM, Gap, Stage, StageModel, storing
+from .stage_columns import ALWAYS_IN_RAM, Gap, Stage, StageModel
 
 
 def add_gap_cuts(model: StageModel) -> None:
@@ -35,7 +35,7 @@ def add_gap_cuts(model: StageModel) -> None:
         for column in gap.used:
             program.row([(gap.held, 1.0), (column, -1.0)], upper=0.0)
         program.row([(gap.paged, 1.0), *((column, -1.0) for column in pages)], upper=0.0)
-        program.row([(gap.paged, 1.0), *storing(model, i)], upper=0.0)
+        program.row([(gap.paged, 1.0), *model.storing(i)], upper=0.0)
 
 
 def _whole_users(model: StageModel, i: int, stage: Stage) -> list[int]:
@@ -85,5 +85,5 @@ def prefer_paging(model: StageModel, value_per_us: float) -> None:
         if i in model.written and extra > 0 and extra * len(recomputed) > page_out:
             limit = max(0.0, ceil(page_out / extra) - 1.0)
             terms = [(column, 1.0) for column in recomputed]
-            stored = ((column, limit) for column, _ in storing(model, i))
+            stored = ((column, limit) for column, _ in model.storing(i))
             model.program.row([*terms, *stored], upper=limit)

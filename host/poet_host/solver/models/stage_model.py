@@ -47,16 +47,8 @@ from collections.abc import Callable, Iterable, Set
 from ..policy import DEFAULT_POLICY, SearchPolicy
 from ..program import INFINITY, NO_LIMITS, Program, Term, TimeLimits
 from ..recompute_candidates import RecomputeCandidates
-from .commits import add_commits
-from .stage_columns import (
-    ALWAYS_IN_RAM,
-    Columns,
-    Stage,
-    StageModel,
-    at_most_once,
-    join,
-    storing,
-)
+from .model import Columns
+from .stage_columns import ALWAYS_IN_RAM, Stage, StageModel
 from .stage_cuts import add_gap_cuts, prefer_paging
 from .stage_times import add_times, recomputations
 
@@ -82,12 +74,12 @@ def build(
     Raises TooLarge if the model exceeds `policy.max_nonzeros`, or if `out_of_time()` returns True.
     """
     graph = candidates.graph
-    model = StageModel(graph, candidates.modes, ram_bytes, candidates.conflict_stages, policy)
-    _page_outs(model, page)
+    modes, stages = candidates.modes, candidates.conflict_stages
+    model = StageModel(graph, modes, ram_bytes, page, conflict_stages=stages, policy=policy)
+    for i in range(len(graph.nodes)):
+        model.add_written(i, modes.storing_uj[i])
     model.starts.update((i, model.program.binary()) for i in graph.starting)
-    model.commits.update(
-        add_commits(graph, model.program, model.starts, ram_bytes, limits.value_per_us)
-    )
+    model.add_commits(limits.value_per_us)
     before = dict(model.starts)
     if not graph.storage:
         before = {i: ALWAYS_IN_RAM for i, node in enumerate(graph.nodes) if node.stored}
@@ -123,46 +115,22 @@ def build(
     return model
 
 
-def _page_outs(model: StageModel, page: bool) -> None:
-    """Add o_i for computed tensors. For kept tensors, add only the energy of the page-out."""
-    graph, program, modes = model.graph, model.program, model.modes
-    for i, node in enumerate(graph.nodes):
-        if node.stored or not graph.storage:
-            continue
-        if node.keep and i not in graph.may_commit:
-            program.offset += 0.0 if node.modes else node.page_out_uj
-        elif (page or node.keep) and modes.whole[i]:
-            model.written[i] = program.binary(modes.storing_uj[i])
-
-
 def _modes(model: StageModel, t: int) -> Columns:
     """Add x_tm. Return the columns by mode; none for a node without modes."""
     node, program, modes = model.graph.nodes[t], model.program, model.modes
     if not node.modes:
         program.offset += node.energy_uj
-        _kept(model, t)
+        model.keep(t)
         return {}
     columns = {m: program.binary(modes.cost_uj(t, m)) for m in modes.usable[t]}
     program.row([(x, 1.0) for x in columns.values()], 1.0, 1.0)
-    if t in modes.groups_of:
-        known = {done.operator: done.modes for done in model.stages if done.operator is not None}
-        join(program, modes, t, known | {t: columns})
-    if t in modes.apart.left_out:
-        model.left_out[t] = columns[modes.apart.left_out[t]]
-        at_most_once(program, model.left_out[t], model.written.get(t))
-    model.streamed[t] = [columns[m] for m in modes.streaming[t]]
-    for i in {i for m in columns for i in node.mode(m).streamed_inputs}:
-        readers = [(x, 1.0) for m, x in columns.items() if i in node.mode(m).streamed_inputs]
-        _on_storage(model, i, readers)
-    _kept(model, t)
+    model.first[t] = columns
+    model.join(t)
+    if t in model.written:
+        model.not_if_left_out(t, [model.written[t]])
+    model.streams(t, columns)
+    model.keep(t)
     return columns
-
-
-def _kept(model: StageModel, k: int) -> None:
-    """Add o_k + sum of x_km over the modes that stream k + y_k >= 1, if a commit may write k."""
-    if k in model.commits:
-        written = [(column, 1.0) for column, _ in storing(model, k)]
-        model.program.row([*written, (model.commits[k], 1.0)], lower=1.0)
 
 
 def _stage(
@@ -227,7 +195,7 @@ def _users(model: StageModel, stage: Stage, optional: Set[int]) -> dict[int, lis
         for i in set(way.whole):
             users.setdefault(i, []).append(column)
         for i in way.streamed:
-            _on_storage(model, i, [(column, 1.0)])
+            model.on_storage(i, [(column, 1.0)])
     for i in optional:
         if stage.operator is None:
             starts = [s for j, s in model.starts.items() if model.graph.heirs.get(j) == i]
@@ -243,9 +211,9 @@ def _page_ins(model: StageModel, stage: Stage, tensors: Set[int]) -> None:
     """Add P_ti for tensors that may be on storage."""
     for i in sorted(tensors):
         is_stored = model.modes.certainly_stored(i) or i in model.graph.may_be_old
-        if (is_stored or storing(model, i)) and stage.may_create(i):
+        if (is_stored or model.storing(i)) and stage.may_create(i):
             stage.paged[i] = model.program.binary(model.graph.nodes[i].page_in_uj)
-            _on_storage(model, i, [(stage.paged[i], 1.0)])
+            model.on_storage(i, [(stage.paged[i], 1.0)])
 
 
 def _recomputation(model: StageModel, stage: Stage, i: int) -> None:
@@ -257,7 +225,7 @@ def _recomputation(model: StageModel, stage: Stage, i: int) -> None:
     if len(ways) > 1:
         stage.ways[i] = [program.binary(way.energy_uj - least.energy_uj) for way in ways]
         program.row([(column, -1.0), *((c, 1.0) for c in stage.ways[i])], 0.0, 0.0)
-    at_most_once(program, column, model.left_out.get(i))
+    model.not_if_left_out(i, [column])
 
 
 def _mode_needs(model: StageModel, stage: Stage, t: int, m: int, x: int) -> None:
@@ -346,17 +314,6 @@ def _on_demand(program: Program, column: int | None, users: Iterable[int]) -> No
     """
     if column is not None:
         program.row([(column, 1.0), *((j, -1.0) for j in users)], upper=0.0)
-
-
-def _on_storage(model: StageModel, i: int, readers: list[Term]) -> None:
-    """Add sum of readers <= o_i + sum of x_im over the modes that stream i to storage.
-
-    Only a tensor that was paged out or streamed out can be read from storage.
-    """
-    if i in model.graph.may_be_old:
-        model.program.row([*readers, (model.starts[i], 1.0)], upper=1.0)
-    elif not model.modes.certainly_stored(i):
-        model.program.row([*readers, *storing(model, i)], upper=0.0)
 
 
 def _ram_constraint(model: StageModel, t: int, stage: Stage) -> None:

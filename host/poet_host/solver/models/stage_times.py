@@ -34,5 +34,4 @@ def add_times(model: StageModel, limits: TimeLimits) -> None:
             lanes.compute(way.processor_us, way.transfers_us, column)
         for i, column in stage.paged.items():
             lanes.page_in(nodes[i], column)
-    lanes.commits = [(y, nodes[k].page_out_us) for k, y in model.commits.items()]
     lanes.add_to(model.program, limits)

@@ -8,9 +8,9 @@ gradients. In this project gradients take no memory of their own, since the upda
 gradient's kernel. Stored tensors are those that no operator computes, such as data and parameters.
 This module has two cases:
 
-  published: stored tensors are paged in at the start and stay in RAM to the end. An update
-  overwrites its parameter in RAM, and the result is paged out at once. The integer program plans
-  the other tensors in the rest of RAM.
+  published: RAM has room for all stored tensors all the time. They stay in RAM from the first use
+  to the last one. An update overwrites its parameter in RAM, and the result is paged out at once.
+  The integer program plans the other tensors in the rest of RAM.
   extension, if no such plan is found, since stored tensors leave too little RAM for the others:
   stored tensors may leave RAM between uses, as in the method `poet-remat`.
 
@@ -24,10 +24,11 @@ from dataclasses import replace
 from math import inf
 
 from ..packing.blocks import ALIGNMENT
-from ..plan.effects import Contents, effects_of
+from ..plan.completion import complete
+from ..plan.events import events_of
 from ..plan.infeasible import largest_operator_bytes
-from ..plan.placed_plan import PlacedPlan, finish
-from ..plan.placement import Placement, aligned_graph
+from ..plan.placed_plan import PlacedPlan, realise
+from ..plan.placement import aligned_graph
 from ..plan.plan import Plan, Statement
 from ..plan.problem import CostGraph, CostNode, Problem
 from ..solver.search import SeedPlan
@@ -57,7 +58,7 @@ def checkmate(problem: Problem, settings: Settings, seed_plans: Sequence[SeedPla
     ram_bytes = problem.ram_bytes - resident_bytes
     inner = replace(problem, graph=rest, ram_bytes=ram_bytes)
     if largest_operator_bytes(inner.graph) <= inner.ram_bytes:
-        plan = _published(problem, graph, inner, resident_bytes, settings, seed_plans, clock)
+        plan = _published(problem, inner, settings, seed_plans, clock)
         if plan is not None:
             return replace(plan, solve_s=clock.elapsed_s)
     plan = _solved(problem, settings, clock.left_s, seed_plans)
@@ -105,9 +106,7 @@ def results_only(graph: CostGraph) -> CostGraph:
 
 def _published(
     problem: Problem,
-    graph: CostGraph,
     inner: Problem,
-    resident_bytes: int,
     settings: Settings,
     seed_plans: Sequence[SeedPlan],
     clock: Stopwatch,
@@ -129,17 +128,17 @@ def _published(
         solved = _solved(replace(inner, deadline_us=limit_us), settings, left_s, seed_plans)
         if not solved.statements:
             return None
-        whole = _with_residents(graph, solved, resident_bytes if settings.placed else None)
+        whole = _with_transfers(problem, solved)
         if whole is None:
             return None
         if bound is None and solved.bound is not None:
             bound = solved.bound + _given_uj(problem.counted)
-        placed = finish(
-            problem, Placement(whole, (), 0), placed=settings.placed, time_limit_s=clock.left_s
-        )
+        placed = realise(problem, whole, placed=settings.placed, time_limit_s=clock.left_s)
         if isinstance(placed, PlacedPlan):
             plan = placed.as_plan(problem)
             return plan if bound is None else plan.with_bound(bound)
+        if placed.ram_bytes:
+            return None
         limit_us = (limit_us or 0.0) * DEADLINE_FACTOR
     return None
 
@@ -150,44 +149,14 @@ def _given_uj(graph: CostGraph) -> float:
     return ins + sum(node.page_out_uj for node in graph.nodes if node.keep and not node.stored)
 
 
-def _with_residents(
-    graph: CostGraph, solved: Plan, base_bytes: int | None
-) -> tuple[Statement, ...] | None:
-    """Add the transfers to the plan `solved`. Stored tensors lie below the results in RAM.
+def _with_transfers(problem: Problem, solved: Plan) -> tuple[Statement, ...] | None:
+    """Add the transfers of stored tensors and of results that must be on storage at the end.
 
-    The page-ins of stored tensors come first; results that must be on storage at the end are paged
-    out. `base_bytes`: bytes to add to the offset of each result; None if the plan has no offsets.
     Return None if a node needs a tensor that was overwritten.
     """
-    place: dict[int, int | None] = {}  # of stored tensors, and of results in their memory
-    out: list[Statement] = []
-    contents = Contents(graph)
-    end = 0
-    for i in _by_first_use(graph):
-        place[i] = end if base_bytes is not None else None
-        end += graph.nodes[i].bytes
-        out.append(Statement("page_in", graph.nodes[i].name, place[i]))
-        contents.change(graph.effects["page_in", i, 0])
-    written: set[int] = set()
-    for it, effect in zip(solved.statements, effects_of(graph, solved.statements), strict=True):
-        if not contents.allow(effect):
-            return None
-        contents.change(effect)
-        offset, workspace = (
-            None if at is None else at + (base_bytes or 0)
-            for at in (it.offset, it.workspace_offset)
-        )
-        for i, over, _ in effect.places:
-            if over in place:
-                place[i] = offset = place[over]
-        out.append(replace(it, offset=offset, workspace_offset=workspace))
-        kept = [i for i in effect.makes if graph.nodes[i].keep and i not in written]
-        out += [Statement("page_out", graph.nodes[i].name) for i in kept]
-        written.update(kept)
-    return tuple(out)
-
-
-def _by_first_use(graph: CostGraph) -> list[int]:
-    order = dict.fromkeys(j for node in graph.nodes for j in node.inputs if graph.nodes[j].stored)
-    unused = [i for i, node in enumerate(graph.nodes) if node.stored and i not in order]
-    return [*order, *unused]
+    graph = problem.graph
+    computes = [it for it in solved.statements if it.op == "compute"]
+    computed = {it.node for it in computes}
+    whole = complete(graph, events_of(graph, computes), problem.ram_bytes).statements or ()
+    paged = [it.node for it in whole if it.op == "page_in"]
+    return whole if len(set(paged)) == len(paged) and computed.isdisjoint(paged) else None

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from .effects import Contents
-from .events import Event, heirs_of, statements, with_frees
+from .events import Event, heirs_of, statements, with_frees, with_page_outs
 from .plan import Statement
 from .problem import CostGraph
 
@@ -80,14 +80,8 @@ def _with_kept(graph: CostGraph, events: Sequence[Event]) -> list[Event] | None:
     kept = {i for i, node in enumerate(nodes) if node.keep and not node.stored}
     if not graph.storage:
         return None if away or kept - there else out
-    written: set[int] = {i for op, i, _ in events if op == "page_out"} - away
-    whole: list[Event] = []
-    for event in out:
-        whole.append(event)
-        if event.op == "compute" and event.node in kept | away and event.node not in written:
-            whole.append(Event("page_out", event.node))
-            written.add(event.node)
-    return whole
+    given = {i for op, i, _ in events if op == "page_out"}
+    return with_page_outs(graph, out, (kept | away) - (given - away))
 
 
 def _stored_needs(graph: CostGraph, event: Event) -> list[int]:

@@ -4,7 +4,7 @@ A candidate is a plan made from events. Searches compare candidates.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -101,7 +101,6 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
     No other order needs less RAM, and the models use only this order. `tidy` does not change it.
     """
     written = {i for op, i, _ in events if op == "page_out" and not graph.nodes[i].stored}
-    done: set[int] = set()
     coming: list[int] = []
     moved = list(starting(events))
     for event in events:
@@ -115,10 +114,21 @@ def normal_order(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
         moved += [Event("page_in", j) for j in coming if j in effect.needs]
         coming = [j for j in coming if j not in effect.needs]
         moved.append(event)
-        moved += [Event("page_out", j) for j in effect.makes if j in written - done]
-        done.update(effect.makes, effect.stores)
+    moved = with_page_outs(graph, moved, written)
     heirs = heirs_of(graph, events)
     return tidy(graph, [*moved, *(Event("page_in", j) for j in coming if j in heirs)])
+
+
+def with_page_outs(graph: CostGraph, events: Sequence[Event], tensors: Set[int]) -> list[Event]:
+    """Page out each of the tensors right after its first computation, unless it is streamed."""
+    left, paged = set(tensors), list[Event]()
+    for event in events:
+        paged.append(event)
+        if event.op == "compute":
+            effect = graph.effects[event]
+            paged += [Event("page_out", i) for i in effect.makes if i in left]
+            left.difference_update(effect.makes, effect.stores)
+    return paged
 
 
 def heirs_of(graph: CostGraph, events: Sequence[Event]) -> set[int]:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from ..plan.events import Event, candidate_of, fits, tidy, with_frees
+from ..plan.events import Event, candidate_of, fits, tidy, with_frees, with_page_outs
 from ..plan.infeasible import need_of
 from ..plan.placed_plan import PLACEMENT_LIMIT_S, PlacedPlan
-from ..plan.problem import CostGraph, Problem
+from ..plan.problem import Problem
 from ..plan.verify import Totals
 from .modes import Modes
 from .policy import DEFAULT_POLICY, SearchPolicy
@@ -85,7 +85,7 @@ def latest_paged(modes: Modes, ram_bytes: int) -> list[Event] | None:
         ram |= inputs.union(effect.makes)
         ram = {i for i in ram if uses[i] and i not in effect.drops}
         live = sum(nodes[i].bytes for i in ram)
-    return tidy(graph, _with_page_outs(graph, events, written))
+    return tidy(graph, with_page_outs(graph, events, written))
 
 
 def _cheapest_mode(modes: Modes, j: int, ram: set[int], ram_bytes: int) -> int | None:
@@ -98,17 +98,6 @@ def _cheapest_mode(modes: Modes, j: int, ram: set[int], ram_bytes: int) -> int |
         return modes.cost_uj(j, m) + sum(nodes[i].page_in_uj for i in missing)
 
     return min(fitting, key=cost_uj, default=None)
-
-
-def _with_page_outs(graph: CostGraph, events: list[Event], written: set[int]) -> list[Event]:
-    """Page out each tensor of `written` when it is computed, unless it is streamed."""
-    paged: list[Event] = []
-    for event in events:
-        paged.append(event)
-        if event.op == "compute":
-            made = graph.effects[event].makes
-            paged += [Event("page_out", i) for i in made if i in written]
-    return paged
 
 
 def everything_paged(modes: Modes) -> list[Event]:
@@ -126,9 +115,8 @@ def everything_paged(modes: Modes) -> list[Event]:
         m = min(modes.plain[i], key=lambda m: _paged_uj(modes, i, m, i in later), default=0)
         events += [Event("page_in", j) for j in dict.fromkeys(node.whole_inputs(m))]
         events.append(Event("compute", i, m))
-        if (node.keep or i in later) and not node.mode(m).streamed_output:
-            events.append(Event("page_out", i))
-    return with_frees(graph, events)
+    kept = {i for i, node in enumerate(graph.nodes) if node.keep}
+    return with_frees(graph, with_page_outs(graph, events, later | kept))
 
 
 def _paged_uj(modes: Modes, i: int, m: int, has_uses: bool) -> float:

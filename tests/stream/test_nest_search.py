@@ -59,7 +59,13 @@ def walked(nested: NestedOperator) -> Row:
             processor += cpu_us + PRICES.piece_us * pieces
             ends += sum(price(np.array(4 * np.prod(side)))[0] for side in product(*sides))
     wall = float(wall_us(*map(np.array, (processor, parallel, serial, ends))))
-    return (nested.workspace_bytes, wall, energy, nested.loaded_bytes, nested.stored_bytes)
+    return (
+        nested.workspace_bytes,
+        wall,
+        energy,
+        sum(nested.loads.elements()),
+        sum(nested.stores.elements()),
+    )
 
 
 def every_nest(search: NestSearch, cuts: list[Cut | None]) -> dict[object, list[Row]]:

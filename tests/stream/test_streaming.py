@@ -87,7 +87,7 @@ def test_resnet8_has_a_plan_in_an_eighth_of_its_largest_operator() -> None:
         assert mode.workspace_bytes == one.workspace_bytes <= RAM_BYTES
         if number and i % 50 == 0:  # walks take long
             assert (mode.moved_in_bytes, mode.moved_out_bytes) == (
-                one.loaded_bytes, one.stored_bytes
+                sum(one.loads.elements()), sum(one.stores.elements())
             )  # fmt: skip
     plan = solve(problem, Settings(time_limit_s=20, counted=True, gap=0.05))
     assert sum(statement.mode > 0 for statement in plan.statements) > 50
@@ -146,7 +146,7 @@ def test_a_step_of_plain_sgd_writes_at_most_three_slabs_a_token() -> None:
         for number, mode in enumerate(node.modes, 1):
             one = nested(graph, found, name, number, slabs)
             assert (mode.moved_in_bytes, mode.moved_out_bytes) == (
-                one.loaded_bytes, one.stored_bytes
+                sum(one.loads.elements()), sum(one.stores.elements())
             )  # fmt: skip
         word = problem.graph.nodes[problem.graph.index["word"]]
         read = [mode.moved_in_bytes for mode in word.modes if mode.streamed_inputs]

@@ -363,25 +363,12 @@ class NestedOperator:
     @cached_property
     def loads(self) -> Counter[int]:
         """Return how many transfers into RAM move how many bytes."""
-        found: Counter[int] = Counter()
-        for index in range(self.count):
-            if self.nest.operands[index]:
-                found += self.transfers(index)
-        return found
+        return self._transfers(range(self.count))
 
     @cached_property
     def stores(self) -> Counter[int]:
         """Return how many transfers out of RAM move how many bytes."""
-        found: Counter[int] = Counter()
-        for index in range(self.count, len(self.axes)):
-            if self.nest.rings[index]:
-                found += self.transfers(index)
-        return found
+        return self._transfers(range(self.count, len(self.axes)))
 
-    @property
-    def loaded_bytes(self) -> int:
-        return sum(size * count for size, count in self.loads.items())
-
-    @property
-    def stored_bytes(self) -> int:
-        return sum(size * count for size, count in self.stores.items())
+    def _transfers(self, indices: range) -> Counter[int]:
+        return sum((self.transfers(i) for i in indices if self.nest.rings[i]), Counter[int]())

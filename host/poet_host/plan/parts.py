@@ -1,5 +1,7 @@
 """The parts of operands: what a cut of a tensor means for an operator that uses the tensor."""
 
+from collections.abc import Iterator, Mapping
+from itertools import product
 from math import prod
 
 from ..errors import BadInput
@@ -40,6 +42,20 @@ def parts_of(axes: tuple[OperandAxis, ...], cut: Cut | None) -> tuple[int, ...]:
         if rest > 1:
             raise LawError("cut", "an operand is cut along no axis of the operator")
     return tuple(part)
+
+
+def in_parts(steps: Mapping[str, tuple[int, int]]) -> Iterator[tuple[dict[str, int], int]]:
+    """Yield the extents of parts along some axes, each with the number of these parts.
+
+    `steps`: by axis, its size and that of a part. The last part may be smaller.
+    """
+    sides = [
+        [(axis, step, size // step), *([(axis, size % step, 1)] if size % step else [])]
+        for axis, (size, step) in steps.items()
+    ]
+    for combination in product(*sides):
+        extents = {axis: extent for axis, extent, _ in combination}
+        yield extents, prod(times for *_, times in combination)
 
 
 def fit_statistics(operator: Operator, part: tuple[int, ...], cut: Cut | None) -> bool:

@@ -11,7 +11,7 @@ from ..graph.graph import Graph, Node
 from ..graph.operands import Operator, operator_of, part_of
 from ..graph.work import Work, in_tiles, work_of_part
 from ..plan.nests import Loop, Nest, NestedOperator
-from ..plan.parts import LawError
+from ..plan.parts import LawError, in_parts
 from ..plan.problem import CostNode, Problem, Streaming
 from ..profile.profile import Profile
 
@@ -134,19 +134,15 @@ def _sizes(size: int) -> list[int]:
 
 def _times(node: Node, operator: Operator, steps: Steps, prices: _Prices) -> tuple[float, float]:
     """Return the time of the longest cell and of all cells."""
-    sides = []
-    for axis, step in steps.items():
-        size = operator.size(axis)
-        edges = [(axis, size % step, 1)] if size % step else []
-        sides.append([(axis, step, size // step), *edges])
     longest_us = total_us = 0.0
-    for combination in product(*sides):
-        extents = {axis: extent for axis, extent, _ in combination}
+    for extents, number in in_parts(
+        {axis: (operator.size(axis), it) for axis, it in steps.items()}
+    ):
         summed = (axis for axis in extents if axis in operator.summed)
         ends = prod(extents[axis] / operator.size(axis) for axis in summed)
         most_us, one_us = prices.cell_us(_inside(part_of(node, extents), extents), ends)
         longest_us = max(longest_us, most_us)
-        total_us += one_us * prod(times for *_, times in combination)
+        total_us += one_us * number
     return longest_us, total_us
 
 

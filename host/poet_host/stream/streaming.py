@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..graph.work import work_of_part
 from ..packing.blocks import ALIGNMENT
 from ..plan.infeasible import largest_operator_bytes
 from ..plan.nests import Nest
-from ..plan.parts import LawError, fit_statistics
+from ..plan.parts import LawError, fit_statistics, in_parts
 from ..plan.pricing import cost_graph
 from ..plan.problem import Also, CostGraph, CostNode, Mode, Problem, Streaming
 from ..profile.profile import Profile, signature
@@ -339,20 +338,17 @@ def _cells_us(node: Node, profile: Profile, search: NestSearch, cell_us: float) 
 
     `cell_us`: the time of a cell in addition to that of its kernel.
     """
-    sides, operator = [], operator_of(node)
-    for axis, size in search.visited.items():
-        if axis == "pass":  # each pass takes half of the time
-            continue
-        cell = search.cells.get(axis, size)
-        sides.append(
-            [(axis, cell, size // cell), *([(axis, size % cell, 1)] if size % cell else [])]
-        )
+    operator = operator_of(node)
+    steps = {
+        axis: (size, search.cells.get(axis, size))
+        for axis, size in search.visited.items()
+        if axis != "pass"  # each pass takes half of the time
+    }
     total = 0.0
-    for combination in product(*sides):
-        number = prod(times for _, _, times in combination)
-        summed = ((axis, extent) for axis, extent, _ in combination if axis in operator.summed)
-        ends = prod(extent / search.sizes[axis] for axis, extent in summed)
-        part = part_of(node, {axis: extent for axis, extent, _ in combination})
+    for extents, number in in_parts(steps):
+        summed = (axis for axis in extents if axis in operator.summed)
+        ends = prod(extents[axis] / search.sizes[axis] for axis in summed)
+        part = part_of(node, extents)
         total += number * (cell_us + profile.kernel_us(part, partial(work_of_part, part, ends)))
     return total
 
@@ -362,14 +358,10 @@ def _statistics_us(node: Node, profile: Profile, search: NestSearch, cell_us: fl
 
     `cell_us`: see `_cells_us`.
     """
-    sides = []
-    for a, extent in zip(search.axes[-1], search.parts[-1], strict=True):
-        edges = [(a.size % extent, 1)] if a.size % extent else []
-        sides.append([(extent, a.size // extent), *edges])
+    axes = zip("nchw", search.axes[-1], search.parts[-1], strict=True)
     total = 0.0
-    for combination in product(*sides):
-        number = prod(times for _, times in combination)
-        n, c, h, _ = (extent for extent, _ in combination)
+    for extents, number in in_parts({axis: (a.size, part) for axis, a, part in axes}):
+        n, c, h, _ = extents.values()
         part = part_of(node, {"n": n, "c": c, "h": h})
         ends = n * h / (int(node.attrs["n"]) * int(node.attrs["h"]))
         total += number * (cell_us + profile.kernel_us(part, partial(work_of_part, part, ends)))

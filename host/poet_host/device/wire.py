@@ -85,25 +85,21 @@ def _pack(field: Field, value: Any) -> bytes:
 def unpack(fields: Sequence[Field], payload: bytes) -> dict[str, Any]:
     """Return the fields of a payload. Raises WireError if the payload is too short or too long."""
     values: dict[str, Any] = {}
-    at = 0
     for field in fields:
-        if field.type == "bytes":
-            values[field.name] = payload[at:]
-            at = len(payload)
-            continue
-        number = _TYPES.get(field.type)
-        size = struct.calcsize(number) if number else isa.record_size(field.type)
-        if at + size > len(payload):
+        size = len(payload) if field.type == "bytes" else size_of([field])
+        if size > len(payload):
             raise WireError(f"the payload ends before the field {field.name}")
-        raw = payload[at : at + size]
-        if number:
-            values[field.name] = struct.unpack(number, raw)[0]
-        else:
-            values[field.name] = record_type(field.type)(**isa.unpack(field.type, raw))
-        at += size
-    if at != len(payload):
-        raise WireError(f"the payload has {len(payload) - at} bytes after its last field")
+        values[field.name] = _unpack(field.type, payload[:size])
+        payload = payload[size:]
+    if payload:
+        raise WireError(f"the payload has {len(payload)} bytes after its last field")
     return values
+
+
+def _unpack(kind: str, raw: bytes) -> Any:
+    if kind in _TYPES:
+        return struct.unpack(_TYPES[kind], raw)[0]
+    return raw if kind == "bytes" else record_type(kind)(**isa.unpack(kind, raw))
 
 
 def size_of(fields: Sequence[Field]) -> int:

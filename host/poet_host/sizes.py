@@ -14,13 +14,15 @@ _UNITS = {
 }  # fmt: skip
 
 
-def size_bytes(text: str, what: str, also: str = "") -> int:
-    """Return the number of bytes that a text such as `24576`, `24KiB`, `24KB` or `1MiB` states.
+def size_bytes(size: int | str, what: str, also: str = "") -> int:
+    """Return a number of bytes, also of a text such as `24576`, `24KiB`, `24KB` or `1MiB`.
 
     `what` is the name of the size in an error. `also` is added at the end of an error's advice.
     """
-    what = f"{what} {text!r}"
-    found = SIZE.fullmatch(text.strip())
+    if isinstance(size, Integral) and not isinstance(size, bool):
+        return int(size)
+    what = f"{what} {size!r}"
+    found = SIZE.fullmatch(size.strip()) if isinstance(size, str) else None
     unit = found[2].lower() if found else ""
     if found and unit in ("k", "m", "g"):
         binary, decimal = (f"{found[1]}{unit.upper()}{end}" for end in ("iB", "B"))
@@ -32,28 +34,13 @@ def size_bytes(text: str, what: str, also: str = "") -> int:
             f"{what} is not valid: write a number of bytes, such as 24576, or a size, such as "
             f"24KiB or 64MiB{also}"
         )
-    size = Fraction(found[1]) * _UNITS[unit]
-    if size.denominator != 1:
+    count = Fraction(found[1]) * _UNITS[unit]
+    if count.denominator != 1:
         raise BadInput(f"{what} is not a whole number of bytes: write bytes, such as 24576{also}")
-    return bounded(int(size), what)
+    return bounded(int(count), what)
 
 
 def bounded(size: int, what: str) -> int:
     if size > LARGEST_WHOLE:
         raise BadInput(f"{what} is too large: use at most {LARGEST_WHOLE:,} bytes")
     return size
-
-
-def as_bytes(size: int | str, what: str) -> int:
-    """Return the number of bytes of `size`: a number, or a text such as "64KiB".
-
-    `what` is the name of the size in an error.
-    """
-    if isinstance(size, str):
-        return size_bytes(size, what)
-    if not isinstance(size, Integral) or isinstance(size, bool):
-        raise BadInput(
-            f"{what} {size!r} is not valid: write a number of bytes, such as 24576, or a size, "
-            "such as 24KiB"
-        )
-    return int(size)

@@ -20,7 +20,7 @@ from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values, to_named
 from poet_host.plan.limits import ram_bytes
 from poet_host.run.evaluate import Evaluation
-from poet_host.sizes import as_bytes
+from poet_host.sizes import size_bytes
 from support import whole_runs as runs
 from support.sim_helper import needs_compiler
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
@@ -252,7 +252,7 @@ def test_a_port_that_is_nearly_a_word_is_corrected() -> None:
 
 
 def test_sizes_and_shares() -> None:
-    assert as_bytes("64KiB", "a card of") == as_bytes(np.int64(65536), "a card of") == 65536
+    assert size_bytes("64KiB", "a card of") == size_bytes(np.int64(65536), "a card of") == 65536
     assert ram_bytes(24576.0, None) == ram_bytes(np.int64(24576), None) == 24576
     assert ram_bytes("1.5KiB", None) == 1536
     for wrong in ("1.5", 0.5, "0.5B"):

@@ -25,7 +25,7 @@ from poet_host.schedule.schedule import Schedule
 from poet_host.sim.board import SimulatedBoard
 from poet_host.sim.running import POWER_CUT
 from poet_host.sim.simulated_chip import CardFault
-from poet_host.sizes import as_bytes
+from poet_host.sizes import size_bytes
 from support import toy, whole_runs as runs
 from support.command import Command
 from support.plans import plan_of
@@ -68,7 +68,7 @@ def trained(port: str, board: str, **how: Any) -> Run:
 @pytest.mark.parametrize("board", BOARDS)
 def test_the_bits_are_those_of_native_and_of_a_card(board: str) -> None:
     run = trained(f"sim:{board}", board, commit_every=1)
-    assert run.peak_bytes <= as_bytes(BOARDS[board][1], "")
+    assert run.peak_bytes <= size_bytes(BOARDS[board][1], "")
     assert runs.same(run, trained("native", board, arena_bytes="220KiB"))
     assert runs.same(run, runs.train(runs.schedule(BOARDS[board][0]()), steps=STEPS))
     assert [commit.step for commit in run.commits] == [1, 2, 3, 4]

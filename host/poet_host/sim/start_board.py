@@ -16,7 +16,7 @@ from ..firmware_build.bare_metal import build_firmware
 from ..firmware_build.image import read_elf
 from ..firmware_build.native import check_system, linux_boards
 from ..firmware_build.recipe import simulated_boards
-from ..sizes import as_bytes
+from ..sizes import size_bytes
 from ..temporary import remove_leftovers, temporary_file
 from .board import SimulatedBoard
 from .chipfile import load_card, load_chip
@@ -84,10 +84,10 @@ def start_board(
     )
     if card_name is not None:
         load_card(card_name)
-    size_bytes = facts.arena_bytes if arena_bytes is None else as_bytes(arena_bytes, "an arena of")
-    if not 4 <= size_bytes < 2**32:
+    ram_bytes = size_bytes(facts.arena_bytes if arena_bytes is None else arena_bytes, "an arena of")
+    if not 4 <= ram_bytes < 2**32:
         raise BadInput(
-            f"an arena of {size_bytes:,} bytes is impossible: use at least 4 bytes, and less than "
+            f"an arena of {ram_bytes:,} bytes is impossible: use at least 4 bytes, and less than "
             "4 GiB"
         )
 
@@ -97,7 +97,7 @@ def start_board(
         in_c(scene, board)  # report errors before a board starts
 
     def native(image: Path) -> NativeBoard:
-        return NativeBoard(image, size_bytes, board=board, listen=listen, alone=alone)
+        return NativeBoard(image, ram_bytes, board=board, listen=listen, alone=alone)
 
     def simulated(image: Path | None, flash: Path | None = None) -> SimulatedBoard:
         chosen = {"name": card_name} if card_name else {}
@@ -225,9 +225,9 @@ def new_storage(
         ) from error
 
 
-def _prepare(image: Path, size_bytes: int | str) -> None:
+def _prepare(image: Path, image_size: int | str) -> None:
     _remove_temporary_cards()
-    create_storage(image, as_bytes(size_bytes, "a card of"))
+    create_storage(image, size_bytes(image_size, "a card of"))
     with (
         _full_disk_reported(image),
         NativeBoard(image) as board,

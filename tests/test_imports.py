@@ -29,12 +29,12 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 4446, "reference": 1265, "onnx": 4425, "device": 1479, "firmware_build": 1564,
+    "graph": 4446, "reference": 1265, "onnx": 4425, "device": 1475, "firmware_build": 1564,
     "sim": 1565, "profile": 1072, "packing": 378, "plan": 3787, "stream": 2047, "solver": 6734,
     "baselines": 1911, "schedule": 2814, "data": 1891, "card": 1948, "run": 2158, "check": 845,
     "view": 1441, "compare": 469, "package": 1293, "api": 2434, "cli": 3851,
 }  # fmt: skip
-ROOT_LINES = 1565  # of the modules that belong to no room
+ROOT_LINES = 1552  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
     "firmware/include": 2322, "firmware/src": 10491, "firmware/kernels": 8991,

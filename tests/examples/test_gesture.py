@@ -12,7 +12,17 @@ from poet_host.firmware_build.image import read_elf
 from poet_host.firmware_build.stack import stack_bound
 from poet_host.sim.scene import Scene, press
 from support.command import Command
-from support.example import EXAMPLES, Life, build, copy, live, replayed, run_page
+from support.example import (
+    EXAMPLES,
+    RAM_START,
+    Life,
+    build,
+    check_readme,
+    copy,
+    live,
+    replayed,
+    run_page,
+)
 from support.sim_helper import needs_compiler
 
 pytestmark = [needs_compiler, pytest.mark.slow]
@@ -62,8 +72,9 @@ def test_it_learns_through_power_cuts_and_replays(
 def test_it_needs_little_memory(example: Path) -> None:
     image = read_elf(example / "gesture.elf")
     assert stack_bound(image, fpu=False) <= image.sections[".stack"][1]
-    assert image.symbols["bss_end"] - 0x20000000 <= MOST_RAM
+    assert image.symbols["bss_end"] - RAM_START <= MOST_RAM
     assert len(image.flash()[1]) <= MOST_FLASH
+    check_readme(example)
 
 
 def test_the_commands_of_the_tutorial_end_with_the_same_weights(tmp_path: Path) -> None:

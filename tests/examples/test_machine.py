@@ -9,7 +9,7 @@ from poet_host.firmware_build.image import read_elf
 from poet_host.firmware_build.stack import stack_bound
 from poet_host.sim.scene import Scene
 from support.command import Command
-from support.example import build, live, replayed
+from support.example import RAM_START, build, check_readme, live, replayed
 from support.sim_helper import needs_compiler
 
 pytestmark = [needs_compiler, pytest.mark.slow]
@@ -40,5 +40,6 @@ def test_it_learns_through_power_cuts_and_warns(tmp_path: Path, poet_host: Comma
 
     image = read_elf(elf)
     assert stack_bound(image, fpu=False) <= image.sections[".stack"][1]
-    assert image.symbols["bss_end"] - 0x20000000 <= MOST_RAM
+    assert image.symbols["bss_end"] - RAM_START <= MOST_RAM
     assert len(image.flash()[1]) <= MOST_FLASH
+    check_readme(example)

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
 
+import pytest
+from poet_host.firmware_build.image import read_elf
 from poet_host.resources import resource
+from poet_host.schedule.schedule import Schedule
 from poet_host.sim.scene import Scene
 from poet_host.sim.simulated_chip import CardFault, SimulatedChip
 from support.command import Command
 from support.compiler import compiler
 
+RAM_START = 0x20000000
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATH = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
 
@@ -57,6 +61,21 @@ def live(elf: Path, flash: Path, scene: Scene, seconds: float, cut_at: int | Non
         log += chip.take()
     assert end in ("slice", "power cut"), (end, chip.message)
     return Life([line.split() for line in log.decode().splitlines() if line], end, chip)
+
+
+def check_readme(example: Path) -> None:
+    """Assert that an example's README states the sizes of its program, RAM and flash within 1 %."""
+    name = example.name
+    text = (EXAMPLES / name / "README.md").read_text("utf-8")
+    stated = re.findall(r"^\| (\w+).* \| ([\d,]+) bytes \|$", text, re.MULTILINE)
+    image = read_elf(example / f"{name}.elf")
+    arena_bytes = Schedule.load(example / f"{name}.poet").header.arena_bytes
+    sizes = {"arena": arena_bytes, "all": image.symbols["bss_end"] - RAM_START,
+             "flash": len(image.flash()[1])}  # fmt: skip
+    assert {what: int(number.replace(",", "")) for what, number in stated} == pytest.approx(
+        sizes, rel=0.01
+    )
+    assert f"with {image.sections['.stack'][1]:,} bytes of stack" in text
 
 
 def run_page(page: Path, folder: Path, stop: bool = True) -> str:

@@ -5,7 +5,6 @@ import os
 import shutil
 from dataclasses import dataclass
 from importlib.metadata import version
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from .sizes import (
     STACK_BYTES,
     data_bytes,
     flash_bytes,
+    infer_waits_us,
     memory_bytes,
     most_storage_blocks,
 )
@@ -70,12 +70,8 @@ def facts(packaged: Packaged, kind: str) -> dict[str, Any]:
         "step_time_us": step.get("time_us"), "step_energy_uj": step.get("total_energy_uj"),
         "inference_time_us": inference.get("time_us"),
         "inference_energy_uj": inference.get("total_energy_uj"),
-        "infer_waits_us": _sum(step.get("time_us"), inference.get("time_us")),
+        "infer_waits_us": infer_waits_us(packaged, chip),
     }  # fmt: skip
-
-
-def _sum(*times_us: float | None) -> int | None:
-    return None if None in times_us else ceil(sum(it for it in times_us if it is not None))
 
 
 def write(packaged: Packaged, kind: str, folder: Path) -> dict[str, Any]:

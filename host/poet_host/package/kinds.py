@@ -88,7 +88,7 @@ def fact_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"{time('inference_time_us')}, {energy('inference_energy_uj')}",
         ),
         ("longest slice of poll", time("longest_slice_us")),
-        ("infer, if a step runs, takes", time("infer_waits_us")),
+        ("infer, if a step runs, takes about", time("infer_waits_us")),
     ]
 
 

@@ -1,5 +1,7 @@
 """The RAM and the storage that a learner needs: POET_MEMORY_BYTES, and poet_learner_blocks."""
 
+from math import ceil
+
 from .. import isa
 from ..schedule.model import BLOCK, CURRENT
 from ..schedule.own_layout import areas
@@ -12,6 +14,8 @@ LEARNER_BYTES = 1168  # struct poet_learner, on a processor of 32 bits
 STACK_BYTES = {"samd21": 1608, "nrf52840": 1544}
 """What a call of a learner takes of the stack at most, with all kernels, by chip; without what the
 functions of the application and interrupts take."""
+# Time to check and to convert a value of a sample, by chip, on the simulated boards.
+_VALUE_US = {"samd21": 18.0, "nrf52840": 1.5}
 # Code of the library, by chip, built by GCC 12 with -Os: without kernels, of a kernel on average,
 # and of operators that are computed part by part.
 _CODE_BYTES = {"samd21": (38_300, 650, 8_000), "nrf52840": (54_000, 850, 9_300)}
@@ -60,6 +64,16 @@ def flash_bytes(packaged: Packaged, chip: str) -> int | None:
         return None
     code, kernel, parts = _CODE_BYTES[chip]
     return code + kernel * len(packaged.kernels) + parts * packaged.streams + data_bytes(packaged)
+
+
+def infer_waits_us(packaged: Packaged, chip: str) -> int | None:
+    """Return about how long `infer` takes if it must finish a whole step; None: not known."""
+    plans = (it.meta["plan"] for it in (packaged.schedule, packaged.forward))
+    times_us: list[float | None] = [it.get("time_us") for it in plans]
+    known_us = [it for it in times_us if it is not None]
+    if len(known_us) < len(times_us):
+        return None
+    return ceil(sum(known_us) + packaged.sample_values * _VALUE_US.get(chip, 0))
 
 
 def data_bytes(packaged: Packaged) -> int:

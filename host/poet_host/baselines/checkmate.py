@@ -25,7 +25,7 @@ from math import inf
 
 from ..packing.blocks import ALIGNMENT
 from ..plan.completion import complete
-from ..plan.events import events_of
+from ..plan.effects import events_of
 from ..plan.infeasible import largest_operator_bytes
 from ..plan.placed_plan import PlacedPlan, realise
 from ..plan.placement import aligned_graph

@@ -194,7 +194,7 @@ def _failure(
         placement = arrange(graph, smallest, least.least_bytes, limit_s)
         return _Failure(reason, smallest_ram_bytes=placement.height_bytes)
     times = [
-        lanes(problem, complete(graph, one.events, _unlimited(graph, one.events)).statements or ())
+        lanes(problem, complete(graph, one.events, inf).statements or ())
         for one, done in completed
         if done.statements is not None
     ]
@@ -202,8 +202,3 @@ def _failure(
     if limit_us is not None and all(lane.bound_us > limit_us * (1 + TOLERANCE) for lane in times):
         return _Failure("its schedules miss the deadline even if every transfer is hidden", every)
     return _Failure("no placement or order of transfers was found that fits the limits", False)
-
-
-def _unlimited(graph: CostGraph, events: Sequence[Event]) -> int:
-    """Return a RAM budget so large that no tensor has to leave RAM."""
-    return 2 * (sum(n.bytes + n.workspace_bytes for n in graph.nodes) + len(events))

@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from .problem import CostGraph
 
 Op = Literal["compute", "page_in", "page_out", "free", "start"]
-Key = tuple[Op, int, int]  # operation, index of the node, and mode
+Key = tuple[Op, int, int]  # an Event as a plain tuple
+
+
+class Event(NamedTuple):
+    """An operation on a node, without offsets."""
+
+    op: Op
+    node: int  # index in the graph
+    mode: int = 0  # of a compute: the mode in which the node is computed
 
 
 class Place(NamedTuple):
@@ -58,7 +66,7 @@ class Effect(NamedTuple):
 
 
 class Effects(dict[Key, Effect]):
-    """The effects of a graph's statements, by their keys."""
+    """The effects of a graph's statements, by their events."""
 
     def __init__(self, graph: "CostGraph") -> None:
         super().__init__()
@@ -73,14 +81,15 @@ class Effects(dict[Key, Effect]):
         return Effects, (self.graph,)
 
 
-def keys_of(graph: "CostGraph", statements: "Iterable[Statement]") -> list[Key]:
+def events_of(graph: "CostGraph", statements: "Iterable[Statement]") -> list[Event]:
+    """Return the statements as events."""
     index = graph.index
-    return [(it.op, index[it.node], it.mode) for it in statements]
+    return [Event(it.op, index[it.node], it.mode) for it in statements]
 
 
 def effects_of(graph: "CostGraph", statements: "Iterable[Statement]") -> list[Effect]:
     """Return the effect of each statement."""
-    return [graph.effects[key] for key in keys_of(graph, statements)]
+    return [graph.effects[event] for event in events_of(graph, statements)]
 
 
 def effect_of(graph: "CostGraph", op: Op, i: int, mode: int = 0) -> Effect:

@@ -6,21 +6,12 @@ A candidate is a plan made from events. Searches compare candidates.
 from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from .effects import Contents
+from .effects import Contents, Event as Event, events_of as events_of
 from .placed_plan import Effort, Excess, PlacedPlan, realise
-from .plan import Op, Statement
+from .plan import Statement
 from .problem import CostGraph, Problem
 from .timeline import busy_us
-
-
-class Event(NamedTuple):
-    """An operation on a node, without offsets."""
-
-    op: Op
-    node: int  # index in the graph
-    mode: int = 0  # of a compute: the mode in which the node is computed
 
 
 @dataclass(frozen=True)
@@ -68,13 +59,6 @@ def tidy(graph: CostGraph, events: Sequence[Event]) -> list[Event]:
 def statements(graph: CostGraph, events: Sequence[Event]) -> tuple[Statement, ...]:
     """Return the events as statements without offsets."""
     return tuple(Statement(op, graph.nodes[i].name, mode=mode) for op, i, mode in events)
-
-
-def events_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Event]:
-    """Return the statements as events."""
-    return [
-        Event(statement.op, graph.index[statement.node], statement.mode) for statement in statements
-    ]
 
 
 def energy_uj(graph: CostGraph, events: Sequence[Event]) -> float:

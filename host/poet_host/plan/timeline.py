@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .effects import Effect, Key, effects_of, keys_of
+from .effects import Effect, Event, effects_of, events_of
 from .plan import Statement
 from .problem import CostGraph, Problem
 
@@ -118,10 +118,10 @@ class Lanes:
 def lanes(problem: Problem, statements: Sequence[Statement]) -> Lanes:
     """Sum up the busy time of each lane. A transfer takes time in both lanes."""
     graph = problem.graph
-    return Lanes(time_us(graph, statements), *busy_us(graph, keys_of(graph, statements)))
+    return Lanes(time_us(graph, statements), *busy_us(graph, events_of(graph, statements)))
 
 
-def busy_us(graph: CostGraph, events: Iterable[Key]) -> tuple[float, float]:
+def busy_us(graph: CostGraph, events: Iterable[Event]) -> tuple[float, float]:
     """Return the busy times of processor and transfers.
 
     A mode other than 0 occupies both lanes, and so does a step's share of a commit.

@@ -14,7 +14,7 @@ not compute.
 In version 3, a "stored" node may have "stays" or "given", and the graph "commit_every".
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,8 +71,7 @@ def parse_cost_graph(value: Any, where: str = "cost graph") -> CostGraph:
         modes = enumerate(row.get("modes", []), 1)
         found = (_mode(one, i, nodes, order, version, f"{at}, mode {m}") for m, one in modes)
         nodes[i] = replace(nodes[i], modes=tuple(found))
-        for over, mode_at in _overwritten(nodes[i], at):
-            _check_size(nodes[i], nodes[over], mode_at)
+        _check_sizes(nodes[i], nodes, at)
     _check_renewals(nodes, where)
     return replace(graph, nodes=tuple(nodes), may_leave_out=version > 1)
 
@@ -307,13 +306,6 @@ def _whole(row: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, int]:
     }
 
 
-def _overwritten(node: CostNode, where: str) -> Iterator[tuple[int, str]]:
-    """Yield each input that the node overwrites in a mode, and the place of that mode."""
-    for number, mode in enumerate(node.all_modes):
-        if mode.overwrites is not None:
-            yield mode.overwrites, f"{where}, mode {number}" if number else where
-
-
 def _check_renewals(nodes: Sequence[CostNode], where: str) -> None:
     """Raise BadInput if two nodes overwrite a tensor that may stay: only one can take its place."""
     renewed: dict[int, CostNode] = {}
@@ -328,10 +320,13 @@ def _check_renewals(nodes: Sequence[CostNode], where: str) -> None:
                 )
 
 
-def _check_size(node: CostNode, other: CostNode, where: str) -> None:
-    """Raise BadInput if the node differs in size from the input that it overwrites."""
-    if other.bytes != node.bytes:
-        raise BadInput(
-            f"{where}: the node has {node.bytes} bytes, but overwrites {quoted(other.name)} of "
-            f"{other.bytes} bytes. Both sizes must be equal"
-        )
+def _check_sizes(node: CostNode, nodes: Sequence[CostNode], where: str) -> None:
+    """Raise BadInput if the node differs in size from an input that it overwrites in a mode."""
+    for number, mode in enumerate(node.all_modes):
+        other = node if mode.overwrites is None else nodes[mode.overwrites]
+        if other.bytes != node.bytes:
+            at = f"{where}, mode {number}" if number else where
+            raise BadInput(
+                f"{at}: the node has {node.bytes} bytes, but overwrites {quoted(other.name)} of "
+                f"{other.bytes} bytes. Both sizes must be equal"
+            )

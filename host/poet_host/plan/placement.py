@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ..packing.blocks import Block, aligned
 from ..packing.packing import Packing, pack
 from .effects import Contents, effects_of
 from .plan import Statement
-from .problem import CostGraph
+from .problem import CostGraph, CostNode, Mode
+
+_Computed = TypeVar("_Computed", CostNode, Mode)
 
 
 @dataclass(frozen=True)
@@ -189,16 +192,12 @@ def lives_of(graph: CostGraph, statements: Sequence[Statement]) -> list[Life]:
 
 def aligned_graph(graph: CostGraph, unit: int) -> CostGraph:
     """Return the graph with all sizes rounded up to multiples of `unit`, as placement needs."""
-    nodes = tuple(
-        replace(
-            node,
-            bytes=aligned(node.bytes, unit),
-            workspace_bytes=aligned(node.workspace_bytes, unit),
-            modes=tuple(
-                replace(mode, workspace_bytes=aligned(mode.workspace_bytes, unit))
-                for mode in node.modes
-            ),
-        )
+
+    def padded(it: _Computed) -> _Computed:
+        return replace(it, workspace_bytes=aligned(it.workspace_bytes, unit))
+
+    nodes = (
+        replace(padded(node), bytes=aligned(node.bytes, unit), modes=tuple(map(padded, node.modes)))
         for node in graph.nodes
     )
-    return replace(graph, nodes=nodes)
+    return replace(graph, nodes=tuple(nodes))

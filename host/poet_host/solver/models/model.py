@@ -35,6 +35,24 @@ class Model:
         elif (self.page or node.keep) and self.modes.whole[i]:
             self.written[i] = self.program.binary(page_out_uj)
 
+    def add_first(self, t: int, page_out_uj: float) -> Columns:
+        """Add x_tm, with sum_m x_tm = 1. Return the columns by mode; none for a node without modes.
+
+        A kept tensor that no commit writes is paged out, unless the mode streams it.
+        """
+        node = self.graph.nodes[t]
+        if not node.modes:
+            self.program.offset += node.energy_uj
+            return {}
+        written_uj = page_out_uj if t in self.graph.always_written else 0.0
+        costs_uj = (
+            (m, node.mode(m).energy_uj + (0.0 if node.mode(m).streamed_output else written_uj))
+            for m in self.modes.usable[t]
+        )
+        columns = self.first[t] = {m: self.program.binary(cost_uj) for m, cost_uj in costs_uj}
+        self.program.row([(x, 1.0) for x in columns.values()], 1.0, 1.0)
+        return columns
+
     def add_commits(self, value_per_us: float) -> None:
         """Add y_k <= s_i for each kept node k in the place of tensor i that a commit may write.
 

@@ -126,8 +126,6 @@ def _variables(model: SlotModel) -> None:
     may_end_in_ram = set(graph.heirs.values())
     for k, slot in enumerate(model.slots):
         model.by_mode.append(_add_modes(model, slot))
-        if not slot.optional and graph.nodes[slot.node].modes:
-            model.first[slot.node] = model.by_mode[k]
         for i in modes.wanted[slot.node]:
             touches[i].append(_touch(model, k, i))
         touches[slot.node].append(_production_touch(model, k))
@@ -155,26 +153,14 @@ def _variables(model: SlotModel) -> None:
 def _add_modes(model: SlotModel, slot: Slot) -> Columns:
     """Add x_k or x_km of a slot. Return their columns by mode."""
     node, program, modes = model.graph.nodes[slot.node], model.program, model.modes
-    if not node.modes and not slot.optional:
-        program.offset += node.energy_uj
-        return {0: -1}
-    if slot.optional:
-        again = (m for m in modes.whole[slot.node] if m in modes.plain[slot.node])
-        columns = {m: program.binary(node.mode(m).energy_uj) for m in again}
-    else:
-        usable = modes.usable[slot.node]
-        columns = {m: program.binary(_first_uj(model, slot.node, m)) for m in usable}
-    if node.modes and (columns or not slot.optional):
-        lower = 0.0 if slot.optional else 1.0
-        program.row([(x, 1.0) for x in columns.values()], lower, 1.0)
+    if not slot.optional:
+        columns = model.add_first(slot.node, node.page_out_uj)
+        return columns if node.modes else {0: -1}
+    again = (m for m in modes.whole[slot.node] if m in modes.plain[slot.node])
+    columns = {m: program.binary(node.mode(m).energy_uj) for m in again}
+    if node.modes and columns:
+        program.row([(x, 1.0) for x in columns.values()], 0.0, 1.0)
     return columns
-
-
-def _first_uj(model: SlotModel, i: int, m: int) -> float:
-    """Return the energy of a first computation in mode m, with the page-out of a kept tensor."""
-    node = model.graph.nodes[i]
-    is_paged_out = i in model.graph.always_written and not node.mode(m).streamed_output
-    return node.mode(m).energy_uj + (node.page_out_uj if is_paged_out else 0.0)
 
 
 def _touch(model: SlotModel, k: int, i: int) -> _Touch:

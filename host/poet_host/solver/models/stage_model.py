@@ -117,18 +117,12 @@ def build(
 
 def _modes(model: StageModel, t: int) -> Columns:
     """Add x_tm. Return the columns by mode; none for a node without modes."""
-    node, program, modes = model.graph.nodes[t], model.program, model.modes
-    if not node.modes:
-        program.offset += node.energy_uj
-        model.keep(t)
-        return {}
-    columns = {m: program.binary(modes.cost_uj(t, m)) for m in modes.usable[t]}
-    program.row([(x, 1.0) for x in columns.values()], 1.0, 1.0)
-    model.first[t] = columns
-    model.join(t)
-    if t in model.written:
-        model.not_if_left_out(t, [model.written[t]])
-    model.streams(t, columns)
+    columns = model.add_first(t, model.modes.storing_uj[t])
+    if columns:
+        model.join(t)
+        if t in model.written:
+            model.not_if_left_out(t, [model.written[t]])
+        model.streams(t, columns)
     model.keep(t)
     return columns
 

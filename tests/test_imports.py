@@ -30,8 +30,8 @@ ORDER = [
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
     "graph": 4446, "reference": 1265, "onnx": 4425, "device": 1475, "firmware_build": 1564,
-    "sim": 1565, "profile": 1072, "packing": 378, "plan": 3787, "stream": 2047, "solver": 6734,
-    "baselines": 1911, "schedule": 2814, "data": 1891, "card": 1948, "run": 2158, "check": 845,
+    "sim": 1565, "profile": 1072, "packing": 378, "plan": 3774, "stream": 2047, "solver": 6732,
+    "baselines": 1906, "schedule": 2814, "data": 1891, "card": 1948, "run": 2158, "check": 845,
     "view": 1441, "compare": 469, "package": 1303, "api": 2434, "cli": 3851,
 }  # fmt: skip
 ROOT_LINES = 1552  # of the modules that belong to no room

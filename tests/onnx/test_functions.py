@@ -59,3 +59,19 @@ def test_swish() -> None:
     gain = onnx.numpy_helper.to_array(onnx.load_model_from_string(data).graph.initializer[0])
     scaled = x * gain
     assert np.allclose(y, scaled / (1 + np.exp(-scaled / 2)), atol=1e-5)
+
+
+def test_the_bias_of_a_linear_layer_of_zeros_is_trained() -> None:
+    nodes = [
+        helper.make_node("Expand", ["zero", "shape"], ["state"]),
+        helper.make_node("Gemm", ["state", "w", "b"], ["gates"], transB=1),
+        helper.make_node("Mul", ["x", "gates"], ["y"]),
+    ]
+    constants = {
+        "zero": np.float32(0),
+        "shape": np.array([4, 3]),
+        "w": random(5, 3),
+        "b": random(5),
+    }
+    graph = same_as_runtime(model(nodes, (4, 5), constants))
+    assert {node.name for node in graph.trainable} == {"w", "b"}

@@ -382,3 +382,21 @@ def test_modules_that_cannot_run_are_refused_in_a_sentence(
 ) -> None:
     with pytest.raises(poet.BadInput, match=f"^model {type(module).__name__}: .*{named}.*$"):
         loaded(module, x)
+
+
+class Differences(nn.Module):
+    """Takes any number of inputs, and computes what only the newer exporter knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        y: Tensor = self.head(torch.diff(torch.stack(inputs).sum(0), dim=1))
+        return y
+
+
+def test_any_number_of_inputs_by_the_newer_exporter() -> None:
+    graph = poet.load(Differences(), (X, X + 1), batch=2)
+    assert isinstance(graph, Graph)
+    assert {node.name for node in graph.trainable} == {"head.weight", "head.bias"}

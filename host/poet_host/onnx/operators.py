@@ -53,7 +53,8 @@ def _is_row(given: Constant, size: int) -> bool:
 def _matmul(node: ImportedNode) -> Tensor | Deferred:
     if node.is_tensor(1):
         return _product(node)
-    return _linear(node, node.transposed(1, len(node.deferred(0).shape)))
+    rank = len(node.deferred(0).shape) if node.is_tensor(0) else 2
+    return _linear(node, node.transposed(1, rank))
 
 
 def _einsum(node: ImportedNode) -> Deferred:
@@ -137,8 +138,9 @@ def _is_matrix_transpose(side: Deferred) -> bool:
 
 def _linear(node: ImportedNode, weight: Constant) -> Tensor:
     """Add a linear layer on the last axis of the data. `weight` has the shape (outputs, inputs)."""
-    outputs = weight.value.shape[0]
-    return _linear_of(node, node.tensor(0), weight, node.bias(2, outputs, -1))
+    has_bias = node.is_tensor(0) or node.has(2)
+    bias = node.bias(2, weight.value.shape[0], -1) if has_bias else None
+    return _linear_of(node, node.stored(0), weight, bias)
 
 
 def _linear_of(node: ImportedNode, x: Tensor, weight: Constant, bias: Constant | None) -> Tensor:

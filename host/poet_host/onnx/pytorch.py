@@ -19,6 +19,7 @@ from .silence import silence
 from .walk import Untrainable
 
 _REASON_CHARACTERS = 200
+_ANY = inspect.Parameter.VAR_POSITIONAL
 
 
 class _NotExported(BadInput):
@@ -177,7 +178,7 @@ def _input_names(module: Any, count: int) -> list[str]:
     if count == 1:
         return ["data"]
     parameters = inspect.signature(module.forward).parameters.values()
-    names = [it.name for it in parameters if it.kind is not it.VAR_POSITIONAL]
+    names = [it.name for it in parameters if it.kind is not _ANY]
     return names[:count] if len(names) >= count else [f"input{i}" for i in range(1, count + 1)]
 
 
@@ -226,7 +227,11 @@ def _by_older_exporter(module: Any, given: Any, names: list[str]) -> bytes:
 def _by_newer_exporter(module: Any, given: Any, names: list[str]) -> bytes:
     import torch
 
-    batch = torch.export.Dim("batch")
+    sizes = [{0: torch.export.Dim("batch")} for _ in names]
+    kinds = [it.kind for it in inspect.signature(module.forward).parameters.values()]
+    # *inputs of `forward` are one entry: a tuple.
+    first = kinds.index(_ANY) if _ANY in kinds else len(names)
+    rest = (tuple(sizes[first:]),) if _ANY in kinds else ()
     program = torch.onnx.export(
         module,
         _several(given),  # a batch of 1 would be a fixed size
@@ -234,7 +239,7 @@ def _by_newer_exporter(module: Any, given: Any, names: list[str]) -> bytes:
         dynamo=True,
         verbose=False,
         optimize=False,
-        dynamic_shapes=tuple({0: batch} for _ in names),
+        dynamic_shapes=(*sizes[:first], *rest),
     )
     assert program is not None
     return bytes(program.model_proto.SerializeToString())

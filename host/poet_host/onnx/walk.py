@@ -3,7 +3,7 @@
 Each supported operator has a rule in operators.py: a function that takes an ImportedNode.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -26,6 +26,22 @@ class Untrainable(BadInput):
     def __init__(self, message: str, problems: int = 1) -> None:
         super().__init__(message)
         self.problems = problems
+
+
+def _is_linear_of_zeros(node: OnnxNode, inputs: Sequence[object]) -> bool:
+    """Return True for a linear layer of zeros, as of the state before the first GRUCell.
+
+    It stays a layer, so that its bias is trained.
+    """
+    first, weight = [*inputs, None, None][:2]
+    return (
+        node.op in ("Gemm", "MatMul")
+        and isinstance(first, Constant)
+        and isinstance(weight, Constant)
+        and not first.value.any()
+        and not weight.computed
+        and weight.value.dtype == np.float32
+    )
 
 
 class Walk:
@@ -82,7 +98,8 @@ class Walk:
         inputs = [self.values.get(name) for name in node.inputs]
         known = [value for value in inputs if value is None or isinstance(value, Constant)]
         missing = any(name and name not in self.values for name in node.inputs)
-        is_kept = "Random" in node.op or self._is_repeated_for_samples(node)
+        is_kept = "Random" in node.op or _is_linear_of_zeros(node, inputs)
+        is_kept |= self._is_repeated_for_samples(node)
         if missing or len(known) < len(inputs) or is_kept:
             return
         try:

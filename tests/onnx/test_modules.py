@@ -384,7 +384,7 @@ def test_modules_that_cannot_run_are_refused_in_a_sentence(
         loaded(module, x)
 
 
-class Differences(nn.Module):
+class AnyInputs(nn.Module):
     """Takes any number of inputs, and computes what only the newer exporter knows."""
 
     def __init__(self) -> None:
@@ -397,6 +397,6 @@ class Differences(nn.Module):
 
 
 def test_any_number_of_inputs_by_the_newer_exporter() -> None:
-    graph = poet.load(Differences(), (X, X + 1), batch=2)
+    graph = poet.load(AnyInputs(), (X, X + 1), batch=2)
     assert isinstance(graph, Graph)
     assert {node.name for node in graph.trainable} == {"head.weight", "head.bias"}

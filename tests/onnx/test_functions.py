@@ -75,3 +75,15 @@ def test_the_bias_of_a_linear_layer_of_zeros_is_trained() -> None:
     }
     graph = same_as_runtime(model(nodes, (4, 5), constants))
     assert {node.name for node in graph.trainable} == {"w", "b"}
+
+
+def test_a_view_of_a_computed_constant_keeps_its_values() -> None:
+    nodes = [
+        helper.make_node("Add", ["a", "a"], ["twice"]),
+        helper.make_node("Unsqueeze", ["twice", "axes"], ["view"]),
+        helper.make_node("Add", ["x", "view"], ["y"]),
+    ]
+    nodes.insert(0, helper.make_node("Mul", ["x", "g"], ["scaled"]))
+    nodes[-1].input[0] = "scaled"
+    constants = {"a": random(4, 1, 8), "axes": np.array([0]), "g": random(4, 1, 1)}
+    same_as_runtime(model(nodes, IMAGE, constants))

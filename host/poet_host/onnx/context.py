@@ -244,7 +244,8 @@ class Context:
             for constant in given:
                 if constant.computed:
                     value = constant.value.T if constant.source.transposed else constant.value
-                    self.computed[constant.source.names[0]] = value
+                    # A view of a computed constant has another shape than the constant.
+                    self.computed[constant.source.names[0]] = value.reshape(constant.source.shape)
         found = self._parameters[start]
         if found.shape != shape:
             raise Unsupported(

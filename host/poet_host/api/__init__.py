@@ -41,7 +41,7 @@ from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
 from ..profile.profile import Profile, estimate_profile
-from ..run.best import Patience as Patience, patience_for as patience_for
+from ..run.best import patience_for as patience_for
 from ..run.evaluate import Evaluation, Half as Half, accuracy, half_of as half_of
 from ..run.predict import Prediction, check_prediction_file as check_prediction_file
 from ..run.run import Run, weights_sha256

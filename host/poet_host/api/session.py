@@ -1,11 +1,12 @@
 """The chain of a training: what to train, its checks, its beginning, its steps and its files."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from tempfile import gettempdir
+from types import MappingProxyType
 from typing import Any
 
 from ..card.card import check_replaceable, held, nothing_held
@@ -17,9 +18,9 @@ from ..errors import BadInput
 from ..graph.graph import Graph
 from ..graph.weights import Weights, check_starting_values
 from ..profile.profile import board_power
-from ..run.best import Best, Patience
+from ..run.best import Patience
 from ..run.log import Log
-from ..run.run import Run
+from ..run.run import Run, Step
 from ..run.session import Files, Session
 from ..run.train import (
     COMMIT_EVERY,
@@ -49,15 +50,15 @@ class Task:
 def task_of(
     schedule: Schedule | str | Path,
     data: Data,
-    rates: Mapping[str, Any],
+    rates: Mapping[str, Any] = MappingProxyType({}),
     *,
-    epochs: int,
-    steps: int | None,
-    shuffle: bool | None,
+    epochs: int = 1,
+    steps: int | None = None,
+    shuffle: bool | None = None,
     seed: int,
     weights: Weights | str | Path | None,
-    first_step: int,
-    resume: bool,
+    first_step: int = 0,
+    resume: bool = False,
 ) -> Task:
     """Return the task of `train`. `rates`: see with_rates."""
     schedule = as_schedule(schedule)
@@ -115,48 +116,64 @@ def check_training(
     return check_replaceable(device, schedule, connection.written, start.first_step)
 
 
-def begin(
+@contextmanager
+def training_session(
     task: Task,
     connection: Connection,
+    files: Files,
+    about: Mapping[str, Any] = MappingProxyType({}),
     *,
-    erase_card: bool,
-    before_moving: BeforeMoving | None,
-    commit_every: int,
-    checked: Callable[[int | None], object] = lambda replaced: None,
-) -> Training:
-    """Check whether training can begin, and send schedule and weights to the board.
+    erase_card: bool = False,
+    commit_every: int | None = None,
+    patience: Patience | None = None,
+    before_moving: BeforeMoving | None = None,
+    say: Callable[[str], object] | None = None,
+) -> Iterator[Session]:
+    """Check whether training can begin, send schedule and weights, and yield the session.
 
-    `checked` is called before anything is written or erased, with the result of `check_training`.
+    `about` goes to the log, which an exception that leaves the `with` block ends. `say` is called
+    with messages; see Session for None.
     """
-    schedule, data, start = task.schedule, task.data, task.start
-    check_countable(data, task.last)
-    checked(check_training(schedule, connection, data, start, erase_card))
-    before_moving = before_moving or Backup(schedule.graph)
-    if erase_card:
-        connection.device.format()
-    try:
-        training = Training(connection.device, schedule, data, start, before_moving, commit_every)
-    except BaseException as error:
-        if isinstance(before_moving, Backup):
-            before_moving.name_in(error)
-        raise
-    if isinstance(before_moving, Backup):
-        before_moving.remove()
-    return training
+    schedule, data, start, device = task.schedule, task.data, task.start, connection.device
+    report = say or (lambda text: None)
+    with Log(files.log, files.continues) as log:
+        log.check()
+        check_countable(data, task.last)
+        replaced = check_training(schedule, connection, data, start, erase_card)
+        if replaced is not None:
+            report(
+                f"replacing the weights of step {replaced:,} on the card by those of step "
+                f"{start.first_step:,}"
+            )
+        begun = device.info.committed_step if start.resume else start.first_step
+        power = board_power(connection.board, schedule.model.storage)
+        log.begin(about, begun, data.steps_per_epoch, power)
+        if erase_card:
+            device.format()
+        every = commit_every or COMMIT_EVERY
+        backup = _backup(schedule.graph, files.weights, report)
+        with nullcontext(before_moving) if before_moving else backup as keep:
+            training = Training(device, schedule, data, start, keep, every)
+        yield Session(training, log, files, say, patience)
 
 
 def run_training(
-    training: Training,
+    session: Session,
     connection: Connection,
     last: int,
-    on_step: OnStep | None,
     stopped: Callable[[], bool],
-    best: Best | None = None,
+    on_step: OnStep | None = None,
 ) -> Run:
-    """Train until step `last`. `on_step` logs, validates and saves: see run.session."""
-    is_final = (lambda: best.is_final) if best else (lambda: False)
+    """Train until step `last`. `on_step` is called after every step, before `session.on_step`."""
+    training, best = session.training, session.best
+
+    def after_step(step: Step, last: int) -> None:
+        if on_step:
+            on_step(step, last)
+        session.on_step(step, last)
+
     try:
-        run = train_until(training, last, on_step, stopped, is_final)
+        run = train_until(training, last, after_step, stopped, lambda: bool(best and best.is_final))
     except Diverged:  # the exception holds the run and its weights
         connection.written = (training.schedule.model.crc, training.committed)
         raise
@@ -165,76 +182,30 @@ def run_training(
 
 
 @contextmanager
-def training_session(
-    task: Task,
-    connection: Connection,
-    files: Files,
-    about: Mapping[str, Any],
-    *,
-    erase_card: bool,
-    commit_every: int | None,
-    say: Callable[[str], object],
-    patience: Patience,
-) -> Iterator[Session]:
-    """Begin a training with its log, and yield its session. `about` goes to the log.
+def _backup(
+    graph: Graph, path: Path | None, report: Callable[[str], object]
+) -> Iterator[BeforeMoving]:
+    """Provide a callback that keeps a card's weights in a file while the card is rewritten.
 
-    An exception that leaves the `with` block ends the log. `say` is called with messages.
+    If `path` is None, the file is temporary. If the block fails, the error names the file.
     """
-    start, device = task.start, connection.device
-    with Log(files.log, files.continues) as log:
-        log.check()
+    file = path or Path(gettempdir()) / f"poet-weights-{token_hex(8)}.safetensors"
+    kept: int | None = None  # step of the weights in the file; None: no file yet
 
-        def checked(replaced: int | None) -> None:
-            if replaced is not None:
-                say(
-                    f"replacing the weights of step {replaced:,} on the card by those of step "
-                    f"{start.first_step:,}"
-                )
-            begun = device.info.committed_step if start.resume else start.first_step
-            power = board_power(connection.board, task.schedule.model.storage)
-            log.begin(about, begun, task.data.steps_per_epoch, power)
+    def keep(weights: Weights, step: int) -> None:
+        nonlocal kept
+        save_weights(file, graph, weights, step, mode=None if path else 0o600)
+        kept = step
+        report(f"{file} holds the weights of step {step} while the card is rewritten")
 
-        training = begin(
-            task, connection, erase_card=erase_card, checked=checked,
-            before_moving=Backup(task.schedule.graph, files.weights, say),
-            commit_every=commit_every or COMMIT_EVERY,
-        )  # fmt: skip
-        yield Session(training, log, files, say, patience)
-
-
-class Backup:
-    """A file that keeps a card's weights while the card is written in another layout.
-
-    If `path` is None, the file is temporary. `report` is called with a message about the file.
-    """
-
-    def __init__(
-        self,
-        graph: Graph,
-        path: Path | None = None,
-        report: Callable[[str], object] = lambda text: None,
-    ) -> None:
-        self._graph, self._path, self._report = graph, path, report
-        self._is_temporary = path is None
-        # Number of steps that the weights in the file were trained for. None: no file yet.
-        self._step: int | None = None
-
-    def __call__(self, weights: Weights, step: int) -> None:
-        path = self._path or Path(gettempdir()) / f"poet-weights-{token_hex(8)}.safetensors"
-        save_weights(path, self._graph, weights, step, mode=0o600 if self._is_temporary else None)
-        self._path, self._step = path, step
-        self._report(f"{self._path} holds the weights of step {step} while the card is rewritten")
-
-    def name_in(self, error: BaseException) -> None:
-        """Add the path of this backup to the error, if the card may have lost its weights."""
-        if self._step is not None:
+    try:
+        yield keep
+    except BaseException as error:
+        if kept is not None:
             error.args = (
-                f"{error}; the card may have lost its weights of step {self._step}. To continue, "
-                "train with --resume, another file for --save-weights, and --load-weights "
-                f"{self._path}",
+                f"{error}; the card may have lost its weights of step {kept}. To continue, train "
+                f"with --resume, another file for --save-weights, and --load-weights {file}",
             )
-
-    def remove(self) -> None:
-        """Delete the file if it is temporary. Call this once the card holds the weights again."""
-        if self._is_temporary and self._path is not None:
-            self._path.unlink(missing_ok=True)
+        raise
+    if path is None:
+        file.unlink(missing_ok=True)

@@ -10,16 +10,17 @@ from ..card.card_device import CardDevice, job_room_bytes, partition_blocks
 from ..card.card_export import Exported, exported
 from ..card.card_report import CardReport
 from ..card.job import JobState, check_room, job_size, make_job, read_job, write_job
-from ..card.weights import SavedWeights, facts_of_weights, save_weights, write_tensors
+from ..card.weights import SavedWeights, facts_of_weights, write_tensors
 from ..data.facts import DataFacts
 from ..data.fitted import FittedData, adapted
 from ..device.device import Progress
 from ..errors import BadInput
 from ..graph.weights import Weights
-from ..run.best import Best, patience_for
+from ..run.best import patience_for
 from ..run.evaluate import Evaluation, Half, evaluate as evaluate_on
 from ..run.predict import Prediction, predict as predict_on
-from ..run.run import Run, Step
+from ..run.run import Run
+from ..run.session import Files
 from ..run.train import COMMIT_EVERY, BeforeMoving, OnStep, Training, load_schedule, prepare_board
 from ..schedule.decode import decode
 from ..schedule.schedule import Schedule
@@ -27,7 +28,7 @@ from ..schedule.slots import job_block
 from ..sim.native import BLOCK_BYTES, PARTITION_START
 from .connection import Card, Connection
 from .inputs import Data, as_dataset, as_schedule, as_weights, fitted as as_fitted, rate_of
-from .session import begin, check_countable, check_training, run_training, task_of
+from .session import check_countable, check_training, run_training, task_of, training_session
 
 _MIN_IMAGE_BYTES = 64 << 20  # minimum size of a new card image, which is a sparse file
 _MIB = 1 << 20
@@ -98,25 +99,12 @@ def train(
     if patience is not None and best_weights is None:
         raise BadInput("`patience` needs a file for the best weights: pass `best_weights`")
     by = None if best_weights is None else patience_for(task.data, patience)
-    training = begin(
-        task, connection, erase_card=erase_card, before_moving=before_moving,
-        commit_every=commit_every,
-    )  # fmt: skip
-    if best_weights is None or by is None:
-        return run_training(training, connection, task.last, on_step, stopped)
-    graph = task.schedule.graph
-    best = Best(
-        training, Path(best_weights), by,
-        lambda path, weights, step: save_weights(path, graph, weights, step), resume,
-    )  # fmt: skip
-
-    def after_step(step: Step, last: int) -> None:
-        if on_step:
-            on_step(step, last)
-        if step.step % task.data.steps_per_epoch == 0:
-            best.after(training.weights(), step.step)
-
-    return run_training(training, connection, task.last, after_step, stopped, best)
+    files = Files(best=None if best_weights is None else Path(best_weights), continues=resume)
+    with training_session(
+        task, connection, files, erase_card=erase_card, commit_every=commit_every, patience=by,
+        before_moving=before_moving,
+    ) as session:  # fmt: skip
+        return run_training(session, connection, task.last, stopped, on_step)
 
 
 def begin_training(
@@ -132,11 +120,9 @@ def begin_training(
     Trainings on several boards can take turns. The options are those of `train`, and so are the
     errors.
     """
-    task = task_of(
-        schedule, data, {}, epochs=1, steps=None, shuffle=None, seed=seed, weights=weights,
-        first_step=0, resume=False,
-    )  # fmt: skip
-    return begin(task, connection, erase_card=False, before_moving=None, commit_every=COMMIT_EVERY)
+    task = task_of(schedule, data, seed=seed, weights=weights)
+    with training_session(task, connection, Files()) as session:
+        return session.training
 
 
 def evaluate(
@@ -252,8 +238,8 @@ def write_card(
             )
     if first >= last:
         raise BadInput(
-            f"nothing is left to train: step {first} is already done, and training ends after step "
-            f"{last}. Allow more steps or epochs"
+            f"nothing is left to train: step {first:,} is already done, and training ends after "
+            f"step {last:,}. Allow more steps or epochs"
         )
     fitted = adapted(fitted, facts, is_trained=resume or start.weights is not None)
     steps_left, batch = last - first, schedule.graph.batch

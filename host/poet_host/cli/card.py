@@ -134,11 +134,6 @@ def write(given: WriteOptions) -> None:
     first = given.first_step
     weights = api.load_weights(given.load_weights, graph) if given.load_weights else None
     given.check_resume()
-    if first >= last:
-        raise BadInput(
-            f"nothing is left to train: step {first:,} is already done, and training ends after "
-            f"step {last:,}. Allow more --steps or --epochs"
-        )
     size_bytes = api.card_image_bytes(schedule, dataset, last - first) if given.is_new else None
     with (
         api.new_storage(image, size_bytes) if image else nullcontext(given.storage) as file,

@@ -148,7 +148,7 @@ def train(given: TrainOptions) -> int:
     """Train the model of a schedule on a board, and save the weights."""
     given.check()
     task = _task(given)
-    patience = api.patience_for(task.data, given.patience) if given.best else api.Patience()
+    patience = api.patience_for(task.data, given.patience) if given.best else None
     schedule, graph = task.schedule, task.schedule.graph
     _check_space(graph, task.last - task.start.first_step, given)
     ram = api.arena_for(schedule, given.port, given.storage if given.from_board else None)
@@ -171,10 +171,7 @@ def train(given: TrainOptions) -> int:
         ):
             session.report = report
             try:
-                run = api.run_training(
-                    session.training, connection, task.last, session.on_step,
-                    lambda: stopped_by() != 0, session.best,
-                )  # fmt: skip
+                run = api.run_training(session, connection, task.last, lambda: stopped_by() != 0)
             except api.Diverged as error:
                 run, failed = error.run, failure(str(error), error.exit_code)
         _save(session, run, given)

@@ -30,7 +30,7 @@ class Report(Protocol):
 class Files:
     """The files that a training writes, apart from its run."""
 
-    weights: Path
+    weights: Path | None = None
     save_every: int | None = None  # number of steps after which `weights` is written, too
     best: Path | None = None  # the best weights by the held-out samples
     log: Path | None = None
@@ -40,8 +40,8 @@ class Files:
 class Session:
     """Logs steps, validates after epochs, and saves weights during training.
 
-    Validates only if `files.best` is given. `warn` is called with the reason if weights cannot be
-    saved.
+    Validates only if `files.best` is given. If weights cannot be saved, `warn` is called with the
+    reason; without `warn`, PoetError is raised.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class Session:
         training: Training,
         log: Log,
         files: Files,
-        warn: Callable[[str], object],
-        patience: Patience,
+        warn: Callable[[str], object] | None = None,
+        patience: Patience | None = None,
     ) -> None:
         self.training, self.log = training, log
         self.begun = training.committed
@@ -61,7 +61,7 @@ class Session:
         self._files, self._warn = files, warn
         self._losses: list[float] = []  # losses of the steps so far in this epoch
         self.best = (
-            Best(training, files.best, patience, self._checkpoint, files.continues)
+            Best(training, files.best, patience or Patience(), self._checkpoint, files.continues)
             if files.best
             else None
         )
@@ -82,7 +82,7 @@ class Session:
         is_saved = self._files.save_every and step.step % self._files.save_every == 0
         if is_saved or (is_epoch and self.best):
             weights = self.training.weights()
-            if is_saved and step.step < last:
+            if self._files.weights and is_saved and step.step < last:
                 self._checkpoint(self._files.weights, weights, step.step)
             if is_epoch and self.best:
                 text += self._validate(self.best, weights, step.step)
@@ -101,6 +101,8 @@ class Session:
         try:
             self._save(path, weights, step)
         except PoetError as error:
+            if self._warn is None:
+                raise
             if not self.write_error:
                 self._warn(f"weights not saved: {error}")
             self.write_error = str(error)
@@ -113,11 +115,11 @@ class Session:
 
         No weights are saved if step 1 diverged.
         """
-        done = run.last_step or self.begun
-        if not done and run.ended == "not_finite":
+        path, done = self._files.weights, run.last_step or self.begun
+        if path is None or (not done and run.ended == "not_finite"):
             return None
-        self._save(self._files.weights, run.weights, done)
-        return self._files.weights
+        self._save(path, run.weights, done)
+        return path
 
     def end(self, run: Run, error: str = "") -> float | None:
         """Write the end of the log, and return the accuracy on held-out samples.

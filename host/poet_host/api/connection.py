@@ -48,10 +48,7 @@ class Connection(Closing):
     """An open link to a board, as a context manager. `device` sends requests to the board."""
 
     def __init__(
-        self,
-        device: Device,
-        stack: ExitStack,
-        running: NativeBoard | SimulatedBoard | None = None,
+        self, device: Device, stack: ExitStack, running: NativeBoard | SimulatedBoard | None = None
     ) -> None:
         self.device = device
         self.board = device.board

@@ -339,11 +339,7 @@ def encode(
     meta = {
         "board": known.board if known else None,
         "keep_everything": keep
-        and {
-            "peak_bytes": keep.peak_bytes,
-            "time_us": keep.time_us,
-            "energy_uj": keep.energy_uj,
-        },
+        and {"peak_bytes": keep.peak_bytes, "time_us": keep.time_us, "energy_uj": keep.energy_uj},
         "commit": known and _commit(known, costs, plan) if costs.storage else None,
         "costs": dump_cost_graph(costs),
         "slice_us": streaming and streaming.slice_us,

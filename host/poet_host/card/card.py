@@ -97,10 +97,7 @@ def held(device: AnyCard) -> Held | None:
 
 
 def check_replaceable(
-    device: AnyCard,
-    schedule: Schedule,
-    written: tuple[int, int] | None = None,
-    first_step: int = 0,
+    device: AnyCard, schedule: Schedule, written: tuple[int, int] | None = None, first_step: int = 0
 ) -> int | None:
     """Raise BadInput if training would delete weights or a job that the user may still need.
 

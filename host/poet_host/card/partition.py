@@ -13,11 +13,7 @@ _C = isa.constants()
 _ENTRIES = range(446, 510, 16)  # offsets of the partitions' entries in an MBR
 # Where `stores` looks, in blocks: at multiples of an allocation unit (storage prepare, cards of the
 # factory) in the first 32 GiB, of 1 MiB (fdisk) in the first GiB, and at each block of 8 MiB.
-_STARTS = (
-    range(0, 1 << 26, _C["POET_UNIT_BLOCKS"]),
-    range(0, 1 << 21, 2048),
-    range(1 << 14),
-)
+_STARTS = (range(0, 1 << 26, _C["POET_UNIT_BLOCKS"]), range(0, 1 << 21, 2048), range(1 << 14))
 
 
 def in_table(mbr: bytes) -> tuple[int, int] | None:

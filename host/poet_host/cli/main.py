@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from importlib.metadata import version
 from io import TextIOWrapper
 from typing import cast
@@ -12,30 +13,16 @@ from typing import cast
 import click
 
 from ..errors import PoetError, PoetWarning
-from .boards import boards
-from .build import build
-from .card import card
-from .compare import compare
 from .console import emit, failure, say
-from .demo import demo
-from .doctor import doctor
-from .evaluate import evaluate
-from .export import export
-from .flash import flash
-from .info import info
-from .models import models
 from .outputs import checked_outputs
-from .package import package
-from .predict import predict
-from .profile import profile
-from .replay import replay
-from .show import show
 from .signals import INTERRUPTED, Ended, end_by_signals
-from .simulate import simulate
-from .solve import solve
-from .storage import storage
-from .train import train
 
+# Each command is in the file of its name.
+COMMANDS = (
+    "boards", "models", "info", "doctor", "simulate", "build", "flash", "storage", "profile",
+    "solve", "train", "card", "evaluate", "predict", "export", "package", "replay", "show",
+    "compare", "demo",
+)  # fmt: skip
 EPILOG = """Exit codes: 0 done; 1 failed; 2 usage or bad input; 3 no such device; 4 link broke;
 5 infeasible (proved); 6 a schedule was found but not within the wanted gap; 7 none found in time;
 129, 130, 143 ended by SIGHUP (the terminal was closed), by Ctrl-C, by SIGTERM."""
@@ -58,11 +45,8 @@ def commands(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in (
-    boards, models, info, doctor, simulate, build, flash, storage, profile, solve, train, card,
-    evaluate, predict, export, package, replay, show, compare, demo,
-):  # fmt: skip
-    commands.add_command(command)
+for name in COMMANDS:
+    commands.add_command(getattr(import_module(f".{name}", __package__), name))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -110,9 +94,8 @@ def _run(arguments: Sequence[str]) -> int:
 def _fail(arguments: Sequence[str], message: str, code: int) -> int:
     say(f"poet-host: {message}")
     if "--json" in arguments:
-        with suppress(
-            PoetError, BrokenPipeError
-        ):  # of stdout: the first error is the one to report
+        # An error of stdout is not reported, because this error came first.
+        with suppress(PoetError, BrokenPipeError):
             emit(failure(message, code))
     return code
 

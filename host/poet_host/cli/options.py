@@ -188,7 +188,7 @@ class Duration:
         help="Use a new random order of the samples in each epoch.",
     )  # fmt: skip
     balance: bool = option(
-        help="Draw each class equally often: samples of rare classes are repeated.",
+        help="Draw each class equally often: samples of rare classes are repeated."
     )
     epochs: int | None = EPOCHS
     steps: int | None = option(

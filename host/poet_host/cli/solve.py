@@ -12,12 +12,7 @@ from .. import api
 from ..errors import BadInput
 from ..graph.summary import Summary
 from ..plan.limits import check_arena
-from ..plan.whole_training import (
-    battery_of,
-    duration_us,
-    step_deadline_us,
-    whole_training,
-)
+from ..plan.whole_training import battery_of, duration_us, step_deadline_us, whole_training
 from ..solver.solve import DEFAULT_GAP
 from ..stream.traffic import traffic_of
 from ..view.plan_table import (

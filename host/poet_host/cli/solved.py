@@ -8,11 +8,7 @@ EXIT_INFEASIBLE, EXIT_GAP, EXIT_UNKNOWN = 5, 6, 7
 
 
 def state_text(
-    objective: str,
-    value: float | None,
-    bound: float | None,
-    gap: float | None,
-    seconds: float,
+    objective: str, value: float | None, bound: float | None, gap: float | None, seconds: float
 ) -> str:
     """Describe a search: what the best plan so far needs, proved minimum for all plans, and gap."""
 

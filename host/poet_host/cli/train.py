@@ -13,14 +13,7 @@ from ..graph.weights import weight_nodes
 from ..run.session import Files, Session
 from ..run.train import COMMIT_EVERY
 from ..view.listing import counted
-from .console import (
-    emit,
-    failure,
-    progress,
-    say,
-    say_classes,
-    show_table,
-)
+from .console import emit, failure, progress, say, say_classes, show_table
 from .declared import option, takes
 from .options import (
     ERASE_CARD,

@@ -17,10 +17,7 @@ def model_rows(summary: Summary, *, is_assumed: bool) -> list[tuple[str, str]]:
     )
     assumed = " (default; --loss selects another)" if is_assumed else ""
     return [
-        (
-            "parameters",
-            f"{summary.parameters:,}, {summary.trained_parameters:,} of them trained",
-        ),
+        ("parameters", f"{summary.parameters:,}, {summary.trained_parameters:,} of them trained"),
         ("MACs of a sample in the forward pass", f"{summary.macs:,}"),
         ("MACs of a sample in a training step", f"{summary.training_macs:,}"),
         ("loss", f"{summary.loss}{assumed}"),

@@ -170,7 +170,6 @@ def _both(
 
 
 def _priced(graph: Graph, problem: Problem, homes: Mapping[str, int]) -> Problem | None:
-    """Return the problem of planning an inference among the homes; None: it has no solution."""
     assert problem.profile is not None
     priced = replace(
         problem, graph=cost_graph(graph, problem.profile, problem.graph.storage),

@@ -95,7 +95,6 @@ def export(graph: Graph, weights: Weights | str | Path) -> bytes:
 
 
 def _check_name(model: str) -> None:
-    """Raise BadInput, which says what to do, for a folder or a model file of another format."""
     suffix = Path(model).suffix.lower()
     if suffix in _TORCH_FILES:
         raise BadInput(

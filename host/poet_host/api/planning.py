@@ -201,7 +201,6 @@ def search_limit_s(time_limit_s: float, priced_s: float) -> float:
 
 
 def uses_modes(method: str) -> bool:
-    """Return whether a planning method can let operators stream."""
     return method in SCHEDULERS and SCHEDULERS[method].knows_modes
 
 

@@ -279,7 +279,6 @@ def read_card(
 
 
 def _committed(schedule: Schedule, connection: Connection | Card) -> SavedWeights:
-    """Load the schedule, and return the weights on the card."""
     found = resumed(connection.device, schedule)
     return found.weights or SavedWeights(read_weights(connection.device, schedule), found.facts)
 

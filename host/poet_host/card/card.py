@@ -39,7 +39,6 @@ class Held:
         return self.note.facts if self.note else NO_FACTS
 
     def described(self, graph: Graph) -> str:
-        """Describe the card's model, for a message which says that it differs from `graph`."""
         if self.note is None:
             return "another model"
         if self.note.model != graph.name:

@@ -195,7 +195,6 @@ class _Check:
     def slots(
         self, model: Model, names: dict[int, str]
     ) -> tuple[tuple[TensorReport, ...], list[StateReport]]:
-        """Read all slots. Returns the tensors, then the committed state and a state before it."""
         assert self.commit is not None
         found: list[TensorReport] = []
         trailers: dict[str, list[bytes]] = {role: [] for role in _ROLES}
@@ -342,7 +341,6 @@ class _Check:
 
 
 def _holds(tensor: TensorReport, role: str) -> bool:
-    """Return whether the slot of a role, or the slot of a FIXED tensor, is whole."""
     return all(slot.state == "whole" for slot in tensor.slots if slot.role in (role, "fixed"))
 
 

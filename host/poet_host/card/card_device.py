@@ -117,7 +117,6 @@ class CardDevice(CardFile):
         return block
 
     def job_room(self) -> int:
-        """Return the largest number of bytes that a job may take. A schedule must be loaded."""
         return self._range(JOB)[1]
 
     def read(self, object: int, tensor: int, size_bytes: int, *, start: int = 0) -> bytes:
@@ -185,7 +184,6 @@ class CardDevice(CardFile):
         self._trailers = {}
 
     def committed_loss(self) -> float:
-        """Return the loss of the committed step."""
         return self.state().loss
 
 
@@ -194,5 +192,4 @@ AnyCard = Device | CardDevice
 
 
 def partition_blocks(device: AnyCard) -> int:
-    """Return the number of blocks of the card's partition."""
     return device.blocks if isinstance(device, CardDevice) else int(device.hello().storage_blocks)

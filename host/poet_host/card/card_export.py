@@ -31,8 +31,6 @@ class Exported:
 
 @dataclass(frozen=True)
 class _Names:
-    """The names of a model's parameters and states, and where they lie."""
-
     model: str
     shapes: Shapes
     numbers: Mapping[str, int]
@@ -99,7 +97,6 @@ def _names_of_note(card: CardDevice, note: Note | None, schedule: Schedule | Non
 
 
 def _check(names: _Names, model: Model, card: CardDevice) -> None:
-    """Raise BadInput if names do not fit the tensors of a model."""
     for name, source in names.sources.items():
         number, shape = names.numbers.get(name, len(model.tensors)), names.shapes.get(name, ())
         fits = number < len(model.tensors) and model.tensors[number].place in (FIXED, CURRENT)

@@ -115,7 +115,6 @@ def _rank(note: Note | None, committed: int) -> tuple[bool, int]:
 
 
 def newest_note(device: AnyCard, model_crc: int) -> Note | None:
-    """Return the newest note of the model with this CRC."""
     return newest([read_note(device, place) for place in PLACES], model_crc)
 
 

@@ -107,7 +107,6 @@ def _health(check: BoardCheck) -> dict[str, Any] | None:
 
 
 def _card(check: BoardCheck) -> dict[str, Any] | None:
-    """Return poet_card after all transfers, with its registers as hexadecimal digits."""
     if check.card is None:
         return None
     card = check.device.card()

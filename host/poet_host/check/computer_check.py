@@ -151,7 +151,6 @@ def _linux() -> str:
 
 
 def _loaders() -> str:
-    """Describe the upload program of each board. Raises PoetError if a program is missing."""
     found, missing = [], []
     for name in simulated_boards():
         try:
@@ -167,7 +166,6 @@ def _loaders() -> str:
 
 
 def _platformio() -> str:
-    """Describe the PlatformIO program on the PATH, or in the virtual environment of Python."""
     installed = Path(sys.executable).with_name("pio")
     program = shutil.which("pio") or (str(installed) if installed.exists() else None)
     if program is None:

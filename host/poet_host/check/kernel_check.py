@@ -72,7 +72,6 @@ def kernel_runs(
 
 
 def _has(device: Device, kernel: str) -> bool:
-    """Return True if the firmware was built with the kernel."""
     code = isa.kernels()[kernel].code
     return bool(device.info.kernels[code // 32] >> code % 32 & 1)
 

@@ -49,8 +49,6 @@ def card() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """The options of `card write`."""
-
     schedule: Path = SCHEDULE
     data: DataOptions
     image: Path | None = option(
@@ -78,7 +76,6 @@ class WriteOptions:
 
     @property
     def is_new(self) -> bool:
-        """Whether the command creates the image."""
         return self.image is not None and not self.image.exists()
 
     @property
@@ -304,12 +301,6 @@ def check(
     ),
     as_json: bool = JSON,
 ) -> int:
-    """Check a card, and show which of its weights are whole.
-
-    CARD is a card image, or the device of a card. Reads every slot of every tensor, the records,
-    the notes and the job, and writes nothing. The exit code is 1 if something is damaged. Records
-    and slots that a power cut may leave incomplete do not count as damaged.
-    """
     with progress(f"reading {card_path}") as report:
         found = api.check_card(
             card_path, schedule=schedule,

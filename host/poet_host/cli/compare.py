@@ -24,8 +24,6 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """The options of `compare`."""
-
     models: tuple[str, ...] = argument(
         metavar="MODEL...", nargs=-1, required=True, shell_complete=completion.models
     )  # fmt: skip

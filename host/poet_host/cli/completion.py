@@ -25,11 +25,9 @@ def models(context: click.Context, parameter: click.Parameter, incomplete: str) 
 
 
 def boards(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the names of the known boards."""
     return [name for name in api.board_names() if name.startswith(incomplete)]
 
 
 def ports(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the boards that run on this computer, and the serial ports of this computer."""
     found = ["auto", *api.ports_here(), *(port.port for port in api.ports(query=False))]
     return [name for name in found if name.startswith(incomplete)]

@@ -41,12 +41,10 @@ def _stderr() -> Console:
 
 
 def say(message: str) -> None:
-    """Print a message on stderr."""
     _stderr().print(escape(message))
 
 
 def say_classes(classes: Sequence[str]) -> None:
-    """Print the number and the name of each class."""
     if classes:
         say(f"classes: {', '.join(f'{i} {name}' for i, name in enumerate(classes))}")
 
@@ -63,7 +61,6 @@ def failure(message: str, code: int) -> dict[str, object]:
 
 
 def show_text(text: str) -> None:
-    """Print plain text on stdout."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
     sys.stdout.flush()
 

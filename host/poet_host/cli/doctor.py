@@ -73,7 +73,6 @@ def _check_board(port: str, file: Path | None, *, has_card: bool, as_json: bool)
 def _show(
     passed: bool, rows: Sequence[Sequence[str]], facts: Mapping[str, object], as_json: bool
 ) -> int:
-    """Print what was found, and return the exit code of the command."""
     if as_json:
         emit({"ok": passed, **facts})
     else:

@@ -31,8 +31,6 @@ SAMPLES = option(
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """The options of `evaluate`."""
-
     schedule: Path = SCHEDULE
     port: str = PORT
     data: DataOptions
@@ -47,7 +45,6 @@ class EvaluateOptions:
 
 
 def check_weights(port: str | None, storage: Path | None, weights: Path | None) -> None:
-    """Raise BadInput if no option names weights."""
     if weights is None and storage is None and port is not None and api.runs_here(port):
         raise BadInput(
             f"the board {port} has an empty temporary card. Name a card image with weights "

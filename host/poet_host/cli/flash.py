@@ -16,8 +16,6 @@ from .written import WRITTEN_FILE
 
 @dataclass(frozen=True, kw_only=True)
 class FlashOptions:
-    """The options of `flash`."""
-
     board: str = option(
         metavar="BOARD", shell_complete=completion.boards,
         help="Name of the board. `poet-host boards` lists all boards.",

@@ -360,7 +360,6 @@ class SearchOptions:
 
 
 def profile_of(board: str | None, profile_name: str | None) -> api.Profile:
-    """Return the profile that --board and --profile choose."""
     kind: Literal["estimate", "paper"] = "paper" if profile_name == "paper" else "estimate"
     from_board = profile_name in (None, "estimate", "paper")
     if from_board and board is None:

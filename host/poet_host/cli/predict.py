@@ -17,8 +17,6 @@ from .written import WRITTEN_FILE, check_writable
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions:
-    """The options of `predict`."""
-
     schedule: Path = SCHEDULE
     port: str | None = replace(PORT, settings={**PORT.settings, "show_default": "this computer"})
     data: SampleOptions

@@ -20,8 +20,6 @@ PROFILING_BYTES = 64 << 20  # arena of a native board; larger operators are not 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions:
-    """The options of `profile`."""
-
     models: tuple[str, ...] = argument(
         nargs=-1, metavar="[MODEL]...", shell_complete=completion.models
     )  # fmt: skip
@@ -117,7 +115,6 @@ def profile(given: ProfileOptions) -> None:
 def _measured(
     connection: api.Connection, graphs: list[api.Graph], given: ProfileOptions
 ) -> api.Profile:
-    """Return the profile of all graphs, with the powers of the meter if it has a log."""
     measured = None
     for graph in graphs:
         with progress(f"profiling {graph.name} on {connection.board.name}") as report:

@@ -22,8 +22,6 @@ from .signals import stop_requests
 
 @dataclass(frozen=True, kw_only=True)
 class SimulateOptions:
-    """The options of `simulate`."""
-
     board: str = argument(shell_complete=completion.boards)
     arena: str | None = option(
         metavar="SIZE", show_default="the arena of the board",

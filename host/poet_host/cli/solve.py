@@ -46,8 +46,6 @@ from .written import check_writable, output_file
 
 @dataclass(frozen=True, kw_only=True)
 class SolveOptions:
-    """The options of `solve`."""
-
     model: str = MODEL
     board: str | None = board_option("the board of --profile")
     profile_name: str | None = PROFILE
@@ -132,7 +130,6 @@ class SolveOptions:
     as_json: bool = JSON
 
     def check(self) -> None:
-        """Raise BadInput if options exclude or need each other, or a file cannot be written."""
         deadlines = {
             "--deadline": self.deadline, "--deadline-us": self.deadline_us,
             "--finish-in": self.finish_in,
@@ -255,7 +252,6 @@ def _problem(
 def _write(
     graph: api.Graph | api.CostGraph, plan: api.Plan, given: SolveOptions
 ) -> api.Schedule | None:
-    """Write the files, and return the forward program of the schedule."""
     if given.plan_path:
         plan.save(given.plan_path)
         say(f"wrote {given.plan_path}")
@@ -314,7 +310,6 @@ def _profile(
 
 
 def _steps(graph: api.Graph | api.CostGraph, given: SolveOptions) -> int | None:
-    """Return the number of steps of the whole training; None without --data."""
     if given.data.data is None:
         return None
     if isinstance(graph, api.CostGraph):

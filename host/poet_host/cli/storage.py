@@ -49,7 +49,6 @@ def prepare(
 
 
 def check_image(path: Path) -> None:
-    """Raise BadInput if `path` is a device or a folder, which cannot be a card image."""
     if path.exists() and not path.is_file():
         raise BadInput(
             f"{path} is not a regular file. Write an image file, find the device of the card with "

@@ -37,8 +37,6 @@ STEP_BYTES = 512  # upper limit for the size of one step in a run.json file
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """The options of `train`."""
-
     schedule: Path = SCHEDULE
     port: str = PORT
     data: DataOptions
@@ -121,7 +119,6 @@ class TrainOptions:
         )  # fmt: skip
 
     def check(self) -> None:
-        """Raise BadInput if options exclude each other, or a file cannot be written."""
         self.duration.check()
         if self.from_board and self.erase_card:
             raise BadInput("--resume needs the weights on the card: omit --erase-card")
@@ -183,7 +180,6 @@ def train(given: TrainOptions) -> int:
 
 
 def _task(given: TrainOptions) -> api.Task:
-    """Read all files that the options name. Raises BadInput if they do not fit each other."""
     schedule = (
         api.load_package(given.schedule).schedule
         if given.from_samples
@@ -220,7 +216,6 @@ def _task(given: TrainOptions) -> api.Task:
 
 
 def _samples(given: TrainOptions) -> api.Dataset:
-    """Return the samples of a device, which its learner draws."""
     data = given.data
     others = (data.normalize, data.test_split, given.augment)
     if any(it is not None for it in others) or given.duration.balance:
@@ -232,7 +227,6 @@ def _samples(given: TrainOptions) -> api.Dataset:
 
 
 def _about(task: api.Task, connection: api.Connection, given: TrainOptions) -> dict[str, object]:
-    """Return what the first line of the log says of the run."""
     graph, data = task.schedule.graph, task.data
     return {
         "model": graph.name, "board": connection.board.name, "data": data.name,
@@ -271,7 +265,6 @@ def _say_unused(session: Session, last: int, steps: int | None) -> None:
 
 
 def _save(session: Session, run: api.Run, given: TrainOptions) -> None:
-    """Save the weights and the run."""
     weights = session.save(run)
     if given.run_path:
         run.save(given.run_path)
@@ -306,7 +299,6 @@ def _failure(session: Session, run: api.Run, strict_deadline: bool) -> dict[str,
 
 
 def summary(run: api.Run) -> dict[str, object]:
-    """Return the content of run.json without its long lists."""
     return {key: value for key, value in run.to_json().items() if key not in ("steps", "trace")}
 
 

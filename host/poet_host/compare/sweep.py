@@ -114,7 +114,6 @@ class Point:
 
     @property
     def word(self) -> str:
-        """Return the point's text for the progress bar."""
         return f"{self.case.model} {self.case.board} {self.ram_bytes:,} bytes, {self.method}"
 
 
@@ -258,7 +257,6 @@ def file_name(*parts: str) -> str:
 
 
 def slug(case: Case) -> str:
-    """Return the part of a file name that identifies the case."""
     return file_name(case.model, case.board, case.profile)
 
 

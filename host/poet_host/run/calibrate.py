@@ -89,7 +89,6 @@ def observe(training: Training, progress: Progress | None = None) -> Observed:
 
 
 def _stores(training: Training) -> Iterable[tuple[str, Counter[int]]]:
-    """Yield the nodes of the tensors that nests write, and their transfers by size."""
     schedule = training.schedule
     for statement in training.trace.statements:
         if not isinstance(statement, Streamed):
@@ -151,7 +150,6 @@ def _check_us_per_byte(graph: Graph, observed: Observed) -> float:
 
 
 def _extra_us(profile: Profile, outs: Mapping[int, Node], observed: Observed) -> float:
-    """Return by how much the writes of a step exceed the predictions of `profile`."""
     spent_us = fmean(step.writing_us - step.overhead_writing_us for step in observed.steps)
     outs_us = sum(profile.page_out.times_us(node.size_bytes)[0] for node in outs.values())
     nests_us = sum(
@@ -353,7 +351,6 @@ def validation(
 
 
 def _unclaimed(plan: Plan) -> Plan:
-    """Return the plan without its stated costs, so that `verify` does not compare them."""
     return replace(
         plan,
         status="feasible",

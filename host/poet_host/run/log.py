@@ -80,7 +80,6 @@ class Log(Closing):
         self._write({"event": "step", "epoch": epoch, **asdict(step), **energy})
 
     def validated(self, found: Validated) -> None:
-        """Write the loss and the accuracy on the held-out samples after an epoch."""
         self._write({"event": "validation", **found.to_json()})
 
     def end(self, **facts: Any) -> None:
@@ -147,7 +146,6 @@ def _created(path: Path, head: bytes) -> BinaryIO:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Open the file without a buffer, so that a failed write is not repeated later."""
     try:
         if is_stream(path):
             return path.open("wb", buffering=0)

@@ -119,7 +119,6 @@ def _cross_entropy(rows: Array, labels: Array, loss: Loss) -> float:
 
 
 def _differences(rows: Array) -> Array:
-    """Return the second logit minus the first one, for each row."""
     with np.errstate(invalid="ignore"):
         result: Array = rows[:, 1] - rows[:, 0]
         return result

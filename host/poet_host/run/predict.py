@@ -66,11 +66,9 @@ class Prediction(Answers):
 
     @property
     def names(self) -> list[str]:
-        """Return the names of all classes. A class without a name has its number."""
         return [*self.classes, *map(str, range(len(self.classes), self.outputs.shape[-1]))]
 
     def save(self, path: Path | str) -> None:
-        """Write the prediction to a .csv or .npz file. Raises PoetError if that fails."""
         path = Path(path)
         several = self.outputs.dtype.names or ()
         _check_format(path, (self.has_classes and self.outputs.ndim > 2) or bool(several))
@@ -108,7 +106,6 @@ class Prediction(Answers):
             yield [*([next(labels)] if labels else []), *answer, *map(str, row)]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the facts of the prediction, without the answers for single samples."""
         named = ("model", "data", "half", "time_us")
         facts = {name: getattr(self, name) for name in named} | {"samples": len(self.outputs)}
         if self.has_classes:

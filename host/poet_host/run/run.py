@@ -137,7 +137,6 @@ class Run:
 
     @property
     def asleep_share(self) -> float:
-        """Return the share (0 to 1) of the time of all steps in which the processor slept."""
         time_us = sum(step.time_us for step in self.steps)
         return sum(step.asleep_us for step in self.steps) / time_us if time_us else 0.0
 
@@ -197,7 +196,6 @@ class Run:
         return fmean(step.loss for step in some)
 
     def counts(self) -> dict[str, int]:
-        """Return the number of traced statements of each kind in a step."""
         return count(self.trace)
 
     @classmethod

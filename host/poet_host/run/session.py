@@ -28,8 +28,6 @@ class Report(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """The files that a training writes, apart from its run."""
-
     weights: Path | None = None
     save_every: int | None = None  # number of steps after which `weights` is written, too
     best: Path | None = None  # the best weights by the held-out samples

@@ -44,7 +44,6 @@ class Trace:
         return first, min(self.capacity, len(self.statements) - first)
 
     def add(self, records: Iterable[Any]) -> None:
-        """Add the poet_trace records of one step."""
         self.records = tuple(records)
         for record in self.records:
             s, took = record.statement, (record.end - record.begin) % WRAP

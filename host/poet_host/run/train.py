@@ -345,7 +345,6 @@ def load_schedule(device: AnyCard, schedule: Schedule) -> None:
 def _commit(
     device: AnyCard, schedule: Schedule, values: Mapping[str, Array], step: int, facts: DataFacts
 ) -> None:
-    """Load the schedule, write `values`, and let the board commit them as weights after `step`."""
     storage_info(device)
     write_note(device, schedule, facts)
     load_schedule(device, schedule)

@@ -147,7 +147,6 @@ class _Find:
         )
 
     def _missing(self, node: CostNode, index: int) -> tuple[str, ...]:
-        """Return the inputs that must be in RAM for `node`, but are not at statement `index`."""
         node, mode = self._run(node, index)
         names = [self.graph.nodes[i].name for i in node.whole_inputs(mode)]
         return tuple(

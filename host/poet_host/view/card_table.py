@@ -15,7 +15,6 @@ _MAX_ROWS = 20  # of damaged tensors
 
 
 def card_rows(report: CardReport) -> list[Row]:
-    """Return the rows of a table of what a card holds."""
     refused = "" if report.format == FORMAT else " (boards of this version refuse it)"
     rows = [("store", f"format {report.format}{refused}, {report.blocks:,} blocks")]
     newest = max((commit.sequence or 0 for commit in report.commits), default=0)

@@ -245,7 +245,6 @@ def operator_text(
 
 
 def _also_text(statement: Statement) -> str:
-    """Return the other node that a nest computes, and where it goes; empty if there is none."""
     if not isinstance(statement, Streamed) or statement.other is None:
         return ""
     offset = statement.other_offset

@@ -36,7 +36,6 @@ def chrome_trace(schedule: Schedule, views: Sequence[View]) -> dict[str, Any]:
 
 
 def _texts(schedule: Schedule) -> dict[str, Event]:
-    """Return a map from the names of tensors to the `args` of their events in the trace."""
     model = schedule.model
     found: dict[str, Event] = {}
     for number, (name, tensor) in enumerate(zip(schedule.names, model.tensors, strict=True)):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from ..baselines.registry import METHODS, SCHEDULERS, plan_by
 from ..device.board import Board
@@ -264,28 +264,6 @@ def why_no_plan(graph: Graph | CostGraph, plan: Plan) -> str:
     kernels = {node.name: node.op for node in graph} if isinstance(graph, Graph) else {}
     costs = plan.problem.graph if plan.problem else None
     return why_infeasible(plan, costs, lambda name: kernels.get(name, ""))
-
-
-@overload
-def encode(
-    graph: Graph | CostGraph,
-    plan: Plan,
-    /,
-    *,
-    about: Mapping[str, Any] | None = None,
-    forward: bool = True,
-) -> Schedule: ...
-
-
-@overload
-def encode(
-    graph: Graph | CostGraph,
-    profile: Costs | None,
-    plan: Plan,
-    about: Mapping[str, Any] | None = None,
-    *,
-    forward: bool = True,
-) -> Schedule: ...
 
 
 def encode(

@@ -14,6 +14,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     Task,
     TextColumn,
@@ -86,18 +87,19 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str
     console.print(table)
 
 
-class _Bar(BarColumn):
-    """A progress bar. It is shown only if the total is known."""
+class _IfKnown(ProgressColumn):
+    """A column that is shown only if the total is known."""
 
     def render(self, task: Task) -> Any:
-        return Text() if task.total is None else super().render(task)
+        return Text() if task.total is None else super().render(task)  # type: ignore[safe-super]
 
 
-class _Count(MofNCompleteColumn):
-    """The number of finished steps. It is shown only if the total is known."""
+class _Bar(_IfKnown, BarColumn):
+    pass
 
-    def render(self, task: Task) -> Text:
-        return Text() if task.total is None else super().render(task)
+
+class _Count(_IfKnown, MofNCompleteColumn):
+    pass
 
 
 @contextmanager

@@ -194,14 +194,9 @@ def averaged(found: Sequence[Profile]) -> Profile:
     `found`: profiles that differ in nothing else.
     """
     costs = zip(*(astuple(it.statements) for it in found), strict=True)
-    return replace(
-        found[0],
-        statements=StatementCosts(*map(fmean, costs)),
-        page_turn_us=fmean(it.page_turn_us for it in found),
-        renewed_turn_us=fmean(it.renewed_turn_us for it in found),
-        commit_us=fmean(it.commit_us for it in found),
-        check_us_per_byte=fmean(it.check_us_per_byte for it in found),
-    )
+    names = ("page_turn_us", "renewed_turn_us", "commit_us", "check_us_per_byte")
+    means: dict[str, Any] = {name: fmean(getattr(it, name) for it in found) for name in names}
+    return replace(found[0], statements=StatementCosts(*map(fmean, costs)), **means)
 
 
 def _end_us(observed: Observed) -> float:
@@ -333,7 +328,12 @@ def validation(
 
     `costs` must be the cost graph that is made with `profile`.
     """
-    promised = verify(Problem(costs, plan.ram_bytes), _unclaimed(plan))
+    # Without its own costs, which `verify` would compare.
+    bare = Plan(
+        "feasible", plan.ram_bytes, statements=plan.statements,
+        initial_offsets=plan.initial_offsets, commit_every=plan.commit_every,
+    )  # fmt: skip
+    promised = verify(Problem(costs, plan.ram_bytes), bare)
     commit_us, commit_uj = commit_costs(profile, costs, replace(plan, time_us=promised.time_us))
     predicted_us = promised.time_us + commit_us
     base_uj = costs.base_power_uw * predicted_us / 1e6
@@ -347,16 +347,4 @@ def validation(
         fmean(energy_uj(step, profile.power)[1] for step in observed.steps),
         fmean(step.asleep_us / step.time_us for step in observed.steps),
         observed.card_khz,
-    )
-
-
-def _unclaimed(plan: Plan) -> Plan:
-    return replace(
-        plan,
-        status="feasible",
-        energy_uj=None,
-        bound=None,
-        gap=None,
-        time_us=None,
-        total_energy_uj=None,
     )

@@ -1,7 +1,7 @@
 """Run: the results of one training run on a board, as the board itself measured them."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
@@ -19,6 +19,11 @@ FORMAT, VERSION = "poet-run", 1
 Ended = Literal["done", "interrupted", "no_improvement", "not_finite"]
 
 NO_WEIGHTS: Weights = MappingProxyType({})
+# Properties of a Run that its file has, too.
+_DERIVED = (
+    "peak_bytes", "asleep_share", "storage_retries", "erases_per_1000_steps", "restarts", "time_us",
+    "measured_time_us", "overhead_us", "deadline_missed_steps",
+)  # fmt: skip
 _AGAIN = "use a file that `train --run` wrote, or train again"
 
 
@@ -196,7 +201,23 @@ class Run:
         return fmean(step.loss for step in some)
 
     def counts(self) -> dict[str, int]:
-        return count(self.trace)
+        """Return the number of traced statements of each kind in a step."""
+
+        def of(op: str, *, again: bool = False, activation: bool = False) -> int:
+            return sum(
+                it.op == op and it.again >= again and it.activation >= activation
+                for it in self.trace
+            )
+
+        return {
+            "computes": of("compute"),
+            "recomputes": of("compute", again=True),
+            "page_ins": of("page_in"),
+            "page_outs": of("page_out"),
+            "activation_recomputes": of("compute", again=True, activation=True),
+            "activation_page_ins": of("page_in", activation=True),
+            "activation_page_outs": of("page_out", activation=True),
+        }
 
     @classmethod
     def load(cls, path: Path | str, weights: Weights = NO_WEIGHTS) -> "Run":
@@ -211,52 +232,20 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of run.json: all fields but the weights, which have their own file."""
-        named = {
-            name: getattr(self, name)
-            for name in self.__dataclass_fields__
-            if name not in ("steps", "trace", "weights", "classes")
-        }
+        about = asdict(replace(self, weights={}))
+        del about["weights"]
         return {
             "format": FORMAT,
             "version": VERSION,
-            **named,
-            "peak_bytes": self.peak_bytes,
-            "asleep_share": self.asleep_share,
-            "storage_retries": self.storage_retries,
-            "erases_per_1000_steps": self.erases_per_1000_steps,
-            "commits": [asdict(commit) for commit in self.commits],
-            "restarts": self.restarts,
-            "time_us": self.time_us,
-            "measured_time_us": self.measured_time_us,
-            "overhead_us": self.overhead_us,
+            **about,
+            **{name: getattr(self, name) for name in _DERIVED},
             "deadline_missed": self.deadline_missed_steps > 0,
-            "deadline_missed_steps": self.deadline_missed_steps,
             "classes": list(self.classes),
             "loss_first": self.loss("first"),
             "loss_last": self.loss("last"),
             "weights_sha256": weights_sha256(self.weights),
             "counts": self.counts(),
-            "steps": [asdict(step) for step in self.steps],
-            "trace": [asdict(statement) for statement in self.trace],
         }
-
-
-def count(trace: Sequence[Traced]) -> dict[str, int]:
-    def of(op: str, *, again: bool = False, activation: bool = False) -> int:
-        return sum(
-            item.op == op and item.again >= again and item.activation >= activation
-            for item in trace
-        )
-
-    return {
-        "computes": of("compute"),
-        "recomputes": of("compute", again=True),
-        "page_ins": of("page_in"),
-        "page_outs": of("page_out"),
-        "activation_recomputes": of("compute", again=True, activation=True),
-        "activation_page_ins": of("page_in", activation=True),
-        "activation_page_outs": of("page_out", activation=True),
-    }
 
 
 def weights_sha256(weights: Weights) -> str:

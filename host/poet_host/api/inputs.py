@@ -109,30 +109,31 @@ def as_dataset(data: Data, graph: Graph | None = None, labels: bool = True) -> D
     if isinstance(data, Dataset):
         return replace(data, **_halves(vars(data), graph))
     needed = labels and (graph is None or not learns_samples(graph))
-    if not needed and (hasattr(data, "detach") or isinstance(data, np.ndarray)):
-        data = {"x": data}
-    if isinstance(data, Mapping):
-        data = _by_half(data, graph)
-        if not {"x", *(("y",) if needed else ())} <= data.keys() <= set(NAMES):
-            names = array_names(graph)
-            needed_names, others = names[: len(names) // 2], names[len(names) // 2 :]
-            raise BadInput(
-                f"data: a mapping must have the keys {listed(needed_names)}. Its only other keys "
-                f"can be {listed(others)}"
-            )
-        given = _halves(data, graph)
-        if not needed:
-            halves = {"y": "x", "y_test": "x_test"}.items()
-            given = {y: no_labels(given[x]) for y, x in halves if x in given} | given
-        return Dataset("data", **given)
     if isinstance(data, tuple | list):
         if len(data) not in (2, 4):
             raise BadInput(
                 f"data: a {type(data).__name__} of {len(data)} values is not (x, y) or (x, y, "
                 "x_test, y_test): pass one of these, or a poet.Dataset"
             )
-        return Dataset("data", **_halves(dict(zip(NAMES, data, strict=False)), graph))
-    return _read(data, graph)
+        data = dict(zip(NAMES, data, strict=False))
+    elif isinstance(data, Mapping):
+        data = _by_half(data, graph)
+    elif not needed and (hasattr(data, "detach") or isinstance(data, np.ndarray)):
+        data = {"x": data}
+    else:
+        return _read(data, graph)
+    if not {"x", *(("y",) if needed else ())} <= data.keys() <= set(NAMES):
+        names = array_names(graph)
+        needed_names, others = names[: len(names) // 2], names[len(names) // 2 :]
+        raise BadInput(
+            f"data: a mapping must have the keys {listed(needed_names)}. Its only other keys can "
+            f"be {listed(others)}"
+        )
+    given = _halves(data, graph)
+    if not needed:
+        halves = {"y": "x", "y_test": "x_test"}.items()
+        given = {y: no_labels(given[x]) for y, x in halves if x in given} | given
+    return Dataset("data", **given)
 
 
 def _by_half(data: Mapping[str, Any], graph: Graph | None) -> dict[str, Any]:

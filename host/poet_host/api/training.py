@@ -272,7 +272,7 @@ def card_image_bytes(schedule: Schedule, data: FittedData, steps: int) -> int:
 
 def read_card(
     schedule: Schedule | str | Path, connection: Connection | Card
-) -> tuple[JobState | None, Weights]:
+) -> tuple[JobState | None, SavedWeights]:
     """Return progress and losses of training without a host, and the weights on the card."""
     weights = _committed(as_schedule(schedule), connection)
     return read_job(connection.device), weights

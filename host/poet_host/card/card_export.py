@@ -1,19 +1,18 @@
 """Take the weights off a card without a board, by the names in its note or in a schedule."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
 from ..data.facts import NO_FACTS, DataFacts
 from ..errors import BadInput
-from ..graph.source import Source
-from ..graph.weights import Array, file_sources, tensors_of_file, weight_nodes
+from ..graph.weights import Array, tensors_of_file
 from ..schedule.model import CURRENT, FIXED, Model
 from ..schedule.schedule import Schedule
 from .card_device import CardDevice
-from .note import Note, Shapes, newest_note
+from .note import Note, newest_note, note_of
 
 
 @dataclass(frozen=True)
@@ -29,14 +28,6 @@ class Exported:
         return f"<Exported {self.model}: {len(self.tensors)} tensors after step {self.step:,}>"
 
 
-@dataclass(frozen=True)
-class _Names:
-    model: str
-    shapes: Shapes
-    numbers: Mapping[str, int]
-    sources: Mapping[str, Source]  # of those that files of weights contain
-
-
 def exported(
     card: CardDevice, schedule: Schedule | None = None, *, prior: bool = False
 ) -> Exported:
@@ -49,8 +40,7 @@ def exported(
     assert card.commit is not None
     note = newest_note(card, card.commit.model_crc)
     if schedule is not None and schedule.model.crc == card.commit.model_crc:
-        model = schedule.model
-        names = _names_of_schedule(schedule, {name: i for i, name in enumerate(schedule.names)})
+        model, names = schedule.model, note_of(schedule)
     else:
         model = card.model_on_card()
         if model.crc != card.commit.model_crc:
@@ -59,7 +49,7 @@ def exported(
                 "schedule was loaded after training: name the schedule that trained the weights "
                 "with --schedule"
             )
-        names = _names_of_note(card, note, schedule)
+        names = _names(card, note, schedule)
     _check(names, model, card)
     card.check_digest(model, prior=prior)
     values = {
@@ -72,13 +62,7 @@ def exported(
     return Exported(names.model, state.step, note.facts if note else NO_FACTS, tensors)
 
 
-def _names_of_schedule(schedule: Schedule, numbers: Mapping[str, int]) -> _Names:
-    graph = schedule.graph
-    shapes = {node.name: node.shape for node in weight_nodes(graph)}
-    return _Names(graph.name, shapes, numbers, file_sources(graph))
-
-
-def _names_of_note(card: CardDevice, note: Note | None, schedule: Schedule | None) -> _Names:
+def _names(card: CardDevice, note: Note | None, schedule: Schedule | None) -> Note:
     """Return the names of the note, with the places in files from the schedule if there is one."""
     if schedule is None:
         if note is None:
@@ -86,17 +70,17 @@ def _names_of_note(card: CardDevice, note: Note | None, schedule: Schedule | Non
                 f"{card.path} has no note with the names of its weights: name a schedule of the "
                 "model with --schedule NAME.poet"
             )
-        return _Names(note.model, note.shapes, note.numbers, note.sources)
-    names = _names_of_schedule(schedule, note.numbers if note else {})
+        return note
+    names = note_of(schedule)
     if note is None or note.shapes != names.shapes:
         raise BadInput(
             f"{card.path} holds weights of another model than the schedule, "
             f"{schedule.graph.name}: name the schedule that trained them"
         )
-    return names
+    return replace(names, numbers=note.numbers)
 
 
-def _check(names: _Names, model: Model, card: CardDevice) -> None:
+def _check(names: Note, model: Model, card: CardDevice) -> None:
     for name, source in names.sources.items():
         number, shape = names.numbers.get(name, len(model.tensors)), names.shapes.get(name, ())
         fits = number < len(model.tensors) and model.tensors[number].place in (FIXED, CURRENT)

@@ -75,19 +75,26 @@ def write_note(device: AnyCard, schedule: Schedule, facts: DataFacts = NO_FACTS)
         device.write(MODEL, 0, record + content, start=PLACES[1 - newest])
 
 
+def note_of(schedule: Schedule) -> Note:
+    """Return the note of a schedule's model, whose data is not known."""
+    graph = schedule.graph
+    numbers = {name: number for number, name in enumerate(schedule.names)}
+    shapes = {node.name: node.shape for node in weight_nodes(graph)}
+    return Note(schedule.model.crc, graph.name, shapes, numbers, file_sources(graph))
+
+
 def note_content(schedule: Schedule, facts: DataFacts, sequence: int = 2**31) -> bytes | None:
     """Return the content of a note. None: without a note, the model's CRC identifies the weights.
 
     Raises BadInput if it is too large for a card.
     """
-    graph = schedule.graph
-    numbers = {name: number for number, name in enumerate(schedule.names)}
+    note = note_of(schedule)
     about = {
-        "model_crc": schedule.model.crc,
-        "model": graph.name,
+        "model_crc": note.model_crc,
+        "model": note.model,
         "sequence": sequence,
-        "weights": [[node.name, node.shape, numbers[node.name]] for node in weight_nodes(graph)],
-        "sources": {name: asdict(source) for name, source in file_sources(graph).items()},
+        "weights": [[name, shape, note.numbers[name]] for name, shape in note.shapes.items()],
+        "sources": {name: asdict(source) for name, source in note.sources.items()},
         **facts.to_json(),
     }
     content = _packed(about)
@@ -99,7 +106,7 @@ def note_content(schedule: Schedule, facts: DataFacts, sequence: int = 2**31) ->
     if facts == NO_FACTS:
         return None
     raise BadInput(
-        f"{graph.name}: the card has too little space for the names of {len(facts.classes)} "
+        f"{note.model}: the card has too little space for the names of {len(facts.classes)} "
         "classes and the normalisation. Shorten the names or use numbers as labels, and "
         "normalise all values alike (scale, or MEAN:STD)"
     )

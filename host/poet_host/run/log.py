@@ -60,15 +60,19 @@ class Log(Closing):
         resumed run cannot append to it.
         """
         self._per_epoch, self._power, self._ended = per_epoch or 1, power, False
-        head = _head(about, from_step, per_epoch)
-        if self._path is None:
+        head, path = _head(about, from_step, per_epoch), self._path
+        if path is None:
             return
-        if is_stream(self._path) or (self._resume and self._path.exists()):
-            self._file = _opened(self._path)
-        else:
-            self._file = _created(self._path, _line(head))
-            return
-        self._write(head)
+        appends = is_stream(path) or (self._resume and path.exists())
+        try:
+            if not appends:  # an old file stays until the new one has its first line
+                with replacement(path) as new:
+                    new.write_bytes(_line(head))
+            self._file = _opened(path)
+        except OSError as error:
+            raise BadInput(_unwritable(path, error)) from error
+        if appends:
+            self._write(head)
         if self.broken:
             raise BadInput(self.broken)
 
@@ -135,25 +139,13 @@ def _line(row: Mapping[str, Any]) -> bytes:
     return (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def _created(path: Path, head: bytes) -> BinaryIO:
-    """Open a file that has the line `head`, and replaces an old file only once it has this line."""
-    try:
-        with replacement(path) as new:
-            new.write_bytes(head)
-    except OSError as error:
-        raise BadInput(_unwritable(path, error)) from error
-    return _opened(path)
-
-
 def _opened(path: Path) -> BinaryIO:
-    try:
-        if is_stream(path):
-            return path.open("wb", buffering=0)
-        size_bytes = _whole_lines_bytes(path)
-        file = path.open("ab", buffering=0)
-        file.truncate(size_bytes)
-    except OSError as error:
-        raise BadInput(_unwritable(path, error)) from error
+    # Without a buffer, so that a failed write is not repeated later.
+    if is_stream(path):
+        return path.open("wb", buffering=0)
+    size_bytes = _whole_lines_bytes(path)
+    file = path.open("ab", buffering=0)
+    file.truncate(size_bytes)
     return file
 
 

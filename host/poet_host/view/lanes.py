@@ -200,7 +200,7 @@ class _Walk:
                     self._bar(index, "", "wait", timed.begin_us, timed.end_us)
             else:
                 assert timed
-                getattr(self, f"_{statement.op}")(index, statement, timed)
+                self._add(index, statement, timed)
         end_us = max((bar.end_us for bar in self.bars), default=0.0)
         for node in tuple(self.here):
             self._leave(node, len(self.statements), end_us)
@@ -211,7 +211,7 @@ class _Walk:
         name, nodes = statement.node, self.graph.nodes
         [effect] = effects_of(self.graph, [statement])
         kind: Kind = "again" if name in self.done else "forward"
-        self._bar(index, name, "wait", timed.reached_us, timed.begin_us, always=False)
+        self._bar(index, name, "wait", timed.reached_us, timed.begin_us)
         self._bar(index, name, kind, timed.begin_us, timed.end_us)
         if effect.reads or effect.stores:
             self._bar(index, name, "streamed", timed.begin_us, timed.end_us)
@@ -230,23 +230,21 @@ class _Walk:
             self.boxes.append(Box(index, index, name, kind, at, size, *times, workspace=True))
             self._use(timed.end_us, -size)
 
-    def _page_in(self, index: int, statement: Statement, timed: Timed) -> None:
-        """Show a page-in. The tensor occupies RAM as soon as the page-in is queued."""
-        self._bar(index, statement.node, "page_in", timed.begin_us, timed.end_us)
-        times = (timed.reached_us, timed.end_us)
-        self.enter(index, statement.node, "page_in", statement.offset, *times)
+    def _add(self, index: int, statement: Statement, timed: Timed) -> None:
+        op, node = statement.op, statement.node
+        if op == "compute":
+            self._compute(index, statement, timed)
+            return
+        assert op != "start"
+        self._bar(index, node, "wait" if op == "free" else op, timed.begin_us, timed.end_us)
+        if op == "page_in":  # the tensor occupies RAM as soon as the page-in is queued
+            self.enter(index, node, op, statement.offset, timed.reached_us, timed.end_us)
+        elif op == "free":
+            self._leave(node, index, timed.end_us)
 
-    def _page_out(self, index: int, statement: Statement, timed: Timed) -> None:
-        self._bar(index, statement.node, "page_out", timed.begin_us, timed.end_us)
-
-    def _free(self, index: int, statement: Statement, timed: Timed) -> None:
-        self._bar(index, statement.node, "wait", timed.begin_us, timed.end_us, always=False)
-        self._leave(statement.node, index, timed.end_us)
-
-    def _bar(
-        self, index: int, node: str, kind: Kind, begin_us: float, end_us: float, always: bool = True
-    ) -> None:
-        if always or end_us > begin_us:
+    def _bar(self, index: int, node: str, kind: Kind, begin_us: float, end_us: float) -> None:
+        """Show a bar, unless it is a wait of no time for a tensor."""
+        if end_us > begin_us or kind != "wait" or not node:
             self.bars.append(Bar(index, node, kind, begin_us, end_us))
 
     def enter(

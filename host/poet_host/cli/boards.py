@@ -14,17 +14,16 @@ from .options import JSON
 @click.command()
 @takes
 def boards(
-    port: str | None = option(
-        "--port", "-p", metavar="PORT", shell_complete=completion.ports,
-        show_default="ports with known USB ids",
-        help="Query this port in addition to the ports with known USB ids.",
-    ),
+    port: str | None = option(shell_complete=completion.ports),
     as_json: bool = JSON,
-) -> None:  # fmt: skip
+) -> None:
     """List the known boards and the serial ports.
 
     Queries the port that --port names, and each port that has the USB ids of a known board. Sends
     nothing to other ports.
+
+    --port, -p PORT  Query this port in addition to the ports with known USB ids. [default: ports
+        with known USB ids]
     """
     ports = api.ports(port)
     known = [api.load_board(name) for name in api.board_names()]

@@ -17,7 +17,7 @@ from .written import check_writable, output_file
 @takes
 def build(
     board: str = argument(shell_complete=completion.boards),
-    file: Path = output_file("--output", "-o", help="Write the firmware to this file."),
+    file: Path = output_file("--output"),
     model: Path | None = KERNELS_OF,
     as_json: bool = JSON,
 ) -> None:
@@ -25,6 +25,8 @@ def build(
 
     The file is an ELF image, which `poet-host flash` and other tools can upload. For a board that
     runs Linux, the file is an executable program.
+
+    --output, -o FILE  Write the firmware to this file.
     """
     check_writable(file)
     program = api.build(board, kernels_of(model))

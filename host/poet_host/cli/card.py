@@ -4,7 +4,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -20,12 +19,11 @@ from .options import (
     ERASE_CARD,
     JSON,
     SCHEDULE,
+    SEED,
     STORAGE,
-    TRAINING_SEED,
     DataOptions,
     Duration,
     RateOptions,
-    load_weights_option,
 )
 from .storage import check_image
 from .written import WRITTEN_FILE, check_writable, output_argument, output_file
@@ -38,10 +36,6 @@ _PORT = option(
 _CARD = argument(metavar="CARD", type=WRITTEN_FILE)
 
 
-def _schedule_option(default: str, help_text: str) -> Any:
-    return option(metavar="NAME.poet", show_default=default, help=help_text)
-
-
 @click.group()
 def card() -> None:
     """Write the SD card of a board, or read its weights."""
@@ -49,25 +43,29 @@ def card() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
+    """The options of the command.
+
+    --output, -o FILE  Write to this card image, which is created if it does not exist. If the
+        command fails, an existing image stays as it was. Copy the image to an SD card with dd.
+        [default: the card in the board at --port]
+    --load-weights FILE  Start with the weights in this .safetensors file. [default: the weights in
+        the model's .onnx file, or random weights]
+    --resume  Continue with the weights on the card, after the last step that they were trained for.
+        With --load-weights FILE, continue with the weights in FILE instead.
+    --seed N  Random seed for initial weights, sample order and --test-split.
+    """
+
     schedule: Path = SCHEDULE
     data: DataOptions
-    image: Path | None = option(
-        "--output", "-o", type=WRITTEN_FILE, metavar="FILE",
-        show_default="the card in the board at --port",
-        help="Write to this card image, which is created if it does not exist. If the command "
-        "fails, an existing image stays as it was. Copy the image to an SD card with dd.",
-    )  # fmt: skip
+    image: Path | None = option("--output", type=WRITTEN_FILE)
     port: str | None = _PORT
     duration: Duration
     rates: RateOptions
-    load_weights: Path | None = load_weights_option()
-    resume: bool = option(
-        help="Continue with the weights on the card, after the last step that they were trained "
-        "for. With --load-weights FILE, continue with the weights in FILE instead.",
-    )  # fmt: skip
+    load_weights: Path | None = None
+    resume: bool = False
     erase_card: bool = ERASE_CARD
     storage: Path | None = STORAGE
-    seed: int = TRAINING_SEED
+    seed: int = SEED
     as_json: bool = JSON
 
     @property
@@ -84,7 +82,6 @@ class WriteOptions:
         return api.step_of_weights(self.load_weights) if self.resume and self.load_weights else 0
 
     def check(self) -> None:
-        """Raise BadInput if options exclude each other, or a file cannot be written."""
         image = self.image
         if (image is None) == (self.port is None):
             raise BadInput(
@@ -155,21 +152,11 @@ def read(
     schedule: Path = SCHEDULE,
     port: str | None = _PORT,
     storage: Path | None = STORAGE,
-    save_weights: Path | None = output_file(
-        suffix=".safetensors", is_strict=False,
-        help="Write the weights on the card, which are those after the last complete step, to "
-        "this .safetensors file.",
-    ),
-    log_path: Path | None = output_file(
-        "--log", help="Write the loss of each step to this file, as JSON lines."
-    ),
-    samples: Path | None = output_file(
-        suffix=".npz",
-        help="Write the samples that a learner keeps on the card to this .npz file. NAME.poet is "
-        "then the folder of the learner's package.",
-    ),
+    save_weights: Path | None = output_file(suffix=".safetensors", is_strict=False),
+    log_path: Path | None = output_file("--log"),
+    samples: Path | None = output_file(suffix=".npz"),
     as_json: bool = JSON,
-) -> None:  # fmt: skip
+) -> None:
     """Show how far a board has trained without a host.
 
     Reads the card of the board at --port, or the card image --storage. This command stops the
@@ -177,6 +164,12 @@ def read(
 
     If NAME.poet is the folder of a package, the card is that of the device, or --storage is an
     image of all blocks that the device lends to its learner.
+
+    --save-weights FILE  Write the weights on the card, which are those after the last complete
+        step, to this .safetensors file. [default: not written]
+    --log FILE  Write the loss of each step to this file, as JSON lines. [default: not written]
+    --samples FILE  Write the samples that a learner keeps on the card to this .npz file. NAME.poet
+        is then the folder of the learner's package. [default: not written]
     """
     if port is None and storage is None:
         raise BadInput("name the card: an image with --storage FILE, or a board with --port PORT")
@@ -270,17 +263,18 @@ def _learner(
 def export_(
     card_path: Path = _CARD,
     weights: Path = output_argument("WEIGHTS", ".safetensors"),
-    prior: bool = option(help="Take the weights of the step before the last complete step."),
-    schedule: Path | None = _schedule_option(
-        "the names in the card's note",
-        "Take the names of the weights from this schedule of the model.",
-    ),
+    prior: bool = False,
+    schedule: Path | None = None,
     as_json: bool = JSON,
 ) -> None:
     """Write the weights on a card to a file, without a board.
 
     CARD is a card image, or the device of a card. WEIGHTS is a .safetensors file, which is not
     written if the weights are damaged.
+
+    --prior  Take the weights of the step before the last complete step.
+    --schedule NAME.poet  Take the names of the weights from this schedule of the model. [default:
+        the names in the card's note]
     """
     check_writable(weights, read=(card_path, schedule))
     with progress(f"reading {card_path}"):
@@ -294,13 +288,18 @@ def export_(
 @takes
 def check(
     card_path: Path = _CARD,
-    schedule: Path | None = _schedule_option(
-        "the model part on the card",
-        "Find the weights with this schedule, which trained them, if the model part on the card "
-        "is damaged.",
-    ),
+    schedule: Path | None = None,
     as_json: bool = JSON,
 ) -> int:
+    """Check a card, and show which of its weights are whole.
+
+    CARD is a card image, or the device of a card. Reads every slot of every tensor, the records,
+    the notes and the job, and writes nothing. The exit code is 1 if something is damaged. Records
+    and slots that a power cut may leave incomplete do not count as damaged.
+
+    --schedule NAME.poet  Find the weights with this schedule, which trained them, if the model part
+        on the card is damaged. [default: the model part on the card]
+    """
     with progress(f"reading {card_path}") as report:
         found = api.check_card(
             card_path, schedule=schedule,

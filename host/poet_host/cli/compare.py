@@ -14,8 +14,8 @@ from ..baselines.registry import SCHEDULERS
 from ..errors import BadInput
 from . import completion
 from .console import emit, progress, say, show_table, show_text
-from .declared import argument, option, takes
-from .options import JSON, FiniteRange, ModelOptions, SearchOptions, WholeRange, profile_of
+from .declared import FiniteRange, argument, option, takes
+from .options import JSON, ModelOptions, SearchOptions, profile_of
 
 EPILOG = "\b\nMethods:\n" + "\n".join(
     f"  {row.name:<15} {row.description} [{row.citation}]" for row in SCHEDULERS.values()
@@ -24,55 +24,42 @@ EPILOG = "\b\nMethods:\n" + "\n".join(
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
+    """The options of the command.
+
+    --board LIST  Plan for these boards, separated by commas. [default: the boards of --profile]
+    --profile LIST  Sources of the costs, separated by commas: `estimate` (the description of each
+        board), `paper` (the figures of the POET paper) or a file that `poet-host profile` wrote.
+        [default: estimate]
+    --budgets LIST  RAM budgets, separated by commas: bytes, a size such as 24KiB, or a share such
+        as 50%. 100% is the RAM that a training step needs if every tensor stays in RAM.
+    --deadlines LIST  Deadlines of a training step, separated by commas: milliseconds, a multiple
+        such as 1.2x, or none. 1x is the time that the step takes if every tensor stays in RAM.
+    --methods LIST  Planning methods, separated by commas. The list below describes them. [default:
+        all]
+    --gap G  Stop each search when it is proved that any other plan saves at most this share of what
+        the best plan found so far needs (0.01 = 1 %). With 0, it must be proved that no plan is
+        better.
+    --output, -o DIR  Write the table and the plans to this folder. Rows of the table that are
+        already in the folder are not solved again. [default: not written]
+    --jobs, -j N  Number of plans to solve in parallel. [default: the number of processors]
+    --scheduler ADDRESS  Solve on the Dask cluster whose scheduler is at this address, such as
+        tcp://192.168.1.7:8786. Its workers need the same version of poet-host. [default: this
+        computer]
+    """
+
     models: tuple[str, ...] = argument(
         metavar="MODEL...", nargs=-1, required=True, shell_complete=completion.models
     )  # fmt: skip
-    boards: tuple[str, ...] = option(
-        "--board", multiple=True, metavar="LIST", show_default="the boards of --profile",
-        help="Plan for these boards, separated by commas.",
-    )  # fmt: skip
-    profiles: tuple[str, ...] = option(
-        "--profile", multiple=True, metavar="LIST", show_default="estimate",
-        help="Sources of the costs, separated by commas: `estimate` (the description of each "
-        "board), `paper` (the figures of the POET paper) or a file that `poet-host profile` wrote.",
-    )  # fmt: skip
-    budgets: str = option(
-        default="100%,75%,50%,40%,30%", show_default=True, metavar="LIST",
-        help="RAM budgets, separated by commas: bytes, a size such as 24KiB, or a share such as "
-        "50%. 100% is the RAM that a training step needs if every tensor stays in RAM.",
-    )  # fmt: skip
-    deadlines: str = option(
-        default="none", show_default=True, metavar="LIST",
-        help="Deadlines of a training step, separated by commas: milliseconds, a multiple such as "
-        "1.2x, or none. 1x is the time that the step takes if every tensor stays in RAM.",
-    )  # fmt: skip
-    methods: str = option(
-        default=",".join(SCHEDULERS), show_default="all", metavar="LIST",
-        help="Planning methods, separated by commas. The list below describes them.",
-    )  # fmt: skip
+    boards: tuple[str, ...] = option("--board")
+    profiles: tuple[str, ...] = option("--profile")
+    budgets: str = "100%,75%,50%,40%,30%"
+    deadlines: str = "none"
+    methods: str = ",".join(SCHEDULERS)
     search: SearchOptions
-    gap: float = option(
-        type=FiniteRange(0, 1), default=0.0, show_default=True, metavar="G",
-        help="Stop each search when it is proved that any other plan saves at most this share of "
-        "what the best plan found so far needs (0.01 = 1 %). With 0, it must be proved that no "
-        "plan is better.",
-    )  # fmt: skip
-    output: Path | None = option(
-        "--output", "-o", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-        show_default="not written",
-        help="Write the table and the plans to this folder. Rows of the table that are already in "
-        "the folder are not solved again.",
-    )  # fmt: skip
-    jobs: int | None = option(
-        "--jobs", "-j", type=WholeRange(1), metavar="N",
-        show_default="the number of processors",
-        help="Number of plans to solve in parallel.",
-    )  # fmt: skip
-    scheduler: str | None = option(
-        metavar="ADDRESS", show_default="this computer",
-        help="Solve on the Dask cluster whose scheduler is at this address, such as "
-        "tcp://192.168.1.7:8786. Its workers need the same version of poet-host.",
-    )  # fmt: skip
+    gap: float = option(type=FiniteRange(0, 1), default=0.0)
+    output: Path | None = option(type=click.Path(file_okay=False, path_type=Path))
+    jobs: int | None = None
+    scheduler: str | None = None
     model: ModelOptions
     as_json: bool = JSON
 

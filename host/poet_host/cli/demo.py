@@ -20,22 +20,18 @@ PORTS = ("sim:mkr1000", "sim:nrf52840_dk", "native")
 @click.command()
 @takes
 def demo(
-    port: str = option(
-        type=click.Choice(PORTS), default=PORTS[0], show_default=True,
-        help="Board to train on: `sim:BOARD` (a simulated chip) or `native` (a process on this "
-        "computer).",
-    ),
-    out: Path = option(
-        type=click.Path(file_okay=False, path_type=Path), default=Path("poet-demo"),
-        show_default=True, metavar="DIR",
-        help="Write the profile, plan, schedule, measurements and weights to this folder.",
-    ),
+    port: str = option(type=click.Choice(PORTS), default=PORTS[0]),
+    out: Path = option(type=click.Path(file_okay=False, path_type=Path), default=Path("poet-demo")),
     as_json: bool = JSON,
-) -> None:  # fmt: skip
+) -> None:
     """Train a small network in 24 KiB of RAM on a simulated board.
 
     Shows the whole workflow, from a model to trained weights. Compares the trained weights with
     the result of training in unlimited memory. Takes about two minutes.
+
+    --port  Board to train on: `sim:BOARD` (a simulated chip) or `native` (a process on this
+        computer).
+    --out DIR  Write the profile, plan, schedule, measurements and weights to this folder.
     """
     started_s = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)

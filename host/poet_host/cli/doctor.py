@@ -18,26 +18,23 @@ from .written import check_writable, output_file
 @click.command()
 @takes
 def doctor(
-    port: str | None = option(
-        "--port", "-p", metavar="PORT", shell_complete=completion.ports,
-        show_default="this computer is checked",
-        help="Check the board at this port, and not this computer: firmware, last reset, supply, "
-        "card, kernels and link. A port is named as for `profile`. This stops a training step of "
-        "the board. No weights on its card change.",
-    ),
-    bundle: Path | None = output_file(
-        suffix=".zip",
-        help="Write a file about the board that you can send: findings, memory of the firmware, "
-        "times of kernels, registers of the card, and versions.",
-    ),
-    no_storage: bool = option(help="The board has no card, so do not check it."),
+    port: str | None = option(shell_complete=completion.ports),
+    bundle: Path | None = output_file(suffix=".zip"),
+    no_storage: bool = False,
     as_json: bool = JSON,
-) -> int:  # fmt: skip
+) -> int:
     """Check this computer or a board, and say what to do.
 
     Without --port, prints how to install what poet-host needs and this computer lacks. The exit
     code is 1 if poet-host cannot run, or if you have no permission to open the port of a connected
     board. With --port, it is 1 if something on the board is wrong.
+
+    --port, -p PORT  Check the board at this port, and not this computer: firmware, last reset,
+        supply, card, kernels and link. A port is named as for `profile`. This stops a training step
+        of the board. No weights on its card change. [default: this computer is checked]
+    --bundle FILE  Write a file about the board that you can send: findings, memory of the firmware,
+        times of kernels, registers of the card, and versions. [default: not written]
+    --no-storage  The board has no card, so do not check it.
     """
     if port is not None:
         return _check_board(port, bundle, has_card=not no_storage, as_json=as_json)

@@ -10,8 +10,8 @@ import click
 from .. import api
 from ..errors import BadInput
 from .console import emit, progress, say_classes, show_table
-from .declared import option, takes
-from .options import JSON, PORT, SCHEDULE, STORAGE, DataOptions, WholeRange, seed_option
+from .declared import WholeRange, option, takes
+from .options import JSON, PORT, SCHEDULE, SEED, STORAGE, DataOptions
 
 MOST_SHOWN = 12  # classes of a confusion matrix that fits a terminal
 
@@ -31,6 +31,11 @@ SAMPLES = option(
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
+    """The options of the command.
+
+    --seed N  The --seed of the training run, so that --test-split holds out the same samples.
+    """
+
     schedule: Path = SCHEDULE
     port: str = PORT
     data: DataOptions
@@ -38,9 +43,7 @@ class EvaluateOptions:
     half: api.Half | None = HALF
     samples: int | None = SAMPLES
     storage: Path | None = STORAGE
-    seed: int = seed_option(
-        "The --seed of the training run, so that --test-split holds out the same samples."
-    )  # fmt: skip
+    seed: int = SEED
     as_json: bool = JSON
 
 

@@ -16,18 +16,17 @@ from .written import check_writable, output_file
 @takes
 def export(
     schedule: Path = SCHEDULE,
-    weights: Path = option(
-        "--weights", "-w", metavar="FILE",
-        help="Use the trained weights in this .safetensors file, which `poet-host train` wrote.",
-    ),
-    output: Path = output_file(
-        "--output", "-o", suffix=".onnx", help="Write the model to this .onnx file."
-    ),
+    weights: Path = option(),
+    output: Path = output_file(suffix=".onnx"),
     as_json: bool = JSON,
-) -> None:  # fmt: skip
+) -> None:
     """Write the trained model of a schedule to an .onnx file.
 
     The model takes normalised samples: the normalisation of the weights is not part of it.
+
+    --weights, -w FILE  Use the trained weights in this .safetensors file, which `poet-host train`
+        wrote.
+    --output, -o FILE  Write the model to this .onnx file.
     """
     check_writable(output)
     graph = api.Schedule.load(schedule).graph

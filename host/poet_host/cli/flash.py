@@ -16,32 +16,25 @@ from .written import WRITTEN_FILE
 
 @dataclass(frozen=True, kw_only=True)
 class FlashOptions:
-    board: str = option(
-        metavar="BOARD", shell_complete=completion.boards,
-        help="Name of the board. `poet-host boards` lists all boards.",
-    )  # fmt: skip
-    port: str = option(
-        "--port", "-p", default="auto", show_default=True, metavar="PORT",
-        shell_complete=completion.ports,
-        help="Serial port at which the firmware answers after the upload. `auto` chooses the port "
-        "that has the USB ids of the board, if there is exactly one.",
-    )  # fmt: skip
-    upload_port: str | None = option(
-        metavar="PORT", show_default="same as --port",
-        help="Serial port of the boot loader, which receives the firmware.",
-    )  # fmt: skip
-    tool: str | None = option(
-        metavar="PROGRAM", show_default="the first one installed",
-        help="Upload the firmware with this program.",
-    )  # fmt: skip
-    image: Path | None = option(
-        type=WRITTEN_FILE, metavar="FILE", show_default="build the firmware",
-        help="Upload this ELF image instead of a new build.",
-    )  # fmt: skip
+    """The options of the command.
+
+    --board BOARD  Name of the board. `poet-host boards` lists all boards.
+    --port, -p PORT  Serial port at which the firmware answers after the upload. `auto` chooses the
+        port that has the USB ids of the board, if there is exactly one.
+    --upload-port PORT  Serial port of the boot loader, which receives the firmware. [default: same
+        as --port]
+    --tool PROGRAM  Upload the firmware with this program. [default: the first one installed]
+    --image FILE  Upload this ELF image instead of a new build. [default: build the firmware]
+    --recover  Erase the whole chip first. This opens the debug port of an nRF52840 that is closed.
+    """
+
+    board: str = option(shell_complete=completion.boards)
+    port: str = option(default="auto", shell_complete=completion.ports)
+    upload_port: str | None = None
+    tool: str | None = None
+    image: Path | None = option(type=WRITTEN_FILE)
     model: Path | None = KERNELS_OF
-    recover: bool = option(
-        help="Erase the whole chip first. This opens the debug port of an nRF52840 that is closed."
-    )  # fmt: skip
+    recover: bool = False
     as_json: bool = JSON
 
 

@@ -14,7 +14,7 @@ from ..view.listing import slice_texts
 from ..view.model_table import layer_rows, model_rows
 from .console import emit, progress, show_table, show_text
 from .declared import takes
-from .options import JSON, MODEL, PROFILE, ModelOptions, board_option, profile_of
+from .options import BOARD, JSON, MODEL, PROFILE, ModelOptions, profile_of
 
 MAX_ROWS = 40  # largest number of layers in the table that `solve` prints
 
@@ -24,7 +24,7 @@ MAX_ROWS = 40  # largest number of layers in the table that `solve` prints
 def info(
     *,
     model: str = MODEL,
-    board: str | None = board_option("all boards"),
+    board: str | None = BOARD,
     profile_name: str | None = PROFILE,
     options: ModelOptions,
     as_json: bool = JSON,
@@ -33,6 +33,9 @@ def info(
 
     MODEL is a built-in model, an .onnx file, or the .poet file of a schedule. Prints RAM, energy
     and time of a training step on each board.
+
+    --board BOARD  Estimate energy and time from the description of this board. `poet-host boards`
+        lists all boards. [default: all boards]
     """
     graph = _graph(model, options)
     if board or profile_name:

@@ -1,6 +1,5 @@
 """Options that several commands share."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,29 +19,9 @@ from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
 from ..solver.settings import DEFAULT_SETTINGS
 from ..work import UNITS_PER_S
 from . import completion
-from .declared import argument, option
+from .declared import FiniteRange, WholeRange, argument, option
 
 MAX_SEED = 2**31 - 1
-
-
-class WholeRange(click.IntRange):
-    """A click.IntRange whose error says what a whole number looks like."""
-
-    name = "whole number, such as 1000"
-
-
-class FiniteRange(click.FloatRange):
-    """A click.FloatRange that refuses NaN and infinity."""
-
-    name = "number"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        number: float = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
-        return number
 
 
 JSON = option("--json", help="Print one JSON object, and nothing else, on stdout.")
@@ -71,23 +50,8 @@ STORAGE = option(
 )  # fmt: skip
 
 
-def board_option(default: str) -> Any:
-    return option(
-        metavar="BOARD", shell_complete=completion.boards, show_default=default,
-        help="Estimate energy and time from the description of this board. `poet-host boards` "
-        "lists all boards.",
-    )  # fmt: skip
-
-
-def seed_option(help_text: str) -> Any:
-    return option(
-        type=WholeRange(0, MAX_SEED), default=0, show_default=True, metavar="N", help=help_text
-    )
-
-
-TRAINING_SEED = seed_option("Random seed for initial weights, sample order and --test-split.")
-
-
+BOARD = option(shell_complete=completion.boards)
+SEED = option(type=WholeRange(0, MAX_SEED), default=0)
 ERASE_CARD = option(
     "--erase-card",
     help="Erase the card of the board first. All weights on it are lost.",
@@ -125,15 +89,16 @@ EPOCHS = option(
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions:
-    """The samples that a command reads, and how it reads them."""
+    """The samples that a command reads, and how it reads them.
+
+    --normalize HOW  Normalise samples: none, scale (to 0..1), standard (each channel to mean 0 and
+        standard deviation 1) or MEAN:STD (subtract MEAN, divide by STD), such as 0.5:0.25. Trained
+        weights keep the numbers, so later commands need no --normalize. [default: that of the
+        weights, or none]
+    """
 
     data: str = _DATA
-    normalize: str | None = option(
-        metavar="HOW", show_default="that of the weights, or none",
-        help="Normalise samples: none, scale (to 0..1), standard (each channel to mean 0 and "
-        "standard deviation 1) or MEAN:STD (subtract MEAN, divide by STD), such as 0.5:0.25. "
-        "Trained weights keep the numbers, so later commands need no --normalize.",
-    )  # fmt: skip
+    normalize: str | None = None
     header: bool | None = _HEADER
     sample_rate_hz: int = _SAMPLE_RATE
 
@@ -181,20 +146,18 @@ class DataSizeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Duration:
-    """How long a training lasts, and the order of its samples."""
+    """How long a training lasts, and the order of its samples.
 
-    shuffle: bool = option(
-        "--shuffle/--no-shuffle", default=True, show_default=True,
-        help="Use a new random order of the samples in each epoch.",
-    )  # fmt: skip
-    balance: bool = option(
-        help="Draw each class equally often: samples of rare classes are repeated."
-    )
+    --shuffle/--no-shuffle  Use a new random order of the samples in each epoch.
+    --balance  Draw each class equally often: samples of rare classes are repeated.
+    --steps N  Stop after step N. A resumed run continues the count of steps. [default: the end of
+        --epochs]
+    """
+
+    shuffle: bool = True
+    balance: bool = False
     epochs: int | None = EPOCHS
-    steps: int | None = option(
-        type=WholeRange(1), metavar="N", show_default="the end of --epochs",
-        help="Stop after step N. A resumed run continues the count of steps.",
-    )  # fmt: skip
+    steps: int | None = None
 
     @property
     def order(self) -> dict[str, bool]:
@@ -205,70 +168,65 @@ class Duration:
             raise BadInput("--epochs and --steps exclude each other: omit one")
 
 
-def learning_rate_option(default: str) -> Any:
-    return option(
-        "--learning-rate", "--lr", type=FiniteRange(0, min_open=True), metavar="RATE",
-        show_default=default, help="Learning rate of the optimiser.",
-    )  # fmt: skip
-
-
-def momentum_option(default: str, more_help: str = "") -> Any:
-    return option(
-        type=FiniteRange(0, 1, max_open=True), metavar="SHARE", show_default=default,
-        help="Momentum: the share of each update that is added to the next "
-        f"update.{more_help}",
-    )  # fmt: skip
-
-
-def weight_decay_option(default: str) -> Any:
-    return option(
-        type=FiniteRange(0), metavar="FACTOR", show_default=default,
-        help="Weight decay: this multiple of each weight is added to its gradient.",
-    )  # fmt: skip
-
-
 @dataclass(frozen=True, kw_only=True)
 class RateOptions:
-    """The rates of the optimiser that replace those of a schedule."""
+    """The rates of the optimiser that replace those of a schedule.
 
-    learning_rate: float | None = learning_rate_option("that of the schedule")
-    momentum: float | None = momentum_option(
-        "that of the schedule", " Only for schedules that were solved with momentum."
-    )  # fmt: skip
-    weight_decay: float | None = weight_decay_option("that of the schedule")
-    lr_schedule: str | None = option(
-        "--lr-schedule", "--schedule", metavar="HOW", show_default="constant",
-        help="How the learning rate changes: constant; step:EVERY[:FACTOR] multiplies it by FACTOR "
-        "(0.1) after every EVERY steps; cosine[:STEPS[:END]] and linear[:STEPS[:END]] change it to "
-        "END times itself (0) within STEPS steps (until the end). Repeat it with --resume.",
-    )  # fmt: skip
-    warmup: int | None = option(
-        type=WholeRange(1), metavar="N", show_default="0",
-        help="Let the learning rate grow during the first N steps, before --lr-schedule begins: in "
-        "step s it is s / N times itself.",
-    )  # fmt: skip
+    --learning-rate, --lr RATE  Learning rate of the optimiser. [default: that of the schedule]
+    --momentum SHARE  Momentum: the share of each update that is added to the next update. Only for
+        schedules that were solved with momentum. [default: that of the schedule]
+    --weight-decay FACTOR  Weight decay: this multiple of each weight is added to its gradient.
+        [default: that of the schedule]
+    --lr-schedule, --schedule HOW  How the learning rate changes: constant; step:EVERY[:FACTOR]
+        multiplies it by FACTOR (0.1) after every EVERY steps; cosine[:STEPS[:END]] and
+        linear[:STEPS[:END]] change it to END times itself (0) within STEPS steps (until the end).
+        Repeat it with --resume. [default: constant]
+    --warmup N  Let the learning rate grow during the first N steps, before --lr-schedule begins: in
+        step s it is s / N times itself. [default: 0]
+    """
 
-
-def load_weights_option(**settings: Any) -> Any:
-    return option(
-        metavar="FILE", show_default="the weights in the model's .onnx file, or random weights",
-        help="Start with the weights in this .safetensors file.", **settings,
-    )  # fmt: skip
+    learning_rate: float | None = option(type=FiniteRange(0, min_open=True))
+    momentum: float | None = option(type=FiniteRange(0, 1, max_open=True))
+    weight_decay: float | None = option(type=FiniteRange(0))
+    lr_schedule: str | None = None
+    warmup: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(TrainingOptions):
-    """The user's choices for the training step of a model."""
+    """The user's choices for the training step of a model.
 
-    batch: int | None = option(
-        type=WholeRange(1), metavar="N", show_default="the batch of the model, or 1",
-        help="Number of samples in a training step.",
-    )  # fmt: skip
-    sequence_length: int | None = option(
-        type=WholeRange(1), metavar="N", show_default="that of the model",
-        help="Number of tokens in each text, for bert-* models and for .onnx models with a "
-        "dynamic axis for the sequence length.",
-    )  # fmt: skip
+    --batch N  Number of samples in a training step. [default: the batch of the model, or 1]
+    --sequence-length N  Number of tokens in each text, for bert-* models and for .onnx models with
+        a dynamic axis for the sequence length. [default: that of the model]
+    --optimizer  Optimiser that updates the weights. [default: that of a built-in model; sgd for
+        .onnx, or momentum with --momentum]
+    --learning-rate, --lr RATE  Learning rate of the optimiser. [default: that of a built-in model;
+        0.01 for .onnx, 0.001 with adam and adamw]
+    --momentum SHARE  Momentum: the share of each update that is added to the next update. [default:
+        that of a built-in model; 0 for .onnx, 0.9 with --optimizer momentum or nesterov]
+    --weight-decay FACTOR  Weight decay: this multiple of each weight is added to its gradient.
+        [default: 0; 0.01 with adamw]
+    --beta1 SHARE  Share of the average gradient that stays in a step, for adam and adamw. [default:
+        0.9]
+    --beta2 SHARE  The same of the average square, for adam, adamw and rmsprop (there called alpha).
+        [default: 0.999; 0.99 with rmsprop]
+    --epsilon NUMBER  Number in the divisor of adam, adamw and rmsprop. [default: 1e-8]
+    --train PARTS  Parameters to train: `all`, `last:N` (those of the last N layers) and glob
+        patterns of parameter names, joined by commas. !PATTERN leaves some out: `last:3,!*.bias`.
+        lora:RANK[:ALPHA] keeps the weights and trains low-rank adapters of linear layers and
+        convolutions instead, which `export` adds to the weights. [default: all]
+    --batchnorm  Train batchnorm layers, or keep their parameters and statistics frozen. [default:
+        train]
+    --proximal MU  Pull weights to those before the training: MU times the distance is added to each
+        gradient, as FedProx does. [default: 0]
+    --clip-value LIMIT  Limit each element of the gradients to -LIMIT..LIMIT. [default: no limit]
+    --clip-norm LIMIT  Scale all gradients so that their norm together is at most LIMIT. [default:
+        no limit]
+    """
+
+    batch: int | None = None
+    sequence_length: int | None = None
     loss: str | None = option(
         multiple=True, callback=lambda _, __, value: " ".join(value) or None, metavar="LOSS",
         show_default=f"{DEFAULT_LOSS} for an output of (batch, classes)",
@@ -277,77 +235,37 @@ class ModelOptions(TrainingOptions):
         "has several outputs, give the option for each: --loss mask=cross-entropy --loss "
         "box=l1:weight=0.5. Other outputs are left out. Not for built-in models.",
     )  # fmt: skip
-    optimizer: str | None = option(
-        type=click.Choice(OPTIMISERS),
-        show_default="that of a built-in model; sgd for .onnx, or momentum with --momentum",
-        help="Optimiser that updates the weights.",
-    )  # fmt: skip
-    learning_rate: float | None = learning_rate_option(
-        "that of a built-in model; 0.01 for .onnx, 0.001 with adam and adamw"
-    )  # fmt: skip
-    momentum: float | None = momentum_option(
-        "that of a built-in model; 0 for .onnx, 0.9 with --optimizer momentum or nesterov"
-    )  # fmt: skip
-    weight_decay: float | None = weight_decay_option("0; 0.01 with adamw")
-    beta1: float | None = option(
-        type=FiniteRange(0, 1, max_open=True), metavar="SHARE", show_default="0.9",
-        help="Share of the average gradient that stays in a step, for adam and adamw.",
-    )  # fmt: skip
-    beta2: float | None = option(
-        type=FiniteRange(0, 1, max_open=True), metavar="SHARE",
-        show_default="0.999; 0.99 with rmsprop",
-        help="The same of the average square, for adam, adamw and rmsprop (there called alpha).",
-    )  # fmt: skip
-    epsilon: float | None = option(
-        type=FiniteRange(0), metavar="NUMBER", show_default="1e-8",
-        help="Number in the divisor of adam, adamw and rmsprop.",
-    )  # fmt: skip
-    train: str | None = option(
-        metavar="PARTS", show_default="all",
-        help="Parameters to train: `all`, `last:N` (those of the last N layers) and glob patterns "
-        "of parameter names, joined by commas. !PATTERN leaves some out: `last:3,!*.bias`. "
-        "lora:RANK[:ALPHA] keeps the weights and trains low-rank adapters of linear layers and "
-        "convolutions instead, which `export` adds to the weights.",
-    )  # fmt: skip
-    batchnorm: str | None = option(
-        type=click.Choice(BATCHNORM), show_default="train",
-        help="Train batchnorm layers, or keep their parameters and statistics frozen.",
-    )  # fmt: skip
-    proximal: float | None = option(
-        type=FiniteRange(0), metavar="MU", show_default="0",
-        help="Pull weights to those before the training: MU times the distance is added to each "
-        "gradient, as FedProx does.",
-    )  # fmt: skip
-    clip_value: float | None = option(
-        type=FiniteRange(0, min_open=True), metavar="LIMIT", show_default="no limit",
-        help="Limit each element of the gradients to -LIMIT..LIMIT.",
-    )  # fmt: skip
-    clip_norm: float | None = option(
-        type=FiniteRange(0, min_open=True), metavar="LIMIT", show_default="no limit",
-        help="Scale all gradients so that their norm together is at most LIMIT.",
-    )  # fmt: skip
+    optimizer: str | None = option(type=click.Choice(OPTIMISERS))
+    learning_rate: float | None = option(type=FiniteRange(0, min_open=True))
+    momentum: float | None = option(type=FiniteRange(0, 1, max_open=True))
+    weight_decay: float | None = option(type=FiniteRange(0))
+    beta1: float | None = option(type=FiniteRange(0, 1, max_open=True))
+    beta2: float | None = option(type=FiniteRange(0, 1, max_open=True))
+    epsilon: float | None = option(type=FiniteRange(0))
+    train: str | None = None
+    batchnorm: str | None = option(type=click.Choice(BATCHNORM))
+    proximal: float | None = option(type=FiniteRange(0))
+    clip_value: float | None = option(type=FiniteRange(0, min_open=True))
+    clip_norm: float | None = option(type=FiniteRange(0, min_open=True))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """What a search minimises, and when it ends."""
+    """What a search minimises, and when it ends.
 
-    objective: Objective = option(
-        type=click.Choice(OBJECTIVES), default=DEFAULT_OBJECTIVE, show_default=True, metavar="WHAT",
-        help="What the plan minimises: energy (all that the battery loses in a step), "
-        "added-energy (the same without the power of the sleeping board) or time.",
-    )  # fmt: skip
-    time_limit: float | None = option(
-        type=FiniteRange(0.1), show_default="60", metavar="S",
-        help="Time limit of making a plan, in seconds: pricing of streamed operators and search. "
-        "Methods other than poet's count their work instead, in seconds of an idle computer.",
-    )  # fmt: skip
-    work_limit: float | None = option(
-        type=FiniteRange(1), metavar="N", show_default="the limit of --time-limit",
-        help="Stop after N units of counted work, instead of --time-limit. The searches run in "
-        "turn, and equal input gives equal plans on every computer. 1,000 units take roughly a "
-        "second.",
-    )  # fmt: skip
+    --objective WHAT  What the plan minimises: energy (all that the battery loses in a step),
+        added-energy (the same without the power of the sleeping board) or time.
+    --time-limit S  Time limit of making a plan, in seconds: pricing of streamed operators and
+        search. Methods other than poet's count their work instead, in seconds of an idle computer.
+        [default: 60]
+    --work-limit N  Stop after N units of counted work, instead of --time-limit. The searches run in
+        turn, and equal input gives equal plans on every computer. 1,000 units take roughly a
+        second. [default: the limit of --time-limit]
+    """
+
+    objective: Objective = option(type=click.Choice(OBJECTIVES), default=DEFAULT_OBJECTIVE)
+    time_limit: float | None = option(type=FiniteRange(0.1))
+    work_limit: float | None = option(type=FiniteRange(1))
 
     def limit(self) -> tuple[float, bool]:
         """Return the limit in seconds, and whether these are seconds of counted work."""

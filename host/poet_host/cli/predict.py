@@ -17,14 +17,16 @@ from .written import WRITTEN_FILE, check_writable
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions:
+    """The options of the command.
+
+    --output, -o FILE  Write the predictions to this file: a table (.csv) or arrays (.npz).
+    """
+
     schedule: Path = SCHEDULE
     port: str | None = replace(PORT, settings={**PORT.settings, "show_default": "this computer"})
     data: SampleOptions
     weights: Path | None = WEIGHTS
-    output: Path = option(
-        "--output", "-o", metavar="FILE", type=WRITTEN_FILE,
-        help="Write the predictions to this file: a table (.csv) or arrays (.npz).",
-    )  # fmt: skip
+    output: Path = option(type=WRITTEN_FILE)
     half: api.Half | None = HALF
     samples: int | None = SAMPLES
     storage: Path | None = STORAGE

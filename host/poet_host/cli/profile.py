@@ -10,8 +10,8 @@ from ..errors import BadInput
 from ..run.calibrate import Validation, averaged
 from . import completion
 from .console import count_steps, emit, progress, say
-from .declared import argument, option, takes
-from .options import ERASE_CARD, JSON, PORT, STORAGE, FiniteRange, ModelOptions, model_files
+from .declared import FiniteRange, argument, option, takes
+from .options import ERASE_CARD, JSON, PORT, STORAGE, ModelOptions, model_files
 from .written import WRITTEN_FILE, check_writable, output_file
 
 SUPPLY_MV = 3300.0  # supply voltage of the boards that have a firmware image
@@ -20,31 +20,30 @@ PROFILING_BYTES = 64 << 20  # arena of a native board; larger operators are not 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions:
+    """The options of the command.
+
+    --output, -o FILE  Write the profile to this file.
+    --validate/--no-validate  After the measurement, run two schedules of each MODEL. The first run
+        calibrates the profile, by the mean if there are several models. The second run is compared
+        with the prediction of that profile. The card must not hold weights.
+    --power-log FILE  Take the power of each board state from the log of a power meter. Start
+        recording before this command, and export the recording to FILE when the command asks for
+        it. [default: powers in board.toml]
+    --supply-mv MV  Supply voltage of the board at the power meter, in millivolts.
+    --no-storage  Measure a board without a card. `solve` then makes schedules without storage from
+        the profile. `--validate` trains a few steps in the chip's flash, which must not hold
+        weights.
+    """
+
     models: tuple[str, ...] = argument(
         nargs=-1, metavar="[MODEL]...", shell_complete=completion.models
     )  # fmt: skip
     port: str = PORT
-    output: Path = output_file("--output", "-o", help="Write the profile to this file.")
-    validated: bool = option(
-        "--validate/--no-validate", default=True, show_default=True,
-        help="After the measurement, run two schedules of each MODEL. The first run calibrates "
-        "the profile, by the mean if there are several models. The second run is compared with "
-        "the prediction of that profile. The card must not hold weights.",
-    )  # fmt: skip
-    power_log: Path | None = option(
-        type=WRITTEN_FILE, metavar="FILE", show_default="powers in board.toml",
-        help="Take the power of each board state from the log of a power meter. Start recording "
-        "before this command, and export the recording to FILE when the command asks for it.",
-    )  # fmt: skip
-    supply_mv: float | None = option(
-        type=FiniteRange(500, 30_000), metavar="MV", show_default=f"{SUPPLY_MV:.0f}",
-        help="Supply voltage of the board at the power meter, in millivolts.",
-    )  # fmt: skip
-    no_storage: bool = option(
-        help="Measure a board without a card. `solve` then makes schedules without storage from "
-        "the profile. `--validate` trains a few steps in the chip's flash, which must not hold "
-        "weights.",
-    )  # fmt: skip
+    output: Path = output_file()
+    validated: bool = option("--validate", default=True)
+    power_log: Path | None = option(type=WRITTEN_FILE)
+    supply_mv: float | None = option(type=FiniteRange(500, 30_000), show_default=f"{SUPPLY_MV:.0f}")
+    no_storage: bool = False
     erase_card: bool = ERASE_CARD
     storage: Path | None = STORAGE
     model: ModelOptions

@@ -6,8 +6,8 @@ import click
 
 from .. import api
 from .console import count_steps, emit, progress, say
-from .declared import argument, option, takes
-from .options import JSON, WholeRange
+from .declared import WholeRange, argument, option, takes
+from .options import JSON
 from .written import check_writable, output_file
 
 
@@ -15,13 +15,9 @@ from .written import check_writable, output_file
 @takes
 def replay(
     package: Path = argument(metavar="DIR"),
-    trace: Path = option(
-        metavar="FILE", help="Teach the samples in this .npz file: arrays x, y and next_step."
-    ),
-    steps: int = option(type=WholeRange(0), metavar="N", help="Stop after step N of the device."),
-    save_weights: Path = output_file(
-        suffix=".safetensors", help="Write the weights to this .safetensors file."
-    ),
+    trace: Path = option(),
+    steps: int = option(type=WholeRange(0)),
+    save_weights: Path = output_file(suffix=".safetensors"),
     as_json: bool = JSON,
 ) -> None:
     """Compute the weights of a device from what it was taught.
@@ -29,6 +25,10 @@ def replay(
     DIR is the package of the device. In FILE, x has the raw samples in the order in which the
     device was taught them, y their labels, and next_step that of poet_learner_state right before
     each of them. The weights are those of the device, bit for bit.
+
+    --trace FILE  Teach the samples in this .npz file: arrays x, y and next_step.
+    --steps N  Stop after step N of the device.
+    --save-weights FILE  Write the weights to this .safetensors file.
     """
     check_writable(save_weights, read=(trace,))
     with progress(f"repeating the steps of {package}") as report:

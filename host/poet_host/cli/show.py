@@ -24,27 +24,26 @@ from .written import check_writable, output_file
 @takes
 def show(
     schedule: Path = SCHEDULE,
-    run_path: Path | None = option(
-        "--run", metavar="RUN.json", show_default="none",
-        help="In addition, show the measurements in this file, which `poet-host train --run FILE` "
-        "wrote for the same schedule.",
-    ),
-    html: Path | None = output_file(
-        help="Write a self-contained web page. It shows processor, transfers and RAM over time, "
-        "and why tensors are paged or recomputed.",
-    ),
-    trace: Path | None = output_file(
-        help="Write a trace for ui.perfetto.dev or chrome://tracing to this file."
-    ),
-    png: Path | None = output_file(
-        help="Draw processor, transfers and RAM over time into this PNG file."
-    ),
-    forward: bool = option(help="Show the forward program, which is the plan of an inference."),
+    run_path: Path | None = option("--run"),
+    html: Path | None = output_file(),
+    trace: Path | None = output_file(),
+    png: Path | None = output_file(),
+    forward: bool = False,
     as_json: bool = JSON,
-) -> None:  # fmt: skip
+) -> None:
     """Show a schedule as a listing, a web page, a trace or a picture.
 
     Prints the listing if no option names a file to write.
+
+    --run RUN.json  In addition, show the measurements in this file, which `poet-host train --run
+        FILE` wrote for the same schedule. [default: none]
+    --html FILE  Write a self-contained web page. It shows processor, transfers and RAM over time,
+        and why tensors are paged or recomputed. [default: not written]
+    --trace FILE  Write a trace for ui.perfetto.dev or chrome://tracing to this file. [default: not
+        written]
+    --png FILE  Draw processor, transfers and RAM over time into this PNG file. [default: not
+        written]
+    --forward  Show the forward program, which is the plan of an inference.
     """
     files = (html, trace, png)
     check_writable(*files, read=(schedule, run_path))

@@ -22,20 +22,31 @@ from .signals import stop_requests
 
 @dataclass(frozen=True, kw_only=True)
 class SimulateOptions:
+    """The options of the command.
+
+    --arena SIZE  RAM for tensors: bytes, or a size such as 24KiB. Only for native and boards that
+        run Linux. [default: the arena of the board]
+    --listen [ADDRESS:]PORT  Listen at a TCP port, for hosts on other computers. Without an ADDRESS,
+        only this computer can connect. Hosts need the token in the printed URL. The environment
+        variable POET_TOKEN sets the token; if it is not set, the token is random. A host that has
+        sent no request for 60 s is disconnected if another host waits. Only for native and boards
+        that run Linux. [default: a serial port]
+    --no-card  Simulate a chip without a card. --storage names the file that keeps the content of
+        its flash: it need not exist.
+    --image APP.elf  Run your own program on the simulated chip. --for ends it. [default: the
+        firmware]
+    --sensor FILE.csv  Move the board's accelerometer: columns time_s (seconds since power-on), ax,
+        ay and az (g). Each row holds until the next one, and the last one for ever. [default: it
+        lies still]
+    --button TIME:DURATION  Press the board's button, such as 3.5s:200ms: 3.5 s after power-on, for
+        200 ms. [default: none]
+    --for TIME  Stop after this simulated time, such as 10s. [default: until Ctrl-C]
+    --usb  Connect to the chip by USB, not by UART.
+    """
+
     board: str = argument(shell_complete=completion.boards)
-    arena: str | None = option(
-        metavar="SIZE", show_default="the arena of the board",
-        help="RAM for tensors: bytes, or a size such as 24KiB. Only for native and boards that "
-        "run Linux.",
-    )  # fmt: skip
-    listen: str | None = option(
-        metavar="[ADDRESS:]PORT", show_default="a serial port",
-        help="Listen at a TCP port, for hosts on other computers. Without an ADDRESS, only this "
-        "computer can connect. Hosts need the token in the printed URL. The environment variable "
-        "POET_TOKEN sets the token; if it is not set, the token is random. A host that has sent "
-        "no request for 60 s is disconnected if another host waits. Only for native and boards "
-        "that run Linux.",
-    )  # fmt: skip
+    arena: str | None = None
+    listen: str | None = None
     faults: tuple[str, ...] = option(
         "--card-fault", multiple=True, metavar="KIND:FIRST[:TIMES[:ARGUMENT]]", show_default="none",
         help="Let the simulated card fail at block FIRST, or at TIMES blocks from block FIRST "
@@ -52,28 +63,12 @@ class SimulateOptions:
         metavar="NAME", show_default=f"that of the board, {DEFAULT_CARD}",
         help=f"Simulate one of these cards: {', '.join(load_cards())}.",
     )  # fmt: skip
-    no_card: bool = option(
-        help="Simulate a chip without a card. --storage names the file that keeps the content of "
-        "its flash: it need not exist.",
-    )  # fmt: skip
-    image: Path | None = option(
-        metavar="APP.elf", show_default="the firmware",
-        help="Run your own program on the simulated chip. --for ends it.",
-    )  # fmt: skip
-    sensor: Path | None = option(
-        metavar="FILE.csv", show_default="it lies still",
-        help="Move the board's accelerometer: columns time_s (seconds since power-on), ax, ay and "
-        "az (g). Each row holds until the next one, and the last one for ever.",
-    )  # fmt: skip
-    buttons: tuple[str, ...] = option(
-        "--button", multiple=True, metavar="TIME:DURATION", show_default="none",
-        help="Press the board's button, such as 3.5s:200ms: 3.5 s after power-on, for 200 ms.",
-    )  # fmt: skip
-    run_for: str | None = option(
-        "--for", metavar="TIME", show_default="until Ctrl-C",
-        help="Stop after this simulated time, such as 10s.",
-    )  # fmt: skip
-    usb: bool = option(help="Connect to the chip by USB, not by UART.")
+    no_card: bool = False
+    image: Path | None = None
+    sensor: Path | None = None
+    buttons: tuple[str, ...] = option("--button")
+    run_for: str | None = option("--for")
+    usb: bool = False
     storage: Path | None = STORAGE
     as_json: bool = JSON
 

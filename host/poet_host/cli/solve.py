@@ -24,18 +24,17 @@ from ..view.plan_table import (
     training_rows,
 )
 from .console import emit, progress, say, show_table
-from .declared import option, takes
+from .declared import FiniteRange, option, takes
 from .info import MAX_ROWS, is_loss_assumed, show_model
 from .options import (
+    BOARD,
     EPOCHS,
     JSON,
     MODEL,
     PROFILE,
     DataSizeOptions,
-    FiniteRange,
     ModelOptions,
     SearchOptions,
-    board_option,
     model_files,
     profile_of,
 )
@@ -46,54 +45,59 @@ from .written import check_writable, output_file
 
 @dataclass(frozen=True, kw_only=True)
 class SolveOptions:
+    """The options of the command.
+
+    --board BOARD  Estimate energy and time from the description of this board. `poet-host boards`
+        lists all boards. [default: the board of --profile]
+    --ram LIMIT  RAM budget: bytes, a size such as 24KiB, or a share such as 50%. 100% is the RAM
+        that a training step needs if every tensor stays in RAM. [default: the arena of the board]
+    --beyond-arena  Allow a --ram that exceeds the arena (RAM for tensors) of the board. The
+        schedule is for studies only: the board cannot run it.
+    --no-storage  Plan for a board without a card: tensors are recomputed, never paged, and the
+        parameters and the state of the optimiser stay in RAM. A profile that was measured with
+        --no-storage implies this option.
+    --streaming/--no-streaming  Let operators stream their operands through small buffers, part by
+        part. Then models train whose operators exceed the RAM. [default: if an operator hardly fits
+        the RAM]
+    --slice TIME  Longest time for which a computation may occupy the processor without a pause,
+        such as 10ms. Operators that take longer run cell by cell where that is possible; `poet-host
+        show` names the longest slice. [default: none]
+    --deadline LIMIT  Deadline of a training step: milliseconds, a multiple such as 1.2x, or none.
+        1x is the time that the step takes if every tensor stays in RAM. [default: none]
+    --deadline-us US  Deadline of a training step, in microseconds. [default: the limit of
+        --deadline]
+    --finish-in TIME  Deadline of the whole training on --data for --epochs: 45s, 90min, 8h or 2d.
+        [default: the limit of --deadline]
+    --battery SIZE  Say how long this battery lasts: 2000mAh (at 3.7 V), 2000mAh@3V or 7.4Wh.
+        [default: none]
+    --gap G  Stop when it is proved that any other plan saves at most this share of what the best
+        plan found so far needs (0.01 = 1 %). With 0, it must be proved that no plan is better. The
+        exit code is 6 if the search ends without this proof.
+    --commit-every N  Write weights that stay in RAM from step to step to the card once in N steps.
+        A power cut loses the last N - 1 steps at most, and the running one. [default: 1, or that of
+        a cost graph]
+    --unplaced  Limit only the total number of bytes in RAM, and assign no memory offsets to
+        tensors. The plan cannot become a schedule.
+    --output, -o FILE  Write the schedule to this .poet file. [default: not written]
+    --no-forward  Leave out the forward program, with which a board computes the outputs of the
+        model in the same RAM (`evaluate`).
+    --plan FILE  Write the plan to this JSON file. [default: not written]
+    """
+
     model: str = MODEL
-    board: str | None = board_option("the board of --profile")
+    board: str | None = BOARD
     profile_name: str | None = PROFILE
-    ram: str | None = option(
-        metavar="LIMIT", show_default="the arena of the board",
-        help="RAM budget: bytes, a size such as 24KiB, or a share such as 50%. 100% is the RAM "
-        "that a training step needs if every tensor stays in RAM.",
-    )  # fmt: skip
-    beyond_arena: bool = option(
-        help="Allow a --ram that exceeds the arena (RAM for tensors) of the board. The schedule "
-        "is for studies only: the board cannot run it.",
-    )  # fmt: skip
-    no_storage: bool = option(
-        help="Plan for a board without a card: tensors are recomputed, never paged, and the "
-        "parameters and the state of the optimiser stay in RAM. A profile that was measured with "
-        "--no-storage implies this option.",
-    )  # fmt: skip
-    streaming: bool | None = option(
-        "--streaming/--no-streaming", default=None,
-        show_default="if an operator hardly fits the RAM",
-        help="Let operators stream their operands through small buffers, part by part. Then "
-        "models train whose operators exceed the RAM.",
-    )  # fmt: skip
-    slice_limit: str | None = option(
-        "--slice", metavar="TIME", show_default="none",
-        help="Longest time for which a computation may occupy the processor without a pause, such "
-        "as 10ms. Operators that take longer run cell by cell where that is possible; `poet-host "
-        "show` names the longest slice.",
-    )  # fmt: skip
-    deadline: str | None = option(
-        metavar="LIMIT", show_default="none",
-        help="Deadline of a training step: milliseconds, a multiple such as 1.2x, or none. 1x is "
-        "the time that the step takes if every tensor stays in RAM.",
-    )  # fmt: skip
-    deadline_us: float | None = option(
-        type=float, metavar="US", show_default="the limit of --deadline",
-        help="Deadline of a training step, in microseconds.",
-    )  # fmt: skip
-    finish_in: str | None = option(
-        metavar="TIME", show_default="the limit of --deadline",
-        help="Deadline of the whole training on --data for --epochs: 45s, 90min, 8h or 2d.",
-    )  # fmt: skip
+    ram: str | None = None
+    beyond_arena: bool = False
+    no_storage: bool = False
+    streaming: bool | None = None
+    slice_limit: str | None = option("--slice")
+    deadline: str | None = None
+    deadline_us: float | None = option(type=float)
+    finish_in: str | None = None
     data: DataSizeOptions
     epochs: int | None = EPOCHS
-    battery: str | None = option(
-        metavar="SIZE", show_default="none",
-        help="Say how long this battery lasts: 2000mAh (at 3.7 V), 2000mAh@3V or 7.4Wh.",
-    )  # fmt: skip
+    battery: str | None = None
     method: str = option(
         type=click.Choice(api.ALL_METHODS), default="poet", show_default=True, metavar="METHOD",
         help=f"Planning method: {', '.join(api.ALL_METHODS)}. `poet-host compare --help` "
@@ -101,31 +105,13 @@ class SolveOptions:
     )  # fmt: skip
     search: SearchOptions
     gap: float | None = option(
-        type=FiniteRange(0, 1), metavar="G",
-        show_default=f"{DEFAULT_GAP}, and any plan exits with 0",
-        help="Stop when it is proved that any other plan saves at most this share of what the "
-        "best plan found so far needs (0.01 = 1 %). With 0, it must be proved that no plan is "
-        "better. The exit code is 6 if the search ends without this proof.",
-    )  # fmt: skip
-    commit_every: int | None = option(
-        type=click.IntRange(1), metavar="N", show_default="1, or that of a cost graph",
-        help="Write weights that stay in RAM from step to step to the card once in N steps. A "
-        "power cut loses the last N - 1 steps at most, and the running one.",
-    )  # fmt: skip
-    unplaced: bool = option(
-        help="Limit only the total number of bytes in RAM, and assign no memory offsets to "
-        "tensors. The plan cannot become a schedule.",
-    )  # fmt: skip
-    output: Path | None = output_file(
-        "--output", "-o", suffix=".poet", help="Write the schedule to this .poet file."
-    )  # fmt: skip
-    no_forward: bool = option(
-        help="Leave out the forward program, with which a board computes the outputs of the model "
-        "in the same RAM (`evaluate`)."
-    )  # fmt: skip
-    plan_path: Path | None = output_file(
-        "--plan", suffix=".json", is_strict=False, help="Write the plan to this JSON file."
-    )  # fmt: skip
+        type=FiniteRange(0, 1), show_default=f"{DEFAULT_GAP}, and any plan exits with 0"
+    )
+    commit_every: int | None = option(type=click.IntRange(1))
+    unplaced: bool = False
+    output: Path | None = output_file(suffix=".poet")
+    no_forward: bool = False
+    plan_path: Path | None = output_file("--plan", suffix=".json", is_strict=False)
     options: ModelOptions
     as_json: bool = JSON
 

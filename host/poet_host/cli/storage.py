@@ -8,7 +8,7 @@ from .. import api
 from ..errors import BadInput
 from ..sizes import size_bytes
 from .console import emit, say
-from .declared import argument, option, takes
+from .declared import argument, takes
 from .options import JSON
 from .written import WRITTEN_FILE
 
@@ -22,15 +22,16 @@ def storage() -> None:
 @takes
 def prepare(
     file: Path = argument(type=WRITTEN_FILE),
-    size: str = option(
-        default="64MiB", show_default=True, metavar="SIZE",
-        help="Size of the image: bytes, or a size such as 64MiB. The file takes disk space only "
-        "for blocks that have been written.",
-    ),
-    force: bool = option(help="Replace an existing file. All weights in it are lost."),
+    size: str = "64MiB",
+    force: bool = False,
     as_json: bool = JSON,
-) -> None:  # fmt: skip
-    """Create FILE, a card image with an empty partition for poet-host."""
+) -> None:
+    """Create FILE, a card image with an empty partition for poet-host.
+
+    --size SIZE  Size of the image: bytes, or a size such as 64MiB. The file takes disk space only
+        for blocks that have been written.
+    --force  Replace an existing file. All weights in it are lost.
+    """
     check_image(file)
     if file.exists() and not force:
         held, step = "", api.committed_step(file)

@@ -20,13 +20,11 @@ from .options import (
     JSON,
     PORT,
     SCHEDULE,
+    SEED,
     STORAGE,
-    TRAINING_SEED,
     DataOptions,
     Duration,
     RateOptions,
-    WholeRange,
-    load_weights_option,
 )
 from .signals import stop_requests
 from .written import WRITTEN_FILE, check_space, check_writable, output_file
@@ -37,68 +35,58 @@ STEP_BYTES = 512  # upper limit for the size of one step in a run.json file
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
+    """The options of the command.
+
+    --augment HOW  Change the samples of each batch at random, by the seed and the step: flip,
+        crop:PIXELS, shift:STEPS and noise:DEVIATION, joined by commas. [default: none]
+    --save-weights FILE  Write the trained weights to this .safetensors file.
+    --save-every N  Write the weights to the --save-weights file after every N steps, not only at
+        the end. [default: only at the end]
+    --from-samples  DATA is an .npz file with the samples of a device (poet/learner.h), which `card
+        read` writes, and NAME.poet is the folder of its package: draw the samples as the device
+        does.
+    --validate  After each epoch, compute loss and accuracy of the held-out samples on this
+        computer. Keep the weights with the lowest loss in NAME.best.safetensors if --save-weights
+        is NAME.safetensors.
+    --patience N[:accuracy]  Validate after each epoch, as --validate does, and stop after N epochs
+        in a row without a lower loss of the held-out samples. With N:accuracy, compare their
+        accuracy instead. [default: train until the end]
+    --load-weights FILE  Start with the weights in this .safetensors file. [default: the weights in
+        the model's .onnx file, or random weights]
+    --run FILE  When the run ends, write its losses, times and trace to this JSON file. [default:
+        not written]
+    --log FILE  At the end of each step, write its loss, times and energy to this file as a JSON
+        line. [default: not written]
+    --resume  Continue with the weights on the card, after the last step that they were trained for.
+        With --load-weights FILE, continue with the weights in FILE instead. The state of the
+        optimiser is restored too.
+    --commit-every N  Without a card: commit the weights to the chip's flash after every N steps,
+        and at the end. A power cut loses the steps since the last commit. Only for schedules that
+        were solved with --no-storage.
+    --strict-deadline  Exit with code 1 if a step took longer than the deadline of the schedule.
+    --seed N  Random seed for initial weights, sample order and --test-split.
+    """
+
     schedule: Path = SCHEDULE
     port: str = PORT
     data: DataOptions
     duration: Duration
     rates: RateOptions
-    augment: str | None = option(
-        metavar="HOW", show_default="none",
-        help="Change the samples of each batch at random, by the seed and the step: flip, "
-        "crop:PIXELS, shift:STEPS and noise:DEVIATION, joined by commas.",
-    )  # fmt: skip
-    save_weights: Path = output_file(
-        suffix=".safetensors", is_strict=False,
-        help="Write the trained weights to this .safetensors file.",
-    )  # fmt: skip
-    save_every: int | None = option(
-        type=WholeRange(1), metavar="N", show_default="only at the end",
-        help="Write the weights to the --save-weights file after every N steps, not only at the "
-        "end.",
-    )  # fmt: skip
-    from_samples: bool = option(
-        help="DATA is an .npz file with the samples of a device (poet/learner.h), which "
-        "`card read` writes, and NAME.poet is the folder of its package: draw "
-        "the samples as the device does.",
-    )  # fmt: skip
-    validated: bool = option(
-        "--validate",
-        help="After each epoch, compute loss and accuracy of the held-out samples on this "
-        "computer. Keep the weights with the lowest loss in NAME.best.safetensors if "
-        "--save-weights is NAME.safetensors.",
-    )  # fmt: skip
-    patience: str | None = option(
-        metavar="N[:accuracy]", show_default="train until the end",
-        help="Validate after each epoch, as --validate does, and stop after N epochs in a row "
-        "without a lower loss of the held-out samples. With N:accuracy, compare their accuracy "
-        "instead.",
-    )  # fmt: skip
-    load_weights: Path | None = load_weights_option(type=WRITTEN_FILE)
-    run_path: Path | None = output_file(
-        "--run", help="When the run ends, write its losses, times and trace to this JSON file."
-    )  # fmt: skip
-    log_path: Path | None = output_file(
-        "--log",
-        help="At the end of each step, write its loss, times and energy to this file as a JSON "
-        "line.",
-    )  # fmt: skip
-    resume: bool = option(
-        help="Continue with the weights on the card, after the last step that they were trained "
-        "for. With --load-weights FILE, continue with the weights in FILE instead. The state of "
-        "the optimiser is restored too.",
-    )  # fmt: skip
+    augment: str | None = None
+    save_weights: Path = output_file(suffix=".safetensors", is_strict=False)
+    save_every: int | None = None
+    from_samples: bool = False
+    validated: bool = option("--validate")
+    patience: str | None = None
+    load_weights: Path | None = option(type=WRITTEN_FILE)
+    run_path: Path | None = output_file("--run")
+    log_path: Path | None = output_file("--log")
+    resume: bool = False
     erase_card: bool = ERASE_CARD
-    commit_every: int | None = option(
-        type=WholeRange(1), metavar="N", show_default=f"{COMMIT_EVERY}",
-        help="Without a card: commit the weights to the chip's flash after every N steps, and at "
-        "the end. A power cut loses the steps since the last commit. Only for schedules that were "
-        "solved with --no-storage.",
-    )  # fmt: skip
-    strict_deadline: bool = option(
-        help="Exit with code 1 if a step took longer than the deadline of the schedule."
-    )  # fmt: skip
+    commit_every: int | None = option(show_default=f"{COMMIT_EVERY}")
+    strict_deadline: bool = False
     storage: Path | None = STORAGE
-    seed: int = TRAINING_SEED
+    seed: int = SEED
     as_json: bool = JSON
 
     @property

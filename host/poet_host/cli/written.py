@@ -27,15 +27,14 @@ _PROBE_BYTES = 1 << 22  # maximum size of the temporary file that tests the disk
 WRITTEN_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-def output_file(*flags: str, suffix: str = "", is_strict: bool = True, help: str) -> Any:
+def output_file(*flags: str, suffix: str = "", is_strict: bool = True) -> Any:
     """Declare an option that names a file to write. The name must end in `suffix`.
 
     The option raises BadInput for any other suffix. If `is_strict` is False, it does so only for
     the suffix of another known file format (SUFFIXES). Streams such as /dev/stdout may have any
     name.
     """
-    checked = _written_file(suffix, is_strict)
-    return option(*flags, metavar="FILE", show_default="not written", help=help, **checked)
+    return option(*flags, **_written_file(suffix, is_strict))
 
 
 def output_argument(metavar: str, suffix: str) -> Any:

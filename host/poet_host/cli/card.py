@@ -132,12 +132,12 @@ def write(given: WriteOptions) -> None:
     with (
         api.new_storage(image, size_bytes) if image else nullcontext(given.storage) as file,
         _connected(schedule, given.port, file, image, writable=True) as connection,
-        progress(f"writing {graph.name} and {dataset.name}") as report,
+        progress(f"writing {graph.name} and {dataset.name}", "bytes") as report,
     ):
         state = api.write_card(
             schedule, connection, dataset, steps=last, seed=given.seed, weights=weights,
             first_step=first, resume=given.from_card, erase_card=given.erase_card,
-            progress=lambda done, total: report(done, total, "bytes"), **vars(given.rates),
+            progress=report, **vars(given.rates),
         )  # fmt: skip
     where = str(image) if image else f"the card of the board at {given.port}"
     say_classes(state.classes)
@@ -300,11 +300,8 @@ def check(
     --schedule NAME.poet  Find the weights with this schedule, which trained them, if the model part
         on the card is damaged. [default: the model part on the card]
     """
-    with progress(f"reading {card_path}") as report:
-        found = api.check_card(
-            card_path, schedule=schedule,
-            progress=lambda done, total: report(done, total, "bytes"),
-        )  # fmt: skip
+    with progress(f"reading {card_path}", "bytes") as report:
+        found = api.check_card(card_path, schedule=schedule, progress=report)
     problem = f"{card_path} is damaged: {'; '.join(found.problems)}; {found.conclusion}"
     failed = failure(problem, PoetError.exit_code) if found.problems else {}
     if as_json:

@@ -49,7 +49,7 @@ class CompareOptions:
 
     models: tuple[str, ...] = argument(
         metavar="MODEL...", nargs=-1, required=True, shell_complete=completion.models
-    )  # fmt: skip
+    )
     boards: tuple[str, ...] = option("--board")
     profiles: tuple[str, ...] = option("--profile")
     budgets: str = "100%,75%,50%,40%,30%"

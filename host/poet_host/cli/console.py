@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,11 +29,6 @@ TABLE_WIDTH = 110  # width of a table in characters, if stdout is not a terminal
 # Shortest times between two progress lines, if stderr is not a terminal: of ordinary reports, and
 # of reports that ask for a line.
 PROGRESS_LINE_S, ASKED_LINE_S = 60.0, 1.0
-
-
-def count_steps(report: Report) -> Callable[[int, int], None]:
-    """Return a callback (done, total) that passes both numbers and the word "steps" to `report`."""
-    return lambda done, total: report(done, total, "steps")
 
 
 def _stderr() -> Console:
@@ -103,11 +98,14 @@ class _Count(_IfKnown, MofNCompleteColumn):
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Report]:
-    """Show a progress bar on stderr, or progress lines if stderr can show no bar."""
+def progress(title: str, what: str = "") -> Iterator[Report]:
+    """Show a progress bar on stderr, or progress lines if stderr can show no bar.
+
+    `what` is the text of a report that has none.
+    """
     console = _stderr()
     if not console.is_interactive:
-        lines = _Lines(title)
+        lines = _Lines(title, what)
         try:
             yield lines
         finally:
@@ -124,7 +122,7 @@ def progress(title: str) -> Iterator[Report]:
     ) as bar:
         task = bar.add_task(escape(title), total=None, word="")
 
-        def report(done: int, total: int, word: str, is_line: bool = False) -> None:
+        def report(done: int, total: int, word: str = what, is_line: bool = False) -> None:
             bar.update(task, completed=done, total=total or None, word=escape(word))
 
         yield report
@@ -133,15 +131,15 @@ def progress(title: str) -> Iterator[Report]:
 class _Lines:
     """Progress lines on stderr: see Report."""
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, what: str) -> None:
         say(f"{title} ...")
-        self._title, self._printed_s = title, time.monotonic()
+        self._title, self._what, self._printed_s = title, what, time.monotonic()
         self._is_asked = False  # whether a line was asked for
         self._last = ""  # the last line that was asked for and is not printed; "": none
 
-    def __call__(self, done: int, total: int, word: str, is_line: bool = False) -> None:
+    def __call__(self, done: int, total: int, word: str = "", is_line: bool = False) -> None:
         count = f"{done:,} of {total:,}" if total else ""
-        line = f"{self._title}: {', '.join(part for part in (count, word) if part)}"
+        line = f"{self._title}: {', '.join(part for part in (count, word or self._what) if part)}"
         passed_s = time.monotonic() - self._printed_s
         is_first = is_line and not self._is_asked
         self._is_asked |= is_line

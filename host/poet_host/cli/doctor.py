@@ -52,11 +52,8 @@ def doctor(
 
 def _check_board(port: str, file: Path | None, *, has_card: bool, as_json: bool) -> int:
     check_writable(file)
-    with progress(f"checking the board at {port}") as report:
-        findings = api.check_board(
-            port, card=has_card, bundle=file,
-            progress=lambda done, total: report(done, total, "kernels"),
-        )  # fmt: skip
+    with progress(f"checking the board at {port}", "kernels") as report:
+        findings = api.check_board(port, card=has_card, bundle=file, progress=report)
     if file:
         say(
             f"wrote {file}. It has the serial numbers of the chip and of the card, but no names of "

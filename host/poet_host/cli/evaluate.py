@@ -23,10 +23,10 @@ HALF = option(
     type=click.Choice(["held-out", "training"]),
     show_default="held-out, or training if no samples are held out",
     help="Use the samples that are held out from training, or the training samples.",
-)  # fmt: skip
+)
 SAMPLES = option(
     type=WholeRange(1), metavar="N", show_default="all", help="Use only the first N samples."
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +81,11 @@ def evaluate(given: EvaluateOptions) -> None:
     weights = api.load_weights(given.weights, graph) if given.weights else None
     with (
         board_of(schedule, port, storage, has_weights=weights is not None) as connection,
-        progress(f"evaluating {graph.name}") as report,
+        progress(f"evaluating {graph.name}", "samples") as report,
     ):
         result = api.evaluate(
             schedule, connection, dataset, weights=weights, half=half, samples=given.samples,
-            progress=lambda done, total: report(done, total, "samples"),
+            progress=report,
         )  # fmt: skip
     say_classes(result.classes)
     if given.as_json:

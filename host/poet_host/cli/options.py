@@ -53,9 +53,8 @@ STORAGE = option(
 BOARD = option(shell_complete=completion.boards)
 SEED = option(type=WholeRange(0, MAX_SEED), default=0)
 ERASE_CARD = option(
-    "--erase-card",
-    help="Erase the card of the board first. All weights on it are lost.",
-)  # fmt: skip
+    "--erase-card", help="Erase the card of the board first. All weights on it are lost."
+)
 _DATA = option(
     metavar="DATA", show_default="the needs of one step",
     help="Samples and labels: an .npz file or a folder of .npy files (arrays x and y, and "
@@ -84,7 +83,7 @@ _SAMPLE_RATE = option(
 )  # fmt: skip
 EPOCHS = option(
     type=WholeRange(1), metavar="N", show_default="1", help="Train for N passes over the data."
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +114,7 @@ class DataOptions(SampleOptions):
 
     test_split: float | None = _test_split_option(
         " The --seed determines which samples are held out."
-    )  # fmt: skip
+    )
 
     def load(self, graph: api.Graph, **how: Any) -> api.Dataset:
         return super().load(graph, test_split=self.test_split or 0.0, **how)

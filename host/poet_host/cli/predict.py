@@ -59,11 +59,11 @@ def predict(given: PredictOptions) -> None:
         nullcontext()
         if port is None
         else board_of(schedule, port, given.storage, has_weights=weights is not None) as connection,
-        progress(f"predicting by {graph.name}") as report,
+        progress(f"predicting by {graph.name}", "samples") as report,
     ):
         result = api.predict(
             schedule, data, connection=connection, weights=weights, half=half,
-            samples=given.samples, progress=lambda done, total: report(done, total, "samples"),
+            samples=given.samples, progress=report,
         )  # fmt: skip
     result.save(output)
     which = "samples" if data.x_test is None else f"{half} samples"

@@ -9,7 +9,7 @@ from .. import api
 from ..errors import BadInput
 from ..run.calibrate import Validation, averaged
 from . import completion
-from .console import count_steps, emit, progress, say
+from .console import emit, progress, say
 from .declared import FiniteRange, argument, option, takes
 from .options import ERASE_CARD, JSON, PORT, STORAGE, ModelOptions, model_files
 from .written import WRITTEN_FILE, check_writable, output_file
@@ -37,7 +37,7 @@ class ProfileOptions:
 
     models: tuple[str, ...] = argument(
         nargs=-1, metavar="[MODEL]...", shell_complete=completion.models
-    )  # fmt: skip
+    )
     port: str = PORT
     output: Path = output_file()
     validated: bool = option("--validate", default=True)
@@ -87,9 +87,9 @@ def profile(given: ProfileOptions) -> None:
         measured = _measured(connection, graphs, given)
         validations, profiles = [], []
         for graph in graphs if given.validated else ():
-            with progress(f"running schedules of {graph.name}") as report:
+            with progress(f"running schedules of {graph.name}", "steps") as report:
                 try:
-                    better, validation = connection.validate(graph, measured, count_steps(report))
+                    better, validation = connection.validate(graph, measured, report)
                 except BadInput as error:
                     say(f"not validated: {error}")
                 else:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from .. import api
-from .console import count_steps, emit, progress, say
+from .console import emit, progress, say
 from .declared import WholeRange, argument, option, takes
 from .options import JSON
 from .written import check_writable, output_file
@@ -31,10 +31,9 @@ def replay(
     --save-weights FILE  Write the weights to this .safetensors file.
     """
     check_writable(save_weights, read=(trace,))
-    with progress(f"repeating the steps of {package}") as report:
-        counted = count_steps(report)
+    with progress(f"repeating the steps of {package}", "steps") as report:
         weights = api.replay(
-            package, trace, steps=steps, on_step=lambda step, last: counted(step.step, last)
+            package, trace, steps=steps, on_step=lambda step, last: report(step.step, last)
         )
     graph = api.load_package(package).schedule.graph
     api.save_weights(save_weights, graph, weights, steps)

@@ -23,7 +23,7 @@ class Report(Protocol):
     `is_line` print at most one line per second; the last of them is always printed.
     """
 
-    def __call__(self, done: int, total: int, word: str, is_line: bool = False) -> None: ...
+    def __call__(self, done: int, total: int, word: str = "", is_line: bool = False) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)

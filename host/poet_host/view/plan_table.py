@@ -47,7 +47,7 @@ def plan_rows(keep: Plan | None, plan: Plan) -> list[Row]:
         ("paged in, out", f"{ops.count('page_in'):,}, {ops.count('page_out'):,}"),
         ("solved in", f"{plan.solve_s:.2f} s"),
         *([("change to the method", plan.note)] if plan.note else []),
-    ]  # fmt: skip
+    ]
 
 
 def inference_rows(forward: Schedule | None) -> list[Row]:

@@ -227,11 +227,10 @@ def train_round(
 
 def written_bytes(schedule: Schedule, run: Run) -> int:
     """Return the bytes of tensors that a run wrote to the card, or without a card to the flash."""
-    graph, every = schedule.graph, schedule.header.commit_every
+    graph, every, numbers = schedule.graph, schedule.header.commit_every, schedule.numbers
     renewed = {node.name: node for node in graph if node.updates}
     if not schedule.model.storage:
         return len(run.commits) * sum(node.size_bytes for node in renewed.values())
-    numbers = {name: number for number, name in enumerate(schedule.names)}
     in_step = [
         it.node
         for it, in_ram in walk(schedule)

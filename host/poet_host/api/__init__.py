@@ -41,11 +41,11 @@ from ..plan.plan import Plan
 from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
 from ..profile.profile import Profile, estimate_profile
-from ..run.best import patience_for as patience_for
 from ..run.evaluate import Evaluation, Half as Half, accuracy, half_of as half_of
 from ..run.predict import Prediction, check_prediction_file as check_prediction_file
 from ..run.run import Run, weights_sha256
 from ..run.train import Diverged
+from ..run.validate import patience_for as patience_for
 from ..schedule.schedule import Schedule
 from ..sim.start_board import new_storage as new_storage, prepare_storage, start_board
 from ..view.picture import draw

@@ -18,7 +18,6 @@ from ..errors import BadInput
 from ..graph.graph import Graph
 from ..graph.weights import Weights, check_starting_values
 from ..profile.profile import board_power
-from ..run.best import Patience
 from ..run.log import Log
 from ..run.run import Run, Step
 from ..run.session import Files, Session
@@ -31,6 +30,7 @@ from ..run.train import (
     Training,
     train as train_until,
 )
+from ..run.validate import Patience
 from ..schedule.rates import with_rates
 from ..schedule.schedule import Schedule
 from .connection import Card, Connection
@@ -165,7 +165,7 @@ def run_training(
     on_step: OnStep | None = None,
 ) -> Run:
     """Train until step `last`. `on_step` is called after every step, before `session.on_step`."""
-    training, best = session.training, session.best
+    training = session.training
 
     def after_step(step: Step, last: int) -> None:
         if on_step:
@@ -173,7 +173,7 @@ def run_training(
         session.on_step(step, last)
 
     try:
-        run = train_until(training, last, after_step, stopped, lambda: bool(best and best.is_final))
+        run = train_until(training, last, after_step, stopped, session.is_final)
     except Diverged:  # the exception holds the run and its weights
         connection.written = (training.schedule.model.crc, training.committed)
         raise

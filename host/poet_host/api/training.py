@@ -16,12 +16,12 @@ from ..data.fitted import FittedData, adapted
 from ..device.device import Progress
 from ..errors import BadInput
 from ..graph.weights import Weights
-from ..run.best import patience_for
 from ..run.evaluate import Evaluation, Half, evaluate as evaluate_on
 from ..run.predict import Prediction, predict as predict_on
 from ..run.run import Run
 from ..run.session import Files
 from ..run.train import COMMIT_EVERY, BeforeMoving, OnStep, Training, load_schedule, prepare_board
+from ..run.validate import patience_for
 from ..schedule.decode import decode
 from ..schedule.schedule import Schedule
 from ..schedule.slots import job_block

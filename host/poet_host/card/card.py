@@ -144,8 +144,7 @@ def arena_of_card(device: AnyCard) -> int:
 
 def read_weights(device: AnyCard, schedule: Schedule) -> dict[str, Array]:
     """Return all parameters and states of the last committed step, by node name."""
-    numbers = {name: number for number, name in enumerate(schedule.names)}
-    return _read_weights(device, schedule.graph, schedule.model, numbers)
+    return _read_weights(device, schedule.graph, schedule.model, schedule.numbers)
 
 
 def _read_weights(

@@ -78,9 +78,8 @@ def write_note(device: AnyCard, schedule: Schedule, facts: DataFacts = NO_FACTS)
 def note_of(schedule: Schedule) -> Note:
     """Return the note of a schedule's model, whose data is not known."""
     graph = schedule.graph
-    numbers = {name: number for number, name in enumerate(schedule.names)}
     shapes = {node.name: node.shape for node in weight_nodes(graph)}
-    return Note(schedule.model.crc, graph.name, shapes, numbers, file_sources(graph))
+    return Note(schedule.model.crc, graph.name, shapes, schedule.numbers, file_sources(graph))
 
 
 def note_content(schedule: Schedule, facts: DataFacts, sequence: int = 2**31) -> bytes | None:

@@ -248,7 +248,7 @@ def _say_unused(session: Session, last: int, steps: int | None) -> None:
         )
     if session.begun >= last:
         say(f"nothing to train: step {session.begun:,} is done, and the last step is {last:,}")
-    elif session.best and session.best.is_final:
+    elif session.is_final():
         say("nothing to train: the last epochs gave no better weights. Set a higher --patience")
 
 
@@ -256,7 +256,7 @@ def _save(session: Session, run: api.Run, given: TrainOptions) -> None:
     weights = session.save(run)
     if given.run_path:
         run.save(given.run_path)
-    best = given.best if session.best and session.best.found else None
+    best = given.best if session.best else None
     if written := [path for path in (weights, given.run_path, best) if path]:
         say(f"wrote {' and '.join(map(str, written))}")
 
@@ -336,8 +336,8 @@ def _facts(
         rows.append(("- including the sleeping board", f"{run.total_energy_uj:,.1f} uJ"))
     if accuracy is not None:
         rows.append(("accuracy on held-out data", f"{accuracy:.1%}"))
-    if session.best and (best := session.best.found):
-        by = session.best.patience.by
+    if best := session.best:
+        by = session.patience.by
         value = f"{best.loss:.4f}" if by == "loss" else f"{best.accuracy:.1%}"
         which = "lowest" if by == "loss" else "highest"
         rows.append((f"{which} validation {by}", f"{value} after step {best.step:,}"))

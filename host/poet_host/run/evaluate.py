@@ -145,7 +145,7 @@ def answers(
     if before and read_model(before[0], "the card").trained_by == schedule.model.crc:
         before = schedule.model_part, schedule.plan_part  # a power cut ended an evaluation
     forward = schedule.needed_forward()
-    graph, numbers = forward.graph, {name: i for i, name in enumerate(forward.names)}
+    graph, numbers = forward.graph, forward.numbers
     data, batch = forward.model.tensors[numbers[graph.data]], graph.batch
     offsets = {it.node: it.offset for it in decode(forward) if not isinstance(it, Wait)
                if it.op == "compute"}  # fmt: skip
@@ -185,7 +185,7 @@ def _load(device: Device, forward: Schedule, weights: Weights | None, card: Held
     if weights is None:
         return
     read = {name for node in forward.graph for name in node.inputs}
-    for number, name in enumerate(forward.names):
+    for name, number in forward.numbers.items():
         if name not in weights or name not in read:
             continue
         tensor = forward.model.tensors[number]

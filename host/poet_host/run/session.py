@@ -2,18 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Protocol
 
-from ..card.weights import save_weights
+from ..card.weights import load_weights, save_weights, step_of_weights
 from ..errors import PoetError
 from ..graph.weights import Weights
-from .best import Best, Patience
 from .evaluate import held_out_accuracy
 from .log import Log
 from .run import Run, Step, weights_sha256
 from .train import Training
-from .validate import Validated
+from .validate import Patience, Validated, validate
 
 
 class Report(Protocol):
@@ -58,11 +58,25 @@ class Session:
         self.write_error = ""  # why weights could not be saved during training; empty: no error
         self._files, self._warn = files, warn
         self._losses: list[float] = []  # losses of the steps so far in this epoch
-        self.best = (
-            Best(training, files.best, patience or Patience(), self._checkpoint, files.continues)
-            if files.best
-            else None
-        )
+        self.patience = patience or Patience()
+        self.best: Validated | None = None  # that of the weights in the file `files.best`
+        if files.best and files.continues:
+            self._continue(files.best)
+
+    def _continue(self, path: Path) -> None:
+        """Continue with the best weights of the previous run.
+
+        The epochs without better weights are counted from their step. So a resumed training stops
+        at the same step as one that was not interrupted.
+        """
+        if path.exists():
+            weights = load_weights(path, self.training.graph)
+            self.best = self._validated(weights, step_of_weights(path))
+        known = self.best.step if self.best else 0
+        if self.begun > known and self.begun % self.per_epoch == 0:
+            self._keep_best(
+                path, self.training.weights(), self.begun
+            )  # the run may have ended here
 
     def on_step(self, step: Step, last: int) -> None:
         """Log, report, validate and save after a step.
@@ -78,21 +92,39 @@ class Session:
             text = f"epoch {step.step // self.per_epoch}, mean loss {mean:.4f}"
             self._losses = []
         is_saved = self._files.save_every and step.step % self._files.save_every == 0
-        if is_saved or (is_epoch and self.best):
+        path, best_path = self._files.weights, self._files.best
+        if is_saved or (is_epoch and best_path):
             weights = self.training.weights()
-            if self._files.weights and is_saved and step.step < last:
-                self._checkpoint(self._files.weights, weights, step.step)
-            if is_epoch and self.best:
-                text += self._validate(self.best, weights, step.step)
+            if path and is_saved and step.step < last:
+                self._checkpoint(path, weights, step.step)
+            if is_epoch and best_path:
+                result = self._keep_best(best_path, weights, step.step)
+                self.validations.append(result)
+                self.log.validated(result)
+                accuracy = "" if result.accuracy is None else f", accuracy {result.accuracy:.1%}"
+                text += f", validation loss {result.loss:.4f}{accuracy}"
         if self.report:
             self.report(step.step, last, text, is_epoch)
 
-    def _validate(self, best: Best, weights: Weights, step: int) -> str:
-        result = best.after(weights, step)
-        self.validations.append(result)
-        self.log.validated(result)
-        accuracy = "" if result.accuracy is None else f", accuracy {result.accuracy:.1%}"
-        return f", validation loss {result.loss:.4f}{accuracy}"
+    def _keep_best(self, path: Path, weights: Weights, step: int) -> Validated:
+        """Validate `weights` after `step`, and save them if they are the best ones so far."""
+        result, score = self._validated(weights, step), self.patience.score
+        if isfinite(result.loss) and (self.best is None or score(result) > score(self.best)):
+            self.best = result
+            self._checkpoint(path, weights, step)
+        return result
+
+    def _validated(self, weights: Weights, step: int) -> Validated:
+        training = self.training
+        return validate(training.graph, weights, training.data, step // self.per_epoch, step)
+
+    def is_final(self) -> bool:
+        """Return whether training ends, because the last epochs gave no better weights."""
+        if self.patience.epochs is None:
+            return False
+        since = self.best.step if self.best else self.begun
+        epochs = self.training.committed // self.per_epoch - since // self.per_epoch
+        return epochs >= self.patience.epochs
 
     def _checkpoint(self, path: Path, weights: Weights, step: int) -> None:
         """Save weights. If that fails, training continues, and the command fails at its end."""
@@ -134,9 +166,8 @@ class Session:
         return accuracy
 
     def to_json(self) -> dict[str, object]:
-        best = self.best and self.best.found
         return {
             "steps": self.training.committed,
             "validation": [result.to_json() for result in self.validations],
-            "best": best and {**best.to_json(), "file": str(self._files.best)},
+            "best": self.best and {**self.best.to_json(), "file": str(self._files.best)},
         }

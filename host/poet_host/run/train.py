@@ -114,7 +114,6 @@ class Training:
         self.commits: list[Commit] = []
         self.done: list[Step] = []
         self.trace = Trace(schedule, self.graph, device.info.trace_capacity)
-        self._numbers = {name: number for number, name in enumerate(schedule.names)}
         self._sent: int | None = None  # the step whose batch the board has received
         self._refused: BoardError | None = None  # why the board did not take the next batch
 
@@ -206,7 +205,7 @@ class Training:
 
     def _batch(self, step: int) -> Batch:
         x, y = batch_of_step(self.data, self.graph.batch, self.seed, step)
-        numbers = self._numbers
+        numbers = self.schedule.numbers
         return (numbers[self.graph.data], x.tobytes()), (numbers[self.graph.label], y.tobytes())
 
     def _send(self, step: int, batch: Batch) -> None:
@@ -348,7 +347,7 @@ def _commit(
     storage_info(device)
     write_note(device, schedule, facts)
     load_schedule(device, schedule)
-    for number, name in enumerate(schedule.names):
+    for name, number in schedule.numbers.items():
         if name in values:
             tensor = schedule.model.tensors[number]
             device.write(TENSOR, number, tensor.in_order(values[name].tobytes()))

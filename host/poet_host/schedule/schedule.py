@@ -90,6 +90,11 @@ class Schedule:
         """Return the names of the tensors, in the order of tensor numbers."""
         return tuple(tensor["name"] for tensor in self.meta["tensors"])
 
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """Return the number of each tensor, by name."""
+        return {name: number for number, name in enumerate(self.names)}
+
     def to_bytes(self) -> bytes:
         """Return the content of a .poet file."""
         text = json.dumps(self.meta, ensure_ascii=False, allow_nan=False).encode("utf-8")

@@ -29,7 +29,6 @@ def compare_run(schedule: Schedule, plan: View, run: Run) -> tuple[Comparison, .
     is the time of the step minus the traced times of the processor.
     """
     statements = decode(schedule)
-    names = {name: i for i, name in enumerate(schedule.names)}
     kernels = isa.by_code("KERNEL")
 
     def work(index: int) -> str | None:
@@ -37,7 +36,7 @@ def compare_run(schedule: Schedule, plan: View, run: Run) -> tuple[Comparison, .
         if isinstance(statement, Wait):
             return "waiting for transfers"
         if statement.op == "compute":
-            return kernels[schedule.model.operator(names[statement.node]).kernel].name
+            return kernels[schedule.model.operator(schedule.numbers[statement.node]).kernel].name
         return None if statement.op == "free" else statement.op.replace("_", " ")
 
     measured: dict[str, list[float]] = defaultdict(list)

@@ -171,8 +171,7 @@ def _rows(
     found: Sequence[tuple[Statement | Wait, frozenset[int]]],
     times: Sequence[Timed | None],
 ) -> Iterator[Row]:
-    model, names = schedule.model, schedule.names
-    number = {name: i for i, name in enumerate(names)}
+    model, names, number = schedule.model, schedule.names, schedule.numbers
     before = frozenset[int]() if model.storage else frozenset(range(model.stored_count))
     left_us: dict[int, float] = {}  # tensor -> time at which it left RAM
     computed: set[int] = set()

@@ -49,7 +49,7 @@ def page_data(schedule: Schedule, views: Sequence[View], run: Run | None = None)
     """Collect the data that the page shows, as plain JSON."""
     costs, statements = costs_of_schedule(schedule), decode(schedule)
     away = absences(costs, statements, views[0])
-    number = {name: i for i, name in enumerate(schedule.names)}
+    number = schedule.numbers
     took_us = {traced.statement: traced.time_us for traced in run.trace} if run else {}
     plan, keep = schedule.meta["plan"], schedule.meta.get("keep_everything")
     return {

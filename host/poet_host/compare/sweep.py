@@ -99,16 +99,19 @@ class Point:
     @property
     def job(self) -> Job:
         """Return the point as plain data, to be sent to another process."""
+        limits = (
+            "ram_bytes",
+            "deadline_us",
+            "method",
+            "time_limit_s",
+            "counted",
+            "gap",
+            "objective",
+        )
         return {
+            **{name: getattr(self, name) for name in limits},
             "graph": self.case.json,
             "may_leave_out": self.case.costs.may_leave_out,
-            "ram_bytes": self.ram_bytes,
-            "deadline_us": self.deadline_us,
-            "method": self.method,
-            "time_limit_s": self.time_limit_s,
-            "counted": self.counted,
-            "gap": self.gap,
-            "objective": self.objective,
             "planner": planner_version(),
         }
 

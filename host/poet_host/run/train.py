@@ -185,13 +185,8 @@ class Training:
                 raise
             raise Diverged(step + 1, self.finish("not_finite"), self.saved) from error
         except LinkBroken as error:
-            held = f"{self.saved}"
-            if self.schedule.model.storage and (step + 1) % self.commit_every == 0:
-                held = f"{self.saved} or {step + 1}"
-            raise LinkBroken(
-                f"{error}. The storage of the board holds the weights of step {held}: connect the "
-                "board again and train with --resume"
-            ) from error
+            may_commit = self.schedule.model.storage and (step + 1) % self.commit_every == 0
+            raise self._unlinked(error, step + 1 if may_commit else None) from error
         self.done.append(_step(device, result))
         self.committed += 1
         if self.committed % self.commit_every == 0:
@@ -229,13 +224,18 @@ class Training:
         try:
             saved = self.device.save()
         except LinkBroken as error:
-            raise LinkBroken(
-                f"{error}. The storage of the board holds the weights of step {self.saved} or "
-                f"{self.committed}: connect the board again and train with --resume"
-            ) from error
+            raise self._unlinked(error, self.committed) from error
         self.saved = saved.step
         if not self.schedule.model.storage:
             self.commits.append(Commit(saved.step, self.device.us(saved.ticks), saved.erases))
+
+    def _unlinked(self, error: LinkBroken, other: int | None) -> LinkBroken:
+        """Add to an error which weights the board holds: those of `other`, if it has saved them."""
+        held = f"{self.saved}" if other is None else f"{self.saved} or {other}"
+        return LinkBroken(
+            f"{error}. The storage of the board holds the weights of step {held}: connect the "
+            "board again and train with --resume"
+        )
 
     def weights(self) -> SavedWeights:
         """Commit the weights on the board, and read them."""

@@ -112,9 +112,7 @@ def _view(view: View, number: dict[str, int]) -> dict[str, Any]:
     """
     fullest_us, fullest_bytes = view.fullest
     return {
-        "name": view.name,
-        "end_us": view.end_us,
-        "height_bytes": view.height_bytes,
+        **{name: getattr(view, name) for name in ("name", "end_us", "height_bytes")},
         "fullest_us": fullest_us,
         "fullest_bytes": fullest_bytes,
         "bars": [
@@ -146,17 +144,11 @@ def _absence(absence: Absence, number: dict[str, int]) -> dict[str, Any]:
 
 
 def _run(schedule: Schedule, plan: View, run: Run) -> dict[str, Any]:
+    about = ("board", "data", "batch", "ended", "statistic")
+    costs = ("time_us", "energy_uj", "total_energy_uj", "peak_bytes")
     return {
-        "board": run.board,
-        "data": run.data,
-        "batch": run.batch,
-        "ended": run.ended,
-        "statistic": run.statistic,
-        "time_us": run.time_us,
+        **{name: getattr(run, name) for name in (*about, *costs)},
         "step_us": run.measured_time_us,
-        "energy_uj": run.energy_uj,
-        "total_energy_uj": run.total_energy_uj,
-        "peak_bytes": run.peak_bytes,
         "steps": [[step.step, step.loss, step.time_us] for step in run.steps],
         "comparison": [list(vars(row).values()) for row in compare_run(schedule, plan, run)],
     }

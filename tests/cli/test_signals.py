@@ -59,8 +59,9 @@ def interrupted(
             for _ in range(at.count(step.step)):
                 os.kill(os.getpid(), sent)
 
-        monkeypatch.setattr(session.Session, "on_step", send)
-        return train("--json", "--steps", steps, "--log", tmp_path / "log")
+        with monkeypatch.context() as patched:
+            patched.setattr(session.Session, "on_step", send)
+            return train("--json", "--steps", steps, "--log", tmp_path / "log")
 
     return call
 

@@ -1,22 +1,22 @@
 """The command `boards`."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import click
 
 from .. import api
 from . import completion
-from .console import emit, say, show_table
+from .console import Answer, say, show_table
 from .declared import option, takes
-from .options import JSON
 
 
 @click.command()
 @takes
 def boards(
     port: str | None = option(shell_complete=completion.ports),
-    as_json: bool = JSON,
-) -> None:
+) -> Answer:
     """List the known boards and the serial ports.
 
     Queries the port that --port names, and each port that has the USB ids of a known board. Sends
@@ -27,21 +27,23 @@ def boards(
     """
     ports = api.ports(port)
     known = [api.load_board(name) for name in api.board_names()]
-    if as_json:
-        rows = [
-            {
-                "name": board.name,
-                "title": board.title,
-                "arena_bytes": board.arena_bytes,
-                "processor_active_uw": board.power.processor_active_uw,
-                "storage_read_uw": board.power.storage_read_uw,
-                "storage_write_uw": board.power.storage_write_uw,
-                "runs_here": board.name == "native",
-            }
-            for board in known
-        ]
-        emit({"boards": rows, "ports": [asdict(found) for found in ports]})
-        return
+    rows = [
+        {
+            "name": board.name,
+            "title": board.title,
+            "arena_bytes": board.arena_bytes,
+            "processor_active_uw": board.power.processor_active_uw,
+            "storage_read_uw": board.power.storage_read_uw,
+            "storage_write_uw": board.power.storage_write_uw,
+            "runs_here": board.name == "native",
+        }
+        for board in known
+    ]
+    facts = {"boards": rows, "ports": [asdict(found) for found in ports]}
+    return Answer(facts, lambda: _show(known, ports))
+
+
+def _show(known: Sequence[Any], ports: Sequence[Any]) -> None:
     show_table(
         ("board", ">arena, KiB", ">processor, mW", ">storage write, mW", "description"),
         [

@@ -7,9 +7,9 @@ import click
 from .. import api
 from ..files import write_whole
 from . import completion
-from .console import emit, say
+from .console import Answer, say
 from .declared import argument, takes
-from .options import JSON, KERNELS_OF, kernels_of
+from .options import KERNELS_OF, kernels_of
 from .written import check_writable, output_file
 
 
@@ -19,8 +19,7 @@ def build(
     board: str = argument(shell_complete=completion.boards),
     file: Path = output_file("--output"),
     model: Path | None = KERNELS_OF,
-    as_json: bool = JSON,
-) -> None:
+) -> Answer:
     """Write the firmware of BOARD to a file.
 
     The file is an ELF image, which `poet-host flash` and other tools can upload. For a board that
@@ -33,5 +32,4 @@ def build(
     image = program.read_bytes()
     write_whole(file, image, program.stat().st_mode & 0o777)
     say(f"wrote {file}: {len(image):,} bytes")
-    if as_json:
-        emit({"board": board, "file": str(file), "bytes": len(image)})
+    return Answer({"board": board, "file": str(file), "bytes": len(image)})

@@ -8,16 +8,15 @@ from pathlib import Path
 import click
 
 from .. import api
-from ..errors import BadInput, PoetError
+from ..errors import BadInput
 from ..run.log import log_job
 from ..view.card_table import card_rows
 from ..view.listing import counted
 from . import completion
-from .console import emit, failure, progress, say, say_classes, show_table
+from .console import Answer, progress, say, say_classes, show_table
 from .declared import argument, option, takes
 from .options import (
     ERASE_CARD,
-    JSON,
     SCHEDULE,
     SEED,
     STORAGE,
@@ -66,7 +65,6 @@ class WriteOptions:
     erase_card: bool = ERASE_CARD
     storage: Path | None = STORAGE
     seed: int = SEED
-    as_json: bool = JSON
 
     @property
     def from_card(self) -> bool:
@@ -107,7 +105,7 @@ class WriteOptions:
 
 @card.command()
 @takes
-def write(given: WriteOptions) -> None:
+def write(given: WriteOptions) -> Answer:
     """Write schedule, initial weights and data to an SD card.
 
     A board with this card trains without a host. Training starts when the board is switched on and
@@ -119,8 +117,7 @@ def write(given: WriteOptions) -> None:
     """
     given.check()
     if given.schedule.is_dir():
-        _write_learner(given)
-        return
+        return _write_learner(given)
     schedule, image = api.Schedule.load(given.schedule), given.image
     graph = schedule.graph
     dataset = given.data.fitted(graph, given.seed, **given.duration.order)
@@ -142,8 +139,7 @@ def write(given: WriteOptions) -> None:
     where = str(image) if image else f"the card of the board at {given.port}"
     say_classes(state.classes)
     say(f"wrote {where}: steps {state.first + 1:,} to {state.last:,} of {graph.name}")
-    if given.as_json:
-        emit({**_facts(graph, state), "file": str(image) if image else None})
+    return Answer({**_facts(graph, state), "file": str(image) if image else None})
 
 
 @card.command()
@@ -155,8 +151,7 @@ def read(
     save_weights: Path | None = output_file(suffix=".safetensors", is_strict=False),
     log_path: Path | None = output_file("--log"),
     samples: Path | None = output_file(suffix=".npz"),
-    as_json: bool = JSON,
-) -> None:
+) -> Answer:
     """Show how far a board has trained without a host.
 
     Reads the card of the board at --port, or the card image --storage. This command stops the
@@ -178,8 +173,7 @@ def read(
     if samples or schedule.is_dir():
         if log_path:
             raise BadInput("--log: a learner keeps no losses on its card: omit it")
-        _read_learner(schedule, port, storage, save_weights, samples, as_json)
-        return
+        return _read_learner(schedule, port, storage, save_weights, samples)
     loaded = api.Schedule.load(schedule)
     graph = loaded.graph
     with _connected(loaded, port, storage) as connection:
@@ -194,10 +188,8 @@ def read(
         about = {"model": graph.name, "board": trainer, "to_step": committed}
         log_job(log_path, about, state, committed)
         say(f"wrote {log_path}")
-    if as_json:
-        emit({**_facts(graph, state), "committed": committed, "board": trainer})
-    else:
-        show_table(("", ">"), _table(committed, state))
+    facts = {**_facts(graph, state), "committed": committed, "board": trainer}
+    return Answer(facts, lambda: show_table(("", ">"), _table(committed, state)))
 
 
 def _read_learner(
@@ -206,8 +198,7 @@ def _read_learner(
     storage: Path | None,
     save_weights: Path | None,
     samples: Path | None,
-    as_json: bool,
-) -> None:
+) -> Answer:
     with _learner(port, storage) as place, progress(f"reading {storage or port}"):
         weights, step = api.read_learner(place, package)
         count = None if samples is None else api.save_samples(place, package, samples)
@@ -216,20 +207,18 @@ def _read_learner(
         say(f"wrote {save_weights}")
     if samples:
         say(f"wrote {samples}: {counted(count or 0, 'sample')}")
-    if as_json:
-        emit({"committed": step, "samples": count})
-    else:
-        show_table(("", ">"), [("steps", f"{step:,}")])
+    facts = {"committed": step, "samples": count}
+    return Answer(facts, lambda: show_table(("", ">"), [("steps", f"{step:,}")]))
 
 
-def _write_learner(given: WriteOptions) -> None:
+def _write_learner(given: WriteOptions) -> Answer:
     others = {
         **vars(given), **vars(given.duration), **vars(given.rates), "shuffle": None, "seed": 0,
         "test_split": given.data.test_split,
     }  # fmt: skip
     for name in (
         "schedule", "data", "image", "port", "storage", "duration", "rates", "load_weights",
-        "erase_card", "as_json",
+        "erase_card",
     ):  # fmt: skip
         del others[name]
     if any(others.values()):
@@ -244,8 +233,7 @@ def _write_learner(given: WriteOptions) -> None:
             place, given.schedule, data, given.load_weights, erase_card=given.erase_card
         )
     say(f"wrote {where}: it keeps {counted(count, 'sample')}")
-    if given.as_json:
-        emit({"file": given.image and str(given.image), "samples": count})
+    return Answer({"file": given.image and str(given.image), "samples": count})
 
 
 def _learner(
@@ -265,8 +253,7 @@ def export_(
     weights: Path = output_argument("WEIGHTS", ".safetensors"),
     prior: bool = False,
     schedule: Path | None = None,
-    as_json: bool = JSON,
-) -> None:
+) -> Answer:
     """Write the weights on a card to a file, without a board.
 
     CARD is a card image, or the device of a card. WEIGHTS is a .safetensors file, which is not
@@ -280,8 +267,7 @@ def export_(
     with progress(f"reading {card_path}"):
         found = api.export_card(card_path, weights, schedule=schedule, prior=prior)
     say(f"wrote {weights}: the weights of step {found.step:,} of {found.model}")
-    if as_json:
-        emit({"file": str(weights), "model": found.model, "step": found.step, "prior": prior})
+    return Answer({"file": str(weights), "model": found.model, "step": found.step, "prior": prior})
 
 
 @card.command()
@@ -289,8 +275,7 @@ def export_(
 def check(
     card_path: Path = _CARD,
     schedule: Path | None = None,
-    as_json: bool = JSON,
-) -> int:
+) -> Answer:
     """Check a card, and show which of its weights are whole.
 
     CARD is a card image, or the device of a card. Reads every slot of every tensor, the records,
@@ -303,14 +288,8 @@ def check(
     with progress(f"reading {card_path}", "bytes") as report:
         found = api.check_card(card_path, schedule=schedule, progress=report)
     problem = f"{card_path} is damaged: {'; '.join(found.problems)}; {found.conclusion}"
-    failed = failure(problem, PoetError.exit_code) if found.problems else {}
-    if as_json:
-        emit({**found.to_json(), **failed})
-    else:
-        show_table(("", ""), card_rows(found))
-    if failed:
-        say(f"poet-host: {problem}")
-    return PoetError.exit_code if failed else 0
+    error = problem if found.problems else ""
+    return Answer(found.to_json(), lambda: show_table(("", ""), card_rows(found)), error)
 
 
 def _connected(

@@ -13,9 +13,9 @@ from .. import api
 from ..baselines.registry import SCHEDULERS
 from ..errors import BadInput
 from . import completion
-from .console import emit, progress, say, show_table, show_text
+from .console import Answer, progress, say, show_table, show_text
 from .declared import FiniteRange, argument, option, takes
-from .options import JSON, ModelOptions, SearchOptions, profile_of
+from .options import ModelOptions, SearchOptions, profile_of
 
 EPILOG = "\b\nMethods:\n" + "\n".join(
     f"  {row.name:<15} {row.description} [{row.citation}]" for row in SCHEDULERS.values()
@@ -61,12 +61,11 @@ class CompareOptions:
     jobs: int | None = None
     scheduler: str | None = None
     model: ModelOptions
-    as_json: bool = JSON
 
 
 @click.command(epilog=EPILOG)
 @takes
-def compare(given: CompareOptions) -> None:
+def compare(given: CompareOptions) -> Answer:
     """Compare planning methods at several RAM budgets and deadlines.
 
     MODEL is a built-in model, an .onnx file or a cost graph. Each combination of model, board,
@@ -95,10 +94,7 @@ def compare(given: CompareOptions) -> None:
             time_limit_s=limit_s, work_limit=given.search.work_limit, gap=given.gap,
             folder=given.output, jobs=given.jobs, pool=pool, progress=report, report=say,
         )  # fmt: skip
-    if given.as_json:
-        emit({"points": rows})
-    else:
-        _show([*zip(points, rows, strict=True)])
+    return Answer({"points": rows}, lambda: _show([*zip(points, rows, strict=True)]))
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
@@ -23,6 +24,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import PoetError
 from ..run.session import Report
 
 TABLE_WIDTH = 110  # width of a table in characters, if stdout is not a terminal
@@ -49,6 +51,27 @@ def emit(value: Mapping[str, Any]) -> None:
     """Print one JSON object on stdout. Raises ValueError for nan and infinity."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
     sys.stdout.flush()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command prints at its end."""
+
+    facts: Mapping[str, Any]  # with --json
+    show: Callable[[], object] = lambda: None  # prints the same for people
+    error: str = ""  # why the command fails after its work
+    code: int = 0  # exit code without an error
+
+    def give(self, as_json: bool) -> int:
+        """Print the answer, and return the exit code."""
+        code = PoetError.exit_code if self.error else self.code
+        if as_json:
+            emit({**self.facts, **(failure(self.error, code) if self.error else {})})
+        else:
+            self.show()
+        if self.error:
+            say(f"poet-host: {self.error}")
+        return code
 
 
 def failure(message: str, code: int) -> dict[str, object]:

@@ -26,12 +26,13 @@ from functools import wraps
 from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 import click
 
-R = TypeVar("R")
+from .console import Answer
 
+_JSON_HELP = "Print one JSON object, and nothing else, on stdout."
 _OPTION = re.compile(r"\n(?=-)")  # the beginning of an option in a docstring
 _DESCRIBED = re.compile(
     r"(?P<flags>-[^\s,]+(?:, -[^\s,]+)*)(?: (?P<metavar>\S.*?))?  (?P<help>.+?)"
@@ -106,15 +107,20 @@ def argument(**settings: Any) -> Any:
     return Declared(None, settings)
 
 
-def takes(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options and arguments that the parameters declare. --help keeps their order."""
+def takes(command: Callable[..., Answer | int | None]) -> Callable[..., int]:
+    """Add the options and arguments that the parameters declare, and --json at their end.
+
+    --help keeps their order. The answer of the command is printed. A parameter `as_json` is for
+    commands that print more than that.
+    """
 
     @wraps(command)
-    def call(**values: Any) -> R:
-        return command(**_taken(command, values))
+    def call(**values: Any) -> int:
+        answer = command(**_taken(command, values))
+        return answer.give(values["as_json"]) if isinstance(answer, Answer) else answer or 0
 
     call.__doc__ = cleandoc(command.__doc__ or "").partition("\n\n-")[0]
-    decorated = call
+    decorated = click.option("--json", "as_json", is_flag=True, help=_JSON_HELP)(call)
     for parameter, described in reversed([*_parameters(command)]):
         kinds = {*get_args(parameter.annotation)} or {parameter.annotation}
         declared = parameter.default
@@ -139,7 +145,7 @@ def _described(owner: Callable[..., Any]) -> dict[str, dict[str, Any]]:
 
 
 def _is_group(parameter: Parameter) -> bool:
-    return parameter.default is Parameter.empty
+    return parameter.default is Parameter.empty and parameter.name != "as_json"
 
 
 def _parameters(
@@ -150,7 +156,7 @@ def _parameters(
     for parameter in signature(owner).parameters.values():
         if _is_group(parameter):
             yield from _parameters(parameter.annotation)
-        else:
+        elif parameter.name != "as_json":
             yield parameter, described
 
 

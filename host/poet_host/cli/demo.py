@@ -10,9 +10,8 @@ import click
 from .. import api
 from ..resources import resource
 from ..view.listing import counted
-from .console import emit, progress, say, show_table, show_text
+from .console import Answer, progress, say, show_table, show_text
 from .declared import option, takes
-from .options import JSON
 
 PORTS = ("sim:mkr1000", "sim:nrf52840_dk", "native")
 
@@ -22,8 +21,7 @@ PORTS = ("sim:mkr1000", "sim:nrf52840_dk", "native")
 def demo(
     port: str = option(type=click.Choice(PORTS), default=PORTS[0]),
     out: Path = option(type=click.Path(file_okay=False, path_type=Path), default=Path("poet-demo")),
-    as_json: bool = JSON,
-) -> None:
+) -> Answer:
     """Train a small network in 24 KiB of RAM on a simulated board.
 
     Shows the whole workflow, from a model to trained weights. Compares the trained weights with
@@ -38,9 +36,11 @@ def demo(
     example = load_example()
     made = example.run(out, port, example.Steps(progress, say))
     found = facts(made)
-    if as_json:
-        emit({**found, "seconds": time.monotonic() - started_s, "folder": str(out)})
-        return
+    more = {"seconds": time.monotonic() - started_s, "folder": str(out)}
+    return Answer({**found, **more}, lambda: _show(made, found, out))
+
+
+def _show(made: Any, found: dict[str, Any], out: Path) -> None:
     show_table(("", ">24 KiB", ">keeping everything"), _rows(made, found))
     if not found["keep_all_measured"]:
         show_text(

@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import click
 
 from .. import api
-from ..errors import BadInput
+from ..errors import BadInput, PoetError
 from . import completion
-from .console import emit, progress, say, show_table
+from .console import Answer, progress, say, show_table
 from .declared import option, takes
-from .options import JSON
 from .written import check_writable, output_file
 
 
@@ -21,8 +21,7 @@ def doctor(
     port: str | None = option(shell_complete=completion.ports),
     bundle: Path | None = output_file(suffix=".zip"),
     no_storage: bool = False,
-    as_json: bool = JSON,
-) -> int:
+) -> Answer:
     """Check this computer or a board, and say what to do.
 
     Without --port, prints how to install what poet-host needs and this computer lacks. The exit
@@ -37,7 +36,7 @@ def doctor(
     --no-storage  The board has no card, so do not check it.
     """
     if port is not None:
-        return _check_board(port, bundle, has_card=not no_storage, as_json=as_json)
+        return _check_board(port, bundle, has_card=not no_storage)
     for flag, given in (("--bundle", bundle), ("--no-storage", no_storage)):
         if given:
             raise BadInput(f"{flag} is about a board: name its port with --port")
@@ -47,10 +46,10 @@ def doctor(
         (it.check, "ok" if it.ok else "FAILED" if it.essential else "missing", it.found)
         for it in results
     ]
-    return _show(passed, rows, {"checks": [asdict(it) for it in results]}, as_json)
+    return _answer(passed, rows, {"checks": [asdict(it) for it in results]})
 
 
-def _check_board(port: str, file: Path | None, *, has_card: bool, as_json: bool) -> int:
+def _check_board(port: str, file: Path | None, *, has_card: bool) -> Answer:
     check_writable(file)
     with progress(f"checking the board at {port}", "kernels") as report:
         findings = api.check_board(port, card=has_card, bundle=file, progress=report)
@@ -61,14 +60,9 @@ def _check_board(port: str, file: Path | None, *, has_card: bool, as_json: bool)
         )
     passed = all(finding.verdict != "wrong" for finding in findings)
     facts = {"findings": [asdict(it) for it in findings], **({"bundle": str(file)} if file else {})}
-    return _show(passed, [(it.check, it.verdict, str(it)) for it in findings], facts, as_json)
+    return _answer(passed, [(it.check, it.verdict, str(it)) for it in findings], facts)
 
 
-def _show(
-    passed: bool, rows: Sequence[Sequence[str]], facts: Mapping[str, object], as_json: bool
-) -> int:
-    if as_json:
-        emit({"ok": passed, **facts})
-    else:
-        show_table(("check", "", "found"), rows)
-    return 0 if passed else 1
+def _answer(passed: bool, rows: Sequence[Sequence[str]], facts: Mapping[str, object]) -> Answer:
+    show = partial(show_table, ("check", "", "found"), rows)
+    return Answer({"ok": passed, **facts}, show, code=0 if passed else PoetError.exit_code)

@@ -9,9 +9,9 @@ import click
 
 from .. import api
 from ..errors import BadInput
-from .console import emit, progress, say_classes, show_table
+from .console import Answer, progress, say_classes, show_table
 from .declared import WholeRange, option, takes
-from .options import JSON, PORT, SCHEDULE, SEED, STORAGE, DataOptions
+from .options import PORT, SCHEDULE, SEED, STORAGE, DataOptions
 
 MOST_SHOWN = 12  # classes of a confusion matrix that fits a terminal
 
@@ -44,7 +44,6 @@ class EvaluateOptions:
     samples: int | None = SAMPLES
     storage: Path | None = STORAGE
     seed: int = SEED
-    as_json: bool = JSON
 
 
 def check_weights(port: str | None, storage: Path | None, weights: Path | None) -> None:
@@ -65,7 +64,7 @@ def board_of(
 
 @click.command()
 @takes
-def evaluate(given: EvaluateOptions) -> None:
+def evaluate(given: EvaluateOptions) -> Answer:
     """Compute the loss, accuracy and errors of a model on a board.
 
     Runs the forward program of the schedule, in the RAM in which the model trains. The trained
@@ -88,12 +87,13 @@ def evaluate(given: EvaluateOptions) -> None:
             progress=report,
         )  # fmt: skip
     say_classes(result.classes)
-    if given.as_json:
-        emit(result.to_json())
-    else:
-        show_table(("", ">"), _facts(result))
-        if result.confusion and len(result.confusion) <= MOST_SHOWN:
-            show_table(*_confusion(result, result.confusion))
+    return Answer(result.to_json(), lambda: _show(result))
+
+
+def _show(result: api.Evaluation) -> None:
+    show_table(("", ">"), _facts(result))
+    if result.confusion and len(result.confusion) <= MOST_SHOWN:
+        show_table(*_confusion(result, result.confusion))
 
 
 def _facts(result: api.Evaluation) -> list[tuple[str, str]]:

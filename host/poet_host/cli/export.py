@@ -6,9 +6,9 @@ import click
 
 from .. import api
 from ..files import write_whole
-from .console import emit, say
+from .console import Answer, say
 from .declared import option, takes
-from .options import JSON, SCHEDULE
+from .options import SCHEDULE
 from .written import check_writable, output_file
 
 
@@ -18,8 +18,7 @@ def export(
     schedule: Path = SCHEDULE,
     weights: Path = option(),
     output: Path = output_file(suffix=".onnx"),
-    as_json: bool = JSON,
-) -> None:
+) -> Answer:
     """Write the trained model of a schedule to an .onnx file.
 
     The model takes normalised samples: the normalisation of the weights is not part of it.
@@ -36,5 +35,4 @@ def export(
     if (normalization := str(values.normalization or "none")) != "none":
         say(f"the model takes samples after their normalisation ({normalization})")
     say(f"wrote {output}: {graph.name} with the weights of {weights}")
-    if as_json:
-        emit({"file": str(output), "size_bytes": len(model), "model": graph.name})
+    return Answer({"file": str(output), "size_bytes": len(model), "model": graph.name})

@@ -8,9 +8,9 @@ import click
 from .. import api
 from ..errors import BadInput
 from . import completion
-from .console import emit, say
+from .console import Answer, say
 from .declared import option, takes
-from .options import JSON, KERNELS_OF, kernels_of
+from .options import KERNELS_OF, kernels_of
 from .written import WRITTEN_FILE
 
 
@@ -35,12 +35,11 @@ class FlashOptions:
     image: Path | None = option(type=WRITTEN_FILE)
     model: Path | None = KERNELS_OF
     recover: bool = False
-    as_json: bool = JSON
 
 
 @click.command()
 @takes
-def flash(given: FlashOptions) -> None:
+def flash(given: FlashOptions) -> Answer:
     """Build the firmware, upload it, and check that the board answers."""
     if api.runs_here(given.port):
         raise BadInput(
@@ -54,15 +53,14 @@ def flash(given: FlashOptions) -> None:
         image=given.image, recover=given.recover, kernels=kernels_of(given.model), report=say,
     )  # fmt: skip
     say(f"{given.board} {done.info.unique_id} answers at {done.port}")
-    if given.as_json:
-        emit(
-            {
-                "board": given.board,
-                "tool": done.tool,
-                "port": done.port,
-                "upload_port": done.upload_port,
-                "flash_bytes": done.flash_bytes,
-                "unique_id": done.info.unique_id,
-                "arena_bytes": done.info.arena_bytes,
-            }
-        )
+    return Answer(
+        {
+            "board": given.board,
+            "tool": done.tool,
+            "port": done.port,
+            "upload_port": done.upload_port,
+            "flash_bytes": done.flash_bytes,
+            "unique_id": done.info.unique_id,
+            "arena_bytes": done.info.arena_bytes,
+        }
+    )

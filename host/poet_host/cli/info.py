@@ -12,9 +12,9 @@ from ..graph.summary import Summary
 from ..schedule.times import longest_slices
 from ..view.listing import slice_texts
 from ..view.model_table import layer_rows, model_rows
-from .console import emit, progress, show_table, show_text
+from .console import Answer, progress, show_table, show_text
 from .declared import takes
-from .options import BOARD, JSON, MODEL, PROFILE, ModelOptions, profile_of
+from .options import BOARD, MODEL, PROFILE, ModelOptions, profile_of
 
 MAX_ROWS = 40  # largest number of layers in the table that `solve` prints
 
@@ -27,8 +27,7 @@ def info(
     board: str | None = BOARD,
     profile_name: str | None = PROFILE,
     options: ModelOptions,
-    as_json: bool = JSON,
-) -> None:
+) -> Answer:
     """Show the layers of a model, and the costs of its training step.
 
     MODEL is a built-in model, an .onnx file, or the .poet file of a schedule. Prints RAM, energy
@@ -51,24 +50,25 @@ def info(
             rows.append(api.step_without_search(graph, profile, smallest))
     summary = api.summary(graph)
     schedule = api.Schedule.load(model) if Path(model).suffix == ".poet" else None
-    if as_json:
-        slices = [asdict(it) for it in longest_slices(schedule)] if schedule else []
-        more = {"longest_slices": slices} if slices else {}
-        emit({"name": graph.name, **asdict(summary), "boards": rows, **more})
-        return
-    show_model(summary, is_assumed=is_loss_assumed(model, options))
-    for line in slice_texts(schedule) if schedule else ():
-        show_text(line)
-    show_table(
-        ("board", ">arena, bytes", ">smallest RAM", ">to keep everything", ">energy, uJ",
-         ">time, ms"),
-        [_cells(row) for row in rows],
-        title="A training step on each board, within its arena",
-    )  # fmt: skip
-    show_text(
-        "Energy and time are those of a plan that is made without search. `poet-host solve` finds "
-        "better plans. The commit at the end of a step is not included."
-    )
+    slices = [asdict(it) for it in longest_slices(schedule)] if schedule else []
+    more = {"longest_slices": slices} if slices else {}
+
+    def show() -> None:
+        show_model(summary, is_assumed=is_loss_assumed(model, options))
+        for line in slice_texts(schedule) if schedule else ():
+            show_text(line)
+        show_table(
+            ("board", ">arena, bytes", ">smallest RAM", ">to keep everything", ">energy, uJ",
+             ">time, ms"),
+            [_cells(row) for row in rows],
+            title="A training step on each board, within its arena",
+        )  # fmt: skip
+        show_text(
+            "Energy and time are those of a plan that is made without search. `poet-host solve` "
+            "finds better plans. The commit at the end of a step is not included."
+        )
+
+    return Answer({"name": graph.name, **asdict(summary), "boards": rows, **more}, show)
 
 
 def _graph(model: str, options: ModelOptions) -> api.Graph:

@@ -5,30 +5,30 @@ from typing import Any
 import click
 
 from .. import api
-from .console import emit, show_table
+from .console import Answer, show_table
 from .declared import takes
-from .options import JSON
 
 
 @click.command()
 @takes
-def models(as_json: bool = JSON) -> None:
+def models() -> Answer:
     """List the built-in models."""
     found = [
         {"name": name, "what": model.description, **_sizes(api.load_graph(name))}
         for name, model in api.MODELS.items()
     ]
-    if as_json:
-        emit({"models": found})
-        return
-    show_table(
-        ("model", ">batch", ">parameters", ">nodes", "description"),
-        [
-            (row["name"], f"{row['batch']:,}", f"{row['parameters']:,}", f"{row['nodes']:,}",
-             row["what"])
-            for row in found
-        ],
-    )  # fmt: skip
+
+    def show() -> None:
+        show_table(
+            ("model", ">batch", ">parameters", ">nodes", "description"),
+            [
+                (row["name"], f"{row['batch']:,}", f"{row['parameters']:,}", f"{row['nodes']:,}",
+                 row["what"])
+                for row in found
+            ],
+        )  # fmt: skip
+
+    return Answer({"models": found}, show)
 
 
 def _sizes(graph: api.Graph) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from .declared import FiniteRange, WholeRange, argument, option
 MAX_SEED = 2**31 - 1
 
 
-JSON = option("--json", help="Print one JSON object, and nothing else, on stdout.")
 MODEL = argument(shell_complete=completion.models)
 SCHEDULE = argument(metavar="NAME.poet")
 KERNELS_OF = option(

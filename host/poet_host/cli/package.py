@@ -5,9 +5,9 @@ from pathlib import Path
 import click
 
 from .. import api
-from .console import emit, say, show_table
+from .console import Answer, say, show_table
 from .declared import option, takes
-from .options import JSON, SCHEDULE
+from .options import SCHEDULE
 
 
 @click.command()
@@ -19,8 +19,7 @@ def package(
     samples: int = api.SLOTS,
     raw: str = "float32",
     output: Path = option(type=click.Path(file_okay=False, path_type=Path)),
-    as_json: bool = JSON,
-) -> None:
+) -> Answer:
     """Write C sources of a device that learns by itself.
 
     The device calls the functions of poet/learner.h. DIR/src/NAME.h has the sizes that an
@@ -38,7 +37,5 @@ def package(
     made = api.write_package(schedule, output, kind=kind, weights=weights, samples=samples, raw=raw)
     facts = made.facts
     say(f"wrote {output}: a package of {facts['name']} for {kind}")
-    if as_json:
-        return emit({"folder": str(output), **facts})
-    board = ("board", str(facts["board"] or "not known"))
-    return show_table(("", ""), [board, *api.fact_rows(facts)])
+    rows = [("board", str(facts["board"] or "not known")), *api.fact_rows(facts)]
+    return Answer({"folder": str(output), **facts}, lambda: show_table(("", ""), rows))

@@ -8,10 +8,10 @@ import click
 
 from .. import api
 from ..errors import BadInput
-from .console import emit, progress, say
+from .console import Answer, progress, say
 from .declared import option, takes
 from .evaluate import HALF, SAMPLES, WEIGHTS, board_of, check_weights
-from .options import JSON, PORT, SCHEDULE, STORAGE, SampleOptions
+from .options import PORT, SCHEDULE, STORAGE, SampleOptions
 from .written import WRITTEN_FILE, check_writable
 
 
@@ -30,12 +30,11 @@ class PredictOptions:
     half: api.Half | None = HALF
     samples: int | None = SAMPLES
     storage: Path | None = STORAGE
-    as_json: bool = JSON
 
 
 @click.command()
 @takes
-def predict(given: PredictOptions) -> None:
+def predict(given: PredictOptions) -> Answer:
     """Write what a trained model answers for samples to a file.
 
     Without --port, this computer runs the model, to the same bits as every board. DATA needs no
@@ -68,5 +67,4 @@ def predict(given: PredictOptions) -> None:
     result.save(output)
     which = "samples" if data.x_test is None else f"{half} samples"
     say(f"wrote {output}: {len(result.outputs):,} {which} of {data.name}")
-    if given.as_json:
-        emit({"file": str(output), **result.to_json()})
+    return Answer({"file": str(output), **result.to_json()})

@@ -9,9 +9,9 @@ from .. import api
 from ..errors import BadInput
 from ..run.calibrate import Validation, averaged
 from . import completion
-from .console import emit, progress, say
+from .console import Answer, progress, say
 from .declared import FiniteRange, argument, option, takes
-from .options import ERASE_CARD, JSON, PORT, STORAGE, ModelOptions, model_files
+from .options import ERASE_CARD, PORT, STORAGE, ModelOptions, model_files
 from .written import WRITTEN_FILE, check_writable, output_file
 
 SUPPLY_MV = 3300.0  # supply voltage of the boards that have a firmware image
@@ -47,7 +47,6 @@ class ProfileOptions:
     erase_card: bool = ERASE_CARD
     storage: Path | None = STORAGE
     model: ModelOptions
-    as_json: bool = JSON
 
     def check_power_log(self) -> None:
         if self.supply_mv is not None and self.power_log is None:
@@ -65,7 +64,7 @@ class ProfileOptions:
 
 @click.command()
 @takes
-def profile(given: ProfileOptions) -> None:
+def profile(given: ProfileOptions) -> Answer:
     """Measure the costs of operators and storage on a board.
 
     Measures the operators of each MODEL: a built-in model or an .onnx file (default:
@@ -99,16 +98,15 @@ def profile(given: ProfileOptions) -> None:
     measured = averaged(profiles) if profiles else measured
     measured.save(given.output)
     say(f"wrote {given.output}")
-    if given.as_json:
-        emit(
-            {
-                "file": str(given.output),
-                "board": connection.board.name,
-                "operators": len(measured.operators),
-                "metered": measured.metered,
-                "validation": [validation.to_json() for validation in validations],
-            }
-        )
+    return Answer(
+        {
+            "file": str(given.output),
+            "board": connection.board.name,
+            "operators": len(measured.operators),
+            "metered": measured.metered,
+            "validation": [validation.to_json() for validation in validations],
+        }
+    )
 
 
 def _measured(

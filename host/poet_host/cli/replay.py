@@ -5,9 +5,8 @@ from pathlib import Path
 import click
 
 from .. import api
-from .console import emit, progress, say
+from .console import Answer, progress, say
 from .declared import WholeRange, argument, option, takes
-from .options import JSON
 from .written import check_writable, output_file
 
 
@@ -18,8 +17,7 @@ def replay(
     trace: Path = option(),
     steps: int = option(type=WholeRange(0)),
     save_weights: Path = output_file(suffix=".safetensors"),
-    as_json: bool = JSON,
-) -> None:
+) -> Answer:
     """Compute the weights of a device from what it was taught.
 
     DIR is the package of the device. In FILE, x has the raw samples in the order in which the
@@ -38,5 +36,4 @@ def replay(
     graph = api.load_package(package).schedule.graph
     api.save_weights(save_weights, graph, weights, steps)
     say(f"wrote {save_weights}: the weights after step {steps:,}")
-    if as_json:
-        emit({"file": str(save_weights), "step": steps, "sha256": api.weights_sha256(weights)})
+    return Answer({"file": str(save_weights), "step": steps, "sha256": api.weights_sha256(weights)})

@@ -14,9 +14,9 @@ from ..view.listing import counted, listing, unit_of
 from ..view.page import page
 from ..view.perfetto import chrome_trace
 from ..view.picture import draw
-from .console import emit, say, show_table, show_text
+from .console import Answer, say, show_table, show_text
 from .declared import option, takes
-from .options import JSON, SCHEDULE
+from .options import SCHEDULE
 from .written import check_writable, output_file
 
 
@@ -29,8 +29,7 @@ def show(
     trace: Path | None = output_file(),
     png: Path | None = output_file(),
     forward: bool = False,
-    as_json: bool = JSON,
-) -> None:
+) -> Answer:
     """Show a schedule as a listing, a web page, a trace or a picture.
 
     Prints the listing if no option names a file to write.
@@ -63,13 +62,15 @@ def show(
         if path:
             say(f"wrote {path}")
     found = compare_run(loaded, views[0], run) if run else ()
-    if as_json:
-        emit(_about(loaded, run, found))
-    elif not any(files):
+
+    def show_listing() -> None:
         took_us = {traced.statement: traced.time_us for traced in run.trace} if run else None
         show_text(listing(loaded, took_us))
         if run:
             _show_comparison(loaded, run, found)
+
+    facts = _about(loaded, run, found)
+    return Answer(facts) if any(files) else Answer(facts, show_listing)
 
 
 def _about(

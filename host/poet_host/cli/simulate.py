@@ -16,7 +16,7 @@ from ..sizes import size_bytes
 from . import completion
 from .console import emit, say, show_text
 from .declared import argument, option, takes
-from .options import JSON, STORAGE
+from .options import STORAGE
 from .signals import stop_requests
 
 
@@ -70,7 +70,7 @@ class SimulateOptions:
     run_for: str | None = option("--for")
     usb: bool = False
     storage: Path | None = STORAGE
-    as_json: bool = JSON
+    as_json: bool
 
 
 @click.command()

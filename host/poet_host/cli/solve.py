@@ -29,7 +29,6 @@ from .info import MAX_ROWS, is_loss_assumed, show_model
 from .options import (
     BOARD,
     EPOCHS,
-    JSON,
     MODEL,
     PROFILE,
     DataSizeOptions,
@@ -113,7 +112,7 @@ class SolveOptions:
     no_forward: bool = False
     plan_path: Path | None = output_file("--plan", suffix=".json", is_strict=False)
     options: ModelOptions
-    as_json: bool = JSON
+    as_json: bool
 
     def check(self) -> None:
         deadlines = {

@@ -7,9 +7,8 @@ import click
 from .. import api
 from ..errors import BadInput
 from ..sizes import size_bytes
-from .console import emit, say
+from .console import Answer, say
 from .declared import argument, takes
-from .options import JSON
 from .written import WRITTEN_FILE
 
 
@@ -24,8 +23,7 @@ def prepare(
     file: Path = argument(type=WRITTEN_FILE),
     size: str = "64MiB",
     force: bool = False,
-    as_json: bool = JSON,
-) -> None:
+) -> Answer:
     """Create FILE, a card image with an empty partition for poet-host.
 
     --size SIZE  Size of the image: bytes, or a size such as 64MiB. The file takes disk space only
@@ -45,8 +43,7 @@ def prepare(
     image_bytes = size_bytes(size, "--size")
     api.prepare_storage(file, image_bytes)
     say(f"wrote {file}: a card image of {image_bytes:,} bytes")
-    if as_json:
-        emit({"file": str(file), "size_bytes": image_bytes})
+    return Answer({"file": str(file), "size_bytes": image_bytes})
 
 
 def check_image(path: Path) -> None:

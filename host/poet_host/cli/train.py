@@ -8,16 +8,15 @@ import numpy as np
 
 from .. import api
 from ..data.fitted import classes_of
-from ..errors import BadInput, PoetError
+from ..errors import BadInput
 from ..graph.weights import weight_nodes
 from ..run.session import Files, Session
 from ..run.train import COMMIT_EVERY
 from ..view.listing import counted
-from .console import emit, failure, progress, say, say_classes, show_table
+from .console import Answer, progress, say, say_classes, show_table
 from .declared import option, takes
 from .options import (
     ERASE_CARD,
-    JSON,
     PORT,
     SCHEDULE,
     SEED,
@@ -87,7 +86,6 @@ class TrainOptions:
     strict_deadline: bool = False
     storage: Path | None = STORAGE
     seed: int = SEED
-    as_json: bool = JSON
 
     @property
     def from_board(self) -> bool:
@@ -122,7 +120,7 @@ class TrainOptions:
 
 @click.command()
 @takes
-def train(given: TrainOptions) -> int:
+def train(given: TrainOptions) -> Answer:
     """Train the model of a schedule on a board, and save the weights."""
     given.check()
     task = _task(given)
@@ -130,7 +128,7 @@ def train(given: TrainOptions) -> int:
     schedule, graph = task.schedule, task.schedule.graph
     _check_space(graph, task.last - task.start.first_step, given)
     ram = api.arena_for(schedule, given.port, given.storage if given.from_board else None)
-    failed: dict[str, object] = {}
+    error = ""
     with (
         api.connect(
             given.port, storage=given.storage, arena_bytes=ram, card=schedule.model.storage
@@ -150,21 +148,17 @@ def train(given: TrainOptions) -> int:
             session.report = report
             try:
                 run = api.run_training(session, connection, task.last, lambda: stopped_by() != 0)
-            except api.Diverged as error:
-                run, failed = error.run, failure(str(error), error.exit_code)
+            except api.Diverged as diverged:
+                run, error = diverged.run, str(diverged)
         _save(session, run, given)
-        accuracy = session.end(run, str(failed.get("error", "")))
-    code = 128 + stopped_by() if run.ended == "interrupted" else 0
-    if not failed:
-        failed = _failure(session, run, given.strict_deadline)
-    if failed:
-        code = PoetError.exit_code
-        say(f"poet-host: {failed['error']}")
-    if given.as_json:
-        emit({**summary(run), **session.to_json(), "accuracy": accuracy, **failed})
-    else:
-        show_table(("", ">"), [*_facts(run, schedule, accuracy, session)])
-    return code
+        accuracy = session.end(run, error)
+    rows = _facts(run, schedule, accuracy, session)
+    return Answer(
+        {**summary(run), **session.to_json(), "accuracy": accuracy},
+        lambda: show_table(("", ">"), rows),
+        error or _error(session, run, given.strict_deadline),
+        128 + stopped_by() if run.ended == "interrupted" else 0,
+    )
 
 
 def _task(given: TrainOptions) -> api.Task:
@@ -270,20 +264,19 @@ def _check_space(graph: api.Graph, steps: int, given: TrainOptions) -> None:
     check_space(sizes)
 
 
-def _failure(session: Session, run: api.Run, strict_deadline: bool) -> dict[str, object]:
-    """Return the JSON keys of an error if the command fails after training, otherwise {}."""
-    message = ""
+def _error(session: Session, run: api.Run, strict_deadline: bool) -> str:
+    """Return why the command fails after training; empty if it does not."""
     if session.log.broken:
-        message = f"{session.log.broken}. The weights are saved, but the log is incomplete"
-    elif session.write_error:
-        message = f"during training: {session.write_error}"
-    elif strict_deadline and run.deadline_missed_steps and run.ended == "done":
-        message = (
+        return f"{session.log.broken}. The weights are saved, but the log is incomplete"
+    if session.write_error:
+        return f"during training: {session.write_error}"
+    if strict_deadline and run.deadline_missed_steps and run.ended == "done":
+        return (
             f"{run.deadline_missed_steps:,} of {len(run.steps):,} steps took longer than the "
             f"deadline of {_ms(run.deadline_us)}. Solve with a longer --deadline, or profile the "
             "board first"
         )
-    return failure(message, PoetError.exit_code) if message else {}
+    return ""
 
 
 def summary(run: api.Run) -> dict[str, object]:

@@ -77,7 +77,7 @@ def compare(given: CompareOptions) -> Answer:
     methods = _methods(given.methods)
     limits = _some_words(given.budgets, "--budgets"), _some_words(given.deadlines, "--deadlines")
     cases = [*_cases(given.models, _words(*given.boards), _words(*given.profiles), given.model)]
-    limit_s, _ = given.search.limit()
+    limit_s = given.search.limit_s()
     with progress("pricing operators"):
         points = [
             _Point(costs, method, streaming() if api.uses_modes(method) else whole, whole)

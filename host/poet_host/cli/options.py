@@ -17,7 +17,6 @@ from ..graph.training_options import TrainingOptions
 from ..onnx.importer import DEFAULT_LOSS
 from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
 from ..solver.settings import DEFAULT_SETTINGS
-from ..work import UNITS_PER_S
 from . import completion
 from .declared import FiniteRange, WholeRange, argument, option
 
@@ -265,14 +264,11 @@ class SearchOptions:
     time_limit: float | None = option(type=FiniteRange(0.1))
     work_limit: float | None = option(type=FiniteRange(1))
 
-    def limit(self) -> tuple[float, bool]:
-        """Return the limit in seconds, and whether these are seconds of counted work."""
-        if self.work_limit is None:
-            default_s = DEFAULT_SETTINGS.time_limit_s
-            return (default_s if self.time_limit is None else self.time_limit), False
-        if self.time_limit is not None:
+    def limit_s(self) -> float:
+        """Return the time limit of a search without a limit of work."""
+        if self.time_limit is not None and self.work_limit is not None:
             raise BadInput("--time-limit and --work-limit exclude each other: omit one")
-        return self.work_limit / UNITS_PER_S, True
+        return DEFAULT_SETTINGS.time_limit_s if self.time_limit is None else self.time_limit
 
 
 def profile_of(board: str | None, profile_name: str | None) -> api.Profile:

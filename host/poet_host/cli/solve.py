@@ -121,7 +121,7 @@ class SolveOptions:
         }  # fmt: skip
         if len(given := [name for name, limit in deadlines.items() if limit is not None]) > 1:
             raise BadInput(f"{given[0]} and {given[1]} exclude each other: omit one")
-        self.search.limit()
+        self.search.limit_s()
         for text, read in ((self.battery, battery_of), (self.finish_in, duration_us)):
             if text is not None:
                 read(text)
@@ -176,7 +176,7 @@ def solve(given: SolveOptions) -> int:
         plan = api.solve(
             problem, method=given.method, gap=given.gap, placed=not given.unplaced,
             work_limit=given.search.work_limit,
-            time_limit_s=api.search_limit_s(given.search.limit()[0], priced_s),
+            time_limit_s=api.search_limit_s(given.search.limit_s(), priced_s),
             progress=lambda *state: report(0, 0, state_text(objective, *state)),
         )  # fmt: skip
     forward = _write(graph, plan, given)

@@ -81,92 +81,89 @@ class BoardCheck:
         self._check_kernels()
         self._check_link()
 
-    def _note(self, check: str, verdict: Verdict, found: str, advice: str = "") -> None:
-        self.findings.append(Finding(check, verdict, found, advice))
+    def _note(self, check: str, found: str, advice: str = "", verdict: Verdict = "warning") -> None:
+        """Add a finding. It is ok if it needs no advice."""
+        self.findings.append(Finding(check, verdict if advice else "ok", found, advice))
 
     def _check_firmware(self) -> None:
-        info, board = self.device.info, self.device.board
+        info, board, advice = self.device.info, self.device.board, ""
         found = (
             f"{board.title}, version {info.version}, operators {info.fingerprint:08x}, arena of "
             f"{info.arena_bytes:,} bytes"
         )
-        if board.is_computer or info.arena_bytes == board.arena_bytes:
-            self._note("firmware", "ok", found)
-        else:
+        if not board.is_computer and info.arena_bytes != board.arena_bytes:
             found += f", but the arena of this poet-host's firmware has {board.arena_bytes:,}"
-            self._note("firmware", "warning", found, FLASH)
+            advice = FLASH
+        self._note("firmware", found, advice)
 
     def _check_reset(self) -> None:
         try:
             self.health, self.card = self.device.health(), self.device.card()
         except BoardError:
             found = "this firmware does not report resets or the registers of its card"
-            self._note("reset", "warning", found, FLASH)
+            self._note("reset", found, FLASH)
             return
         if self.device.board.is_computer:
             self.card = None  # its storage is a file
             return
-        if is_unwanted(self.health):
-            again = "then switch the board off and on, so that it reports its next reset"
-            self._note("reset", "wrong", reset_text(self.health), again)
-        else:
-            self._note("reset", "ok", reset_text(self.health))
+        again = "then switch the board off and on, so that it reports its next reset"
+        self._note("reset", reset_text(self.health), again * is_unwanted(self.health), "wrong")
         if self.card.supply_is_low:
             found = "the supply is below 2.7 V, so the board does not write to its card"
-            self._note("supply", "wrong", found, SUPPLY)
+            self._note("supply", found, SUPPLY, "wrong")
         else:
-            self._note("supply", "ok", "the supply is above 2.7 V")
+            self._note("supply", "the supply is above 2.7 V")
 
     def _card_works(self) -> bool:
         card = self.card
         if card is None:
             return True
         if not card.is_ready:
-            self._note("card", "wrong", *mount_failure(card))
+            self._note("card", *mount_failure(card), "wrong")
             return False
-        found = f"{card_identity(card.cid)}, bus at {card.khz:,} kHz"
+        found, advice = f"{card_identity(card.cid)}, bus at {card.khz:,} kHz", ""
+        verdict: Verdict = "warning"
         csd = whole_register(card.bytes)
         if csd and is_write_protected(csd):
             found += ", but its register CSD protects it against writes"
-            self._note("card", "wrong", found, "use another card")
+            advice, verdict = "use another card", "wrong"
         elif card.slower:
             found += f", lowered {card.slower} times after CRC errors"
-            self._note("card", "warning", found, WIRES)
+            advice = WIRES
         elif card.retries:
             found += f", accesses repeated since the reset: {card.retries:,}"
-            self._note("card", "warning", found, CONTACTS)
-        else:
-            self._note("card", "ok", found)
+            advice = CONTACTS
+        self._note("card", found, advice, verdict)
         return True
 
     def _partition_works(self) -> bool:
         try:
             info = storage_info(self.device)
         except BoardError as error:
-            self._note("partition", "wrong", str(error))
+            self.findings.append(Finding("partition", "wrong", str(error)))
             return False
         held = f"weights of step {info.committed_step:,}" if _holds_weights(info) else "no weights"
         found = f"{info.storage_blocks * BLOCK / 2**20:,.1f} MiB with {held}"
         if notice := allocation_notice(self.device):
-            self._note("partition", "warning", f"{found}; {notice}")
+            self.findings.append(Finding("partition", "warning", f"{found}; {notice}"))
         else:
-            self._note("partition", "ok", found)
+            self._note("partition", found)
         return True
 
     def _check_transfers(self) -> None:
         for write in (False, True):
             check = "writing" if write else "reading"
             if write and _holds_weights(self.device.info):
-                self._note(check, "ok", "not tried, because the card holds weights")
+                self._note(check, "not tried, because the card holds weights")
                 return
             khz = self.card.khz if self.card else 0
             try:
                 moved = self._move(write)
             except BoardError as error:
                 if error.name != "storage_failed" or self.card is None:
-                    self._note(check, "wrong", str(error))
+                    self.findings.append(Finding(check, "wrong", str(error)))
                 else:
-                    self._note(check, "wrong", *transfer_failure(self.device.card(), khz))
+                    self._note(check, *transfer_failure(self.device.card(), khz), "wrong")
                 return
             self.moved.append(moved)
             self._judge(check, moved, khz)
@@ -187,22 +184,22 @@ class BoardCheck:
         return Moved(write, count * transfers, retries, device.us(ticks), time_us * transfers)
 
     def _judge(self, check: str, moved: Moved, khz: int) -> None:
-        found = f"{moved.blocks:,} blocks at {moved.kb_per_s:,.0f} kB/s"
+        found, advice = f"{moved.blocks:,} blocks at {moved.kb_per_s:,.0f} kB/s", ""
         now = self.device.card() if self.card else None
         if moved.retries and now:
             share = moved.retries / moved.blocks
             found += f", accesses repeated: {moved.retries:,} ({share:.2%})"
             if now.khz < khz:
                 found += f"; the clock was lowered from {khz:,} to {now.khz:,} kHz"
-            self._note(check, "warning", found, WIRES if now.slower else CONTACTS)
+            advice = WIRES if now.slower else CONTACTS
         elif moved.us > SLOW * moved.estimated_us and not self.device.board.is_computer:
             expected = moved.kb_per_s * moved.us / moved.estimated_us
             found += f", but board.toml expects {expected:,.0f}"
             lowered = now is not None and now.slower
             advice = WIRES if lowered else "use a faster card, or solve with a profile of this one"
-            self._note(check, "warning", found, advice)
         else:
-            self._note(check, "ok", f"{found}, no error")
+            found += ", no error"
+        self._note(check, found, advice)
 
     def _check_kernels(self) -> None:
         wrong = sorted({run.kernel for run in self.kernels if not run.same_bits})
@@ -212,26 +209,27 @@ class BoardCheck:
         times = f"{measured_us / 1e3:,.1f} ms, estimated {estimated_us / 1e3:,.1f} ms"
         if not self.kernels:
             found = f"no kernel fits the arena of {self.device.info.arena_bytes:,} bytes"
-            self._note("kernels", "wrong", found, FLASH)
+            self._note("kernels", found, FLASH, "wrong")
         elif wrong:
             found = f"other bits than those of the reference: {listed(wrong)}"
-            self._note("kernels", "wrong", found, f"{FLASH}; then check the supply of the chip")
+            advice = f"{FLASH}; then check the supply of the chip"
+            self._note("kernels", found, advice, "wrong")
         elif self.device.board.is_computer:
-            self._note("kernels", "ok", found)
+            self._note("kernels", found)
         elif abs(measured_us / estimated_us - 1) > TOLERANCE:
             advice = "report it with --bundle: the clock of the processor may be wrong"
-            self._note("kernels", "warning", f"{found}, but took {times}", advice)
+            self._note("kernels", f"{found}, but took {times}", advice)
         else:
-            self._note("kernels", "ok", f"{found}, in {times}")
+            self._note("kernels", f"{found}, in {times}")
 
     def _check_link(self) -> None:
         resent = self.device.link.resent
         if resent:
             found = f"{resent:,} requests had to be sent again"
             advice = "use another cable or USB port; on a UART, check ground and 1 Mbaud"
-            self._note("link", "warning", found, advice)
+            self._note("link", found, advice)
         else:
-            self._note("link", "ok", "every request was answered at once")
+            self._note("link", "every request was answered at once")
 
 
 def _holds_weights(info: Any) -> bool:

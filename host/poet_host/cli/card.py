@@ -161,10 +161,10 @@ def read(
     image of all blocks that the device lends to its learner.
 
     --save-weights FILE  Write the weights on the card, which are those after the last complete
-        step, to this .safetensors file. [default: not written]
-    --log FILE  Write the loss of each step to this file, as JSON lines. [default: not written]
+        step, to this .safetensors file.
+    --log FILE  Write the loss of each step to this file, as JSON lines.
     --samples FILE  Write the samples that a learner keeps on the card to this .npz file. NAME.poet
-        is then the folder of the learner's package. [default: not written]
+        is then the folder of the learner's package.
     """
     if port is None and storage is None:
         raise BadInput("name the card: an image with --storage FILE, or a board with --port PORT")

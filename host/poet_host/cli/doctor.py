@@ -32,7 +32,7 @@ def doctor(
         supply, card, kernels and link. A port is named as for `profile`. This stops a training step
         of the board. No weights on its card change. [default: this computer is checked]
     --bundle FILE  Write a file about the board that you can send: findings, memory of the firmware,
-        times of kernels, registers of the card, and versions. [default: not written]
+        times of kernels, registers of the card, and versions.
     --no-storage  The board has no card, so do not check it.
     """
     if port is not None:

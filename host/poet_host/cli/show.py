@@ -37,11 +37,9 @@ def show(
     --run RUN.json  In addition, show the measurements in this file, which `poet-host train --run
         FILE` wrote for the same schedule. [default: none]
     --html FILE  Write a self-contained web page. It shows processor, transfers and RAM over time,
-        and why tensors are paged or recomputed. [default: not written]
-    --trace FILE  Write a trace for ui.perfetto.dev or chrome://tracing to this file. [default: not
-        written]
-    --png FILE  Draw processor, transfers and RAM over time into this PNG file. [default: not
-        written]
+        and why tensors are paged or recomputed.
+    --trace FILE  Write a trace for ui.perfetto.dev or chrome://tracing to this file.
+    --png FILE  Draw processor, transfers and RAM over time into this PNG file.
     --forward  Show the forward program, which is the plan of an inference.
     """
     files = (html, trace, png)

@@ -77,10 +77,10 @@ class SolveOptions:
         a cost graph]
     --unplaced  Limit only the total number of bytes in RAM, and assign no memory offsets to
         tensors. The plan cannot become a schedule.
-    --output, -o FILE  Write the schedule to this .poet file. [default: not written]
+    --output, -o FILE  Write the schedule to this .poet file.
     --no-forward  Leave out the forward program, with which a board computes the outputs of the
         model in the same RAM (`evaluate`).
-    --plan FILE  Write the plan to this JSON file. [default: not written]
+    --plan FILE  Write the plan to this JSON file.
     """
 
     model: str = MODEL

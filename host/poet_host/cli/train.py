@@ -52,10 +52,9 @@ class TrainOptions:
         accuracy instead. [default: train until the end]
     --load-weights FILE  Start with the weights in this .safetensors file. [default: the weights in
         the model's .onnx file, or random weights]
-    --run FILE  When the run ends, write its losses, times and trace to this JSON file. [default:
-        not written]
+    --run FILE  When the run ends, write its losses, times and trace to this JSON file.
     --log FILE  At the end of each step, write its loss, times and energy to this file as a JSON
-        line. [default: not written]
+        line.
     --resume  Continue with the weights on the card, after the last step that they were trained for.
         With --load-weights FILE, continue with the weights in FILE instead. The state of the
         optimiser is restored too.

@@ -34,7 +34,7 @@ def output_file(*flags: str, suffix: str = "", is_strict: bool = True) -> Any:
     the suffix of another known file format (SUFFIXES). Streams such as /dev/stdout may have any
     name.
     """
-    return option(*flags, **_written_file(suffix, is_strict))
+    return option(*flags, show_default="not written", **_written_file(suffix, is_strict))
 
 
 def output_argument(metavar: str, suffix: str) -> Any:

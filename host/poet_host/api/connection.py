@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 from ..card.card import allocation_notice, arena_of_card
 from ..card.card_device import CardDevice
@@ -147,16 +147,11 @@ class Connection(Closing):
     def close(self) -> None:
         self._stack.close()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        ended = None
+    def __exit__(self, *raised: Any) -> None:
+        error, ended = raised[1], None
         if isinstance(self.running, SimulatedBoard) and isinstance(error, LinkBroken | NoDevice):
             ended = self.running.wait(ENDING_S)
-        self._stack.__exit__(kind, error, trace)
+        self._stack.__exit__(*raised)
         if ended:
             raise LinkBroken(f"the simulated board {self.board.name} stopped: {ended}") from error
 

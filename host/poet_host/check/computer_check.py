@@ -75,14 +75,6 @@ def _python() -> str:
     return f"{platform.python_version()} at {sys.executable}, poet-host {version('poet-host')}"
 
 
-def _packages() -> str:
-    return ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-
-
-def _compiler() -> str:
-    return f"native board at {build_native()}"
-
-
 def _solver() -> str:
     plan = plan_by("poet", Problem(CHAIN, 8))
     if plan.status != "optimal":
@@ -198,8 +190,8 @@ def _extra(package: str, extra: str) -> Callable[[], str]:
 NATIVE_ONLY = "" if boards_run_here() else "boards that run on this computer"
 CHECKS = (
     Check("Python", _python),
-    Check("packages", _packages),
-    Check("C compiler", _compiler, NATIVE_ONLY),
+    Check("packages", lambda: ", ".join(f"{name} {version(name)}" for name in PACKAGES)),
+    Check("C compiler", lambda: f"native board at {build_native()}", NATIVE_ONLY),
     Check("solver", _solver),
     Check("native board", _native, NATIVE_ONLY),
     Check("serial ports", _ports),

@@ -12,7 +12,7 @@ from ..data.fitted import example
 from ..device.device import Device, Progress
 from ..graph.graph import Graph, Node
 from ..graph.models import load
-from ..graph.training_options import TrainingOptions
+from ..graph.training_options import DEFAULTS, TrainingOptions
 from ..graph.weights import Array, start_values
 from ..graph.work import work_of
 from ..profile.measure import distinct, fitting, write_operands
@@ -21,7 +21,7 @@ from ..reference.step import run_step
 
 CHECKED = ("resnet-digits",)  # the model to whose times the estimates of board.toml are fitted
 TIMED = (*CHECKED, "bert-micro")
-TOKENS = 16  # sequence length of the texts
+_TEXTS = TrainingOptions(sequence_length=16)
 MOST_BYTES = 24 * 1024  # of all operands, so that a slow link needs no minutes
 SAMPLE_US = 1_000.0  # shortest time of a measurement: a board's clock ticks once a microsecond
 
@@ -49,7 +49,9 @@ def kernel_runs(
     """
     todo = [
         (node, graph, values)
-        for graph in (load(name, _options(name)) for name in models)
+        for graph in (
+            load(name, _TEXTS if name.startswith("bert") else DEFAULTS) for name in models
+        )
         for values in [_step_values(graph)]
         for node in _chosen(graph, min(MOST_BYTES, device.info.arena_bytes), every_shape)
         if _has(device, node.op)
@@ -82,10 +84,6 @@ def with_simulated(
     """Return `runs` with the times that the simulated chip took for the same kernels and shapes."""
     times_us = {run.shape: run.measured_us for run in simulated}
     return tuple(replace(run, simulated_us=times_us.get(run.shape)) for run in runs)
-
-
-def _options(name: str) -> TrainingOptions:
-    return TrainingOptions(sequence_length=TOKENS if name.startswith("bert") else None)
 
 
 def _chosen(graph: Graph, arena_bytes: int, every_shape: bool) -> Iterator[Node]:

@@ -81,6 +81,8 @@ class Declared:
             settings.setdefault("type", click.Path(path_type=Path))
         elif int in kinds:
             settings.setdefault("type", WholeRange(1))
+        elif float in kinds:
+            settings.setdefault("type", FiniteRange(0))
         if self.flags is None:
             return click.argument(name, **settings)
         settings["multiple"] = Ellipsis in kinds or settings.get("multiple", False)

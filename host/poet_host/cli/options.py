@@ -184,12 +184,12 @@ class RateOptions:
 
     learning_rate: float | None = option(type=FiniteRange(0, min_open=True))
     momentum: float | None = option(type=FiniteRange(0, 1, max_open=True))
-    weight_decay: float | None = option(type=FiniteRange(0))
+    weight_decay: float | None = None
     lr_schedule: str | None = None
     warmup: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ModelOptions(TrainingOptions):
     """The user's choices for the training step of a model.
 
@@ -222,8 +222,6 @@ class ModelOptions(TrainingOptions):
         no limit]
     """
 
-    batch: int | None = None
-    sequence_length: int | None = None
     loss: str | None = option(
         multiple=True, callback=lambda _, __, value: " ".join(value) or None, metavar="LOSS",
         show_default=f"{DEFAULT_LOSS} for an output of (batch, classes)",
@@ -235,13 +233,9 @@ class ModelOptions(TrainingOptions):
     optimizer: str | None = option(type=click.Choice(OPTIMISERS))
     learning_rate: float | None = option(type=FiniteRange(0, min_open=True))
     momentum: float | None = option(type=FiniteRange(0, 1, max_open=True))
-    weight_decay: float | None = option(type=FiniteRange(0))
     beta1: float | None = option(type=FiniteRange(0, 1, max_open=True))
     beta2: float | None = option(type=FiniteRange(0, 1, max_open=True))
-    epsilon: float | None = option(type=FiniteRange(0))
-    train: str | None = None
     batchnorm: str | None = option(type=click.Choice(BATCHNORM))
-    proximal: float | None = option(type=FiniteRange(0))
     clip_value: float | None = option(type=FiniteRange(0, min_open=True))
     clip_norm: float | None = option(type=FiniteRange(0, min_open=True))
 

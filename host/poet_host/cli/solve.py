@@ -16,6 +16,7 @@ from ..plan.whole_training import battery_of, duration_us, step_deadline_us, who
 from ..solver.solve import DEFAULT_GAP
 from ..stream.traffic import traffic_of
 from ..view.plan_table import (
+    SEARCH_ENDS,
     inference_rows,
     interval_rows,
     intervals_of,
@@ -38,8 +39,9 @@ from .options import (
     profile_of,
 )
 from .signals import keyboard_interrupts
-from .solved import because, exit_code, state_text
 from .written import check_writable, output_file
+
+EXIT_INFEASIBLE, EXIT_GAP, EXIT_UNKNOWN = 5, 6, 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +179,7 @@ def solve(given: SolveOptions) -> int:
             problem, method=given.method, gap=given.gap, placed=not given.unplaced,
             work_limit=given.search.work_limit,
             time_limit_s=api.search_limit_s(given.search.limit_s(), priced_s),
-            progress=lambda *state: report(0, 0, state_text(objective, *state)),
+            progress=lambda *state: report(0, 0, _state_text(objective, *state)),
         )  # fmt: skip
     forward = _write(graph, plan, given)
     _show(graph, profile, problem, plan, summary, steps, given, forward)
@@ -186,8 +188,8 @@ def solve(given: SolveOptions) -> int:
         say(f"poet-host: interrupted: {found}")
         return 128 + number
     if plan.status == "infeasible":
-        say(f"poet-host: {api.why_no_plan(graph, plan)}{because(plan)}")
-    return exit_code(plan, given.gap)
+        say(f"poet-host: {api.why_no_plan(graph, plan)}{_because(plan)}")
+    return _exit_code(plan, given.gap)
 
 
 def _deadline_us(
@@ -300,3 +302,41 @@ def _steps(graph: api.Graph | api.CostGraph, given: SolveOptions) -> int | None:
     if isinstance(graph, api.CostGraph):
         raise BadInput(f"{graph.name} is a cost graph, which no data fits: omit --data")
     return api.last_step(given.data.fitted(graph), given.epochs or 1, None)
+
+
+def _state_text(
+    objective: str, value: float | None, bound: float | None, gap: float | None, seconds: float
+) -> str:
+    """Describe a search: what the best plan so far needs, proved minimum for all plans, and gap."""
+
+    def text(value: float | None) -> str:
+        return "?" if value is None else f"{value:,.1f}"
+
+    gap_text = "" if gap is None else f", gap {gap:.2%}"
+    unit = "us" if objective == "time" else "uJ"
+    return f"{text(value)} {unit}, proved minimum {text(bound)}{gap_text}"
+
+
+def _because(plan: api.Plan) -> str:
+    return f" ({plan.method}: {plan.note})" if plan.note else ""
+
+
+def _exit_code(plan: api.Plan, gap: float | None) -> int:
+    """Return the exit code. Print the reason on stderr if the code is not 0."""
+    longer = "" if plan.stopped_by == "exhausted" else "a longer --time-limit or "
+    ended = f" The search {SEARCH_ENDS[plan.stopped_by]}." if plan.stopped_by else ""
+    if plan.status == "infeasible":
+        return EXIT_INFEASIBLE
+    if plan.status == "unknown":
+        say(
+            f"poet-host: found no plan in {plan.solve_s:.1f} s, and no proof that none exists"
+            f"{_because(plan)}.{ended} Try {longer}a larger --ram"
+        )
+        return EXIT_UNKNOWN
+    if gap is not None and plan.gap is not None and plan.gap > gap:
+        say(
+            f"poet-host: the plan is valid, but its gap of {plan.gap:.2%} exceeds --gap {gap:.2%}."
+            f"{ended} Try {longer}a larger --gap"
+        )
+        return EXIT_GAP
+    return 0

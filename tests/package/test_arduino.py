@@ -43,8 +43,9 @@ def test_a_library_obeys_the_rules_of_arduino_lint(folder: Path) -> None:
     assert not {it.suffix for it in files} & {".exe", ".pde"}  # LS007, SS004
     assert (folder / "src" / f"{properties['name']}.h").exists()  # LS008
     assert {"src", "extras", "examples", "library.properties", "README.md", "LICENSE"} <= names
-    assert not names & {"utility", ".development"}  # LS006, LS010
-    assert re.fullmatch(r"[a-zA-Z][\w.-]{0,15}", properties["name"])  # LP008 to LP011, LP015
+    assert not names & {"utility", ".development", ".gitmodules"}  # LS004, LS006, LS010
+    assert [it.parent for it in files if it.name == "library.properties"] == [folder]  # LP004
+    assert re.fullmatch(r"[a-zA-Z][\w.-]{0,31}", properties["name"])  # LP008 to LP011, LP015
     assert not re.search("arduino|library", properties["name"], re.IGNORECASE)  # LP012 to LP016
     assert re.fullmatch(r"\d+\.\d+\.\d+", properties["version"])  # LP020, LP021
     for name in ("author", "maintainer", "sentence", "paragraph", "url"):  # LP023 to LP041
@@ -53,7 +54,9 @@ def test_a_library_obeys_the_rules_of_arduino_lint(folder: Path) -> None:
     assert not properties["paragraph"].startswith(properties["sentence"])  # LP036
     assert properties["category"] in CATEGORIES  # LP038
     assert re.match("https://[a-z]", properties["url"])  # LP041
-    assert re.fullmatch("[a-z0-9_,]+", properties["architectures"])  # LP044 to LP046
+    assert re.fullmatch("[a-z0-9_,]+", properties["architectures"])  # LP044, LP046
+    aliases = {"atmelavr", "atmelmegaavr", "atmelsam", "espressif32", "nordicnrf52", "raspberrypi"}
+    assert not aliases & {*properties["architectures"].split(",")}  # LP045
     assert (folder / "src" / properties["includes"]).exists()  # LP051, LP052
     assert properties.keys() <= {
         "name", "version", "author", "maintainer", "sentence", "paragraph", "category", "url",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..card.weights import load_weights, save_weights
-from ..errors import BadInput, PoetError
+from ..errors import BadInput, PoetError, named
 from ..files import read_bytes, read_json, write_json
 from ..firmware_build.recipe import recipe, simulated_boards
 from ..resources import resource
@@ -18,7 +18,7 @@ from ..schema import convert, of_format
 from ..temporary import temporary_folder
 from .kinds import KINDS, files_of_kind
 from .library import library_files
-from .packaged import Packaged, Raw
+from .packaged import RAW, Packaged, Raw
 from .sizes import (
     LEARNER_BYTES,
     STACK_BYTES,
@@ -136,6 +136,8 @@ def load(folder: Path) -> Packaged:
     schedule = Schedule.load(folder / _schedule_file(name))
     weights = load_weights(folder / _weights_file(name), schedule.graph)
     raw = convert(stated["raw"], Raw, f"{folder / _FACTS}, raw")
+    if raw.type not in RAW:
+        raise BadInput(f"{folder / _FACTS}: raw values have an unknown type, {named(raw.type)}")
     return Packaged(name, schedule, weights, raw, stated["samples_of_class"], stated["seed"])
 
 

@@ -22,6 +22,7 @@ from support.card_image import BLOCK, PREPARED, ZEROS, CardImage, read_image
 from support.whole_runs import MIB, schedule, train
 
 from .formats import FORMATS as OTHERS, Format, lenet
+from .learners import FORMATS as LEARNERS
 from .mutate import changed, damaged, json_bytes
 
 STEPS = 3
@@ -170,4 +171,4 @@ class CardFormat(Format):
             raise poet.PoetError(err.getvalue().splitlines()[-1])
 
 
-FORMATS: dict[str, type[Format]] = {**OTHERS, "card": CardFormat}
+FORMATS: dict[str, type[Format]] = {**OTHERS, **LEARNERS, "card": CardFormat}

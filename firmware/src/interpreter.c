@@ -73,7 +73,9 @@ call_kernel(struct poet *p, const struct poet_statement *s) {
   SHOW(p, s->offset, s->size_bytes);
   SHOW(p, s->workspace, p->op.workspace_bytes);
   const uint32_t begin = now(p);
-  kernel(&call);
+  if (poet_is_due(&p->op, &call.step)) {
+    kernel(&call);
+  }
   const uint32_t end = now(p);
   HIDE(p, s->workspace, p->op.workspace_bytes);
   poet_count_compute(p, begin, end);

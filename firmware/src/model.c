@@ -101,6 +101,21 @@ int poet_set_factor(struct poet *p, uint32_t step) {
   return 0;
 }
 
+bool poet_is_due(struct poet_op *op, uint32_t *step) {
+  if (!op->period || !poet_must_overwrite(op)) {
+    return true;
+  }
+  const uint32_t number = *step % op->period;
+  if (op->sink != POET_SINK_accumulate) {
+    *step /= op->period;
+    return !number;
+  }
+  if (number == 1) {
+    op->sink = POET_SINK_store;
+  }
+  return true;
+}
+
 /* For each area of FORMAT.md, the end of the slots that were checked so far.
  * The slots of an area must lie in the order of the records. So one number for
  * each area is enough to show that no two slots overlap. */

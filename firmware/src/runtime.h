@@ -263,6 +263,10 @@ POET_CHECKED int poet_read_op(struct poet *p, uint32_t output,
 /* Set `factor` to that of a step. poet_read_op multiplies learning rates by it,
  * if the model has poet_rate records. */
 POET_CHECKED int poet_set_factor(struct poet *p, uint32_t step);
+/* Return whether an operator runs in a step; see `period` in records.h. `step`
+ * becomes the number that the kernel gets: updates count updates. If
+ * accumulated gradients begin with 0, change the operator's sink. */
+bool poet_is_due(struct poet_op *op, uint32_t *step);
 /* Read the record of the operator that computes tensor `output` into the
  * cache. */
 POET_CHECKED int poet_fetch_op(struct poet *p, uint32_t output);

@@ -12,6 +12,7 @@ import torch
 from poet_host.errors import BadInput
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
+from poet_host.reference.step import run_step
 from poet_host.run.run import Run
 from support.command import Command
 from support.whole_runs import same, schedule, train
@@ -56,7 +57,7 @@ def trained(graph: Graph, card: Path) -> Run:
     """The run of STEPS steps. A run that another plan resumes in its middle has the same bits."""
     data, how = samples(), {"shuffle": False, "seed": 5}
     run = train(schedule(graph), data, steps=STEPS, **how)
-    half = train(schedule(graph), data, storage=card, steps=STEPS // 2 - 1, **how)
+    half = train(schedule(graph), data, storage=card, steps=STEPS // 2, **how)
     tight = schedule(graph, "70%", "capuchin")
     rest = train(tight, data, storage=card, steps=STEPS, resume=True, **how)
     assert [s.loss for s in run.steps] == [s.loss for s in (*half.steps, *rest.steps)]
@@ -64,17 +65,21 @@ def trained(graph: Graph, card: Path) -> Run:
     return run
 
 
-def judged(net: nn.Module, by: torch.optim.Optimizer, change: Callable[[], Any]) -> list[float]:
+def judged(
+    net: nn.Module, by: torch.optim.Optimizer, change: Callable[[], Any], accumulate: int = 1
+) -> list[float]:
     """The losses of PyTorch. `change` is called between the gradients and the update."""
     x, y = map(torch.tensor, samples())
     losses = []
-    for at in range(0, len(x), BATCH):
-        loss = nn.functional.cross_entropy(net(x[at : at + BATCH]), y[at : at + BATCH])
-        by.zero_grad()
-        loss.backward()
-        change()
-        by.step()
+    for step in range(1, STEPS + 1):
+        batch = slice(BATCH * (step - 1), BATCH * step)
+        loss = nn.functional.cross_entropy(net(x[batch]), y[batch])
+        (loss / accumulate).backward()
         losses.append(loss.item())
+        if step % accumulate == 0:
+            change()
+            by.step()
+            by.zero_grad()
     return losses
 
 
@@ -196,3 +201,66 @@ def test_gradients_of_norm_zero_stay() -> None:
 def test_two_limits_are_refused() -> None:
     with pytest.raises(BadInput, match="clip_norm"):
         loaded(clip_norm=1.0, clip_value=1.0)
+
+
+ACCUMULATING: dict[str, Any] = {
+    "sgd": lambda p: torch.optim.SGD(p, RATE, weight_decay=0.01),
+    "momentum": lambda p: torch.optim.SGD(p, RATE, 0.9, weight_decay=0.01),
+    "nesterov": lambda p: torch.optim.SGD(p, RATE, 0.9, weight_decay=0.01, nesterov=True),
+    "adam": lambda p: torch.optim.Adam(p, RATE, weight_decay=0.01),
+    "adamw": lambda p: torch.optim.AdamW(p, RATE),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, RATE, weight_decay=0.01),
+}
+
+
+@pytest.mark.parametrize("name", ACCUMULATING)
+def test_gradients_of_several_batches_are_accumulated_as_in_pytorch(name: str) -> None:
+    graph = loaded(optimizer=name, weight_decay=0.01, accumulate=3)
+    (x, y), values, net = samples(), start_values(graph, 5), module()
+    run = train(schedule(graph), (x, y), steps=STEPS, shuffle=False, seed=5)
+    for step in range(STEPS):
+        batch = slice(BATCH * step, BATCH * (step + 1))
+        data = {graph.data: x[batch], graph.label: y[batch].astype(np.int32)}
+        found = run_step(graph, {**values, **data}, step + 1)
+        values |= {node.updates: found[node.name] for node in graph if node.updates}
+    assert all(run.weights[key].tobytes() == values[key].tobytes() for key in values)
+    compare(run, judged(net, ACCUMULATING[name]([*net.parameters()]), lambda: None, 3), net)
+
+
+def test_an_accumulation_goes_on_after_a_resume_and_is_clipped_as_a_whole(card: Path) -> None:
+    graph = loaded(optimizer="adam", accumulate=3, clip_norm=0.2)
+    run, net = trained(graph, card), module()
+    weights = [*net.parameters()]
+    by = torch.optim.Adam(weights, RATE)
+    compare(run, judged(net, by, lambda: nn.utils.clip_grad_norm_(weights, 0.2), 3), net)
+    found = poet.summary(graph)
+    assert found.accumulated_bytes == 4 * sum(weight.numel() for weight in weights)
+    assert found.rates["accumulate"] == 3
+
+
+def test_rates_count_updates() -> None:
+    graph, net = loaded(accumulate=3), module()
+    how = {"lr_schedule": "cosine", "warmup": 2}
+    run = train(schedule(graph), samples(), steps=STEPS, shuffle=False, seed=5, **how)
+    by = torch.optim.SGD([*net.parameters()], RATE)
+    rates = torch.optim.lr_scheduler.SequentialLR(
+        by,
+        [
+            torch.optim.lr_scheduler.LambdaLR(by, lambda done: (done + 1) / 2),
+            torch.optim.lr_scheduler.CosineAnnealingLR(by, STEPS // 3 - 2),
+        ],
+        [2],
+    )
+    by.register_step_post_hook(lambda *_: rates.step())
+    compare(run, judged(net, by, lambda: None, 3), net)
+
+
+def test_an_update_after_each_batch_accumulates_nothing() -> None:
+    plain, one = schedule(loaded()), schedule(loaded(accumulate=1))
+    assert one.to_bytes() == plain.to_bytes()
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.0, "3", True, 65537])
+def test_wrong_numbers_of_batches_are_refused(wrong: Any) -> None:
+    with pytest.raises(BadInput, match="accumulate"):
+        loaded(accumulate=wrong)

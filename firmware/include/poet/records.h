@@ -191,8 +191,14 @@ struct poet_op {
     float factor;
     float lower_bound; /* for clip */
   };
-  /* for dropout: the random numbers depend on seed, step and key */
-  uint32_t seed, key;
+  union {
+    uint32_t seed; /* for dropout: the random numbers depend on it */
+    /* for an update: 0, or the number of steps that accumulate gradients. The
+     * sink accumulate begins with 0 in the first of them. All others run in the
+     * last one only, and what they overwrite stays in the steps before. */
+    uint32_t period;
+  };
+  uint32_t key; /* for dropout: the random numbers depend on seed, step, key */
   uint32_t workspace_bytes;
 };
 POET_LAYOUT(poet_op, 88);

@@ -42,6 +42,7 @@ def load(
     proximal: float | None = None,
     clip_value: float | None = None,
     clip_norm: float | None = None,
+    accumulate: int | None = None,
 ) -> Graph | CostGraph:
     """Load the training graph of a model, or a cost graph from a file.
 
@@ -59,7 +60,7 @@ def load(
         learning_rate=rate_of(learning_rate, lr), momentum=momentum,
         weight_decay=weight_decay, beta1=beta1, beta2=beta2, epsilon=epsilon,
         train=train, batchnorm=batchnorm, proximal=proximal,
-        clip_value=clip_value, clip_norm=clip_norm,
+        clip_value=clip_value, clip_norm=clip_norm, accumulate=accumulate,
     )  # fmt: skip
     if not is_module(model) and not isinstance(model, str | Path):
         raise BadInput(

@@ -220,6 +220,8 @@ class ModelOptions(TrainingOptions):
     --clip-value LIMIT  Limit each element of the gradients to -LIMIT..LIMIT. [default: no limit]
     --clip-norm LIMIT  Scale all gradients so that their norm together is at most LIMIT. [default:
         no limit]
+    --accumulate K  Update the weights after every K steps, with the mean gradient of their K
+        batches. --lr-schedule and --warmup then count updates. [default: 1]
     """
 
     loss: str | None = option(
@@ -238,6 +240,7 @@ class ModelOptions(TrainingOptions):
     batchnorm: str | None = option(type=click.Choice(BATCHNORM))
     clip_value: float | None = option(type=FiniteRange(0, min_open=True))
     clip_norm: float | None = option(type=FiniteRange(0, min_open=True))
+    accumulate: int | None = option(type=WholeRange(1))
 
 
 @dataclass(frozen=True, kw_only=True)

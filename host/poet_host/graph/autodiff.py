@@ -23,6 +23,7 @@ DECAY, AHEAD = "decay", "ahead"  # suffixes of nodes: weight decay, momentum tha
 ANCHOR, PULL = ":anchor", "pull"  # suffixes of the starting weights and of the pull to them
 NO_CLIPPING = Clipping()
 AVERAGE, SQUARE = ":exp_avg", ":exp_avg_sq"  # suffixes of Adam's averages, as in PyTorch
+ACCUMULATED = ":accumulated"  # suffix of the sums of gradients until the next update
 
 
 def training_graph(
@@ -32,6 +33,7 @@ def training_graph(
     batchnorm: str = "train",
     proximal: float = 0.0,
     clipping: Clipping = NO_CLIPPING,
+    accumulate: int = 1,
 ) -> Graph:
     """Return the graph of one training step of `model` on one batch.
 
@@ -39,10 +41,11 @@ def training_graph(
     parameter uses its running statistics and does not change them. If `batchnorm` is "frozen", no
     batchnorm is trained. If `proximal` is above 0, this multiple of (weight - anchor) is added to
     each gradient, as FedProx does (Li et al., 2020). The anchor is the weight before the training.
-    `clipping` limits gradients before their use.
+    `clipping` limits gradients before their use. Each update uses the mean of the gradients of
+    `accumulate` steps.
     """
     model, trained = model_to_train(model, train, batchnorm)
-    step = _Step(model, optimiser, trained, proximal, clipping)
+    step = _Step(model, optimiser, trained, proximal, clipping, accumulate)
     for layer in model.layers:
         step.forward(layer)
     for layer in reversed(model.layers):
@@ -68,12 +71,13 @@ class _Step:
 
     def __init__(
         self, model: Model, optimiser: Optimiser, trained: frozenset[str], proximal: float,
-        clipping: Clipping,
+        clipping: Clipping, accumulate: int,
     ) -> None:  # fmt: skip
         self.nodes: list[Node] = []
         self.states: list[Node] = []  # of the optimiser
         self._stored = {node.name: node for node in model.parameters}
         self._optimiser, self._proximal, self._clipping = optimiser, proximal, clipping
+        self._accumulate = accumulate
         self._waiting: list[tuple[Node, str]] = []  # gradients until the norm of all is known
         self._trained = trained
         self._shapes = {layer.name: layer.shape for layer in model.layers}
@@ -175,10 +179,11 @@ class _Step:
         if rule.kernel:
             whole = self._uses[tensor] == 1
             name = f"{tensor}:grad" if whole else self._free(f"{tensor}:grad:{layer.name}", rule)
-            part = name if layer.weight == 1 else f"{layer.name}:grad"
+            factor = layer.weight / (self._accumulate if self._row(layer).is_loss else 1)
+            part = name if factor == 1 else f"{layer.name}:grad"
             gradient = self._by_rule(part, layer, rule, "backward", shape)
-            if layer.weight != 1:
-                fields = sizes_of(shape) | {"factor": layer.weight, "variant": 0}
+            if factor != 1:
+                fields = sizes_of(shape) | {"factor": factor, "variant": 0}
                 gradient = self._add(name, "scale", (gradient,), fields, "backward", shape)
         else:
             gradient = operands[rule.operands]
@@ -240,6 +245,10 @@ class _Step:
         `kernel` computes the gradient of `w` from `inputs`, or is "apply_gradient", which reads the
         finished gradient.
         """
+        if self._accumulate > 1:
+            old = self._state(w, ACCUMULATED)
+            mean = self._replace(old, kernel, (*inputs, old.name), fields, sink="accumulate")
+            kernel, inputs, fields = "apply_gradient", (mean,), sizes_of(w.shape)
         if self._proximal:
             gradient = self._pulled(w, self._whole(w, kernel, inputs, fields))
             kernel, inputs, fields = "apply_gradient", (gradient,), sizes_of(w.shape)
@@ -264,13 +273,17 @@ class _Step:
         decayed = (w.name,) if by.weight_decay else ()
         if not isinstance(by, Sgd):
             self._adaptive(by, w, self._whole(w, kernel, inputs, fields))
-        elif by.momentum and by.nesterov:
-            self._nesterov(by, w, self._whole(w, kernel, inputs, fields))
         elif by.momentum:
+            if by.nesterov:
+                gradient = self._whole(w, kernel, inputs, fields)
+                kernel, inputs, fields = "apply_gradient", (gradient,), sizes_of(w.shape)
             v = self._state(w, MOMENTUM)
-            new_v = self._replace(v, kernel, (*inputs, v.name, *decayed), fields, sink="momentum")
+            change = self._replace(v, kernel, (*inputs, v.name, *decayed), fields, sink="momentum")
+            if by.nesterov:
+                gradient = self._plus(gradient, w, DECAY, w.name, by.weight_decay)
+                change = self._plus(gradient, w, AHEAD, change, by.momentum)
             rate = {"learning_rate": by.learning_rate}
-            self._replace(w, "momentum_step", (w.name, new_v), sizes_of(w.shape) | rate)
+            self._replace(w, "momentum_step", (w.name, change), sizes_of(w.shape) | rate)
         else:
             self._replace(w, kernel, (*inputs, w.name), fields, sink="sgd")
 
@@ -295,17 +308,6 @@ class _Step:
         fields = sizes_of(w.shape) | {"factor": factor, "variant": 0}
         scaled = self._add(f"{w.name}:{name}", "scale", (of,), fields, "backward", w.shape)
         return self._sum(f"{w.name}:{name}:sum", (gradient, scaled), w.shape)
-
-    def _nesterov(self, by: Sgd, w: Node, gradient: str) -> None:
-        decayed = (w.name,) if by.weight_decay else ()
-        v, sizes = self._state(w, MOMENTUM), sizes_of(w.shape)
-        inputs = (gradient, v.name, *decayed)
-        new_v = self._replace(v, "apply_gradient", inputs, sizes, sink="momentum")
-        gradient = self._plus(gradient, w, DECAY, w.name, by.weight_decay)
-        ahead = self._plus(gradient, w, AHEAD, new_v, by.momentum)
-        self._replace(
-            w, "momentum_step", (w.name, ahead), sizes | {"learning_rate": by.learning_rate}
-        )
 
     def _adaptive(self, by: Adam | RmsProp, w: Node, gradient: str) -> None:
         """Add the update of Adam, AdamW or RMSprop."""
@@ -381,11 +383,9 @@ class _Step:
         overwrites: str | None = None,
         updates: str | None = None,
     ) -> str:
-        rates = vars(self._optimiser)
-        attrs = {
-            field: fields[field] if field in kernels()[kernel].fields else rates[field]
-            for field in attributes(kernel, sink)
-        }
+        period = self._accumulate if updates and self._accumulate > 1 else 0
+        known = {**vars(self._optimiser), "period": period, **fields}
+        attrs = {field: known[field] for field in attributes(kernel, sink)}
         self.nodes.append(
             Node(
                 name, shape, phase=phase, op=kernel, inputs=inputs, attrs=attrs, sink=sink,

@@ -14,7 +14,8 @@ def in_place(nodes: Sequence[Node]) -> list[Node]:
     stays as it is. An input qualifies if it has the size of the output, and if no later node needs
     it. Then no good plan is lost. Instead of keeping or paging the input to compute the output
     again, a plan can keep or page the output. What earlier readers of the input computed is
-    smaller than the input, so a plan can keep it, or it is not needed later.
+    smaller than the input, so a plan can keep it, or it is not needed later. The new value of a
+    stored tensor does not qualify, because the step must end with it.
     """
     place = {node.name: i for i, node in enumerate(nodes)}
     computed = {node.name: node for node in nodes}
@@ -43,7 +44,7 @@ def in_place(nodes: Sequence[Node]) -> list[Node]:
     found = []
     for node in nodes:
         if node.overwrites is None:
-            inputs = _overwritable(node, computed)
+            inputs = [it for it in _overwritable(node, computed) if not computed[it].updates]
             node = replace(
                 node, overwrites=next((name for name in inputs if dies(name, node)), None)
             )

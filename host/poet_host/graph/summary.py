@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from .autodiff import AHEAD, DECAY, PULL
+from .autodiff import ACCUMULATED, AHEAD, DECAY, PULL
 from .clipping import clipping_of
 from .graph import Graph, Node
 from .losses import loss_text
@@ -40,6 +40,7 @@ class Summary:
     batch: int
     data_shape: tuple[int, ...]  # of one sample
     waiting_bytes: int = 0  # of gradients that wait for their limit
+    accumulated_bytes: int = 0  # of the sums of gradients until the next update
 
 
 def summary(graph: Graph) -> Summary:
@@ -54,6 +55,7 @@ def summary(graph: Graph) -> Summary:
             seen |= {tensor.name for tensor in own}
             layers.append(_layer(graph, node, own, trainable))
     parameters = [node for node in graph if node.role == "parameter"]
+    sums = [node for node in graph if node.name.endswith(ACCUMULATED)]
     macs = {node.name: work_of(node, graph).macs for node in graph}
     name, rates = _optimiser(graph)
     return Summary(
@@ -68,6 +70,7 @@ def summary(graph: Graph) -> Summary:
         batch=graph.batch,
         data_shape=graph[graph.data].shape[1:],
         waiting_bytes=clipping_of(graph)[1],
+        accumulated_bytes=sum(node.size_bytes for node in sums),
     )
 
 
@@ -102,6 +105,8 @@ def _optimiser(graph: Graph) -> tuple[str, dict[str, float]]:
     rates: dict[str, float] = {"proximal": pull} if pull else {}
     limits = vars(clipping_of(graph)[0])
     rates |= {f"clip_{name}": float(limit) for name, limit in limits.items() if limit}
+    period = max(node.attrs.get("period", 0) for node in graph)
+    rates |= {"accumulate": float(period)} if period else {}
 
     def rate(key: str, name: str, field: str) -> None:
         rates[name] = float(nodes[key].attrs.get(field, 0))

@@ -9,7 +9,7 @@ from .clipping import Clipping
 from .graph import Graph
 from .optimisers import Optimiser, checked_rate, optimiser
 
-MAX_BATCH = 65536
+MAX_BATCH = MAX_ACCUMULATED = 65536
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class TrainingOptions:
     proximal: float | None = None  # see autodiff.training_graph
     clip_value: float | None = None  # largest absolute value of an element of a gradient
     clip_norm: float | None = None  # largest norm of all gradients together
+    accumulate: int | None = None  # number of batches whose mean gradient is an update
 
     def given(self) -> dict[str, object]:
         """Return the options that are not None, by name."""
@@ -56,6 +57,11 @@ class TrainingOptions:
             weight_decay=self.weight_decay, beta1=self.beta1, beta2=self.beta2,
             epsilon=self.epsilon,
         )  # fmt: skip
+        number = 1 if self.accumulate is None else self.accumulate
+        if not 1 <= number <= MAX_ACCUMULATED:
+            raise BadInput(
+                f"accumulate is {number!r}: it must be a number of batches, 1 to {MAX_ACCUMULATED}"
+            )
         return training_graph(
             model,
             chosen,
@@ -63,6 +69,7 @@ class TrainingOptions:
             "train" if self.batchnorm is None else self.batchnorm,
             checked_rate("proximal", self.proximal or 0.0),
             Clipping(self.clip_value or 0.0, self.clip_norm or 0.0),
+            number,
         )
 
 

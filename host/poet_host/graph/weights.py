@@ -10,7 +10,7 @@ from contextlib import suppress
 import numpy as np
 
 from ..errors import BadInput, listed, quoted
-from .autodiff import ANCHOR, AVERAGE, MOMENTUM, SQUARE
+from .autodiff import ACCUMULATED, ANCHOR, AVERAGE, MOMENTUM, SQUARE
 from .graph import Graph, Node
 from .lora import adapters
 from .onnx_file import initial_values
@@ -19,7 +19,7 @@ from .source import Array as Array, Source, is_given, source_of
 Weights = Mapping[str, Array]
 
 # Prefixes of the names of optimiser states in files.
-_STATES = tuple(f"{state[1:]}:" for state in (MOMENTUM, AVERAGE, SQUARE))
+_STATES = tuple(f"{state[1:]}:" for state in (MOMENTUM, AVERAGE, SQUARE, ACCUMULATED))
 _VALUES = "values:"
 _COUNTER = ".num_batches_tracked"  # a tensor of PyTorch's batchnorm that is not used here
 
@@ -236,9 +236,8 @@ def from_named(graph: Graph, named: Mapping[str, Array]) -> dict[str, Array]:
             f"{listed(sorted(known))}"
         )
     has_states = any(name.startswith(_STATES) for name in named.keys() & known)
-    missing = sorted(
-        name for name in known - named.keys() if has_states or not name.startswith(_STATES)
-    )
+    may_miss = _STATES[-1:] if has_states else _STATES  # a run may begin to accumulate
+    missing = sorted(name for name in known - named.keys() if not name.startswith(may_miss))
     if missing:
         raise BadInput(f"weights: these tensors of {graph.name} are missing: {listed(missing)}")
     return _starts(graph, constants.values(), 0) | {

@@ -64,12 +64,18 @@ def run_step(
             values[node.name] = stored[node.name]
         else:
             inputs = [values[name] for name in node.inputs]
-            attrs = dict(node.attrs)
+            attrs, sink, number = dict(node.attrs), node.sink, step
+            period = int(attrs.get("period", 0))
+            if period and sink == "accumulate":
+                sink = "store" if step % period == 1 else sink
+            elif period and node.overwrites and step % period:
+                values[node.name] = values[node.overwrites]
+                continue
+            elif period:
+                number = step // period
             if factor is not None and attrs.get("learning_rate"):
                 attrs["learning_rate"] = float(f32(attrs["learning_rate"]) * factor)
-            values[node.name] = run_kernel(
-                node.op, node.sink, attrs, inputs, step, shape=node.shape
-            )
+            values[node.name] = run_kernel(node.op, sink, attrs, inputs, number, shape=node.shape)
     return values
 
 

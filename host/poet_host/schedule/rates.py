@@ -27,8 +27,9 @@ def with_rates(
     """Return the schedule with another `learning_rate`, `momentum`, `weight_decay` or `proximal`.
 
     If a rate is None, the schedule keeps its rate. `lr_schedule` and `warmup` say how the learning
-    rate changes until step `last` (see factors). Raises BadInput for a rate that the schedule was
-    solved without: momentum and weight decay may need tensors that the plan does not have.
+    rate changes until step `last` (see factors), counted in updates if gradients are accumulated.
+    Raises BadInput for a rate that the schedule was solved without: momentum and weight decay may
+    need tensors that the plan does not have.
     """
     given = {name: rate for name, rate in rates.items() if rate is not None}
     options: dict[str, object] = {**given, "lr_schedule": lr_schedule, "warmup": warmup}
@@ -51,7 +52,9 @@ def with_rates(
                 f"{name.replace('_', ' ')}, so {option} cannot change it: solve again with {option}"
             )
     if options.keys() - given.keys():
-        model = replace(model, rates=factors(lr_schedule or "constant", warmup or 0, last))
+        period = max((int(op.attrs.get("period", 0)) for op in operators), default=0) or 1
+        found = factors(lr_schedule or "constant", warmup or 0, last // period)
+        model = replace(model, rates=_in_updates(found, period))
     meta = {**schedule.meta, "options": {**(schedule.meta.get("options") or {}), **options}}
     part = model_bytes(replace(model, operators=operators))
     return _with_model(replace(schedule, meta=meta), part)
@@ -112,13 +115,21 @@ def factors(lr_schedule: str, warmup: int, last: int) -> tuple[Rate, ...]:
     if kind in _CURVES:
         return (*found, Rate(steps, 1.0, end, _CURVES[kind]), Rate(FOREVER, end, end, CONSTANT))
     drops = max(last - warmup - 1, 0) // steps if kind == "step" else 0
-    if len(found) + drops >= MAX_RATES:
+    if len(found) + drops > MAX_RATES - 2:
         raise BadInput(
             f"lr_schedule is {lr_schedule!r}, which lowers the rate {drops:,} times until step "
             f"{last:,}, but boards keep at most {MAX_RATES - 2}: choose more steps"
         )
     found += [Rate(steps, end**drop, end**drop, CONSTANT) for drop in range(drops)]
     return (*found, Rate(FOREVER, end**drops, end**drops, CONSTANT))
+
+
+def _in_updates(rates: tuple[Rate, ...], period: int) -> tuple[Rate, ...]:
+    """Return the factors for each step, if each of `rates` is for one of every `period` steps."""
+    if period == 1:
+        return rates
+    longer = [replace(rate, steps=min(rate.steps * period, FOREVER)) for rate in rates]
+    return (Rate(period - 1, 1.0, 1.0, CONSTANT), *longer)
 
 
 def _plan_of(model_part: bytes, schedule: Schedule) -> bytes:

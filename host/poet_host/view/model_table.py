@@ -10,11 +10,10 @@ def model_rows(summary: Summary, *, is_assumed: bool) -> list[tuple[str, str]]:
     rates = ", ".join(
         f"{name.replace('_', ' ')} {value:g}" for name, value in summary.rates.items()
     )
-    waiting = (
-        [("gradients that wait for their limit, at once", f"{summary.waiting_bytes:,} bytes")]
-        if summary.waiting_bytes
-        else []
-    )
+    kept = {
+        "gradients that wait for their limit, at once": summary.waiting_bytes,
+        "sums of gradients until the next update": summary.accumulated_bytes,
+    }
     assumed = " (default; --loss selects another)" if is_assumed else ""
     return [
         ("parameters", f"{summary.parameters:,}, {summary.trained_parameters:,} of them trained"),
@@ -22,7 +21,7 @@ def model_rows(summary: Summary, *, is_assumed: bool) -> list[tuple[str, str]]:
         ("MACs of a sample in a training step", f"{summary.training_macs:,}"),
         ("loss", f"{summary.loss}{assumed}"),
         ("optimizer", f"{summary.optimizer}: {rates}"),
-        *waiting,
+        *((what, f"{size_bytes:,} bytes") for what, size_bytes in kept.items() if size_bytes),
         ("batch", f"{summary.batch:,} of {'x'.join(map(str, summary.data_shape))}"),
     ]
 

@@ -19,6 +19,7 @@
 # make bench-planners  programs of Checkmate and Moccasin, PyTorch's planner (eight minutes)
 # make bench-forward  every built-in model infers in the RAM in which it trains (15 minutes)
 # make fleet        a fleet of four boards on Flower, which is installed for it (half an hour)
+# make zoo           88 networks of torchvision, timm, transformers train as in PyTorch (hours)
 # make bench-torch   plans for steps of PyTorch, executed next to eager execution (15 minutes)
 # make paper         the POET paper's claims next to ours (over an hour; OPTIONS, see bench/paper/__main__.py)
 # make results       all of these, the examples in schedules/ and the ledger: hours, machine idle
@@ -57,7 +58,7 @@ C_SOURCES = $(shell find firmware examples \( -name '*.c' -o -name '*.h' \))
 .PHONY: demo cross check test lint format bench bench-host bench-kernels bench-program \
   bench-keyword \
   bench-transfer bench-transfers bench-placement bench-solver bench-streaming bench-tiny \
-  bench-predict bench-fine-tune bench-planners bench-torch bench-forward bench-recurrent fleet results paper fuzz fuzz-usb fuzz-card \
+  bench-predict bench-fine-tune bench-planners bench-torch bench-forward bench-recurrent fleet zoo results paper fuzz fuzz-usb fuzz-card \
   fuzz-contents fuzz-nest fault-nest fuzz-slices fuzz-outputs soak \
   soak-life soak-host soak-card soak-contents soak-nest-faults soak-usb walk cuts mutants schedules firmware ledger docs wheel release clean
 
@@ -255,6 +256,15 @@ fleet: build/fleet/installed
 build/fleet/installed: pyproject.toml | $(BIN)/python
 	$(PYTHON) -m venv build/fleet
 	build/fleet/bin/python -m pip install --quiet --editable '.[sim,fleet]'
+	touch $@
+
+# torchvision, timm and transformers are needed by nothing else.
+zoo: build/zoo/installed
+	build/zoo/bin/python -m bench.zoo $(OPTIONS)
+
+build/zoo/installed: pyproject.toml | $(BIN)/python
+	$(PYTHON) -m venv build/zoo
+	build/zoo/bin/python -m pip install --quiet --editable '.[dev]' torchvision timm transformers
 	touch $@
 
 # Parts of it measure time: nothing else may run on the machine.

@@ -16,6 +16,7 @@ from poet_host.profile.profile import signature
 from poet_host.profile.transfer import moved_bytes
 from poet_host.reference.step import run_step
 from poet_host.sim.start_board import start_board
+from support import whole_runs
 
 # The largest operator of this batch does not fit the arena.
 GRAPH = models.load("resnet-digits", TrainingOptions(batch=8))
@@ -99,6 +100,16 @@ def test_other_processes_do_not_count_as_costs_of_transfers(
         times_us = lane.times_us(4096)
         assert times_us[0] == pytest.approx(slow * tick_us * (500 + moved_bytes(4096)))
         assert times_us[1] == pytest.approx(slow * tick_us * 40)
+
+
+def test_parts_of_slices_are_parts_that_boards_compute() -> None:
+    graph = whole_runs.steps()
+    values = dict(weights.start_values(graph, 0))
+    values[graph.data] = np.ones(graph[graph.data].shape, np.float32)
+    values[graph.label] = np.ones(graph[graph.label].shape, np.float32)
+    with start_board(arena_bytes=ARENA_BYTES) as board, connect(board.port) as device:
+        found = measure(device, load_board("native"), graph, values, storage=False)
+    assert "slice" in {form.split()[0] for form in found.operators}
 
 
 def test_nothing_fits_a_tiny_arena() -> None:

@@ -133,15 +133,18 @@ def fitting_part(node: Node, arena_bytes: int) -> Node | None:
     """Return a part of an operator that fits an arena, or None.
 
     The part has fewer samples or channels. Its output has memory of its own where it can. Parts of
-    tables are not measured: the tokens of a sample name rows that a part does not have.
+    tables are not measured: the tokens of a sample name rows that a part does not have. A part of a
+    slice has all channels, because the slice begins and ends at some of them.
     """
     part, whole = _apart(node), operator_of(node)
     if node.op in ("embedding", "embedding_grad") or arena_bytes < LEAST_PART_BYTES:
         return None
-    least_macs = LEAST_PART_MACS if "macs" in isa.kernels()[node.op].work else 0
+    row = isa.kernels()[node.op]
+    least_macs = LEAST_PART_MACS if "macs" in row.work else 0
+    uncut = {"h", "oh", "pass", *("c" if "SLICE" in row.rules else "")}
     while _Places.of(part).bytes > arena_bytes:
         sizes = {axis: operator_of(part).size(axis) for axis in whole.axes}
-        axis = max(sizes.keys() - {"h", "oh", "pass"}, key=lambda it: (sizes[it], it), default="")
+        axis = max(sizes.keys() - uncut, key=lambda it: (sizes[it], it), default="")
         if sizes.get(axis, 1) == 1 or work_of_part(part).macs < least_macs:
             return None
         part = part_of(part, {axis: -(-sizes[axis] // 2)})

@@ -123,7 +123,7 @@ void poet_compute_cell(const struct poet_nest_run *run, bool paired) {
                            .step = p->status.step};
   prepare(run, &call, paired);
   const uint32_t begin = poet_ticks(p->port);
-  if (poet_is_due(&run->state->part, &call.step)) {
+  if (paired || poet_is_due(&run->state->part, &call.step)) {
     poet_kernel((uint8_t)(p->op.kernel - paired))(&call);
   }
   poet_count_compute(p, begin, poet_ticks(p->port));

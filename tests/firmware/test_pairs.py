@@ -43,7 +43,8 @@ def test_pairs_give_the_bits_of_the_whole(name: str, seed: int) -> None:
         case, one, queue=rng.randint(1, 8), cache=rng.randint(1, 4), lane_checks=rng.random() < 0.5
     )
     about = (case.weight.attrs, one.cuts, one.nest)
-    assert clib.same_bits(new, case.weight.c()), about
+    is_due = case.weight.attrs["period"] < 2  # in step 1
+    assert clib.same_bits(new, case.weight.c() if is_due else case.weight.inputs[2]), about
     assert clib.same_bits(dx, case.input.c()), about
 
 

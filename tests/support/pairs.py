@@ -35,7 +35,8 @@ def random_pair_case(name: str, seed: int) -> PairCase:
     )
     given = make(f"{name}_grad_input", dict(shape.attrs), 1)
     inputs = [weight.inputs[1], weight.inputs[2].reshape(given.inputs[1].shape)]
-    return PairCase(replace(weight, step=1), replace(given, inputs=inputs))
+    weight = replace(weight, attrs={**weight.attrs, "period": int(rng.integers(3))}, step=1)
+    return PairCase(weight, replace(given, inputs=inputs))
 
 
 def random_pair(rng: random.Random, case: PairCase) -> NestedOperator:

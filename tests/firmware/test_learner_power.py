@@ -27,6 +27,7 @@ STORAGES = [
     pytest.param(Kind(pages=True), 0, id="pages"),
     pytest.param(Kind(pages=True, every=3), 0, id="stays"),
 ]
+CUT = [*STORAGES, pytest.param(Kind(pages=True, accumulate=3), 0, id="accumulates")]
 SLOW = pytest.mark.slow
 EVERY = 13  # in the quick tests, so many writes and erases from one cut to the next
 
@@ -38,13 +39,13 @@ def cuts(kind: Kind, unit: int, every: int, survive: str = "all") -> int:
     return found
 
 
-@pytest.mark.parametrize(("kind", "unit"), STORAGES)
+@pytest.mark.parametrize(("kind", "unit"), CUT)
 def test_a_power_cut_leaves_a_committed_step_and_whole_samples(kind: Kind, unit: int) -> None:
     assert cuts(kind, unit, EVERY) > 90
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "unit"), STORAGES)
+@pytest.mark.parametrize(("kind", "unit"), CUT)
 def test_a_power_cut_at_each_write_and_erase(kind: Kind, unit: int) -> None:
     assert cuts(kind, unit, 1) >= 90
 

@@ -36,11 +36,11 @@ STEPS = 40
 
 @cache
 def trained_by_adam() -> Packaged:
-    """A model with running statistics and a mask in each step, solved for a board."""
+    """A model with running statistics, masks and sums of gradients, solved for a board."""
     b = Builder("dropping", data=(3, 2, 1, 6))
     x = b.batchnorm2d(b.conv2d(b.data, 4, (1, 3), padding=(0, 1), name="conv"), name="bn")
     x = b.linear(b.flatten(b.dropout(b.relu(x), 0.5)), 3, name="fc")
-    graph = training_graph(b.model(b.softmax_xent(x)), Adam(0.01))
+    graph = training_graph(b.model(b.softmax_xent(x)), Adam(0.01), accumulate=3)
     problem = poet.problem(graph, "nano_33_iot", storage=False)
     schedule = poet.encode(graph, poet.solve(problem, time_limit_s=5))
     facts = DataFacts(normalization=Normalization((0.5,), (1.5,)))

@@ -54,7 +54,7 @@ def library() -> tuple[cffi.FFI, Any]:
 
 
 @cache
-def graph(learning_rate: float = 0.05, autoencoder: bool = False, train: str = "all") -> Graph:
+def graph(learning_rate: float, autoencoder: bool, train: str, accumulate: int) -> Graph:
     if autoencoder:
         b = Builder("auto", data=(BATCH, 12))
         x = b.linear(b.relu(b.linear(b.data, 5, name="in"), name="relu"), 12, name="out")
@@ -62,7 +62,7 @@ def graph(learning_rate: float = 0.05, autoencoder: bool = False, train: str = "
     b = Builder("small", data=(BATCH, 2, 1, 6))
     x = b.relu(b.conv2d(b.data, 4, (1, 3), padding=(0, 1), name="conv"), name="relu")
     model = b.model(b.softmax_xent(b.linear(b.global_avgpool(x), CLASSES, name="fc")))
-    return training_graph(model, Sgd(learning_rate, momentum=0.9), train)
+    return training_graph(model, Sgd(learning_rate, momentum=0.9), train, accumulate=accumulate)
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,11 @@ class Kind:
     start: int = 1  # seed of the starting weights
     train: str = "all"  # the other parameters are frozen
     every: int = 1  # steps to a commit; if more, some weights stay in RAM
+    accumulate: int = 1  # steps to an update of the weights
 
     @property
     def graph(self) -> Graph:
-        return graph(self.learning_rate, self.autoencoder, self.train)
+        return graph(self.learning_rate, self.autoencoder, self.train, self.accumulate)
 
     @property
     def classes(self) -> int:

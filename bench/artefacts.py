@@ -1,4 +1,4 @@
-"""Files of a release that are no Python packages: firmware images, libraries, a bill of materials.
+"""Files of a release that are not Python packages: firmware images, libraries, a bill of materials.
 
 Images have the start addresses of their boards. UF2: https://github.com/microsoft/uf2.
 """

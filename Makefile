@@ -19,7 +19,7 @@
 # make bench-planners  programs of Checkmate and Moccasin, PyTorch's planner (eight minutes)
 # make bench-forward  every built-in model infers in the RAM in which it trains (15 minutes)
 # make fleet        a fleet of four boards on Flower, which is installed for it (half an hour)
-# make zoo           88 networks of torchvision, timm, transformers train as in PyTorch (hours)
+# make zoo           90 networks of torchvision, timm, transformers train as in PyTorch (hours)
 # make bench-torch   plans for steps of PyTorch, executed next to eager execution (15 minutes)
 # make paper         the POET paper's claims next to ours (over an hour; OPTIONS, see bench/paper/__main__.py)
 # make results       all of these, the examples in schedules/ and the ledger: hours, machine idle

@@ -1,4 +1,4 @@
-"""`make zoo`: 88 networks of torchvision, timm, transformers and papers train as in PyTorch.
+"""`make zoo`: 90 networks of torchvision, timm, transformers and papers train as in PyTorch.
 
 Each network has random weights. It is imported from its module, then trained for 20 steps on a
 native board and in PyTorch, with three seeds: momentum of 0.9, learning rate 0.01, batches of 4
@@ -7,8 +7,8 @@ the weights, of 1e-6 relative to each of them, moves PyTorch's third loss by les
 to that loss.
 
 Needs torchvision, timm and transformers, which no other part needs: `make zoo` installs them into
-build/zoo. Appends a line of JSON for each network to build/zoo.jsonl, and continues there if it is
-run again. Prints and writes the table in RESULTS-zoo.md.
+build/zoo. Appends a line of JSON for each network to build/zoo.jsonl. If it is run again, it trains
+those that have no result there. Prints and writes the table in RESULTS-zoo.md.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from poet_host.graph.weights import start_values
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .commits import commit
 from .report import about, filled, table
 from .streaming import native
 from .zoo_models import ZOO
@@ -51,8 +52,9 @@ class Samples:
         make, example, loss = ZOO[name]
         self.module = make().eval()
         for part in self.module.modules():
-            if isinstance(part, NORMS):
-                part.train()
+            # In evaluation, timm keeps attention biases for the next step, without gradients.
+            if isinstance(part, NORMS) or hasattr(part, "attention_bias_cache"):
+                part.training = True
         self.is_mse = loss == "mse"
         self.inputs = [example(BATCH) for _ in range(STEPS)]
         outputs = self.outputs(copy.deepcopy(self.module), self.inputs[0])
@@ -137,7 +139,7 @@ def measure(name: str, only_import: bool, into: Any) -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     logging.disable(logging.ERROR)
-    row: Row = {"name": name, "seeds": []}
+    row: Row = {"name": name, "commit": commit(), "seeds": []}
     began_s = time.monotonic()
     try:
         for seed in range(SEEDS):
@@ -182,7 +184,8 @@ def measured(name: str, only_import: bool) -> Row:
     queue = context.Queue()
     process = context.Process(target=measure, args=(name, only_import, queue))
     process.start()
-    row, end_s = {"name": name}, time.monotonic() + TIME_LIMIT_S
+    row: Row = {"name": name, "commit": commit(), "seeds": []}
+    end_s = time.monotonic() + TIME_LIMIT_S
     while process.is_alive() and time.monotonic() < end_s:
         try:
             row = queue.get(timeout=1)
@@ -197,13 +200,18 @@ def measured(name: str, only_import: bool) -> Row:
     return row
 
 
+def is_trained(row: Row) -> bool:
+    """Return True if the network was trained or refused, not only imported or stopped."""
+    return bool(row["seeds"]) or "refused" in row
+
+
 def read() -> dict[str, Row]:
     """Return the last row of each network in the log. An import alone replaces no training."""
     found: dict[str, Row] = {}
     for line in LOG.read_text().splitlines() if LOG.exists() else ():
         row = json.loads(line)
         old = found.get(row["name"], row)
-        found[row["name"]] = row if row["seeds"] or not old["seeds"] else {**row, **old}
+        found[row["name"]] = row if is_trained(row) or not is_trained(old) else {**row, **old}
     return found
 
 
@@ -229,6 +237,18 @@ def _is_noisy(row: Row) -> bool:
     return any(it["disturbed"] > TOLERANCE for it in row["seeds"] if it["moved"] < WELL_POSED)
 
 
+def _commits(found: list[Row]) -> str:
+    """Return the commits at which the rows ran: the most frequent, then others with names."""
+    names: dict[str, list[str]] = {}
+    for row in found:
+        names.setdefault(row["commit"], []).append(row["name"])
+    first, *others = sorted(names, key=lambda commit: -len(names[commit]))
+    return "; ".join(
+        [f"{first} ({len(names[first])} networks)"]
+        + [f"{commit} ({', '.join(names[commit])})" for commit in others]
+    )
+
+
 def report(rows: dict[str, Row]) -> str:
     found = [rows[name] for name in ZOO if name in rows]
     head = ["network", "imports", "operators", "parameters", "seeds well posed",
@@ -243,6 +263,8 @@ def report(rows: dict[str, Row]) -> str:
         row for row in trained
         if all(it["board"] < TOLERANCE for it in row["seeds"] if it["moved"] < WELL_POSED)
     ]  # fmt: skip
+    noisy = [row for row in trained if row not in equal and _is_noisy(row)]
+    other = [row["name"] for row in trained if row not in equal and row not in noisy]
     names = (row["name"] for row in found if "refused" in row)
     return filled(
         "zoo",
@@ -251,7 +273,11 @@ def report(rows: dict[str, Row]) -> str:
         imported=sum("operators" in row for row in found),
         trained=len(trained),
         equal=len(equal),
-        noisy=sum(_is_noisy(row) for row in trained if row not in equal),
+        noisy=len(noisy),
+        other=", ".join(other),
+        unposed=sum(bool(row["seeds"]) for row in found) - len(trained),
+        untrained=", ".join(row["name"] for row in found if not is_trained(row)) or "none",
+        commits=_commits(found),
         refused="\n".join(
             f"- {name}: {line.strip()}" for name, line in zip(names, lines, strict=True)
         ),
@@ -262,9 +288,14 @@ def report(rows: dict[str, Row]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.zoo")
     parser.add_argument("--only-import", action="store_true", help="do not train")
-    parser.add_argument("names", nargs="*", help="networks to measure again (default: all others)")
+    parser.add_argument(
+        "names", nargs="*", help="networks to measure again (default: all that have no result yet)"
+    )
     options = parser.parse_args()
-    done = read()
+    done = {
+        name for name, row in read().items()
+        if is_trained(row) or (options.only_import and "operators" in row)
+    }  # fmt: skip
     for name in options.names or [name for name in ZOO if name not in done]:
         row = measured(name, options.only_import)
         with LOG.open("a") as log:

@@ -241,7 +241,7 @@ def _commits(found: list[Row]) -> str:
     """Return the commits at which the rows ran: the most frequent, then others with names."""
     names: dict[str, list[str]] = {}
     for row in found:
-        names.setdefault(row["commit"], []).append(row["name"])
+        names.setdefault(row["commit"], []).append(f"`{row['name']}`")
     first, *others = sorted(names, key=lambda commit: -len(names[commit]))
     return "; ".join(
         [f"{first} ({len(names[first])} networks)"]
@@ -264,7 +264,7 @@ def report(rows: dict[str, Row]) -> str:
         if all(it["board"] < TOLERANCE for it in row["seeds"] if it["moved"] < WELL_POSED)
     ]  # fmt: skip
     noisy = [row for row in trained if row not in equal and _is_noisy(row)]
-    other = [row["name"] for row in trained if row not in equal and row not in noisy]
+    other = [f"`{row['name']}`" for row in trained if row not in equal and row not in noisy]
     names = (row["name"] for row in found if "refused" in row)
     return filled(
         "zoo",
@@ -276,7 +276,7 @@ def report(rows: dict[str, Row]) -> str:
         noisy=len(noisy),
         other=", ".join(other),
         unposed=sum(bool(row["seeds"]) for row in found) - len(trained),
-        untrained=", ".join(row["name"] for row in found if not is_trained(row)) or "none",
+        untrained=", ".join(f"`{row['name']}`" for row in found if not is_trained(row)) or "none",
         commits=_commits(found),
         refused="\n".join(
             f"- {name}: {line.strip()}" for name, line in zip(names, lines, strict=True)

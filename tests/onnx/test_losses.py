@@ -1,4 +1,5 @@
-"""Losses, with PyTorch as the judge: 20 steps on a native board, the weights, a resumed run."""
+"""Losses, as texts and as objects of PyTorch, which judges 20 steps of a native board, weights,
+a resumed run."""
 
 from collections.abc import Callable
 from typing import Any
@@ -51,11 +52,18 @@ LOSSES: dict[str, tuple[Callable[[], nn.Module], Any, Judge]] = {
         lambda: nn.Sequential(one(), nn.Sigmoid()),
         lambda rng, n: bits(rng, n, 1), functional.binary_cross_entropy,
     ),
-    "l1": (linear, lambda rng, n: values(rng, n, 3), functional.l1_loss),
-    "huber:delta=0.5": (
-        linear, lambda rng, n: values(rng, n, 3),
-        lambda y, t: functional.huber_loss(y, t, delta=0.5),
+    "bce:pos_weight=2.5": (
+        linear, lambda rng, n: bits(rng, n, 3),
+        nn.BCEWithLogitsLoss(pos_weight=torch.tensor(2.5)),
     ),
+    "bce:pos_weight=1,2.5,0.5": (
+        linear, lambda rng, n: bits(rng, n, 3),
+        nn.BCEWithLogitsLoss(pos_weight=torch.tensor([1, 2.5, 0.5])),
+    ),
+    "mse": (linear, lambda rng, n: values(rng, n, 3), nn.MSELoss()),
+    "l1": (linear, lambda rng, n: values(rng, n, 3), nn.L1Loss()),
+    "huber:delta=0.5": (linear, lambda rng, n: values(rng, n, 3), nn.HuberLoss(delta=0.5)),
+    "smooth-l1:beta=0.25": (linear, lambda rng, n: values(rng, n, 3), nn.SmoothL1Loss(beta=0.25)),
     "cross-entropy": (pixels, lambda rng, n: rng.integers(0, 3, (n, 2, 3)), of_chances),
     "cross-entropy:class_weights=1,0.25,3:label_smoothing=0.1": (
         linear, lambda rng, n: rng.integers(0, 3, n), nn.CrossEntropyLoss(
@@ -72,8 +80,7 @@ LOSSES: dict[str, tuple[Callable[[], nn.Module], Any, Judge]] = {
         ),
     ),
     "cross-entropy:axis=1": (
-        steps, lambda rng, n: rng.integers(0, 3, (n, 6)),
-        lambda y, t: functional.cross_entropy(y, t.long()),
+        steps, lambda rng, n: rng.integers(0, 3, (n, 6)), nn.CrossEntropyLoss(),
     ),
 }  # fmt: skip
 
@@ -87,7 +94,8 @@ def test_a_loss_trains_as_in_pytorch(name: str) -> None:
     x = rng.standard_normal((BATCH * STEPS, 6), dtype=np.float32)
     y = labels(rng, len(x))
     example = torch.tensor(x[:BATCH])
-    graph = poet.load(module, example, batch=BATCH, loss=text, learning_rate=RATE)
+    loss = judge if isinstance(judge, nn.Module) else text
+    graph = poet.load(module, example, batch=BATCH, loss=loss, learning_rate=RATE)
     assert isinstance(graph, Graph)
     made = schedule(graph)
     assert poet.summary(made.graph).loss == text.partition(":axis")[0]
@@ -102,18 +110,20 @@ def test_a_loss_trains_as_in_pytorch(name: str) -> None:
     assert [s.loss for s in run.steps] == [s.loss for s in (*half.steps, *rest.steps)]
     wanted, by = [], torch.optim.SGD(module.parameters(), RATE)
     for at in range(0, len(x), BATCH):
-        loss = judge(module(torch.tensor(x[at : at + BATCH])), torch.tensor(y[at : at + BATCH]))
+        found_loss = judge(
+            module(torch.tensor(x[at : at + BATCH])), torch.tensor(y[at : at + BATCH])
+        )
         by.zero_grad()
-        loss.backward()
+        found_loss.backward()
         by.step()
-        wanted.append(loss.item())
+        wanted.append(found_loss.item())
     np.testing.assert_allclose([s.loss for s in run.steps], wanted, rtol=1e-5)
     for key, value in module.named_parameters():
         mine = run.weights[key].reshape(value.shape)
         np.testing.assert_allclose(mine, value.detach(), rtol=1e-4, atol=1e-6)
         assert run.weights[key].tobytes() == rest.weights[key].tobytes()
     outputs = module(torch.tensor(x))
-    if text == "bce":
+    if text.startswith("bce"):
         chances = outputs if isinstance(module, nn.Sequential) else outputs.sigmoid()
         np.testing.assert_allclose(answers.probabilities, chances.detach(), rtol=1e-5)
     elif y.dtype == np.int64:
@@ -130,3 +140,20 @@ def test_a_loss_trains_as_in_pytorch(name: str) -> None:
 def test_a_wrong_option_of_a_loss_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match=text.partition(":")[0]):
         poet.load(linear(), torch.zeros(2, 6), loss=text)
+
+
+WRONG: dict[str, Any] = {
+    "with reduction='mean'": nn.MSELoss(reduction="sum"),
+    "type KLDivLoss cannot be trained": nn.KLDivLoss(),
+    "type function cannot be trained": functional.l1_loss,
+    "without `weight`": nn.BCEWithLogitsLoss(torch.ones(3)),
+    "as one number or a vector": nn.BCEWithLogitsLoss(pos_weight=torch.ones(3, 1)),
+    "`pos_weight` are 2": nn.BCEWithLogitsLoss(pos_weight=torch.ones(2)),
+    "must be a number above 0": {"output": nn.SmoothL1Loss(beta=0)},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_a_loss_of_pytorch_that_cannot_be_trained_is_refused(message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        poet.load(linear(), torch.zeros(2, 6), loss=WRONG[message])

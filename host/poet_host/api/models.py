@@ -17,6 +17,7 @@ from ..onnx.returning import notice
 from ..plan.costgraph import load_cost_graph
 from ..plan.problem import CostGraph
 from .inputs import as_weights, rate_of
+from .torch_losses import text_of
 
 _TORCH_FILES = (".pt", ".pth", ".ckpt", ".safetensors")
 _OTHER_FILES = (".tflite", ".h5", ".keras", ".pb", ".mlmodel")
@@ -28,7 +29,7 @@ def load(
     *,
     batch: int | None = None,
     sequence_length: int | None = None,
-    loss: str | Mapping[str, str] | None = None,
+    loss: Any = None,
     optimizer: str | None = None,
     learning_rate: float | None = None,
     lr: float | None = None,
@@ -48,15 +49,15 @@ def load(
 
     `model` is a built-in model's name (see MODELS), the path of an .onnx file or of a cost graph
     (.json), or a torch.nn.Module. A module needs an `example` of its input. TrainingOptions
-    describes the options; `lr` is another name for `learning_rate`. For a model with several
-    outputs, `loss` can be a mapping from names of outputs to losses.
+    describes the options; `lr` is another name for `learning_rate`. `loss` is a text, a loss of
+    torch.nn such as HuberLoss(delta=0.5), or a mapping from names of several outputs to losses.
 
     Issues a PoetWarning if the model's PyTorch module will not be able to load all trained weights.
     """
     if isinstance(loss, Mapping):
-        loss = " ".join(f"{name}={text}" for name, text in loss.items())
+        loss = " ".join(f"{name}={text_of(one)}" for name, one in loss.items())
     options = TrainingOptions(
-        batch=batch, sequence_length=sequence_length, loss=loss, optimizer=optimizer,
+        batch=batch, sequence_length=sequence_length, loss=text_of(loss), optimizer=optimizer,
         learning_rate=rate_of(learning_rate, lr), momentum=momentum,
         weight_decay=weight_decay, beta1=beta1, beta2=beta2, epsilon=epsilon,
         train=train, batchnorm=batchnorm, proximal=proximal,

@@ -22,8 +22,8 @@ class Loss:
     @property
     def row(self) -> str:
         """Return the name of the operator (operators.OPERATORS) that computes the loss."""
-        is_weighted = self.name == "cross-entropy" and self.layer_options
-        return "weighted_xent" if is_weighted else LOSSES[self.name][0]
+        weighted = {"cross-entropy": "weighted_xent", "bce": "weighted_bce"}
+        return (self.layer_options and weighted.get(self.name)) or LOSSES[self.name][0]
 
     @property
     def layer_options(self) -> dict[str, Any]:
@@ -67,9 +67,10 @@ LOSSES: Mapping[str, tuple[str, _Options]] = {
         {"axis": int, "class_weights": _weights, "label_smoothing": _share, "ignore_index": int},
     ),
     "mse": ("mse", {}),
-    "bce": ("bce", {}),
+    "bce": ("bce", {"pos_weight": _weights}),
     "l1": ("l1", {}),
     "huber": ("huber", {"delta": _positive}),
+    "smooth-l1": ("smooth_l1", {"beta": _positive}),
 }
 
 

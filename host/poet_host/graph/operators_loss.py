@@ -10,7 +10,7 @@ from functools import partial
 from math import prod
 
 from .losses import Loss
-from .operators_tensor import with_fields
+from .operators_tensor import broadcast, with_fields
 from .rules import Fields, Operator, Parameter, Rule, Shape, Spec, sizes_of
 
 _EVERY_AXIS = 15  # `variant` of reduce
@@ -68,6 +68,19 @@ def _of_values(loss: Loss, x: Shape) -> Spec:
     return Spec((1,), fields, label=(x, "float32"), criterion=str(loss))
 
 
+def _weighted_bce(x: Shape, *, pos_weight: tuple[float, ...]) -> Spec:
+    """Compute the binary cross-entropy, with a factor for the loss of labels that are 1.
+
+    `pos_weight` is one number, or one for each element of the last axis.
+    """
+    if len(pos_weight) not in (1, x[-1]):
+        raise ValueError(f"`pos_weight` are {len(pos_weight)}, but the last axis has size {x[-1]}")
+    spec = _of_values(Loss("bce", {"pos_weight": pos_weight}), x)
+    weight = _constant(*pos_weight * (x[-1] // len(pos_weight)))
+    fields = {**spec.fields, **broadcast((prod(x[:-1]), x[-1]), (1, x[-1])).fields}
+    return replace(spec, fields=fields, parameters={"weight": weight})
+
+
 def _huber(x: Shape, *, delta: float = 1.0) -> Spec:
     """Compute Huber's loss: mean d^2 / 2 where |d| <= delta, delta * (|d| - delta / 2) elsewhere.
 
@@ -76,6 +89,13 @@ def _huber(x: Shape, *, delta: float = 1.0) -> Spec:
     spec = _of_values(Loss("huber", {"delta": delta} if delta != 1 else {}), x)
     bounds = {"lower_bound": -delta, "upper_bound": delta}
     return replace(spec, fields={**spec.fields, **bounds})
+
+
+def _smooth_l1(x: Shape, *, beta: float = 1.0) -> Spec:
+    """Compute PyTorch's SmoothL1Loss, which is Huber's loss divided by its delta."""
+    spec = _huber(x, delta=beta)
+    fields = {**spec.fields, "share": spec.fields["share"] / beta}
+    return replace(spec, fields=fields, criterion=str(Loss("smooth-l1", {"beta": beta})))
 
 
 def _sizes(f: Fields) -> Shape:
@@ -106,6 +126,14 @@ def _loss(spec: Callable[..., Spec], *rules: Rule) -> Operator:
     return Operator(spec, rules[:end], rules[end:], inputs=("x", "label"))
 
 
+_HUBER = (
+    _each("gap", "sub", "x label"),
+    Rule("near", "clip", "gap", shape=_sizes),
+    _each("half", "scale", "near", factor=0.5),
+    _each("rest", "sub", "gap half"),
+    Rule("y", "reduce_product", "near rest", fields=_mean),
+    Rule("x", "scale", "near", fields=_share),
+)
 LOSS_OPERATORS = {
     "softmax_xent": _of_one_kernel("softmax_xent", _softmax_xent),
     "weighted_xent": _loss(
@@ -138,6 +166,23 @@ LOSS_OPERATORS = {
         _each("error", "sub", "chance label"),
         Rule("x", "scale", "error", fields=_share),
     ),
+    # Labels of 1 count as `hit`, those of 0 as `miss`.
+    "weighted_bce": _loss(
+        _weighted_bce,
+        Rule("hit", "mul", "label weight", shape=_sizes),
+        _each("one", "clip", "label", lower_bound=1.0, upper_bound=1.0),
+        _each("miss", "sub", "one label"),
+        _each("both", "add", "hit miss"),
+        Rule("high", "elementary", "x", shape=_sizes, fields=with_fields(variant=1, factor=1.0)),
+        _each("all_high", "mul", "high both"),
+        _each("x_hit", "mul", "x hit"),
+        _each("gap", "sub", "all_high x_hit"),
+        Rule("y", "reduce", "gap", fields=_mean),
+        _each("chance", "sigmoid", "x"),
+        _each("part", "mul", "chance both"),
+        _each("error", "sub", "part hit"),
+        Rule("x", "scale", "error", fields=_share),
+    ),
     "l1": _loss(  # absolute difference
         partial(_of_values, Loss("l1")),
         _each("gap", "sub", "x label"),
@@ -150,13 +195,6 @@ LOSS_OPERATORS = {
         ),
         _each("x", "elementary_grad", "gap unit", factor=1.0),
     ),
-    "huber": _loss(
-        _huber,
-        _each("gap", "sub", "x label"),
-        Rule("near", "clip", "gap", shape=_sizes),
-        _each("half", "scale", "near", factor=0.5),
-        _each("rest", "sub", "gap half"),
-        Rule("y", "reduce_product", "near rest", fields=_mean),
-        Rule("x", "scale", "near", fields=_share),
-    ),
+    "huber": _loss(_huber, *_HUBER),
+    "smooth_l1": _loss(_smooth_l1, *_HUBER),
 }  # fmt: skip

@@ -55,7 +55,7 @@ def _bits(axes: Sequence[object]) -> int:
     return sum(1 << i for i, marked in enumerate(axes, 4 - len(axes)) if marked)
 
 
-def _two(a: Shape, b: Shape) -> Spec:
+def broadcast(a: Shape, b: Shape) -> Spec:
     """Broadcast a and b as in NumPy: align their last axes, and repeat axes of size 1."""
     rank = max(len(a), len(b))
     a, b = ((1,) * (rank - len(shape)) + shape for shape in (a, b))
@@ -283,7 +283,7 @@ _REDUCE = (Rule("y", "reduce", "x"),), (Rule("x", "scale", "dy"),)
 
 
 def _pair_of(kernel: str, *backward: Rule) -> Operator:
-    return Operator(_two, (Rule("y", kernel, "a b"),), backward, inputs=("a", "b"))
+    return Operator(broadcast, (Rule("y", kernel, "a b"),), backward, inputs=("a", "b"))
 
 
 TENSOR_OPERATORS = {

@@ -84,17 +84,18 @@ def _of_values(outputs: Array, labels: Array, loss: Loss) -> Metrics:
         positive = labels.reshape(len(labels), -1) >= 0.5
         columns = zip(outputs.reshape(positive.shape).T, positive.T, strict=True)
         areas = [area for pair in columns if (area := _auc(*pair)) is not None]
+        hits = labels * np.asarray(loss.options.get("pos_weight", 1.0))
         return Metrics(
-            loss=float(np.mean(np.logaddexp(0, outputs) - labels * outputs)),
+            loss=float(np.mean(np.logaddexp(0, outputs) * (1 - labels + hits) - hits * outputs)),
             accuracy=float(np.mean((outputs > 0).reshape(positive.shape) == positive)),
             auc=float(np.mean(areas)) if areas else None,
         )
     mae, square = float(np.mean(errors)), float(np.mean(np.square(errors)))
     found = {"mse": square, "l1": mae}.get(loss.name)
     if found is None:
-        delta = float(loss.options.get("delta", 1.0))
-        near = np.minimum(errors, delta)
-        found = float(np.mean(near * (errors - near / 2)))
+        beta = float(loss.options.get("beta", 1.0))
+        near = np.minimum(errors, float(loss.options.get("delta", beta)))
+        found = float(np.mean(near * (errors - near / 2))) / beta
     return Metrics(loss=found, mae=mae, rmse=square**0.5)
 
 

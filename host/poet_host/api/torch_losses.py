@@ -9,7 +9,7 @@ _NAMES = {
     "CrossEntropyLoss": "cross-entropy", "MSELoss": "mse", "L1Loss": "l1", "HuberLoss": "huber",
     "SmoothL1Loss": "smooth-l1", "BCEWithLogitsLoss": "bce",
 }  # fmt: skip
-# Values that change nothing. PyTorch's default label to ignore cannot be told from a given one.
+# Values that change nothing. PyTorch's default of `ignore_index` looks like a given one.
 _DEFAULTS = {"label_smoothing": 0, "ignore_index": -100}
 
 
@@ -30,7 +30,7 @@ def text_of(loss: Any) -> str | None:
         )
     options: dict[str, Any] = {}
     for option in LOSSES[name][1]:
-        # Only `axis` is no attribute: the classes are axis 1.
+        # The module lacks only `axis`: its classes are axis 1.
         value: Any = getattr(loss, option.replace("class_weights", "weight"), 1)
         if hasattr(value, "tolist"):
             if value.numel() not in (1, *value.shape[-1:]):

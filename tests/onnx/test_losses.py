@@ -136,7 +136,9 @@ def test_a_loss_trains_as_in_pytorch(name: str) -> None:
     np.testing.assert_allclose(found.loss, judge(outputs, torch.tensor(y)).item(), rtol=1e-4)
 
 
-@pytest.mark.parametrize("text", ["huber:delta=0", "huber:delta", "bce:delta=1", "hinge", "huber:"])
+@pytest.mark.parametrize(
+    "text", ["huber:delta=0", "huber:delta", "bce:delta=1", "hinge", "huber:", "mse:weight=2"]
+)
 def test_a_wrong_option_of_a_loss_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match=text.partition(":")[0]):
         poet.load(linear(), torch.zeros(2, 6), loss=text)

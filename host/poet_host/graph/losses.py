@@ -117,7 +117,7 @@ def loss_by_output(text: str, names: Sequence[str]) -> dict[str, tuple[Loss | No
     """Return the loss and its weight for each output that is trained. None: the default loss.
 
     `text`: see `parse_losses`. If it names outputs, only these are trained. Raises BadInput if one
-    is not in `names`.
+    is not in `names`, or if the loss of a single output has a weight.
     """
     found: dict[str, tuple[Loss | None, float]] = {**parse_losses(text)}
     common = found.pop("", (None, 1.0))
@@ -127,7 +127,13 @@ def loss_by_output(text: str, names: Sequence[str]) -> dict[str, tuple[Loss | No
                 f"the loss of the output {name!r}: the model has no such output: name one of "
                 f"{listed(names)}"
             )
-    return found or dict.fromkeys(names, common)
+    found = found or dict.fromkeys(names, common)
+    if len(found) == 1 and any(weight != 1 for _, weight in found.values()):
+        raise BadInput(
+            f"the loss {text!r}: a weight compares several losses, but one output is trained: "
+            "omit the weight, or multiply the learning rate by it"
+        )
+    return found
 
 
 def loss_text(graph: Graph) -> str:

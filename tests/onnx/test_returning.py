@@ -77,6 +77,18 @@ def test_recomputed_parameters_of_a_module_are_named(x: Tensor) -> None:
     assert all(name in str(seen[0].message) for name in (*LOST, *graph.made_up))
 
 
+def test_rows_for_padding_are_named(x: Tensor) -> None:
+    layers = (nn.Flatten(), nn.Linear(8, 2))
+    tokens = torch.tensor([[1, 0, 2, 0]])
+    with pytest.warns(PoetWarning, match=r"does not train row 0 of 0.weight \(padding_idx\)"):
+        poet.load(nn.Sequential(nn.Embedding(3, 2, padding_idx=0), *layers), tokens)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PoetWarning)
+        poet.load(nn.Sequential(nn.Embedding(3, 2), *layers), tokens)
+        padded = nn.Sequential(nn.Embedding(3, 2, padding_idx=0), *layers)
+        poet.load(padded, tokens, train="last:1")
+
+
 @pytest.mark.parametrize("module_of", [Small, Reused])
 def test_a_module_whose_parameters_all_return_gives_no_warning(
     module_of: type[nn.Module], x: Tensor

@@ -13,7 +13,7 @@ from ..graph.weights import Weights
 from ..onnx.exporter import export as export_model
 from ..onnx.importer import load as load_onnx
 from ..onnx.pytorch import is_module, load_module
-from ..onnx.returning import notice
+from ..onnx.returning import notice, padding_notice
 from ..plan.costgraph import load_cost_graph
 from ..plan.problem import CostGraph
 from .inputs import as_weights, rate_of
@@ -52,7 +52,8 @@ def load(
     describes the options; `lr` is another name for `learning_rate`. `loss` is a text, a loss of
     torch.nn such as HuberLoss(delta=0.5), or a mapping from names of several outputs to losses.
 
-    Issues a PoetWarning if the model's PyTorch module will not be able to load all trained weights.
+    Issues a PoetWarning if the model's PyTorch module will not be able to load all trained weights,
+    or if it has tables with a row for padding, which PyTorch does not train.
     """
     if isinstance(loss, Mapping):
         loss = " ".join(f"{name}={text_of(one)}" for name, one in loss.items())
@@ -77,13 +78,15 @@ def load(
             )
         return load_cost_graph(model)
     graph = load_graph(model, example, options)
-    _warn(graph)
+    _warn(notice(graph))
+    if is_module(model):
+        _warn(padding_notice(graph, model))
     return graph
 
 
-def _warn(graph: Graph) -> None:
-    """Warn, at the caller's line, about weights that the PyTorch module cannot load."""
-    if text := notice(graph):
+def _warn(text: str) -> None:
+    """Warn at the caller's line, if there is a text."""
+    if text:
         warnings.warn(text, PoetWarning, stacklevel=4)
 
 
@@ -92,7 +95,7 @@ def export(graph: Graph, weights: Weights | str | Path) -> bytes:
 
     Issues a PoetWarning if the PyTorch module of the model cannot load some of these weights.
     """
-    _warn(graph)
+    _warn(notice(graph))
     return export_model(graph, as_weights(weights, graph))
 
 

@@ -3,9 +3,12 @@
 Exporters compute tensors from several parameters (weight normalisation), fold batchnorm into the
 layer before it, and use numbers as names of tensors. Training changes these tensors, but the module
 does not have them: `load_state_dict` with strict=False ignores them without a message.
+
+Also find rows of tables that the module itself would not train.
 """
 
 from dataclasses import replace
+from typing import Any
 
 from ..errors import listed
 from ..graph.graph import Graph
@@ -50,7 +53,11 @@ def notice(graph: Graph) -> str:
     """Return a warning about weights that cannot be loaded into the module, or an empty text."""
     lost, made_up = (listed(names, MOST_NAMES) for names in (graph.lost, graph.made_up))
     if lost:
-        instead = f" The graph trains these tensors instead: {made_up}." if made_up else ""
+        instead = (
+            f" The graph trains these tensors instead: {made_up}."
+            if made_up
+            else " What the module computes from them alone stays as it is."
+        )
         return (
             f"{graph.name}: the trained weights will not contain these parameters of the module: "
             f"{lost}.{instead} Convert the module's parameters to plain ones before poet.load, as "
@@ -64,3 +71,23 @@ def notice(graph: Graph) -> str:
             "(docs/how-to/own-model.md)"
         )
     return ""
+
+
+def padding_notice(graph: Graph, module: Any) -> str:
+    """Return a warning about rows of tables that PyTorch does not train, or an empty text.
+
+    `module`: the torch.nn.Module of the graph. An embedding with a `padding_idx` has such a row.
+    """
+    updated = {node.updates for node in graph}
+    rows = [
+        f"row {layer.padding_idx} of {name}.weight"
+        for name, layer in module.named_modules()
+        if getattr(layer, "padding_idx", None) is not None and f"{name}.weight" in updated
+    ]
+    if not rows:
+        return ""
+    return (
+        f"{graph.name}: PyTorch does not train {listed(rows)} (padding_idx), but this graph does, "
+        "if samples contain that token: mask such tokens in the module, or train in PyTorch "
+        "without padding_idx, too"
+    )

@@ -37,6 +37,11 @@ static void mark(struct poet *p, uint32_t tensor, bool set) {
   *word = set ? *word | bit : *word & ~bit;
 }
 
+/* Only a host reads and writes whole partitions. */
+static bool is_partition(uint8_t object) {
+  return !POET_LIBRARY && object == POET_OBJECT_PARTITION;
+}
+
 /* Find the place of an object on storage, for reading or for writing. */
 static POET_CHECKED int locate(struct poet *p, uint8_t object, uint16_t number,
                                bool write, struct poet_object *place) {
@@ -47,7 +52,7 @@ static POET_CHECKED int locate(struct poet *p, uint8_t object, uint16_t number,
   /* During a step, do not mount the storage: that would unload its schedule. */
   const int error =
       write && p->status.running ? p->storage_status : poet_ready(p);
-  const bool whole = object == POET_OBJECT_PARTITION;
+  const bool whole = is_partition(object);
   if (!whole || !p->partition_blocks) {
     TRY(error);
   }
@@ -226,7 +231,7 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
     TRY(erase_object(p, &place, offset));
   }
   TRY(poet_put(p, place.block, offset, from, size));
-  if (object == POET_OBJECT_PARTITION) { /* mount what it holds now */
+  if (is_partition(object)) { /* mount what it holds now */
     p->storage_status = POET_ERROR_foreign_storage;
   }
   return 0;

@@ -71,7 +71,7 @@
  * works */
 #define POET_OBJECT_ARENA 3
 #define POET_OBJECT_JOB 4 /* a job: training without a host */
-/* the partition, whatever it holds: the storage of a learner */
+/* for a host: the partition, whatever it holds, as a learner's storage */
 #define POET_OBJECT_PARTITION 5
 
 /* the tensor is on storage when a step starts, and no operator computes it */

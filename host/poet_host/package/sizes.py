@@ -11,7 +11,7 @@ ERASE_BLOCKS = range(9)
 """The erase units for which a package states its storage: 0 to 8 blocks."""
 POINTER_BYTES = 4
 LEARNER_BYTES = 1168  # struct poet_learner, on a processor of 32 bits
-STACK_BYTES = {"samd21": 1608, "nrf52840": 1544}
+STACK_BYTES = {"samd21": 1608, "nrf52840": 1552}
 """What a call of a learner takes of the stack at most, with all kernels, by chip; without what the
 functions of the application and interrupts take."""
 # Time to check and to convert a value of a sample, by chip, on the simulated boards.

@@ -37,11 +37,11 @@ LINES = {
 ROOT_LINES = 1552  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2328, "firmware/src": 10514, "firmware/kernels": 8991,
+    "firmware/include": 2328, "firmware/src": 10519, "firmware/kernels": 8991,
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10679, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 9004, "examples": 1925, "tests": 68610,
+    "bench": 9004, "examples": 1925, "tests": 68632,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

@@ -79,10 +79,12 @@ def padding_notice(graph: Graph, module: Any) -> str:
     `module`: the torch.nn.Module of the graph. An embedding with a `padding_idx` has such a row.
     """
     updated = {node.updates for node in graph}
+    tensors = module.named_parameters(remove_duplicate=False)
+    trained = {id(tensor) for name, tensor in tensors if name in updated}
     rows = [
         f"row {layer.padding_idx} of {name}.weight"
         for name, layer in module.named_modules()
-        if getattr(layer, "padding_idx", None) is not None and f"{name}.weight" in updated
+        if getattr(layer, "padding_idx", None) is not None and id(layer.weight) in trained
     ]
     if not rows:
         return ""

@@ -37,9 +37,9 @@ static void mark(struct poet *p, uint32_t tensor, bool set) {
   *word = set ? *word | bit : *word & ~bit;
 }
 
-/* Only a host reads and writes whole partitions. */
+/* Only a host reads and writes whole partitions, for cards of learners. */
 static bool is_partition(uint8_t object) {
-  return !POET_LIBRARY && object == POET_OBJECT_PARTITION;
+  return POET_CARDS && object == POET_OBJECT_PARTITION;
 }
 
 /* Find the place of an object on storage, for reading or for writing. */

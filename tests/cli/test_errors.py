@@ -2,6 +2,8 @@
 
 import io
 import os
+import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -307,3 +309,11 @@ def test_weights_of_another_model(train: Any, tmp_path: Path) -> None:
 )
 def test_wrong_options_of_train_are_refused(train: Any, more: Any, named: str) -> None:
     train(*more).fails(BAD, named)
+
+
+def test_python_without_docstrings_is_refused() -> None:
+    """Options have their short names and their texts from docstrings."""
+    command = [sys.executable, "-OO", "-m", "poet_host", "models"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "unset PYTHONOPTIMIZE" in done.stderr

@@ -12,7 +12,7 @@ from typing import cast
 
 import click
 
-from ..errors import PoetError, PoetWarning
+from ..errors import BadInput, PoetError, PoetWarning
 from .console import emit, failure, say
 from .outputs import checked_outputs
 from .signals import INTERRUPTED, Ended, end_by_signals
@@ -63,6 +63,10 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
+        if sys.flags.optimize > 1:
+            raise BadInput(
+                "`python -OO` removes the descriptions of options: unset PYTHONOPTIMIZE, or use -O"
+            )
         code = commands.main(list(arguments), prog_name="poet-host", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as done:

@@ -22,7 +22,6 @@ from .declared import FiniteRange, WholeRange, argument, option
 
 MAX_SEED = 2**31 - 1
 
-
 MODEL = argument(shell_complete=completion.models)
 SCHEDULE = argument(metavar="NAME.poet")
 KERNELS_OF = option(
@@ -46,8 +45,6 @@ STORAGE = option(
     metavar="FILE", show_default="a temporary image",
     help="Use this card image for a board that runs on this computer.",
 )  # fmt: skip
-
-
 BOARD = option(shell_complete=completion.boards)
 SEED = option(type=WholeRange(0, MAX_SEED), default=0)
 ERASE_CARD = option(

@@ -73,10 +73,9 @@ class Session:
             weights = load_weights(path, self.training.graph)
             self.best = self._validated(weights, step_of_weights(path))
         known = self.best.step if self.best else 0
+        # The previous run may have ended before it validated its last epoch.
         if self.begun > known and self.begun % self.per_epoch == 0:
-            self._keep_best(
-                path, self.training.weights(), self.begun
-            )  # the run may have ended here
+            self._keep_best(path, self.training.weights(), self.begun)
 
     def on_step(self, step: Step, last: int) -> None:
         """Log, report, validate and save after a step.

@@ -69,9 +69,13 @@ def workers() -> Iterator[str]:
 @pytest.mark.slow
 def test_a_cluster_solves_the_points_and_repeats_those_of_a_killed_worker(tmp_path: Path) -> None:
     with workers() as address, cluster(address) as pool:
-        found = dict(solve_all(killed.jobs(tmp_path, KILLS), killed.solve, 1, pool))
-        assert found.pop("always") == "as often as the cluster repeats it"
-        assert found == {key: {"plan": str(tmp_path / key)} for key in KILLS if key != "always"}
+        # Dask counts each death of a worker for all jobs that it has: the last job dies alone.
+        last = {"always": KILLS["always"]}
+        others = {key: kills for key, kills in KILLS.items() if key not in last}
+        found = dict(solve_all(killed.jobs(tmp_path, others), killed.solve, 1, pool))
+        assert found == {key: {"plan": str(tmp_path / key)} for key in others}
+        [(_, ended)] = solve_all(killed.jobs(tmp_path, last), killed.solve, 1, pool)
+        assert ended == "as often as the cluster repeats it"
         problem = Problem(with_parameters(), 160)
         points = [(problem, method, "") for method in ("checkpoint-all", "griewank", "poet")]
         there = compare_methods(points, pool=pool)

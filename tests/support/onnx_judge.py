@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+import poet_host as poet
+import torch
 from onnx import helper
 from poet_host.card.weights import load_weights, save_weights
 from poet_host.data.fitted import example
 from poet_host.graph.graph import Graph
 from poet_host.graph.training_options import TrainingOptions
-from poet_host.graph.weights import start_values, weight_nodes
+from poet_host.graph.weights import start_values, to_named, weight_nodes
 from poet_host.onnx.exporter import export
 from poet_host.onnx.importer import training
 from poet_host.onnx.model import read_bytes
 from poet_host.reference.step import run_step
 from support.onnx_models import model
+from torch import nn
 
 RNG = np.random.default_rng(0)
 
@@ -106,3 +109,29 @@ def two_layers(names: tuple[str, str] = ("a.weight", "b.weight")) -> bytes:
         helper.make_node("Gemm", ["r", names[1]], ["y"], transB=1),
     ]
     return model(nodes, (2, 5), {name: random(5, 5) for name in dict.fromkeys(names)})
+
+
+def learns_as_in_pytorch(module: nn.Module, x: torch.Tensor, steps: int = 20) -> Graph:
+    """The graph of a module, after 20 steps whose losses were compared with PyTorch's.
+
+    Its weights are compared too, and its export in ONNX Runtime.
+    """
+    graph = poet.load(module, x, batch=len(x), loss="mse", optimizer="sgd", learning_rate=0.1)
+    assert isinstance(graph, Graph)
+    y = random(*graph[graph.label].shape)
+    values: dict[str, Any] = dict(start_values(graph, 0))
+    optimiser = torch.optim.SGD(module.parameters(), 0.1)
+    for step in range(1, steps + 1):
+        found = run_step(graph, {**values, graph.data: x.numpy(), graph.label: y}, step)
+        values |= {node.updates: found[node.name] for node in graph if node.updates}
+        optimiser.zero_grad()
+        given = module(x)
+        loss = nn.functional.mse_loss(given, torch.tensor(y).reshape(given.shape))
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        assert abs(found[graph.loss] - loss.item()) <= 1e-4 * abs(loss.item())
+    state = module.state_dict()
+    for name, value in to_named(graph, values, constants=False).items():
+        assert np.allclose(value, state[name], rtol=1e-4, atol=1e-5), name
+    same_as_runtime(graph.origin, x.numpy(), batch=len(x))
+    return graph

@@ -8,6 +8,7 @@ parameter in place, where possible. `conv1:grad` is the gradient of the loss wit
 
 from collections import Counter
 
+from ..errors import BadInput
 from ..isa import attributes, kernels
 from .builder import Layer, Model
 from .clipping import Clipping, clipped_by_norm, clipped_by_value
@@ -89,28 +90,28 @@ class _Step:
         self._sums: set[str] = set()  # gradients to which later ones may be added in place
 
     def _with_gradient(self, model: Model) -> set[str]:
-        """Return the names of the layers whose output depends on a trained parameter."""
-        needed: set[str] = set()
+        """Return the names of the layers through which the loss depends on a trained parameter."""
+        influenced: set[str] = set()
         for layer in model.layers_with_gradient:
-            influenced = any(tensor.name in needed | self._trained for tensor in layer.inputs)
-            if not layer.is_parameter and (influenced or self._learns(layer)):
-                needed.add(layer.name)
-        return needed
+            if not (influenced | self._trained).isdisjoint(layer.differentiable):
+                influenced.add(layer.name)
+        reached: set[str] = set()
+        for layer in reversed(model.layers_with_gradient):
+            if OPERATORS[layer.kind].is_loss or layer.name in reached:
+                reached |= {layer.name, *layer.differentiable}
+        if influenced.isdisjoint(reached):
+            raise BadInput(
+                f"model {model.name}: no parameter to train has a gradient: train another one"
+            )
+        return influenced & reached
 
     def _gradients_expected(self, model: Model) -> Counter[str]:
         """Return how many gradients must be summed for each tensor that needs a gradient.
 
         Each use of the tensor as an operand of a layer gives one of these gradients.
         """
-        names: list[str] = []
-        for layer in model.layers:
-            row = OPERATORS[layer.kind]
-            made = {rule.makes for rule in row.backward}
-            operands = [
-                *zip(row.inputs, (tensor.name for tensor in layer.inputs), strict=True),
-                *((slot, node.name) for slot, node in layer.parameters.items()),
-            ]
-            names += [name for slot, name in operands if slot in made]
+        layers = [layer for layer in model.layers if layer.name in self._needed]
+        names = [name for layer in layers for name in layer.differentiable]
         return Counter(name for name in names if name in self._needed | self._trained)
 
     def _learns(self, layer: Layer) -> bool:

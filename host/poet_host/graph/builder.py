@@ -55,6 +55,17 @@ class Layer:
         """Return the name of the node that has the output of the layer."""
         return self.parameters["weight"].name if self.is_parameter else self.name
 
+    @property
+    def differentiable(self) -> list[str]:
+        """Return the names of the operands for which the layer can compute a gradient."""
+        row = OPERATORS[self.kind]
+        made = {rule.makes for rule in row.backward}
+        operands = [
+            *zip(row.inputs, (tensor.name for tensor in self.inputs), strict=True),
+            *((slot, node.name) for slot, node in self.parameters.items()),
+        ]
+        return [name for slot, name in operands if slot in made]
+
 
 @dataclass(frozen=True)
 class Model:

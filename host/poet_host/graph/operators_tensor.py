@@ -116,6 +116,16 @@ def _clip(x: Shape, low: float, high: float) -> Spec:
     return Spec(x, sizes_of(x) | {"lower_bound": low, "upper_bound": high})
 
 
+def _select(x: Shape, mask: Shape, *, low: float, high: float) -> Spec:
+    """Keep x where the mask is from `low` to `high`. Elsewhere the result is 0.
+
+    The mask gets no gradient.
+    """
+    if mask != x:
+        raise ValueError("`x` and `mask` must have the same shape")
+    return _clip(x, low, high)
+
+
 def _gelu(x: Shape, *, approximate: str = "none") -> Spec:
     """Apply gelu to x: exactly, or with the tanh approximation if `approximate` is "tanh"."""
     if approximate not in ("none", "tanh"):
@@ -314,6 +324,12 @@ TENSOR_OPERATORS = {
     "sum": Operator(partial(_over, False), *_REDUCE),
     "expand": Operator(_expand, (Rule("y", "scale", "x"),), (Rule("x", "reduce", "dy"),)),
     "clip": of_one_kernel("clip", _clip, "x dy"),
+    "select": Operator(
+        _select,
+        (Rule("y", "clip_grad", "mask x"),),
+        (Rule("x", "clip_grad", "mask dy"),),
+        inputs=("x", "mask"),
+    ),
     "sigmoid": of_one_kernel("sigmoid", elementwise, "y dy", onnx="Sigmoid"),
     "tanh": of_one_kernel("tanh", elementwise, "y dy", onnx="Tanh"),
     "gelu": of_one_kernel("gelu", _gelu, "x dy", onnx="Gelu"),

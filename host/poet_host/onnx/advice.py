@@ -2,8 +2,7 @@
 
 # Operators of whole numbers and types, which are supported if the data does not change the result.
 OF_SIZES = (
-    *("And", "CastLike", "Ceil", "ConstantOfShape", "CumSum", "Equal", "Floor", "Greater"),
-    *("GreaterOrEqual", "Less", "LessOrEqual", "Mod", "Not", "Or", "Range", "Shape", "Size"),
+    *("CastLike", "Ceil", "ConstantOfShape", "CumSum", "Floor", "Mod", "Range", "Shape", "Size"),
 )
 _OPERATORS: dict[str, tuple[str, ...]] = {
     "the model is quantised: export it in float32, before quantisation": (

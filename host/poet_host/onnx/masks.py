@@ -7,6 +7,7 @@ import numpy as np
 
 from ..graph.builder import Tensor
 from ..graph.weights import Array
+from .conditions import selected
 from .context import Deferred, Unsupported
 from .fold import Constant
 from .node import ImportedNode, Rule
@@ -65,9 +66,9 @@ def _is_masked(node: ImportedNode, number: int, hidden: list[Array]) -> bool:
 
 
 def _where(node: ImportedNode) -> Tensor | Deferred:
-    """Apply an attention mask that the file applies with the operator `Where`.
+    """Apply an attention mask, or select numbers by any other condition.
 
-    `Where` sets hidden scores to minus infinity, or hidden outputs of a softmax to zero.
+    A mask sets hidden scores to minus infinity, or hidden outputs of a softmax to zero.
     """
     condition = sample_values(node, 0)
     for x, other, allowed in ((1, 2, True), (2, 1, False)):
@@ -81,13 +82,17 @@ def _where(node: ImportedNode) -> Tensor | Deferred:
         if not any(map(np.any, hidden)):
             return node.deferred(x)
         if fill and all((value <= LOW).all() for value in fill):
-            return masked(node, x, hidden)
+            is_mask = mask_of(hidden, node.context.texts, node.deferred(x).shape) is not None
+            if is_mask or not all(np.isfinite(value).all() for value in fill):
+                return masked(node, x, hidden)
         if fill and not any(map(np.any, fill)) and _is_masked(node, x, hidden):
             return node.deferred(x)
-    raise Unsupported(
-        "the operator `Where` is supported only as an attention mask before a softmax: it must "
-        "hide padding (token 0) or later tokens"
-    )
+    if isinstance(node.value(0), TokenValues):
+        raise Unsupported(
+            "the condition depends on tokens: with them, `Where` is supported only as an attention "
+            "mask before a softmax, which must hide padding (token 0) or later tokens"
+        )
+    return selected(node)
 
 
 def _softmax(node: ImportedNode) -> Tensor | Deferred:

@@ -298,6 +298,10 @@ class ImportedNode:
         """Return a tensor of ones, which training does not change."""
         return self.helper(what, "parameter", (), shape, start="ones", trainable=False)
 
+    def expanded(self, x: Tensor, shape: Shape) -> Tensor:
+        """Return `x`, repeated until it has the shape `shape`."""
+        return x if x.shape == shape else self.helper("expanded", "expand", (x,), shape)
+
     def concatenated(self, parts: Sequence[Tensor], axis: int, what: str = "") -> Tensor:
         """Concatenate tensors. The names of the layers end in `what`, if it is not empty."""
 

@@ -9,6 +9,7 @@ import numpy as np
 from ..graph.builder import Tensor
 from ..graph.operators import OPERATORS
 from ..graph.operators_tensor import axis_of
+from .conditions import CONDITION_RULES
 from .context import Deferred, Unsupported, deferred
 from .fold import computed
 from .masks import MASK_RULES, added_mask, masked, sample_values
@@ -88,8 +89,7 @@ def _largest_of(node: ImportedNode, sign: float) -> Deferred:
     whole: list[Tensor] = []
     for x in inputs:
         made = node.materialise(_scaled(deferred(x), sign), node.helper_name("signed"))
-        if made.shape != shape:
-            made = node.helper("expanded", "expand", (made,), shape)
+        made = node.expanded(made, shape)
         whole.append(Tensor(made.name, (shape[0], 1, 1, prod(shape[1:]))))
     rows = node.concatenated(whole, 2, "rows")
     y = node.layer("maxpool2d", (rows,), (len(whole), 1))
@@ -250,6 +250,7 @@ def _dropout(node: ImportedNode) -> Tensor | Deferred:
 
 
 TENSOR_RULES: dict[str, Rule] = {
+    **CONDITION_RULES,
     **MASK_RULES,
     **VIEW_RULES,
     **RESIZING_RULES,

@@ -27,10 +27,10 @@ def _is_in(node: ImportedNode, x: Tensor, low: float, high: float) -> Tensor:
     return node.layer("select", (one, x), low=low, high=high)
 
 
-def _comparison(low: int | None, high: int | None) -> Rule:
+def _comparison(low: float, high: float) -> Rule:
     """Return the rule for a comparison, which is true from `low` to `high`.
 
-    The second operand is 0. 1 is the next float above it, -1 the one below it, None infinity.
+    0 is the second operand, 1 the next float above it, -1 the one below it.
     """
 
     def rule(node: ImportedNode) -> Tensor:
@@ -40,9 +40,9 @@ def _comparison(low: int | None, high: int | None) -> Rule:
         else:
             x = node.tensor(0)
         middle = np.float32(number or 0)
-        near = {side: float(np.nextafter(middle, np.float32(side * inf))) for side in (-1, 1)}
-        near |= {0: float(middle)}
-        return _is_in(node, x, near.get(low, -inf), near.get(high, inf))
+        below, above = (float(np.nextafter(middle, np.float32(end))) for end in (-inf, inf))
+        near = {-1.0: below, 0.0: float(middle), 1.0: above}
+        return _is_in(node, x, near.get(low, low), near.get(high, high))
 
     return rule
 
@@ -79,10 +79,10 @@ def selected(node: ImportedNode) -> Tensor:
 CONDITION_RULES: dict[str, Rule] = {
     "And": _logic(2, 2),
     "Equal": _comparison(0, 0),
-    "Greater": _comparison(1, None),
-    "GreaterOrEqual": _comparison(0, None),
-    "Less": _comparison(None, -1),
-    "LessOrEqual": _comparison(None, 0),
+    "Greater": _comparison(1, inf),
+    "GreaterOrEqual": _comparison(0, inf),
+    "Less": _comparison(-inf, -1),
+    "LessOrEqual": _comparison(-inf, 0),
     "Not": _logic(0, 0),
     "Or": _logic(1, 2),
     "Xor": _logic(1, 1),

@@ -15,6 +15,7 @@ import numpy as np
 RATE_HZ, GESTURES = 104, 3
 FIRST_S, APART_S, LENGTH_S = 1.0, 7.0, 1.2
 PRESS_S, PRESSES_APART_S, PRESSED = 1.8, 0.3, "100ms"  # after a gesture begins
+REST_S = 3.0  # after the last gesture: to learn it, and to log the weights
 
 
 def gesture(rng: np.random.Generator, number: int) -> np.ndarray:
@@ -74,7 +75,7 @@ def main() -> None:
         writer.writerow(("time_s", "ax", "ay", "az"))
         writer.writerows([f"{value:.5f}" for value in row] for row in rows)
     print(" ".join(f"--button {press}" for press in presses), end=" ")
-    print(f"--for {FIRST_S + len(order) * APART_S:.0f}s")
+    print(f"--for {FIRST_S + len(order) * APART_S + REST_S:.0f}s")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Weights and samples that the host reads from a learner's storage, or writes to it."""
 
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -192,7 +193,11 @@ def test_a_host_makes_the_storage_of_a_new_device(
         trace.taught.append(Taught(number % 3, 1))
     data, made = tmp_path / "data.npz", tmp_path / "new.img"
     np.savez(data, x=np.stack(trace.x), y=[it.label for it in trace.taught])
-    poet_host("card", "write", tmp_path / "small", "--data", data, "-o", made)
+    words = ("card", "write", tmp_path / "small", "--data", data, "-o", made)
+    poet_host("storage", "prepare", made)  # not yet the storage of a learner
+    refused = poet_host(*words)
+    refused.fails(2, made)
+    assert poet_host(*words, *re.findall(r"--erase-card", refused.err)).code == 0
     learner = Learner(kind, Device(0, 0, made.read_bytes()))
     assert learner.state().samples == 3 * kind.slots
     learner.learn(7)

@@ -168,7 +168,8 @@ def write_learner(
     else:
         is_new = erase_card or not Path(image).exists()
         place = new_storage(Path(image), None, make if is_new else None)
-    with place as found, _store(found, packaged, writable=True) as store:
+    named = None if isinstance(image, Connection) else Path(image)
+    with place as found, _store(found, packaged, writable=True, named=named) as store:
         if given is not None:
             file = None if isinstance(weights, Mapping) else weights
             step = step_of_weights(file) if file else 0
@@ -177,8 +178,6 @@ def write_learner(
         return len(store.samples()["y"])
 
 
-def _store(
-    image: str | Path | Connection, packaged: Packaged, *, writable: bool = False
-) -> LearnerStore:
+def _store(image: str | Path | Connection, packaged: Packaged, **options: Any) -> LearnerStore:
     place = image.device if isinstance(image, Connection) else Path(image)
-    return LearnerStore(place, packaged, writable=writable)
+    return LearnerStore(place, packaged, **options)

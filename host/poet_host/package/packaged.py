@@ -283,6 +283,6 @@ def _check_forward(schedule: Schedule) -> None:
     moved = [name for name, at in before.items() if homes.get(name) != at and name not in inputs]
     if not own or graph.data not in homes or moved:
         raise BadInput(
-            f"the inference of {graph.name} needs the RAM of what stays there between steps: solve "
-            "again with a larger --ram"
+            f"an inference of {graph.name} does not fit into the RAM budget together with the "
+            "tensors that stay in RAM between steps: solve again with a larger --ram"
         )

@@ -69,23 +69,30 @@ class _Partition(io.RawIOBase):
 class LearnerStore(CardDevice):
     """The storage that a device with a package lends to its learner.
 
-    `place`: an image of it, or a board with its card. Its tensors lie where the device has laid
-    them out, or as on a card that a host has written. Raises BadInput if the place has no store of
-    the package.
+    `place`: an image of it, which errors call `named`, or a board with its card. Its tensors lie
+    where the device has laid them out, or as on a card that a host has written. Raises BadInput if
+    the place has no store of the package.
     """
 
-    def __init__(self, place: Path | Device, packaged: Packaged, *, writable: bool = False) -> None:
+    def __init__(
+        self,
+        place: Path | Device,
+        packaged: Packaged,
+        *,
+        writable: bool = False,
+        named: Path | None = None,
+    ) -> None:
         self.packaged, self._source = packaged, place
         self._areas: list[Area] = []
         name = f"the card in {place.board.name}" if isinstance(place, Device) else place
-        super().__init__(name, writable=writable)
+        super().__init__(name, writable=writable, named=named)
         self.model = packaged.schedule.model
         assert self.store is not None
         self._start = _start_of(self.model, self.store["identity"])
         if self.commit and self.commit.model_crc not in (0, self.model.crc):
             raise BadInput(
-                f"{name} is not of the package {packaged.name}: name the package of the device, "
-                "with the same model"
+                f"{self.path} is not of the package {packaged.name}: name the package of the "
+                "device, with the same model"
             )
 
     def _opened(self, path: Path | str) -> BinaryIO:
@@ -102,7 +109,8 @@ class LearnerStore(CardDevice):
         if self.store is None:
             raise BadInput(
                 f"{self.path} has no store of a learner: name an image of all blocks that the "
-                "device lends to poet_learner_open, or the port of a board with its card"
+                "device lends to poet_learner_open, or the port of a board with its card. For a "
+                "device that has learned nothing yet, use `poet-host card write --erase-card`"
             )
         return True
 
@@ -166,7 +174,8 @@ class LearnerStore(CardDevice):
                 return newest, unit, first + 2 * unit
         raise BadInput(
             f"{self.path} has no samples of the package {made.name}: name the package of the "
-            "device, with the same model, raw type and number of samples"
+            "device, with the same model, raw type and number of samples. For a device that has "
+            "learned nothing yet, use `poet-host card write --erase-card`"
         )
 
     def _bytes_of(self, block: int, size_bytes: int) -> bytes:

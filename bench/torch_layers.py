@@ -56,7 +56,8 @@ def output(layer: Layer, inputs: Sequence[Tensor], p: Mapping[str, Tensor]) -> T
         case "linear":
             return functional.linear(x, p["weight"], p.get("bias"))
         case "embedding":
-            return functional.embedding(x, p["weight"])
+            row = int(a["padding"]) - 1 if a["padding"] else None
+            return functional.embedding(x, p["weight"], row)
         case "layernorm":
             epsilon = float(a["epsilon"])
             return functional.layer_norm(x, p["weight"].shape, p["weight"], p["bias"], epsilon)

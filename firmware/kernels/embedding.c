@@ -33,7 +33,7 @@ void poet_embedding(const struct poet_call *call) {
 
 /* Row k of the gradient is the sum of dy over all tokens equal to k. poet_sink,
  * which stores or applies the gradient, receives every row of the gradient: a
- * row that no token selects is 0. */
+ * row that no token selects, or that is for padding, is 0. */
 void poet_embedding_grad(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t *tokens = call->in[0]; /* (n) */
@@ -42,7 +42,7 @@ void poet_embedding_grad(const struct poet_call *call) {
 
   for (uint32_t k = 0; k < op->k; k++) {
     const uint32_t token = first_row + k;
-    uint32_t first = 0, end = op->n;
+    uint32_t first = 0, end = token + 1 == op->padding ? 0 : op->n;
     while (first < end && tokens[first] != token) {
       first++;
     }

@@ -302,8 +302,10 @@ TOKENS = np.array([[4, 1, 4, 0], [2, 0, 0, 0]], np.int32)
 
 def test_gather() -> None:
     judge(
-        lambda b, words, table: b.matmul(b.gather(words, table), table, transpose_b=True),
-        lambda words, table: F.embedding(words, table) @ table.T,  # used twice
+        lambda b, words, table: b.matmul(
+            b.gather(words, table, padding=4), table, transpose_b=True
+        ),
+        lambda words, table: F.embedding(words, table, 4) @ table.T,  # used twice
         (6, 3),
         tokens=TOKENS,
     )
@@ -444,6 +446,7 @@ def mistakes(b: Builder, words: Builder) -> list[tuple[Callable[[], Any], str]]:
         (lambda: b.embedding(x, 5, 3), "input `x` must be tokens"),
         (lambda: words.relu(words.data), "input `x` must be float32"),
         (lambda: words.embedding(words.data, 0, 3), "vocabulary is 0"),
+        (lambda: words.embedding(words.data, 5, 3, padding=5), "must be a row of the table"),
     ]  # fmt: skip
 
 

@@ -77,34 +77,6 @@ def test_recomputed_parameters_of_a_module_are_named(x: Tensor) -> None:
     assert all(name in str(seen[0].message) for name in (*LOST, *graph.made_up))
 
 
-class Tied(nn.Module):
-    """An embedding whose table has the name of the layer before it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(2, 3, bias=False)
-        self.table = nn.Embedding(3, 2, padding_idx=1)
-        self.table.weight = self.head.weight
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.table(tokens).mean(1))
-        return logits
-
-
-def test_rows_for_padding_are_named() -> None:
-    layers = (nn.Flatten(), nn.Linear(8, 2))
-    tokens = torch.tensor([[1, 0, 2, 0]])
-    with pytest.warns(PoetWarning, match=r"does not train row 0 of 0.weight \(padding_idx\)"):
-        poet.load(nn.Sequential(nn.Embedding(3, 2, padding_idx=0), *layers), tokens)
-    with pytest.warns(PoetWarning, match="row 1 of table.weight"):
-        poet.load(Tied(), tokens)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", PoetWarning)
-        poet.load(nn.Sequential(nn.Embedding(3, 2), *layers), tokens)
-        padded = nn.Sequential(nn.Embedding(3, 2, padding_idx=0), *layers)
-        poet.load(padded, tokens, train="last:1")
-
-
 @pytest.mark.parametrize("module_of", [Small, Reused])
 def test_a_module_whose_parameters_all_return_gives_no_warning(
     module_of: type[nn.Module], x: Tensor

@@ -94,7 +94,7 @@ def make(
             continue
         shape = isa.shape(letter, attrs)
         if letter in isa.INTEGERS:
-            end = int(attrs.get({"labels": "c", "tokens": "k"}.get(name, ""), 3))
+            end = int(attrs.get({"labels": "c", "tokens": "k", "rows": "k"}.get(name, ""), 3))
             inputs.append(rng.integers(0, end, shape, dtype=np.int32))
             continue
         array = values(rng, shape)

@@ -28,6 +28,7 @@ def random_case(op: str, rng: np.random.Generator) -> Case:
         a |= {f"kernel_{axis}": kernel, f"stride_{axis}": stride, f"pad_{axis}": pad}
     a |= {"epsilon": 0.1, "probability": 0.3, "factor": 0.7, "lower_bound": -0.5}
     a |= {"upper_bound": 0.6, "beta": 0.9, "update_rate": 0.8, "seed": 5, "key": 3}
+    a |= {"padding": int(rng.integers(a["k"] + 1))} if op == "embedding_grad" else {}
     a["variant"] = int(rng.integers(VARIANTS.get(op, 2)))
     if op == "transpose":
         a["variant"] = int(rng.choice(ORDERS))

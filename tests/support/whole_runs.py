@@ -52,10 +52,12 @@ def mixed() -> Graph:
 
 @cache
 def texts() -> Graph:
-    """A small transformer whose tables are used twice, and dropout, trained by Adam."""
+    """A small transformer with dropout, a row for padding and tables used twice, by Adam."""
     b = Builder("texts", data=(2, 12), dtype="int32")
     table = b.parameter((40, 8), start="normal:0.5", name="word")
-    x = b.add(b.gather(b.data, table), b.parameter((12, 8), start="normal:0.5", name="place"))
+    x = b.add(
+        b.gather(b.data, table, padding=0), b.parameter((12, 8), start="normal:0.5", name="place")
+    )
     x = b.layernorm(b.dropout(x, 0.1), name="norm")
     scores = b.attention_scores(b.linear(x, 8, name="q"), b.linear(x, 8, name="k"), 2)
     weights = b.masked_softmax(scores, b.data, causal=True)

@@ -46,7 +46,8 @@
  *   softmax, _grad       over w; a masked element adds 0
  *   layernorm_stats, _grad_input    over c; the variance in a second pass
  *   layernorm_grad_weight    over n
- *   embedding_grad       over those n whose token selects the row
+ *   embedding_grad       over those n whose token selects the row; none for the
+ *                        row `padding` - 1
  *   gru, lstm            over w, then + bias
  *   gru_grad, lstm_grad  the same, and over the rows of the recurrent weight
  *

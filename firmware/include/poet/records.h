@@ -198,7 +198,12 @@ struct poet_op {
      * last one only, and what they overwrite stays in the steps before. */
     uint32_t period;
   };
-  uint32_t key; /* for dropout: the random numbers depend on seed, step, key */
+  union {
+    uint32_t key; /* for dropout: random numbers depend on seed, step, key */
+    /* for embedding_grad: 0, or the number, from 1, of the row whose gradient
+     * is 0, because its token only fills up samples */
+    uint32_t padding;
+  };
   uint32_t workspace_bytes;
 };
 POET_LAYOUT(poet_op, 88);

@@ -13,7 +13,7 @@ from ..graph.weights import Weights
 from ..onnx.exporter import export as export_model
 from ..onnx.importer import load as load_onnx
 from ..onnx.pytorch import is_module, load_module
-from ..onnx.returning import notice, padding_notice
+from ..onnx.returning import notice
 from ..plan.costgraph import load_cost_graph
 from ..plan.problem import CostGraph
 from .inputs import as_weights, rate_of
@@ -79,8 +79,6 @@ def load(
         return load_cost_graph(model)
     graph = load_graph(model, example, options)
     _warn(notice(graph))
-    if is_module(model):
-        _warn(padding_notice(graph, model))
     return graph
 
 

@@ -2,6 +2,7 @@
 normalisation and embeddings."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import isfinite, prod, sqrt
 
 from .rules import Fields, Operator, Parameter, Rule, Shape, Spec, checked_count
@@ -180,23 +181,33 @@ def _layernorm(x: Shape, *, axes: int = 1, epsilon: float = 1e-5) -> Spec:
     return Spec(x, fields, parameters)
 
 
-def _embedding(x: Shape, vocabulary: int, features: int, *, deviation: float = 1.0) -> Spec:
+def _embedding(
+    x: Shape, vocabulary: int, features: int, *, deviation: float = 1.0, padding: int | None = None
+) -> Spec:
     """Look up the row of each int32 token x (...) in a table. The result is (..., features).
 
     The first values of the table are normally distributed with the standard deviation `deviation`.
+    The row of the token `padding` gets no gradient from this layer, as in PyTorch.
     """
     shape = (checked_count(vocabulary, "vocabulary"), checked_count(features, "features"))
     if not 0 <= deviation < float("inf"):
         raise ValueError(f"`deviation` ({deviation}) must be 0 or more, and finite")
-    fields = {"n": prod(x), "c": features, "k": vocabulary}
-    return Spec((*x, features), fields, {"weight": Parameter(shape, f"normal:{deviation}")})
+    found = _gather(x, shape, padding=padding)
+    return replace(found, parameters={"weight": Parameter(shape, f"normal:{deviation}")})
 
 
-def _gather(x: Shape, weight: Shape) -> Spec:
-    """Look up the row of each int32 token x (...) in a table (V, D). The result is (..., D)."""
+def _gather(x: Shape, weight: Shape, *, padding: int | None = None) -> Spec:
+    """Look up the row of each int32 token x (...) in a table (V, D). The result is (..., D).
+
+    The row of the token `padding` gets no gradient from this layer, as in PyTorch.
+    """
     if len(weight) != 2:
         raise ValueError("the table must have 2 dimensions (rows, features)")
-    return Spec((*x, weight[1]), {"n": prod(x), "c": weight[1], "k": weight[0]})
+    if padding is not None and not 0 <= padding < weight[0]:
+        raise ValueError(f"`padding` ({padding}) must be a row of the table, 0 to {weight[0] - 1}")
+    row = 0 if padding is None else padding + 1
+    fields = {"n": prod(x), "c": weight[1], "k": weight[0], "padding": row}
+    return Spec((*x, weight[1]), fields)
 
 
 def _normed_rows(f: Fields) -> Fields:

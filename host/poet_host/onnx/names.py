@@ -21,6 +21,9 @@ Uses = dict[str, list[tuple[Any, int]]]
 """For each tensor, by name: the nodes that read the tensor, each with the number of the input."""
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
+_CALLED = "pkg.torch.onnx.fx_node"
+_PADDED = re.compile(r"row_(\d+)_is_padding(_\d+)?")
+_PADDED_CALL = re.compile(r"aten\.embedding\.default\]\(args = \(%\w+, %\w+, (\d+)")
 _RULE = "pkg.onnxscript.rewriter.rule_name"
 _NO_BIAS = ("RemoveOptionalBiasFromConv", "RemoveOptionalBiasFromGemm")
 # Exporters name computed tensors after their operator, such as `add`, and then `add_1`, `add_2`.
@@ -44,6 +47,7 @@ def module_of(node: Any) -> str:
         *modules, function = ast.literal_eval(scopes)
         return modules[-1] if modules and modules[-1] else str(function)
     parts = [part for part in (node.name or _output(node)).split("/") if part]
+    parts = [part for part in parts if not _PADDED.fullmatch(part)]
     if len(parts) > 1 and re.fullmatch(rf"{re.escape(node.op_type)}(_\d+)?", parts[-1]):
         parts.pop()
     kept: list[str] = []
@@ -52,6 +56,17 @@ def module_of(node: Any) -> str:
             kept.pop()
         kept.append(part)
     return ".".join(kept)
+
+
+def padding_mark(row: int) -> str:
+    """Return what marks an embedding whose row `row` is for padding, in the name of its node."""
+    return f"row_{row}_is_padding"
+
+
+def padding_of(node: Any) -> int | None:
+    """Return the row of an embedding that gets no gradient, if its exporter wrote it down."""
+    found = _PADDED.search(node.name) or _PADDED_CALL.search(_about(node, _CALLED) or "")
+    return int(found[1]) if found else None
 
 
 def _output(node: Any) -> str:

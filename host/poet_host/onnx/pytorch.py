@@ -5,6 +5,7 @@ import inspect
 import io
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..graph.onnx_file import onnx_package, parse
 from ..graph.training_options import DEFAULTS, TrainingOptions
 from .importer import check_options, import_model, training_of
 from .model import OnnxModel
+from .names import padding_mark
 from .silence import silence
 from .walk import Untrainable
 
@@ -49,6 +51,7 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
     name = type(module).__name__
     where = f"model {name}"
     check_options(options, where)
+    _check_embeddings(module, where)
     several = tuple(example) if isinstance(example, tuple | list) else (example,)
     given = tuple(_input(it, where) for it in several)
     refusals: list[Untrainable] = []
@@ -67,6 +70,17 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
     if refusals:
         raise min(refusals, key=lambda refusal: refusal.problems)
     raise failures[0]
+
+
+def _check_embeddings(module: Any, where: str) -> None:
+    import torch
+
+    for name, layer in module.named_modules():
+        if isinstance(layer, torch.nn.Embedding) and (layer.max_norm or layer.scale_grad_by_freq):
+            raise BadInput(
+                f"{where}: the embedding {name} has `max_norm` or `scale_grad_by_freq`, which "
+                "boards do not support: create the embedding without them"
+            )
 
 
 def _input(given: Any, where: str) -> Any:
@@ -206,21 +220,42 @@ def _isolated() -> Iterator[None]:
 
 def _by_older_exporter(module: Any, given: Any, names: list[str]) -> bytes:
     import torch
+    from torch.nn.functional import embedding
+
+    class Padded(torch.overrides.TorchFunctionMode):
+        """Writes the `padding_idx` of each embedding into the name of its node."""
+
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            call, padding = partial(function, *args, **(kwargs or {})), None
+            if function is embedding:
+                given = inspect.signature(embedding).bind(*args, **call.keywords).arguments
+                padding = given.get("padding_idx")
+            state = torch._C._get_tracing_state()
+            if padding is None or not state:
+                return call()
+            state.push_scope(f"::{padding_mark(padding % len(given['weight']))}")
+            try:
+                return call()
+            finally:
+                state.pop_scope()
 
     file = io.BytesIO()
-    torch.onnx.export(
-        module,
-        tuple(map(_copied, given)),
-        file,  # type: ignore[arg-type]
-        dynamo=False,
-        training=torch.onnx.TrainingMode.PRESERVE,
-        do_constant_folding=False,
-        # Otherwise the exporter merges equal tensors.
-        keep_initializers_as_inputs=True,
-        opset_version=17,
-        input_names=names,
-        dynamic_axes={name: {0: "batch"} for name in names},
-    )
+    with Padded():
+        torch.onnx.export(
+            module,
+            tuple(map(_copied, given)),
+            file,  # type: ignore[arg-type]
+            dynamo=False,
+            training=torch.onnx.TrainingMode.PRESERVE,
+            do_constant_folding=False,
+            # Otherwise the exporter merges equal tensors.
+            keep_initializers_as_inputs=True,
+            opset_version=17,
+            input_names=names,
+            dynamic_axes={name: {0: "batch"} for name in names},
+        )
     return file.getvalue()
 
 

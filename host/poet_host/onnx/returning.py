@@ -3,12 +3,9 @@
 Exporters compute tensors from several parameters (weight normalisation), fold batchnorm into the
 layer before it, and use numbers as names of tensors. Training changes these tensors, but the module
 does not have them: `load_state_dict` with strict=False ignores them without a message.
-
-Also find rows of tables that the module itself would not train.
 """
 
 from dataclasses import replace
-from typing import Any
 
 from ..errors import listed
 from ..graph.graph import Graph
@@ -71,25 +68,3 @@ def notice(graph: Graph) -> str:
             "(docs/how-to/own-model.md)"
         )
     return ""
-
-
-def padding_notice(graph: Graph, module: Any) -> str:
-    """Return a warning about rows of tables that PyTorch does not train, or an empty text.
-
-    `module`: the torch.nn.Module of the graph. An embedding with a `padding_idx` has such a row.
-    """
-    updated = {node.updates for node in graph}
-    tensors = module.named_parameters(remove_duplicate=False)
-    trained = {id(tensor) for name, tensor in tensors if name in updated}
-    rows = [
-        f"row {layer.padding_idx} of {name}.weight"
-        for name, layer in module.named_modules()
-        if getattr(layer, "padding_idx", None) is not None and id(layer.weight) in trained
-    ]
-    if not rows:
-        return ""
-    return (
-        f"{graph.name}: PyTorch does not train {listed(rows)} (padding_idx), but this graph does, "
-        "if samples contain that token: mask such tokens in the module, or train in PyTorch "
-        "without padding_idx, too"
-    )

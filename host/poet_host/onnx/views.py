@@ -17,6 +17,7 @@ from .advice import advice
 from .context import Deferred, Parts, Unsupported, deferred
 from .fold import Constant
 from .masks import sample_values
+from .names import padding_of
 from .node import ImportedNode, Rule
 
 _FLOATS = (1, 11)  # ONNX's codes of float32 and float64
@@ -192,8 +193,9 @@ def _gather(node: ImportedNode) -> Tensor | Deferred:
         name = node.layer_name(table)
         parameters = {"weight": node.parameter(name, "weight", table)}
         return node.layer(
-            "embedding", (tokens,), *table.value.shape, name=name, parameters=parameters
-        )
+            "embedding", (tokens,), *table.value.shape, name=name, parameters=parameters,
+            padding=padding_of(node.onnx.proto),
+        )  # fmt: skip
     x, chosen = node.unpadded(0), node.constant(1).value
     axis = axis_of(axis, len(x.shape))
     size = x.shape[axis]

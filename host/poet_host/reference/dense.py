@@ -92,6 +92,6 @@ def embedding(op: Op, tokens: Tokens, w: Array) -> Array:
 def embedding_grad(op: Op, tokens: Tokens, dy: Array) -> Array:
     dw = np.zeros((op.k, op.c), f32)
     for token, row in zip(tokens, dy, strict=True):
-        if 0 <= token < op.k:
+        if 0 <= token < op.k and token + 1 != op.padding:
             dw[token] += row
     return dw

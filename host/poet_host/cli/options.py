@@ -201,10 +201,10 @@ class ModelOptions(TrainingOptions):
         that of a built-in model; 0 for .onnx, 0.9 with --optimizer momentum or nesterov]
     --weight-decay FACTOR  Weight decay: this multiple of each weight is added to its gradient.
         [default: 0; 0.01 with adamw]
-    --beta1 SHARE  Share of the average gradient that stays in a step, for adam and adamw. [default:
-        0.9]
-    --beta2 SHARE  The same of the average square, for adam, adamw and rmsprop (there called alpha).
-        [default: 0.999; 0.99 with rmsprop]
+    --beta1 SHARE  Share of the earlier average in the new average gradient, for adam and adamw.
+        [default: 0.9]
+    --beta2 SHARE  The same for the average squared gradient, for adam, adamw and rmsprop (its
+        alpha). [default: 0.999; 0.99 with rmsprop]
     --epsilon NUMBER  Number in the divisor of adam, adamw and rmsprop. [default: 1e-8]
     --train PARTS  Parameters to train: `all`, `last:N` (those of the last N layers) and glob
         patterns of parameter names, joined by commas. !PATTERN leaves some out: `last:3,!*.bias`.

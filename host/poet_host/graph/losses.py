@@ -130,8 +130,8 @@ def loss_by_output(text: str, names: Sequence[str]) -> dict[str, tuple[Loss | No
     found = found or dict.fromkeys(names, common)
     if len(found) == 1 and any(weight != 1 for _, weight in found.values()):
         raise BadInput(
-            f"the loss {text!r}: a weight compares several losses, but one output is trained: "
-            "omit the weight, or multiply the learning rate by it"
+            f"the loss {text!r}: weights divide training among several outputs, but this model has "
+            "one: omit the weight, or multiply the learning rate by it"
         )
     return found
 

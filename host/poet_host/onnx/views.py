@@ -25,7 +25,7 @@ LEFT_OUT = -inf  # padding that does not change the maximum of a window
 
 
 def plain(x: Deferred) -> Deferred:
-    """Return `x`, whose axes or signs the node changes. Raises Unsupported if `x` has a mask."""
+    """Return `x`. Raises Unsupported if it has a mask, as the node changes its axes or signs."""
     if x.mask:
         raise Unsupported(
             "the node changes attention scores after the mask: apply the mask directly before the "

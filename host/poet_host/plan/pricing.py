@@ -105,7 +105,7 @@ def commit_costs(profile: Profile, costs: CostGraph, plan: Plan) -> tuple[float,
 
 
 def longest_commit_us(profile: Profile, costs: CostGraph, step_us: float, stays: bool) -> float:
-    """Return the time of `commit_costs` after a step of `step_us` in which nothing or all stays."""
+    """Return the time of a commit that writes all that may stay in RAM, or nothing of it."""
     return _commit(profile, costs, step_us, costs.may_commit.values() if stays else ())[0]
 
 

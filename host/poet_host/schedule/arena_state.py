@@ -301,7 +301,9 @@ class ArenaState:
                 found.place == NEXT and same if renewed else tensor == number
             ):
                 return {tensor}
-        raise RuleError(f"at the end, tensor {number} or its new value must be at {offset} again")
+        raise RuleError(
+            f"tensor {number} begins the step at {offset}, so it or its new value must end there"
+        )
 
     def _put(self, tensor: int) -> None:
         """Note that a tensor is on storage."""

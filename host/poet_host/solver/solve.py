@@ -186,7 +186,7 @@ def not_worse(found: Plan, other: Plan) -> Plan:
 
 
 def better(first: Plan, second: Plan, wanted_gap: float) -> Plan:
-    """Return the better one of the plans of two searches, with a bound for both problems."""
+    """Return the better plan of two searches, with a bound that holds for the problem of each."""
     solve_s = first.solve_s + second.solve_s
     with_plans = [plan for plan in (first, second) if plan.value is not None]
     if not with_plans:

@@ -181,10 +181,10 @@ class NestSearch(NestTraffic):
 
     @cached_property
     def outermost(self) -> list[str]:
-        """Return axes whose only loop is outside of all others in one of the best nests.
+        """Return axes that one of the best nests loops over once, as its outermost loop.
 
-        Everything that streams has one part for each cell along such an axis. So nothing in RAM is
-        of use in the next iteration, and a larger step only makes slabs larger.
+        Along such an axis, each iteration reads and writes parts of its own: nothing in RAM is of
+        use to the next iteration, and longer iterations only need larger slabs.
         """
         streams = [i for i, can in enumerate(self.streamable) if can]
         return [

@@ -38,7 +38,8 @@ class Model:
     def add_first(self, t: int, page_out_uj: float) -> Columns:
         """Add x_tm, with sum_m x_tm = 1. Return the columns by mode; none for a node without modes.
 
-        A kept tensor that no commit writes is paged out, unless the mode streams it.
+        Their costs include paging out a tensor that the step must keep on storage, unless a commit
+        writes it or the mode streams it.
         """
         node = self.graph.nodes[t]
         if not node.modes:

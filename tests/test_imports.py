@@ -30,8 +30,8 @@ ORDER = [
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
     "graph": 4542, "reference": 1271, "onnx": 4604, "device": 1475, "firmware_build": 1564,
-    "sim": 1565, "profile": 1075, "packing": 378, "plan": 3774, "stream": 2047, "solver": 6617,
-    "baselines": 1906, "schedule": 2830, "data": 1891, "card": 1920, "run": 2080, "check": 829,
+    "sim": 1565, "profile": 1075, "packing": 378, "plan": 3774, "stream": 2047, "solver": 6618,
+    "baselines": 1906, "schedule": 2832, "data": 1891, "card": 1920, "run": 2080, "check": 829,
     "view": 1421, "compare": 470, "package": 1314, "api": 2397, "cli": 3649,
 }  # fmt: skip
 ROOT_LINES = 1552  # of the modules that belong to no room

@@ -10,8 +10,9 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import poet_host as poet
 from poet_host.data.datasets import load_data
@@ -19,7 +20,7 @@ from poet_host.data.fitted import fit
 from poet_host.files import write_whole
 from poet_host.plan.plan import Plan
 from poet_host.profile.profile import board_power
-from poet_host.run.energy import energy_uj
+from poet_host.run.energy import mean_energy_uj
 from poet_host.run.run import Run, weights_sha256
 from poet_host.run.train import Training
 
@@ -28,6 +29,7 @@ from .report import about, filled, number, percent, table
 RESULTS = Path(__file__).with_name("RESULTS-board.md")
 SOLVE_WORK = 10_000
 GAP = 0.01
+COMMIT_EVERY = (1, 10)  # N: weights that stay in RAM are written every N steps
 ROOM_BYTES = 1 << 26  # arena for profiling: holds any operator with its tensors
 
 
@@ -38,7 +40,7 @@ class Case:
     model: str
     data: str
     percents: tuple[int, ...]  # budgets, per cent of keep-everything's peak
-    steps: int  # to train
+    steps: int  # to train, a multiple of every N
 
 
 CASES = (
@@ -54,6 +56,7 @@ class Measured:
 
     case: Case
     percent: int  # 100 is keep-everything
+    every: int  # N
     plan: Plan
     run: Run
     model_part_bytes: int
@@ -65,14 +68,16 @@ def measure(case: Case, steps: int) -> list[Measured]:
     assert isinstance(graph, poet.Graph)
     with poet.connect("native", arena_bytes=ROOM_BYTES) as board:
         profile = board.profile(graph)
-    keep = poet.keep_everything(poet.costs_of(graph, profile))
-    plans = {100: keep}
-    for budget in case.percents:
-        plan = poet.solve(graph, profile, ram=f"{budget}%", work_limit=SOLVE_WORK, gap=GAP)
+    plans = {(100, 1): poet.keep_everything(poet.costs_of(graph, profile))}
+    for budget, every in product((100, *case.percents), COMMIT_EVERY):
+        if (budget, every) in plans:
+            continue
+        wanted = poet.problem(graph, profile, ram=f"{budget}%", commit_every=every)
+        plan = poet.solve(wanted, work_limit=SOLVE_WORK, gap=GAP)
         if plan.statements:
-            plans[budget] = plan
+            plans[budget, every] = plan
         else:
-            print(f"{case.model}, {budget} %: {plan.status}", flush=True)
+            print(f"{case.model}, {budget} %, N = {every}: {plan.status}", flush=True)
     data = load_data(case.data)
     with ExitStack() as stack:
         turns = []
@@ -88,13 +93,13 @@ def measure(case: Case, steps: int) -> list[Measured]:
     if len({weights_sha256(run.weights) for run in runs}) != 1:
         raise poet.PoetError(f"{case.model}: the boards' trained weights differ")
     return [
-        Measured(case, budget, plan, run, len(training.schedule.model_part))
-        for (budget, plan), run, training in zip(plans.items(), runs, turns, strict=True)
+        Measured(case, budget, every, plan, run, len(training.schedule.model_part))
+        for ((budget, every), plan), run, training in zip(plans.items(), runs, turns, strict=True)
     ]
 
 
 def report(measured: Sequence[Sequence[Measured]], seconds: float) -> str:
-    head = ["model", "RAM", "budget bytes", "high-water mark", "of keep-everything's",
+    head = ["model", "RAM", "N", "budget bytes", "high-water mark", "of keep-everything's",
             "energy uJ", "ratio", "as planned", "time ms", "ratio", "as planned", "computed again",
             "paged out", "paged in", "plan bytes", "model bytes"]  # fmt: skip
     rows = [_row(board, group[0]) for group in measured for board in group]
@@ -109,6 +114,7 @@ def _row(mine: Measured, keep: Measured) -> list[str]:
     return [
         mine.case.model,
         f"{mine.percent} %",
+        str(mine.every),
         f"{mine.plan.ram_bytes:,}",
         f"{run.peak_bytes:,}",
         percent(run.peak_bytes / keep.run.peak_bytes, 1) + " %",
@@ -127,10 +133,12 @@ def _row(mine: Measured, keep: Measured) -> list[str]:
 
 
 def _medians(run: Run) -> tuple[float, float]:
-    """Return the median time (us) and the median energy (uJ) of a step."""
+    """Return time (us) and energy (uJ) of a step: medians of the means of N steps."""
     power = board_power(poet.load_board(run.board))
-    energies_uj = (energy_uj(step, power)[0] for step in run.steps)
-    return median(step.time_us for step in run.steps), median(energies_uj)
+    starts = range(0, len(run.steps), run.commit_every)
+    periods = [run.steps[start : start + run.commit_every] for start in starts]
+    times_us = (fmean(step.time_us for step in steps) for steps in periods)
+    return median(times_us), median(mean_energy_uj(steps, (), power)[0] for steps in periods)
 
 
 def _ratio(mine: float | None, other: float | None) -> str:
@@ -148,7 +156,7 @@ def main() -> None:
     began = time.monotonic()
     measured = []
     for case in chosen:
-        measured.append(measure(case, min(case.steps, 4) if options.quick else case.steps))
+        measured.append(measure(case, min(case.steps, 10) if options.quick else case.steps))
         print(f"{case.model}: {time.monotonic() - began:.0f} s", flush=True)
     text = report(measured, time.monotonic() - began)
     print(text)

@@ -49,8 +49,11 @@ def deep_conv_lstm_of_96() -> poet.Graph:
 RAM_BYTES = poet.load_board(BOARD).arena_bytes
 CASES = [
     Case(keyword_gru, "synthetic:49x10:12", BOARD, RAM_BYTES),
+    Case(keyword_gru, "synthetic:49x10:12", BOARD, RAM_BYTES, commit_every=10),
+    Case(keyword_gru, "synthetic:49x10:12", BOARD, RAM_BYTES, commit_every=100),
     Case(deep_conv_lstm, "synthetic:1x24x9:6", BOARD, RAM_BYTES),
     Case(deep_conv_lstm_of_96, "synthetic:1x24x9:6", BOARD, RAM_BYTES),
+    Case(deep_conv_lstm_of_96, "synthetic:1x24x9:6", BOARD, RAM_BYTES, commit_every=10),
 ]
 
 

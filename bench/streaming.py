@@ -29,7 +29,8 @@ from poet_host.run.run import Run, Step, weights_sha256
 from .report import about, filled, number, percent, table
 
 RESULTS = Path(__file__).with_name("RESULTS-streaming.md")
-SOLVE_WORK = 120_000  # about as much as both searches of a solve do in 60 s
+SOLVE_WORK = 60_000  # about as much as both searches of a solve do in 30 s
+STAYING_FACTOR = 2  # for N above 1: plans in which weights stay come from further searches
 STEPS = 1
 HIDDEN = (
     "Hidden: the time in which processor and card both work, over the busy time of the lane that "
@@ -47,13 +48,18 @@ class Case:
     ram_bytes: int
     tokens: int | None = None  # of a text; None: the model's own number
     objective: Objective = "energy"
+    commit_every: int = 1  # N, see docs/how-to/commit-every.md
+
+    @property
+    def model_name(self) -> str:
+        return self.model if isinstance(self.model, str) else self.model.__name__
 
     @property
     def name(self) -> str:
         length = f" of {self.tokens} tokens" if self.tokens else ""
-        model = self.model if isinstance(self.model, str) else self.model.__name__
         least = f", least {self.objective}" if self.objective != "energy" else ""
-        return f"{model}{length} on {self.board}{least}"
+        every = f", N = {self.commit_every}" if self.commit_every > 1 else ""
+        return f"{self.model_name}{length} on {self.board}{least}{every}"
 
     def graph(self) -> poet.Graph:
         if not isinstance(self.model, str):
@@ -113,15 +119,17 @@ def native(arena_bytes: int | None) -> Iterator[poet.Connection]:
             yield board
 
 
-def measure(case: Case, steps: int) -> Measured | Plan:
+def measure(case: Case, steps: int, work: int) -> Measured | Plan:
     """Solve and train. Return the plan alone if it has no statements."""
     graph = case.graph()
     profile = poet.estimate_profile(case.board)
     costs = poet.costs_of(graph, profile)
     keep = poet.keep_everything(costs)
-    plan = poet.solve(
-        graph, profile, ram=case.ram_bytes, work_limit=SOLVE_WORK, objective=case.objective
+    wanted = poet.problem(
+        graph, profile, ram=case.ram_bytes, objective=case.objective, commit_every=case.commit_every
     )
+    factor = STAYING_FACTOR if case.commit_every > 1 else 1
+    plan = poet.solve(wanted, work_limit=factor * work)
     if not plan.statements:
         return plan
     with native(keep.peak_bytes) as board:
@@ -213,18 +221,23 @@ def run_cases(
     parser.add_argument(
         "--only", metavar="NAME", help="only rows whose name contains NAME; no file"
     )
-    only = parser.parse_args().only
+    parser.add_argument(
+        "--work-limit", type=int, default=SOLVE_WORK, metavar="N",
+        help=f"counted work of a solve for N of 1 (default {SOLVE_WORK}); if given, no file",
+    )  # fmt: skip
+    options = parser.parse_args()
+    only = options.only
     chosen = [case for case in cases if only is None or only in case.name]
     if not chosen:
         parser.error(f"no row has a name with {only!r} in it")
     began = time.monotonic()
     found = []
     for case in chosen:
-        found.append((case, measure(case, steps)))
+        found.append((case, measure(case, max(steps, case.commit_every), options.work_limit)))
         print(f"{case.name}: {time.monotonic() - began:.0f} s", flush=True)
     text = report_of(found)
     print(text)
-    if only is None:
+    if only is None and options.work_limit == SOLVE_WORK:
         write_whole(results, text)
     if not all(mine.is_same for _, mine in found if isinstance(mine, Measured)):
         sys.exit("trained weights differ from those of keep-everything")

@@ -54,7 +54,7 @@ CASES = (
 )
 # Chosen, not fitted: more makes streamed steps too long, less makes small convolutions too short.
 LOOP_US = {"mkr1000": 0.2, "nrf52840_dk": 0.1}
-SOLVE_WORK, GAP = 20_000, 0.05
+SOLVE_WORK, GAP = 10_000, 0.05
 WEIGHT_POWER = 0.25  # of an operator's time: between the relative (0) and the absolute error (1)
 
 

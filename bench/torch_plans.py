@@ -157,7 +157,7 @@ def _plain(module: Any, _: object) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--time-limit", type=float, default=20.0, metavar="S")
+    parser.add_argument("--time-limit", type=float, default=5.0, metavar="S")
     parser.add_argument("--modules", nargs="*", default=list(MODULES), metavar="NAME")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
     given = parser.parse_args()

@@ -51,11 +51,11 @@ STREAMED = {
     "vgg16-cifar": ("nrf52840_dk",),
 }  # whole steps below the floor of operators that are not split
 STREAMED_KIB = (24, 48, 96, 160)
-STREAMED_PATIENCE = 3  # times the time limit of other points
+STREAMED_PATIENCE = 6  # times the time limit of other points
 # Methods whose order may depend on the current of the card:
 RANKED = ("poet-paging", "poet-remat", "dtr", "capuchin")
 CARD_BOARDS = ("mkr1000", "nrf52840_dk")  # with an SD card, whose current is an estimate
-LIMIT_S, GAP = 10.0, 0.001
+LIMIT_S, GAP = 3.0, 0.001
 # Of the paper's constants for the A72, and what is different in them:
 VARIANTS: dict[graphs.Kind, str] = {
     "repository": "its repository’s energy per FLOP",

@@ -11,19 +11,21 @@
 # make bench-transfer  how fast weights of 437 MB go onto a native board and off it
 # make bench-transfers  transfers of the simulated boards: processor's cycles, share of bus time
 # make bench-placement  how fast hard placements are found, MiniMalloc's among them
-# make bench-streaming  networks whose operators exceed the RAM of simulated boards (15 minutes)
-# make bench-tiny    the models of MLPerf Tiny on both simulated chips: RAM, time, energy (an hour)
-# make bench-recurrent  networks over time on the simulated nRF52840 (ten minutes)
+# make bench-streaming  networks whose operators exceed the RAM of simulated boards (25 minutes)
+# make bench-tiny    the models of MLPerf Tiny on both simulated chips: RAM, time, energy (25 minutes)
+# make bench-recurrent  networks over time on the simulated nRF52840 (five minutes)
 # make bench-predict  predicted time and energy of steps next to simulated boards (OPTIONS=--fit)
 # make bench-fine-tune  ResNet-18 learns two more digits in 220 KiB (ten minutes)
-# make bench-solver  the planner next to the paper's formulation (half an hour; OPTIONS=--quick)
-# make bench-planners  programs of Checkmate and Moccasin, PyTorch's planner (eight minutes)
-# make bench-forward  every built-in model infers in the RAM in which it trains (15 minutes)
-# make fleet        a fleet of four boards on Flower, which is installed for it (half an hour)
+# make bench-solver  the planner next to the paper's formulation (15 minutes; OPTIONS=--quick)
+# make bench-planners  programs of Checkmate and Moccasin, PyTorch's planner (five minutes)
+# make bench-forward  every built-in model infers in the RAM in which it trains (ten minutes)
+# make fleet        a fleet of four boards on Flower, which is installed for it (ten minutes)
 # make zoo           90 networks of torchvision, timm, transformers train as in PyTorch (hours)
-# make bench-torch   plans for steps of PyTorch, executed next to eager execution (15 minutes)
-# make paper         the POET paper's claims next to ours (over an hour; OPTIONS, see bench/paper/__main__.py)
-# make results       all of these, the examples in schedules/ and the ledger: hours, machine idle
+# make bench-torch   plans for steps of PyTorch, executed next to eager execution (five minutes)
+# make paper         the POET paper's claims next to ours (OPTIONS, see bench/paper/__main__.py)
+# make results       all of these but zoo, the examples in schedules/ and the ledger: two hours, on an
+#                    idle machine (OPTIONS: names of parts, see bench/results.py). Not in it, and much
+#                    longer or without a page: what follows, up to `make mutants`, and `make coverage`
 # make fuzz          changed files against every reader of the host (SEED, FUZZ_CASES of each format)
 # make fuzz-usb      hostile hosts against the USB device, sanitizers on (SEED, SECONDS)
 # make fuzz-card     a disturbed wire between SD driver and card, sanitizers on (SEED, SECONDS)
@@ -276,12 +278,9 @@ build/zoo/installed: pyproject.toml | $(BIN)/python
 	build/zoo/bin/python -m pip install --quiet --editable '.[dev]' torchvision timm transformers
 	touch $@
 
-# Parts of it measure time: nothing else may run on the machine.
-results: schedules ledger
-	$(MAKE) bench bench-host bench-transfer bench-transfers bench-placement bench-solver \
-	  bench-planners bench-torch fleet bench-forward bench-predict bench-streaming bench-tiny bench-recurrent \
-	  bench-fine-tune paper
-	$(MAKE) bench-kernels && $(MAKE) bench-kernels OPTIONS=--shapes
+# Parts of it measure time: nothing else may run on the machine. (OPTIONS: names of parts)
+results: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.results $(OPTIONS)
 
 paper: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.paper $(OPTIONS)

@@ -12,7 +12,8 @@ PLANNER = tuple(
 )
 BOARDS = ("boards",)
 _NO_RESULTS = [
-    f":(exclude){name}" for name in ("*.md", "*.txt", "*.png", "bench/kernels.toml", "schedules")
+    f":(exclude){name}"
+    for name in ("*.md", "*.txt", "*.png", "*.svg", "bench/kernels.toml", "schedules")
 ]
 STATEMENT = re.compile(r"Planner of commit `([\w-]+)`, boards of commit `([\w-]+)`\.")
 

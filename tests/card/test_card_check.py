@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import poet_host as poet
 import pytest
+from poet_host.card.card_device import CardDevice
 from poet_host.card.card_file import CardFile
 from poet_host.card.job import make_job
 from poet_host.card.note import PLACES
 from poet_host.data.fitted import fit
+from poet_host.device.device import TENSOR
 from poet_host.graph.weights import start_values
 from poet_host.run.run import Run
 from poet_host.schedule import slots
@@ -71,6 +73,15 @@ class Card:
             old = file.read(size)
             file.seek((PREPARED + to) * BLOCK)
             file.write(old)
+
+    def commit(self, row: dict[str, Any], **changed: Any) -> None:
+        """Write a commit record with changed fields."""
+        states = {name: slots.State(**row[name]) for name in ("now", "prior")}
+        about = {key: value for key, value in row.items() if key not in ("magic", "crc")}
+        made = slots.Commit(**about | states | changed)
+        with self.path.open("rb+") as file:
+            file.seek((PREPARED + slots.COMMIT_BLOCKS[made.sequence % 2]) * BLOCK)
+            file.write(made.to_bytes())
 
     def first(self, place: int, flags: int = 0) -> int:
         """The first tensor of a place, with the flag SHARED or without it."""
@@ -216,17 +227,24 @@ def test_a_slot_that_the_card_did_not_write(card: Card) -> None:
 def test_a_wrong_digest(card: Card) -> None:
     """A slot and its trailer were both written for another attempt at the step."""
     newest = newest_commit(card.path)
-    block = slots.COMMIT_BLOCKS[newest["sequence"] % 2]
     state = slots.State(**newest["now"] | {"digest": newest["now"]["digest"] ^ 1})
-    prior = slots.State(**newest["prior"])
-    del newest["magic"], newest["crc"], newest["now"], newest["prior"]
-    with card.path.open("rb+") as file:
-        file.seek((PREPARED + block) * BLOCK)
-        file.write(slots.Commit(**newest, now=state, prior=prior).to_bytes())
+    card.commit(newest, now=state)
     report = card.report()
     assert report.weights is not None
     assert (report.weights.damaged, report.weights.is_digest_right) == ((), False)
     assert report.step == STEPS - 1
+
+
+def test_no_commit_follows_the_last_one(card: Card) -> None:
+    card.commit(newest_commit(card.path), sequence=slots.LAST_SEQUENCE)
+    report = card.report()
+    assert (report.step, report.problems) == (STEPS, ())
+    before, number = read_image(card.path), card.first(CURRENT)
+    with CardDevice(card.path, writable=True) as opened:
+        opened.model = card.model
+        with pytest.raises(poet.BadInput, match="has counted its last commit"):
+            opened.write(TENSOR, number, bytes(card.model.tensors[number].size_bytes))
+    assert read_image(card.path) == before
 
 
 def test_commit_records(card: Card) -> None:

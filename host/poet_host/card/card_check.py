@@ -235,7 +235,7 @@ class _Check:
         generations = {
             "current": self.commit.now.generation,
             "prior": self.commit.prior.generation,
-            "next": self.commit.sequence + 1,
+            "next": min(self.commit.sequence + 1, slots.LAST_SEQUENCE),
         }
         if tensor.place == CURRENT:
             return role, (generations[role],)

@@ -163,7 +163,13 @@ class CardDevice(CardFile):
     @property
     def _next_sequence(self) -> int:
         """Return a number that no step since the newest commit can have used."""
-        return self.commit.sequence + max(2 * self.commit.every - 1, 1) if self.commit else 1
+        found = self.commit.sequence + max(2 * self.commit.every - 1, 1) if self.commit else 1
+        if found > slots.LAST_SEQUENCE:
+            raise BadInput(
+                f"{self.path} has counted its last commit: export its weights, then erase it with "
+                "--erase-card"
+            )
+        return found
 
     def begin(self, step: int) -> None:
         """Commit the tensors that were written as the weights of a step. Deletes a job."""

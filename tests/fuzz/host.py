@@ -39,6 +39,7 @@ LIMIT_S = 10.0
 MESSAGE_CHARACTERS = 2000
 GROWTH_KIB = 500_000
 ADDRESS_BYTES = 12 << 30
+_MEMORY = Path("/dev/shm")
 
 
 class Hanging(BaseException):
@@ -151,7 +152,9 @@ def fuzz(names: list[str], cases: int, seed: int, jobs: int) -> dict[str, Found]
     """All cases of the formats, several at a time, with a progress bar for each format."""
     found = {name: Found() for name in names}
     with (
-        tempfile.TemporaryDirectory(prefix="fuzz-") as folder,
+        tempfile.TemporaryDirectory(
+            prefix="fuzz-", dir=_MEMORY if _MEMORY.is_dir() else None
+        ) as folder,
         ProcessPoolExecutor(jobs, initializer=_begin, initargs=(folder,)) as pool,
         Progress() as progress,
     ):

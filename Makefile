@@ -34,7 +34,7 @@
 # make fuzz-contents  changed contents of cards against the runtime, sanitizers on (SEED, SECONDS)
 # make fuzz-nest     changed schedules against a reference of their steps (SEED, SECONDS)
 # make fault-nest    trainings on cards with faults; 100,000 are a result (SEED, RUNS)
-# make soak          a life of 20,000 steps, 1,000,000 cases of each fuzzer: parts soak-... (hours)
+# make soak          a life of 20,000 steps, 1,000,000 cases of each fuzzer: parts soak-... (-j 2)
 # make walk          every false write of a card at every written block of a training run (hours)
 # make cuts          power cuts at many writes of two streamed steps on the MKR1000 (SEED)
 # make mutants       each instruction of the assembly changed once: a test must find every change
@@ -63,7 +63,7 @@ C_SOURCES = $(shell find firmware examples \( -name '*.c' -o -name '*.h' \))
   bench-transfer bench-transfers bench-placement bench-solver bench-streaming bench-tiny \
   bench-predict bench-fine-tune bench-planners bench-torch bench-forward bench-recurrent fleet zoo results paper fuzz fuzz-usb fuzz-card \
   fuzz-contents fuzz-nest fault-nest fuzz-slices fuzz-outputs soak \
-  soak-life soak-host soak-card soak-contents soak-nest-faults soak-usb walk cuts mutants schedules firmware ledger docs wheel release clean
+  soak-life soak-host soak-card soak-contents soak-nest-faults soak-usb soak-coverage walk cuts mutants schedules firmware ledger docs wheel release clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
 	$(BIN)/poet-host demo --port $(PORT)
@@ -163,30 +163,38 @@ fuzz-outputs: $(VENV)/dev.stamp
 fuzz-contents: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m support.contents_bench $(SEED) -$(SECONDS)
 
-# Each part can run alone; soak-life and soak-host go on after an interruption. The fuzzers in C run
-# by number of rounds, and write what they print. (SEED, ROUNDS)
+# Each part can run alone, and soak-life and soak-host go on after an interruption. The fuzzers in C
+# run by number of rounds. Alone on two cores, `make -j 2 soak` takes about 90 minutes. (SEED, ROUNDS)
 ROUNDS = 1000000
-SOAK = card contents nest-faults usb
-soak: soak-life soak-host $(addprefix soak-,$(SOAK))
+SOAK = card contents usb
+SOAK_FORMATS = poet card safetensors package.json trace learner
+soak: soak-life soak-host soak-nest-faults $(addprefix soak-,$(SOAK)) soak-coverage
 
 soak-life: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m fuzz.soak --steps 20000 --seed $(SEED) --output bench/soak.txt
 
-soak-host: $(VENV)/dev.stamp
-	for f in poet card safetensors package.json trace learner; do \
-	  test -e build/soak/$$f.txt || { mkdir -p build/soak && PYTHONPATH=tests $(BIN)/python -m fuzz.host \
-	  --cases $(ROUNDS) --seed $(SEED) --formats $$f --output build/soak/$$f.txt || exit 1; }; done
-	cat build/soak/*.txt > bench/soak-host.txt
+soak-host: $(SOAK_FORMATS:%=build/soak/$(SEED)-$(ROUNDS)-%)
+	cat $^ > bench/soak-host.txt
+
+build/soak/$(SEED)-$(ROUNDS)-%: | $(VENV)/dev.stamp
+	mkdir -p build/soak
+	PYTHONPATH=tests $(BIN)/python -m fuzz.host --cases $(ROUNDS) --seed $(SEED) --formats $* \
+	  --jobs 1 --output $@.new && mv $@.new $@
 
 soak-card: FUZZER = support.card_bench
 soak-contents: FUZZER = support.contents_bench
-soak-nest-faults: FUZZER = support.nest_bench faults
 soak-usb: FUZZER = support.usb_layer
 $(addprefix soak-,$(SOAK)): $(VENV)/dev.stamp
 	mkdir -p build/soak
-	{ echo "python -m $(FUZZER) $(SEED) $(ROUNDS)     (make $@)" && date +%F && git rev-parse --short HEAD && \
-	  PYTHONPATH=tests $(BIN)/python -m $(FUZZER) $(SEED) $(ROUNDS) 2>&1; } > build/soak/$@ && \
-	  mv build/soak/$@ bench/$@.txt
+	begin=$$(date +%s); PYTHONPATH=tests $(BIN)/python -m $(FUZZER) $(SEED) $(ROUNDS) > build/soak/$@ && \
+	{ echo "make $@ SEED=$(SEED) ROUNDS=$(ROUNDS)"; echo "$$(date +%F), commit $$(git rev-parse --short=10 HEAD)," \
+	  "1 process, $$((($$(date +%s) - begin + 59) / 60)) minutes"; echo; cat build/soak/$@; } > bench/$@.txt
+
+soak-nest-faults:
+	$(MAKE) fault-nest RUNS=$(ROUNDS)
+
+soak-coverage: $(VENV)/dev.stamp
+	PYTHONPATH=tests $(BIN)/python -m fuzz.covered --seed $(SEED) --output bench/soak-coverage.txt
 
 # What reaches new code is kept in build/fuzz-nest.
 fuzz-nest: $(VENV)/dev.stamp

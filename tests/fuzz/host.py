@@ -209,8 +209,10 @@ def main() -> int:
         commit = subprocess.run(
             ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
         ).stdout.strip()
-        command = f"make fuzz FUZZ_CASES={given.cases} SEED={given.seed}"
-        when = f"{date.today()}, commit {commit}, {given.jobs} processes, {minutes:.0f} minutes"
+        command = f"python -m fuzz.host --cases {given.cases} --seed {given.seed} --formats "
+        command += given.formats
+        jobs = "1 process" if given.jobs == 1 else f"{given.jobs} processes"
+        when = f"{date.today()}, commit {commit}, {jobs}, {minutes:.0f} minutes"
         given.output.write_text(f"{command}\n{when}\n\n{text}")
     return int(any(tally.defects for tally in found.values()))
 

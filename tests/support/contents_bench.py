@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -59,14 +60,16 @@ def _object(source: Path, *command: str) -> Path:
     return made
 
 
-def compile_fuzzer(folder: Path, firmware: Path | None = None) -> tuple[Path, list[Path]]:
+def compile_fuzzer(
+    folder: Path, firmware: Path | None = None, flags: Sequence[str] = SANITIZE
+) -> tuple[Path, list[Path]]:
     """Write the good cards to `folder`, and compile the fuzzer. Return it, and their images."""
     firmware = firmware or resource("firmware")
     images = [folder / f"{number}.img" for number in range(len(CARDS))]
     for path, (kind, steps) in zip(images, CARDS, strict=True):
         write_card(path, kind, steps)
     program = folder / "fuzz"
-    command = ["cc", *FLAGS, "-ffp-contract=off", *SANITIZE, "-DPOET_POISON"]
+    command = ["cc", *FLAGS, "-ffp-contract=off", *flags, "-DPOET_POISON"]
     command += [f"-I{firmware / 'include'}", f"-I{firmware / 'src'}", f"-I{HERE}"]
     sources = c_files(firmware / "src") + c_files(firmware / "kernels")
     inputs = [HERE.parent / "board.c", HERE / "change.c", HERE / "fuzz.c"]

@@ -12,6 +12,7 @@ import torch
 from poet_host.errors import BadInput
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
+from poet_host.reference.inference import logits
 from poet_host.reference.step import run_step
 from poet_host.run.run import Run
 from support.command import Command
@@ -138,6 +139,27 @@ def test_adapters_train_as_in_peft_and_are_merged(
     outputs = [session.run(None, {name: x[i : i + BATCH]})[0] for i in (0, BATCH)]
     answers = poet.predict(made, x[:8], weights=run.weights).outputs
     np.testing.assert_allclose(np.concatenate(outputs), answers, rtol=1e-5, atol=1e-5)
+
+
+def test_adapters_of_built_in_models_are_merged(tmp_path: Path, poet_host: Command) -> None:
+    graph, plain = poet.load("resnet-digits", train="lora:2:4"), poet.load("resnet-digits")
+    assert isinstance(graph, Graph)
+    assert isinstance(plain, Graph)
+    values = start_values(graph, 1)
+    rng = np.random.default_rng(2)
+    for name, value in values.items():
+        if ".lora_B." in name:
+            values[name] = 0.1 * rng.standard_normal(value.shape, np.float32)
+    schedule(graph).save(tmp_path / "m.poet")
+    poet.save_weights(tmp_path / "w.safetensors", graph, values, 7)
+    files = (tmp_path / "m.poet", "--weights", tmp_path / "w.safetensors")
+    assert "NAME.safetensors" in poet_host("export", *files, "-o", tmp_path / "m.onnx").err
+    merged = tmp_path / "merged.safetensors"
+    assert poet_host("export", *files, "-o", merged).code == 0
+    x = rng.standard_normal(plain[plain.data].shape, np.float32)
+    found = logits(plain, poet.load_weights(merged, plain), x)
+    np.testing.assert_allclose(found, logits(graph, values, x), rtol=1e-4, atol=1e-4)
+    assert not np.allclose(found, logits(plain, start_values(plain, 1), x), atol=0.01)
 
 
 def test_adapters_begin_on_weights_that_were_trained_without(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from ..data.normalization import Normalization
 from ..errors import BadInput, reason
 from ..files import MOST_BYTES, check_readable, parse_json, read_bytes, write_whole
 from ..graph.graph import Graph
-from ..graph.weights import Array, Weights, from_named, to_named, weight_nodes
+from ..graph.weights import Array, Weights, from_named, merged_to_named, to_named, weight_nodes
 
 _ABOUT = "poet-host"
 _NO_FILE = (SafetensorError, OSError, ValueError, TypeError, KeyError)
@@ -45,8 +45,11 @@ def save_weights(
     classes: tuple[str, ...] = NO_NAMES,
     *,
     mode: int | None = None,
+    merge: bool = False,
 ) -> None:
     """Write all parameters and states of `graph`, except its constants, to a safetensors file.
+
+    If `merge` is True, adapters are merged into the weights, and optimiser states are left out.
 
     `step` is the number of steps trained so far, which --resume needs. `classes` are saved too, so
     that later data gets the same class numbers. Weights that a training or `load_weights` returned
@@ -59,7 +62,10 @@ def save_weights(
         facts = replace(
             facts, classes=classes if isinstance(classes, Classes) else Classes(classes)
         )
-    write_tensors(path, graph.name, to_named(graph, weights, constants=False), step, facts, mode)
+    tensors = (
+        merged_to_named(graph, weights) if merge else to_named(graph, weights, constants=False)
+    )
+    write_tensors(path, graph.name, tensors, step, facts, mode)
 
 
 def write_tensors(

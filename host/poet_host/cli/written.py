@@ -30,9 +30,9 @@ WRITTEN_FILE = click.Path(dir_okay=False, path_type=Path)
 def output_file(*flags: str, suffix: str = "", is_strict: bool = True) -> Any:
     """Declare an option that names a file to write. The name must end in `suffix`.
 
-    The option raises BadInput for any other suffix. If `is_strict` is False, it does so only for
-    the suffix of another known file format (SUFFIXES). Streams such as /dev/stdout may have any
-    name.
+    Several suffixes are joined by " or ". The option raises BadInput for any other suffix. If
+    `is_strict` is False, it does so only for the suffix of another known file format (SUFFIXES).
+    Streams such as /dev/stdout may have any name.
     """
     return option(*flags, show_default="not written", **_written_file(suffix, is_strict))
 
@@ -44,7 +44,7 @@ def output_argument(metavar: str, suffix: str) -> Any:
 
 def _written_file(suffix: str, is_strict: bool) -> dict[str, Any]:
     def checked(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
-        if path is None or not suffix or path.suffix == suffix or is_stream(path):
+        if path is None or not suffix or path.suffix in suffix.split(" or ") or is_stream(path):
             return path
         if is_strict or path.suffix in SUFFIXES:
             raise BadInput(f"{path}: the name of the {option.opts[0]} file must end in {suffix}")

@@ -137,6 +137,11 @@ def adapters(graph: Graph) -> dict[str, tuple[str, str]]:
     }
 
 
+def added(graph: Graph) -> set[str]:
+    """Return the names of the parameters of all adapters."""
+    return {name for pair in adapters(graph).values() for name in pair}
+
+
 def merged(graph: Graph, values: Mapping[str, Array]) -> Mapping[str, Array]:
     """Return `values` with each adapter added to its weight: W + ALPHA / RANK * B A."""
     found = dict(values)

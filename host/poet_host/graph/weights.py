@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import BadInput, listed, quoted
 from .autodiff import ACCUMULATED, ANCHOR, AVERAGE, MOMENTUM, SQUARE
 from .graph import Graph, Node
-from .lora import adapters
+from .lora import added, merged
 from .onnx_file import initial_values
 from .source import Array as Array, Source, is_given, source_of
 
@@ -180,6 +180,18 @@ def to_named(graph: Graph, values: Mapping[str, Array], constants: bool = True) 
     return tensors_of_file(graph.name, file_sources(graph, constants), values)
 
 
+def merged_to_named(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
+    """Convert as `to_named`, with adapters merged into the weights and without optimiser states."""
+    to_named(graph, values)  # checks them
+    left_out = added(graph)
+    sources = {
+        name: source
+        for name, source in file_sources(graph).items()
+        if ":" not in name and name not in left_out
+    }
+    return tensors_of_file(graph.name, sources, merged(graph, values))
+
+
 def file_sources(graph: Graph, constants: bool = False) -> dict[str, Source]:
     """Return where files of weights hold each parameter and state, by node name.
 
@@ -216,8 +228,8 @@ def from_named(graph: Graph, named: Mapping[str, Array]) -> dict[str, Array]:
     """
     nodes = weight_nodes(graph)
     constants = {node.name: node for node in nodes if is_constant(graph, node)}
-    added = {name for pair in adapters(graph).values() for name in pair}
-    without = added if not named.keys() & added else set()
+    of_adapters = added(graph)
+    without = of_adapters if not named.keys() & of_adapters else set()
     sources = [
         (node, source_of(graph, node))
         for node in nodes

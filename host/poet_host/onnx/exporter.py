@@ -21,8 +21,8 @@ def export(graph: Graph, values: Mapping[str, Array]) -> bytes:
     if not graph.origin:
         raise BadInput(
             f"{graph.name} is a built-in model, but only models imported from ONNX or PyTorch can "
-            "be exported to .onnx. Use the .safetensors file that `train --save-weights` writes: "
-            "its weights have the names that PyTorch uses"
+            "be exported to .onnx. Export to a .safetensors file instead (`export -o "
+            "NAME.safetensors`): its weights have the names that PyTorch uses"
         )
     onnx = onnx_package()
     proto = onnx.load_model_from_string(graph.origin)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..errors import listed
 from ..graph.graph import Graph
-from ..graph.lora import adapters
+from ..graph.lora import added
 from ..graph.source import source_of
 from ..graph.weights import is_constant, weight_nodes
 from .model import OnnxModel
@@ -29,13 +29,13 @@ def with_returning(graph: Graph, model: OnnxModel) -> Graph:
     saved: set[str] = set()
     made_up: list[str] = []
     updated = {node.updates for node in graph}
-    added = {name for pair in adapters(graph).values() for name in pair}
+    of_adapters = added(graph)
     for node in weight_nodes(graph):
         if ":" in node.name or is_constant(graph, node):
             continue
         source = source_of(graph, node)
         saved |= set(source.names)
-        if node.name in updated and node.name not in added:
+        if node.name in updated and node.name not in of_adapters:
             made_up += [
                 name
                 for name in source.names

@@ -19,10 +19,11 @@ def export(
     weights: Path = option(),
     output: Path = output_file(suffix=".onnx or .safetensors"),
 ) -> Answer:
-    """Write the trained model of a schedule to an .onnx file, or its weights to .safetensors.
+    """Write the trained model of a schedule to an .onnx file.
 
-    Adapters (--train lora:RANK) are merged into the weights. The .onnx file takes normalised
-    samples: the normalisation of the weights is not part of it.
+    Or write its weights to a .safetensors file. Adapters (--train lora:RANK) are merged into the
+    weights. The .onnx file takes normalised samples: the normalisation of the weights is not part
+    of it.
 
     --weights, -w FILE  Use the trained weights in this .safetensors file, which `poet-host train`
         wrote.

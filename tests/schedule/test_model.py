@@ -86,6 +86,7 @@ def resized(model: Model, size_bytes: int) -> Model:
     [
         (lambda m: first(m, kernel=200), "kernel of operator 4"),
         (lambda m: first(m, sink=99), "sink of operator 4"),
+        (lambda m: first(m, attrs={**m.operators[0].attrs, "period": 3}), "period of operator 4"),
         (lambda m: first(m, inputs=(0, 4)), "inputs of operator 4"),
         (lambda m: first(m, overwrites=3), "overwrites of operator 4"),
         (lambda m: first(m, overwrites=0), "overwrites of operator 4"),

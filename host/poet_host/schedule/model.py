@@ -334,6 +334,10 @@ def _check(model: Model, header: Mapping[str, int], where: str) -> None:
     for i, op in enumerate(model.operators, model.stored_count):
         require(op.kernel in isa.by_code("KERNEL"), f"kernel of operator {i}")
         require(op.sink in isa.by_code("SINK"), f"sink of operator {i}")
+        kernel = isa.by_code("KERNEL")[op.kernel].name
+        known = isa.attributes(kernel, isa.by_code("SINK")[op.sink].name) if op.kernel else op.attrs
+        # A board obeys a period of each kernel, also of one that has neither of these fields.
+        require({"seed", "period"} & op.attrs.keys() <= {*known}, f"period of operator {i}")
         require(all(j < i for j in op.inputs), f"inputs of operator {i}")
         if op.overwrites is not None:
             same = op.overwrites in op.inputs and (

@@ -161,6 +161,24 @@ def test_fedprox_pulls_to_the_weights_that_were_sent(
         train_round(nodes[0], samples, sent(), {**settings(1), "proximal-mu": 0.5})
 
 
+def test_a_round_ends_with_an_update(nodes: list[dict[str, Any]], tmp_path: Path) -> None:
+    """Sums of gradients stay on the board, so that others do not see them."""
+    graph = poet.load("resnet-digits", batch=4, accumulate=2)
+    plan = poet.solve(graph, "mkr1000", ram="100%", method="keep-everything")
+    node = {**nodes[0], "schedule": str(tmp_path / "sums.poet"), "storage": tmp_path / "card.img"}
+    poet.encode(graph, poet.estimate_profile("mkr1000"), plan).save(node["schedule"])
+    poet.prepare_storage(node["storage"], "64MiB")
+    with pytest.raises(BadInput, match="`local-steps` is 3, but"):
+        train_round(node, samples, sent(), {**settings(1), "local-steps": 3})
+    train_round(node, samples, sent(), settings(1))
+    second = train_round(node, samples, sent(), settings(2))[0]
+    other = {**node, "storage": None}  # it has not trained before
+    assert second.keys() == sent().keys()
+    assert poet.weights_sha256(second) == poet.weights_sha256(
+        train_round(other, samples, sent(), settings(2))[0]
+    )
+
+
 def test_written_bytes_are_those_of_the_plan(nodes: list[dict[str, Any]]) -> None:
     graph = poet.load("resnet-digits", batch=4)
     for ram, every in (("24KiB", 1), ("48KiB", 2)):

@@ -197,6 +197,11 @@ def train_round(
     _check_same(graph, arrays)
     samples = fitted(data(node) if callable(data) else node.get("data", data), graph)
     turn, steps = int(settings["server-round"]), int(settings["local-steps"])
+    if steps % graph.batches_per_update:  # sums of gradients do not travel
+        raise BadInput(
+            f"`local-steps` is {steps}, but the schedule updates weights after every "
+            f"{graph.batches_per_update} batches: let each round train a multiple of them"
+        )
     number, storage = int(node["board"]), node.get("storage")
     # Adam corrects its averages for the steps since they were zero: these steps are the round's.
     counts_again = any(it.op == "average" for it in graph)

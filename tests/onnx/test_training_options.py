@@ -1,5 +1,6 @@
 """Options of the training step, with PyTorch as the judge: 20 steps, the weights, a resumed run."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import onnxruntime
 import poet_host as poet
 import pytest
 import torch
-from poet_host.errors import BadInput
+from poet_host.errors import BadInput, PoetWarning
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
 from poet_host.reference.inference import logits
@@ -275,6 +276,56 @@ def test_rates_count_updates() -> None:
     )
     by.register_step_post_hook(lambda *_: rates.step())
     compare(run, judged(net, by, lambda: None, 3), net)
+
+
+class TwoHeads(nn.Module):
+    """Classes, and two numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.classes, self.box = Small(), nn.Linear(3, CLASSES), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = torch.tanh(self.body(x))
+        return self.classes(x), self.box(x)
+
+
+def test_gradients_of_several_losses_are_accumulated() -> None:
+    torch.manual_seed(2)
+    net, (x, y) = TwoHeads(), samples()
+    box = np.random.default_rng(4).standard_normal((len(x), 2), np.float32)
+    graph = poet.load(
+        net, torch.zeros(BATCH, 2, 4, 4), batch=BATCH, lr=RATE, accumulate=3,
+        optimizer="momentum", loss="output1=cross-entropy output2=mse:weight=0.25",
+    )  # fmt: skip
+    assert isinstance(graph, Graph)
+    data = {"x": x, "output1": y, "output2": box}
+    run = train(schedule(graph), data, steps=STEPS, shuffle=False)
+    by, losses = torch.optim.SGD(net.parameters(), RATE, 0.9), []
+    for step in range(STEPS):
+        at = slice(BATCH * step, BATCH * (step + 1))
+        classes, found = net(torch.tensor(x[at]))
+        loss = nn.functional.cross_entropy(classes, torch.tensor(y[at]))
+        loss = loss + 0.25 * nn.functional.mse_loss(found, torch.tensor(box[at]))
+        (loss / 3).backward()
+        losses.append(loss.item())
+        if step % 3 == 2:
+            by.step()
+            by.zero_grad()
+    compare(run, losses, net)
+
+
+def test_a_run_without_an_update_is_announced(card: Path) -> None:
+    plan = schedule(loaded(accumulate=3))
+    with pytest.warns(PoetWarning, match="changes no weight"):
+        run = train(plan, samples(), storage=card, steps=2, shuffle=False)
+    first = start_values(plan.graph, 0)
+    changed = [name for name, value in run.weights.items() if (value != first[name]).any()]
+    assert changed
+    assert all(name.endswith(":accumulated") for name in changed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PoetWarning)
+        train(plan, samples(), storage=card, steps=3, resume=True, shuffle=False)
 
 
 def test_an_update_after_each_batch_accumulates_nothing() -> None:

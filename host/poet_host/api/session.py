@@ -1,5 +1,6 @@
 """The chain of a training: what to train, its checks, its beginning, its steps and its files."""
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from ..card.note import note_content
 from ..card.weights import save_weights
 from ..data.fitted import FittedData, adapted
 from ..device.device import NOTHING_COMMITTED
-from ..errors import BadInput
+from ..errors import BadInput, PoetWarning
 from ..graph.graph import Graph
 from ..graph.weights import Weights, check_starting_values
 from ..profile.profile import board_power
@@ -87,6 +88,19 @@ def check_countable(data: FittedData, last: int) -> None:
         )
 
 
+def warn_of_no_update(graph: Graph, first: int, last: int) -> None:
+    """Issue a PoetWarning if no step after `first`, up to `last`, updates weights."""
+    count = graph.batches_per_update
+    if first < last < (first // count + 1) * count:
+        warnings.warn(
+            f"this run changes no weight: weights are updated after every {count:,} batches, but "
+            f"it trains only from step {first + 1:,} to step {last:,}. Train until step "
+            f"{(first // count + 1) * count:,}, or continue later with --resume",
+            PoetWarning,
+            stacklevel=2,
+        )
+
+
 def check_training(
     schedule: Schedule,
     connection: Connection | Card,
@@ -146,6 +160,7 @@ def training_session(
                 f"{start.first_step:,}"
             )
         begun = device.info.committed_step if start.resume else start.first_step
+        warn_of_no_update(schedule.graph, begun, task.last)
         power = board_power(connection.board, schedule.model.storage)
         log.begin(about, begun, data.steps_per_epoch, power)
         if erase_card:

@@ -117,6 +117,11 @@ class Graph:
         return self[self.data].shape[0]
 
     @property
+    def batches_per_update(self) -> int:
+        """Return of how many batches each update of the weights accumulates the gradients."""
+        return max(int(node.attrs.get("period", 0)) for node in self.nodes) or 1
+
+    @property
     def trainable(self) -> tuple[Node, ...]:
         """Return stored nodes that the step updates: parameters, momentum, running statistics."""
         updated = {node.updates for node in self.nodes}

@@ -105,8 +105,8 @@ def _optimiser(graph: Graph) -> tuple[str, dict[str, float]]:
     rates: dict[str, float] = {"proximal": pull} if pull else {}
     limits = vars(clipping_of(graph)[0])
     rates |= {f"clip_{name}": float(limit) for name, limit in limits.items() if limit}
-    period = max(node.attrs.get("period", 0) for node in graph)
-    rates |= {"accumulate": float(period)} if period else {}
+    batches = graph.batches_per_update
+    rates |= {"accumulate": float(batches)} if batches > 1 else {}
 
     def rate(key: str, name: str, field: str) -> None:
         rates[name] = float(nodes[key].attrs.get(field, 0))

@@ -78,24 +78,24 @@ def last_step(data: FittedData, epochs: int, steps: int | None) -> int:
     return epochs * data.steps_per_epoch if steps is None else steps
 
 
-def check_countable(data: FittedData, last: int) -> None:
-    """Raise BadInput for a last step that boards cannot count."""
+def check_last(graph: Graph, data: FittedData, first: int, last: int) -> None:
+    """Raise BadInput for a last step that boards cannot count.
+
+    Issue a PoetWarning if no step after `first`, up to `last`, updates weights.
+    """
     if last >= NOTHING_COMMITTED:
         most = NOTHING_COMMITTED - 1
         raise BadInput(
             f"training would end after step {last:,}, but boards count at most {most:,} steps: "
             f"train for at most {most // data.steps_per_epoch:,} epochs"
         )
-
-
-def warn_of_no_update(graph: Graph, first: int, last: int) -> None:
-    """Issue a PoetWarning if no step after `first`, up to `last`, updates weights."""
-    count = graph.batches_per_update
-    if first < last < (first // count + 1) * count:
+    batches = graph.batches_per_update
+    update = (first // batches + 1) * batches  # the next one
+    if first < last < update:
         warnings.warn(
-            f"this run changes no weight: weights are updated after every {count:,} batches, but "
+            f"this run changes no weight: weights are updated after every {batches:,} batches, but "
             f"it trains only from step {first + 1:,} to step {last:,}. Train until step "
-            f"{(first // count + 1) * count:,}, or continue later with --resume",
+            f"{update:,}, or continue later with --resume",
             PoetWarning,
             stacklevel=2,
         )
@@ -152,15 +152,14 @@ def training_session(
     report = say or (lambda text: None)
     with Log(files.log, files.continues) as log:
         log.check()
-        check_countable(data, task.last)
+        begun = device.info.committed_step if start.resume else start.first_step
+        check_last(schedule.graph, data, begun, task.last)
         replaced = check_training(schedule, connection, data, start, erase_card)
         if replaced is not None:
             report(
                 f"replacing the weights of step {replaced:,} on the card by those of step "
                 f"{start.first_step:,}"
             )
-        begun = device.info.committed_step if start.resume else start.first_step
-        warn_of_no_update(schedule.graph, begun, task.last)
         power = board_power(connection.board, schedule.model.storage)
         log.begin(about, begun, data.steps_per_epoch, power)
         if erase_card:

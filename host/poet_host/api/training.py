@@ -28,14 +28,7 @@ from ..schedule.slots import job_block
 from ..sim.native import BLOCK_BYTES, PARTITION_START
 from .connection import Card, Connection
 from .inputs import Data, as_dataset, as_schedule, as_weights, fitted as as_fitted, rate_of
-from .session import (
-    check_countable,
-    check_training,
-    run_training,
-    task_of,
-    training_session,
-    warn_of_no_update,
-)
+from .session import check_last, check_training, run_training, task_of, training_session
 
 _MIN_IMAGE_BYTES = 64 << 20  # minimum size of a new card image, which is a sparse file
 _MIB = 1 << 20
@@ -249,11 +242,10 @@ def write_card(
             f"step {last:,}. Allow more steps or epochs"
         )
     fitted = adapted(fitted, facts, is_trained=resume or start.weights is not None)
-    warn_of_no_update(schedule.graph, first, last)
     steps_left, batch = last - first, schedule.graph.batch
     room_bytes = job_room_bytes(schedule.model, partition_blocks(device))
     check_room(fitted, batch, steps_left, room_bytes)  # before the card is erased
-    check_countable(fitted, last)
+    check_last(schedule.graph, fitted, first, last)
     job = make_job(schedule, fitted, seed, first, steps_left, progress)
     if erase_card:
         device.format()

@@ -15,7 +15,8 @@ from ..data.normalization import Normalization
 from ..errors import BadInput, reason
 from ..files import MOST_BYTES, check_readable, parse_json, read_bytes, write_whole
 from ..graph.graph import Graph
-from ..graph.weights import Array, Weights, from_named, merged_to_named, to_named, weight_nodes
+from ..graph.lora import added, merged
+from ..graph.weights import Array, Weights, from_named, to_named, weight_nodes
 
 _ABOUT = "poet-host"
 _NO_FILE = (SafetensorError, OSError, ValueError, TypeError, KeyError)
@@ -62,9 +63,10 @@ def save_weights(
         facts = replace(
             facts, classes=classes if isinstance(classes, Classes) else Classes(classes)
         )
-    tensors = (
-        merged_to_named(graph, weights) if merge else to_named(graph, weights, constants=False)
-    )
+    tensors = to_named(graph, weights, constants=False)
+    if merge:
+        whole, left_out = to_named(graph, merged(graph, weights), constants=False), added(graph)
+        tensors = {name: whole[name] for name in whole if ":" not in name and name not in left_out}
     write_tensors(path, graph.name, tensors, step, facts, mode)
 
 

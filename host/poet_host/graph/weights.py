@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import BadInput, listed, quoted
 from .autodiff import ACCUMULATED, ANCHOR, AVERAGE, MOMENTUM, SQUARE
 from .graph import Graph, Node
-from .lora import added, merged
+from .lora import added
 from .onnx_file import initial_values
 from .source import Array as Array, Source, is_given, source_of
 
@@ -178,18 +178,6 @@ def to_named(graph: Graph, values: Mapping[str, Array], constants: bool = True) 
             raise BadInput(f"weights of {graph.name}: the tensor {node.name} is missing")
         _check_shape(graph, node.name, np.asarray(values[node.name]), node.shape)
     return tensors_of_file(graph.name, file_sources(graph, constants), values)
-
-
-def merged_to_named(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
-    """Convert as `to_named`, with adapters merged into the weights and without optimiser states."""
-    to_named(graph, values)  # checks them
-    left_out = added(graph)
-    sources = {
-        name: source
-        for name, source in file_sources(graph).items()
-        if ":" not in name and name not in left_out
-    }
-    return tensors_of_file(graph.name, sources, merged(graph, values))
 
 
 def file_sources(graph: Graph, constants: bool = False) -> dict[str, Source]:

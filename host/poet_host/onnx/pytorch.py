@@ -228,18 +228,14 @@ def _by_older_exporter(module: Any, given: Any, names: list[str]) -> bytes:
         def __torch_function__(
             self, function: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            call, padding = partial(function, *args, **(kwargs or {})), None
-            if function is embedding:
-                given = inspect.signature(embedding).bind(*args, **call.keywords).arguments
-                padding = given.get("padding_idx")
-            state = torch._C._get_tracing_state()
-            if padding is None or not state:
+            call, state = partial(function, *args, **(kwargs or {})), torch._C._get_tracing_state()
+            with ExitStack() as scope:
+                if function is embedding and state:
+                    given = inspect.signature(embedding).bind(*args, **call.keywords).arguments
+                    if (padding := given.get("padding_idx")) is not None:
+                        state.push_scope(f"::{padding_mark(padding % len(given['weight']))}")
+                        scope.callback(state.pop_scope)
                 return call()
-            state.push_scope(f"::{padding_mark(padding % len(given['weight']))}")
-            try:
-                return call()
-            finally:
-                state.pop_scope()
 
     file = io.BytesIO()
     with Padded():

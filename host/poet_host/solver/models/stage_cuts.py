@@ -1,9 +1,7 @@
 """Constraints that make the stage model tight. They lose no plan of least value."""
 
 from collections.abc import Iterator
-from math import ceil
 
-from ..recompute_candidates import paging_values
 from .stage_columns import ALWAYS_IN_RAM, Gap, Stage, StageModel
 
 
@@ -65,25 +63,3 @@ def _gaps(model: StageModel) -> Iterator[tuple[int, list[Stage]]]:
                 yield i, since[i]
             since[i] = []
         since[stage.operator] = []
-
-
-def prefer_paging(model: StageModel, value_per_us: float) -> None:
-    """Add sum_t R_ti <= K (1 - o_i), if computing i costs more than paging it in.
-
-    K is the largest number of recomputations that cost less than a page-out and as many page-ins.
-    The cost of a transfer includes the longest delay of the step that it can cause.
-    """
-    columns: dict[int, list[int]] = {}
-    for stage in model.stages:
-        for i, column in stage.computed.items():
-            columns.setdefault(i, []).append(column)
-    for i, recomputed in columns.items():
-        way = model.modes.least_way[i]
-        assert way is not None
-        page_in, page_out = paging_values(model.graph.nodes[i], value_per_us)
-        extra = way.energy_uj - page_in  # of a recomputation, compared with a page-in
-        if i in model.written and extra > 0 and extra * len(recomputed) > page_out:
-            limit = max(0.0, ceil(page_out / extra) - 1.0)
-            terms = [(column, 1.0) for column in recomputed]
-            stored = ((column, limit) for column, _ in model.storing(i))
-            model.program.row([*terms, *stored], upper=limit)

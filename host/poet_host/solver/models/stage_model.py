@@ -49,7 +49,7 @@ from ..program import INFINITY, NO_LIMITS, Program, Term, TimeLimits
 from ..recompute_candidates import RecomputeCandidates
 from .model import Columns
 from .stage_columns import ALWAYS_IN_RAM, Stage, StageModel
-from .stage_cuts import add_gap_cuts, prefer_paging
+from .stage_cuts import add_gap_cuts
 from .stage_times import add_times, recomputations
 
 
@@ -108,8 +108,6 @@ def build(
     model.first_rows.append(len(model.program.row_lower))
     if candidates.depth_limit is None:
         add_gap_cuts(model)
-    if page and limits.deadline_us is None:
-        prefer_paging(model, limits.value_per_us)
     if limits != NO_LIMITS:
         add_times(model, limits)
     return model

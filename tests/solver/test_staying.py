@@ -2,25 +2,19 @@
 
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from poet_host.plan.events import Event, energy_uj, events_of, fits, normal_order, statements
-from poet_host.plan.infeasible import need_of
 from poet_host.plan.placed_plan import PlacedPlan, realise
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import OBJECTIVES, CostGraph, CostNode, Objective, Problem
 from poet_host.plan.verify import verify
-from poet_host.solver.modes import Modes
-from poet_host.solver.primal_search import PrimalSearch
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
-from poet_host.solver.staying import among_residents, in_usable_modes, most_saved, with_residents
-from poet_host.solver.workers import Channel
+from poet_host.solver.staying import most_saved
 from support.cost_graphs import problem_of, training
-from support.mode_graphs import mode_graph, mode_problem, staying, with_modes
+from support.mode_graphs import mode_graph, staying
 from support.oracle import Best, cheapest
-from support.plans import task_of
 
 BASE_UW = 2e5
 
@@ -137,71 +131,6 @@ def test_events_cost_what_the_plan_costs_and_keep_their_place() -> None:
         returns = {posed.graph.nodes[posed.graph.heirs[i]].name for i in posed.graph.heirs}
         seen["returns" if returns & set(created) else "remains"] += 1
     assert min(seen.values()) > 4
-
-
-def test_residents_leave_a_smaller_problem() -> None:
-    """Its best plan is a plan of the whole problem, with the same energy."""
-    seen = 0
-    for seed in range(40):
-        posed = problem(seed)
-        graph, residents = posed.graph, list(posed.graph.heirs)
-        left_bytes = posed.ram_bytes - sum(graph.nodes[i].bytes for i in residents)
-        smaller = Problem(among_residents(graph, residents), left_bytes, objective=posed.objective)
-        if not residents or left_bytes <= 0:
-            continue
-        found = solve(smaller, Settings(60.0, placed=False))
-        if not found.statements:
-            continue
-        events = with_residents(graph, residents, events_of(smaller.graph, found.statements))
-        assert fits(graph, events, posed.ram_bytes)
-        assert energy_uj(graph, events) == pytest.approx(found.energy_uj)
-        seen += graph.may_commit.keys() <= {graph.heirs[i] for i in residents}
-    assert seen > 4
-
-
-def test_unusable_modes_are_replaced_by_similar_ones() -> None:
-    replaced = 0
-    for seed in range(60):
-        whole = replace(staying(with_modes(training(seed, 7), seed), seed), commit_every=3)
-        graph = among_residents(whole, list(whole.heirs))
-        bytes_of = partial(need_of, graph)
-        usable = Modes(graph, lambda j, m, of=bytes_of: of(j, m).bytes < 1 << 30)
-        computed = [i for i, node in enumerate(graph.nodes) if not node.stored]
-        events = [
-            Event("compute", i, number)
-            for i in computed for number, mode in graph.runnable(i).items() if not mode.also
-        ]  # fmt: skip
-        changed = in_usable_modes(usable, events)
-        if changed is None:
-            assert not all(usable.plain[i] for i in computed)
-            continue
-        assert all(bytes_of(it.node, it.mode).bytes < 1 << 30 for it in changed)
-        assert [it.node for it in changed] == [it.node for it in events]
-        replaced += changed != events
-    assert replaced > 2
-
-
-def test_a_plan_guides_the_search_around_residents() -> None:
-    """Not if it leaves out a node that must be computed there."""
-    found: Counter[str] = Counter()
-    for seed in range(150):
-        posed = mode_problem(seed, 7, is_fused=True)
-        graph = staying(posed.graph, seed)
-        bare = replace(posed, graph=without_staying(graph))
-        plan = solve(bare, Settings(60.0, gap=0.0, placed=False, counted=True))
-        task, events = task_of(replace(posed, graph=graph)), events_of(graph, plan.statements)
-        for count in range(1, 1 + len(graph.heirs) if plan.statements else 1):
-            residents = sorted(graph.heirs)[:count]
-            left = task.among(residents)
-            guide = in_usable_modes(left.modes, events) if left.padded_ram_bytes >= 0 else None
-            search = PrimalSearch(left, Channel(lambda *_: None, lambda: False, guide))
-            search.receive()
-            found["no guide" if guide is None else "guide"] += 1
-            if search.incumbent is not None:
-                whole = with_residents(graph, residents, search.incumbent.events)
-                assert fits(graph, whole, posed.ram_bytes)
-                found["plan"] += 1
-    assert min(found.values()) > 4, found
 
 
 def test_nothing_stays_where_it_may_not() -> None:

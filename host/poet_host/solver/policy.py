@@ -101,7 +101,6 @@ class SearchPolicy:
     staying_limits: tuple[tuple[DepthLimit, float], ...] = (
         (DepthLimit(2), 0.05), (DepthLimit(None, 1.0), 0.5),
     )  # fmt: skip
-    residents_time_share: float = 0.3  # to make tensors of a plan residents
     model_gap_share: float = 0.5  # of the wanted gap, at which a model counts as solved
     max_tightenings: int = 4  # attempts with less RAM or time for a model, until its plan fits
     max_cut_rounds: int = 2  # solutions of a model, each without the conflicts of the one before

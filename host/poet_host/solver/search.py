@@ -6,7 +6,7 @@ and higher lower bounds of the value of all plans. The value of a plan is what t
 minimises: energy, time, or both with weights (see Problem).
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,6 @@ from .policy import DEFAULT_POLICY, SearchPolicy
 from .program import INFINITY, NO_LIMITS, TimeLimits, Values, minimise
 from .recompute_candidates import RecomputeCandidates, recomputable
 from .settings import Settings
-from .staying import among_residents
 from .unavoidable import (
     least_processor_us,
     least_time_us,
@@ -134,17 +133,6 @@ class Task:
     def within(self, share: float) -> "Task":
         """Return the same task, limited to a share of the time left."""
         return replace(self, ends_at=now_s() + self.left_s * share)
-
-    def among(self, residents: Collection[int]) -> "Task":
-        """Return the task of planning the rest, if these tensors are in RAM all the time."""
-        exact, size = self.exact, sum(self.padded.nodes[i].bytes for i in residents)
-        graph, left_bytes = among_residents(exact.graph, residents), exact.ram_bytes - size
-        return replace(
-            self,
-            exact=replace(exact, graph=graph, ram_bytes=left_bytes),
-            padded=among_residents(self.padded, residents),
-            padded_ram_bytes=self.padded_ram_bytes - size,
-        )
 
     def time_weighted(self, weight_per_us: float = INFINITY) -> "Task":
         """Return the same task without a deadline. Time x weight is added to the objective.

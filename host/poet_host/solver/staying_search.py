@@ -1,20 +1,18 @@
 """Primal search where tensors may stay in RAM from step to step.
 
 Models that choose what stays are large, and their first plans are poor. So the search begins from a
-plan in which nothing stays (solve.py). From there, more and more tensors become *residents*: they
-are in RAM during the whole step. Then the others have less RAM, and nothing else changes.
+plan in which nothing stays (solve.py), and lets tensors stay where that plan leaves room for them.
 """
 
 from collections.abc import Sequence
 
-from ..plan.events import Event, starting
-from ..work import now_s
+from ..plan.events import Event
 from . import primal_search
 from .greedy import greedy_plans
 from .policy import Phase, always, run_phases
 from .primal_search import FIRST_PHASES, LATER_PHASES, PrimalSearch
 from .search import Task
-from .staying import all_may_stay, by_saving, in_usable_modes, with_residents, with_staying
+from .staying import all_may_stay, with_staying
 from .workers import Channel
 
 
@@ -58,30 +56,6 @@ class StayingSearch(PrimalSearch):
             limit_s = task.left_s * time_share
             self.solve(self.limited(limit), ram_bytes, task.deadline_us, limit_s, staying)
 
-    def add_residents(self) -> None:
-        """Make tensors residents while plans get better, those first that save most for a byte."""
-        plain = self.task.known
-        if plain is None or starting(plain.events):
-            return
-        events, value = plain.events, self.task.value(plain)
-        residents: list[int] = []
-        others = by_saving(self.task.padded, events)
-        count, ends_at = len(others), now_s() + self.task.left_s * self.policy.residents_time_share
-        while count and now_s() < ends_at and not self.is_over:
-            tried = [*residents, *others[:count]]
-            task = self.task.among(tried)
-            guide = in_usable_modes(task.modes, events)
-            own = Channel(lambda *_: None, self.channel.is_stopped, guide)
-            search = PrimalSearch(task, own, incumbent_value=value)
-            search.receive()
-            if search.incumbent is None:
-                count //= 2
-                continue
-            events, value = search.incumbent.events, search.incumbent_value
-            residents, others = tried, others[count:]
-            count = min(count, len(others))
-            self.try_plan(with_residents(self.task.padded, residents, events))
-
 
 _Phases = tuple[Phase[StayingSearch], ...]
 PHASES: _Phases = (
@@ -89,7 +63,6 @@ PHASES: _Phases = (
     ("staying", always, StayingSearch.try_staying),
     ("staying", StayingSearch.is_roomy, StayingSearch.solve_around_staying),
     ("bounds", always, StayingSearch.allow_bound_search),
-    ("residents", always, StayingSearch.add_residents),
     ("staying", always, StayingSearch.try_staying),
     *LATER_PHASES,
 )

@@ -18,7 +18,7 @@ from ..plan.placed_plan import Effort, Excess
 from ..plan.plan import Plan
 from ..plan.problem import TOLERANCE, CostGraph, Problem, without_energy
 from ..work import now_s
-from .models import slot_events, slot_model, solution, stage_model
+from .models import slot_model, solution, stage_model
 from .models.stage_columns import StageModel
 from .modes import Modes, Strict
 from .overlapped import with_processor_time, with_transfer_room
@@ -321,5 +321,5 @@ class Search:
         result = minimise(model.program, limit_s, presolve=False, on_progress=self.on_progress)
         if result.values is None:
             return INFINITY
-        self.try_plan(tidy(task.padded, slot_events.events(model, result.values)))
+        self.try_plan(tidy(task.padded, slot_model.events(model, result.values)))
         return result.objective

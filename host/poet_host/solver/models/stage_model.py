@@ -42,15 +42,15 @@ waiting mode of a member t, and the modes k of the last member u close it. A nod
 leave out has a mode z that makes nothing: R_ti + x_iz <= 1 and o_i + x_iz <= 1.
 """
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from ..policy import DEFAULT_POLICY, SearchPolicy
 from ..program import INFINITY, NO_LIMITS, Program, Term, TimeLimits
 from ..recompute_candidates import RecomputeCandidates
+from ..ways import Way
 from .model import Columns
 from .stage_columns import ALWAYS_IN_RAM, Stage, StageModel
 from .stage_cuts import add_gap_cuts
-from .stage_times import add_times, recomputations
 
 
 class TooLarge(Exception):
@@ -109,7 +109,7 @@ def build(
     if candidates.depth_limit is None:
         add_gap_cuts(model)
     if limits != NO_LIMITS:
-        add_times(model, limits)
+        _add_times(model, limits)
     return model
 
 
@@ -165,7 +165,7 @@ def _stage(
             _on_demand(model.program, stage.paged.get(i), users.get(i, []))
             if i not in early:
                 _on_demand(model.program, stage.computed.get(i), users.get(i, []))
-    for column, way in recomputations(model, stage):
+    for column, way in _recomputed_ways(model, stage):
         for i in set(way.whole):
             _has_input(model.program, stage, column, i)
     for m, x in chosen.items():
@@ -183,7 +183,7 @@ def _users(model: StageModel, stage: Stage, optional: Set[int]) -> dict[int, lis
     storage: add these constraints.
     """
     users: dict[int, list[int]] = {}
-    for column, way in recomputations(model, stage):
+    for column, way in _recomputed_ways(model, stage):
         for i in set(way.whole):
             users.setdefault(i, []).append(column)
         for i in way.streamed:
@@ -206,6 +206,12 @@ def _page_ins(model: StageModel, stage: Stage, tensors: Set[int]) -> None:
         if (is_stored or model.storing(i)) and stage.may_create(i):
             stage.paged[i] = model.program.binary(model.graph.nodes[i].page_in_uj)
             model.on_storage(i, [(stage.paged[i], 1.0)])
+
+
+def _recomputed_ways(model: StageModel, stage: Stage) -> Iterator[tuple[int, Way]]:
+    """Yield the columns of R_tiw, or of R_ti if i has one way, each with its way."""
+    for i, column in stage.computed.items():
+        yield from zip(stage.ways.get(i, [column]), model.modes.ways[i], strict=True)
 
 
 def _recomputation(model: StageModel, stage: Stage, i: int) -> None:
@@ -326,3 +332,27 @@ def _ram_constraint(model: StageModel, t: int, stage: Stage) -> None:
     sizes = [nodes[i].bytes for i in held]
     sizes += [own_bytes[m] - least for m in stage.modes]
     model.program.knapsack(columns, sizes, model.ram_bytes - own)
+
+
+def _add_times(model: StageModel, limits: TimeLimits) -> None:
+    """Bound the busy time of each lane: it is at most the deadline, and the time of the step."""
+    lanes, nodes, modes = model.lanes, model.graph.nodes, model.modes
+    for i, node in enumerate(nodes):
+        if not node.stored and not node.modes:
+            lanes.compute(*modes.lanes_us(i, 0))
+            if i in model.graph.always_written:
+                lanes.page_out(node)
+        if i in model.written:
+            lanes.store(*modes.storing_us[i], model.written[i])
+    for stage in model.stages:
+        for m, x in stage.modes.items():
+            assert stage.operator is not None
+            t, node = stage.operator, nodes[stage.operator]
+            lanes.compute(*modes.lanes_us(t, m), x)
+            if t in model.graph.always_written and not node.mode(m).streamed_output:
+                lanes.store(*modes.storing_us[t], x)
+        for column, way in _recomputed_ways(model, stage):
+            lanes.compute(way.processor_us, way.transfers_us, column)
+        for i, column in stage.paged.items():
+            lanes.page_in(nodes[i], column)
+    lanes.add_to(model.program, limits)

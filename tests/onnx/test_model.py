@@ -242,16 +242,6 @@ def test_constants_that_an_exporter_merged_are_separated() -> None:
     assert len(named) == 8
 
 
-def test_computed_weights_are_trained_as_constants() -> None:
-    nodes = [
-        helper.make_node("Mul", ["v", "g"], ["w"]),
-        helper.make_node("Gemm", ["x", "w"], ["y"], transB=1),
-    ]
-    graph = same_as_runtime(model(nodes, (2, 5), {"v": random(3, 5), "g": random(3, 1)}))
-    assert [node.name for node in graph.trainable] == ["w"]
-    assert b"Mul" not in graph.origin
-
-
 def test_constants_repeated_for_a_batch_fix_the_batch() -> None:
     data = one_node("Concat", (2, 3, 4), {"tokens": random(2, 1, 4)}, axis=1)
     assert imported(data).batch == 2

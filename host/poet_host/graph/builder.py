@@ -9,7 +9,7 @@ method are those of the operator's function `spec`.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
@@ -195,6 +195,7 @@ class Builder:
         if spec.label:
             inputs = (*inputs, label or self._new_label(where, spec))
         self._names |= {name, *(node.name for node in nodes.values())}
+        self._tokens |= {node.name for node in nodes.values() if node.dtype == "int32"}
         self._layers.append(
             Layer(name, kind, inputs, spec.shape, spec.fields, nodes, spec.criterion)
         )
@@ -249,6 +250,15 @@ class Builder:
                 self.layer("add", both, name=name if is_last else f"{own}.sum") if sums else term
             )
         return sums[-1]
+
+    def drop_unused(self, outputs: Collection[str]) -> None:
+        """Remove the layers that neither another layer nor one of `outputs` needs."""
+        used, kept = {*outputs}, list[Layer]()
+        for layer in reversed(self._layers):
+            if layer.output in used:
+                used |= {tensor.name for tensor in layer.inputs}
+                kept.append(layer)
+        self._layers = kept[::-1]
 
     def model(self, loss: Tensor) -> Model:
         """Return the finished model. Raises BadInput if the output of a layer is not used."""

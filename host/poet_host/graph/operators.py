@@ -8,6 +8,7 @@ other rows.
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from .operators_attention import ATTENTION_OPERATORS
 from .operators_loss import LOSS_OPERATORS
@@ -231,6 +232,19 @@ def _weighted(kernel: str, spec: Callable[..., Spec]) -> Operator:
     )
 
 
+def _by(row: Operator) -> Operator:
+    """Return the row of a layer whose weight is an input, because layers compute it."""
+
+    def spec(x: Shape, weight: Shape, *positional: Any, **options: Any) -> Spec:
+        found = row.spec(x, *positional, **options)
+        own = dict(found.parameters)
+        if own.pop("weight").shape != weight:
+            raise ValueError(f"the weight must have the shape {found.parameters['weight'].shape}")
+        return replace(found, parameters=own)
+
+    return replace(row, spec=spec, inputs=("x", "weight"))
+
+
 OPERATORS = {
     "conv2d": _weighted("conv2d", _conv2d),
     "conv_transpose2d": Operator(
@@ -280,3 +294,4 @@ OPERATORS = {
     **ATTENTION_OPERATORS,
     **RECURRENT_OPERATORS,
 }
+OPERATORS |= {f"{kind}_by": _by(OPERATORS[kind]) for kind in ("conv2d", "conv_transpose2d")}

@@ -146,7 +146,7 @@ def _listed_values(node: Node) -> Array | None:
     if node.start.startswith(_VALUES):
         with suppress(ValueError):
             numbers = [float(word) for word in node.start.removeprefix(_VALUES).split(",")]
-            return np.array(numbers, dtype=np.float32).reshape(node.shape)
+            return np.array(numbers, dtype=node.dtype).view(np.float32).reshape(node.shape)
     return None
 
 

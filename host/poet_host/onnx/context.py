@@ -4,7 +4,7 @@ It has the tensors of the file by name, the layers and parameters made so far, a
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
@@ -99,7 +99,13 @@ class Context:
         }
         self.inputs = dict(zip((made.name for made in inputs), model.inputs, strict=True))
         self.values |= zip((given.name for given in model.inputs), inputs, strict=True)
-        self.computed: dict[str, Array] = {}  # parameters that nodes of the file compute, by name
+        # Constants that nodes of the file compute, by name: the imported model has their values.
+        self.computed: dict[str, Array] = {}
+        # Constants that the file computes from trained parameters. If a rule reads one as a tensor,
+        # layers compute it (Walk.unfold), and it is in `unfolded`.
+        self.derived: set[str] = set()
+        self.unfolded: dict[str, Value] = {}
+        self.unfold: Callable[[str], Value]
         self.unknown: set[str] = set()  # tensors of which only the shape is known
         self.problems: dict[str, str] = {}  # first output of a node -> what is wrong with the node
         # Output of a node -> output of the node's only reader, if one layer replaces both nodes.
@@ -203,6 +209,28 @@ class Context:
         """Return True if the constant is known as a trainable parameter of the PyTorch module."""
         return not given.computed and given.source.names[0] in self.model.trained
 
+    def may_be_trained(self, given: Constant) -> bool:
+        """Return True for a parameter of the PyTorch module, or a tensor of the file like one."""
+        if self.model.trained or self.model.frozen:
+            return self.is_trained(given)
+        return not given.computed and given.value.size > 1 and given.value.dtype == np.float32
+
+    def value_of(self, name: str) -> Value | None:
+        """Return a tensor of the file. If it is computed from parameters, layers compute it."""
+        return self.unfold(name) if name in self.derived else self.values.get(name)
+
+    def keep(self, given: Constant) -> None:
+        """Let the imported model have the value of a constant that nodes of the file compute."""
+        name = given.source.names[0]
+        if isinstance(self.unfolded.get(name), Tensor | Deferred):
+            raise Unsupported(
+                f"{name} is computed from parameters and read by different operators, but only "
+                "some of them can train these parameters: compute it for each operator apart"
+            )
+        value = given.value.T if given.source.transposed else given.value
+        # A view of a computed constant has another shape than the constant.
+        self.computed[name] = value.reshape(given.source.shape)
+
     def parameter(
         self,
         layer: str,
@@ -243,9 +271,7 @@ class Context:
             self._parameters[start] = Node(name, shape, role=role, start=start)
             for constant in given:
                 if constant.computed:
-                    value = constant.value.T if constant.source.transposed else constant.value
-                    # A view of a computed constant has another shape than the constant.
-                    self.computed[constant.source.names[0]] = value.reshape(constant.source.shape)
+                    self.keep(constant)
         found = self._parameters[start]
         if found.shape != shape:
             raise Unsupported(
@@ -267,13 +293,13 @@ class Context:
             self._stored[node.name] = kept
         return kept
 
-    def part_of(self, layer: str, given: Constant) -> Tensor:
-        """Return the tensor of `given`, a constant that is a part of a larger tensor in the file.
-
-        The larger tensor becomes one parameter, from which a layer takes the part.
-        """
-        assert given.part
-        whole = Constant(self.model.constants[given.source.names[0]], given.source)
-        kept = self.stored(layer, whole, "parameter")
-        part = self.builder.layer("slice", (kept,), *given.part, name=self.free_name(layer))
-        return Tensor(part.name, given.value.shape)
+    def indices(self, layer: str, numbers: list[int]) -> Tensor:
+        """Return a tensor of integers, which training does not change."""
+        start = "values:" + ",".join(map(str, numbers))
+        if start not in self._stored:
+            node = Node(layer, (len(numbers),), role="state", dtype="int32", start=start)
+            self._stored[start] = self.builder.layer(
+                "parameter", (), node.shape, name=self.free_name(layer), trainable=False,
+                parameters={"weight": node},
+            )  # fmt: skip
+        return self._stored[start]

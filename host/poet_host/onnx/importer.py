@@ -89,7 +89,9 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
         inputs = builder.take_inputs(parts)
     context = Context(model, builder, inputs, before if isinstance(before, int) else batch)
     compared: dict[str, tuple[Tensor, Loss, float]] = {}
-    for (key, loss), output in zip(losses.items(), Walk(context, RULES).run(), strict=True):
+    outputs = Walk(context, RULES).run()
+    builder.drop_unused({it.name for it in (*outputs, *inputs)})
+    for (key, loss), output in zip(losses.items(), outputs, strict=True):
         given, weight = chosen[key]
         if given is None and not dropped[key]:
             _check_classes(builder, output, model.where, key if len(chosen) > 1 else "")

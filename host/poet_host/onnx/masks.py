@@ -19,7 +19,7 @@ def sample_values(node: ImportedNode, number: int) -> list[Array] | None:
 
     Return None if the value depends on more than tokens and constants.
     """
-    value = node.value(number)
+    value = node.known(number)
     if isinstance(value, TokenValues):
         return list(value.values)
     count = SAMPLES if node.context.texts else 1

@@ -146,7 +146,8 @@ def _split_merged(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
     layers = _layers(graph)
     for node in graph.node:
         for i, name in enumerate(node.input):
-            uses.setdefault(name, []).append((node, i))
+            if node.op_type != "CastLike" or i == 0:  # the other input only has a type
+                uses.setdefault(name, []).append((node, i))
     copies: Arrays = {}
     for name, value in arrays.items():
         readers = uses.get(name, [])

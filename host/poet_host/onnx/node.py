@@ -55,7 +55,9 @@ class ImportedNode:
         """Return an input that is computed from the data, with its deferred operations."""
         value, name = self.value(number), self.onnx.input(number)
         if isinstance(value, Constant):
-            raise Unsupported(f"the input {name} is a constant: compute it from the data")
+            if not self.context.may_be_trained(value):
+                raise Unsupported(f"the input {name} is a constant: compute it from the data")
+            value = self.stored(number)
         if isinstance(value, TokenValues):
             data = data_of(value, self.context.texts)
             if data is None:
@@ -89,8 +91,7 @@ class ImportedNode:
             made = self.tensor(number)
             return made, ((0, 0),) * len(made.shape)
         made = self.materialise(replace(value, pads=(), filling=0.0))
-        kept = deferred(made, pads=value.pads, filling=filling)
-        self.context.values[self.onnx.input(number)] = kept
+        self._replace(number, deferred(made, pads=value.pads, filling=filling))
         return made, value.pads
 
     def parts(self, number: int) -> Parts:
@@ -109,8 +110,15 @@ class ImportedNode:
 
     def _materialised(self, number: int, value: Deferred) -> Tensor:
         made = self.materialise(value)
-        self.context.values[self.onnx.input(number)] = made
+        self._replace(number, made)
         return made
+
+    def _replace(self, number: int, value: Value) -> None:
+        """Let later nodes read `value` as this input, unless it is a constant."""
+        name, context = self.onnx.input(number), self.context
+        known = context.unfolded if name in context.derived else context.values
+        if not isinstance(known[name], Constant):
+            known[name] = value
 
     def is_normalised(self, number: int, first: bool) -> bool:
         """Return True if an earlier node has normalised the model's data, and this is the result.
@@ -128,7 +136,9 @@ class ImportedNode:
 
     def constant(self, number: int) -> Constant:
         """Return an input that is a constant."""
-        value, name = self.value(number), self.onnx.input(number)
+        value, name = self.known(number), self.onnx.input(number)
+        seen = self.context.unfolded.get(name)
+        value = seen if isinstance(seen, Constant) else value
         if not isinstance(value, Constant):
             if name in self.context.unknown:
                 raise Unknown
@@ -145,17 +155,26 @@ class ImportedNode:
     def number(self, number: int, attribute: str) -> float | None:
         """Return the float that an input holds. In older opsets, `attribute` holds it."""
         if self.has(number):
-            return float(self.constant(number).value.reshape(-1)[0])
+            return float(self.fixed(number).value.reshape(-1)[0])
         found = self.attribute(attribute)
         return None if found is None else float(found)
+
+    def fixed(self, number: int) -> Constant:
+        """Return a constant that is not trained, even if the file computes it from parameters."""
+        found = self.constant(number)
+        if self.onnx.input(number) in self.context.derived:
+            self.context.keep(found)
+        return found
 
     def scalar(self, number: int) -> float | None:
         """Return the value of an input that is a single number, constant and not trained.
 
         Return None for any other input, or if it has more axes than the node's other input.
         """
-        value = self.value(number)
-        if not isinstance(value, Constant) or not self.is_tensor(1 - number):
+        value, other = self.value(number), self.value(1 - number)
+        if not isinstance(value, Constant):
+            return None
+        if isinstance(other, Constant) and not self.context.may_be_trained(other):
             return None
         rank = len(self.deferred(1 - number).shape)
         if not is_scalar(value, rank) or self.context.is_trained(value):
@@ -165,7 +184,7 @@ class ImportedNode:
     def weight(self, number: int) -> Constant:
         """Return a float32 constant that may become a parameter."""
         name = self.onnx.input(number)
-        found = self.constant(number).whole(name)
+        found = self.constant(number)
         if found.value.dtype != np.float32:
             raise Unsupported(f"{name} is of type {found.value.dtype}: export the model in float32")
         return found
@@ -200,9 +219,7 @@ class ImportedNode:
         """
         if self.is_tensor(number):
             return self.tensor(number)
-        given, part, context = self.weight(number), self.constant(number), self.context
-        if part.part and not context.is_frozen(part):
-            return context.part_of(self.helper_name("constant"), part)
+        given, context = self.weight(number), self.context
         plain = not frozen and not given.computed and (train_scalar or given.value.size > 1)
         is_trained = (context.is_trained(given) or plain) and not context.is_frozen(given)
         role: Role = "parameter" if is_trained else "state"
@@ -215,10 +232,6 @@ class ImportedNode:
         """
         given, old = self.weight(number), self.onnx.input(number)
         name = self.context.free_name(f"{old}.inverse")
-        if self.context.is_trained(given):
-            raise Unsupported(
-                "division by a trained parameter is not supported: multiply by a parameter instead"
-            )
         if not given.value.all():
             raise Unsupported(f"the divisor {old} contains zeros: use a divisor without zeros")
         self.onnx.proto.op_type, self.onnx.proto.input[number] = "Mul", name
@@ -234,7 +247,7 @@ class ImportedNode:
         is added for the later node, so the layer of this node must apply the factor. `rank` is the
         number of the output's axes.
         """
-        after, _, other = self._after("Mul", "Div")
+        after, other = self._after("Mul", "Div")
         if (
             after is None
             or not is_scalar(other, rank)
@@ -246,35 +259,37 @@ class ImportedNode:
         self.context.fused[self.onnx.outputs[0]] = after.outputs[0]
         return 1 / factor if after.op == "Div" else factor
 
-    def _after(self, *ops: str) -> tuple[OnnxNode | None, str, Value | None]:
+    def _after(self, *ops: str) -> tuple[OnnxNode | None, Value | None]:
         """Return the only reader of the output, if it is one of `ops`, and its other input."""
         output = self.onnx.outputs[0]
         after = self.context.only_reader(output)
         if after is None or after.op not in ops:
-            return None, "", None
+            return None, None
         name = next((name for name in after.inputs if name != output), "")
-        return after, name, self.context.values.get(name)
+        return after, self.context.value_of(name)
 
     def bias(self, number: int, size: int, axis: int) -> Constant | None:
         """Return the bias of a layer: the input `number`, or a constant that a later Add adds.
 
         The Add must be the only reader of the output, and add the constant along `axis`. Then no
         layer is added for the Add. The output must have as many axes as the data. Return None
-        without a bias, and for zeros that other nodes compute: exporters write such zeros for
-        layers without bias.
+        without a bias, for a bias that layers compute, and for zeros that other nodes compute:
+        exporters write such zeros for layers without bias.
         """
+        if self.has(number) and self.is_tensor(number):
+            return None
         found = self.weight(number) if self.has(number) else self._added(size, axis)
         return None if found is None or (found.computed and not found.value.any()) else found
 
     def _added(self, size: int, axis: int) -> Constant | None:
-        after, name, other = self._after("Add")
+        after, other = self._after("Add")
         if after is None or not isinstance(other, Constant):
             return None
         rank, shape = len(self.deferred(0).shape), other.value.shape
         if not -axis <= len(shape) <= rank or shape[axis] != size or other.value.size != size:
             return None
         self.context.fused[self.onnx.outputs[0]] = after.outputs[0]
-        return other.whole(name)
+        return other
 
     # Layers.
 
@@ -350,6 +365,11 @@ class ImportedNode:
 
     def value(self, number: int) -> Value:
         """Return an input. Raises Unsupported or Unknown if there is none."""
+        known = self.known(number)
+        return self.context.value_of(self.onnx.input(number)) or known
+
+    def known(self, number: int) -> Value:
+        """Return an input, or its value if the file computes it from parameters."""
         name = self.onnx.input(number)
         if not name:
             raise Unsupported(f"input {number} (counted from 0) is missing: export the model again")
@@ -360,7 +380,7 @@ class ImportedNode:
         return self.context.values[name]
 
 
-Output = Tensor | Deferred | Constant | Parts | list[Tensor | Deferred]
+Output = Value | list[Tensor | Deferred]
 Rule = Callable[[ImportedNode], Output]
 """Adds layers for a node, and returns its output, or a list if it has several outputs."""
 

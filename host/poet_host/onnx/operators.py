@@ -140,7 +140,7 @@ def _linear(node: ImportedNode, weight: Constant) -> Tensor:
     """Add a linear layer on the last axis of the data. `weight` has the shape (outputs, inputs)."""
     has_bias = node.is_tensor(0) or node.has(2)
     bias = node.bias(2, weight.value.shape[0], -1) if has_bias else None
-    return _linear_of(node, node.stored(0), weight, bias)
+    return _linear_of(node, node.stored(0, frozen=True), weight, bias)
 
 
 def _linear_of(node: ImportedNode, x: Tensor, weight: Constant, bias: Constant | None) -> Tensor:

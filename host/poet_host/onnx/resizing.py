@@ -11,9 +11,10 @@ from ..graph.builder import Tensor
 from ..graph.operators_tensor import axis_of
 from ..graph.rules import Shape
 from ..graph.weights import Array
-from .context import Unsupported
+from .context import Unsupported, Value
 from .fold import computed
 from .node import ImportedNode, Rule
+from .views import is_repeated_by_readers
 
 
 def _resize(node: ImportedNode) -> Tensor:
@@ -114,10 +115,13 @@ def _repeated(node: ImportedNode, x: Tensor, wanted: Shape, each: bool) -> Tenso
     return Tensor(y.name, wanted)
 
 
-def _tile(node: ImportedNode) -> Tensor:
-    x, times = node.tensor(0), node.constant(1).value.tolist()
-    wanted = tuple(size * n for size, n in zip(x.shape, times, strict=True))
-    return _repeated(node, x, wanted, each=False)
+def _tile(node: ImportedNode) -> Value:
+    shape, times = node.deferred(0).shape, node.constant(1).value.tolist()
+    wanted = [size * n for size, n in zip(shape, times, strict=True)]
+    if is_repeated_by_readers(node, wanted):
+        return node.value(0)
+    x = node.tensor(0)
+    return _repeated(node, x, tuple(wanted), each=False)
 
 
 def _repeats(size: int, whole: int, how: str, nearest: str) -> bool:

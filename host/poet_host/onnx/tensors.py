@@ -9,12 +9,15 @@ import numpy as np
 from ..graph.builder import Tensor
 from ..graph.operators import OPERATORS
 from ..graph.operators_tensor import axis_of
+from ..graph.weights import Array
+from .advice import advice
 from .conditions import CONDITION_RULES
 from .context import Deferred, Unsupported, deferred
 from .fold import computed
 from .masks import MASK_RULES, added_mask, masked, sample_values
 from .node import ImportedNode, Rule
 from .resizing import RESIZING_RULES
+from .selections import SELECTION_RULES
 from .views import VIEW_RULES, plain
 
 
@@ -172,9 +175,9 @@ def _div(node: ImportedNode) -> Tensor | Deferred:
     number = node.scalar(1)
     if number:
         return _scaled(node.deferred(0), 1 / number)
-    if not node.is_tensor(1):
-        return node.layer("mul", (node.tensor(0), node.inverse(1)))
-    divisor = node.tensor(1)
+    if not node.is_tensor(1) and not node.context.is_trained(node.constant(1)):
+        return node.layer("mul", (node.stored(0), node.inverse(1)))
+    divisor = node.stored(1)
     inverse = node.helper("inverse", "reciprocal", (divisor,))
     if (factor := node.scalar(0)) is not None:
         return _scaled(deferred(inverse), factor)
@@ -187,7 +190,7 @@ def _scaled(x: Deferred, factor: float) -> Deferred:
 
 
 def _pow(node: ImportedNode) -> Tensor:
-    given = node.constant(1).value
+    given = node.fixed(1).value
     power = float(given.reshape(-1)[0]) if given.size == 1 else 0.0
     if abs(power) not in (0.5, 1, 2, 3, 4):
         raise Unsupported("the exponent must be 0.5, 1, 2, 3 or 4, or one of these below 0")
@@ -242,6 +245,23 @@ def _rms_norm(node: ImportedNode) -> Tensor:
     return node.layer("mul", (normed, node.stored(1, train_scalar=True)))
 
 
+def _scattered(node: ImportedNode) -> Tensor:
+    """Overwrite elements of what is computed from parameters alone by constants."""
+    context, x = node.context, node.tensor(0)
+    if node.onnx.outputs[0] not in context.derived or node.attribute("reduction", "none") != "none":
+        raise Unsupported(advice("ScatterND"))
+    places, kept, added = node.constant(1).value, np.ones(x.shape), np.zeros(x.shape)
+    kept[tuple(np.moveaxis(places, -1, 0))] = 0
+    added[tuple(np.moveaxis(places, -1, 0))] = node.fixed(2).value
+
+    def constant(what: str, value: Array) -> Tensor:
+        start = "values:" + ",".join(map(str, value.reshape(-1)))
+        return node.helper(what, "parameter", (), x.shape, start=start, trainable=False)
+
+    y = node.layer("mul", (x, constant("kept", kept)))
+    return node.helper("filled", "add", (y, constant("values", added))) if added.any() else y
+
+
 def _dropout(node: ImportedNode) -> Tensor | Deferred:
     ratio = node.number(1, "ratio")
     if ratio == 0:
@@ -254,6 +274,7 @@ TENSOR_RULES: dict[str, Rule] = {
     **MASK_RULES,
     **VIEW_RULES,
     **RESIZING_RULES,
+    **SELECTION_RULES,
     **{row.onnx: _same(kind) for kind, row in OPERATORS.items() if row.onnx},
     "Add": _add,
     "Celu": _celu,
@@ -277,6 +298,7 @@ TENSOR_RULES: dict[str, Rule] = {
     "ReduceMax": _largest,
     "ReduceMean": lambda node: _reduced(node, "mean", node.tensor(0)),
     "ReduceSum": lambda node: _reduced(node, "sum", node.tensor(0)),
+    "ScatterND": _scattered,
     "Selu": _selu,
     "Sub": lambda node: _arithmetic(node, "sub"),
     "Sum": _sum_of_all,

@@ -6,22 +6,19 @@ do it.
 """
 
 from dataclasses import replace
-from itertools import accumulate, pairwise
-from math import inf, prod
+from math import prod
 
 import numpy as np
 
 from ..graph.builder import Tensor
 from ..graph.operators_tensor import axis_of
 from .advice import advice
-from .context import Deferred, Parts, Unsupported, deferred
-from .fold import Constant
+from .context import Deferred, Unsupported, Value
+from .gates import TO_PYTORCH as RECURRENT
 from .masks import sample_values
-from .names import padding_of
 from .node import ImportedNode, Rule
 
 _FLOATS = (1, 11)  # ONNX's codes of float32 and float64
-LEFT_OUT = -inf  # padding that does not change the maximum of a window
 
 
 def plain(x: Deferred) -> Deferred:
@@ -83,10 +80,10 @@ def _squeeze(node: ImportedNode) -> Deferred:
             f"the node removes the axes {axes} of the shape {x.shape}, but not all of these axes "
             "have size 1: remove only axes of size 1"
         )
-    return _without(plain(x) if gone & {rank - 2, rank - 1} else x, gone)
+    return without(plain(x) if gone & {rank - 2, rank - 1} else x, gone)
 
 
-def _without(x: Deferred, axes: set[int]) -> Deferred:
+def without(x: Deferred, axes: set[int]) -> Deferred:
     """Return `x` without the axes `axes`, which must have size 1."""
     gone = {x.order[axis] for axis in axes}
     kept = [axis for axis in range(len(x.order)) if axis not in gone]
@@ -132,196 +129,6 @@ def _space_to_depth(node: ImportedNode) -> Tensor:
     return Tensor(moved.name, (n, c * size**2, h // size, w // size))
 
 
-def _pad(node: ImportedNode) -> Deferred:
-    x, sides = plain(node.deferred(0)), node.integers(1, "pads") or []
-    mode, rank = node.attribute("mode", "constant"), len(x.order)
-    filling = float(node.constant(2).value.reshape(-1)[0]) if node.has(2) else 0.0
-    filling = LEFT_OUT if filling < -3e38 else filling
-    axes = [axis_of(axis, rank) for axis in (node.integers(3, "axes") or range(rank))]
-    pads = [[0, 0] for _ in range(rank)]
-    for axis, *pair in zip(axes, sides[: len(axes)], sides[len(axes) :], strict=True):
-        pads[axis] = pair
-    if min(map(min, pads)) < 0:
-        raise Unsupported(f"the pads {sides} contain negative numbers: use Slice instead")
-    if not any(map(any, pads)):
-        return x
-    if mode != "constant":
-        return _mirrored(node, pads, mode)
-    if filling not in (0, LEFT_OUT):
-        return _padded_with(node, filling, pads)
-    if x.pads and x.filling != filling:
-        x = node.unpadded(0)
-    both = zip(x.pads or ((0, 0),) * rank, pads, strict=True)
-    return replace(x, pads=tuple((a + c, b + d) for (a, b), (c, d) in both), filling=filling)
-
-
-def _mirrored(node: ImportedNode, pads: list[list[int]], mode: str) -> Deferred:
-    """Pad with elements of the input, in a mode that NumPy has too (reflect, edge, wrap)."""
-    x = node.tensor(0)
-    for axis, pair in enumerate(pads):
-        if any(pair):
-            x = _picked(node, x, axis, np.pad(np.arange(x.shape[axis]), pair, mode).tolist())  # type: ignore[call-overload]
-    return deferred(x)
-
-
-def _padded_with(node: ImportedNode, filling: float, pads: list[list[int]]) -> Deferred:
-    """Pad with zeros, and add `filling` to them."""
-    axes = [axis for axis, pair in enumerate(pads) if any(pair)]
-    if len(axes) > 1:
-        raise Unsupported(f"the node pads several axes with {filling}: pad with zeros instead")
-    axis, (before, after) = axes[0], pads[axes[0]]
-    x = node.tensor(0)
-    size, rest = x.shape[axis] + before + after, (1,) * (len(x.shape) - axis - 1)
-    y = node.helper("zeros", "pad", (x,), axis, before, after)
-    for count, zeros in ((before, (0, size - before)), (after, (size - after, 0))):
-        if count:
-            edge = node.ones("edge", (count, *rest))
-            edge = node.helper("padded", "pad", (edge,), 0, *zeros)
-            edge = node.helper("filled", "scale", (edge,), filling)
-            y = node.helper("sum", "add", (y, edge))
-    return deferred(y)
-
-
-def _gather(node: ImportedNode) -> Tensor | Deferred:
-    axis = node.attribute("axis", 0)
-    if not node.is_tensor(0):
-        table, tokens = node.matrix(0), node.tensor(1)
-        if axis != 0:
-            raise Unsupported(
-                f"the node looks up tokens along axis {axis} of the table: only axis 0 is supported"
-            )
-        name = node.layer_name(table)
-        parameters = {"weight": node.parameter(name, "weight", table)}
-        return node.layer(
-            "embedding", (tokens,), *table.value.shape, name=name, parameters=parameters,
-            padding=padding_of(node.onnx.proto),
-        )  # fmt: skip
-    x, chosen = node.unpadded(0), node.constant(1).value
-    axis = axis_of(axis, len(x.shape))
-    size = x.shape[axis]
-    if (chosen >= size).any() or (chosen < -size).any():
-        raise Unsupported(
-            f"some of the indices {chosen.tolist()} are out of range for an axis of size {size}: "
-            "correct the indices in the model"
-        )
-    if not chosen.size:
-        raise Unsupported(
-            "the node selects nothing, because its list of indices is empty: remove the node from "
-            "the model"
-        )
-    indices = [int(index) % size for index in chosen.reshape(-1)]
-    part = x
-    if indices == list(range(indices[0], indices[0] + len(indices))):
-        part = _part(node, x, axis, indices[0], indices[-1] + 1)
-    else:
-        part = deferred(_picked(node, node.tensor(0), axis, indices))
-    if chosen.ndim == 0:
-        return _without(part, {axis})
-    made = node.materialise(part, node.helper_name("picked"))
-    return Tensor(made.name, (*made.shape[:axis], *chosen.shape, *made.shape[axis + 1 :]))
-
-
-def _part(node: ImportedNode, x: Deferred, axis: int, begin: int, end: int) -> Deferred:
-    if (begin, end) == (0, x.shape[axis]):
-        return x
-    part = node.layer("slice", (plain(x).tensor,), x.order[axis], begin, end)
-    return replace(x, tensor=part)
-
-
-def _picked(node: ImportedNode, x: Tensor, axis: int, indices: list[int]) -> Tensor:
-    """Return the elements `indices` of `x` along one axis: a concatenation of regular runs."""
-    runs: list[list[int]] = []
-    for index in indices:
-        run = runs[-1] if runs else []
-        steps = [b - a for a, b in pairwise([*run, index])]
-        if steps and steps[0] > 0 and len(set(steps)) == 1:
-            run.append(index)
-        else:
-            runs.append([index])
-    parts = [
-        every(node, x, axis, run[0], len(run), run[1] - run[0] if len(run) > 1 else 1)
-        for run in runs
-    ]
-    return node.concatenated(parts, axis, "picked")
-
-
-def every(node: ImportedNode, x: Tensor, axis: int, begin: int, count: int, step: int) -> Tensor:
-    """Return `count` elements of `x` along one axis: `begin`, `begin` + `step`, and so on."""
-    size, end = x.shape[axis], begin + count * step
-    front, back = x.shape[:axis], x.shape[axis + 1 :]
-    if (begin, count, step) == (0, size, 1):
-        return x
-    if begin or end < size:
-        x = node.helper("part", "slice", (x,), axis, begin, min(end, size))
-    if end > size:
-        x = node.helper("filled", "pad", (x,), axis, 0, end - size)
-    if step > 1:
-        grid = Tensor(x.name, (*front, count, step, *back))
-        x = node.helper("steps", "slice", (grid,), axis + 1, 0, 1)
-    return Tensor(x.name, (*front, count, *back))
-
-
-def _slice(node: ImportedNode) -> Deferred:
-    x = node.unpadded(0)
-    begins, ends = node.integers(1, "starts") or [], node.integers(2, "ends") or []
-    axes = node.integers(3, "axes") or list(range(len(begins)))
-    steps = node.integers(4, "steps") or [1] * len(begins)
-    for axis, begin, end, step in zip(
-        (axis_of(a, len(x.shape)) for a in axes), begins, ends, steps, strict=True
-    ):
-        chosen = range(x.shape[axis])[begin:end:step]
-        if step == 1:
-            x = _part(node, x, axis, chosen.start, chosen.stop)
-            continue
-        x = deferred(_picked(node, node.materialise(plain(x)), axis, list(chosen)))
-    return x
-
-
-def _split(node: ImportedNode) -> list[Tensor | Deferred]:
-    x, sizes, count = node.unpadded(0), node.integers(1, "split"), len(node.onnx.outputs)
-    axis = node.axis(len(x.shape), 0)
-    each = -(-x.shape[axis] // count)
-    sizes = sizes or [min(each, x.shape[axis] - i * each) for i in range(count)]
-    return [
-        _part(node, x, axis, begin, end)
-        if node.context.readers(name) or name in node.context.model.outputs.values()
-        else Tensor(x.tensor.name, (*x.shape[:axis], end - begin, *x.shape[axis + 1 :]))
-        for (begin, end), name in zip(_ranges(x.shape[axis], sizes), node.onnx.outputs, strict=True)
-    ]
-
-
-def _ranges(size: int, sizes: list[int]) -> tuple[tuple[int, int], ...]:
-    """Return (begin, end) of each part when an axis of size `size` is split into `sizes`."""
-    if min(sizes) < 1 or sum(sizes) != size:
-        raise Unsupported(
-            f"the node splits an axis of size {size} into parts of the sizes {sizes}: each part "
-            f"must be 1 or more, and the sum must be {size}"
-        )
-    return tuple(pairwise(accumulate(sizes, initial=0)))
-
-
-def _split_to_sequence(node: ImportedNode) -> Parts:
-    """Return all parts of a split as one value. A part becomes a layer when a node reads it."""
-    x = node.unpadded(0)
-    axis = node.axis(len(x.shape), 0)
-    size = x.shape[axis]
-    sizes = node.integers(1, "split") or [1] * size
-    if node.has(1) and not node.constant(1).value.ndim:
-        each = max(sizes[0], 0)
-        sizes = [min(each, size - i) for i in range(0, size, each or size)]
-    dropped = not node.has(1) and not node.attribute("keepdims", 1)
-    return Parts(x, axis, _ranges(size, sizes), dropped)
-
-
-def _sequence_at(node: ImportedNode) -> Deferred:
-    parts, place = node.parts(0), int(node.constant(1).value)
-    count = len(parts.ranges)
-    if not -count <= place < count:
-        raise Unsupported(f"there is no tensor {place}: use an index from {-count} to {count - 1}")
-    part = _part(node, parts.whole, parts.axis, *parts.ranges[place])
-    return _without(part, {parts.axis}) if parts.dropped else part
-
-
 def _concat(node: ImportedNode) -> Tensor:
     """Concatenate the inputs.
 
@@ -342,13 +149,36 @@ def _concat(node: ImportedNode) -> Tensor:
     return node.concatenated(parts, axis)
 
 
-def _expand(node: ImportedNode) -> Tensor | Constant:
+def _expand(node: ImportedNode) -> Value:
     wanted = [int(size) for size in node.constant(1).value]
-    if not node.is_tensor(0):  # Concat repeats the constant: see Walk._is_repeated_for_samples
-        return node.constant(0)
+    if is_repeated_by_readers(node, wanted):
+        return node.value(0)
     x = node.tensor(0)
     shape = np.broadcast_shapes(x.shape, tuple(node.context.with_batch(x.shape, wanted)))
     return x if shape == x.shape else node.layer("expand", (x,), shape)
+
+
+def is_repeated_by_readers(node: ImportedNode, wanted: list[int]) -> bool:
+    """Return True if a node repeats a tensor that samples share, and its readers do so, too.
+
+    So the batch size of the file has no effect. Rules that repeat such a tensor are those of
+    Concat, of Add, and of recurrent layers.
+    """
+    output, context = node.onnx.outputs[0], node.context
+    if output not in context.derived:
+        return False
+    readers = context.readers(output)
+    if readers and all(reader.op == "Slice" for reader in readers):  # states of several layers
+        readers = [it for reader in readers for it in context.readers(reader.outputs[0])]
+    if readers and all(reader.op in RECURRENT for reader in readers):
+        return True
+    shape = node.deferred(0).shape
+    is_by_samples = len(shape) == len(wanted) and (*shape[1:],) == (*wanted[1:],)
+    return is_by_samples and all(
+        reader.outputs[0] not in context.values
+        and (reader.op == "Add" or (reader.op == "Concat" and reader.attributes.get("axis")))
+        for reader in readers
+    )
 
 
 VIEW_RULES: dict[str, Rule] = {
@@ -358,15 +188,9 @@ VIEW_RULES: dict[str, Rule] = {
     "DepthToSpace": _depth_to_space,
     "Expand": _expand,
     "Flatten": _flatten,
-    "Gather": _gather,
     "Identity": lambda node: node.deferred(0),
-    "Pad": _pad,
     "Reshape": _reshape,
-    "SequenceAt": _sequence_at,
-    "Slice": _slice,
     "SpaceToDepth": _space_to_depth,
-    "Split": _split,
-    "SplitToSequence": _split_to_sequence,
     "Squeeze": _squeeze,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,

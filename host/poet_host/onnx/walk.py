@@ -3,21 +3,24 @@
 Each supported operator has a rule in operators.py: a function that takes an ImportedNode.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
 from ..errors import BadInput
 from ..graph.builder import Tensor
 from .advice import ADVICE, OF_SIZES, advice
-from .context import Context, Deferred, Parts, Unknown, Unsupported
+from .context import Context, Deferred, Parts, Unknown, Unsupported, Value
 from .fold import Constant, computed, fold
 from .fuse import fused
-from .gates import TO_PYTORCH as RECURRENT
 from .model import OnnxNode, needed_for
 from .node import ImportedNode, Rule
 from .tokens import TokenValues, evaluate_for_texts, is_evaluable, is_uniform
+
+# What rules raise for a node that violates the ONNX standard.
+_VIOLATIONS = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
 
 
 class Untrainable(BadInput):
@@ -28,20 +31,13 @@ class Untrainable(BadInput):
         self.problems = problems
 
 
-def _is_linear_of_zeros(node: OnnxNode, inputs: Sequence[object]) -> bool:
-    """Return True for a linear layer of zeros, as of the state before the first GRUCell.
-
-    It stays a layer, so that its bias is trained.
-    """
-    first, weight = [*inputs, None, None][:2]
-    return (
-        node.op in ("Gemm", "MatMul")
-        and isinstance(first, Constant)
-        and isinstance(weight, Constant)
-        and not first.value.any()
-        and not weight.computed
-        and weight.value.dtype == np.float32
-    )
+def _seen(value: Value, shape: tuple[int, ...]) -> Value:
+    """Return a computed value in the shape that it has in the file."""
+    shape = shape or (1,)
+    if isinstance(value, Tensor) and prod(value.shape) == prod(shape):
+        return Tensor(value.name, shape)
+    assert isinstance(value, Constant | Parts) or np.broadcast_shapes(value.shape, shape) == shape
+    return value
 
 
 class Walk:
@@ -50,6 +46,7 @@ class Walk:
     def __init__(self, context: Context, rules: Mapping[str, Rule]) -> None:
         self.context, self.rules = context, rules
         self.model, self.values, self.problems = context.model, context.values, context.problems
+        context.unfold = self._unfold
         self._is_operator_missing = False  # True if any node has an operator without a rule
 
     def run(self) -> list[Tensor]:
@@ -98,56 +95,84 @@ class Walk:
         inputs = [self.values.get(name) for name in node.inputs]
         known = [value for value in inputs if value is None or isinstance(value, Constant)]
         missing = any(name and name not in self.values for name in node.inputs)
-        is_kept = "Random" in node.op or _is_linear_of_zeros(node, inputs)
-        is_kept |= self._is_repeated_for_samples(node)
-        if missing or len(known) < len(inputs) or is_kept:
+        if missing or len(known) < len(inputs) or "Random" in node.op:
             return
         try:
-            self.values |= fold(self.model, node, known)
+            made = fold(self.model, node, known)
         except Exception as error:  # noqa: BLE001 - of onnx's reference implementation
             reason = (
                 f"the node cannot be computed ({error}): simplify the model and export it again"
             )
             self._report(node, ADVICE.get(node.op, reason))
+            return
+        self.values |= made
+        context = self.context
+        read = node.inputs[:1] if node.op == "CastLike" else node.inputs
+        values = (value for value in known[: len(read)] if value)
+        if any(map(context.may_be_trained, values)) or not context.derived.isdisjoint(read):
+            # In a file, a table of frequencies looks like a parameter.
+            is_curve = node.op in ("Cos", "Sin") and not self.model.trained
+            kinds = "fb" if self.model.trained else "f"
+            kept = {name for name, it in made.items() if it.value.dtype.kind in kinds}
+            context.derived |= {name for name in kept if made[name].computed and not is_curve}
 
-    def _is_repeated_for_samples(self, node: OnnxNode) -> bool:
-        """Return True if a node repeats a tensor of the file for each sample.
+    def _unfold(self, name: str) -> Value:
+        """Return the tensor `name`, which the file computes from parameters, as layers compute it.
 
-        The tensor is trained without the repetition. The rule of what reads it repeats it instead:
-        of Concat, or of a recurrent layer.
+        If they cannot, it stays a constant.
         """
-        first = self.values.get(node.inputs[0]) if node.op == "Expand" else None
-        plain = isinstance(first, Constant) and not first.computed and first.value.size > 1
-        readers = self.context.readers(node.outputs[0])
-        ops = {reader.op for reader in readers}
-        if ops == {"Slice"}:  # of the states of several layers
-            names = (reader.outputs[0] for reader in readers)
-            ops = {reader.op for name in names for reader in self.context.readers(name)}
-        return plain and (ops == {"Concat"} or (bool(ops) and ops <= RECURRENT.keys()))
+        context, given = self.context, self.values[name]
+        assert isinstance(given, Constant)
+        if name in context.unfolded:
+            return context.unfolded[name]
+        context.unfolded[name] = given
+        node, file_batch = self._makers[name], context.file_batch
+        context.file_batch = context.builder.data.shape[0]  # parameters have no axis of samples
+        try:
+            if given.source.names[0] in context.computed or node.op not in self.rules:
+                raise Unsupported(advice(node.op))
+            for needed in context.derived.intersection(node.inputs):
+                self._unfold(needed)
+            if context.unfolded[name] is given:  # not yet computed by the layer of an input
+                self._apply(node, context.unfolded)
+                context.unfolded[name] = _seen(context.unfolded[name], given.value.shape)
+        except (Unsupported, BadInput, *_VIOLATIONS):
+            context.unfolded[name] = given
+            context.keep(given)
+        finally:
+            context.file_batch = file_batch
+        return context.unfolded[name]
+
+    @cached_property
+    def _makers(self) -> dict[str, OnnxNode]:
+        return {name: node for node in self.model.nodes for name in node.outputs}
+
+    def _apply(self, node: OnnxNode, values: dict[str, Value]) -> None:
+        """Apply the rule of a node, and write its outputs to `values`."""
+        made = self.rules[node.op](ImportedNode(self.context, node))
+        values |= zip(node.outputs, made if isinstance(made, list) else [made], strict=False)
+        if node.outputs[0] in self.context.fused:
+            values[self.context.fused[node.outputs[0]]] = values[node.outputs[0]]
 
     def _build(self, node: OnnxNode) -> None:
         """Add the layers of a node. If it depends on shapes alone, its outputs become constants."""
-        rule, output = self.rules.get(node.op), node.outputs[0]
+        output = node.outputs[0]
         try:
             self._fold_shape(node)
             self._fold(node)
             self._evaluate_tokens(node)
             if output in self.values or output in self.problems:
                 return
-            if rule is None:
+            if node.op not in self.rules:
                 self._check_known(node)
                 self._is_operator_missing = True
                 raise Unsupported(advice(node.op))
-            made = rule(ImportedNode(self.context, node))
-            outputs = made if isinstance(made, list) else [made]
-            self.values |= zip(node.outputs, outputs, strict=False)
-            if output in self.context.fused:
-                self.values[self.context.fused[output]] = self.values[output]
+            self._apply(node, self.values)
         except Unknown:
             pass
         except (Unsupported, BadInput) as problem:
             self._report(node, str(problem))
-        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+        except _VIOLATIONS as error:
             reason = f"{type(error).__name__}: {error}"
             self._report(
                 node, f"the node violates the ONNX standard ({reason}): export the model again"

@@ -12,8 +12,9 @@ from typing import Any
 from ..graph.builder import Tensor
 from ..graph.rules import Shape
 from .context import Unsupported, deferred
+from .fold import Constant
 from .node import ImportedNode, Rule
-from .views import LEFT_OUT, every
+from .selections import LEFT_OUT, every
 
 
 def _image(x: Tensor) -> Tensor:
@@ -79,22 +80,46 @@ def _pads(
 
 
 def _conv(node: ImportedNode) -> Tensor:
-    weight = node.weight(1)
-    channels, _, *kernel = weight.value.shape
+    sizes, weight = _weight(node)
+    channels, each, *kernel = sizes
     x, window = _windowed(node, tuple(kernel), 0.0)
     image = _image(x)
     bias = node.bias(2, channels, -1 - len(kernel))
-    name = node.layer_name(weight, bias)
-    shape = (channels, weight.value.shape[1], *window["kernel"])
-    parameters = {"weight": node.parameter(name, "weight", weight, shape)}
-    if bias:
-        parameters["bias"] = node.parameter(name, "bias", bias, (channels,))
+    shape = (channels, each, *window["kernel"])
     phases = _Phases(node, image, window)
-    y = node.layer(
-        "conv2d", (phases.split(),), channels, name=name, parameters=parameters,
-        bias=bias is not None, groups=node.attribute("group", 1), **window,
+    y = _layer(
+        node, "conv2d", phases.split(), weight, shape, channels, added=bias, bias=bias is not None,
+        groups=node.attribute("group", 1), **window,
     )  # fmt: skip
-    return _as_before(phases.merged(y), x)
+    y = _as_before(phases.merged(y), x)
+    return _biased(node, y) if node.has(2) and not bias and node.is_tensor(2) else y
+
+
+def _weight(node: ImportedNode) -> tuple[Shape, Constant | Tensor]:
+    """Return the weight of a convolution, and its shape."""
+    weight = node.tensor(1) if node.is_tensor(1) else node.weight(1)
+    return (weight.shape if isinstance(weight, Tensor) else weight.value.shape), weight
+
+
+def _layer(
+    node: ImportedNode, kind: str, x: Tensor, weight: Constant | Tensor, shape: Shape,
+    *positional: Any, added: Constant | None = None, **options: Any,
+) -> Tensor:  # fmt: skip
+    """Add the layer of a convolution, with the bias `added`. `shape` is that of the weight."""
+    name = node.layer_name(*(it for it in (weight, added) if isinstance(it, Constant)))
+    parameters = {"bias": node.parameter(name, "bias", added, shape[:1])} if added else {}
+    inputs: tuple[Tensor, ...] = (x,)
+    if isinstance(weight, Tensor):
+        kind, inputs = f"{kind}_by", (x, Tensor(weight.name, shape))
+    else:
+        parameters["weight"] = node.parameter(name, "weight", weight, shape)
+    return node.layer(kind, inputs, *positional, name=name, parameters=parameters, **options)
+
+
+def _biased(node: ImportedNode, y: Tensor) -> Tensor:
+    bias = node.stored(2, train_scalar=True)
+    bias = Tensor(bias.name, (prod(bias.shape), *(1 for _ in y.shape[2:])))
+    return node.helper("biased", "add", (y, bias))
 
 
 class _Phases:
@@ -162,8 +187,8 @@ class _Axis:
 
 
 def _conv_transpose(node: ImportedNode) -> Tensor:
-    weight, x = node.weight(1), node.tensor(0)
-    inputs, each, *kernel = weight.value.shape
+    (sizes, weight), x = _weight(node), node.tensor(0)
+    inputs, each, *kernel = sizes
     groups, rank = node.attribute("group", 1), len(kernel)
     if node.attribute("auto_pad", "NOTSET") != "NOTSET" or node.attribute("output_shape"):
         raise Unsupported("`auto_pad` and `output_shape` are not supported: set `pads` instead")
@@ -178,18 +203,14 @@ def _conv_transpose(node: ImportedNode) -> Tensor:
     stride = node.attribute("strides") or [1] * rank
     more = node.attribute("output_padding") or [0] * rank
     pads = node.attribute("pads") or [0] * 2 * rank
-    name = node.layer_name(weight)
     shape = (inputs, each, *lead, *kernel)
-    y = node.layer(
-        "conv_transpose2d", (_image(x),), each * groups, (*lead, *kernel), stride=(*lead, *stride),
+    y = _layer(
+        node, "conv_transpose2d", _image(x), weight, shape, each * groups, (*lead, *kernel),
+        stride=(*lead, *stride),
         padding=((0, 0),) * (2 - rank) + tuple(zip(pads[:rank], pads[rank:], strict=True)),
-        output_padding=(0,) * (2 - rank) + tuple(more), groups=groups, name=name,
-        parameters={"weight": node.parameter(name, "weight", weight, shape)},
+        output_padding=(0,) * (2 - rank) + tuple(more), groups=groups,
     )  # fmt: skip
-    if node.has(2):
-        bias = Tensor(node.stored(2, train_scalar=True).name, (each * groups, 1, 1))
-        y = node.helper("biased", "add", (y, bias))
-    return _as_before(y, x)
+    return _as_before(_biased(node, y) if node.has(2) else y, x)
 
 
 def _pool(kind: str) -> Rule:

@@ -19,7 +19,7 @@ from support.whole_runs import schedule, train
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import weight_norm as older_weight_norm
-from torch.nn.utils.parametrizations import weight_norm
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 STEPS, BATCH, RATE = 20, 4, 0.01
 SAMPLE = (3, 6)
@@ -78,6 +78,26 @@ class Attention(nn.Module):
         return functional.linear(x, functional.normalize(self.classes)) * self.scale.exp()
 
 
+class Standard(nn.Module):
+    """Weights of which batchnorm and a spectral norm standardise one, one also used transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.gain = nn.Conv1d(3, 6, 3), nn.Parameter(torch.ones(6))
+        self.limited = spectral_norm(nn.Linear(6, 5)).eval()
+        self.back, self.shift = nn.Parameter(torch.zeros(6)), nn.Parameter(torch.zeros(6))
+        self.narrow, self.fc = nn.Linear(6, 2, bias=False), nn.Linear(11, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.conv.weight.reshape(1, 6, -1)
+        rows = functional.batch_norm(rows, None, None, weight=self.gain * 0.5, training=True)
+        x = functional.conv1d(x, rows.reshape(6, 3, 3), self.conv.bias).mean(2)
+        x = functional.layer_norm(x, (6,), 1 + self.shift)
+        x = functional.linear(torch.relu(self.narrow(x)), self.narrow.weight.t(), self.back)
+        logits: Tensor = self.fc(torch.cat([x, self.limited(x)], 1))
+        return logits
+
+
 def in_pytorch(module: nn.Module, x: Tensor, y: Tensor) -> list[float]:
     optimizer = torch.optim.SGD(module.parameters(), RATE, momentum=0.9)
     losses = []
@@ -94,7 +114,7 @@ def in_pytorch(module: nn.Module, x: Tensor, y: Tensor) -> list[float]:
 @pytest.mark.parametrize("seed", range(3))
 def test_derived_tensors_train_as_in_pytorch(seed: int) -> None:
     torch.manual_seed(seed)
-    for module in (Normed(weight_norm), Normed(older_weight_norm), Attention()):
+    for module in (Normed(weight_norm), Normed(older_weight_norm), Attention(), Standard()):
         x, y = torch.randn(STEPS, BATCH, *SAMPLE), torch.randint(0, 4, (STEPS, BATCH))
         with warnings.catch_warnings():
             warnings.simplefilter("error", PoetWarning)
@@ -147,6 +167,22 @@ def test_what_no_rule_computes_stays_fixed() -> None:
     ]
     graph = same_as_runtime(model(nodes, (2, 5), {"v": random(3, 5), "g": random(3)}))
     assert {node.name for node in graph.trainable} == {"w", "g"}
+
+
+def test_parameters_that_are_trained_only_in_part_are_named() -> None:
+    class Sums(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps, self.fc = nn.Parameter(torch.ones(5)), nn.Linear(5, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            logits: Tensor = self.fc(x * self.steps + self.steps.cumsum(0))
+            return logits
+
+    with pytest.warns(PoetWarning, match=r"not as in PyTorch: steps\. .*Convert"):
+        graph = poet.load(Sums(), torch.zeros(1, 5), loss="mse")
+    assert isinstance(graph, poet.Graph)
+    assert graph.lost == ("steps",)
 
 
 def test_a_tensor_is_not_trained_in_two_ways() -> None:

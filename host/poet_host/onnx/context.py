@@ -258,6 +258,10 @@ class Context:
         file = given[0].source
         start = Source(names, file.shape, file.transposed, computed, file.rolled).start()
         if start not in self._parameters:
+            if self.has_other_layout(given[0]):
+                raise Unsupported(
+                    f"{names[0]} is used as it is and transposed: store a copy for one of both"
+                )
             if not all(np.isfinite(constant.value).all() for constant in given):
                 raise Unsupported(
                     f"the tensor {names[0]} contains NaN or infinity: export a model with finite "
@@ -280,8 +284,15 @@ class Context:
             )
         return found
 
+    def has_other_layout(self, given: Constant) -> bool:
+        """Return True if the transpose of the constant is a parameter already."""
+        other = replace(given.source.with_axes_reversed(), computed=given.computed)
+        return given.value.ndim == 2 and other.start() in self._parameters
+
     def stored(self, layer: str, given: Constant, role: Role) -> Tensor:
         """Return the tensor of a constant, which becomes a parameter or state of the graph."""
+        if self.has_other_layout(given):
+            return self._transposed(self.stored(layer, given.transposed, role), (1, 0), layer)
         shape = given.value.shape or (1,)
         node = self.parameter(layer, "value", (given,), shape, role)
         kept = self._stored.get(node.name)

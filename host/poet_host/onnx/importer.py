@@ -90,6 +90,7 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     context = Context(model, builder, inputs, before if isinstance(before, int) else batch)
     compared: dict[str, tuple[Tensor, Loss, float]] = {}
     outputs = Walk(context, RULES).run()
+    model.kept = frozenset(context.derived & context.computed.keys())
     builder.drop_unused({it.name for it in (*outputs, *inputs)})
     for (key, loss), output in zip(losses.items(), outputs, strict=True):
         given, weight = chosen[key]

@@ -85,6 +85,8 @@ class OnnxModel:
             raise BadInput(f"{where}: the model has no input: export the model again")
         self.trained: frozenset[str] = frozenset()  # initialisers that are known to be parameters
         self.frozen: frozenset[str] = frozenset()  # initialisers that must not be trained
+        # Tensors that nodes compute from parameters, but that are not trained through these nodes.
+        self.kept: frozenset[str] = frozenset()
         self.opsets = _opsets(self.proto)
 
     @cached_property

@@ -29,7 +29,8 @@ def _gemm(node: ImportedNode) -> Tensor:
     simple = not node.attribute("transA", 0) and alpha == 1 and not node.is_tensor(1)
     if simple and (not node.has(2) or (beta == 1 and not node.is_tensor(2))):
         weight = node.matrix(1) if node.attribute("transB", 0) else node.transposed(1)
-        if not node.has(2) or _is_row(node.weight(2), weight.value.shape[0]):
+        is_linear = not node.context.has_other_layout(weight)  # a matrix product can transpose
+        if is_linear and (not node.has(2) or _is_row(node.weight(2), weight.value.shape[0])):
             return _linear(node, weight)
     sides = (node.stored(0), node.stored(1))
     name = node.helper_name("product") if node.has(2) else None
@@ -51,10 +52,25 @@ def _is_row(given: Constant, size: int) -> bool:
 
 
 def _matmul(node: ImportedNode) -> Tensor | Deferred:
+    if node.onnx.outputs[0] in node.context.derived:
+        ranks = [node.constant(number).value.ndim for number in (0, 1)]
+        if 1 in ranks:
+            return _with_vectors(node, ranks)
     if node.is_tensor(1):
         return _product(node)
     rank = len(node.deferred(0).shape) if node.is_tensor(0) else 2
-    return _linear(node, node.transposed(1, rank))
+    weight = node.transposed(1, rank)
+    return _product(node) if node.context.has_other_layout(weight) else _linear(node, weight)
+
+
+def _with_vectors(node: ImportedNode, ranks: list[int]) -> Tensor:
+    """Multiply tensors of which at least one is a vector: a row at the left, a column right."""
+    a, b = node.stored(0), node.stored(1)
+    left = a if ranks[0] > 1 else Tensor(a.name, (1, *a.shape))
+    right = b if ranks[1] > 1 else Tensor(b.name, (*b.shape, 1))
+    y = node.layer("matmul", (left, right))
+    shape = (*a.shape[:-1], *(b.shape[-1:] if ranks[1] > 1 else ()))
+    return Tensor(y.name, shape or (1,))
 
 
 def _einsum(node: ImportedNode) -> Deferred:
@@ -156,6 +172,10 @@ def _linear_of(node: ImportedNode, x: Tensor, weight: Constant, bias: Constant |
 
 
 def _batchnorm(node: ImportedNode) -> Tensor:
+    if node.onnx.outputs[0] in node.context.derived:  # the weight of a convolution, normalised
+        if not node.attribute("training_mode", 0) or node.constant(0).value.shape[0] != 1:
+            raise Unsupported("only batchnorm in training, of one sample, can normalise a weight")
+        return _instancenorm(node)
     x, (gamma, beta, mean, variance) = node.tensor(0), (node.weight(i) for i in range(1, 5))
     name = node.layer_name(gamma)
     parameters = {
@@ -178,17 +198,25 @@ def _batchnorm(node: ImportedNode) -> Tensor:
 def _layernorm(node: ImportedNode) -> Tensor:
     x = node.tensor(0)
     axes = len(x.shape) - node.axis(len(x.shape), -1)
-    name = node.layer_name(node.weight(1) if node.has(1) else None)
+    apart = [number for number in (1, 2) if node.has(number)]
+    if not any(map(node.is_tensor, apart)):
+        apart = []
+    name = node.helper_name("normed")
+    if not apart:
+        name = node.layer_name(node.weight(1) if node.has(1) else None)
     parameters = {
         slot: node.parameter(name, slot, node.weight(number), x.shape[-axes:])
-        if node.has(number)
+        if node.has(number) and not apart
         else node.untrained(name, slot, x.shape[-axes:], start)
         for number, slot, start in ((1, "weight", "ones"), (2, "bias", "zeros"))
     }
-    return node.layer(
+    y = node.layer(
         "layernorm", (x,), name=name, parameters=parameters, axes=axes,
         epsilon=node.attribute("epsilon", 1e-5),
     )  # fmt: skip
+    for number in apart:
+        y = node.layer("mul" if number == 1 else "add", (y, node.stored(number)))
+    return y
 
 
 def _instancenorm(node: ImportedNode) -> Tensor:
@@ -228,7 +256,7 @@ def _normed_groups(node: ImportedNode, x: Tensor, groups: int, seen: Shape) -> T
     for number, kind, nothing in ((1, "mul", 1), (2, "add", 0)):
         given = node.weight(number)
         is_made_up = given.computed or is_numbered(given.source.names[0])
-        if not is_made_up or (given.value != nothing).any():
+        if node.is_tensor(number) or not is_made_up or (given.value != nothing).any():
             stored = Tensor(node.stored(number).name, seen)
             name_of_layer = None if kind == "add" else node.helper_name("scaled")
             y = node.layer(kind, (y, stored), name=name_of_layer)

@@ -1,7 +1,8 @@
 """Find trained weights that cannot be loaded back into the PyTorch module of a model.
 
 Exporters compute tensors from several parameters (weight normalisation), fold batchnorm into the
-layer before it, and use numbers as names of tensors. Training changes these tensors, but the module
+layer before it, and use numbers as names of tensors. A module may compute a weight by operators
+that cannot be trained through. Training changes these tensors, but the module
 does not have them: `load_state_dict` with strict=False ignores them without a message.
 """
 
@@ -12,7 +13,7 @@ from ..graph.graph import Graph
 from ..graph.lora import added
 from ..graph.source import source_of
 from ..graph.weights import is_constant, weight_nodes
-from .model import OnnxModel
+from .model import OnnxModel, needed_for
 from .names import is_folded, is_made_up
 
 MOST_NAMES = 20  # in one message
@@ -21,7 +22,8 @@ MOST_NAMES = 20  # in one message
 def with_returning(graph: Graph, model: OnnxModel) -> Graph:
     """Return the graph with its fields `lost` and `made_up`, two lists of names.
 
-    `lost`: parameters of the module that the trained weights will not contain. `made_up`: trained
+    `lost`: parameters of the module that the trained weights will not contain, or that are trained
+    without something that the module computes from them. `made_up`: trained
     tensors that an exporter computed, folded or renamed, so that the module cannot load them.
     """
     folded = {name for node in model.proto.graph.node if is_folded(node) for name in node.input[1:]}
@@ -42,7 +44,8 @@ def with_returning(graph: Graph, model: OnnxModel) -> Graph:
                 if (name not in known if known else source.computed or is_made_up(name))
                 or name in folded
             ]
-    lost = [name for name in model.constants if name in model.trained - saved]
+    kept = {name for node in needed_for(model.kept, model.nodes) for name in node.inputs}
+    lost = [name for name in model.constants if name in model.trained - (saved - kept)]
     return replace(graph, lost=tuple(lost), made_up=tuple(made_up))
 
 
@@ -56,7 +59,7 @@ def notice(graph: Graph) -> str:
             else " What the module computes from them alone stays as it is."
         )
         return (
-            f"{graph.name}: the trained weights will not contain these parameters of the module: "
+            f"{graph.name}: these parameters of the module are not trained, or not as in PyTorch: "
             f"{lost}.{instead} Convert the module's parameters to plain ones before poet.load, as "
             "torch.nn.utils.parametrize.remove_parametrizations does (docs/how-to/own-model.md)"
         )
@@ -64,7 +67,6 @@ def notice(graph: Graph) -> str:
         return (
             f"{graph.name}: an exporter computed or folded these trained tensors, so a PyTorch "
             f"module does not have them: {made_up}. load_state_dict will not restore "
-            "them. Export with dynamo=True, optimize=False, and without weight_norm "
-            "(docs/how-to/own-model.md)"
+            "them. Export with dynamo=True and optimize=False (docs/how-to/own-model.md)"
         )
     return ""

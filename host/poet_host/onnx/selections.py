@@ -42,10 +42,11 @@ def _gather(node: ImportedNode) -> Tensor | Deferred:
     if len({*indices}) == 1 and _is_only_added(node):  # the addition repeats the element
         indices, chosen = indices[:1], chosen.reshape(-1)[:1].reshape((1,) * chosen.ndim)
     runs = _runs(indices)
-    if len(runs) == 1 and indices[-1] - indices[0] == len(indices) - 1:
+    padding = padding_of(node.onnx.proto)
+    if len(runs) > _MOST_RUNS or padding in indices:
+        part = _looked_up(node, node.tensor(0), axis, indices, padding)
+    elif len(runs) == 1 and indices[-1] - indices[0] == len(indices) - 1:
         part = _part(node, x, axis, indices[0], indices[-1] + 1)
-    elif len(runs) > _MOST_RUNS:
-        part = _looked_up(node, node.tensor(0), axis, indices)
     else:
         part = deferred(_picked(node, node.tensor(0), axis, indices))
     if chosen.ndim == 0:
@@ -82,14 +83,16 @@ def _is_only_added(node: ImportedNode) -> bool:
     )
 
 
-def _looked_up(node: ImportedNode, x: Tensor, axis: int, indices: list[int]) -> Deferred:
+def _looked_up(
+    node: ImportedNode, x: Tensor, axis: int, indices: list[int], padding: int | None
+) -> Deferred:
     """Return the elements `indices` of `x` along one axis, as rows that tokens select."""
     front, back = tuple(range(axis)), tuple(range(axis + 1, len(x.shape)))
     name = node.helper_name("table")
     table = node.materialise(Deferred(x, (axis, *front, *back)), name)
     rows = Tensor(table.name, (table.shape[0], prod(table.shape[1:])))
     tokens = node.context.indices(node.helper_name("indices"), indices)
-    y = node.layer("gather", (tokens, rows))
+    y = node.layer("gather", (tokens, rows), padding=padding)
     whole = Tensor(y.name, (len(indices), *table.shape[1:]))
     return Deferred(whole, (*(i + 1 for i in front), 0, *back))
 

@@ -132,7 +132,9 @@ class Walk:
             if given.source.names[0] in context.computed or node.op not in self.rules:
                 raise Unsupported(advice(node.op))
             for needed in context.derived.intersection(node.inputs):
-                self._unfold(needed)
+                made = self._unfold(needed)
+                if isinstance(made, Constant) and made.computed:
+                    raise Unsupported(f"{needed} is not trained")
             if context.unfolded[name] is given:  # not yet computed by the layer of an input
                 self._apply(node, context.unfolded)
                 context.unfolded[name] = _seen(context.unfolded[name], given.value.shape)

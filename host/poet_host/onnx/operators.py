@@ -8,6 +8,8 @@ convolutions and pooling, tensors.py those of operators on tensors of any shape.
 
 from math import prod
 
+import numpy as np
+
 from ..graph.builder import Tensor
 from ..graph.rules import Shape
 from .context import Deferred, Unsupported
@@ -173,8 +175,11 @@ def _linear_of(node: ImportedNode, x: Tensor, weight: Constant, bias: Constant |
 
 def _batchnorm(node: ImportedNode) -> Tensor:
     if node.onnx.outputs[0] in node.context.derived:  # the weight of a convolution, normalised
-        if not node.attribute("training_mode", 0) or node.constant(0).value.shape[0] != 1:
-            raise Unsupported("only batchnorm in training, of one sample, can normalise a weight")
+        rows, *given = (node.constant(number).value for number in (0, 3, 4))
+        axes = (0, *range(2, rows.ndim))
+        is_own = np.allclose(given, (rows.mean(axes), rows.var(axes)))
+        if len(rows) != 1 or not (is_own or node.attribute("training_mode", 0)):
+            raise Unsupported("only its own mean and variance can normalise a weight")
         return _instancenorm(node)
     x, (gamma, beta, mean, variance) = node.tensor(0), (node.weight(i) for i in range(1, 5))
     name = node.layer_name(gamma)

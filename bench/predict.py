@@ -38,19 +38,20 @@ FITTED = ("resnet-digits", "dscnn-speech", "resnet18-cifar")
 CALIBRATING = FITTED[:2]  # those whose schedules run, since a step of resnet18-cifar takes minutes
 MODELS = ("resnet-digits", "resnet8-cifar", "dscnn-speech", "autoencoder-toyadmos")
 KIB = 1024
-CASES = (
-    ("mkr1000", "resnet-digits", 24 * KIB),
-    ("mkr1000", "resnet-digits", 16 * KIB),
-    ("mkr1000", "resnet8-cifar", 24 * KIB),
-    ("mkr1000", "dscnn-speech", 24 * KIB),
-    ("mkr1000", "autoencoder-toyadmos", 24 * KIB),
-    ("nrf52840_dk", "resnet-digits", 220 * KIB),
-    ("nrf52840_dk", "resnet-digits", 24 * KIB),
-    ("nrf52840_dk", "resnet8-cifar", 220 * KIB),
-    ("nrf52840_dk", "resnet8-cifar", 24 * KIB),
-    ("nrf52840_dk", "dscnn-speech", 220 * KIB),
-    ("nrf52840_dk", "dscnn-speech", 24 * KIB),
-    ("nrf52840_dk", "autoencoder-toyadmos", 220 * KIB),
+CASES = (  # the last number is N, the interval of commits
+    ("mkr1000", "resnet-digits", 24 * KIB, 1),
+    ("mkr1000", "resnet-digits", 16 * KIB, 1),
+    ("mkr1000", "resnet8-cifar", 24 * KIB, 1),
+    ("mkr1000", "dscnn-speech", 24 * KIB, 1),
+    ("mkr1000", "autoencoder-toyadmos", 24 * KIB, 1),
+    ("nrf52840_dk", "resnet-digits", 220 * KIB, 1),
+    ("nrf52840_dk", "resnet-digits", 220 * KIB, 10),
+    ("nrf52840_dk", "resnet-digits", 24 * KIB, 1),
+    ("nrf52840_dk", "resnet8-cifar", 220 * KIB, 1),
+    ("nrf52840_dk", "resnet8-cifar", 24 * KIB, 1),
+    ("nrf52840_dk", "dscnn-speech", 220 * KIB, 1),
+    ("nrf52840_dk", "dscnn-speech", 24 * KIB, 1),
+    ("nrf52840_dk", "autoencoder-toyadmos", 220 * KIB, 1),
 )
 # Chosen, not fitted: more makes streamed steps too long, less makes small convolutions too short.
 LOOP_US = {"mkr1000": 0.2, "nrf52840_dk": 0.1}
@@ -83,10 +84,11 @@ def of_others(
     return replace(mean, operators=merged.operators)
 
 
-def judged(name: str, model: str, ram_bytes: int, profile: poet.Profile) -> Validation:
+def judged(name: str, model: str, ram_bytes: int, every: int, profile: poet.Profile) -> Validation:
     """Plan a step with a profile, run it, and compare."""
     graph = api.load_graph(model)
-    plan = poet.solve(graph, profile, ram=ram_bytes, work_limit=SOLVE_WORK, gap=GAP)
+    wanted = poet.problem(graph, profile, ram=ram_bytes, commit_every=every)
+    plan = poet.solve(wanted, work_limit=SOLVE_WORK, gap=GAP)
     schedule = poet.encode(graph, plan)
     costs = plan.problem.graph if plan.problem else cost_graph(graph, profile)
     with board(name) as connection:
@@ -95,13 +97,13 @@ def judged(name: str, model: str, ram_bytes: int, profile: poet.Profile) -> Vali
     return validation(graph, profile, costs, plan, observed)
 
 
-def report(rows: Sequence[tuple[str, Validation, Validation]]) -> str:
-    head = ["model on board", "RAM bytes", "step ms", "time %", "energy %", "time %, profile",
+def report(rows: Sequence[tuple[str, int, Validation, Validation]]) -> str:
+    head = ["model on board", "RAM bytes", "N", "step ms", "time %", "energy %", "time %, profile",
             "energy %, profile"]  # fmt: skip
     errors = [
-        [case, f"{one.ram_bytes:,}", f"{one.time_us / 1e3:,.1f}",
+        [case, f"{one.ram_bytes:,}", str(every), f"{one.time_us / 1e3:,.1f}",
          *(percent(error, 1) for it in (one, other) for error in (it.time_error, it.energy_error))]
-        for case, one, other in rows
+        for case, every, one, other in rows
     ]  # fmt: skip
     return filled(
         "predict",
@@ -161,15 +163,15 @@ def main() -> None:
         for name, known in plain.items()
     }
     rows = []
-    for name, model, ram_bytes in CASES:
+    for name, model, ram_bytes, every in CASES:
         both = (poet.estimate_profile(name), of_others(plain[name], better[name], model))
-        one, other = (judged(name, model, ram_bytes, profile) for profile in both)
-        rows.append((f"{model} on {name}", one, other))
+        one, other = (judged(name, model, ram_bytes, every, profile) for profile in both)
+        rows.append((f"{model} on {name}", every, one, other))
         print(f"{model} on {name} in {ram_bytes:,}: {one.time_error:+.1%} {one.energy_error:+.1%}, "
               f"{other.time_error:+.1%} {other.energy_error:+.1%}", flush=True)  # fmt: skip
     text = report(rows)
     print(text)
-    middle = median(abs(other.time_error) for _, _, other in rows)
+    middle = median(abs(other.time_error) for *_, other in rows)
     print(f"half of the times are predicted within {middle:.1%} by profiles of other models")
     write_whole(RESULTS, text)
 

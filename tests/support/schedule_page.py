@@ -23,7 +23,7 @@ from poet_host.view.page import page
 from support.browser import CHROMIUM, Page, browser
 
 EXAMPLE = resource("schedules") / "resnet-digits-mkr1000.poet"
-STEPS = 12
+STEPS = 36  # more than are needed to trace each statement
 WIDTH, HEIGHT = 1280, 1010
 
 

@@ -63,7 +63,7 @@ C_SOURCES = $(shell find firmware examples \( -name '*.c' -o -name '*.h' \))
   bench-transfer bench-transfers bench-placement bench-solver bench-streaming bench-tiny \
   bench-predict bench-fine-tune bench-planners bench-torch bench-forward bench-recurrent fleet zoo results paper fuzz fuzz-usb fuzz-card \
   fuzz-contents fuzz-nest fault-nest fuzz-slices fuzz-outputs soak \
-  soak-life soak-host soak-card soak-contents soak-nest-faults soak-usb soak-coverage walk cuts mutants schedules firmware ledger docs wheel release clean
+  soak-life soak-host soak-card soak-contents soak-nest soak-nest-faults soak-usb soak-coverage walk cuts mutants schedules firmware ledger docs wheel release clean
 
 demo: $(VENV)/run.stamp $(if $(findstring sim:,$(PORT)),cross)
 	$(BIN)/poet-host demo --port $(PORT)
@@ -164,9 +164,10 @@ fuzz-contents: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m support.contents_bench $(SEED) -$(SECONDS)
 
 # Each part can run alone, and soak-life and soak-host go on after an interruption. The fuzzers in C
-# run by number of rounds. Alone on two cores, `make -j 2 soak` takes about 90 minutes. (SEED, ROUNDS)
+# run by number of rounds. Alone on two cores, `make -j 2 soak` takes about 100 minutes, by estimates
+# from shorter runs. (SEED, ROUNDS)
 ROUNDS = 1000000
-SOAK = card contents usb
+SOAK = card contents nest usb
 SOAK_FORMATS = poet card safetensors package.json trace learner
 soak: soak-life soak-host soak-nest-faults $(addprefix soak-,$(SOAK)) soak-coverage
 
@@ -183,6 +184,7 @@ build/soak/$(SEED)-$(ROUNDS)-%: | $(VENV)/dev.stamp
 
 soak-card: FUZZER = support.card_bench
 soak-contents: FUZZER = support.contents_bench
+soak-nest: FUZZER = support.nest_bench fuzz
 soak-usb: FUZZER = support.usb_layer
 $(addprefix soak-,$(SOAK)): $(VENV)/dev.stamp
 	mkdir -p build/soak
@@ -198,7 +200,7 @@ soak-coverage: $(VENV)/dev.stamp
 
 # What reaches new code is kept in build/fuzz-nest.
 fuzz-nest: $(VENV)/dev.stamp
-	PYTHONPATH=tests $(BIN)/python -m support.nest_bench fuzz $(SEED) $(SECONDS)
+	PYTHONPATH=tests $(BIN)/python -m support.nest_bench fuzz $(SEED) -$(SECONDS)
 
 fault-nest: $(VENV)/dev.stamp
 	PYTHONPATH=tests $(BIN)/python -m support.nest_bench faults $(SEED) $(RUNS)

@@ -33,7 +33,7 @@ def test_every_accepted_schedule_trains_to_the_bits_of_the_reference(
     program = compile_fuzzer(tmp_path, compiler("clang"))
     found = tmp_path / "found"
     found.mkdir()
-    command = fuzz_command(program, 1 + today(), TODAY_S, found, CORPUS)
+    command = fuzz_command(program, 1 + today(), -TODAY_S, found, CORPUS)
     done = subprocess.run(
         [*command, seeds[0].parent], capture_output=True, text=True, timeout=600, check=False
     )

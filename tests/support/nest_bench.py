@@ -1,6 +1,6 @@
 """The firmware's runtime on this computer, with schedules that have nests: two fuzzers in C.
 
-python -m support.nest_bench fuzz SEED SECONDS    other schedules (make fuzz-nest)
+python -m support.nest_bench fuzz SEED -SECONDS   other schedules (make fuzz-nest)
 python -m support.nest_bench faults SEED RUNS   faults of the card (make fault-nest)
 """
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
@@ -129,11 +130,28 @@ def compile_faults(folder: Path, flags: Sequence[str] = SANITIZE) -> Path:
     return _compile("cc", folder / "fault_nest", ("fault_nest.c", "faults.c"), *flags)
 
 
-def fuzz_command(program: Path, seed: int, seconds: int, *folders: Path) -> list[str | Path]:
-    """Change the inputs in `folders`. New ones that reach other code go to the first folder."""
-    limits = ("-max_len=400000", "-len_control=0", "-timeout=20", f"-max_total_time={seconds}")
+def fuzz_command(program: Path, seed: int, limit: int, *folders: Path) -> list[str | Path]:
+    """Change the inputs in `folders`. New ones that reach other code go to the first folder.
+
+    `limit`: number of executions, or of seconds if it is negative.
+    """
+    end = f"-max_total_time={-limit}" if limit < 0 else f"-runs={limit}"
+    limits = ("-max_len=400000", "-len_control=0", "-timeout=20", end)
     given = (f"-seed={seed}", f"-artifact_prefix={folders[0]}/")
     return [program, *limits, *given, *folders]
+
+
+def _run_to_the_counts(command: list[str | Path]) -> int:
+    """Run a fuzzer of libFuzzer, and print the last lines of its progress: what it reached."""
+    last: deque[str] = deque(maxlen=20)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        for line in running.stderr:
+            sys.stderr.write(line)
+            last.append(line)
+    text = "".join(last)
+    sys.stdout.write(text[max(text.rfind("DONE"), 0) :])
+    return running.returncode
 
 
 def silent(stderr: str) -> list[str]:
@@ -167,7 +185,7 @@ def main(what: str, seed: str, limit: str) -> int:
             command = fuzz_command(
                 compile_fuzzer(here), int(seed), int(limit), found, CORPUS, here / "seeds"
             )
-            return subprocess.run(command, check=False).returncode
+            return _run_to_the_counts(command)
         begin = time.monotonic()
         done = fuzz(compile_faults(here), int(seed), int(limit), *seeds, timeout_s=None)
         if done.returncode:

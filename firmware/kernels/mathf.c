@@ -207,6 +207,70 @@ float poet_half_wave(float x) {
   return root * root;
 }
 
+/* 4 bytes of 0, then 2 / pi */
+static const uint8_t two_over_pi[] = {0x00, 0x00, 0x00, 0x00, 0xa2, 0xf9, 0x83,
+                                      0x6e, 0x4e, 0x44, 0x15, 0x29, 0xfc, 0x27,
+                                      0x57, 0xd1, 0xf5, 0x34, 0xdd, 0xc0, 0xdb,
+                                      0x62, 0x95, 0x99, 0x3c, 0x43, 0x90, 0x41};
+
+static uint32_t word(const uint8_t *byte) {
+  return (uint32_t)byte[0] << 24 | (uint32_t)byte[1] << 16 |
+         (uint32_t)byte[2] << 8 | byte[3];
+}
+
+/* |x| = (n + f) pi / 2 with f from -1/2 to 1/2. Return n modulo 4, and set
+ * `rest` to f pi / 2. |x| is 1/2 or more, and finite. The product with 2 / pi
+ * is of integers, as in Payne and Hanek (1983). Bytes before those read here
+ * would add multiples of 4 to n. */
+static uint32_t quarter_turns(float x, float *rest) {
+  const uint32_t bits = poet_bits(x), place = (bits << 1 >> 24) - 120;
+  const uint32_t mantissa = (bits << 9 >> 9 | 1u << 23) << (place & 7);
+  const uint8_t *byte = two_over_pi + (place >> 3);
+  /* in units of 2^-62 quarters, modulo 4 quarters */
+  uint64_t turns = ((uint64_t)(mantissa * word(byte)) << 32) +
+                   (uint64_t)mantissa * word(byte + 4) +
+                   ((uint64_t)mantissa * word(byte + 8) >> 32);
+  const uint32_t n = (uint32_t)((turns + (UINT64_C(1) << 61)) >> 62);
+  turns -= (uint64_t)n << 62;
+  const bool below = turns >> 63;
+  turns = below ? 0 - turns : turns;
+  float unit = 0x1.921fb6p-30f; /* pi / 2 x 2^-30 */
+  for (; !(turns >> 63); turns <<= 1) {
+    unit *= 0.5f;
+  }
+  const float size = (float)(uint32_t)(turns >> 32) * unit;
+  *rest = below ? -size : size;
+  return n;
+}
+
+/* sin(r) = r + r^3 p(r^2) and cos(r) = 1 - r^2 / 2 + r^4 q(r^2 / 4) for
+ * |r| <= pi / 4 */
+float poet_sinf(float x, uint32_t quarters) {
+  float r = x;
+  const float a = fabsf(x);
+  if (!(poet_order(a) <= poet_order(0.785398163f))) { /* a NaN too */
+    if (!isfinite(x)) {
+      return x - x;
+    }
+    const uint32_t n = quarter_turns(a, &r);
+    quarters += poet_order(x) < poet_order(0.0f) ? 4 - n : n;
+    r = poet_order(x) < poet_order(0.0f) ? -r : r;
+  }
+  const float square = r * r;
+  float y;
+  if (quarters & 1) {
+    static const float terms[] = {0.000390929315f, -0.00555492612f,
+                                  0.0416666456f};
+    const float p = HORNER(0.25f * square, terms);
+    y = 1.0f + square * (square * p - 0.5f);
+  } else {
+    static const float terms[] = {-0.000195152184f, 0.0083321603f,
+                                  -0.166666552f};
+    y = r + r * square * HORNER(square, terms);
+  }
+  return quarters & 2 ? -y : y;
+}
+
 float poet_power(float x, uint32_t n) {
   float result = 1.0f;
   for (; n; n >>= 1) {

@@ -72,6 +72,10 @@ float poet_tanhf(float x);
 float poet_erff(float x);
 float poet_logistic(float x);
 
+/* sin(x + quarters * pi / 2), so 1 quarter gives cos(x). Largest error over all
+ * finite floats: 2.8 units in the last place. NaN if x is not finite. */
+float poet_sinf(float x, uint32_t quarters);
+
 /* Return mantissa * 2^(field - 158), rounded, with the sign in bit 31 of
  * `sign`. 0 or the exponent field of a normal number results. */
 #if defined(__ARM_ARCH_6M__)

@@ -192,6 +192,24 @@ ELEMENTARY: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
 )
 
 
+WAVES = [np.sin, np.cos, lambda x: -np.sin(x), lambda x: -np.cos(x)]
+
+
+@pytest.mark.parametrize("variant", range(4))
+def test_sine_is_within_its_bound_and_has_the_same_bits_in_numpy(variant: int) -> None:
+    """Also of the largest floats, and of those nearest to a multiple of a quarter turn."""
+    ranges = [(1e-45, 3.4e38), (1e-3, 200.0), (0.78, 0.79), (1.57, 1.5709)]
+    found = [floats(sign * a, sign * b, 200_000) for a, b in ranges for sign in (1, -1)]
+    near = np.float32([9.01279586e29, 1250223.25, np.pi, np.pi / 2])
+    x = np.concatenate([*found, near, -near])
+    assert error_ulp(exact.sine(x, variant), WAVES[variant](x.astype(np.float64))) < 2.8
+    x = np.concatenate([x, np.float32([0, -0.0, np.inf, -np.inf, np.nan])])
+    attrs = {"n": 1, "c": x.size, "h": 1, "w": 1, "variant": variant}
+    in_c, in_numpy = clib.run("sine", "none", attrs, [x], 0, x.shape), exact.sine(x, variant)
+    assert np.isnan(in_c).tolist() == np.isnan(in_numpy).tolist() == (~np.isfinite(x)).tolist()
+    assert clib.same_bits(in_c[:-3], in_numpy[:-3])
+
+
 @pytest.mark.parametrize("variant", range(len(ELEMENTARY)))
 def test_elementary_functions_and_their_slopes(variant: int) -> None:
     """C equals NumPy for every kind of float, NaN and infinity too; PyTorch judges both."""

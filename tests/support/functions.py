@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from poet_host.graph.builder import Layer
 from poet_host.graph.operators import OPERATORS
-from torch import Tensor, abs as magnitude, sigmoid, tanh
+from torch import Tensor, abs as magnitude, cos, sigmoid, sin, tanh
 from torch.nn import functional as F  # noqa: N812
 
 Function = Callable[[Tensor], Tensor]
@@ -26,6 +26,8 @@ FUNCTIONS: dict[str, tuple[str, Mapping[str, Any], Function]] = {
     "abs": ("abs", {}, magnitude),
     "softplus": ("softplus", {}, F.softplus),
     "elu": ("elu", {"alpha": 0.7}, partial(F.elu, alpha=0.7)),
+    "sin": ("sin", {}, sin),
+    "cos": ("cos", {}, cos),
     "clip": ("clip", {"low": -0.4, "high": 0.75}, lambda x: x.clamp(-0.4, 0.75)),
     "clip above": ("clip", {"low": -np.inf, "high": 0.5}, lambda x: x.clamp(max=0.5)),
 }

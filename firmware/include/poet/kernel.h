@@ -91,6 +91,7 @@
  *   elementary_grad      dy * slope: 0 the sign of x, 1 1 / (1 + exp(-x)),
  *                        2 x > 0 ? 1 : factor * exp(x), 3 exp(x),
  *                        4 -((1 / x) * (1 / x)), 5 1 / x, 6 0.5 / sqrt(x)
+ *   sine                 sin(x), 1 cos(x), 2 -sin(x), 3 -cos(x) by `variant`
  *   softmax              exp(x - max) / sum of the visible elements; 0 for
  *                        the others. An element is visible if its mask is not
  *                        0 and, with `variant` 1, w <= h

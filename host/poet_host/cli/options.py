@@ -25,7 +25,7 @@ MAX_SEED = 2**31 - 1
 MODEL = argument(shell_complete=completion.models)
 SCHEDULE = argument(metavar="NAME.poet")
 KERNELS_OF = option(
-    "--model", metavar="NAME.poet", show_default="all kernels",
+    "--model", metavar="NAME.poet", show_default="all kernels for which the chip has room",
     help="Build a smaller firmware, which has only the kernels of this schedule's model.",
 )  # fmt: skip
 PROFILE = option(

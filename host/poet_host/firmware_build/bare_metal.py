@@ -11,7 +11,7 @@ from .recipe import find_compiler, recipe
 def build_firmware(board: str, kernels: Collection[str] | None = None) -> Path:
     """Return the ELF image of a board, compiled if it is not in the cache.
 
-    `kernels`: the names of the kernels that it has; None: all.
+    `kernels`: the names of the kernels that it has; None: all for which the chip has room.
     Raises BadInput for a board without a bare-metal port, and PoetError if the cross compiler is
     missing or fails.
     """

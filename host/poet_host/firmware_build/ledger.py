@@ -126,7 +126,7 @@ def ledger_text(ledgers: Sequence[Ledger]) -> str:
 def ledger_markdown(ledgers: Sequence[Ledger]) -> str:
     """Return the ledgers as a Markdown table, for docs/reference/memory.md."""
     made = recipe(ledgers[0].board)
-    built = f"bytes, built by {made.compiler} {compiler_version(made)} with all kernels"
+    built = f"bytes, built by {made.compiler} {compiler_version(made)} with all kernels that fit"
     (_, *boards), *rows = ledger_rows(ledgers)
     head = f"| {' | '.join((built, *boards))} |\n|---|{'---:|' * len(boards)}"
     return "\n".join([head, *(f"| {' | '.join(part.strip() for part in row)} |" for row in rows)])

@@ -62,7 +62,7 @@ def simulated_boards() -> list[str]:
 
 
 def recipe(board: str, defines: Sequence[str] = ()) -> Recipe:
-    """Return the recipe of a board, with further macros (`NAME=value`).
+    """Return the recipe of a board. Macros (`NAME=value`) replace those of the standard image.
 
     Raises BadInput if the board has no bare-metal port.
     """
@@ -81,6 +81,7 @@ def recipe(board: str, defines: Sequence[str] = ()) -> Recipe:
     def paths(names: list[str]) -> tuple[Path, ...]:
         return tuple(firmware / name.format(chip=chip) for name in names)
 
+    defines = defines or table["standard"].get(chip, ())
     optimise = table["optimise"] | table["optimise_chip"].get(chip, {})
     return Recipe(
         board,

@@ -143,6 +143,19 @@ def _elementary(number: int, onnx: str) -> Operator:
     return of_one_kernel("elementary", plain, "x dy", onnx=onnx)
 
 
+def _wave(quarters: int, onnx: str) -> Operator:
+    """Return the row of the sine, `quarters` quarter turns further."""
+
+    def plain(x: Shape) -> Spec:
+        """Apply the function to each element of x, in radians."""
+        return Spec(x, sizes_of(x) | {"variant": quarters})
+
+    further = with_fields(variant=quarters + 1)
+    slope = Rule("slope", "sine", "x", lambda f: tuple(int(f[i]) for i in "nchw"), further)
+    product = Rule("x", "mul", "dy slope", fields=with_fields(variant=0))
+    return Operator(plain, (Rule("y", "sine", "x"),), (slope, product), onnx=onnx)
+
+
 def _elu(x: Shape, *, alpha: float = 1.0) -> Spec:
     """Return x where it is above 0, elsewhere `alpha` * (e^x - 1)."""
     if not isfinite(alpha):
@@ -340,6 +353,8 @@ TENSOR_OPERATORS = {
     "reciprocal": _elementary(4, "Reciprocal"),
     "log": _elementary(5, "Log"),
     "sqrt": _elementary(6, "Sqrt"),
+    "sin": _wave(0, "Sin"),
+    "cos": _wave(1, "Cos"),
     "flatten": Operator(_flatten, forward=()),
     "reshape": Operator(_reshape, forward=()),
     "transpose": Operator(

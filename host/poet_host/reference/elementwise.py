@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .floats import Array, erf, exp, f32, log, logistic, murmur3, ordered_sum, tanh
+from .floats import Array, erf, exp, f32, log, logistic, murmur3, ordered_sum, sine, tanh
 from .op import KERNELS, Op, kernel
 
 Formula = Callable[[Op, Array], Any]
@@ -19,6 +19,7 @@ KERNELS |= {
     "sigmoid_grad": lambda op, y, dy: dy * (y * (f32(1) - y)),
     "tanh": lambda op, x: tanh(x),
     "tanh_grad": lambda op, y, dy: dy * (f32(1) - y * y),
+    "sine": lambda op, x: sine(x, op.variant),
     # These repeat operands along axes.
     "add": lambda op, a, b: a + np.broadcast_to(b, op.input_shape),
     "sub": lambda op, a, b: a - np.broadcast_to(b, op.input_shape),

@@ -27,6 +27,10 @@ _ERF_LARGE = _floats(
     -0.00020099733, 0.003092302, -0.022420254, 0.104327574, 0.63673717, 1.1279361, 0.00013356694
 )
 _WAVE = _floats(0.000151485131, -0.00467376661, 0.0796896789, -0.645963711, 1.57079632)
+_SIN = _floats(-0.000195152184, 0.0083321603, -0.166666552)
+_COS = _floats(0.000390929315, -0.00555492612, 0.0416666456)
+# 4 bytes of 0, then 2 / pi
+_TWO_OVER_PI = bytes.fromhex("00000000a2f9836e4e441529fc2757d1f534ddc0db6295993c439041")
 _ONE, _SQRT_HALF = 0x3F800000, 0x3F3504F3  # bits of the floats 1 and sqrt(1/2)
 
 
@@ -101,6 +105,41 @@ def logistic(x: Array) -> Array:
     e = exp(np.where(x < 0, x, -x))
     result: Array = np.where(x < 0, e, f32(1)) / (f32(1) + e)
     return result
+
+
+def _quarter_turns(x: Array) -> tuple[NDArray[np.int64], Array]:
+    """Return n and f pi / 2 of |x| = (n + f) pi / 2, as quarter_turns of mathf.c does."""
+    bits, words = x.view(np.uint32), len(_TWO_OVER_PI) - 3
+    place = ((bits >> 23 & 255) - 120).astype(np.intp)
+    mantissa = ((bits & 0x7FFFFF | 0x800000) << (place & 7).astype(np.uint32)).astype(np.uint64)
+    word = np.array([int.from_bytes(_TWO_OVER_PI[i : i + 4]) for i in range(words)], np.uint64)
+    first, second, third = (mantissa * word[(place >> 3) + i] for i in (0, 4, 8))
+    turns = (first << 32) + second + (third >> 32)
+    n = (turns + np.uint64(1 << 61)) >> 62
+    turns -= n << 62
+    below = turns >> 63 == 1
+    turns = np.where(below, ~turns + np.uint64(1), turns)
+    unit = np.full(x.shape, f32(np.pi / 2) * f32(2.0**-30))
+    for step in (32, 16, 8, 4, 2, 1):
+        small = turns >> (64 - step) == 0
+        turns = np.where(small, turns << step, turns)
+        unit = np.where(small, unit * f32(2.0**-step), unit)
+    size = (turns >> 32).astype(np.uint32).astype(np.float32) * unit
+    return n.astype(np.int64), np.where(below, -size, size)
+
+
+@np.errstate(all="ignore")
+def sine(x: Array, quarters: int) -> Array:
+    """Return sin(x + quarters * pi / 2) within 2.8 units in the last place, for any float32."""
+    large = (np.abs(x) > f32(0.785398163)) & np.isfinite(x)
+    turns, rest = _quarter_turns(np.where(large, np.abs(x), f32(1)))
+    n = np.where(large, np.where(x < 0, -turns, turns), 0) + quarters
+    r = np.where(large, np.where(x < 0, -rest, rest), x)
+    square = r * r
+    sin = r + r * square * _horner(square, _SIN)
+    cos = f32(1) + square * (square * _horner(f32(0.25) * square, _COS) - f32(0.5))
+    y = np.where(n & 1, cos, sin)
+    return np.where(np.isfinite(x), np.where(n & 2, -y, y), x - x)
 
 
 def half_wave(x: Array) -> Array:

@@ -17,7 +17,7 @@ from support.onnx_models import model, one_node
 def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:
     make = helper.make_node
     nodes = [
-        make("ConvTranspose", ["x", "w"], ["a"], "first", dilations=[2, 2], pads=[2, 2, 2, 2]),
+        make("ConvTranspose", ["x", "w"], ["a"], "first", auto_pad="SAME_UPPER"),
         make("Softsign", ["a"], ["b"], "second"),
         make("MaxPool", ["b"], ["c"], "third", kernel_shape=[2, 2], dilations=[2, 2]),
         make("Conv", ["c", "w"], ["d"], "fine"),
@@ -30,7 +30,7 @@ def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:
     assert [line.split(":")[0].strip() for line in lines] == [
         "first (ConvTranspose)", "second (Softsign)", "third (MaxPool)", "fourth (LRN)",
     ]  # fmt: skip
-    assert "dilation" in lines[0]
+    assert "auto_pad" in lines[0]
     assert "Relu" in lines[1]
     assert "BatchNormalization" in lines[3]
     assert ", ".join(sorted(RULES)) in last

@@ -111,17 +111,17 @@ def two_layers(names: tuple[str, str] = ("a.weight", "b.weight")) -> bytes:
     return model(nodes, (2, 5), {name: random(5, 5) for name in dict.fromkeys(names)})
 
 
-def learns_as_in_pytorch(module: nn.Module, x: torch.Tensor, steps: int = 20) -> Graph:
+def learns_as_in_pytorch(module: nn.Module, x: torch.Tensor, rate: float = 0.1) -> Graph:
     """The graph of a module, after 20 steps whose losses were compared with PyTorch's.
 
     Its weights are compared too, and its export in ONNX Runtime.
     """
-    graph = poet.load(module, x, batch=len(x), loss="mse", optimizer="sgd", learning_rate=0.1)
+    graph = poet.load(module, x, batch=len(x), loss="mse", optimizer="sgd", learning_rate=rate)
     assert isinstance(graph, Graph)
     y = random(*graph[graph.label].shape)
     values: dict[str, Any] = dict(start_values(graph, 0))
-    optimiser = torch.optim.SGD(module.parameters(), 0.1)
-    for step in range(1, steps + 1):
+    optimiser = torch.optim.SGD(module.parameters(), rate)
+    for step in range(1, 21):
         found = run_step(graph, {**values, graph.data: x.numpy(), graph.label: y}, step)
         values |= {node.updates: found[node.name] for node in graph if node.updates}
         optimiser.zero_grad()

@@ -192,25 +192,47 @@ def _conv_transpose(node: ImportedNode) -> Tensor:
     groups, rank = node.attribute("group", 1), len(kernel)
     if node.attribute("auto_pad", "NOTSET") != "NOTSET" or node.attribute("output_shape"):
         raise Unsupported("`auto_pad` and `output_shape` are not supported: set `pads` instead")
-    if set(node.attribute("dilations") or [1]) != {1}:
-        raise Unsupported(
-            "a transposed convolution with dilation is not supported: use dilation 1, with a "
-            "larger kernel"
-        )
     if len(x.shape) != rank + 2 or rank > 2:
         raise Unsupported(f"an input of shape {x.shape} is not supported: use 3 or 4 dimensions")
     lead = (1,) * (2 - rank)
-    stride = node.attribute("strides") or [1] * rank
-    more = node.attribute("output_padding") or [0] * rank
-    pads = node.attribute("pads") or [0] * 2 * rank
-    shape = (inputs, each, *lead, *kernel)
-    y = _layer(
-        node, "conv_transpose2d", _image(x), weight, shape, each * groups, (*lead, *kernel),
-        stride=(*lead, *stride),
-        padding=((0, 0),) * (2 - rank) + tuple(zip(pads[:rank], pads[rank:], strict=True)),
-        output_padding=(0,) * (2 - rank) + tuple(more), groups=groups,
-    )  # fmt: skip
+    taps = (*lead, *kernel)
+    gaps, stride = (
+        (*lead, *(node.attribute(name) or [1] * rank)) for name in ("dilations", "strides")
+    )
+    more = (0,) * (2 - rank) + tuple(node.attribute("output_padding") or [0] * rank)
+    sides = node.attribute("pads") or [0] * 2 * rank
+    pads = ((0, 0),) * (2 - rank) + tuple(zip(sides[:rank], sides[rank:], strict=True))
+    shape = (inputs, each, *taps)
+
+    def layer(image: Tensor, **options: Any) -> Tensor:
+        options |= {"groups": groups}
+        kind = "conv_transpose2d"
+        return _layer(node, kind, image, weight, shape, each * groups, taps, **options)
+
+    if {*gaps} == {1}:
+        y = layer(_image(x), stride=stride, padding=pads, output_padding=more)
+    else:
+        image = _spread(node, _image(x), stride)
+        around = tuple(((n - 1) * gap,) * 2 for n, gap in zip(taps, gaps, strict=True))
+        window = {"kernel": taps, "padding": around, "stride": (1, 1), "dilation": gaps}
+        phases = _Phases(node, image, window)
+        y = phases.merged(layer(phases.split()))
+        for axis, size in enumerate(_image(x).shape[2:]):
+            before, after = pads[axis]
+            whole = (size - 1) * stride[axis] + around[axis][0] + 1
+            y = every(node, y, axis + 2, before, whole + more[axis] - before - after, 1)
     return _as_before(_biased(node, y) if node.has(2) else y, x)
+
+
+def _spread(node: ImportedNode, x: Tensor, stride: Shape) -> Tensor:
+    """Return the image with zeros after each element, so that neighbours are `stride` apart."""
+    for axis, step in enumerate(stride, 2):
+        if step > 1:
+            front, size, back = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
+            apart = Tensor(x.name, (*front, size, 1, *back))
+            x = node.helper("spread", "pad", (apart,), axis + 1, 0, step - 1)
+            x = Tensor(x.name, (*front, size * step, *back))
+    return x
 
 
 def _pool(kind: str) -> Rule:

@@ -1,0 +1,44 @@
+"""Modules with operators that are rewritten: 20 steps as in PyTorch, and the way to ONNX."""
+
+import pytest
+import torch
+from support.onnx_judge import learns_as_in_pytorch
+from torch import Tensor, nn
+
+
+class Sirens(nn.Module):
+    """Sines and cosines of arguments up to 200, as of coordinates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(2, 16), nn.Linear(16, 16), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.sin(30 * self.a(x))
+        y = torch.cos(self.b(y)) + torch.sin(x.sum(1, keepdim=True) * 64)
+        z: Tensor = self.c(y)
+        return z
+
+
+class Transposed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.ConvTranspose2d(3, 4, 3, dilation=2, padding=1)
+        self.b = nn.ConvTranspose2d(4, 2, (2, 3), (1, 2), (0, 1), (0, 1), dilation=(3, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.b(torch.relu(self.a(x)))
+        return y
+
+
+CASES = {Sirens: (4, 2), Transposed: (2, 3, 5, 6)}
+
+
+@pytest.mark.parametrize("module_of", CASES)
+def test_a_module_learns_as_in_pytorch(module_of: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    module, x = module_of(), torch.randn(CASES[module_of])
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.mul_(0.5)
+    learns_as_in_pytorch(module, x, rate=0.01)

@@ -8,6 +8,8 @@ import pytest
 from poet_host.errors import BadInput, BoardError
 from poet_host.firmware_build.bare_metal import build_firmware
 from poet_host.firmware_build.ledger import memory_ledger
+from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.builder import Builder
 from poet_host.resources import resource
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.board import SimulatedBoard
@@ -39,6 +41,34 @@ def test_firmware_of_one_model(board: str, tmp_path: Path, card: Path, poet_host
         trained = poet.train(example, device, "digits", steps=1)
     with poet.connect("native") as device:
         assert runs.same(trained, poet.train(example, device, "digits", steps=1))
+
+
+def waves() -> Schedule:
+    """Sines and cosines of small and large arguments, in a plan without a card."""
+    b = Builder("waves", data=(4, 8))
+    y = b.sin(b.scale(b.linear(b.data, 16, name="a"), 40.0))
+    graph = training_graph(b.model(b.mse(b.cos(b.linear(y, 8, name="c")))), Sgd(0.1, 0.0))
+    return runs.schedule(graph)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("board", "lacks"), [("mkr1000", True), ("nrf52840_dk", False)])
+def test_a_model_brings_kernels_that_the_standard_firmware_lacks(
+    board: str, lacks: bool, card: Path
+) -> None:
+    schedule, rng = waves(), np.random.default_rng(0)
+    data = {"x": rng.standard_normal((8, 8), "f4"), "y": rng.standard_normal((8, 8), "f4")}
+    image = build_firmware(board)
+    if lacks:
+        with SimulatedBoard(board, image, card) as whole, poet.connect(whole.port) as device:
+            with pytest.raises(BoardError, match=r"\(kernel sine\).* --model FILE") as refused:
+                poet.train(schedule, device, data, steps=1)
+            assert refused.value.name == "no_kernel"
+        image = build_firmware(board, schedule.graph.kernels)
+    with SimulatedBoard(board, image, card) as simulated, poet.connect(simulated.port) as device:
+        found = poet.train(schedule, device, data, steps=2)
+    with poet.connect("native") as device:
+        assert runs.same(found, poet.train(schedule, device, data, steps=2))
 
 
 def test_wrong_choices_are_refused(tmp_path: Path, poet_host: Command) -> None:

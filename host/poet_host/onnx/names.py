@@ -22,7 +22,8 @@ Uses = dict[str, list[tuple[Any, int]]]
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _CALLED = "pkg.torch.onnx.fx_node"
-_PADDED = re.compile(r"row_(\d+)_is_padding(_\d+)?")
+PADDED = "row_{}_is_padding"  # in the name of an embedding's node: its row without a gradient
+_PADDED = re.compile(PADDED.format(r"(\d+)") + r"(_\d+)?")
 _PADDED_CALL = re.compile(r"aten\.embedding\.default\]\(args = \(%\w+, %\w+, (\d+)")
 _RULE = "pkg.onnxscript.rewriter.rule_name"
 _NO_BIAS = ("RemoveOptionalBiasFromConv", "RemoveOptionalBiasFromGemm")
@@ -56,11 +57,6 @@ def module_of(node: Any) -> str:
             kept.pop()
         kept.append(part)
     return ".".join(kept)
-
-
-def padding_mark(row: int) -> str:
-    """Return what marks an embedding whose row `row` is for padding, in the name of its node."""
-    return f"row_{row}_is_padding"
 
 
 def padding_of(node: Any) -> int | None:

@@ -16,7 +16,7 @@ from ..graph.onnx_file import onnx_package, parse
 from ..graph.training_options import DEFAULTS, TrainingOptions
 from .importer import check_options, import_model, training_of
 from .model import OnnxModel
-from .names import padding_mark
+from .names import PADDED
 from .silence import silence
 from .walk import Untrainable
 
@@ -236,7 +236,7 @@ def _by_older_exporter(module: Any, given: Any, names: list[str]) -> bytes:
                 if function is embedding and state:
                     given = inspect.signature(embedding).bind(*args, **call.keywords).arguments
                     if (padding := given.get("padding_idx")) is not None:
-                        state.push_scope(f"::{padding_mark(padding % len(given['weight']))}")
+                        state.push_scope("::" + PADDED.format(padding % len(given["weight"])))
                         scope.callback(state.pop_scope)
                 return call()
 

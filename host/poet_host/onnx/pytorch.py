@@ -177,7 +177,7 @@ def _copied(given: Any) -> Any:
     if isinstance(given, torch.Tensor):
         return given.detach().cpu().clone()
     # Weights that torch.nn.utils.weight_norm computed before: deepcopy refuses them.
-    made = [one for part in given.modules() for one in vars(part).values()]
+    made = [value for part in given.modules() for value in vars(part).values()]
     memo = {id(it): it.detach() for it in made if isinstance(it, torch.Tensor) and not it.is_leaf}
     return copy.deepcopy(given, memo).cpu()
 

@@ -364,16 +364,12 @@ def test_a_mask_that_hides_the_future_makes_softmax_causal(how: str) -> None:
 
 
 def test_embeddings() -> None:
-    data = one_node_of_tokens()
+    node = helper.make_node("Gather", ["table", "x"], ["y"])
+    data = model([node], (3, 5), {"table": random(7, 4)}, dtype=onnx.TensorProto.INT64)
     tokens = RNG.integers(0, 7, (3, 5)).astype(np.int32)
     graph = same_as_runtime(data, tokens)
     assert graph[graph.data].dtype == "int32"
     assert [node.name for node in graph.trainable] == ["table"]
-
-
-def one_node_of_tokens() -> bytes:
-    node = helper.make_node("Gather", ["table", "x"], ["y"])
-    return model([node], (3, 5), {"table": random(7, 4)}, dtype=onnx.TensorProto.INT64)
 
 
 # Functions that exporters spell out.

@@ -274,7 +274,7 @@ def report(rows: dict[str, Row]) -> str:
         trained=len(trained),
         equal=len(equal),
         noisy=len(noisy),
-        other=", ".join(other),
+        other=", ".join(other) or "none",
         unposed=sum(bool(row["seeds"]) for row in found) - len(trained),
         untrained=", ".join(f"`{row['name']}`" for row in found if not is_trained(row)) or "none",
         commits=_commits(found),

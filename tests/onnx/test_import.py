@@ -475,8 +475,7 @@ def test_part_of_a_tensor_may_be_a_bias_or_be_added() -> None:
     graph = same_as_runtime(model(nodes, (4, 2, 5), constants))
     assert {node.name for node in graph.trainable} == {"w", "many", "table"}
     named = to_named(graph, start_values(graph, 0))
-    for name in ("many", "table"):
-        assert np.array_equal(named[name], constants[name])  # all of it, as in the file
+    assert all(np.array_equal(named[it], constants[it]) for it in ("many", "table"))  # whole
 
 
 def test_a_row_that_is_added_to_every_word_is_trained() -> None:

@@ -42,7 +42,7 @@ def deep_conv_lstm(units: int = 128) -> poet.Graph:
 
 
 def deep_conv_lstm_of_96() -> poet.Graph:
-    """The same with as many units as the RAM holds the recurrent weight of."""
+    """The same with so many units that the RAM can hold the recurrent weight."""
     return deep_conv_lstm(96)
 
 

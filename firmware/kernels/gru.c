@@ -26,125 +26,78 @@ struct gates {
   float reset, update, new;
 };
 
-/* Compute the gates of unit i, whose sums are those of number j. */
-static struct gates gates_of(const struct poet_layer *layer, const float *a,
-                             float (*sums)[POET_UNITS], uint32_t j,
-                             uint32_t i) {
+/* Compute the gates of unit i. */
+static struct gates gates_of(const struct poet_layer *layer, uint32_t i,
+                             const float *a) {
   const uint32_t w = layer->w;
-  const float *bias = layer->bias + i;
+  const float *bias = layer->bias + i, *sums = layer->sums[0] + i % POET_UNITS;
   struct gates g;
-  g.term = sums[0][j] + bias[0];
-  g.reset = poet_logistic(a[i] + (sums[1][j] + bias[w]));
-  g.update = poet_logistic(a[w + i] + (sums[2][j] + bias[2 * w]));
-  g.new = poet_tanhf(a[2 * w + i] + g.reset * g.term);
+  a += i;
+  g.term = sums[0] + bias[0];
+  g.reset = poet_logistic(a[0] + (sums[POET_UNITS] + bias[w]));
+  g.update = poet_logistic(a[w] + (sums[2 * POET_UNITS] + bias[2 * w]));
+  g.new = poet_tanhf(a[2 * w] + g.reset * g.term);
   return g;
 }
 
-/* Return the state of a plain unit after a step, from what its gate gets. */
-static float plain_state(const struct poet_layer *layer, float sum) {
-  return !layer->has_relu ? poet_tanhf(sum) : sum < 0.0f ? 0.0f : sum;
+static void gru_step(const struct poet_layer *layer, uint32_t i, const float *a,
+                     float *h, float *cell) {
+  const struct gates g = gates_of(layer, i, a);
+  (void)cell;
+  h += i;
+  h[layer->w] = (1.0f - g.update) * g.new + g.update * h[0];
 }
 
-/* Compute the states after a step of one sample. They follow those before. */
-static void gru_step(const struct poet_layer *layer, const float *a,
-                     uint32_t gates, float *h) {
-  const uint32_t w = layer->w;
-  for (uint32_t first = 0; first < w; first += POET_UNITS) {
-    const uint32_t count = poet_units(w - first);
-    float sums[3][POET_UNITS];
-    poet_gate_sums(layer, h, gates, first, count, sums);
-    for (uint32_t j = 0; j < count; j++) {
-      const uint32_t i = first + j;
-      if (gates == 1) {
-        h[w + i] = plain_state(layer, a[i] + (sums[0][j] + layer->bias[i]));
-        continue;
-      }
-      const struct gates g = gates_of(layer, a, sums, j, i);
-      h[w + i] = (1.0f - g.update) * g.new + g.update * h[i];
-    }
-  }
+static void plain_step(const struct poet_layer *layer, uint32_t i,
+                       const float *a, float *h, float *cell) {
+  const float sum = a[i] + (layer->sums[0][i % POET_UNITS] + layer->bias[i]);
+  (void)cell;
+  h[layer->w + i] = !layer->has_relu ? poet_tanhf(sum)
+                    : sum < 0.0f     ? 0.0f
+                                     : sum;
 }
 
 void poet_gru(const struct poet_call *call) {
-  const struct poet_op *op = call->op;
-  const uint32_t w = op->w, k = op->k;
-  const struct poet_layer layer = {call->in[1], call->in[2], w, op->groups & 2,
-                                   false};
-  const float *from = call->first ? call->in[3] : call->sums; /* (c, w) */
-  uint32_t next = w; /* from one sample to the next one */
-
-  for (uint32_t i = 0; i < op->n; i++) {
-    const uint32_t row = poet_step_row(op, i, op->groups & 1);
-    const float *a = (const float *)call->in[0] + row * k; /* (c, k) */
-    float *y = (float *)call->out + row * 2 * w;           /* (c, 2, w) */
-    for (uint32_t c = 0; c < op->c; c++) {
-      float *h = y + c * 2 * w;
-      memcpy(h, from + c * next, w * sizeof *h);
-      gru_step(&layer, a, k == w ? 1 : 3, h);
-      a += k;
-    }
-    from = y + w;
-    next = 2 * w;
-  }
-  for (uint32_t c = 0; c < op->c && !call->last; c++) {
-    memcpy(call->sums + c * w, from + c * next, w * sizeof *from);
-  }
+  poet_walk(call, call->whole->k == call->op->w ? plain_step : gru_step);
 }
 
-static void gru_step_back(const struct poet_layer *layer, const float *a,
-                          const float *h, const float *dy, const float *later,
+static void gru_step_back(const struct poet_layer *layer, uint32_t i,
+                          const float *a, const float *h, const float *dy,
                           const float *kept, float *d, float *keep) {
   const uint32_t w = layer->w;
-  float sums[3][POET_UNITS], from_later[POET_UNITS];
-  for (uint32_t i = 0, j = 0; i < w; i++, j++) {
-    if (i % POET_UNITS == 0) {
-      j = 0;
-      poet_gate_sums(layer, h, 3, i, poet_units(w - i), sums);
-      if (later != NULL) {
-        poet_later_sums(layer, later, 3 * w, i, poet_units(w - i), from_later);
-      }
-    }
-    const struct gates g = gates_of(layer, a, sums, j, i);
-    float dh = dy[i];
-    if (later != NULL) {
-      dh += kept[i] + from_later[j];
-    }
-    const float dn = dh * (1.0f - g.update) * (1.0f - g.new * g.new);
-    d[i] = dn * g.reset;
-    d[w + i] = dn * g.term * (g.reset * (1.0f - g.reset));
-    d[2 * w + i] = dh * (h[i] - g.new) * (g.update * (1.0f - g.update));
-    d[3 * w + i] = dn;
-    if (keep != NULL) {
-      keep[i] = dh * g.update;
-    }
+  const struct gates g = gates_of(layer, i, a);
+  float dh = dy[i];
+  if (kept != NULL) {
+    dh += kept[i] + layer->later[i % POET_UNITS];
+  }
+  const float dn = dh * (1.0f - g.update) * (1.0f - g.new * g.new);
+  d += i;
+  d[0] = dn * g.reset;
+  d[w] = dn * g.term * (g.reset * (1.0f - g.reset));
+  d[2 * w] = dh * (h[i] - g.new) * (g.update * (1.0f - g.update));
+  d[3 * w] = dn;
+  if (keep != NULL) {
+    keep[i] = dh * g.update;
   }
 }
 
-static void plain_step_back(const struct poet_layer *layer, const float *a,
-                            const float *h, const float *dy, const float *later,
+static void plain_step_back(const struct poet_layer *layer, uint32_t i,
+                            const float *a, const float *h, const float *dy,
                             const float *kept, float *d, float *keep) {
-  const uint32_t w = layer->w;
-  const float *after = h + w;
-  (void)a, (void)kept, (void)keep;
-  float from_later[POET_UNITS];
-  for (uint32_t i = 0, j = 0; i < w; i++, j++) {
-    if (i % POET_UNITS == 0 && later != NULL) {
-      j = 0;
-      poet_later_sums(layer, later, w, i, poet_units(w - i), from_later);
-    }
-    float dh = dy[i];
-    if (later != NULL) {
-      dh += from_later[j];
-    }
-    if (!layer->has_relu) {
-      d[i] = dh * (1.0f - after[i] * after[i]);
-    } else {
-      d[i] = after[i] == 0.0f ? 0.0f : dh;
-    }
+  const float after = h[layer->w + i];
+  (void)a, (void)keep;
+  float dh = dy[i];
+  if (kept != NULL) {
+    dh += layer->later[i % POET_UNITS];
+  }
+  if (!layer->has_relu) {
+    d[i] = dh * (1.0f - after * after);
+  } else {
+    d[i] = after == 0.0f ? 0.0f : dh;
   }
 }
 
 void poet_gru_grad(const struct poet_call *call) {
-  const struct poet_op *op = call->op;
-  poet_walk_back(call, op->k == op->w ? plain_step_back : gru_step_back);
+  const bool is_plain = call->whole->k == call->op->w;
+  poet_walk_back(call, is_plain ? plain_step_back : gru_step_back);
 }

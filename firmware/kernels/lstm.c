@@ -23,113 +23,63 @@ struct gates {
   float state; /* of the cell, after the step */
 };
 
-/* Compute the gates of unit i, whose sums are those of number j. `cell`: before
- * the step. */
-static struct gates gates_of(const struct poet_layer *layer, const float *a,
-                             float (*sums)[POET_UNITS], uint32_t j, float cell,
-                             uint32_t i) {
+/* Compute the gates of unit i. `cell`: before the step. */
+static struct gates gates_of(const struct poet_layer *layer, uint32_t i,
+                             const float *a, float cell) {
   const uint32_t w = layer->w;
-  const float *bias = layer->bias + i;
+  const float *bias = layer->bias + i, *sums = layer->sums[0] + i % POET_UNITS;
   struct gates g;
   a += i;
-  g.input = poet_logistic(a[0] + (sums[0][j] + bias[0]));
-  g.forget = poet_logistic(a[w] + (sums[1][j] + bias[w]));
-  g.cell = poet_tanhf(a[2 * w] + (sums[2][j] + bias[2 * w]));
-  g.output = poet_logistic(a[3 * w] + (sums[3][j] + bias[3 * w]));
+  g.input = poet_logistic(a[0] + (sums[0] + bias[0]));
+  g.forget = poet_logistic(a[w] + (sums[POET_UNITS] + bias[w]));
+  g.cell = poet_tanhf(a[2 * w] + (sums[2 * POET_UNITS] + bias[2 * w]));
+  g.output = poet_logistic(a[3 * w] + (sums[3 * POET_UNITS] + bias[3 * w]));
   g.state = g.forget * cell + g.input * g.cell;
   return g;
 }
 
-void poet_lstm(const struct poet_call *call) {
-  const struct poet_op *op = call->op;
-  const uint32_t w = op->w;
-  const uint32_t width = op->h * w;
-  const struct poet_layer layer = {call->in[1], call->in[2], w, false, false};
-  const float *h = call->in[3], *cell = call->in[4]; /* (c, w) each */
-  uint32_t next = w; /* from one sample of h to the next one */
-  if (!call->first) {
-    h = call->sums; /* (c, 2, w) */
-    cell = h + w;
-    next = 2 * w;
+static void lstm_step(const struct poet_layer *layer, uint32_t i,
+                      const float *a, float *states, float *after) {
+  const uint32_t w = layer->w;
+  states += i;
+  const struct gates g = gates_of(layer, i, a, states[w]);
+  states[2 * w] = g.output * poet_tanhf(g.state);
+  if (after != NULL) {
+    after[i] = g.state;
   }
-  for (uint32_t i = 0; i < op->n; i++) {
-    const uint32_t row = poet_step_row(op, i, op->groups & 1);
-    const float *a = (const float *)call->in[0] + row * 4 * w; /* (c, 4, w) */
-    float *y = (float *)call->out + row * width;               /* (c, h, w) */
-    float *after = NULL; /* the cell after this step */
-    uint32_t after_next = width;
-    if (i + 1 < op->n) {
-      after = (float *)call->out +
-              poet_step_row(op, i + 1, op->groups & 1) * width + w;
-    } else if (!call->last) {
-      after = call->sums + w;
-      after_next = 2 * w;
-    }
-    for (uint32_t c = 0; c < op->c; c++) {
-      float *to = y + c * width;
-      memcpy(to, h + c * next, w * sizeof *to);
-      if (i == 0) {
-        memcpy(to + w, cell + c * next, w * sizeof *to);
-      }
-      float sums[4][POET_UNITS];
-      for (uint32_t j = 0; j < w; j++) {
-        if (j % POET_UNITS == 0) {
-          poet_gate_sums(&layer, to, 4, j, poet_units(w - j), sums);
-        }
-        const struct gates g =
-            gates_of(&layer, a, sums, j % POET_UNITS, to[w + j], j);
-        to[2 * w + j] = g.output * poet_tanhf(g.state);
-        if (after != NULL) {
-          after[c * after_next + j] = g.state;
-        }
-        if (op->h > 3) {
-          to[3 * w + j] = g.state;
-        }
-      }
-      a += 4 * w;
-    }
-    h = y + 2 * w;
-    next = width;
-  }
-  for (uint32_t c = 0; c < op->c && !call->last; c++) {
-    memcpy(call->sums + c * 2 * w, h + c * next, w * sizeof *h);
+  if (layer->has_cell) {
+    states[3 * w] = g.state;
   }
 }
 
-static void lstm_step_back(const struct poet_layer *layer, const float *a,
-                           const float *before, const float *dy,
-                           const float *later, const float *kept, float *d,
-                           float *keep) {
+void poet_lstm(const struct poet_call *call) {
+  poet_walk(call, lstm_step);
+}
+
+static void lstm_step_back(const struct poet_layer *layer, uint32_t i,
+                           const float *a, const float *before, const float *dy,
+                           const float *kept, float *d, float *keep) {
   const uint32_t w = layer->w;
-  float sums[4][POET_UNITS], from_later[POET_UNITS];
-  for (uint32_t i = 0, j = 0; i < w; i++, j++) {
-    if (i % POET_UNITS == 0) {
-      j = 0;
-      poet_gate_sums(layer, before, 4, i, poet_units(w - i), sums);
-      if (later != NULL) {
-        poet_later_sums(layer, later, 4 * w, i, poet_units(w - i), from_later);
-      }
-    }
-    const struct gates g = gates_of(layer, a, sums, j, before[w + i], i);
-    const float t = poet_tanhf(g.state);
-    float dh = dy[i];
-    if (later != NULL) {
-      dh += from_later[j];
-    }
-    float dc = dh * g.output * (1.0f - t * t);
-    if (layer->has_cell) {
-      dc += dy[w + i];
-    }
-    if (later != NULL) {
-      dc += kept[i];
-    }
-    d[i] = dc * g.cell * (g.input * (1.0f - g.input));
-    d[w + i] = dc * before[w + i] * (g.forget * (1.0f - g.forget));
-    d[2 * w + i] = dc * g.input * (1.0f - g.cell * g.cell);
-    d[3 * w + i] = dh * t * (g.output * (1.0f - g.output));
-    if (keep != NULL) {
-      keep[i] = dc * g.forget;
-    }
+  before += i, dy += i, d += i;
+  const struct gates g = gates_of(layer, i, a, before[w]);
+  const float t = poet_tanhf(g.state);
+  float dh = dy[0];
+  if (kept != NULL) {
+    dh += layer->later[i % POET_UNITS];
+  }
+  float dc = dh * g.output * (1.0f - t * t);
+  if (layer->has_cell) {
+    dc += dy[w];
+  }
+  if (kept != NULL) {
+    dc += kept[i];
+  }
+  d[0] = dc * g.cell * (g.input * (1.0f - g.input));
+  d[w] = dc * before[w] * (g.forget * (1.0f - g.forget));
+  d[2 * w] = dc * g.input * (1.0f - g.cell * g.cell);
+  d[3 * w] = dh * t * (g.output * (1.0f - g.output));
+  if (keep != NULL) {
+    keep[i] = dc * g.forget;
   }
 }
 

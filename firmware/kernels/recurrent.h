@@ -7,21 +7,6 @@
 #include "poet/kernel.h"
 #include "tile.h"
 
-/* The recurrent weight (k, w) and bias (k) of w units. */
-struct poet_layer {
-  const float *weight, *bias;
-  uint32_t w;
-  bool has_relu; /* plain units: relu instead of tanh */
-  bool
-      has_cell; /* the row of dy has w gradients of the cell after those of h */
-};
-
-/* Return the first row of step i of a walk: there is one for each sample. */
-static inline uint32_t poet_step_row(const struct poet_op *op, uint32_t i,
-                                     bool is_back) {
-  return (is_back ? op->n - 1 - i : i) * op->c;
-}
-
 /* Units whose sums are computed at a time: few where the stack is small. */
 #if POET_M0PLUS
 enum { POET_UNITS = 4 };
@@ -29,31 +14,41 @@ enum { POET_UNITS = 4 };
 enum { POET_UNITS = 8 };
 #endif
 
-/* Return how many units are computed next, if `left` remain. */
-static inline uint32_t poet_units(uint32_t left) {
-  return left < POET_UNITS ? left : POET_UNITS;
-}
+/* A layer of w units, whose recurrent weight (k, w) and bias (k) have a block
+ * of rows for each gate. */
+struct poet_layer {
+  const float *weight, *bias;
+  uint32_t w, k;
+  bool has_relu; /* plain units: relu instead of tanh */
+  /* the row of the states has w cells after the states h after a step, and that
+   * of dy has w gradients of them */
+  bool has_cell;
+  /* NULL, or the sums of all rows (k) and columns (w) of a sample, if calls
+   * with parts of the weight have computed them */
+  float *all;
+  /* Unit i has number i % POET_UNITS in both: sums[gate] are products of rows
+   * of the weight and the state before the step; `later` are products of
+   * columns and the gradients of the step after it. */
+  float sums[4][POET_UNITS], later[POET_UNITS];
+};
 
-/* Set sums[gate][j] to row gate * w + first + j of the recurrent weight times
- * the state h, for `gates` gates and `count` units. */
-void poet_gate_sums(const struct poet_layer *layer, const float *h,
-                    uint32_t gates, uint32_t first, uint32_t count,
-                    float (*sums)[POET_UNITS]);
-/* Set sums[j] to column first + j of the recurrent weight times `later`, which
- * has a gradient for each of `rows` rows. */
-void poet_later_sums(const struct poet_layer *layer, const float *later,
-                     uint32_t rows, uint32_t first, uint32_t count,
-                     float *sums);
+/* Computes the states of unit i of one sample after a step, in blocks of w.
+ * `states`: those before it, then those after it. `after`: where the next step
+ * reads the cell of an LSTM, or NULL. */
+typedef void poet_step_fn(const struct poet_layer *layer, uint32_t i,
+                          const float *a, float *states, float *after);
 
-/* Computes the gradients d of one sample and step, in blocks of w. `before`:
- * the states before the step. `later`: those gradients of the step after it
- * that belong to the recurrent weight, or NULL. `kept`: the part of a state's
- * gradient that comes from the step after it, apart from the products with
- * `later`. `keep`: the same for the step before, or NULL. `kept` may be block 3
- * of d. */
-typedef void poet_step_back_fn(const struct poet_layer *layer, const float *a,
-                               const float *before, const float *dy,
-                               const float *later, const float *kept, float *d,
+/* Compute the states of all steps. */
+void poet_walk(const struct poet_call *call, poet_step_fn *step);
+
+/* Computes the gradients d of unit i of one sample and step, in blocks of w.
+ * `before`: the states before the step. `kept`: the part of a state's gradient
+ * that comes from the step after it, apart from layer->later; NULL if there is
+ * no such step. `keep`: the same for the step before, or NULL. `kept` may be
+ * block 3 of d. */
+typedef void poet_step_back_fn(const struct poet_layer *layer, uint32_t i,
+                               const float *a, const float *before,
+                               const float *dy, const float *kept, float *d,
                                float *keep);
 
 /* Compute the gradients of all steps. A row has 4 blocks or, if the gradient of

@@ -14,7 +14,7 @@ struct poet_side poet_range(const struct poet_nest_run *run,
   for (uint32_t i = 0; i < depth; i++) {
     if (nest->axis[i] == axis) {
       uint32_t at = index[i];
-      if (poet_walks_down(&run->p->op)) {
+      if (axis == POET_AXIS_n && poet_walks_down(&run->p->op)) {
         at = poet_divided_up(side.end - side.begin, nest->step[i]) - 1 - at;
       }
       side.begin += at * nest->step[i];

@@ -33,7 +33,9 @@ static void shape_part(const struct poet_nest_run *run, struct poet_call *call,
       run->state->part.pad_h = (uint8_t)(call->whole->pad_h + x.begin -
                                          y.begin * call->whole->stride_h);
     }
-    if (summed >> axis & 1 || poet_has_steps(call->whole)) {
+    if (axis == POET_AXIS_k && poet_has_steps(call->whole)) {
+      call->row = side.begin;
+    } else if (summed >> axis & 1 || poet_has_steps(call->whole)) {
       const bool down = poet_walks_down(call->whole);
       const bool is_lowest = side.begin == 0;
       const bool is_highest = side.end == poet_axis_size(call->whole, axis);

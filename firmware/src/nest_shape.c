@@ -31,11 +31,13 @@ uint32_t poet_nest_step(const struct poet_nest *nest, uint32_t axis,
 }
 
 /* Read the loops, which begin with the innermost one. Terms of a sum must be
- * added in ascending order. */
+ * added in ascending order, and all rows of a weight used in a step before the
+ * next step of a walk. */
 static POET_CHECKED int take_loops(struct poet *p, struct poet_nest *nest) {
   const uint32_t free = poet_free_axes(&p->op);
   const uint32_t rows = (uint32_t)nest->pair << POET_AXIS_oh; /* not cut */
   const uint32_t summed = poet_summed_axes(&p->op) & ~rows;
+  const uint32_t steps = (uint32_t)poet_has_steps(&p->op) << POET_AXIS_n;
   uint32_t count, axis, factor, first = POET_AXES, last = 0;
   TRY(poet_take_bits(p, 3, &count));
   nest->loops = (uint8_t)count;
@@ -53,18 +55,20 @@ static POET_CHECKED int take_loops(struct poet *p, struct poet_nest *nest) {
     }
     nest->axis[i] = (uint8_t)axis;
     nest->step[i] = inner * (factor + 1);
-    if (is_in(summed, axis)) {
+    if (is_in(summed | steps, axis)) {
       if (axis > first) {
         return poet_refuse(p);
       }
       first = axis;
       last = axis > last ? axis : last;
+    }
+    if (is_in(summed, axis)) {
       nest->sums_depth = (uint8_t)i;
     }
   }
   for (axis = 0; axis < last; axis++) {
     const uint32_t step = poet_nest_step(nest, axis, count);
-    if (is_in(summed, axis) &&
+    if (is_in(summed | steps, axis) &&
         (step ? step : poet_axis_size(&p->op, axis)) != 1) {
       return poet_refuse(p);
     }
@@ -369,7 +373,7 @@ int poet_nest_bytes(struct poet *p, const struct poet_nest *nest,
         sum += poet_slab_bytes(&p->op, nest, &o, nest->sums_depth);
       }
       if (poet_has_steps(&p->op) && nest->loops) {
-        sum += poet_kept_bytes(&p->op);
+        sum += poet_kept_bytes(&p->op, nest->sums_depth < nest->loops);
       }
     }
     if (i != nest->over) {

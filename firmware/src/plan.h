@@ -68,11 +68,12 @@ static inline bool poet_walks_down(const struct poet_op *op) {
          ((op->groups ^ (op->kernel - POET_KERNEL_gru)) & 1);
 }
 
-/* Return the bytes that a part of its walk keeps for the next part. */
-static inline uint64_t poet_kept_bytes(const struct poet_op *op) {
+/* Return the bytes that a part of a walk keeps; `by_rows`: with sums. */
+static inline uint64_t poet_kept_bytes(const struct poet_op *op, bool by_rows) {
+  const uint32_t sums = op->k + op->w;
   const uint32_t columns =
-      (op->kernel - POET_KERNEL_gru) & 1 ? op->k + op->w : (op->h - 1) * op->w;
-  return (uint64_t)4 * op->c * columns;
+      (op->kernel - POET_KERNEL_gru) & 1 ? sums : (op->h - 1) * op->w;
+  return (uint64_t)4 * op->c * (columns + (by_rows ? sums : 0));
 }
 
 /* Read a nest of p->op, and check the laws that depend on no tensor. The fields

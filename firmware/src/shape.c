@@ -125,7 +125,6 @@ static bool slides(uint32_t size, uint32_t out, uint32_t window,
   return window && stride && out - 1 <= last / stride;
 }
 
-/* Return true if the variant contains each of the four axes once. */
 static bool is_an_order(uint32_t variant) {
   uint32_t found = 0;
   for (uint32_t i = 0; i < 4; i++) {
@@ -150,7 +149,6 @@ static bool steps_are_sound(const struct poet_op *op, uint32_t rules) {
           (gates > 1 && is_times(op, op->oh, 5)));
 }
 
-/* Check the kernel's rules about sizes, window and groups. */
 static bool geometry_is_sound(const struct poet_op *op, uint32_t rules) {
   if (rules & STEPS) {
     return steps_are_sound(op, rules);
@@ -339,7 +337,6 @@ static void exchange(uint32_t *size, uint32_t i) {
   size[i + 1] = kept;
 }
 
-/* Set the sizes in the order of the operand's memory. */
 static void sizes_in_order(const struct poet_op *op, uint32_t index,
                            uint32_t *size) {
   const int letter = letter_of(op, index);
@@ -374,6 +371,9 @@ uint8_t poet_operand_axes(const struct poet_op *op, uint32_t index,
   names.h = FIRST << POET_AXIS_h;
   names.w = FIRST << POET_AXIS_w;
   names.k = has_grouped_channels(op) ? GROUPS : FIRST << POET_AXIS_k;
+  if (rows[op->kernel].rules & STEPS && letter_of(op, index) != 'H') {
+    names.k = 0; /* only rows of the recurrent weight are cut */
+  }
   names.oh = FIRST << POET_AXIS_oh;
   names.ow = names.kernel_h = names.kernel_w = 0;
   names.groups = !poet_is_convolution(op)   ? GROUPS

@@ -12,7 +12,7 @@ from poet_host.schedule.decode import decode
 from poet_host.schedule.encode import encode
 from poet_host.schedule.layout import model_of_graph
 from poet_host.schedule.schedule import Schedule
-from support.kernel_cases import Case
+from support.kernel_cases import Case, make
 from support.memory_board import card
 from support.nest_cases import BIAS, FORWARD, RELU, RENEW, UPDATE, C, K, N, W, X, Y
 from support.nest_runs import ARENA_BYTES, LateBoard, answer_to, graph_of, with_nest
@@ -20,16 +20,22 @@ from support.nests import operator_of
 
 ROWS = Cut(20, (2, 8, 5), (1, 4, 2))
 OH = Loop("oh", 2)
-R23 = Ring(2, 3)
+R10, R23 = Ring(1, 0), Ring(2, 3)
 NEST = Nest((N, K, C), (R23, R23, Ring(2, 2)))
 SUMS = Nest((N, K, OH), (Ring(1, 3), Ring(1, 0)))
 ACTIVE = Nest((N, C), (Ring(1, 2), Ring(1, 2)))
+WALK = make("lstm", {"n": 3, "c": 1, "w": 4}, 1)  # of a weight with 16 rows
+STEP, EIGHT = Loop("n", 1), Loop("k", 8)
+BY_ROWS = Nest((STEP, EIGHT), (R10, Ring(2, 2), R10, R10, R10, Ring(1, 1)))
+IN_ROWS = (None, Cut(16, (1, 1, 16), (1, 1, 8)), None, None, None, Cut(48, (1, 1, 3), (1, 1, 1)))
 ROWS_OF_ALL = Nest((OH,), (Ring(1, 0),) * 3)  # of all channels of all samples
 GOOD = [
     (FORWARD, (None,) * 3, ROWS_OF_ALL),
     (FORWARD, (None,) * 3, replace(ROWS_OF_ALL, loops=(N, K, OH))),
     (FORWARD, (X, W, Y), NEST),
     (UPDATE, (X, Y, W, W), RENEW),
+    (WALK, IN_ROWS, BY_ROWS),
+    (WALK, IN_ROWS, replace(BY_ROWS, loops=(Loop("n", 2), STEP, EIGHT), operands=(R10,) * 6)),
     (RELU, (X, X), ACTIVE),
     (RELU, (X, X), replace(ACTIVE, in_place=False)),
 ]
@@ -40,6 +46,11 @@ BAD = [
     ("steps", FORWARD, (X, W, Y), replace(NEST, loops=(Loop("c", 8), N, K, C))),
     ("terms", BIAS, (ROWS, None), replace(SUMS, loops=(OH, K, N))),
     ("terms", BIAS, (ROWS, None), replace(SUMS, loops=(K, OH))),
+    ("terms", WALK, IN_ROWS, replace(BY_ROWS, loops=(EIGHT, STEP), operands=(R10,) * 6)),
+    ("terms", WALK, IN_ROWS, replace(BY_ROWS, loops=(Loop("n", 2), EIGHT), operands=(R10,) * 6)),
+    ("terms", WALK, IN_ROWS, replace(BY_ROWS, loops=(EIGHT,), operands=(R10,) * 6)),
+    ("output", WALK, IN_ROWS, replace(BY_ROWS, operands=(*BY_ROWS.operands[:5], Ring(1, 2)))),
+    ("cut", WALK, (Cut(16, (1, 3, 4), (1, 1, 2)), *IN_ROWS[1:]), BY_ROWS),
     ("rings", FORWARD, (X, W, Y), Nest((N, K, Loop("c", 4), C), (Ring(2, 5), Ring(2, 4), None))),
     ("output", FORWARD, (X, W, Y), replace(NEST, operands=(R23, R23, R23))),
     ("output", UPDATE, (X, Y, W, W), replace(RENEW, operands=(R23, R23, R23, R23))),

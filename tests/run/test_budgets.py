@@ -1,12 +1,16 @@
 """Whole training runs: whatever the budget and the method, the weights are the same bits."""
 
 import numpy as np
+import poet_host as poet
 import pytest
 from poet_host import api
 from poet_host.data.datasets import Dataset, load_data
 from poet_host.data.fitted import fit
+from poet_host.graph.autodiff import Sgd, training_graph
+from poet_host.graph.builder import Builder
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values
+from poet_host.plan.plan import Plan, Statement
 from poet_host.run.run import weights_sha256
 from support import whole_runs as runs
 
@@ -156,3 +160,36 @@ def test_resnet18_trains_a_step_in_less_memory_than_it_needs() -> None:
     counts = run.counts()
     assert counts["activation_recomputes"] + counts["activation_page_ins"] > 0
     assert runs.same(run, runs.train(runs.schedule(graph), data, steps=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_recurrent_weights_larger_than_the_ram_train_the_same_bits(kind: str) -> None:
+    b = Builder(kind, data=(1, 6, 8))
+    x = b.linear(b.reshape(b.data, (6, 1, 8)), (3 + (kind == "lstm")) * 32)
+    x = b.gru(x, name="layer") if kind == "gru" else b.lstm(x, backward=True, name="layer")
+    x = b.linear(b.reshape(b.slice(x, 0, 0, 6), (1, 6 * 32)), 4)
+    graph = training_graph(b.model(b.softmax_xent(x)), Sgd(0.05))
+    plan = api.solve(graph, runs.profile(), ram=6_144, work_limit=2_000)
+    assert graph["layer.weight"].size_bytes > 6_144
+    rows = {it.node for it in plan.statements if "k" in axes_of(plan, it)}
+    assert rows >= {node.name for node in graph if node.op.startswith(kind)}
+    small, whole = api.encode(graph, plan), runs.schedule(graph)
+    assert small.forward is not None
+    data = load_data("synthetic:6x8:4")
+    run = runs.train(small, data, steps=3)
+    assert runs.same(run, runs.train(whole, data, steps=3))
+    with runs.board(small) as one, runs.board(whole) as other:
+        found, wanted = (
+            poet.predict(schedule, data, weights=run.weights, connection=board)
+            for schedule, board in ((small, one), (whole, other))
+        )
+    assert found.outputs.tobytes() == wanted.outputs.tobytes()
+
+
+def axes_of(plan: Plan, statement: Statement) -> list[str]:
+    """The axes of the loops of a statement's nest."""
+    assert plan.problem is not None
+    assert plan.problem.streaming is not None
+    nest = plan.problem.streaming.nests.get((statement.node, statement.mode or 0))
+    return [loop.axis for loop in nest.loops] if nest and statement.op == "compute" else []

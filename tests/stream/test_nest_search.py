@@ -13,6 +13,7 @@ from poet_host.plan.parts import LawError, fit_statistics, parts_of
 from poet_host.stream.nest_search import SLOTS, NestSearch
 from poet_host.stream.nest_traffic import Prices
 from poet_host.stream.priced_nest import front, wall_us
+from support.kernel_cases import suited
 from support.nests import cut_of
 
 PRICES = Prices(
@@ -150,9 +151,14 @@ def random_case(rng: random.Random) -> tuple[Operator, list[Cut | None]]:
     if kernel.startswith("embedding"):
         attrs |= {"n": rng.choice([1, 2]), "k": rng.choice([7, 12, 16, 22])}
     operator = Operator(kernel, sink, count, attrs, over)
+    return operator, random_operand_cuts(rng, operator)
+
+
+def random_operand_cuts(rng: random.Random, operator: Operator) -> list[Cut | None]:
+    over = operator.overwritten
     along = {axis: rng.choice([1, 1, 2]) for axis in (*operator.free_axes, *operator.summed)}
     cuts = []
-    for i in range(count + 1):
+    for i in range(operator.input_count + 1):
         axes = operator.operand(i)
         part = tuple(
             min(a.size, along[a.cut_by] * rng.choice([1, 1, 2]))
@@ -162,7 +168,7 @@ def random_case(rng: random.Random) -> tuple[Operator, list[Cut | None]]:
         cuts.append(cut_of(rng, tuple(a.size for a in axes), part))
     if over is not None and rng.random() < 0.9:
         cuts[over] = cuts[-1]
-    return operator, cuts
+    return cuts
 
 
 Key = tuple[bool, tuple[bool, ...]]  # whether a nest works in place, and what streams
@@ -228,13 +234,14 @@ def judged_by_a_walk(
     walked_cuts: list[Cut | None],
     most_nests: int,
     statistics: bool = False,
+    by_rows: bool = False,
 ) -> tuple[NestSearch, dict[Key, list[Row]]] | None:
     """Compare the best nests with those of a walk. None: no nest is legal, or there are too many.
 
     `walked_cuts`: also of what the nests compute in addition.
     """
     try:
-        search = NestSearch(operator, cuts, PRICES, statistics=statistics)
+        search = NestSearch(operator, cuts, PRICES, statistics=statistics, by_rows=by_rows)
     except LawError:
         return None
     if nests_of(search) > most_nests:
@@ -285,6 +292,25 @@ def test_random_convolutions_with_statistics_have_the_nests_of_a_walk() -> None:
         judged += bool(found)
     assert streamed > 15
     assert batches > 3
+
+
+@pytest.mark.slow
+def test_random_layers_along_time_have_the_nests_of_a_walk() -> None:
+    rng = random.Random(13)
+    judged = by_rows = 0
+    while judged < 15:
+        sizes = {name: rng.randint(1, 3) for name in ("n", "c", "w", "k", "oh", "groups")}
+        kernel = rng.choice(["gru", "gru_grad", "lstm", "lstm_grad"])
+        operator = Operator(kernel, "none", 5 - (kernel == "gru"), suited(kernel, sizes))
+        cuts = random_operand_cuts(rng, operator)
+        judgement = judged_by_a_walk(operator, cuts, cuts, 2_000, by_rows=bool(rng.randint(0, 3)))
+        if judgement is None:
+            continue
+        search, found = judgement
+        weight = 2 if kernel.endswith("_grad") else 1
+        by_rows += "k" in search.looped and any(key[1][weight] for key in found)
+        judged += bool(found)
+    assert by_rows > 3
 
 
 def test_loops_of_sums_stand_between_other_loops_if_that_is_best() -> None:

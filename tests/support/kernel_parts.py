@@ -94,6 +94,8 @@ def axes(case: Case, letter: str) -> list[str]:
             found[2], found[3] = found[3], found[2]
         if variant >> (2 + bit) & 1:
             found[1], found[2] = found[2], found[1]
+    if has_steps(case) and letter != "H":  # only the weight has parts along k
+        found = ["k*1" if name == "k" else name for name in found]
     return found
 
 
@@ -165,6 +167,8 @@ def parts(case: Case, cut: Cut) -> Iterator[tuple[Ranges, list[Ranges]]]:
         terms[name] = cut(name, size_of(case, name))
         if any(len(part) > 1 for part in terms[name]):
             break
+    if has_steps(case) and len(terms["k"]) > 1:  # rows of the weight, in each step
+        cuts["n"] = [range(at, at + 1) for at in range(int(case.attrs["n"]))]
     orders = [dict(zip(terms, part, strict=True)) for part in product(*terms.values())]
     for ranges in product(*cuts.values()):
         yield dict(zip(cuts, ranges, strict=True)), orders
@@ -210,6 +214,7 @@ def call_of(
     if has_steps(case):
         at_ends = (ranges["n"].start == 0, ranges["n"].stop == case.attrs["n"])
         first, last = at_ends[::-1] if walks_down(case) else at_ends
+        row = ranges["k"].start
     number = ranges["pass"].start if "pass" in ranges else 0
     if rows and case.op in WITH_PLANES:
         form = axes(case, letters[0])
@@ -241,7 +246,7 @@ def calls(
     boxed = output_axes(case)
     all_of_it = out.reshape(shape(case, boxed))
     waiting = []
-    kept = clib.unwritten((int(case.attrs.get("c", 1)), 5, int(case.attrs.get("w", 1))))
+    kept = clib.unwritten((int(case.attrs.get("c", 1)), 10, int(case.attrs.get("w", 1))))
     for ranges, orders in parts(case, cut):
         target = all_of_it[box(case, boxed, ranges)]
         memory, sums = clib.unwritten(target.shape), clib.unwritten(target.shape)

@@ -71,6 +71,10 @@ def random_loops(rng: random.Random, operator: Operator) -> tuple[Loop, ...]:
         chosen = rng.choice(found)
         merged.append(chosen.pop(0))
         found = [*filter(None, found)]
+    if operator.has_steps and rng.random() < 0.5:  # rows in each step
+        outer = Loop("n", rng.randint(1, max(1, operator.size("n"))))
+        rows = [loop for loop in merged if loop.axis == "k"]
+        merged = [*([outer] if rng.random() < 0.3 else []), Loop("n", 1), *rows]
     return tuple(merged)
 
 

@@ -167,11 +167,13 @@ struct poet_call {
   /* for a kernel with a sink, if not all terms are in this call: the sums, in
    * the shape of the output. They may be the output if the sink is `store`.
    * Other kernels leave unfinished sums in the output. For a layer along time:
-   * what a part of its walk keeps for the next part. */
+   * what a part of its walk keeps for the next part. A part with some rows of
+   * the recurrent weight keeps their sums too. */
   float *sums;
   /* For conv2d, conv2d_grad_input and linear_grad_weight: distance in floats
    * from an index of the first axis of in[1] to the next; for
-   * conv2d_grad_weight, of the output and of what the sink reads. 0: dense. */
+   * conv2d_grad_weight, of the output and of what the sink reads. 0: dense. For
+   * a layer along time: the first row of the recurrent weight in this call. */
   uint32_t row;
   /* For conv2d and conv2d_grad_input: distances in floats from a channel to the
    * next, of in[0] and of the output. 0: dense. */

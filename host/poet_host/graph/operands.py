@@ -113,12 +113,14 @@ class Operator:
         is_back = "BACK" in isa.kernels()[self.kernel].rules
         return self.has_steps and bool(self.size("groups") & 1) != is_back
 
-    @property
-    def kept_bytes(self) -> int:
-        """Return the bytes that a part of a walk keeps for the next part."""
+    def kept_bytes(self, by_rows: bool) -> int:
+        """Return the bytes that a part of a walk keeps for the next part.
+
+        `by_rows`: with the sums of a step, to which calls with rows of the weight add.
+        """
         c, h, w, k = map(self.size, "chwk")
         columns = k + w if "BACK" in isa.kernels()[self.kernel].rules else (h - 1) * w
-        return 4 * c * columns if self.has_steps else 0
+        return 4 * c * (columns + by_rows * (k + w))
 
     @property
     def must_overwrite(self) -> bool:
@@ -161,6 +163,11 @@ class Operator:
     def summed(self) -> tuple[str, ...]:
         """Return the axes that a sum goes over, in the order of its terms."""
         return self._axes[1]
+
+    @property
+    def ordered(self) -> tuple[str, ...]:
+        """Return the axes that loops visit in this order: of sums, and of a walk before them."""
+        return ("n", *self.summed) if self.has_steps else self.summed
 
     @property
     def free_axes(self) -> tuple[str, ...]:
@@ -213,6 +220,8 @@ class Operator:
             order = self.size("variant")
             formulas = [formulas[order >> 2 * axis & 3] for axis in range(4)]
         axes = [*map(self._axis, formulas)]
+        if self.has_steps and letter != "H":  # only the weight has parts along k
+            axes = [replace(axis, cut_by=None) if axis.cut_by == "k" else axis for axis in axes]
         if self.kernel == "maxpool2d_grad" and index == 0 and axes[2].cut_by:
             back, then = self._window("h"), self._window("oh")  # x has all rows of dy's windows
             axes[2] = replace(axes[2], window=back and replace(back, then=then))

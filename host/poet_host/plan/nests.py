@@ -119,8 +119,10 @@ class NestedOperator:
                     "steps", f"the step {loop.step} along {loop.axis} must divide the outer step"
                 )
             last[loop.axis] = loop.step
-        order = [operator.summed.index(loop.axis) for loop in loops if loop.axis in operator.summed]
-        earlier = operator.summed[: max(order, default=0)]
+        order = [
+            operator.ordered.index(loop.axis) for loop in loops if loop.axis in operator.ordered
+        ]
+        earlier = operator.ordered[: max(order, default=0)]
         if order != sorted(order) or any(
             last.get(axis, operator.size(axis)) > 1 for axis in earlier
         ):
@@ -271,7 +273,7 @@ class NestedOperator:
         apart = self.operator.sink not in ("none", "store")
         several = self.sums_depth < len(self.nest.loops)
         if self.operator.has_steps and self.nest.loops:
-            return self.operator.kept_bytes
+            return self.operator.kept_bytes(several)
         return 4 * prod(self._extents(self.count, self.sums_depth)) if apart and several else 0
 
     @property
@@ -307,7 +309,8 @@ class NestedOperator:
             loop = self.nest.loops[len(outer) - 1]
             first, end = outer[-1][loop.axis]
             starts = range(first, end, loop.step)
-            for at in reversed(starts) if self.operator.walks_down else starts:
+            is_down = loop.axis == "n" and self.operator.walks_down
+            for at in reversed(starts) if is_down else starts:
                 inner = {**outer[-1], loop.axis: (at, min(at + loop.step, end))}
                 yield from inside([*outer, inner])
 

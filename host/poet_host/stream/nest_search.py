@@ -46,10 +46,10 @@ class _Batch(NamedTuple):
 class NestSearch(NestTraffic):
     """The search over all nests of one operator, or over all pairs in which the weight streams.
 
-    `cuts`, `statistics`: see NestTraffic. `inputs`: the names of the inputs, if some of them may be
-    the same tensor. Such a tensor streams as each of these inputs, or as none. `table_slabs`: see
-    `most_used`. If a board keeps slabs of a table, each nest with streams streams the table, in one
-    loop over its rows.
+    `cuts`, `statistics`, `by_rows`: see NestTraffic. `inputs`: the names of the inputs, if some of
+    them may be the same tensor. Such a tensor streams as each of these inputs, or as none.
+    `table_slabs`: see `most_used`. If a board keeps slabs of a table, each nest with streams
+    streams the table, in one loop over its rows.
     """
 
     def __init__(
@@ -60,8 +60,9 @@ class NestSearch(NestTraffic):
         inputs: Sequence[str] = (),
         table_slabs: int = 0,
         statistics: bool = False,
+        by_rows: bool = False,
     ) -> None:
-        super().__init__(operator, cuts, prices, statistics)
+        super().__init__(operator, cuts, prices, statistics, by_rows)
         first = list(map(inputs.index, inputs))
         self.equal = [(first[i], i) for i in range(len(inputs)) if first[i] != i]
         self.cells = self._cells()
@@ -81,7 +82,7 @@ class NestSearch(NestTraffic):
         }
         if 0 in (part for axis in self.sizes for part in self._cut_along(axis)):
             return {}
-        summed = [axis for axis in self.operator.summed if axis in cells]
+        summed = [axis for axis in self.operator.ordered if axis in cells]
         boxes = [
             Box(tuple(a.size for a in axes), parts)
             for axes, parts in zip(self.axes, self.parts, strict=True)
@@ -115,7 +116,7 @@ class NestSearch(NestTraffic):
         tiles = {}
         several = sum(
             self.cells[axis] < self.sizes[axis]
-            for axis in self.operator.summed
+            for axis in self.operator.ordered
             if axis in self.sizes
         )
         for axis, size in self.sizes.items():
@@ -149,7 +150,7 @@ class NestSearch(NestTraffic):
             tuple(self.outermost),
             tuple(axis for axis in others if len(self.tiles[axis]) > 1),
             tuple(axis for axis in others if axis in self.looped),
-            self.operator.summed,
+            self.operator.ordered,
         )
         fronts: dict[tuple[bool, tuple[bool, ...]], list[tuple[Array, _Batch, list[int]]]] = {}
         for batch, costs in self._priced(orders, tile, most_bytes=most_bytes):
@@ -222,7 +223,7 @@ class NestSearch(NestTraffic):
 
     def _least(self, tile: Mapping[str, Sizes], streams: Streams) -> PricedNest | None:
         """Return the nest of least workspace in one of two orders of loops; None: no nest."""
-        summed = self.operator.summed
+        summed = self.operator.ordered
         terms_last = sorted(self.sizes, key=lambda a: summed.index(a) if a in summed else -1)
         terms_first = sorted(terms_last, key=lambda axis: axis not in summed)
         outer = [(axis, True) for axis in terms_last if len(self.tiles[axis]) > 1]

@@ -104,7 +104,8 @@ class NestTraffic:
     """What the operands of an operator move in its nests.
 
     `cuts`: a cut for each input, then for the output, then for the input gradient if the nests are
-    pairs. `statistics`: the nests also compute the statistics of the output.
+    pairs. `statistics`: the nests also compute the statistics of the output. `by_rows`: each step
+    of a layer along time may read its recurrent weight in parts.
     """
 
     cells: Mapping[str, int]  # the steps of the innermost loops, by axis
@@ -118,6 +119,7 @@ class NestTraffic:
         cuts: Sequence[Cut | None],
         prices: Prices,
         statistics: bool = False,
+        by_rows: bool = False,
     ) -> None:
         self.operator = operator
         self.prices = prices
@@ -135,7 +137,8 @@ class NestTraffic:
             axis: operator.size(axis)
             for axis in (*operator.free_axes, *operator.summed)
             if operator.size(axis) > 1 and not (self.is_pair and axis == "oh")
-        }
+            and not (operator.has_steps and axis == "k" and not by_rows)
+        }  # fmt: skip
 
     @property
     def visited(self) -> Mapping[str, int]:
@@ -172,8 +175,10 @@ class NestTraffic:
         sums_bytes, none_yet = np.zeros(count, np.int64), np.ones(count, bool)
         levels = [self.level(loop, tile) for loop in order]
         if self.operator.has_steps:
-            several = np.any([none_yet & (level.trips > 1) for level in levels], axis=0)
-            return np.where(several, self.operator.kept_bytes, sums_bytes)
+            for level in levels:
+                kept_bytes = self.operator.kept_bytes(by_rows=level.axis == "k")
+                sums_bytes = np.maximum(sums_bytes, (level.trips > 1) * kept_bytes)
+            return sums_bytes
         if self.operator.sink in ("none", "store"):
             return sums_bytes
         for depth, level in enumerate(levels):

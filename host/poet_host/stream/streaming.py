@@ -91,6 +91,7 @@ class _CutGraph:
             self.cuts = {name: cut for name, cut in self.cuts.items() if name not in unfit}
             self.searches = self._searches()
         self.costs = cost_graph(graph, profile, cuts=self.cuts, commit_every=commit_every)
+        self.by_rows = {node.name: self._search_by_rows(node) for node in graph}
         self.pairs = {node.name: self._pair_search(first, node) for first, node in pairs_of(graph)}
         self.statistics = {
             node.name: (self._statistics_search(node, stats), stats.name)
@@ -124,6 +125,12 @@ class _CutGraph:
                 searches[node.name] = self._search(node, cuts)
         return searches
 
+    def _search_by_rows(self, node: Node) -> NestSearch | None:
+        """Return the search for nests in which each step of a walk reads its weight in parts."""
+        if node.stored or not operator_of(node).has_steps:
+            return None
+        return self._search(node, tuple(map(self.cuts.get, self._names(node))), by_rows=True)
+
     def _pair_search(self, first: Node, node: Node) -> NestSearch | None:
         """Return the search for pairs of two gradients; None if no pair is possible."""
         cuts = tuple(map(self.cuts.get, (*self._names(node), first.name)))
@@ -144,18 +151,19 @@ class _CutGraph:
         cuts: tuple[Cut | None, ...],
         first: Node | None = None,
         statistics: Node | None = None,
+        by_rows: bool = False,
     ) -> NestSearch | None:
         """Return the search for nests of a node; None: no nest. Operators of a kind share it.
 
         The nests may also compute another node. `first`: the input gradient of a pair.
-        `statistics`: those of the node's output.
+        `statistics`: those of the node's output. `by_rows`: see NestTraffic.
         """
         over = node.overwrites and node.inputs.index(node.overwrites)
         same = tuple(map(node.inputs.index, node.inputs))  # which inputs are one tensor
-        kind = (node.updates is not None, first is not None, statistics is not None)
+        kind = (node.updates is not None, first is not None, statistics is not None, by_rows)
         key = (signature(node), tuple(sorted(node.attrs.items())), over, same, cuts, kind)
         if key not in self._cache:
-            self._cache[key] = self._new_search(node, cuts, first, statistics)
+            self._cache[key] = self._new_search(node, cuts, first, statistics, by_rows)
         return self._cache[key]
 
     def _new_search(
@@ -164,6 +172,7 @@ class _CutGraph:
         cuts: tuple[Cut | None, ...],
         first: Node | None,
         statistics: Node | None,
+        by_rows: bool,
     ) -> NestSearch | None:
         profile = self.profile
         try:
@@ -174,7 +183,7 @@ class _CutGraph:
                 prices = replace(prices, store_also=pages.store, turns=turns)
             search = NestSearch(
                 operator_of(node), cuts, prices, node.inputs, self.table_slabs,
-                statistics is not None,
+                statistics is not None, by_rows,
             )  # fmt: skip
         except LawError:
             return None
@@ -221,7 +230,9 @@ class _CutGraph:
             pairs = nests_by(self.pairs.get(cost.name)) if fuses else []
             if pairs:
                 nodes[-1] = self._add_modes(nodes[-1], pairs, nests, cost)
-            made_cost = self._with_modes(cost, nests_by(self.searches.get(cost.name)), nests)
+            found = nests_by(self.searches.get(cost.name))
+            found = [*found, *filter(_reads_rows, nests_by(self.by_rows[cost.name]))]
+            made_cost = self._with_modes(cost, found, nests)
             search, stats = self.statistics.get(cost.name, (None, ""))
             if search is not None and fuses:
                 streams = [p for p in nests_by(search) if any(p.nest.operands)]
@@ -292,6 +303,12 @@ class _CutGraph:
             )
             nests[cost.name, len(modes)] = priced.nest
         return replace(cost, modes=tuple(modes))
+
+
+def _reads_rows(priced: PricedNest) -> bool:
+    """Return whether an operand of a layer along time streams in rows."""
+    axes = [loop.axis for loop in priced.nest.loops]
+    return any("k" in axes[: ring.depth] for ring in priced.nest.operands if ring)
 
 
 def _prices(profile: Profile, node: Node, piece_us: float) -> Prices:

@@ -134,14 +134,16 @@ def fitting_part(node: Node, arena_bytes: int) -> Node | None:
 
     The part has fewer samples or channels. Its output has memory of its own where it can. Parts of
     tables are not measured: the tokens of a sample name rows that a part does not have. A part of a
-    slice has all channels, because the slice begins and ends at some of them.
+    slice has all channels, because the slice begins and ends at some of them. A part of a layer
+    along time has its whole recurrent weight: calls with some of its rows keep sums.
     """
     part, whole = _apart(node), operator_of(node)
     if node.op in ("embedding", "embedding_grad") or arena_bytes < LEAST_PART_BYTES:
         return None
     row = isa.kernels()[node.op]
     least_macs = LEAST_PART_MACS if "macs" in row.work else 0
-    uncut = {"h", "oh", "pass", *("c" if "SLICE" in row.rules else "")}
+    of_rows = {"SLICE": "c", "STEPS": "k"}
+    uncut = {"h", "oh", "pass", *(of_rows[rule] for rule in of_rows if rule in row.rules)}
     while _Places.of(part).bytes > arena_bytes:
         sizes = {axis: operator_of(part).size(axis) for axis in whole.axes}
         axis = max(sizes.keys() - uncut, key=lambda it: (sizes[it], it), default="")

@@ -198,6 +198,10 @@ UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "gather any": ("Gather", {"indices": np.array([[3, 1, 2], [3, 3, 0]])}, {"axis": 1}),
     "gather": ("Gather", {"indices": np.array(2)}, {"axis": 1}),
     "gather more": ("Gather", {"indices": np.array([1, 2])}, {"axis": 1}),
+    "gather points": (
+        "GatherND", {"i": np.array([np.random.default_rng(0).integers(-4, 4, (4, 9, 3))] * 2)},
+        {"batch_dims": 1},
+    ),
     "unsqueeze": ("Unsqueeze", {"axes": np.array([1, 5])}, {}),
     "identity": ("Identity", {}, {}),
     "cast": ("Cast", {}, {"to": onnx.TensorProto.FLOAT}),

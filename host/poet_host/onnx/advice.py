@@ -25,7 +25,7 @@ _OPERATORS: dict[str, tuple[str, ...]] = {
         *("ReduceL1", "ReduceSumSquare"),
     ),
     "single elements cannot be read or written: use Slice and Concat": (
-        *("GatherElements", "GatherND", "ScatterElements", "ScatterND"),
+        *("GatherElements", "ScatterElements", "ScatterND"),
     ),
     "the exporter wrote this operator for positions, sizes or types that depend on the data: "
     "compute them from fixed sizes": OF_SIZES,

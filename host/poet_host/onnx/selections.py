@@ -7,6 +7,7 @@ indices.
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from math import inf, prod
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,34 @@ def _gather(node: ImportedNode) -> Tensor | Deferred:
     axis = node.attribute("axis", 0)
     if node.is_tensor(1):
         return _embedded(node, axis)
-    x, chosen = node.unpadded(0), node.constant(1).value
+    return _chosen(node, node.unpadded(0), axis, node.constant(1).value)
+
+
+def _gather_nd(node: ImportedNode) -> Tensor | Deferred:
+    """Select by indices of several axes, as Gather does by those of the joined axes."""
+    x, chosen, batch = node.tensor(0), node.constant(1).value, node.attribute("batch_dims", 0)
+    rows = chosen.reshape(-1, *chosen.shape[batch:])
+    if (rows != rows[:1]).any():
+        raise Unsupported(
+            "the node selects other elements of each sample: select the same ones of all samples"
+        )
+    chosen, end = rows[0], batch + chosen.shape[-1]
+    sizes = x.shape[batch:end]
+    limits = np.array(sizes)
+    if (chosen >= limits).any() or (chosen < -limits).any():
+        raise Unsupported(
+            f"some of the indices {chosen.tolist()} are out of range for axes of the sizes "
+            f"{[*sizes]}: correct the indices in the model"
+        )
+    places = np.ravel_multi_index(tuple(np.moveaxis(chosen % limits, -1, 0)), sizes)
+    joined = Tensor(x.name, (*x.shape[:batch], prod(sizes), *x.shape[end:]))
+    return _chosen(node, deferred(joined), batch, np.asarray(places))
+
+
+def _chosen(
+    node: ImportedNode, x: Deferred, axis: int, chosen: np.ndarray[Any, Any]
+) -> Tensor | Deferred:
+    """Return the elements of `x` along one axis that the indices `chosen` name."""
     axis = axis_of(axis, len(x.shape))
     size = x.shape[axis]
     if (chosen >= size).any() or (chosen < -size).any():
@@ -44,11 +72,11 @@ def _gather(node: ImportedNode) -> Tensor | Deferred:
     runs = _runs(indices)
     padding = padding_of(node.onnx.proto)
     if len(runs) > _MOST_RUNS or padding in indices:
-        part = _looked_up(node, node.tensor(0), axis, indices, padding)
+        part = _looked_up(node, node.materialise(x), axis, indices, padding)
     elif len(runs) == 1 and indices[-1] - indices[0] == len(indices) - 1:
         part = _part(node, x, axis, indices[0], indices[-1] + 1)
     else:
-        part = deferred(_picked(node, node.tensor(0), axis, indices))
+        part = deferred(_picked(node, node.materialise(x), axis, indices))
     if chosen.ndim == 0:
         return without(part, {axis})
     made = node.materialise(part, node.helper_name("picked"))
@@ -255,6 +283,7 @@ def _padded_with(node: ImportedNode, filling: float, pads: list[list[int]]) -> D
 
 SELECTION_RULES: dict[str, Rule] = {
     "Gather": _gather,
+    "GatherND": _gather_nd,
     "Pad": _pad,
     "SequenceAt": _sequence_at,
     "Slice": _slice,

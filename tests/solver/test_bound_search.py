@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from poet_host.plan.problem import Problem
+from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.solver.bound_search import BoundSearch, Learnt, first_bound
 from poet_host.solver.feasibility import least_ram_bytes
 from poet_host.solver.models import conflicts, stage_model
@@ -130,3 +130,23 @@ def test_the_best_plan_obeys_any_conflict_of_some_stages_and_strict_nodes(block:
             assert found.objective <= best.energy_uj * (1 + 1e-6), problem.graph.name
             binding += found.objective > before * (1 + 1e-6)
     assert binding > 0
+
+
+def test_the_bound_counts_recomputations_that_a_stage_must_repeat() -> None:
+    """b needs f and h. While h is computed, RAM has no room for f."""
+    rows = [
+        ("x", (), 1, 0, 1.0), ("f", (0,), 5, 0, 100.0), ("a", (1,), 1, 0, 1.0),
+        ("h", (2,), 1, 6, 1.0), ("b", (1, 3), 1, 0, 1.0), ("z", (), 1, 9, 1.0),
+        ("t", (4, 5), 1, 0, 1.0),
+    ]  # fmt: skip
+    nodes = tuple(
+        CostNode(name, inputs, size, 1.0, energy, workspace_bytes=workspace)
+        for name, inputs, size, workspace, energy in rows
+    )
+    problem = Problem(CostGraph("repeats f", nodes, storage=False), 10)
+    best = cheapest(problem)
+    assert best is not None
+    assert best.energy_uj > 400  # f is computed twice in the stages of b and of t
+    found = collected(BoundSearch(task_of(problem), Channel(print, lambda: False)))
+    assert any(conflict.once for conflict in found["learnt"][-1].conflicts)
+    assert max(found["bound"]) == pytest.approx(best.energy_uj, rel=1e-6)

@@ -45,9 +45,10 @@ class RepairSearch(Search):
         ends_at = now_s() + self.task.left_s * self.policy.repair_time_share
         faulty: set[int] = set()
         margin = self.policy.repair_margin
+        repeats: set[tuple[int, int]] = set()
         model = self.neighbourhood_model(events)
         while model is not None and now_s() < ends_at and not self.is_over:
-            values = solution.values_of(model, events)
+            values = solution.values_of(model, events, repeats)
             violated = solution.violated_stages(model, values)
             if not violated:
                 new = conflicts.violated_sets(model, values)
@@ -58,7 +59,7 @@ class RepairSearch(Search):
                 model = self.neighbourhood_model(events)
                 if model is None:
                     break
-                values = solution.values_of(model, events)
+                values = solution.values_of(model, events, repeats)
             faulty |= violated
             last = len(model.stages) - 1
             around = (range(max(0, k - margin), min(k + margin, last) + 1) for k in faulty)
@@ -72,6 +73,7 @@ class RepairSearch(Search):
                 return None
             else:
                 events = tidy(self.task.padded, solution.events(model, result.values))
+                repeats = solution.repeated(model, result.values)
         return events
 
     @property

@@ -106,6 +106,12 @@ def test_the_best_plan_obeys_the_model_and_every_conflict(block: int) -> None:
         model = model_of(problem, for_conflicts=True)
         values = solution.values_of(model, events)
         assert cost_uj(model.program, values) <= best.energy_uj * (1 + 1e-9)
+        for _ in range(ROUNDS):
+            new = conflicts.violated_sets(model, values)
+            for conflict in new:
+                assert conflict.once
+                assert conflicts.forbid(model, conflict)
+            values = solution.values_of(model, events)
         assert not conflicts.violated_sets(model, values), problem.graph.name
         learned += _learn(model)
         values = solution.values_of(model, events)
@@ -149,9 +155,10 @@ def any_conflict(
     kept = frozenset(i for i in sorted(computed & stage.used.keys()) if rng.random() < 0.7)
     outside = {i for j in computed for i in problem.graph.nodes[j].inputs} - computed
     passing = frozenset(i for i in sorted(outside) if rng.random() < 0.5)
+    once = frozenset(i for i in sorted(computed) if rng.random() < rng.choice((0.0, 0.5, 1.0)))
     modes = Modes(problem.graph)
-    peak = conflicts._least_peak(modes, computed, kept, passing, problem.ram_bytes)
-    return conflicts.Conflict(index, computed, kept, passing, peak)
+    peak = conflicts._least_peak(modes, computed, kept, passing, problem.ram_bytes, once)
+    return conflicts.Conflict(index, computed, kept, passing, once, peak)
 
 
 def there_when_the_stage_begins() -> Problem:

@@ -67,10 +67,23 @@ def _again(model: StageModel, stage: Stage, values: Values, j: int) -> Event:
     return Event("compute", way.node, way.mode)
 
 
-def values_of(model: StageModel, events: Sequence[Event]) -> Values:
+def repeated(model: StageModel, values: Values) -> set[tuple[int, int]]:
+    """Return the recomputations that a solution repeats within a stage, as (stage, node)."""
+    return {
+        (index, i)
+        for index, stage in enumerate(model.stages)
+        for i, column in stage.repeated.items()
+        if values[column] > 0.5
+    }
+
+
+def values_of(
+    model: StageModel, events: Sequence[Event], repeats: Set[tuple[int, int]] = frozenset()
+) -> Values:
     """Return the values that the variables of a model have in a plan.
 
-    The values are a solution if the model offers the recomputations of the plan.
+    The values are a solution if the model offers the recomputations of the plan. `repeats`: the
+    (stage, node) of recomputations that count as repeated, although the events make them once.
     """
     values = np.zeros(len(model.program.cost))
     firsts, effects = model.modes.firsts(events), model.modes.given.effects
@@ -86,7 +99,7 @@ def values_of(model: StageModel, events: Sequence[Event]) -> Values:
     for k, y in model.commits.items():
         values[y] = float(k not in stored)
     by_stage = _by_stage(model.modes.given, events)
-    for stage, done in zip(model.stages, by_stage, strict=True):
+    for index, (stage, done) in enumerate(zip(model.stages, by_stage, strict=True)):
         if stage.operator is not None:
             _set_mode(model, stage, values, firsts[stage.operator], done.in_ram)
         for i, column in stage.used.items():
@@ -102,6 +115,9 @@ def values_of(model: StageModel, events: Sequence[Event]) -> Values:
             created_by = stage.paged.get(i) if is_paged else stage.computed.get(i)
             if created_by is not None:
                 values[created_by] = 1.0
+            if i in stage.repeated:
+                is_repeated = i in done.repeated or (index, i) in repeats
+                values[stage.repeated[i]] = float(is_repeated and not is_paged)
             if i in stage.ways and not is_paged:
                 values[stage.ways[i][model.modes.way_of(i, done.recomputed[i])]] = 1.0
     for gap in model.gaps:
@@ -143,8 +159,8 @@ def overhead_by_stage(model: StageModel, values: Values) -> list[float]:
     spent = []
     for stage in model.stages:
         ways = [column for columns in stage.ways.values() for column in columns]
-        made = [*stage.computed.values(), *stage.paged.values()]
-        columns = [*made, *ways, *stage.modes.values()]
+        again = [*stage.computed.values(), *stage.repeated.values(), *ways]
+        columns = [*again, *stage.paged.values(), *stage.modes.values()]
         least = min((costs[x] for x in stage.modes.values()), default=0.0)
         spent.append(max(0.0, float(sum(costs[c] * values[c] for c in columns) - least)))
     return spent if any(spent) else [1.0] * len(spent)
@@ -169,7 +185,7 @@ def neighbourhood(model: StageModel, values: Values, window: Iterable[int]) -> P
     tensors: set[int] = set()
     for stage in (model.stages[index] for index in window):
         free.update(stage.before.values(), stage.used.values(), stage.modes.values())
-        free.update(stage.computed.values(), stage.paged.values())
+        free.update(stage.computed.values(), stage.repeated.values(), stage.paged.values())
         free.update(column for columns in stage.ways.values() for column in columns)
         inputs = () if stage.operator is None else nodes[stage.operator].all_inputs
         again = [i for i, column in stage.computed.items() if values[column] > 0.5]
@@ -189,6 +205,7 @@ class _StageEvents(NamedTuple):
 
     recomputed: dict[int, Event]  # by node, the first event of the stage that recomputes it in RAM
     paged: set[int]  # tensors that are paged in
+    repeated: set[int]  # nodes that are recomputed more than once
     in_ram: set[int]  # tensors in RAM while the operator runs
 
 
@@ -205,6 +222,7 @@ def _by_stage(graph: CostGraph, events: Sequence[Event]) -> Iterator[_StageEvent
     following = 0  # index of the stage in `operators`
     recomputed: dict[int, Event] = {}
     paged: set[int] = set()
+    repeated: set[int] = set()
     contents = Contents(graph)
     ram, before = contents.ram, set(contents.ram)
     for event in events:
@@ -217,6 +235,8 @@ def _by_stage(graph: CostGraph, events: Sequence[Event]) -> Iterator[_StageEvent
         takes = {place.node: place.takes for place in effect.places}
         first = {stage_of[i]: i for i in (*takes, *effect.stores) if stage_of[i] >= following}
         for i in (i for i in takes if stage_of[i] < following):
+            if i in recomputed:
+                repeated.add(i)
             recomputed.setdefault(i, event)
             ram.discard(takes[i])
             ram.add(i)
@@ -225,7 +245,7 @@ def _by_stage(graph: CostGraph, events: Sequence[Event]) -> Iterator[_StageEvent
             waiting = first.get(stage, -1)
             needed = _needed(graph, takes.get(waiting), recomputed, paged, ram)
             now = {j: recomputed.pop(j) for j in needed & recomputed.keys()}
-            yield _StageEvents(now, needed & paged, (before | needed) & ram)
+            yield _StageEvents(now, needed & paged, repeated & needed, (before | needed) & ram)
             paged -= needed
             before |= needed
             if waiting in takes:
@@ -233,14 +253,14 @@ def _by_stage(graph: CostGraph, events: Sequence[Event]) -> Iterator[_StageEvent
                 ram.add(waiting)
                 before.add(waiting)
         if last in first:
-            yield _StageEvents(recomputed, paged, set(ram))
-            recomputed, paged, following = {}, set(), last + 1
+            yield _StageEvents(recomputed, paged, repeated, set(ram))
+            recomputed, paged, repeated, following = {}, set(), set(), last + 1
             contents.change(effect)
             before = set(ram)
     for _ in range(following, len(operators)):
-        yield _StageEvents({}, set(), before & ram)
+        yield _StageEvents({}, set(), set(), before & ram)
     if graph.starting or not graph.storage:
-        yield _StageEvents(recomputed, paged, set(ram))
+        yield _StageEvents(recomputed, paged, repeated, set(ram))
 
 
 def _needed(

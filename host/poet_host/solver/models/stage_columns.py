@@ -21,6 +21,7 @@ class Stage:
     modes: Columns = field(default_factory=dict)  # x, by mode; empty for a node without modes
     ways: dict[int, list[int]] = field(default_factory=dict)  # R_tiw, by index of Modes.ways[i]
     after: Columns = field(default_factory=dict)  # V; ALWAYS_IN_RAM and U where these are the same
+    repeated: Columns = field(default_factory=dict)  # W, see conflicts.py
     may_repeat: bool = False  # whether the stage may drop a tensor and create it again
 
     def may_create(self, i: int) -> bool:

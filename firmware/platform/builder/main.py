@@ -19,9 +19,10 @@ sys.path.insert(0, str(FIRMWARE.parent / "host"))
 from poet_host.firmware_build.ledger import ledger_text, memory_ledger  # noqa: E402
 from poet_host.firmware_build.recipe import recipe  # noqa: E402
 
-made = recipe(env["BOARD"])
-prefix = made.compiler.removesuffix("gcc")
 is_own = Path(env.subst("$PROJECT_SRC_DIR")).resolve() == FIRMWARE
+# A package states its kernels itself.
+made = recipe(env["BOARD"], None if is_own else ())
+prefix = made.compiler.removesuffix("gcc")
 
 env.Replace(
     AR=prefix + "gcc-ar",

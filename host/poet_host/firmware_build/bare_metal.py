@@ -15,8 +15,8 @@ def build_firmware(board: str, kernels: Collection[str] | None = None) -> Path:
     Raises BadInput for a board without a bare-metal port, and PoetError if the cross compiler is
     missing or fails.
     """
-    masks = {} if kernels is None else isa.kernel_masks(kernels)
-    made = recipe(board, [f"{name}={value}" for name, value in masks.items()])
+    masks = None if kernels is None else isa.kernel_masks(kernels)
+    made = recipe(board, masks and [f"{name}={value}" for name, value in masks.items()])
     compiler = find_compiler(made)
     include = [f"-I{folder}" for folder in made.include]
     return compiled(

@@ -61,8 +61,8 @@ def simulated_boards() -> list[str]:
     return sorted(path.parent.name for path in resource("boards").glob("*/chip.toml"))
 
 
-def recipe(board: str, defines: Sequence[str] = ()) -> Recipe:
-    """Return the recipe of a board. Macros (`NAME=value`) replace those of the standard image.
+def recipe(board: str, defines: Sequence[str] | None = None) -> Recipe:
+    """Return the recipe of a board, with macros (`NAME=value`). None: those of the standard image.
 
     Raises BadInput if the board has no bare-metal port.
     """
@@ -81,7 +81,7 @@ def recipe(board: str, defines: Sequence[str] = ()) -> Recipe:
     def paths(names: list[str]) -> tuple[Path, ...]:
         return tuple(firmware / name.format(chip=chip) for name in names)
 
-    defines = defines or table["standard"].get(chip, ())
+    defines = table["standard"].get(chip, ()) if defines is None else defines
     optimise = table["optimise"] | table["optimise_chip"].get(chip, {})
     return Recipe(
         board,

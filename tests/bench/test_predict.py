@@ -44,5 +44,5 @@ def test_a_profile_of_others_has_nothing_of_the_model() -> None:
 
 def test_models_are_held_out() -> None:
     assert set(CALIBRATING) < set(FITTED)
-    assert {model for _, model, _ in CASES} == set(MODELS)
+    assert {model for _, model, *_ in CASES} == set(MODELS)
     assert set(MODELS) - set(FITTED)

@@ -29,7 +29,7 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 4601, "reference": 1311, "onnx": 4834, "device": 1475, "firmware_build": 1565,
+    "graph": 4601, "reference": 1311, "onnx": 4834, "device": 1475, "firmware_build": 1567,
     "sim": 1565, "profile": 1077, "packing": 378, "plan": 3777, "stream": 2070, "solver": 6569,
     "baselines": 1906, "schedule": 2837, "data": 1891, "card": 1934, "run": 2080, "check": 829,
     "view": 1421, "compare": 470, "package": 1314, "api": 2411, "cli": 3656,

@@ -15,8 +15,10 @@ def build_firmware(board: str, kernels: Collection[str] | None = None) -> Path:
     Raises BadInput for a board without a bare-metal port, and PoetError if the cross compiler is
     missing or fails.
     """
-    masks = None if kernels is None else isa.kernel_masks(kernels)
-    made = recipe(board, masks and [f"{name}={value}" for name, value in masks.items()])
+    masks = None
+    if kernels is not None:
+        masks = [f"{name}={value}" for name, value in isa.kernel_masks(kernels).items()]
+    made = recipe(board, masks)
     compiler = find_compiler(made)
     include = [f"-I{folder}" for folder in made.include]
     return compiled(

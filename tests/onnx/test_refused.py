@@ -175,6 +175,14 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         with_gain("Gather", IMAGE, {"i": np.zeros(0, np.int64)}, axis=1),
         r"\(Gather\): ",
     ),
+    "no points": (
+        with_gain("GatherND", IMAGE, {"i": np.zeros((2, 0, 2), np.int64)}, batch_dims=1),
+        r"\(GatherND\): .*selects nothing",
+    ),
+    "points that are not there": (
+        with_gain("GatherND", IMAGE, {"i": np.array([[[0, 9]]] * 2)}, batch_dims=1),
+        r"9.* \[4, 8\]",
+    ),
     "parts of nothing": (parted({"n": np.array(0)}, 0), r"4 .*\[0\]"),
     "parts that make no whole": (parted({"n": np.array([1, 2])}, 0), r"4 .*\[1, 2\]"),
     "a split that leaves some over": (

@@ -4,6 +4,7 @@ Elements that training looks up in a table are rows that tokens select. Tokens a
 indices.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from math import inf, prod
@@ -32,22 +33,17 @@ def _gather(node: ImportedNode) -> Tensor | Deferred:
 def _gather_nd(node: ImportedNode) -> Tensor | Deferred:
     """Select by indices of several axes, as Gather does by those of the joined axes."""
     x, chosen, batch = node.tensor(0), node.constant(1).value, node.attribute("batch_dims", 0)
+    end = batch + chosen.shape[-1]
+    sizes = x.shape[batch:end]
+    chosen = _in_range(chosen, sizes, f"axes of the sizes {[*sizes]}")
     rows = chosen.reshape(-1, *chosen.shape[batch:])
     if (rows != rows[:1]).any():
         raise Unsupported(
             "the node selects other elements of each sample: select the same ones of all samples"
         )
-    chosen, end = rows[0], batch + chosen.shape[-1]
-    sizes = x.shape[batch:end]
-    limits = np.array(sizes)
-    if (chosen >= limits).any() or (chosen < -limits).any():
-        raise Unsupported(
-            f"some of the indices {chosen.tolist()} are out of range for axes of the sizes "
-            f"{[*sizes]}: correct the indices in the model"
-        )
-    places = np.ravel_multi_index(tuple(np.moveaxis(chosen % limits, -1, 0)), sizes)
+    places = np.asarray(np.ravel_multi_index(tuple(np.moveaxis(rows[0], -1, 0)), sizes))
     joined = Tensor(x.name, (*x.shape[:batch], prod(sizes), *x.shape[end:]))
-    return _chosen(node, deferred(joined), batch, np.asarray(places))
+    return _chosen(node, deferred(joined), batch, places)
 
 
 def _chosen(
@@ -56,17 +52,8 @@ def _chosen(
     """Return the elements of `x` along one axis that the indices `chosen` name."""
     axis = axis_of(axis, len(x.shape))
     size = x.shape[axis]
-    if (chosen >= size).any() or (chosen < -size).any():
-        raise Unsupported(
-            f"some of the indices {chosen.tolist()} are out of range for an axis of size {size}: "
-            "correct the indices in the model"
-        )
-    if not chosen.size:
-        raise Unsupported(
-            "the node selects nothing, because its list of indices is empty: remove the node from "
-            "the model"
-        )
-    indices = [int(index) % size for index in chosen.reshape(-1)]
+    chosen = _in_range(chosen, size, f"an axis of size {size}")
+    indices = [int(index) for index in chosen.reshape(-1)]
     if len({*indices}) == 1 and _is_only_added(node):  # the addition repeats the element
         indices, chosen = indices[:1], chosen.reshape(-1)[:1].reshape((1,) * chosen.ndim)
     runs = _runs(indices)
@@ -81,6 +68,24 @@ def _chosen(
         return without(part, {axis})
     made = node.materialise(part, node.helper_name("picked"))
     return Tensor(made.name, (*made.shape[:axis], *chosen.shape, *made.shape[axis + 1 :]))
+
+
+def _in_range(
+    chosen: np.ndarray[Any, Any], sizes: int | Sequence[int], where: str
+) -> np.ndarray[Any, Any]:
+    """Return the indices, those below 0 counted from the beginning, if all are in range."""
+    limits = np.array(sizes)
+    if (chosen >= limits).any() or (chosen < -limits).any():
+        raise Unsupported(
+            f"some of the indices {chosen.tolist()} are out of range for {where}: correct the "
+            "indices in the model"
+        )
+    if not chosen.size:
+        raise Unsupported(
+            "the node selects nothing, because its list of indices is empty: remove the node from "
+            "the model"
+        )
+    return np.asarray(chosen % limits)
 
 
 def _embedded(node: ImportedNode, axis: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
     rank = {TESTS / name: i for i, name in enumerate(LONG)}
     items.sort(key=lambda item: rank.get(item.path, len(LONG)))
+
+
+@pytest.fixture(autouse=True)
+def _same_random_numbers() -> None:
+    """A test draws the same numbers from PyTorch, whichever tests ran before it."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture

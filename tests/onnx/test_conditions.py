@@ -35,7 +35,7 @@ class Conditions(nn.Module):
 
 
 def test_conditions_learn_as_in_pytorch() -> None:
-    graph = learns_as_in_pytorch(Conditions(), torch.randn(4, 6))
+    graph = learns_as_in_pytorch(Conditions(), torch.randn(4, 6), rate=0.02)
     assert not any(node.updates and node.updates.startswith("c.") for node in graph)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import helper
 from poet_host.errors import BadInput
 from poet_host.graph.operators import OPERATORS
@@ -13,7 +14,6 @@ from support.functions import FUNCTIONS
 from support.onnx_judge import (
     GAIN,
     IMAGE,
-    RNG,
     answers,
     imported,
     random,
@@ -370,7 +370,7 @@ def test_a_mask_that_hides_the_future_makes_softmax_causal(how: str) -> None:
 def test_embeddings() -> None:
     node = helper.make_node("Gather", ["table", "x"], ["y"])
     data = model([node], (3, 5), {"table": random(7, 4)}, dtype=onnx.TensorProto.INT64)
-    tokens = RNG.integers(0, 7, (3, 5)).astype(np.int32)
+    tokens = torch.randint(7, (3, 5), dtype=torch.int32).numpy()
     graph = same_as_runtime(data, tokens)
     assert graph[graph.data].dtype == "int32"
     assert [node.name for node in graph.trainable] == ["table"]

@@ -19,7 +19,6 @@ from poet_host.run.evaluate import accuracy
 from poet_host.schedule.schedule import Schedule, parse
 from support.onnx_judge import (
     IMAGE,
-    RNG,
     answers,
     by_runtime,
     imported,
@@ -289,7 +288,7 @@ def test_a_table_that_embeds_and_classifies_is_one_parameter() -> None:
         helper.make_node("MatMul", ["words", "turned"], ["y"]),
     ]
     data = model(nodes, (3, 5), {"table": random(7, 4)}, dtype=onnx.TensorProto.INT64)
-    graph = same_as_runtime(data, RNG.integers(0, 7, (3, 5)).astype(np.int32))
+    graph = same_as_runtime(data, torch.randint(7, (3, 5), dtype=torch.int32).numpy())
     assert [node.name for node in graph.trainable] == ["table"]
     assert imported(data, loss="cross-entropy")["label"].shape == (3, 5)
 
@@ -383,7 +382,7 @@ def test_a_model_may_flatten_its_tokens() -> None:
     shapes = {"rows": np.array([-1, 4]), "back": np.array([-1, 5, 3])}
     data = model(nodes, ("n", 5), {**constants, **shapes}, dtype=onnx.TensorProto.INT64)
     graph = imported(data, loss="cross-entropy", batch=3)
-    x = RNG.integers(0, 7, (4, 5)).astype(np.int32)  # more than a batch
+    x = torch.randint(7, (4, 5), dtype=torch.int32).numpy()  # more than a batch
     found = logits(graph, start_values(graph, 0), x).reshape(4, 5, 3)
     assert np.allclose(found, by_runtime(data, x), atol=1e-5)
     best = found.argmax(-1)

@@ -325,8 +325,9 @@ def test_both_apps_train_a_model(
     with pytest.raises(PoetError, match=r"board 1 .*no board"):
         server.call(Direct([]), SimpleNamespace(run_config=config))
     server.call(Direct([]), SimpleNamespace(run_config={**config, "rounds": 1, "least": 2}))
-    with pytest.raises(BadInput, match="rounds"):
-        server.call(Direct([]), SimpleNamespace(run_config={}))
+    for wrong in ({}, {"rounds": 0}, {**config, "local-steps": "many"}):
+        with pytest.raises(BadInput, match="steps" if "boards" in wrong else "rounds"):
+            server.call(Direct([]), SimpleNamespace(run_config=wrong))
 
 
 def test_nothing_waits_without_limit() -> None:

@@ -18,7 +18,7 @@ PIECE_BYTES = 200  # that a request carries: `packet` in device.c
 class Device:
     """A process of device.c with its package, as a context manager."""
 
-    def __init__(self, program: Sequence[str | Path], package: Path) -> None:
+    def __init__(self, program: Sequence[str | Path], package: str | Path) -> None:
         self.package = poet.load_package(package)
         self._pipe = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 

@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
         if name in api.__all__:
             value = getattr(api, name)
             checked = import_module(".api.inputs", __name__).checked
-            return checked(value) if isfunction(value) else value
+            return checked(value, name) if isfunction(value) else value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

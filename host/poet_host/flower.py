@@ -59,7 +59,7 @@ def client_app(
     and optionally the `storage` of a board that runs on this computer. `defaults` are used where it
     names none. `data` may also be a function of these values. `answer` trains in place of
     train_round, for a device that is not a board of poet-host: a function of `node`, `arrays` and
-    `settings`. `mods`: see Flower.
+    `settings`, which returns what train_round returns, with the same metrics. `mods`: see Flower.
 
     Each training message must contain the arrays, and `local-steps` in its config or in the run's.
     Raises BadInput if Flower is not installed.
@@ -131,8 +131,9 @@ def server_app(
     @app.main()  # type: ignore[untyped-decorator]
     def main(grid: Any, context: Any) -> None:
         asked = {name: context.run_config.get(name, value) for name, value in options.items()}
-        if missing := [name for name in ("rounds", "local-steps", "boards") if not asked[name]]:
-            raise BadInput(f"`{missing[0]}` is missing: add it to the config of the run")
+        for name in ("rounds", "local-steps", "boards"):
+            if not isinstance(asked[name], int) or asked[name] < 1:
+                raise BadInput(f"`{name}` is {asked[name]!r}: name a number from 1 on for the run")
         graph = model if isinstance(model, Graph) else load(model)
         if not isinstance(graph, Graph):
             raise BadInput(f"model {model}: a cost graph cannot be trained: name a model")
@@ -363,8 +364,7 @@ class Fleet:
 
 def _line(row: Mapping[str, Any]) -> str:
     """Return what a round prints of a board, or of the new weights."""
-    right = row["accuracy"]
-    accuracy = "" if right is None else f"accuracy {right:.1%}, "
+    accuracy = "" if row["accuracy"] is None else f"accuracy {row['accuracy']:.1%}, "
     if "round" in row:
         return f"round {row['round']}: {accuracy}weights sha256 {row['sha256']}"
     return (

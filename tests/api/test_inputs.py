@@ -204,6 +204,7 @@ OPTIMIZER = torch.optim.SGD(MODULE.parameters())
         (lambda: poet.load(torch.nn.Linear, TX), "type"),
         (lambda: poet.load(MODULE, TX, optimizer=OPTIMIZER), "`optimizer` must be text"),
         (lambda: poet.load(MODULE, TX, train=MODULE.state_dict()), "`train` must be text"),
+        (lambda: poet.load_package(3), "poet.load_package: `folder` must be text or a path"),  # type: ignore[arg-type]
         (lambda: poet.load(MODULE, TX, batch=2.5), "`batch` must be a whole number"),
         (lambda: poet.load(MODULE, TX, lr="0.1"), "`lr` must be a number"),
         (lambda: poet.load(MODULE), "example"),

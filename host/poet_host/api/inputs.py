@@ -289,12 +289,12 @@ def as_weights(weights: Weights | str | Path, graph: Graph) -> Weights:
     return {name: as_array(value, f"weights: {name}") for name, value in weights.items()}
 
 
-def checked(function: Callable[P, R]) -> Callable[P, R]:
+def checked(function: Callable[P, R], name: str | None = None) -> Callable[P, R]:
     """Decorate a function: raise BadInput for an argument that does not fit its type annotation.
 
-    NumPy scalars are converted to Python numbers before the function is called.
+    NumPy scalars become Python numbers. `name`: that in the API (None: the function's own).
     """
-    name = f"poet.{function.__qualname__}"
+    name = f"poet.{name or function.__qualname__}"
     signature = inspect.signature(function)
 
     @wraps(function)

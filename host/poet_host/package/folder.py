@@ -126,9 +126,9 @@ def write(packaged: Packaged, kind: str, folder: Path) -> dict[str, Any]:
     return stated
 
 
-def load(folder: Path) -> Packaged:
+def load(folder: str | Path) -> Packaged:
     """Return the package in a folder that `write` wrote. Raises BadInput for any other folder."""
-    stated = _stated(folder)
+    stated = _stated(folder := Path(folder))
     name = stated["name"]
     for path in (_schedule_file(name), _weights_file(name)):
         if not (folder / path).is_file() or _sum_of(folder / path) != stated["files"].get(path):

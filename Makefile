@@ -310,7 +310,8 @@ wheel: $(VENV)/dev.stamp
 	$(BIN)/python -m build --outdir dist
 
 # With OPTIONS=--try it builds and tries the archives in any case.
-release: $(VENV)/dev.stamp
+release: $(VENV)/dev.stamp $(VENV)/docs.stamp
+	$(PIP) install --quiet --no-deps --editable .  # with the version that CHANGELOG.md begins with
 	$(BIN)/python -m bench.release $(OPTIONS)
 
 clean:

@@ -16,7 +16,6 @@ import sys
 import tarfile
 import tempfile
 import time
-import tomllib
 import venv
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,9 +27,9 @@ from poet_host.package.library import library_files
 from .artefacts import Failed, run, write_bill, write_images, write_libraries
 from .commits import BOARDS, PLANNER, ROOT, boards_commit, git, last_commit, planner_commit, stated
 
-MANIFESTS = ("firmware/library.json", "firmware/platform/platform.json")
 REPORT = "schedules/paper/REPORT.md"
-HEADING = re.compile(r"^## (\S+)(?: \((.*)\))?$", re.MULTILINE)
+HEADING = re.compile(r"^## .*$", re.MULTILINE)
+RELEASE = re.compile(r"^## (\d+\.\d+\.\d+) \((\d{4}-\d\d-\d\d)\)$", re.MULTILINE)
 NAMED_COMMIT = re.compile(r"\b[Cc]ommit `?([0-9a-f]{7,40})\b")
 DEMO_WEIGHTS = "a559e0d761f41cd3"  # the first digits of the SHA-256 of the demo's weights
 # What the results in bench/RESULTS-NAME.md depend on.
@@ -46,8 +45,9 @@ DEPENDENCIES = {
 
 
 def version_of(root: Path = ROOT) -> str:
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return str(project["version"])
+    """Return the newest release that CHANGELOG.md names, as pyproject.toml does."""
+    found = RELEASE.search((root / "CHANGELOG.md").read_text(encoding="utf-8"))
+    return found[1] if found else "unknown"
 
 
 def refusals(root: Path = ROOT) -> Iterator[str]:
@@ -56,17 +56,12 @@ def refusals(root: Path = ROOT) -> Iterator[str]:
     if changed := [line.split(maxsplit=1)[1] for line in status]:
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         yield f"Files are not as in HEAD: {', '.join(changed[:3])}{more}. Commit or remove them."
-    version = version_of(root)
     heading = HEADING.search((root / "CHANGELOG.md").read_text(encoding="utf-8"))
-    if heading is None or heading[1] != version:
-        top = heading[1] if heading else "nothing"
-        yield f"pyproject.toml has version {version}, but CHANGELOG.md begins with {top}."
-    elif heading[2] == "unreleased":
-        yield f"CHANGELOG.md says that {version} is unreleased: write the date instead."
-    for name in MANIFESTS:
-        other = json.loads((root / name).read_text(encoding="utf-8"))["version"]
-        if other != version:
-            yield f"{name} has version {other}, but pyproject.toml has {version}."
+    top = heading[0] if heading else "no heading"
+    if not RELEASE.fullmatch(top):
+        yield f"CHANGELOG.md begins with `{top}`: write `## VERSION (DATE)`."
+        return
+    version = version_of(root)
     if f"v{version}" not in git(root, "tag", "--points-at", "HEAD").split():
         yield f"HEAD does not have the tag v{version}: run `git tag v{version}`."
     found = stated((root / REPORT).read_text(encoding="utf-8"))

@@ -76,8 +76,8 @@ def report(found: Found, scope: Scope, drawn: Iterable[Figure]) -> str:
         f"was better than poet, and stopped at a gap of {percent(GAP, 1)} %"
     )
     about = (
-        f"{datetime.now(UTC):%Y-%m-%d}, `{scope.command}`, poet-host {version('poet-host')}, HiGHS "
-        f"{version('highspy')}, {cores()} processor cores. {len(found)} points, {planned} plans. "
+        f"{datetime.now(UTC):%Y-%m-%d}, `{scope.command}`, HiGHS {version('highspy')}, "
+        f"{cores()} processor cores. {len(found)} points, {planned} plans. "
         f"Solving was limited to {limits}. {statement()}"
     )
     load = os.getloadavg()[1]

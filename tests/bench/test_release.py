@@ -2,29 +2,32 @@
 
 import json
 import random
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from poet_host.package.kinds import library_json
 from support.compiler import compiler
 from support.repository import commit, git
 
 from bench import artefacts, release
 from bench.commits import ROOT, statement
 
-REPORT, LIBRARY = release.REPORT, release.MANIFESTS[0]
+REPORT = release.REPORT
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A repository whose HEAD is a release."""
     git(tmp_path, "init", "--quiet")
-    commit(tmp_path, "pyproject.toml", '[project]\nname = "p"\nversion = "1.2.3"\n')
-    commit(tmp_path, "CHANGELOG.md", "# Changelog\n\n## 1.2.3 (2026-12-01)\n\n## 1.2.2 (old)\n")
-    for name in release.MANIFESTS:
-        commit(tmp_path, name, '{"version": "1.2.3"}')
+    commit(tmp_path, "pyproject.toml", '[project]\nname = "p"\n')
+    headings = "## 1.2.3 (2026-12-01)\n\n## 1.2.2 (2026-11-01)\n"
+    commit(tmp_path, "CHANGELOG.md", f"# Changelog\n\n{headings}")
     for name in ("firmware/src/store.c", "boards/b/board.toml"):
         commit(tmp_path, name, "1")
     commit(tmp_path, "host/poet_host/solver/solve.py", "1")
@@ -48,11 +51,9 @@ def test_a_release_is_not_refused(root: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "named"),
     [
-        ("pyproject.toml", '[project]\nversion = "1.2.2"\n', ("1.2.2", "CHANGELOG.md")),
-        ("CHANGELOG.md", "# Changelog\n\n## 1.3.0 (2026-12-02)\n", ("1.3.0", "1.2.3")),
-        ("CHANGELOG.md", "# Changelog\n", ("CHANGELOG.md", "nothing")),
-        ("CHANGELOG.md", "# C\n\n## 1.2.3 (unreleased)\n", ("CHANGELOG.md", "unreleased")),
-        (LIBRARY, '{"version": "1.2.2"}', (LIBRARY, "1.2.2")),
+        ("CHANGELOG.md", "# Changelog\n\n## 1.3.0 (2026-12-02)\n", ("v1.3.0",)),
+        ("CHANGELOG.md", "# Changelog\n", ("CHANGELOG.md", "no heading")),
+        ("CHANGELOG.md", "# C\n\n## Unreleased\n\n## 1.2.3 (2026-12-01)\n", ("Unreleased",)),
         (REPORT, "# Report\n", (REPORT, "make paper")),
         ("host/poet_host/plan/plan.py", "1", (REPORT, "planner")),
         ("boards/b/chip.toml", "1", (REPORT, "boards")),
@@ -63,7 +64,7 @@ def test_a_change_is_refused(root: Path, name: str, text: str, named: tuple[str,
     git(root, "tag", "--force", "v1.2.2")
     found = tagged(root)
     assert all(word in found[0] for word in named), found
-    assert len(found) == 1 + (len(release.MANIFESTS) if name == "pyproject.toml" else 0)
+    assert len(found) == 1
 
 
 def test_a_changed_file_is_refused(root: Path) -> None:
@@ -94,9 +95,15 @@ def test_results_of_an_older_commit_are_a_warning(root: Path) -> None:
     assert len(list(release.stale_results(root))) == 1
 
 
-def test_all_manifests_have_the_version() -> None:
-    versions = {json.loads((ROOT / name).read_text())["version"] for name in release.MANIFESTS}
-    assert versions == {release.version_of()}
+def test_the_version_stands_in_the_changelog_alone() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" not in project["project"]
+    source = project["tool"]["hatch"]["version"]
+    found = re.search(source["pattern"], (ROOT / source["path"]).read_text(), re.MULTILINE)
+    assert found is not None
+    assert found["version"] == release.version_of()
+    assert "version" not in json.loads((ROOT / "firmware/library.json").read_text())
+    assert json.loads(library_json())["version"] == version("poet-host")
 
 
 @pytest.mark.parametrize("size", [1, 256, 70_001])
@@ -130,7 +137,7 @@ def test_the_bill_of_materials_names_what_was_installed(tmp_path: Path) -> None:
 def test_the_source_archive_has_all_that_is_in_git(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "build", "--sdist", "--outdir", tmp_path, ROOT]
     subprocess.run(command, check=True, capture_output=True)
-    (archive,) = tmp_path.glob("*.tar.gz")
+    archive = tmp_path / f"poet_host-{release.version_of()}.tar.gz"
     with tarfile.open(archive) as content:
         names = {name.partition("/")[2] for name in content.getnames()}
     listed = git(ROOT, "ls-files").splitlines()

@@ -54,7 +54,8 @@ def files_of_kind(packaged: Packaged, kind: str, facts: Mapping[str, Any]) -> di
 def library_json(name: str = "poet") -> str:
     """Return PlatformIO's manifest of a library with the folder src: of a package, or of all."""
     manifest = json.loads((resource("firmware") / "library.json").read_text("utf-8"))
-    manifest |= {"name": name, "headers": "poet/poet.h" if name == "poet" else f"{name}.h"}
+    manifest |= {"name": name, "version": version("poet-host")}
+    manifest["headers"] = "poet/poet.h" if name == "poet" else f"{name}.h"
     manifest["build"] = {"srcDir": "src", "includeDir": "src"}
     return json.dumps(manifest, indent=2) + "\n"
 

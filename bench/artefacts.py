@@ -21,8 +21,10 @@ from poet_host.firmware_build.image import read_elf
 
 from .commits import ROOT
 
-# Families of chips in Microsoft's list uf2families.json.
-UF2_FAMILIES = {"mkr1000": 0x68ED2B88, "nano_33_iot": 0x68ED2B88, "nrf52840_dk": 0xADA52840}
+# Families of chips in Microsoft's list uf2families.json. The nRF52840 has no UF2 file: its image
+# begins at address 0, where boot loaders for UF2 keep the MBR. Adafruit's skips what is below
+# 0x1000, reports success, and writes the rest over the SoftDevice (src/usb/uf2/ghostfat.c).
+UF2_FAMILIES = {"mkr1000": 0x68ED2B88, "nano_33_iot": 0x68ED2B88, "nrf52840_dk": None}
 _UF2_START, _UF2_SECOND, _UF2_END = 0x0A324655, 0x9E5D5157, 0x0AB16F30
 _UF2_HAS_FAMILY = 0x2000
 _UF2_DATA_BYTES, _UF2_BLOCK_BYTES = 256, 512
@@ -103,9 +105,10 @@ def intel_hex(start: int, image: bytes) -> str:
 
 
 def write_images(dist: Path, version: str) -> None:
-    """Write the firmware of each microcontroller board as .bin, .hex and .uf2, and FIRMWARE.txt.
+    """Write the firmware of each microcontroller board, with FIRMWARE.txt.
 
-    Raises Failed if a UF2 file that is read again is not the image.
+    Each has a .bin and a .hex file, and a .uf2 file if UF2_FAMILIES has its family. Raises Failed
+    if a UF2 file is not the image when it is read again.
     """
     rows = []
     for board, family in UF2_FAMILIES.items():
@@ -113,20 +116,28 @@ def write_images(dist: Path, version: str) -> None:
         name = f"poet-firmware-{board}-{version}"
         (dist / f"{name}.bin").write_bytes(image)
         (dist / f"{name}.hex").write_text(intel_hex(start, image), encoding="ascii")
-        packed = uf2(start, image, family)
-        address, found, read_family = read_uf2(packed)
-        if (address, found[: len(image)], read_family) != (start, image, family):
-            raise Failed(f"the UF2 file of {board} is not its image")
-        (dist / f"{name}.uf2").write_bytes(packed)
-        rows.append(f"{name}: start 0x{start:x}, {len(image):,} bytes, family 0x{family:08x}\n")
+        rows.append(f"{name}: start 0x{start:x}, {len(image):,} bytes\n")
+        if family is not None:
+            packed = uf2(start, image, family)
+            address, found, read_family = read_uf2(packed)
+            if (address, found[: len(image)], read_family) != (start, image, family):
+                raise Failed(f"the UF2 file of {board} is not its image")
+            (dist / f"{name}.uf2").write_bytes(packed)
     (dist / "FIRMWARE.txt").write_text("".join(rows) + _ABOUT_IMAGES, encoding="utf-8")
 
 
 _ABOUT_IMAGES = """
 `poet-host flash` builds and writes the firmware, and checks that the board answers. Without it,
-write a .bin file to its start address, or a .hex file. A .uf2 file is for a boot loader that is a
-disk: copy the file to that disk. The boards do not come with such a boot loader. Those for the
-nRF52840 that keep a SoftDevice or an MBR at address 0 refuse this image, which begins there.
+write a .bin file to its start address, or a .hex file.
+
+mkr1000 and nano_33_iot: addresses 0 to 0x1fff belong to Arduino's boot loader. No file touches
+them. A .uf2 file is for a boot loader that is a disk (uf2-samdx1): copy the file to that disk. The
+boards do not come with such a boot loader.
+
+nrf52840_dk: the image begins at address 0. Write it with the debugger of the kit. Do not write it
+to a board that starts through a boot loader or a SoftDevice, such as those of Adafruit: it replaces
+the MBR at address 0, through which they start. This is also why there is no .uf2 file. Boot
+loaders for .uf2 files leave out the first 4,096 bytes, and write the rest over the SoftDevice.
 """
 
 

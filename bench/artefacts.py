@@ -164,20 +164,34 @@ def _zip(archive: Path, folder: Path) -> None:
             content.writestr(entry, path.read_bytes())
 
 
-def write_bill(dist: Path, version: str, inspected: dict[str, Any]) -> None:
+# A program that lists the packages of an environment: name, version, SPDX expression, names of
+# licences. `pip inspect` of an older pip leaves out the expressions.
+LISTING = """
+import importlib.metadata, json
+print(json.dumps([
+    (it.name, it.version, it.metadata["License-Expression"],
+     [text.rpartition(" :: ")[2] for text in it.metadata.get_all("Classifier", [])
+      if text.startswith("License ::")] or (it.metadata["License"] or "").splitlines()[:1])
+    for it in importlib.metadata.distributions()
+]))
+"""
+
+
+def write_bill(dist: Path, version: str, installed: list[Any]) -> None:
     """Write the packages that the wheel was tried with, as CycloneDX 1.5 in JSON.
 
-    `inspected`: what `pip inspect` says of the environment. Firmware and C library contain no code
-    of others but that of the compiler's libraries.
+    `installed`: what LISTING prints in that environment. Firmware and C library contain no code of
+    others but that of the compiler's libraries.
     """
     components = []
-    for it in sorted(inspected["installed"], key=lambda it: str(it["metadata"]["name"]).lower()):
-        about = it["metadata"]
-        if about["name"] in ("pip", "setuptools", "poet-host"):
+    for name, its_version, expression, licences in sorted(installed, key=lambda it: it[0].lower()):
+        if name in ("pip", "setuptools", "poet-host"):
             continue
-        component = _component(about["name"], about["version"])
-        if text := about.get("license_expression") or about.get("license"):
-            component["licenses"] = [{"license": {"name": text.splitlines()[0]}}]
+        component = _component(name, its_version)
+        if expression:
+            component["licenses"] = [{"expression": expression}]
+        elif licences:
+            component["licenses"] = [{"license": {"name": text}} for text in licences]
         components.append(component)
     own = _component("poet-host", version) | {"licenses": [{"license": {"id": "MIT"}}]}
     bill = {

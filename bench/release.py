@@ -24,7 +24,7 @@ from typing import Any
 from poet_host.package.kinds import library_json
 from poet_host.package.library import library_files
 
-from .artefacts import Failed, run, write_bill, write_images, write_libraries
+from .artefacts import LISTING, Failed, run, write_bill, write_images, write_libraries
 from .commits import BOARDS, PLANNER, ROOT, boards_commit, git, last_commit, planner_commit, stated
 
 REPORT = "schedules/paper/REPORT.md"
@@ -126,11 +126,11 @@ def try_library(archive: Path) -> None:
         run(["cc", "-std=c99", "-fsyntax-only", "-Isrc", *sources], cwd=folder)
 
 
-def try_package(package: Path) -> dict[str, Any]:
+def try_package(package: Path) -> list[Any]:
     """Install a wheel or source archive in an empty environment, and run the demo there.
 
-    Returns what `pip inspect` says of the environment. Raises Failed if the trained weights are not
-    those of the demo.
+    Returns what LISTING prints there. Raises Failed if the trained weights are not those of the
+    demo.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -139,13 +139,13 @@ def try_package(package: Path) -> dict[str, Any]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
         environment = {**kept, "XDG_CACHE_HOME": str(folder / "cache")}
         command = folder / "env/bin/poet-host"
-        inspected = json.loads(run([folder / "env/bin/pip", "inspect", "--local"], cwd=folder))
+        installed = json.loads(run([folder / "env/bin/python", "-c", LISTING], cwd=folder))
         run([command, "doctor"], cwd=folder, env=environment)
         demo = [command, "demo", "--port", "native", "--json"]
         found = json.loads(run(demo, cwd=folder, env=environment))["weights_sha256"]
     if not found.startswith(DEMO_WEIGHTS):
         raise Failed(f"{package.name}: the demo's weights have the SHA-256 {found}")
-    return dict(inspected)
+    return list(installed)
 
 
 def write_sums(dist: Path) -> None:
@@ -179,10 +179,10 @@ def main() -> int:
             (try_package, f"poet_host-{version}-py3-none-any.whl"),
         ):
             begin = time.monotonic()
-            inspected = step(dist / name)
+            installed = step(dist / name)
             print(f"{name} works ({time.monotonic() - begin:.0f} s)")
-        assert inspected is not None
-        write_bill(dist, version, inspected)
+        assert installed is not None
+        write_bill(dist, version, installed)
     except Failed as error:
         print(f"failed: {error}", file=sys.stderr)
         return 1

@@ -125,12 +125,16 @@ def test_an_image_is_the_same_in_each_form(size: int, tmp_path: Path) -> None:
 
 
 def test_the_bill_of_materials_names_what_was_installed(tmp_path: Path) -> None:
-    names = [("numpy", "2.4.6"), ("pip", "26.0"), ("poet-host", "1.2.3")]
-    installed = [{"metadata": {"name": name, "version": version}} for name, version in names]
-    artefacts.write_bill(tmp_path, "1.2.3", {"installed": installed})
+    listed = subprocess.run([sys.executable, "-c", artefacts.LISTING], capture_output=True)
+    names = ("click", "cobs", "poet-host", "pip")
+    installed = [it for it in json.loads(listed.stdout) if it[0] in names]
+    artefacts.write_bill(tmp_path, "1.2.3", installed)
     bill = json.loads((tmp_path / "poet-host-1.2.3.cdx.json").read_text())
     assert bill["metadata"]["component"]["purl"] == "pkg:pypi/poet-host@1.2.3"
-    assert [it["purl"] for it in bill["components"]] == ["pkg:pypi/numpy@2.4.6"]
+    click, cobs = bill["components"]
+    assert click["purl"] == f"pkg:pypi/click@{version('click')}"
+    assert click["licenses"] == [{"expression": "BSD-3-Clause"}]
+    assert cobs["licenses"] == [{"license": {"name": "MIT License"}}]
 
 
 @pytest.mark.slow  # 10 s

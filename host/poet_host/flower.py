@@ -284,8 +284,8 @@ class Fleet:
         self._queries += 1
         if len(found) < self.least or self._queries > _MOST_QUERIES:
             raise PoetError(
-                f"{len(found)} of {self._boards} boards are connected after {self._nodes_s:g} s: start "
-                "other SuperNodes, or lower `least`, or min_available_nodes of your strategy"
+                f"{len(found)} of {self._boards} boards are connected after {self._nodes_s:g} s: "
+                "start the others, or lower `least`, or min_available_nodes of your strategy"
             )
         return found
 

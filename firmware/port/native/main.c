@@ -47,8 +47,8 @@ enum {
   CACHE = 1, /* one block, so that tests read storage at almost every access */
   FRAME = BOARD_FRAME,
 #else
-  RESIDENTS = 4096,
-  TENSORS = 4096,
+  RESIDENTS = 16384,
+  TENSORS = 16384,
   QUEUE = 64,
   SLABS = 1 << 20,
   TRACE = 32768,

@@ -57,9 +57,9 @@ def in_tiles(node: Node, tile: int) -> float:
     A tile computes `tile` channels of `tile` neighbours, also where there are fewer. Neighbours
     along a row have the same taps. Those that are left of all rows make tiles together.
     """
-    a = {name: int(value) for name, value in node.attrs.items()}
-    if tile == 1 or not node.op.startswith("conv2d") or a["groups"] != 1:
+    if tile == 1 or not node.op.startswith("conv2d") or node.attrs["groups"] != 1:
         return 1.0
+    a = {name: int(value) for name, value in node.attrs.items()}
     made = _whole(a["c"], tile) / a["c"], _whole(a["k"], tile) / a["k"]
     if node.op == "conv2d_grad_weight":
         return prod(made)

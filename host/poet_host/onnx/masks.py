@@ -101,7 +101,7 @@ def _softmax(node: ImportedNode) -> Tensor | Deferred:
     axis = node.axis(rank, -1 if newer else 1)
     rest = prod(x.shape[axis + 1 :])
     # Before opset 13, a softmax is over the axis and all later axes.
-    if axis != rank - 1 and (rest == 1 or not newer):
+    if (axis != rank - 1 or rank == 1) and (rest == 1 or not newer):
         whole = node.tensor(0)
         rows = Tensor(whole.name, (prod(x.shape[:axis]), x.shape[axis] * rest))
         return Tensor(node.layer("softmax", (rows,)).name, x.shape)

@@ -92,9 +92,13 @@ def _with_one_sample(graph: Graph) -> Graph | None:
         one = training(read_bytes(graph.origin, graph.name), graph.name, options)
     except BadInput:
         return None
-    read = {name for node in evaluation(one) for name in node.inputs} - {one.data}
-    is_same = all(_is_same(one[name], graph) for name in read if one[name].stored)
-    return one if is_same and answer_shape(one) == answer_shape(graph) else None
+    read, own = (
+        {name for node in evaluation(it) for name in node.inputs if it[name].stored}
+        for it in (one, graph)
+    )
+    is_same = all(_is_same(one[name], graph) for name in read - {one.data})
+    is_whole = all(name in read for name in own if graph[name].role == "parameter")
+    return one if is_same and is_whole and answer_shape(one) == answer_shape(graph) else None
 
 
 def _is_same(node: Node, graph: Graph) -> bool:

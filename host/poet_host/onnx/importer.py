@@ -20,7 +20,7 @@ from ..graph.losses import LOSSES, Loss, loss_by_output, parse_loss, parse_losse
 from ..graph.onnx_file import onnx_package
 from ..graph.training_options import DEFAULTS, TrainingOptions
 from .context import Context
-from .model import OnnxInput, OnnxModel, OnnxNode, needed_for, read_file
+from .model import FROZEN, TRAINED, OnnxInput, OnnxModel, OnnxNode, needed_for, read_file
 from .names import legal_name
 from .operators import RULES
 from .returning import with_returning
@@ -260,11 +260,17 @@ def _logits(builder: Builder, context: Context, output: Tensor, loss: Loss) -> T
 def _origin(model: OnnxModel, context: Context) -> bytes:
     """Return the imported model as an .onnx file for inference.
 
-    If nodes of the file compute a parameter, the parameter becomes an initialiser.
+    If nodes of the file compute a parameter, the parameter becomes an initialiser. The metadata
+    names the initialisers that are parameters of a PyTorch module, and its others.
     """
     onnx = onnx_package()
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
+    known = {entry.key for entry in proto.metadata_props}
+    for key, names in ((TRAINED, model.trained), (FROZEN, model.frozen)):
+        if names and key not in known:
+            text = "\n".join(sorted(names & model.constants.keys()))
+            proto.metadata_props.add(key=key, value=text)
     graph = proto.graph
     for name, value in context.computed.items():
         graph.initializer.append(onnx.numpy_helper.from_array(value, name))

@@ -19,6 +19,7 @@ from ..graph.weights import Array
 from .names import legal_name, module_of, restore
 
 OLDEST_OPSET = 11
+TRAINED, FROZEN = "poet_host.trained", "poet_host.frozen"  # metadata: names, one a line
 Size = int | str | None
 """A dimension: a number, the name of an open dimension, or None if unknown."""
 
@@ -83,8 +84,11 @@ class OnnxModel:
         self.inputs = [value for value in inputs if value.name in read] or inputs
         if not self.inputs:
             raise BadInput(f"{where}: the model has no input: export the model again")
-        self.trained: frozenset[str] = frozenset()  # initialisers that are known to be parameters
-        self.frozen: frozenset[str] = frozenset()  # initialisers that must not be trained
+        known = {entry.key: entry.value for entry in self.proto.metadata_props}
+        # Initialisers that are known to be parameters, and others that must not be trained
+        self.trained, self.frozen = (
+            frozenset(filter(None, known.get(key, "").split("\n"))) for key in (TRAINED, FROZEN)
+        )
         # Tensors that nodes compute from parameters, but that are not trained through these nodes.
         self.kept: frozenset[str] = frozenset()
         self.opsets = _opsets(self.proto)

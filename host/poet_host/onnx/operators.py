@@ -135,7 +135,8 @@ def _product(node: ImportedNode) -> Tensor | Deferred:
         batch, length, width = y.shape
         heads = Tensor(y.name, (batch, length, a.shape[1], width // a.shape[1]))
         return Deferred(heads, _SPLIT, a.factor * b.factor)
-    swap_a, swap_b = _is_matrix_transpose(a), _is_matrix_transpose(b)
+    has_each = prod(a.shape[:-2]) == prod(b.shape[:-2])  # of the first factor, one of the second
+    swap_a, swap_b = has_each and _is_matrix_transpose(a), _is_matrix_transpose(b)
     sides = (a.tensor if swap_a else node.tensor(0), b.tensor if swap_b else node.tensor(1))
     factor = node.factor_after(rank)
     factor *= a.factor if swap_a else 1.0

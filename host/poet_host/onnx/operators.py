@@ -181,7 +181,13 @@ def _batchnorm(node: ImportedNode) -> Tensor:
         is_own = np.allclose(given, (rows.mean(axes), rows.var(axes)))
         if len(rows) != 1 or not (is_own or node.attribute("training_mode", 0)):
             raise Unsupported("only its own mean and variance can normalise a weight")
-        return _instancenorm(node)
+        y, proto = _instancenorm(node), node.onnx.proto
+        # The file may hold this mean and variance as constants, but training changes the weight.
+        proto.op_type = "InstanceNormalization"
+        del proto.input[3:], proto.output[1:]
+        for attribute in [it for it in proto.attribute if it.name != "epsilon"]:
+            proto.attribute.remove(attribute)
+        return y
     x, (gamma, beta, mean, variance) = node.tensor(0), (node.weight(i) for i in range(1, 5))
     name = node.layer_name(gamma)
     parameters = {

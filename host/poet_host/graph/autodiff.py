@@ -38,15 +38,15 @@ def training_graph(
 ) -> Graph:
     """Return the graph of one training step of `model` on one batch.
 
-    `train` selects the parameters to train: see `model_to_train`. A batchnorm without a trained
-    parameter uses its running statistics and does not change them. If `batchnorm` is "frozen", no
+    `train` selects the parameters to train: see `model_to_train`. A batchnorm whose parameters are
+    not trained uses its running statistics and does not change them. If `batchnorm` is "frozen", no
     batchnorm is trained. If `proximal` is above 0, this multiple of (weight - anchor) is added to
     each gradient, as FedProx does (Li et al., 2020). The anchor is the weight before the training.
     `clipping` limits gradients before their use. Each update uses the mean of the gradients of
     `accumulate` steps.
     """
     model, trained = model_to_train(model, train, batchnorm)
-    step = _Step(model, optimiser, trained, proximal, clipping, accumulate)
+    step = _Step(model, optimiser, trained, proximal, clipping, accumulate, batchnorm)
     for layer in model.layers:
         step.forward(layer)
     for layer in reversed(model.layers):
@@ -72,13 +72,13 @@ class _Step:
 
     def __init__(
         self, model: Model, optimiser: Optimiser, trained: frozenset[str], proximal: float,
-        clipping: Clipping, accumulate: int,
+        clipping: Clipping, accumulate: int, batchnorm: str,
     ) -> None:  # fmt: skip
         self.nodes: list[Node] = []
         self.states: list[Node] = []  # of the optimiser
         self._stored = {node.name: node for node in model.parameters}
         self._optimiser, self._proximal, self._clipping = optimiser, proximal, clipping
-        self._accumulate = accumulate
+        self._accumulate, self._batchnorm = accumulate, batchnorm
         self._waiting: list[tuple[Node, str]] = []  # gradients until the norm of all is known
         self._trained = trained
         self._shapes = {layer.name: layer.shape for layer in model.layers}
@@ -114,12 +114,14 @@ class _Step:
         names = [name for layer in layers for name in layer.differentiable]
         return Counter(name for name in names if name in self._needed | self._trained)
 
-    def _learns(self, layer: Layer) -> bool:
-        return any(node.name in self._trained for node in layer.parameters.values())
-
     def _row(self, layer: Layer) -> Operator:
-        row = OPERATORS[layer.kind]
-        return row if row.frozen is None or self._learns(layer) else OPERATORS[row.frozen]
+        row, nodes = OPERATORS[layer.kind], layer.parameters.values()
+        if row.frozen is None or any(node.name in self._trained for node in nodes):
+            return row
+        has_scale = layer.parameters["weight"].start != "ones" or "parameter" in {
+            node.role for node in nodes
+        }
+        return OPERATORS[row.frozen] if has_scale or self._batchnorm == "frozen" else row
 
     def forward(self, layer: Layer) -> None:
         row = self._row(layer)

@@ -202,8 +202,13 @@ class Context:
         return self.builder.layer("transpose", (x,), order, name=self.free_name(f"{name}.moved"))
 
     def is_frozen(self, given: Constant) -> bool:
-        """Return True if the constant is a buffer or a frozen parameter of the PyTorch module."""
-        return given.source.names[0] in self.model.frozen
+        """Return True for a constant of a PyTorch module that PyTorch does not train.
+
+        It is a buffer, a frozen parameter, or what nodes compute from no trained parameter.
+        """
+        name, trained = given.source.names[0], self.model.trained
+        is_made_up = trained and given.computed and name not in trained | self.derived
+        return bool(is_made_up) or name in self.model.frozen
 
     def is_trained(self, given: Constant) -> bool:
         """Return True if the constant is known as a trainable parameter of the PyTorch module."""

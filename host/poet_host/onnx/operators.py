@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 
 from ..graph.builder import Tensor
+from ..graph.graph import Node
 from ..graph.rules import Shape
 from .context import Deferred, Unsupported
 from .fold import Constant
@@ -188,13 +189,10 @@ def _batchnorm(node: ImportedNode) -> Tensor:
         for attribute in [it for it in proto.attribute if it.name != "epsilon"]:
             proto.attribute.remove(attribute)
         return y
-    x, (gamma, beta, mean, variance) = node.tensor(0), (node.weight(i) for i in range(1, 5))
-    name = node.layer_name(gamma)
-    parameters = {
-        "weight": node.parameter(name, "weight", gamma),
-        "bias": node.parameter(name, "bias", beta),
-        "running": node.running(name, mean, variance),
-    }
+    x, mean, variance = node.tensor(0), node.weight(3), node.weight(4)
+    name = node.layer_name(node.weight(1))
+    parameters = _scale_and_shift(node, name, x.shape[1:2], _effective(node))
+    parameters["running"] = node.running(name, mean, variance)
     y = node.layer(
         "batchnorm2d",
         (Tensor(x.name, (*x.shape, 1, 1)[: max(len(x.shape), 4)]),),
@@ -207,21 +205,43 @@ def _batchnorm(node: ImportedNode) -> Tensor:
     return Tensor(y.name, x.shape)
 
 
+def _effective(node: ImportedNode) -> list[int]:
+    """Return those of a norm's inputs 1 (scale) and 2 (shift) that no exporter has made up.
+
+    Exporters write ones and zeros for a norm without scale or shift.
+    """
+    found = []
+    for number, nothing in ((1, 1), (2, 0)):
+        given = node.known(number) if node.has(number) else None
+        is_made_up = (
+            isinstance(given, Constant) and given.computed and not (given.value != nothing).any()
+        )
+        if given and (not is_made_up or node.onnx.input(number) in node.context.derived):
+            found.append(number)
+    return found
+
+
+def _scale_and_shift(
+    node: ImportedNode, layer: str, shape: Shape, given: list[int]
+) -> dict[str, Node]:
+    """Return the parameters of a norm. Those whose inputs are not `given` are not trained."""
+    return {
+        slot: node.parameter(layer, slot, node.weight(number), shape)
+        if number in given
+        else node.untrained(layer, slot, shape, start)
+        for number, slot, start in ((1, "weight", "ones"), (2, "bias", "zeros"))
+    }
+
+
 def _layernorm(node: ImportedNode) -> Tensor:
     x = node.tensor(0)
     axes = len(x.shape) - node.axis(len(x.shape), -1)
-    apart = [number for number in (1, 2) if node.has(number)]
-    if not any(map(node.is_tensor, apart)):
-        apart = []
-    name = node.helper_name("normed")
-    if not apart:
+    given, apart = _effective(node), list[int]()
+    if any(map(node.is_tensor, given)):
+        name, given, apart = node.helper_name("normed"), [], given
+    else:
         name = node.layer_name(node.weight(1) if node.has(1) else None)
-    parameters = {
-        slot: node.parameter(name, slot, node.weight(number), x.shape[-axes:])
-        if node.has(number) and not apart
-        else node.untrained(name, slot, x.shape[-axes:], start)
-        for number, slot, start in ((1, "weight", "ones"), (2, "bias", "zeros"))
-    }
+    parameters = _scale_and_shift(node, name, x.shape[-axes:], given)
     y = node.layer(
         "layernorm", (x,), name=name, parameters=parameters, axes=axes,
         epsilon=node.attribute("epsilon", 1e-5),
@@ -257,10 +277,7 @@ def _normed_groups(node: ImportedNode, x: Tensor, groups: int, seen: Shape) -> T
     """
     rows = Tensor(x.name, (x.shape[0] * groups, prod(x.shape[1:]) // groups))
     name = node.helper_name("normed")
-    fixed = {
-        slot: node.untrained(name, slot, rows.shape[1:], start)
-        for slot, start in (("weight", "ones"), ("bias", "zeros"))
-    }
+    fixed = _scale_and_shift(node, name, rows.shape[1:], [])
     epsilon = node.attribute("epsilon", 1e-5)
     y = node.layer("layernorm", (rows,), name=name, parameters=fixed, epsilon=epsilon)
     shape = (x.shape[0], groups, rows.shape[1]) if len(seen) == 2 else x.shape

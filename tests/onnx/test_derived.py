@@ -1,6 +1,7 @@
 """Parameters from which a model computes tensors are trained as in PyTorch."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from poet_host.errors import BadInput, PoetWarning
 from poet_host.graph.training_options import TrainingOptions
 from poet_host.graph.weights import start_values, to_named
 from poet_host.reference.step import run_step
-from support.onnx_judge import imported, random, same_as_runtime
+from poet_host.schedule.schedule import Schedule
+from support.onnx_judge import answers, by_runtime, imported, random, same_as_runtime
 from support.onnx_models import legacy, model
-from support.whole_runs import schedule, train
+from support.whole_runs import MIB, board, profile, same, schedule, train
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import weight_norm as older_weight_norm
@@ -98,6 +100,31 @@ class Standard(nn.Module):
         return logits
 
 
+class Mixture(nn.Module):
+    """Weights of experts mixed by a softmax, one tensor used both ways, a scale for the answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = weight_norm(nn.Conv1d(3, 24, 3, padding=1))
+        self.experts, self.shares = nn.Parameter(torch.randn(3, 24, 24, 2)), torch.randn(3)
+        self.shares = nn.Parameter(self.shares)
+        self.slope, self.tied = nn.Parameter(torch.randn(24)), nn.Parameter(torch.randn(9, 24))
+        self.plain = nn.BatchNorm1d(24, affine=False)
+        self.norm, self.fc = nn.LayerNorm(24, bias=False), nn.Linear(24, 4)
+        self.temperature = nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = (self.shares.softmax(0).view(3, 1, 1, 1) * self.experts).sum(0)
+        x = functional.prelu(
+            functional.conv1d(self.plain(self.first(x)), weight), self.slope.sigmoid()
+        )
+        tied = self.tied.tanh()
+        x = functional.layer_norm(x.mean(2), (24,))
+        x = self.norm(functional.linear(functional.linear(x, tied), tied.t()))
+        logits: Tensor = self.fc(x) * self.temperature.exp()
+        return logits
+
+
 def in_pytorch(module: nn.Module, x: Tensor, y: Tensor) -> list[float]:
     optimizer = torch.optim.SGD(module.parameters(), RATE, momentum=0.9)
     losses = []
@@ -114,7 +141,8 @@ def in_pytorch(module: nn.Module, x: Tensor, y: Tensor) -> list[float]:
 @pytest.mark.parametrize("seed", range(3))
 def test_derived_tensors_train_as_in_pytorch(seed: int) -> None:
     torch.manual_seed(seed)
-    for module in (Normed(weight_norm), Normed(older_weight_norm), Attention(), Standard()):
+    modules = Normed(weight_norm), Normed(older_weight_norm), Attention(), Standard(), Mixture()
+    for module in modules:
         x, y = torch.randn(STEPS, BATCH, *SAMPLE), torch.randint(0, 4, (STEPS, BATCH))
         with warnings.catch_warnings():
             warnings.simplefilter("error", PoetWarning)
@@ -156,6 +184,80 @@ def test_a_native_board_computes_the_bits_of_the_reference() -> None:
             values |= {it.updates: made[it.name] for it in graph if it.updates}
         for node in graph.trainable:
             assert run.weights[node.name].tobytes() == values[node.name].tobytes()
+
+
+class Standardised(nn.Module):
+    """A batchnorm standardises the weight. The legacy exporter can fold its mean and variance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.gain = nn.Conv1d(3, 6, 3), nn.Parameter(torch.ones(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.conv.weight.reshape(1, 6, -1)
+        rows = functional.batch_norm(rows, None, None, weight=self.gain * 0.5, training=True)
+        return functional.conv1d(x, rows.reshape(6, 3, 3), self.conv.bias).mean(2)
+
+
+def test_an_exported_weight_is_standardised_by_its_own_mean() -> None:
+    x = torch.randn(BATCH, *SAMPLE)
+    graph = imported(legacy(Standardised(), x, do_constant_folding=True))
+    weights = {it.name: random(*it.shape) for it in graph.trainable}
+    _, here = answers(graph, x.numpy(), start_values(graph, 0) | weights)
+    with pytest.warns(PoetWarning, match="exporter"):
+        exported = poet.export(graph, start_values(graph, 0) | weights)
+    assert np.allclose(by_runtime(exported, x.numpy()), here, atol=1e-5)
+
+
+def test_a_batchnorm_without_scale_and_shift_can_be_frozen() -> None:
+    kernels = [
+        api.load_graph(
+            Mixture(), torch.zeros(BATCH, *SAMPLE), TrainingOptions(batchnorm=how)
+        ).kernels
+        for how in ("train", "frozen")
+    ]
+    assert "batchnorm_stats" in kernels[0] - kernels[1]
+
+
+def test_every_schedule_trains_the_same_bits(tmp_path: Path) -> None:
+    """Recomputed, streamed, in slices, with tensors that stay, and after the board has ended."""
+    torch.manual_seed(0)
+    data = random(4 * BATCH, *SAMPLE), np.arange(4 * BATCH, dtype=np.int32) % 4
+    options = TrainingOptions(loss="cross-entropy", batch=BATCH)
+    graph = api.load_graph(Mixture(), data[0][:BATCH], options)
+    how: dict[str, Any] = {"weights": start_values(graph, 0), "shuffle": False}
+    expected = train(schedule(graph), data, **how)
+
+    def encoded(method: str = "poet", board: Any = None, **limits: Any) -> Schedule:
+        problem = poet.problem(graph, board or profile(), **limits)
+        return poet.encode(graph, poet.solve(problem, method=method, work_limit=300, gap=0.1))
+
+    least_bytes = api.smallest_ram_bytes(graph, profile())
+    assert least_bytes < max(node.size_bytes for node in graph)
+    smallest = encoded(ram=least_bytes)
+    sliced = {"board": "nrf52840_dk", "streaming": False, "slice": "1ms"}
+    for made in (
+        smallest,
+        encoded("poet-remat", ram="90%", streaming=False),
+        encoded("poet-paging", ram="80%", streaming=False),
+        encoded(ram="150%", commit_every=3),
+        encoded("keep-everything", ram="200%", **sliced),
+    ):
+        run = train(made, data, **how)
+        assert same(run, expected)
+        assert [step.loss for step in run.steps] == [step.loss for step in expected.steps]
+    card = tmp_path / "card.img"
+    poet.prepare_storage(card, 256 * MIB)
+    train(smallest, data, storage=card, steps=2, **how)
+    assert same(train(smallest, data, storage=card, resume=True, shuffle=False), expected)
+    with board(smallest, card) as connection:
+        answers = poet.predict(smallest, data[0], connection=connection).outputs
+    here = poet.predict(smallest, data[0], weights=expected.weights).outputs
+    assert answers.tobytes() == here.tobytes()
+    exported = poet.export(graph, expected.weights)
+    assert np.allclose(by_runtime(exported, data[0][:BATCH]), here[:BATCH], atol=1e-5)
+    again = imported(exported)  # the file knows which numbers are parameters
+    assert [node.name for node in again.trainable] == [node.name for node in graph.trainable]
 
 
 def test_what_no_rule_computes_stays_fixed() -> None:

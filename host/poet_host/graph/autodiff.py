@@ -115,13 +115,11 @@ class _Step:
         return Counter(name for name in names if name in self._needed | self._trained)
 
     def _row(self, layer: Layer) -> Operator:
-        row, nodes = OPERATORS[layer.kind], layer.parameters.values()
-        if row.frozen is None or any(node.name in self._trained for node in nodes):
+        row, nodes = OPERATORS[layer.kind], layer.parameters
+        if row.frozen is None or any(node.name in self._trained for node in nodes.values()):
             return row
-        has_scale = layer.parameters["weight"].start != "ones" or "parameter" in {
-            node.role for node in nodes
-        }
-        return OPERATORS[row.frozen] if has_scale or self._batchnorm == "frozen" else row
+        has_none = (nodes["weight"].role, nodes["weight"].start) == ("state", "ones")
+        return row if has_none and self._batchnorm == "train" else OPERATORS[row.frozen]
 
     def forward(self, layer: Layer) -> None:
         row = self._row(layer)

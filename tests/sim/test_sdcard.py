@@ -133,6 +133,23 @@ def test_many_blocks_until_stopped(image: Path) -> None:
     assert card.complaint == ""
 
 
+def test_cmd55_changes_only_commands_that_have_an_application_command(image: Path) -> None:
+    """A driver after a reset stops a read, and cannot know that the last command was CMD55."""
+    card = Card(image).start()
+    assert card.application(17, 4) == [0]
+    assert card.block() == pattern(4)
+    assert card.application(18, 4) == [0x04]  # of the security applications, which it has not
+    assert card.command(18, 4) == [0]
+    assert card.block() == pattern(4)
+    card.lib.sdcard_new_host(card.card)
+    card.now = 0
+    card.select()
+    assert card.application(12, 0) == [0]
+    card.wait()
+    assert card.command(13, size=2) == [0, 0]
+    assert card.complaint == ""
+
+
 def test_reading_past_the_end_gives_a_range_error(image: Path) -> None:
     card = Card(image).start()
     last = SIZE // BLOCK - 1

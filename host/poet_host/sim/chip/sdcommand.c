@@ -145,6 +145,12 @@ static void send_op_cond(struct sdcard *card, uint32_t argument,
   respond_r1(card, 0);
 }
 
+/* Return false if no ACMD has this index (table 4-30). Then the command after
+   CMD55 is the regular one (4.3.9.1). */
+static bool is_application_command(unsigned index) {
+  return index > 12 && index != 17 && index != 24;
+}
+
 static void application_command(struct sdcard *card, unsigned index,
                                 uint32_t argument, uint64_t now_ns) {
   if (index == 41)
@@ -225,7 +231,7 @@ static void execute(struct sdcard *card, unsigned index, uint32_t argument,
   } else if (index == 59) {
     card->crc_on = argument & 1;
     respond_r1(card, 0);
-  } else if (application) {
+  } else if (application && is_application_command(index)) {
     application_command(card, index, argument, now_ns);
   } else if (card->state == SD_IDLE) {
     respond_r1(card, R1_ILLEGAL);

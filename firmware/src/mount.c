@@ -225,11 +225,12 @@ int poet_format(struct poet *p, uint32_t total_blocks) {
   }
   store.identity = p->store.identity + 1 + poet_ticks(p->port);
   store.crc = poet_crc(0, &store, offsetof(struct poet_store, crc));
-  /* Zero the commit records first, and flush. If the power is then cut, the
-   * store has no commit. A new store can never have an old commit. */
-  TRY(poet_write_record(p, poet_commit_block(0), &store, 0));
-  TRY(poet_write_record(p, poet_commit_block(1), &store, 0));
-  TRY(poet_flush_all(p));
+  /* Replace the commit records first: a new store never has an old commit. The
+   * sequence numbers go on. So old tensors do not match new steps, even if the
+   * power is now cut, or the card does not write the new identity. Only a
+   * damaged record has a number that leaves none for others. */
+  p->committed.sequence &= INT32_MAX;
+  TRY(poet_commit(p, &(struct poet_commit){.now.step = POET_NO_STEP}, 1));
   TRY(poet_write_record(p, 0, &store, sizeof store));
   TRY(poet_flush_all(p));
   return poet_mount(p);

@@ -45,15 +45,18 @@ static POET_CHECKED int check_plan(struct poet *p, uint32_t plan_bytes) {
 }
 
 /* If the card did not write the newest commit's tensors, go back to the commit
- * before. */
+ * before. If those are not right either, all of them are damaged: no trailer
+ * matches generation 0. */
 static POET_CHECKED int check_digest(struct poet *p) {
   uint32_t digest;
-  if (poet_committed(p) && !poet_is_forward(p)) {
+  for (uint32_t tries = 3; tries; tries--) { /* once more than needed */
     TRY(poet_stored_digest(p, false, &digest));
-    if (digest != p->committed.now.digest) {
-      TRY(poet_roll_back(p));
+    if (digest == p->committed.now.digest) {
+      return 0;
     }
+    TRY(poet_roll_back(p));
   }
+  p->committed.now.generation = 0;
   return 0;
 }
 
@@ -91,11 +94,14 @@ static POET_CHECKED int load(struct poet *p, uint32_t model_bytes,
   p->loaded = true;
   *facts = (struct poet_facts){p->plan.statement_count, p->decoder.peak_bytes,
                                p->decoder.resident_max, p->decoder.queue_max};
-  TRY(check_digest(p));
+  if (!poet_committed(p)) {
+    return 0;
+  }
+  if (!poet_is_forward(p)) {
+    TRY(check_digest(p));
+  }
   /* Damaged weights are not in RAM afterwards: the host may write others. */
-  const int error = (poet_in_ram(p) || poet_is_forward(p)) && poet_committed(p)
-                        ? poet_restore(p)
-                        : 0;
+  const int error = poet_in_ram(p) || poet_is_forward(p) ? poet_restore(p) : 0;
   return error == POET_ERROR_page_damaged ? 0 : error;
 }
 

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from random import Random
 
+import msgspec
 import numpy as np
 from poet_host import isa
 from poet_host.firmware_build.recipe import c_files
@@ -48,8 +49,9 @@ STAYING = (
     "cut stays w every 3", "stays x every 3",
 )  # fmt: skip
 SEEDS = {"kernels": 3, "pairs": 12}
-RESULT_RUNS = 100_000  # at least, of a result file
+RESULT_RUNS = 100_000  # at least, of a result file; of each part of a longer run
 RESULT = Path("bench/fault-nest.txt")
+PARTS = Path("build/fault-nest")  # of RESULT_RUNS each, so that a long run can be interrupted
 
 
 def _staying(seed: int) -> Random | None:
@@ -159,17 +161,45 @@ def silent(stderr: str) -> list[str]:
     return [line for line in stderr.replace("\r", "\n").splitlines() if SILENT in line]
 
 
-def report(done: subprocess.CompletedProcess[str], command: str, minutes: float) -> str:
+@dataclass
+class Faults:
+    """What runs with faults have done."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    silent: list[str] = field(default_factory=list)
+    minutes: float = 0.0
+
+    def add(self, other: "Faults") -> None:
+        self.counts.update(other.counts)
+        self.silent += other.silent
+        self.minutes += other.minutes
+
+
+def _part(program: Path, first: int, runs: int, seeds: Sequence[Path]) -> Faults:
+    """Run a part of a fuzzing, or read what it has done, if this commit has done it before."""
+    kept = PARTS / commit() / f"{first}-{runs}.json"
+    if kept.exists() and not kept.parent.name.endswith("-dirty"):
+        return msgspec.json.decode(kept.read_bytes(), type=Faults)
+    begin = time.monotonic()
+    done = fuzz(program, first, runs, *seeds, timeout_s=None)
+    minutes = (time.monotonic() - begin) / 60
+    part = Faults(Counter(counts(done)), silent(done.stderr), minutes)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_bytes(msgspec.json.encode(part))
+    return part
+
+
+def report(found: Faults, command: str) -> str:
     """Return the text of a result file."""
-    found = counts(done)
+    of = found.counts
     lines = [
         command,
-        f"{date.today()}, commit {commit()}: {found['rounds']:,} runs of 6 steps, "
-        f"{found['faults']:,} faults, {minutes:.0f} minutes",
+        f"{date.today()}, commit {commit()}: {of['rounds']:,} runs of 6 steps, "
+        f"{of['faults']:,} faults, {found.minutes:.0f} minutes",
         "",
-        *(f"{count:9,}  {name}" for name, count in found.items() if count and name != "rounds"),
+        *(f"{count:9,}  {name}" for name, count in of.items() if count and name != "rounds"),
         "",
-        *(silent(done.stderr) or ["No run ended with other weights and no error."]),
+        *(found.silent or ["No run ended with other weights and no error."]),
     ]
     return "\n".join(lines) + "\n"
 
@@ -186,17 +216,15 @@ def main(what: str, seed: str, limit: str) -> int:
                 compile_fuzzer(here), int(seed), int(limit), found, CORPUS, here / "seeds"
             )
             return _run_to_the_counts(command)
-        begin = time.monotonic()
-        done = fuzz(compile_faults(here), int(seed), int(limit), *seeds, timeout_s=None)
-        if done.returncode:
-            sys.stderr.write(done.stderr[-2000:])
-            return done.returncode
-        minutes = (time.monotonic() - begin) / 60
-        text = report(done, f"make fault-nest SEED={seed} RUNS={limit}", minutes)
-        sys.stdout.write(text)
-        if int(limit) >= RESULT_RUNS:
-            RESULT.write_text(text, encoding="utf-8")
-        return int(bool(silent(done.stderr)))
+        program, first, end = compile_faults(here), int(seed), int(seed) + int(limit)
+        total = Faults()
+        for part in range(first, end, RESULT_RUNS):
+            total.add(_part(program, part, min(RESULT_RUNS, end - part), seeds))
+    text = report(total, f"make fault-nest SEED={seed} RUNS={limit}")
+    sys.stdout.write(text)
+    if int(limit) >= RESULT_RUNS:
+        RESULT.write_text(text, encoding="utf-8")
+    return int(bool(total.silent))
 
 
 if __name__ == "__main__":

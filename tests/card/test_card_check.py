@@ -383,7 +383,7 @@ def test_a_card_without_weights(tmp_path: Path, poet_host: Command) -> None:
     poet.prepare_storage(path, 64 * MIB)
     report = poet_host("card", "check", path, "--json")
     assert (report.code, report.json["step"], report.json["weights"]) == (0, None, None)
-    assert [commit["state"] for commit in report.json["commits"]] == ["empty", "empty"]
+    assert [commit["state"] for commit in report.json["commits"]] == ["whole", "whole"]
     assert (report.json["model_part"], report.json["job"]) == ("empty", None)
 
 

@@ -6,9 +6,9 @@ from itertools import count
 import pytest
 from poet_host import isa
 from support import toy
-from support.card_image import CardImage
-from support.memory_board import FalseWrite, MemoryBoard, Refused, card
-from support.toy_boards import load, trained, truth, weights
+from support.card_image import DATA_BLOCK, CardImage
+from support.memory_board import FalseWrite, MemoryBoard, Refused, card, refusal
+from support.toy_boards import in_partition, load, trained, truth, weights
 
 STEPS = 4
 KINDS = ("frugal", "cut", "small")  # of toy.schedule
@@ -106,3 +106,44 @@ def test_two_false_writes_are_never_silent() -> None:
         board = trained(card(), kind=kind)
         board.false_writes = {rng.choice(numbers[kind]): rng.choice(faults) for _ in range(2)}
         run(board, kind)
+
+
+def begun(storage: CardImage, kind: str) -> MemoryBoard:
+    """Begin the toy's training on a card that is formatted."""
+    board = MemoryBoard(storage)
+    load(board, kind)
+    for number, data in enumerate(toy.values(1, kind)):
+        board.write(2, number, 0, data)
+    board.begin(0)
+    return board
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensors_from_before_a_format_never_match(kind: str) -> None:
+    """The identity is not written, and later another write is dropped."""
+    old = trained(card(), 1, kind, seed=2).storage
+    for number in range(12):
+        storage = old.copy()
+        board = MemoryBoard(storage)
+        board.false_writes = {2: FAULTS["dropped"]}  # after both commit records
+        board.format()
+        board = begun(storage, kind)
+        board.false_writes = {board.writes + number: FAULTS["dropped"]}
+        run(board, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensors_of_a_commit_with_another_digest_are_damaged(kind: str) -> None:
+    """The card returns an old identity and an old tensor, which match each other."""
+    storage = trained(card(), 0, kind, seed=2).storage
+    old = storage.copy()
+    MemoryBoard(storage).format()
+    begun(storage, kind)
+    first = DATA_BLOCK + toy.schedule(kind).model.tensors[toy.W].block
+    last = DATA_BLOCK + toy.schedule(kind).model.tensors[toy.V].block
+    for block in (0, *range(first, max(last, first + 1))):
+        storage[in_partition(block)] = old[in_partition(block)]
+    board = MemoryBoard(storage)
+    load(board, kind)
+    assert refusal(board.tensor, toy.W, toy.sizes(kind)[toy.W]).name == "page_damaged"
+    assert refusal(board.step, 1).name == "page_damaged"

@@ -315,7 +315,7 @@ static bool is_stored(const struct poet_call *call) {
   return call->op->sink == POET_SINK_store && call->first && call->last;
 }
 
-/* Compute gradients of few products: all at once if stored, else some rows. */
+/* Gradients of few products: in one call if stored, else some rows a call. */
 static void grad_weight_of_few_products(const struct poet_call *call) {
   const struct poet_op *op = call->op;
   const uint32_t inputs = features(op);

@@ -7,9 +7,9 @@
 
 #include <stdint.h>
 
-/* 1: of several ways to compute the same bits, the build has few, which take
- * less flash and more time: sums of few products have no code of their own, and
- * a Cortex-M4F has one loop for all tiles. */
+/* 1: the build leaves out code that is faster with the same bits. It takes
+ * less flash and more time: sums of few products have no code of their own,
+ * and a Cortex-M4F has one loop for all tiles. */
 #ifndef POET_SMALL
 #define POET_SMALL 0
 #endif

@@ -128,7 +128,7 @@ def compiler_tool(name: str) -> str:
     compiler = Path(find_compiler(recipe(simulated_boards()[0])))
     path = compiler.with_name(compiler.name.replace("gcc", name))
     if not path.exists():
-        raise PoetError(f"there is no {path}: install it together with {compiler.name} again")
+        raise PoetError(f"{path} is missing: install {compiler.name} again, which has it")
     return str(path)
 
 

@@ -76,7 +76,7 @@ class Cut:
 
     @property
     def trailer_block(self) -> int:
-        """Return the first block with trailers, counted in the slot. There are several pieces."""
+        """Return the slot's first block with trailers. Only for tensors with several pieces."""
         *others, last = self.piece_sizes
         return len(others) * self.stride_blocks + blocks_of(last)
 

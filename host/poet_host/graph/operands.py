@@ -31,7 +31,7 @@ class Window:
     then: "Window | None" = None  # how the operand's rows depend on `rows`; None: they are these
 
     def rows_of(self, first: int, end: int) -> tuple[int, int]:
-        """Return the rows that share a window with rows `first` to `end` - 1: first, end."""
+        """Return first and end of the rows that share a window with rows `first` to `end` - 1."""
         if end - first == self.rows_cut:
             begin, after = 0, self.rows
         elif self.back:
@@ -104,7 +104,7 @@ class Operator:
 
     @property
     def has_steps(self) -> bool:
-        """Return whether the operator walks along n, so that its parts keep something."""
+        """Return whether the operator walks along n: each part keeps a state for the next one."""
         return "STEPS" in isa.kernels()[self.kernel].rules
 
     @property

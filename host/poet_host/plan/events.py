@@ -116,7 +116,7 @@ def with_page_outs(graph: CostGraph, events: Sequence[Event], tensors: Set[int])
 
 
 def heirs_of(graph: CostGraph, events: Sequence[Event]) -> set[int]:
-    """Return the tensors that must be in RAM when the step ends: heirs of those that stay."""
+    """Return the tensors that must be in RAM when the step ends: new values of those that stay."""
     if not graph.storage:
         return {i for i, node in enumerate(graph.nodes) if node.keep}
     return {graph.heirs[i] for _, i, _ in starting(events) if i in graph.heirs}

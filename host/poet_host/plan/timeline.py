@@ -87,7 +87,7 @@ def timeline(problem: Problem, statements: Sequence[Statement]) -> tuple[Span, .
 
 
 def time_us(graph: CostGraph, statements: Sequence[Statement]) -> float:
-    """Return the time until both lanes have finished all statements, with a share of a commit."""
+    """Return the time until both lanes have finished a step, plus its share of a commit."""
     clock = Clock()
     for effect in effects_of(graph, statements):
         clock.run(effect)

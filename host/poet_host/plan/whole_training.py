@@ -73,7 +73,7 @@ def step_deadline_us(
         raise BadInput(
             f"--finish-in leaves {share_us / 1e3:,.3f} ms for each of {steps:,} steps, but the "
             f"commit of a step takes {commit_us / 1e3:,.3f} ms alone: allow at least "
-            f"{duration_text(steps * commit_us)}, and the time of the steps"
+            f"{duration_text(steps * commit_us)}, plus the time of the steps"
         )
     return share_us - commit_us
 

@@ -120,8 +120,8 @@ def _forms(nodes: Sequence[Node], arena_bytes: int) -> list[Node]:
 def fitting(node: Node, arena_bytes: int) -> Node | None:
     """Return the operator in a form whose tensors fit an arena together, or None.
 
-    If possible, its output has memory of its own: repetitions of an operator in place compute on
-    their own results, which cost other times.
+    If possible, its output has memory of its own: an operator in place would compute on its own
+    result when it is repeated, and take another time.
     """
     for candidate in (_apart(node), node):
         if _Places.of(candidate).bytes <= arena_bytes:

@@ -38,8 +38,8 @@ class Lane:
     def pieces_us(self, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the times (first row) and processor times (second row) of transfers of pieces.
 
-        `sizes`: bytes of pieces of tensors with several pieces. Their trailers are apart: a block
-        of trailers is moved once for as many pieces as it has trailers.
+        `sizes`: bytes of each piece, of tensors with several pieces. Their trailers lie in blocks
+        of their own, and the transfer of such a block is shared by the pieces of its trailers.
         """
         pieces = self._times_us(
             (-(-sizes // BLOCK) * BLOCK).astype(float), (sizes % BLOCK).astype(float)

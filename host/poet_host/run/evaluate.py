@@ -194,8 +194,8 @@ def _load(device: Device, forward: Schedule, weights: Weights | None, card: Held
             device.write(TENSOR, number, values)
         elif not device.holds(TENSOR, number, values):
             raise BadInput(
-                f"the storage of the board holds another {name}, which is frozen, so that training "
-                "could not continue: use another card"
+                f"the frozen tensor {name} has other values on the board's storage, and writing it "
+                "would end the training there: use another card"
             )
 
 

@@ -44,7 +44,7 @@ class Searches:
     began_from: str = ""  # see Plan
     # Plans by the events of the plan before its transfers were started early:
     early: dict[tuple[Event, ...], Candidate] = field(default_factory=dict)
-    # The results, with plans that may miss the deadline until a search counts waits:
+    # Plans in the results may miss the deadline until a search has counted waits:
     results: Results = field(init=False)
     without_waits: Results = field(init=False)  # of the search that does not count them
     first: Candidate | None = None  # the plan of that search, with early transfers

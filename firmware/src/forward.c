@@ -67,8 +67,8 @@ static void take_back(struct poet *p, const struct kept *kept) {
   }
 }
 
-/* Compute a CRC of the first `count` tensors, which are stored ones, of their
- * homes, and of what determines their places on storage. */
+/* Compute a CRC of the first `count` tensors (those on storage), of their
+ * homes, and of what determines their places there. */
 static POET_CHECKED int sign(struct poet *p, uint32_t count, uint32_t *crc) {
   const uint32_t about[] = {p->model.slot_stride, p->model.data_blocks,
                             p->model.flags & ~(unsigned)POET_MODEL_FORWARD,

@@ -23,7 +23,7 @@ from ..resources import resource
 from .image import Image
 from .recipe import compiler_tool
 
-# Lines of objdump, and its texts of instructions that call, or that change the stack pointer.
+# Patterns for lines of objdump, and for instructions that call or change the stack pointer.
 _LINE = re.compile(r"^ *([0-9a-f]+):\t[0-9a-f ]+\t(\w+)(?:\.[nw])?(?:\t([^;@\n]*))?", re.M)
 _BRANCH = re.compile(r"(?:b|bl|b(?:eq|ne|cs|cc|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)) ([0-9a-f]+) ")
 # Jump tables (MOV PC, TBB, LDR PC) stay inside the function.

@@ -171,6 +171,14 @@ def test_a_file_keeps_its_parameters() -> None:
         assert not graph.made_up
 
 
+def test_equal_models_become_equal_graphs() -> None:
+    """The order of layers is that of inputs, not that of a set, which differs between processes."""
+    nodes = [*(make("Exp", [name], [f"{name}2"]) for name in "abcde")]
+    nodes += [make("Sum", [f"{name}2" for name in "dbeac"], ["w"]), make("Mul", ["x", "w"], ["y"])]
+    graph = imported(model(nodes, (2, 5), {name: random(5) for name in "abcde"}))
+    assert [node.name for node in graph if node.role == "parameter"] == [*"dbeac"]
+
+
 def test_a_native_board_computes_the_bits_of_the_reference() -> None:
     torch.manual_seed(0)
     x, y = random(2 * BATCH, *SAMPLE), np.arange(2 * BATCH, dtype=np.int32) % 4

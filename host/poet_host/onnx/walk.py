@@ -106,15 +106,17 @@ class Walk:
             self._report(node, ADVICE.get(node.op, reason))
             return
         self.values |= made
-        context = self.context
+        context, is_module = self.context, bool(self.model.trained)
+        # In a file, a table of frequencies looks like a parameter
+        if node.op in ("Cos", "Sin") and not is_module:
+            return
         read = node.inputs[:1] if node.op == "CastLike" else node.inputs
         values = (value for value in known[: len(read)] if value)
         if any(map(context.may_be_trained, values)) or not context.derived.isdisjoint(read):
-            # In a file, a table of frequencies looks like a parameter.
-            is_curve = node.op in ("Cos", "Sin") and not self.model.trained
-            kinds = "fb" if self.model.trained else "f"
-            kept = {name for name, it in made.items() if it.value.dtype.kind in kinds}
-            context.derived |= {name for name in kept if made[name].computed and not is_curve}
+            kinds = "fb" if is_module else "f"
+            context.derived |= {
+                name for name, it in made.items() if it.computed and it.value.dtype.kind in kinds
+            }
 
     def _unfold(self, name: str) -> Value:
         """Return the tensor `name`, which the file computes from parameters, as layers compute it.
@@ -129,12 +131,12 @@ class Walk:
         node, file_batch = self._makers[name], context.file_batch
         context.file_batch = context.builder.data.shape[0]  # parameters have no axis of samples
         try:
-            if given.source.names[0] in context.computed or node.op not in self.rules:
-                raise Unsupported(advice(node.op))
-            for needed in context.derived.intersection(node.inputs):
-                made = self._unfold(needed)
-                if isinstance(made, Constant) and made.computed:
-                    raise Unsupported(f"{needed} is not trained")
+            is_fixed = given.source.names[0] in context.computed or node.op not in self.rules
+            if not is_fixed:  # in the order of the inputs, so that equal models give equal graphs
+                made = [self._unfold(it) for it in node.inputs if it in context.derived]
+                is_fixed = any(isinstance(it, Constant) and it.computed for it in made)
+            if is_fixed:
+                raise Unsupported(f"{name} is trained itself, or not at all")
             if context.unfolded[name] is given:  # not yet computed by the layer of an input
                 self._apply(node, context.unfolded)
                 context.unfolded[name] = _seen(context.unfolded[name], given.value.shape)

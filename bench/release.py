@@ -97,6 +97,7 @@ def build(dist: Path) -> None:
     pack_library(dist, version)
     write_images(dist, version)
     write_libraries(dist, version)
+    shutil.rmtree(ROOT / "build" / "docs", ignore_errors=True)  # pages that no longer exist
     run(["make", "docs"])
     shutil.make_archive(str(dist / f"poet-host-docs-{version}"), "zip", ROOT / "build" / "docs")
 

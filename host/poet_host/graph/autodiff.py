@@ -75,6 +75,7 @@ class _Step:
         clipping: Clipping, accumulate: int, batchnorm: str,
     ) -> None:  # fmt: skip
         self.nodes: list[Node] = []
+        self._names: set[str] = set()  # of `nodes`
         self.states: list[Node] = []  # of the optimiser
         self._stored = {node.name: node for node in model.parameters}
         self._optimiser, self._proximal, self._clipping = optimiser, proximal, clipping
@@ -231,11 +232,9 @@ class _Step:
     def _free(self, name: str, rule: Rule) -> str:
         """Return `name`, or a longer name if another node has the name `name`.
 
-        The longer name is needed if both operands of a layer are the same tensor: the layer then
-        computes two gradients for it.
+        If both operands of a layer are the same tensor, the layer computes two gradients for it.
         """
-        taken = any(node.name == name for node in self.nodes)
-        return f"{name}:{rule.makes}" if taken else name
+        return f"{name}:{rule.makes}" if name in self._names else name
 
     def _sum(self, name: str, both: tuple[str, str], shape: Shape) -> str:
         return self._add(name, "add", both, sizes_of(shape) | {"variant": 0}, "backward", shape)
@@ -387,6 +386,7 @@ class _Step:
         period = self._accumulate if updates and self._accumulate > 1 else 0
         known = {**vars(self._optimiser), "period": period, **fields}
         attrs = {field: known[field] for field in attributes(kernel, sink)}
+        self._names.add(name)
         self.nodes.append(
             Node(
                 name, shape, phase=phase, op=kernel, inputs=inputs, attrs=attrs, sink=sink,

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -318,13 +317,16 @@ class ImportedNode:
         return x if x.shape == shape else self.helper("expanded", "expand", (x,), shape)
 
     def concatenated(self, parts: Sequence[Tensor], axis: int, what: str = "") -> Tensor:
-        """Concatenate tensors. The names of the layers end in `what`, if it is not empty."""
+        """Concatenate tensors. The names of the layers end in `what`, if it is not empty.
 
-        def both(a: Tensor, b: Tensor) -> Tensor:
-            name = self.helper_name(what) if what else None
-            return self.layer("concat", (a, b), axis, name=name)
-
-        return reduce(both, parts)
+        The layers join halves, so that each copies its part of the elements only.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        half = (len(parts) + 1) // 2
+        both = tuple(self.concatenated(it, axis, what) for it in (parts[:half], parts[half:]))
+        name = self.helper_name(what) if what else None
+        return self.layer("concat", both, axis, name=name)
 
     def axis(self, rank: int, default: int | None = None) -> int:
         """Return the attribute `axis` of a tensor with `rank` axes, as a number from 0."""

@@ -29,18 +29,20 @@ make = helper.make_node
 
 
 class Normed(nn.Module):
-    """Weight normalisation of each kind of layer that has a weight as an input."""
+    """Weight normalisation of kinds of layers that have a weight as an input."""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
         self.dilated = norm(nn.Conv1d(3, 8, 3, padding=2, dilation=2))
         self.grouped = norm(nn.Conv1d(8, 8, 3, groups=2))
         self.larger = norm(nn.ConvTranspose1d(8, 8, 3))
+        self.along = norm(nn.GRU(8, 8, batch_first=True), "weight_hh_l0")
         self.fc = norm(nn.Linear(8, 4))
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.grouped(torch.relu(self.dilated(x))))
-        logits: Tensor = self.fc(self.larger(x).mean(2))
+        states, _ = self.along(self.larger(x).transpose(1, 2))
+        logits: Tensor = self.fc(states.mean(1))
         return logits
 
 

@@ -18,6 +18,7 @@ from support.onnx_judge import imported, random, same_as_runtime
 from support.onnx_models import model
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.parametrizations import weight_norm
 
 BATCH, STEPS, FEATURES, UNITS, CLASSES, RATE = 3, 6, 4, 5, 3, 0.1
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
@@ -128,6 +129,20 @@ def test_a_file_trains_as_in_pytorch(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_normalised_weights_train_as_in_pytorch(kind: str) -> None:
+    torch.manual_seed(4)
+    module = Recurrent(kind, "all", initial=True, bidirectional=True)
+    for name in ("weight_ih_l0", "weight_hh_l0", "weight_hh_l0_reverse"):
+        weight_norm(module.layer, name)
+    x = torch.zeros(BATCH, STEPS, FEATURES)
+    graph = poet.load(module, x, batch=BATCH, loss="cross-entropy", optimizer="sgd", lr=RATE)
+    assert isinstance(graph, Graph)
+    assert graph.lost == graph.made_up == ()
+    check_against_pytorch(graph, module, 4)
+    same_as_runtime(graph.origin, batch=BATCH, loss="cross-entropy")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore")
 def test_joined_weights_of_a_file_get_the_names_of_the_module(kind: str) -> None:
     torch.manual_seed(3)
@@ -169,10 +184,24 @@ def test_lengths_of_sequences_must_be_those_of_all_steps() -> None:
         imported(model([layer], shape, {**constants, "lengths": whole - 1}), batch=STEPS)
 
 
+def test_weights_that_nodes_compute_are_trained_through_them() -> None:
+    """Not through operators without a gradient."""
+    whole = weights("GRU")
+    rows, w = whole["w"][0], whole.pop("w")
+    layer = node("GRU", ["x", "w", "r", "b"], linear_before_reset=1)
+    shape = (STEPS, BATCH, FEATURES)
+    unsqueezed = helper.make_node("Unsqueeze", ["rows", "zero"], ["w"])
+    constants = {**whole, "rows": rows, "zero": np.array([0])}
+    graph = same_as_runtime(model([unsqueezed, layer], shape, constants), batch=STEPS)
+    assert "rows" in {it.name for it in graph.trainable}
+    shrunk = helper.make_node("Shrink", ["v"], ["w"], lambd=0.5)
+    with pytest.raises(BadInput, match="cannot be trained: store"):
+        imported(model([shrunk, layer], shape, {**whole, "v": w}), batch=STEPS)
+
+
 @pytest.mark.parametrize(
     ("kind", "attributes", "word"),
     [
-        ("GRU", {}, "reset"),
         ("GRU", {"linear_before_reset": 1, "activations": ["Relu", "Tanh"]}, "activations"),
         ("GRU", {"linear_before_reset": 1, "layout": 1}, "layout"),
         ("RNN", {"direction": "bidirectional", "activations": ["Tanh", "Relu"]}, "activations"),

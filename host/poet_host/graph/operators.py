@@ -235,14 +235,15 @@ def _weighted(kernel: str, spec: Callable[..., Spec]) -> Operator:
 def _by(row: Operator) -> Operator:
     """Return the row of a layer whose weight is an input, because layers compute it."""
 
-    def spec(x: Shape, weight: Shape, *positional: Any, **options: Any) -> Spec:
-        found = row.spec(x, *positional, **options)
+    def spec(*given: Any, **options: Any) -> Spec:
+        count = len(row.inputs)
+        found = row.spec(*given[:count], *given[count + 1 :], **options)
         own = dict(found.parameters)
-        if own.pop("weight").shape != weight:
+        if own.pop("weight").shape != given[count]:
             raise ValueError(f"the weight must have the shape {found.parameters['weight'].shape}")
         return replace(found, parameters=own)
 
-    return replace(row, spec=spec, inputs=("x", "weight"))
+    return replace(row, spec=spec, inputs=(*row.inputs, "weight"))
 
 
 OPERATORS = {
@@ -294,4 +295,5 @@ OPERATORS = {
     **ATTENTION_OPERATORS,
     **RECURRENT_OPERATORS,
 }
-OPERATORS |= {f"{kind}_by": _by(OPERATORS[kind]) for kind in ("conv2d", "conv_transpose2d")}
+_WITH_WEIGHT = ("conv2d", "conv_transpose2d", "linear", *RECURRENT_OPERATORS)
+OPERATORS |= {f"{kind}_by": _by(OPERATORS[kind]) for kind in _WITH_WEIGHT}

@@ -15,8 +15,26 @@ from ..graph.weights import Array
 
 TO_PYTORCH = {"GRU": (1, 0, 2), "LSTM": (0, 2, 3, 1), "RNN": (0,)}
 """For each gate in the order of PyTorch, its place in the order of ONNX."""
-SLOTS = (("weight_ih",), ("weight_hh",), ("bias_ih", "bias_hh"))
-"""PyTorch's names of the weights that the inputs 1, 2 and 3 of a node join."""
+_SLOTS = (("weight_ih",), ("weight_hh",), ("bias_ih", "bias_hh"))
+Slots = list[tuple[str, tuple[int, ...]]]
+"""The name and the order of gates of each weight that an input of a node joins; see `slots_of`."""
+
+
+def slots_of(op: str, attributes: Mapping[str, Any], number: int) -> Slots:
+    """Return the weights that input `number` of a node joins for each direction.
+
+    They have the names of PyTorch. PyTorch has no GRU with an early reset. Two products read the
+    recurrent weight of such a GRU, so it has two parts.
+    """
+    order = TO_PYTORCH[op]
+    if number == 2 and is_early(op, attributes):
+        return [("weight_hh_gates", order[:2]), ("weight_hh_new", (0,))]
+    return [(slot, order) for slot in _SLOTS[number - 1]]
+
+
+def is_early(op: str, attributes: Mapping[str, Any]) -> bool:
+    """Return True for a GRU whose reset gate multiplies the state before the product."""
+    return op == "GRU" and not attributes.get("linear_before_reset", 0)
 
 
 def in_order(value: Array, order: Sequence[int]) -> Array:
@@ -25,11 +43,15 @@ def in_order(value: Array, order: Sequence[int]) -> Array:
     return np.concatenate([parts[gate] for gate in order])
 
 
-def split(op: str, joined: Array, number: int) -> list[Array]:
-    """Return the weights that input `number` of a node joins, by direction and slot."""
-    count = len(SLOTS[number - 1])
-    parts = (part for direction in joined for part in np.split(direction, count))
-    return [in_order(part, TO_PYTORCH[op]) for part in parts]
+def split(joined: Array, slots: Slots) -> list[Array]:
+    """Return the weights that an input of a node joins, by direction and slot."""
+    gates = np.cumsum([len(order) for _, order in slots])
+    ends = gates[:-1] * (joined.shape[1] // gates[-1])
+    return [
+        in_order(part, order)
+        for direction in joined
+        for part, (_, order) in zip(np.split(direction, ends), slots, strict=True)
+    ]
 
 
 def take_apart(
@@ -56,13 +78,16 @@ def take_apart(
                 continue
             gone.add(joined)
             made = []
-            slots = SLOTS[number - 1]
-            for i, value in enumerate(split(node.op_type, arrays[joined], number)):
+            slots = slots_of(
+                node.op_type, {given.name: given.i for given in node.attribute}, number
+            )
+            for i, value in enumerate(split(arrays[joined], slots)):
                 end = "_reverse" if i >= len(slots) else ""
-                own = free_name(f"{module_of(node)}.{slots[i % len(slots)]}_l{layer}{end}")
-                order = np.argsort(TO_PYTORCH[node.op_type]).tolist()
+                slot, order = slots[i % len(slots)]
+                own = free_name(f"{module_of(node)}.{slot}_l{layer}{end}")
+                back = np.argsort(order).tolist()
                 added[own] = value
-                added[f"{own}:gates"] = in_order(np.arange(len(value)), order)[None]
+                added[f"{own}:gates"] = in_order(np.arange(len(value)), back)[None]
                 made.append([own, f"{own}:gates"])
             _join(onnx, graph, node, joined, made, len(slots))
     return added, gone

@@ -223,7 +223,11 @@ int poet_format(struct poet *p, uint32_t total_blocks) {
       store.total_blocks <= POET_DATA_BLOCK) {
     return poet_fail(p, POET_ERROR_storage_small, POET_DATA_BLOCK + 1);
   }
-  store.identity = p->store.identity + 1 + poet_ticks(p->port);
+  /* Trailers depend on `identity` xor the number of a step. A CRC spreads the
+   * ticks over all bits: then two cards with small numbers of steps hardly ever
+   * have the same xor, even if they were formatted at about the same time. */
+  const uint32_t ticks = poet_ticks(p->port);
+  store.identity = poet_crc(p->store.identity + 1, &ticks, sizeof ticks);
   store.crc = poet_crc(0, &store, offsetof(struct poet_store, crc));
   /* Replace the commit records first: a new store never has an old commit. The
    * sequence numbers go on. So old tensors do not match new steps, even if the

@@ -124,6 +124,18 @@ def test_format_forgets_what_was_committed() -> None:
     assert refusal(board.step, 4).name == "wrong_step"
 
 
+def test_identities_of_formats_at_about_the_same_time_are_far_apart() -> None:
+    """Trailers depend on identity xor the number of a step, so that is never a small number."""
+    identities = []
+    for now in range(1000, 1200):
+        board = MemoryBoard(card())
+        board.now = now
+        board.format()
+        identities.append(int(board.state.store.identity))
+    pairs = ((a, b) for i, a in enumerate(identities) for b in identities[:i])
+    assert min(a ^ b for a, b in pairs) >= 2**12
+
+
 @pytest.mark.parametrize("at", [0, 4, 8, 12, 16])
 def test_a_damaged_superblock_is_foreign(at: int) -> None:
     board = trained(card(), 1)

@@ -37,11 +37,11 @@ LINES = {
 ROOT_LINES = 1556  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2343, "firmware/src": 10533, "firmware/kernels": 9086,
+    "firmware/include": 2343, "firmware/src": 10537, "firmware/kernels": 9086,
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10685, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 9287, "examples": 1926, "tests": 69952,
+    "bench": 9287, "examples": 1926, "tests": 69964,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

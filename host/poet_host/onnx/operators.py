@@ -205,18 +205,19 @@ def _batchnorm(node: ImportedNode) -> Tensor:
     return Tensor(y.name, x.shape)
 
 
-def _effective(node: ImportedNode) -> list[int]:
+def _effective(node: ImportedNode, numbered: bool = False) -> list[int]:
     """Return those of a norm's inputs 1 (scale) and 2 (shift) that no exporter has made up.
 
-    Exporters write ones and zeros for a norm without scale or shift.
+    Exporters write ones and zeros for a norm without scale or shift. If `numbered` is True, they
+    may also be tensors of the file that have numbers as names.
     """
     found = []
     for number, nothing in ((1, 1), (2, 0)):
         given = node.known(number) if node.has(number) else None
-        is_made_up = (
-            isinstance(given, Constant) and given.computed and not (given.value != nothing).any()
-        )
-        if given and (not is_made_up or node.onnx.input(number) in node.context.derived):
+        if isinstance(given, Constant) and node.onnx.input(number) not in node.context.derived:
+            is_made_up = given.computed or (numbered and is_numbered(given.source.names[0]))
+            found += [] if is_made_up and (given.value == nothing).all() else [number]
+        elif given:
             found.append(number)
     return found
 
@@ -282,13 +283,9 @@ def _normed_groups(node: ImportedNode, x: Tensor, groups: int, seen: Shape) -> T
     y = node.layer("layernorm", (rows,), name=name, parameters=fixed, epsilon=epsilon)
     shape = (x.shape[0], groups, rows.shape[1]) if len(seen) == 2 else x.shape
     y = Tensor(y.name, shape)
-    for number, kind, nothing in ((1, "mul", 1), (2, "add", 0)):
-        given = node.weight(number)
-        is_made_up = given.computed or is_numbered(given.source.names[0])
-        if node.is_tensor(number) or not is_made_up or (given.value != nothing).any():
-            stored = Tensor(node.stored(number).name, seen)
-            name_of_layer = None if kind == "add" else node.helper_name("scaled")
-            y = node.layer(kind, (y, stored), name=name_of_layer)
+    for number in _effective(node, numbered=True):
+        kind, name = ("mul", node.helper_name("scaled")) if number == 1 else ("add", "")
+        y = node.layer(kind, (y, Tensor(node.stored(number).name, seen)), name=name)
     return Tensor(y.name, x.shape)
 
 

@@ -29,7 +29,7 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 4603, "reference": 1311, "onnx": 4989, "device": 1475, "firmware_build": 1567,
+    "graph": 4603, "reference": 1311, "onnx": 4986, "device": 1475, "firmware_build": 1567,
     "sim": 1565, "profile": 1077, "packing": 378, "plan": 3777, "stream": 2070, "solver": 6569,
     "baselines": 1906, "schedule": 2837, "data": 1891, "card": 1934, "run": 2080, "check": 829,
     "view": 1421, "compare": 470, "package": 1315, "api": 2415, "cli": 3656,

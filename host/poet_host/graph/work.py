@@ -15,6 +15,12 @@ from .operands import operator_of
 
 Fields = Mapping[str, int | float]  # of struct poet_op
 
+# Float operations for an element of elementary and elementary_grad, by `variant`.
+ELEMENTARY_FLOPS = {
+    "function": (8, 96, 27, 39, 12, 34, 12),
+    "slope": (11, 56, 27, 40, 16, 14, 20),
+}
+
 
 @dataclass(frozen=True)
 class Work:
@@ -116,7 +122,7 @@ def _work(node: Node, inputs_bytes: int, output_bytes: int, ends: float) -> Work
 
 def count(op: str, fields: Fields, unit: str) -> int:
     """Return how many of a unit of work, such as `macs`, a kernel does with these fields."""
-    formula = {"loops": "n*c", **isa.kernels()[op].work}.get(unit, "0")
+    formula = isa.kernels()[op].work.get(unit, "0")
     return isa.formula_value(formula, lambda name: _value(name, fields))
 
 
@@ -129,6 +135,11 @@ def _value(name: str, fields: Fields) -> int:
     """
     if name.isupper():
         return prod(isa.shape(name, fields))
+    if name in ELEMENTARY_FLOPS:
+        return ELEMENTARY_FLOPS[name][int(fields.get("variant", 0))]
+    if name == "rows":
+        is_one = int(fields.get("variant", 0)) in (0, 0xF0)  # nothing repeated, or one number
+        return 1 if is_one else prod(int(fields[axis]) for axis in "nch")
     if name == "taps":
         return _planes(fields) * _inside(fields, "h") * _inside(fields, "w")
     return int(fields.get(name, 0))

@@ -14,6 +14,7 @@
 # make bench-streaming  networks whose operators exceed the RAM of simulated boards (25 minutes)
 # make bench-tiny    the models of MLPerf Tiny on both simulated chips: RAM, time, energy (25 minutes)
 # make bench-recurrent  networks over time on the simulated nRF52840 (five minutes)
+# make bench-prices   simulated times of kernels next to their estimates (OPTIONS=--fit)
 # make bench-predict  predicted time and energy of steps next to simulated boards (OPTIONS=--fit)
 # make bench-fine-tune  ResNet-18 learns two more digits in 220 KiB (ten minutes)
 # make bench-solver  the planner next to the paper's formulation (15 minutes; OPTIONS=--quick)
@@ -61,7 +62,7 @@ C_SOURCES = $(shell find firmware examples \( -name '*.c' -o -name '*.h' \))
 .PHONY: demo cross check coverage test lint format bench bench-host bench-kernels bench-program \
   bench-keyword \
   bench-transfer bench-transfers bench-placement bench-solver bench-streaming bench-tiny \
-  bench-predict bench-fine-tune bench-planners bench-torch bench-forward bench-recurrent fleet zoo results paper fuzz fuzz-usb fuzz-card \
+  bench-predict bench-prices bench-fine-tune bench-planners bench-torch bench-forward bench-recurrent fleet zoo results paper fuzz fuzz-usb fuzz-card \
   fuzz-contents fuzz-nest fault-nest fuzz-slices fuzz-outputs soak \
   soak-life soak-host soak-card soak-contents soak-nest soak-nest-faults soak-usb soak-coverage walk cuts mutants schedules firmware ledger docs wheel release clean
 
@@ -251,6 +252,9 @@ bench-tiny: $(VENV)/dev.stamp
 
 bench-recurrent: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.recurrent $(OPTIONS)
+
+bench-prices: $(VENV)/dev.stamp
+	$(BIN)/python -m bench.prices $(OPTIONS)
 
 bench-predict: $(VENV)/dev.stamp
 	$(BIN)/python -m bench.predict $(OPTIONS)

@@ -46,6 +46,10 @@ class Probe:
             values = self.values[at : at + size].copy()
             if kind == "half zeros":
                 values = np.maximum(values, 0)
+            elif kind == "squares":
+                values *= values
+            elif kind.startswith("below"):
+                values = (np.arange(size, dtype=np.int32) % int(kind.split()[1])).view(np.float32)
             elif kind == "stats":  # the second half: variances, or reciprocals of deviations
                 values[size // 2 :] = np.abs(values[size // 2 :]) + np.float32(0.5)
             self.send(at, values)

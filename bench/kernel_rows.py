@@ -19,6 +19,8 @@ POOLING = ("maxpool2d", "maxpool2d_grad", "avgpool2d", "avgpool2d_grad")
 SOFTMAX = ("softmax", "softmax_grad")
 ELEMENTWISE = ("gelu", "gelu_grad", "relu", "relu_grad", "add", "momentum_step", "global_avgpool")
 
+_KINDS = {"stats": "stats", "running": "stats", "v": "squares"}  # of operands, by their names
+
 
 @dataclass(frozen=True)
 class Row:
@@ -65,7 +67,9 @@ class Row:
             if name.endswith("?"):
                 continue
             zeros = self.half_zeros and name in ("x", "dy")
-            kind = "half zeros" if zeros else "stats" if name == "stats" else "normal"
+            kind = "half zeros" if zeros else _KINDS.get(name, "normal")
+            if letter in isa.INTEGERS:
+                kind = f"below {self.fields['c' if name == 'labels' else 'k']}"
             inputs.append((prod(isa.shape(letter, self.fields)), kind))
         overwrites = kernel.in_place
         if self.sink == "sgd":

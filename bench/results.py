@@ -45,7 +45,7 @@ COUNTED = (
     Part("kernels", ("bench-kernels", "bench-kernels OPTIONS=--shapes"), 15),
     Part("fleet", ("fleet",), 9),
     Part("fine-tune", ("bench-fine-tune",), 9),
-    Part("predict", ("bench-predict",), 8),
+    Part("predict", ("bench-predict", "bench-prices"), 10),
     Part("forward", ("bench-forward",), 8),
     Part("keyword", ("bench-keyword",), 5, needs="espeak-ng"),
     Part("recurrent", ("bench-recurrent",), 5),

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -165,12 +165,13 @@ def silent(stderr: str) -> list[str]:
 class Faults:
     """What runs with faults have done."""
 
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: dict[str, int] = field(default_factory=dict)
     silent: list[str] = field(default_factory=list)
     minutes: float = 0.0
 
     def add(self, other: "Faults") -> None:
-        self.counts.update(other.counts)
+        for name, count in other.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
         self.silent += other.silent
         self.minutes += other.minutes
 
@@ -183,7 +184,7 @@ def _part(program: Path, first: int, runs: int, seeds: Sequence[Path]) -> Faults
     begin = time.monotonic()
     done = fuzz(program, first, runs, *seeds, timeout_s=None)
     minutes = (time.monotonic() - begin) / 60
-    part = Faults(Counter(counts(done)), silent(done.stderr), minutes)
+    part = Faults(counts(done), silent(done.stderr), minutes)
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_bytes(msgspec.json.encode(part))
     return part

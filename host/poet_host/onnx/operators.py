@@ -208,14 +208,19 @@ def _batchnorm(node: ImportedNode) -> Tensor:
 def _effective(node: ImportedNode, numbered: bool = False) -> list[int]:
     """Return those of a norm's inputs 1 (scale) and 2 (shift) that no exporter has made up.
 
-    Exporters write ones and zeros for a norm without scale or shift. If `numbered` is True, they
-    may also be tensors of the file that have numbers as names.
+    Exporters write nodes of ones and zeros for a norm without scale or shift, next to weights that
+    the file stores. If nodes make all weights, or convert them, they are weights too. If `numbered`
+    is True, any node counts, and so do tensors of the file that have numbers as names.
     """
-    found = []
+    model, found = node.context.model, list[int]()
+    stores_weights = any(value.ndim > 1 for value in model.constants.values())
+    ops = {name: it.op for it in model.nodes if stores_weights for name in it.outputs}
     for number, nothing in ((1, 1), (2, 0)):
         given = node.known(number) if node.has(number) else None
         if isinstance(given, Constant) and node.onnx.input(number) not in node.context.derived:
-            is_made_up = given.computed or (numbered and is_numbered(given.source.names[0]))
+            name = given.source.names[0]
+            is_made_up = ops.get(name) in ("Constant", "ConstantOfShape", "Expand")
+            is_made_up |= numbered and (given.computed or is_numbered(name))
             found += [] if is_made_up and (given.value == nothing).all() else [number]
         elif given:
             found.append(number)

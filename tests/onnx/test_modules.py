@@ -297,6 +297,12 @@ def test_the_exporter_with_the_fewest_problems_is_reported(module: nn.Module, no
         loaded(module)
 
 
+def test_a_batchnorm_without_a_running_mean_is_refused() -> None:
+    module = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3, track_running_stats=False))
+    with pytest.raises(poet.BadInput, match="track_running_stats=True"):
+        loaded(module)
+
+
 @pytest.mark.parametrize(
     ("option", "exports"), [({"loss": "hinge"}, 0), ({"batch": 0}, 0), ({"train": "none.*"}, 1)]
 )

@@ -184,6 +184,19 @@ def test_lengths_of_sequences_must_be_those_of_all_steps() -> None:
         imported(model([layer], shape, {**constants, "lengths": whole - 1}), batch=STEPS)
 
 
+def test_samples_must_come_before_steps() -> None:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.GRU(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x)[0][-1]
+
+    with pytest.raises(BadInput, match=r"GRU walks along the first axis .* batch_first=True"):
+        poet.load(Last(), torch.randn(6, 2, 4), batch=2)
+
+
 def test_weights_that_nodes_compute_are_trained_through_them() -> None:
     """Not through operators without a gradient."""
     whole = weights("GRU")

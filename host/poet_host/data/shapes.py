@@ -91,7 +91,8 @@ def _check_fit(where: str, name: str, array: Array, graph: Graph, tensor: str) -
             names = ", ".join(part.name for part in parts)
             raise BadInput(
                 f"{where}: {graph.name} has several {parts_word(name)}: give an array for each of "
-                f"them, with the names {names}, in an .npz file or a folder of .npy files"
+                f"them, with the names {names}, in a mapping, an .npz file or a folder of .npy "
+                "files"
             )
         return
     wanted = graph[tensor].shape[1:]

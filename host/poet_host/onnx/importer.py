@@ -23,6 +23,7 @@ from .context import Context
 from .model import FROZEN, TRAINED, OnnxInput, OnnxModel, OnnxNode, needed_for, read_file
 from .names import legal_name
 from .operators import RULES
+from .recurrent import RECURRENT_RULES
 from .returning import with_returning
 from .tokens import INTEGERS
 from .walk import Untrainable, Walk
@@ -73,6 +74,8 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     losses = {name: (loss or parse_loss(DEFAULT_LOSS)) for name, (loss, _) in chosen.items()}
     shapes = [_shape(model, given, options) for given in model.inputs]
     before, batch = model.inputs[0].shape[0], shapes[0][0]
+    if not isinstance(before, int):
+        _check_steps(model)
     model.inputs = [replace(it, shape=s) for it, s in zip(model.inputs, shapes, strict=True)]
     dropped = {name: _drop_activation(model, name, loss) for name, loss in losses.items()}
     model.nodes = needed_for(model.outputs.values(), model.nodes)
@@ -104,6 +107,18 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
         total = builder.layer(loss.row, compared[key][:1], name=name, **loss.layer_options)
     found = builder.model(total)
     return replace(found, origin=_origin(model, context))
+
+
+def _check_steps(model: OnnxModel) -> None:
+    """Raise BadInput if a layer along time takes the samples of an input for its steps."""
+    for node in model.nodes:
+        name = node.inputs[0] if node.op in RECURRENT_RULES else ""
+        if name in {given.name for given in model.inputs}:
+            raise BadInput(
+                f"{model.where}: the layer {node.op} walks along the first axis of {name}, but "
+                "this must be the axis of the samples: exchange the axes before the layer "
+                "(PyTorch: batch_first=True)"
+            )
 
 
 def _part(model: OnnxModel, given: OnnxInput, taken: set[str], shape: tuple[int, ...]) -> Part:

@@ -189,6 +189,11 @@ def _batchnorm(node: ImportedNode) -> Tensor:
         for attribute in [it for it in proto.attribute if it.name != "epsilon"]:
             proto.attribute.remove(attribute)
         return y
+    if node.is_tensor(3):
+        raise Unsupported(
+            "the mean is that of each batch, also when the model infers: keep a running mean "
+            "(PyTorch: track_running_stats=True)"
+        )
     x, mean, variance = node.tensor(0), node.weight(3), node.weight(4)
     name = node.layer_name(node.weight(1))
     parameters = _scale_and_shift(node, name, x.shape[1:2], _effective(node))

@@ -29,9 +29,9 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 4614, "reference": 1311, "onnx": 4991, "device": 1475, "firmware_build": 1567,
+    "graph": 4614, "reference": 1311, "onnx": 5011, "device": 1475, "firmware_build": 1567,
     "sim": 1565, "profile": 1077, "packing": 378, "plan": 3777, "stream": 2070, "solver": 6569,
-    "baselines": 1906, "schedule": 2837, "data": 1891, "card": 1934, "run": 2080, "check": 829,
+    "baselines": 1906, "schedule": 2837, "data": 1892, "card": 1934, "run": 2080, "check": 829,
     "view": 1421, "compare": 470, "package": 1315, "api": 2415, "cli": 3656,
 }  # fmt: skip
 ROOT_LINES = 1556  # of the modules that belong to no room
@@ -41,7 +41,7 @@ FOLDERS = {
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10685, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 9483, "examples": 1926, "tests": 70038,
+    "bench": 9483, "examples": 1926, "tests": 70057,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

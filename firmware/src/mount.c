@@ -115,11 +115,9 @@ static POET_CHECKED int is_blank(struct poet *p, bool *blank) {
   struct poet_cache *cache;
   bool is_new;
   TRY(poet_read_block(p, 0, &cache, &is_new));
-  const uint32_t first = cache->words[0];
-  *blank = first == 0 || first == UINT32_MAX;
-  for (uint32_t i = 0; i < POET_BLOCK / 4; i++) {
-    *blank &= cache->words[i] == first;
-  }
+  const uint32_t *words = cache->words;
+  *blank = (words[0] == 0 || words[0] == UINT32_MAX) &&
+           !memcmp(words, words + 1, POET_BLOCK - sizeof *words);
   return 0;
 }
 
@@ -130,8 +128,10 @@ static POET_CHECKED int check_blank(struct poet *p) {
   bool blank;
   uint32_t commits = 0;
   TRY(is_blank(p, &blank));
+  /* A card that a host has formatted has such records, too. */
+  const bool is_host = !POET_CARDS && p->store.magic == POET_STORE_MAGIC;
   p->store = (struct poet_store){.unit_blocks = (uint16_t)new_unit(p)};
-  if (3u * p->store.unit_blocks <= p->partition_blocks) {
+  if (!is_host && 3u * p->store.unit_blocks <= p->partition_blocks) {
     TRY(read_commits(p, &commits));
   }
   const bool begun = commits == 2 && p->committed.now.step == POET_NO_STEP;

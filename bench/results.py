@@ -51,7 +51,6 @@ COUNTED = (
     Part("recurrent", ("bench-recurrent",), 5),
     Part("ledger", ("ledger",), 3),
     Part("fuzz-slices", ("fuzz-slices LIVES=1200",), 2),
-    Part("fault-nest", ("fault-nest",), 3, needs="clang"),
     Part("transfers", ("bench-transfers",), 1),
     Part("placement", ("bench-placement",), 1),
 )

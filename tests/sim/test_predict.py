@@ -122,7 +122,8 @@ def test_time_and_energy_are_predicted(
     The schedule's records are read from the card at other places in each plan: on the MKR1000 for
     8 ms of a step by the plan that calibrates, for 15 ms by the plan that is predicted. The card
     pauses at other blocks, too: on the nRF52840, plans that differ in a few statements calibrate a
-    commit of `digits` with 8.1 to 15.4 ms. It takes 10.6 ms in the plan that is predicted.
+    commit of `digits` with 8.1 to 15.4 ms. It takes 10.6 ms in the plan that is predicted. A commit
+    counts as writing, so 15.4 ms make the energy of all other plans 9 to 12 % too high.
     """
     connection, alone = profiled
     # `validate` limits its searches by time; here by work, so that each run has the same plans.
@@ -141,7 +142,7 @@ def test_time_and_energy_are_predicted(
     stays = api.problem(graph, profile, ram=16_000)
     leaves = replace(stays, graph=without_staying(stays.graph))
     # Most of its kernels are predicted, and all of its statements and transfers.
-    for problem, time, energy in ((leaves, 0.07, 0.11), (stays, 0.13, 0.1)):
+    for problem, time, energy in ((leaves, 0.07, 0.11), (stays, 0.13, 0.13)):
         plan = api.solve(problem, work_limit=60_000, gap=0.3)
         assert problem is stays or not plan.initial_offsets
         observed = run(connection, graph, profile, plan)

@@ -41,7 +41,7 @@ FOLDERS = {
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10685, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 9482, "examples": 1926, "tests": 70058,
+    "bench": 9482, "examples": 1926, "tests": 70059,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

@@ -18,6 +18,7 @@ from random import Random
 import msgspec
 import numpy as np
 from poet_host import isa
+from poet_host.files import write_whole
 from poet_host.firmware_build.recipe import c_files
 from poet_host.resources import resource
 from poet_host.schedule.schedule import Schedule
@@ -186,7 +187,7 @@ def _part(program: Path, first: int, runs: int, seeds: Sequence[Path]) -> Faults
     minutes = (time.monotonic() - begin) / 60
     part = Faults(counts(done), silent(done.stderr), minutes)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.write_bytes(msgspec.json.encode(part))
+    write_whole(kept, msgspec.json.encode(part))
     return part
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import serial
+from poet_host.card.card_file import CardFile
 from poet_host.device.board import load_board
 from poet_host.errors import BadInput, PoetError
 from poet_host.firmware_build.recipe import simulated_boards
@@ -146,6 +147,24 @@ def test_an_error_of_the_program_is_reported(tmp_path: Path) -> None:
     elf = build("m0plus", "samd21_cases.c", tmp_path, "-DCASE=26")
     with pytest.raises(PoetError, match=r"0x42004000.*ADC"):
         SimulatedBoard("mkr1000", elf, None)
+
+
+@pytest.mark.parametrize("kind", ["card", "flash"])
+def test_two_boards_never_share_a_file(kind: str, echo: Path, storage: Path) -> None:
+    def board() -> SimulatedBoard:
+        if kind == "card":
+            return SimulatedBoard("mkr1000", echo, storage)
+        return SimulatedBoard("mkr1000", echo, None, flash=storage.with_name("flash"))
+
+    with board():
+        with pytest.raises(PoetError, match="another board uses"):
+            board()
+        if kind == "card":
+            with pytest.raises(PoetError, match="uses the card image"):
+                CardFile(storage)
+    with board() as again:
+        again.kill()
+        board().close()
 
 
 def test_user_errors(tmp_path: Path, echo: Path, storage: Path) -> None:

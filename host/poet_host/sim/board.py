@@ -6,18 +6,19 @@ import os
 import pickle
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 
 from ..device.board import load_board
 from ..errors import PoetError
-from ..temporary import temporary_file
+from ..temporary import locked, temporary_file
 from .chip_library import build_chip_library
 from .running import RunningBoard
 from .scene import Scene
-from .simulated_chip import METER, CardFault, Meter, SimulatedChip
+from .simulated_chip import METER, CardFault, Meter, SimulatedChip, open_file
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,19 @@ class Energy:
         return float(sum(astuple(self)))
 
 
+@contextmanager
+def _held(storage: Path | None, flash: Path | None) -> Iterator[list[int]]:
+    """Yield descriptors of a board's files. The files stay locked while any process has these."""
+    with ExitStack() as stack:
+        held = []
+        for path in filter(None, (storage, flash)):
+            file = stack.enter_context(open_file(path, create=path is flash))
+            if not locked(file.fileno()):
+                raise PoetError(f"another board uses {path}: stop that board, or name another file")
+            held.append(file.fileno())
+        yield held
+
+
 class SimulatedBoard(RunningBoard):
     """A simulated board, with a pty as its serial port.
 
@@ -47,7 +61,8 @@ class SimulatedBoard(RunningBoard):
     board does not wait for a host, and executes the training job on its card if there is one.
     `usb`: the port is connected to the chip's USB, not to its UART. `flash`: file that keeps the
     content of the chip's flash (None: temporary). `scene`: what happens around a board without a
-    host. The process ends with its parent process.
+    host. The process ends with its parent process. Until then, it locks `storage` and `flash`.
+    Raises PoetError if another board uses one of them.
     """
 
     def __init__(
@@ -66,12 +81,13 @@ class SimulatedBoard(RunningBoard):
     ) -> None:
         self.board = load_board(board)
         self._card = storage is not None
-        self._led, self._led_read = tempfile.TemporaryFile(), 0  # noqa: SIM115
         build_chip_library()  # built here, so that this process raises the errors of the build
         with (
+            _held(storage, flash) as held,
             temporary_file(Path(tempfile.gettempdir()), "poet-meter-") as path,
             path.open("w+b") as file,
         ):
+            self._led, self._led_read = tempfile.TemporaryFile(), 0  # noqa: SIM115
             file.truncate(METER.size)
             self._shared = mmap.mmap(file.fileno(), METER.size)
             chip = partial(
@@ -82,7 +98,7 @@ class SimulatedBoard(RunningBoard):
             settings = pickle.dumps((chip, usb, alone, scene, *files)).hex()
             super().__init__(
                 [sys.executable, "-m", "poet_host.sim.process", settings],
-                pass_fds=files,
+                pass_fds=(*files, *held),
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
             )
         if not self.port:

@@ -131,12 +131,15 @@ def _config_of(wiring: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _open_flash(path: Path) -> IO[bytes]:
+def open_file(path: Path, *, create: bool) -> IO[bytes]:
+    """Open a card image, or a flash file, which is created if it does not exist."""
     try:
-        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        return os.fdopen(os.open(path, flags, 0o666), "r+b")
     except OSError as error:
+        what = "flash file" if create else "card image"
         raise BadInput(
-            f"the flash file {path} cannot be opened ({error.strerror}): name another file"
+            f"the {what} {path} cannot be opened ({error.strerror}): name another file"
         ) from error
 
 
@@ -181,7 +184,7 @@ class SimulatedChip:
         self._flash_cut = sum(fault.first for fault in faults if fault.kind == "flash_power_cut")
         self._flash_name = flash or "a temporary file"
         # a temporary file keeps the content through resets
-        self._flash = _open_flash(flash) if flash else TemporaryFile()  # noqa: SIM115
+        self._flash = open_file(flash, create=True) if flash else TemporaryFile()  # noqa: SIM115
         for fault in faults:
             if fault.kind == "flash_power_cut":
                 continue

@@ -91,6 +91,15 @@ def test_exported_weights_are_those_that_a_board_reads(
     assert card.read_bytes() == before
 
 
+def test_weights_that_stream_in_parts_of_rows_are_exported_in_row_major_order(card: Path) -> None:
+    schedule, data = runs.in_columns()
+    run = runs.train(schedule, data, storage=card, steps=STEPS)
+    weights = card.with_name("w.safetensors")
+    poet.export_card(card, weights)
+    saved = poet.load_weights(weights, schedule.graph)
+    assert all(saved[name].tobytes() == run.weights[name].tobytes() for name in run.weights)
+
+
 def test_weights_of_the_step_before(
     on_card: Run, card: Path, tmp_path: Path, poet_host: Command
 ) -> None:

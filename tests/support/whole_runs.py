@@ -6,8 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import poet_host as poet
 from poet_host import api
+from poet_host.data.datasets import Dataset
 from poet_host.data.fitted import batch_of_step
 from poet_host.graph.autodiff import Adam, Sgd, training_graph
 from poet_host.graph.builder import Builder
@@ -108,6 +110,22 @@ def _solved(graph: Graph, ram: str | int, method: str) -> Plan:
 
 def schedule(graph: Graph, ram: str | int = "100%", method: str = "keep-everything") -> Schedule:
     return api.encode(graph, profile(), plan(graph, ram, method))
+
+
+@cache
+def in_columns(samples: int = 1, ram_bytes: int = 4_096) -> tuple[Schedule, Dataset]:
+    """A layer that streams columns of its tensors, which are not in row-major order."""
+    b = Builder("columns", data=(samples, 16, 64))
+    model = b.model(b.mse(b.linear(b.data, 24, name="fc"), name="loss"))
+    graph = training_graph(model, Sgd(0.05), "all")
+    problem = api.problem(graph, profile(), ram=ram_bytes)
+    plan = api.solve(problem, work_limit=3_000, gap=0.5)
+    made = api.encode(graph, plan, forward=samples == 1)
+    names = (graph.data, graph.label, graph.logits, "fc.weight")
+    assert not any(made.model.tensors[made.numbers[it]].cut.is_row_major for it in names)
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(5, 16, 64)), rng.normal(size=(5, 16, 24))
+    return made, Dataset("drawn", x.astype("<f4"), y.astype("<f4"))
 
 
 def small() -> Schedule:

@@ -52,12 +52,11 @@ def exported(
         names = _names(card, note, schedule)
     _check(names, model, card)
     card.check_digest(model, prior=prior)
-    values = {
-        name: np.frombuffer(
-            card.tensor(model, names.numbers[name], prior=prior), dtype="<f4"
-        ).reshape(names.shapes[name])
-        for name in names.sources
-    }
+    values = {}
+    for name in names.sources:
+        number = names.numbers[name]
+        stored = model.tensors[number].row_major(card.tensor(model, number, prior=prior))
+        values[name] = np.frombuffer(stored, dtype="<f4").reshape(names.shapes[name])
     tensors = tensors_of_file(names.model, names.sources, values)
     return Exported(names.model, state.step, note.facts if note else NO_FACTS, tensors)
 

@@ -69,6 +69,15 @@ def test_a_board_answers_with_the_bits_of_the_host(make: Any) -> None:
     assert found.accuracy == right
 
 
+def test_outputs_that_stream_in_parts_of_rows_are_answered_in_row_major_order() -> None:
+    schedule, data = runs.in_columns()
+    values = start_values(schedule.graph, 3)
+    wanted = logits(schedule.graph, values, data.x)
+    with runs.board(schedule) as board:
+        found = poet.predict(schedule, data, connection=board, weights=values)
+    assert found.outputs.tobytes() == wanted.tobytes()
+
+
 def test_a_schedule_without_a_forward_program_is_refused() -> None:
     graph = runs.digits()
     schedule = poet.encode(graph, runs.plan(graph, "75%", "poet"), forward=False)

@@ -146,10 +146,10 @@ def answers(
         before = schedule.model_part, schedule.plan_part  # a power cut ended an evaluation
     forward = schedule.needed_forward()
     graph, numbers = forward.graph, forward.numbers
-    data, batch = forward.model.tensors[numbers[graph.data]], graph.batch
+    data, answer = (forward.model.tensors[numbers[it]] for it in (graph.data, graph.logits))
     offsets = {it.node: it.offset for it in decode(forward) if not isinstance(it, Wait)
                if it.op == "compute"}  # fmt: skip
-    at, size_bytes = offsets[graph.logits], graph[graph.logits].size_bytes
+    at, batch = offsets[graph.logits], graph.batch
     assert at is not None
     parts, ticks = [], 0
     try:
@@ -159,7 +159,7 @@ def answers(
             filled = np.concatenate([some, np.repeat(some[:1], batch - len(some), axis=0)])
             device.write(TENSOR, numbers[graph.data], data.in_order(filled.tobytes()))
             ticks += device.step(start).ticks
-            found = np.frombuffer(device.probe_read(at, size_bytes), "<f4")
+            found = np.frombuffer(answer.row_major(device.probe_read(at, answer.size_bytes)), "<f4")
             parts.append(found.reshape(batch, -1)[: len(some)])
             if progress:
                 progress(start + len(some), len(x))

@@ -61,6 +61,29 @@ def wait_for(step: int, card: Path, running: Any, limit_s: float = WAIT_S) -> No
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize("samples", [1, 2])
+def test_a_job_of_samples_in_parts_of_rows_trains_the_same_bits(samples: int, card: Path) -> None:
+    schedule, data = runs.in_columns(samples)
+    how: dict[str, Any] = {"steps": 4, "seed": 3}
+    write(schedule, card, data, **how)
+    alone(schedule, card, 4)
+    wanted = runs.train(schedule, data, **how)
+    state, weights = read(schedule, card)
+    assert state.losses.tolist() == [step.loss for step in wanted.steps]
+    assert all(weights[it].tobytes() == value.tobytes() for it, value in wanted.weights.items())
+
+
+def test_a_job_whose_samples_a_board_cannot_put_together_is_refused(card: Path) -> None:
+    """Each part of the batch has values of both samples."""
+    schedule, data = runs.in_columns(2, 8_192)
+    run = runs.train(schedule, data, storage=card, steps=1)
+    for how in ({"resume": True}, {"erase_card": True}, {}):
+        with pytest.raises(BadInput, match="--no-streaming"):
+            write(schedule, card, data, steps=2, **how)
+    _, weights = read(schedule, card)
+    assert all(weights[it].tobytes() == value.tobytes() for it, value in run.weights.items())
+
+
 def test_a_job_goes_on_after_an_evaluation_that_a_power_cut_ended(
     card: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from ..card.card_check import check
 from ..card.card_device import CardDevice, job_room_bytes, partition_blocks
 from ..card.card_export import Exported, exported
 from ..card.card_report import CardReport
-from ..card.job import JobState, check_room, job_size, make_job, read_job, write_job
+from ..card.job import JobState, check_room, job_size, make_job, read_job, sample_orders, write_job
 from ..card.weights import SavedWeights, facts_of_weights, write_tensors
 from ..data.facts import DataFacts
 from ..data.fitted import FittedData, adapted
@@ -226,6 +226,7 @@ def write_card(
     schedule, device = task.schedule, connection.device
     fitted, start, last = task.data, task.start, task.last
     decode(schedule)  # a card without a board does not check the plan
+    sample_orders(schedule)  # raises BadInput before anything is written
     check_training(schedule, connection, fitted, start, erase_card)
     first, facts = first_step, start.facts
     if resume:

@@ -1,14 +1,15 @@
 """A job: the data on a card with which a board trains without a host.
 
 The job lies after the tensors. Its record (poet_job of records.h) comes first. Then come the sample
-numbers of each step, the samples, and space for the board's name and the losses. Before each step,
-the board reads a batch from the job. A host sends the same batch over serial, so both ways give the
+numbers of each step, the samples, and space for the board's name and the losses. Values of a sample
+have the order that they have in the batch. Before each step, the board reads a batch. A host sends the same batch over serial, so both ways give the
 same weights, bit for bit. The record is written last: if the power fails earlier, the card has no
 job.
 """
 
 import zlib
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -101,7 +102,8 @@ def make_job(
     """Make a job that trains the steps `first` + 1 to `first` + `steps` on `dataset`."""
     graph = schedule.graph
     size = job_size(dataset, graph.batch, steps)
-    samples = b"".join(_sample(dataset, i) for i in range(len(dataset.x)))
+    orders = sample_orders(schedule)
+    samples = b"".join(_sample(dataset, i, orders) for i in range(len(dataset.x)))
     order = samples_of_steps(dataset, graph.batch, seed, first, steps, progress).tobytes()
     values = {
         "magic": _MAGIC,
@@ -123,8 +125,28 @@ def make_job(
     return Job(first, steps, record, order, samples, size.sample_block, size.loss_block)
 
 
-def _sample(dataset: Dataset, number: int) -> bytes:
-    values: bytes = dataset.x[number].tobytes() + dataset.y[number].tobytes()
+def sample_orders(schedule: Schedule) -> list[Array]:
+    """Return the order in which a batch has the values of a sample: one for data, one for labels.
+
+    Raises BadInput if the values of one sample lie between those of another.
+    """
+    graph, found = schedule.graph, []
+    for name in (graph.data, graph.label):
+        tensor = schedule.model.tensors[schedule.numbers[name]]
+        numbers = np.arange(tensor.size_bytes // 4, dtype="<u4").reshape(graph.batch, -1)
+        places = np.frombuffer(tensor.in_order(numbers.tobytes()), "<u4").reshape(numbers.shape)
+        if (places - places[0] != numbers[:, :1]).any():
+            raise BadInput(
+                f"a board alone cannot put samples into {name}, which streams in parts of rows of "
+                "several samples: solve with a smaller --batch, more --ram, or --no-streaming"
+            )
+        found.append(places[0])
+    return found
+
+
+def _sample(dataset: Dataset, number: int, orders: Sequence[Array]) -> bytes:
+    both = zip((dataset.x, dataset.y), orders, strict=True)
+    values = b"".join(rows[number].reshape(-1)[order].tobytes() for rows, order in both)
     return values + zlib.crc32(values, number).to_bytes(4, "little")
 
 

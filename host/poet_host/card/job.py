@@ -2,9 +2,9 @@
 
 The job lies after the tensors. Its record (poet_job of records.h) comes first. Then come the sample
 numbers of each step, the samples, and space for the board's name and the losses. Values of a sample
-have the order that they have in the batch. Before each step, the board reads a batch. A host sends the same batch over serial, so both ways give the
-same weights, bit for bit. The record is written last: if the power fails earlier, the card has no
-job.
+have the order that they have in the batch. Before each step, the board reads a batch from the job.
+A host sends the same batch over serial, so both ways give the same weights, bit for bit. The record
+is written last: if the power fails earlier, the card has no job.
 """
 
 import zlib

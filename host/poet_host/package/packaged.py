@@ -72,10 +72,15 @@ def raw_of(text: str) -> Raw:
 def _raw_numbers(given: list[str]) -> tuple[float, float]:
     scale, offset = given if len(given) == 2 else (*given, "0")
     with np.errstate(over="ignore", under="ignore"):
-        found = [float(np.float32(float(Fraction(text)))) for text in (scale, offset)]
+        found = [float(np.float32(_number(text))) for text in (scale, offset)]
     if not np.isfinite(found).all() or found[0] <= 0:
         raise ValueError
     return found[0], found[1]
+
+
+def _number(text: str) -> float:
+    """Return a decimal number or a fraction. A Fraction of 1e999999999 would take hours."""
+    return float(Fraction(text) if "/" in text else text)
 
 
 def identifier(name: str) -> str:

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,14 @@ def test_a_job_that_does_not_fit_is_refused_first(tmp_path: Path) -> None:
         write(schedule, card, steps=4, resume=True)
     assert committed(card) == 1  # and the weights are there still
     assert read(schedule, card)[0] is None
+
+
+@pytest.mark.parametrize("how", [{"augment": "flip"}, {"draw": lambda _: range(4)}])
+def test_samples_that_a_job_would_not_change_are_refused(card: Path, how: Any) -> None:
+    before = card.read_bytes()
+    with pytest.raises(BadInput, match=next(iter(how))):
+        write(runs.small(), card, replace(load_data("digits"), **how), steps=1)
+    assert card.read_bytes() == before
 
 
 def test_more_steps_than_a_card_has_room_for_are_refused_before_any_work(

@@ -99,7 +99,15 @@ def make_job(
     steps: int,
     progress: Progress | None = None,
 ) -> Job:
-    """Make a job that trains the steps `first` + 1 to `first` + `steps` on `dataset`."""
+    """Make a job that trains the steps `first` + 1 to `first` + `steps` on `dataset`.
+
+    Raises BadInput if the samples of a step are augmented, or drawn by a function.
+    """
+    if dataset.augment or dataset.draw:
+        raise BadInput(
+            f"data {dataset.name}: a board without a host cannot augment or draw samples: omit "
+            "`augment` and `draw`, or train with a host"
+        )
     graph = schedule.graph
     size = job_size(dataset, graph.batch, steps)
     orders = sample_orders(schedule)

@@ -160,6 +160,31 @@ def test_other_models_are_refused(graph: Callable[[], poet.Graph], word: str) ->
         Packaged("other", made, weights)
 
 
+def test_samples_that_stream_in_parts_of_rows_are_refused() -> None:
+    """A device writes the samples of a batch one after the other."""
+    b = Builder("dense", data=(16, 64))
+    x = b.linear(b.relu(b.linear(b.data, 32, name="one")), 10, name="two")
+    graph = training_graph(b.model(b.softmax_xent(x)), Sgd(0.05))
+    problem = poet.problem(graph, poet.estimate_profile("native"), ram=4_096)
+    made = poet.encode(graph, poet.solve(problem, work_limit=3_000, gap=0.5))
+    with pytest.raises(poet.BadInput, match=r"data.*--no-streaming"):
+        Packaged("dense", made, SavedWeights(start_values(graph, 0), NO_FACTS))
+
+
+@pytest.mark.parametrize("name", ["data", "logits"])
+def test_inferences_that_stream_in_parts_of_rows_are_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = packaged(Kind(autoencoder=True))
+    graph, model = made.forward.graph, made.forward.model
+    number = made.forward.numbers[getattr(graph, name)]
+    tensors = [*model.tensors]
+    tensors[number] = replace(tensors[number], cut=Cut(4, (2, 3, 2), (2, 1, 2)))
+    monkeypatch.setitem(vars(made.forward), "model", replace(model, tensors=(*tensors,)))
+    with pytest.raises(poet.BadInput, match="--no-streaming"):
+        replace(made)
+
+
 def test_the_command_packages_a_schedule(tmp_path: Path, poet_host: Command) -> None:
     schedule(Kind()).save(tmp_path / "my-model.poet")
     weights = {name: value + np.float32(0.5) for name, value in start(Kind()).items()}

@@ -106,7 +106,9 @@ class Packaged:
 
     def __post_init__(self) -> None:
         _check_model(self.schedule, self.name)
+        _check_order(self.schedule, self.schedule.graph.label)
         _check_forward(self.schedule)
+        _check_order(self.forward, self.forward.graph.logits)
         most = min(_MOST_PLACES // self.classes - 1, 2**16 - 1)
         if not 1 <= self.slots <= most:
             raise BadInput(
@@ -270,6 +272,17 @@ def _check_model(schedule: Schedule, name: str) -> None:
             f"example: poet-host solve {model} --board {board} -o {name}.poet (without "
             "--no-forward, with enough --ram)"
         )
+
+
+def _check_order(schedule: Schedule, name: str) -> None:
+    """Raise BadInput if a device would have to reorder data, or the labels or outputs `name`."""
+    for used in (schedule.graph.data, name):
+        cut = schedule.model.tensors[schedule.numbers[used]].cut
+        if cut and not cut.is_row_major:
+            raise BadInput(
+                f"{schedule.graph.name} streams {used} in parts of rows, but a learner reads and "
+                "writes whole rows: solve with a smaller --batch, more --ram, or --no-streaming"
+            )
 
 
 def _check_forward(schedule: Schedule) -> None:

@@ -3,13 +3,17 @@
 import re
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import poet_host as poet
 import pytest
 from poet_host import isa
-from poet_host.card.weights import load_weights
+from poet_host.card.weights import SavedWeights, load_weights, save_weights
+from poet_host.data.facts import NO_FACTS, DataFacts
+from poet_host.data.normalization import NONE, Normalization
 from poet_host.data.taught import Taught, drawn
 from poet_host.errors import BadInput
 from poet_host.graph.weights import Weights
@@ -30,6 +34,7 @@ from support.learner_bench import (
     Trace,
     blocks,
     packaged,
+    start,
     stored,
 )
 
@@ -203,6 +208,21 @@ def test_a_host_makes_the_storage_of_a_new_device(
     learner.learn(7)
     learner.run()
     assert learner.weights() == trace.replay(7)
+
+
+@pytest.mark.parametrize("normalization", [None, NONE], ids=str)
+def test_weights_that_normalise_nothing_fit_a_package_without_normalisation(
+    normalization: Normalization | None, tmp_path: Path
+) -> None:
+    """They may come from another program, which states no step: then the device's own goes on."""
+    made = replace(packaged(Kind()), weights=SavedWeights(start(Kind()), NO_FACTS))
+    write(made, "c", tmp_path / "small")
+    weights, image_path = tmp_path / "w.safetensors", tmp_path / "new.img"
+    facts = DataFacts(normalization=normalization)
+    save_weights(weights, made.schedule.graph, SavedWeights(start(Kind()), facts))
+    data = np.stack([Kind().sample(0)]), np.zeros(1, int)
+    assert poet.write_learner(image_path, tmp_path / "small", data, weights) == 1
+    assert poet.read_learner(image_path, tmp_path / "small")[1] == 0
 
 
 @pytest.mark.parametrize("board", ["native", "sim:mkr1000"])

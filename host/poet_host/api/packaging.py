@@ -154,7 +154,7 @@ def write_learner(
     x, labels = raw_samples(as_dataset(data, packaged.schedule.graph), packaged)
     given = None if weights is None else as_weights(weights, packaged.schedule.graph)
     facts = facts_of_weights(given)
-    if facts.normalization not in (None, packaged.weights.normalization):
+    if facts.normalization not in (None, packaged.normalization):
         raise BadInput(
             f"the weights normalise samples by {facts.normalization}, but the package "
             f"{packaged.name} does so by {packaged.normalization}: package the schedule with these "
@@ -172,7 +172,7 @@ def write_learner(
     with place as found, _store(found, packaged, writable=True, named=named) as store:
         if given is not None:
             file = None if isinstance(weights, Mapping) else weights
-            step = step_of_weights(file) if file else 0
+            step = step_of_weights(file, unknown=0) if file else 0
             store.put_weights(SavedWeights(given, facts), max(store.committed_step or 0, step))
         store.teach(x, labels)
         return len(store.samples()["y"])

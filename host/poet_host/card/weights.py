@@ -87,9 +87,12 @@ def write_tensors(
     write_whole(path, data, mode)
 
 
-def step_of_weights(path: Path | str) -> int:
-    """Return the number of steps that trained the weights in a file. Raises BadInput if unknown."""
-    step = _about(path).get("step")
+def step_of_weights(path: Path | str, unknown: int | None = None) -> int:
+    """Return the number of steps that trained the weights in a file.
+
+    If the file does not state it, return `unknown`, or raise BadInput if that is None.
+    """
+    step = _about(path).get("step", unknown)
     if not isinstance(step, int) or not 0 <= step < 2**32 - 1:
         raise BadInput(
             f"weights {path}: training cannot resume from this file, because it does not state how "

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from poet_host.schedule.rates import with_rates
 from poet_host.schedule.schedule import Schedule
 from poet_host.view.listing import rows
 from support import toy, whole_runs as runs
@@ -76,6 +77,18 @@ def test_json_has_predictions_and_measurements(
     predicted = sum(row.time_us for row in computed if row.time_us)
     assert conv["predicted_us"] == pytest.approx(predicted)
     assert "run" not in poet_host("show", schedule, "--json").json
+
+
+def test_a_run_with_other_rates_is_one_of_the_schedule(
+    poet_host: Command, trained: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Also if the rates changed twice, as on a card."""
+    schedule, run = Schedule.load(trained[0]), tmp_path / "run.json"
+    given = with_rates(schedule, learning_rate=0.5)
+    done = runs.train(given, steps=1, lr=0.02, lr_schedule="cosine")
+    done.save(run)
+    assert done.plan_crc == schedule.header.crc != given.header.crc
+    assert "a step without" in poet_host("show", trained[0], "--run", run).out
 
 
 def changed(run: Path, to: Path, **changes: Any) -> Path:

@@ -214,7 +214,7 @@ def _about(task: api.Task, connection: api.Connection, given: TrainOptions) -> d
         "normalize": given.data.normalize, "test_split": given.data.test_split,
         **given.duration.order, "augment": given.augment, "seed": given.seed, "batch": graph.batch,
         "samples": len(data.x), "to_step": task.last, "schedule": str(given.schedule),
-        "plan_crc": task.schedule.header.crc,
+        "plan_crc": task.schedule.solved_crc,
     }  # fmt: skip
 
 

@@ -264,7 +264,7 @@ class Training:
             data=self.data.name,
             seed=self.seed,
             batch=self.graph.batch,
-            plan_crc=self.schedule.header.crc,
+            plan_crc=self.schedule.solved_crc,
             schedule_bytes=len(self.schedule.plan_part),
             ended=ended,
             steps=tuple(self.done),

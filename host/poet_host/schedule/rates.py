@@ -77,7 +77,10 @@ def with_rates_of(schedule: Schedule, model_part: bytes) -> Schedule | None:
 
 
 def _with_model(schedule: Schedule, part: bytes) -> Schedule:
-    changed = replace(schedule, model_part=part, plan_part=_plan_of(part, schedule))
+    changed = replace(
+        schedule, model_part=part, plan_part=_plan_of(part, schedule),
+        crc_before=schedule.solved_crc,
+    )  # fmt: skip
     if schedule.forward is None:
         return changed
     forward = model_bytes(replace(schedule.forward.model, trained_by=part_crc(part)))

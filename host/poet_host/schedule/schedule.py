@@ -47,6 +47,8 @@ class Schedule:
     origin: bytes = field(default=b"", repr=False)  # the .onnx file of an imported model
     # model part and plan part of the forward program; empty: there is none
     forward_part: bytes = field(default=b"", repr=False)
+    # CRC of the plan part before the rates were changed; None: they were not. Not in the file
+    crc_before: int | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         name = self.meta.get("graph", {}).get("name", "?")
@@ -75,6 +77,11 @@ class Schedule:
         header = _header(self.forward_part, "poet_model", "POET_MODEL_MAGIC", "forward part")
         size = part_size(header)
         return Schedule(self.forward_part[:size], self.forward_part[size:], self.meta["forward"])
+
+    @property
+    def solved_crc(self) -> int:
+        """Return the CRC of the plan part in the .poet file, whatever the rates are now."""
+        return self.header.crc if self.crc_before is None else self.crc_before
 
     def needed_forward(self) -> "Schedule":
         """Return the forward program. Raises BadInput if there is none."""

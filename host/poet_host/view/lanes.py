@@ -133,10 +133,10 @@ def views_of(schedule: Schedule, run: Run | None = None, where: str = "the run")
 
     Raises BadInput if the run has another schedule; `where` names the run in the message.
     """
-    if run and run.plan_crc != schedule.header.crc:
+    if run and run.plan_crc != schedule.solved_crc:
         raise BadInput(
             f"{where} is a run of another schedule ({run.model} on {run.board}, plan CRC "
-            f"{run.plan_crc:08x} instead of {schedule.header.crc:08x}). Name the .poet file that "
+            f"{run.plan_crc:08x} instead of {schedule.solved_crc:08x}). Name the .poet file that "
             "this run used"
         )
     costs, statements = costs_of_schedule(schedule), decode(schedule)

@@ -7,6 +7,7 @@ import numpy as np
 import poet_host as poet
 import pytest
 from poet_host.run.run import Run, weights_sha256
+from poet_host.run.validate import patience_for
 from poet_host.schedule.schedule import Schedule
 from support import whole_runs as runs
 
@@ -68,6 +69,14 @@ def test_accuracy_may_decide(card: Path, tmp_path: Path) -> None:
     run = trained(card, best, patience="2:accuracy")
     assert run.ended == "no_improvement"
     assert run.last_step == poet.step_of_weights(best) + 2 * PER_EPOCH
+
+
+def test_several_outputs_have_no_accuracy_to_wait_for() -> None:
+    labels = np.zeros(4, [("mask", "<i4", (2,)), ("box", "<f4", (4,))])
+    data = poet.Dataset("boxes", np.zeros((4, 3)), labels, np.zeros((4, 3)), labels)
+    with pytest.raises(poet.BadInput, match=r"write 2$"):
+        patience_for(data, "2:accuracy")
+    assert patience_for(data, 2).by == "loss"
 
 
 @pytest.mark.parametrize("patience", ["0", "x", "3:auc", ""])

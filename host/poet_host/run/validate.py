@@ -63,8 +63,9 @@ def patience_for(data: Dataset, given: int | str | None) -> Patience:
         )
     if data.y_test is None:
         raise BadInput(f"data {data.name}: validation needs held-out samples. Set --test-split")
-    if by == "accuracy" and data.y_test.dtype.kind == "f":
+    if by == "accuracy" and data.y_test.dtype.kind not in "iu":
         raise BadInput(
-            f"`patience` is {given!r}, but the labels of {data.name} are not classes: write {count}"
+            f"`patience` is {given!r}, but the labels of {data.name} are not classes of one "
+            f"output: write {count}"
         )
     return Patience(int(count) if count else None, "accuracy" if by == "accuracy" else "loss")

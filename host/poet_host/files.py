@@ -27,6 +27,7 @@ def write_whole(path: Path | str, data: bytes | str, mode: int | None = None) ->
     those of the replaced file, or of a new file). Raises PoetError if the file cannot be written.
     """
     path = Path(path)
+    _check_name(path)
     raw = data.encode("utf-8") if isinstance(data, str) else data
     try:
         if is_stream(path):
@@ -134,6 +135,7 @@ def opened(path: Path | str, most_bytes: int | None = None) -> Iterator[BinaryIO
     """
     if not isinstance(path, str | os.PathLike):
         raise BadInput(f"pass the path of a file, not a {type(path).__name__}")
+    _check_name(path)
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
@@ -149,6 +151,11 @@ def opened(path: Path | str, most_bytes: int | None = None) -> Iterator[BinaryIO
             yield file
     except OSError as error:
         raise BadInput(f"{path} cannot be read ({_reason(error)}): check the name") from error
+
+
+def _check_name(path: Path | str) -> None:
+    if "\0" in str(path):
+        raise BadInput(f"{path} contains a NUL character, which no file name has: check the name")
 
 
 def check_readable(path: Path | str, most_bytes: int | None = None) -> None:

@@ -192,6 +192,7 @@ def test_shapes_that_are_refused_are_listed_with_those_that_work() -> None:
 
 
 MODULE = torch.nn.Linear(4, 3)
+IMAGES, VALUES = np.zeros((2, 1, 8, 8), np.float32), start_values(runs.digits(), 0)
 OPTIMIZER = torch.optim.SGD(MODULE.parameters())
 
 
@@ -207,6 +208,11 @@ OPTIMIZER = torch.optim.SGD(MODULE.parameters())
         (lambda: poet.load_package(3), "poet.load_package: `folder` must be text or a path"),  # type: ignore[arg-type]
         (lambda: poet.load(MODULE, TX, batch=2.5), "`batch` must be a whole number"),
         (lambda: poet.load(MODULE, TX, lr="0.1"), "`lr` must be a number"),
+        (lambda: poet.load(MODULE, TX, lr=10**400), "learning_rate is 1000"),
+        (lambda: poet.load(MODULE, TX, momentum=10**5000), "thousands of digits"),
+        (lambda: poet.Schedule.load("a\0.poet"), "NUL"),
+        (lambda: poet.save_weights("a\0.safetensors", runs.digits(), VALUES), "NUL"),
+        (lambda: poet.accuracy(runs.digits(), {}, IMAGES, np.zeros(2, int)), "is missing"),
         (lambda: poet.load(MODULE), "example"),
         (lambda: poet.load(MODULE, X.tolist()), "example"),
         (lambda: poet.solve("resnet-digits", "native", ram="50%"), "`graph` must be a Graph"),

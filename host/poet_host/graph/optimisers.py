@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 from numbers import Real
+from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, quoted
 
 MAX_FLOAT32 = 3.4e38  # largest rate: boards compute with float32
 MAX_BETA = 0.99999  # up to this value, the float32 error of 1 - beta is below 1 %
@@ -67,10 +68,11 @@ class RmsProp(_Rates):
     weight_decay: float = 0.0
 
 
-def checked_rate(name: str, value: object) -> float:
+def checked_rate(name: str, value: Any) -> float:
     """Return the rate. Raises BadInput, with its name, if it is not a finite number, 0 or more."""
-    if not isinstance(value, Real) or not 0 <= float(value) <= MAX_FLOAT32:
-        raise BadInput(f"{name} is {value!r}: it must be a finite number, 0 or more")
+    is_number = isinstance(value, Real)
+    if not is_number or not 0 <= value <= MAX_FLOAT32:
+        raise BadInput(f"{name} is {quoted(value)}: it must be a finite number, 0 or more")
     return float(value)
 
 

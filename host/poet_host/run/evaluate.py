@@ -3,6 +3,7 @@
 The board uses the weights that it has committed, or others that the host writes. It commits none.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Literal, get_args
@@ -15,9 +16,9 @@ from ..data.datasets import Dataset
 from ..data.fitted import FittedData
 from ..device.device import TENSOR, Device, Progress
 from ..errors import BadInput, BoardError, PoetError
-from ..graph.graph import Graph
+from ..graph.graph import Graph, Node
 from ..graph.weights import Array, Weights, weight_nodes
-from ..reference.inference import answer_shape, by_output, logits
+from ..reference.inference import answer_shape, by_output, evaluation, logits
 from ..schedule.decode import Wait, decode
 from ..schedule.model import FIXED, part_crc, read_model
 from ..schedule.rates import with_rates_of
@@ -32,6 +33,8 @@ def accuracy(graph: Graph, weights: Weights, x: Array, y: Array) -> float:
 
     `x` are samples as the network gets them: normalised, if the weights need that.
     """
+    read = {name for node in evaluation(graph) for name in node.inputs}
+    _check_weights(graph, weights, [node for node in weight_nodes(graph) if node.name in read])
     rows = logits(graph, weights, x).reshape(*y.shape, -1)
     known = y < rows.shape[-1]  # other labels are ignored
     return float(np.mean(rows.argmax(axis=-1)[known] == y[known]))
@@ -129,7 +132,7 @@ def answers(
     host computes with `weights`, to the same bits.
     """
     if weights is not None:
-        _check_weights(schedule.graph, weights)
+        _check_weights(schedule.graph, weights, weight_nodes(schedule.graph))
     if device is None:
         assert weights is not None
         return Answers(outputs=logits(schedule.graph, weights, x))
@@ -213,8 +216,8 @@ def not_finite(graph: Graph, data: str) -> PoetError:
     )
 
 
-def _check_weights(graph: Graph, weights: Weights) -> None:
-    for node in weight_nodes(graph):
+def _check_weights(graph: Graph, weights: Weights, nodes: Iterable[Node]) -> None:
+    for node in nodes:
         if node.name not in weights:
             raise BadInput(
                 f"weights: {node.name} of {graph.name} is missing: use a file with all weights of "

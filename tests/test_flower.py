@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +13,16 @@ from typing import Any
 import numpy as np
 import poet_host as poet
 import pytest
+from onnx import helper
 from poet_host import flower
+from poet_host.card.weights import SavedWeights
+from poet_host.data.facts import DataFacts
+from poet_host.data.normalization import Normalization
 from poet_host.errors import BadInput, PoetError
 from poet_host.flower import Fleet, client_app, server_app, train_round, travelling
-from poet_host.graph.weights import Weights, start_values
+from poet_host.graph.weights import Weights, start_values, weight_nodes
 from poet_host.plan.intervals import intervals
+from support.onnx_models import model
 
 BOARDS, STEPS = 3, 4
 
@@ -68,7 +74,7 @@ class Message:
         return self.error is not None
 
 
-def answer(node: int, board: int, weights: Weights | None = None, count: int = 1) -> Message:
+def answer(node: int, board: int, weights: Any = None, count: int = 1) -> Message:
     metrics = {
         "board": board, "num-examples": count, "loss": 1.0, "accuracy": 0.5, "energy-mj": 2.0,
         "message-bytes": 8, "written-bytes": 512, "peak-bytes": 1024,
@@ -328,6 +334,58 @@ def test_both_apps_train_a_model(
     for wrong in ({}, {"rounds": 0}, {**config, "local-steps": "many"}):
         with pytest.raises(BadInput, match="steps" if "boards" in wrong else "rounds"):
             server.call(Direct([]), SimpleNamespace(run_config=wrong))
+
+
+def test_a_model_with_a_constant_is_judged(fake_flower: None, tmp_path: Path) -> None:
+    """The constant does not travel."""
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value_floats=[2.0, 2.0, 2.0]),
+        helper.make_node("Mul", ["x", "c"], ["more"]),
+        helper.make_node("MatMul", ["more", "w"], ["y"]),
+    ]
+    path, log = tmp_path / "m.onnx", tmp_path / "log"
+    path.write_bytes(model(nodes, (4, 3), {"w": np.eye(3, 2, dtype=np.float32)}))
+    graph = poet.load(path)
+    assert isinstance(graph, poet.Graph)
+    assert travelling(graph) == ["w"] != [node.name for node in weight_nodes(graph)]
+    x, y = np.eye(3, dtype=np.float32)[[0, 1, 0, 1]], np.array([0, 1, 0, 1])
+    data = poet.Dataset("eye", x, y, x, y)
+    grid = Grid([[answer(10, 0, {"w": Array(np.eye(2, 3, dtype=np.float32))})]], [10])
+    server = server_app(path, data=data, rounds=1, local_steps=1, boards=1, log_to=log)
+    server.call(grid, SimpleNamespace(run_config={}))
+    assert [json.loads(line)["accuracy"] for line in log.read_text().splitlines()] == [1, 1]
+
+
+def test_the_normalisation_of_the_first_weights_travels(
+    nodes: list[dict[str, Any]], fake_flower: None, tmp_path: Path
+) -> None:
+    class Told(Grid):
+        def send_and_receive(self, messages: list[Message], *, timeout: float) -> list[Message]:
+            told.append(messages[0].content["config"])
+            return [answer(10, 0, {name: Array(array) for name, array in sent().items()})]
+
+    normalization, told = Normalization((3.0,), (5.0,)), list[dict[str, Any]]()
+    graph, log, out = poet.load("resnet-digits"), tmp_path / "log", tmp_path / "w.safetensors"
+    assert isinstance(graph, poet.Graph)
+    kept = DataFacts(normalization=normalization)
+    first = SavedWeights(start_values(graph, seed=3), kept)
+    server = server_app(graph, data="digits", weights=first, save_to=out, log_to=log)
+    config = {"rounds": 1, "local-steps": STEPS, "boards": 1}
+    server.call(Told([], [10]), SimpleNamespace(run_config=config))
+    assert poet.load_weights(out, graph).normalization == normalization
+
+    own = samples(nodes[0])
+    assert own.x_test is not None
+    assert own.y_test is not None
+    x, x_test = (normalization.apply("", it.astype(np.float32)) for it in (own.x, own.x_test))
+    row = json.loads(log.read_text().splitlines()[0])
+    assert row["accuracy"] == poet.accuracy(graph, first, x_test, own.y_test)
+    weights = {name: first[name] for name in travelling(graph)}
+    by_hand = replace(own, x=x, x_test=x_test)
+    found = train_round(nodes[0], own, weights, {**settings(1), **told[0]})
+    right = train_round(nodes[0], by_hand, weights, settings(1))
+    assert poet.weights_sha256(found[0]) == poet.weights_sha256(right[0])
+    assert found[2]["accuracy"] == right[2]["accuracy"]
 
 
 def test_nothing_waits_without_limit() -> None:

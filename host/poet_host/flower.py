@@ -13,6 +13,7 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,10 @@ from .api.inputs import Data, as_schedule, as_weights, fitted
 from .api.models import load
 from .api.training import train
 from .card.card import check_replaceable
-from .card.weights import save_weights
+from .card.weights import SavedWeights, facts_of_weights, save_weights
+from .data.classes import Classes
+from .data.facts import DataFacts
+from .data.fitted import adapted
 from .errors import BadInput, LinkBroken, NoDevice, PoetError
 from .graph.graph import Graph
 from .graph.weights import Weights, is_constant, start_values, weight_nodes
@@ -138,22 +142,30 @@ def server_app(
         if not isinstance(graph, Graph):
             raise BadInput(f"model {model}: a cost graph cannot be trained: name a model")
         fleet = Fleet(grid, asked["boards"], asked["least"], round_s, nodes_s)
-        judged = None if data is None else fitted(data, graph)
-        start = start_values(graph, seed)
-        start |= {} if weights is None else as_weights(weights, graph)
+        given = None if weights is None else as_weights(weights, graph)
+        facts = facts_of_weights(given)
+        judged = None
+        if data is not None:
+            judged = adapted(fitted(data, graph), facts, is_trained=given is not None)
+        start = {**start_values(graph, seed), **(given or {})}
         sent = {name: flwr.app.Array(start[name]) for name in travelling(graph)}
+        few = replace(facts, classes=Classes(facts.classes))  # without examples: messages are short
+        config = {
+            "local-steps": asked["local-steps"], "seed": seed, "facts": json.dumps(few.to_json()),
+        }  # fmt: skip
         frozen = sent.keys() - {node.name for node in graph.trainable}
 
         def after_round(number: int, arrays: Any) -> Any:
             for name in frozen:  # a mean of equal numbers may differ from them in the last bit
                 arrays[name] = sent[name]
             found = {name: array.numpy() for name, array in arrays.items()}
-            right = None if judged is None else held_out_accuracy(graph, found, judged)
+            whole = SavedWeights({**start, **found}, facts)
+            right = None if judged is None else held_out_accuracy(graph, whole, judged)
             row = {"round": number, "accuracy": right, "sha256": weights_sha256(found)}
             print(_line(row), flush=True)
             if asked["save-to"]:
                 step = number * asked["local-steps"]
-                save_weights(asked["save-to"], graph, {**start, **found}, step)
+                save_weights(asked["save-to"], graph, whole, step)
             if asked["log-to"]:
                 with Path(asked["log-to"]).open("a", encoding="utf-8") as log:
                     log.write(json.dumps({**row, "boards": fleet.rows}) + "\n")
@@ -163,8 +175,7 @@ def server_app(
         )
         by.start(
             fleet, flwr.app.ArrayRecord(sent), num_rounds=asked["rounds"], timeout=round_s,
-            train_config=flwr.app.ConfigRecord({"local-steps": asked["local-steps"], "seed": seed}),
-            evaluate_fn=after_round,
+            train_config=flwr.app.ConfigRecord(config), evaluate_fn=after_round,
         )  # fmt: skip
 
     return app
@@ -185,8 +196,9 @@ def train_round(
     """Train one round on a board.
 
     `node`: see client_app. `arrays`: the weights that the server sent. `settings`: `server-round`
-    (from 1 on), `local-steps`, `seed`, which selects the samples with the board's number, and
-    `proximal-mu` of FedProx, for which the schedule must be solved with `--proximal`.
+    (from 1 on), `local-steps`, `seed`, which selects the samples with the board's number, `facts`
+    (JSON of the classes and the normalisation that the first weights keep), and `proximal-mu` of
+    FedProx, for which the schedule must be solved with `--proximal`.
     """
     for name in ("board", "schedule", "server-round", "local-steps"):
         if name not in {**node, **settings}:
@@ -196,7 +208,9 @@ def train_round(
         schedule = with_rates(schedule, proximal=float(settings["proximal-mu"]))
     graph = schedule.graph
     _check_same(graph, arrays)
-    samples = fitted(data(node) if callable(data) else node.get("data", data), graph)
+    facts = DataFacts.from_json(json.loads(settings.get("facts", "{}")))
+    own = fitted(data(node) if callable(data) else node.get("data", data), graph)
+    samples = adapted(own, facts)
     turn, steps = int(settings["server-round"]), int(settings["local-steps"])
     if steps % graph.batches_per_update:  # sums of gradients do not travel
         raise BadInput(

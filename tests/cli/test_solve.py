@@ -125,6 +125,9 @@ def test_a_floor_of_several_operators_names_none() -> None:
         ({"gap": 0.25, "stopped_by": "time-limit"}, ("--gap", 0.1), GAP, "--time-limit", "itself"),
         ({"gap": 0.25, "stopped_by": "exhausted"}, ("--gap", 0.1), GAP, "itself", "longer"),
         ({"gap": 1e-6, "stopped_by": "time-limit"}, ("--gap", 0), GAP, "--time-limit", "itself"),
+        ({"gap": None}, (), 0, "", "poet-host:"),
+        ({"gap": None}, ("--gap", 1), 0, "", "poet-host:"),
+        ({"gap": None}, ("--gap", 0.1), GAP, "proved no gap", "longer"),
         ({"status": "unknown", "stopped_by": "exhausted"}, (), UNKNOWN, "--ram", "longer"),
         ({"status": "unknown", "stopped_by": "time-limit"}, (), UNKNOWN, "longer", "itself"),
     ],
@@ -142,7 +145,7 @@ def test_a_missed_gap_and_a_missing_plan_have_exit_codes(
     result = poet_host(*solve)
     result.fails(code, named)
     assert absent not in result.err
-    assert not plan.statements or f"gap {changes['gap']:.2%}" in result.out
+    assert not plan.gap or f"gap {plan.gap:.2%}" in result.out
     out = tmp_path / "small.poet"
     solved = poet_host(*solve, "-o", out, "--json")
     assert solved.code == code
@@ -301,7 +304,7 @@ def test_keeping_everything_does_not_fit_less(poet_host: Command, costs: Path) -
 
 
 def test_the_papers_figures_can_be_chosen(poet_host: Command) -> None:
-    solve = ("solve", "linear", "--ram", "100%", "--gap", "0.5", "--method", "keep-everything")
+    solve = ("solve", "linear", "--ram", "100%", "--method", "keep-everything")
     ours, papers = (
         poet_host(*solve, "--board", "mkr1000", "--json", "--profile", kind).json
         for kind in ("estimate", "paper")
@@ -314,7 +317,7 @@ def test_the_papers_figures_can_be_chosen(poet_host: Command) -> None:
 
 
 def test_what_stays_in_ram_is_solved_but_makes_no_schedule(
-    poet_host: Command, tmp_path: Path
+    poet_host: Command, costs: Path, tmp_path: Path
 ) -> None:
     graphs = (staying(training(seed), seed) for seed in range(99))
     graph = next(graph for graph in graphs if graph.may_commit)
@@ -328,6 +331,8 @@ def test_what_stays_in_ram_is_solved_but_makes_no_schedule(
     often = poet_host(*solve, "--commit-every", 1, "--json").json
     assert often["energy_uj"] > plan.energy_uj
     poet_host(*solve, "-o", tmp_path / "x.poet").fails(BAD, graph.name, "--plan")
+    solve = ("solve", costs, "--ram", "100%")  # in which nothing may stay
+    assert poet_host(*solve, "-o", tmp_path / "x.poet", "--commit-every", 7).code == 0
     poet_host(*solve, "--commit-every", 0).fails(BAD, "--commit-every")
 
 

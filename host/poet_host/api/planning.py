@@ -307,7 +307,9 @@ def encode(
             "the costs of this plan are unknown, because it does not come from poet.solve: call "
             "encode(graph, profile, plan)"
         )
-    if streams and isinstance(graph, Graph):
+    if isinstance(graph, CostGraph):
+        graph = replace(graph, commit_every=plan.problem.graph.commit_every)
+    elif streams:
         graph = in_pair_order(graph)
     _check_same(graph, plan.problem.graph, plan)
     keep = plan.problem.keep_everything

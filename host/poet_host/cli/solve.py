@@ -333,6 +333,13 @@ def _exit_code(plan: api.Plan, gap: float | None) -> int:
             f"{_because(plan)}.{ended} Try {longer}a larger --ram"
         )
         return EXIT_UNKNOWN
+    # No plan needs less than 0, so a gap that the search has not proved is at most 1.
+    if gap is not None and plan.gap is None and gap < 1:
+        say(
+            f"poet-host: the plan is valid, but {plan.method} proved no gap of it.{ended} Omit "
+            "--gap, or let --method poet search"
+        )
+        return EXIT_GAP
     if gap is not None and plan.gap is not None and plan.gap > gap:
         say(
             f"poet-host: the plan is valid, but its gap of {plan.gap:.2%} exceeds --gap {gap:.2%}."

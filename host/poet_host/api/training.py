@@ -234,8 +234,8 @@ def write_card(
         first, facts = found.step, found.facts
         if found.weights is not None:
             raise BadInput(
-                "the weights on the card have another layout than this schedule needs. First run "
-                "`train --resume` with this schedule for one step, which changes the layout"
+                "the weights on the card have the layout or the rates of another schedule. Save "
+                "them with `card read --save-weights FILE`, and add --load-weights FILE to --resume"
             )
     if first >= last:
         raise BadInput(

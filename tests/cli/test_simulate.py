@@ -90,6 +90,7 @@ def test_a_board_without_a_card_slot_has_a_card_if_one_is_named(card: Path) -> N
         ("nano_33_iot", "--sensor", "none.csv", "none.csv"),
         ("nano_33_iot", "--button", "1:1s", "1"),
         ("nano_33_iot", "--for", "ever", "ever"),
+        ("mkr1000", "--for", "0s", "is 0"),
     ],
 )
 def test_wrong_input_is_refused(

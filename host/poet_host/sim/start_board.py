@@ -70,6 +70,8 @@ def start_board(
     scene = None
     if program or sensor or button or run_for is not None:
         until_s = None if run_for is None else seconds(run_for, "the simulated time")
+        if until_s == 0:
+            raise BadInput(f"the simulated time {run_for!r} is 0: write, for example, 10s")
         scene = Scene(str(sensor) if sensor else None, tuple(map(press, button)), until_s)
     facts = load_board(board)
     check_system()

@@ -45,8 +45,8 @@ NATIVE = ("--board", "native", "--ram")
         (("flash", "--board", "mkr1000", "--tool", "avrdude"), "bossac"),
         (("flash", "--board", "native"), "native"),
         (("compare", "resnet-digits", "--board", "native", "--methods", "x"), "x"),
-        (("train", "none.poet", "--port", "native", "--data", "digits", "--save-weights", "w"),
-         "none.poet"),
+        (("train", "none.poet", "--port", "native", "--data", "digits", "--save-weights", "w",
+          "--warmup", 0), "none.poet"),
     ],
 )  # fmt: skip
 def test_unknown_names_are_refused(poet_host: Command, arguments: Any, named: str) -> None:
@@ -254,6 +254,9 @@ def test_results_replace_no_model_and_no_card(
         poet_host("profile", model, "--port", "native", "-o", out, *more).fails(BAD, out, "reads")
     solve = ("solve", model, *NATIVE, "1KiB")
     poet_host(*solve, "--plan", f"{model}.data").fails(BAD, f"{model}.data", "reads")
+    weights = tmp_path / "w.safetensors"
+    poet_host("export", model, "--weights", weights, "-o", weights).fails(BAD, weights, "reads")
+    poet_host("export", model, "--weights", weights, "-o", model).fails(BAD, model, "reads")
     assert model.read_bytes() == b"a model"
 
 
@@ -266,6 +269,11 @@ def test_weights_are_not_written_to_a_circle_of_links(train: Any, tmp_path: Path
 def test_errors_show_names_as_they_were_typed(train: Any) -> None:
     """Not `:a:` as the emoji of that name."""
     train("--data", "synthetic:a:b").fails(BAD, "'synthetic:a:b'")
+
+
+def test_a_name_that_is_not_text_is_refused_before_any_work(poet_host: Command) -> None:
+    done = poet_host("train", "m.poet", "--log", "run-\udcff.jsonl", "--json")
+    done.fails(BAD, "run-\\udcff.jsonl", "rename")
 
 
 def test_data_larger_than_the_memory(train: Any, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def export(
     --output, -o FILE  Write the model to this .onnx file. If the name ends in .safetensors, write
         the weights alone, which is possible for built-in models, too.
     """
-    check_writable(output)
+    check_writable(output, read=(schedule, weights))
     graph = api.Schedule.load(schedule).graph
     values = api.load_weights(weights, graph)
     if output.suffix == ".safetensors":

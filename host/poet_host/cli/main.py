@@ -67,6 +67,9 @@ def _run(arguments: Sequence[str]) -> int:
             raise BadInput(
                 "`python -OO` removes the descriptions of options: unset PYTHONOPTIMIZE, or use -O"
             )
+        for argument in arguments:  # a schedule or a log could not name such a file
+            if any("\ud800" <= letter <= "\udfff" for letter in argument):
+                raise BadInput(f"{argument} is not text in UTF-8: rename the file")
         code = commands.main(list(arguments), prog_name="poet-host", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as done:

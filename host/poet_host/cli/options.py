@@ -183,7 +183,7 @@ class RateOptions:
     momentum: float | None = option(type=FiniteRange(0, 1, max_open=True))
     weight_decay: float | None = None
     lr_schedule: str | None = None
-    warmup: int | None = None
+    warmup: int | None = option(type=WholeRange(0))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def with_rates(
     need tensors that the plan does not have.
     """
     given = {name: rate for name, rate in rates.items() if rate is not None}
-    options: dict[str, object] = {**given, "lr_schedule": lr_schedule, "warmup": warmup}
+    options: dict[str, object] = {**given, "lr_schedule": lr_schedule, "warmup": warmup or None}
     options = {name: value for name, value in options.items() if value is not None}
     if not options:
         return schedule

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import threading
 import time
 import tty
@@ -283,10 +284,18 @@ def test_an_error_says_why_a_socket_cannot_be_reached(url: str, reason: str) -> 
 
 
 @pytest.mark.parametrize(
-    "port", ["/dev/ttyNOWHERE", "socket://127.0.0.1:1", "nonsense://x", "socket://"]
+    "port",
+    [
+        "/dev/ttyNOWHERE",
+        "socket://127.0.0.1:1",
+        "nonsense://x",
+        "socket://",
+        "hwgrep://(",
+        "loop://?logging=x",
+    ],
 )
 def test_an_error_names_the_port_that_cannot_be_opened(port: str) -> None:
-    with pytest.raises(NoDevice, match=port):
+    with pytest.raises(NoDevice, match=re.escape(port)):
         Link(port)
 
 

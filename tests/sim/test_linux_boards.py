@@ -139,7 +139,7 @@ def test_a_host_needs_the_token(far: NativeBoard, monkeypatch: pytest.MonkeyPatc
     token = far.port.removeprefix("socket://").partition("@")[0]
     monkeypatch.delenv("POET_TOKEN", raising=False)
     url = "socket://{}:{}".format(*_where(far))
-    wrong = (token[:-1], token + "0", "x", "0" * 32, "y" * 5000, f"{token}\n\0")
+    wrong = (token[:-1], token + "0", "x", "0" * 32, "\udcff", "y" * 5000, f"{token}\n\0")
     for text in (f"socket://{other}@{url.removeprefix('socket://')}" for other in wrong):
         with pytest.raises(NoDevice, match="has another token") as refused:
             connect(text)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import socket
 import time
 from collections import deque
@@ -64,7 +65,7 @@ class Link(Closing):
         answer = b""
         give_up = time.monotonic() + TOKEN_WAIT_S
         try:
-            self._serial.write(b"poet " + token.encode() + b"\n")
+            self._serial.write(b"poet " + os.fsencode(token) + b"\n")
             while not answer.endswith(b"\n") and time.monotonic() < give_up:
                 answer += self._serial.read(1)
         except (OSError, serial.SerialException):
@@ -274,7 +275,7 @@ def _open(port: str, patience_s: float) -> Any:
             exclusive=exclusive,
         )
         opened.reset_input_buffer()
-    except ValueError as error:
+    except (ValueError, LookupError, re.error) as error:  # handlers of URLs raise the others
         raise NoDevice(f"{port} is not a serial port ({error}): name another port") from error
     except (OSError, serial.SerialException) as error:
         raise _no_port(port, error) from error

@@ -13,7 +13,7 @@ from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder, Model
 from poet_host.graph.graph import Graph, Node
 from poet_host.graph.trained import trained_parameters
-from poet_host.graph.weights import start_values, starting_values, to_named
+from poet_host.graph.weights import from_named, start_values, starting_values, to_named
 from poet_host.reference.step import run_step
 from support.random_models import parameters_of, random_models
 from support.torch_model import (
@@ -398,4 +398,8 @@ def test_the_proximal_term_is_added_to_each_gradient(optimiser: Sgd) -> None:
     first = starting_values(pulled, 0, {"fc.bias": np.ones(2, np.float32)})
     assert np.array_equal(first["fc.bias:anchor"], np.ones(2))
     assert np.array_equal(first["fc.weight:anchor"], first["fc.weight"])
-    assert "anchor" not in str(list(to_named(pulled, first, constants=False)))
+    named = to_named(pulled, first, constants=False)
+    assert "anchor" not in str(list(named))
+    assert all(
+        np.array_equal(value, first[name]) for name, value in from_named(pulled, named).items()
+    )

@@ -44,6 +44,19 @@ def test_a_folder_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert again.normalization == made.normalization
 
 
+def test_weights_are_pulled_to_those_of_the_package(tmp_path: Path) -> None:
+    b = Builder("prox", data=(2, 3))
+    model = b.model(b.softmax_xent(b.linear(b.data, 2, name="fc")))
+    graph = training_graph(model, Sgd(0.1, 0.9), proximal=0.5)
+    made = poet.encode(graph, poet.solve(graph, "nano_33_iot", time_limit_s=5))
+    given = {"fc.weight": np.full((2, 3), 7, np.float32), "fc.bias": np.ones(2, np.float32)}
+    poet.write_package(made, tmp_path / "prox", weights=given)
+    found = load(tmp_path / "prox").weights
+    for name, value in given.items():
+        assert np.array_equal(found[f"{name}:anchor"], value)
+        assert not found[f"{name}:momentum"].any()
+
+
 def test_only_unchanged_packages_and_empty_folders_are_replaced(tmp_path: Path) -> None:
     folder, made = tmp_path / "small", packaged(Kind())
     folder.mkdir()

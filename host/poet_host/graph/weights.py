@@ -66,9 +66,14 @@ def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping
         name: np.ascontiguousarray(array, dtype=np.float32)
         for name, array in (weights or {}).items()
     }
-    values = {**start_values(graph, seed), **given}
-    anchors = {name for name in values if name.endswith(ANCHOR)} - given.keys()
-    return values | {name: values[name.removesuffix(ANCHOR)] for name in anchors}
+    return {**_anchored({**start_values(graph, seed), **given}), **given}
+
+
+def _anchored(values: dict[str, Array]) -> dict[str, Array]:
+    """Return `values`, in which the anchors of all parameters in `values` are these parameters."""
+    plain = {name: it for name, it in values.items() if not name.endswith(ANCHOR)}
+    anchors = {name: name.removesuffix(ANCHOR) for name in values.keys() - plain.keys()}
+    return plain | {name: plain[of] for name, of in anchors.items() if of in plain}
 
 
 def check_starting_values(graph: Graph, weights: Weights | None) -> None:
@@ -210,8 +215,8 @@ def from_named(graph: Graph, named: Mapping[str, Array]) -> dict[str, Array]:
     """Convert the tensors of a file, by tensor name, to the values of a graph, by node name.
 
     If the file has no optimiser states of this graph, all of them start at zero. States of other
-    optimisers are ignored. Constants keep their first values. If the file has no adapters, the
-    result has none either.
+    optimisers are ignored. Constants keep their first values, and anchors those of their
+    parameters. If the file has no adapters, the result has none either.
     Raises BadInput for a tensor that is missing, unknown, of another shape or type, or not finite.
     """
     nodes = weight_nodes(graph)
@@ -240,12 +245,15 @@ def from_named(graph: Graph, named: Mapping[str, Array]) -> dict[str, Array]:
     missing = sorted(name for name in known - named.keys() if not name.startswith(may_miss))
     if missing:
         raise BadInput(f"weights: these tensors of {graph.name} are missing: {listed(missing)}")
-    return _starts(graph, constants.values(), 0) | {
-        node.name: source.ours(
-            [_part(graph, name, named, source.shape) for name in source.names], node.shape
-        )
-        for node, source in sources
-    }
+    return _anchored(
+        _starts(graph, constants.values(), 0)
+        | {
+            node.name: source.ours(
+                [_part(graph, name, named, source.shape) for name in source.names], node.shape
+            )
+            for node, source in sources
+        }
+    )
 
 
 def _part(graph: Graph, name: str, named: Mapping[str, Array], shape: tuple[int, ...]) -> Array:

@@ -14,6 +14,7 @@ from ..card.weights import SavedWeights
 from ..data.normalization import NONE, Normalization
 from ..data.shapes import classes_of, learns_samples
 from ..errors import BadInput
+from ..graph.autodiff import ANCHOR
 from ..graph.source import source_of
 from ..graph.weights import Array
 from ..reference.inference import is_own_data
@@ -243,7 +244,10 @@ class Packaged:
 
 def without_states(weights: Mapping[str, Array]) -> dict[str, Array]:
     """Return weights in which the states of optimisers are zero, as a learner begins."""
-    return {name: np.zeros_like(value) if ":" in name else value for name, value in weights.items()}
+    return {
+        name: np.zeros_like(value) if ":" in name and not name.endswith(ANCHOR) else value
+        for name, value in weights.items()
+    }
 
 
 def _check_model(schedule: Schedule, name: str) -> None:

@@ -31,6 +31,14 @@ def test_resizing_by_linear_interpolation(how: str) -> None:
     same_as_runtime(with_gain("Resize", IMAGE, constants, **attributes))
 
 
+@pytest.mark.parametrize("how", ["half_pixel", "align_corners", "asymmetric"])
+@pytest.mark.parametrize("factor", [1.05, 1.4, 1.5, 0.7])
+def test_resizing_by_factors_that_give_no_whole_sizes(factor: float, how: str) -> None:
+    constants = {"r": None, "f": np.float32([1, 1, 1, factor])}
+    attributes = {"mode": "linear", "coordinate_transformation_mode": how}
+    same_as_runtime(with_gain("Resize", (2, 4, 3, 5), constants, **attributes))
+
+
 @pytest.mark.parametrize("threshold", [20, 1])
 def test_a_softplus_that_pytorch_protects_from_an_overflow(threshold: float) -> None:
     nodes = [
@@ -83,3 +91,19 @@ def test_a_view_of_a_computed_constant_keeps_its_values() -> None:
     nodes[-1].input[0] = "scaled"
     constants = {"a": random(4, 1, 8), "axes": np.array([0]), "g": random(4, 1, 1)}
     same_as_runtime(model(nodes, IMAGE, constants))
+
+
+def test_an_element_that_is_added_to_one_element_is_repeated() -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "g"], ["scaled"]),
+        helper.make_node("Gather", ["scaled", "places"], ["chosen"], axis=1),
+        helper.make_node("Add", ["chosen", "bias"], ["y"]),
+    ]
+    constants = {"g": random(4, 1), "places": np.array([2, 2, 2]), "bias": random(1, 1, 6)}
+    same_as_runtime(model(nodes, (2, 4, 6), constants))
+
+
+def test_groups_of_channels_of_a_signal() -> None:
+    scale = {"s": random(4), "b": random(4)}
+    same_as_runtime(with_gain("GroupNormalization", (2, 4, 6), scale, 21, num_groups=1))
+    same_as_runtime(with_gain("GroupNormalization", (2, 4, 6), scale, 21, num_groups=2))

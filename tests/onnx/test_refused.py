@@ -152,6 +152,29 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         model([helper.make_node("Fold", ["x"], ["y"], domain="org.somebody")], IMAGE),
         "org.somebody ",
     ),
+    "elements that are repeated nearly equally often": (
+        with_gain(
+            "Resize",
+            IMAGE,
+            {"r": None, "f": np.float32([1, 1, 1, 2.05])},
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        ),
+        "resizing",
+    ),
+    "a part without elements": (
+        with_gain(
+            "Slice",
+            IMAGE,
+            {name: np.array([value]) for name, value in zip("beas", (3, 3, 1, 2), strict=True)},
+        ),
+        r"\(Slice\): .*selects nothing",
+    ),
+    "heads that einsum repeats": (
+        with_gain("Einsum", (2, 1, 4), {"w": random(3, 4, 5)}, equation="bhd,hde->bhe"),
+        r"elements, so its shape cannot be",
+    ),
+    "a product without its equation": (with_gain("Einsum", (2, 4), {"w": random(4, 5)}), "Einsum"),
     "a picture that keeps its sides": (
         with_gain(
             "Resize",

@@ -126,7 +126,7 @@ class Builder:
         self._data = Node("data", data, role="data", dtype=dtype)
         self._label: Node | None = None
         self._layers: list[Layer] = []
-        self._names = {"data", "label"}
+        self._sizes = {"data": prod(data), "label": 0}  # numbers of elements, by name
         self._tokens = {"data"} if dtype == "int32" else set()  # names of int32 tensors
         self._inputs: tuple[Part, ...] = ()
         self._targets: list[Target] = []
@@ -163,9 +163,9 @@ class Builder:
         name = name or self._free_name(kind)
         where = f"model {self._name}, layer {name} ({kind} of {_shapes(inputs)})"
         row = OPERATORS[kind]
-        if not _NAME.fullmatch(name) or name in self._names:
+        if not _NAME.fullmatch(name) or name in self._sizes:
             legal = "must have only letters, digits, _ . -, and not begin with . or -"
-            problem = "is used already" if name in self._names else legal
+            problem = "is used already" if name in self._sizes else legal
             raise BadInput(f"{where}: the name of the layer {problem}")
         self._check_inputs(where, row, inputs)
         if kind == "dropout":
@@ -194,7 +194,7 @@ class Builder:
                 raise BadInput(f"{where}: {node.name} of shape {node.shape} is larger than 4 GiB")
         if spec.label:
             inputs = (*inputs, label or self._new_label(where, spec))
-        self._names |= {name, *(node.name for node in nodes.values())}
+        self._sizes |= {it.name: prod(it.shape) for it in (Node(name, spec.shape), *nodes.values())}
         self._tokens |= {node.name for node in nodes.values() if node.dtype == "int32"}
         self._layers.append(
             Layer(name, kind, inputs, spec.shape, spec.fields, nodes, spec.criterion)
@@ -233,6 +233,7 @@ class Builder:
             self._targets.append(Target(key, shape[1:], dtype, limit, x.name, criterion, weight))
         batch, sizes = self.data.shape[0], [prod(part.shape) for part in self._targets]
         self._label = Node("label", (batch, sum(sizes)), role="data")
+        self._sizes["label"] = batch * sum(sizes)
         row, sums = Tensor("label", self._label.shape), list[Tensor]()
         ends = accumulate(sizes)
         for part, (x, loss, weight), end in zip(self._targets, losses.values(), ends, strict=True):
@@ -290,8 +291,13 @@ class Builder:
 
     def _check_inputs(self, where: str, row: Operator, inputs: tuple[Tensor, ...]) -> None:
         for tensor in inputs:
-            if not isinstance(tensor, Tensor) or tensor.name not in self._names:
+            if not isinstance(tensor, Tensor) or tensor.name not in self._sizes:
                 raise BadInput(f"{where}: the input {tensor!r} is not a tensor of this model")
+            if prod(tensor.shape) != (size := self._sizes[tensor.name]):
+                raise BadInput(
+                    f"{where}: {tensor.name} has {size:,} elements, so its shape cannot be "
+                    f"{tensor.shape}: use a shape of as many"
+                )
         if not row.forward:
             return  # a layer that only changes the shape accepts any type
         for slot, tensor in zip(row.inputs, inputs, strict=False):
@@ -302,13 +308,13 @@ class Builder:
                 )
 
     def _free_name(self, kind: str) -> str:
-        taken = (f"{kind}{i}" for i in range(1, len(self._names) + 2))
-        return next(name for name in taken if name not in self._names)
+        taken = (f"{kind}{i}" for i in range(1, len(self._sizes) + 2))
+        return next(name for name in taken if name not in self._sizes)
 
     def _new_or_same(self, where: str, given: Node) -> Node:
         nodes = (node for layer in self._layers for node in layer.parameters.values())
         same = next((node for node in nodes if node.name == given.name), None)
-        if same != given if same else given.name in self._names:
+        if same != given if same else given.name in self._sizes:
             raise BadInput(
                 f"{where}: the parameter {given.name} has the name of another node: rename one of "
                 "them"

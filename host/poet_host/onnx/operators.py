@@ -291,7 +291,7 @@ def _normed_groups(node: ImportedNode, x: Tensor, groups: int, seen: Shape) -> T
     fixed = _scale_and_shift(node, name, rows.shape[1:], [])
     epsilon = node.attribute("epsilon", 1e-5)
     y = node.layer("layernorm", (rows,), name=name, parameters=fixed, epsilon=epsilon)
-    shape = (x.shape[0], groups, rows.shape[1]) if len(seen) == 2 else x.shape
+    shape = (x.shape[0], groups, rows.shape[1]) if seen == (groups, 1) else x.shape
     y = Tensor(y.name, shape)
     for number in _effective(node, numbered=True):
         kind, name = ("mul", node.helper_name("scaled")) if number == 1 else ("add", "")

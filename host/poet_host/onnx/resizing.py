@@ -1,6 +1,6 @@
 """Import rules of ONNX operators that repeat numbers; operators.py explains the rules."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from math import prod
 from typing import Any
@@ -24,11 +24,13 @@ def _resize(node: ImportedNode) -> Tensor:
         raise Unsupported(f"`keep_aspect_ratio_policy` {policy} is not supported: use `stretch`")
     rank = len(x.shape)
     axes = [axis_of(axis, rank) for axis in node.attribute("axes") or range(rank)]
+    steps: dict[int, float] = {}  # between results, where it is not the quotient of both sizes
     if node.has(3):
         sizes = [int(size) for size in node.constant(3).value]
     else:
-        scales = node.constant(2).value.tolist()
-        sizes = [int(x.shape[axis] * scale) for axis, scale in zip(axes, scales, strict=True)]
+        scales = node.constant(2).value.astype(np.float32)
+        sizes = [int(np.float32(x.shape[axis]) * by) for axis, by in zip(axes, scales, strict=True)]
+        steps = {axis: 1 / float(by) for axis, by in zip(axes, scales, strict=True)}
     wanted = list(x.shape)
     for axis, size in zip(axes, sizes, strict=True):
         wanted[axis] = size
@@ -36,9 +38,10 @@ def _resize(node: ImportedNode) -> Tensor:
     how = node.attribute("coordinate_transformation_mode", "half_pixel")
     nearest = node.attribute("nearest_mode", "round_prefer_floor")
     if node.attribute("mode", "nearest") == "linear" and not node.attribute("antialias", 0):
-        return _interpolated(node, x, wanted, how)
+        return _interpolated(node, x, wanted, steps, how)
     if node.attribute("mode", "nearest") != "nearest" or not all(
-        _repeats(size, whole, how, nearest) for size, whole in zip(x.shape, wanted, strict=True)
+        _repeats(size, whole, steps.get(axis), how, nearest)
+        for axis, (size, whole) in enumerate(zip(x.shape, wanted, strict=True))
     ):
         raise Unsupported(
             "this resizing is not supported: use the mode `linear` without antialiasing, or "
@@ -47,13 +50,15 @@ def _resize(node: ImportedNode) -> Tensor:
     return _repeated(node, x, tuple(wanted), each=True)
 
 
-def _interpolated(node: ImportedNode, x: Tensor, wanted: list[int], how: str) -> Tensor:
+def _interpolated(
+    node: ImportedNode, x: Tensor, wanted: list[int], steps: Mapping[int, float], how: str
+) -> Tensor:
     """Interpolate along each axis: a linear layer with a constant matrix, along the last axis."""
     for axis, whole in enumerate(wanted):
         size = x.shape[axis]
-        if size == whole:
+        if size == whole:  # ONNX Runtime copies
             continue
-        places = _places(size, whole, how)
+        places = _places(size, whole, steps.get(axis), how)
         if places is None:
             raise Unsupported(
                 f"the coordinates {how} are not supported: use half_pixel, align_corners or "
@@ -82,14 +87,17 @@ def _interpolated(node: ImportedNode, x: Tensor, wanted: list[int], how: str) ->
     return x
 
 
-def _places(size: int, whole: int, how: str) -> Array | None:
-    """Return where the results of a resize lie between the numbers; None: not supported."""
-    at = np.arange(whole)
+def _places(size: int, whole: int, step: float | None, how: str) -> Array | None:
+    """Return where the results of a resize lie between the numbers; None: not supported.
+
+    `step` is the distance of two results. If it is None, the results fill the axis.
+    """
+    at, step = np.arange(whole), step or size / whole
     return {
-        "asymmetric": at * size / whole,
-        "half_pixel": (at + 0.5) * size / whole - 0.5,
-        "pytorch_half_pixel": ((at + 0.5) * size / whole - 0.5) * (whole > 1),
-        "tf_half_pixel_for_nn": (at + 0.5) * size / whole,
+        "asymmetric": at * step,
+        "half_pixel": (at + 0.5) * step - 0.5,
+        "pytorch_half_pixel": ((at + 0.5) * step - 0.5) * (whole > 1),
+        "tf_half_pixel_for_nn": (at + 0.5) * step,
         "align_corners": at * (size - 1) / max(whole - 1, 1),
     }.get(how)
 
@@ -124,9 +132,9 @@ def _tile(node: ImportedNode) -> Value:
     return _repeated(node, x, tuple(wanted), each=False)
 
 
-def _repeats(size: int, whole: int, how: str, nearest: str) -> bool:
+def _repeats(size: int, whole: int, step: float | None, how: str, nearest: str) -> bool:
     """Return True if a resize from `size` to `whole` numbers repeats each number equally often."""
-    found = _places(size, whole, how)
+    found = _places(size, whole, step, how)
     rounds: dict[str, Callable[[Any], Any]] = {
         "floor": np.floor,
         "round_prefer_floor": lambda x: np.ceil(x - 0.5),

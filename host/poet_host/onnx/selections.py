@@ -54,7 +54,9 @@ def _chosen(
     size = x.shape[axis]
     chosen = _in_range(chosen, size, f"an axis of size {size}")
     indices = [int(index) for index in chosen.reshape(-1)]
-    if len({*indices}) == 1 and _is_only_added(node):  # the addition repeats the element
+    if len({*indices}) == 1 and _is_only_added(
+        node, axis - len(x.shape), len(indices)
+    ):  # the addition repeats the element
         indices, chosen = indices[:1], chosen.reshape(-1)[:1].reshape((1,) * chosen.ndim)
     runs = _runs(indices)
     padding = padding_of(node.onnx.proto)
@@ -107,12 +109,21 @@ def _embedded(node: ImportedNode, axis: int) -> Tensor:
     )  # fmt: skip
 
 
-def _is_only_added(node: ImportedNode) -> bool:
-    """Return True if all readers of a node add its output to what is computed from the data."""
-    context = node.context
-    readers = context.readers(node.onnx.outputs[0])
-    return bool(readers) and all(
-        reader.op == "Add" and reader.outputs[0] not in context.values for reader in readers
+def _is_only_added(node: ImportedNode, axis: int, count: int) -> bool:
+    """Return True if all readers of a node add its output to `count` elements along `axis`.
+
+    `axis` is counted from the last one, -1. What they add it to is computed from the data.
+    """
+    context, output = node.context, node.onnx.outputs[0]
+    readers = context.readers(output)
+    others = [name for reader in readers for name in reader.inputs if name != output]
+    sizes = [context.model.shapes.get(name, ())[axis:] for name in others]
+    return (
+        bool(readers)
+        and all(
+            reader.op == "Add" and reader.outputs[0] not in context.values for reader in readers
+        )
+        and all(size[:1] == (count,) for size in sizes)
     )
 
 
@@ -187,6 +198,8 @@ def _slice(node: ImportedNode) -> Deferred:
         if step == 1:
             x = _part(node, x, axis, chosen.start, chosen.stop)
             continue
+        if not chosen:
+            raise Unsupported("the node selects nothing: remove it from the model")
         x = deferred(_picked(node, node.materialise(plain(x)), axis, list(chosen)))
     return x
 

@@ -20,7 +20,7 @@ from .node import ImportedNode, Rule
 from .tokens import TokenValues, evaluate_for_texts, is_evaluable, is_uniform
 
 # What rules raise for a node that violates the ONNX standard.
-_VIOLATIONS = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
+_VIOLATIONS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class Untrainable(BadInput):
@@ -243,15 +243,16 @@ class Walk:
         text = "".join(letter if letter.isprintable() else "?" for letter in text)
         self.problems.setdefault(node.outputs[0], f"{text}: {problem}")
         for name in node.outputs:
-            if name in self.model.shapes:
+            shape = self.model.shapes.get(name, (0,))
+            if 0 < 4 * prod(shape) < 2**32:
                 self.context.unknown.add(name)
-                self.values[name] = Tensor(self._placeholder, self.model.shapes[name])
+                self.values[name] = self._placeholder(shape)
 
-    @cached_property
-    def _placeholder(self) -> str:
-        """Return the name of a tensor that replaces the outputs of nodes with problems.
+    def _placeholder(self, shape: tuple[int, ...]) -> Tensor:
+        """Return a tensor that replaces an output of a node with problems.
 
         With this tensor, the later nodes can be checked, so that one error lists all problems.
         """
         name = self.context.free_name("unknown")
-        return self.context.builder.layer("parameter", (), (1,), name=name).name
+        made = self.context.builder.layer("parameter", (), (prod(shape),), name=name)
+        return Tensor(made.name, shape)

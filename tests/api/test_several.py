@@ -148,6 +148,24 @@ def test_samples_of_several_inputs_come_in_many_forms(tmp_path: Path) -> None:
                 fitted(form, graph)
 
 
+class Named(nn.Module):
+    """Has inputs with the names that data give to samples and labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        whole: Tensor = self.head(x * y)
+        return whole
+
+
+def test_inputs_with_the_names_of_samples_and_labels_are_no_labels() -> None:
+    graph = poet.load(Named(), (torch.zeros(2, 3), torch.zeros(2, 3)), loss="mse")
+    assert isinstance(graph, poet.Graph)
+    assert [part.name for part in graph.inputs] == ["x", "y_2"]
+
+
 def test_several_outputs_train_as_in_pytorch(tmp_path: Path) -> None:
     torch.manual_seed(1)
     module, rng, count = Detector().train(), np.random.default_rng(0), BATCH * STEPS

@@ -79,7 +79,7 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     model.inputs = [replace(it, shape=s) for it, s in zip(model.inputs, shapes, strict=True)]
     dropped = {name: _drop_activation(model, name, loss) for name, loss in losses.items()}
     model.nodes = needed_for(model.outputs.values(), model.nodes)
-    taken = {"data", "label", "loss"}
+    taken = {"data", "label", "loss", "y", "x_test", "y_test"}  # arrays of data
     parts = tuple(
         _part(model, given, taken, shape) for given, shape in zip(model.inputs, shapes, strict=True)
     )

@@ -75,7 +75,7 @@ class OnnxModel:
         outputs = [value.name for value in graph.output]
         if not outputs:
             raise BadInput(f"{where}: the model has no output: export the model again")
-        taken = {"data", "label", "loss"}
+        taken = {"data", "label", "loss", "x", "x_test", "y_test"}  # arrays of data
         # The tensors that the losses read, by names of outputs.
         self.outputs = {legal_name(name, "output", taken): name for name in outputs}
         # The nodes that the outputs need, in topological order.

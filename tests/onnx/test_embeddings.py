@@ -129,3 +129,16 @@ def test_options_that_change_the_training_are_refused(option: dict[str, Any]) ->
     net = nn.Sequential(nn.Embedding(WORDS, WIDTH, **option), nn.Flatten(), nn.Linear(WIDTH, 2))
     with pytest.raises(poet.BadInput, match="embedding 0 has `max_norm` or"):
         poet.load(net, torch.zeros(BATCH, 1).long())
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.BatchNorm1d(2, momentum=None), nn.Softplus(3, threshold=1),
+        nn.AvgPool2d(2, divisor_override=3),
+    ],
+)  # fmt: skip
+def test_options_that_no_file_states_are_refused(layer: nn.Module) -> None:
+    net = nn.Sequential(nn.Linear(4, 4), layer)
+    with pytest.raises(poet.BadInput, match=f"{type(layer).__name__} 1 has .*without this option"):
+        poet.load(net, torch.zeros(2, 4))

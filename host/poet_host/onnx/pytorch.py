@@ -51,7 +51,7 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
     name = type(module).__name__
     where = f"model {name}"
     check_options(options, where)
-    _check_embeddings(module, where)
+    _check_modules(module, where)
     several = tuple(example) if isinstance(example, tuple | list) else (example,)
     given = tuple(_input(it, where) for it in several)
     refusals: list[Untrainable] = []
@@ -72,15 +72,27 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
     raise failures[0]
 
 
-def _check_embeddings(module: Any, where: str) -> None:
-    import torch
+def _check_modules(module: Any, where: str) -> None:
+    """Raise BadInput for options of modules that no ONNX file would state."""
+    from torch import nn
 
+    left_out: tuple[tuple[type[Any], str, Callable[[Any], bool]], ...] = (
+        (nn.modules.batchnorm._BatchNorm, "momentum=None", lambda it: it.momentum is None),
+        (nn.AvgPool2d, "divisor_override", lambda it: it.divisor_override is not None),
+        (nn.Softplus, "a threshold below 20", lambda it: it.threshold < 20),
+    )
     for name, layer in module.named_modules():
-        if isinstance(layer, torch.nn.Embedding) and (layer.max_norm or layer.scale_grad_by_freq):
+        if isinstance(layer, nn.Embedding) and (layer.max_norm or layer.scale_grad_by_freq):
             raise BadInput(
                 f"{where}: the embedding {name} has `max_norm` or `scale_grad_by_freq`, which "
                 "boards do not support: create the embedding without them"
             )
+        for kind, option, is_set in left_out:
+            if isinstance(layer, kind) and is_set(layer):
+                raise BadInput(
+                    f"{where}: {type(layer).__name__} {name} has {option}, which an ONNX file "
+                    "does not state: create it without this option"
+                )
 
 
 def _input(given: Any, where: str) -> Any:

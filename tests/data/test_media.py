@@ -69,6 +69,20 @@ def test_the_folder_of_an_image_is_its_class(
         assert np.array_equal(data.y_test, data.y)  # type: ignore[arg-type]
 
 
+def test_samples_are_held_out_in_one_folder_only(tmp_path: Path) -> None:
+    path = images(tmp_path / "pets", "train", "val", "test")
+    with pytest.raises(BadInput, match="train, test and val: samples"):
+        load_data(path, graph=classifier(3, 5, 4))
+
+
+@pytest.mark.parametrize("mode", ["I;16", "I", "F"])
+def test_images_of_more_than_8_bits_are_refused(tmp_path: Path, mode: str) -> None:
+    path = images(tmp_path / "pets")
+    Image.new(mode, (6, 10), 1000).save(path / "cat" / "0.tiff")
+    with pytest.raises(BadInput, match=r"0\.tiff: .*8 bits"):
+        load_data(path, graph=classifier(1, 5, 4))
+
+
 def test_images_take_the_channels_of_the_model(tmp_path: Path) -> None:
     path = images(tmp_path / "pets", suffix=".bmp")
     grey = load_data(path, graph=classifier(1, 8, 8))

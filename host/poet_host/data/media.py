@@ -54,6 +54,11 @@ def read_media(
     folders = {folder.name: folder for folder in _folders(path)}
     held = [name for name in _HELD_OUT if folders.keys() == {"train", name}]
     halves = {"": path / "train", "_test": path / held[0]} if held else {"": path}
+    if "train" in folders and len(parts := [name for name in _HELD_OUT if name in folders]) > 1:
+        raise BadInput(
+            f"{where}: the folder has train, {' and '.join(parts)}: samples are held out in one "
+            "folder only, so move the others out of it"
+        )
     if not labels or learns_samples(graph):
         return {
             f"x{half}": _read(where, sorted(_files(it)), read, graph) for half, it in halves.items()
@@ -122,6 +127,8 @@ def _images(where: str, graph: Graph, _: int) -> Reader:
 
     def read(file: Path) -> Array:
         with pillow.open(file) as image:
+            if image.mode[0] in "IF":  # Pillow would make all values above 255 white
+                raise ValueError("a channel has more than 8 bits: convert the image to 8 bits")
             sized = image.convert(_MODES[channels]).resize((width, height), pillow.BILINEAR)
             values = np.asarray(sized, np.float32) / np.float32(255)
         return values.reshape(height, width, channels).transpose(2, 0, 1)

@@ -2,12 +2,16 @@
 a resumed run."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import poet_host as poet
 import pytest
 import torch
+from poet_host.data.classes import Classes
+from poet_host.data.facts import DataFacts
+from poet_host.data.fitted import adapted, fit
 from poet_host.errors import BadInput
 from poet_host.graph.graph import Graph
 from support.whole_runs import board, schedule
@@ -159,3 +163,17 @@ WRONG: dict[str, Any] = {
 def test_a_loss_of_pytorch_that_cannot_be_trained_is_refused(message: str) -> None:
     with pytest.raises(BadInput, match=message):
         poet.load(linear(), torch.zeros(2, 6), loss=WRONG[message])
+
+
+def test_labels_that_the_loss_ignores_may_have_a_name() -> None:
+    graph = poet.load(linear(), torch.zeros(2, 6), loss="cross-entropy:ignore_index=2")
+    assert isinstance(graph, Graph)
+    data = poet.Dataset("named", np.zeros((4, 6), np.float32), np.array([0, 1, 2, 1]),
+                        classes=("cat", "dog", "unknown"))  # type: ignore[arg-type]  # fmt: skip
+    facts = DataFacts(classes=Classes(("dog", "cat", "unknown")))
+    assert adapted(fit(data, graph), facts).y.tolist() == [1, 0, 3, 0]
+    with pytest.raises(BadInput, match="ignores all labels in y"):
+        fit(replace(data, y=np.full(4, 2)), graph)
+    least = poet.load(linear(), torch.zeros(2, 6), loss=f"cross-entropy:ignore_index={-(2**31)}")
+    assert isinstance(least, Graph)
+    assert str(-(2**31)) in poet.summary(least).loss

@@ -54,6 +54,14 @@ def test_the_command_repeats_the_steps_of_a_device(
     assert hashlib.sha256(out.read_bytes()).digest() == before
 
 
+def test_a_device_may_have_fewer_samples_than_a_batch(folder: Path, tmp_path: Path) -> None:
+    given = {name: value[:1] for name, value in arrays().items()}
+    np.savez(tmp_path / "trace.npz", **given)
+    found = poet.replay(folder, tmp_path / "trace.npz", steps=3)
+    wanted = Trace(KIND, [*given["x"]], [Taught(int(given["y"][0]), 1)]).replay(3)
+    assert {name: found[name].tobytes() for name in stored(KIND)} == wanted
+
+
 @pytest.mark.parametrize(
     ("changes", "word"),
     [

@@ -233,7 +233,7 @@ def _say_unused(session: Session, last: int, steps: int | None) -> None:
     """Print how many samples each epoch omits, and whether no step is left to train."""
     data, batch = session.training.data, session.training.graph.batch
     unused = len(data.x) - session.per_epoch * batch
-    if unused and steps is None:
+    if unused > 0 and steps is None:
         which = "other ones in each epoch" if data.shuffle else "always the last ones"
         say(
             f"each epoch omits {unused:,} of {len(data.x):,} samples ({which}), which do not "

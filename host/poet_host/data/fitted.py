@@ -156,8 +156,8 @@ def _numbered(data: FittedData, known: Classes, is_trained: bool) -> FittedData:
     if not found:
         return data
     labels = np.concatenate(
-        [half.reshape(-1) for half in (data.y, data.y_test) if half is not None]
-    )
+        [half[half < count] for half in (data.y, data.y_test) if half is not None]
+    )  # the loss ignores label `count`
     if max(len(found), len(known)) > count or labels.max() >= len(found):
         raise BadInput(
             f"{where}: the data names {len(found)} classes, but {graph.name} has {count}. Name "
@@ -170,7 +170,8 @@ def _numbered(data: FittedData, known: Classes, is_trained: bool) -> FittedData:
                 "weights do not name their classes, so write labels as numbers"
             )
         return data
-    numbers = numbers_by(known, found, where)
+    numbers = np.full(count + 1, count, np.int32)
+    numbers[: len(found)] = numbers_by(known, found, where)
     y_test = None if data.y_test is None else numbers[data.y_test]
     return replace(data, y=numbers[data.y], y_test=y_test, classes=known)
 
@@ -218,8 +219,11 @@ def example(graph: Graph) -> tuple[Array, Array]:
 
 
 def steps_per_epoch(dataset: Dataset, batch: int) -> int:
-    """Return the number of whole batches in an epoch. Remaining samples are left out."""
-    return len(dataset.x) // batch
+    """Return the number of whole batches in an epoch. Remaining samples are left out.
+
+    It is 1 for fewer samples than a batch, which only data that are drawn may have.
+    """
+    return max(1, len(dataset.x) // batch)
 
 
 def batch_of_step(dataset: Dataset, batch: int, seed: int, step: int) -> tuple[Array, Array]:

@@ -41,6 +41,11 @@ def class_labels(
     if ignored is None or y.dtype.kind not in "iu":
         return indices(where, name, "label", y, count, "classes")
     is_ignored = y == (count if is_fitted else ignored)
+    if is_ignored.all():
+        raise BadInput(
+            f"{where}: the loss ignores all labels in {name} (ignore_index={ignored}): add labels "
+            "of other classes"
+        )
     known = indices(where, name, "label", np.where(is_ignored, 0, y), count, "classes")
     return np.where(is_ignored, np.int32(count), known)
 

@@ -32,7 +32,10 @@ class Loss:
 
     def __str__(self) -> str:
         values = {
-            key: ",".join(f"{v:.9g}" for v in (value if isinstance(value, tuple) else (value,)))
+            key: ",".join(
+                str(v) if isinstance(v, int) else f"{v:.9g}"
+                for v in (value if isinstance(value, tuple) else (value,))
+            )
             for key, value in self.options.items()
         }
         return ":".join((self.name, *(f"{key}={text}" for key, text in values.items())))

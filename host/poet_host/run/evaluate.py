@@ -13,7 +13,7 @@ import numpy as np
 from ..card.card import Held, held, parts_on
 from ..data.classes import NO_NAMES, Classes
 from ..data.datasets import Dataset
-from ..data.fitted import FittedData
+from ..data.fitted import FittedData, classes_of
 from ..device.device import TENSOR, Device, Progress
 from ..errors import BadInput, BoardError, PoetError
 from ..graph.graph import Graph, Node
@@ -108,6 +108,8 @@ def evaluate(
     assert x is not None
     assert y is not None
     x, y = x[: check_samples(samples)], y[:samples]
+    if graph[graph.label].dtype == "int32" and (y == classes_of(graph)).all():
+        raise BadInput(f"data {data.name}: the loss ignores the labels of all {len(x)} samples")
     found = answers(device, schedule, weights, x, progress)
     result = measured(graph, found.outputs, y)
     if not isfinite(result.loss):

@@ -9,6 +9,7 @@ import poet_host as poet
 import pytest
 import torch
 from poet_host.api.inputs import fitted
+from poet_host.card.job import make_job
 from poet_host.errors import BadInput
 from poet_host.graph.weights import start_values
 from poet_host.reference.inference import logits
@@ -109,6 +110,9 @@ def test_several_inputs_train_as_in_pytorch(tmp_path: Path, kind: type[nn.Module
         assert np.allclose(run.weights[name], value.detach(), atol=1e-6)
     assert np.array_equal(*answers)
     assert np.allclose(answers[0].reshape(-1, 3), module(*x.values()).detach(), atol=1e-5)
+    samples = make_job(schedule, fitted(data, graph), seed=0, first=0, steps=1).samples
+    row, label = (fitted(data, graph).x[0].tobytes(), fitted(data, graph).y[0].tobytes())
+    assert samples.startswith(row + label)
 
 
 def test_samples_of_several_inputs_come_in_many_forms(tmp_path: Path) -> None:

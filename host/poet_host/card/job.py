@@ -154,7 +154,8 @@ def sample_orders(schedule: Schedule) -> list[Array]:
 
 def _sample(dataset: Dataset, number: int, orders: Sequence[Array]) -> bytes:
     both = zip((dataset.x, dataset.y), orders, strict=True)
-    values = b"".join(rows[number].reshape(-1)[order].tobytes() for rows, order in both)
+    raw = ((np.frombuffer(rows[number].tobytes(), "<u4"), order) for rows, order in both)
+    values = b"".join(numbers[order].tobytes() for numbers, order in raw)
     return values + zlib.crc32(values, number).to_bytes(4, "little")
 
 

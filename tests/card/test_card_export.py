@@ -176,6 +176,23 @@ def test_damaged_records(
     assert by_schedule.code == (0 if what == "model part" else 2)
 
 
+def test_a_schedule_solved_with_the_learning_rate_replaces_a_damaged_model_part(
+    card: Path, tmp_path: Path, poet_host: Command
+) -> None:
+    schedule, weights = tmp_path / "m.poet", tmp_path / "w.safetensors"
+    runs.schedule(runs.digits()).save(schedule)
+    run = runs.train(Schedule.load(schedule), storage=card, steps=1, lr=0.5)
+    change(card, slots.MODEL_BLOCK, 200)
+    export = ("card", "export", card, weights, "--schedule", schedule)
+    poet_host(*export).fails(2, "solve it again with this --lr")
+    poet_host("card", "check", card, "--schedule", schedule).fails(2, "solved with this --lr")
+    again = runs.schedule(runs.digits(learning_rate=0.5))
+    again.save(schedule)
+    assert poet_host(*export).code == 0
+    found = poet.load_weights(weights, again.graph)
+    assert all(found[name].tobytes() == run.weights[name].tobytes() for name in found)
+
+
 def test_a_torn_image_is_damaged(on_card: Run, card: Path, poet_host: Command) -> None:
     """The copy of a card ended early."""
     with card.open("rb+") as file:

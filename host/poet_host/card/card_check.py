@@ -179,7 +179,8 @@ class _Check:
         if schedule is not None and schedule.model.crc != self.commit.model_crc:
             raise BadInput(
                 f"the schedule has not trained the weights on {self.card.path}: name the schedule "
-                "that has, or omit --schedule"
+                "that has (after `train --lr`, one that was solved with this --lr), or omit "
+                "--schedule"
             )
         model = schedule.model if schedule else on_card
         if model is None or model.crc != self.commit.model_crc:

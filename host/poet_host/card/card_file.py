@@ -24,6 +24,7 @@ from ..schedule.model import (
     READABLE,
     Model,
     Tensor,
+    part_crc,
     part_size,
     read_tensors,
 )
@@ -364,9 +365,15 @@ class CardFile(Closing):
             "poet_model", self.get(slots.MODEL_BLOCK, isa.record_size("poet_model"))
         )
         size = part_size(header)
-        if header["magic"] != _C["POET_MODEL_MAGIC"] or size > slots.MODEL_BLOCKS * BLOCK:
-            raise BadInput(f"{where} is missing: name the schedule with --schedule")
-        return read_tensors(self.get(slots.MODEL_BLOCK, size), where)
+        part = b""
+        if header["magic"] == _C["POET_MODEL_MAGIC"] and size <= slots.MODEL_BLOCKS * BLOCK:
+            part = self.get(slots.MODEL_BLOCK, size)
+        if not part or part_crc(part) != header["crc"]:
+            raise BadInput(
+                f"{where} is missing or damaged: name the schedule that trained the weights with "
+                "--schedule. After `train --lr`, solve it again with this --lr"
+            )
+        return read_tensors(part, where)
 
 
 def committed_step(path: Path | str) -> int | None:

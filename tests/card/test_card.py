@@ -187,6 +187,15 @@ def test_a_job_that_does_not_fit_is_refused_first(tmp_path: Path) -> None:
     assert read(schedule, card)[0] is None
 
 
+def test_a_job_needs_a_schedule_that_uses_the_card(card: Path) -> None:
+    problem = poet.problem(runs.digits(), "native", ram="100%", storage=False)
+    schedule = poet.encode(runs.digits(), poet.solve(problem, work_limit=1_000, gap=0.9))
+    before = card.read_bytes()
+    with pytest.raises(BadInput, match="--no-storage"):
+        write(schedule, card, steps=1, erase_card=True)
+    assert card.read_bytes() == before
+
+
 @pytest.mark.parametrize("how", [{"augment": "flip"}, {"draw": lambda _: range(4)}])
 def test_samples_that_a_job_would_not_change_are_refused(card: Path, how: Any) -> None:
     before = card.read_bytes()

@@ -101,8 +101,14 @@ def make_job(
 ) -> Job:
     """Make a job that trains the steps `first` + 1 to `first` + `steps` on `dataset`.
 
-    Raises BadInput if the samples of a step are augmented, or drawn by a function.
+    Raises BadInput if the schedule does not use storage, or if the samples of a step are augmented,
+    or drawn by a function.
     """
+    if not schedule.model.storage:
+        raise BadInput(
+            f"the schedule of {schedule.graph.name} does not use the card, so a board cannot train "
+            "alone by it: solve without --no-storage"
+        )
     if dataset.augment or dataset.draw:
         raise BadInput(
             f"data {dataset.name}: a board without a host cannot augment or draw samples: omit "

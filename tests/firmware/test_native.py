@@ -155,6 +155,8 @@ def test_a_storage_file_that_appears_later_is_found(tmp_path: Path) -> None:
 def test_two_boards_never_share_a_storage_file(storage: Path) -> None:
     with NativeBoard(storage), pytest.raises(PoetError, match="another board uses"):
         NativeBoard(storage)
+    with NativeBoard(storage), pytest.raises(PoetError, match="another board uses"):
+        prepare_storage(storage, CARD_BYTES)
     with NativeBoard(storage):
         pass
 

@@ -49,28 +49,34 @@ def create_storage(path: Path, size_bytes: int) -> None:
 
 
 @contextmanager
-def copy_storage(path: Path, copy: Path) -> Iterator[None]:
-    """Copy a card image. No board can use the image until the end of the `with` block.
+def unused_storage(path: Path) -> Iterator[FileIO]:
+    """Open a card image. No board can use the image until the end of the `with` block.
 
-    Blocks of zeros need no space in the copy. Raises PoetError if a board uses the image, OSError
-    if a file cannot be read or written.
+    Raises PoetError if a board uses the image, OSError if it cannot be opened.
     """
-    zeros = bytes(_COPY_BYTES)
     with path.open("rb+", buffering=0) as image:
         if not locked(image.fileno()):
             raise PoetError(
                 f"another board uses the card image {path}: stop that board, or name another image"
             )
-        with copy.open("wb") as file:
-            file.truncate(image.seek(0, os.SEEK_END))
-            for begin, end in _written_ranges(image):
-                image.seek(begin)
-                while data := image.read(min(_COPY_BYTES, end - begin)):
-                    if data != zeros:
-                        file.seek(begin)
-                        file.write(data)
-                    begin += len(data)
-        yield
+        yield image
+
+
+def copy_storage(image: FileIO, copy: Path) -> None:
+    """Copy a card image. Blocks of zeros need no space in the copy.
+
+    Raises OSError if a file cannot be read or written.
+    """
+    zeros = bytes(_COPY_BYTES)
+    with copy.open("wb") as file:
+        file.truncate(image.seek(0, os.SEEK_END))
+        for begin, end in _written_ranges(image):
+            image.seek(begin)
+            while data := image.read(min(_COPY_BYTES, end - begin)):
+                if data != zeros:
+                    file.seek(begin)
+                    file.write(data)
+                begin += len(data)
 
 
 def _written_ranges(file: FileIO) -> Iterator[tuple[int, int]]:

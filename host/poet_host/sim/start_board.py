@@ -20,7 +20,7 @@ from ..sizes import size_bytes
 from ..temporary import remove_leftovers, temporary_file
 from .board import SimulatedBoard
 from .chipfile import load_card, load_chip
-from .native import NativeBoard, copy_storage, create_storage
+from .native import NativeBoard, copy_storage, create_storage, unused_storage
 from .scene import Scene, in_c, press, seconds
 from .simulated_chip import CardFault
 
@@ -201,7 +201,7 @@ def new_storage(
 
     If the block fails, or the process is killed, a file at `path` stays as it was. The new image is
     empty and has `size_bytes`, or has what `lay_out` writes. Otherwise it is a copy of the one at
-    `path`, which no board can use during the block.
+    `path`. No board can use a file at `path` during the block. Raises PoetError if one does.
     """
     check_system()
     folder = target(path).parent
@@ -213,12 +213,15 @@ def new_storage(
     try:
         with ExitStack() as stack:
             image = stack.enter_context(replacement(path))
+            is_copy = lay_out is None and size_bytes is None
+            if is_copy or path.exists():
+                before = stack.enter_context(unused_storage(path))
             if lay_out:
                 lay_out(image)
-            elif size_bytes is None:
-                stack.enter_context(copy_storage(path, image))
-            else:
+            elif size_bytes is not None:
                 _prepare(image, size_bytes)
+            else:
+                copy_storage(before, image)
             yield image
     except OSError as error:
         raise PoetError(

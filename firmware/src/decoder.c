@@ -75,14 +75,19 @@ int poet_decode_homes(struct poet *p) {
 }
 
 /* Storage has the values of the newest commit. If later steps may have renewed
- * a tensor that is in its home, its value is not on storage. */
+ * a tensor that is in its home, its value is not on storage. An inference
+ * leaves the marks of all homes: a commit writes what has none, and the next
+ * step needs those of its batch. */
 static POET_CHECKED int hide_old_values(struct poet *p) {
   for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
-    const uint32_t number = p->memory.residents[i].tensor;
+    const struct poet_resident *home = &p->memory.residents[i];
     struct poet_tensor tensor;
-    TRY(poet_read_tensor(p, number, &tensor));
-    if (tensor.place == POET_PLACE_CURRENT) {
-      poet_take_from_storage(p, number);
+    TRY(poet_read_tensor(p, home->tensor, &tensor));
+    if (!home->on_storage &&
+        (tensor.place == POET_PLACE_CURRENT
+             ? p->plan.commit_every > 1
+             : tensor.place == POET_PLACE_INPUT && poet_is_forward(p))) {
+      poet_take_from_storage(p, home->tensor);
     }
   }
   return 0;
@@ -90,9 +95,15 @@ static POET_CHECKED int hide_old_values(struct poet *p) {
 
 int poet_decode_start(struct poet *p) {
   TRY(poet_decode_homes(p));
+  for (uint32_t i = 0; poet_is_forward(p) && i < p->decoder.resident_count;
+       i++) {
+    struct poet_resident *home = &p->memory.residents[i];
+    home->on_storage = poet_on_storage(p, home->tensor);
+  }
   p->decoder.kept = p->kept_at_start;
   poet_begin_storage(p);
-  return p->plan.commit_every > 1 ? hide_old_values(p) : 0;
+  return p->plan.commit_every > 1 || poet_is_forward(p) ? hide_old_values(p)
+                                                        : 0;
 }
 
 /* ---- statements --------------------------------------------------------- */
@@ -237,7 +248,7 @@ static POET_CHECKED int check_home(struct poet *p, const struct home *home) {
   if (is_new && !poet_on_storage(p, number)) {
     p->decoder.kept++;
     poet_take_from_storage(p, home->number);
-  } else if (!poet_in_ram(p)) {
+  } else if (!poet_in_ram(p) && !poet_is_forward(p)) {
     poet_put_on_storage(p, home->number, 0);
   }
   return 0;

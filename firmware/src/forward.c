@@ -8,7 +8,8 @@
  *
  * State: `forward` and `infers`. While `infers`, model, plan and what
  * poet_validate sets belong to the forward program. A struct kept on the stack
- * has what belongs to the training schedule.
+ * has what belongs to the training schedule. The decoder leaves the marks of
+ * homes in memory.bitmap as they are.
  *
  * Why the next step gives the same bits: the stored tensors and their homes are
  * those of the training schedule, which poet_load_forward has checked, and each
@@ -22,49 +23,23 @@
 
 #if POET_LIBRARY
 
-/* What belongs to the training schedule. */
+/* What belongs to the training schedule: the fields of struct poet from `model`
+ * to `factor`. Those that an inference does not change may be among them. */
+enum { FIRST = offsetof(struct poet, model) };
 struct kept {
-  struct poet_model model;
-  struct poet_plan_header plan;
-  struct poet_step_result result;
-  struct poet_status status;
-  uint32_t trained;
-  uint16_t kept_at_start, loss;
-  bool holds_batch, reads_batch;
-  bool has_batch; /* that of the next step is complete in its homes */
+  uint8_t bytes[offsetof(struct poet, factor) - FIRST];
 };
 
 static void lend(struct poet *p, struct kept *kept) {
-  kept->has_batch = !poet_check_batch(p);
-  kept->model = p->model;
-  kept->plan = p->plan;
-  kept->result = p->result;
-  kept->status = p->status;
-  kept->trained = p->trained;
-  kept->kept_at_start = p->kept_at_start;
-  kept->loss = p->loss;
-  kept->holds_batch = p->holds_batch;
-  kept->reads_batch = p->reads_batch;
+  memcpy(kept->bytes, (uint8_t *)p + FIRST, sizeof kept->bytes);
   p->kept_at_start = 0; /* the check of the model counts them */
   p->infers = true;
 }
 
 static void take_back(struct poet *p, const struct kept *kept) {
   p->infers = false;
-  p->model = kept->model;
-  p->plan = kept->plan;
-  p->result = kept->result;
-  p->status = kept->status;
-  p->trained = kept->trained;
-  p->kept_at_start = kept->kept_at_start;
-  p->loss = kept->loss;
-  p->holds_batch = kept->holds_batch;
-  p->reads_batch = kept->reads_batch;
+  memcpy((uint8_t *)p + FIRST, kept->bytes, sizeof kept->bytes);
   p->dirty_bytes = p->memory.arena_bytes;
-  /* The decoder has marked the INPUT tensors as if they were there. */
-  if (!kept->has_batch) {
-    poet_clear_bitmap(p);
-  }
 }
 
 /* Compute a CRC of the first `count` tensors (those on storage), of their
@@ -123,10 +98,11 @@ int poet_load_forward(struct poet *p, const struct poet_program *program) {
   struct kept kept;
   uint32_t wanted;
   TRY(ready(p));
-  TRY(sign(p, p->model.stored_count, &wanted));
+  const uint32_t stored = p->model.stored_count;
+  TRY(sign(p, stored, &wanted));
   lend(p, &kept);
   p->forward = program;
-  const int error = check(p, kept.model.stored_count, wanted);
+  const int error = check(p, stored, wanted);
   take_back(p, &kept);
   if (error) {
     p->forward = NULL;

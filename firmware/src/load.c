@@ -62,7 +62,6 @@ static POET_CHECKED int check_digest(struct poet *p) {
 
 int poet_validate(struct poet *p, uint32_t model_bytes, uint32_t plan_bytes) {
   struct poet_statement statement = {0};
-  poet_clear_bitmap(p);
   TRY(poet_check_model(p, model_bytes));
   TRY(check_plan(p, plan_bytes));
 #if POET_LIBRARY
@@ -87,6 +86,7 @@ static POET_CHECKED int load(struct poet *p, uint32_t model_bytes,
   }
   TRY(poet_ready(p));
   poet_forget(p, 0); /* check the blocks on storage, not cached copies */
+  poet_clear_bitmap(p);
   TRY(poet_validate(p, model_bytes, plan_bytes));
 #if POET_LIBRARY
   TRY(poet_lay_out(p));

@@ -16,6 +16,7 @@ KINDS = (
     "frugal", "lavish", "cut", "small frugal", "in RAM", "stays xwv every 3", "stays wv every 1",
     "cut stays xwv every 3",
 )  # fmt: skip
+STAYING = ("stays wv every 3", "stays xwv every 3", "stays w every 3", "stays wv every 3 paging")
 STEPS = 4
 MODEL, PLAN, TENSOR, ARENA = range(4)
 
@@ -56,6 +57,24 @@ def test_inferences_have_the_bits_of_the_reference_and_leave_steps_as_they_are(k
         assert bytes(board.ffi.buffer(result)) == last  # the same request again
     board.save()
     assert weights(board, kind) == truth(kind)[STEPS]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("kind", STAYING)
+def test_a_commit_after_an_inference_has_all_that_stays_in_memory(kind: str, batch: bool) -> None:
+    board = ready(kind)
+    for step in (1, 2):
+        board.step(step)
+        if batch:
+            give_batch(board, kind)  # of the next step
+        infer(board, kind, step)
+        if step == 2:
+            board.load_forward(*parts(kind))
+        board.save()
+        after = MemoryBoard(board.after_the_cut())
+        load(after, kind)
+        assert after.state.committed.now.step == step
+        assert weights(after, kind) == truth(kind)[step]
 
 
 def test_an_inference_writes_pages_only_and_without_pages_nothing() -> None:

@@ -28,6 +28,7 @@ from support.learner_bench import (
     StorageFailed,
     Trace,
     blocks,
+    outputs_of,
     packaged,
     start,
     stored,
@@ -42,6 +43,7 @@ PART_STEPS = 500
 KEPT_STEPS = 64  # steps whose weights are known: more than lie between two commits
 MEAN_WRITES, MEAN_ACCESSES = 100, 400  # of the storage, before a power cut or a failed access
 TAUGHT_SHARE = 0.1  # of the steps, before which a sample is taught
+INFERRED_SHARE = 0.3  # of the steps, after which the outputs for a sample are computed
 
 
 @dataclass
@@ -54,6 +56,7 @@ class Soak:
     known: dict[int, dict[str, bytes]] = field(default_factory=dict)
     found: Counter[str] = field(default_factory=Counter)
     step: int = 0
+    saved: int = 0  # the step that was committed last, as the device said
     seconds: float = 0.0
 
     def part(self, last: int) -> None:
@@ -83,7 +86,9 @@ class Soak:
                         unsure = None
                     learner.learn(1)
                     learner.run(self.random.choice((0, 0, 50, 100_000)))
-                    self.step = learner.state().step
+                    if self.random.random() < INFERRED_SHARE:
+                        self.infer(learner)
+                    self.step, self.saved = learner.state().step, learner.state().saved_step
                 learner.save()
                 self.check(learner)
             except StorageFailed:
@@ -109,9 +114,20 @@ class Soak:
             self.trace = unsure
             self.found["taught"] += 1
 
+    def infer(self, learner: Learner) -> None:
+        """Compare the outputs for a sample with those of the reference."""
+        sample = KIND.sample(self.random.randrange(1 << 30))
+        expected = outputs_of(KIND, learner.weights(), sample)
+        assert learner.infer(sample).tobytes() == expected.tobytes()
+        self.found["inferences"] += 1
+
     def check(self, learner: Learner) -> None:
-        """Compare the weights with those of the replay rule after the same step."""
+        """Compare the weights with those of the replay rule after the same step.
+
+        It must not be older than the last commit, whatever failed after that.
+        """
         step = learner.state().step
+        assert step >= self.saved
         for number in range(max(self.known) + 1, step + 1):
             chosen = drawn(self.trace.taught, SEED, number, BATCH, KIND.slots)
             assert chosen is not None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from poet_host.data.taught import Taught
-from support.learner_bench import Device, Kind, Learner, StorageFailed, Trace, blocks
+from support.learner_bench import Device, Kind, Learner, StorageFailed, Trace, blocks, outputs_of
 from support.memory_board import SURVIVE
 
 STEPS = 24  # of the quick tests
@@ -20,6 +20,7 @@ class Life:
     unit: int
     steps: int = STEPS
     taught: int = 0
+    saved: int = 0  # the step that was committed last, as the device said
     traces: list[Trace] = field(default_factory=list)
     unsure: list[Trace] = field(default_factory=list)  # those with the sample that is being taught
 
@@ -40,8 +41,10 @@ class Life:
                 self.teach(learner)
             learner.learn(1)
             learner.run(budget_us)
+            self.infer(learner)
             if step % 5 == 4:
                 learner.save()
+            self.saved = learner.state().saved_step
         learner.save()
         self.check(learner)
         assert learner.state().saved_step == learner.state().step == self.steps
@@ -57,6 +60,11 @@ class Life:
             learner.poll()
         self.unsure = []
 
+    def infer(self, learner: Learner) -> None:
+        sample = self.kind.sample(5)
+        outputs = learner.infer(sample)
+        assert outputs.tobytes() == outputs_of(self.kind, learner.weights(), sample).tobytes()
+
     def power_is_cut(self) -> None:
         """Go on with the next sample, if one was being taught."""
         self.taught += bool(self.unsure)
@@ -64,8 +72,12 @@ class Life:
         self.unsure = []
 
     def check(self, learner: Learner) -> None:
-        """Leave out the traces that do not give the device's weights; one must."""
+        """Leave out the traces that do not give the device's weights; one must.
+
+        A step that was committed must not be lost, whatever failed after it.
+        """
         weights, step = learner.weights(), learner.state().step
+        assert step >= self.saved
         found = {tuple(it.taught): it for it in self.traces if it.replay(step) == weights}
         assert found, step
         self.traces = [*found.values()]

@@ -7,6 +7,7 @@ with a compute and alone, first fit, offsets above a resident and raw offsets.
 """
 
 import random
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -102,9 +103,14 @@ def _lavish(columns: int) -> list[tuple[object, ...]]:
 
 
 def staying(kind: str, columns: int = C) -> Plan:
-    """The lavish plan, in which tensors stay in RAM. `kind`: such as "stays xwv every 3"."""
-    _, names, _, every = kind.split()
-    return homes.staying(lavish(columns), graph(columns), names, int(every))
+    """The lavish plan, in which tensors stay in RAM. `kind`: such as "stays xwv every 3".
+
+    With a last word `paging`, v1 is paged out in each step, although v stays.
+    """
+    _, names, _, every, *paging = kind.split()
+    plan = homes.staying(lavish(columns), graph(columns), names, int(every))
+    out = tuple(Statement("page_out", "v1") for _ in paging)
+    return replace(plan, statements=plan.statements + out)
 
 
 def in_ram() -> Plan:

@@ -81,7 +81,7 @@ struct poet_resident {
   uint32_t offset;
   uint32_t size_bytes;
   uint16_t tensor;
-  uint16_t zero;
+  uint16_t on_storage; /* of a home, when an inference begins */
 };
 
 /* One cached block of storage. */
@@ -213,6 +213,7 @@ struct poet {
   uint32_t inferences; /* so many calls of poet_infer */
   struct poet_slices slices;
 #endif
+  /* From here to `factor`, poet_infer keeps a copy (forward.c). */
   struct poet_model model;
   struct poet_plan_header plan;
   /* steps after which the live weights have their values: those in their homes
@@ -223,10 +224,13 @@ struct poet {
   bool holds_batch;  /* an INPUT tensor has a home, although there is storage */
   bool reads_batch;  /* the plan reads an INPUT tensor from storage */
   uint16_t kept_at_start; /* number of stored tensors with the flag KEEP */
-  /* number of the tensor with the flag LOSS, or POET_NONE */
-  uint16_t loss;
+  uint16_t loss;    /* number of the tensor with the flag LOSS, or POET_NONE */
   uint32_t trained; /* crc of the model whose steps renew the weights */
-  float factor;     /* of all learning rates in this step, if some change */
+  uint32_t digest;  /* of the trailers that the step has written */
+  struct poet_status status;
+  /* result of the running step; if no step runs, of the last step */
+  struct poet_step_result result;
+  float factor; /* of all learning rates in this step, if some change */
 
   /* Upload: between steps. */
   /* true: memory.bitmap marks the CURRENT and FIXED tensors that were written
@@ -259,7 +263,6 @@ struct poet {
   /* from this offset on, no arena byte has changed since the arena was
    * painted */
   uint32_t dirty_bytes;
-  uint32_t digest; /* digest of the trailers that the step has written */
   /* true: the trailers that were read back have another digest */
   bool unwritten;
   /* number of steps from one read-back of the trailers to the next; 0: not
@@ -267,9 +270,6 @@ struct poet {
   uint16_t readback_every;
   uint16_t trace_first; /* first statement to trace */
   uint16_t trace_count; /* number of statements to trace */
-  struct poet_status status;
-  /* result of the running step; if no step runs, of the last step */
-  struct poet_step_result result;
 };
 
 /* Initialise the state for this port and memory. Does not touch storage. If

@@ -147,6 +147,29 @@ def test_another_store_than_that_of_the_package_is_refused(tmp_path: Path) -> No
             stored_samples(image(device, path), packaged(other))
 
 
+@pytest.mark.parametrize("unit", [0, 1, 8])
+def test_a_package_that_keeps_another_number_of_samples_goes_on(unit: int, tmp_path: Path) -> None:
+    """Its records lie where those of the first package lay."""
+    kind, other, path = Kind(slots=9), Kind(slots=2), tmp_path / "image"
+    device = Device(blocks(kind, unit) * (1 if unit else 2), unit)
+    learner = Learner(kind, device)
+    learner.teach(kind.sample(1), 1)
+    learner.learn(3)
+    learner.run()
+    learner.save()
+    for count in range(2):
+        other, kind = kind, other
+        again = Learner(kind, Device(0, unit, bytes(device.image)))
+        device = again.device
+        assert (again.state().step, again.state().samples) == (3, 0)
+        again.teach(kind.sample(count), 2)
+        with LearnerStore(image(device, path), packaged(kind)) as store:
+            assert as_bytes(store.weights(), kind) == learner.weights()
+            assert store.samples()["y"].tolist() == [2]
+        with pytest.raises(BadInput, match="of the package"):
+            stored_samples(path, packaged(other))
+
+
 def test_a_computer_continues_the_training_of_a_device(tmp_path: Path, poet_host: Command) -> None:
     kind, folder = Kind(), tmp_path / "small"
     write(packaged(kind), "c", folder)

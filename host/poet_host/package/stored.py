@@ -83,7 +83,8 @@ class LearnerStore(CardDevice):
         named: Path | None = None,
     ) -> None:
         self.packaged, self._source = packaged, place
-        self._areas: list[Area] = []
+        self._areas: list[Area] = []  # of storage that the device has laid out
+        self._end_of_tensors = 0  # of these areas, in blocks
         name = f"the card in {place.board.name}" if isinstance(place, Device) else place
         super().__init__(name, writable=writable, named=named)
         self.model = packaged.schedule.model
@@ -117,7 +118,8 @@ class LearnerStore(CardDevice):
     def _store_of(self, raw: bytes) -> dict[str, Any] | None:
         found = _whole("poet_store", raw)
         if found and found["magic"] == _MAGIC["poet_store"][0]:
-            self._areas, _ = areas(self.packaged.schedule.model, found["unit_blocks"] or 1)
+            unit = found["unit_blocks"] or 1
+            self._areas, self._end_of_tensors = areas(self.packaged.schedule.model, unit)
         return found
 
     def _placed(self, block: int, at: int) -> tuple[int, int]:
@@ -158,25 +160,36 @@ class LearnerStore(CardDevice):
     @cached_property
     def _own(self) -> tuple[dict[str, Any], int, int]:
         """The record of the samples, the blocks of a unit, and the first block of the samples."""
-        made, total, name = self.packaged, self.total_blocks, "poet_samples_record"
+        made, total = self.packaged, self.total_blocks
         assert self.store is not None
-        # Units of the samples are erase units, or blocks if the storage needs no erase.
-        for unit in sorted({1, self.store["unit_blocks"] or 1}, reverse=True):
-            first = total - own_blocks(made, unit)
-            blocks = (first, first + unit) if first >= 0 else ()
-            found = [
-                _whole(name, self._bytes_of(block, isa.record_size(name)), self._start)
-                for block in blocks
-            ]
-            newest = max(filter(None, found), key=lambda it: int(it["sequence"]), default=None)
-            shape = (made.sample_bytes, made.classes, made.slots)
-            if newest and (newest["sample_bytes"], newest["classes"], newest["slots"]) == shape:
-                return newest, unit, first + 2 * unit
+        first = self._end_of_tensors or total - own_blocks(made, 1)
+        # Units of the samples are erase units, or blocks if the storage needs no erase. A wrong
+        # unit finds only one of the two records, or none.
+        ends = {
+            unit: first + own_blocks(made, unit) for unit in (1, self.store["unit_blocks"] or 1)
+        }
+        found = {it: self._records(first, it) for it in ends if it == 1 or ends[it] <= self.blocks}
+
+        def likely(unit: int) -> tuple[int, ...]:
+            numbers = [it["sequence"] for it in found[unit]]
+            return max(numbers, default=0), len(numbers), ends[unit] == total
+
+        unit = max(found, key=likely)
+        newest = max(found[unit], key=lambda it: int(it["sequence"]), default=None)
+        shape = (made.sample_bytes, made.classes, made.slots)
+        if newest and (newest["sample_bytes"], newest["classes"], newest["slots"]) == shape:
+            return newest, unit, first + 2 * unit
         raise BadInput(
             f"{self.path} has no samples of the package {made.name}: name the package of the "
             "device, with the same model, raw type and number of samples. For a device that has "
             "learned nothing yet, use `poet-host card write --erase-card`"
         )
+
+    def _records(self, first: int, unit: int) -> list[dict[str, Any]]:
+        """Return the whole records of the samples, if these begin with this block."""
+        name, blocks = "poet_samples_record", (first, first + unit) if first >= 0 else ()
+        raws = [self._bytes_of(block, isa.record_size(name)) for block in blocks]
+        return [it for raw in raws if (it := _whole(name, raw, self._start))]
 
     def _bytes_of(self, block: int, size_bytes: int) -> bytes:
         """Return bytes of the samples, whose blocks count from the start of the storage."""

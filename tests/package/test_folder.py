@@ -84,6 +84,22 @@ def test_only_unchanged_packages_and_empty_folders_are_replaced(tmp_path: Path) 
     assert [it.name for it in other.iterdir()] == ["notes.txt"]
 
 
+def test_links_and_empty_folders_stay(tmp_path: Path) -> None:
+    folder, made, mine = tmp_path / "small", packaged(Kind()), tmp_path / "mine"
+    write(made, "c", folder)
+    mine.mkdir()
+    (folder / "more").symlink_to(mine)
+    (folder / "build" / "empty").mkdir(parents=True)
+    write(made, "c", folder)
+    assert (folder / "more").readlink() == mine
+    assert (folder / "build" / "empty").is_dir()
+
+    (folder / "library.json").symlink_to(mine)  # of a package for PlatformIO
+    with pytest.raises(poet.BadInput, match=r"library\.json"):
+        write(made, "platformio", folder)
+    assert (folder / "library.json").is_symlink()
+
+
 def test_a_package_states_how_tensors_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     made = packaged(Kind())
     model, number = made.schedule.model, made.schedule.names.index("conv.weight")

@@ -110,8 +110,7 @@ def write(packaged: Packaged, kind: str, folder: Path) -> dict[str, Any]:
             }
             write_json(new / _FACTS, stated)
             for name in added:
-                (new / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(folder / name, new / name, follow_symlinks=False)
+                _copy(folder / name, new / name)
             new.chmod(0o755)
             shutil.rmtree(old, ignore_errors=True)
             if folder.exists():
@@ -162,7 +161,7 @@ class _Stated:
 
 
 def _added_files(folder: Path) -> list[str]:
-    """Return the files of a package that `write` did not write.
+    """Return the files, links and empty folders of a package that `write` did not write.
 
     Raises BadInput if the folder is not a package and not empty, or if a file of it has changed.
     """
@@ -171,7 +170,7 @@ def _added_files(folder: Path) -> list[str]:
     if not folder.is_dir() or not (folder / _FACTS).is_file():
         raise BadInput(f"{folder} exists and is not a package: name a new or an empty folder")
     written = _stated(folder)["files"]
-    found = [str(it.relative_to(folder)) for it in folder.rglob("*") if not it.is_dir()]
+    found = [str(it.relative_to(folder)) for it in folder.rglob("*") if not _has_files(it)]
     for name in found:
         if name in written and _sum_of(folder / name) != written[name]:
             raise BadInput(
@@ -179,6 +178,24 @@ def _added_files(folder: Path) -> list[str]:
                 "elsewhere, or name another folder"
             )
     return [name for name in found if name not in written and name != _FACTS]
+
+
+def _has_files(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and any(path.iterdir())
+
+
+def _copy(path: Path, to: Path) -> None:
+    """Copy a file, a link or an empty folder. Raises BadInput if `to` exists."""
+    if os.path.lexists(to):
+        raise BadInput(
+            f"{path} is in the way of a file of the package: move it elsewhere, or name another "
+            "folder"
+        )
+    to.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir() and not path.is_symlink():
+        to.mkdir()
+    else:
+        shutil.copy2(path, to, follow_symlinks=False)
 
 
 def _sum_of(path: Path) -> str:

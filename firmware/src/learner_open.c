@@ -18,7 +18,7 @@ _Static_assert(sizeof(struct poet_cache) <= 520 + 2 * sizeof(void *),
 _Static_assert(sizeof(struct poet_resident) == 12,
                "POET_MEMORY_BYTES counts residents");
 
-/* So no product of sizes exceeds 32 bits. */
+/* So no product of sizes exceeds 32 bits, but for the bytes of all samples. */
 enum { MOST_PLACES = 1 << 15, MOST_VALUES = 1 << 24 };
 
 /* What both schedules of a package need at most. */
@@ -220,6 +220,7 @@ static POET_CHECKED int open(struct learning *l,
   const uint32_t places = poet_samples_places(package->slots, stores);
   const uint32_t place_bytes = stores ? 0 : learner_raw_bytes(package);
   if (!memory || (uintptr_t)memory % 8 ||
+      place_bytes > INT32_MAX / (package->classes * places) ||
       bytes < POET_MEMORY_BYTES(needs.arena_bytes, needs.residents,
                                 needs.transfers, needs.cached, needs.tensors,
                                 package->classes, places, place_bytes)) {

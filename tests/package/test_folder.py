@@ -151,6 +151,19 @@ def test_names_become_identifiers() -> None:
     assert [*names.values()] == ["gesture", "my_model_v2", "_3axes", "gr__e"]
 
 
+@pytest.mark.parametrize("pages", [False, True])
+def test_samples_that_no_learner_can_count_are_refused(
+    pages: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, most = packaged(Kind(pages=pages)), 1 << (39 if pages else 31)
+    per_slot = most // made.slots // made.classes
+    monkeypatch.setattr(Packaged, "sample_bytes", per_slot - 1)
+    replace(made)
+    monkeypatch.setattr(Packaged, "sample_bytes", per_slot + 1)
+    with pytest.raises(poet.BadInput, match=rf"at most {made.slots - 1}\b"):
+        replace(made)
+
+
 def test_schedules_that_no_learner_can_use_are_refused() -> None:
     made = packaged(Kind())
     with pytest.raises(poet.BadInput, match="poet-host solve"):

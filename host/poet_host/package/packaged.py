@@ -30,6 +30,8 @@ SLOTS = 8
 SEED = 1
 # The limits of learner_open.c, which keep products of sizes within 32 bits.
 _MOST_PLACES, _MOST_VALUES = 1 << 15, 1 << 24
+# Of all samples, in memory and on storage: so their bytes, and their blocks, have 31 bits.
+_MOST_BYTES_IN_MEMORY, _MOST_BYTES_ON_STORAGE = (1 << 31) - 1, 1 << 39
 
 
 @dataclass(frozen=True)
@@ -110,11 +112,15 @@ class Packaged:
         _check_order(self.schedule, self.schedule.graph.label)
         _check_forward(self.schedule)
         _check_order(self.forward, self.forward.graph.logits)
-        most = min(_MOST_PLACES // self.classes - 1, 2**16 - 1)
+        on_storage = self.schedule.model.storage
+        most_bytes = _MOST_BYTES_ON_STORAGE if on_storage else _MOST_BYTES_IN_MEMORY
+        most = most_bytes // (self.classes * self.sample_bytes)
+        most = min(_MOST_PLACES // self.classes - 1, 2**16 - 1, most)
         if not 1 <= self.slots <= most:
             raise BadInput(
-                f"{self.slots:,} samples of a class: choose 1 to {most:,} for {self.classes} "
-                f"{'classes' if self.classes > 1 else 'class'}"
+                f"{self.slots:,} samples of a class: choose at least 1, and at most {most:,} for "
+                f"{self.classes:,} {'classes' if self.classes > 1 else 'class'} with samples of "
+                f"{self.sample_bytes:,} bytes"
             )
         if self.sample_values > _MOST_VALUES // self.batch:
             raise BadInput(

@@ -151,6 +151,11 @@ def test_names_become_identifiers() -> None:
     assert [*names.values()] == ["gesture", "my_model_v2", "_3axes", "gr__e"]
 
 
+@pytest.mark.parametrize("name", ["math", "Signal", "stdint", "unistd", "POET"])
+def test_a_header_of_a_package_hides_no_other_one(name: str) -> None:
+    assert identifier(name) == f"{name}_model"
+
+
 @pytest.mark.parametrize("pages", [False, True])
 def test_samples_that_no_learner_can_count_are_refused(
     pages: bool, monkeypatch: pytest.MonkeyPatch

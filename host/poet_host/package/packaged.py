@@ -32,6 +32,18 @@ SEED = 1
 _MOST_PLACES, _MOST_VALUES = 1 << 15, 1 << 24
 # Of all samples, in memory and on storage: so their bytes, and their blocks, have 31 bits.
 _MOST_BYTES_IN_MEMORY, _MOST_BYTES_ON_STORAGE = (1 << 31) - 1, 1 << 39
+# Files that NAME.h would hide, also on file systems that ignore case.
+_HEADERS = {
+    "aio", "alloca", "arduino", "assert", "byteswap", "complex", "cpio", "ctype", "dirent",
+    "dlfcn", "elf", "endian", "err", "errno", "error", "fcntl", "features", "fenv", "float",
+    "fnmatch", "ftw", "getopt", "glob", "grp", "iconv", "inttypes", "iso646", "langinfo",
+    "libgen", "limits", "locale", "malloc", "math", "memory", "monetary", "netdb", "poet",
+    "poll", "pthread", "pwd", "regex", "sched", "search", "semaphore", "setjmp", "signal",
+    "spawn", "stdalign", "stdarg", "stdatomic", "stdbit", "stdbool", "stdckdint", "stddef",
+    "stdint", "stdio", "stdlib", "stdnoreturn", "string", "strings", "syslog", "tar", "termios",
+    "tgmath", "threads", "time", "trace", "uchar", "ulimit", "unistd", "utime", "values",
+    "wchar", "wctype", "wordexp",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -87,9 +99,13 @@ def _number(text: str) -> float:
 
 
 def identifier(name: str) -> str:
-    """Return a name as a C identifier: other characters become underscores."""
+    """Return a name as a C identifier: other characters become underscores.
+
+    A name with a header of its own in C, POSIX or this library gets the ending _model.
+    """
     found = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return f"_{found}" if found[:1].isdigit() else found
+    found = f"_{found}" if found[:1].isdigit() else found
+    return f"{found}_model" if found.lower() in _HEADERS else found
 
 
 @dataclass(frozen=True)

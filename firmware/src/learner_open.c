@@ -197,6 +197,7 @@ static bool is_refused(const struct learning *l, int error) {
   case POET_ERROR_not_blank:
     return true;
   case POET_ERROR_foreign_storage:
+  case POET_ERROR_storage_small:
   case POET_ERROR_storage_version:
   case POET_ERROR_other_model:
   case POET_ERROR_storage_failed:

@@ -126,6 +126,17 @@ def test_too_few_blocks_are_refused() -> None:
         assert not learner.device.changes
 
 
+def test_a_layout_that_is_too_large_stays_until_it_is_forgotten() -> None:
+    """Without an erase, the units of the storage depend on the blocks that were lent first."""
+    kind, needed = Kind(), blocks(Kind(), 0)
+    first = Learner(kind, Device(2 * needed, 0))
+    learner = Learner(kind, Device(0, 0, bytes(first.device.image[: needed * BLOCK])), open=False)
+    refused("storage_small", learner.open)
+    learner.forget(SAMPLES | WEIGHTS)
+    learner.open()
+    assert learner.weights() == Trace(kind).replay(0)
+
+
 def test_foreign_contents_stay_until_they_are_forgotten() -> None:
     kind = Kind()
     for unit in (0, 1, 8):

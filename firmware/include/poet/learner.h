@@ -43,7 +43,8 @@ enum poet_error {
   POET_ERROR_bad_object = -3, /* no such tensor, or bytes beyond its end */
   POET_ERROR_no_storage = -4, /* the call needs storage; a paging plan a card */
   POET_ERROR_foreign_storage = -5,
-  POET_ERROR_storage_small = -6,  /* fewer than poet_learner_blocks */
+  POET_ERROR_storage_small = -6,  /* fewer than poet_learner_blocks, or than
+                                   * the learner has laid out */
   POET_ERROR_storage_failed = -7, /* a function of the device failed, or the
                                    * storage has lost what was written */
   POET_ERROR_page_damaged = -8,
@@ -190,8 +191,8 @@ int poet_learner_adopt(struct poet_learner *learner);
 
 /* Forget samples, trained weights (which become those of the package) or both.
  * A running step is finished first. After poet_learner_open has returned
- * not_blank, other_model or storage_failed, both together make the storage
- * blank. */
+ * not_blank, other_model, storage_small or storage_failed, both together make
+ * the storage blank. */
 enum { POET_FORGET_SAMPLES = 1, POET_FORGET_WEIGHTS = 2 };
 int poet_learner_forget(struct poet_learner *learner, uint32_t what);
 

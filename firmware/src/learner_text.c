@@ -37,8 +37,8 @@ const char *poet_learner_text(int result) {
     return "The storage has contents of something else. To erase them, forget "
            "samples and weights, and open again.";
   case POET_ERROR_other_model:
-    return "The storage has weights of another model. To erase them, forget "
-           "samples and weights, and open again.";
+    return "The storage has weights of another model or plan. To erase them, "
+           "forget samples and weights, and open again.";
   case POET_ERROR_bad_sample:
     return "A value of the sample is not a finite number.";
   case POET_ERROR_bad_label:

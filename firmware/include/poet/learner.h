@@ -68,7 +68,9 @@ enum poet_error {
   POET_ERROR_inexact = -23,      /* this build or processor would change bits */
   POET_ERROR_shared = -24,
   POET_ERROR_not_blank = -25,   /* the storage has foreign contents */
-  POET_ERROR_other_model = -26, /* the storage has weights of another model */
+  POET_ERROR_other_model = -26, /* the storage has weights of another model,
+                                 * or those of a plan that stores them in
+                                 * another way */
   POET_ERROR_closed = -27,      /* open was not called, or failed */
   POET_ERROR_memory = -28,      /* too small, or not aligned to 8 */
   POET_ERROR_package = -29,     /* damaged, or not for this library */
@@ -134,7 +136,11 @@ struct poet_learner {
  * package. Blank storage (all bytes of the store's first block 0x00 or all
  * 0xff) is laid out. The store lies in the partition of type 0xDA, or at block
  * 0 if there is no such partition. All arguments but `package` must stay valid.
- */
+ *
+ * Another package of the same model goes on with the weights. If it keeps other
+ * samples (classes, number or type), the samples on the storage are forgotten.
+ * If its plan stores tensors in another way, the result is other_model. Plans
+ * of `solve --no-storage` all store them in the same way. */
 int poet_learner_open(struct poet_learner *learner,
                       const struct poet_package *package,
                       const struct poet_device *device, void *memory,

@@ -13,6 +13,7 @@ from poet_host.plan.placement import arrange, lives_of
 from poet_host.plan.plan import Statement
 from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import verify
+from poet_host.solver.solve import solve
 from support.cost_graphs import random_problem
 from support.oracle import cheapest
 from support.plans import plan_of, totals
@@ -250,3 +251,19 @@ def test_where_nothing_reaches_the_live_peak_the_best_comes_back() -> None:
     packing = pack(TIGHT, 22)
     check(TIGHT, packing)
     assert packing.height_bytes == 23
+
+
+def test_a_tensor_cannot_return_to_a_place_that_another_one_still_takes() -> None:
+    nodes = (
+        CostNode("w", (), 16, stored=True, stays=True),
+        CostNode("over", (0,), 16, overwrites=0),
+        CostNode("both", (0, 1), 4, keep=True),
+    )
+    graph = CostGraph("returns", nodes)
+    steps = [("start", "w"), ("compute", "over"), ("page_in", "w"), ("compute", "both")]
+    statements = [Statement(op, name) for op, name in steps]
+    placement = arrange(graph, statements, 100)
+    assert placement.nothing_fits
+    assert placement.height_bytes > 100
+    problem = Problem(graph, 36)
+    assert verify(problem, solve(problem)).peak_bytes == 36  # another plan is found

@@ -38,6 +38,9 @@ def arrange(
     effort. `thorough` False makes the search short.
     """
     lives = lives_of(graph, statements)
+    if any(it.returns and it.size_bytes and it.returns.begin < it.end for it in lives):
+        # A tensor returns to its place while another one, which overwrote it, is still there.
+        return Placement(tuple(statements), (), ram_bytes + 1, nothing_fits=True)
     returns = {id(life.returns) for life in lives if life.returns is not None}
     first = [life for life in lives if id(life) not in returns]
     packing = pack([life.block for life in first], ram_bytes, time_limit_s, thorough)

@@ -207,6 +207,19 @@ def test_an_overwritten_result_that_is_needed_again_goes_out_and_comes_back() ->
 # Chains.
 
 
+@pytest.mark.parametrize("method", ["checkpoint-all", "capuchin"])
+def test_an_overwritten_result_that_is_computed_once_comes_back_from_storage(method: str) -> None:
+    nodes = (
+        CostNode("x", (), 64, stored=True),
+        CostNode("m", (0,), 16, once=True),
+        CostNode("f", (0,), 16),
+        CostNode("new", (1, 2), 16, overwrites=1, once=True, keep=True),
+        CostNode("both", (1, 2), 4, keep=True),
+    )
+    problem = Problem(CostGraph("once", nodes), 200)
+    verify(problem, plan_by(method, problem))
+
+
 def test_a_chain_is_found_with_its_groups_and_tapes() -> None:
     graph = chain([8, 8, 8, 8], storage=True)
     found = chain_of(graph)

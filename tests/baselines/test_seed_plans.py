@@ -11,6 +11,7 @@ from poet_host.baselines import registry
 from poet_host.baselines.chain import chain_of
 from poet_host.baselines.method import DoesNotApply
 from poet_host.baselines.registry import METHODS, SCHEDULERS, SEED_PLANS, SeedLimits, plan_by
+from poet_host.errors import PoetWarning
 from poet_host.graph import models
 from poet_host.graph.training_options import TrainingOptions
 from poet_host.plan.events import Candidate, energy_uj, events_of, fits, normal_order
@@ -19,7 +20,7 @@ from poet_host.plan.keepall import keep_everything
 from poet_host.plan.plan import Plan, plan_from_json
 from poet_host.plan.pricing import cost_graph
 from poet_host.plan.problem import CostGraph, Problem
-from poet_host.plan.verify import verify
+from poet_host.plan.verify import PlanError, verify
 from poet_host.profile.profile import estimate_profile
 from poet_host.solver.policy import DEFAULT_POLICY
 from poet_host.solver.portfolio import Results
@@ -237,6 +238,17 @@ def test_a_seed_plan_is_the_plan_of_its_method() -> None:
                 verify(problem, plan)
                 assert seed_plan(problem, Settings(MUCH_S, below=uj(plan))) is None
     assert count > 8
+
+
+def test_a_seed_plan_that_breaks_a_law_is_left_out_with_a_warning() -> None:
+    def run(problem: Problem, settings: Settings) -> Plan:
+        raise PlanError("once", "a node is computed twice")
+
+    row = replace(SCHEDULERS["dtr"], run=run)
+    with pytest.warns(PoetWarning, match="dtr"):
+        assert row.seed_plan(at(GENERATED[0], 0.4), UNLIMITED) is None
+    with pytest.raises(PlanError):  # the method itself hides nothing
+        row.plan(at(GENERATED[0], 0.4), UNLIMITED)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ the same laws.
 """
 
 import hashlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -13,9 +14,10 @@ from importlib.metadata import version
 from math import inf
 from pathlib import Path
 
-from ..errors import BadInput
+from ..errors import BadInput, PoetWarning
 from ..plan.plan import Plan
 from ..plan.problem import Problem, without_modes
+from ..plan.verify import PlanError
 from ..solver.settings import DEFAULT_SETTINGS, Method, Settings
 from ..solver.solve import solve
 from ..work import counting
@@ -80,6 +82,10 @@ class Scheduler:
                 return None
             plan = self.plan(problem, settings)
         except DoesNotApply:
+            return None
+        except PlanError as error:  # a search needs no seed plan
+            text = f"the planner left out a plan by {self.name}, which is a defect: {error}"
+            warnings.warn(text, PoetWarning, stacklevel=2)
             return None
         return replace(plan, method=self.name) if plan.statements else None
 

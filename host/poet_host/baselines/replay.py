@@ -30,16 +30,25 @@ class Replay:
 
     def ensure(self, wanted: Iterable[int]) -> set[int]:
         """Bring `wanted` into RAM. Return all tensors that are paged in or recomputed for this."""
-        nodes = self.graph.nodes
         missing: set[int] = set()
-        todo = [i for i in wanted if not nodes[i].stored and i not in self.have]
+        todo = [i for i in wanted if self._lacks(i)]
         while todo:
             i = todo.pop()
             if i in missing:
                 continue
             missing.add(i)
             if i not in self.written:
-                todo += [j for j in nodes[i].inputs if not nodes[j].stored and j not in self.have]
+                todo += [j for j in self.graph.nodes[i].inputs if self._lacks(j)]
         for i in sorted(missing):
             self.run("page_in" if i in self.written else "compute", i)
         return missing
+
+    def _lacks(self, i: int) -> bool:
+        """Return whether `ensure` must bring a tensor into RAM.
+
+        completion.py pages in stored tensors. So it does with a result that another node overwrote,
+        and that must be computed only once.
+        """
+        node = self.graph.nodes[i]
+        was_lost = node.once and i in self.done and i not in self.written
+        return not (node.stored or was_lost or i in self.have)

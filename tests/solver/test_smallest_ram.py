@@ -1,7 +1,7 @@
 """The smallest budget that an infeasible plan names is where plans begin: by exhaustive search."""
 
 import pytest
-from poet_host.plan.problem import Problem
+from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.plan.verify import verify
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
@@ -35,3 +35,27 @@ def test_the_smallest_budget_is_named_and_works(placed: bool, storage: bool) -> 
             best_uj = placed_energy(problem)
             assert best_uj is not None
             assert best_uj <= plan.energy_uj * (1 + 1e-9) + 1e-9, seed
+
+
+def test_no_budget_is_named_that_works_only_if_results_are_paged() -> None:
+    """A node overwrites `old`, which a later node reads: without paging, no budget is enough."""
+    nodes = (
+        CostNode("old", (), 16, once=True),
+        CostNode("new", (0,), 16, overwrites=0, once=True, keep=True),
+        CostNode("both", (0, 1), 4, keep=True),
+    )
+    problem = Problem(CostGraph("overwritten", nodes), 36)
+    assert solve(problem).status == "optimal"
+    lost = solve(problem, method="poet-remat")
+    assert (lost.status, lost.smallest_ram_bytes) == ("infeasible", None)
+
+
+def test_what_may_stay_makes_no_larger_budget_the_smallest() -> None:
+    nodes = (
+        CostNode("s", (), 1, stored=True, stays=True),
+        CostNode("a", (0,), 12),
+        CostNode("b", (1,), 4),
+        CostNode("c", (0, 2), 1, keep=True),
+    )
+    lost = solve(Problem(CostGraph("staying", nodes), 10), method="poet-remat")
+    assert (lost.status, lost.smallest_ram_bytes) == ("infeasible", 16)

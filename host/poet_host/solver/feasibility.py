@@ -4,9 +4,9 @@ from dataclasses import replace
 from math import gcd
 
 from ..packing.blocks import aligned
-from ..plan.events import Candidate
+from ..plan.events import Candidate, events_of
 from ..plan.infeasible import bytes_of, largest_operator_bytes, paged_bytes
-from ..plan.problem import CostGraph, Problem, without_energy
+from ..plan.problem import CostGraph, Problem, without_energy, without_staying
 from .portfolio import Results, run_searches
 from .search import Task
 
@@ -74,6 +74,8 @@ def smallest_ram_bytes(task: Task) -> int | None:
     step = gcd(*sizes, *workspaces) or 1
     low, high = aligned(least, step), sum(sizes) + max(workspaces, default=0)
     keep = task.exact.graph.keep_everything
+    if keep and not task.allows(events_of(task.exact.graph, keep.statements)):
+        keep = None  # it pages in a result that another node overwrote
     plans = [paged, keep.peak_bytes if keep else None]
     known = min((size for size in plans if size is not None), default=None)
     try:
@@ -107,6 +109,9 @@ def _has_plan(task: Task, ram_bytes: int) -> bool:
     run_searches(results)
     if results.is_interrupted:
         raise KeyboardInterrupt
+    if results.best is None and graph.starting:  # what stays may lead the search astray
+        exact = replace(task.exact, graph=without_staying(graph))
+        return _has_plan(replace(task, exact=exact, padded=without_staying(task.padded)), ram_bytes)
     return results.best is not None
 
 

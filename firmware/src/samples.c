@@ -239,6 +239,7 @@ static POET_CHECKED int write_sample(struct poet_samples *s, uint32_t place,
                                      const uint8_t *sample) {
   const uint32_t block = place_block(s, place);
   uint32_t at = sizeof *header;
+  TRY(poet_settle(s->p)); /* an erase forgets a block that is to be written */
   TRY(poet_erase(s->p, block, s->place_blocks));
   TRY(poet_put_later(s->p, block, 0, header, sizeof *header));
   for (uint32_t left = s->sample_bytes; left;) {

@@ -126,6 +126,9 @@ int learner_leave(struct learning *l, bool bus, int result) {
     l->device->give_bus(l->device->context);
   }
   if (l->opened == OPENED) {
+    if (l->p.storage_status) { /* what was still to be written is lost */
+      l->arrived = 0;
+    }
     l->p.storage_status = 0;
   }
   l->inside = 0;

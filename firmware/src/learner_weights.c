@@ -135,6 +135,15 @@ static POET_CHECKED int stage(struct learning *l, const struct place *place,
   return offset < place->tensor.size_bytes ? 0 : poet_settle(&l->p);
 }
 
+/* Compare what the storage has with the bytes that were given. */
+static POET_CHECKED int check_staged(struct learning *l,
+                                     const struct place *place) {
+  uint32_t crc = 0;
+  poet_forget(&l->p, POET_OWN_BLOCK);
+  TRY(poet_crc_stored(&l->p, place->block, 0, place->tensor.size_bytes, &crc));
+  return crc == l->crc ? 0 : POET_ERROR_storage_failed;
+}
+
 static POET_CHECKED int write(struct learning *l, uint32_t named,
                               uint32_t offset, const void *from,
                               uint32_t size) {
@@ -167,13 +176,15 @@ static POET_CHECKED int write(struct learning *l, uint32_t named,
     l->staged[place.number / 32] &= ~(1u << (place.number & 31));
   }
   l->arrived = 0; /* an error loses the tensor */
+  l->crc = poet_crc(offset ? l->crc : 0, from, size);
   TRY(stage(l, &place, offset, from, size));
-  l->arrived = offset + size;
-  if (l->arrived == place.tensor.size_bytes) {
-    l->staged[place.number / 32] |= 1u << (place.number & 31);
-    l->arrived = 0;
-    l->is_partial = false;
+  if (offset + size < place.tensor.size_bytes) {
+    l->arrived = offset + size;
+    return 0;
   }
+  TRY(check_staged(l, &place));
+  l->staged[place.number / 32] |= 1u << (place.number & 31);
+  l->is_partial = false;
   return 0;
 }
 

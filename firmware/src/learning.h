@@ -38,6 +38,7 @@ struct learning {
   uint32_t *staged;  /* bit i: stored tensor i is complete */
   uint32_t arriving; /* tensor that was written last */
   uint32_t arrived;  /* bytes of it; 0: it is complete, or an error lost them */
+  uint32_t crc;      /* of these bytes */
   bool is_partial;   /* it is not complete */
 };
 

@@ -2,9 +2,12 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from support.learner_bench import (
+    BLOCK,
     SAMPLES,
     WEIGHTS,
     Device,
@@ -234,6 +237,65 @@ def test_to_adopt_is_done_or_not(kind: Kind, unit: int) -> None:
 
     found = outcomes(kind, unit, adopt)
     assert found == {(4, 4, tuple(old.values())), (4, 4, tuple(new.values()))}
+
+
+WIDE = [
+    pytest.param(replace(kind, channels=50), unit, id=it.id)
+    for it in STORAGES[:4]
+    for kind, unit in [it.values]
+]
+
+
+def staged(kind: Kind, unit: int) -> tuple[Learner, bytes]:
+    """A learner to which the first 512 bytes of the first tensor were written, and the tensor."""
+    content = np.random.default_rng(1).normal(0, 0.1, kind.channels * 6).astype("<f4").tobytes()
+    learner = Learner(kind, trained(kind, unit)[0])
+    learner.write(0, content[:BLOCK])
+    return learner, content
+
+
+@pytest.mark.parametrize(("kind", "unit"), WIDE)
+def test_a_sample_that_is_taught_between_two_writes_loses_no_block(kind: Kind, unit: int) -> None:
+    learner, content = staged(kind, unit)
+    assert learner.teach(kind.sample(1), 0)
+    learner.write(0, content[BLOCK:], BLOCK)
+    learner.call("adopt")
+    assert learner.weights()[stored(kind)[0]] == content
+
+
+@pytest.mark.parametrize(("kind", "unit"), WIDE)
+def test_a_tensor_is_written_again_after_an_access_failed(kind: Kind, unit: int) -> None:
+    failures = 0
+    for fail_at in range(50):
+        learner, content = staged(kind, unit)
+        learner.device.fail_at = learner.device.accesses + fail_at
+        try:
+            learner.teach(kind.sample(1), 0)
+            break
+        except StorageFailed:
+            failures += 1
+        with pytest.raises(Refused, match="out_of_order"):
+            learner.write(0, content[BLOCK:], BLOCK)
+        with pytest.raises(Refused, match="out_of_order"):
+            learner.call("adopt")
+        learner.write(0, content)
+        learner.call("adopt")
+        assert learner.weights()[stored(kind)[0]] == content
+    assert failures > 1
+
+
+@pytest.mark.parametrize(("kind", "unit"), WIDE)
+def test_a_tensor_that_the_storage_lost_is_not_adopted(kind: Kind, unit: int) -> None:
+    for lost in range(1, 3):
+        learner, content = staged(kind, unit)
+        learner.device.lose_at = learner.device.changes + lost
+        with pytest.raises(StorageFailed):
+            learner.write(0, content[BLOCK:], BLOCK)
+        with pytest.raises(Refused, match="out_of_order"):
+            learner.call("adopt")
+        learner.write(0, content)
+        learner.call("adopt")
+        assert learner.weights()[stored(kind)[0]] == content
 
 
 LIVES = [

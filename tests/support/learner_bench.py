@@ -54,15 +54,16 @@ def library() -> tuple[cffi.FFI, Any]:
 
 
 @cache
-def graph(learning_rate: float, autoencoder: bool, train: str, accumulate: int) -> Graph:
-    if autoencoder:
+def graph(kind: "Kind") -> Graph:
+    if kind.autoencoder:
         b = Builder("auto", data=(BATCH, 12))
         x = b.linear(b.relu(b.linear(b.data, 5, name="in"), name="relu"), 12, name="out")
-        return training_graph(b.model(b.mse(x, name="loss")), Sgd(learning_rate), train)
+        return training_graph(b.model(b.mse(x, name="loss")), Sgd(kind.learning_rate), kind.train)
     b = Builder("small", data=(BATCH, 2, 1, 6))
-    x = b.relu(b.conv2d(b.data, 4, (1, 3), padding=(0, 1), name="conv"), name="relu")
+    x = b.relu(b.conv2d(b.data, kind.channels, (1, 3), padding=(0, 1), name="conv"), name="relu")
     model = b.model(b.softmax_xent(b.linear(b.global_avgpool(x), CLASSES, name="fc")))
-    return training_graph(model, Sgd(learning_rate, momentum=0.9), train, accumulate=accumulate)
+    rule = Sgd(kind.learning_rate, momentum=0.9)
+    return training_graph(model, rule, kind.train, accumulate=kind.accumulate)
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,11 @@ class Kind:
     train: str = "all"  # the other parameters are frozen
     every: int = 1  # steps to a commit; if more, some weights stay in RAM
     accumulate: int = 1  # steps to an update of the weights
+    channels: int = 4  # of the convolution, whose weights take 24 bytes each
 
     @property
     def graph(self) -> Graph:
-        return graph(self.learning_rate, self.autoencoder, self.train, self.accumulate)
+        return graph(self)
 
     @property
     def classes(self) -> int:
@@ -220,6 +222,7 @@ class Device:
         self.survive: Callable[[int], list[int]] = lambda count: [*range(count)]
         self.changes = self.accesses = self.now = self.us_per_call = 0
         self.fail_at: int | None = None  # this access fails, and no other
+        self.lose_at: int | None = None  # this write is not made, without an error
         self.busy_bus = False
         self.is_busy: Callable[[], bool] = lambda: False  # then the caller asks again
         self.asks_again = False
@@ -276,6 +279,8 @@ class Device:
         self.changes += 1
         if self.changes == self.cut_at:  # this write is torn
             new = new[:200] + old[200:]
+        if self.changes == self.lose_at:
+            new = old
         self.unflushed.append((at, old, new))
         self.image[at : at + BLOCK] = new
         return -1 if self.changes == self.cut_at else 0
@@ -438,15 +443,9 @@ class Trace:
         self.taught.append(Taught(label, learner.state().next_step))
         if learner.teach(self.x[-1], label):
             return True
-        self.drop()
-        return False
-
-    def drop(self) -> None:
         self.x.pop()
         self.taught.pop()
-
-    def without_last(self) -> "Trace":
-        return Trace(self.kind, self.x[:-1], self.taught[:-1])
+        return False
 
     def replay(self, steps: int) -> dict[str, bytes]:
         """Return the weights after so many steps, by the reference kernels."""

@@ -18,6 +18,7 @@ from poet_host.graph.weights import start_values
 from poet_host.package.folder import facts, load, write
 from poet_host.package.packaged import Packaged, Raw, identifier, raw_of
 from poet_host.package.sizes import ERASE_BLOCKS, storage_blocks
+from poet_host.package.source import header
 from support.command import Command
 from support.learner_bench import Kind, blocks, packaged, schedule, start
 
@@ -109,6 +110,14 @@ def test_a_package_states_how_tensors_are_cut(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(vars(made.schedule), "model", replace(model, tensors=(*tensors,)))
     cut = {"size": (4, 2, 3), "part": (2, 1, 3), "unit_bytes": 4}
     assert facts(made, "c")["tensor_cuts"] == {"conv.weight": cut}
+
+
+@pytest.mark.parametrize("name", ["*/ int x; /*", "*/\n"])
+def test_the_name_of_a_model_ends_no_comment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = packaged(Kind())
+    comments = header(made).count("/*")
+    monkeypatch.setitem(vars(made.schedule), "graph", replace(made.schedule.graph, name=name))
+    assert header(made).count("/*") == header(made).count("*/") == comments
 
 
 def test_a_package_has_no_other_kernels(tmp_path: Path) -> None:

@@ -89,10 +89,10 @@ def write(packaged: Packaged, kind: str, folder: Path) -> dict[str, Any]:
     old = folder.with_name(f"{folder.name}.poet-old")
     if old.is_dir() and not folder.exists():
         old.replace(folder)
-    added = _added_files(folder)
     stated = facts(packaged, kind)
     texts = files(packaged) | files_of_kind(packaged, kind, stated)
     try:
+        added = _added_files(folder)
         with temporary_folder(folder.parent, ".poet-writing-") as private:
             new = private / "new"
             (new / "extras").mkdir(parents=True)

@@ -105,4 +105,5 @@ def _string(text: str) -> str:
 
 
 def _in_comment(text: str) -> str:
-    return text.replace("*/", "* /") if text.isprintable() else ascii(text)
+    text = text if text.isprintable() else ascii(text)
+    return text.replace("*/", "* /").replace("/*", "/ *")

@@ -50,6 +50,7 @@ void poet_forget(struct poet *p, uint32_t block) {
  * another card may have been inserted. */
 int poet_failed(struct poet *p, int error) {
   poet_forget(p, 0);
+  p->readback_every = 0; /* what was still to be written is lost */
   p->storage_status = (int16_t)error;
   return error;
 }

@@ -329,6 +329,15 @@ int poet_save_live(struct poet *p) {
   KEPT_DIGEST(p, digest);
   TRY(poet_write_homes(p, digest));
   TRY(poet_check_homes(p));
+  /* an access that failed may have lost what the steps had still to write */
+  if (!p->readback_every && !poet_in_ram(p)) {
+    const int error = check_stored(p, *digest);
+    if (error == POET_ERROR_page_damaged) {
+      poet_drop_steps(p);
+      p->stale = true;
+    }
+    TRY(error);
+  }
   return poet_commit_live(p, &p->committed.now, *digest);
 }
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -170,6 +171,32 @@ def test_frozen_weights_are_forgotten_later_if_an_access_fails(pages: bool) -> N
     assert old in found
     assert (new in found) == pages
     assert all(it in (old, new) for it in found)
+
+
+@pytest.mark.parametrize("go_on", [Learner.save, Learner.run])
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_commit_is_whole_although_an_access_failed_before(
+    every: int, go_on: Callable[[Learner], None]
+) -> None:
+    kind = Kind(pages=True, every=every)
+    image = bytes(trained(kind, 0)[0].image)
+    for polls in range(0, 100, 2):
+        device = Device(0, 0, image)
+        device.us_per_call = 1
+        learner = Learner(kind, device)
+        learner.learn(2 * every)
+        learner.run()  # now not every commit is read back
+        learner.learn(every)
+        for _ in range(polls):
+            learner.poll()
+        device.fail_at = device.accesses
+        with pytest.raises(StorageFailed):
+            learner.teach(kind.sample(9), 0)
+        with suppress(StorageFailed):
+            go_on(learner)
+        saved = learner.state().saved_step
+        again = Learner(kind, Device(0, 0, bytes(device.image)))
+        assert again.state().step == saved, polls
 
 
 @pytest.mark.parametrize("what", [SAMPLES, WEIGHTS, SAMPLES | WEIGHTS])

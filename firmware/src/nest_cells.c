@@ -74,9 +74,9 @@ void poet_slab(const struct poet_nest_run *run,
   poet_box(run, o, index, o->ring.depth, to);
   if (o->window) {
     const uint32_t piece = poet_piece_extent(o, 2), size = o->axes.size[2];
-    const uint32_t end = to[2].end + piece - 1;
+    const uint32_t end = poet_divided_up(to[2].end, piece) * piece;
     to[2].begin -= to[2].begin % piece;
-    to[2].end = end < size ? end - end % piece : size;
+    to[2].end = end < size ? end : size;
   }
 }
 

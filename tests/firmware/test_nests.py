@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from poet_host import isa
+from poet_host.graph.cuts import Cut
 from poet_host.plan.nests import Loop, Nest, NestedOperator, Ring
 from support import clib
 from support.kernel_cases import Case, make
@@ -63,4 +64,19 @@ def test_a_cell_may_have_parts_of_rows(
     slab = ring and replace(ring, depth=min(ring.depth, len(loops) - 1))
     rings = (None, slab, *(None for _ in case.inputs[1:]))
     one = NestedOperator(operator_of(case), (None,) * len(rings), Nest(loops, rings))
+    assert clib.same_bits(run(case, one), case.c())
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_slab_ends_with_the_last_part_that_a_window_touches(stride: int) -> None:
+    """The last part of the rows is short: a slab that ends before it has no room for it."""
+    h, kernel = 7, 3 if stride == 1 else 1
+    attrs = {"n": 1, "c": 1, "k": 2, "groups": 1, "h": h, "w": 5, "oh": -(-h // stride), "ow": 5}
+    attrs |= {"kernel_h": kernel, "stride_h": stride, "pad_h": kernel // 2}
+    attrs |= {"kernel_w": 1, "stride_w": 1, "pad_w": 0}
+    case = make("conv2d", attrs, 1)
+    rows = Cut(4 * 5, (1, 1, h), (1, 1, 3))
+    rings = (Ring(1, 1), *(None for _ in case.inputs[1:]), Ring(1, 0))
+    cuts = (rows, *(None for _ in case.inputs))
+    one = NestedOperator(operator_of(case), cuts, Nest((Loop("oh", 1),), rings))
     assert clib.same_bits(run(case, one), case.c())

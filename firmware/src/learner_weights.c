@@ -226,16 +226,17 @@ static POET_CHECKED int adopt_all(struct learning *l) {
 }
 
 /* Go back to the newest commit. One that failed may be on storage, so the same
- * weights are committed again. What fails now is tried before the next step.
- * Return 0 if it is newer than that of `generation`: only its copy failed. */
+ * weights are committed again. What fails now is tried again before
+ * the next step or commit. Return 0 if it is newer than that of `generation`:
+ * only its copy failed. */
 static POET_CHECKED int undo(struct learning *l, int error,
                              uint32_t generation) {
   if (!error || !has_storage(l)) {
     return error;
   }
+  l->must_renew = true;
   poet_ignore(learner_restore(l));
-  l->p.stale = true;
-  poet_ignore(poet_renumber(&l->p));
+  poet_ignore(learner_renew(l));
   return l->p.committed.now.generation == generation ? error : 0;
 }
 
@@ -246,6 +247,7 @@ static POET_CHECKED int adopt(struct learning *l) {
   if (l->is_partial) {
     return POET_ERROR_out_of_order;
   }
+  TRY(learner_renew(l));
   const uint32_t generation = l->p.committed.now.generation;
   TRY(undo(l, adopt_all(l), generation));
   l->staging = false;

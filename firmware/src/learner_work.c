@@ -226,7 +226,20 @@ static bool has_step(struct learning *l) {
   return learner_wanted(l) && draw(l);
 }
 
+int learner_renew(struct learning *l) {
+  if (has_storage(l) && poet_in_ram(&l->p) && l->p.live_step == POET_NO_STEP) {
+    TRY(learner_restore(l));
+  }
+  if (l->must_renew) {
+    l->p.stale = true;
+    TRY(poet_renumber(&l->p));
+    l->must_renew = false;
+  }
+  return 0;
+}
+
 static POET_CHECKED int begin_work(struct learning *l) {
+  TRY(learner_renew(l));
   if (l->must_save) {
     TRY(poet_save_begin(&l->p));
     l->phase = PHASE_save;
@@ -309,6 +322,7 @@ int learner_finish(struct learning *l) {
 int learner_commit(struct learning *l) {
   struct poet_saved saved;
   TRY(learner_finish(l));
+  TRY(learner_renew(l));
   TRY(poet_save(&l->p, &saved));
   l->must_save = false;
   return 0;

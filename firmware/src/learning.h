@@ -28,6 +28,7 @@ struct learning {
   uint8_t phase;     /* enum phase */
   uint32_t running;  /* number of the step that is gathered or run */
   bool must_save;    /* before the next step begins */
+  bool must_renew;   /* the commit record, before anything is written */
   bool is_label;     /* the batch of labels is gathered, after the data */
   uint32_t gathered; /* samples of this batch that are complete */
   uint32_t label;    /* of the sample that is read */
@@ -87,6 +88,9 @@ uint32_t learner_raw_bytes(const struct poet_package *package);
 POET_CHECKED int learner_work(struct learning *l, uint32_t budget_us);
 /* Finish a step or a save that has begun. */
 POET_CHECKED int learner_finish(struct learning *l);
+/* Restore weights that an error has lost, and commit the newest commit again if
+ * another one may be on storage: its slot is the next one to be written. */
+POET_CHECKED int learner_renew(struct learning *l);
 /* Commit all steps. */
 POET_CHECKED int learner_commit(struct learning *l);
 

@@ -249,6 +249,30 @@ def test_training_that_diverges_goes_back_to_the_last_commit(pages: bool, unit: 
     assert learner.poll() == 0
 
 
+def first_error(learner: Learner) -> tuple[str, int]:
+    """Poll until there is one. Return it, and how many accesses there were before that poll."""
+    while True:
+        accesses = learner.device.accesses
+        try:
+            learner.poll()
+        except Refused as error:
+            return error.name, accesses
+
+
+@pytest.mark.parametrize("call", ["save", "forget", "write"])
+@pytest.mark.parametrize("unit", [0, 1])
+def test_weights_that_could_not_be_restored_are_restored_later(unit: int, call: str) -> None:
+    at = None
+    for expected in ("not_finite", "storage_failed"):
+        learner = trained(Kind(learning_rate=1e20), unit, steps=0)
+        learner.learn(9)
+        learner.device.fail_at = at  # the first access that restores the weights
+        error, at = first_error(learner)
+        assert error == expected
+    assert calls(learner)[call]() == 0
+    assert learner.weights() == Trace(learner.kind).replay(0)
+
+
 def test_a_learner_without_storage_goes_on_after_training_diverged() -> None:
     learner = trained(Kind(slots=1, learning_rate=1e20), None, steps=0)
     learner.learn(9)

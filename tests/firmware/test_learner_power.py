@@ -325,6 +325,56 @@ def test_a_tensor_that_the_storage_lost_is_not_adopted(kind: Kind, unit: int) ->
         assert learner.weights()[stored(kind)[0]] == content
 
 
+CHANGES: dict[str, Callable[[Learner], object]] = {
+    "adopt": lambda it: it.call("adopt"),
+    "forget": lambda it: it.forget(WEIGHTS),
+}
+
+
+def fail_to_change(kind: Kind, unit: int, image: bytes, what: str, access: int) -> Learner | None:
+    """A learner whose storage was off from an access of a change on, and is back again."""
+    learner = Learner(kind, Device(0, unit, image))
+    if what == "adopt":
+        learner.write(0, bytes(24 * kind.channels))
+    learner.device.off_at = learner.device.accesses + access
+    try:
+        CHANGES[what](learner)
+    except StorageFailed:
+        learner.device.off_at = None
+        return learner
+    return None
+
+
+def train_and_save(learner: Learner) -> None:
+    learner.forget(0)  # what is staged
+    learner.learn(1)
+    learner.run()
+    learner.save()
+
+
+@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(("kind", "unit"), STORAGES)
+def test_after_a_change_that_failed_a_power_cut_leaves_weights(
+    kind: Kind, unit: int, again: bool, what: str
+) -> None:
+    image = bytes(trained(kind, unit)[0].image)
+    access = 0
+    while fail_to_change(kind, unit, image, what, access):
+        for cut_at in range(1, 20):
+            learner = fail_to_change(kind, unit, image, what, access)
+            assert learner is not None
+            device = learner.device
+            device.cut_at = device.changes + cut_at
+            try:
+                (CHANGES[what] if again else train_and_save)(learner)
+                break
+            except StorageFailed:
+                Learner(kind, Device(0, unit, device.after_the_cut())).weights()
+        access += 1 if unit else 3
+    assert access > 20
+
+
 LIVES = [
     *(it.values for it in STORAGES),
     (Kind(raw="float32", slots=1), 2),

@@ -222,6 +222,7 @@ class Device:
         self.survive: Callable[[int], list[int]] = lambda count: [*range(count)]
         self.changes = self.accesses = self.now = self.us_per_call = 0
         self.fail_at: int | None = None  # this access fails, and no other
+        self.off_at: int | None = None  # from this access on, all fail
         self.lose_at: int | None = None  # this write is not made, without an error
         self.busy_bus = False
         self.is_busy: Callable[[], bool] = lambda: False  # then the caller asks again
@@ -239,10 +240,8 @@ class Device:
             "take_bus": ffi.callback("int(void *)", self._take_bus, error=1),
             "give_bus": ffi.callback("void(void *)", self._give_bus),
         }
-        self.record = ffi.new(
-            "struct poet_device *",
-            {"blocks": len(self.image) // BLOCK, "erase_blocks": unit, **self._functions},
-        )
+        facts = {"blocks": len(self.image) // BLOCK, "erase_blocks": unit}
+        self.record = ffi.new("struct poet_device *", {**facts, **self._functions})
         if not unit:
             self.record.erase = ffi.NULL
 
@@ -255,7 +254,8 @@ class Device:
         self.accesses += 1
         if not self.bus_taken:
             self.broken_rules.append("an access without the bus")
-        return self.accesses - 1 == self.fail_at or self.changes == self.cut_at
+        is_off = self.off_at is not None and self.accesses > self.off_at
+        return is_off or self.accesses - 1 == self.fail_at or self.changes == self.cut_at
 
     def _inside(self, block: int, count: int = 1) -> bool:
         if block + count > len(self.image) // BLOCK:

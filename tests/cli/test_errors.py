@@ -13,6 +13,7 @@ import numpy as np
 import poet_host as poet
 import pytest
 from poet_host import api, isa
+from poet_host.errors import BoardError
 from poet_host.schedule.model import with_crc
 from poet_host.schedule.schedule import Schedule
 from poet_host.sim.native import create_storage
@@ -149,6 +150,8 @@ def test_a_damaged_store_may_still_have_weights(train: Any, card: Path) -> None:
         file.seek(PREPARED * BLOCK)
         file.write(bytes(BLOCK))
     train("--storage", card, "--steps", 2, "--resume").fails(BAD, "card check")
+    with poet.connect("native", storage=card) as connection, pytest.raises(BoardError):
+        connection.validate(runs.digits(), runs.profile())
     weights = poet.check_card(card).weights
     assert weights
     assert weights.is_whole

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..card.card import allocation_notice, arena_of_card
+from ..card.card import allocation_notice, arena_of_card, storage_info
 from ..card.card_device import CardDevice
 from ..card.card_file import check_table
 from ..closing import Closing
@@ -114,9 +114,9 @@ class Connection(Closing):
 
         The card must hold no weights, and is empty afterwards. Without a card, this is the chip's
         flash. Raises BadInput if it holds weights, or if no schedule that fits the board is found
-        within VALIDATION_LIMIT_S.
+        within VALIDATION_LIMIT_S; BoardError if the store on it is damaged.
         """
-        info = self.device.hello()
+        info = storage_info(self.device)  # refuses what `format` below must not erase
         if info.committed_step != NOTHING_COMMITTED and info.committed_model:
             place = "card" if profile.storage else "flash"
             raise BadInput(

@@ -22,6 +22,7 @@ from support.card_image import BLOCK, DATA_BLOCK, PREPARED
 from support.command import Command
 
 BAD, INFEASIBLE, GAP = 2, 5, 6
+SMALL_CARD_BYTES = (PREPARED + DATA_BLOCK + 50) * BLOCK  # too small for resnet-digits
 NATIVE = ("--board", "native", "--ram")
 
 
@@ -159,8 +160,27 @@ def test_a_damaged_store_may_still_have_weights(train: Any, card: Path) -> None:
 
 def test_a_card_too_small_for_the_model(train: Any, tmp_path: Path) -> None:
     path = tmp_path / "small.img"
-    poet.prepare_storage(path, (PREPARED + DATA_BLOCK + 50) * BLOCK)
+    poet.prepare_storage(path, SMALL_CARD_BYTES)
     train("--storage", path).fails(BAD, "too small")
+
+
+@pytest.mark.parametrize(
+    ("image_bytes", "arena_bytes", "named"),
+    [(64 * runs.MIB, 8_192, "arena_small"), (SMALL_CARD_BYTES, 65_536, "storage_small")],
+)
+def test_nothing_is_erased_for_a_schedule_that_does_not_fit(
+    tmp_path: Path, image_bytes: int, arena_bytes: int, named: str
+) -> None:
+    path = tmp_path / "held.img"
+    poet.prepare_storage(path, image_bytes)
+    before = path.read_bytes()
+    with (
+        poet.connect("native", storage=path, arena_bytes=arena_bytes) as connection,
+        pytest.raises(BoardError) as refused,
+    ):
+        poet.train(runs.small(), connection, "digits", steps=1, erase_card=True)
+    assert path.read_bytes() == before
+    assert (refused.value.name, refused.value.exit_code) == (named, BAD)
 
 
 def test_an_existing_card_image_is_kept_without_force(poet_host: Command, card: Path) -> None:

@@ -10,10 +10,12 @@ from tempfile import gettempdir
 from types import MappingProxyType
 from typing import Any
 
+from .. import isa
 from ..card.card import check_replaceable, held, nothing_held
 from ..card.note import note_content
 from ..card.weights import save_weights
 from ..data.fitted import FittedData, adapted
+from ..device.answers import board_error
 from ..device.device import NOTHING_COMMITTED
 from ..errors import BadInput, PoetWarning
 from ..graph.graph import Graph
@@ -34,6 +36,7 @@ from ..run.train import (
 from ..run.validate import Patience
 from ..schedule.rates import with_rates
 from ..schedule.schedule import Schedule
+from ..schedule.slots import DATA_BLOCK
 from .connection import Card, Connection
 from .inputs import Data, as_schedule, as_weights, fitted as as_fitted
 
@@ -110,8 +113,9 @@ def check_training(
 ) -> int | None:
     """Raise BadInput if training would fail, before anything is written or erased.
 
-    Raises BadInput, too, if training would delete weights on the card that the user may need. It
-    may delete them in three cases: `erase_card` is True, this connection has trained them, or they
+    Raises BoardError if the card is to be erased for a schedule that the board cannot load. Raises
+    BadInput, too, if training would delete weights on the card that the user may need. It may
+    delete them in three cases: `erase_card` is True, this connection has trained them, or they
     belong to the same model as `start.weights`, which have been trained for one step or more. In
     the last case, returns for how many steps the weights on the card were trained, otherwise None.
     """
@@ -126,8 +130,32 @@ def check_training(
     note_content(schedule, facts)
     check_starting_values(graph, start.weights)
     if erase_card:
+        if isinstance(connection, Connection):
+            _check_fits(schedule, connection.device.info)
         return None
     return check_replaceable(device, schedule, connection.written, start.first_step)
+
+
+def _check_fits(schedule: Schedule, info: Any) -> None:
+    """Raise the BoardError with which a board would refuse the schedule after an erase.
+
+    `info`: the board's HELLO.
+    """
+    model, header = schedule.model, schedule.header
+    codes = isa.by_name("ERROR")
+    limits = [
+        ("table_small", len(model.tensors), info.tensor_capacity),
+        ("arena_small", header.arena_bytes, info.arena_bytes),
+        ("table_small", header.resident_max, info.resident_capacity),
+        ("table_small", header.queue_max, info.queue_capacity),
+    ]
+    if model.storage and info.storage_status == codes["no_storage"].code:
+        limits.append(("no_storage", 1, 0))
+    elif model.storage and info.storage_blocks:  # 0: `format` refuses the card
+        limits.append(("storage_small", DATA_BLOCK + model.data_blocks, info.storage_blocks))
+    for name, needed, available in limits:
+        if needed > available:
+            raise board_error(codes[name].code, needed, "load")
 
 
 @contextmanager

@@ -322,7 +322,8 @@ bool poet_samples_draw(const struct poet_samples *s, uint32_t seed,
     number--;
   }
   *label = class;
-  *reader = (struct poet_sample_reader){.place = place_of(s, class, number)};
+  *reader = (struct poet_sample_reader){.place = place_of(s, class, number),
+                                        .number = number};
   return true;
 }
 
@@ -343,19 +344,26 @@ int poet_samples_read(struct poet_samples *s, struct poet_sample_reader *reader,
     reader->offset += size;
     return 0;
   }
+  bool damaged = false;
   if (!reader->offset) {
     TRY(poet_get(s->p, block, 0, &header, sizeof header));
     reader->crc = crc_of_header(s, &header);
     reader->expected = header.crc;
+    /* where the storage lost a sample, it has the one that was replaced */
+    damaged =
+        header.number != reader->number || header.epoch != s->record.epoch;
   }
   TRY(poet_get(s->p, block, sizeof header + reader->offset, to, size));
   reader->crc = poet_crc(reader->crc, to, size);
   reader->offset += size;
-  if (reader->offset < s->sample_bytes || reader->crc == reader->expected) {
-    return 0;
+  if (reader->offset == s->sample_bytes) {
+    damaged |= reader->crc != reader->expected;
   }
-  s->from[reader->place] = 0; /* as the next start would leave it out */
-  return POET_ERROR_page_damaged;
+  if (damaged) {
+    s->from[reader->place] = 0; /* as the next start would leave it out */
+    return POET_ERROR_page_damaged;
+  }
+  return 0;
 }
 
 #endif

@@ -29,6 +29,7 @@ struct poet_samples {
 /* A sample that is read in order, and its CRC so far. */
 struct poet_sample_reader {
   uint32_t place;
+  uint32_t number; /* of the sample in its class */
   uint32_t offset;
   uint32_t crc;
   uint32_t expected;

@@ -250,6 +250,25 @@ def test_a_damaged_sample_is_left_out(kind: Kind, unit: int) -> None:
     assert learner.state().samples == Learner(kind, device).state().samples == 3
 
 
+@pytest.mark.parametrize("pages", [False, True])
+def test_a_sample_that_the_storage_lost_is_left_out(pages: bool) -> None:
+    kind = Kind(pages=pages)
+    device = Device(blocks(kind, 0))
+    learner = Learner(kind, device)
+    for number in range(kind.slots + 1):
+        assert learner.teach(kind.sample(number), 0)
+    learner.learn(1)
+    learner.run()
+    learner.save()
+    device.lose_at = device.changes + 1
+    assert learner.teach(kind.sample(9), 0)  # where the first one lies
+    learner.learn(30)
+    with pytest.raises(StorageFailed):
+        learner.run()
+    learner.run()
+    assert learner.state().step == 31
+
+
 @pytest.mark.parametrize(("kind", "unit"), STORAGES)
 def test_to_adopt_is_done_or_not(kind: Kind, unit: int) -> None:
     _, trace = trained(kind, unit)

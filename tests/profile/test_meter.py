@@ -9,7 +9,7 @@ from poet_host import api
 from poet_host.api import connection as verbs
 from poet_host.device.board import load_board
 from poet_host.device.device import Device, connect
-from poet_host.errors import BadInput
+from poet_host.errors import BadInput, BoardError, PoetError
 from poet_host.graph import models
 from poet_host.profile import meter
 from poet_host.profile.meter import State, hold_states, powers, read_log
@@ -125,6 +125,34 @@ def test_the_command_line_refuses_wrong_options(tmp_path: Path, poet_host: Comma
     poet_host(*base, "--supply-mv", 3000).fails(2, "--power-log")
     log.write_text("old")
     poet_host(*base, "--power-log", log).fails(2, log)
+    same = tmp_path / "p.json"
+    poet_host(*base, "--power-log", same).fails(2, same)
+
+
+@pytest.mark.parametrize(
+    ("failing", "option", "error", "code"),
+    [
+        ("meter", "--power-log={}", BadInput("the log lacks a state"), 2),
+        ("validate", "--validate", BoardError("the card was removed", "storage_failed"), 0),
+    ],
+)
+def test_a_profile_is_kept_if_the_meter_or_the_validation_fails(
+    monkeypatch: pytest.MonkeyPatch,
+    poet_host: Command,
+    tmp_path: Path,
+    failing: str,
+    option: str,
+    error: PoetError,
+    code: int,
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(api.Connection, failing, fails)
+    path = tmp_path / "p.json"
+    more = ("-o", path, option.format(tmp_path / "log.csv"))
+    assert poet_host("profile", "linear", "--port", "native", *more).code == code
+    assert Profile.load(path).operators
 
 
 @needs_compiler

@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 
 from .. import api
-from ..errors import BadInput
+from ..errors import BadInput, BoardError
+from ..files import is_stream
 from ..run.calibrate import Validation, averaged
 from . import completion
 from .console import Answer, progress, say
@@ -72,7 +73,11 @@ def profile(given: ProfileOptions) -> Answer:
     """
     check_writable(
         given.output,
-        read=(*(file for model in given.models for file in model_files(model)), given.storage),
+        read=(
+            *(file for model in given.models for file in model_files(model)),
+            given.storage,
+            given.power_log,
+        ),
     )
     models = given.models or ("resnet-digits",)
     graphs = [api.load_graph(model, options=given.model) for model in models]
@@ -84,12 +89,17 @@ def profile(given: ProfileOptions) -> Answer:
         if given.erase_card:
             connection.device.format()
         measured = _measured(connection, graphs, given)
+        if given.power_log:
+            _keep(measured, given.output)
+            measured = _metered(connection, measured, given.power_log, given.supply_mv)
+        if given.validated:
+            _keep(measured, given.output)
         validations, profiles = [], []
         for graph in graphs if given.validated else ():
             with progress(f"running schedules of {graph.name}", "steps") as report:
                 try:
                     better, validation = connection.validate(graph, measured, report)
-                except BadInput as error:
+                except (BadInput, BoardError) as error:
                     say(f"not validated: {error}")
                 else:
                     validations.append(validation)
@@ -119,13 +129,22 @@ def _measured(
                 graph, measured, progress=report, storage=not given.no_storage
             )
     assert measured is not None
-    if given.power_log is None:
-        return measured
-    request = f"now stop the recording, and export it with timestamps to {given.power_log}"
+    return measured
+
+
+def _keep(measured: api.Profile, output: Path) -> None:
+    """Save what is measured so far, because what follows may fail."""
+    if not is_stream(output):
+        measured.save(output)
+        say(f"saved the measured costs to {output}")
+
+
+def _metered(
+    connection: api.Connection, measured: api.Profile, log: Path, supply_mv: float | None
+) -> api.Profile:
+    request = f"now stop the recording, and export it with timestamps to {log}"
     with progress("holding the power states for the meter"):
-        return connection.meter(
-            measured, given.power_log, given.supply_mv or SUPPLY_MV, lambda: say(request)
-        )
+        return connection.meter(measured, log, supply_mv or SUPPLY_MV, lambda: say(request))
 
 
 def _say_validation(found: Validation, metered: bool) -> None:

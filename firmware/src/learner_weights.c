@@ -205,6 +205,8 @@ static POET_CHECKED int adopt_tensor(struct learning *l, uint32_t number,
   for (uint32_t at = 0; at < size_bytes; at += CHUNK) {
     const uint32_t left = size_bytes - at, part = left < CHUNK ? left : CHUNK;
     TRY(poet_get(&l->p, block, at, words, part));
+    TRY(poet_is_finite((const uint8_t *)words, part) ? 0
+                                                     : POET_ERROR_not_finite);
     TRY(poet_write(&l->p, POET_OBJECT_TENSOR, (uint16_t)number, at, words,
                    part));
   }
@@ -263,22 +265,20 @@ int poet_learner_adopt(struct poet_learner *learner) {
 /* A store whose first block is blank is laid out again. */
 static POET_CHECKED int blank_storage(struct learning *l) {
   struct poet *p = &l->p;
+  const uint32_t unit = l->device->erase_blocks;
   int error;
-  if (l->device->erase_blocks) {
-    error = p->partition % l->device->erase_blocks
-                ? POET_ERROR_not_blank
-                : l->port.erase(l->port.context, p->partition,
-                                l->device->erase_blocks);
+  if (unit && p->partition % unit) {
+    return POET_ERROR_not_blank;
+  }
+  if (unit) {
+    error = l->port.erase(l->port.context, p->partition, unit);
   } else {
     struct poet_cache *cache = p->memory.cache;
     poet_forget(p, 0);
     memset(cache->words, 0, sizeof cache->words);
     error = l->port.write(l->port.context, p->partition, cache->words, 1);
   }
-  if (!error) {
-    error = poet_flush(&l->port);
-  }
-  return error > 0 || error == -1 ? POET_ERROR_storage_failed : error;
+  return error || poet_flush(&l->port) ? POET_ERROR_storage_failed : 0;
 }
 
 static POET_CHECKED int forget(struct learning *l, uint32_t what) {

@@ -170,6 +170,34 @@ def test_weights_of_another_model_stay_until_they_are_forgotten(unit: int) -> No
     assert other.state().samples == 0
 
 
+@pytest.mark.parametrize(("unit", "function"), [(0, "write"), (1, "erase")])
+def test_an_error_of_the_storage_has_one_name_whatever_its_number(unit: int, function: str) -> None:
+    storage = Device(blocks(Kind(), unit), unit)
+    storage.image[:BLOCK] = b"somebody's own".ljust(BLOCK)
+    learner = Learner(Kind(), storage, open=False)
+    refused("not_blank", learner.open)
+    ffi, _ = library()
+    kind = ffi.typeof(getattr(storage.record, function))
+    failing = ffi.callback(kind, lambda *_: -5)
+    setattr(storage.record, function, failing)
+    refused("storage_failed", learner.forget, SAMPLES | WEIGHTS)
+
+
+@pytest.mark.parametrize("pages", [False, True])
+def test_numbers_that_are_not_finite_are_not_adopted(pages: bool) -> None:
+    learner = trained(Kind(pages=pages), 0)
+    learner.save()
+    before = facts(learner)
+    size = len(before[1][stored(learner.kind)[0]])
+    learner.write(0, np.array([1, np.nan] * (size // 8), "<f4").tobytes())
+    refused("not_finite", learner.call, "adopt")
+    assert facts(learner) == before
+    learner.write(0, bytes(size))
+    learner.call("adopt")
+    learner.learn(1)
+    learner.run()
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
 def test_a_sample_must_be_finite(value: float) -> None:
     learner = trained(Kind(raw="float32"))

@@ -192,7 +192,8 @@ int poet_learner_read(struct poet_learner *learner, uint32_t tensor,
 int poet_learner_write(struct poet_learner *learner, uint32_t tensor,
                        uint32_t offset, const void *from, uint32_t size);
 
-/* Commit all that was written, at once. Other tensors keep their values. */
+/* Commit all that was written, at once. Other tensors keep their values.
+ * POET_ERROR_not_finite: a number that was written is not finite. */
 int poet_learner_adopt(struct poet_learner *learner);
 
 /* Forget samples, trained weights (which become those of the package) or both.

@@ -93,7 +93,8 @@ class BoundSearch(Search):
         model = self.relaxed_model()
         if model is not None:
             limit_s = self.task.left_s * policy.relaxation_time_share
-            relaxed = minimise(model.program, limit_s, integer=False).bound
+            worst = self.incumbent_value
+            relaxed = minimise(model.program, limit_s, worst=worst, integer=False).bound
             self.raise_bound(relaxed)
         self.states = bounds(self.task, lambda: self.incumbent_value, self.is_interrupted)
         self.search_states(policy.states_time_share, relaxed)
@@ -134,12 +135,17 @@ class BoundSearch(Search):
         """Solve larger and larger models, until a solution is a plan, or time is up."""
         goes_on = True
         while goes_on and not self.is_proved and not self.is_over:
-            model = self.next_model()
+            model, worst = self.next_model(), self.incumbent_value
             values = None if model is None else self.solve(model)
             if model is None or values is None:
                 return
-            goes_on = self.tighten(model, values)
+            goes_on = self.tighten(model, values) or self.is_finer_now(model, worst)
             self.channel.emit("learnt", self.learnt)
+
+    def is_finer_now(self, model: StageModel, worst: float) -> bool:
+        """Return whether tolerances are finer than when the incumbent's value was `worst`."""
+        least = self.incumbent_value * (1 + TOLERANCE)
+        return any(least < cost <= worst for cost in model.program.cost)
 
     def next_model(self) -> StageModel | None:
         """Return the model with all that was learnt from the solutions before it."""
@@ -222,6 +228,7 @@ class BoundSearch(Search):
                 model.program,
                 self.task.left_s * share,
                 gap=self.gap,
+                worst=self.incumbent_value,
                 integer=integer,
                 presolve=self.task.presolve,
                 on_progress=self.on_relaxed_progress,
@@ -282,6 +289,7 @@ class BoundSearch(Search):
             model.program,
             task.left_s,
             gap=self.gap,
+            worst=self.incumbent_value,
             initial=solution.values_of(model, self.incumbent.events) if self.incumbent else None,
             presolve=task.presolve,
             on_progress=on_progress,

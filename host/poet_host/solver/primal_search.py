@@ -270,6 +270,7 @@ class PrimalSearch(RepairSearch):
             limit_s,
             gap=self.task.gap * self.policy.model_gap_share,
             absolute_gap=self.overhead_gap,
+            worst=self.incumbent_value,
             initial=solution.values_of(model, best.events) if best else None,
             presolve=self.task.presolve,
             on_progress=self.on_progress,

@@ -1,7 +1,4 @@
-"""Program: a mixed-integer program as arrays, and its minimisation with HiGHS.
-
-Objectives are scaled, since energies of 1e-8 J would vanish in the solver's absolute tolerances.
-"""
+"""Program: a mixed-integer program as arrays, and its minimisation with HiGHS."""
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -15,10 +12,10 @@ import numpy as np
 
 from .. import work
 from ..plan.problem import TOLERANCE, CostNode
+from .scaling import OBJECTIVE_SCALE, Scale, within
 from .workers import ends_within
 
 INFINITY = float("inf")
-OBJECTIVE_SCALE = 1000.0  # the largest coefficient of a scaled objective
 # A worker ends itself if HiGHS takes longer than the time limit x LATE_FACTOR + LATE_S.
 LATE_FACTOR, LATE_S = 1.5, 5.0
 # The same for counted work, whose seconds do not end HiGHS. Only a hang takes so long.
@@ -258,6 +255,7 @@ def minimise(
     *,
     gap: float = 0.0,
     absolute_gap: float = 0.0,
+    worst: float = INFINITY,
     initial: Values | None = None,
     integer: bool = True,
     presolve: bool = True,
@@ -266,8 +264,9 @@ def minimise(
 ) -> Result:
     """Minimise with one thread and a fixed seed, so that equal input gives equal output.
 
-    `gap`, `absolute_gap`: stop at this relative or absolute distance from the bound. `initial`:
-    values to start from, if they are a solution. `integer` False: solve the linear relaxation.
+    `gap`, `absolute_gap`: stop at this relative or absolute distance from the bound. `worst`: leave
+    out solutions that are worse if that makes tolerances finer (scaling.py). `initial`: values to
+    start from, if they are a solution. `integer` False: solve the linear relaxation.
     `presolve` False: HiGHS does not simplify the program first. The time limit cannot end that, so
     a worker whose HiGHS is far beyond its time limit ends itself. Counted work limits iterations
     or, of an integer program, how often HiGHS looks at its limits: its iterations are not known
@@ -275,8 +274,8 @@ def minimise(
     """
     if not program.cost:
         return _without_columns(program)
-    largest = max([abs(program.offset), *map(abs, program.cost)])
-    scale = OBJECTIVE_SCALE / largest if largest > 0 else 1.0
+    program = within(program, worst)
+    scale = Scale.of(program)
     counted = work.counted_s() is not None
     solver: Any = _Highs()
     options: dict[str, Any] = {
@@ -286,13 +285,13 @@ def minimise(
         "time_limit": INFINITY if counted else max(time_limit_s, 0.0),
         "presolve": "choose" if presolve else "off",
         "mip_rel_gap": gap,
-        "mip_abs_gap": max(OBJECTIVE_SCALE * TOLERANCE / 10, absolute_gap * scale),
+        "mip_abs_gap": max(OBJECTIVE_SCALE * TOLERANCE / 10, absolute_gap * scale.factor),
         "mip_feasibility_tolerance": 1e-7,
         "primal_feasibility_tolerance": 1e-8,
     }
     for name, value in options.items():
         solver.setOptionValue(name, value)
-    solver.passModel(highs_model(program, scale, integer))
+    solver.passModel(highs_model(program, scale.factor, integer))
     if initial is not None:
         solver.setSolution(len(initial), np.arange(len(initial), dtype=np.int32), initial)
     limit_s = time_limit_s if counted else INFINITY
@@ -308,9 +307,9 @@ def minimise(
 
 @dataclass
 class _Callbacks:
-    """What HiGHS calls while it runs. Its objective is `scale` times that of the program."""
+    """What HiGHS calls while it runs."""
 
-    scale: float
+    scale: Scale
     integer: bool
     on_progress: OnProgress
     receive: ReceiveSolution | None
@@ -331,13 +330,13 @@ class _Callbacks:
         out = event.data_out
         self.checks += self.integer
         has_worked = out.simplex_iteration_count > self.most_iterations
-        bound = out.mip_dual_bound / self.scale if self.integer else -INFINITY
+        bound = self.scale.bound(out.mip_dual_bound) if self.integer else -INFINITY
         if self.on_progress(bound, None) or has_worked or self.checks > self.most_checks:
             event.data_in.user_interrupt = 1
 
     def on_solution(self, event: Any) -> None:
         values = np.array(event.data_out.mip_solution)
-        self.on_progress(event.data_out.mip_dual_bound / self.scale, values)
+        self.on_progress(self.scale.bound(event.data_out.mip_dual_bound), values)
 
     def on_user_solution(self, event: Any) -> None:
         values = self.receive() if self.receive is not None else None
@@ -382,14 +381,15 @@ def _without_columns(program: Program) -> Result:
     return Result("infeasible", None, INFINITY, INFINITY)
 
 
-def _result(solver: Any, scale: float, integer: bool) -> Result:
+def _result(solver: Any, scale: Scale, integer: bool) -> Result:
     status, info = solver.getModelStatus(), solver.getInfo()
     kinds = highspy.HighsModelStatus
     if status in (kinds.kInfeasible, kinds.kUnboundedOrInfeasible):
         return Result("infeasible", None, INFINITY, INFINITY)
     done = status == kinds.kOptimal
-    objective = info.objective_function_value / scale
-    bound = info.mip_dual_bound / scale if integer else (objective if done else -INFINITY)
+    scaled = info.objective_function_value
+    objective = scaled / scale.factor
+    bound = scale.bound(info.mip_dual_bound if integer else scaled if done else -INFINITY)
     if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
         return Result("stopped", None, INFINITY, bound)
     values = np.array(solver.getSolution().col_value)

@@ -160,6 +160,7 @@ class RepairSearch(Search):
             solution.neighbourhood(model, values, window),
             min(self.policy.neighbourhood_limit_s, self.task.left_s),
             absolute_gap=self.least_improvement,
+            worst=self.incumbent_value,
             initial=values if initial else None,
             presolve=self.task.presolve,
             on_progress=self.on_progress,

@@ -318,7 +318,10 @@ class Search:
             modes=task.modes,
         )
         # The presolve of HiGHS 1.16 does not end for some slot models of 800 nodes.
-        result = minimise(model.program, limit_s, presolve=False, on_progress=self.on_progress)
+        result = minimise(
+            model.program, limit_s, worst=self.incumbent_value, presolve=False,
+            on_progress=self.on_progress,
+        )  # fmt: skip
         if result.values is None:
             return INFINITY
         self.try_plan(tidy(task.padded, slot_model.events(model, result.values)))

@@ -233,6 +233,17 @@ def test_a_cost_graph_with_modes_is_solved_but_makes_no_schedule(
     assert not out.exists()
 
 
+def test_a_schedule_of_a_plan_without_statements_is_refused(
+    poet_host: Command, tmp_path: Path
+) -> None:
+    nodes = (CostNode("x", (), 8, stored=True), CostNode("unused", (0,), 8))
+    path, out = tmp_path / "g.json", tmp_path / "x.poet"
+    graph = CostGraph("g", nodes, may_leave_out=True)
+    path.write_text(json.dumps(dump_cost_graph(graph)))
+    poet_host("solve", path, "--ram", 16, "-o", out).fails(BAD, "unused", "--plan")
+    assert not out.exists()
+
+
 def test_the_bytes_that_modes_move_are_shown() -> None:
     nodes = (
         CostNode("a", (), 8, modes=(Mode((), True, 4, 1.0, 1.0, 1.0, 1.0, 0, 16),)),

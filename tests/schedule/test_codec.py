@@ -252,6 +252,21 @@ def test_broken_plans_are_refused(at: int, new: list[Statement], message: str) -
         encode_costs(CHAIN, replace(CHAIN_PLAN, statements=tuple(statements)))
 
 
+def test_a_node_that_the_plan_leaves_out_is_named() -> None:
+    unused = CostNode("unused", (0,), 32)
+    graph = replace(CHAIN, nodes=(*CHAIN.nodes, unused), may_leave_out=True)
+    with pytest.raises(BadInput, match=r"unused.* --plan"):
+        encode_costs(graph, CHAIN_PLAN)
+
+
+@pytest.mark.parametrize("key", ["bytes", "workspace_bytes"])
+def test_sizes_of_4_gib_are_refused(key: str) -> None:
+    first, *nodes = CHAIN.nodes
+    graph = replace(CHAIN, nodes=(first, *(replace(node, **{key: 1 << 32}) for node in nodes)))
+    with pytest.raises(BadInput, match="4 GiB"):
+        encode_costs(graph, CHAIN_PLAN)
+
+
 def test_once_is_once() -> None:
     graph = replace(CHAIN, nodes=(*CHAIN.nodes[:2], replace(CHAIN.nodes[2], once=True)))
     again = plan_of(

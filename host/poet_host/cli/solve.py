@@ -242,7 +242,7 @@ def _write(
     if given.plan_path:
         plan.save(given.plan_path)
         say(f"wrote {given.plan_path}")
-    if given.output and plan.statements:
+    if given.output and plan.status in ("optimal", "feasible"):
         meta = {"model": given.model, "options": given.options.given()}
         schedule = api.encode(graph, plan, about=meta, forward=not given.no_forward)
         schedule.save(given.output)

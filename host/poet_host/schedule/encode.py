@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import isa
-from ..errors import BadInput, PoetError
+from ..errors import BadInput, PoetError, named
 from ..graph.cuts import Cut
 from ..graph.graph import Graph
 from ..plan.nests import NestedOperator
@@ -62,7 +62,8 @@ def encode_costs(
 ) -> Schedule:
     """Return the schedule of a plan for a cost graph.
 
-    A cost graph has no kernels, so boards refuse the schedule.
+    A cost graph has no kernels, so boards refuse the schedule. Raises BadInput if tensors of the
+    plan stay in RAM, if it leaves out a node, or if sizes are too large for a schedule.
     """
     if graph.storage and plan.initial_offsets:
         raise BadInput(
@@ -70,8 +71,21 @@ def encode_costs(
             "cannot contain: save only the plan, with --plan"
         )
     nodes = numbered(graph.nodes)
+    computed = {it.node for it in plan.statements if it.op == "compute"}
+    left_out = [node.name for node in nodes if not (node.stored or node.name in computed)]
+    if left_out and graph.may_leave_out and not graph.has_modes:
+        raise BadInput(
+            f"the plan leaves out node {named(left_out[0])}, which nothing needs, but a schedule "
+            "computes all nodes: delete it from the cost graph, or save only the plan, with --plan"
+        )
     known = {"graph": {"name": graph.name}, "tensors": [{"name": node.name} for node in nodes]}
-    return encode_model(model_of_costs(graph), known, plan, meta, queue_capacity)
+    try:
+        return encode_model(model_of_costs(graph), known, plan, meta, queue_capacity)
+    except OverflowError as error:
+        raise BadInput(
+            f"graph {graph.name}: its sizes are too large for a schedule, which has less than "
+            "4 GiB of RAM and 2 TiB of storage: save only the plan, with --plan"
+        ) from error
 
 
 def encode_model(

@@ -123,6 +123,12 @@ def test_methods_that_page_need_storage(method: str) -> None:
         plan_by(method, Problem(chain([8, 8, 8]), 200))
 
 
+@pytest.mark.parametrize("method", ["checkmate", "poet", "dtr"])
+def test_a_step_that_computes_nothing_has_a_plan(method: str) -> None:
+    graph = CostGraph("still", (CostNode("w", (), 64, stored=True),))
+    assert plan_by(method, Problem(graph, 64)).status in ("optimal", "feasible")
+
+
 def test_one_schedule_too_large_is_infeasible_and_names_what_would_do() -> None:
     graph = chain([8] * 6, gradients=4)
     plan = plan_by("checkpoint-all", Problem(graph, 40))

@@ -42,7 +42,7 @@ def chain_of(graph: CostGraph) -> Chain:
     Blocks end only at tensors that the backward pass uses: keeping other tensors does not help.
     """
     turn = turning_point(graph)
-    forward = [i for i in range(turn + 1) if not graph.nodes[i].stored]
+    forward = [i for i, node in enumerate(graph.nodes[: turn + 1]) if not node.stored]
     every = _cuts(graph, forward)
     cuts = [i for i in every if any(i in node.inputs for node in graph.nodes[turn + 1 :])]
     if len(cuts) < MIN_LINKS - 1:

@@ -27,7 +27,8 @@ Objective = Literal["energy", "added-energy", "time"]
 step. "added-energy": the energy above the sleeping board, as in the POET paper."""
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 DEFAULT_OBJECTIVE: Objective = "energy"
-Cost = Annotated[float, Meta(ge=0)]  # microseconds or microjoules
+LARGEST_COST = 1e100  # largest one accepted in a file, so that power x time is finite
+Cost = Annotated[float, Meta(ge=0, le=LARGEST_COST)]  # microseconds, microjoules or microwatts
 
 
 @dataclass(frozen=True)

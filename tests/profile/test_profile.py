@@ -203,6 +203,12 @@ def test_a_commit_reads_trailers_back_as_often_as_the_step_allows() -> None:
         assert energy_uj == pytest.approx(record_uj + 10 * block_uj / every)
 
 
+def test_a_step_that_takes_no_time_has_a_commit() -> None:
+    profile = estimate_profile("native")
+    shortest_us, _ = profile.commit([252] * 10, 0.0)
+    assert profile.commit_us < shortest_us <= profile.commit([252] * 10, 1e6)[0]
+
+
 def test_a_commit_writes_what_small_tensors_share() -> None:
     profile = replace(estimate_profile("native"), statements=StatementCosts(80.0, 30.0, 20.0))
     assert profile.transfer(248, "renewed").page_out_us == 0

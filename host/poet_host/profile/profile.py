@@ -30,6 +30,7 @@ Kind = Literal["measured", "estimate", "paper"]
 FORMAT, VERSION = "poet-profile", 3
 _Queue = Annotated[int, Meta(ge=1, le=2**16)]
 Use = Literal["stored", "page", "renewed"]  # "renewed": the new value of a stored tensor
+_LEAST_STEP_US = 1.0  # by a profile without times, a step takes 0
 _READBACK_SHARE = isa.constants()["POET_READBACK_PERCENT"] / 100  # of the time of a step
 
 
@@ -213,7 +214,7 @@ class Profile:
         checked = shared + sum(not shares(size) for size in sizes)
         read_us, read_uj = self._block(self.page_in, self.power.page_in_uw)
         write_us, write_uj = self._block(self.page_out, self.power.page_out_uw)
-        every = 1 + checked * read_us // (step_us * _READBACK_SHARE)
+        every = 1 + checked * read_us // (max(step_us, _LEAST_STEP_US) * _READBACK_SHARE)
         large = sum(_blocks_read(size) for size in homes if not shares(size))
         read = shared + checked / every + shared_blocks(homes) + large
         record_uj = self.commit_us * self.power.page_out_uw / 1e6

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from poet_host.schedule.rates import with_rates
 from poet_host.schedule.schedule import Schedule
+from poet_host.view.comparison import compare_run
+from poet_host.view.lanes import views_of
 from poet_host.view.listing import rows
 from support import toy, whole_runs as runs
 from support.command import Command, spawn
@@ -77,6 +79,16 @@ def test_json_has_predictions_and_measurements(
     predicted = sum(row.time_us for row in computed if row.time_us)
     assert conv["predicted_us"] == pytest.approx(predicted)
     assert "run" not in poet_host("show", schedule, "--json").json
+
+
+def test_a_streamed_operator_is_predicted_once() -> None:
+    schedule, data = runs.in_columns()
+    [plan] = views_of(schedule)
+    assert any(bar.kind == "streamed" for bar in plan.bars)
+    found = compare_run(schedule, plan, runs.train(schedule, data, steps=1))
+    assert sum(row.predicted_us or 0 for row in found) == pytest.approx(
+        sum(row.time_us for row in rows(schedule) if row.time_us)
+    )
 
 
 def test_a_run_with_other_rates_is_one_of_the_schedule(

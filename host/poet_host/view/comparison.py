@@ -45,6 +45,8 @@ def compare_run(schedule: Schedule, plan: View, run: Run) -> tuple[Comparison, .
         if what := work(traced.statement):
             measured[what].append(traced.time_us)
     for bar in plan.bars:
+        if bar.kind == "streamed":  # its statement has a bar in the processor's lane, too
+            continue
         what = "waiting for transfers" if bar.kind == "wait" else work(bar.statement)
         predicted[str(what)] += bar.end_us - bar.begin_us
     found = [

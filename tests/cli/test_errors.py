@@ -122,6 +122,12 @@ def test_without_a_plan_no_schedule_is_written(poet_host: Command, tmp_path: Pat
     assert not out.exists()
 
 
+def test_a_firmware_does_not_replace_its_schedule(poet_host: Command, schedule: Path) -> None:
+    before = schedule.read_bytes()
+    poet_host("build", "mkr1000", "--model", schedule, "-o", schedule).fails(BAD, schedule, "reads")
+    assert schedule.read_bytes() == before
+
+
 # Cards.
 
 

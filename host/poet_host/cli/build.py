@@ -27,7 +27,7 @@ def build(
 
     --output, -o FILE  Write the firmware to this file.
     """
-    check_writable(file)
+    check_writable(file, read=(model,))
     program = api.build(board, kernels_of(model))
     image = program.read_bytes()
     write_whole(file, image, program.stat().st_mode & 0o777)

@@ -107,6 +107,19 @@ def test_a_mode_occupies_both_lanes_and_its_streamed_output_no_memory() -> None:
     assert view.in_use == (4, 24)
 
 
+def test_operands_stream_after_the_transfers_before() -> None:
+    streams = Mode((0,), False, 8, 20.0, 6.0, 25.0, 1.0)
+    graph = CostGraph("g", (GRAPH.nodes[1], CostNode("b", (0,), 16, modes=(streams,))))
+    statements = (PLAN[0], PLAN[2], Statement("compute", "b", 24, 16, 1))
+    spans = ((0, 11), (12, 20), (14, 40))
+    trace = tuple(
+        Traced(it.op, it.node, False, True, end - begin, number, begin, end)
+        for number, (it, (begin, end)) in enumerate(zip(statements, spans, strict=True))
+    )
+    view = recorded(graph, statements, replace(run_of(), steps=(), trace=trace))
+    assert view.bars[-2:] == (Bar(2, "b", "forward", 14, 40), Bar(2, "b", "streamed", 20, 40))
+
+
 def test_a_wait_takes_no_time_of_its_own_in_a_plan() -> None:
     statements = (*PLAN[:3], Wait(1), *PLAN[3:])
     view = planned(GRAPH, statements)

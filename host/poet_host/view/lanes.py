@@ -214,7 +214,10 @@ class _Walk:
         self._bar(index, name, "wait", timed.reached_us, timed.begin_us)
         self._bar(index, name, kind, timed.begin_us, timed.end_us)
         if effect.reads or effect.stores:
-            self._bar(index, name, "streamed", timed.begin_us, timed.end_us)
+            # A measured compute also waits for the transfers that are queued before it
+            moved = (bar.end_us for bar in reversed(self.bars) if bar.kind in TRANSFERS)
+            begin_us = min(max(timed.begin_us, next(moved, 0.0)), timed.end_us)
+            self._bar(index, name, "streamed", begin_us, timed.end_us)
         self.done.update(nodes[i].name for i in (*effect.makes, *effect.stores))
         for i, over, number in effect.places:
             offset = statement.offset_of(number)

@@ -122,6 +122,16 @@ def test_long_names_are_shortened_in_the_middle() -> None:
     schedule = api.encode(CostGraph("c", nodes), None, Plan("feasible", 8, statements=statements))
     text = listing(schedule)
     short = "a" * 28 + "..." + "z" * 28
-    assert f"compute    {short}" in text
-    assert f"from {short}" in text
+    assert f'compute    "{short}"' in text
+    assert f'from "{short}"' in text
     assert max(map(len, text.splitlines())) < 200
+
+
+def test_names_print_no_control_characters() -> None:
+    name = "a\x1b[2J"
+    nodes = (CostNode(name, (), 4, 1.0), CostNode("b", (0,), 4, 1.0))
+    statements = (Statement("compute", name, 0), Statement("compute", "b", 4))
+    plan = Plan("feasible", 8, statements=statements)
+    text = listing(api.encode(CostGraph("c\x07", nodes), None, plan))
+    assert text.replace("\n", "").isprintable()
+    assert text.count("[2J") == 2

@@ -36,6 +36,14 @@ def test_a_recorded_run_is_drawn_below_the_plan() -> None:
     assert size(draw_views(views, title="small", ram_bytes=44)) == (1680, 1800)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["$", "$x_$", "a\\$b$", "\N{SNOWMAN WITHOUT SNOW}\x07", "\u4e2d"])
+def test_any_name_is_drawn(name: str) -> None:
+    nodes = (CostNode(name, (), 44, time_us=5.0),)
+    plan = Plan("feasible", 44, statements=(Statement("compute", name, 0),))
+    assert draw_plan(CostGraph(name, nodes), plan, title=name)
+
+
 def test_without_matplotlib_the_message_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .. import isa
-from ..errors import shortened
+from ..errors import named
 from ..plan.nests import Nest
 from ..plan.plan import Statement
 from ..schedule.decode import Wait, initial_offsets, walk
@@ -39,7 +39,6 @@ class Row:
 
 # Headings of the columns that hold numbers. Units are left out.
 _NUMBERS = ("#", "begins", "takes", "took", "bytes", "at", "RAM used")
-NAME_WIDTH = 60  # in characters; longer tensor names are shortened
 SHORT_US = 10_000  # a shorter step is listed in microseconds, not milliseconds
 
 
@@ -86,7 +85,7 @@ def _cells(
         measured = (measured_in.text(took_us.get(row.index)),) if took_us is not None else ()
         sizes = (row.size_bytes, row.offset, row.ram_bytes)
         numbers = ("" if size is None else f"{size:,}" for size in sizes)
-        name = shortened(row.tensor, NAME_WIDTH)
+        name = named(row.tensor) if row.tensor else ""
         yield str(row.index), *planned, *measured, row.statement, name, *numbers, row.what
 
 
@@ -98,9 +97,9 @@ def counted(number: int, noun: str) -> str:
 def _header(schedule: Schedule) -> Iterator[str]:
     model, header, meta = schedule.model, schedule.header, schedule.meta
     bits = 8 * header.bit_bytes / max(header.statement_count, 1)
-    board = f" for {meta['board']}" if meta.get("board") else ""
+    board = f" for {named(meta['board'])}" if meta.get("board") else ""
     yield (
-        f"{meta.get('graph', {}).get('name', 'schedule')}{board}: {header.statement_count} "
+        f"{named(meta.get('graph', {}).get('name', 'schedule'))}{board}: {header.statement_count} "
         f"statements in {len(schedule.plan_part)} bytes ({bits:.1f} bits each), model "
         f"{len(schedule.model_part):,} bytes"
     )
@@ -120,7 +119,7 @@ def _header(schedule: Schedule) -> Iterator[str]:
             every = counted(header.commit_every, "step")
             when = f"when a step begins, and written after every {every}"
         yield f"in RAM {when}: " + ", ".join(
-            f"{shortened(name, NAME_WIDTH)} at {offset:,}" for name, offset in homes.items()
+            f"{named(name)} at {offset:,}" for name, offset in homes.items()
         )
     yield ("storage: " if model.storage else "no card; flash: ") + ", ".join(_storage(model))
 
@@ -131,7 +130,7 @@ def slice_texts(schedule: Schedule) -> Iterator[str]:
     limit = f", limit {limit_us:,.0f} us" if limit_us else ""
     for number, it in enumerate(longest_slices(schedule)):
         what = "over the limit" if number else f"longest slice{limit}"
-        yield f"{what}: {it.time_us:,.1f} us, {shortened(it.node, NAME_WIDTH)} ({it.op})"
+        yield f"{what}: {it.time_us:,.1f} us, {named(it.node)} ({it.op})"
 
 
 def _costs(what: str, costs: dict[str, float | None]) -> str:
@@ -221,7 +220,7 @@ def operator_text(
     """
     op, names = schedule.model.operator(tensor), schedule.names
     kernel, sink = isa.by_code("KERNEL")[op.kernel].name, isa.by_code("SINK")[op.sink].name
-    inputs = ", ".join(shortened(names[i], NAME_WIDTH) for i in op.inputs)
+    inputs = ", ".join(named(names[i]) for i in op.inputs)
     if kernel == "none":
         text = f"from {inputs}" if inputs else "from nothing"
     else:
@@ -232,7 +231,7 @@ def operator_text(
     if op.overwrites is not None and (nest is None or nest.in_place):
         over = op.overwrites
     if over is not None:
-        text += f", in place of {shortened(names[over], NAME_WIDTH)}"
+        text += f", in place of {named(names[over])}"
     if nest and statement:
         workspace_bytes = nested(schedule.model, tensor, nest).workspace_bytes
         text += f", {_nest_text(nest, [names[i] for i in (*op.inputs, tensor)])}"
@@ -248,13 +247,13 @@ def _also_text(statement: Statement) -> str:
         return ""
     offset = statement.other_offset
     where = "to storage" if offset is None else f"at {offset:,}"
-    return f", also {shortened(statement.other, NAME_WIDTH)} {where}"
+    return f", also {named(statement.other)} {where}"
 
 
 def _nest_text(nest: Nest, names: Sequence[str]) -> str:
     loops = ", ".join(f"{loop.axis} by {loop.step:,}" for loop in nest.loops)
     rings = [
-        f"{shortened(name, NAME_WIDTH)} ({ring.slots} of depth {ring.depth})"
+        f"{named(name)} ({ring.slots} of depth {ring.depth})"
         for name, ring in zip(names, nest.operands, strict=True)
         if ring
     ]

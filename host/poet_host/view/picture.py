@@ -1,5 +1,6 @@
 """Draw a schedule, and a recorded run if there is one: processor, transfers, RAM over time."""
 
+import warnings
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -69,9 +70,11 @@ def draw_views(views: Sequence[View], *, title: str, ram_bytes: int) -> bytes:
             lanes.set_title(view.name, loc="left", fontsize=10)
     axes[0].set(xlim=(0, end_ms or 1))
     axes[-1].set_xlabel("time, ms")
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)
     buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the font lacks characters of some names
+        figure.savefig(buffer, format="png", dpi=120)
     return buffer.getvalue()
 
 
@@ -103,6 +106,7 @@ def _draw_memory(axes: Any, view: View, end_ms: float, ram_bytes: int) -> None:
             axes.text(
                 begin_ms + width / 2, low + height / 2, box.node, fontsize=10,
                 color=LABELS.get(box.kind, "white"), ha="center", va="center", clip_on=True,
+                parse_math=False,
             )  # fmt: skip
     limit_kib = ram_bytes / 1024
     axes.axhline(limit_kib, color="black", linewidth=1, linestyle="--")

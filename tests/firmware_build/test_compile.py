@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from poet_host.errors import PoetError
 from poet_host.firmware_build.compile import compiled
+from poet_host.firmware_build.native import build_native
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,14 @@ def test_a_failed_build_shows_the_first_error(
             "broken", ["gcc", "-nostdlib", *small], [tmp_path / "source.c"], missing="no compiler"
         )
     assert "install a compiler" not in str(caught.value)
+
+
+def test_a_relative_cache_and_an_empty_cc_are_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.setenv("CC", " ")
+    program = build_native()
+    assert program.is_relative_to(tmp_path / "cache")
+    assert program.exists()

@@ -62,8 +62,8 @@ def compiled(
     key = hashlib.sha256(repr((*command, *libraries, *objects)).encode() + version.stdout)
     for path in (*sources, *headers):
         key.update(path.name.encode() + b"\0" + path.read_bytes())
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poet-host"
-    target = cache / f"{key.hexdigest()[:20]}-{name}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
+    target = cache / "poet-host" / f"{key.hexdigest()[:20]}-{name}"
     if target.exists():
         return target
     with _folder_for(target) as folder:

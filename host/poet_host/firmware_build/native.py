@@ -85,7 +85,7 @@ def vector_flags() -> tuple[str, ...]:
 def _compiler(target: str = "") -> tuple[list[str], str]:
     """Return the compile command for a target, and advice how to install the compiler."""
     if not target or _is_here(target):
-        return os.environ.get("CC", "cc").split(), "'apt install gcc' or set CC"
+        return os.environ.get("CC", "").split() or ["cc"], "'apt install gcc' or set CC"
     debian = {"aarch64": "arm64"}.get(_arch(target), _arch(target))
     return [f"{target}-gcc"], f"'apt install gcc-{target} libc6-dev-{debian}-cross'"
 

@@ -256,6 +256,7 @@ def test_a_board_without_a_sensor_has_no_scene(tmp_path: Path) -> None:
         ("time_s,ax,ay,az\n0,0,0,1\n0,0,0,1", "line 3"),
         ("time_s,ax,ay,az\n-1,0,0,1", "line 2"),
         ("time_s,ax,ay,az\ninf,0,0,1", "line 2"),
+        ("time_s,ax,ay,az\n0,0,0," + "1" * (csv.field_size_limit() + 1), "line 2"),
     ],
 )
 def test_a_wrong_motion_is_refused(text: str, place: str, tmp_path: Path) -> None:

@@ -63,16 +63,25 @@ def read_motion(path: Path) -> list[tuple[float, ...]]:
     The header row names these columns, in any order; other columns are ignored. Times are seconds
     since power-on, and ascend. Raises BadInput, with the line, if the file is anything else.
     """
-    lines = csv.reader(read_text(path).splitlines())
-    header = [name.strip() for name in next(lines, [])]
+    reader = csv.reader(read_text(path).splitlines())
+    try:
+        lines = [(reader.line_num, line) for line in reader]
+    except csv.Error as error:
+        raise BadInput(
+            f"{path}, line {reader.line_num}: this is not valid CSV ({error}): check the quotation "
+            "marks"
+        ) from error
+    header = [name.strip() for name in lines[0][1]] if lines else []
     if missing := [name for name in _COLUMNS if name not in header]:
         raise BadInput(
             f"{path} has no column {', '.join(missing)}: name the columns {', '.join(_COLUMNS)} in "
             "its first line (seconds, and g)"
         )
     rows: list[tuple[float, ...]] = []
-    for line in filter(None, lines):
-        where = f"{path}, line {lines.line_num}"
+    for number, line in lines[1:]:
+        if not line:
+            continue
+        where = f"{path}, line {number}"
         try:
             row = tuple(float(line[header.index(name)]) for name in _COLUMNS)
         except (ValueError, IndexError) as error:

@@ -158,7 +158,12 @@ def test_a_simulated_chip_keeps_its_flash(tmp_path: Path) -> None:
         chip.reset()
         assert peek(chip.machine, AREA + 4, 4) == written
     assert path.read_bytes()[AREA + 4 : AREA + 8] == written
-    cut = SimulatedChip("nrf52840_dk", elf, None, faults=[CardFault("flash_power_cut", 1)])
+
+
+def test_the_first_of_two_power_cuts_ends_the_run(tmp_path: Path) -> None:
+    elf = build("m4f", "flash.c", tmp_path, "-DCHIP=52", "-DCASE=2", "-DALLOWED=1")
+    faults = [CardFault("flash_power_cut", at) for at in (1_000, 1)]
+    cut = SimulatedChip("nrf52840_dk", elf, None, faults=faults)
     assert cut.run(50_000_000) == "power cut"
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ..device.board import load_board
-from ..errors import PoetError
+from ..errors import BadInput, PoetError
 from ..temporary import locked, temporary_file
 from .chip_library import build_chip_library
 from .running import RunningBoard
@@ -62,7 +62,8 @@ class SimulatedBoard(RunningBoard):
     `usb`: the port is connected to the chip's USB, not to its UART. `flash`: file that keeps the
     content of the chip's flash (None: temporary). `scene`: what happens around a board without a
     host. The process ends with its parent process. Until then, it locks `storage` and `flash`.
-    Raises PoetError if another board uses one of them.
+    Raises PoetError if another board uses one of them, and BadInput for a file or fault that the
+    chip cannot have.
     """
 
     def __init__(
@@ -104,7 +105,10 @@ class SimulatedBoard(RunningBoard):
         if not self.port:
             reason = self.ended
             self.close()
-            raise PoetError(f"the simulated {board} did not start: {reason}")
+            is_bad_input = self.process.returncode == BadInput.exit_code
+            raise (BadInput if is_bad_input else PoetError)(
+                f"the simulated {board} did not start: {reason}"
+            )
 
     @property
     def meter(self) -> Meter:

@@ -1,6 +1,7 @@
 """A simulated chip with its card, as boards/<name>/chip.toml describes them."""
 
 import os
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -23,6 +24,7 @@ _RAM_BYTES = {"samd21": 32 << 10, "nrf52840": 256 << 10}
 _BOOT_LOADER_BYTES = 2048
 DEBUG_PORT_OPEN = 0xFFFFFF5A  # value of UICR.APPROTECT; 0xFFFFFFFF: erased
 _SLEEP_FOR_EVER = bytes.fromhex("30bf fde7")  # wfi, and a branch back to it
+_NUMBER = re.compile("[0-9]{1,9}")  # of a fault
 RESULTS = ("slice", "idle", "breakpoint", "reset", "power cut", "fault")
 FAULT_KINDS = (
     "slow_read",
@@ -73,10 +75,10 @@ class CardFault:
     def parse(text: str) -> "CardFault":
         """Parse KIND:FIRST[:TIMES[:ARGUMENT]] of the command line."""
         kind, *numbers = text.split(":")
-        if not 1 <= len(numbers) <= 3 or not all(number.isdecimal() for number in numbers):
+        if not 1 <= len(numbers) <= 3 or not all(map(_NUMBER.fullmatch, numbers)):
             raise BadInput(
-                f"{text} does not describe a card fault: "
-                "write KIND:FIRST[:TIMES[:ARGUMENT]], for example power_cut:12"
+                f"{text} does not describe a card fault: write KIND:FIRST[:TIMES[:ARGUMENT]] with "
+                "numbers of at most 9 digits, for example power_cut:12"
             )
         first, *more = map(int, numbers)
         if first == 0:
@@ -181,13 +183,19 @@ class SimulatedChip:
         kind = load_card(str(replaced.pop("name", facts.card or "")))
         settings = asdict(kind) | replaced | {"seed": seed}
         self.card = self._card(storage, settings) if storage else self.ffi.NULL
-        self._flash_cut = sum(fault.first for fault in faults if fault.kind == "flash_power_cut")
+        cuts = [fault.first for fault in faults if fault.kind == "flash_power_cut"]
+        self._flash_cut = min(cuts, default=0)
         self._flash_name = flash or "a temporary file"
         # a temporary file keeps the content through resets
         self._flash = open_file(flash, create=True) if flash else TemporaryFile()  # noqa: SIM115
         for fault in faults:
             if fault.kind == "flash_power_cut":
                 continue
+            if self.card == self.ffi.NULL:
+                raise BadInput(
+                    f"the board {board} has no card that could have the fault {fault.kind}: name a "
+                    "card, or use flash_power_cut"
+                )
             code = getattr(self.lib, f"CARD_{fault.kind.upper()}")
             if not self.lib.sdcard_add_fault(
                 self.card, code, fault.first, fault.times, fault.argument

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from poet_host.baselines.chain import MERGED, chain_of, turning_point
 from poet_host.baselines.method import EXTENSION, DoesNotApply
+from poet_host.baselines.pofo import MAX_LINKS
 from poet_host.baselines.registry import METHODS, SCHEDULERS, plan_by
 from poet_host.errors import BadInput
 from poet_host.plan.completion import complete
@@ -121,6 +122,14 @@ def test_methods_for_chains_say_when_there_is_none(method: str) -> None:
 def test_methods_that_page_need_storage(method: str) -> None:
     with pytest.raises(DoesNotApply, match="no storage"):
         plan_by(method, Problem(chain([8, 8, 8]), 200))
+
+
+def test_pofo_refuses_a_chain_that_would_take_it_minutes() -> None:
+    graph = chain([8] * (MAX_LINKS + 1), storage=True)
+    links = len(chain_of(graph))
+    assert links > MAX_LINKS
+    with pytest.raises(DoesNotApply, match=f"{links} links"):
+        plan_by("pofo", Problem(graph, 800))
 
 
 @pytest.mark.parametrize("method", ["checkmate", "poet", "dtr"])

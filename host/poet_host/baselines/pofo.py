@@ -42,9 +42,11 @@ from ..plan.problem import CostGraph, Problem
 from ..solver.settings import Settings
 from .chain import Chain, Walk, chain_of
 from .links import Links, Weigh, energy, links_of, time
-from .method import Draft, GaveUp, cheapest_plan, check_storage
+from .method import DoesNotApply, Draft, GaveUp, cheapest_plan, check_storage
 
 MAX_SLOTS = 500
+# Longest chain: the time grows with the cube of the length, and no time limit ends the programme.
+MAX_LINKS = 128
 RAM_SHARES = 24  # number of shares of the RAM budget that are tried
 MOST_SHARE = 1.5  # the largest of these shares: the programme counts more RAM than is needed
 EXPOSED_SHARES = (1.0, 0.5, 0.25, 0.1, 0.0)  # shares of the transfer time that the costs contain
@@ -70,6 +72,11 @@ def _drafts(weighs: Sequence[Weigh], graph: CostGraph, ram_bytes: int) -> Sequen
     """
     check_storage(graph)
     chain = chain_of(graph)
+    if len(chain) > MAX_LINKS:
+        raise DoesNotApply(
+            f"the chain has {len(chain)} links, and the dynamic programme takes minutes above "
+            f"{MAX_LINKS}. Try poet or griewank"
+        )
     if largest_operator_bytes(graph) > ram_bytes:
         return []
     resident_bytes = sum(node.bytes for node in graph.nodes if node.stored)

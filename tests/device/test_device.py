@@ -130,7 +130,7 @@ def test_probes() -> None:
     with FakeBoard(handlers) as board, connect(board.port) as device:
         device.probe_write(64, bytes(200))
         assert device.probe_read(30, 200) == bytes(range(30, 230))
-        assert device.probe_op(op, [0, 64, 128, 0], step=5, repeat=7) == 11
+        assert device.probe_op(op, [0, 64, 128, 0], repeat=7) == 11
         assert device.probe_transfer(True, 512, repeat=2) == (12, 3)
         assert device.probe_commit(repeat=4) == 13
     arena = isa.constants()["POET_OBJECT_ARENA"]
@@ -138,7 +138,7 @@ def test_probes() -> None:
     assert {f["object"] for f in moved} == {arena}
     assert moved[0]["offset"] == 64
     probe = dict(board.requests)["probe_op"]
-    assert (probe["step"], probe["repeat"], probe["op"].input_count) == (5, 7, 2)
+    assert (probe["step"], probe["repeat"], probe["op"].input_count) == (1, 7, 2)
     assert probe["bytes"] == b"".join(n.to_bytes(4, "little") for n in (0, 64, 128, 0))
 
 

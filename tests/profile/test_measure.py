@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from poet_host.device.board import load_board
 from poet_host.device.device import Device, connect
+from poet_host.device.wire import messages
 from poet_host.errors import BoardError
 from poet_host.graph import models, weights
 from poet_host.graph.training_options import TrainingOptions
 from poet_host.profile.measure import distinct, measure
-from poet_host.profile.profile import signature
+from poet_host.profile.profile import estimate_profile, signature
 from poet_host.profile.transfer import moved_bytes
 from poet_host.reference.step import run_step
 from poet_host.sim.start_board import start_board
@@ -78,6 +79,27 @@ def test_measured_on_the_board(device: Device, monkeypatch: pytest.MonkeyPatch) 
     assert (0, first_input) in sent
     # The other operators are fitted, and their cost is not 0.
     assert all(profile.cost(node, GRAPH)[0] > 0 for node in GRAPH if not node.stored)
+
+
+def test_a_request_waits_as_long_as_the_operator_may_take(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits_s: list[float] = []
+    request = device.link.request
+
+    def seen(code: int, payload: bytes, patience_s: float | None, expected_s: float) -> bytes:
+        if code == messages()["probe_op"].code:
+            waits_s.append(expected_s)
+        return request(code, payload, patience_s, expected_s)
+
+    monkeypatch.setattr(device.link, "request", seen)
+    board = load_board("mkr1000")
+    measured = measure(device, board, GRAPH, stored_values(), storage=False).operators
+    nodes = {signature(node): node for node in distinct(GRAPH)}
+    slowest_us = max(
+        estimate_profile(board).cost(nodes[form], GRAPH)[0] for form in measured if form in nodes
+    )
+    assert max(waits_s) == pytest.approx(slowest_us / 1e6, rel=0.1)
 
 
 @pytest.mark.parametrize("name", ["native", "mkr1000"])

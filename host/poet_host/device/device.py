@@ -272,14 +272,18 @@ class Device(Closing):
         """Read bytes of the arena."""
         return self.read(ARENA, 0, size_bytes, start=offset)
 
-    def probe_op(self, op: bytes, offsets: Sequence[int], *, step: int = 1, repeat: int = 1) -> int:
+    def probe_op(
+        self, op: bytes, offsets: Sequence[int], *, repeat: int = 1, expected_s: float = 0.0
+    ) -> int:
         """Run a poet_op in the arena `repeat` times; return the total time in ticks.
 
         `offsets`: arena offsets of the inputs, then of the output, then of the workspace.
+        `expected_s`: time after which the board should answer. The request is not sent again
+        meanwhile, because the board would then run the operator again.
         """
         places = struct.pack(f"<{len(offsets)}I", *offsets)
-        values = {"step": step, "repeat": repeat, "op": op, "bytes": places}
-        return int(self._request("probe_op", values)["ticks"])
+        values = {"step": 1, "repeat": repeat, "op": op, "bytes": places}
+        return int(self._request("probe_op", values, expected_s=expected_s)["ticks"])
 
     def probe_transfer(self, write: bool, size_bytes: int, *, repeat: int = 1) -> tuple[int, int]:
         """Copy `size_bytes` between arena and storage (`write`: to storage) `repeat` times.
@@ -292,10 +296,7 @@ class Device(Closing):
         return int(reply["ticks"]), int(reply["cpu_ticks"])
 
     def probe_commit(self, *, repeat: int = 1) -> int:
-        """Do the storage writes of a commit `repeat` times; return the total time in ticks.
-
-        A commit makes the result of a step permanent.
-        """
+        """Do the storage writes of a commit `repeat` times; return the total time in ticks."""
         return int(self._request("probe_commit", {"repeat": repeat})["ticks"])
 
     # Requests and replies.

@@ -8,6 +8,7 @@ measured, too: such parts run where operators stream, and they predict what does
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import count
 from math import prod
 
@@ -70,9 +71,11 @@ def measure(
             progress(next(done), total, what)
 
     operators: dict[str, Measured] = {}
+    estimated = estimate_profile(board)
     for node in todo:
         report(f"{node.op} {node.name}")
-        time_us = _operator_us(device, node, graph, values)
+        expected_us = estimated.kernel_us(node, partial(work_of_part, node))
+        time_us = _operator_us(device, node, graph, values, expected_us / 1e6)
         operators[signature(node)] = Measured(time_us, **asdict(work_of_part(node)))
 
     page_in: dict[int, list[_Times]] = {}
@@ -87,7 +90,7 @@ def measure(
         commits_us.append(device.us(device.probe_commit(repeat=COMMITS)) / COMMITS)
     report("done")
     profile = replace(
-        estimate_profile(board),
+        estimated,
         kind="measured",
         transfer_queue=max(1, int(device.info.queue_capacity)),
         unique_id=str(device.info.unique_id),
@@ -221,9 +224,15 @@ def write_operands(
     return probe_record(node), [*places.inputs, places.output, places.workspace]
 
 
-def _operator_us(device: Device, node: Node, graph: Graph, values: Mapping[str, Array]) -> float:
+def _operator_us(
+    device: Device, node: Node, graph: Graph, values: Mapping[str, Array], expected_s: float
+) -> float:
+    """Return the time of an operator in us. `expected_s`: an estimate of it."""
     op, offsets = write_operands(device, node, graph, values)
-    return _sampled(device, lambda repeat: device.probe_op(op, offsets, repeat=repeat))
+    # Not multiplied by `repeat`: only short runs are repeated
+    return _sampled(
+        device, lambda repeat: device.probe_op(op, offsets, repeat=repeat, expected_s=expected_s)
+    )
 
 
 def probe_record(node: Node) -> bytes:

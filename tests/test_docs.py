@@ -321,6 +321,13 @@ def test_the_guide_to_cost_graphs(poet_host: Command) -> None:
     assert "page_in" in Path("plan.json").read_text()
 
 
+def test_the_tutorial_quotes_a_row_of_info(poet_host: Command) -> None:
+    shown = poet_host("info", "resnet-digits").out.splitlines()
+    [row] = (line.split() for line in shown if line.split()[:1] == ["mkr1000"])
+    page = (DOCS / "tutorial" / "first-training.md").read_text(encoding="utf-8")
+    assert row in [line.split() for line in page.splitlines()]
+
+
 def test_the_page_of_the_planner_quotes_its_example() -> None:
     text = (DOCS / "explanation/planner.md").read_text("utf-8")
     figures = run_path(str(DOCS / "explanation/five_nodes.py"))["figures"]()

@@ -8,7 +8,6 @@ import click
 
 from .. import api
 from ..errors import BadInput, PoetError
-from ..firmware_build.recipe import simulated_boards
 from ..sim.board import SimulatedBoard
 from ..sim.chipfile import DEFAULT_CARD, load_cards
 from ..sim.running import POWER_CUT
@@ -85,10 +84,6 @@ def simulate(given: SimulateOptions) -> int:
     With --image, --sensor, --button or --for, simulated time goes on without a host. Changes of
     the LED of a board with a sensor are then printed, with their time since power-on.
     """
-    if given.no_card and given.board not in simulated_boards():
-        raise BadInput(
-            f"--no-card: the board {given.board} is not a simulated chip: omit --no-card"
-        )
     size = None if given.arena is None else size_bytes(given.arena, "--arena")
     with (
         stop_requests("stopping the board") as signal_received,
@@ -108,6 +103,8 @@ def simulate(given: SimulateOptions) -> int:
             run_for=given.run_for,
         ) as running,
     ):
+        if given.no_card and not isinstance(running, SimulatedBoard):
+            raise BadInput(f"--no-card: {given.board} is not a simulated chip: omit --no-card")
         if given.as_json:
             emit({"port": running.port})
         else:

@@ -60,6 +60,10 @@ static POET_CHECKED int teach(struct learning *l, const void *sample,
     const int error = learner_work(l, 0);
     TRY(error == POET_BUSY ? 0 : error);
   }
+  /* A sample must not be older than a commit that may be on storage. */
+  if (l->phase == PHASE_idle) {
+    TRY(learner_renew(l));
+  }
   const uint32_t next = learner_next_step(l);
   const uint32_t first = has_storage(l) ? l->p.committed.now.step + 1 : next;
   const int error = poet_samples_add(&l->samples, label, next, first, sample);

@@ -126,8 +126,9 @@ int learner_leave(struct learning *l, bool bus, int result) {
     l->device->give_bus(l->device->context);
   }
   if (l->opened == OPENED) {
-    if (l->p.storage_status) { /* what was still to be written is lost */
-      l->arrived = 0;
+    if (l->p.storage_status) {
+      l->arrived = 0;       /* what was still to be written is lost */
+      l->must_renew = true; /* a commit that failed may be on storage */
     }
     l->p.storage_status = 0;
   }

@@ -227,7 +227,10 @@ static bool has_step(struct learning *l) {
 }
 
 int learner_renew(struct learning *l) {
-  if (has_storage(l) && poet_in_ram(&l->p) && l->p.live_step == POET_NO_STEP) {
+  if (!has_storage(l)) {
+    return 0;
+  }
+  if (poet_in_ram(&l->p) && l->p.live_step == POET_NO_STEP) {
     TRY(learner_restore(l));
   }
   if (l->must_renew) {

@@ -173,6 +173,31 @@ def test_frozen_weights_are_forgotten_later_if_an_access_fails(pages: bool) -> N
     assert all(it in (old, new) for it in found)
 
 
+@pytest.mark.parametrize(("kind", "unit"), STORAGES)
+def test_a_sample_fits_the_steps_although_a_commit_failed(kind: Kind, unit: int) -> None:
+    device, trace = trained(kind, unit)
+    image = bytes(device.image)
+    failures = 0
+    for fail_at in range(200):
+        tried = Device(0, unit, image)
+        learner = Learner(kind, tried)
+        now = Trace(kind, [*trace.x], [*trace.taught])
+        learner.learn(3)
+        tried.fail_at = tried.accesses + fail_at
+        try:
+            learner.run()
+            learner.save()
+            break
+        except StorageFailed:
+            failures += 1
+        now.teach(learner, 0)
+        again = Learner(kind, Device(0, unit, bytes(tried.image)))
+        again.learn(4)
+        again.run()
+        assert again.weights() == now.replay(again.state().step), fail_at
+    assert failures > 5
+
+
 @pytest.mark.parametrize("go_on", [Learner.save, Learner.run])
 @pytest.mark.parametrize("every", [1, 3])
 def test_a_commit_is_whole_although_an_access_failed_before(

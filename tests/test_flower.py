@@ -359,19 +359,19 @@ def test_a_model_with_a_constant_is_judged(fake_flower: None, tmp_path: Path) ->
 def test_the_normalisation_of_the_first_weights_travels(
     nodes: list[dict[str, Any]], fake_flower: None, tmp_path: Path
 ) -> None:
-    class Told(Grid):
+    class Recorder(Grid):
         def send_and_receive(self, messages: list[Message], *, timeout: float) -> list[Message]:
-            told.append(messages[0].content["config"])
+            configs.append(messages[0].content["config"])
             return [answer(10, 0, {name: Array(array) for name, array in sent().items()})]
 
-    normalization, told = Normalization((3.0,), (5.0,)), list[dict[str, Any]]()
+    normalization, configs = Normalization((3.0,), (5.0,)), list[dict[str, Any]]()
     graph, log, out = poet.load("resnet-digits"), tmp_path / "log", tmp_path / "w.safetensors"
     assert isinstance(graph, poet.Graph)
     kept = DataFacts(normalization=normalization)
     first = SavedWeights(start_values(graph, seed=3), kept)
     server = server_app(graph, data="digits", weights=first, save_to=out, log_to=log)
     config = {"rounds": 1, "local-steps": STEPS, "boards": 1}
-    server.call(Told([], [10]), SimpleNamespace(run_config=config))
+    server.call(Recorder([], [10]), SimpleNamespace(run_config=config))
     assert poet.load_weights(out, graph).normalization == normalization
 
     own = samples(nodes[0])
@@ -382,7 +382,7 @@ def test_the_normalisation_of_the_first_weights_travels(
     assert row["accuracy"] == poet.accuracy(graph, first, x_test, own.y_test)
     weights = {name: first[name] for name in travelling(graph)}
     by_hand = replace(own, x=x, x_test=x_test)
-    found = train_round(nodes[0], own, weights, {**settings(1), **told[0]})
+    found = train_round(nodes[0], own, weights, {**settings(1), **configs[0]})
     right = train_round(nodes[0], by_hand, weights, settings(1))
     assert poet.weights_sha256(found[0]) == poet.weights_sha256(right[0])
     assert found[2]["accuracy"] == right[2]["accuracy"]

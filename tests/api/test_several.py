@@ -164,7 +164,7 @@ class Named(nn.Module):
         return whole
 
 
-def test_inputs_with_the_names_of_samples_and_labels_are_no_labels() -> None:
+def test_an_input_named_as_labels_gets_another_name() -> None:
     graph = poet.load(Named(), (torch.zeros(2, 3), torch.zeros(2, 3)), loss="mse")
     assert isinstance(graph, poet.Graph)
     assert [part.name for part in graph.inputs] == ["x", "y_2"]

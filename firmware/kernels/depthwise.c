@@ -139,7 +139,7 @@ static bool convolve_in_strips(const struct convolution *v, const float *from,
   const struct poet_op *op = v->op;
   if (v->read != 1 || op->kernel_h != 3 || op->kernel_w != 3 ||
       op->stride_h != 1 || op->stride_w != 1 || op->pad_h > 1 ||
-      op->pad_w != 1 || v->w.made < POET_STRIP || v->begun) {
+      op->pad_w != 1 || op->ow != op->w || v->w.made < POET_STRIP || v->begun) {
     return false;
   }
   for (uint32_t i = 0; i < 9u * op->groups; i++) {
@@ -320,7 +320,8 @@ static void grad_weight_of_pairs(const struct poet_call *call, const float *x,
  * that makes output rows as wide as input rows. */
 static bool rows_of_three(const struct poet_op *op) {
   return op->groups == op->c && op->groups == op->k && op->kernel_w == 3 &&
-         op->stride_h == 1 && op->stride_w == 1 && op->pad_w == 1 && op->w >= 2;
+         op->stride_h == 1 && op->stride_w == 1 && op->pad_w == 1 &&
+         op->ow == op->w && op->w >= 2;
 }
 
 bool poet_depthwise_grad_weight(const struct poet_call *call, const float *x,

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from poet_host import isa
 from poet_host.reference.step import KERNELS, run_kernel
 from support import clib
-from support.kernel_cases import NEEDED, SINKS, Case, check, make
+from support.kernel_cases import NEEDED, SINKS, WIDTHS, Case, check, make
 
 NAMES = list(isa.kernels())
 SINKING = [row.name for row in isa.kernels().values() if row.has_sink]
@@ -33,9 +33,11 @@ def windows(draw: st.DrawFn, pad_below_half: bool) -> dict[str, int]:
         pad = draw(st.integers(0, kernel // 2 if pad_below_half else kernel + 1))
         stride = draw(st.integers(1, 3))
         size = draw(st.integers(max(1, kernel - 2 * pad), 8))
+        same = out_size(size, kernel, stride, pad)  # with the same padding after the elements
+        most = (size + pad - 1) // stride + 1 if pad < kernel else same
         found |= {
             axis: size,
-            f"o{axis}": out_size(size, kernel, stride, pad),
+            f"o{axis}": draw(st.just(same) | st.integers(1, most)),
             f"kernel_{axis}": kernel,
             f"stride_{axis}": stride,
             f"pad_{axis}": pad,
@@ -92,6 +94,12 @@ def test_convolution(a: dict[str, int], seed: int, bias: bool, sink: tuple[str, 
     check(make("conv2d_grad_input", a, seed))
     check(make("conv2d_grad_weight", a, seed, sink=sink[0], decay=sink[1]))
     check(make("grad_bias", a, seed, sink=sink[0], decay=sink[1]))
+
+
+@pytest.mark.parametrize("ow", [8, 9, 10])
+@pytest.mark.parametrize("op", ["conv2d", "conv2d_grad_input", "conv2d_grad_weight"])
+def test_a_depthwise_convolution_may_change_the_width_of_rows(op: str, ow: int) -> None:
+    check(make(op, WIDTHS | {"ow": ow}, 1, sink="store" if op in SINKING else "none"))
 
 
 @common

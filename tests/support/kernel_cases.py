@@ -123,6 +123,9 @@ GEOMETRIES = (
      "epsilon": 1e-5, "probability": 1e-5, "factor": 1e-5, "lower_bound": 1e-5, "upper_bound": 0.5,
      "beta": 0.5, "update_rate": 0.5, "learning_rate": 0.3, "weight_decay": 0.0, "seed": 6},
 )  # fmt: skip
+# Depthwise, for rows of y that are not as wide as those of x: its paddings differ.
+WIDTHS = {"n": 2, "c": 2, "h": 3, "w": 9, "k": 2, "oh": 3, "groups": 2, "kernel_h": 3,
+          "kernel_w": 3, "stride_h": 1, "stride_w": 1, "pad_h": 1, "pad_w": 1}  # fmt: skip
 
 
 def samples() -> list[Case]:
@@ -139,6 +142,9 @@ def samples() -> list[Case]:
                 found[-1] = replace(found[-1], overwrites=row.may_overwrite[-1])
             if "b?" in row.inputs or "mask?" in row.inputs:
                 found.append(make(row.name, attrs, seed, bias=False))
+        if "CONV" in row.rules:
+            sink = "store" if row.has_sink else "none"
+            found += [make(row.name, WIDTHS | {"ow": ow}, 1, sink=sink) for ow in (8, 10)]
     return found
 
 

@@ -86,7 +86,7 @@ static POET_CHECKED int hide_old_values(struct poet *p) {
     if (!home->on_storage &&
         (tensor.place == POET_PLACE_CURRENT
              ? p->plan.commit_every > 1
-             : tensor.place == POET_PLACE_INPUT && poet_is_forward(p))) {
+             : tensor.place == POET_PLACE_INPUT && poet_infers(p))) {
       poet_take_from_storage(p, home->tensor);
     }
   }
@@ -95,15 +95,13 @@ static POET_CHECKED int hide_old_values(struct poet *p) {
 
 int poet_decode_start(struct poet *p) {
   TRY(poet_decode_homes(p));
-  for (uint32_t i = 0; poet_is_forward(p) && i < p->decoder.resident_count;
-       i++) {
+  for (uint32_t i = 0; poet_infers(p) && i < p->decoder.resident_count; i++) {
     struct poet_resident *home = &p->memory.residents[i];
     home->on_storage = poet_on_storage(p, home->tensor);
   }
   p->decoder.kept = p->kept_at_start;
   poet_begin_storage(p);
-  return p->plan.commit_every > 1 || poet_is_forward(p) ? hide_old_values(p)
-                                                        : 0;
+  return p->plan.commit_every > 1 || poet_infers(p) ? hide_old_values(p) : 0;
 }
 
 /* ---- statements --------------------------------------------------------- */
@@ -248,7 +246,7 @@ static POET_CHECKED int check_home(struct poet *p, const struct home *home) {
   if (is_new && !poet_on_storage(p, number)) {
     p->decoder.kept++;
     poet_take_from_storage(p, home->number);
-  } else if (!poet_in_ram(p) && !poet_is_forward(p)) {
+  } else if (!poet_in_ram(p) && !poet_infers(p)) {
     poet_put_on_storage(p, home->number, 0);
   }
   return 0;

@@ -38,6 +38,16 @@ static inline POET_CHECKED int poet_flush(const struct poet_port *port) {
 /* True: the storage is flash that must be erased before it is written. */
 bool poet_is_flash(const struct poet *p);
 
+/* True: the forward program has struct poet, and a step may follow. */
+static inline bool poet_infers(const struct poet *p) {
+#if POET_LIBRARY
+  return p->infers;
+#else
+  (void)p;
+  return false;
+#endif
+}
+
 /* False: the schedule is on storage. */
 static inline bool poet_in_memory(const struct poet *p) {
 #if POET_LIBRARY

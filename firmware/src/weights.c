@@ -329,8 +329,9 @@ int poet_save_live(struct poet *p) {
   KEPT_DIGEST(p, digest);
   TRY(poet_write_homes(p, digest));
   TRY(poet_check_homes(p));
-  /* an access that failed may have lost what the steps had still to write */
-  if (!p->readback_every && !poet_in_ram(p)) {
+  /* An access that failed may have lost what the steps had still to write. The
+   * serial application mounts the card again instead. */
+  if (POET_LIBRARY && !p->readback_every && !poet_in_ram(p)) {
     const int error = check_stored(p, *digest);
     if (error == POET_ERROR_page_damaged) {
       poet_drop_steps(p);

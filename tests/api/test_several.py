@@ -220,6 +220,45 @@ def test_several_outputs_train_as_in_pytorch(tmp_path: Path) -> None:
         answer.save(tmp_path / "answer.csv")
 
 
+class Dilated(nn.Module):
+    """Has three outputs, of operators that mix samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Conv1d(2, 6, 3, padding=2, dilation=2)
+        self.heads = nn.ModuleList(nn.Linear(6, count) for count in (3, 2, 1))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        h = functional.relu(self.body(x)).mean(2)
+        return tuple(head(h) for head in self.heads)
+
+
+def test_three_outputs_of_operators_that_mix_samples_answer_one_sample() -> None:
+    torch.manual_seed(1)
+    module, x = Dilated(), torch.randn(4, 2, 8)
+    loss = "output1=cross-entropy output2=mse output3=mse"
+    graph = poet.load(module, x, batch=4, loss=loss)
+    assert isinstance(graph, poet.Graph)
+    schedule = poet.encode(graph, poet.solve(graph, "mkr1000", ram="100%"))
+    answer = poet.predict(schedule, x.numpy(), weights=start_values(graph, 0))
+    for name, wanted in zip(answer.outputs.dtype.names or (), module(x), strict=True):
+        assert np.allclose(answer.outputs[name].reshape(wanted.shape), wanted.detach(), atol=1e-6)
+
+
+def test_a_batchnorm_that_is_used_twice_is_named() -> None:
+    class Siamese(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.norm = nn.Linear(6, 4), nn.BatchNorm1d(4)
+
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return self.norm(self.body(a)) - self.norm(self.body(b))
+
+    x = torch.zeros(4, 6)
+    with pytest.raises(BadInput, match=r"norm\.running is renewed twice .* `batchnorm` to frozen"):
+        poet.load(Siamese(), (x, x), batch=4, loss="mse")
+
+
 def test_outputs_without_a_named_loss_are_left_out() -> None:
     module, x = Detector(), torch.zeros(2, 1, 6, 6)
     graph = poet.load(module, x, loss="output2=l1")

@@ -93,7 +93,7 @@ def _with_one_sample(graph: Graph) -> Graph | None:
     except BadInput:
         return None
     read, own = (
-        {name for node in evaluation(it) for name in node.inputs if it[name].stored}
+        {name for node in evaluation(it) for name in node.inputs} & {n.name for n in it if n.stored}
         for it in (one, graph)
     )
     is_same = all(_is_same(one[name], graph) for name in read - {one.data})

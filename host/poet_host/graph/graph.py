@@ -154,7 +154,12 @@ class Graph:
         """Yield the rules that a node breaks. `overwritten`: by earlier nodes."""
         over = node.overwrites
         if node.name in seen:
-            yield "another node has the same name: rename one of them"
+            yield (
+                f"{node.updates} is renewed twice in a step: use each batchnorm of the model once, "
+                "or set `batchnorm` to frozen"
+                if node.updates
+                else "another node has the same name: rename one of them"
+            )
         for name in node.inputs:
             if name not in seen:
                 yield f"the input {name} must be an earlier node, but is not"

@@ -99,7 +99,7 @@ def _of_other(one: Graph, graph: Graph) -> tuple[Node, ...]:
     """
     nodes, rows = evaluation(one), dict[str, Node]()
     for name in sorted({name for node in nodes for name in node.inputs} - {one.data}):
-        if one[name].stored and graph[name].shape != one[name].shape:
+        if name in one.by_name and one[name].stored and graph[name].shape != one[name].shape:
             count, *row = graph[name].shape
             attrs = {"n": 1, "c": count, "h": prod(row), "w": 1, "k": 1, "oh": 0}
             rows[name] = Node(f"{name}:row", (1, *row), "value", "forward", "slice", (name,), attrs)

@@ -165,6 +165,25 @@ def test_a_loss_of_pytorch_that_cannot_be_trained_is_refused(message: str) -> No
         poet.load(linear(), torch.zeros(2, 6), loss=WRONG[message])
 
 
+def test_a_batch_whose_labels_are_all_ignored_changes_nothing() -> None:
+    torch.manual_seed(1)
+    rng, module = np.random.default_rng(1), linear()
+    x, y = rng.standard_normal((12, 6), dtype=np.float32), rng.integers(0, 3, 12)
+    y[4:8] = 255
+    loss = "cross-entropy:class_weights=1,2,3:ignore_index=255"
+    graph = poet.load(module, torch.zeros(4, 6), batch=4, loss=loss, learning_rate=RATE)
+    assert isinstance(graph, Graph)
+    made, how = schedule(graph), {"shuffle": False, "learning_rate": RATE}
+    with board(made) as connection:
+        run = poet.train(made, connection, (x, y), steps=3, **how)  # type: ignore[arg-type]
+    assert run.steps[1].loss == 0
+    kept = [i for i in range(12) if not 4 <= i < 8]
+    with board(made) as connection:
+        other = poet.train(made, connection, (x[kept], y[kept]), steps=2, **how)  # type: ignore[arg-type]
+    for name, value in other.weights.items():
+        assert value.tobytes() == run.weights[name].tobytes()
+
+
 def test_labels_that_the_loss_ignores_may_have_a_name() -> None:
     graph = poet.load(linear(), torch.zeros(2, 6), loss="cross-entropy:ignore_index=2")
     assert isinstance(graph, Graph)

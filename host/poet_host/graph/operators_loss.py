@@ -145,7 +145,11 @@ LOSS_OPERATORS = {
             with_fields(c=1, variant=_EVERY_AXIS, factor=1.0),
         ),
         Rule(
-            "inverse", "elementary", "whole", lambda f: (1,),
+            "some", "clip", "whole", lambda f: (1,),
+            with_fields(n=1, c=1, lower_bound=1e-30, upper_bound=3e38),
+        ),
+        Rule(
+            "inverse", "elementary", "some", lambda f: (1,),
             with_fields(n=1, c=1, variant=4, factor=1.0),
         ),
         Rule(

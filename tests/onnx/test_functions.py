@@ -1,11 +1,19 @@
 """Functions that have no kernel of their own, compared with ONNX Runtime."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 import onnx
+import poet_host as poet
 import pytest
+import torch
 from onnx import helper
+from poet_host.errors import BadInput
 from support.onnx_judge import IMAGE, answers, imported, random, same_as_runtime, with_gain
 from support.onnx_models import model
+from torch import nn
 
 
 def test_roots_quotients_and_rms_normalisation() -> None:
@@ -55,6 +63,38 @@ def test_a_softplus_that_pytorch_protects_from_an_overflow(threshold: float) -> 
         assert "greater" not in {node.op for node in same_as_runtime(data)}
     else:  # this Where changes numbers
         assert "clip_grad" in {node.op for node in same_as_runtime(data)}
+
+
+def test_neutral_numbers_that_are_trained_stay_parameters() -> None:
+    class Module(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.one = nn.Linear(5, 4), nn.Parameter(torch.ones(()))
+            self.zero = nn.Parameter(torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.fc(x)
+            h = nn.functional.gelu(h) * self.one
+            return torch.where(h > self.zero, h, self.zero)
+
+    graph = poet.load(Module(), torch.zeros(2, 5), loss="mse")
+    assert isinstance(graph, poet.Graph)
+    assert {node.name for node in graph.trainable} == {"fc.weight", "fc.bias", "one", "zero"}
+
+
+@pytest.mark.parametrize("op", [torch.bernoulli, partial(nn.functional.dropout, p=0.5)])
+def test_masks_that_each_step_would_draw_are_refused(op: Callable[..., Any]) -> None:
+    class Locked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(5, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h: torch.Tensor = self.fc(x)
+            return h * op(torch.full_like(h, 0.5))
+
+    with pytest.raises(BadInput, match="Bernoulli|Dropout"):
+        poet.load(Locked(), torch.zeros(2, 5), loss="mse")
 
 
 def test_swish() -> None:

@@ -162,6 +162,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         ),
         "resizing",
     ),
+    "an activation that falls": (
+        with_gain("Celu", IMAGE, alpha=-0.5),
+        r"\(Celu\): `alpha` -0.5",
+    ),
     "a part without elements": (
         with_gain(
             "Slice",

@@ -64,7 +64,10 @@ def selected(node: ImportedNode) -> Tensor:
     zeros = {
         side
         for side, value in values.items()
-        if isinstance(value, Constant) and value.value.size == 1 and not value.value.any()
+        if isinstance(value, Constant)
+        and value.value.size == 1
+        and not value.value.any()
+        and not node.context.is_trained(value)
     }
     shape = condition.shape
     sides = {side: node.stored(side) for side in values if side not in zeros or len(zeros) > 1}

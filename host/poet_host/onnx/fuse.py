@@ -53,7 +53,10 @@ def _gelu_tanh(x: Array) -> Array:
 
 
 def fused(
-    nodes: tuple[OnnxNode, ...], constants: Constants, shapes: Mapping[str, Shape]
+    nodes: tuple[OnnxNode, ...],
+    constants: Constants,
+    shapes: Mapping[str, Shape],
+    trained: frozenset[str] = frozenset(),
 ) -> tuple[OnnxNode, ...]:
     """Return the nodes. If some nodes together compute a known function, fuse them.
 
@@ -70,10 +73,15 @@ def fused(
         if output in inside or not _usable(node, constants):
             continue
         match = _match(output, _cone(output, makers, constants), constants)
-        if match:
+        if match and not _swallowed(*match) & trained:
             found[output], within = match
             inside |= {name for fused_node in within for name in fused_node.outputs}
     return tuple(found.get(node.outputs[0], node) for node in nodes)
+
+
+def _swallowed(made: OnnxNode, within: list[OnnxNode]) -> set[str]:
+    """Return what the fused nodes read and the node in their place does not."""
+    return {name for node in within for name in node.inputs} - {*made.inputs}
 
 
 def _unguarded(node: OnnxNode, makers: Mapping[str, OnnxNode], constants: Constants) -> OnnxNode:

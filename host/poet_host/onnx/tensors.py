@@ -211,6 +211,8 @@ def _selu(node: ImportedNode) -> Deferred:
 
 def _celu(node: ImportedNode) -> Deferred:
     alpha = node.attribute("alpha", 1.0)
+    if alpha <= 0:
+        raise Unsupported(f"`alpha` {alpha:g} is not supported: use a number above 0")
     inner = node.materialise(_scaled(node.deferred(0), 1 / alpha), node.helper_name("inner"))
     return _scaled(deferred(node.layer("elu", (inner,))), alpha)
 

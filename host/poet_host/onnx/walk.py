@@ -58,7 +58,9 @@ class Walk:
         for node in model.nodes:
             self._fold(node)
         known = {name: v.value for name, v in values.items() if isinstance(v, Constant)}
-        model.nodes = needed_for(model.outputs.values(), fused(model.nodes, known, model.shapes))
+        model.nodes = needed_for(
+            model.outputs.values(), fused(model.nodes, known, model.shapes, model.trained)
+        )
         for node in model.nodes:
             if node.outputs[0] not in values:
                 self._build(node)
@@ -95,7 +97,7 @@ class Walk:
         inputs = [self.values.get(name) for name in node.inputs]
         known = [value for value in inputs if value is None or isinstance(value, Constant)]
         missing = any(name and name not in self.values for name in node.inputs)
-        if missing or len(known) < len(inputs) or "Random" in node.op:
+        if missing or len(known) < len(inputs) or self._is_random(node):
             return
         try:
             made = fold(self.model, node, known)
@@ -117,6 +119,17 @@ class Walk:
             context.derived |= {
                 name for name, it in made.items() if it.computed and it.value.dtype.kind in kinds
             }
+
+    def _is_random(self, node: OnnxNode) -> bool:
+        """Return True if each step draws other numbers."""
+        if node.op != "Dropout":
+            return "Random" in node.op or node.op in ("Bernoulli", "Multinomial")
+        given, training = (self.values.get(node.input(number)) for number in (0, 2))
+        is_active = isinstance(training, Constant) and training.value.any()
+        of_parameters = isinstance(given, Constant) and (
+            self.context.may_be_trained(given) or node.input(0) in self.context.derived
+        )
+        return is_active and not of_parameters
 
     def _unfold(self, name: str) -> Value:
         """Return the tensor `name`, which the file computes from parameters, as layers compute it.

@@ -91,9 +91,10 @@ def test_masks_that_each_step_would_draw_are_refused(op: Callable[..., Any]) -> 
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             h: torch.Tensor = self.fc(x)
-            return h * op(torch.full_like(h, 0.5))
+            masked: torch.Tensor = h * op(torch.full_like(h, 0.5))
+            return masked
 
-    with pytest.raises(BadInput, match="Bernoulli|Dropout"):
+    with pytest.raises(BadInput, match=r"Bernoulli|Dropout"):
         poet.load(Locked(), torch.zeros(2, 5), loss="mse")
 
 

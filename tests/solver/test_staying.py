@@ -9,6 +9,7 @@ from poet_host.plan.placed_plan import PlacedPlan, realise
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import OBJECTIVES, CostGraph, CostNode, Objective, Problem
 from poet_host.plan.verify import verify
+from poet_host.solver.overlapped import with_processor_time
 from poet_host.solver.settings import Settings
 from poet_host.solver.solve import solve
 from poet_host.solver.staying import most_saved
@@ -85,13 +86,26 @@ def test_no_plan_saves_more_than_the_transfers_of_what_may_stay() -> None:
     assert saved > 5
 
 
-def test_a_page_out_that_only_takes_the_processor_saves_all_of_its_time() -> None:
+def small_and_renewed() -> Problem:
     """A commit writes small tensors, which share blocks. So no transfer takes time."""
     v = CostNode("v", (), 4, stored=True, stays=True)
     new = CostNode(
         "v1", (0,), 4, time_us=1.0, page_out_cpu_us=9.0, keep=True, overwrites=0, once=True
     )
-    posed = Problem(CostGraph("one", (v, new), commit_every=2), 4, objective="time")
+    return Problem(CostGraph("one", (v, new), commit_every=2), 4, objective="time")
+
+
+def test_no_bound_counts_the_processor_time_of_a_page_out_for_a_commit() -> None:
+    posed = small_and_renewed()
+    without_waits = with_processor_time(posed.counted, posed.value_per_us)
+    value = energy_uj(without_waits, [Event("start", 0), Event("compute", 1)])
+    best = cheapest(posed)
+    assert best is not None
+    assert value == best.value(posed) == 1.0
+
+
+def test_a_page_out_that_only_takes_the_processor_saves_all_of_its_time() -> None:
+    posed = small_and_renewed()
     plain = replace(posed, graph=without_staying(posed.graph))
     best, alone = cheapest(posed), cheapest(plain)
     assert best is not None

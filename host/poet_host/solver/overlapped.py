@@ -15,19 +15,29 @@ from ..plan.problem import CostGraph
 
 
 def with_processor_time(graph: CostGraph, value_per_us: float) -> CostGraph:
-    """Return the graph with the processor's time, multiplied by `value_per_us`, in its energies."""
+    """Return the graph with the processor's time, multiplied by `value_per_us`, in its energies.
+
+    A commit instead of a page-out takes `page_out_us`. What a commit may write gets the smaller one
+    of both times, so that a bound for this graph holds for all plans.
+    """
+
+    def page_out_us(k: int) -> float:
+        node = graph.nodes[k]
+        us = node.page_out_cpu_us
+        return min(us, node.page_out_us) if k in graph.may_commit else us
+
     nodes = tuple(
         replace(
             node,
             energy_uj=node.energy_uj + value_per_us * node.time_us,
             page_in_uj=node.page_in_uj + value_per_us * node.page_in_cpu_us,
-            page_out_uj=node.page_out_uj + value_per_us * node.page_out_cpu_us,
+            page_out_uj=node.page_out_uj + value_per_us * page_out_us(k),
             modes=tuple(
                 replace(mode, energy_uj=mode.energy_uj + value_per_us * mode.wall_us)
                 for mode in node.modes
             ),
         )
-        for node in graph.nodes
+        for k, node in enumerate(graph.nodes)
     )
     return replace(graph, nodes=nodes)
 

@@ -136,6 +136,7 @@ def test_options_that_change_the_training_are_refused(option: dict[str, Any]) ->
     [
         nn.BatchNorm1d(2, momentum=None), nn.Softplus(3, threshold=1),
         nn.AvgPool2d(2, divisor_override=3),
+        nn.InstanceNorm1d(4, track_running_stats=True),
     ],
 )  # fmt: skip
 def test_options_that_no_file_states_are_refused(layer: nn.Module) -> None:

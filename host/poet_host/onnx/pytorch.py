@@ -18,6 +18,7 @@ from .importer import check_options, import_model, training_of
 from .model import OnnxModel
 from .names import PADDED
 from .silence import silence
+from .stops import check_stops, tensors_of
 from .walk import Untrainable
 
 _REASON_CHARACTERS = 200
@@ -59,6 +60,7 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
     for export in (_by_older_exporter, _by_newer_exporter):
         try:
             model = _exported(export, module, given, where)
+            read = {name for node in model.nodes for name in node.inputs}
             forward = import_model(model, name, options)
         except Untrainable as refusal:
             refusals.append(refusal)
@@ -66,7 +68,12 @@ def load_module(module: Any, example: Any, options: TrainingOptions = DEFAULTS) 
             _check_runs(module, given, where)
             failures.append(failure)
         else:
-            return training_of(forward, model, options)
+            graph = training_of(forward, model, options)
+            names = {node.name for node in graph.trainable} if options.train else model.trained
+            with _isolated():
+                copies = _copied(module), _several(given)
+                check_stops(module, *copies, names & model.trained, read, where)
+            return graph
     if refusals:
         raise min(refusals, key=lambda refusal: refusal.problems)
     raise failures[0]
@@ -80,6 +87,11 @@ def _check_modules(module: Any, where: str) -> None:
         (nn.modules.batchnorm._BatchNorm, "momentum=None", lambda it: it.momentum is None),
         (nn.AvgPool2d, "divisor_override", lambda it: it.divisor_override is not None),
         (nn.Softplus, "a threshold below 20", lambda it: it.threshold < 20),
+        (
+            nn.modules.instancenorm._InstanceNorm,
+            "track_running_stats=True in training mode",
+            lambda it: it.track_running_stats and it.training,
+        ),
     )
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Embedding) and (layer.max_norm or layer.scale_grad_by_freq):
@@ -116,11 +128,6 @@ def _input(given: Any, where: str) -> Any:
     return given
 
 
-def _tensors(module: Any) -> Iterator[tuple[str, Any]]:
-    yield from module.named_parameters(remove_duplicate=False)
-    yield from module.named_buffers(remove_duplicate=False)
-
-
 def _exported(
     export: Callable[[Any, Any, list[str]], bytes], module: Any, given: Any, where: str
 ) -> OnnxModel:
@@ -128,7 +135,7 @@ def _exported(
     try:
         with _isolated():
             data = export(_copied(module), given, _input_names(module, len(given)))
-            values = {name: tensor.detach().cpu().numpy() for name, tensor in _tensors(module)}
+            values = {name: tensor.detach().cpu().numpy() for name, tensor in tensors_of(module)}
             weights = dict(module.named_parameters(remove_duplicate=False))
     except Exception as error:  # the module itself runs here, and can raise any error
         raise _NotExported(
@@ -165,7 +172,7 @@ def _check_runs(module: Any, given: Any, where: str) -> None:
     call = "copy.deepcopy(module).cpu()"
     try:
         with _isolated():
-            lazy = [name for name, one in _tensors(module) if torch.nn.parameter.is_lazy(one)]
+            lazy = [name for name, one in tensors_of(module) if torch.nn.parameter.is_lazy(one)]
             if not lazy:
                 copied = _copied(module)
                 call = "module(example)"

@@ -1,0 +1,145 @@
+"""Refuse PyTorch modules that stop or change gradients, or change their own tensors in `forward`.
+
+An ONNX file does not state any of this.
+"""
+
+from collections.abc import Iterator, Set
+from functools import partial
+from typing import Any
+
+from ..errors import BadInput
+
+
+def check_stops(
+    module: Any, copied: Any, given: Any, trained: Set[str], read: Set[str], where: str
+) -> None:
+    """Raise BadInput if PyTorch trains the module in another way than its ONNX file states.
+
+    `copied`: a copy of `module`. It runs the inputs `given`, and changes. `trained`: the names of
+    the parameters that are trained. `read`: the names of the tensors that the file reads.
+    """
+    if hooked := next(_hooked(module, trained), None):
+        raise BadInput(
+            f"{where}: {hooked} has a hook that can change gradients, which boards do not call: "
+            "remove the hook"
+        )
+    named = dict(copied.named_parameters(remove_duplicate=False))
+    kept = {id(named[name]) for name in trained}
+    for parameter in copied.parameters():
+        if id(parameter) not in kept:
+            parameter.requires_grad_(False)
+    stop = _stop(copied, given)
+    if changed := next(_changed(module, copied, read), None):
+        raise BadInput(
+            f"{where}: `forward` changes {changed}, which stays the same on boards: do not change "
+            "it in `forward`, or call eval() on its module if that keeps it"
+        )
+    if stop:
+        raise BadInput(
+            f"{where}: `forward` {stop}, which an ONNX file does not state: remove this, or call "
+            "requires_grad_(False) on the modules before it"
+        )
+
+
+def tensors_of(module: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parameters and buffers of a module, each with every name that it has."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
+def _hooked(module: Any, trained: Set[str]) -> Iterator[str]:
+    """Yield what has a hook of gradients: parameters and modules."""
+    for name, one in module.named_parameters(remove_duplicate=False):
+        if name in trained and (one._backward_hooks or one._post_accumulate_grad_hooks):
+            yield name
+    for name, part in module.named_modules():
+        if part._backward_hooks or part._backward_pre_hooks:
+            yield f"{type(part).__name__} {name}".rstrip()
+
+
+def _changed(module: Any, copied: Any, read: Set[str]) -> Iterator[str]:
+    """Yield the float tensors in `read` that differ, except those of batchnorm."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    parts, after = dict(module.named_modules(remove_duplicate=False)), dict(tensors_of(copied))
+    for name, value in tensors_of(module):
+        owner = parts[name.rpartition(".")[0]]
+        new = after.get(name)
+        is_same = new is not None and new.dtype == value.dtype and value.cpu().equal(new)
+        is_fixed = value.is_floating_point() and not isinstance(owner, _BatchNorm)
+        if name in read and is_fixed and not is_same:
+            yield name
+
+
+def _stop(module: Any, given: Any) -> str:
+    """Run the module, and return how it stops or changes gradients, or an empty text."""
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_map_only
+
+    tensor = torch.Tensor
+    stop = torch.zeros((), requires_grad=True)  # added to each result that has no gradient
+    stopped, hooked = "stops gradients (with detach or no_grad)", "calls register_hook"
+    found: set[str] = set()
+
+    def marked(result: Any) -> Any:
+        if result.requires_grad or not result.is_floating_point():
+            return result
+        found.add(stopped)
+        with torch.enable_grad():
+            return result + stop
+
+    class Marked(torch.overrides.TorchFunctionMode):
+        """Makes each result that has no gradient depend on `stop`."""
+
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            call = partial(function, *args, **(kwargs or {}))
+            given = tree_leaves((args, kwargs))
+            if not any(isinstance(it, tensor) and it.requires_grad for it in given):
+                return call()
+            name = getattr(function, "__name__", "")
+            if name in ("numpy", "__array__", "__deepcopy__"):
+                return function(args[0].detach(), *args[1:], **(kwargs or {}))
+            if name == "register_hook":
+                found.add(hooked)
+            is_data = function == tensor.data.__get__  # type: ignore[attr-defined]
+            if is_data or name in ("detach", "detach_") or not torch.is_grad_enabled():
+                return tree_map_only(tensor, marked, call())
+            return call()
+
+    try:
+        with Marked():
+            outputs = module(*given)
+    except Exception:  # noqa: BLE001 - of the module, for example because a result has a gradient
+        return min(found, default="")
+    outputs = [it for it in tree_leaves(outputs) if isinstance(it, tensor)]
+    for output in outputs:
+        leaves, functions = _sources(output)
+        # A loss of an output that depends on no parameter is of no use, unless it is the only one.
+        if id(stop) in leaves and (len(leaves) > 1 or len(outputs) == 1):
+            return stopped
+        if functions:
+            return f"calls {min(functions)}, a torch.autograd.Function with a backward of its own"
+    return hooked if hooked in found else ""
+
+
+def _sources(output: Any) -> tuple[set[int], set[str]]:
+    """Return the ids of the leaves from which PyTorch computes an output, and its own Functions."""
+    from torch.autograd.function import BackwardCFunction
+
+    leaves, functions = {id(output)} if output.is_leaf else set(), set()
+    steps, done = [output.grad_fn], {None}
+    while steps:
+        step = steps.pop()
+        if step in done:
+            continue
+        done.add(step)
+        if isinstance(step, BackwardCFunction):
+            kind = step._forward_cls  # type: ignore[attr-defined]
+            if not kind.__module__.startswith("torch."):
+                functions.add(kind.__name__)
+        if hasattr(step, "variable"):
+            leaves.add(id(step.variable))
+        steps += [before for before, _ in step.next_functions]
+    return leaves, functions

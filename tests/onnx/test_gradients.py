@@ -1,0 +1,165 @@
+"""PyTorch modules whose gradients or tensors change in ways that no ONNX file states."""
+
+from typing import Any
+
+import poet_host as poet
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+X = torch.linspace(-1, 1, 24).reshape(4, 6)
+
+
+class Plain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone, self.head = nn.Sequential(nn.Linear(6, 6), nn.ReLU()), nn.Linear(6, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.head(self.between(self.backbone(x)))
+        return y
+
+    def between(self, x: Tensor) -> Tensor:
+        return x
+
+
+class WithoutGradients(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            x = self.backbone(x)
+        y: Tensor = self.head(x)
+        return y
+
+
+class Detached(Plain):
+    def between(self, x: Tensor) -> Tensor:
+        return x.detach()
+
+
+class Product(Plain):
+    def between(self, x: Tensor) -> Tensor:
+        return x * x.detach()
+
+
+class DataOfWeight(Plain):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(self.backbone(x), self.head.weight.data)
+
+
+class Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: Tensor) -> Tensor:
+        return given[0] * 1
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return -gradients[0]
+
+
+class Reversed(Plain):
+    def between(self, x: Tensor) -> Tensor:
+        y: Tensor = Reverse.apply(x)
+        return y
+
+
+class HookOfTensor(Plain):
+    def between(self, x: Tensor) -> Tensor:
+        x.register_hook(lambda gradient: gradient * 0)
+        return x
+
+
+class HookOfParameter(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head.weight.register_hook(lambda gradient: gradient * 0)
+
+
+class HookOfModule(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head.register_full_backward_hook(lambda module, before, after: None)
+
+
+STOPS = {
+    WithoutGradients: "no_grad", Detached: "detach", Product: "detach", DataOfWeight: "detach",
+    Reversed: "Reverse", HookOfTensor: "register_hook", HookOfParameter: "head.weight",
+    HookOfModule: "Linear head",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", STOPS)
+def test_a_stopped_or_changed_gradient_is_refused(kind: type[Plain]) -> None:
+    with pytest.raises(poet.BadInput, match=f"model {kind.__name__}: .*{STOPS[kind]}"):
+        poet.load(kind(), X)
+
+
+@pytest.mark.parametrize("kind", [WithoutGradients, Detached, Product, Reversed])
+def test_a_stop_after_frozen_parameters_changes_nothing(kind: type[Plain]) -> None:
+    module = kind()
+    poet.load(module, X, train="head.*")
+    assert all(it.requires_grad for it in module.parameters())
+    module.backbone.requires_grad_(False)
+    poet.load(module, X)
+
+
+class Harmless(Plain):
+    """Stops gradients, but has them all: a shape, a mask, and an output that no loss reads."""
+
+    def forward(self, x: Tensor) -> Any:
+        x = self.backbone(x)
+        with torch.no_grad():
+            mask = (x > 0).float()
+        return self.head(x * mask)[:, : x.detach().numpy().shape[1]], x.detach()
+
+
+def test_a_stop_that_no_trained_gradient_passes_changes_nothing() -> None:
+    poet.load(Harmless(), X, loss="output1=mse")
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Sequential(nn.BatchNorm1d(6), nn.Dropout(0.5)),
+        parametrizations.weight_norm(nn.Linear(6, 6)),
+        parametrizations.spectral_norm(nn.Linear(6, 6)).eval(),
+        nn.Sequential(*[nn.Linear(6, 6)] * 2),
+    ],
+)  # fmt: skip
+def test_layers_that_renew_no_tensor_in_training_are_loaded(layer: nn.Module) -> None:
+    poet.load(nn.Sequential(nn.Linear(6, 6), layer, nn.Linear(6, 2)), X)
+
+
+class Average(nn.Module):
+    """Subtracts an average that it keeps itself."""
+
+    mean: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean.mul_(0.5).add_(x.detach().mean(0), alpha=0.5)
+        return x - self.mean
+
+
+class Clamped(Plain):
+    def between(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.head.weight.clamp_(-0.1, 0.1)
+        return x
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [
+        (Average(), "1.mean"), (Clamped(), "1.head.weight"),
+        (nn.utils.spectral_norm(nn.Linear(6, 6)), "1.weight_[uv]"),
+        (parametrizations.spectral_norm(nn.Linear(6, 6)), "1.parametrizations.weight.0._[uv]"),
+    ],
+)  # fmt: skip
+def test_a_tensor_that_forward_changes_is_refused(layer: nn.Module, name: str) -> None:
+    with pytest.raises(poet.BadInput, match=f"changes {name}"):
+        poet.load(nn.Sequential(nn.Linear(6, 6), layer), X, loss="mse")

@@ -135,7 +135,7 @@ def test_options_that_change_the_training_are_refused(option: dict[str, Any]) ->
     "layer",
     [
         nn.BatchNorm1d(2, momentum=None), nn.Softplus(3, threshold=1),
-        nn.AvgPool2d(2, divisor_override=3),
+        nn.AvgPool2d(2, divisor_override=3), nn.LSTM(4, 3, proj_size=2),
         nn.InstanceNorm1d(4, track_running_stats=True),
     ],
 )  # fmt: skip

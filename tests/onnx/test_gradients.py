@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import poet_host as poet
 import pytest
 import torch
+from poet_host.graph.graph import Graph
+from poet_host.graph.weights import start_values
+from poet_host.reference.step import run_step
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
@@ -163,3 +167,22 @@ class Clamped(Plain):
 def test_a_tensor_that_forward_changes_is_refused(layer: nn.Module, name: str) -> None:
     with pytest.raises(poet.BadInput, match=f"changes {name}"):
         poet.load(nn.Sequential(nn.Linear(6, 6), layer), X, loss="mse")
+
+
+class Twice(nn.Linear):
+    def forward(self, input: Tensor) -> Any:
+        x = super().forward(input)
+        return x, x
+
+
+def test_a_tensor_that_is_returned_twice_has_two_losses() -> None:
+    module = Twice(6, 3)
+    y = np.array([0, 1, 2, 0], np.int32)
+    graph = poet.load(
+        module, X, batch=4, loss="output1=cross-entropy output2=cross-entropy:weight=0.5"
+    )
+    assert isinstance(graph, Graph)
+    given = {graph.data: X.numpy(), graph.label: np.stack([y, y], 1)}
+    found = run_step(graph, {**start_values(graph, 0), **given}, 1)
+    loss = nn.functional.cross_entropy(module(X)[0], torch.tensor(y).long()).item()
+    np.testing.assert_allclose(found[graph.loss], 1.5 * loss, rtol=1e-5)

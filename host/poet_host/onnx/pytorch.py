@@ -87,6 +87,7 @@ def _check_modules(module: Any, where: str) -> None:
         (nn.modules.batchnorm._BatchNorm, "momentum=None", lambda it: it.momentum is None),
         (nn.AvgPool2d, "divisor_override", lambda it: it.divisor_override is not None),
         (nn.Softplus, "a threshold below 20", lambda it: it.threshold < 20),
+        (nn.LSTM, "proj_size", lambda it: it.proj_size > 0),
         (
             nn.modules.instancenorm._InstanceNorm,
             "track_running_stats=True in training mode",
@@ -156,6 +157,12 @@ def _exported(
 def _with_output_names(proto: Any) -> Any:
     """Name several outputs output1, output2, ... instead of by the exporter's numbers."""
     if len(proto.graph.output) > 1:
+        seen: set[str] = set()
+        for i, value in enumerate(proto.graph.output, 1):
+            if value.name in seen:  # a tensor that the module returns more than once
+                name, value.name = value.name, f"{value.name}/output{i}"
+                proto.graph.node.add(op_type="Identity", input=[name], output=[value.name])
+            seen.add(value.name)
         names = {value.name: f"output{i}" for i, value in enumerate(proto.graph.output, 1)}
         for value in proto.graph.output:
             value.name = names[value.name]

@@ -7,7 +7,7 @@ import poet_host as poet
 import pytest
 import torch
 from poet_host.graph.graph import Graph
-from poet_host.graph.weights import start_values
+from poet_host.graph.weights import from_named, start_values
 from poet_host.reference.step import run_step
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
@@ -186,3 +186,16 @@ def test_a_tensor_that_is_returned_twice_has_two_losses() -> None:
     found = run_step(graph, {**start_values(graph, 0), **given}, 1)
     loss = nn.functional.cross_entropy(module(X)[0], torch.tensor(y).long()).item()
     np.testing.assert_allclose(found[graph.loss], 1.5 * loss, rtol=1e-5)
+
+
+def test_weights_of_pytorch_may_hold_a_tied_tensor_under_each_name() -> None:
+    module = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6))
+    module[2].weight = module[0].weight
+    graph = poet.load(module, X, loss="mse")
+    assert isinstance(graph, Graph)
+    state = {name: value.numpy() for name, value in module.state_dict().items()}
+    values = from_named(graph, state)
+    assert all((values[name] == state[name]).all() for name in values)
+    for other in (state["2.weight"] + 1, np.zeros_like(state["2.weight"])):
+        with pytest.raises(poet.BadInput, match=r"2\.weight"):
+            from_named(graph, state | {"2.weight": other})

@@ -216,7 +216,8 @@ def from_named(graph: Graph, named: Mapping[str, Array]) -> dict[str, Array]:
 
     If the file has no optimiser states of this graph, all of them start at zero. States of other
     optimisers are ignored. Constants keep their first values, and anchors those of their
-    parameters. If the file has no adapters, the result has none either.
+    parameters. If the file has no adapters, the result has none either. A file of PyTorch may have
+    a tied tensor several times: a copy of a tensor of this graph is ignored.
     Raises BadInput for a tensor that is missing, unknown, of another shape or type, or not finite.
     """
     nodes = weight_nodes(graph)
@@ -233,7 +234,9 @@ def from_named(graph: Graph, named: Mapping[str, Array]) -> dict[str, Array]:
     extra = sorted(
         name
         for name in named.keys() - known - unread
-        if not name.startswith(_STATES) and not name.endswith(_COUNTER)
+        if not name.startswith(_STATES)
+        and not name.endswith(_COUNTER)
+        and not any(_is_copy(named[name], named.get(other)) for other in known)
     )
     if extra:
         raise BadInput(
@@ -254,6 +257,11 @@ def from_named(graph: Graph, named: Mapping[str, Array]) -> dict[str, Array]:
             for node, source in sources
         }
     )
+
+
+def _is_copy(one: Array, other: Array | None) -> bool:
+    """Return True for equal tensors. Tensors of one value are not copies: they say too little."""
+    return other is not None and np.array_equal(one, other) and len(np.unique(one)) > 1
 
 
 def _part(graph: Graph, name: str, named: Mapping[str, Array], shape: tuple[int, ...]) -> Array:

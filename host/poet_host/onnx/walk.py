@@ -129,7 +129,7 @@ class Walk:
         of_parameters = isinstance(given, Constant) and (
             self.context.may_be_trained(given) or node.input(0) in self.context.derived
         )
-        return is_active and not of_parameters
+        return bool(is_active and not of_parameters)
 
     def _unfold(self, name: str) -> Value:
         """Return the tensor `name`, which the file computes from parameters, as layers compute it.

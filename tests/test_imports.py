@@ -29,19 +29,19 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 4614, "reference": 1311, "onnx": 5011, "device": 1475, "firmware_build": 1567,
-    "sim": 1565, "profile": 1077, "packing": 378, "plan": 3777, "stream": 2070, "solver": 6569,
-    "baselines": 1906, "schedule": 2837, "data": 1892, "card": 1934, "run": 2080, "check": 829,
-    "view": 1421, "compare": 470, "package": 1315, "api": 2415, "cli": 3656,
+    "graph": 4650, "reference": 1311, "onnx": 5230, "device": 1477, "firmware_build": 1567,
+    "sim": 1616, "profile": 1087, "packing": 378, "plan": 3781, "stream": 2070, "solver": 6646,
+    "baselines": 1928, "schedule": 2861, "data": 1908, "card": 1981, "run": 2086, "check": 829,
+    "view": 1429, "compare": 470, "package": 1390, "api": 2446, "cli": 3687,
 }  # fmt: skip
-ROOT_LINES = 1556  # of the modules that belong to no room
+ROOT_LINES = 1576  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2345, "firmware/src": 10537, "firmware/kernels": 9086,
+    "firmware/include": 2353, "firmware/src": 10598, "firmware/kernels": 9087,
     "firmware/port": 6531,
     "host/poet_host/sim/chip": 10685, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 9482, "examples": 1926, "tests": 70059,
+    "bench": 9482, "examples": 1926, "tests": 71504,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

@@ -52,11 +52,12 @@ def read_media(
         raise BadInput(f"{where}: the folder has images and sounds: use a folder for each")
     read = (_sounds if kinds.pop() else _images)(where, graph, sample_rate_hz)
     folders = {folder.name: folder for folder in _folders(path)}
-    held = [name for name in _HELD_OUT if folders.keys() == {"train", name}]
-    halves = {"": path / "train", "_test": path / held[0]} if held else {"": path}
-    if "train" in folders and len(parts := [name for name in _HELD_OUT if name in folders]) > 1:
+    held = [name for name in _HELD_OUT if name in folders]
+    is_split = bool(held) and folders.keys() == {"train", *held}
+    halves = {"": path / "train", "_test": path / held[0]} if is_split else {"": path}
+    if "train" in folders and len(held) > 1:
         raise BadInput(
-            f"{where}: the folder has train, {' and '.join(parts)}: samples are held out in one "
+            f"{where}: the folder has train, {' and '.join(held)}: samples are held out in one "
             "folder only, so move the others out of it"
         )
     if not labels or learns_samples(graph):

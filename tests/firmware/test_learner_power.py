@@ -334,6 +334,14 @@ def test_a_sample_that_is_taught_between_two_writes_loses_no_block(kind: Kind, u
     assert learner.weights()[stored(kind)[0]] == content
 
 
+def check_that_it_must_be_written_again(learner: Learner, kind: Kind, content: bytes) -> None:
+    with pytest.raises(Refused, match="out_of_order"):
+        learner.call("adopt")
+    learner.write(0, content)
+    learner.call("adopt")
+    assert learner.weights()[stored(kind)[0]] == content
+
+
 @pytest.mark.parametrize(("kind", "unit"), WIDE)
 def test_a_tensor_is_written_again_after_an_access_failed(kind: Kind, unit: int) -> None:
     failures = 0
@@ -347,11 +355,7 @@ def test_a_tensor_is_written_again_after_an_access_failed(kind: Kind, unit: int)
             failures += 1
         with pytest.raises(Refused, match="out_of_order"):
             learner.write(0, content[BLOCK:], BLOCK)
-        with pytest.raises(Refused, match="out_of_order"):
-            learner.call("adopt")
-        learner.write(0, content)
-        learner.call("adopt")
-        assert learner.weights()[stored(kind)[0]] == content
+        check_that_it_must_be_written_again(learner, kind, content)
     assert failures > 1
 
 
@@ -362,11 +366,7 @@ def test_a_tensor_that_the_storage_lost_is_not_adopted(kind: Kind, unit: int) ->
         learner.device.lose_at = learner.device.changes + lost
         with pytest.raises(StorageFailed):
             learner.write(0, content[BLOCK:], BLOCK)
-        with pytest.raises(Refused, match="out_of_order"):
-            learner.call("adopt")
-        learner.write(0, content)
-        learner.call("adopt")
-        assert learner.weights()[stored(kind)[0]] == content
+        check_that_it_must_be_written_again(learner, kind, content)
 
 
 CHANGES: dict[str, Callable[[Learner], object]] = {

@@ -56,7 +56,7 @@ def fused(
     nodes: tuple[OnnxNode, ...],
     constants: Constants,
     shapes: Mapping[str, Shape],
-    trained: frozenset[str] = frozenset(),
+    trained: frozenset[str],
 ) -> tuple[OnnxNode, ...]:
     """Return the nodes. If some nodes together compute a known function, fuse them.
 

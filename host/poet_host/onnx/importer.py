@@ -21,7 +21,7 @@ from ..graph.onnx_file import onnx_package
 from ..graph.training_options import DEFAULTS, TrainingOptions
 from .context import Context
 from .model import FROZEN, TRAINED, OnnxInput, OnnxModel, OnnxNode, needed_for, read_file
-from .names import legal_name
+from .names import RESERVED, legal_name
 from .operators import RULES
 from .recurrent import RECURRENT_RULES
 from .returning import with_returning
@@ -79,7 +79,7 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     model.inputs = [replace(it, shape=s) for it, s in zip(model.inputs, shapes, strict=True)]
     dropped = {name: _drop_activation(model, name, loss) for name, loss in losses.items()}
     model.nodes = needed_for(model.outputs.values(), model.nodes)
-    taken = {"data", "label", "loss", "y", "x_test", "y_test"}  # arrays of data
+    taken = {*RESERVED, "y"}
     parts = tuple(
         _part(model, given, taken, shape) for given, shape in zip(model.inputs, shapes, strict=True)
     )

@@ -16,7 +16,7 @@ from .. import files
 from ..errors import BadInput, reason
 from ..graph.onnx_file import onnx_errors, onnx_package, parse
 from ..graph.weights import Array
-from .names import legal_name, module_of, restore
+from .names import RESERVED, legal_name, module_of, restore
 
 OLDEST_OPSET = 11
 TRAINED, FROZEN = "poet_host.trained", "poet_host.frozen"  # metadata: names, one a line
@@ -75,7 +75,7 @@ class OnnxModel:
         outputs = [value.name for value in graph.output]
         if not outputs:
             raise BadInput(f"{where}: the model has no output: export the model again")
-        taken = {"data", "label", "loss", "x", "x_test", "y_test"}  # arrays of data
+        taken = {*RESERVED, "x"}
         # The tensors that the losses read, by names of outputs.
         self.outputs = {legal_name(name, "output", taken): name for name in outputs}
         # The nodes that the outputs need, in topological order.

@@ -98,6 +98,10 @@ def free_name(name: str, taken: set[str]) -> str:
     return found
 
 
+# Names of a graph's own nodes, and of arrays of data that hold samples out.
+RESERVED = frozenset({"data", "label", "loss", "x_test", "y_test"})
+
+
 def legal_name(name: str, default: str, taken: set[str]) -> str:
     """Return a name that a node of a graph can have, for an input or output. Add it to `taken`."""
     return free_name(re.sub(r"[^\w.-]+", "-", name).lstrip("-.") or default, taken)

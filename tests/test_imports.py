@@ -29,9 +29,9 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 4650, "reference": 1311, "onnx": 5230, "device": 1477, "firmware_build": 1567,
+    "graph": 4650, "reference": 1311, "onnx": 5234, "device": 1477, "firmware_build": 1567,
     "sim": 1616, "profile": 1087, "packing": 378, "plan": 3781, "stream": 2070, "solver": 6646,
-    "baselines": 1928, "schedule": 2861, "data": 1908, "card": 1981, "run": 2086, "check": 829,
+    "baselines": 1928, "schedule": 2861, "data": 1909, "card": 1981, "run": 2086, "check": 829,
     "view": 1429, "compare": 470, "package": 1390, "api": 2446, "cli": 3687,
 }  # fmt: skip
 ROOT_LINES = 1576  # of the modules that belong to no room

@@ -91,7 +91,12 @@ uint32_t native_storage_blocks(void *context) {
   (void)context;
   if (lane.file < 0) {
     lane.file = open(lane.path, O_RDWR | O_CLOEXEC);
-    if (lane.file < 0 || flock(lane.file, LOCK_EX | LOCK_NB)) {
+    if (lane.file < 0) {
+      return 0;
+    }
+    if (flock(lane.file, LOCK_EX | LOCK_NB)) {
+      close(lane.file);
+      lane.file = -1; /* the next mount tries to lock it again */
       return 0;
     }
   }

@@ -19,13 +19,13 @@ import pickle
 import select
 import sys
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 from ..errors import PoetError
 from .pty_port import PtyPort, UsbPtyPort
 from .running import POWER_CUT_CODE
 from .scene import Scene
-from .simulated_chip import METER, SimulatedChip
+from .simulated_chip import METER, Meter, SimulatedChip
 
 SLICE_TICKS = 2_000_000
 TALKING_TICKS = 100_000  # ticks per run of the chip while host and busy program exchange bytes
@@ -33,6 +33,11 @@ LONGEST_REPLY_BYTES = 4096
 REQUESTS_BYTES = 1 << 16  # what a pipe holds: always whole lines, since they are short
 STARTED_S = 2.5  # simulated time after which the program counts as started
 FAULT_CODE = 70
+# Fields of a Meter that the chip counts from its latest reset. The card and the sensor count on.
+_FROM_RESET = (
+    "ticks", "cycles", "instructions", "asleep_ticks", "exceptions", "flash_erases",
+    "flash_writes", "flash_busy_ticks",
+)  # fmt: skip
 
 
 class Process:
@@ -48,7 +53,7 @@ class Process:
         led: int,
     ) -> None:
         self.chip, self.scene, self.led = chip(), scene, led
-        self.earlier_s = 0.0  # time before the latest reset
+        self.earlier = dict.fromkeys(_FROM_RESET, 0)  # counted before the latest reset
         self.shared = mmap.mmap(meter, METER.size)
         self.pty = UsbPtyPort() if usb else PtyPort()
         self.line = self.pty.line if isinstance(self.pty, UsbPtyPort) else None
@@ -115,12 +120,17 @@ class Process:
     def started(self) -> bool:
         return self.chip.meter.time_us > STARTED_S * 1e6
 
+    def meter(self) -> Meter:
+        """Return the times and numbers of events since the board's start."""
+        now = self.chip.meter
+        return replace(now, **{key: getattr(now, key) + n for key, n in self.earlier.items()})
+
     def left_ticks(self) -> int:
         """Return the ticks until the end of the run; 0 at the end."""
         if self.scene is None or self.scene.until_s is None:
             return SLICE_TICKS
-        meter = self.chip.meter
-        left_s = self.scene.until_s - self.earlier_s - meter.time_us / 1e6
+        meter = self.meter()
+        left_s = self.scene.until_s - meter.time_us / 1e6
         return max(0, round(left_s * meter.tick_hz))
 
     def announce(self) -> None:
@@ -135,7 +145,7 @@ class Process:
         while left := self.left_ticks():
             most = TALKING_TICKS if self.talking or self.output else SLICE_TICKS
             result = self.chip.run(min(most, left))
-            self.shared[:] = METER.pack(*astuple(self.chip.meter))
+            self.shared[:] = METER.pack(*astuple(self.meter()))
             for time_s, is_on in self.chip.led_changes() if self.scene else ():
                 text = f"{time_s:.6f} s LED {'on' if is_on else 'off'}\n"
                 os.write(self.led, text.encode())
@@ -147,7 +157,8 @@ class Process:
             elif result == "slice":
                 self.listen(asleep=False)
             elif result == "reset":
-                self.earlier_s += self.chip.meter.time_us / 1e6
+                meter = self.meter()
+                self.earlier = {key: getattr(meter, key) for key in _FROM_RESET}
                 self.chip.reset()
             elif result == "power cut":
                 return POWER_CUT_CODE

@@ -102,7 +102,7 @@ class Meter:
     flash_erases: int  # of the chip's own flash
     flash_writes: int
     flash_busy_ticks: int  # time in which an erase or a write stalled the chip
-    stack_free_bytes: int  # the minimum so far
+    stack_free_bytes: int  # the minimum since the latest reset
     sensor_nj: int  # energy of the sensor
     tick_hz: int
 

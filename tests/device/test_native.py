@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from poet_host import isa
 from poet_host.device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Device, connect
-from poet_host.errors import BoardError, LinkBroken, NoDevice
+from poet_host.errors import BoardError, LinkBroken, NoDevice, PoetError
 from poet_host.schedule.decode import Wait, decode
 from poet_host.sim import start_board
-from poet_host.sim.native import NativeBoard
+from poet_host.sim.native import NativeBoard, create_storage, unused_storage
 from support import toy
 from support.bad_line import DAMAGES, BadLine
 from support.toy_boards import prepare, run_step
@@ -151,6 +151,15 @@ def test_two_programs_do_not_share_a_board(native: NativeBoard, device: Device) 
         connect(native.port)
 
 
+def test_a_card_that_appears_later_belongs_to_one_board(tmp_path: Path) -> None:
+    path = tmp_path / "card.img"
+    with NativeBoard(path) as first, NativeBoard(path) as second:
+        create_storage(path, 64 << 20)
+        with connect(first.port) as device, connect(second.port) as other:
+            for board, has_blocks in ((device, True), (other, False), (other, False)):
+                assert bool(board.hello().storage_blocks) == has_blocks
+
+
 def test_probes_count_ticks(device: Device) -> None:
     op = isa.pack_op(
         isa.by_name("KERNEL")["relu"].code, 0, [0], 1, None, {"n": 1, "c": 64, "h": 1, "w": 1}
@@ -187,3 +196,22 @@ def test_an_image_gets_its_name_when_it_is_complete(
     start_board.prepare_storage(path, 64 << 20)
     assert path.stat().st_size == 64 << 20
     assert [item.name for item in tmp_path.iterdir()] == ["card.img"]
+
+
+def test_an_image_is_locked_until_another_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "card.img"
+    path.write_bytes(bytes(1 << 20))
+    rename, renamed = Path.replace, []
+
+    def locked_rename(new: Path, to: Path) -> Path:
+        with pytest.raises(PoetError, match="another board uses"), unused_storage(path):
+            pass
+        renamed.append(to)
+        return rename(new, to)
+
+    monkeypatch.setattr(Path, "replace", locked_rename)
+    with start_board.new_storage(path, None):
+        pass
+    assert renamed == [path]

@@ -212,10 +212,10 @@ def new_storage(
         )
     try:
         with ExitStack() as stack:
-            image = stack.enter_context(replacement(path))
             is_copy = lay_out is None and size_bytes is None
-            if is_copy or path.exists():
-                before = stack.enter_context(unused_storage(path))
+            if (is_copy or path.exists()) and not path.is_dir():
+                before = stack.enter_context(unused_storage(path))  # until after the renaming
+            image = stack.enter_context(replacement(path))
             if lay_out:
                 lay_out(image)
             elif size_bytes is not None:

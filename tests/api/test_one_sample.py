@@ -65,6 +65,31 @@ def test_an_inference_takes_one_sample(module: nn.Module, loss: str) -> None:
     assert np.array_equal(found.outputs, logits(graph, values, x))
 
 
+class Mixing(nn.Module):
+    """Each output depends on all samples of the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.fc(x - x.mean(0, keepdim=True))
+        return found
+
+
+def test_a_model_that_mixes_samples_has_the_outputs_of_its_batches(tmp_path: Path) -> None:
+    graph: Any = poet.load(Mixing(), torch.zeros(1, FEATURES), batch=4)
+    schedule = runs.schedule(graph)
+    assert schedule.needed_forward().graph.batch == 4
+    x = np.random.default_rng(0).standard_normal((6, FEATURES)).astype(np.float32)
+    values = start_values(graph, 1)
+    with runs.board(schedule) as board:
+        found = poet.predict(schedule, x, weights=values, connection=board)
+    assert np.array_equal(found.outputs, logits(graph, values, x))
+    with pytest.raises(poet.BadInput, match="mixes the samples"):
+        poet.write_package(schedule, tmp_path / "mixing", name="mixing")
+
+
 def test_without_a_card_an_inference_reads_none_if_steps_have_slices() -> None:
     graph: Any = poet.load("lenet-digits")
     profile = estimate_profile(api.load_board("mkr1000"))

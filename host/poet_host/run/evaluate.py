@@ -161,7 +161,7 @@ def answers(
         _load(device, forward, weights, committed)
         for start in range(0, len(x), batch):
             some = x[start : start + batch]
-            filled = np.concatenate([some, np.repeat(some[:1], batch - len(some), axis=0)])
+            filled = np.concatenate([some, np.repeat(some[-1:], batch - len(some), axis=0)])
             device.write(TENSOR, numbers[graph.data], data.in_order(filled.tobytes()))
             ticks += device.step(start).ticks
             found = np.frombuffer(answer.row_major(device.probe_read(at, answer.size_bytes)), "<f4")

@@ -4,6 +4,7 @@ import json
 import math
 from collections import namedtuple
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,13 +15,14 @@ import poet_host as poet
 import pytest
 from poet_host import api
 from poet_host.data.fitted import FittedData, fit
-from poet_host.errors import BadInput, BoardError, LinkBroken
-from poet_host.graph.weights import start_values
+from poet_host.errors import BadInput, BoardError, LinkBroken, PoetWarning
+from poet_host.graph.weights import Weights, check_continued, start_values
 from poet_host.profile.profile import board_power
 from poet_host.run.energy import energy_uj, mean_energy_uj, planned_part
 from poet_host.run.run import Commit, Run, Step, Traced, weights_sha256
 from poet_host.run.trace import KEPT, Trace
 from poet_host.run.train import Diverged, Training, train
+from poet_host.schedule.schedule import Schedule
 from support import whole_runs as runs
 from support.lanes_example import run_of
 
@@ -183,6 +185,47 @@ def test_training_starts_with_the_given_weights() -> None:
     given = runs.train(runs.small(), steps=2, weights=start)
     assert runs.same(given, runs.train(runs.small(), steps=2, weights=start, seed=0))
     assert not runs.same(given, straight(2))
+
+
+@cache
+def pulled() -> Schedule:
+    return runs.schedule(api.load("resnet-digits", momentum=0.9, proximal=0.5))
+
+
+def from_file(path: Path, run: Run) -> Weights:
+    graph = pulled().graph
+    poet.save_weights(path, graph, run.weights, run.last_step)
+    return poet.load_weights(path, graph)
+
+
+def test_a_new_run_begins_with_a_new_optimiser() -> None:
+    """States of the optimiser and starting weights of the run before play no part."""
+    first = runs.train(pulled(), steps=2).weights
+    plain = {name: value for name, value in first.items() if ":" not in name}
+    runs_of = [runs.train(pulled(), steps=2, weights=given) for given in (first, plain)]
+    assert runs.same(*runs_of)
+    for name, value in plain.items():
+        if f"{name}:anchor" in first:
+            assert np.array_equal(runs_of[0].weights[f"{name}:anchor"], value)
+
+
+def test_weights_with_all_states_continue_as_one_run(tmp_path: Path) -> None:
+    first = runs.train(pulled(), steps=2)
+    more = runs.train(pulled(), steps=4, weights=first.weights, first_step=2)
+    assert runs.same(more, runs.train(pulled(), steps=4))
+    weights = from_file(tmp_path / "w.safetensors", first)  # which has no starting weights
+    with pytest.raises(BadInput, match="--proximal"):
+        runs.train(pulled(), steps=4, weights=weights, first_step=2)
+
+
+def test_adam_without_its_averages_warns() -> None:
+    graph = runs.texts()
+    weights = start_values(graph, 0)
+    check_continued(graph, weights, 0)
+    with pytest.warns(PoetWarning, match="no state of the optimiser"):
+        check_continued(graph, weights, 2)
+    name = next(name for name in weights if name.endswith(":exp_avg"))
+    check_continued(graph, weights | {name: np.ones_like(weights[name])}, 2)
 
 
 def test_frozen_weights_do_not_change() -> None:

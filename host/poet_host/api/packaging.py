@@ -16,7 +16,7 @@ from ..errors import BadInput
 from ..files import write_whole
 from ..graph.weights import Weights, starting_values
 from ..package.folder import load, write
-from ..package.packaged import SLOTS, Packaged, identifier, raw_of, without_states
+from ..package.packaged import SLOTS, Packaged, identifier, raw_of
 from ..package.stored import LearnerStore, lay_out
 from ..package.trace import LAST_STEP, raw_samples, read_trace
 from ..run.train import OnStep
@@ -61,7 +61,7 @@ def write_package(
     path = None if isinstance(schedule, Schedule) else Path(schedule)
     schedule = as_schedule(schedule)
     given = None if weights is None else as_weights(weights, schedule.graph)
-    values = without_states(starting_values(schedule.graph, 0, given))
+    values = starting_values(schedule.graph, 0, given, is_new=True)
     packaged = Packaged(
         identifier(name or (schedule.graph.name if path is None else path.stem)), schedule,
         SavedWeights(values, facts_of_weights(given)), raw_of(raw), samples,

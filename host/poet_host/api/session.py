@@ -19,7 +19,7 @@ from ..device.answers import board_error
 from ..device.device import NOTHING_COMMITTED
 from ..errors import BadInput, PoetWarning
 from ..graph.graph import Graph
-from ..graph.weights import Weights, check_starting_values
+from ..graph.weights import Weights, check_continued, check_starting_values
 from ..profile.profile import board_power
 from ..run.log import Log
 from ..run.run import Run, Step
@@ -129,6 +129,8 @@ def check_training(
     facts = adapted(data, start.facts, is_trained=start.weights is not None).facts
     note_content(schedule, facts)
     check_starting_values(graph, start.weights)
+    if start.weights is not None:
+        check_continued(graph, start.weights, start.first_step)
     if erase_card:
         if isinstance(connection, Connection):
             _check_fits(schedule, connection.device.info)

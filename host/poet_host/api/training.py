@@ -64,8 +64,8 @@ def train(
 
     By default, training starts from the weights in the model's .onnx file, or from random weights
     that `seed` determines. If `weights` are given, it starts from them: they have been trained for
-    `first_step` steps. If `resume` is True, it starts from the weights on the card, which are those
-    after the last complete step.
+    `first_step` steps. If that is 0, the optimiser is new. If `resume` is True, it starts from the
+    weights on the card, which are those after the last complete step.
 
     `shuffle`: whether each epoch visits the samples in a new random order (None: as the data says,
     and shuffled if it does not). `learning_rate` (or `lr`), `momentum` and `weight_decay` replace

@@ -3,13 +3,14 @@
 Files have the names and shapes of PyTorch or of the user's model. source.py converts them.
 """
 
+import warnings
 import zlib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 import numpy as np
 
-from ..errors import BadInput, listed, quoted
+from ..errors import BadInput, PoetWarning, listed, quoted
 from .autodiff import ACCUMULATED, ANCHOR, AVERAGE, MOMENTUM, SQUARE
 from .graph import Graph, Node
 from .lora import added
@@ -55,16 +56,20 @@ def given_values(graph: Graph) -> dict[str, Array]:
     return _starts(graph, [node for node in weight_nodes(graph) if is_given(node)], 0)
 
 
-def starting_values(graph: Graph, seed: int, weights: Weights | None) -> Mapping[str, Array]:
+def starting_values(
+    graph: Graph, seed: int, weights: Weights | None, *, is_new: bool = False
+) -> Mapping[str, Array]:
     """Return the first values of all parameters and states: `weights`, and new values for the rest.
 
-    New anchors have the first values of their parameters.
+    If `is_new` is True, a new run begins: states of the optimiser in `weights` are ignored. New
+    anchors have the first values of their parameters.
     Raises BadInput as `check_starting_values` does.
     """
     _check_weights(graph, weights)
     given = {
         name: np.ascontiguousarray(array, dtype=np.float32)
         for name, array in (weights or {}).items()
+        if not (is_new and ":" in name)
     }
     return {**_anchored({**start_values(graph, seed), **given}), **given}
 
@@ -83,6 +88,34 @@ def check_starting_values(graph: Graph, weights: Weights | None) -> None:
     """
     given_values(graph)
     _check_weights(graph, weights)
+
+
+def check_continued(graph: Graph, weights: Weights, step: int) -> None:
+    """Raise BadInput if a run cannot go on after `step` from `weights`, which it has trained.
+
+    Files do not hold the starting weights of `--proximal`. Issue a PoetWarning if Adam's averages
+    are missing, whose correction is that of `step`.
+    """
+    if step < graph.batches_per_update:  # no weight has changed
+        return
+    ends = [name for name in weights if name.endswith(ANCHOR)]
+    if ends and all(
+        np.array_equal(weights[name], weights.get(name.removesuffix(ANCHOR), ())) for name in ends
+    ):
+        raise BadInput(
+            f"{graph.name} is pulled to its starting weights (--proximal), which files do not "
+            "hold: resume from the card, or begin a new run: omit --resume (in Python, "
+            "`first_step`)"
+        )
+    averages = [node.updates for node in graph if node.op == "average" and node.updates]
+    if averages and not any(np.any(weights.get(name, 0)) for name in averages):
+        warnings.warn(
+            f"the weights were trained for {step:,} steps, but hold no state of the optimiser, so "
+            "the first steps are too large: to begin a new run, omit --resume (in Python, "
+            "`first_step`)",
+            PoetWarning,
+            stacklevel=2,
+        )
 
 
 def _check_weights(graph: Graph, weights: Weights | None) -> None:

@@ -1,7 +1,6 @@
 """A package: a schedule with weights, and how the samples of its learner are kept."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -14,7 +13,6 @@ from ..card.weights import SavedWeights
 from ..data.normalization import NONE, Normalization
 from ..data.shapes import classes_of, learns_samples
 from ..errors import BadInput
-from ..graph.autodiff import ANCHOR
 from ..graph.source import source_of
 from ..graph.weights import Array
 from ..reference.inference import is_own_data
@@ -262,14 +260,6 @@ class Packaged:
             content = schedule.model.tensors[number].in_order(content) if any(content) else b""
             found.append(content)
         return found
-
-
-def without_states(weights: Mapping[str, Array]) -> dict[str, Array]:
-    """Return weights in which the states of optimisers are zero, as a learner begins."""
-    return {
-        name: np.zeros_like(value) if ":" in name and not name.endswith(ANCHOR) else value
-        for name, value in weights.items()
-    }
 
 
 def _check_model(schedule: Schedule, name: str) -> None:

@@ -319,7 +319,8 @@ def prepare_board(
     """
     if not start.resume:
         data = adapted(data, start.facts, is_trained=start.weights is not None)
-        values = starting_values(schedule.graph, start.seed, start.weights)
+        is_new = not start.first_step
+        values = starting_values(schedule.graph, start.seed, start.weights, is_new=is_new)
         _commit(device, schedule, values, start.first_step, data.facts)
         return data, start.first_step
     found = resumed(device, schedule)

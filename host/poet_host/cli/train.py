@@ -269,7 +269,8 @@ def _error(session: Session, run: api.Run, strict_deadline: bool) -> str:
         return f"{session.log.broken}. The weights are saved, but the log is incomplete"
     if session.write_error:
         return f"during training: {session.write_error}"
-    if strict_deadline and run.deadline_missed_steps and run.ended == "done":
+    has_ended = run.ended in ("done", "no_improvement")
+    if strict_deadline and run.deadline_missed_steps and has_ended:
         return (
             f"{run.deadline_missed_steps:,} of {len(run.steps):,} steps took longer than the "
             f"deadline of {_ms(run.deadline_us)}. Solve with a longer --deadline, or profile the "

@@ -228,6 +228,11 @@ def test_adam_without_its_averages_warns() -> None:
     check_continued(graph, weights | {name: np.ones_like(weights[name])}, 2)
 
 
+def test_a_first_step_needs_weights() -> None:
+    with pytest.raises(BadInput, match="first_step"):
+        runs.train(runs.small(), steps=4, first_step=2)
+
+
 def test_frozen_weights_do_not_change() -> None:
     graph = api.load("resnet-digits", train="last:2")
     trained = {node.name for node in graph.trainable}

@@ -75,6 +75,11 @@ class StartingPoint:
                 f"`first_step` ({self.first_step}) is out of range: pass the number of steps that "
                 "the weights were trained for"
             )
+        if self.first_step and self.weights is None:
+            raise BadInput(
+                f"`first_step` ({self.first_step}) is given without `weights`: pass the weights "
+                "that were trained for so many steps, or omit `first_step`"
+            )
         if self.resume and self.weights is not None:
             raise BadInput("a resumed run starts from the weights on the board: omit `weights`")
 

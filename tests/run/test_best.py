@@ -1,5 +1,6 @@
 """Early stopping: a training ends when its held-out samples find no better weights."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,12 @@ def trained(card: Path, best: Path, **options: Any) -> Run:
         return poet.train(schedule(), board, few(), epochs=40, best_weights=best, **options)
 
 
+def in_file(folder: Path) -> Path:
+    data, path = few(), folder / "few.npz"
+    np.savez(path, x=data.x, y=data.y, x_test=data.x_test, y_test=data.y_test)
+    return path
+
+
 def expected_end(losses: list[float], patience: int) -> int:
     """Return the number of the epoch after which training must stop."""
     for epoch in range(patience, len(losses) + 1):
@@ -42,9 +49,8 @@ def test_a_resumed_training_stops_at_the_same_step(
     stop: int, train: Any, card: Path, tmp_path: Path
 ) -> None:
     """`stop`: a step within an epoch, and the end of an epoch that nobody has validated."""
-    data, path = few(), tmp_path / "few.npz"
-    np.savez(path, x=data.x, y=data.y, x_test=data.x_test, y_test=data.y_test)
-    straight = train(schedule(), "--epochs", 40, "--patience", 2, "--json", data=path).json
+    given = ("--epochs", 40, "--patience", 2, "--json")
+    straight = train(schedule(), *given, data=in_file(tmp_path)).json
     losses = [row["loss"] for row in straight["validation"]]
     assert straight["ended"] == "no_improvement"
     assert straight["steps"] == PER_EPOCH * expected_end(losses, 2)
@@ -62,6 +68,25 @@ def test_a_resumed_training_stops_at_the_same_step(
     assert best.read_bytes() == (tmp_path / "w.best.safetensors").read_bytes()
     again = trained(card, best, patience=2, resume=True)
     assert (again.ended, again.steps) == ("no_improvement", ())
+
+
+def test_a_run_from_trained_weights_keeps_better_ones(card: Path, tmp_path: Path) -> None:
+    best = tmp_path / "best.safetensors"
+    first = runs.train(schedule(), few(), storage=card, epochs=2, best_weights=best)
+    kept = best.read_bytes()
+    runs.train(
+        schedule(), few(), storage=card, epochs=3, best_weights=best, learning_rate=30.0,
+        weights=first.weights, first_step=first.last_step,
+    )  # fmt: skip
+    assert best.read_bytes() == kept
+
+
+def test_a_missed_deadline_fails_a_run_that_ends_early(train: Any, tmp_path: Path) -> None:
+    made = schedule()
+    made = replace(made, meta={**made.meta, "plan": {**made.meta["plan"], "deadline_us": 1.0}})
+    given = ("--epochs", 40, "--patience", 1, "--strict-deadline", "--json")
+    result = train(made, *given, data=in_file(tmp_path))
+    assert (result.code, result.json["ended"]) == (1, "no_improvement")
 
 
 def test_accuracy_may_decide(card: Path, tmp_path: Path) -> None:

@@ -99,7 +99,10 @@ def train(
     if patience is not None and best_weights is None:
         raise BadInput("`patience` needs a file for the best weights: pass `best_weights`")
     by = None if best_weights is None else patience_for(task.data, patience)
-    files = Files(best=None if best_weights is None else Path(best_weights), continues=resume)
+    files = Files(
+        best=None if best_weights is None else Path(best_weights),
+        continues=resume or first_step > 0,
+    )
     with training_session(
         task, connection, files, erase_card=erase_card, commit_every=commit_every, patience=by,
         before_moving=before_moving,

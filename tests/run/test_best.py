@@ -81,6 +81,18 @@ def test_a_run_from_trained_weights_keeps_better_ones(card: Path, tmp_path: Path
     assert best.read_bytes() == kept
 
 
+def test_best_weights_of_another_run_are_not_those_of_this_run(card: Path, tmp_path: Path) -> None:
+    """Those of a later step do not count, and a new run removes those that it finds."""
+    best, made = tmp_path / "best.safetensors", schedule()
+    runs.train(made, few(), epochs=3, best_weights=best)
+    poet.save_weights(best, made.graph, poet.load_weights(best, made.graph), 999)
+    runs.train(made, few(), storage=card, steps=5)
+    runs.train(made, few(), storage=card, epochs=3, resume=True, best_weights=best)
+    assert poet.step_of_weights(best) in (6, 9)
+    runs.train(made, few(), steps=2, best_weights=best)
+    assert not best.exists()
+
+
 def test_a_missed_deadline_fails_a_run_that_ends_early(train: Any, tmp_path: Path) -> None:
     made = schedule()
     made = replace(made, meta={**made.meta, "plan": {**made.meta["plan"], "deadline_us": 1.0}})

@@ -83,7 +83,7 @@ def train(
     After each epoch, this computer validates the weights with the held-out samples, and keeps those
     with the lowest loss in the file `best_weights`. With `patience`, a number of epochs, training
     ends after so many epochs without better weights. "5:accuracy" compares accuracies instead. A
-    resumed training continues with the weights in that file.
+    resumed training continues with the weights in that file; a new one deletes an older file.
 
     Raises BadInput if the data or the weights do not fit, or if weights on the card would be lost;
     Diverged if the loss or a parameter is not finite; LinkBroken if the board no longer answers.

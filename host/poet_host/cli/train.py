@@ -46,7 +46,7 @@ class TrainOptions:
         does.
     --validate  After each epoch, compute loss and accuracy of the held-out samples on this
         computer. Keep the weights with the lowest loss in NAME.best.safetensors if --save-weights
-        is NAME.safetensors.
+        is NAME.safetensors. A new run deletes an older file of this name.
     --patience N[:accuracy]  Validate after each epoch, as --validate does, and stop after N epochs
         in a row without a lower loss of the held-out samples. With N:accuracy, compare their
         accuracy instead. [default: train until the end]

@@ -1,6 +1,7 @@
 """What a training does after each step: log, report, validate and save weights."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Protocol
 
 from ..card.weights import load_weights, save_weights, step_of_weights
 from ..errors import PoetError
+from ..files import target
 from ..graph.weights import Weights
 from .evaluate import held_out_accuracy
 from .log import Log
@@ -62,16 +64,20 @@ class Session:
         self.best: Validated | None = None  # that of the weights in the file `files.best`
         if files.best and files.continues:
             self._continue(files.best)
+        elif files.best and files.best.is_file():
+            # A run that resumes this one must not take the best weights of another run for its own.
+            with suppress(OSError):
+                target(files.best).unlink()
 
     def _continue(self, path: Path) -> None:
         """Continue with the best weights of the previous run.
 
         The epochs without better weights are counted from their step. So a resumed training stops
-        at the same step as one that was not interrupted.
+        at the same step as one that was not interrupted. Weights of a later step are those of
+        another run.
         """
-        if path.exists():
-            weights = load_weights(path, self.training.graph)
-            self.best = self._validated(weights, step_of_weights(path))
+        if path.exists() and (step := step_of_weights(path)) <= self.begun:
+            self.best = self._validated(load_weights(path, self.training.graph), step)
         known = self.best.step if self.best else 0
         # The previous run may have ended before it validated its last epoch.
         if self.begun > known and self.begun % self.per_epoch == 0:

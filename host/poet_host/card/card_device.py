@@ -175,10 +175,10 @@ class CardDevice(CardFile):
         """Commit the tensors that were written as the weights of a step. Deletes a job."""
         model = self.model
         assert model is not None
-        places = {i: t.place for i, t in enumerate(model.tensors) if t.place in (FIXED, CURRENT)}
-        assert places.keys() == self._trailers.keys()
-        current = (self._trailers[i] for i, place in places.items() if place == CURRENT)
-        digest = slots.digest_of(trailer for trailers in current for trailer in trailers)
+        written = {i: t for i, t in enumerate(model.tensors) if t.place in (FIXED, CURRENT)}
+        assert written.keys() == self._trailers.keys()
+        renewed = (self._trailers[i] for i, tensor in written.items() if tensor.is_renewed)
+        digest = slots.digest_of(trailer for trailers in renewed for trailer in trailers)
         if self.job_room():
             self.write(JOB, 0, bytes(4))
         now = State(step, self._next_sequence, digest, fixed=self._next_sequence)

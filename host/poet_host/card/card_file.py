@@ -338,7 +338,7 @@ class CardFile(Closing):
                 piece.trailer,
             )
             for tensor in model.tensors
-            if tensor.place == CURRENT
+            if tensor.is_renewed
             for piece in slots.pieces(tensor)
         )
         try:

@@ -48,6 +48,11 @@ class Tensor:
     at: int = 0  # with the flag SHARED: its first byte in the block
 
     @property
+    def is_renewed(self) -> bool:
+        """True if a step renews the tensor, so that the digest of a commit has its trailers."""
+        return self.place == CURRENT and not self.flags & KEEP
+
+    @property
     def piece_sizes(self) -> tuple[int, ...]:
         """Return the number of bytes of each piece."""
         return self.cut.piece_sizes if self.cut else (self.size_bytes,)

@@ -19,6 +19,7 @@ from poet_host.package.folder import facts, load, write
 from poet_host.package.packaged import Packaged, Raw, identifier, raw_of
 from poet_host.package.sizes import ERASE_BLOCKS, storage_blocks
 from poet_host.package.source import header
+from poet_host.package.stored import LearnerStore
 from support.command import Command
 from support.learner_bench import Kind, blocks, packaged, schedule, start
 
@@ -51,11 +52,20 @@ def test_weights_are_pulled_to_those_of_the_package(tmp_path: Path) -> None:
     graph = training_graph(model, Sgd(0.1, 0.9), proximal=0.5)
     made = poet.encode(graph, poet.solve(graph, "nano_33_iot", time_limit_s=5))
     given = {"fc.weight": np.full((2, 3), 7, np.float32), "fc.bias": np.ones(2, np.float32)}
-    poet.write_package(made, tmp_path / "prox", weights=given)
+    old = {f"{name}:anchor": value - 1 for name, value in given.items()}
+    poet.write_package(made, tmp_path / "prox", weights=given | old)
     found = load(tmp_path / "prox").weights
     for name, value in given.items():
         assert np.array_equal(found[f"{name}:anchor"], value)
         assert not found[f"{name}:momentum"].any()
+    device, moved = tmp_path / "card.img", {name: value + 1 for name, value in given.items()}
+    one = np.zeros((1, 3), np.float32), np.zeros(1, int)
+    poet.write_learner(device, tmp_path / "prox", one, moved | old)
+    with LearnerStore(device, load(tmp_path / "prox")) as store:
+        kept = store.weights()
+    for name, value in given.items():
+        assert np.array_equal(kept[name], moved[name])
+        assert np.array_equal(kept[f"{name}:anchor"], value)
 
 
 def test_only_unchanged_packages_and_empty_folders_are_replaced(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import poet_host as poet
 import pytest
 from poet_host import isa
 from poet_host.card.weights import SavedWeights, load_weights, save_weights
+from poet_host.data.classes import Classes
 from poet_host.data.facts import NO_FACTS, DataFacts
 from poet_host.data.normalization import NONE, Normalization
 from poet_host.data.taught import Taught, drawn
@@ -21,6 +22,7 @@ from poet_host.package.folder import write
 from poet_host.package.packaged import Packaged
 from poet_host.package.sizes import most_storage_blocks, own_blocks
 from poet_host.package.stored import LearnerStore
+from poet_host.package.trace import raw_samples
 from poet_host.schedule.slots import DATA_BLOCK
 from support.command import Command
 from support.learner_bench import (
@@ -31,6 +33,7 @@ from support.learner_bench import (
     Device,
     Kind,
     Learner,
+    Refused,
     Trace,
     blocks,
     packaged,
@@ -82,6 +85,7 @@ def image(device: Device, path: Path) -> Path:
         (Kind(pages=True, every=3), 0),
         (Kind(), CARD),
         (Kind(pages=True, train="last:1"), CARD),
+        (Kind(train="last:1"), 8),
     ],
 )
 def test_a_step_draws_from_stored_samples_what_the_device_draws(
@@ -170,8 +174,11 @@ def test_a_package_that_keeps_another_number_of_samples_goes_on(unit: int, tmp_p
             stored_samples(path, packaged(other))
 
 
-def test_a_computer_continues_the_training_of_a_device(tmp_path: Path, poet_host: Command) -> None:
-    kind, folder = Kind(), tmp_path / "small"
+@pytest.mark.parametrize("kind", [Kind(), Kind(train="last:1")], ids=str)
+def test_a_computer_continues_the_training_of_a_device(
+    kind: Kind, tmp_path: Path, poet_host: Command
+) -> None:
+    folder = tmp_path / "small"
     write(packaged(kind), "c", folder)
     device = Device(blocks(kind, 8), 8)
     learner, trace = Learner(kind, device), Trace(kind)
@@ -210,7 +217,9 @@ def test_a_computer_continues_the_training_of_a_device(tmp_path: Path, poet_host
     assert again.weights() == learner.weights()
 
 
-@pytest.mark.parametrize("kind", [Kind(), Kind(pages=True), Kind(raw="uint8", slots=2)], ids=str)
+@pytest.mark.parametrize(
+    "kind", [Kind(), Kind(pages=True), Kind(raw="uint8", slots=2), Kind(train="last:1")], ids=str
+)
 def test_a_host_makes_the_storage_of_a_new_device(
     kind: Kind, tmp_path: Path, poet_host: Command
 ) -> None:
@@ -233,6 +242,45 @@ def test_a_host_makes_the_storage_of_a_new_device(
     assert learner.weights() == trace.replay(7)
 
 
+def test_a_cut_while_a_new_device_forgets_its_samples_hides_none(tmp_path: Path) -> None:
+    kind, made = Kind(), tmp_path / "new.img"
+    write(packaged(kind), "c", tmp_path / "small")
+    data = np.stack([kind.sample(number) for number in range(3)]), np.arange(3)
+    assert poet.write_learner(made, tmp_path / "small", data) == 3
+    device = Device(0, 0, made.read_bytes())
+    learner = Learner(kind, device)
+    device.cut_at = device.changes + 1
+    device.survive = lambda count: [-1]  # half of the record
+    with pytest.raises(Refused):
+        learner.forget(SAMPLES)
+    device = Device(0, 0, device.after_the_cut())
+    for _ in range(2):
+        assert Learner(kind, device).state().samples == 3
+        device = Device(0, 0, bytes(device.image))
+
+
+def test_samples_for_a_device_whose_first_start_was_cut_are_kept(tmp_path: Path) -> None:
+    kind, path, found = Kind(), tmp_path / "i.img", 0
+    write(packaged(kind), "c", tmp_path / "small")
+    data = np.stack([kind.sample(number) for number in range(3)]), np.arange(3)
+    for cut_at in range(1, 100):
+        device = Device(blocks(kind, 8), 8)
+        device.cut_at = cut_at
+        try:
+            Learner(kind, device)
+        except Refused:
+            path.write_bytes(device.after_the_cut())
+        else:
+            break
+        try:
+            poet.write_learner(path, tmp_path / "small", data)
+        except BadInput:  # the store does not exist yet
+            continue
+        found += 1
+        assert Learner(kind, Device(0, 8, path.read_bytes())).state().samples == 3
+    assert found
+
+
 @pytest.mark.parametrize("normalization", [None, NONE], ids=str)
 def test_weights_that_normalise_nothing_fit_a_package_without_normalisation(
     normalization: Normalization | None, tmp_path: Path
@@ -246,6 +294,82 @@ def test_weights_that_normalise_nothing_fit_a_package_without_normalisation(
     data = np.stack([Kind().sample(0)]), np.zeros(1, int)
     assert poet.write_learner(image_path, tmp_path / "small", data, weights) == 1
     assert poet.read_learner(image_path, tmp_path / "small")[1] == 0
+
+
+def named(kind: Kind, *classes: str) -> SavedWeights:
+    return SavedWeights(start(kind), DataFacts(Classes(classes), kind.normalization))
+
+
+def written(made: Packaged, tmp_path: Path, data: Any, weights: Any = None) -> int:
+    write(made, "c", tmp_path / "small")
+    return poet.write_learner(tmp_path / "new.img", tmp_path / "small", data, weights)
+
+
+def ignoring(number: int) -> poet.Schedule:
+    """A schedule of the same model, whose loss ignores a label."""
+    graph = replace(Kind().graph, criterion=f"cross-entropy:ignore_index={number}")
+    return poet.encode(
+        graph, poet.solve(poet.problem(graph, "native", storage=False), work_limit=500)
+    )
+
+
+def test_an_autoencoder_is_taught_its_samples_again(tmp_path: Path, poet_host: Command) -> None:
+    kind, samples = Kind(autoencoder=True, raw="float32"), tmp_path / "s.npz"
+    folder, old, new = (tmp_path / name for name in ("small", "new.img", "moved.img"))
+    x = np.stack([kind.sample(number).reshape(12) for number in range(3)])
+    assert written(packaged(kind), tmp_path, {"x": x}) == 3
+    assert poet.save_samples(old, folder, samples) == 3
+    words = ("card", "write", folder, "-o", new, "--data", samples, "--json")
+    done = poet_host(*words)
+    assert done.json.get("samples") == 3, done
+    with LearnerStore(new, packaged(kind)) as store:
+        np.testing.assert_array_equal(store.samples()["x"], x)
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "words"),
+    [
+        (["a", "b"], [], "write labels as numbers"),
+        ([0, 255], [], "ignores some of the labels"),
+        ([0, 255], ["a", "b", "c"], "ignores some of the labels"),
+        (["a", "d"], ["a", "b", "c"], "d"),
+    ],
+)
+def test_labels_that_a_device_cannot_be_taught_are_refused(
+    labels: list[Any], names: list[str], words: str, tmp_path: Path
+) -> None:
+    kind = Kind()
+    made = replace(packaged(kind), schedule=ignoring(255), weights=named(kind, *names))
+    classes = tuple(sorted(set(labels))) if isinstance(labels[0], str) else ()
+    y = np.array([classes.index(it) for it in labels] if classes else labels)
+    data = poet.Dataset("d", np.stack([kind.sample(0)] * 2), y, classes=Classes(classes))
+    with pytest.raises(BadInput, match=words):
+        raw_samples(data, made)
+
+
+def test_a_loss_that_ignores_a_class_makes_no_package() -> None:
+    with pytest.raises(BadInput, match="ignores class 1"):
+        replace(packaged(Kind()), schedule=ignoring(1))
+
+
+def test_weights_for_a_device_are_checked_and_completed(tmp_path: Path) -> None:
+    """Tensors that are not given are those of the package, and not zeros."""
+    kind = Kind()
+    made = replace(packaged(kind), weights=named(kind, "a", "b", "c"))
+    data = np.stack([kind.sample(0)]), np.zeros(1, int)
+    name, value = next((it, v) for it, v in start(kind).items() if ":" not in it)
+    one = {name: value + 1}
+    assert written(made, tmp_path, data, one) == 1
+    stored, _ = poet.read_learner(tmp_path / "new.img", tmp_path / "small")
+    assert as_bytes(stored, kind) == as_bytes({**start(kind), **one}, kind)
+    for wrong, words in (
+        ({"wrong": value}, "no parameter wrong"),
+        ({name: value[:1]}, "shape"),
+        ({name: value * np.nan}, "holds NaN"),
+        (named(kind, "c", "b", "a"), "has a, b, c"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            written(made, tmp_path, data, wrong)
 
 
 @pytest.mark.parametrize("board", ["native", "sim:mkr1000"])

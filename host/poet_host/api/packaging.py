@@ -12,9 +12,10 @@ import numpy as np
 
 from ..card.weights import SavedWeights, facts_of_weights, step_of_weights
 from ..data.datasets import Dataset
-from ..errors import BadInput
+from ..errors import BadInput, listed
 from ..files import write_whole
-from ..graph.weights import Weights, starting_values
+from ..graph.autodiff import ANCHOR
+from ..graph.weights import Weights, check_starting_values, starting_values
 from ..package.folder import load, write
 from ..package.packaged import SLOTS, Packaged, identifier, raw_of
 from ..package.stored import LearnerStore, lay_out
@@ -145,13 +146,15 @@ def write_learner(
     has the package in `folder`. `data` has raw samples, as the device gets them. A new sample of a
     full class replaces its oldest one. If there is no image, or with `erase_card`, the storage
     becomes that of a new device, with the weights of the package. The device continues with
-    `weights`, if they are given, after its last step or that of the file, whichever is later. An
-    image stays as it was if this fails; a card in a board may be written in part.
+    `weights`, if they are given, after its last step or that of the file, whichever is later.
+    Tensors that they lack are those of the package. An image stays as it was if this fails; a card
+    in a board may be written in part.
 
     Raises BadInput if the storage has no store of the package, or if data or weights do not fit it.
     """
     packaged = load(Path(folder))
-    x, labels = raw_samples(as_dataset(data, packaged.schedule.graph), packaged)
+    dataset = as_dataset(data, packaged.schedule.graph, labels=not packaged.repeats_the_input)
+    x, labels = raw_samples(dataset, packaged)
     given = None if weights is None else as_weights(weights, packaged.schedule.graph)
     facts = facts_of_weights(given)
     if facts.normalization not in (None, packaged.normalization):
@@ -160,6 +163,13 @@ def write_learner(
             f"{packaged.name} does so by {packaged.normalization}: package the schedule with these "
             "weights"
         )
+    named = packaged.weights.classes
+    if facts.classes and named and tuple(facts.classes) != tuple(named):
+        raise BadInput(
+            f"the weights have the classes {listed(facts.classes)}, but the package "
+            f"{packaged.name} has {listed(named)}: package the schedule with these weights"
+        )
+    check_starting_values(packaged.schedule.graph, given)
     make = partial(lay_out, packaged=packaged)
     if isinstance(image, Connection):
         if erase_card:
@@ -168,12 +178,18 @@ def write_learner(
     else:
         is_new = erase_card or not Path(image).exists()
         place = new_storage(Path(image), None, make if is_new else None)
-    named = None if isinstance(image, Connection) else Path(image)
-    with place as found, _store(found, packaged, writable=True, named=named) as store:
+    path = None if isinstance(image, Connection) else Path(image)
+    with place as found, _store(found, packaged, writable=True, named=path) as store:
+        if given is None and store.committed_step is None:
+            given = packaged.weights  # a power cut has ended the device's first start
         if given is not None:
             file = None if isinstance(weights, Mapping) else weights
             step = step_of_weights(file, unknown=0) if file else 0
-            store.put_weights(SavedWeights(given, facts), max(store.committed_step or 0, step))
+            step = max(store.committed_step or 0, step)
+            # The anchors stay. Before the first step, there are no states of the optimiser.
+            made, left_out = packaged.weights, ANCHOR if step else ":"
+            values = {it: value for it, value in given.items() if left_out not in it}
+            store.put_weights(SavedWeights({**made, **values}, facts), step)
         store.teach(x, labels)
         return len(store.samples()["y"])
 

@@ -226,7 +226,8 @@ def _write_learner(given: WriteOptions) -> Answer:
             "with the folder of a package, `card write` takes no other options than --data, -o or "
             "--port, --storage, --load-weights and --erase-card: omit the others"
         )
-    data = given.data.load(api.load_package(given.schedule).schedule.graph)
+    made = api.load_package(given.schedule)
+    data = given.data.load(made.schedule.graph, labels=not made.repeats_the_input)
     where = str(given.image or f"the card of the board at {given.port}")
     with _learner(given.port, given.image or given.storage) as place, progress(f"writing {where}"):
         count = api.write_learner(

@@ -13,6 +13,7 @@ from ..card.weights import SavedWeights
 from ..data.normalization import NONE, Normalization
 from ..data.shapes import classes_of, learns_samples
 from ..errors import BadInput
+from ..graph.losses import loss_of
 from ..graph.source import source_of
 from ..graph.weights import Array
 from ..reference.inference import is_own_data
@@ -280,6 +281,12 @@ def _check_model(schedule: Schedule, name: str) -> None:
             f"{graph.name} learns {'other values' if label.dtype == 'float32' else 'sequences'}, "
             "but a learner teaches one class for each sample, or the sample itself: package a "
             "classifier or an autoencoder"
+        )
+    ignored = loss_of(graph).options.get("ignore_index")
+    if ignored is not None and 0 <= ignored < classes_of(graph):
+        raise BadInput(
+            f"the loss of {graph.name} ignores class {ignored}, but a learner trains all classes: "
+            "solve with an ignore_index that is no class, such as 255, or without it"
         )
     if schedule.forward is None:
         model, board = schedule.meta.get("model", "MODEL"), schedule.meta.get("board", "BOARD")

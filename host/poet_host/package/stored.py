@@ -271,7 +271,7 @@ def lay_out(place: Path | Device, packaged: Packaged) -> None:
         sample_bytes=packaged.sample_bytes, classes=packaged.classes, slots=packaged.slots,
     )  # fmt: skip
     image = bytearray(blocks * BLOCK)
-    for block, content in ((0, store), (end, record)):
+    for block, content in ((0, store), (end + 1, record)):
         image[block * BLOCK : block * BLOCK + len(content)] = content
     if isinstance(place, Device):
         write_all(cast(BinaryIO, _Partition(place)), bytes(image))

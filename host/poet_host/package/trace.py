@@ -9,7 +9,7 @@ import numpy as np
 from ..data.classes import numbers_by
 from ..data.datasets import Dataset
 from ..data.files import Arrays, read_npz
-from ..data.fitted import fit_half
+from ..data.fitted import fit_half, fit_samples
 from ..data.taught import Taught, drawn
 from ..errors import BadInput
 from ..graph.weights import Array
@@ -66,18 +66,32 @@ def raw_samples(data: Dataset, packaged: Packaged) -> tuple[Array, Array]:
 
     Raises BadInput if the samples are not raw, or do not fit the package.
     """
-    where, dtype = f"data {data.name}", packaged.raw.dtype
-    x, labels = fit_half(data, "", data.x, data.y, packaged.schedule.graph)
+    where, dtype, graph = f"data {data.name}", packaged.raw.dtype, packaged.schedule.graph
+    if packaged.repeats_the_input:
+        x = fit_samples(data, "", data.x, graph)
+        labels = np.zeros(len(x), np.int32)
+    else:
+        x, labels = fit_half(data, "", data.x, data.y, graph)
     raw = x.astype(dtype)
     if data.normalization or not np.array_equal(raw, x):
         raise BadInput(
             f"{where}: x holds {data.x.dtype} values that are not raw ones of {dtype}: save "
             "samples as the device gets them, and omit --normalize"
         )
-    if packaged.repeats_the_input:
-        return raw, np.zeros(len(raw), np.int32)
-    if data.classes and packaged.weights.classes:
-        labels = numbers_by(packaged.weights.classes, data.classes, where)[labels]
+    if (labels == packaged.classes).any():
+        raise BadInput(
+            f"{where}: the loss ignores some of the labels, and a device learns no such sample: "
+            "leave these samples out"
+        )
+    packaged.floats(raw)  # raises BadInput for a number that overflows
+    known = packaged.weights.classes
+    if data.classes and not known and len(data.classes) != packaged.classes:
+        raise BadInput(
+            f"{where}: the data has {len(data.classes)} classes, but the package has "
+            f"{packaged.classes}, and does not name them: write labels as numbers"
+        )
+    if data.classes and known:
+        labels = numbers_by(known, data.classes, where)[labels]
     return raw, labels
 
 

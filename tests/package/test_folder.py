@@ -46,7 +46,7 @@ def test_a_folder_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert again.normalization == made.normalization
 
 
-def test_weights_are_pulled_to_those_of_the_package(tmp_path: Path) -> None:
+def test_weights_are_pulled_to_those_of_the_package(tmp_path: Path, poet_host: Command) -> None:
     b = Builder("prox", data=(2, 3))
     model = b.model(b.softmax_xent(b.linear(b.data, 2, name="fc")))
     graph = training_graph(model, Sgd(0.1, 0.9), proximal=0.5)
@@ -66,6 +66,21 @@ def test_weights_are_pulled_to_those_of_the_package(tmp_path: Path) -> None:
     for name, value in given.items():
         assert np.array_equal(kept[name], moved[name])
         assert np.array_equal(kept[f"{name}:anchor"], value)
+
+    samples, file = tmp_path / "s.npz", tmp_path / "w.safetensors"
+    poet.save_samples(device, tmp_path / "prox", samples)
+    poet.save_weights(file, graph, kept, 4)
+    after = file.with_name("after.safetensors")
+    done = poet_host(
+        "train", tmp_path / "prox", "--from-samples", "--data", samples, "--resume",
+        "--load-weights", file, "--steps", "6", "--save-weights", after, "--port", "native",
+    )  # fmt: skip
+    assert not done.code, done
+    ours = poet.load_weights(after, graph)
+    with poet.connect("native", card=made.model.storage) as board:
+        data = poet.load_samples(tmp_path / "prox", samples)
+        theirs = poet.train(made, board, data, steps=6, weights=kept, first_step=4).weights
+    assert all(np.array_equal(ours[name], theirs[name]) for name in given)
 
 
 def test_only_unchanged_packages_and_empty_folders_are_replaced(tmp_path: Path) -> None:

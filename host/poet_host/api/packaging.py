@@ -14,7 +14,6 @@ from ..card.weights import SavedWeights, facts_of_weights, step_of_weights
 from ..data.datasets import Dataset
 from ..errors import BadInput, listed
 from ..files import write_whole
-from ..graph.autodiff import ANCHOR
 from ..graph.weights import Weights, check_starting_values, starting_values
 from ..package.folder import load, write
 from ..package.packaged import SLOTS, Packaged, identifier, raw_of
@@ -186,10 +185,10 @@ def write_learner(
             file = None if isinstance(weights, Mapping) else weights
             step = step_of_weights(file, unknown=0) if file else 0
             step = max(store.committed_step or 0, step)
-            # The anchors stay. Before the first step, there are no states of the optimiser.
-            made, left_out = packaged.weights, ANCHOR if step else ":"
-            values = {it: value for it, value in given.items() if left_out not in it}
-            store.put_weights(SavedWeights({**made, **values}, facts), step)
+            # Before the first step, there are no states of the optimiser.
+            values = {it: value for it, value in given.items() if step or ":" not in it}
+            content = packaged.anchored(SavedWeights({**packaged.weights, **values}, facts))
+            store.put_weights(content, step)
         store.teach(x, labels)
         return len(store.samples()["y"])
 

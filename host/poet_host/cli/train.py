@@ -161,11 +161,8 @@ def train(given: TrainOptions) -> Answer:
 
 
 def _task(given: TrainOptions) -> api.Task:
-    schedule = (
-        api.load_package(given.schedule).schedule
-        if given.from_samples
-        else api.Schedule.load(given.schedule)
-    )
+    made = api.load_package(given.schedule) if given.from_samples else None
+    schedule = made.schedule if made else api.Schedule.load(given.schedule)
     if given.commit_every is not None and schedule.model.storage:
         raise BadInput(
             f"--commit-every: the schedule {given.schedule} uses a card, and commits after every "
@@ -188,10 +185,11 @@ def _task(given: TrainOptions) -> api.Task:
             "solve` again with --deadline"
         )
     path = given.load_weights
+    weights = made.anchored(api.load_weights(path, schedule.graph)) if made and path else path
     return api.task_of(
         schedule, data, vars(given.rates), shuffle=None,
         epochs=given.duration.epochs or 1, steps=given.duration.steps, seed=given.seed,
-        weights=path, first_step=api.step_of_weights(path) if given.resume and path else 0,
+        weights=weights, first_step=api.step_of_weights(path) if given.resume and path else 0,
         resume=given.from_board,
     )  # fmt: skip
 

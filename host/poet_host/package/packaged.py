@@ -13,6 +13,7 @@ from ..card.weights import SavedWeights
 from ..data.normalization import NONE, Normalization
 from ..data.shapes import classes_of, learns_samples
 from ..errors import BadInput
+from ..graph.autodiff import ANCHOR
 from ..graph.losses import loss_of
 from ..graph.source import source_of
 from ..graph.weights import Array
@@ -251,6 +252,11 @@ class Packaged:
         Raises BadInput if a result is not finite.
         """
         return self.normalization.apply("samples", self.raw.floats(raw))
+
+    def anchored(self, weights: SavedWeights) -> SavedWeights:
+        """Return weights of the device with the anchors of the package, which no file has."""
+        own = {name: value for name, value in self.weights.items() if name.endswith(ANCHOR)}
+        return SavedWeights({**weights, **own}, weights.facts)
 
     def first_values(self) -> list[bytes]:
         """Return the bytes of each stored tensor, in its own order; b"" if all are 0."""

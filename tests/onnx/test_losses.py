@@ -191,8 +191,18 @@ def test_labels_that_the_loss_ignores_may_have_a_name() -> None:
                         classes=("cat", "dog", "unknown"))  # type: ignore[arg-type]  # fmt: skip
     facts = DataFacts(classes=Classes(("dog", "cat", "unknown")))
     assert adapted(fit(data, graph), facts).y.tolist() == [1, 0, 3, 0]
-    with pytest.raises(BadInput, match="ignores all labels in y"):
-        fit(replace(data, y=np.full(4, 2)), graph)
+    for known in (facts, DataFacts()):
+        with pytest.raises(BadInput, match="ignores all labels in y"):
+            adapted(fit(replace(data, y=np.full(4, 2)), graph), known)
+    # The number is that of a class of the weights: in later data, it may be that of another class.
+    for labels, names, expected in (
+        ([0, 1, 1], ("cat", "unknown"), [1, 3, 3]), ([0, 0, 0], ("dog",), [0, 0, 0]),
+        ([2, 1, 0], ("unknown", "cat", "dog"), [0, 1, 3]),
+    ):  # fmt: skip
+        x = np.zeros((3, 6), np.float32)
+        later = poet.Dataset("later", x, np.array(labels), classes=Classes(names))
+        found = adapted(fit(later, graph), facts)
+        assert found.y.tolist() == adapted(found, facts).y.tolist() == expected
     least = poet.load(linear(), torch.zeros(2, 6), loss=f"cross-entropy:ignore_index={-(2**31)}")
     assert isinstance(least, Graph)
     assert str(-(2**31)) in poet.summary(least).loss

@@ -22,7 +22,7 @@ from .facts import DataFacts
 from .normalization import Normalization
 from .parts import fields_of
 from .shapes import check_half, classes_of as classes_of, has_labels, learns_samples, record_type
-from .values import class_labels, finite, fit_int32, indices, labels_of
+from .values import check_learnt, class_labels, finite, fit_int32, indices, labels_of
 
 _D = TypeVar("_D", bound=Dataset)
 
@@ -101,8 +101,11 @@ def fit_half(dataset: Dataset, half: str, x: Array, y: Array, graph: Graph) -> t
         )
     if label.dtype == "float32":
         return samples, labels_of(loss_of(graph), where, name, y)
-    is_fitted = isinstance(dataset, FittedData)
-    return samples, class_labels(loss_of(graph), where, name, y, classes_of(graph), is_fitted)
+    loss, count, is_fitted = loss_of(graph), classes_of(graph), isinstance(dataset, FittedData)
+    y = class_labels(loss, where, name, y, count, is_fitted)
+    if not dataset.classes:  # else the weights number the classes: see _numbered
+        check_learnt(loss, where, name, y, count)
+    return samples, y
 
 
 def fit_samples(
@@ -151,29 +154,34 @@ def normalized_as(data: _D, wanted: Normalization | None) -> _D:
 
 
 def _numbered(data: FittedData, known: Classes, is_trained: bool) -> FittedData:
-    graph = data.graph
+    graph, loss = data.graph, loss_of(data.graph)
     found, count, where = data.classes, classes_of(graph), f"data {data.name}"
     if not found:
         return data
     labels = np.concatenate(
         [half[half < count] for half in (data.y, data.y_test) if half is not None]
     )  # the loss ignores label `count`
-    if max(len(found), len(known)) > count or labels.max() >= len(found):
+    if max(len(found), len(known)) > count or labels.max(initial=0) >= len(found):
         raise BadInput(
             f"{where}: the data names {len(found)} classes, but {graph.name} has {count}. Name "
             "every class that occurs as a label, or use a model with the same number of classes"
         )
-    if not known:
-        if is_trained and len(found) != count:
-            raise BadInput(
-                f"{where}: the data has {len(found)} classes, but {graph.name} has {count}. The "
-                "weights do not name their classes, so write labels as numbers"
-            )
-        return data
+    if not known and is_trained and len(found) != count:
+        raise BadInput(
+            f"{where}: the data has {len(found)} classes, but {graph.name} has {count}. The "
+            "weights do not name their classes, so write labels as numbers"
+        )
     numbers = np.full(count + 1, count, np.int32)
-    numbers[: len(found)] = numbers_by(known, found, where)
-    y_test = None if data.y_test is None else numbers[data.y_test]
-    return replace(data, y=numbers[data.y], y_test=y_test, classes=known)
+    numbers[: len(found)] = numbers_by(known or found, found, where)
+    ignored = loss.options.get("ignore_index", -1)
+    if 0 <= ignored < len(found):
+        numbers[count] = numbers[ignored]  # `fit` has ignored the class of this number in the data
+    numbers[numbers == ignored] = count
+    y, y_test = numbers[data.y], None if data.y_test is None else numbers[data.y_test]
+    check_learnt(loss, where, "y", y, count)
+    if y_test is not None:
+        check_learnt(loss, where, "y_test", y_test, count)
+    return replace(data, y=y, y_test=y_test, classes=known or found)
 
 
 def tokens_of(graph: Graph) -> int:

@@ -41,13 +41,17 @@ def class_labels(
     if ignored is None or y.dtype.kind not in "iu":
         return indices(where, name, "label", y, count, "classes")
     is_ignored = y == (count if is_fitted else ignored)
-    if is_ignored.all():
-        raise BadInput(
-            f"{where}: the loss ignores all labels in {name} (ignore_index={ignored}): add labels "
-            "of other classes"
-        )
     known = indices(where, name, "label", np.where(is_ignored, 0, y), count, "classes")
     return np.where(is_ignored, np.int32(count), known)
+
+
+def check_learnt(loss: Loss, where: str, name: str, y: Array, count: int) -> None:
+    """Raise BadInput if the loss ignores all labels, which class_labels returned."""
+    if (y == count).all():
+        raise BadInput(
+            f"{where}: the loss ignores all labels in {name} (ignore_index="
+            f"{loss.options.get('ignore_index')}): add labels of other classes"
+        )
 
 
 def indices(where: str, name: str, what: str, values: Array, count: int, of: str) -> Array:

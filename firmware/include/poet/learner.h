@@ -188,7 +188,9 @@ int poet_learner_read(struct poet_learner *learner, uint32_t tensor,
  * save return POET_ERROR_staged. The first call finishes a running step, and
  * commits. After out_of_order, write the tensor that is not complete again. On
  * flash, let each call but a tensor's last one write whole blocks of 512 bytes,
- * or call no other function until the tensor is complete. */
+ * or call no other function until the tensor is complete.
+ * POET_ERROR_bad_object, too: the plan pages the tensor, and no step changes
+ * it. */
 int poet_learner_write(struct poet_learner *learner, uint32_t tensor,
                        uint32_t offset, const void *from, uint32_t size);
 

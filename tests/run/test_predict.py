@@ -124,6 +124,9 @@ def test_boards_and_python_predict_the_same(
         assert result.outputs.tobytes() == wanted.tobytes()
         assert result.predicted.tolist() == wanted.argmax(1).tolist()
         assert repr(result) == "<Prediction of resnet-digits: 6 samples>"
+    unlabelled = Dataset("held out", data.x[:4], data.y[:4], x)
+    found = poet.predict(schedule, unlabelled, weights=run.weights)
+    assert (found.outputs.tobytes(), found.labels) == (wanted.tobytes(), None)
     with runs.board(schedule, card) as board:
         by_card = poet.predict(schedule, x, connection=board)
     assert by_card.outputs.tobytes() == wanted.tobytes()

@@ -13,7 +13,7 @@ from ..data.classes import NO_NAMES, Classes
 from ..data.datasets import Dataset
 from ..data.facts import DataFacts
 from ..data.fitted import fit_samples, normalized_as
-from ..data.shapes import has_labels
+from ..data.shapes import has_labels, no_labels
 from ..device.device import Device, Progress
 from ..errors import BadInput
 from ..files import is_stream, write_whole
@@ -133,7 +133,8 @@ def predict(
     graph, half = schedule.graph, half_of(data, half)
     suffix = "_test" if half == "held-out" else ""
     part = slice(check_samples(samples))
-    x, y = getattr(data, f"x{suffix}")[part], getattr(data, f"y{suffix}")[part]
+    x, y = getattr(data, f"x{suffix}")[part], getattr(data, f"y{suffix}")
+    y = no_labels(x) if y is None else y[part]
     fitted = Dataset(
         data.name, fit_samples(data, suffix, x, graph), y, normalization=data.normalization
     )

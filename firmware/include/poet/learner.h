@@ -199,9 +199,10 @@ int poet_learner_write(struct poet_learner *learner, uint32_t tensor,
 int poet_learner_adopt(struct poet_learner *learner);
 
 /* Forget samples, trained weights (which become those of the package) or both.
- * A running step is finished first. After poet_learner_open has returned
- * not_blank, other_model, storage_small or storage_failed, both together make
- * the storage blank. */
+ * A running step is finished first. Steps go on counting, so the first steps
+ * with Adam after that change the weights more than those of a new device.
+ * After poet_learner_open has returned not_blank, other_model, storage_small or
+ * storage_failed, both together make the storage blank. */
 enum { POET_FORGET_SAMPLES = 1, POET_FORGET_WEIGHTS = 2 };
 int poet_learner_forget(struct poet_learner *learner, uint32_t what);
 

@@ -212,6 +212,29 @@ def test_a_lost_answer_is_asked_for_again(capsys: pytest.CaptureFixture[str]) ->
     assert grid.asked == [[10, 11, 12], [10, 11], [11]]
 
 
+def test_only_boards_of_the_round_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    # The strategy chose the nodes 11 and 12 of three. The answer of 11 is lost.
+    grid = Grid([[answer(12, 2)], [answer(11, 1)]])
+    sampling = fleet(grid, least=2)
+    assert sampling.get_node_ids() == [10, 11, 12]
+    found = sampling.send_and_receive(messages([11, 12]))
+    assert [it.content["metrics"]["board"] for it in found] == [1, 2]
+    assert grid.asked == [[11, 12], [11]]
+    assert "board 0" not in capsys.readouterr().out  # it was not asked
+
+
+def test_a_board_that_started_again_is_not_counted_twice() -> None:
+    # Board 0 has answered, and is the node 5 now. Board 1 is asked first, at its own node.
+    grid = Grid([[answer(10, 0), answer(12, 2)], [answer(11, 1)]], nodes=(5, 11, 12))
+    assert len(fleet(grid).send_and_receive(messages())) == BOARDS
+    assert grid.asked == [[10, 11, 12], [11]]
+    # Board 1 has started again, too, as the node 13.
+    rounds = [[answer(10, 0), answer(12, 2)], [answer(5, 0)], [answer(13, 1)]]
+    grid = Grid(rounds, nodes=(5, 12, 13))
+    assert len(fleet(grid).send_and_receive(messages())) == BOARDS
+    assert grid.asked == [[10, 11, 12], [5], [13]]
+
+
 def test_a_board_that_fails_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     replies = [answer(12, 2), failed(11, 2, "board 1 at /dev/ttyACM0: no card"), answer(10, 0)]
     grid = Grid([replies, replies])

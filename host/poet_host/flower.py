@@ -12,7 +12,7 @@ arrive, and whatever the boards and their plans are.
 import json
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from math import nan
 from pathlib import Path
@@ -43,8 +43,7 @@ NODES_S = 120.0  # default of the longest wait for boards that are not connected
 _TRIES = 3  # how often an answer is asked for, if it is lost each time
 _MOST_QUERIES = 5  # for nodes, before each round: a strategy that waits for more queries again
 _POLL_S = 1.0
-Answer = tuple[Weights, str, dict[str, int | float]]
-"""The new weights, the kind of the board, and its metrics."""
+Answer = tuple[Weights, str, dict[str, int | float]]  # new weights, kind of board, metrics
 _LOST, _FAILED = 0, 2  # codes of Flower's errors that a client reports
 _FINAL = (1, _FAILED)  # codes after which an answer is not asked for again
 
@@ -277,7 +276,7 @@ def _check_same(graph: Graph, arrays: Weights) -> None:
 class Fleet:
     """Flower's grid, as its strategies see it: the answers of a round are in the boards' order.
 
-    An answer that is lost is asked for again, of the same node, or of one that is connected now.
+    An answer that is lost is asked for again, of the same node, or of one that is new since then.
     `rows`: what the boards of the last round report.
     """
 
@@ -291,10 +290,11 @@ class Fleet:
         self._grid, self._boards = grid, boards
         self._round_s, self._nodes_s = round_s, nodes_s
         self._round = self._queries = 0
+        self._offered: list[int] = []  # nodes of which the strategy chooses those of a round
 
     def get_node_ids(self) -> list[int]:
         """Return the connected nodes. Wait for all boards at first, later for `least` of them."""
-        found = self._nodes(self.least if self._round else self._boards)
+        self._offered = found = self._nodes(self.least if self._round else self._boards)
         self._queries += 1
         if len(found) < self.least or self._queries > _MOST_QUERIES:
             raise PoetError(
@@ -303,7 +303,7 @@ class Fleet:
             )
         return found
 
-    def _nodes(self, wanted: int, but: Iterable[int] = ()) -> list[int]:
+    def _nodes(self, wanted: int, but: Collection[int] = ()) -> list[int]:
         ends = time.monotonic() + self._nodes_s
         while True:
             found = sorted(set(self._grid.get_node_ids()) - set(but))
@@ -323,46 +323,47 @@ class Fleet:
         if not waiting:
             return []
         self._round, self._queries = self._round + 1, 0
-        asked, message = len(waiting), waiting[0]
+        asked, message = {it.metadata.dst_node_id for it in waiting}, waiting[0]
         answers: dict[int, Any] = {}
-        nodes: set[int] = set()  # that have answered or failed
+        others = set(self._offered) - asked  # and those that have answered or failed
         failures: list[str] = []
         for _ in range(_TRIES):
             reasons = []
             for reply in self._grid.send_and_receive(waiting, timeout=self._round_s):
+                node = reply.metadata.src_node_id
                 if not reply.has_error():
                     number = int(reply.content["metrics"]["board"])
-                    if number in answers:
+                    if number not in answers:
+                        answers[number] = reply
+                    elif node in asked:  # a new node may be a board that has answered before
                         raise BadInput(f"two boards have the number {number}: give each another")
-                    answers[number] = reply
                 elif reply.error.code in _FINAL:
                     failures.append(str(reply.error.reason))
                 else:
                     reasons.append(str(reply.error.reason))
                     continue
-                nodes.add(reply.metadata.src_node_id)
-            lost = asked - len(nodes)
+                others.add(node)
+            lost = len(asked) - len(answers) - len(failures)
             if not lost:
                 break
             absent = [str(number) for number in range(self._boards) if number not in answers]
-            failure = "; ".join(
-                (f"{lost} without an answer, of board {', '.join(absent)}", *reasons)
-            )
+            whose = f", of board {', '.join(absent)}" if len(asked) == self._boards else ""
+            failure = "; ".join((f"{lost} without an answer{whose}", *reasons))
             print(f"round {self._round}: {failure}", flush=True)
             waiting = [
                 type(message)(
                     content=message.content, dst_node_id=node,
                     message_type=message.metadata.message_type,
                 )
-                for node in self._nodes(lost, but=nodes)[:lost]
+                for node in sorted(self._nodes(lost, others), key=lambda it: it not in asked)[:lost]
             ]  # fmt: skip
             if not waiting:
                 break
         failures += [failure] if lost else []
         if len(answers) < self.least:
             raise PoetError(
-                f"round {self._round}: {len(answers)} of {asked} boards answered, but {self.least} "
-                f"must: {'; '.join(failures)}"
+                f"round {self._round}: {len(answers)} of {len(asked)} boards answered, but "
+                f"{self.least} must: {'; '.join(failures)}"
             )
         ordered = [answers[number] for number in sorted(answers)]
         self.rows = [

@@ -16,6 +16,7 @@ import pytest
 from onnx import helper
 from poet_host import flower
 from poet_host.card.weights import SavedWeights
+from poet_host.data.classes import Classes
 from poet_host.data.facts import DataFacts
 from poet_host.data.normalization import Normalization
 from poet_host.errors import BadInput, PoetError
@@ -409,6 +410,16 @@ def test_the_normalisation_of_the_first_weights_travels(
     right = train_round(nodes[0], by_hand, weights, settings(1))
     assert poet.weights_sha256(found[0]) == poet.weights_sha256(right[0])
     assert found[2]["accuracy"] == right[2]["accuracy"]
+
+
+def test_weights_that_name_fewer_classes_than_outputs_train(nodes: list[dict[str, Any]]) -> None:
+    facts = DataFacts(Classes(("none", "one", "two")))
+    config = {**settings(1), "facts": json.dumps(facts.to_json())}
+    own = samples(nodes[0])
+    named = poet.Dataset("named", own.x, own.y % 3, classes=Classes(("two", "none", "one")))
+    by_hand = poet.Dataset("by hand", own.x, (own.y % 3 - 1) % 3)
+    found = [train_round(nodes[0], data, sent(), config)[0] for data in (named, by_hand)]
+    assert poet.weights_sha256(found[0]) == poet.weights_sha256(found[1])
 
 
 def test_nothing_waits_without_limit() -> None:

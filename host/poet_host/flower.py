@@ -227,8 +227,8 @@ def train_round(
         if replaced is not None:
             board.written = (int(board.device.info.committed_model), replaced)
         run = train(
-            schedule, board, samples, weights=arrays, first_step=first, steps=first + steps,
-            seed=zlib.crc32(order.encode()),
+            schedule, board, samples, weights=SavedWeights(arrays, facts), first_step=first,
+            steps=first + steps, seed=zlib.crc32(order.encode()),
         )  # fmt: skip
     right = held_out_accuracy(graph, run.weights, samples)
     metrics: dict[str, int | float] = {

@@ -211,6 +211,17 @@ def test_the_table_has_one_row_for_a_point_the_one_wanted_last(tmp_path: Path) -
     assert len(list((tmp_path / "points").iterdir())) == 2
 
 
+def test_the_table_keeps_points_that_differ_only_in_their_costs(tmp_path: Path) -> None:
+    """Another batch size has the model's name, and two profiles may have one file name."""
+    first, store = point(), Store(tmp_path)
+    costs = replace(first.case.costs, base_power_uw=1.0)
+    other = replace(first, case=replace(first.case, costs=costs))
+    sweep([first, other], store)
+    assert {row["graph"] for row in store.write_table()} == {
+        f"graphs/three_layers-{it.case.digest}.graph.json" for it in (first, other)
+    }
+
+
 @pytest.mark.slow
 def test_ctrl_c_leaves_the_table_and_a_rerun_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "out"

@@ -267,7 +267,7 @@ def _order(row: dict[str, Any]) -> tuple[Any, ...]:
     deadline_us = row["deadline_us"]
     names = (row["model"], row["board"], row["profile"])
     limits = (deadline_us is not None, deadline_us or 0.0, -row["ram_bytes"])
-    return (*names, row["objective"], *limits, row["method"])
+    return (*names, row["objective"], *limits, row["method"], row["graph"])
 
 
 def sweep(

@@ -231,7 +231,9 @@ OPTIMIZER = torch.optim.SGD(MODULE.parameters())
         (lambda: poet.read_card(5, "native"), "`schedule` must be a Schedule"),
         (lambda: poet.export("m.poet", {}), "`graph` must be a Graph"),
         (lambda: poet.export(runs.digits(), [1]), "`weights` must be"),
-        (lambda: poet.export(runs.digits(), {"fc.weight": "a"}), "missing"),
+        (lambda: poet.export(runs.digits(), {"fc.weight": "a"}), "must hold numbers"),
+        (lambda: poet.export(runs.digits(), {"fc.bias": [10**30, 1e300]}), "fc.bias"),
+        (lambda: poet.export(runs.digits(), {"fc.bias": [10**30]}), "not an array of numbers"),
         (lambda: poet.save_weights("w.safetensors", "resnet-digits", {}), "`graph` must be"),
         (lambda: poet.load_weights("none.safetensors", None), "`graph` must be"),
         (lambda: poet.load_weights("none.safetensors", runs.digits()), "none.safetensors"),
@@ -396,6 +398,14 @@ def test_training_takes_the_rates_and_the_order_that_the_command_takes() -> None
         with pytest.raises(poet.BadInput, match="`lr`"):
             weights(lr=0.5, learning_rate=0.5)
     assert graph == schedule.graph
+
+
+def test_weights_of_any_number_type_are_used_as_float32() -> None:
+    schedule, mapping = runs.schedule(runs.digits()), dict(VALUES)
+    wanted = poet.predict(schedule, IMAGES + 1, weights=mapping).outputs
+    mapping["conv1.weight"] = VALUES["conv1.weight"].astype(np.float64)
+    mapping["fc.bias"] = VALUES["fc.bias"].tolist()
+    assert poet.predict(schedule, IMAGES + 1, weights=mapping).outputs.tobytes() == wanted.tobytes()
 
 
 def test_an_example_without_a_batch_is_refused() -> None:

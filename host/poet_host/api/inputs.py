@@ -27,7 +27,7 @@ from typing import (
 
 import numpy as np
 
-from ..card.weights import SavedWeights, load_weights
+from ..card.weights import SavedWeights, facts_of_weights, load_weights
 from ..data.datasets import Dataset, load_data
 from ..data.files import NAMES
 from ..data.fitted import FittedData, fit
@@ -36,7 +36,7 @@ from ..data.shapes import learns_samples, no_labels, parts_of, parts_word
 from ..device.board import Board, names as board_names
 from ..errors import BadInput, listed
 from ..graph.graph import Graph
-from ..graph.weights import Array, Weights
+from ..graph.weights import Array, Weights, float_arrays
 from ..profile.profile import Profile, estimate_profile
 from ..schedule.schedule import Schedule
 
@@ -281,12 +281,14 @@ def as_profile(profile: Profile | Board | str | Path) -> Profile:
 
 
 def as_weights(weights: Weights | str | Path, graph: Graph) -> Weights:
-    """Return a map from node names to arrays. `weights`: such a map, or a .safetensors file."""
+    """Return a map from node names to float32 arrays, with the facts that the weights keep.
+
+    `weights`: a map to arrays of any type of numbers, or a .safetensors file.
+    """
     if isinstance(weights, str | os.PathLike):
         return load_weights(weights, graph)
-    if isinstance(weights, SavedWeights):
-        return weights
-    return {name: as_array(value, f"weights: {name}") for name, value in weights.items()}
+    arrays = {name: as_array(value, f"weights: {name}") for name, value in weights.items()}
+    return SavedWeights(float_arrays(graph.name, arrays), facts_of_weights(weights))
 
 
 def checked(function: Callable[P, R], name: str | None = None) -> Callable[P, R]:

@@ -307,11 +307,26 @@ def _part(graph: Graph, name: str, named: Mapping[str, Array], shape: tuple[int,
     return _finite(graph.name, name, part)
 
 
+def float_arrays(model: str, weights: Weights) -> dict[str, Array]:
+    """Return weights as contiguous float32 arrays.
+
+    Raises BadInput for what is not a number, or not finite in float32. `model`: the model's name.
+    """
+    found = {name: np.asarray(value) for name, value in weights.items()}
+    for name, array in found.items():
+        if array.dtype.kind not in "fiub":
+            raise BadInput(f"weights: {name} of {model} must hold numbers, not {array.dtype}")
+    return {name: _finite(model, name, array) for name, array in found.items()}
+
+
 def _finite(model: str, name: str, part: Array) -> Array:
     with np.errstate(over="ignore"):
         array: Array = np.asarray(part, dtype=np.float32, order="C")
     if not np.isfinite(array).all():
-        raise BadInput(f"weights: {name} of {model} holds NaN or infinity: use finite weights")
+        raise BadInput(
+            f"weights: {name} of {model} holds NaN or infinity (float32 ends at 3.4e38): use "
+            "finite weights"
+        )
     return array
 
 

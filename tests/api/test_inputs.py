@@ -213,6 +213,9 @@ OPTIMIZER = torch.optim.SGD(MODULE.parameters())
         (lambda: poet.Schedule.load("a\0.poet"), "NUL"),
         (lambda: poet.save_weights("a\0.safetensors", runs.digits(), VALUES), "NUL"),
         (lambda: poet.accuracy(runs.digits(), {}, IMAGES, np.zeros(2, int)), "is missing"),
+        (lambda: poet.accuracy(runs.digits(), VALUES, X, Y), "needs (N, 1, 8, 8)"),
+        (lambda: poet.accuracy(runs.digits(), VALUES, IMAGES, Y), "2 samples"),
+        (lambda: poet.accuracy(runs.digits(), VALUES, IMAGES, Y[:2] + 10), "none of the 2 labels"),
         (lambda: poet.load(MODULE), "example"),
         (lambda: poet.load(MODULE, X.tolist()), "example"),
         (lambda: poet.solve("resnet-digits", "native", ram="50%"), "`graph` must be a Graph"),
@@ -406,6 +409,8 @@ def test_weights_of_any_number_type_are_used_as_float32() -> None:
     mapping["conv1.weight"] = VALUES["conv1.weight"].astype(np.float64)
     mapping["fc.bias"] = VALUES["fc.bias"].tolist()
     assert poet.predict(schedule, IMAGES + 1, weights=mapping).outputs.tobytes() == wanted.tobytes()
+    labels = wanted.argmax(-1)
+    assert poet.accuracy(runs.digits(), mapping, IMAGES.astype(np.uint8) + 1, labels) == 1
 
 
 def test_an_example_without_a_batch_is_refused() -> None:

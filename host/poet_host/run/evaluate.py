@@ -13,7 +13,7 @@ import numpy as np
 from ..card.card import Held, held, parts_on
 from ..data.classes import NO_NAMES, Classes
 from ..data.datasets import Dataset
-from ..data.fitted import FittedData, classes_of
+from ..data.fitted import FittedData, classes_of, fit_samples
 from ..device.device import TENSOR, Device, Progress
 from ..errors import BadInput, BoardError, PoetError
 from ..graph.graph import Graph, Node
@@ -31,12 +31,20 @@ Half = Literal["held-out", "training"]
 def accuracy(graph: Graph, weights: Weights, x: Array, y: Array) -> float:
     """Return the share of samples (0 to 1) whose label has the largest logit.
 
-    `x` are samples as the network gets them: normalised, if the weights need that.
+    `x` are samples as the network gets them: normalised, if the weights need that. Labels `y` that
+    are not the number of a class are ignored. Raises BadInput if nothing remains, or if weights,
+    samples or labels do not fit the graph.
     """
+    if graph[graph.label].dtype != "int32":
+        raise BadInput(f"the labels of {graph.name} are not classes: use `evaluate`")
+    x = fit_samples(Dataset("given", x, y), "", x, graph, y)
+    known = (y >= 0) & (y < classes_of(graph))
+    if not known.any():
+        raise BadInput(f"y: none of the {y.size:,} labels is a class of {graph.name}")
     read = {name for node in evaluation(graph) for name in node.inputs}
+    weights = {name: np.asarray(weights[name], np.float32) for name in read & weights.keys()}
     _check_weights(graph, weights, [node for node in weight_nodes(graph) if node.name in read])
     rows = logits(graph, weights, x).reshape(*y.shape, -1)
-    known = y < rows.shape[-1]  # other labels are ignored
     return float(np.mean(rows.argmax(axis=-1)[known] == y[known]))
 
 

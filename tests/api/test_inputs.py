@@ -216,6 +216,8 @@ OPTIMIZER = torch.optim.SGD(MODULE.parameters())
         (lambda: poet.accuracy(runs.digits(), VALUES, X, Y), "needs (N, 1, 8, 8)"),
         (lambda: poet.accuracy(runs.digits(), VALUES, IMAGES, Y), "2 samples"),
         (lambda: poet.accuracy(runs.digits(), VALUES, IMAGES, Y[:2] + 10), "none of the 2 labels"),
+        (lambda: poet.compare_methods([], jobs=-1), "`jobs`"),
+        (lambda: poet.compare_methods([], time_limit_s=np.nan), "time limit"),
         (lambda: poet.load(MODULE), "example"),
         (lambda: poet.load(MODULE, X.tolist()), "example"),
         (lambda: poet.solve("resnet-digits", "native", ram="50%"), "`graph` must be a Graph"),
@@ -400,6 +402,8 @@ def test_training_takes_the_rates_and_the_order_that_the_command_takes() -> None
             weights(momentum=0.5)  # the schedule has no tensors for it
         with pytest.raises(poet.BadInput, match="`lr`"):
             weights(lr=0.5, learning_rate=0.5)
+        with pytest.raises(poet.BadInput, match="`commit_every`"):
+            weights(commit_every=0)
     assert graph == schedule.graph
 
 

@@ -13,6 +13,7 @@ from ..errors import BadInput
 from ..plan.problem import CostGraph, Problem
 from ..temporary import temporary_folder
 from ..work import UNITS_PER_S
+from .planning import check_limits
 
 
 def compare_methods(
@@ -34,8 +35,12 @@ def compare_methods(
     table and the plans: rows that are already there are not solved again. `jobs` is the number of
     processes (None: one for each processor). An executor `pool` solves the points instead of them;
     its workers need the same version of poet-host. At the end, even after an error, `report` is
-    called with the number of rows in the folder. Raises BadInput if the folder cannot be created.
+    called with the number of rows in the folder. Raises BadInput for a wrong limit, or if the
+    folder cannot be created.
     """
+    check_limits(time_limit_s, work_limit, gap)
+    if jobs is not None and jobs < 1:
+        raise BadInput(f"`jobs` must be at least 1, not {jobs}")
     limit_s = time_limit_s if work_limit is None else work_limit / UNITS_PER_S
     cases: dict[tuple[int, str], Case] = {}
 

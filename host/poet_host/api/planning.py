@@ -177,13 +177,8 @@ def solve(
             "a poet.Problem already has its profile, limits and objective: pass `profile`, `ram`, "
             "`deadline` and `objective` to poet.problem instead"
         )
-    if not (isfinite(time_limit_s) and time_limit_s > 0):
-        raise BadInput(f"the time limit must be a positive number, not {time_limit_s} s")
-    if work_limit is not None and not (isfinite(work_limit) and work_limit > 0):
-        raise BadInput(f"the work limit must be a positive number, not {work_limit}")
     gap = DEFAULT_GAP if gap is None else gap
-    if not 0 <= gap <= 1:
-        raise BadInput(f"`gap` must be a number from 0 to 1, not {gap}")
+    check_limits(time_limit_s, work_limit, gap)
     if method == KEEP_EVERYTHING:
         return _keep_everything_within(wanted)
     limit_s = time_limit_s if work_limit is None else work_limit / UNITS_PER_S
@@ -193,6 +188,16 @@ def solve(
     settings = Settings(limit_s, gap, placed, progress, counted=counted)
     plan = plan_by(method, wanted, settings)
     return plan if plan.problem else replace(plan, problem=wanted)
+
+
+def check_limits(time_limit_s: float, work_limit: float | None, gap: float) -> None:
+    """Raise BadInput for a limit of `solve` that is not a positive number, or a wrong gap."""
+    if not (isfinite(time_limit_s) and time_limit_s > 0):
+        raise BadInput(f"the time limit must be a positive number, not {time_limit_s} s")
+    if work_limit is not None and not (isfinite(work_limit) and work_limit > 0):
+        raise BadInput(f"the work limit must be a positive number, not {work_limit}")
+    if not 0 <= gap <= 1:
+        raise BadInput(f"`gap` must be a number from 0 to 1, not {gap}")
 
 
 def search_limit_s(time_limit_s: float, priced_s: float) -> float:

@@ -180,6 +180,9 @@ def training_session(
     """
     schedule, data, start, device = task.schedule, task.data, task.start, connection.device
     report = say or (lambda text: None)
+    every = COMMIT_EVERY if commit_every is None else commit_every
+    if every < 1:
+        raise BadInput(f"`commit_every` must be at least 1, not {every}")
     with Log(files.log, files.continues) as log:
         log.check()
         begun = device.info.committed_step if start.resume else start.first_step
@@ -194,7 +197,6 @@ def training_session(
         log.begin(about, begun, data.steps_per_epoch, power)
         if erase_card:
             device.format()
-        every = commit_every or COMMIT_EVERY
         backup = _backup(schedule.graph, files.weights, report)
         with nullcontext(before_moving) if before_moving else backup as keep:
             training = Training(device, schedule, data, start, keep, every)

@@ -15,7 +15,10 @@ from poet_host import api
 from poet_host.api import inputs
 from poet_host.api.inputs import as_dataset, as_profile, checked
 from poet_host.card.job import JobState
+from poet_host.card.weights import SavedWeights
 from poet_host.data.datasets import Dataset, load_data
+from poet_host.data.facts import NO_FACTS
+from poet_host.data.normalization import Normalization
 from poet_host.graph.graph import Graph
 from poet_host.graph.weights import start_values, to_named
 from poet_host.plan.limits import ram_bytes
@@ -354,6 +357,8 @@ def test_every_value_shows_itself_in_a_line() -> None:
         (runs.profile(), "native"), (load_data("digits"), "1,437 samples"),
         (poet.problem(graph, "native", ram="24KiB"), "24,576 bytes"),
         (evaluation, "5 samples"), (JobState(0, 4, 2, X), "step 2 of 4"),
+        (SavedWeights(VALUES, NO_FACTS), f"{len(VALUES)} tensors"),
+        (Normalization(tuple(range(784)), (1.0,) * 784), "784 offsets"),
     ]  # fmt: skip
     for value, word in values:
         assert word in repr(value)

@@ -29,6 +29,10 @@ class SavedWeights(dict[str, Array]):
         super().__init__(values)
         self.facts = facts
 
+    def __repr__(self) -> str:
+        numbers = sum(array.size for array in self.values())
+        return f"<SavedWeights: {len(self):,} tensors, {numbers:,} numbers>"
+
     @property
     def classes(self) -> Classes:
         return self.facts.classes

@@ -35,6 +35,9 @@ class Normalization:
                 "floats, and scales above 0"
             )
 
+    def __repr__(self) -> str:
+        return f"<Normalization: {self}>"
+
     def __str__(self) -> str:
         if self == NONE:
             return "none"

@@ -79,6 +79,7 @@ def test_with_json_an_error_is_one_object(poet_host: Command) -> None:
         (("--gap", "2"), "--gap"),
         (("--time-limit", "0"), "--time-limit"),
         (("--unplaced", "-o", "x.poet"), "--unplaced"),
+        (("--slice", "5x"), "slice '5x'"),
         (("--profile", "p.json"), "omit --board"),
     ],
 )

@@ -15,7 +15,7 @@ from ..packing.blocks import ALIGNMENT
 from ..plan.costgraph import dump_cost_graph
 from ..plan.infeasible import largest_need, largest_operator_bytes, why_infeasible
 from ..plan.keepall import METHOD as KEEP_EVERYTHING, keep_everything
-from ..plan.limits import deadline_us as limit_us_of, problem_of
+from ..plan.limits import problem_of, slice_us as slice_us_of
 from ..plan.plan import Plan, plan_of
 from ..plan.pricing import commit_costs, cost_graph
 from ..plan.problem import DEFAULT_OBJECTIVE, OBJECTIVES, TOLERANCE, CostGraph, Objective, Problem
@@ -116,7 +116,7 @@ def problem(
     if objective not in OBJECTIVES:
         raise BadInput(f"there is no objective {objective!r}: use one of {', '.join(OBJECTIVES)}")
     known = None if profile is None else as_profile(profile)
-    slice_us = None if slice is None else limit_us_of(slice, None)
+    slice_us = slice_us_of(slice)
     if slice_us and not isinstance(graph, Graph):
         raise BadInput(f"the operators of the cost graph {graph.name} have no slices: omit `slice`")
     if slice_us and isinstance(graph, Graph):

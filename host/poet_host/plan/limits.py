@@ -105,3 +105,16 @@ def deadline_us(text: str | float | None, keep_all_us: float | None) -> float | 
     if not (math.isfinite(limit) and limit > 0):
         raise BadInput(f"deadline {text!r}: the deadline must be a positive number")
     return limit
+
+
+def slice_us(text: str | float | None) -> float | None:
+    """Convert the time of a slice (`10`, `10ms`, `10000us`) to microseconds, and `none` to None.
+
+    `10` means milliseconds. Raises BadInput for any other text.
+    """
+    try:
+        return deadline_us(text, None)
+    except BadInput:
+        raise BadInput(
+            f"slice {text!r}: write milliseconds above 0, such as 10ms, or none"
+        ) from None

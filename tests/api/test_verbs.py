@@ -112,6 +112,13 @@ def test_a_file_does_not_hold_the_problem() -> None:
     assert poet.encode(costs, again).plan_part == poet.encode(costs, plan).plan_part
 
 
+def test_a_plan_without_storage_gives_a_schedule_without_storage() -> None:
+    problem = poet.problem(runs.digits(), "nrf52840_dk", ram="100%", storage=False)
+    plan = poet.solve(problem, method="keep-everything")
+    for own in (plan, plan_from_json(plan.to_json())):
+        assert not poet.encode(runs.digits(), "nrf52840_dk", own).model.storage
+
+
 def test_a_plan_of_another_graph_is_refused() -> None:
     plan = poet.solve(runs.digits(), "native", ram="100%", method="keep-everything")
     for other in (runs.mixed(), poet.costs_of(runs.mixed(), "native")):

@@ -296,7 +296,8 @@ def encode(
     if not streams and (profile or (plan.problem is None and isinstance(graph, CostGraph))):
         known = None if profile is None else as_profile(profile)
         limits = plan.ram_bytes, plan.deadline_us
-        priced = Problem(costs_of(graph, known, commit_every=plan.commit_every), *limits, known)
+        costs = costs_of(graph, known, storage=plan.storage, commit_every=plan.commit_every)
+        priced = Problem(costs, *limits, known)
         if isinstance(graph, Graph):
             priced = with_modes_in_place(priced, graph)
         plan = replace(plan, problem=priced)

@@ -88,6 +88,13 @@ class Plan:
         value: float | None = objective_value(self.objective, self)
         return value
 
+    @property
+    def storage(self) -> bool:
+        """Return whether the plan is for a board with storage, as `initial_offsets` may show."""
+        if self.problem:
+            return self.problem.graph.storage
+        return self.commit_every is not None or not self.initial_offsets
+
     def to_json(self, statements: bool = True) -> dict[str, Any]:
         """Return the plan as a JSON object, with or without its statements."""
         top: dict[str, Any] = {"format": FORMAT, "version": _version(self), "status": self.status}

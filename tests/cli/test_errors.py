@@ -80,6 +80,7 @@ def test_with_json_an_error_is_one_object(poet_host: Command) -> None:
         (("--time-limit", "0"), "--time-limit"),
         (("--unplaced", "-o", "x.poet"), "--unplaced"),
         (("--slice", "5x"), "slice '5x'"),
+        (("--commit-every", "70000", "-o", "nowhere/x.poet"), "65,535"),  # before any search
         (("--profile", "p.json"), "omit --board"),
     ],
 )

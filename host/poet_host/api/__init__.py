@@ -46,6 +46,7 @@ from ..run.predict import Prediction, check_prediction_file as check_prediction_
 from ..run.run import Run, weights_sha256
 from ..run.train import Diverged
 from ..run.validate import patience_for as patience_for
+from ..schedule.homes import check_interval as check_interval
 from ..schedule.schedule import Schedule
 from ..sim.start_board import new_storage as new_storage, prepare_storage, start_board
 from ..view.picture import draw

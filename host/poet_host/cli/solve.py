@@ -137,6 +137,8 @@ class SolveOptions:
         us = self.deadline_us
         if us is not None and not (math.isfinite(us) and us > 0):
             raise BadInput(f"--deadline-us {us}: the deadline must be a positive number")
+        if self.output and self.commit_every:
+            api.check_interval(self.commit_every)
         check_writable(
             self.output, self.plan_path, read=(*model_files(self.model), self.profile_name)
         )

@@ -18,12 +18,17 @@ MOST_STEPS = 0xFFFF  # from one commit to the next
 def interval_of(plan: Plan) -> int:
     """Return the number of steps from one commit to the next. Raises BadInput if too large."""
     every = plan.commit_every or 1
+    check_interval(every)
+    return every
+
+
+def check_interval(every: int) -> None:
+    """Raise BadInput if boards cannot count so many steps from one commit to the next."""
     if every > MOST_STEPS:
         raise BadInput(
             f"a board commits after at most {MOST_STEPS:,} steps, not {every:,}: choose a smaller "
             "--commit-every"
         )
-    return every
 
 
 def writes_uncommitted(graph: Graph, plan: Plan, nests: Nests) -> bool:

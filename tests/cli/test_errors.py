@@ -344,6 +344,7 @@ def test_weights_of_another_model(train: Any, tmp_path: Path) -> None:
         (("--seed", -1), "--seed"),
         (("--save-weights", "w.pt"), "w.pt"),
         (("--save-weights", "."), "'.'"),
+        (("--save-weights", "", "--validate"), "--save-weights"),
     ],
 )
 def test_wrong_options_of_train_are_refused(train: Any, more: Any, named: str) -> None:

@@ -44,6 +44,8 @@ def output_argument(metavar: str, suffix: str) -> Any:
 
 def _written_file(suffix: str, is_strict: bool) -> dict[str, Any]:
     def checked(context: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+        if path is not None and not path.name:
+            raise BadInput(f"{option.opts[0]}: the name of the file is empty. Name a file")
         if path is None or not suffix or path.suffix in suffix.split(" or ") or is_stream(path):
             return path
         if is_strict or path.suffix in SUFFIXES:

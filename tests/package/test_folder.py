@@ -46,6 +46,11 @@ def test_a_folder_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert again.normalization == made.normalization
 
 
+def test_the_root_folder_is_refused() -> None:
+    with pytest.raises(poet.BadInput, match="is not a package"):
+        write(packaged(Kind()), "c", Path("/"))
+
+
 def test_weights_are_pulled_to_those_of_the_package(tmp_path: Path, poet_host: Command) -> None:
     b = Builder("prox", data=(2, 3))
     model = b.model(b.softmax_xent(b.linear(b.data, 2, name="fc")))

@@ -86,7 +86,7 @@ def write(packaged: Packaged, kind: str, folder: Path) -> dict[str, Any]:
     folder = Path(os.path.realpath(folder))
     if not folder.parent.is_dir():
         raise BadInput(f"{folder} cannot be written: the folder {folder.parent} does not exist")
-    old = folder.with_name(f"{folder.name}.poet-old")
+    old = folder.parent / f"{folder.name}.poet-old"
     if old.is_dir() and not folder.exists():
         old.replace(folder)
     stated = facts(packaged, kind)

@@ -154,10 +154,11 @@ def normalized_as(data: _D, wanted: Normalization | None) -> _D:
 
 
 def _numbered(data: FittedData, known: Classes, is_trained: bool) -> FittedData:
-    graph, loss = data.graph, loss_of(data.graph)
+    graph = data.graph
     found, count, where = data.classes, classes_of(graph), f"data {data.name}"
     if not found:
         return data
+    loss = loss_of(graph)
     labels = np.concatenate(
         [half[half < count] for half in (data.y, data.y_test) if half is not None]
     )  # the loss ignores label `count`

@@ -1,4 +1,4 @@
-"""Scales of ones in files: those that an exporter made up, and weights that nodes make."""
+"""Constants of files: those that an exporter made up, merged or left out, and made weights."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +8,11 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from support.onnx_judge import imported
-from support.onnx_models import legacy
+from poet_host.errors import BadInput
+from poet_host.graph.source import source_of
+from poet_host.graph.weights import weight_nodes
+from support.onnx_judge import IMAGE, imported, random
+from support.onnx_models import legacy, model
 from torch import nn
 
 
@@ -29,6 +32,8 @@ def as_half(graph: Any) -> list[Any]:
 def test_a_scale_that_nodes_make_as_all_weights_is_trained(
     nodes_of: Callable[[Any], list[Any]], norm: nn.Module
 ) -> None:
+    for statistic in norm.buffers():
+        statistic.add_(2)  # not equal to a weight, with which the exporter would merge it
     module = nn.Sequential(nn.Linear(6, 8), norm, nn.Linear(8, 3))
     proto = onnx.load_from_string(legacy(module, torch.randn(4, 6)))
     trained = {node.name for node in imported(proto.SerializeToString()).trainable}
@@ -51,3 +56,50 @@ def test_a_scale_that_the_exporter_made_up_is_not_trained(norm: nn.Module) -> No
     graph = imported(legacy(module, torch.randn(4, 6)))
     assert {it.name for it in graph.trainable} >= {name for name, _ in module.named_parameters()}
     assert not graph.made_up
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, np.float32)
+
+
+def about(node: Any, **metadata: str) -> Any:
+    for key, value in metadata.items():
+        node.metadata_props.add(key=f"pkg.{key.replace('__', '.')}", value=value)
+    return node
+
+
+def test_single_numbers_that_an_exporter_merged_are_separated() -> None:
+    make = helper.make_node
+    nodes = [
+        make("BatchNormalization", ["x", "norm.weight", "zero", "zero", "norm.weight"], ["n"],
+             "/norm/BatchNormalization"),
+        make("PRelu", ["n", "slope"], ["a"], "/a/PRelu"),
+        make("Conv", ["a", "w1", "zero"], ["c"], "/c/Conv"),
+        make("Identity", ["slope"], ["b.slope"], "Identity_0"),
+        make("PRelu", ["c", "b.slope"], ["b"], "/b/PRelu"),
+        make("Conv", ["b", "w2", "zero"], ["y"], "/d/Conv"),
+    ]  # fmt: skip
+    constants = {"norm.weight": ones(1), "zero": 0 * ones(1), "slope": ones(1) / 4}
+    weights = {"w1": random(1, 1, 3, 3), "w2": random(1, 1, 3, 3)}
+    graph = imported(model(nodes, (2, 1, 8, 8), constants | weights))
+    files = [name for node in weight_nodes(graph) for name in source_of(graph, node).names]
+    assert len(files) == len({*files}) == 10
+    assert {"norm.running_mean", "norm.running_var", "b.slope", "c.bias", "d.bias"} < {*files}
+
+
+def test_a_slope_that_one_module_reads_twice_is_one_parameter() -> None:
+    names = {"torch__onnx__name_scopes": "['', 'act', 'prelu']"}
+    nodes = [
+        about(helper.make_node("PRelu", ["x", "val_1"], ["p"]), **names),
+        helper.make_node("Neg", ["p"], ["q"]),
+        about(helper.make_node("PRelu", ["q", "val_1"], ["y"]), **names),
+    ]
+    graph = imported(model(nodes, (2, 3), {"val_1": ones(1) / 4}))
+    assert [node.name for node in graph.trainable] == ["val_1"]
+
+
+def test_a_tensor_is_not_a_weight_and_a_statistic() -> None:
+    norm = helper.make_node("BatchNormalization", ["x", "w", "b", "b", "v"], ["y"], "norm")
+    constants = {"w": random(4), "b": random(4), "v": abs(random(4))}
+    with pytest.raises(BadInput, match=r"norm \(BatchNormalization\): b .*statistic"):
+        imported(model([norm], IMAGE, constants))

@@ -119,6 +119,7 @@ class Context:
             if given.dtype.kind in INTEGERS
         }
         self._parameters: dict[str, Node] = {}  # by their start
+        self._sources: set[str] = set()  # names in the file of the values of `_parameters`
         self._stored: dict[str, Tensor] = {}
         self._names = {"data", "label", *self.inputs}
 
@@ -263,9 +264,10 @@ class Context:
         file = given[0].source
         start = Source(names, file.shape, file.transposed, computed, file.rolled).start()
         if start not in self._parameters:
-            if self.has_other_layout(given[0]):
+            if taken := self._sources & set(names):
                 raise Unsupported(
-                    f"{names[0]} is used as it is and transposed: store a copy for one of both"
+                    f"{min(taken)} has two uses, as it is and transposed, or as a weight and a "
+                    "running statistic: store a copy for one of both"
                 )
             if not all(np.isfinite(constant.value).all() for constant in given):
                 raise Unsupported(
@@ -277,6 +279,7 @@ class Context:
             if role == "state" or not _LEGAL.fullmatch(name) or name in self._names:
                 name = f"{layer}.{slot}"
             self._names.add(name)
+            self._sources |= set(names)
             self._parameters[start] = Node(name, shape, role=role, start=start)
             for constant in given:
                 if constant.computed:

@@ -36,6 +36,12 @@ _NUMBERED = re.compile(r"onnx::\w+_\d+|val_\d+(_\d+)?")
 _CALL = re.compile(r"_\d+(?=\.|$)")
 _LAYERS = {"BatchNormalization", "Conv", "Gemm", "LayerNormalization", "MatMul", "Transpose"}
 _SLOTS = ("weight", "bias", "running_mean", "running_var")
+# The numbers of the inputs that are parameters or statistics even if they are a single number.
+_OWN = {
+    "BatchNormalization": (1, 2, 3, 4), "Conv": (2,), "ConvTranspose": (2,), "Gemm": (2,),
+    "GroupNormalization": (1, 2), "InstanceNormalization": (1, 2), "LayerNormalization": (1, 2),
+    "PRelu": (1,),
+}  # fmt: skip
 
 
 def module_of(node: Any) -> str:
@@ -135,10 +141,12 @@ def _split_merged(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
     An initialiser counts as merged if all its numbers are equal, or if layers of the same kind in
     different modules read it: an exporter stores the equal weights of copied layers only once.
     """
+    single = _single(graph)
     even = {
         name: value
         for name, value in arrays.items()
-        if value.dtype == np.float32 and value.size > 1 and (value == value.flat[0]).all()
+        if value.dtype == np.float32 and value.size > (0 if name in single else 1)
+        if (value == value.flat[0]).all()
     }
     added: Arrays = {}
     outputs = {value.name for value in graph.output}
@@ -173,6 +181,18 @@ def _split_merged(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
     return added
 
 
+def _single(graph: Any) -> set[str]:
+    """Return the names of parameters and statistics, which may be single numbers."""
+    found = {
+        node.input[i]
+        for node in graph.node
+        for i in _OWN.get(node.op_type, ())
+        if i < len(node.input)
+    }
+    aliases = [node for node in graph.node if node.op_type == "Identity"]
+    return found | {node.input[0] for node in aliases if node.output[0] in found}
+
+
 def _give_copies(
     graph: Any,
     name: str,
@@ -202,7 +222,7 @@ def _give_copies(
         key = own[place], wanted[place]
         before, first = given.get(key, ("", node))
         is_numbered_call = module_of(first) != module_of(node)
-        is_same = is_numbered_call or node.op_type in _LAYERS
+        is_same = is_numbered_call or node.op_type in {*_LAYERS, "PRelu"}
         if before and (is_same or _add_to_same_weight(graph, first, node)):
             node.input[i] = before  # a second call of the same layer reads the same copy
             continue

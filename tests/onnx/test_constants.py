@@ -103,3 +103,16 @@ def test_a_tensor_is_not_a_weight_and_a_statistic() -> None:
     constants = {"w": random(4), "b": random(4), "v": abs(random(4))}
     with pytest.raises(BadInput, match=r"norm \(BatchNormalization\): b .*statistic"):
         imported(model([norm], IMAGE, constants))
+
+
+@pytest.mark.parametrize("op", ["InstanceNormalization", "LayerNormalization"])
+def test_copies_of_a_scale_without_a_name_get_no_names_of_a_module(op: str) -> None:
+    nodes = [
+        helper.make_node(op, ["x", "val_1", "val_2"], ["n"], "/1/norm"),
+        helper.make_node("Conv", ["n", "w"], ["c"], "/2/Conv"),
+        helper.make_node(op, ["c", "val_1", "val_2"], ["y"], "/3/norm"),
+    ]
+    size = 4 if op == "InstanceNormalization" else 8
+    constants = {"val_1": ones(size), "val_2": 0 * ones(size), "w": random(4, 4, 1, 1)}
+    graph = imported(model(nodes, IMAGE, constants))
+    assert {node.name for node in graph.trainable} - {*graph.made_up} == {"w"}

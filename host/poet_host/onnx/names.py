@@ -42,6 +42,7 @@ _OWN = {
     "GroupNormalization": (1, 2), "InstanceNormalization": (1, 2), "LayerNormalization": (1, 2),
     "PRelu": (1,),
 }  # fmt: skip
+_NORMS = {op for op in _OWN if "Norm" in op}
 
 
 def module_of(node: Any) -> str:
@@ -206,7 +207,8 @@ def _give_copies(
     wanted = [
         f"{layer}.{_slot(node.op_type, i)}" for layer, (node, i) in zip(own, readers, strict=True)
     ]
-    if is_numbered(name) and all(node.op_type == "MatMul" for node, _ in readers):
+    ops = {node.op_type for node, _ in readers}
+    if is_numbered(name) and (ops <= _NORMS or ops == {"MatMul"}):
         wanted = [name] * len(readers)
     elif is_copied and own and name.startswith(f"{own[0]}."):
         wanted = [layer + name.removeprefix(own[0]) for layer in own]

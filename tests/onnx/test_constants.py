@@ -116,3 +116,11 @@ def test_copies_of_a_scale_without_a_name_get_no_names_of_a_module(op: str) -> N
     constants = {"val_1": ones(size), "val_2": 0 * ones(size), "w": random(4, 4, 1, 1)}
     graph = imported(model(nodes, IMAGE, constants))
     assert {node.name for node in graph.trainable} - {*graph.made_up} == {"w"}
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_bias_of_zeros_that_the_exporter_left_out_is_trained(groups: int) -> None:
+    rule = {"onnxscript__rewriter__rule_name": "RemoveOptionalBiasFromConvTranspose"}
+    node = helper.make_node("ConvTranspose", ["x", "up.weight"], ["y"], group=groups)
+    graph = imported(model([about(node, **rule)], IMAGE, {"up.weight": random(4, 3, 2, 2)}))
+    assert graph["up.bias"].shape == (3 * groups,)

@@ -26,7 +26,7 @@ PADDED = "row_{}_is_padding"  # in the name of an embedding's node: its row with
 _PADDED = re.compile(PADDED.format(r"(\d+)") + r"(_\d+)?")
 _PADDED_CALL = re.compile(r"aten\.embedding\.default\]\(args = \(%\w+, %\w+, (\d+)")
 _RULE = "pkg.onnxscript.rewriter.rule_name"
-_NO_BIAS = ("RemoveOptionalBiasFromConv", "RemoveOptionalBiasFromGemm")
+_NO_BIAS = {f"RemoveOptionalBiasFrom{layer}" for layer in ("Conv", "ConvTranspose", "Gemm")}
 # Exporters name computed tensors after their operator, such as `add`, and then `add_1`, `add_2`.
 _COMPUTED = re.compile(
     r"(add|sub|mul|div|neg|pow|sqrt|rsqrt|exp|mm|matmul|t|transpose|permute|view|reshape|expand|"
@@ -254,8 +254,9 @@ def _omitted_biases(graph: Any, arrays: Arrays, taken: set[str]) -> Arrays:
         weight = arrays.get(node.input[1]) if len(node.input) == 2 else None
         if weight is None or _about(node, _RULE) not in _NO_BIAS:
             continue
-        is_transposed = any(value.name == "transB" and value.i for value in node.attribute)
-        size = weight.shape[0 if is_transposed or node.op_type == "Conv" else 1]
+        given = {value.name: value.i for value in node.attribute}
+        is_transposed = given.get("transB") or node.op_type == "Conv"
+        size = weight.shape[0] if is_transposed else weight.shape[1] * given.get("group", 1)
         name = of.get(node.input[1])
         if name is None:
             layer = node.input[1].removesuffix("weight")

@@ -172,6 +172,21 @@ def test_only_token_0_is_padding() -> None:
         imported(hiding(1))
 
 
+@pytest.mark.parametrize("word", [5, 600])
+def test_no_token_but_0_is_padding(word: int) -> None:
+    numbers = {"low": np.float32(-1e9), "zero": np.float32(0), "one": np.array([1])}
+    cast = helper.make_node("Cast", ["x"], ["number"], to=TensorProto.FLOAT)
+    for dtype, tokens, before in ((np.int64, "x", []), (np.float32, "number", [cast])):
+        mask = [
+            *before,
+            helper.make_node("Equal", [tokens, "word"], ["is"]),
+            helper.make_node("Where", ["is", "low", "zero"], ["flat"]),
+            helper.make_node("Unsqueeze", ["flat", "one"], ["mask"]),
+        ]
+        with pytest.raises(BadInput, match=r"mask \(Add\): .*token 0"):
+            imported(scored(mask, {"word": np.array(word, dtype), **numbers}))
+
+
 def test_scores_that_are_also_biased_are_not_a_causal_mask() -> None:
     past = np.where(np.triu(np.ones((LENGTH, LENGTH)), 1), -1e9, 0).astype(np.float32)
     distance = past + np.where(past < 0, 0, np.arange(LENGTH)).astype(np.float32)
@@ -206,6 +221,22 @@ def test_tokens_that_are_compared_stay_tokens() -> None:
     graph = imported(data)
     found = logits(graph, start_values(graph, 0), TEXTS.astype(np.int32))
     assert np.allclose(found, by_runtime(data, TEXTS))
+
+
+@pytest.mark.parametrize("shape", [TEXTS.shape, (1, 1)])
+@pytest.mark.parametrize("op", ["Clip", "Where"])
+def test_tokens_that_change_before_an_embedding_are_refused(
+    op: str, shape: tuple[int, int]
+) -> None:
+    nodes = [
+        helper.make_node("Equal", ["x", "seven"], ["is"]),
+        helper.make_node(op, ["x", "zero", "seven"] if op == "Clip" else ["is", "zero", "x"],
+                         ["places"]),
+        helper.make_node("Gather", ["table", "places"], ["y"], "look"),
+    ]  # fmt: skip
+    constants = {"table": random(10, 6), "zero": np.array(0), "seven": np.array(7)}
+    with pytest.raises(BadInput, match=r"look \(Gather\): .*tokens"):
+        imported(model(nodes, shape, constants, dtype=TensorProto.INT64))
 
 
 @pytest.mark.parametrize(

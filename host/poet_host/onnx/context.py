@@ -6,6 +6,7 @@ It has the tensors of the file by name, the layers and parameters made so far, a
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from ..graph.weights import Array
 from .fold import Constant
 from .model import OnnxModel, OnnxNode
 from .names import free_name
-from .tokens import INTEGERS, UNMASKED, VIEWS, Mask, TokenValues, sample_texts
+from .tokens import INTEGERS, UNMASKED, VIEWS, Mask, TokenValues, sample_texts, tokens_near
 
 Role = Literal["parameter", "state"]
 
@@ -112,16 +113,30 @@ class Context:
         self.fused: dict[str, str] = {}
         self.masks: dict[str, Mask] = {}  # output of a softmax -> mask of the scores that it read
         self.normalised: set[str] = set()  # names of the tensors with normalised data
-        # Sample texts of each input of integers, by tensor.
-        self.texts = {
-            made.name: sample_texts(made.shape, number, binary=self._is_mask(given.name))
-            for number, (made, given) in enumerate(zip(inputs, model.inputs, strict=True))
-            if given.dtype.kind in INTEGERS
-        }
         self._parameters: dict[str, Node] = {}  # by their start
         self._sources: set[str] = set()  # names in the file of the values of `_parameters`
         self._stored: dict[str, Tensor] = {}
         self._names = {"data", "label", *self.inputs}
+
+    @cached_property
+    def texts(self) -> dict[str, tuple[Array, ...]]:
+        """Return sample texts of each input of integers, by tensor.
+
+        They have the numbers with which nodes compare tokens: read this after the folding.
+        """
+        known = {name: it.value for name, it in self.values.items() if isinstance(it, Constant)}
+        names = [it.name for it in self.model.inputs if it.dtype.kind in INTEGERS]
+        near = tokens_near(self.model.nodes, names, known)
+        return {
+            name: sample_texts(
+                tuple(size for size in given.shape if isinstance(size, int)),
+                seed,
+                near[near.astype(given.dtype) == near],
+                binary=self._is_mask(given.name),
+            )
+            for seed, (name, given) in enumerate(self.inputs.items())
+            if given.name in names
+        }
 
     def free_name(self, name: str) -> str:
         return free_name(name, self._names)

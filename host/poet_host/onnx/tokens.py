@@ -6,7 +6,7 @@ the supported masks, which hide padding (token 0, see data/fitted.py), later tok
 model has an input for the mask, padding is where this input is 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +21,12 @@ Mask = frozenset[str]
 
 INTEGERS = "iub"  # kinds of types
 
+_MOST_NUMBERS = 4  # different numbers of a constant with which nodes compare tokens
+_MOST_TOKENS = 2**31  # boards store tokens as int32
 LOW = -1e3  # a score of at most LOW has no weight after a softmax
 UNMASKED: Mask = frozenset()
 FUTURE: Mask = frozenset({"future"})
-SAMPLES = 3
+SAMPLES = 8
 
 # Operators that exporters use to compute masks from tokens.
 _OPERATORS = frozenset(
@@ -34,6 +36,13 @@ _OPERATORS = frozenset(
         *("LessOrEqual", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pad", "ReduceSum", "Sign"),
         *("Slice", "Split", "Sub", "Tile", "Transpose", "Trilu"),
         *("Where", "Xor"),
+    )
+)
+# Those of them that compare or compute with numbers.
+_COMPARING = frozenset(
+    (
+        *("Add", "Clip", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
+        *("Max", "Min", "Mul", "Sub", "Where"),
     )
 )
 # Operators that only change a shape. They are not evaluated if they read the tokens directly.
@@ -51,12 +60,39 @@ class TokenValues:
         return self.values[0].shape
 
 
-def sample_texts(shape: Shape, seed: int, *, binary: bool) -> tuple[Array, ...]:
-    """Return a few texts of random tokens, or of 0 and 1 only. No text starts with padding."""
+def sample_texts(shape: Shape, seed: int, near: Array, *, binary: bool) -> tuple[Array, ...]:
+    """Return a few texts of random tokens, or of 0 and 1 only. No text starts with padding.
+
+    Half of the tokens are from `near`, if it is not empty.
+    """
     rng = np.random.default_rng(seed)
     texts = rng.integers(0, 2 if binary else 4, (SAMPLES, *shape))
-    texts[..., 0] = 1
+    if len(near) and not binary:
+        places = rng.permutation(texts.size)[::2]
+        texts.reshape(-1)[places] = np.resize(near, len(places))
+    texts[..., 0] = np.maximum(texts[..., 0], 1)
     return tuple(texts)
+
+
+def tokens_near(
+    nodes: Iterable[OnnxNode], inputs: Iterable[str], constants: Mapping[str, Array]
+) -> Array:
+    """Return the numbers with which nodes compare tokens, and those next to them.
+
+    `inputs`: the inputs of the model that hold tokens.
+    """
+    reached, found = {*inputs}, set[int]()
+    for node in nodes:
+        is_embedding = node.op == "Gather" and node.inputs[0] in constants
+        if reached.isdisjoint(node.inputs) or is_embedding or node.op not in _OPERATORS | VIEWS:
+            continue
+        reached |= {*node.outputs}
+        for name in node.inputs if node.op in _COMPARING else ():
+            numbers = np.unique(constants.get(name, np.empty(0)))
+            if len(numbers) <= _MOST_NUMBERS:
+                found |= {int(number) for number in numbers if abs(number) < _MOST_TOKENS}
+    near = [number + step for step in (1, 0, -1) for number in sorted(found)]
+    return np.array([*dict.fromkeys(n for n in near if 0 <= n < _MOST_TOKENS)], np.int64)
 
 
 def is_evaluable(node: OnnxNode, is_data_alone: bool) -> bool:

@@ -320,6 +320,17 @@ def test_a_damaged_job(part: str, card: Card, poet_host: Command) -> None:
     poet_host("card", "check", card.path).fails(1, "job")
 
 
+def test_a_plan_of_another_schedule_than_that_of_the_job(card: Card, poet_host: Command) -> None:
+    other = runs.schedule(small().graph, "200%", "chen-sqrt")
+    assert other.model.crc == small().model.crc
+    assert len(other.plan_part) != len(small().plan_part)
+    with poet.open_card(card.path, writable=True) as opened:
+        opened.device.load(other.model_part, other.plan_part)
+    (problem,) = card.report().problems
+    assert "not that of the job" in problem
+    assert poet_host("card", "check", card.path).code == 1
+
+
 def test_the_losses_of_a_job(card: Card) -> None:
     """A board alone has trained a part of it."""
     arena_bytes = small().meta["plan"]["ram_bytes"] // 4 * 4

@@ -21,6 +21,7 @@ from ..schedule.model import (
     Model,
     Tensor,
     part_crc,
+    part_size,
 )
 from ..schedule.schedule import Schedule
 from ..schedule.slots import State
@@ -61,6 +62,8 @@ class _Check:
         self.card, self.progress = card, progress
         self.problems: list[str] = []
         self.done = self.total = 0  # bytes
+        # Bytes of the model part and the plan part of an unfinished job
+        self.job_bytes: tuple[int, int] | None = None
         commit = card.commit
         held = commit and commit.now.step != NOTHING_COMMITTED and commit.model_crc
         self.commit = commit if held else None
@@ -105,6 +108,11 @@ class _Check:
             job = self.job(model)
             if job and not {model_part, plan_part} <= {"whole", "earlier"}:
                 self.problems.append("without its schedule, the job cannot run: write it again")
+            elif self.job_bytes and self.job_bytes != self.part_bytes():
+                self.problems.append(
+                    "the schedule on the card is not that of the job, so boards do not run the "
+                    "job: write it again with `card write --resume`"
+                )
         note_blocks = [slots.MODEL_BLOCK + place // BLOCK for place in PLACES]
         if self.commit and not note and "damaged" in map(self.without_content, note_blocks):
             self.problems.append(
@@ -163,8 +171,8 @@ class _Check:
 
     def plan_part(self, model: Model | None) -> PartState:
         with suppress(Unreadable):
+            row = self.record("poet_plan_header", slots.PLAN_BLOCK)
             size = isa.record_size("poet_plan_header")
-            row = isa.unpack("poet_plan_header", self.card.get(slots.PLAN_BLOCK, size))
             size = min(size + row["bit_bytes"], slots.PLAN_BLOCKS * BLOCK)
             part = self.card.get(slots.PLAN_BLOCK, size)
             if row["magic"] == _C["POET_PLAN_MAGIC"] and part_crc(part) == row["crc"]:
@@ -172,6 +180,15 @@ class _Check:
                 return "whole" if is_own else "foreign"
         state = self.without_content(slots.PLAN_BLOCK)
         return "earlier" if state == "damaged" and self.card.version != FORMAT else state
+
+    def record(self, name: str, block: int) -> dict[str, int]:
+        return isa.unpack(name, self.card.get(block, isa.record_size(name)))
+
+    def part_bytes(self) -> tuple[int, int]:
+        """Return the bytes of the model part and the plan part on the card, which are whole."""
+        plan = self.record("poet_plan_header", slots.PLAN_BLOCK)["bit_bytes"]
+        model = part_size(self.record("poet_model", slots.MODEL_BLOCK))
+        return model, isa.record_size("poet_plan_header") + plan
 
     def model_of_weights(self, on_card: Model | None, schedule: Schedule | None) -> Model | None:
         if self.commit is None:
@@ -290,6 +307,8 @@ class _Check:
             if row["crc"] == zlib.crc32(raw[:-4]) and step < row["first"]:
                 return None
             is_sound = row["crc"] == zlib.crc32(raw[:-4]) and self.is_job_of(model, row, block)
+            if is_sound and step < row["first"] + row["steps"] and self.card.version == FORMAT:
+                self.job_bytes = row["model_bytes"], row["plan_bytes"]
             report = self.job_report(block, row, step) if is_sound else JobReport(is_whole=False)
         except Unreadable:
             report = JobReport(is_whole=False)

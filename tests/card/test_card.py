@@ -93,7 +93,7 @@ def test_a_job_goes_on_after_an_evaluation_that_a_power_cut_ended(
     write(schedule, card, **how)
     alone(schedule, card, 2)
     with monkeypatch.context() as patch:
-        patch.setattr("poet_host.run.evaluate._put_back", lambda *_: None)
+        patch.setattr("poet_host.run.evaluate.put_back", lambda *_: None)
         with runs.board(schedule, card) as connection:
             poet.evaluate(schedule, connection, "digits", samples=4)
     with runs.board(schedule, card) as connection:

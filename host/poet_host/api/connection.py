@@ -10,6 +10,7 @@ from typing import Any
 from ..card.card import allocation_notice, arena_of_card, storage_info
 from ..card.card_device import CardDevice
 from ..card.card_file import check_table
+from ..card.parts import restoring
 from ..closing import Closing
 from ..data.datasets import Dataset
 from ..data.fitted import example, fit
@@ -134,15 +135,13 @@ class Connection(Closing):
             training = Training(self.device, schedule, data, commit_every=NEVER)
             return observe(training, progress)
 
-        try:
+        with restoring(self.device, self.device.format):
             better = calibrated(profile, graph, seen(tight))
             costs = problem(graph, better, ram=plan.ram_bytes, streaming=False).graph
             if plan.problem and plan.problem.streaming:  # its nests have new prices, too
                 plan = _fitting(graph, better, arena_bytes)
                 costs = plan.problem.graph if plan.problem else costs
             return better, validation(graph, better, costs, plan, seen(plan))
-        finally:
-            self.device.format()
 
     def close(self) -> None:
         self._stack.close()

@@ -10,6 +10,7 @@ from ..card.card_device import CardDevice, job_room_bytes, partition_blocks
 from ..card.card_export import Exported, exported
 from ..card.card_report import CardReport
 from ..card.job import JobState, check_room, job_size, make_job, read_job, sample_orders, write_job
+from ..card.parts import own_schedule
 from ..card.weights import SavedWeights, facts_of_weights, write_tensors
 from ..data.facts import DataFacts
 from ..data.fitted import FittedData, adapted
@@ -186,7 +187,7 @@ def _given(
         return given, facts_of_weights(given)
     if connection is None:
         raise BadInput("name the weights: pass `weights`, or a `connection` to their board")
-    found = resumed(connection.device, schedule)
+    found = resumed(connection.device, schedule, load=False)
     return found.weights, found.facts
 
 
@@ -233,7 +234,7 @@ def write_card(
     check_training(schedule, connection, fitted, start, erase_card)
     first, facts = first_step, start.facts
     if resume:
-        found = resumed(device, schedule)
+        found = resumed(device, schedule, load=False)
         first, facts = found.step, found.facts
         if found.weights is not None:
             raise BadInput(
@@ -253,8 +254,7 @@ def write_card(
     job = make_job(schedule, fitted, seed, first, steps_left, progress)
     if erase_card:
         device.format()
-    if not resume:
-        load_schedule(device, schedule)
+    load_schedule(device, schedule)
     check_room(fitted, batch, steps_left, device.job_room())  # a store may be smaller
     prepare_board(device, schedule, fitted, start)
     write_job(device, job, progress)
@@ -278,13 +278,13 @@ def read_card(
     schedule: Schedule | str | Path, connection: Connection | Card
 ) -> tuple[JobState | None, SavedWeights]:
     """Return progress and losses of training without a host, and the weights on the card."""
-    weights = _committed(as_schedule(schedule), connection)
-    return read_job(connection.device), weights
-
-
-def _committed(schedule: Schedule, connection: Connection | Card) -> SavedWeights:
-    found = resumed(connection.device, schedule)
-    return found.weights or SavedWeights(read_weights(connection.device, schedule), found.facts)
+    schedule, device = as_schedule(schedule), connection.device
+    found = resumed(device, schedule, load=False)
+    if found.weights is not None:  # the schedule on the card is loaded
+        return read_job(device), found.weights
+    with own_schedule(device, schedule):
+        weights = SavedWeights(read_weights(device, schedule), found.facts)
+        return read_job(device), weights
 
 
 def check_card(

@@ -9,17 +9,18 @@ import numpy as np
 from .. import isa
 from ..data.facts import NO_FACTS, DataFacts
 from ..device.answers import board_error
-from ..device.device import MODEL, NOTHING_COMMITTED, PLAN, TENSOR, Device
+from ..device.device import NOTHING_COMMITTED, PLAN, TENSOR, Device
 from ..errors import BadInput, BoardError, quoted
 from ..graph.graph import Graph
 from ..graph.weights import Array, Weights, weight_nodes
-from ..schedule.model import BLOCK, Model, part_size, read_model
+from ..schedule.model import BLOCK, Model, read_model
 from ..schedule.schedule import Schedule
-from ..schedule.slots import PLAN_BLOCKS, UNIT_BLOCKS
+from ..schedule.slots import UNIT_BLOCKS
 from .card_device import AnyCard
 from .card_file import other_format
 from .job import read_job
 from .note import Note, newest_note
+from .parts import own_schedule, parts_on
 from .weights import SavedWeights
 
 _MODEL_BYTES = isa.record_size("poet_model")
@@ -124,8 +125,8 @@ def check_replaceable(
             f"the card holds weights of this model that were trained for {found.step} steps: "
             "continue from them with --resume, or delete them with --erase-card"
         )
-    device.load(schedule.model_part, schedule.plan_part)
-    job = read_job(device)
+    with own_schedule(device, schedule):
+        job = read_job(device)
     if job and job.committed < job.last:
         raise BadInput(
             f"the card holds an unfinished job, which trains without a host until step {job.last}: "
@@ -169,20 +170,24 @@ def nothing_held(graph: Graph) -> BadInput:
     )
 
 
-def resumed(device: AnyCard, schedule: Schedule) -> Resumed:
+def resumed(device: AnyCard, schedule: Schedule, *, load: bool = True) -> Resumed:
     """Return the state from which training continues: that of the card's committed weights.
 
-    If the weights have the layout of the schedule, the schedule is loaded. If the same model has
-    another layout (for example, another batch size), it is recognised by the names and shapes of
-    its parameters. Raises BadInput if the card holds no weights, or weights of another model.
+    If the weights have the layout of the schedule, the schedule is loaded, unless `load` is False.
+    If the same model has another layout (for example, another batch size), it is recognised by the
+    names and shapes of its parameters. Raises BadInput if the card holds no weights, or weights of
+    another model.
     """
+    if isinstance(device, Device):
+        device.keep()
     found = held(device)
     graph = schedule.graph
     if found is None:
         raise nothing_held(graph)
     facts = found.facts
     if found.model_crc == schedule.model.crc:
-        device.load(schedule.model_part, schedule.plan_part)
+        if load:
+            device.load(schedule.model_part, schedule.plan_part)
         return Resumed(found.step, facts)
     if not _same_weights(found, graph):
         raise BadInput(
@@ -233,12 +238,3 @@ def _in_own_layout(device: AnyCard, found: Held, graph: Graph) -> Weights:
             "schedule, then continue with --load-weights, --resume and --erase-card"
         ) from error
     return _read_weights(device, graph, model, numbers)
-
-
-def parts_on(device: AnyCard) -> tuple[bytes, bytes]:
-    """Read the model and the plan that lie on the card, as the bytes that Device.load needs."""
-    model_bytes = part_size(isa.unpack("poet_model", device.read(MODEL, 0, _MODEL_BYTES)))
-    size = isa.record_size("poet_plan_header")
-    bit_bytes = isa.unpack("poet_plan_header", device.read(PLAN, 0, size))["bit_bytes"]
-    plan_bytes = min(size + bit_bytes, PLAN_BLOCKS * BLOCK)  # a damaged header may have any size
-    return device.read(MODEL, 0, model_bytes), device.read(PLAN, 0, plan_bytes)

@@ -19,7 +19,8 @@ from .. import isa
 from ..data.classes import NO_NAMES, Classes
 from ..data.datasets import Dataset
 from ..data.fitted import samples_of_steps, steps_per_epoch
-from ..device.device import JOB, NOTHING_COMMITTED, Progress, shifted
+from ..device.device import JOB, NOTHING_COMMITTED, Progress
+from ..device.progress import shifted
 from ..errors import BadInput
 from ..graph.weights import Array
 from ..schedule.schedule import Schedule

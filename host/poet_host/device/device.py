@@ -4,6 +4,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..errors import BoardError, LinkBroken, NoDevice, PoetError
 from .answers import VERSION, board_error, reply_fields, tensor_name
 from .board import Board, load_board
 from .link import Link, candidate_ports
+from .progress import Progress as Progress, shifted
 from .wire import STATUS_BYTES, WireError, messages, pack, size_of, unpack_status
 
 _C = isa.constants()
@@ -25,8 +27,6 @@ SAVE_PATIENCE_S = 60.0  # an erase of 4 KiB of flash takes 85 ms
 CARD_BYTES_PER_S = 2e5  # at which a slow card is read; no request is repeated meanwhile
 STOP_POLL_S = 0.05  # pause between two checks whether a step has stopped
 _BLOCK = _C["POET_BLOCK"]
-
-Progress = Callable[[int, int], None]  # arguments: done, total (bytes, steps or samples)
 
 
 class Device(Closing):
@@ -47,6 +47,7 @@ class Device(Closing):
         self._traced = range(0)  # statements that the latest step was asked to trace
         # Steps that the board may name as the one whose weights it has committed last.
         self._saved = range(NOTHING_COMMITTED)
+        self.loads = 0  # number of loads of schedules: each one ends a training
         self._first_hello()
 
     def close(self) -> None:
@@ -205,6 +206,7 @@ class Device(Closing):
         for object, part, before in ((MODEL, model_part, 0), (PLAN, plan_part, len(model_part))):
             if not self.holds(object, 0, part):
                 self.write(object, 0, part, shifted(progress, before, total))
+        self.loads, self._saved = self.loads + 1, range(NOTHING_COMMITTED)
         sizes = {"model_bytes": len(model_part), "plan_bytes": len(plan_part)}
         return self._request("load", sizes)["facts"]
 
@@ -247,6 +249,11 @@ class Device(Closing):
         """Commit the weights that a schedule without storage keeps in RAM; return poet_saved."""
         return self._request("save", patience_s=SAVE_PATIENCE_S, saved=self._saved)["saved"]
 
+    def keep(self) -> None:
+        """Commit the completed steps, which a load would drop, if there are uncommitted ones."""
+        with suppress(BoardError):
+            self.save()
+
     def committed_loss(self) -> float:
         """Return the loss of the committed step."""
         return float(self.step(self.hello().committed_step).loss)
@@ -261,6 +268,13 @@ class Device(Closing):
     def reset(self) -> None:
         """Stop a running step and unload the schedule. Storage does not change."""
         self._request("reset")
+
+    def stop(self, patience_s: float | None = None) -> None:
+        """Do what `reset` does, and wait until the step has stopped. Completed steps are kept."""
+        self._request("reset", patience_s=patience_s)
+        give_up = time.monotonic() + self.link.patience_s
+        while self.status().running and time.monotonic() < give_up:
+            time.sleep(STOP_POLL_S)
 
     # Measuring.
 
@@ -302,18 +316,14 @@ class Device(Closing):
     # Requests and replies.
 
     def _first_hello(self) -> None:
-        """Read poet_hello. If a step still runs, stop it first; completed steps are not lost."""
+        """Read poet_hello. If a step still runs, stop it first."""
         try:
             self.hello(CONNECT_PATIENCE_S)
-            return
         except BoardError as error:
             if error.name != "busy":
                 raise
-        self.reset()
-        give_up = time.monotonic() + self.link.patience_s
-        while self.status().running and time.monotonic() < give_up:
-            time.sleep(STOP_POLL_S)
-        self.hello()
+            self.stop()
+            self.hello()
 
     def _request(
         self,
@@ -366,16 +376,6 @@ class Device(Closing):
             f"the board at {self.link.port} sent an invalid answer ({what}): flash the firmware "
             "of this version"
         )
-
-
-def shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """Return a callback that reports one part's progress as progress of the whole transfer.
-
-    `before`: size of the earlier parts. `total`: size of all parts.
-    """
-    if progress is None:
-        return None
-    return lambda done, _: progress(before + done, total)
 
 
 def connect(port: str, *, timeout_s: float = 1.0, patience_s: float = 60.0) -> Device:

@@ -10,17 +10,18 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from ..card.card import Held, held, parts_on
+from ..card.card import Held, held
+from ..card.parts import are_whole, parts_on, put_back, restoring
 from ..data.classes import NO_NAMES, Classes
 from ..data.datasets import Dataset
 from ..data.fitted import FittedData, classes_of, fit_samples
 from ..device.device import TENSOR, Device, Progress
-from ..errors import BadInput, BoardError, PoetError
+from ..errors import BadInput, PoetError
 from ..graph.graph import Graph, Node
 from ..graph.weights import Array, Weights, weight_nodes
 from ..reference.inference import answer_shape, by_output, evaluation, logits
 from ..schedule.decode import Wait, decode
-from ..schedule.model import FIXED, part_crc, read_model
+from ..schedule.model import FIXED, part_crc
 from ..schedule.rates import with_rates_of
 from ..schedule.schedule import Schedule
 from .metrics import Metrics, measured
@@ -137,6 +138,7 @@ def answers(
 ) -> Answers:
     """Return the outputs of a model for `x` (samples, ...), computed on a board.
 
+    The board commits its completed steps first, and the schedule on its card is loaded at the end.
     `weights` None: those that the board has committed. Others are written to its storage, without a
     commit. Raises BadInput if they would overwrite what the storage holds. If `device` is None, the
     host computes with `weights`, to the same bits.
@@ -146,6 +148,7 @@ def answers(
     if device is None:
         assert weights is not None
         return Answers(outputs=logits(schedule.graph, weights, x))
+    device.keep()
     committed = held(device)
     before = parts_on(device) if committed else None
     if committed and before and part_crc(before[0]) == committed.model_crc != schedule.model.crc:
@@ -155,7 +158,8 @@ def answers(
             f"the storage of the board holds weights of {committed.described(schedule.graph)}. To "
             "keep them, evaluate with the schedule that trained them, or on another card"
         )
-    if before and read_model(before[0], "the card").trained_by == schedule.model.crc:
+    crc = schedule.model.crc
+    if committed and committed.model_crc == crc and not (before and are_whole(before, crc)):
         before = schedule.model_part, schedule.plan_part  # a power cut ended an evaluation
     forward = schedule.needed_forward()
     graph, numbers = forward.graph, forward.numbers
@@ -165,7 +169,12 @@ def answers(
     at, batch = offsets[graph.logits], graph.batch
     assert at is not None
     parts, ticks = [], 0
-    try:
+
+    def restore() -> None:
+        if before:
+            put_back(device, before)
+
+    with restoring(device, restore):
         _load(device, forward, weights, committed)
         for start in range(0, len(x), batch):
             some = x[start : start + batch]
@@ -176,20 +185,8 @@ def answers(
             parts.append(found.reshape(batch, -1)[: len(some)])
             if progress:
                 progress(start + len(some), len(x))
-    finally:
-        if before:
-            _put_back(device, *before)
     outputs = np.concatenate(parts).reshape(len(x), *answer_shape(schedule.graph))
     return Answers(outputs=by_output(schedule.graph, outputs), time_us=device.us(ticks))
-
-
-def _put_back(device: Device, model_part: bytes, plan_part: bytes) -> None:
-    """Load the schedule that was on the card, unless this board is too small for it."""
-    try:
-        device.load(model_part, plan_part)
-    except BoardError as error:
-        if error.name not in BoardError.UNFIT:
-            raise
 
 
 def _load(device: Device, forward: Schedule, weights: Weights | None, card: Held | None) -> None:

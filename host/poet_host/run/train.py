@@ -119,6 +119,7 @@ class Training:
         self.commits: list[Commit] = []
         self.done: list[Step] = []
         self.trace = Trace(schedule, self.graph, device.info.trace_capacity)
+        self._loads = device.loads  # before each step, those of the device must be as many
         self._sent: int | None = None  # the step whose batch the board has received
         self._refused: BoardError | None = None  # why the board did not take the next batch
 
@@ -174,8 +175,18 @@ class Training:
             is_first and self.schedule.model.storage and (at > self.saved or header.home_count > 0)
         )
 
+    def _find_saved(self) -> None:
+        """Note the committed step, if weights were read from the board after the last step.
+
+        To read them, the board has committed its steps and loaded schedules. It needs a new batch.
+        """
+        if self._loads != self.device.loads:
+            self._loads, self._sent = self.device.loads, None
+            self.saved = int(self.device.hello().committed_step)
+
     def _step(self, *, more: bool) -> Step:
         device, step = self.device, self.committed
+        self._find_saved()
         self._refused = None
         # Prepare the next batch now: while a step runs, the board may wait for the batch to arrive.
         following = self._batch(step + 1) if more else ()
@@ -224,6 +235,7 @@ class Training:
 
     def save(self) -> None:
         """Let the board commit the weights of the last step, if it has not done so."""
+        self._find_saved()
         if self.saved == self.committed:
             return
         try:

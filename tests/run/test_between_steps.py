@@ -1,0 +1,145 @@
+"""What happens between or during steps on a board: other commands, Ctrl-C, and resets."""
+
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import poet_host as poet
+import pytest
+from card.test_card import alone
+from poet_host.api import connection as connections
+from poet_host.device.device import PLAN
+from poet_host.device.link import Link
+from poet_host.errors import BadInput, BoardError, PoetWarning
+from poet_host.run.run import Step
+from poet_host.schedule.schedule import Schedule
+from run import test_staying as staying
+from support import whole_runs as runs
+
+STEPS = 7
+
+
+@cache
+def in_flash() -> Schedule:
+    """A schedule without storage, whose weights are committed after 100 steps."""
+    profile = runs.profile().without_card()
+    problem = poet.problem(runs.digits(), profile, ram="100%", storage=False)
+    schedule: Schedule = poet.encode(runs.digits(), profile, problem.keep_everything)
+    assert not schedule.model.storage
+    return schedule
+
+
+def on_card() -> Schedule:
+    """A schedule that commits after every third step."""
+    return staying.schedule("digits", 3)
+
+
+@pytest.mark.parametrize("make", [in_flash, on_card])
+def test_commands_between_two_steps_find_all_steps_and_change_none(
+    make: Callable[[], Schedule],
+) -> None:
+    schedule = make()
+    with runs.board(schedule) as connection:
+        training = poet.begin_training(schedule, connection, "digits")
+        for step in range(1, STEPS + 1):
+            training.step(more=True)
+            if step == 2:
+                found = poet.predict(schedule, "digits", connection=connection, samples=5)
+                weights = training.weights()
+                wanted = poet.predict(schedule, "digits", weights=weights, samples=5)
+                assert found.outputs.tobytes() == wanted.outputs.tobytes()
+                assert training.saved == 2
+            if step == 4:
+                poet.evaluate(schedule, connection, "digits", samples=5)
+            if step == 5:
+                poet.read_card(schedule, connection)
+        run = training.finish()
+    assert runs.same(run, runs.train(schedule, steps=STEPS))
+
+
+def test_an_evaluation_after_each_step_changes_no_weight() -> None:
+    schedule = in_flash()
+    with runs.board(schedule) as connection:
+
+        def evaluate(step: Step, last: int) -> None:
+            poet.evaluate(schedule, connection, "digits", samples=2)
+
+        run = poet.train(
+            schedule, connection, "digits", steps=STEPS,
+            on_step=evaluate,
+        )  # fmt: skip
+    assert runs.same(run, runs.train(schedule, steps=STEPS))
+
+
+@pytest.mark.parametrize("command", ["train", "read", "evaluate", "predict", "write"])
+def test_another_schedule_of_the_model_does_not_end_a_job(command: str, card: Path) -> None:
+    schedule, other = runs.schedule(runs.digits(), "100%", "poet"), runs.schedule(runs.digits())
+    assert len(schedule.plan_part) != len(other.plan_part)
+    with runs.board(schedule, card) as connection:
+        poet.write_card(schedule, connection, "digits", steps=3)
+    with runs.board(other, card) as connection:
+        if command == "train":
+            with pytest.raises(BadInput, match="unfinished job"):
+                poet.train(other, connection, "digits", steps=2)
+        elif command == "write":
+            with pytest.raises(BadInput, match="a job of"):
+                poet.write_card(other, connection, "digits", steps=10**7, resume=True)
+        elif command == "read":
+            assert poet.read_card(other, connection)[0] is not None
+        elif command == "evaluate":
+            poet.evaluate(other, connection, "digits", samples=2)
+        else:
+            poet.predict(other, "digits", connection=connection, samples=2)
+    assert poet.check_card(card).problems == ()
+    alone(schedule, card, 3)
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """`interrupt(n)` sends Ctrl-C during the n-th step from now on."""
+    left, request = 0, Link.request_long
+
+    def step(link: Link, code: int, payload: bytes, *rest: Any) -> bytes:
+        nonlocal left
+        left -= 1
+        if left:
+            return request(link, code, payload, *rest)
+        link._send(link._next_sequence(), code, payload)
+        time.sleep(0.002)  # the board computes
+        raise KeyboardInterrupt
+
+    def at(number: int) -> None:
+        nonlocal left
+        left = number
+        monkeypatch.setattr(Link, "request_long", step)
+
+    return at
+
+
+def test_ctrl_c_during_an_evaluation_puts_the_schedule_back(
+    interrupt: Callable[[int], None],
+) -> None:
+    graph: Any = poet.load("resnet18-cifar")  # a step takes longer than the host's next request
+    schedule = runs.schedule(graph)
+    with runs.board(schedule) as connection:
+        training = poet.begin_training(schedule, connection, "synthetic:3x32x32:10")
+        training.step()
+        interrupt(1)
+        with pytest.raises(KeyboardInterrupt):
+            poet.evaluate(schedule, connection, "synthetic:3x32x32:10", samples=1)
+        assert connection.device.holds(PLAN, 0, schedule.plan_part)
+
+
+def test_ctrl_c_during_a_validation_empties_the_card(
+    interrupt: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph: Any = poet.load("resnet18-cifar")
+    plan = runs.plan(graph, "100%", "keep-everything")
+    monkeypatch.setattr(connections, "_fitting", lambda *_: plan)
+    with runs.board(runs.schedule(graph)) as connection:
+        interrupt(2)
+        with pytest.raises(KeyboardInterrupt):
+            connection.validate(graph, runs.profile())
+        assert not connection.device.hello().committed_model

@@ -143,3 +143,26 @@ def test_ctrl_c_during_a_validation_empties_the_card(
         with pytest.raises(KeyboardInterrupt):
             connection.validate(graph, runs.profile())
         assert not connection.device.hello().committed_model
+
+
+def test_a_board_that_is_reset_more_often_than_it_commits_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with poet.connect("native", arena_bytes=1 << 18) as connection:
+        device, run, steps = connection.device, connection.device.step, 0
+
+        def step(*arguments: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            if steps % 5 == 0:
+                device.reset()
+            return run(*arguments)
+
+        monkeypatch.setattr(device, "step", step)
+        with pytest.warns(PoetWarning), pytest.raises(BoardError, match="step 0 4 times"):
+            poet.train(in_flash(), connection, "digits", steps=9)
+        assert steps == 20
+        steps = 0
+        with pytest.warns(PoetWarning):
+            done = poet.train(in_flash(), connection, "digits", steps=9, commit_every=2)
+    assert done.last_step == 9

@@ -34,6 +34,7 @@ COMMIT_EVERY = 100
 Flash endures 10,000 erases (nRF52840) or 25,000 (SAM D21). With three slots, that is 3 million
 steps or more.
 """
+MOST_RETURNS = 3  # to one committed step, before a board that is reset again ends the run
 Batch = tuple[tuple[int, bytes], ...]
 """Numbers of tensors, and the bytes of each."""
 OnStep = Callable[[Step, int], None]
@@ -116,6 +117,7 @@ class Training:
         self._first = self.saved = self.committed  # `saved`: last step that survives a power cut
         self.commit_every = schedule.header.commit_every if schedule.model.storage else commit_every
         self._lost_at: int | None = None  # step at which the board last went back
+        self._returns = (0, 0)  # the committed step that the board last returned to, how often
         self.commits: list[Commit] = []
         self.done: list[Step] = []
         self.trace = Trace(schedule, self.graph, device.info.trace_capacity)
@@ -153,6 +155,17 @@ class Training:
             load_schedule(self.device, self.schedule)
         elif error.name != "page_damaged" or not self._can_go_back():
             return False
+        at, count = self._returns
+        count = count + 1 if at == info.committed_step else 1
+        self._returns = info.committed_step, count
+        if count > MOST_RETURNS:
+            raise BoardError(
+                f"{why}. The board has returned to step {info.committed_step} {count} times "
+                "without a later commit: check its power and its card, or let it commit more "
+                "often, then continue with --resume",
+                error.name,
+                error.detail,
+            ) from error
         warnings.warn(
             f"{why}. Training continues after step {info.committed_step}", PoetWarning, stacklevel=3
         )

@@ -157,6 +157,53 @@ def test_the_loss_takes_the_place_of_a_softmax_at_the_end(
     assert tail[0].encode() in graph.origin  # the model that comes back has it
 
 
+IN_PIXELS = {
+    "sigmoid": (["Sigmoid", "Transpose"], "bce", 17, True),
+    "added axis": (["Sigmoid", "Unsqueeze"], "bce", 17, True),
+    "classes last": (["Softmax", "Transpose"], "cross-entropy:axis=-1", 17, True),
+    "rows are classes": (["Softmax", "Transpose"], "cross-entropy:axis=1", 17, False),
+    "of all pixels": (["Softmax"], "cross-entropy", 11, False),
+    "classes in the middle": (["Softmax", "Reshape"], "cross-entropy:axis=1", 17, True),
+    "merged": (["Softmax", "Flatten"], "cross-entropy", 17, False),
+}
+
+
+@pytest.mark.parametrize("case", IN_PIXELS)
+def test_the_loss_contains_what_is_over_its_axis_after_all_views(case: str) -> None:
+    (op, *views), loss, opset, is_contained = IN_PIXELS[case]
+    order, make = {"perm": [0, 2, 3, 1]}, helper.make_node
+    nodes = [
+        make("Conv", ["x", "w"], ["c"]),
+        make(op, ["c"], ["s" if views else "y"], **({} if op == "Sigmoid" else {"axis": 1})),
+    ]
+    for view in views:
+        more = {"Reshape": ["whole"], "Unsqueeze": ["last"]}.get(view, [])
+        nodes.append(make(view, ["s", *more], ["y"], **(order if view == "Transpose" else {})))
+    constants = {"w": random(3, 4, 1, 1), "whole": np.array([2, 3, 64]), "last": np.array([4])}
+    graph = imported(data := model(nodes, IMAGE, constants, opset), loss=loss)
+    ops = [node.op for node in graph if node.phase == "forward"]
+    assert (op.lower() not in ops) == is_contained
+    if is_contained:
+        x, y = answers(graph)
+        expected, outputs = by_runtime(data, x), torch.tensor(y)
+        if "Reshape" in views:
+            expected = np.moveaxis(expected, 1, -1)
+        found = outputs.softmax(-1) if op == "Softmax" else outputs.sigmoid()
+        assert np.allclose(found.numpy().reshape(expected.shape), expected, atol=1e-5)
+
+
+def test_the_loss_contains_the_same_with_another_batch() -> None:
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "w"], ["l"], transB=1),
+        helper.make_node("Sigmoid", ["l"], ["y"]),
+    ]
+    data = model(nodes, (1, 2, 3), {"shape": np.array([1, -1]), "w": random(1, 6)})
+    for batch in (1, 4):
+        graph = imported(data, loss="cross-entropy", batch=batch)
+        assert "sigmoid" not in {node.op for node in graph}
+
+
 @pytest.mark.parametrize("axis", [-1, 0, 2])
 def test_a_softmax_over_other_axes_than_classes_stays(axis: int) -> None:
     with pytest.raises(BadInput, match=r"\(LogSoftmax\)"):

@@ -31,7 +31,7 @@ from .walk import Untrainable, Walk
 DEFAULT_LOSS = "cross-entropy"
 DEFAULT_OPTIMISER = Sgd(0.01)
 _SOFTMAX = ("Softmax", "LogSoftmax")
-_VIEWS = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze")
+_VIEWS = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 
 def load(path: Path | str, options: TrainingOptions = DEFAULTS) -> Graph:
@@ -76,8 +76,10 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     before, batch = model.inputs[0].shape[0], shapes[0][0]
     if not isinstance(before, int):
         _check_steps(model)
-    model.inputs = [replace(it, shape=s) for it, s in zip(model.inputs, shapes, strict=True)]
+    file_batch = before if isinstance(before, int) else batch
+    model.set_shapes([(file_batch, *shape[1:]) for shape in shapes])  # as reshapes in the file
     dropped = {name: _drop_activation(model, name, loss) for name, loss in losses.items()}
+    model.set_shapes(shapes)
     model.nodes = needed_for(model.outputs.values(), model.nodes)
     taken = {*RESERVED, "y"}
     parts = tuple(
@@ -90,7 +92,7 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     else:
         builder = Builder(name, (batch, sum(prod(part.shape) for part in parts)))
         inputs = builder.take_inputs(parts)
-    context = Context(model, builder, inputs, before if isinstance(before, int) else batch)
+    context = Context(model, builder, inputs, file_batch)
     compared: dict[str, tuple[Tensor, Loss, float]] = {}
     outputs = Walk(context, RULES).run()
     model.kept = frozenset(context.derived & context.computed.keys())
@@ -189,18 +191,18 @@ def _drop_activation(model: OnnxModel, name: str, loss: Loss) -> bool:
     """Let an output leave out a final softmax or sigmoid that the loss contains.
 
     Return True if a node was left out. After this node, the output may only have nodes that change
-    the shape or the type.
+    the shape, the order of the axes or the type.
     """
-    output, views = model.outputs[name], []
+    output, views = model.outputs[name], list[OnnxNode]()
     makers = {name: node for node in model.nodes for name in node.outputs}
     while output in makers and makers[output].op in _VIEWS:
-        views.append(makers[output])
+        views.insert(0, makers[output])
         output = makers[output].inputs[0]
     last = makers.get(output)
-    if last is None or not _is_contained(model, last, loss):
+    if last is None or not _is_contained(model, last, views, loss):
         return False
     output = last.inputs[0]
-    for view in reversed(views):
+    for view in views:
         made = f"{view.outputs[0]}:before {last.outputs[0]}"
         model.nodes += (replace(view, inputs=(output, *view.inputs[1:]), outputs=(made,)),)
         output = made
@@ -208,11 +210,11 @@ def _drop_activation(model: OnnxModel, name: str, loss: Loss) -> bool:
     return True
 
 
-def _is_contained(model: OnnxModel, node: OnnxNode, loss: Loss) -> bool:
+def _is_contained(model: OnnxModel, node: OnnxNode, views: list[OnnxNode], loss: Loss) -> bool:
     """Return True for the sigmoid of bce, and for the sigmoid or softmax of cross-entropy.
 
     That sigmoid is of one number per sample. The softmax is over the classes, whose axis is not the
-    batch axis, and has size 2 or more. It is that of the loss, or all later axes have size 1.
+    batch axis, and has size 2 or more. After the `views`, it is the axis of the loss.
     """
     if loss.name != "cross-entropy":
         return loss.name == "bce" and node.op == "Sigmoid"
@@ -223,8 +225,26 @@ def _is_contained(model: OnnxModel, node: OnnxNode, loss: Loss) -> bool:
     if node.op not in _SOFTMAX or not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
         return node.op in _SOFTMAX and not shape
     axis %= len(shape)
-    is_last = prod(shape[axis + 1 :]) == 1
-    return axis > 0 and shape[axis] > 1 and (is_last or axis == _class_axis(shape, loss))
+    if model.opsets[""] < 13 and prod(shape[axis + 1 :]) > 1:  # over all these axes
+        return False
+    if not axis or shape[axis] < 2:
+        return False
+    for view in views:
+        axis, shape = _axis_after(model, view, axis, shape)
+    return 0 < axis == _class_axis(shape[:2] if prod(shape[2:]) == 1 else shape, loss)
+
+
+def _axis_after(
+    model: OnnxModel, view: OnnxNode, axis: int, shape: tuple[int, ...]
+) -> tuple[int, tuple[int, ...]]:
+    """Return which axis the `axis` of size 2 or more becomes in a view, or 0, and the shape."""
+    if view.op == "Transpose":
+        order = view.attributes.get("perm", [*range(len(shape))][::-1])
+        return order.index(axis), tuple(shape[i] for i in order)
+    seen = model.shapes.get(view.outputs[0], shape)
+    before = prod(shape[:axis]), shape[axis]
+    found = [i for i, size in enumerate(seen) if (prod(seen[:i]), size) == before]
+    return (found or [0])[0], seen
 
 
 def _class_axis(shape: tuple[int, ...], loss: Loss) -> int:

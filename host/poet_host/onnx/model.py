@@ -4,7 +4,7 @@ The package `onnx` is imported on first use, so that only users of .onnx models 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -92,6 +92,11 @@ class OnnxModel:
         # Tensors that nodes compute from parameters, but that are not trained through these nodes.
         self.kept: frozenset[str] = frozenset()
         self.opsets = _opsets(self.proto)
+
+    def set_shapes(self, shapes: Sequence[tuple[int, ...]]) -> None:
+        """Set the shapes of the inputs."""
+        self.inputs = [replace(it, shape=s) for it, s in zip(self.inputs, shapes, strict=True)]
+        vars(self).pop("shapes", None)  # those inferred from other inputs
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:

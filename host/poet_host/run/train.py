@@ -132,7 +132,8 @@ class Training:
         refuses the next batch, BoardError is raised after this step. Raises LinkBroken if the board
         no longer answers. If Diverged is raised, the last committed step stays committed. If the
         board was reset, or has lost a page of a step that follows uncommitted ones, the step after
-        the last committed one is trained. PoetWarning says why.
+        the last committed one is trained. PoetWarning says why. If this happens more than three
+        times after the same committed step, BoardError is raised.
         """
         try:
             return self._step(more=more)

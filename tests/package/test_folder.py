@@ -20,6 +20,7 @@ from poet_host.package.packaged import Packaged, Raw, identifier, raw_of
 from poet_host.package.sizes import ERASE_BLOCKS, storage_blocks
 from poet_host.package.source import header
 from poet_host.package.stored import LearnerStore
+from poet_host.plan.verify import verify
 from support.command import Command
 from support.learner_bench import Kind, blocks, packaged, schedule, start
 
@@ -33,6 +34,17 @@ def test_a_package_states_the_blocks_that_the_library_needs(kind: Kind) -> None:
     needed = [storage_blocks(packaged(kind), unit) for unit in ERASE_BLOCKS]
     assert needed == [blocks(kind, unit) for unit in ERASE_BLOCKS]
     assert facts(packaged(kind), "c")["storage_blocks"] == max(needed)
+
+
+def test_an_inference_waits_for_a_step_that_commits() -> None:
+    graph = Kind(channels=64).graph
+    problem = poet.problem(graph, "nrf52840_dk", commit_every=100)
+    made = poet.encode(graph, plan := poet.solve(problem, work_limit=500))
+    longest_us = verify(problem, plan).longest_us + 100 * made.meta["commit"]["time_us"]
+    weights = SavedWeights(start_values(graph, 0), NO_FACTS)
+    stated = facts(Packaged("small", made, weights), "c")
+    assert longest_us > 2 * stated["step_time_us"]
+    assert stated["infer_waits_us"] >= longest_us + stated["inference_time_us"]
 
 
 def test_a_folder_is_read_as_it_was_written(tmp_path: Path) -> None:

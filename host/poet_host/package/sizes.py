@@ -5,6 +5,7 @@ from math import ceil
 from .. import isa
 from ..schedule.model import BLOCK, CURRENT
 from ..schedule.own_layout import areas
+from ..schedule.times import committing_us
 from .packaged import Packaged
 
 ERASE_BLOCKS = range(9)
@@ -67,13 +68,17 @@ def flash_bytes(packaged: Packaged, chip: str) -> int | None:
 
 
 def infer_waits_us(packaged: Packaged, chip: str) -> int | None:
-    """Return about how long `infer` takes if it must finish a whole step; None: not known."""
+    """Return about how long `infer` takes if it must finish a whole step that commits.
+
+    None: not known.
+    """
     plans = (it.meta["plan"] for it in (packaged.schedule, packaged.forward))
     times_us: list[float | None] = [it.get("time_us") for it in plans]
     known_us = [it for it in times_us if it is not None]
     if len(known_us) < len(times_us):
         return None
-    return ceil(sum(known_us) + packaged.sample_values * _VALUE_US.get(chip, 0))
+    sample_us = packaged.sample_values * _VALUE_US.get(chip, 0)
+    return ceil(sum(known_us) + committing_us(packaged.schedule) + sample_us)
 
 
 def data_bytes(packaged: Packaged) -> int:

@@ -9,10 +9,10 @@ from ..errors import BadInput
 from ..graph.operands import operator_of
 from ..plan.costgraph import parse_cost_graph
 from ..plan.effects import effects_of
-from ..plan.plan import Statement
+from ..plan.plan import Plan, Statement, written_by_commits
 from ..plan.problem import CostGraph
 from ..plan.timeline import Clock
-from .decode import Wait, decode
+from .decode import Wait, decode, initial_offsets
 from .nests import Streamed
 from .schedule import Schedule
 
@@ -54,6 +54,22 @@ def planned_times(
         span = clock.run(*effects_of(graph, [statement]))
         times.append(Timed(reached_us, span.begin_us, span.end_us))
     return tuple(times)
+
+
+def committing_us(schedule: Schedule) -> float:
+    """Return by how much a step that commits is longer than the plan's `time_us`.
+
+    That is the mean of all steps, without the commit's record and what it reads back.
+    """
+    every = schedule.header.commit_every
+    record_us = every * (schedule.meta.get("commit") or {}).get("time_us", 0.0)
+    if every == 1 or not schedule.meta.get("costs"):
+        return float(record_us)
+    costs, homes = costs_of_schedule(schedule), tuple(initial_offsets(schedule).items())
+    statements = tuple(it for it in decode(schedule) if not isinstance(it, Wait))
+    plan = Plan("feasible", 0, statements=statements, initial_offsets=homes)
+    written_us = sum(costs.nodes[k].page_out_us for k in written_by_commits(costs, plan))
+    return float(record_us + written_us * (1 - 1 / every))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from poet_host.api import connection as connections
 from poet_host.device.device import PLAN
 from poet_host.device.link import Link
 from poet_host.errors import BadInput, BoardError, PoetWarning
+from poet_host.run.log import Log
 from poet_host.run.run import Step
 from poet_host.schedule.schedule import Schedule
 from run import test_staying as staying
@@ -71,6 +72,24 @@ def test_an_evaluation_after_each_step_changes_no_weight() -> None:
             on_step=evaluate,
         )  # fmt: skip
     assert runs.same(run, runs.train(schedule, steps=STEPS))
+
+
+def test_a_resumed_training_begins_after_uncommitted_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule, begun, begin = in_flash(), list[int](), Log.begin
+
+    def noted(log: Log, about: Any, from_step: int, *rest: Any) -> None:
+        begun.append(from_step)
+        begin(log, about, from_step, *rest)
+
+    monkeypatch.setattr(Log, "begin", noted)
+    with runs.board(schedule) as connection:
+        training = poet.begin_training(schedule, connection, "digits")
+        training.step()
+        training.step()
+        run = poet.train(schedule, connection, "digits", steps=4, resume=True)
+    assert begun == [0, 2]
+    assert [step.step for step in run.steps] == [3, 4]
+    assert runs.same(run, runs.train(schedule, steps=4))
 
 
 @pytest.mark.parametrize("command", ["train", "read", "evaluate", "predict", "write"])

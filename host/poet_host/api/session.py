@@ -185,7 +185,9 @@ def training_session(
         raise BadInput(f"`commit_every` must be at least 1, not {every}")
     with Log(files.log, files.continues) as log:
         log.check()
-        begun = device.info.committed_step if start.resume else start.first_step
+        if start.resume:
+            device.keep()
+        begun = device.hello().committed_step if start.resume else start.first_step
         check_last(schedule.graph, data, begun, task.last)
         replaced = check_training(schedule, connection, data, start, erase_card)
         if replaced is not None:

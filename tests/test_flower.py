@@ -195,6 +195,11 @@ def test_written_bytes_are_those_of_the_plan(nodes: list[dict[str, Any]]) -> Non
         step = intervals(plan, problem.graph, None)[0].written_bytes
         run = SimpleNamespace(steps=[SimpleNamespace(step=i + 1) for i in range(10)])
         assert flower.written_bytes(schedule, run) == 10 * step
+        last = SimpleNamespace(steps=[SimpleNamespace(step=11)])  # the run ends with a commit
+        assert (
+            flower.written_bytes(schedule, last)
+            == intervals(plan, replace(problem.graph, commit_every=1), None)[0].written_bytes
+        )
 
 
 def test_a_lost_answer_is_asked_for_again(capsys: pytest.CaptureFixture[str]) -> None:

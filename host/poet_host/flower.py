@@ -32,11 +32,13 @@ from .data.fitted import adapted
 from .errors import BadInput, LinkBroken, NoDevice, PoetError
 from .graph.graph import Graph
 from .graph.weights import Weights, is_constant, start_values, weight_nodes
+from .plan.effects import effects_of
 from .run.evaluate import held_out_accuracy
 from .run.run import Run, weights_sha256
-from .schedule.decode import Wait, walk
+from .schedule.decode import Wait, decode
 from .schedule.rates import with_rates
 from .schedule.schedule import Schedule
+from .schedule.times import costs_of_schedule
 
 ROUND_S = 3600.0  # default of the longest wait for the answers of a round
 NODES_S = 120.0  # default of the longest wait for boards that are not connected
@@ -245,20 +247,17 @@ def train_round(
 
 
 def written_bytes(schedule: Schedule, run: Run) -> int:
-    """Return the bytes of tensors that a run wrote to the card, or without a card to the flash."""
-    graph, every, numbers = schedule.graph, schedule.header.commit_every, schedule.numbers
-    renewed = {node.name: node for node in graph if node.updates}
+    """Return the bytes of tensors that steps and commits of a run wrote to the card or flash."""
+    costs, every = costs_of_schedule(schedule), schedule.header.commit_every
+    renewed = {i: node.bytes for i, node in enumerate(costs.nodes) if node.keep and node.once}
     if not schedule.model.storage:
-        return len(run.commits) * sum(node.size_bytes for node in renewed.values())
-    in_step = [
-        it.node
-        for it, in_ram in walk(schedule)
-        if not isinstance(it, Wait)
-        and (it.op == "page_out" or (it.op == "compute" and numbers[it.node] not in in_ram))
-    ]
-    commits = len([step for step in run.steps if step.step % every == 0])
-    at_commit = sum(node.size_bytes for name, node in renewed.items() if name not in in_step)
-    return len(run.steps) * sum(graph[it].size_bytes for it in in_step) + commits * at_commit
+        return len(run.commits) * sum(renewed.values())
+    effects = effects_of(costs, [it for it in decode(schedule) if not isinstance(it, Wait)])
+    in_step = sum(effect.moved_out_bytes for effect in effects)
+    stored = {i for effect in effects for i in effect.stores}
+    at_commit = sum(size_bytes for i, size_bytes in renewed.items() if i not in stored)
+    commits = {-(-step.step // every) for step in run.steps}
+    return len(run.steps) * in_step + len(commits) * at_commit
 
 
 def _check_same(graph: Graph, arrays: Weights) -> None:

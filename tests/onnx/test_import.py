@@ -151,7 +151,7 @@ UNARY: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "neg": ("Neg", {}, {}),
     "square": ("Pow", {"two": np.float32(2)}, {}),
     "relu6": ("Clip", {"low": np.float32(0), "high": np.float32(6)}, {}),
-    "relu by clip": ("Clip", {"low": np.float32(0)}, {}),
+    "clip below 0": ("Clip", {"low": np.float32(0)}, {}),
     "clip": ("Clip", {"low": np.float32(-0.5), "high": np.float32(0.25)}, {}),
     "clip above": ("Clip", {"low": None, "high": np.float32(0.25)}, {}),
     "min": ("Min", {"high": np.float32(0.5)}, {}),

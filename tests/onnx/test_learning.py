@@ -31,7 +31,19 @@ class Transposed(nn.Module):
         return y
 
 
-CASES = {Sirens: (4, 2), Transposed: (2, 3, 5, 6)}
+class AtBounds(nn.Module):
+    """The least number that a clamp passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.gain = nn.Linear(2, 2), nn.Parameter(torch.zeros(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.a(x) + self.gain.clamp(min=0) * x
+        return y
+
+
+CASES = {Sirens: (4, 2), Transposed: (2, 3, 5, 6), AtBounds: (8, 2)}
 
 
 @pytest.mark.parametrize("module_of", CASES)

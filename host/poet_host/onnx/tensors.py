@@ -35,8 +35,8 @@ def _same(kind: str) -> Rule:
 def _clipped(node: ImportedNode, low: float | None, high: float | None, number: int = 0) -> Tensor:
     """Clip the input `number` to the bounds `low` and `high`. None means no bound."""
     low, high = -inf if low is None else low, inf if high is None or high > 3e38 else high
-    if low == 0 and high in (6, inf):
-        return node.layer("relu" if high == inf else "relu6", (node.tensor(number),))
+    if (low, high) == (0, 6):
+        return node.layer("relu6", (node.tensor(number),))
     return node.layer("clip", (node.tensor(number),), low, high)
 
 

@@ -32,15 +32,16 @@ class Transposed(nn.Module):
 
 
 class AtBounds(nn.Module):
-    """The least number that a clamp passes."""
+    """The least number that a clamp passes, and norms of rows of zeros."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.gain = nn.Linear(2, 2), nn.Parameter(torch.zeros(2))
+        self.a, self.gain = nn.Linear(2, 2, bias=False), nn.Parameter(torch.zeros(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.a(x) + self.gain.clamp(min=0) * x
-        return y
+        rows = self.a(torch.relu(x))
+        y: Tensor = nn.functional.normalize(rows) + rows.norm(dim=1, keepdim=True)
+        return y + self.gain.clamp(min=0) * x
 
 
 CASES = {Sirens: (4, 2), Transposed: (2, 3, 5, 6), AtBounds: (8, 2)}

@@ -99,16 +99,16 @@ def _largest_of(node: ImportedNode, sign: float) -> Deferred:
     return _scaled(deferred(Tensor(y.name, shape)), sign)
 
 
-def _reduced(node: ImportedNode, kind: str, x: Tensor) -> Tensor:
+def _reduced(node: ImportedNode, kind: str, x: Tensor, name: str = "") -> Tensor:
     axes = node.integers(1, "axes")
     if not axes and node.attribute("noop_with_empty_axes", 0):
         return x
     over = tuple(sorted(axis_of(axis, len(x.shape)) for axis in axes or range(len(x.shape))))
     keep = bool(node.attribute("keepdims", 1))
     if kind == "mean" and over == (2, 3) and len(x.shape) == 4:
-        y = node.layer("global_avgpool", (x,))
+        y = node.layer("global_avgpool", (x,), name=name)
         return Tensor(y.name, (*y.shape, 1, 1)) if keep else y
-    return node.layer(kind, (x,), over, keepdims=keep)
+    return node.layer(kind, (x,), over, keepdims=keep, name=name)
 
 
 def _largest(node: ImportedNode) -> Tensor:
@@ -224,10 +224,14 @@ def _mish(node: ImportedNode) -> Tensor:
 
 
 def _norm(node: ImportedNode) -> Tensor:
-    """Compute ReduceL2: the root of the sum of the squares."""
+    """Compute ReduceL2: the root of the sum of the squares.
+
+    The gradient of the root is infinite at 0. A clip makes that of the norm 0 there, as in PyTorch.
+    """
     x = node.tensor(0)
     square = node.helper("square", "mul", (x, x))
-    return node.layer("sqrt", (_reduced(node, "sum", square),))
+    total = _reduced(node, "sum", square, node.helper_name("sum"))
+    return node.layer("sqrt", (node.helper("positive", "clip", (total,), 2.0**-126, inf),))
 
 
 def _rms_norm(node: ImportedNode) -> Tensor:

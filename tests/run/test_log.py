@@ -4,6 +4,7 @@ import json
 import os
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import poet_host as poet
@@ -11,6 +12,8 @@ import pytest
 from poet_host.errors import BadInput
 from poet_host.profile.profile import board_power
 from poet_host.run.log import Log
+from poet_host.run.run import Step
+from poet_host.run.session import Files, Session
 from support import whole_runs as runs
 
 POWER = board_power(poet.load_board("native"))
@@ -141,3 +144,16 @@ def test_a_log_may_be_a_pipe_but_not_a_full_disk(train: Any, tmp_path: Path) -> 
     (tmp_path / "w.safetensors").unlink()
     train("--steps", 2, "--erase-card", "--log", "/dev/full").fails(2, "/dev/full", "no space left")
     assert not (tmp_path / "w.safetensors").exists()
+
+
+def test_the_mean_loss_of_an_epoch_has_each_step_once() -> None:
+    done: list[Step] = []
+    training: Any = SimpleNamespace(committed=0, done=done, data=SimpleNamespace(steps_per_epoch=2))
+    logged, words = Log(None), []
+    logged.begin({}, 0, 2, POWER)
+    session = Session(training, logged, Files())
+    session.report = lambda _done, _total, word="", _is_line=False: words.append(word)
+    for number, loss in ((1, 8.0), (1, 4.0), (2, 2.0)):  # the board loses the first step once
+        done[number - 1 :] = [Step(number, loss, 0, 0, 0, 0, 0, 0, 0, 0, 0)]
+        session.on_step(done[-1], 2)
+    assert words[-1] == "epoch 1, mean loss 3.0000"

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
 from ..card.weights import load_weights, save_weights, step_of_weights
@@ -59,7 +60,6 @@ class Session:
         self.report: Report | None = None
         self.write_error = ""  # why weights could not be saved during training; empty: no error
         self._files, self._warn = files, warn
-        self._losses: list[float] = []  # losses of the steps so far in this epoch
         self.patience = patience or Patience()
         self.best: Validated | None = None  # that of the weights in the file `files.best`
         if files.best and files.continues:
@@ -89,13 +89,12 @@ class Session:
         Logging comes first, so that the log contains every step that the screen has shown.
         """
         self.log.step(step)
-        self._losses.append(step.loss)
         text = f"loss {step.loss:.4f}"
         is_epoch = step.step % self.per_epoch == 0
         if is_epoch:
-            mean = sum(self._losses) / len(self._losses)
+            # Without steps that the board lost, and repeated
+            mean = fmean(it.loss for it in self.training.done[-self.per_epoch :])
             text = f"epoch {step.step // self.per_epoch}, mean loss {mean:.4f}"
-            self._losses = []
         is_saved = self._files.save_every and step.step % self._files.save_every == 0
         path, best_path = self._files.weights, self._files.best
         if is_saved or (is_epoch and best_path):

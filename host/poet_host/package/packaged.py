@@ -292,7 +292,7 @@ def _check_model(schedule: Schedule, name: str) -> None:
     if ignored is not None and 0 <= ignored < classes_of(graph):
         raise BadInput(
             f"the loss of {graph.name} ignores class {ignored}, but a learner trains all classes: "
-            "solve with an ignore_index that is no class, such as 255, or without it"
+            "solve with an ignore_index outside the classes, such as 255, or without it"
         )
     if schedule.forward is None:
         model, board = schedule.meta.get("model", "MODEL"), schedule.meta.get("board", "BOARD")

@@ -113,6 +113,19 @@ def test_a_page_out_that_only_takes_the_processor_saves_all_of_its_time() -> Non
     assert alone.value(plain) - best.value(posed) == most_saved(posed) == 9.0
 
 
+def test_what_is_renewed_need_not_be_written_to_be_on_storage() -> None:
+    """`w` must be on storage at the end: there is its value of the last commit."""
+    costs = {"page_in_us": 1.0, "page_in_uj": 10.0, "page_out_us": 1.0, "page_out_uj": 10.0}
+    nodes = (
+        CostNode("w", (), 4, stored=True, stays=True, keep=True, **costs),
+        CostNode("a", (0,), 4, 1.0, 1.0, **costs),
+        CostNode("w2", (0, 1), 4, 1.0, 1.0, keep=True, overwrites=0, **costs),
+    )
+    posed = Problem(CostGraph("kept", nodes, commit_every=2), 100, objective="added-energy")
+    plan = solve(posed, Settings(60.0, gap=0.0))
+    assert (plan.status, plan.value) == ("optimal", 7.0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["added-energy", "energy", "time"])
 def test_no_bound_is_too_high(objective: Objective) -> None:

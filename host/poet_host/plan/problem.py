@@ -223,7 +223,8 @@ class CostGraph:
     @cached_property
     def always_written(self) -> frozenset[int]:
         """Return the kept nodes that a statement of every plan puts on storage."""
-        kept = (i for i, node in enumerate(self.nodes) if node.keep and self.storage)
+        nodes = enumerate(self.nodes if self.storage else ())
+        kept = (i for i, node in nodes if node.keep and not node.stored)
         return frozenset(kept) - self.may_commit.keys()
 
     @cached_property

@@ -212,7 +212,8 @@ class ExactStates:
         graph, costs = self.graph, self.task.padded
         kept = {i for i, node in enumerate(graph.nodes) if node.keep}
         if graph.storage:
-            end = Run(needs=set_of(self.heirs), reads=set_of(kept - {*self.commits}))
+            made = kept & {*self.order}
+            end = Run(needs=set_of(self.heirs), reads=set_of(made - {*self.commits}))
         else:
             end = Run(needs=set_of(kept))
         self.add(end, [(self.end, self.end + 1)])

@@ -4,7 +4,15 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from poet_host.plan.events import Event, energy_uj, events_of, fits, normal_order, statements
+from poet_host.plan.events import (
+    Event,
+    energy_uj,
+    events_of,
+    fits,
+    normal_order,
+    statements,
+    with_frees,
+)
 from poet_host.plan.placed_plan import PlacedPlan, realise
 from poet_host.plan.plan import plan_from_json
 from poet_host.plan.problem import OBJECTIVES, CostGraph, CostNode, Objective, Problem
@@ -124,6 +132,40 @@ def test_what_is_renewed_need_not_be_written_to_be_on_storage() -> None:
     posed = Problem(CostGraph("kept", nodes, commit_every=2), 100, objective="added-energy")
     plan = solve(posed, Settings(60.0, gap=0.0))
     assert (plan.status, plan.value) == ("optimal", 7.0)
+
+
+def computed_again_at_the_end() -> Problem:
+    """The best plan computes `k` again while `z` is written: only then there is room for `k`."""
+    ins = {"page_in_us": 1.0, "page_in_uj": 1.0}
+    outs = {"page_out_us": 1.0, "page_out_uj": 1.0}
+    w = {"page_in_us": 1.0, "page_in_uj": 1000.0, "page_out_us": 1.0}
+    k = {"page_in_us": 1.0, "page_in_uj": 1000.0, "page_out_us": 5.0}
+    z = {"page_in_us": 100.0, "page_in_uj": 1.0, "page_out_us": 100.0, "page_out_uj": 1.0}
+    nodes = [
+        CostNode("w", (), 8, stored=True, stays=True, **w),
+        CostNode("k1", (0,), 8, 1.0, 1.0, 1.0, page_out_us=1.0, overwrites=0),
+        CostNode("k", (1,), 8, 50.0, 1.0, overwrites=1, keep=True, **k),
+        CostNode("x", (2,), 4, 5.0, 1.0, **ins, **outs),
+    ]
+    for i in range(14):  # too many nodes for the exact search
+        nodes.append(CostNode(f"x{i}", (i + 3,), 4, 0.0, 1.0, **ins, **outs))
+    nodes.append(CostNode("big", (17,), 4, 10.0, 1.0, workspace_bytes=16, **ins, **outs))
+    nodes.append(CostNode("z", (18,), 4, 30.0, 1.0, keep=True, **z))
+    return Problem(CostGraph("again", tuple(nodes), base_power_uw=1e6), 24)
+
+
+def test_what_stays_may_be_computed_again_during_the_last_page_out() -> None:
+    posed = computed_again_at_the_end()
+    first = [Event("start", 0, 1), Event("compute", 1), Event("page_out", 1), Event("compute", 2)]
+    middle = [Event("page_out", 2), *(Event("compute", i) for i in range(3, 19))]
+    last = [Event("page_in", 1), Event("compute", 19), Event("page_out", 19), Event("compute", 2)]
+    events = with_frees(posed.graph, [*first, *middle, *last])
+    made = realise(posed, statements(posed.graph, events), placed=True, time_limit_s=5.0)
+    assert isinstance(made, PlacedPlan)
+    assert made.totals.total_energy_uj == 218.0
+    plan = solve(posed, Settings(3.0, gap=0.0, counted=True))
+    assert plan.bound is not None
+    assert plan.bound <= 218.0
 
 
 @pytest.mark.slow

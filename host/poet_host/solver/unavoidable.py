@@ -57,7 +57,8 @@ def least_time_us(graph: CostGraph) -> float:
 def transfers_alone_us(graph: CostGraph) -> float:
     """Return the time in which no plan computes, because it waits for transfers.
 
-    These are the page-ins before the first computation, and the page-out after the last one.
+    These are the page-ins before the first computation, and the page-out after the last one. During
+    this page-out, a tensor may be computed again only to be in RAM when the step ends.
     """
     operators = [i for i, node in enumerate(graph.nodes) if not node.stored]
     if not operators:
@@ -66,7 +67,9 @@ def transfers_alone_us(graph: CostGraph) -> float:
     begin_us = 0.0
     if first in graph.unavoidable:
         begin_us = sum(graph.nodes[j].page_in_us for j in _needed(graph, first))
-    return begin_us + (graph.nodes[last].page_out_us if last in _written(graph) else 0.0)
+    heirs = (graph.nodes[k] for k in graph.heirs.values())
+    ends_idle = last in _written(graph) and all(node.stored or node.once for node in heirs)
+    return begin_us + (graph.nodes[last].page_out_us if ends_idle else 0.0)
 
 
 def _least_us(graph: CostGraph, i: int) -> float:

@@ -168,6 +168,19 @@ def test_what_stays_may_be_computed_again_during_the_last_page_out() -> None:
     assert plan.bound <= 218.0
 
 
+def test_where_nothing_that_stays_can_return_a_plan_lets_nothing_stay() -> None:
+    costs = {"page_in_us": 1.0, "page_in_uj": 2.0, "page_out_us": 1.0, "page_out_uj": 1.0}
+    nodes = (
+        CostNode("w", (), 4, stored=True, stays=True, **costs),
+        CostNode("a", (0,), 4, 1.0, 1.0, overwrites=0, **costs),
+        CostNode("k", (1, 0), 4, 1.0, 1.0, keep=True, **costs),
+        CostNode("big", (0, 1, 2), 8, 1.0, 1.0, **costs),
+    )
+    graph = CostGraph("no return", nodes, may_leave_out=True)
+    plan = solve(Problem(graph, 15), Settings(10.0, counted=True))
+    assert (plan.status, plan.initial_offsets) == ("feasible", ())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["added-energy", "energy", "time"])
 def test_no_bound_is_too_high(objective: Objective) -> None:

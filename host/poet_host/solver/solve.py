@@ -120,7 +120,7 @@ class _Problems:
         if much and all_may_stay(graph, self.problem.ram_bytes, policy):
             self.settings = replace(settings, time_limit_s=limit_s * policy.roomy_time_share)
             found = self.run()
-            if found.stopped_by not in ("time-limit", "work-limit"):
+            if found.stopped_by not in ("exhausted", "time-limit", "work-limit"):
                 return found
             return not_worse(found, self.where_nothing_stays(self.clock.left_s).plan)
         share = policy.plain_time_share if much else policy.long_plain_time_share

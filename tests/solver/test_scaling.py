@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from poet_host.plan.problem import CostGraph, Problem
+from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.solver.program import Program, minimise
 from poet_host.solver.scaling import Scale, within
 from poet_host.solver.settings import Settings
@@ -48,6 +48,25 @@ def test_what_costs_more_than_the_worst_solution_of_interest_is_left_out() -> No
     assert list(within(program, 3.0).upper) == [1.0, 1.0, 1.0, 0.0]
     result = minimise(program, 10.0, worst=3.0)
     assert (result.objective, result.bound) == pytest.approx((2.0, 2.0))
+
+
+def test_a_number_that_may_be_a_small_share_of_one_is_kept() -> None:
+    program = Program()
+    program.row([(program.number(10.0, 0.0, 1.0), 1.0)], lower=0.1)
+    assert minimise(program, 10.0, worst=1.0).objective == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("unit_us", [1.0, 1e-5])
+def test_deadlines_of_any_size_leave_the_best_plan(unit_us: float) -> None:
+    """It computes `k` again, which takes less time than its transfers."""
+    costs = {"page_in_us": 9 * unit_us, "page_out_us": 9 * unit_us}
+    nodes = [CostNode("k", (), 8, unit_us, **costs), CostNode("a0", (), 8, 0.1 * unit_us, **costs)]
+    for i in range(1, 18):
+        nodes.append(CostNode(f"a{i}", (i,), 8, 0.1 * unit_us, **costs))
+    nodes.append(CostNode("c", (18, 0), 0, 0.1 * unit_us, **costs))
+    problem = Problem(CostGraph("again", tuple(nodes)), 16, 50 * unit_us, objective="time")
+    plan = solve(problem, Settings(10.0, gap=0.0, counted=True))
+    assert plan.value == pytest.approx(3.9 * unit_us)
 
 
 def test_without_a_solution_of_interest_no_bound_hides_in_the_tolerances() -> None:

@@ -18,12 +18,12 @@ DUAL_TOLERANCE = 1e-7  # HiGHS's error of a scaled bound, for each column
 
 
 def within(program: "Program", value: float) -> "Program":
-    """Return the program without variables that alone cost more than `value`: each is 0.
+    """Return the program without binary variables that alone cost more than `value`: each is 0.
 
     All solutions of at most this value remain, if no cost is negative.
     """
     worst = value * (1 + TOLERANCE)
-    dear = [i for i, cost in enumerate(program.cost) if cost > worst and program.upper[i] <= 1.0]
+    dear = [i for i, cost in enumerate(program.cost) if cost > worst and program.is_integer[i]]
     cost, upper = program.cost[:], program.upper[:]
     for column in dear:
         cost[column] = upper[column] = 0.0

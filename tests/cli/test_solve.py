@@ -121,6 +121,7 @@ def test_a_floor_of_several_operators_names_none() -> None:
     [
         ({"gap": 0.25, "stopped_by": "time-limit"}, (), 0, "", "poet-host:"),
         ({"gap": 0.05, "stopped_by": "gap"}, ("--gap", 0.1), 0, "", "poet-host:"),
+        ({"gap": 0.1 + 5e-10, "stopped_by": "gap"}, ("--gap", 0.1), 0, "", "poet-host:"),
         ({"gap": 0.25}, ("--gap", 0.1), GAP, "25.00%", "itself"),
         ({"gap": 0.25, "stopped_by": "time-limit"}, ("--gap", 0.1), GAP, "--time-limit", "itself"),
         ({"gap": 0.25, "stopped_by": "exhausted"}, ("--gap", 0.1), GAP, "itself", "longer"),

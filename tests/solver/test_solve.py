@@ -83,6 +83,18 @@ def test_every_objective_equals_exhaustive_search(block: int) -> None:
     assert compared > 60
 
 
+def test_a_plan_exactly_at_the_wanted_gap_ends_the_search() -> None:
+    costs = {"page_in_us": 1.0, "page_in_uj": 5.0, "page_out_us": 1.0, "page_out_uj": 5.0}
+    nodes = [CostNode("k", (), 8, 1.0, 10.0, **costs), CostNode("a0", (), 8, 1.0, **costs)]
+    for i in range(1, 18):
+        nodes.append(CostNode(f"a{i}", (i,), 8, 1.0, **costs))
+    nodes.append(CostNode("c", (18, 0), 0, 1.0, **costs))
+    problem = Problem(CostGraph("half", tuple(nodes)), 16, objective="added-energy")
+    plan = solve(problem, Settings(10.0, gap=0.5, counted=True))
+    assert plan.stopped_by in ("gap", "proof")
+    assert plan.is_within(0.5)
+
+
 @pytest.mark.parametrize("make", COUNTER_EXAMPLES, ids=lambda make: make.__name__)
 def test_restricted_searches_miss_these_optima(make: object) -> None:
     problem, best_uj = make()  # type: ignore[operator]

@@ -342,7 +342,7 @@ def _exit_code(plan: api.Plan, gap: float | None) -> int:
             "--gap, or let --method poet search"
         )
         return EXIT_GAP
-    if gap is not None and plan.gap is not None and plan.gap > gap:
+    if gap is not None and plan.gap is not None and not plan.is_within(gap):
         say(
             f"poet-host: the plan is valid, but its gap of {plan.gap:.2%} exceeds --gap {gap:.2%}."
             f"{ended} Try {longer}a larger --gap"

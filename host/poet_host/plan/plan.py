@@ -95,6 +95,10 @@ class Plan:
             return self.problem.graph.storage
         return self.commit_every is not None or not self.initial_offsets
 
+    def is_within(self, gap: float) -> bool:
+        """Return whether the plan's gap is proved to be at most `gap`."""
+        return self.gap is not None and self.gap <= gap + TOLERANCE
+
     def to_json(self, statements: bool = True) -> dict[str, Any]:
         """Return the plan as a JSON object, with or without its statements."""
         top: dict[str, Any] = {"format": FORMAT, "version": _version(self), "status": self.status}

@@ -62,7 +62,7 @@ class Searches:
             plan = plan_of(self.problem, "unknown", bound=known)
         else:
             plan = results.best.as_plan(self.problem).with_bound(results.bound)
-        stopped_by = _stopped_by(results, plan.gap, self.settings.gap)
+        stopped_by = _stopped_by(results, plan, self.settings.gap)
         return replace(plan, stopped_by=stopped_by, began_from=self.began_from)
 
     @property
@@ -328,11 +328,9 @@ def _latest_us(deadline_us: float) -> float:
     return deadline_us * (1 + TOLERANCE)
 
 
-def _stopped_by(results: Results, gap: float | None, wanted_gap: float) -> StoppedBy:
-    if gap == 0.0:
-        return "proof"
-    if gap is not None and gap <= wanted_gap:
-        return "gap"
+def _stopped_by(results: Results, plan: Plan, wanted_gap: float) -> StoppedBy:
+    if plan.is_within(wanted_gap):
+        return "gap" if plan.gap else "proof"
     if results.is_interrupted:
         return "interrupt"
     if results.is_exhausted:

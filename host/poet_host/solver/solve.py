@@ -197,7 +197,7 @@ def better(first: Plan, second: Plan, wanted_gap: float) -> Plan:
     bounds = [plan.bound for plan in searched if plan.bound is not None]
     if len(bounds) == len(searched):
         best = best.with_bound(min(bounds))
-    if best.gap is not None and best.gap <= wanted_gap:
+    if best.is_within(wanted_gap):
         return replace(best, stopped_by="gap" if best.gap else "proof")
     ends = {plan.stopped_by for plan in searched}
     limits: tuple[StoppedBy, ...] = ("interrupt", "time-limit", "work-limit", "exhausted")

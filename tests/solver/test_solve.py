@@ -95,6 +95,12 @@ def test_a_plan_exactly_at_the_wanted_gap_ends_the_search() -> None:
     assert plan.is_within(0.5)
 
 
+def test_without_storage_an_unplaced_plan_names_what_begins_in_ram() -> None:
+    nodes = (CostNode("w", (), 4, stored=True), CostNode("a", (0,), 4, keep=True))
+    plan = solve(Problem(CostGraph("bare", nodes, storage=False), 8), Settings(placed=False))
+    assert plan.to_json()["initial_offsets"] == {"w": None}
+
+
 @pytest.mark.parametrize("make", COUNTER_EXAMPLES, ids=lambda make: make.__name__)
 def test_restricted_searches_miss_these_optima(make: object) -> None:
     problem, best_uj = make()  # type: ignore[operator]

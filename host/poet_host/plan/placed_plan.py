@@ -95,6 +95,8 @@ def finish(
     starts = tuple((it.node, it.offset) for it in statements if it.op == "start")
     statements = tuple(it for it in statements if it.op != "start")
     initial = placement.initial_offsets or starts
+    if not (placed or problem.graph.storage):
+        initial = tuple((node.name, None) for node in problem.graph.nodes if node.stored)
     plan = Plan("feasible", problem.ram_bytes, statements=statements, initial_offsets=initial)
     totals = verify(replace(problem, deadline_us=None), plan, placed)
     deadline_us = problem.deadline_us

@@ -1,11 +1,15 @@
 """RAM budgets and deadlines as people write them."""
 
+from dataclasses import replace
+
 import pytest
 from poet_host.errors import BadInput
 from poet_host.plan.infeasible import why_infeasible
 from poet_host.plan.limits import deadline_us, problem_of, ram_bytes
 from poet_host.plan.plan import Plan
+from poet_host.plan.problem import CostGraph, CostNode, Problem
 from poet_host.sizes import size_bytes
+from poet_host.solver.solve import solve
 from support.chains import chain
 
 
@@ -105,6 +109,17 @@ def test_a_problem_takes_shares_of_its_keep_everything_plan() -> None:
     assert half.graph.keep_everything is costs.keep_everything
     with pytest.raises(BadInput, match="--ram"):
         problem_of(costs)
+
+
+def test_no_budget_is_advised_where_every_plan_loses_a_tensor() -> None:
+    nodes = (CostNode("w", (), 4, stored=True, keep=True), CostNode("a", (0,), 4, overwrites=0))
+    problem = Problem(CostGraph("lost", nodes, storage=False), 100)
+    plan = replace(solve(problem), problem=problem)
+    assert plan.status == "infeasible"
+    why = why_infeasible(plan, problem.graph)
+    assert "'w'" in why
+    assert "'a'" in why
+    assert "--ram" not in why
 
 
 def test_only_limits_that_were_given_are_blamed() -> None:

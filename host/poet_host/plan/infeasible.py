@@ -84,6 +84,27 @@ def need_of(graph: CostGraph, index: int, number: int, unit: int = ALIGNMENT) ->
     )
 
 
+def lost_tensor(graph: CostGraph) -> tuple[str, str] | None:
+    """Return a tensor that every plan loses, and the node that overwrites it, if there is one.
+
+    The tensor must outlive the step, there is no storage, and the node overwrites the tensor in all
+    of its modes. The tensor cannot be computed again.
+    """
+
+    def lost_by(j: int, number: int) -> tuple[str, str] | None:
+        for made in graph.outputs(j, number):
+            node = None if made.overwrites is None else graph.nodes[made.overwrites]
+            if node is not None and node.keep and (node.stored or node.once):
+                return node.name, graph.nodes[made.node].name
+        return None
+
+    for i in () if graph.storage else sorted(graph.unavoidable):
+        lost = [lost_by(j, number) for j, number, _ in graph.runs[i]]
+        if all(lost):
+            return lost[0]
+    return None
+
+
 def why_infeasible(
     plan: Plan, costs: CostGraph | None = None, kernel_of: Callable[[str], str] = lambda name: ""
 ) -> str:
@@ -92,6 +113,12 @@ def why_infeasible(
     If `costs` is given, and one operator alone needs the smallest RAM budget that works, the
     message names this operator. `kernel_of` returns the kernel of the node with a given name.
     """
+    if costs and (lost := lost_tensor(costs)):
+        tensor, over = lost
+        return (
+            f"no plan exists: {over!r} overwrites {tensor!r}, which must outlive the step, and no "
+            f'storage can hold a copy. Delete "overwrites" of {over!r}, or "keep" of {tensor!r}'
+        )
     ram = f"a RAM budget of {plan.ram_bytes:,} bytes"
     if plan.smallest_deadline_us is not None:
         limit = f"{(plan.deadline_us or 0) / 1e3:,.6g} ms within {ram}"

@@ -11,26 +11,6 @@ from .portfolio import Results, run_searches
 from .search import Task
 
 
-def loses_kept_tensor(graph: CostGraph) -> bool:
-    """Return whether every plan loses a tensor that must outlive the step.
-
-    This is so if there is no storage, and a node overwrites such a tensor in all of its modes. The
-    tensor cannot be computed again.
-    """
-
-    def loses(overwrites: int | None) -> bool:
-        node = None if overwrites is None else graph.nodes[overwrites]
-        return node is not None and node.keep and (node.stored or node.once)
-
-    return not graph.storage and any(
-        all(
-            any(loses(made.overwrites) for made in graph.outputs(j, number))
-            for j, number, _ in graph.runs[i]
-        )
-        for i in graph.unavoidable
-    )
-
-
 def least_ram_bytes(graph: CostGraph, unit: int) -> int:
     """Return a lower bound of the RAM of all plans.
 

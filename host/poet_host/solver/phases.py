@@ -11,6 +11,7 @@ from typing import Any
 
 from ..packing.blocks import ALIGNMENT
 from ..plan.events import Candidate, Event, candidate_of, energy_uj, fits
+from ..plan.infeasible import lost_tensor
 from ..plan.placed_plan import Effort
 from ..plan.placement import aligned_graph
 from ..plan.plan import Plan, StoppedBy, plan_of
@@ -121,7 +122,7 @@ class Searches:
             self.settings.progress(known, results.bound, gap, self.clock.elapsed_s)
 
     def loses_kept_tensor(self) -> bool:
-        return feasibility.loses_kept_tensor(self.problem.graph)
+        return lost_tensor(self.problem.graph) is not None
 
     def exceeds_ram(self) -> bool:
         least_bytes = feasibility.least_ram_bytes(self.problem.graph, self.task.unit)

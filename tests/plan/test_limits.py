@@ -122,6 +122,12 @@ def test_no_budget_is_advised_where_every_plan_loses_a_tensor() -> None:
     assert "--ram" not in why
 
 
+def test_the_smallest_budget_is_one_without_a_deadline() -> None:
+    small = Plan("infeasible", 1000, smallest_ram_bytes=2000)
+    assert "deadline" not in why_infeasible(small)
+    assert "without --deadline" in why_infeasible(replace(small, deadline_us=5.0))
+
+
 def test_only_limits_that_were_given_are_blamed() -> None:
     assert "deadline" not in why_infeasible(Plan("infeasible", 1000))
     assert "--time-limit" in why_infeasible(Plan("infeasible", 1000))

@@ -135,7 +135,8 @@ def why_infeasible(
     because = ""
     if need and need.bytes == plan.smallest_ram_bytes:
         because = f". {_operator(need, kernel_of(need.node))}"
-    return f"no plan fits {ram}: the smallest budget that works is {smallest}{because}"
+    works = "works" if plan.deadline_us is None else "works without --deadline"
+    return f"no plan fits {ram}: the smallest budget that {works} is {smallest}{because}"
 
 
 def _operator(need: Need, kernel: str) -> str:

@@ -190,6 +190,19 @@ def test_checkmate_holds_parameters_all_the_time() -> None:
     assert extended.energy_uj == plan_by("poet-remat", Problem(graph, 100)).energy_uj
 
 
+def test_checkmate_lets_no_parameter_stay_from_step_to_step() -> None:
+    graph = with_parameters()
+    nodes = tuple(replace(node, stays=node.stored) for node in graph.nodes)
+    marked = replace(graph, nodes=nodes, commit_every=10)
+    plain, plan = (
+        plan_by("checkmate", Problem(it, 100), Settings(5.0, counted=True))
+        for it in (graph, marked)
+    )
+    assert plan.note == EXTENSION
+    assert plan.initial_offsets == ()
+    assert plan.statements == plain.statements
+
+
 @pytest.mark.parametrize("seed", range(0, 60, 2))
 def test_checkmate_is_the_optimum_next_to_resident_parameters(seed: int) -> None:
     """Against exhaustive search over what is left when stored tensors are taken out."""

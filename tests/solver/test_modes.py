@@ -40,12 +40,12 @@ def test_no_claim_is_wrong_for_the_plans_with_modes(method: str) -> None:
     for limits in ((72, None), (72, 14.0), (16, None)):
         for objective, best in (("added-energy", 10.0), ("time", 14.0)):
             plan = plan_by(method, Problem(GRAPH, *limits, objective=objective), QUICK)
-            assert plan.status != "infeasible" or not SCHEDULERS[method].knows_modes
+            assert plan.status != "infeasible" or not SCHEDULERS[method].knows_extensions
             if plan.statements:
                 verify(Problem(GRAPH, *limits), plan)
             if method == "poet":
                 assert (plan.status, plan.value) == ("optimal", pytest.approx(best))
-            elif not SCHEDULERS[method].knows_modes:
+            elif not SCHEDULERS[method].knows_extensions:
                 assert not any(statement.mode for statement in plan.statements)
 
 

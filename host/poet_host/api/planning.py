@@ -206,7 +206,7 @@ def search_limit_s(time_limit_s: float, priced_s: float) -> float:
 
 
 def uses_modes(method: str) -> bool:
-    return method in SCHEDULERS and SCHEDULERS[method].knows_modes
+    return method in SCHEDULERS and SCHEDULERS[method].knows_extensions
 
 
 def _keep_everything_within(problem: Problem) -> Plan:

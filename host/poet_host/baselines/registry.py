@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..errors import BadInput, PoetWarning
 from ..plan.plan import Plan
-from ..plan.problem import Problem, without_modes
+from ..plan.problem import Problem, without_modes, without_staying
 from ..plan.verify import PlanError
 from ..solver.settings import DEFAULT_SETTINGS, Method, Settings
 from ..solver.solve import solve
@@ -59,7 +59,8 @@ class Scheduler:
     pages: bool  # whether the method pages computed tensors
     minimises: str
     seed: SeedLimits | None = None  # None: the method makes no seed plans, since it searches
-    knows_modes: bool = False  # whether the method uses modes other than mode 0
+    # Whether the method uses modes other than mode 0, and lets tensors stay from step to step.
+    knows_extensions: bool = False
 
     def plan(self, problem: Problem, settings: Settings) -> Plan:
         """Plan the problem. Raises DoesNotApply.
@@ -67,8 +68,10 @@ class Scheduler:
         Counted work (work.py) limits published methods: what they find does not depend on the
         computer's other work.
         """
-        if not self.knows_modes:
+        if not self.knows_extensions:
             graph = without_modes(problem.graph)
+            if graph.starting:
+                graph = replace(without_staying(graph), commit_every=graph.commit_every)
             problem = replace(problem, graph=graph, streaming=None, streamable=None)
         with counting(settings.counted or self.citation != _POET):
             return self.run(problem, settings)
@@ -114,13 +117,13 @@ def _cheapest(drafts: Drafts, every: bool = True) -> Planner:
 _POET = "Patil et al., ICML 2022, arXiv 2207.07697"
 _ROWS = (
     Scheduler("poet", partial(own, "poet"), "recomputes and pages, least energy proved", _POET,
-              ANY, True, True, "energy", knows_modes=True),
+              ANY, True, True, "energy", knows_extensions=True),
     Scheduler("poet-paging", partial(own, "poet-paging"),
               "poet without recomputation", _POET,
-              PAGED, False, True, "energy", knows_modes=True),
+              PAGED, False, True, "energy", knows_extensions=True),
     Scheduler("poet-remat", partial(own, "poet-remat"),
               "poet without paging of results", _POET,
-              ANY, True, False, "energy", knows_modes=True),
+              ANY, True, False, "energy", knows_extensions=True),
     Scheduler("checkpoint-all", _cheapest(checkpoint_all.drafts),
               "keeps everything",
               "Jain et al., MLSys 2020, arXiv 1910.02653",

@@ -203,6 +203,20 @@ def test_checkmate_lets_no_parameter_stay_from_step_to_step() -> None:
     assert plan.statements == plain.statements
 
 
+def test_checkmate_computes_what_a_plan_may_leave_out() -> None:
+    graph = replace(with_parameters(), may_leave_out=True)
+    plan = plan_by("checkmate", Problem(graph, 128 + 32), Settings(5.0, counted=True))
+    assert (plan.status, computes(plan), plan.note) == ("optimal", 9, "")
+
+
+def test_checkmate_pages_in_no_tensor_that_nothing_uses() -> None:
+    graph = with_parameters()
+    unused = CostNode("unused", (), 40, page_in_uj=4.0, stored=True)
+    graph = replace(graph, nodes=(*graph.nodes, unused))
+    plan = plan_by("checkmate", Problem(graph, 128 + 32), Settings(5.0, counted=True))
+    assert (plan.bound, plan.note) == (pytest.approx(9 * 1.0 + 4 * 4.0 + 3 * 4.0), "")
+
+
 @pytest.mark.parametrize("seed", range(0, 60, 2))
 def test_checkmate_is_the_optimum_next_to_resident_parameters(seed: int) -> None:
     """Against exhaustive search over what is left when stored tensors are taken out."""

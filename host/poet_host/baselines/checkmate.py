@@ -49,7 +49,7 @@ def checkmate(problem: Problem, settings: Settings, seed_plans: Sequence[SeedPla
     """
     clock = Stopwatch(settings.time_limit_s)
     graph = aligned_graph(problem.graph, ALIGNMENT if settings.placed else 1)
-    resident_bytes = sum(node.bytes for node in graph.nodes if node.stored)
+    resident_bytes = sum(graph.nodes[i].bytes for i in _resident(graph))
     if not graph.storage or not resident_bytes:
         # Without storage, stored tensors start in RAM; when freed, they cannot come back. Without
         # stored tensors, both cases are the method `poet-remat`.
@@ -66,6 +66,11 @@ def checkmate(problem: Problem, settings: Settings, seed_plans: Sequence[SeedPla
         EXTENSION if plan.statements else "even with parameters and data leaving RAM between uses"
     )
     return replace(plan, note=note)
+
+
+def _resident(graph: CostGraph) -> set[int]:
+    """Return the stored tensors that operators use."""
+    return {i for node in graph.nodes for i in node.inputs if graph.nodes[i].stored}
 
 
 def _solved(
@@ -101,7 +106,7 @@ def results_only(graph: CostGraph) -> CostGraph:
             )
         )
         number[i] = len(nodes) - 1
-    return replace(graph, nodes=tuple(nodes), storage=False)
+    return replace(graph, nodes=tuple(nodes), storage=False, may_leave_out=False)
 
 
 def _published(
@@ -145,7 +150,7 @@ def _published(
 
 def _given_uj(graph: CostGraph) -> float:
     """Return the energy that every plan of the published method spends on transfers."""
-    ins = sum(node.page_in_uj for node in graph.nodes if node.stored)
+    ins = sum(graph.nodes[i].page_in_uj for i in _resident(graph))
     return ins + sum(node.page_out_uj for node in graph.nodes if node.keep and not node.stored)
 
 

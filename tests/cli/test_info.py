@@ -125,6 +125,7 @@ def test_info_shows_all_layers_and_boards(poet_host: Command, tmp_path: Path) ->
         totals = greedy_totals(Problem(costs, row["arena_bytes"]))
         assert totals is not None
         assert (row["energy_uj"], row["time_us"]) == (totals.energy_uj, totals.time_us)
+        assert row["total_energy_uj"] == totals.total_energy_uj
         assert totals.peak_bytes <= row["arena_bytes"]
     least_bytes = printed["boards"][0]["smallest_ram_bytes"]
     assert api.solve(graph, names()[0], ram=least_bytes, gap=1.0).peak_bytes == least_bytes
@@ -238,5 +239,9 @@ def test_the_smallest_ram_is_the_same_for_all_boards() -> None:
 
 
 def test_info_reports_each_board(poet_host: Command) -> None:
-    shown = poet_host("info", "resnet-digits").err
-    assert f"5 of 6, now {names()[-1]}" in shown  # the others as time passes
+    shown = poet_host("info", "resnet-digits")
+    assert f"5 of 6, now {names()[-1]}" in shown.err  # the others as time passes
+    profile = estimate_profile("mkr1000")
+    totals = greedy_totals(Problem(cost_graph(api.load("resnet-digits"), profile), 24_576))
+    assert totals is not None
+    assert f"{totals.total_energy_uj:,.0f}" in shown.out  # what `solve` and `compare` print

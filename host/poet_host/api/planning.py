@@ -257,6 +257,7 @@ def step_without_search(graph: Graph, profile: Profile, smallest_ram_bytes: int)
         "smallest_ram_bytes": smallest_ram_bytes,
         "keep_everything_bytes": keep.peak_bytes if keep else None,
         "energy_uj": totals.energy_uj if totals else None,
+        "total_energy_uj": totals.total_energy_uj if totals else None,
         "time_us": totals.time_us if totals else None,
     }
 

@@ -86,7 +86,7 @@ def _graph(model: str, options: ModelOptions) -> api.Graph:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     fits = row["smallest_ram_bytes"] <= row["arena_bytes"]
     no_plan = "not found" if fits else "does not fit"
-    energy_uj, time_us = row["energy_uj"], row["time_us"]
+    energy_uj, time_us = row["total_energy_uj"], row["time_us"]
     keep_bytes = row["keep_everything_bytes"]
     return (
         row["board"],

@@ -105,6 +105,7 @@ def test_it_trains_as_its_cell_in_pytorch(seed: int) -> None:
 
 def test_too_many_steps_for_a_schedule_are_refused() -> None:
     weights = {"w": random(1, 3 * UNITS, 2), "r": random(1, 3 * UNITS, UNITS)}
-    data = model([gru(["x", "w", "r"], ["y", "last"])], (1_501, 1, 2), weights)
+    steps = make("Transpose", ["x"], ["steps"], perm=[1, 0, 2])
+    data = model([steps, gru(["steps", "w", "r"], ["y", "last"])], (1, 1_501, 2), weights)
     with pytest.raises(BadInput, match=r"1,501 steps .* use shorter sequences"):
-        imported(data, batch=1_501)
+        imported(data)

@@ -154,8 +154,17 @@ def test_joined_weights_of_a_file_get_the_names_of_the_module(kind: str) -> None
     assert [node.name for node in again.trainable] == [node.name for node in graph.trainable]
 
 
-def node(kind: str, inputs: list[str], **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(kind, inputs, ["y"], "recurrent", hidden_size=UNITS, **attributes)
+def node(kind: str, *inputs: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(
+        kind, ["steps", *inputs], ["states"], "recurrent", hidden_size=UNITS, **attributes
+    )
+
+
+def along(nodes: list[onnx.NodeProto], constants: dict[str, Any]) -> bytes:
+    """A model of nodes from `steps` to `states`, both with time as the first axis."""
+    first = helper.make_node("Transpose", ["x"], ["steps"], perm=[1, 0, 2])
+    last = helper.make_node("Transpose", ["states"], ["y"], perm=[2, 0, 1, 3])
+    return model([first, *nodes, last], (BATCH, STEPS, FEATURES), constants)
 
 
 def weights(kind: str, directions: int = 1) -> dict[str, Any]:
@@ -170,18 +179,17 @@ def weights(kind: str, directions: int = 1) -> dict[str, Any]:
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_a_file_has_the_answers_of_the_runtime(kind: str, direction: str) -> None:
     own = {"linear_before_reset": 1} if kind == "GRU" else {}
-    layer = node(kind, ["x", "w", "r", "b"], direction=direction, **own)
+    layer = node(kind, "w", "r", "b", direction=direction, **own)
     constants = weights(kind, 1 + (direction == "bidirectional"))
-    same_as_runtime(model([layer], (STEPS, BATCH, FEATURES), constants), batch=STEPS)
+    same_as_runtime(along([layer], constants))
 
 
 def test_lengths_of_sequences_must_be_those_of_all_steps() -> None:
-    layer = node("LSTM", ["x", "w", "r", "b", "lengths"])
-    shape, constants = (STEPS, BATCH, FEATURES), weights("LSTM")
+    layer, constants = node("LSTM", "w", "r", "b", "lengths"), weights("LSTM")
     whole = np.full(BATCH, STEPS, np.int32)
-    same_as_runtime(model([layer], shape, {**constants, "lengths": whole}), batch=STEPS)
+    same_as_runtime(along([layer], {**constants, "lengths": whole}))
     with pytest.raises(BadInput, match="one length"):
-        imported(model([layer], shape, {**constants, "lengths": whole - 1}), batch=STEPS)
+        imported(along([layer], {**constants, "lengths": whole - 1}))
 
 
 def test_samples_must_come_before_steps() -> None:
@@ -195,21 +203,24 @@ def test_samples_must_come_before_steps() -> None:
 
     with pytest.raises(BadInput, match=r"GRU walks along the first axis .* batch_first=True"):
         poet.load(Last(), torch.randn(6, 2, 4), batch=2)
+    layer = helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=UNITS)
+    for batch in (STEPS, "n"):
+        with pytest.raises(BadInput, match="RNN walks along the first axis"):
+            imported(model([layer], (batch, 1, FEATURES), weights("RNN")))
 
 
 def test_weights_that_nodes_compute_are_trained_through_them() -> None:
     """Not through operators without a gradient."""
     whole = weights("GRU")
     rows, w = whole["w"][0], whole.pop("w")
-    layer = node("GRU", ["x", "w", "r", "b"], linear_before_reset=1)
-    shape = (STEPS, BATCH, FEATURES)
+    layer = node("GRU", "w", "r", "b", linear_before_reset=1)
     unsqueezed = helper.make_node("Unsqueeze", ["rows", "zero"], ["w"])
     constants = {**whole, "rows": rows, "zero": np.array([0])}
-    graph = same_as_runtime(model([unsqueezed, layer], shape, constants), batch=STEPS)
+    graph = same_as_runtime(along([unsqueezed, layer], constants))
     assert "rows" in {it.name for it in graph.trainable}
     shrunk = helper.make_node("Shrink", ["v"], ["w"], lambd=0.5)
     with pytest.raises(BadInput, match="cannot be trained: store"):
-        imported(model([shrunk, layer], shape, {**whole, "v": w}), batch=STEPS)
+        imported(along([shrunk, layer], {**whole, "v": w}))
 
 
 @pytest.mark.parametrize(
@@ -224,6 +235,6 @@ def test_weights_that_nodes_compute_are_trained_through_them() -> None:
 def test_what_no_kernel_computes_is_refused(
     kind: str, attributes: dict[str, Any], word: str
 ) -> None:
-    layer = node(kind, ["x", "w", "r", "b"], **attributes)
+    layer = node(kind, "w", "r", "b", **attributes)
     with pytest.raises(BadInput, match=word):
-        imported(model([layer], (STEPS, BATCH, FEATURES), weights(kind)), batch=STEPS)
+        imported(along([layer], weights(kind)))

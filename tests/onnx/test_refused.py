@@ -39,7 +39,8 @@ def test_everything_that_cannot_be_trained_is_listed_at_once() -> None:
 def test_each_node_without_its_first_output_is_listed() -> None:
     make = helper.make_node
     nodes = [
-        make("RNN", ["x", "w", "w"], ["", "a"], "first", hidden_size=3, clip=1.0),
+        make("Transpose", ["x"], ["s"], perm=[1, 0, 2]),
+        make("RNN", ["s", "w", "w"], ["", "a"], "first", hidden_size=3, clip=1.0),
         make("Transpose", ["a"], ["b"], perm=[1, 0, 2]),
         make("RNN", ["b", "w", "w"], ["", "y"], "second", hidden_size=3, clip=1.0),
     ]

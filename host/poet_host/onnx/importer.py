@@ -74,8 +74,7 @@ def import_model(model: OnnxModel, name: str, options: TrainingOptions = DEFAULT
     losses = {name: (loss or parse_loss(DEFAULT_LOSS)) for name, (loss, _) in chosen.items()}
     shapes = [_shape(model, given, options) for given in model.inputs]
     before, batch = model.inputs[0].shape[0], shapes[0][0]
-    if not isinstance(before, int):
-        _check_steps(model)
+    _check_steps(model)
     file_batch = before if isinstance(before, int) else batch
     model.set_shapes([(file_batch, *shape[1:]) for shape in shapes])  # as reshapes in the file
     dropped = {name: _drop_activation(model, name, loss) for name, loss in losses.items()}

@@ -71,3 +71,18 @@ def test_a_product_that_adds_axes_is_not_a_scale() -> None:
 def test_gemm_adds_one_constant_to_each_row() -> None:
     data = one_node("Gemm", (3, 5), {"w": random(5, 3), "b": random(3, 1)})
     assert {node.name for node in same_as_runtime(data).trainable} == {"w", "b"}
+
+
+@pytest.mark.parametrize(
+    ("op", "constants", "attributes"),
+    [
+        ("Slice", {"b": [-1], "e": [-(2**63)], "a": [2], "s": [-1]}, {}),
+        ("Pad", {"p": [0, 0, 20, 0, 0, 20]}, {"mode": "reflect"}),
+    ],
+)
+def test_many_runs_of_elements_are_selected_by_one_layer(
+    op: str, constants: dict[str, list[int]], attributes: dict[str, str]
+) -> None:
+    arrays = {name: np.array(value) for name, value in constants.items()}
+    graph = same_as_runtime(with_gain(op, (2, 4, 40), arrays, **attributes))
+    assert len(graph.nodes) < 40

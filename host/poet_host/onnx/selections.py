@@ -58,14 +58,12 @@ def _chosen(
         node, axis - len(x.shape), len(indices)
     ):  # the addition repeats the element
         indices, chosen = indices[:1], chosen.reshape(-1)[:1].reshape((1,) * chosen.ndim)
-    runs = _runs(indices)
     padding = padding_of(node.onnx.proto)
-    if len(runs) > _MOST_RUNS or padding in indices:
-        part = _looked_up(node, node.materialise(x), axis, indices, padding)
-    elif len(runs) == 1 and indices[-1] - indices[0] == len(indices) - 1:
-        part = _part(node, x, axis, indices[0], indices[-1] + 1)
+    begin, end = indices[0], indices[-1] + 1
+    if indices == [*range(begin, end)] and padding not in indices:
+        part = _part(node, x, axis, begin, end)
     else:
-        part = deferred(_picked(node, node.materialise(x), axis, indices))
+        part = _picked(node, node.materialise(x), axis, indices, padding)
     if chosen.ndim == 0:
         return without(part, {axis})
     made = node.materialise(part, node.helper_name("picked"))
@@ -148,13 +146,18 @@ def _part(node: ImportedNode, x: Deferred, axis: int, begin: int, end: int) -> D
     return replace(x, tensor=part)
 
 
-def _picked(node: ImportedNode, x: Tensor, axis: int, indices: list[int]) -> Tensor:
-    """Return the elements `indices` of `x` along one axis: a concatenation of regular runs."""
+def _picked(
+    node: ImportedNode, x: Tensor, axis: int, indices: list[int], padding: int | None = None
+) -> Deferred:
+    """Return the elements `indices` of `x` along one axis: regular runs, or rows of tokens."""
+    runs = _runs(indices)
+    if len(runs) > _MOST_RUNS or padding in indices:
+        return _looked_up(node, x, axis, indices, padding)
     parts = [
         every(node, x, axis, run[0], len(run), run[1] - run[0] if len(run) > 1 else 1)
-        for run in _runs(indices)
+        for run in runs
     ]
-    return node.concatenated(parts, axis, "picked")
+    return deferred(node.concatenated(parts, axis, "picked"))
 
 
 def _runs(indices: list[int]) -> list[list[int]]:
@@ -200,7 +203,7 @@ def _slice(node: ImportedNode) -> Deferred:
             continue
         if not chosen:
             raise Unsupported("the node selects nothing: remove it from the model")
-        x = deferred(_picked(node, node.materialise(plain(x)), axis, list(chosen)))
+        x = _picked(node, node.materialise(plain(x)), axis, list(chosen))
     return x
 
 
@@ -277,7 +280,8 @@ def _mirrored(node: ImportedNode, pads: list[list[int]], mode: str) -> Deferred:
     x = node.tensor(0)
     for axis, pair in enumerate(pads):
         if any(pair):
-            x = _picked(node, x, axis, np.pad(np.arange(x.shape[axis]), pair, mode).tolist())  # type: ignore[call-overload]
+            places = np.pad(np.arange(x.shape[axis]), pair, mode).tolist()  # type: ignore[call-overload]
+            x = node.materialise(_picked(node, x, axis, places))
     return deferred(x)
 
 

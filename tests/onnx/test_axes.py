@@ -1,9 +1,10 @@
 """The axes of ONNX operators and of their outputs, compared with ONNX Runtime."""
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
-from support.onnx_judge import random, same_as_runtime, with_gain
+from support.onnx_judge import imported, random, same_as_runtime, with_gain
 from support.onnx_models import model, one_node
 
 
@@ -71,6 +72,25 @@ def test_a_product_that_adds_axes_is_not_a_scale() -> None:
 def test_gemm_adds_one_constant_to_each_row() -> None:
     data = one_node("Gemm", (3, 5), {"w": random(5, 3), "b": random(3, 1)})
     assert {node.name for node in same_as_runtime(data).trainable} == {"w", "b"}
+
+
+@pytest.mark.parametrize("how", ["to itself", "to another", "and returned"])
+def test_an_element_that_is_repeated_and_added_stays_repeated(how: str) -> None:
+    make = helper.make_node
+    nodes = [make("MatMul", ["x", "w"], ["a"]), make("Gather", ["a", "ones"], ["b"], axis=1)]
+    nodes += [make("Gather", ["a", "twos"], ["c"], axis=1)] if how == "to another" else []
+    others = {"to itself": "b", "to another": "c", "and returned": "a"}
+    nodes += [make("Add", ["b", others[how]], ["y"])]
+    constants = {"w": random(3, 3), "ones": np.array([1, 1]), "twos": np.array([2, 2])}
+    rows = 2 if how == "and returned" else 4
+    proto = onnx.load_from_string(model(nodes, (2, rows, 3), constants))
+    if how == "and returned":
+        proto.graph.output.add().CopyFrom(proto.graph.output[0])
+        proto.graph.output[1].name = "b"
+        graph = imported(proto.SerializeToString(), loss="y=mse b=mse")
+        assert graph[graph.label].shape == (2, 12)
+    else:
+        same_as_runtime(proto.SerializeToString())
 
 
 @pytest.mark.parametrize(

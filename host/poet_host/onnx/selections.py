@@ -115,13 +115,19 @@ def _is_only_added(node: ImportedNode, axis: int, count: int) -> bool:
     context, output = node.context, node.onnx.outputs[0]
     readers = context.readers(output)
     others = [name for reader in readers for name in reader.inputs if name != output]
-    sizes = [context.model.shapes.get(name, ())[axis:] for name in others]
+    shapes = [context.model.shapes.get(name, ()) for name in others]
+    made = [context.values.get(name) for name in others]  # may itself have one element yet
+    shapes += [value.shape for value in made if isinstance(value, Tensor | Deferred)]
     return (
         bool(readers)
+        and output not in context.model.outputs.values()
         and all(
-            reader.op == "Add" and reader.outputs[0] not in context.values for reader in readers
+            reader.op == "Add"
+            and reader.inputs.count(output) == 1
+            and reader.outputs[0] not in context.values
+            for reader in readers
         )
-        and all(size[:1] == (count,) for size in sizes)
+        and all(shape[axis:][:1] == (count,) for shape in shapes)
     )
 
 

@@ -4,13 +4,17 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from fuzz.commit_cuts import training
 from poet_host.errors import BadInput
 from poet_host.plan.plan import Plan, Statement, start_offsets
 from poet_host.plan.problem import CostGraph, CostNode, Mode, Problem
 from poet_host.plan.verify import verify
 from poet_host.run.run import Traced
-from poet_host.schedule.decode import Wait
-from poet_host.view.lanes import Bar, Box, planned, recorded
+from poet_host.schedule.decode import Wait, decode
+from poet_host.schedule.nests import Streamed
+from poet_host.schedule.times import costs_of_schedule
+from poet_host.view.lanes import Bar, Box, planned, recorded, views_of
+from poet_host.view.page import page_data
 from support.lanes_example import GRAPH, PLAN, SPANS_US, run_of
 
 
@@ -180,3 +184,14 @@ def test_a_trace_that_is_not_the_schedules_is_refused(change: object, words: str
     run = replace(run, trace=change(run.trace))  # type: ignore[operator]
     with pytest.raises(BadInput, match=words):
         recorded(GRAPH, PLAN, run, "run.json")
+
+
+def test_the_page_has_the_costs_of_a_nest() -> None:
+    schedule = training("sgd").schedule
+    costs, tensors = costs_of_schedule(schedule), page_data(schedule, views_of(schedule))["tensors"]
+    nests = [it for it in decode(schedule) if isinstance(it, Streamed)]
+    assert nests
+    for it in nests:
+        mode = costs.nodes[costs.index[it.node]].mode(it.mode)
+        shown = tensors[schedule.numbers[it.node]]
+        assert (shown[6], shown[7]) == (mode.energy_uj, mode.wall_us)

@@ -86,13 +86,16 @@ def _tensors(schedule: Schedule) -> list[list[Any]]:
     """Return a row for each tensor.
 
     The columns are: name; operator or role; bytes; numbers of computations, page-ins, page-outs;
-    energy and time of one computation, page-in and page-out.
+    energy and time of one computation, page-in and page-out. Tensors that one statement computes
+    have its costs each.
     """
     model, costs = schedule.model, costs_of_schedule(schedule)
     statements = [s for s in decode(schedule) if isinstance(s, Statement)]
     done = Counter((statement.op, statement.node) for statement in statements)
     done.update(("compute", s.also) for s in statements if isinstance(s, Streamed) and s.also)
     nodes = {node.name: node for node in costs.nodes}
+    computed = {s.node: nodes[s.node].mode(s.mode) for s in statements if s.op == "compute"}
+    computed |= {s.also: computed[s.node] for s in statements if isinstance(s, Streamed) and s.also}
     found: list[list[Any]] = []
     for i, (name, about) in enumerate(zip(schedule.names, schedule.meta["tensors"], strict=True)):
         node = nodes[name]
@@ -100,7 +103,8 @@ def _tensors(schedule: Schedule) -> list[list[Any]]:
         what = about.get("role", "stored") if stored else operator_text(schedule, i)
         counts = (done[op, name] for op in ("compute", "page_in", "page_out"))
         paging = (node.page_in_uj, node.page_in_us, node.page_out_uj, node.page_out_us)
-        found.append([name, what, node.bytes, *counts, node.energy_uj, node.time_us, *paging])
+        mode = computed.get(name, node.mode(0))
+        found.append([name, what, node.bytes, *counts, mode.energy_uj, mode.wall_us, *paging])
     return found
 
 

@@ -142,13 +142,13 @@ def predict(
     found = answers(device, schedule, weights, x, progress)
     if not np.isfinite(found.outputs.view(np.float32)).all():
         raise not_finite(graph, data.name)
-    label, outputs = graph[graph.label], found.outputs
-    if has_classes := label.dtype == "int32":
-        outputs = outputs.reshape(len(x), *label.shape[1:], -1)
+    learnt, outputs = graph[graph.label], found.outputs
+    if has_classes := learnt.dtype == "int32":
+        outputs = outputs.reshape(len(x), *learnt.shape[1:], -1)
     labels = None
     if has_labels(y) and y.size == len(x) and not graph.targets:
-        labels = y.reshape(-1).tolist()
-        labels = [data.classes[i] for i in labels] if data.classes else labels
+        names = dict(enumerate(data.classes))  # ignored labels have none
+        labels = [names.get(label, label) for label in y.reshape(-1).tolist()]
     return Prediction(
         outputs=outputs, time_us=found.time_us, model=graph.name, data=data.name,
         half=half, has_classes=has_classes, is_bce=loss_of(graph).name == "bce",

@@ -1,5 +1,6 @@
 """Models with several inputs or outputs: PyTorch is the judge of losses, weights and answers."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from poet_host.card.job import make_job
 from poet_host.errors import BadInput
 from poet_host.graph.weights import start_values
 from poet_host.reference.inference import logits
+from support.command import Command
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -170,7 +172,7 @@ def test_an_input_named_as_labels_gets_another_name() -> None:
     assert [part.name for part in graph.inputs] == ["x", "y_2"]
 
 
-def test_several_outputs_train_as_in_pytorch(tmp_path: Path) -> None:
+def test_several_outputs_train_as_in_pytorch(tmp_path: Path, poet_host: Command) -> None:
     torch.manual_seed(1)
     module, rng, count = Detector().train(), np.random.default_rng(0), BATCH * STEPS
     image = rng.standard_normal((count, 1, 6, 6), np.float32)
@@ -210,6 +212,13 @@ def test_several_outputs_train_as_in_pytorch(tmp_path: Path) -> None:
     whole = loss_of(tuple(expected), torch.from_numpy)  # type: ignore[arg-type]
     assert found.loss == pytest.approx(whole.item(), rel=1e-5)
     assert found.by_output["output1"].accuracy == np.mean(expected[0].argmax(1).numpy() == chances)
+    poet.save_weights(tmp_path / "w.safetensors", graph, run.weights, STEPS)
+    printed = poet_host(
+        "evaluate", tmp_path / "model.poet", "--port", "native", "--data", tmp_path / "data.npz",
+        "--weights", tmp_path / "w.safetensors",
+    )  # fmt: skip
+    mae = f"{found.by_output['output2'].mae:.4f}"
+    assert [mae] == re.findall(r"output2: mean absolute error +(\S+)", printed.out)
     answer.save(tmp_path / "answer.npz")
     with np.load(tmp_path / "answer.npz") as saved:
         assert np.allclose(

@@ -9,6 +9,7 @@ import click
 
 from .. import api
 from ..errors import BadInput
+from ..run.metrics import Metrics
 from .console import Answer, progress, say_classes, show_table
 from .declared import WholeRange, option, takes
 from .options import PORT, SCHEDULE, SEED, STORAGE, DataOptions
@@ -97,21 +98,24 @@ def _show(result: api.Evaluation) -> None:
 
 
 def _facts(result: api.Evaluation) -> list[tuple[str, str]]:
-    rows = [(f"{result.half} samples", f"{result.samples:,}"), ("loss", f"{result.loss:.4f}")]
-    if result.accuracy is not None:
-        rows.append(("accuracy", f"{result.accuracy:.1%}"))
+    rows = [(f"{result.half} samples", f"{result.samples:,}"), *_rows(result)]
     for name, one in result.by_output.items():
-        right = "" if one.accuracy is None else f", accuracy {one.accuracy:.1%}"
-        rows.append((name, f"loss {one.loss:.4f}{right}"))
-    if result.auc is not None:
-        rows.append(("area under the ROC curve", f"{result.auc:.4f}"))
-    if result.mae is not None:
-        rows += [
-            ("mean absolute error", f"{result.mae:.4f}"),
-            ("root of the mean squared error", f"{result.rmse:.4f}"),
-        ]
+        rows += [(f"{name}: {what}", value) for what, value in _rows(one)]
     sample_us = (result.time_us or 0.0) / result.samples
-    rows.append(("time of a sample", f"{sample_us / 1e3:,.3f} ms"))
+    return [*rows, ("time of a sample", f"{sample_us / 1e3:,.3f} ms")]
+
+
+def _rows(found: Metrics) -> list[tuple[str, str]]:
+    rows = [("loss", f"{found.loss:.4f}")]
+    if found.accuracy is not None:
+        rows.append(("accuracy", f"{found.accuracy:.1%}"))
+    if found.auc is not None:
+        rows.append(("area under the ROC curve", f"{found.auc:.4f}"))
+    if found.mae is not None:
+        rows += [
+            ("mean absolute error", f"{found.mae:.4f}"),
+            ("root of the mean squared error", f"{found.rmse:.4f}"),
+        ]
     return rows
 
 

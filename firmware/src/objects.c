@@ -119,13 +119,18 @@ static bool in_range(const struct poet_object *place, uint32_t offset,
   return offset <= place->size_bytes && size <= place->size_bytes - offset;
 }
 
+static void begin_staging(struct poet *p) {
+  poet_clear_bitmap(p);
+  p->staging = true;
+  p->staging_fixed = false;
+}
+
 static void write_home(struct poet *p, const struct poet_object *place,
                        uint16_t number, uint32_t offset, const void *from,
                        uint32_t size) {
   if (place->tensor.place == POET_PLACE_CURRENT) {
     if (!p->staging) {
-      poet_clear_bitmap(p);
-      p->staging = true;
+      begin_staging(p);
     }
     if (offset + size == place->size_bytes) {
       mark(p, number, true);
@@ -152,9 +157,7 @@ static POET_CHECKED int write_tensor(struct poet *p,
       poet_drop_steps(p);
       TRY(poet_renumber(p));
       poet_forget_rows(p);
-      poet_clear_bitmap(p);
-      p->staging = true;
-      p->staging_fixed = false;
+      begin_staging(p);
     }
     p->staging_fixed |= place->tensor.place == POET_PLACE_FIXED;
     mark(p, number, true);

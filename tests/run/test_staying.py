@@ -98,6 +98,20 @@ def test_a_board_alone_commits_as_the_plan_says(model: str, card: Path) -> None:
     assert state.losses.tolist() == [step.loss for step in straight.steps]
 
 
+def test_a_board_that_has_trained_predicts_with_given_weights_next_to_frozen_ones() -> None:
+    graph = poet.load("resnet-digits", train="fc.bias")
+    problem = poet.problem(graph, runs.profile(), ram="50%", commit_every=3)
+    plan = poet.encode(graph, poet.solve(problem, work_limit=300))
+    assert plan.forward
+    homes = initial_offsets(plan.forward)
+    assert "fc.bias" in homes
+    assert "conv1.weight" not in homes  # frozen
+    with runs.board(plan) as board:
+        how: Any = {"weights": poet.train(plan, board, "digits", steps=2).weights, "samples": 2}
+        there, here = (poet.predict(plan, "digits", connection=it, **how) for it in (board, None))
+    assert there.outputs.tobytes() == here.outputs.tobytes()
+
+
 def test_an_interval_that_no_board_has_is_refused() -> None:
     problem = poet.problem(runs.digits(), runs.profile(), ram="130%", commit_every=1 << 16)
     with pytest.raises(BadInput, match="65,535 steps"):

@@ -172,6 +172,16 @@ def test_an_input_named_as_labels_gets_another_name() -> None:
     assert [part.name for part in graph.inputs] == ["x", "y_2"]
 
 
+def test_samples_of_an_input_named_as_samples_come_in_the_same_forms() -> None:
+    graph = poet.load(Named(), (torch.zeros(2, 3), torch.zeros(2, 3)), loss="mse")
+    parts = {"x": np.ones((4, 3), np.float32), "y_2": np.full((4, 3), 2, np.float32)}
+    y = np.zeros((4, 2), np.float32)
+    forms: list[Any] = [parts | {"y": y}, (parts, y), {"x": parts, "y": y}]
+    forms += [{"x": tuple(parts.values()), "y": y}]
+    rows = {fitted(form, graph).x.tobytes() for form in forms}
+    assert rows == {np.hstack([*parts.values()]).tobytes()}
+
+
 def test_several_outputs_train_as_in_pytorch(tmp_path: Path, poet_host: Command) -> None:
     torch.manual_seed(1)
     module, rng, count = Detector().train(), np.random.default_rng(0), BATCH * STEPS

@@ -141,7 +141,8 @@ def _by_half(data: Mapping[str, Any], graph: Graph | None) -> dict[str, Any]:
     found = dict(data)
     for name in NAMES:
         fields = fields_of(graph, name)
-        if fields.keys() & data.keys():
+        is_whole = isinstance(data.get(name), Mapping | tuple)  # a part may be called x, too
+        if fields.keys() & data.keys() and not is_whole:
             found[name] = {
                 part: found.pop(field) for field, part in fields.items() if field in data
             }

@@ -1,5 +1,6 @@
 """Weights that stay in RAM from step to step: trainings give the same bits for every interval."""
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -136,3 +137,10 @@ def test_the_option_is_for_cards_when_solving_only(tmp_path: Path, poet_host: Co
     poet_host(*train, "--commit-every", 5).fails(2, "--commit-every")
     assert "every 3 steps" in poet_host("show", path).out
     assert poet_host("show", path, "--html", tmp_path / "m.html").code == 0
+
+
+def test_checks_of_written_weights_are_counted_in_steps(train: Any, tmp_path: Path) -> None:
+    done = train(schedule("digits", 3), "--steps", 4, "--run", tmp_path / "run.json")
+    commits = poet.Run.load(tmp_path / "run.json").steps[2].readback_every
+    assert commits
+    assert [f"{3 * commits:,}"] == re.findall(r"checks of the written weights +(\S+)", done.out)

@@ -103,7 +103,7 @@ struct poet_step_result {
   uint32_t storage_retries; /* number of repeated storage accesses */
   /* how often the step began again because a page was damaged */
   uint32_t restarts;
-  /* number of steps from one read-back of trailers to the next */
+  /* number of commits from one read-back of trailers to the next; 0: none */
   uint32_t readback_every;
 };
 POET_LAYOUT(poet_step_result, 96);

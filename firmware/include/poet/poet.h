@@ -265,7 +265,7 @@ struct poet {
   uint32_t dirty_bytes;
   /* true: the trailers that were read back have another digest */
   bool unwritten;
-  /* number of steps from one read-back of the trailers to the next; 0: not
+  /* number of commits from one read-back of the trailers to the next; 0: not
    * known yet */
   uint16_t readback_every;
   uint16_t trace_first; /* first statement to trace */

@@ -290,6 +290,7 @@ def _facts(
     if planned_for not in (None, run.board):
         rows.append(("solved for another board", str(planned_for)))
     mean = f", mean of {counted(len(run.steps), 'step')}"
+    checks = (step.readback_every for step in reversed(run.steps))  # 0: without a commit
     if run.steps:
         rows += [
             (_losses_row(run), f"{run.loss('first'):.4f} to {run.loss('last'):.4f}"),
@@ -310,7 +311,7 @@ def _facts(
             rows.append(("clock of the card's bus", f"{run.card_khz:,} kHz"))
         if run.restarts:
             rows.append(("steps begun again after a damaged page", f"{run.restarts:,}"))
-        if every := run.steps[-1].readback_every:
+        if every := next((it for it in checks if it), 0) * run.commit_every:
             rows.append(("steps between checks of the written weights", f"{every:,}"))
         if run.deadline_us is not None:
             missed = run.deadline_missed_steps

@@ -51,7 +51,7 @@ class Step:
     overhead_writing_us: float = 0.0
     storage_retries: int = 0  # number of accesses that were repeated after a card error
     restarts: int = 0  # how often the step began again because a page on the card was damaged
-    readback_every: int = 0  # number of steps from one check of the written slots to the next
+    readback_every: int = 0  # number of commits from one check of the written slots to the next
 
     @property
     def overhead_us(self) -> float:

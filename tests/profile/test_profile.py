@@ -338,8 +338,10 @@ def test_parameters_and_state_may_stay_and_commits_are_shared_by_n_steps() -> No
     assert {node.name for node in costs.nodes if node.given} == {GRAPH.data, GRAPH.label}
     for i, heir in costs.heirs.items():
         assert GRAPH[costs.nodes[heir].name].updates == costs.nodes[i].name
-    took = plan_of((), time_us=1e4)
-    one, shared = (commit_costs(profile, it, took) for it in (plain, costs))
+    ten_steps = ((plain, 1e5), (costs, 1e4))  # with one commit each
+    one, shared = (
+        commit_costs(profile, it, plan_of((), time_us=time_us)) for it, time_us in ten_steps
+    )
     assert shared == pytest.approx([cost / 10 for cost in one])
     assert not plain.starting
     assert not cost_graph(GRAPH, profile, storage=False, commit_every=10).starting

@@ -36,18 +36,22 @@ def intervals(plan: Plan, graph: CostGraph, profile: Profile | None) -> list[Int
     always_bytes = sum(effect.moved_out_bytes for effect in effects) + sum(
         graph.nodes[k].bytes for k, i in committed.items() if i in read
     )
-    once = replace(graph, commit_every=1)
-    time_us, record_uj = commit_costs(profile, once, plan) if profile else (0.0, 0.0)
-    record_uj += time_us * graph.base_power_uw / 1e6
-    commit_uj = record_uj + sum(
+    commit_uj = sum(
         node.page_out_uj + node.page_out_us * graph.base_power_uw / 1e6 for node in seldom
     )
     every, others = graph.commit_every, COMMIT_EVERY if graph.starting else ()
-    step_uj = plan.total_energy_uj + record_uj / every
+    plan_uj = plan.total_energy_uj
+
+    def step_uj(number: int) -> float:
+        share_uj = plan_uj + commit_uj * (1 / number - 1 / every)
+        often = replace(graph, commit_every=number)
+        time_us, record_uj = commit_costs(profile, often, plan) if profile else (0.0, 0.0)
+        return share_uj + record_uj + time_us * graph.base_power_uw / 1e6
+
     return [
         Interval(
             number,
-            step_uj + commit_uj * (1 / number - 1 / every),
+            step_uj(number),
             always_bytes + sum(node.bytes for node in seldom) / number,
             number > every and profile is not None and _more_may_stay(graph, profile, number),
         )

@@ -114,6 +114,6 @@ def _commit(
 ) -> tuple[float, float]:
     if not costs.storage:
         return profile.check(sum(node.bytes for node in costs.nodes if node.keep and node.once))
-    sizes = [costs.nodes[i].bytes for i in homes]
-    time_us, energy_uj = profile.commit(costs.kept_sizes, step_us, sizes)
-    return time_us / costs.commit_every, energy_uj / costs.commit_every
+    sizes, every = [costs.nodes[i].bytes for i in homes], costs.commit_every
+    time_us, energy_uj = profile.commit(costs.kept_sizes, every * step_us, sizes)
+    return time_us / every, energy_uj / every

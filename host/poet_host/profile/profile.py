@@ -203,11 +203,11 @@ class Profile:
     ) -> tuple[float, float]:
         """Return the time (us) and energy (uJ) of a commit, without the sleeping board's energy.
 
-        The step takes `step_us` without its commit and updates tensors of these sizes (bytes). The
-        blocks that small tensors share are read and written. Before some commits, the board reads
-        one block of each tensor back. The result is the mean of all commits (FORMAT.md, "Digest").
-        The commit itself writes tensors of `home_sizes`, and reads them back, block by block. It
-        also reads the last block of each large one before it writes.
+        The steps since the last commit take `step_us` without commits, and update tensors of these
+        sizes (bytes). The blocks that small tensors share are read and written. Before some
+        commits, the board reads one block of each tensor back. The result is the mean of all
+        commits (FORMAT.md, "Digest"). The commit itself writes tensors of `home_sizes`, and reads
+        them back, block by block. It also reads the last block of each large one before it writes.
         """
         sizes, homes = tuple(renewed_sizes), tuple(home_sizes)
         shared = shared_blocks(sizes)

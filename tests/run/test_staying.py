@@ -144,3 +144,13 @@ def test_checks_of_written_weights_are_counted_in_steps(train: Any, tmp_path: Pa
     commits = poet.Run.load(tmp_path / "run.json").steps[2].readback_every
     assert commits
     assert [f"{3 * commits:,}"] == re.findall(r"checks of the written weights +(\S+)", done.out)
+
+
+def test_a_comparison_names_the_writes_of_what_stays(
+    train: Any, tmp_path: Path, poet_host: Command
+) -> None:
+    run = tmp_path / "run.json"
+    for named, made in ((True, schedule("digits", 3)), (False, runs.schedule(runs.digits()))):
+        assert train(made, "--steps", 4, "--run", run).code == 0
+        shown = poet_host("show", tmp_path / "trained.poet", "--run", run).out
+        assert ("writes of what stays" in shown) == named

@@ -18,15 +18,16 @@ class Comparison:
 
     what: str
     count: int
-    predicted_us: float | None  # None for BETWEEN: the other predictions include that time
+    predicted_us: float | None  # None for the last row
     measured_us: float  # sum of the mean times of the statements
 
 
 def compare_run(schedule: Schedule, plan: View, run: Run) -> tuple[Comparison, ...]:
     """Return a row for each kind of work, in descending order of measured time.
 
-    An additional last row has the measured time between statements. No trace contains this time: it
-    is the time of the step minus the traced times of the processor.
+    An additional last row has the measured time between statements, and in which commits write what
+    stays in RAM. No trace contains this time: it is the time of the step minus the traced times of
+    the processor.
     """
     statements = decode(schedule)
     kernels = isa.by_code("KERNEL")
@@ -57,5 +58,7 @@ def compare_run(schedule: Schedule, plan: View, run: Run) -> tuple[Comparison, .
     lane_us = sum(traced.time_us for traced in run.trace if not traced.op.startswith("page"))
     if run.steps:
         rest_us = max(0.0, (run.measured_time_us or 0.0) - lane_us)
-        found.append(Comparison(BETWEEN, len(run.trace), None, rest_us))
+        homes = schedule.model.storage and schedule.header.home_count
+        what = f"{BETWEEN}, and writes of what stays" if homes else BETWEEN
+        found.append(Comparison(what, len(run.trace), None, rest_us))
     return tuple(found)

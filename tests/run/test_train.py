@@ -264,6 +264,7 @@ def test_a_run_is_saved_and_loaded(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     path.write_text(json.dumps(run.to_json()))
     assert Run.load(path, run.weights) == run
+    assert Run.load(path).to_json()["weights_sha256"] is None  # they have a file of their own
 
 
 def test_a_trace_has_the_times_of_the_latest_step() -> None:

@@ -243,7 +243,7 @@ class Run:
             "classes": list(self.classes),
             "loss_first": self.loss("first"),
             "loss_last": self.loss("last"),
-            "weights_sha256": weights_sha256(self.weights),
+            "weights_sha256": weights_sha256(self.weights) if self.weights else None,
             "counts": self.counts(),
         }
 

@@ -155,10 +155,18 @@ def test_every_kernel_has_the_bits_of_the_host(
 @pytest.mark.slow
 @needs_compiler
 @needs_qemu
+@pytest.mark.parametrize("options", [[], ["-flto=1"]], ids=["plain", "lto"])
 @pytest.mark.parametrize("core", list(CORES))
-def test_an_application_has_the_bits_of_the_host(core: str, tmp_path: Path) -> None:
-    """Compiled with no options but those of the core, -std=gnu11 -O2."""
-    for elf in programs(core, tmp_path, build_library(core, tmp_path / "library")):
+def test_an_application_has_the_bits_of_the_host(
+    core: str, options: list[str], tmp_path: Path
+) -> None:
+    """Compiled with no options but those of the core, -std=gnu11 -O2. It also calls libm."""
+    (tmp_path / "calls.c").write_text(
+        "#include <math.h>\nfloat call(float x);\nfloat call(float x) { return sinf(x) + x; }\n"
+    )
+    library = build_library(core, tmp_path / "library", *options)
+    library += [*options, str(tmp_path / "calls.c"), "-Wl,-u,call"]
+    for elf in programs(core, tmp_path, library):
         here, there = run(bare(core, elf)), qemu(core, elf)
         assert (here.code, there[0]) == (0, 0), there[1] + here.message
         check_application(here.text)

@@ -14,18 +14,20 @@
 enum { INFINITE = 255 };
 /* In use, few operations need these functions: they are compiled for size. */
 #define RARE __attribute__((used, cold))
+/* With -flto, GCC sees calls of these only when it is too late. */
+#define USED __attribute__((used))
 #define SIGN 0x80000000u
 #define NOT_A_NUMBER 0x7fc00000u
 
-float __aeabi_fdiv(float a, float b);
-float __aeabi_ui2f(uint32_t value);
-float __aeabi_i2f(int32_t value);
-int __aeabi_fcmplt(float a, float b);
-int __aeabi_fcmple(float a, float b);
-int __aeabi_fcmpgt(float a, float b);
-int __aeabi_fcmpge(float a, float b);
-int __aeabi_fcmpeq(float a, float b);
-int __aeabi_fcmpun(float a, float b);
+USED float __aeabi_fdiv(float a, float b);
+USED float __aeabi_ui2f(uint32_t value);
+USED float __aeabi_i2f(int32_t value);
+USED int __aeabi_fcmplt(float a, float b);
+USED int __aeabi_fcmple(float a, float b);
+USED int __aeabi_fcmpgt(float a, float b);
+USED int __aeabi_fcmpge(float a, float b);
+USED int __aeabi_fcmpeq(float a, float b);
+USED int __aeabi_fcmpun(float a, float b);
 float sqrtf(float x);
 uint32_t poet_slow_mul(uint32_t a, uint32_t b);
 uint32_t poet_slow_add(uint32_t a, uint32_t b);

@@ -23,7 +23,8 @@
 
 #if POET_M0PLUS
 
-#define NAKED __attribute__((naked, noinline))
+/* `used`: with -flto, GCC sees calls of these only when it is too late. */
+#define NAKED __attribute__((naked, noinline, used))
 
 float __aeabi_fmul(float a, float b);
 float __aeabi_fsub(float a, float b);
@@ -110,14 +111,15 @@ NAKED float __aeabi_fmul(float a __attribute__((unused)),
                  "  pop {r4-r6, pc}\n");
 }
 
-/* The difference is a sum, so both functions are one. */
+/* The difference is a sum, so both functions are one. GCC does not see the sum
+ * here: with -flto, the linker may have taken that of libgcc before. */
 NAKED float __aeabi_fsub(float a __attribute__((unused)),
                          float b __attribute__((unused))) {
   __asm volatile(".syntax unified\n"
                  "  movs r2, #1\n"
                  "  lsls r2, #31\n"
                  "  eors r1, r2\n"
-                 ".global __aeabi_fadd\n"
+                 ".weak __aeabi_fadd\n"
                  ".type __aeabi_fadd, %function\n"
                  ".thumb_func\n"
                  "__aeabi_fadd:\n"

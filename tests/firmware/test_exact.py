@@ -45,6 +45,8 @@ def answer(folder: Path, command: str, include: Path = FIRMWARE / "include") -> 
         ("clang -O2 -ffast-math", "inexact"),
         ("clang -O2 -ffinite-math-only", "inexact"),
         ("clang -O2 -fassociative-math -fno-signed-zeros -fno-trapping-math", "inexact"),
+        ("clang -O2 -freciprocal-math", "inexact"),
+        ("clang -O2 -fno-signed-zeros", "inexact"),
         ("gcc -O2 -mfpmath=387", "inexact"),
     ],
 )
@@ -60,6 +62,21 @@ def test_what_the_header_prevents_would_be_noticed(options: str, tmp_path: Path)
     without = re.sub(r"#ifdef __clang__.*?#endif", "", text, count=1, flags=re.S)
     (tmp_path / "poet" / "exact.h").write_text(without)
     assert answer(tmp_path, f"gcc -std=gnu11 -O2 {options}", tmp_path) == "inexact"
+
+
+@pytest.mark.parametrize("option", ["-freciprocal-math", "-fno-signed-zeros"])
+def test_the_header_keeps_gccs_quotients_and_zeros(option: str) -> None:
+    """Which exact.c does not test, since GCC has macros for these options."""
+    text = """#include "poet/exact.h"
+    float quotient(float x) { return x / 3.0f; }
+    float sum(float x) { return x + 0.0f; }
+    """
+    command = [compiler("gcc"), "-O2", f"-I{FIRMWARE / 'include'}", "-S", "-o", "-", "-xc", "-"]
+    plain, other = (
+        subprocess.run([*command, *it], input=text, capture_output=True, text=True, check=True)
+        for it in ([], [option])
+    )
+    assert other.stdout == plain.stdout
 
 
 @pytest.mark.skipif("sse2" not in PROCESSOR, reason="the processor has another register of modes")

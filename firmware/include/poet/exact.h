@@ -14,7 +14,8 @@
 
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF
-#elif defined __FP_FAST_FMAF || defined __FAST_MATH__
+#elif defined __FP_FAST_FMAF || defined __FAST_MATH__ ||                       \
+    defined __RECIPROCAL_MATH__ || defined __NO_SIGNED_ZEROS__
 #pragma GCC optimize("fp-contract=off", "no-fast-math",                        \
                      "no-unsafe-math-optimizations")
 #endif

@@ -31,8 +31,9 @@ STANDARDS = {
         *(f"-std={kind}++{year}" for kind in ("c", "gnu") for year in (11, 14, 17, 20, "2b")),
     ],
 }
-# Functions of the headers that a port calls.
+# Functions and macros of the headers that a port or an application uses.
 CALLS = """
+extern char memory[POET_MEMORY_BYTES(9960u, 14u, 1u, 1u, 29u, 3u, 9u, 0u)];
 bool end(struct poet_transfer *transfer);
 bool end(struct poet_transfer *transfer) {
   poet_ignore(poet_transfer_has_ended(transfer));

@@ -50,12 +50,13 @@ struct poet_package {
  * schedules, and at least 1), for `cached` blocks of storage (1 if the weights
  * stay in RAM, else 2), and places for samples, of which each needs
  * `place_bytes` of memory (0: samples lie on storage). */
-#define POET_MEMORY_ROUNDED(bytes) (((uint32_t)(bytes) + 7u) & ~7u)
+#define POET_MEMORY_ROUNDED(bytes) (((bytes) + UINT32_C(7)) & ~UINT32_C(7))
+#define POET_TWO_POINTERS (sizeof(void *) > 4 ? 16u : 8u)
 #define POET_MEMORY_BYTES(arena_bytes, residents, transfers, cached, tensors,  \
                           classes, places, place_bytes)                        \
   (POET_MEMORY_ROUNDED(arena_bytes) +                                          \
-   (transfers) * (48u + 2u * (uint32_t)sizeof(void *)) +                       \
-   (cached) * (520u + 2u * (uint32_t)sizeof(void *)) +                         \
+   (transfers) * (48u + POET_TWO_POINTERS) +                                   \
+   (cached) * (520u + POET_TWO_POINTERS) +                                     \
    POET_MEMORY_ROUNDED((residents) * 12u) +                                    \
    2u * POET_MEMORY_ROUNDED(((tensors) + 31u) / 32u * 4u) +                    \
    POET_MEMORY_ROUNDED((classes) * ((places) + 1u) * 4u) +                     \

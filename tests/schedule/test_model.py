@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from poet_host.errors import BadInput
 from poet_host.graph.graph import Graph, Node
+from poet_host.schedule import slots
 from poet_host.schedule.encode import encode
 from poet_host.schedule.layout import model_of_graph
 from poet_host.schedule.model import (
@@ -26,6 +28,7 @@ from poet_host.schedule.model import (
 from support import toy
 from support.parts import with_header
 
+FORMAT = Path(__file__).parents[2] / "schedules" / "FORMAT.md"
 GRAPH = toy.graph()
 
 
@@ -40,6 +43,23 @@ def test_tables_are_read_as_written() -> None:
         for name, value in theirs.attrs.items():
             assert mine.attrs.get(name, 0) == pytest.approx(value)
     assert model_bytes(again) == model_bytes(model)
+
+
+def test_a_model_that_no_card_can_hold_is_refused() -> None:
+    limit = slots.MOST_DATA_BLOCKS
+    assert f"`data_blocks` is at most {limit:,}." in FORMAT.read_text(encoding="utf-8")
+    assert 0.99 * limit < model_of_graph(toy.graph(340 << 20)).data_blocks <= limit
+    with pytest.raises(BadInput, match=r"graph toy: .* GiB"):
+        model_of_graph(toy.graph(342 << 20))
+
+
+@pytest.mark.parametrize("part", ["model", "plan"])
+def test_a_part_that_boards_do_not_read_is_refused(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"poet_host.schedule.encode.{part.upper()}_BLOCKS", 0)
+    with pytest.raises(BadInput, match=f"the {part} part of the schedule has .* bytes"):
+        encode(GRAPH, toy.lavish())
 
 
 def test_places_and_flags_follow_the_graph() -> None:

@@ -18,9 +18,10 @@ from .decode import Wait, decode, initial_offsets
 from .homes import Nests as Nests, homes_of, interval_of, writes_uncommitted
 from .layout import model_of_costs, model_of_graph, numbered
 from .meta import names_of
-from .model import SLOTS, Model, model_bytes, read_model, with_crc
+from .model import BLOCK, SLOTS, Model, model_bytes, read_model, with_crc
 from .nests import Streamed, with_nests
 from .schedule import Schedule
+from .slots import MODEL_BLOCKS, PLAN_BLOCKS
 from .statements import STATEMENTS, Coder
 
 _C = isa.constants()
@@ -97,18 +98,26 @@ def encode_model(
     origin: bytes = b"",
     nests: Nests | None = None,
 ) -> Schedule:
-    """Return the schedule of a plan for a model part. `known`: the names in its meta part."""
+    """Return the schedule of a plan for a model part. `known`: the names in its meta part.
+
+    Raises BadInput if the schedule has kernels, but a part is larger than boards read.
+    """
     if not plan.statements:
         raise BadInput(f"the plan has no statements to encode: its status is {plan.status}")
     if queue_capacity < 1:
         raise BadInput(f"queue_capacity is {queue_capacity}: it must be at least 1")
     part = model_bytes(tables)
     model = read_model(part, "schedule")
+    for_boards = any(op.kernel for op in model.operators)  # else of a cost graph
+    if for_boards and len(part) > MODEL_BLOCKS * BLOCK:
+        raise _too_large("model", part, MODEL_BLOCKS, "a model with fewer operators")
     names = [tensor["name"] for tensor in known["tensors"]]
     initial = homes_of(model, names, plan)
     statements = with_nests(plan.statements, nests or {}, names)
     every = interval_of(plan) if model.storage else 1
     plan_part = _Encoder(model, names, statements, queue_capacity, every).plan_part(initial)
+    if for_boards and len(plan_part) > PLAN_BLOCKS * BLOCK:
+        raise _too_large("plan", plan_part, PLAN_BLOCKS, "a larger --ram, or a smaller model")
     whole = {"format": "poet-schedule", **known, "plan": plan.to_json(statements=False)}
     if modes := [s.mode for s in statements if isinstance(s, Streamed) or s.mode]:
         whole["modes"] = modes
@@ -126,6 +135,13 @@ def encode_model(
             "please report it"
         )
     return schedule
+
+
+def _too_large(what: str, part: bytes, blocks: int, advice: str) -> BadInput:
+    return BadInput(
+        f"the {what} part of the schedule has {len(part):,} bytes, but boards read at most "
+        f"{blocks * BLOCK:,}: choose {advice}"
+    )
 
 
 def _compare(schedule: Schedule, statements: Sequence[Statement]) -> None:

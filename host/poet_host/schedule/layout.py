@@ -34,7 +34,7 @@ from .model import (
     Operator,
     Tensor,
 )
-from .slots import ERASE_BLOCKS, UNIT_BLOCKS, whole_units
+from .slots import ERASE_BLOCKS, MOST_DATA_BLOCKS, UNIT_BLOCKS, whole_units
 
 SEVERAL_SLOTS = (CURRENT, INPUT)
 _N = TypeVar("_N", Node, CostNode)
@@ -98,7 +98,13 @@ def model_of_graph(
         tensors.append(Tensor(node.size_bytes, place, flags, cut=cut))
     operators = [_operator(graph, node, number) for node in nodes if not node.stored]
     renews = {number[node.name]: number[node.updates] for node in nodes if node.updates is not None}
-    return lay_out(tensors, operators, renews, slots, storage=storage)
+    model = lay_out(tensors, operators, renews, slots, storage=storage)
+    if model.data_blocks > MOST_DATA_BLOCKS:
+        raise BadInput(
+            f"graph {graph.name}: its tensors need {model.data_blocks * BLOCK / 2**30:,.1f} GiB of "
+            "storage, but boards use at most 32 GiB: choose a smaller --batch"
+        )
+    return model
 
 
 def model_of_forward(trained: Model, graph: Graph, cuts: Mapping[str, Cut]) -> Model:

@@ -25,10 +25,11 @@ COMMIT_BLOCKS = (UNIT_BLOCKS, 2 * UNIT_BLOCKS)  # of even and odd sequence numbe
 DATA_BLOCK = 3 * UNIT_BLOCKS
 
 _ALL_ONES = 0xFFFFFFFF
-LAST_SEQUENCE = 2**32 - 1  # of a commit; after it, firmware commits no more
-_POLYNOMIAL = 0xEDB88320  # of CRC-32, lowest power first
 _TRAILER = struct.Struct("<II")
 TRAILER_BYTES = _TRAILER.size
+MOST_DATA_BLOCKS = _ALL_ONES // (BLOCK // TRAILER_BYTES) - DATA_BLOCK
+LAST_SEQUENCE = 2**32 - 1  # of a commit; after it, firmware commits no more
+_POLYNOMIAL = 0xEDB88320  # of CRC-32, lowest power first
 
 
 class Piece(NamedTuple):

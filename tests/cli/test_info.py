@@ -57,6 +57,23 @@ def test_the_summary_counts_what_pytorch_counts() -> None:
     assert found.data_shape == (1, 8, 8)
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(4, 6, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.cells(x)[0][:, -1]
+
+
+def test_the_layers_have_all_parameters_and_macs() -> None:
+    found = api.summary(poet.load(Recurrent(), torch.zeros(2, 5, 4), batch=2))
+    kept = [layer for layer in found.layers if layer.parameters]
+    assert [(layer.kind, layer.trained) for layer in kept] == [("linear", "yes"), ("lstm", "yes")]
+    assert sum(layer.parameters for layer in kept) == found.parameters == 4 * 6 * (4 + 6 + 2)
+    assert sum(layer.macs for layer in kept) == found.macs == 5 * 4 * 6 * (4 + 6)
+
+
 @pytest.mark.parametrize(
     ("options", "trained", "statistics"),
     [({}, "yes", "by the batch"), ({"train": "last:1"}, "no", "frozen"),

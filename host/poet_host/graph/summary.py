@@ -50,8 +50,10 @@ def summary(graph: Graph) -> Summary:
     seen: set[str] = set()
     layers = []
     for node in graph:
-        if node.phase == "forward" and node.name != graph.loss and ":" not in node.name:
-            own = [stored[n] for n in dict.fromkeys(node.inputs) if n in stored and n not in seen]
+        read = [stored[n] for n in dict.fromkeys(node.inputs) if n in stored]
+        is_part = ":" in node.name and not read  # such as the statistics of a norm
+        if node.phase == "forward" and node.name != graph.loss and not is_part:
+            own = [tensor for tensor in read if tensor.name not in seen]
             seen |= {tensor.name for tensor in own}
             layers.append(_layer(graph, node, own, trainable))
     parameters = [node for node in graph if node.role == "parameter"]

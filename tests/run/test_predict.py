@@ -231,3 +231,12 @@ def test_labels_that_are_no_class_keep_their_number() -> None:
     data = Dataset("some", digits.x[:3], np.array([4, -1, 255]), classes=Classes(NAMES))
     found = poet.predict(runs.schedule(graph), data, weights=start_values(graph, 5))
     assert found.labels == ["four", -1, 255]
+
+
+def test_a_single_number_in_place_of_labels_is_not_used() -> None:
+    digits, graph = poet.load_data("digits"), runs.digits()
+    found = poet.predict(
+        runs.schedule(graph), (digits.x[:3], np.array(1)), weights=start_values(graph, 5)
+    )
+    assert len(found.outputs) == 3
+    assert found.labels is None

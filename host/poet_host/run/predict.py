@@ -133,8 +133,8 @@ def predict(
     graph, half = schedule.graph, half_of(data, half)
     suffix = "_test" if half == "held-out" else ""
     part = slice(check_samples(samples))
-    x, y = getattr(data, f"x{suffix}")[part], getattr(data, f"y{suffix}")
-    y = no_labels(x) if y is None else y[part]
+    x, y = np.atleast_1d(getattr(data, f"x{suffix}"))[part], getattr(data, f"y{suffix}")
+    y = no_labels(x) if y is None else np.atleast_1d(y)[part]
     fitted = Dataset(
         data.name, fit_samples(data, suffix, x, graph), y, normalization=data.normalization
     )

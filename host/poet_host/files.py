@@ -27,7 +27,7 @@ def write_whole(path: Path | str, data: bytes | str, mode: int | None = None) ->
     those of the replaced file, or of a new file). Raises PoetError if the file cannot be written.
     """
     path = Path(path)
-    _check_name(path)
+    check_name(path)
     raw = data.encode("utf-8") if isinstance(data, str) else data
     try:
         if is_stream(path):
@@ -135,7 +135,7 @@ def opened(path: Path | str, most_bytes: int | None = None) -> Iterator[BinaryIO
     """
     if not isinstance(path, str | os.PathLike):
         raise BadInput(f"pass the path of a file, not a {type(path).__name__}")
-    _check_name(path)
+    check_name(path)
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
@@ -153,9 +153,13 @@ def opened(path: Path | str, most_bytes: int | None = None) -> Iterator[BinaryIO
         raise BadInput(f"{path} cannot be read ({_reason(error)}): check the name") from error
 
 
-def _check_name(path: Path | str) -> None:
+def check_name(path: Path | str) -> None:
+    """Raise BadInput for a name that no file can have."""
     if "\0" in str(path):
         raise BadInput(f"{path} contains a NUL character, which no file name has: check the name")
+    # A schedule or a log could not name such a file.
+    if any("\ud800" <= letter <= "\udfff" for letter in str(path)):
+        raise BadInput(f"{path} is not text in UTF-8: rename the file")
 
 
 def check_readable(path: Path | str, most_bytes: int | None = None) -> None:

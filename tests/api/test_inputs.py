@@ -127,6 +127,8 @@ def test_a_loader_is_read_once_in_its_order() -> None:
         ((X, None), "None"),
         (([[1, 2], [3]], Y), "x"),
         ((X, {"a": 1}), "y"),
+        (np.array(5.0), "no samples"),
+        (torch.tensor(5.0), "no samples"),
         (DataLoader(Endless(), 2), "DataLoader"),
         (iter([]), "iterator"),
         (type("Endless", (), {"__getitem__": lambda *_: (X[0], Y[0])})(), "has no length"),
@@ -144,6 +146,14 @@ def test_other_data_are_refused_in_a_sentence(
     with pytest.raises(poet.BadInput, match=named) as refused:
         as_dataset(data)
     assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800", "n" * 300])
+def test_a_name_that_no_file_can_have_is_refused(name: str) -> None:
+    with pytest.raises(poet.BadInput):
+        poet.load_package(name)
+    with pytest.raises(poet.BadInput):
+        poet.prepare_storage(Path(name), "64MiB")
 
 
 def linear(example: Any = None, **options: Any) -> Graph:

@@ -307,6 +307,12 @@ def test_a_name_that_is_not_text_is_refused_before_any_work(poet_host: Command) 
     done.fails(BAD, "run-\\udcff.jsonl", "rename")
 
 
+def test_a_name_that_is_too_long_is_bad_input(train: Any, tmp_path: Path) -> None:
+    name = tmp_path / ("n" * 300)
+    for option in ("--data", "--storage", "--run"):
+        train(option, name).fails(2, name)
+
+
 def test_data_larger_than_the_memory(train: Any, tmp_path: Path) -> None:
     header = io.BytesIO()
     facts = {"descr": "<f4", "fortran_order": False, "shape": (1 << 50,)}

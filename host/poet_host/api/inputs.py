@@ -3,6 +3,7 @@
 Tensors and loaders of PyTorch are recognised by their methods, without an import of torch.
 """
 
+import errno
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -35,6 +36,7 @@ from ..data.parts import array_names, fields_of, joined
 from ..data.shapes import learns_samples, no_labels, parts_of, parts_word
 from ..device.board import Board, names as board_names
 from ..errors import BadInput, listed
+from ..files import check_name
 from ..graph.graph import Graph
 from ..graph.weights import Array, Weights, float_arrays
 from ..profile.profile import Profile, estimate_profile
@@ -186,7 +188,7 @@ def _halves(given: Mapping[str, Any], graph: Graph | None) -> dict[str, Any]:
 def _read(data: Any, graph: Graph | None) -> Dataset:
     """Read the items of a loader, a generator or a PyTorch Dataset, in order."""
     what = type(data).__name__
-    loads = hasattr(data, "__iter__")
+    loads = hasattr(data, "__iter__") and getattr(data, "ndim", 1) > 0
     if not loads and not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         raise BadInput(
             f"data: a value of type {what} holds no samples, or has no length: pass arrays (x, y), "
@@ -317,7 +319,16 @@ def checked(function: Callable[P, R], name: str | None = None) -> Callable[P, R]
                 raise BadInput(
                     f"{name}: `{key}` must be {_words(hints[key])}, not {type(value).__name__}"
                 )
-        return function(*bound.args, **bound.kwargs)
+            if isinstance(value, str | os.PathLike):
+                check_name(os.fspath(value))
+        try:
+            return function(*bound.args, **bound.kwargs)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise BadInput(
+                f"{name}: the name {error.filename} is too long: choose a shorter one"
+            ) from error
 
     return call
 

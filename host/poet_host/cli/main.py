@@ -1,5 +1,6 @@
 """The command `poet-host`: a thin layer over poet_host.api."""
 
+import errno
 import os
 import sys
 import warnings
@@ -13,6 +14,7 @@ from typing import cast
 import click
 
 from ..errors import BadInput, PoetError, PoetWarning
+from ..files import check_name
 from .console import emit, failure, say
 from .outputs import checked_outputs
 from .signals import INTERRUPTED, Ended, end_by_signals
@@ -67,9 +69,8 @@ def _run(arguments: Sequence[str]) -> int:
             raise BadInput(
                 "`python -OO` removes the descriptions of options: unset PYTHONOPTIMIZE, or use -O"
             )
-        for argument in arguments:  # a schedule or a log could not name such a file
-            if any("\ud800" <= letter <= "\udfff" for letter in argument):
-                raise BadInput(f"{argument} is not text in UTF-8: rename the file")
+        for argument in arguments:
+            check_name(argument)
         code = commands.main(list(arguments), prog_name="poet-host", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as done:
@@ -95,6 +96,8 @@ def _run(arguments: Sequence[str]) -> int:
         )
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
+        if error.errno == errno.ENAMETOOLONG:
+            return _fail(arguments, f"{where}the name is too long: choose a shorter one", 2)
         return _fail(arguments, f"{where}{error.strerror or error}", 1)
 
 

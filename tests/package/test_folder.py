@@ -18,7 +18,7 @@ from poet_host.graph.weights import start_values
 from poet_host.package.folder import facts, load, write
 from poet_host.package.packaged import Packaged, Raw, identifier, raw_of
 from poet_host.package.sizes import ERASE_BLOCKS, storage_blocks
-from poet_host.package.source import header
+from poet_host.package.source import header, macros
 from poet_host.package.stored import LearnerStore
 from poet_host.plan.verify import verify
 from support.command import Command
@@ -34,6 +34,14 @@ def test_a_package_states_the_blocks_that_the_library_needs(kind: Kind) -> None:
     needed = [storage_blocks(packaged(kind), unit) for unit in ERASE_BLOCKS]
     assert needed == [blocks(kind, unit) for unit in ERASE_BLOCKS]
     assert facts(packaged(kind), "c")["storage_blocks"] == max(needed)
+
+
+def test_the_page_of_file_formats_names_each_figure() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "file-formats.md"
+    section = page.read_text("utf-8").partition("## Package")[2]
+    made = packaged(Kind())
+    own = {"format", "version", "tensor_bytes", *(name.lower() for name in macros(made))}
+    assert [key for key in facts(made, "c") if key not in own and f"`{key}`" not in section] == []
 
 
 def test_an_inference_waits_for_a_step_that_commits() -> None:

@@ -25,6 +25,10 @@ def test_hours_and_charge_of_a_training(poet_host: Command) -> None:
     assert f"{needs['steps']:,} steps" in table
     assert "mAh at 3 V" in table
     assert "a full battery lasts" in table
+    assert "with commits" in table
+    in_flash = ("solve", "resnet-digits", "--board", "nano_33_iot", "--no-storage", "--ram", "1MiB")
+    few = (*in_flash, "--method", "keep-everything", "--data", "digits")
+    assert "without commits" in poet_host(*few).out
 
 
 def test_a_battery_without_data_counts_steps(poet_host: Command) -> None:

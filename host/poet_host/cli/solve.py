@@ -283,7 +283,10 @@ def _show(
             facts += traffic_rows(traffic)
         if often:
             facts += interval_rows(often, steps and steps // (given.epochs or 1))
-        show_table(("", ">"), facts + (training_rows(needs, cells) if needs else []))
+        if needs:
+            knows_commits = profile is not None and solved.graph.storage
+            facts += training_rows(needs, cells, knows_commits)
+        show_table(("", ">"), facts)
 
 
 def _profile(

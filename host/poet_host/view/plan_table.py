@@ -108,13 +108,15 @@ def traffic_rows(traffic: Traffic) -> list[Row]:
     return rows
 
 
-def training_rows(needs: WholeTraining, battery: Battery | None) -> list[Row]:
+def training_rows(needs: WholeTraining, battery: Battery | None, commits: bool) -> list[Row]:
+    """Return what a whole training needs. `commits`: whether this has the costs of commits."""
     energy = f"{needs.energy_j:,.3f} J"
     if battery:
         charge_mah = battery.charge_mah(needs.energy_j)
         energy += f", {charge_mah:,.3g} mAh at {battery.voltage_v:g} V"
+    what = "with commits" if commits else "without commits"
     rows = [
-        (f"with commits, {counted(needs.steps, 'step')} take", energy),
+        (f"{what}, {counted(needs.steps, 'step')} take", energy),
         ("- time", duration_text(needs.time_us)),
     ]
     if battery:

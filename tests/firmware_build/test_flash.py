@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,25 @@ def test_the_command_builds_writes_and_finds_the_board(
     assert start == {"mkr1000": 0x2000, "nrf52840_dk": 0}[name]
     assert "of which can be used" in result.err  # the ledger
     assert f"{name} " in result.err.splitlines()[-1]
+
+
+@needs_compiler
+def test_no_answer_is_awaited_of_a_users_program(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, poet_host: Command
+) -> None:
+    monkeypatch.setenv("PATH", f"{desk.folder / 'bin'}:{PATH}")
+    elf = desk.folder / "app.elf"
+    subprocess.run(
+        ["arm-none-eabi-gcc", "-mcpu=cortex-m0plus", "-mthumb", "-nostdlib", "-Wl,-n,-eapp",
+         "-Wl,-Ttext=0x2000", "-xc", "-", "-o", elf],
+        input=b"void app(void) { for (;;) {} }", check=True,
+    )  # fmt: skip
+    desk.program("bossac")
+    usb = desk.port("ttyACM0", LOADER)
+    result = poet_host("flash", "--board", "nano_33_iot", "--image", elf, "--port", usb, "--json")
+    assert result.code == 0, result.err
+    assert (result.json["upload_port"], result.json["unique_id"]) == (usb, None)
+    assert desk.written() == read_elf(elf).flash()[1]
 
 
 # Command lines.

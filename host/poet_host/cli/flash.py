@@ -24,7 +24,8 @@ class FlashOptions:
     --upload-port PORT  Serial port of the boot loader, which receives the firmware. [default: same
         as --port]
     --tool PROGRAM  Upload the firmware with this program. [default: the first one installed]
-    --image FILE  Upload this ELF image instead of a new build. [default: build the firmware]
+    --image FILE  Upload this ELF image instead of a new build. A program of yours need not answer.
+        [default: build the firmware]
     --recover  Erase the whole chip first. This opens the debug port of an nRF52840 that is closed.
     """
 
@@ -52,7 +53,11 @@ def flash(given: FlashOptions) -> Answer:
         given.board, given.port, upload_port=given.upload_port, tool=given.tool,
         image=given.image, recover=given.recover, kernels=kernels_of(given.model), report=say,
     )  # fmt: skip
-    say(f"{given.board} {done.info.unique_id} answers at {done.port}")
+    info = done.info
+    if info:
+        say(f"{given.board} {info.unique_id} answers at {done.port}")
+    else:
+        say(f"written; {given.image} is a program of yours, so no answer is awaited")
     return Answer(
         {
             "board": given.board,
@@ -60,7 +65,7 @@ def flash(given: FlashOptions) -> Answer:
             "port": done.port,
             "upload_port": done.upload_port,
             "flash_bytes": done.flash_bytes,
-            "unique_id": done.info.unique_id,
-            "arena_bytes": done.info.arena_bytes,
+            "unique_id": info.unique_id if info else None,
+            "arena_bytes": info.arena_bytes if info else None,
         }
     )

@@ -12,6 +12,8 @@ from .native import build_native
 from .upload import Flashed, Report, write_image
 from .upload_tools import find_tool
 
+_ANSWERS = "poet_serve"  # in src/server.c
+
 
 def build(board: str, kernels: Collection[str] | None = None) -> Path:
     """Return the firmware of a board: an ELF image, or the program of a board that runs Linux.
@@ -43,14 +45,16 @@ def flash(
 ) -> Flashed:
     """Build the firmware of a board, write it, and check that the board answers.
 
-    `image`: an existing ELF file to write; then no firmware is built. `kernels`: see build.
+    `image`: an existing ELF file to write; then no firmware is built. If it has not the function
+    that answers hosts, it is a program of the user, and no answer is awaited. `kernels`: see build.
     `report` receives the memory ledger and a line for each step. `port`, `upload_port`, `tool`,
     `recover` and the errors are those of upload.write_image. Raises PoetError if the build fails.
     """
     found = load_board(board)
     find_tool(found, tool)  # raises the error for a missing tool before the build
     elf = image or build_firmware(board, kernels)
-    start, data = read_elf(elf).flash()
+    written = read_elf(elf)
+    start, data = written.flash()
     if image is None:
         report(ledger_text([memory_ledger(board, elf)]))
     return write_image(
@@ -61,5 +65,6 @@ def flash(
         upload_port=upload_port,
         tool=tool,
         recover=recover,
+        answers=_ANSWERS in written.symbols,
         report=report,
     )

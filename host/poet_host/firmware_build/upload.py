@@ -42,7 +42,7 @@ class Flashed:
     tool: str  # name of the upload program
     upload_port: str  # the loader's port
     port: str  # port at which the firmware answers
-    info: Any  # the board's poet_hello
+    info: Any  # the board's poet_hello; None: the program does not answer
 
 
 def write_image(
@@ -54,6 +54,7 @@ def write_image(
     upload_port: str | None = None,
     tool: str | None = None,
     recover: bool = False,
+    answers: bool = True,
     report: Report = lambda message: None,
 ) -> Flashed:
     """Write an image to flash address `start`, wait for the board, and check its answer.
@@ -62,7 +63,8 @@ def write_image(
     port has another name after the upload, the new name is used. `upload_port`: the port of the
     boot loader or debugger; None: the board's own USB port if exactly one is found, else `port`.
     `tool`: a program of board.loading.tools; None: the first of these programs that is installed.
-    `recover`: erase the whole chip first, which opens a debug port that is closed.
+    `recover`: erase the whole chip first, which opens a debug port that is closed. `answers`: False
+    for a program that does not answer a host; the board is then not waited for.
 
     Raises BadInput for a board without an image, for a wrong tool, and for `recover` with a board
     that has no debug port. Raises NoDevice if a port is missing or does not appear again. Raises
@@ -100,6 +102,8 @@ def write_image(
         for erases in (True, False) if recover else (False,):
             command = upload_command(name, program, loading, file, loader, number, recover=erases)
             run_tool(name, command, loading)
+    if not answers:
+        return Flashed(len(image), name, loader, port, None)
     report(f"written; waiting for the board at {port}")
     port, info = _await_board(board, port, before)
     return Flashed(len(image), name, loader, port, info)

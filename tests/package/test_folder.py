@@ -108,6 +108,27 @@ def test_weights_are_pulled_to_those_of_the_package(tmp_path: Path, poet_host: C
     assert all(np.array_equal(ours[name], theirs[name]) for name in given)
 
 
+def test_training_on_samples_begins_with_the_weights_of_the_package(
+    tmp_path: Path, poet_host: Command
+) -> None:
+    b = Builder("plain", data=(1, 3))
+    graph = training_graph(b.model(b.softmax_xent(b.linear(b.data, 2, name="fc"))), Sgd(0.1))
+    given = {"fc.weight": np.full((2, 3), 7, np.float32), "fc.bias": np.ones(2, np.float32)}
+    folder, device, samples = tmp_path / "plain", tmp_path / "card.img", tmp_path / "s.npz"
+    made = poet.encode(graph, poet.solve(graph, "nano_33_iot", time_limit_s=5))
+    poet.write_package(made, folder, weights=given)
+    poet.write_learner(device, folder, (np.eye(3, dtype=np.float32), np.array([0, 1, 1])))
+    poet.save_samples(device, folder, samples)
+    after = tmp_path / "after.safetensors"
+    done = poet_host(
+        "train", folder, "--from-samples", "--data", samples, "--steps", "4",
+        "--save-weights", after, "--port", "native",
+    )  # fmt: skip
+    assert not done.code, done
+    ours, theirs = poet.load_weights(after, graph), poet.replay(folder, samples, steps=4)
+    assert all(np.array_equal(ours[name], theirs[name]) for name in given)
+
+
 def test_only_unchanged_packages_and_empty_folders_are_replaced(tmp_path: Path) -> None:
     folder, made = tmp_path / "small", packaged(Kind())
     folder.mkdir()

@@ -30,6 +30,10 @@ int poet_probe_op(struct poet *p, uint32_t step, uint16_t repeat,
   struct poet_call call = {
       .op = op, .whole = op, .first = true, .last = true, .step = step};
   const uint32_t count = op->input_count;
+  poet_abandon(p);
+  if (POET_LIBRARY && p->status.running) { /* called from `poll` */
+    return POET_ERROR_busy;
+  }
   poet_use_arena(p);
   for (uint32_t i = 0; i <= count; i++) {
     void *at = operand(p, offsets[i], poet_operand_bytes(op, i));
@@ -76,6 +80,9 @@ enum { SCRATCH_APART = 64, SCRATCH_BLOCKS = 4 * SCRATCH_APART };
 static POET_CHECKED int scratch(struct poet *p, uint32_t least,
                                 uint32_t *count) {
   TRY(poet_ready(p));
+  if (POET_LIBRARY && p->status.running) { /* called from `poll` */
+    return POET_ERROR_busy;
+  }
   if (poet_is_flash(p) || !poet_is_card(p)) {
     return POET_ERROR_no_storage;
   }

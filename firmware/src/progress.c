@@ -216,6 +216,7 @@ uint32_t poet_high_water(const struct poet *p) {
 }
 
 void poet_use_arena(struct poet *p) {
+  poet_abandon(p);
   p->dirty_bytes = p->memory.arena_bytes;
   if (p->plan.home_count) {
     poet_drop_steps(p);

@@ -1,6 +1,7 @@
 """Steps and saves in slices: the bits of whole steps, for each budget and after each power cut."""
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -9,6 +10,7 @@ import fuzz.commit_cuts
 import pytest
 from fuzz.commit_cuts import EQUAL, OPTIMISERS, cuts, training
 from fuzz.sliced_lives import Life
+from poet_host import isa
 from support import toy
 from support.card_image import CardImage
 from support.memory_board import SURVIVE, MemoryBoard, Refused, card, refusal
@@ -151,6 +153,67 @@ def test_an_abandoned_save_has_committed_nothing() -> None:
         assert refusal(board.poll, "save", "poet_saved").name == "wrong_step"
         assert board.state.committed.now.step == 0
     board.save()
+    assert weights(board) == truth()[1]
+
+
+def measure(board: MemoryBoard) -> None:
+    """Run an operator in the arena."""
+    op, ticks = board.ffi.new("struct poet_op *"), board.ffi.new("uint32_t *")
+    op.kernel, op.input_count, op.overwrites = isa.kernels()["relu"].code, 1, 0xFFFF
+    op.n = op.c = op.h = 1
+    op.w = 64
+    board.call("probe_op", 1, 1, op, [0, 256, 0], ticks)
+
+
+def write_arena(board: MemoryBoard) -> None:
+    board.write(3, 0, 2000, bytes(8))
+
+
+@pytest.mark.parametrize("kind", ["frugal", "stays xwv every 3", "in RAM"])
+def test_an_operator_that_is_measured_abandons_a_step(kind: str) -> None:
+    board = started(kind)
+    give_batch(board) if kind == "in RAM" else board.send_batch()
+    board.call("step_begin", 1)
+    result = board.ffi.new("struct poet_step_result *")
+    assert {board.lib.poet_step_poll(board.state, 0, result) for _ in range(5)} == {BUSY}
+    assert refusal(write_arena, board).name == "busy"
+    measure(board)
+    assert refusal(board.poll, "step", "poet_step_result", 0).name == "wrong_step"
+    train(board, kind)
+    assert weights(board, kind) == truth(kind)[STEPS]
+
+
+@pytest.mark.parametrize("work", [measure, write_arena])
+@pytest.mark.parametrize("kind", ["stays xwv every 3", "in RAM"])
+def test_work_in_the_arena_abandons_a_save(kind: str, work: Callable[[MemoryBoard], None]) -> None:
+    saved = None
+    for slices in (1, 3, 6, 9):
+        board = started(kind, is_flash=kind == "in RAM")
+        saved = saved or board.ffi.new("struct poet_saved *")
+        give_batch(board)
+        board.step(1)
+        board.call("save_begin")
+        assert {board.lib.poet_save_poll(board.state, saved) for _ in range(slices)} == {BUSY}
+        work(board)
+        assert refusal(board.poll, "save", "poet_saved").name == "wrong_step"
+        assert weights(board, kind) == truth(kind)[0]
+        train(board, kind)
+        assert weights(board, kind) == truth(kind)[STEPS]
+
+
+def test_nothing_is_measured_while_a_step_runs() -> None:
+    board, names = started("stays xwv every 3"), set()
+
+    def poll(_: Any) -> int:
+        names.add(refusal(measure, board).name)
+        names.add(refusal(board.call, "probe_commit", 1, board.ffi.new("uint32_t *")).name)
+        return 0
+
+    board.state.poll = callback = board.ffi.callback("int(void *)", poll)
+    board.step(1)
+    board.state.poll = board.ffi.NULL
+    assert callback
+    assert names == {"busy"}
     assert weights(board) == truth()[1]
 
 

@@ -9,10 +9,10 @@
  * Between two calls of poll, the step owns the arena and all other memory of
  * the struct poet. poet_write may send INPUT tensors for the next step, where
  * it may do so while a step runs. poet_infer returns busy while a step runs.
- * Every other function that uses the schedule or the storage abandons the step
- * or the save: the step has then failed, and the steps since the newest commit
- * are lost, as after any failed step. A save that was abandoned has committed
- * nothing, and the weights in RAM stay.
+ * Every other function that uses the schedule, the storage or the arena
+ * abandons the step or the save: the step has then failed, and the steps since
+ * the newest commit are lost, as after any failed step. A save that was
+ * abandoned has committed nothing, and the weights in RAM stay.
  */
 #ifndef POET_SLICES_H
 #define POET_SLICES_H

@@ -212,7 +212,8 @@ int poet_write(struct poet *p, uint8_t object, uint16_t tensor, uint32_t offset,
       return POET_ERROR_busy;
     }
     /* the step uses the only place of the tensor, or writes homes */
-    if (poet_in_ram(p) || p->holds_batch || poet_is_committing(p)) {
+    if ((p->model.flags & (POET_MODEL_IN_RAM | POET_MODEL_FORWARD)) ||
+        p->holds_batch || poet_is_committing(p)) {
       return POET_ERROR_busy;
     }
   }

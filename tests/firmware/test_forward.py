@@ -231,10 +231,14 @@ def test_a_hostile_forward_program_harms_neither_memory_nor_weights(kind: str) -
 def run_alone(board: MemoryBoard, kind: str, number: int, seed: int) -> bytes:
     board.write(TENSOR, SAMPLE, 0, sample(kind, seed))
     board.step(number)
+    return output(board, OUTPUT_BYTES)
+
+
+def output(board: MemoryBoard, size_bytes: int) -> bytes:
     residents, count = board.memory.residents, board.state.decoder.resident_count
     last = board.state.model.tensor_count - 1
     (at,) = (residents[i].offset for i in range(count) if residents[i].tensor == last)
-    return board.read(ARENA, 0, at, OUTPUT_BYTES)
+    return board.read(ARENA, 0, at, size_bytes)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -295,3 +299,25 @@ def test_the_input_is_never_on_storage() -> None:
     alone.write(TENSOR, SAMPLE, 0, sample("frugal", 1))
     assert alone.writes == writes
     assert refusal(alone.tensor, SAMPLE + 1, 4).name == "bad_object"
+
+
+def test_an_input_on_storage_cannot_be_written_while_an_inference_runs() -> None:
+    kind = "frugal"
+    alone = MemoryBoard(trained(card(), kind=kind).storage)
+    alone.load(*toy_forward.of_batch(kind))
+    first, other = (toy.values(seed, kind)[toy.X] for seed in (3, 4))
+    alone.write(TENSOR, toy.X, 0, first)
+    codes: list[int] = []
+
+    def poll(_: object) -> int:
+        codes.append(alone.lib.poet_write(alone.state, TENSOR, toy.X, 0, other, len(other)))
+        return len(codes) > 1000
+
+    alone.state.poll = callback = alone.ffi.callback("int(void *)", poll)
+    rows = first[: len(first) // toy.N], first[len(first) // toy.N :]
+    wanted = b"".join(toy_forward.truth(truth(kind)[0][0], row) for row in rows)
+    for number in (5, 6):
+        alone.step(number)
+        assert output(alone, len(wanted)) == wanted
+    assert callback
+    assert {*codes} == {isa.by_name("ERROR")["busy"].code}

@@ -52,6 +52,23 @@ def parts(kind: str, *, pages: bool = True) -> tuple[bytes, bytes]:
     return forward.model_part, forward.plan_part
 
 
+@cache
+def of_batch(kind: str) -> tuple[bytes, bytes]:
+    """A forward program without homes, which reads the data of training from storage."""
+    graph = forward_graph(toy.graph(_columns(kind)), of_batch=True)
+    w = graph["x"].size_bytes
+    y = w + graph["w"].size_bytes
+    steps = (
+        Statement("page_in", "x", 0), Statement("page_in", "w", w), Statement("compute", "y", y),
+        Statement("page_out", "y"), *(Statement("free", name) for name in "xwy"),
+        Statement("page_in", "y", 0), Statement("compute", graph.logits, 0, y),
+    )  # fmt: skip
+    plan = replace(toy.lavish(), statements=steps, initial_offsets=())
+    forward = with_forward(toy.schedule(kind), graph, plan, has_homes=False).forward
+    assert forward is not None
+    return forward.model_part, forward.plan_part
+
+
 def sample(kind: str, seed: int) -> bytes:
     rng = np.random.default_rng(seed)
     return rng.standard_normal(_columns(kind)).astype("<f4").tobytes()

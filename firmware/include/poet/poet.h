@@ -300,8 +300,8 @@ void poet_describe(struct poet *p, struct poet_hello *hello);
  * those of the bytes that it was given. Bytes of a CURRENT tensor take effect
  * at poet_begin; until then the committed values stay. Bytes of a FIXED tensor
  * need poet_begin too, but the values before are lost. Bytes of an INPUT tensor
- * are for the next step. While a step runs, `poll` may call this function, but
- * only for INPUT tensors. Such bytes are for the step after the running one.
+ * are for the next step. While a training step runs, `poll` may call this
+ * function, but only for INPUT tensors: for the step after the running one.
  *
  * Writing a model or plan part unloads the schedule. The first tensor written
  * for another model invalidates the commit of the previous model. */

@@ -6,14 +6,6 @@
  */
 #include "plan.h"
 
-static bool anything_staged(const struct poet *p) {
-  uint32_t any = 0;
-  for (uint32_t i = 0; p->staging && i < p->model.stored_count; i += 32) {
-    any |= p->memory.bitmap[i / 32];
-  }
-  return any != 0;
-}
-
 /* Return whether FIXED tensors get the generation of the next commit. */
 static bool renews_fixed(const struct poet *p) {
   return !poet_committed(p) || (p->staging && p->staging_fixed);
@@ -52,18 +44,7 @@ static POET_CHECKED int complete_slots(struct poet *p, uint32_t step) {
 
 /* Without storage: the weights in RAM become those of `step`. */
 static POET_CHECKED int begin_live(struct poet *p, uint32_t step) {
-  const bool renew = anything_staged(p) || !poet_committed(p);
-  for (uint32_t i = 0; i < p->model.stored_count; i++) {
-    struct poet_tensor tensor;
-    TRY(poet_read_tensor(p, i, &tensor));
-    if (tensor.place == POET_PLACE_CURRENT && !poet_is_staged(p, i) &&
-        p->live_step == POET_NO_STEP) {
-      return poet_fail(p, POET_ERROR_bad_object, i);
-    }
-  }
-  if (!renew && step == p->committed.now.step && step == p->live_step) {
-    return 0;
-  }
+  TRY(poet_restore_homes(p));
   TRY(poet_replace_commit(p));
   p->live_step = step;
   p->result = (struct poet_step_result){
@@ -86,13 +67,18 @@ int poet_begin(struct poet *p, uint32_t step) {
   if (step == POET_NO_STEP) {
     return poet_fail(p, POET_ERROR_wrong_step, step);
   }
+  if (poet_has_storage(p)) {
+    poet_drop_steps(p);
+  }
+  if (!poet_in_ram(p)) {
+    TRY(poet_renumber(p));
+  }
+  if (!p->staging && step == poet_last_step(p) &&
+      (poet_has_storage(p) || step == p->live_step)) {
+    return 0;
+  }
   if (poet_in_ram(p)) {
     return begin_live(p, step);
-  }
-  poet_drop_steps(p);
-  TRY(poet_renumber(p));
-  if (!anything_staged(p) && step == poet_last_step(p)) {
-    return 0;
   }
   poet_forget_rows(p);
   TRY(complete_slots(p, step));

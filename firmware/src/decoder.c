@@ -58,18 +58,30 @@ static POET_CHECKED int take_home(struct poet *p, struct home *home) {
   return 0;
 }
 
+/* Not inlined, so that poet_decode_homes uses less stack. */
+__attribute__((noinline)) static void note_batch(struct poet *p,
+                                                 const struct home *home) {
+  const bool in_ram = poet_in_ram(p);
+  p->holds_batch |= poet_is_batch(&home->tensor) && !in_ram;
+  if (home->tensor.place == POET_PLACE_INPUT &&
+      poet_on_storage(p, home->number) == in_ram) {
+    p->lacks_batch = true;
+    p->detail = home->number;
+  }
+}
+
 /* Does not change memory.bitmap, which marks tensors between steps. */
 int poet_decode_homes(struct poet *p) {
   struct home home = {0};
   memset(&p->decoder, 0, sizeof p->decoder);
   p->decoder.next_operator = p->model.stored_count;
   p->decoder.last_output = POET_NONE;
-  p->holds_batch = false;
+  p->holds_batch = p->lacks_batch = false;
   for (uint32_t i = 0; i < p->plan.home_count; i++, home.number++) {
     TRY(take_home(p, &home));
     TRY(poet_insert(p, (uint16_t)home.number, home.offset,
                     home.tensor.size_bytes));
-    p->holds_batch |= poet_is_batch(&home.tensor) && !poet_in_ram(p);
+    note_batch(p, &home);
   }
   return 0;
 }

@@ -305,6 +305,9 @@ int poet_begin_step(struct poet *p, uint32_t step, uint16_t trace_first,
   if (step == last) {
     return 0;
   }
+  if (!poet_infers(p)) { /* a step uses up the batch: no bytes of it follow */
+    p->arriving.slot = POET_NO_SLOT;
+  }
   p->trace_first = trace_first;
   p->trace_count = trace_count < p->memory.trace_capacity
                        ? trace_count

@@ -27,14 +27,12 @@ _Static_assert(POET_NOTE_OFFSET + 2 * POET_NOTE_BYTES ==
                    POET_MODEL_BLOCKS * POET_BLOCK,
                "the host's notes end the model area");
 
-static uint32_t *staged_word(const struct poet *p, uint32_t tensor) {
-  return &p->memory.bitmap[tensor / 32];
-}
-
 static void mark(struct poet *p, uint32_t tensor, bool set) {
-  const uint32_t bit = 1u << (tensor & 31);
-  uint32_t *word = staged_word(p, tensor);
-  *word = set ? *word | bit : *word & ~bit;
+  if (set) {
+    poet_put_on_storage(p, tensor, 0);
+  } else {
+    poet_take_from_storage(p, tensor);
+  }
 }
 
 /* Only a host reads and writes whole partitions, for cards of learners. */
@@ -84,13 +82,14 @@ static POET_CHECKED int locate(struct poet *p, uint8_t object, uint16_t number,
     return poet_fail(p, POET_ERROR_bad_object, number);
   }
   TRY(poet_read_tensor(p, number, &place->tensor));
+  const bool is_next = write || poet_is_staged(p, number);
   if (!poet_has_storage(p) && place->tensor.place == POET_PLACE_CURRENT &&
-      !write && !poet_is_staged(p, number) && p->live_step == POET_NO_STEP) {
+      !is_next && p->live_step == POET_NO_STEP) {
     return POET_ERROR_no_storage;
   }
   if (poet_in_ram(p) || poet_is_forward(p)
-          ? place->tensor.place == POET_PLACE_INPUT || write ||
-                poet_is_staged(p, number) || !poet_has_storage(p)
+          ? place->tensor.place == POET_PLACE_INPUT || is_next ||
+                !poet_has_storage(p)
           : place->tensor.place == POET_PLACE_INPUT && p->holds_batch) {
     place->size_bytes = place->tensor.size_bytes;
     TRY(poet_home(p, number, &place->ram));
@@ -101,9 +100,8 @@ static POET_CHECKED int locate(struct poet *p, uint8_t object, uint16_t number,
   /* For an INPUT tensor, use the next slot if a step is running, because the
    * step reads the current slot. For others, use the next slot or the next
    * trailers to write, or to read bytes that were written since poet_begin. */
-  place->next = place->tensor.place == POET_PLACE_INPUT
-                    ? p->status.running
-                    : write || poet_is_staged(p, number);
+  place->next =
+      place->tensor.place == POET_PLACE_INPUT ? p->status.running : is_next;
   if (place->tensor.place == POET_PLACE_NONE ||
       (place->tensor.place == POET_PLACE_CURRENT && !place->next &&
        !poet_committed(p))) {
@@ -125,20 +123,29 @@ static void begin_staging(struct poet *p) {
   p->staging_fixed = false;
 }
 
-static void write_home(struct poet *p, const struct poet_object *place,
-                       uint16_t number, uint32_t offset, const void *from,
-                       uint32_t size) {
+/* Write bytes of a tensor to its home. Until all bytes of a weight are there,
+ * its last word is one that is not a number (weights.c). The mark of a batch
+ * says that it is whole; without storage, that it is not. */
+static POET_CHECKED int write_home(struct poet *p,
+                                   const struct poet_object *place,
+                                   uint16_t number, uint32_t offset,
+                                   const void *from, uint32_t size) {
+  bool is_marked = (offset + size == place->size_bytes) != poet_in_ram(p);
+  void *last = __builtin_assume_aligned(
+      place->ram + place->size_bytes - sizeof(uint32_t), sizeof(uint32_t));
+  TRY(poet_expect(p, place, number, offset, size));
+  if (!offset) {
+    memset(last, 0xff, sizeof(uint32_t));
+  }
   if (place->tensor.place == POET_PLACE_CURRENT) {
     if (!p->staging) {
       begin_staging(p);
     }
-    if (offset + size == place->size_bytes) {
-      mark(p, number, true);
-    }
-  } else if (!poet_in_ram(p)) {
-    mark(p, number, offset + size == place->size_bytes);
+    is_marked = true;
   }
+  mark(p, number, is_marked);
   memcpy(place->ram + offset, from, size);
+  return 0;
 }
 
 static POET_CHECKED int write_tensor(struct poet *p,
@@ -146,8 +153,11 @@ static POET_CHECKED int write_tensor(struct poet *p,
                                      uint16_t number, uint32_t offset,
                                      const void *from, uint32_t size) {
   if (place->ram) {
-    write_home(p, place, number, offset, from, size);
-    if (poet_in_ram(p) || poet_is_forward(p) || !p->reads_batch) {
+    TRY(write_home(p, place, number, offset, from, size));
+    if (place->tensor.place != POET_PLACE_INPUT || !p->reads_batch) {
+      if (offset == p->arriving.offset) {
+        p->arriving.offset += size;
+      }
       return 0;
     }
   }

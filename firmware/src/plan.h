@@ -331,15 +331,15 @@ POET_CHECKED int poet_decode(struct poet *p, struct poet_statement *statement);
 POET_CHECKED int poet_home(struct poet *p, uint32_t number, uint8_t **home);
 /* Check that the batch of the next step is in its home, if it has one. */
 POET_CHECKED int poet_check_batch(struct poet *p);
-/* Copy the committed weights to their homes. */
+/* Copy the committed weights to the homes that the host has not written, or to
+ * all. bad_object: a tensor has no value, or not all of its bytes. */
+POET_CHECKED int poet_restore_homes(struct poet *p);
 POET_CHECKED int poet_restore(struct poet *p);
-/* Write the live weights from their homes to storage. `digest`: of all live
- * weights. */
+/* Write the homes to storage. `digest`: of all live weights. */
 POET_CHECKED int poet_write_homes(struct poet *p, uint32_t *digest);
 /* Read back what poet_write_homes has written; page_damaged if it differs. */
 POET_CHECKED int poet_check_homes(struct poet *p);
-/* Commit the live weights, which are on storage. `prior` is the state before,
- * or zeros. */
+/* Commit the live weights on storage. `prior`: the state before, or zeros. */
 POET_CHECKED int poet_commit_live(struct poet *p,
                                   const struct poet_state *prior,
                                   uint32_t digest);

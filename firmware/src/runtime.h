@@ -337,9 +337,13 @@ POET_CHECKED int poet_renumber(struct poet *p);
 
 /* ---- tensors.c ---- */
 
-/* Write bytes of tensor `number`. The last byte of a piece writes its trailer.
- * A request whose bytes have arrived already does nothing. out_of_order: bytes
- * before these have not arrived; write the tensor again from its start. */
+/* Expect bytes of tensor `number`. out_of_order: bytes before these have not
+ * arrived; write the tensor again from its start. */
+POET_CHECKED int poet_expect(struct poet *p, const struct poet_object *object,
+                             uint16_t number, uint32_t offset, uint32_t size);
+/* Write bytes of tensor `number`, as poet_expect expects them. The last byte of
+ * a piece writes its trailer. A request whose bytes have arrived already does
+ * nothing. */
 POET_CHECKED int poet_write_pieces(struct poet *p,
                                    const struct poet_object *object,
                                    uint16_t number, uint32_t offset,

@@ -8,7 +8,7 @@
  */
 #include "runtime.h"
 
-/* A slot of a tensor, as a number. */
+/* A slot of a tensor, or its home in place of the slot, as a number. */
 static uint32_t slot_of(const struct poet *p, const struct poet_object *object,
                         uint16_t number) {
   const uint32_t first = POET_DATA_BLOCK + object->tensor.block;
@@ -33,11 +33,8 @@ static POET_CHECKED int write_piece(struct poet *p,
   return poet_seal(p, piece, p->arriving.crc);
 }
 
-int poet_write_pieces(struct poet *p, const struct poet_object *object,
-                      uint16_t number, uint32_t offset, const uint8_t *from,
-                      uint32_t size) {
-  struct poet_pieces pieces;
-  struct poet_piece piece;
+int poet_expect(struct poet *p, const struct poet_object *object,
+                uint16_t number, uint32_t offset, uint32_t size) {
   const uint32_t slot = slot_of(p, object, number);
   if (!offset) {
     p->arriving.slot = slot;
@@ -47,6 +44,15 @@ int poet_write_pieces(struct poet *p, const struct poet_object *object,
       (offset != p->arriving.offset && offset + size > p->arriving.offset)) {
     return poet_fail(p, POET_ERROR_out_of_order, number);
   }
+  return 0;
+}
+
+int poet_write_pieces(struct poet *p, const struct poet_object *object,
+                      uint16_t number, uint32_t offset, const uint8_t *from,
+                      uint32_t size) {
+  struct poet_pieces pieces;
+  struct poet_piece piece;
+  TRY(poet_expect(p, object, number, offset, size));
   if (offset < p->arriving.offset) { /* the host has repeated its request */
     return 0;
   }

@@ -29,22 +29,19 @@ int poet_home(struct poet *p, uint32_t number, uint8_t **home) {
 }
 
 int poet_check_batch(struct poet *p) {
-  if (!p->holds_batch) {
-    return 0;
-  }
-  TRY(poet_decode_homes(p));
-  for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
-    const uint32_t number = p->memory.residents[i].tensor;
-    struct poet_tensor tensor;
-    TRY(poet_read_tensor(p, number, &tensor));
-    if (tensor.place == POET_PLACE_INPUT && !poet_on_storage(p, number)) {
-      return poet_fail(p, POET_ERROR_page_damaged, number);
-    }
-  }
-  return 0;
+  TRY(poet_decode_homes(p)); /* sets `detail` too */
+  return p->lacks_batch ? POET_ERROR_page_damaged : 0;
 }
 
-/* Restore a tensor in its home. */
+/* Return whether all bytes of a written tensor have arrived (write_home). */
+static bool is_whole(const uint8_t *home, uint32_t size_bytes) {
+  uint32_t last;
+  memcpy(&last, __builtin_assume_aligned(home + size_bytes - sizeof last, 4),
+         sizeof last);
+  return last != UINT32_MAX;
+}
+
+/* Restore a tensor in its home, unless the host has written it. */
 static POET_CHECKED int restore_home(struct poet *p, uint32_t number,
                                      const struct poet_resident *home) {
   struct poet_object object = {0};
@@ -56,6 +53,16 @@ static POET_CHECKED int restore_home(struct poet *p, uint32_t number,
     return poet_fail(p, POET_ERROR_bad_table, number);
   }
   uint8_t *at = p->memory.arena + home->offset;
+  if (poet_is_staged(p, number)) {
+    return is_whole(at, home->size_bytes)
+               ? 0
+               : poet_fail(p, POET_ERROR_bad_object, number);
+  }
+  if (!poet_committed(p) || !poet_has_storage(p)) {
+    return !poet_has_storage(p) && p->live_step != POET_NO_STEP
+               ? 0
+               : poet_fail(p, POET_ERROR_bad_object, number);
+  }
   TRY(poet_settle(p));
   poet_forget(p, POET_DATA_BLOCK); /* read what the card has */
   TRY(poet_get_pieces(p, &object, 0, at, home->size_bytes, NULL));
@@ -63,7 +70,7 @@ static POET_CHECKED int restore_home(struct poet *p, uint32_t number,
   return poet_compare(p, &object.tensor, false, at);
 }
 
-static POET_CHECKED int restore_homes(struct poet *p) {
+int poet_restore_homes(struct poet *p) {
   TRY(poet_decode_homes(p));
   for (uint32_t i = 0; i < p->decoder.resident_count; i++) {
     const struct poet_resident *home = &p->memory.residents[i];
@@ -174,13 +181,13 @@ int poet_restore(struct poet *p) {
   if (!poet_has_storage(p)) {
     return POET_ERROR_no_storage;
   }
-  int error = restore_homes(p);
+  int error = poet_restore_homes(p);
   if (error == POET_ERROR_page_damaged && p->committed.prior.generation) {
     struct poet_tensor tensor;
     TRY(poet_read_tensor(p, p->detail, &tensor));
     if (tensor.place == POET_PLACE_CURRENT) {
       TRY(poet_roll_back(p));
-      error = restore_homes(p);
+      error = poet_restore_homes(p);
     }
   }
   TRY(error);
@@ -316,12 +323,11 @@ int poet_may_save(struct poet *p, bool *needed) {
   if (!poet_has_storage(p)) {
     return POET_ERROR_no_storage;
   }
-  if (poet_in_ram(p) &&
-      (!poet_committed(p) || p->staging || p->live_step == POET_NO_STEP)) {
+  const bool is_live = poet_committed(p) && p->live_step != POET_NO_STEP;
+  if (poet_in_ram(p) && (!is_live || p->staging)) {
     return poet_fail(p, POET_ERROR_wrong_step, p->committed.now.step);
   }
-  *needed = poet_in_ram(p) ? p->live_step != p->committed.now.step
-                           : poet_uncommitted(p) != 0;
+  *needed = is_live && p->live_step != p->committed.now.step;
   return 0;
 }
 

@@ -163,6 +163,67 @@ def test_all_weights_must_be_written_first() -> None:
     assert refusal(found.step, 1).name == "wrong_step"
 
 
+@each_storage
+def test_a_tensor_of_which_a_part_was_written_is_not_committed(is_flash: bool) -> None:
+    found, new = begun(is_flash), toy.values(2)
+    run(found, 1, 2)
+    half = len(new[toy.W]) // 2
+    found.write(2, toy.W, 0, new[toy.W][:half])
+    found.write(2, toy.V, 0, new[toy.V])
+    assert refusal(found.begin, 5) == Refusal("bad_object", toy.W)
+    assert refusal(found.write, 2, toy.W, half, new[toy.W][half:]).name == "out_of_order"
+    assert found.hello()["committed_step"] == 2
+    found.write(2, toy.W, 0, new[toy.W][:half])
+    found.write(2, toy.W, half, new[toy.W][half:])
+    found.begin(5)
+    assert weights(found) == (new[toy.W], new[toy.V])
+
+
+@each_storage
+def test_bytes_of_a_tensor_in_ram_come_in_order_or_again(is_flash: bool) -> None:
+    found, new = begun(is_flash), toy.values(2)
+    for number in (toy.X, toy.W):
+        last = (2, number, toy.SIZES[toy.W] - 4, bytes(4)) if number else (2, 0, 596, bytes(4))
+        assert refusal(found.write, *last) == Refusal("out_of_order", number)
+        found.write(2, number, 0, new[number][:8])
+        assert refusal(found.write, 2, number, 12, new[number][12:]).name == "out_of_order"
+        for offset in (0, 8, 8, 400):
+            end = 400 if offset == 8 else len(new[number]) if offset else 8
+            found.write(2, number, offset, new[number][offset:end])
+    found.begin(0)
+    assert weights(found) == (new[toy.W], truth()[0][1])
+
+
+@each_storage
+def test_tensors_that_were_not_written_keep_their_committed_values(is_flash: bool) -> None:
+    found, new = begun(is_flash), toy.values(2)[toy.W]
+    run(found, 1, 2)
+    run(found, 3, 3)  # not committed
+    found.write(2, toy.W, 0, new)
+    found.begin(9)
+    assert weights(found) == (new, truth()[2][1])
+    give_batch(found)
+    found.step(10)
+    found.begin(9)  # a repeated request: step 10 is lost
+    assert refusal(found.step, 11) == Refusal("wrong_step", 9)
+    found.begin(8)
+    assert weights(found) == (new, truth()[2][1])
+
+
+def test_a_step_does_not_begin_with_a_part_of_a_batch() -> None:
+    found, other = begun(is_flash=True), toy.values(2)
+    give_batch(found)
+    found.write(2, toy.X, 0, other[toy.X][:100])
+    found.write(2, toy.T, 0, toy.values(1)[toy.T])
+    assert refusal(found.step, 1) == Refusal("page_damaged", toy.X)
+    give_batch(found)
+    found.step(1)
+    rest = (2, toy.X, 100, other[toy.X][100:])  # of a batch that step 1 has used up
+    assert refusal(found.write, *rest).name == "out_of_order"
+    run(found, 2, 2)
+    assert weights(found) == truth()[2]
+
+
 def test_flash_takes_no_schedule_with_storage() -> None:
     found = board(is_flash=True)
     found.format()

@@ -196,8 +196,7 @@ struct poet {
   uint32_t partition; /* first block of the partition on the card */
   uint32_t partition_blocks;
   struct poet_store store;
-  /* newest commit record; `now.step` is POET_NO_STEP if the card has no commit
-   */
+  /* newest commit; `now.step` is POET_NO_STEP if the card has no commit */
   struct poet_commit committed;
   /* cached block that must still be written; POET_NO_BLOCK: there is none */
   uint32_t unsettled;
@@ -223,6 +222,7 @@ struct poet {
   uint8_t live_slot; /* used while live_step is not that of the commit */
   bool holds_batch;  /* an INPUT tensor has a home, although there is storage */
   bool reads_batch;  /* the plan reads an INPUT tensor from storage */
+  bool lacks_batch;  /* an INPUT tensor is not in its home, or not all of it */
   uint16_t kept_at_start; /* number of stored tensors with the flag KEEP */
   uint16_t loss;    /* number of the tensor with the flag LOSS, or POET_NONE */
   uint32_t trained; /* crc of the model whose steps renew the weights */
@@ -237,8 +237,7 @@ struct poet {
    * since the last poet_begin */
   bool staging;
   bool staging_fixed; /* while staging: a FIXED tensor was written */
-  /* number of the tensor whose CRC poet_read has found correct, or POET_NONE */
-  uint32_t verified;
+  uint32_t verified;  /* tensor whose CRC poet_read found right, or POET_NONE */
   /* slot of a tensor whose bytes arrive in order (tensors.c) */
   struct {
     uint32_t slot;   /* POET_NO_SLOT: there is none */
@@ -265,16 +264,15 @@ struct poet {
   uint32_t dirty_bytes;
   /* true: the trailers that were read back have another digest */
   bool unwritten;
-  /* number of commits from one read-back of the trailers to the next; 0: not
-   * known yet */
+  /* commits from one read-back of the trailers to the next; 0: not known yet */
   uint16_t readback_every;
   uint16_t trace_first; /* first statement to trace */
   uint16_t trace_count; /* number of statements to trace */
 };
 
-/* Initialise the state for this port and memory. Does not touch storage. If
- * memory.cache belongs to another struct poet, that one loses it: its functions
- * then return the error shared. A copy of struct poet has no cache. */
+/* Initialise the state. Does not touch storage. If memory.cache belongs to
+ * another struct poet, that one loses it: its functions then return the error
+ * shared. A copy of struct poet has no cache. */
 void poet_init(struct poet *p, const struct poet_port *port,
                const struct poet_memory *memory);
 
@@ -308,10 +306,9 @@ void poet_describe(struct poet *p, struct poet_hello *hello);
 POET_CHECKED int poet_write(struct poet *p, uint8_t object, uint16_t tensor,
                             uint32_t offset, const void *from, uint32_t size);
 
-/* Read bytes of an object. If a tensor was written since the last
- * poet_begin, the written bytes are read; otherwise, the committed values are
- * read. With storage, steps that are not committed are committed first. The
- * function refuses to read a tensor whose CRC is wrong. */
+/* Read bytes of an object; of a tensor, those that were written since the last
+ * poet_begin, or the committed ones. With storage, steps that are not committed
+ * are committed first. A tensor whose CRC is wrong is refused. */
 POET_CHECKED int poet_read(struct poet *p, uint8_t object, uint16_t tensor,
                            uint32_t offset, void *to, uint32_t size);
 
@@ -320,18 +317,19 @@ POET_CHECKED int poet_checksum(struct poet *p, uint8_t object, uint16_t tensor,
                                uint32_t size, uint32_t *crc);
 
 /* Validate the schedule on storage in one pass and load it. After an error,
- * `detail` is the tensor (bad_table) or the statement (bad_plan) that breaks
- * a rule, or the size that is needed (arena_small, table_small,
- * storage_small). The error inexact: options of the compiler, or a mode of the
- * processor, would change results. poet_step returns it too. */
+ * `detail` is the tensor (bad_table) or statement (bad_plan) that breaks a
+ * rule, or the size needed (arena_small, table_small, storage_small). The error
+ * inexact: options of the compiler, or a mode of the processor, would change
+ * results. poet_step returns it too. */
 POET_CHECKED int poet_load(struct poet *p, uint32_t model_bytes,
                            uint32_t plan_bytes, struct poet_facts *facts);
 
 /* Commit the written tensors as the weights after `step` steps. Tensors that
- * were not written keep their committed values. Steps that are not committed
- * are lost, from the first byte of a CURRENT or FIXED tensor on. After an
- * error, `detail` is the number of a CURRENT tensor that was never written or
- * is damaged. */
+ * were not written keep their committed values; on a board without storage,
+ * those of the last step. Steps that are not committed are lost, from the first
+ * byte of a CURRENT or FIXED tensor on. After an error, `detail` is the number
+ * of a CURRENT tensor that was not written, or not to its end, or is damaged.
+ */
 POET_CHECKED int poet_begin(struct poet *p, uint32_t step);
 
 /* Run training step `step`, which must follow the last step, or the committed
@@ -348,9 +346,8 @@ POET_CHECKED int poet_step(struct poet *p, uint32_t step, uint16_t trace_first,
                            uint16_t trace_count,
                            struct poet_step_result *result);
 
-/* Commit the steps since the last commit. Steps without storage commit nothing,
- * because the flash of a chip wears out. Other steps commit if their number is
- * a multiple of the plan's `commit_every`. */
+/* Commit the steps since the last commit. Steps without storage commit nothing:
+ * flash wears out. Others commit at multiples of the plan's `commit_every`. */
 POET_CHECKED int poet_save(struct poet *p, struct poet_saved *saved);
 
 /* Train without a host. poet_job_open loads the schedule that the job on

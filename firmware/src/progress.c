@@ -175,6 +175,10 @@ bool poet_owns_cache(const struct poet *p) {
 }
 #endif
 
+static void fill_bitmap(struct poet *p, int byte) {
+  memset(p->memory.bitmap, byte, (p->memory.tensor_capacity + 31u) / 32 * 4);
+}
+
 /* A NaN that no arithmetic produces. If an arena word has this value, nothing
  * has been written to it. */
 #define PAINT 0x7fa5c3d1u
@@ -219,7 +223,11 @@ void poet_use_arena(struct poet *p) {
   poet_abandon(p);
   p->dirty_bytes = p->memory.arena_bytes;
   if (p->plan.home_count) {
+    if (p->staging) { /* weights that a home had, or the batch next to them */
+      poet_reset(p);
+    }
     poet_drop_steps(p);
+    fill_bitmap(p, poet_in_ram(p) ? UINT8_MAX : 0);
   }
 }
 
@@ -251,5 +259,5 @@ void poet_reset(struct poet *p) {
 }
 
 void poet_clear_bitmap(struct poet *p) {
-  memset(p->memory.bitmap, 0, (p->memory.tensor_capacity + 31u) / 32 * 4);
+  fill_bitmap(p, 0);
 }

@@ -169,6 +169,21 @@ def test_other_work_in_the_arena_does_not_change_weights(kind: str) -> None:
     assert board.hello()["committed_step"] == 4
 
 
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_batch_in_ram_does_not_outlive_other_work_in_the_arena(begins: bool) -> None:
+    kind = "stays xwv every 3"
+    board = trained(card(), 3, kind=kind)
+    if begins:
+        board.write(2, toy.W, 0, toy.values(2)[toy.W])
+    board.send_batch()
+    board.write(3, 0, 0, bytes(4096))
+    board.batch = {}
+    wanted = "no_schedule" if begins else "page_damaged"
+    assert refusal(board.step, 4).name == wanted
+    train(board, kind, 4)
+    assert is_whole(board, "", 4)
+
+
 def test_writing_weights_drops_steps_that_are_not_committed() -> None:
     board = trained(card(), 5, kind="stays wv every 3")
     other = toy.values(2)

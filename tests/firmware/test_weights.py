@@ -224,6 +224,20 @@ def test_a_step_does_not_begin_with_a_part_of_a_batch() -> None:
     assert weights(found) == truth()[2]
 
 
+def test_other_work_in_the_arena_loses_the_batch_and_tensors_that_were_not_begun() -> None:
+    found, new = begun(is_flash=True), toy.values(2)
+    give_batch(found)
+    found.write(3, 0, 0, bytes(4096))
+    assert refusal(found.step, 1).name == "page_damaged"
+    run(found, 1, 2)
+    found.write(2, toy.W, 0, new[toy.W])
+    found.write(3, 0, 0, bytes(4096))
+    assert refusal(found.begin, 3).name == "no_schedule"
+    load(found, KIND)
+    run(found, 3, 4)
+    assert weights(found) == truth()[4]
+
+
 def test_flash_takes_no_schedule_with_storage() -> None:
     found = board(is_flash=True)
     found.format()

@@ -302,7 +302,10 @@ void poet_describe(struct poet *p, struct poet_hello *hello);
  * function, but only for INPUT tensors: for the step after the running one.
  *
  * Writing a model or plan part unloads the schedule. The first tensor written
- * for another model invalidates the commit of the previous model. */
+ * for another model invalidates the commit of the previous model. If tensors
+ * stay in RAM, writing the arena loses the batch there and steps that are not
+ * committed; before poet_begin of tensors that were written, it unloads the
+ * schedule. So does a measurement. */
 POET_CHECKED int poet_write(struct poet *p, uint8_t object, uint16_t tensor,
                             uint32_t offset, const void *from, uint32_t size);
 

@@ -59,6 +59,9 @@ int poet_job_open(struct poet *p, struct poet_job *job) {
     return POET_ERROR_no_schedule;
   }
   TRY(poet_load(p, job->model_bytes, job->plan_bytes, &facts));
+  if (poet_in_ram(p)) { /* its steps commit nothing */
+    return POET_ERROR_no_schedule;
+  }
   if (!poet_committed(p)) {
     return POET_ERROR_bad_crc;
   }

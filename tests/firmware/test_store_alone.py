@@ -271,3 +271,14 @@ def test_without_a_host_nothing_is_sent() -> None:
     board = MemoryBoard(written().copy())
     power_up(board)
     assert board.line_out == b""
+
+
+def test_a_job_whose_steps_commit_nothing_is_refused() -> None:
+    board, schedule = trained(card(), kind="in RAM"), toy.schedule("in RAM")
+    sizes = {"model_bytes": len(schedule.model_part), "plan_bytes": len(schedule.plan_part)}
+    fields = isa.unpack("poet_job", job().record[: CRC_AT + 4]) | sizes
+    record = isa.pack("poet_job", **fields)[:CRC_AT]
+    put(board, job())
+    board.write(JOB, 0, 0, record + zlib.crc32(record).to_bytes(4, "little"))
+    alone = MemoryBoard(board.storage)
+    assert refusal(alone.call, "job_open", alone.ffi.new("struct poet_job *")).name == "no_schedule"

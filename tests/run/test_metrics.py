@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from poet_host.graph.losses import Loss
 from poet_host.run.metrics import MOST_CLASSES, metrics, probabilities
 from sklearn import metrics as judge
 
@@ -32,6 +33,15 @@ def test_classes_are_judged_as_scikit_learn_judges_them(classes: int) -> None:
         assert found.auc == pytest.approx(judge.roc_auc_score(labels, scores))
     else:
         assert found.auc is None
+
+
+def test_labels_without_weight_have_no_loss() -> None:
+    logits, labels = drawn(6, 2)
+    loss = Loss("cross-entropy", {"class_weights": (1.0, 0.0)})
+    weightless = metrics(logits, np.ones_like(labels), loss)
+    assert weightless.accuracy == np.mean(logits.argmax(1) == 1)
+    ignored = metrics(logits, np.full_like(labels, 2), loss)
+    assert (weightless.loss, ignored.loss, ignored.accuracy) == (0.0, 0.0, None)
 
 
 def test_each_position_of_a_sequence_is_a_label() -> None:

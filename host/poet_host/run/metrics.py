@@ -68,7 +68,8 @@ def metrics(outputs: Array, labels: Array, loss: Loss = MSE) -> Metrics:
         pairs = np.bincount(labels * classes + found, minlength=classes**2)
         confusion = tuple(map(tuple, pairs.reshape(classes, classes).tolist()))
     return Metrics(
-        loss=_cross_entropy(rows, labels, loss), accuracy=float(np.mean(found == labels)),
+        loss=_cross_entropy(rows, labels, loss),
+        accuracy=float(np.mean(found == labels)) if labels.size else None,
         class_accuracy=tuple(
             part / count if count else None
             for part, count in zip(right.tolist(), counts.tolist(), strict=True)
@@ -116,7 +117,8 @@ def _cross_entropy(rows: Array, labels: Array, loss: Loss) -> float:
         total = np.sum(each[np.arange(len(rows)), labels] * weights[labels]) * (1 - smoothing)
         if smoothing:
             total += np.sum(each @ weights) * smoothing / rows.shape[1]
-        return float(total / weights[labels].sum())
+        # The least divisor is that of boards: all labels may be ignored, or have the weight 0.
+        return float(total / max(weights[labels].sum(), 1e-30))
 
 
 def _differences(rows: Array) -> Array:

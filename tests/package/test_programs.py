@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from poet_host.graph.weights import start_values
 from poet_host.package.folder import write
 from poet_host.package.packaged import Packaged, Raw
 from poet_host.package.sizes import flash_bytes
+from poet_host.resources import resource
 from support.compiler import compiler
 from support.learner_bench import Kind, packaged
 from support.sim_helper import CORES, needs_compiler
@@ -130,6 +132,38 @@ def test_replay_has_the_weights_of_a_device(
     samples = made.raw.floats(ones.reshape(1, *made.sample_shape))
     outputs = poet.predict(made.schedule, samples, weights=weights).outputs
     assert outputs.astype("<f4").tobytes() == found[0]
+
+
+TWO = """
+#include "small.h"
+#include "other.h"
+static struct poet_learner one, two;
+static uint64_t first[small_MEMORY_BYTES_WITHOUT_STORAGE / 8];
+static uint64_t second[other_MEMORY_BYTES_WITHOUT_STORAGE / 8];
+static uint32_t now_us(void *context) { return (uint32_t)(context != 0); }
+int main(void) {
+  const struct poet_device device = {.micros = now_us};
+  return poet_learner_open(&one, &small_package, &device, first, sizeof first) ||
+         poet_learner_open(&two, &other_package, &device, second, sizeof second);
+}
+"""
+
+
+def test_two_packages_share_the_whole_library(tmp_path: Path) -> None:
+    """As docs/reference/learner.md says."""
+    small, other = packaged(Kind()), replace(trained_by_adam(), name="other")
+    for made in (small, other):
+        write(made, "c", tmp_path / made.name)
+    (tmp_path / "two.c").write_text(TWO)
+    sources = [*resource("firmware/src").glob("*.c"), *resource("firmware/kernels").rglob("*.c")]
+    sources += tmp_path.rglob("*_package.c")
+    include = [resource("firmware/include"), resource("firmware/src"), *tmp_path.glob("*/src")]
+    subprocess.run(
+        [compiler("gcc"), "-std=c99", *STRICT[:3], *(f"-I{it}" for it in include), *sources,
+         tmp_path / "two.c", "-lm", "-o", tmp_path / "two"],
+        check=True,
+    )  # fmt: skip
+    subprocess.run([tmp_path / "two"], check=True)
 
 
 MAIN = """

@@ -19,6 +19,15 @@ CARD = """#include <stdint.h>
 int read_block(void *, uint32_t, void *) { return 1; }
 int write_block(void *, uint32_t, const void *) { return 1; }
 """
+FAILING_CARD = """#include <stdint.h>
+#include <string.h>
+static uint8_t blocks[2000][512];
+static int writes;
+int read_block(void *, uint32_t block, void *to) { return !memcpy(to, blocks[block], 512); }
+int write_block(void *, uint32_t block, const void *from) {
+  return ++writes > MOST || !memcpy(blocks[block], from, 512);
+}
+"""
 CATEGORIES = {
     "Display", "Communication", "Signal Input/Output", "Sensors", "Device Control", "Timing",
     "Data Storage", "Data Processing", "Other",

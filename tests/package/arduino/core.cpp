@@ -9,7 +9,12 @@ static unsigned long now_us, readings;
 static int next_key = -2, kind;
 
 unsigned long micros() { return now_us++; }
-void delay(unsigned long ms) { now_us += 1000 * ms; }
+void delay(unsigned long ms) {
+  now_us += 1000 * ms;
+  if (now_us > 60 * 1000000ul && ms >= 1000) {
+    exit(0);
+  }
+}
 int analogRead(uint8_t) { return readings++ / 6 == (unsigned long)kind ? 100 : 10; }
 void SerialPort::begin(unsigned long) {}
 int SerialPort::available() {

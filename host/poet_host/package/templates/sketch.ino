@@ -43,7 +43,9 @@ static void teach(uint32_t label) {
   int result;
   read_sample();
   while ((result = poet_learner_teach(&learner, sample, label)) == POET_BUSY) {
-    poet_learner_poll(&learner, 5000);
+    if (failed("poll", poet_learner_poll(&learner, 5000))) {
+      return;
+    }
   }
   if (!failed("teach", result) && !failed("learn", poet_learner_learn(&learner, 20))) {
     Serial.print("taught ");
@@ -67,10 +69,9 @@ static void classify() {
 void setup() {
   Serial.begin(115200);
   device.micros = now_us;
-$lend  if (failed("open", poet_learner_open(&learner, &${name}_package, &device, memory, sizeof memory))) {
-    while (true) {
-      delay(1000);
-    }
+$lend  const int result = poet_learner_open(&learner, &${name}_package, &device, memory, sizeof memory);
+  while (failed("open", result)) { /* again and again: a USB port opens late */
+    delay(1000);
   }
 }
 

@@ -366,6 +366,7 @@ def test_every_value_shows_itself_in_a_line() -> None:
         (plan, "keep-everything"), (runs.schedule(graph), "resnet-digits"),
         (runs.profile(), "native"), (load_data("digits"), "1,437 samples"),
         (poet.problem(graph, "native", ram="24KiB"), "24,576 bytes"),
+        (poet.load_board("mkr1000"), "24,576 bytes"), (poet.summary(graph), "layers"),
         (evaluation, "5 samples"), (JobState(0, 4, 2, X), "step 2 of 4"),
         (SavedWeights(VALUES, NO_FACTS), f"{len(VALUES)} tensors"),
         (Normalization(tuple(range(784)), (1.0,) * 784), "784 offsets"),

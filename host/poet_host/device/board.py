@@ -167,6 +167,9 @@ class Board:
     cache_blocks: Annotated[int, Meta(ge=0, lt=2**16)] = 0  # that the firmware keeps of a card
     target: str = ""  # GNU triple of a board that runs Linux, or empty
 
+    def __repr__(self) -> str:
+        return f"<Board {self.name}: arena of {self.arena_bytes:,} bytes>"
+
     @property
     def is_computer(self) -> bool:
         """True if the firmware is a program that runs on a multitasking operating system."""

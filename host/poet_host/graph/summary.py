@@ -42,6 +42,9 @@ class Summary:
     waiting_bytes: int = 0  # of gradients that wait for their limit
     accumulated_bytes: int = 0  # of the sums of gradients until the next update
 
+    def __repr__(self) -> str:
+        return f"<Summary: {len(self.layers):,} layers, {self.parameters:,} parameters>"
+
 
 def summary(graph: Graph) -> Summary:
     """Return the summary of a training graph."""

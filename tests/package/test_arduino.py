@@ -110,6 +110,22 @@ def test_a_sketch_learns(folder: Path) -> None:
     assert found == ["taught 0", "found 0", "taught 1", "found 1", "taught 2", "found 2"]
 
 
+@pytest.mark.parametrize(("writes", "failed"), [(0, "open"), (100, "poll")])
+def test_a_sketch_says_what_failed(writes: int, failed: str, tmp_path: Path) -> None:
+    """Also if the first message was lost, or while it waits for a commit."""
+    write(packaged(Kind(pages=True, every=50, slots=2)), "arduino", tmp_path / "small")
+    card, program = tmp_path / "card.cpp", tmp_path / "program"
+    card.write_text(FAILING_CARD)
+    made = objects(tmp_path / "small", "", [])
+    subprocess.run(
+        [compiler("g++"), *made, f"-DMOST={writes}", card, "-lm", "-o", program], check=True
+    )
+    ran = subprocess.run(
+        [program], input="0" * 12, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout.count(f"{failed}: The storage failed") >= 3
+
+
 @pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("core", list(CORES))

@@ -15,6 +15,7 @@ from poet_host.plan.plan import Statement, plan_from_json
 from poet_host.plan.problem import Also, CostGraph, Problem
 from poet_host.plan.transfers import overlap
 from poet_host.plan.verify import PlanError, verify
+from poet_host.view.plan_table import plan_rows
 from support.mode_graphs import fused, mode_graph
 from support.plans import plan_of, totals
 
@@ -70,6 +71,15 @@ def test_a_mode_of_several_nodes_arrives() -> None:
     assert GRAPH.nodes[5].whole_inputs(1) == (3,)
     assert GRAPH.may_leave_out
     assert parse_cost_graph(dump_cost_graph(GRAPH)) == GRAPH
+
+
+def test_a_table_counts_nodes_that_are_computed_again() -> None:
+    """Not statements: relu is computed with conv, then alone."""
+    again = (Statement("page_in", "norm", 40), Statement("compute", "relu", 40))
+    costs = dict.fromkeys(("energy_uj", "total_energy_uj", "time_us", "peak_bytes"), 1)
+    for statements, count in ((BEGIN, "0"), ((*BEGIN, FREES[2], *again), "1")):
+        rows = dict(plan_rows(None, plan_of(statements, **costs), GRAPH))
+        assert rows["recomputed"] == count
 
 
 def test_graphs_survive_json() -> None:

@@ -278,7 +278,7 @@ def _show(
         about |= {"inference": forward.meta["plan"]} if forward else {}
         emit({**plan.to_json(statements=False), **about})
     elif plan.statements:
-        facts = plan_rows(problem.keep_everything, plan) + inference_rows(forward)
+        facts = plan_rows(problem.keep_everything, plan, solved.graph) + inference_rows(forward)
         if traffic:
             facts += traffic_rows(traffic)
         if often:

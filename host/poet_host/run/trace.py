@@ -9,6 +9,7 @@ from ..device.device import Device
 from ..graph.graph import Graph
 from ..plan.plan import Statement
 from ..schedule.decode import Wait, decode
+from ..schedule.nests import Streamed
 from ..schedule.schedule import Schedule
 from .run import Traced
 
@@ -62,6 +63,8 @@ class Trace:
             if not isinstance(statement, Wait) and statement.op == "compute":
                 again = statement.node in computed
                 computed.add(statement.node)
+                if isinstance(statement, Streamed) and statement.also:
+                    computed.add(statement.also)
             if ticks:
                 begin_us, end_us = map(device.us, self.spans[index])
                 times = (device.us(fmean(ticks)), index, begin_us, end_us)

@@ -2,6 +2,7 @@
 
 import math
 
+from ..plan.effects import effects_of
 from ..plan.intervals import Interval, intervals
 from ..plan.plan import Plan
 from ..plan.problem import CostGraph
@@ -23,7 +24,7 @@ SEARCH_ENDS: dict[str, str] = {  # by Plan.stopped_by
 }
 
 
-def plan_rows(keep: Plan | None, plan: Plan) -> list[Row]:
+def plan_rows(keep: Plan | None, plan: Plan, graph: CostGraph) -> list[Row]:
     assert plan.energy_uj is not None
     assert plan.total_energy_uj is not None
     assert plan.time_us is not None
@@ -32,7 +33,8 @@ def plan_rows(keep: Plan | None, plan: Plan) -> list[Row]:
     if plan.time_us >= LONG_STEP_US:
         time += f", {duration_text(plan.time_us)}"
     ops = [statement.op for statement in plan.statements]
-    nodes = {s.node for s in plan.statements if s.op == "compute"}
+    computes = [it for it in effects_of(graph, plan.statements) if it.op == "compute"]
+    made = [i for effect in computes for i in (*effect.makes, *effect.stores)]
     return [
         ("status", plan.status + (f", gap {plan.gap:.2%}" if plan.gap else "")),
         *([("search", SEARCH_ENDS[plan.stopped_by])] if plan.stopped_by else []),
@@ -42,7 +44,7 @@ def plan_rows(keep: Plan | None, plan: Plan) -> list[Row]:
         ("time of a step", time),
         ("RAM", f"{plan.peak_bytes:,} of {plan.ram_bytes:,} bytes"),
         ("keeping everything needs", f"{keep.peak_bytes:,} bytes" if keep else "no such plan"),
-        ("recomputed", f"{ops.count('compute') - len(nodes):,}"),
+        ("recomputed", f"{len(made) - len(set(made)):,}"),
         *_staying_rows(plan),
         ("paged in, out", f"{ops.count('page_in'):,}, {ops.count('page_out'):,}"),
         ("solved in", f"{plan.solve_s:.2f} s"),

@@ -389,6 +389,15 @@ def test_blocks_that_cannot_be_read(
         assert not weights.exists()
 
 
+def test_frozen_weights_of_a_schedule_without_storage_are_whole(tmp_path: Path) -> None:
+    path, graph = tmp_path / "card.img", poet.load("resnet-digits", train="last:1")
+    poet.prepare_storage(path, 64 * MIB)
+    problem = poet.problem(graph, "native", ram="100%", storage=False)
+    plan = poet.solve(problem, method="keep-everything")
+    runs.train(poet.encode(graph, plan), storage=path, steps=2)
+    assert poet.check_card(path).problems == ()
+
+
 def test_a_card_without_weights(tmp_path: Path, poet_host: Command) -> None:
     path = tmp_path / "empty.img"
     poet.prepare_storage(path, 64 * MIB)

@@ -222,7 +222,8 @@ class _Check:
                 for slot in range(slots.slots_of(model, tensor)):
                     role, sequences = self.role(tensor, slot)
                     state, there = self.slot(model, tensor, slot, sequences)
-                    trailers.setdefault(role, []).extend(there)
+                    if tensor.is_renewed:
+                        trailers[role] += there
                     reports.append(SlotReport(slot, role, state))
                 place, name = _PLACES[tensor.place], names.get(number)
                 found.append(TensorReport(number, name, place, tensor.size_bytes, tuple(reports)))

@@ -354,6 +354,10 @@ def test_costs_of_a_step_are_means_with_the_commits_to_flash() -> None:
     assert costs_us == (saved["time_us"], saved["measured_time_us"], saved["overhead_us"])
     old = replace(run, statistic="median")
     assert (old.time_us, old.measured_time_us, old.overhead_us) == (100, 90, 10)
+    # After a reset, the board knows only the loss of the step before.
+    unknown = (*steps, Step(5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0))
+    assert replace(run, steps=unknown).measured_time_us == run.measured_time_us
+    assert mean_energy_uj(unknown, (), power) == mean_energy_uj(steps, (), power)
     bare = replace(run, steps=())
     assert (bare.time_us, bare.measured_time_us, bare.overhead_us) == (None, None, None)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from ..profile.profile import Power
-from .run import Commit, Step
+from .run import Commit, Step, timed
 
 
 def energy_uj(step: Step, power: Power) -> tuple[float, float]:
@@ -21,12 +21,13 @@ def energy_uj(step: Step, power: Power) -> tuple[float, float]:
 def mean_energy_uj(
     steps: Sequence[Step], commits: Sequence[Commit], power: Power
 ) -> tuple[float, float]:
-    """Return the means over `steps` (at least one) of both energies of a whole step.
+    """Return the means over `steps` (at least one with times) of both energies of a whole step.
 
     `commits` are those to the chip's flash, which are not part of a step. The processor is awake
     meanwhile.
     """
-    above_uj, total_uj = map(fmean, zip(*(energy_uj(step, power) for step in steps), strict=True))
+    energies = (energy_uj(step, power) for step in timed(steps))
+    above_uj, total_uj = map(fmean, zip(*energies, strict=True))
     awake_us = sum(commit.time_us for commit in commits) / len(steps)
     commit_uj = _above_uj(power, awake_us, 0.0, 0.0)
     return above_uj + commit_uj, total_uj + commit_uj + awake_us * power.base_uw / 1e6

@@ -1,7 +1,7 @@
 """Run: the results of one training run on a board, as the board itself measured them."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
@@ -56,6 +56,11 @@ class Step:
     @property
     def overhead_us(self) -> float:
         return self.commit_us + self.serving_us
+
+
+def timed(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps with known times. After a reset, a board knows only the loss of its step."""
+    return [step for step in steps if step.time_us]
 
 
 @dataclass(frozen=True)
@@ -176,8 +181,8 @@ class Run:
         return sum(it.time_us for it in self.commits) / len(self.steps) if is_counted else 0.0
 
     def _of_step(self, time_us: Callable[[Step], float], more_us: float = 0.0) -> float | None:
-        average = fmean if self.statistic == "mean" else median
-        return average(map(time_us, self.steps)) + more_us if self.steps else None
+        average, steps = fmean if self.statistic == "mean" else median, timed(self.steps)
+        return average(map(time_us, steps)) + more_us if steps else None
 
     @property
     def deadline_missed_steps(self) -> int:

@@ -25,7 +25,7 @@ from ..graph.weights import Array, Weights, starting_values
 from ..profile.profile import board_power
 from ..schedule.schedule import Schedule
 from .energy import mean_energy_uj, planned_part
-from .run import Commit, Ended, Run, Step
+from .run import Commit, Ended, Run, Step, timed
 from .trace import Trace
 
 COMMIT_EVERY = 100
@@ -286,8 +286,8 @@ class Training:
         else:
             self.save()
         traced = self.trace.traced(self.device)
-        energy = mean_energy_uj(self.done, self.commits, self.power) if self.done else (None, None)
-        planned_uj = [planned_part(step, self.power)[1] for step in self.done]
+        planned_uj = [planned_part(step, self.power)[1] for step in timed(self.done)]
+        energy = mean_energy_uj(self.done, self.commits, self.power) if planned_uj else (None, None)
         plan = self.schedule.meta["plan"]
         return Run(
             model=self.graph.name,

@@ -29,6 +29,6 @@ struct board_presses {
 unsigned board_presses(struct board_presses *presses);
 void board_led(bool on);
 uint32_t board_us(void);
-/* Sleep, and feed the watchdog, which resets a chip that does neither for 8 s.
+/* Sleep, and feed the watchdog, which resets a chip that does neither for 16 s.
  */
 void board_sleep(uint32_t us);

@@ -209,15 +209,27 @@ def test_without_its_crystal_the_mkr1000_still_answers(storage: Path) -> None:
     assert ask(chip, "hello").board == "mkr1000"
 
 
+@pytest.mark.parametrize("name", ["my-board", "mkr1000-2"])
 def test_a_board_with_a_known_chip_is_a_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, storage: Path
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, storage: Path
 ) -> None:
     (tmp_path / "firmware").symlink_to(resources.resource("firmware"))
-    shutil.copytree(resources.resource("boards") / "mkr1000", tmp_path / "boards" / "my-board")
+    shutil.copytree(resources.resource("boards") / "mkr1000", tmp_path / "boards" / name)
     monkeypatch.setattr(resources, "_PACKAGE", tmp_path)
-    chip = SimulatedChip("my-board", build_firmware("my-board"), storage)
+    chip = SimulatedChip(name, build_firmware(name), storage)
     assert chip.run(10**9) == "idle"
-    assert ask(chip, "hello").board == "my-board"
+    assert ask(chip, "hello").board == name
+
+
+@pytest.mark.parametrize("name", ["my board", "a.b", "a_name_of_17_char"])
+def test_names_that_a_firmware_cannot_send_are_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "firmware").symlink_to(resources.resource("firmware"))
+    shutil.copytree(resources.resource("boards") / "mkr1000", tmp_path / "boards" / name)
+    monkeypatch.setattr(resources, "_PACKAGE", tmp_path)
+    with pytest.raises(BadInput, match="rename the folder"):
+        build_firmware(name)
 
 
 def test_boards_without_an_image_are_refused() -> None:

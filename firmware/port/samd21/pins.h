@@ -8,7 +8,7 @@
 #define BOARD_IS(board) BOARD_IS_NAMED(board)
 #define BOARD_IS_NAMED(board) BOARD_IS_##board
 
-#if BOARD_IS(POET_BOARD)
+#if BOARD_IS(POET_BOARD) == 1 /* a name such as mine-2 is a difference */
 /* Nano 33 IoT: it has no card slot, and the usual SCK, D13, is the LED. So a
  * card module is wired to D11 PA16 MOSI (pad 0), D12 PA19 SCK (pad 3), D8 PA18
  * MISO (pad 2), and D10 PA21 its select. */

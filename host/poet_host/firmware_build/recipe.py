@@ -5,6 +5,7 @@ Python.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import tomllib
@@ -64,12 +65,17 @@ def simulated_boards() -> list[str]:
 def recipe(board: str, defines: Sequence[str] | None = None) -> Recipe:
     """Return the recipe of a board, with macros (`NAME=value`). None: those of the standard image.
 
-    Raises BadInput if the board has no bare-metal port.
+    Raises BadInput if the board has no bare-metal port, or a name that its firmware cannot send.
     """
     if board not in simulated_boards():
         raise BadInput(
             f"the board {board} has no firmware image: choose one of "
             f"{', '.join(simulated_boards())}"
+        )
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,16}", board):
+        raise BadInput(
+            f"boards/{board}: rename the folder, since the name of a board with firmware has at "
+            "most 16 characters, which are letters, digits, - and _"
         )
     firmware = resource("firmware")
     table = tomllib.loads((firmware / "build.toml").read_text("utf-8"))

@@ -218,6 +218,14 @@ def test_a_card_of_another_model_is_refused_and_unchanged(trained: tuple[Path, S
         assert card.read_bytes() == before
 
 
+def test_weights_that_another_schedule_trained_are_called_so(
+    trained: tuple[Path, Schedule],
+) -> None:
+    graph = poet.load("resnet-digits", batch=2, momentum=0.0, weight_decay=0.0)
+    with pytest.raises(BadInput, match=r'of "resnet-digits" that another schedule trained'):
+        of_card(trained[0], runs.schedule(graph))
+
+
 def test_evaluate_on_the_command_line(
     trained: tuple[Path, Schedule], tmp_path: Path, poet_host: Command
 ) -> None:

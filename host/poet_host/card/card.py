@@ -44,6 +44,8 @@ class Held:
             return "another model"
         if self.note.model != graph.name:
             return quoted(self.note.model)
+        if _same_weights(self, graph):
+            return f"{quoted(graph.name)} that another schedule trained"
         return f"{quoted(graph.name)} with other parameters or another optimiser"
 
 

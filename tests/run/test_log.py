@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import poet_host as poet
 import pytest
 from poet_host.errors import BadInput
@@ -89,6 +90,19 @@ def test_impossible_logs_are_refused_before_training(train: Any, log: Path, tmp_
     for name in (tmp_path / "none" / "run.jsonl", tmp_path, tmp_path / "digits.poet"):
         assert train("--log", name).code == 2
     assert len(rows(log)) == 3
+
+
+def test_a_refused_training_leaves_the_log_as_it_was(train: Any, log: Path, tmp_path: Path) -> None:
+    train("--steps", 1)
+    before, small = log.read_bytes(), tmp_path / "small.img"
+    poet.prepare_storage(small, 17 << 20)
+    assert train("--steps", 1, "--storage", small).code == 2
+    assert log.read_bytes() == before
+    runs.schedule(runs.mixed()).save(tmp_path / "digits.poet")
+    np.savez(tmp_path / "d.npz", x=np.ones((2, 3, 8, 8)), y=np.ones((2, 4)))
+    refused = train("--steps", 2, "--resume", data=tmp_path / "d.npz")
+    refused.fails(2, "the card holds weights of")
+    assert log.read_bytes() == before
 
 
 def test_training_continues_after_a_log_fails(

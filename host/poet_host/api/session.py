@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .. import isa
-from ..card.card import check_replaceable, held, nothing_held
+from ..card.card import check_replaceable, continued, held
 from ..card.note import note_content
 from ..card.weights import save_weights
 from ..data.fitted import FittedData, adapted
@@ -113,35 +113,33 @@ def check_training(
 ) -> int | None:
     """Raise BadInput if training would fail, before anything is written or erased.
 
-    Raises BoardError if the card is to be erased for a schedule that the board cannot load. Raises
-    BadInput, too, if training would delete weights on the card that the user may need. It may
-    delete them in three cases: `erase_card` is True, this connection has trained them, or they
-    belong to the same model as `start.weights`, which have been trained for one step or more. In
-    the last case, returns for how many steps the weights on the card were trained, otherwise None.
+    Raises BoardError for a schedule that the board cannot load. Raises BadInput, too, if training
+    would delete weights on the card that the user may need. It may delete them in three cases:
+    `erase_card` is True, this connection has trained them, or they belong to the same model as
+    `start.weights`, which have been trained for one step or more. In the last case, returns for how
+    many steps the weights on the card were trained, otherwise None.
     """
-    graph, device = schedule.graph, connection.device
+    graph, device, replaced = schedule.graph, connection.device, None
     if start.resume:
-        found = held(device)
-        if found is None:
-            raise nothing_held(graph)
-        note_content(schedule, adapted(data, found.facts).facts)
-        return None
-    facts = adapted(data, start.facts, is_trained=start.weights is not None).facts
-    note_content(schedule, facts)
-    check_starting_values(graph, start.weights)
-    if start.weights is not None:
-        check_continued(graph, start.weights, start.first_step)
-    if erase_card:
-        if isinstance(connection, Connection):
-            _check_fits(schedule, connection.device.info)
-        return None
-    return check_replaceable(device, schedule, connection.written, start.first_step)
+        note_content(schedule, adapted(data, continued(device, schedule).facts).facts)
+    else:
+        facts = adapted(data, start.facts, is_trained=start.weights is not None).facts
+        note_content(schedule, facts)
+        check_starting_values(graph, start.weights)
+        if start.weights is not None:
+            check_continued(graph, start.weights, start.first_step)
+        if not erase_card:
+            replaced = check_replaceable(device, schedule, connection.written, start.first_step)
+    if isinstance(connection, Connection):
+        is_blank = erase_card or (not start.resume and held(device) is None)
+        _check_fits(schedule, connection.device.info, is_blank)
+    return replaced
 
 
-def _check_fits(schedule: Schedule, info: Any) -> None:
-    """Raise the BoardError with which a board would refuse the schedule after an erase.
+def _check_fits(schedule: Schedule, info: Any, is_blank: bool) -> None:
+    """Raise the BoardError with which a board would refuse to load the schedule.
 
-    `info`: the board's HELLO.
+    `info`: the board's HELLO. `is_blank`: whether the schedule will lay out the card.
     """
     model, header = schedule.model, schedule.header
     codes = isa.by_name("ERROR")
@@ -153,7 +151,7 @@ def _check_fits(schedule: Schedule, info: Any) -> None:
     ]
     if model.storage and info.storage_status == codes["no_storage"].code:
         limits.append(("no_storage", 1, 0))
-    elif model.storage and info.storage_blocks:  # 0: `format` refuses the card
+    elif is_blank and model.storage and info.storage_blocks:  # 0: `format` refuses the card
         limits.append(("storage_small", DATA_BLOCK + model.data_blocks, info.storage_blocks))
     for name, needed, available in limits:
         if needed > available:

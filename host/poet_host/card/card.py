@@ -165,11 +165,20 @@ def _read_weights(
     return found
 
 
-def nothing_held(graph: Graph) -> BadInput:
-    return BadInput(
-        f"the card holds no trained weights of {graph.name}. Name the card that holds them, or "
-        "continue from a file with --load-weights"
-    )
+def continued(device: AnyCard, schedule: Schedule) -> Held:
+    """Return what the card holds. Raises BadInput if these are no weights of the same model."""
+    found, graph = held(device), schedule.graph
+    if found is None:
+        raise BadInput(
+            f"the card holds no trained weights of {graph.name}. Name the card that holds them, or "
+            "continue from a file with --load-weights"
+        )
+    if found.model_crc != schedule.model.crc and not _same_weights(found, graph):
+        raise BadInput(
+            f"the card holds weights of {found.described(graph)}, but this schedule is for "
+            f"{graph.name}. Use the schedule that trained the weights on the card, or another card"
+        )
+    return found
 
 
 def resumed(device: AnyCard, schedule: Schedule, *, load: bool = True) -> Resumed:
@@ -182,21 +191,14 @@ def resumed(device: AnyCard, schedule: Schedule, *, load: bool = True) -> Resume
     """
     if isinstance(device, Device):
         device.keep()
-    found = held(device)
-    graph = schedule.graph
-    if found is None:
-        raise nothing_held(graph)
+    found = continued(device, schedule)
     facts = found.facts
     if found.model_crc == schedule.model.crc:
         if load:
             device.load(schedule.model_part, schedule.plan_part)
         return Resumed(found.step, facts)
-    if not _same_weights(found, graph):
-        raise BadInput(
-            f"the card holds weights of {found.described(graph)}, but this schedule is for "
-            f"{graph.name}. Use the schedule that trained the weights on the card, or another card"
-        )
-    return Resumed(found.step, facts, SavedWeights(_in_own_layout(device, found, graph), facts))
+    weights = _in_own_layout(device, found, schedule.graph)
+    return Resumed(found.step, facts, SavedWeights(weights, facts))
 
 
 def _same_weights(found: Held, graph: Graph) -> bool:

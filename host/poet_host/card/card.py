@@ -166,7 +166,7 @@ def _read_weights(
 
 
 def continued(device: AnyCard, schedule: Schedule) -> Held:
-    """Return what the card holds. Raises BadInput if these are no weights of the same model."""
+    """Return what the card holds. Raises BadInput if it has no weights of the same model."""
     found, graph = held(device), schedule.graph
     if found is None:
         raise BadInput(

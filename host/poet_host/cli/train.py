@@ -9,7 +9,7 @@ import numpy as np
 from .. import api
 from ..data.fitted import classes_of
 from ..errors import BadInput
-from ..graph.weights import Weights, weight_nodes
+from ..graph.weights import weight_nodes
 from ..run.session import Files, Session
 from ..run.train import COMMIT_EVERY
 from ..view.listing import counted
@@ -185,9 +185,11 @@ def _task(given: TrainOptions) -> api.Task:
             "solve` again with --deadline"
         )
     path = given.load_weights
-    weights: Weights | Path | None = path
-    if made and not given.from_board:
-        weights = made.anchored(api.load_weights(path, schedule.graph) if path else made.weights)
+    weights = (
+        made.anchored(api.load_weights(path, schedule.graph) if path else made.weights)
+        if made and not given.from_board
+        else path
+    )
     return api.task_of(
         schedule, data, vars(given.rates), shuffle=None,
         epochs=given.duration.epochs or 1, steps=given.duration.steps, seed=given.seed,

@@ -226,7 +226,7 @@ def test_wrong_input_is_refused_in_a_sentence(
         poet.predict(runs.schedule(runs.mixed()), np.ones((1, 3, 8, 8)), weights=huge)
 
 
-def test_labels_that_are_no_class_keep_their_number() -> None:
+def test_labels_outside_the_classes_keep_their_number() -> None:
     digits, graph = poet.load_data("digits"), runs.digits()
     data = Dataset("some", digits.x[:3], np.array([4, -1, 255]), classes=Classes(NAMES))
     found = poet.predict(runs.schedule(graph), data, weights=start_values(graph, 5))

@@ -42,6 +42,7 @@ from ..plan.problem import CostGraph, Problem
 from ..plan.verify import verify
 from ..profile.profile import Profile, estimate_profile
 from ..run.evaluate import Evaluation, Half as Half, accuracy, half_of as half_of
+from ..run.metrics import Metrics as Metrics
 from ..run.predict import Prediction, check_prediction_file as check_prediction_file
 from ..run.run import Run, weights_sha256
 from ..run.train import Diverged

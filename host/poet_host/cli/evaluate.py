@@ -9,7 +9,6 @@ import click
 
 from .. import api
 from ..errors import BadInput
-from ..run.metrics import Metrics
 from .console import Answer, progress, say_classes, show_table
 from .declared import WholeRange, option, takes
 from .options import PORT, SCHEDULE, SEED, STORAGE, DataOptions
@@ -105,7 +104,7 @@ def _facts(result: api.Evaluation) -> list[tuple[str, str]]:
     return [*rows, ("time of a sample", f"{sample_us / 1e3:,.3f} ms")]
 
 
-def _rows(found: Metrics) -> list[tuple[str, str]]:
+def _rows(found: api.Metrics) -> list[tuple[str, str]]:
     rows = [("loss", f"{found.loss:.4f}")]
     if found.accuracy is not None:
         rows.append(("accuracy", f"{found.accuracy:.1%}"))

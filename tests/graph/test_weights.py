@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import poet_host as poet
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -13,7 +14,7 @@ from poet_host.graph.autodiff import Sgd, training_graph
 from poet_host.graph.builder import Builder, Model
 from poet_host.graph.graph import Graph
 from poet_host.graph.training_options import TrainingOptions
-from poet_host.graph.weights import from_named, start_values, to_named
+from poet_host.graph.weights import from_named, start_values, starting_values, to_named
 from poet_host.reference.inference import evaluation, logits
 from support.random_models import random_models
 from support.torch_model import random_values, torch_forward, torch_values
@@ -48,6 +49,19 @@ def test_start_values_follow_from_seed_and_name_alone(graph: Graph) -> None:
         np.testing.assert_array_equal(value, values[name])
     assert (start_values(graph, 4)["fc.weight"] != values["fc.weight"]).all()
     assert (values["block.conv1.weight"] != values["block.conv2.weight"]).all()
+
+
+def test_weights_of_a_run_with_other_class_weights_do_not_bring_them() -> None:
+    module, x = torch.nn.Linear(3, 2), torch.zeros(2, 3)
+    one, other = (
+        poet.load(module, x, loss=f"cross-entropy:class_weights={it}") for it in ("1,5", "5,1")
+    )
+    assert isinstance(one, Graph)
+    assert isinstance(other, Graph)
+    found, wanted = starting_values(other, 0, start_values(one, 0)), start_values(other, 0)
+    assert {name: value.tolist() for name, value in found.items()} == {
+        name: value.tolist() for name, value in wanted.items()
+    }
 
 
 def test_an_unknown_start_is_refused(graph: Graph) -> None:

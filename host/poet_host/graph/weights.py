@@ -61,14 +61,17 @@ def starting_values(
 ) -> Mapping[str, Array]:
     """Return the first values of all parameters and states: `weights`, and new values for the rest.
 
-    If `is_new` is True, a new run begins: states of the optimiser in `weights` are ignored. New
-    anchors have the first values of their parameters.
+    Constants in `weights` are ignored: they may be those of another loss. If `is_new` is True, a
+    new run begins: states of the optimiser are ignored, too. New anchors have the first values of
+    their parameters.
     Raises BadInput as `check_starting_values` does.
     """
     _check_weights(graph, weights)
+    constants = {node.name for node in weight_nodes(graph) if is_constant(graph, node)}
     given = {
         name: np.ascontiguousarray(array, dtype=np.float32)
         for name, array in (weights or {}).items()
+        if name.endswith(ANCHOR) or name not in constants
         if not (is_new and ":" in name)
     }
     return {**_anchored({**start_values(graph, seed), **given}), **given}

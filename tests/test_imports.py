@@ -29,19 +29,19 @@ ORDER = [
 ]
 # The most lines that each room may have. Only a commit of its own raises a number, and says why.
 LINES = {
-    "graph": 4650, "reference": 1311, "onnx": 5234, "device": 1477, "firmware_build": 1567,
-    "sim": 1616, "profile": 1087, "packing": 378, "plan": 3781, "stream": 2070, "solver": 6646,
-    "baselines": 1928, "schedule": 2861, "data": 1909, "card": 1981, "run": 2086, "check": 829,
-    "view": 1429, "compare": 470, "package": 1390, "api": 2446, "cli": 3687,
+    "graph": 4706, "reference": 1311, "onnx": 5349, "device": 1495, "firmware_build": 1582,
+    "sim": 1627, "profile": 1087, "packing": 378, "plan": 3840, "stream": 2070, "solver": 6629,
+    "baselines": 1936, "schedule": 2910, "data": 1925, "card": 2094, "run": 2140, "check": 829,
+    "view": 1440, "compare": 470, "package": 1412, "api": 2524, "cli": 3710,
 }  # fmt: skip
-ROOT_LINES = 1576  # of the modules that belong to no room
+ROOT_LINES = 1580  # of the modules that belong to no room
 # The same for other folders of the repository, with the suffixes of the files that count.
 FOLDERS = {
-    "firmware/include": 2353, "firmware/src": 10598, "firmware/kernels": 9087,
-    "firmware/port": 6531,
+    "firmware/include": 2358, "firmware/src": 10648, "firmware/kernels": 9106,
+    "firmware/port": 6536,
     "host/poet_host/sim/chip": 10685, "host/poet_host/packing": 540,
     "host/poet_host/solver": 805,
-    "bench": 9482, "examples": 1926, "tests": 71504,
+    "bench": 9482, "examples": 1926, "tests": 73061,
 }  # fmt: skip
 MOST_NAMES = 37  # that cli imports from rooms other than api and view: only lower it
 COUNTED = {"bench": (".py",), "examples": (".py", ".c", ".h"), "tests": (".py", ".c", ".h", ".S")}

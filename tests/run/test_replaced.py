@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import poet_host as poet
 import pytest
+import torch
 from poet_host import api, isa
 from poet_host.card.card import held
 from poet_host.card.note import write_note
@@ -15,6 +17,7 @@ from poet_host.run.run import weights_sha256
 from poet_host.schedule.schedule import Schedule
 from support import whole_runs as runs
 from support.command import Command
+from torch import nn
 
 
 def model(**options: Any) -> Graph:
@@ -217,3 +220,47 @@ def test_a_damaged_note_loses_no_weights(damage: bytes, card: Path) -> None:
         with pytest.raises(BadInput, match="another card"):
             poet.train(runs.schedule(model(batch=2)), connection, "digits", steps=2, resume=True)
     assert runs.train(schedule, storage=card, steps=2, resume=True).last_step == 2
+
+
+CONSTANTS = {
+    "class weights": (
+        lambda: nn.Linear(6, 2), (6,), {"loss": "cross-entropy:class_weights=1,5"},
+        {"loss": "cross-entropy:class_weights=5,1"},
+    ),
+    "batch of first states": (
+        lambda: nn.Sequential(nn.GRU(3, 2, batch_first=True), Last()), (4, 3), {"batch": 2},
+        {"batch": 3},
+    ),
+}  # fmt: skip
+
+
+class Last(nn.Module):
+    """The last step of a sequence."""
+
+    def forward(self, found: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return found[0][:, -1]
+
+
+@pytest.mark.parametrize("storage", [True, False])
+@pytest.mark.parametrize("kind", CONSTANTS)
+def test_a_resumed_run_has_the_constants_of_its_own_schedule(
+    kind: str, storage: bool, card: Path, tmp_path: Path
+) -> None:
+    make, shape, *both = CONSTANTS[kind]
+    torch.manual_seed(0)
+    module, file = make(), tmp_path / "w.safetensors"
+
+    def made(options: Any) -> tuple[Graph, Schedule]:
+        options = {"batch": 2, "loss": "cross-entropy", **options}
+        graph = poet.load(module, torch.randn(options["batch"], *shape), **options)
+        plan = poet.solve(poet.problem(graph, "native", storage=storage), method="keep-everything")
+        return graph, poet.encode(graph, plan)
+
+    (graph, first), (_, other) = map(made, both)
+    data = {"x": torch.randn(12, *shape), "y": torch.arange(12) % 2}
+    with poet.connect("native", storage=card if storage else None) as board:
+        poet.save_weights(file, graph, poet.train(first, board, data, steps=4).weights, 4)
+        ours = poet.train(other, board, data, steps=8, resume=True).weights
+    with poet.connect("native") as board:
+        theirs = poet.train(other, board, data, steps=8, weights=file, first_step=4).weights
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)

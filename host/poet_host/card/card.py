@@ -1,6 +1,6 @@
 """Read the weights that a card has committed, and check whether training may replace them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,8 @@ from ..data.facts import NO_FACTS, DataFacts
 from ..device.answers import board_error
 from ..device.device import NOTHING_COMMITTED, PLAN, TENSOR, Device
 from ..errors import BadInput, BoardError, quoted
-from ..graph.graph import Graph
-from ..graph.weights import Array, Weights, weight_nodes
+from ..graph.graph import Graph, Node
+from ..graph.weights import Array, Weights, constant_values, weight_nodes
 from ..schedule.model import BLOCK, Model, read_model
 from ..schedule.schedule import Schedule
 from ..schedule.slots import UNIT_BLOCKS
@@ -147,17 +147,18 @@ def arena_of_card(device: AnyCard) -> int:
 
 def read_weights(device: AnyCard, schedule: Schedule) -> dict[str, Array]:
     """Return all parameters and states of the last committed step, by node name."""
-    return _read_weights(device, schedule.graph, schedule.model, schedule.numbers)
+    nodes = weight_nodes(schedule.graph)
+    return _read_weights(device, nodes, schedule.model, schedule.numbers)
 
 
 def _read_weights(
-    device: AnyCard, graph: Graph, model: Model, numbers: Mapping[str, int]
+    device: AnyCard, nodes: Iterable[Node], model: Model, numbers: Mapping[str, int]
 ) -> dict[str, Array]:
     """Read parameters and states. `model`: the loaded model. `numbers`: tensor numbers in it."""
     found = {}
     names = {number: name for name, number in numbers.items()}
     device.tensor_names = [names.get(i, f"{i:,}") for i in range(len(model.tensors))]
-    for node in weight_nodes(graph):
+    for node in nodes:
         number = numbers[node.name]
         stored = device.read(TENSOR, number, node.size_bytes)
         values = np.frombuffer(model.tensors[number].row_major(stored), dtype="<f4")
@@ -194,16 +195,37 @@ def resumed(device: AnyCard, schedule: Schedule, *, load: bool = True) -> Resume
     found = continued(device, schedule)
     facts = found.facts
     if found.model_crc == schedule.model.crc:
-        if load:
-            device.load(schedule.model_part, schedule.plan_part)
-        return Resumed(found.step, facts)
+        if not load:
+            return Resumed(found.step, facts)
+        device.load(schedule.model_part, schedule.plan_part)
+        if _has_constants(device, schedule):
+            return Resumed(found.step, facts)
+        return Resumed(found.step, facts, SavedWeights(read_weights(device, schedule), facts))
     weights = _in_own_layout(device, found, schedule.graph)
     return Resumed(found.step, facts, SavedWeights(weights, facts))
 
 
 def _same_weights(found: Held, graph: Graph) -> bool:
-    wanted = {node.name: node.shape for node in weight_nodes(graph)}
-    return found.note is not None and found.note.shapes == wanted
+    if found.note is None:
+        return False
+    constants = constant_values(graph).keys()  # may have another batch size
+    wanted = {node.name: node.shape for node in weight_nodes(graph) if node.name not in constants}
+    shapes = found.note.shapes
+    return {name: it for name, it in shapes.items() if name not in constants} == wanted
+
+
+def _has_constants(device: AnyCard, schedule: Schedule) -> bool:
+    """Return whether the committed weights have the constants of the schedule, such as its loss."""
+    for name, value in constant_values(schedule.graph).items():
+        number = schedule.numbers[name]
+        content = schedule.model.tensors[number].in_order(value.tobytes())
+        if isinstance(device, Device):
+            is_same = device.holds(TENSOR, number, content)
+        else:
+            is_same = device.read(TENSOR, number, len(content)) == content
+        if not is_same:
+            return False
+    return True
 
 
 def _in_own_layout(device: AnyCard, found: Held, graph: Graph) -> Weights:
@@ -226,7 +248,9 @@ def _in_own_layout(device: AnyCard, found: Held, graph: Graph) -> Weights:
         )
     numbers = found.note.numbers
     sizes = [tensor.size_bytes for tensor in model.tensors]
-    if any(sizes[numbers[node.name] :][:1] != [node.size_bytes] for node in weight_nodes(graph)):
+    constants = constant_values(graph)
+    nodes = [node for node in weight_nodes(graph) if node.name not in constants]
+    if any(sizes[numbers[node.name] :][:1] != [node.size_bytes] for node in nodes):
         raise BadInput(
             "the note with the names of the card's weights does not fit its tensors: read the "
             "weights with `card read` and the schedule that trained them"
@@ -241,4 +265,4 @@ def _in_own_layout(device: AnyCard, found: Held, graph: Graph) -> Weights:
             "of RAM, more than this board has. Read the weights with `card read` and that "
             "schedule, then continue with --load-weights, --resume and --erase-card"
         ) from error
-    return _read_weights(device, graph, model, numbers)
+    return {**constants, **_read_weights(device, nodes, model, numbers)}

@@ -51,6 +51,12 @@ def start_values(graph: Graph, seed: int) -> dict[str, Array]:
     return _starts(graph, weight_nodes(graph), seed)
 
 
+def constant_values(graph: Graph) -> dict[str, Array]:
+    """Return the states that no training changes, by node name, such as the weights of classes."""
+    nodes = [it for it in weight_nodes(graph) if is_constant(graph, it)]
+    return _starts(graph, [it for it in nodes if not it.name.endswith(ANCHOR)], 0)
+
+
 def given_values(graph: Graph) -> dict[str, Array]:
     """Return the first values in the .onnx file of an imported model, by node name."""
     return _starts(graph, [node for node in weight_nodes(graph) if is_given(node)], 0)

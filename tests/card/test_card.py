@@ -187,6 +187,16 @@ def test_a_job_that_does_not_fit_is_refused_first(tmp_path: Path) -> None:
     assert read(schedule, card)[0] is None
 
 
+def test_a_job_needs_a_card_that_may_be_written(card: Path) -> None:
+    before = card.read_bytes()
+    with (
+        poet.open_card(card) as opened,
+        pytest.raises(BadInput, match="pass writable=True to open_card"),
+    ):
+        poet.write_card(runs.small(), opened, "digits", steps=3)
+    assert card.read_bytes() == before
+
+
 def test_a_job_needs_a_schedule_that_uses_the_card(card: Path) -> None:
     problem = poet.problem(runs.digits(), "native", ram="100%", storage=False)
     schedule = poet.encode(runs.digits(), poet.solve(problem, work_limit=1_000, gap=0.9))

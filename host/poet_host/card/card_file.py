@@ -272,7 +272,8 @@ class CardFile(Closing):
     def put(self, block: int, data: bytes | memoryview, at: int = 0) -> None:
         """Write bytes into the partition. The range must be inside of it."""
         position = block * BLOCK + at
-        assert self.writable
+        if not self.writable:
+            raise BadInput(f"{self.path} is open for reading: pass writable=True to open_card")
         assert position + len(data) <= self.blocks * BLOCK
         self._file.seek(self.first * BLOCK + position)
         write_all(self._file, data)

@@ -12,7 +12,7 @@ from ..device.answers import board_error
 from ..device.device import NOTHING_COMMITTED, PLAN, TENSOR, Device
 from ..errors import BadInput, BoardError, quoted
 from ..graph.graph import Graph, Node
-from ..graph.weights import Array, Weights, constant_values, weight_nodes
+from ..graph.weights import Array, Weights, constant_values, constants_of, weight_nodes
 from ..schedule.model import BLOCK, Model, read_model
 from ..schedule.schedule import Schedule
 from ..schedule.slots import UNIT_BLOCKS
@@ -208,7 +208,7 @@ def resumed(device: AnyCard, schedule: Schedule, *, load: bool = True) -> Resume
 def _same_weights(found: Held, graph: Graph) -> bool:
     if found.note is None:
         return False
-    constants = constant_values(graph).keys()  # may have another batch size
+    constants = {node.name for node in constants_of(graph)}  # may have another batch size
     wanted = {node.name: node.shape for node in weight_nodes(graph) if node.name not in constants}
     shapes = found.note.shapes
     return {name: it for name, it in shapes.items() if name not in constants} == wanted

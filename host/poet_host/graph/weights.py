@@ -51,10 +51,15 @@ def start_values(graph: Graph, seed: int) -> dict[str, Array]:
     return _starts(graph, weight_nodes(graph), seed)
 
 
+def constants_of(graph: Graph) -> list[Node]:
+    """Return the states that every training of the graph has, such as the weights of classes."""
+    constants = (node for node in weight_nodes(graph) if is_constant(graph, node))
+    return [node for node in constants if not node.name.endswith(ANCHOR)]
+
+
 def constant_values(graph: Graph) -> dict[str, Array]:
-    """Return the states that no training changes, by node name, such as the weights of classes."""
-    nodes = [it for it in weight_nodes(graph) if is_constant(graph, it)]
-    return _starts(graph, [it for it in nodes if not it.name.endswith(ANCHOR)], 0)
+    """Return the values of `constants_of`, by node name."""
+    return _starts(graph, constants_of(graph), 0)
 
 
 def given_values(graph: Graph) -> dict[str, Array]:
@@ -73,11 +78,11 @@ def starting_values(
     Raises BadInput as `check_starting_values` does.
     """
     _check_weights(graph, weights)
-    constants = {node.name for node in weight_nodes(graph) if is_constant(graph, node)}
+    constants = {node.name for node in constants_of(graph)}
     given = {
         name: np.ascontiguousarray(array, dtype=np.float32)
         for name, array in (weights or {}).items()
-        if name.endswith(ANCHOR) or name not in constants
+        if name not in constants
         if not (is_new and ":" in name)
     }
     return {**_anchored({**start_values(graph, seed), **given}), **given}
